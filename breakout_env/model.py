@@ -1,0 +1,126 @@
+"""DI-engine's networks, fed with pixels."""
+from typing import Any, Sequence
+
+import torch
+from ding.model import C51DQN, DQN, QRDQN, VAC, RainbowDQN
+from ding.utils import MODEL_REGISTRY
+
+from .pairing import PAIRS
+
+# Channels of the three convolutions and width of the layer behind them (Mnih et al. 2015, Methods); kernel sizes and
+# strides are those of DI-engine's ConvEncoder, which are the paper's, too.
+NATURE_ENCODER = (32, 64, 64, 512)
+
+
+class PixelInput(torch.nn.Module):
+    """
+    Overview:
+        Put before one of DI-engine's template models in the list of bases, it makes the model take pixel values \
+        0..255, uint8 or floating, and scale them to [0, 1] itself, on whatever device they are; the encoder is \
+        Nature's by default. It always divides by 255 and never goes by the dtype: DI-engine's collector hands over \
+        uint8, its evaluator the same pixels as float32, and both must see the same numbers. It adds no parameters: \
+        checkpoints stay those of the template.
+    Interfaces:
+        ``__init__``, ``forward``.
+    """
+
+    _pixels_checked = False
+
+    def __init__(
+            self,
+            obs_shape: Sequence[int],
+            action_shape: int,
+            encoder_hidden_size_list: Sequence[int] = NATURE_ENCODER,
+            **kwargs: Any
+    ) -> None:
+        """
+        Overview:
+            Build the template's network.
+        Arguments:
+            - obs_shape (:obj:`Sequence[int]`): Shape of an observation, such as [4, 84, 84].
+            - action_shape (:obj:`int`): Number of actions.
+            - encoder_hidden_size_list (:obj:`Sequence[int]`): Channels of the convolutions, then the width behind.
+            - kwargs (:obj:`Any`): The template's other arguments.
+        """
+        super().__init__(obs_shape, action_shape, encoder_hidden_size_list=list(encoder_hidden_size_list), **kwargs)
+
+    def forward(self, x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        """
+        Overview:
+            Scale the pixels and pass them on.
+        Arguments:
+            - x (:obj:`torch.Tensor`): Pixel values 0..255, uint8 or floating.
+            - args, kwargs (:obj:`Any`): What the template's ``forward`` takes besides.
+        Returns:
+            - outputs (:obj:`Any`): What the template's ``forward`` returns.
+        Raises:
+            - ValueError: If the first floating input that is not all black turns out to be scaled already.
+        Shapes:
+            - x (:obj:`torch.Tensor`): :math:`(B, F, S, S)`, B batch size, F frames, S pixels.
+        """
+        if not self._pixels_checked and x.is_floating_point():
+            brightest = x.max().item()
+            if 0 < brightest <= 1:
+                raise ValueError(
+                    f'{type(self).__name__} expects pixel values 0..255, but the brightest pixel of its first input '
+                    f'is {brightest:g}. {PAIRS}'
+                )
+            self._pixels_checked = brightest > 1
+        return super().forward(x.float() / 255, *args, **kwargs)
+
+
+@MODEL_REGISTRY.register('pixel_dqn')
+class PixelDQN(PixelInput, DQN):
+    """
+    Overview:
+        DI-engine's ``DQN`` on pixel values 0..255, for its policy ``dqn``.
+    """
+
+
+@MODEL_REGISTRY.register('pixel_rainbowdqn')
+class PixelRainbowDQN(PixelInput, RainbowDQN):
+    """
+    Overview:
+        DI-engine's ``RainbowDQN`` on pixel values 0..255, for its policy ``rainbow``.
+    """
+
+
+@MODEL_REGISTRY.register('pixel_c51dqn')
+class PixelC51DQN(PixelInput, C51DQN):
+    """
+    Overview:
+        DI-engine's ``C51DQN`` on pixel values 0..255, for its policy ``c51``.
+    """
+
+
+@MODEL_REGISTRY.register('pixel_qrdqn')
+class PixelQRDQN(PixelInput, QRDQN):
+    """
+    Overview:
+        DI-engine's ``QRDQN`` on pixel values 0..255, for its policy ``qrdqn``.
+    """
+
+
+@MODEL_REGISTRY.register('pixel_vac')
+class PixelVAC(PixelInput, VAC):
+    """
+    Overview:
+        DI-engine's ``VAC``, actor and critic, on pixel values 0..255, for its policies ``ppo`` and ``a2c``.
+    """
+
+    def __init__(
+            self,
+            obs_shape: Sequence[int],
+            action_shape: int,
+            encoder_hidden_size_list: Sequence[int] = NATURE_ENCODER,
+            **kwargs: Any
+    ) -> None:
+        """
+        Overview:
+            Build the template's network, with heads that fit the encoder unless told otherwise.
+        Arguments:
+            - obs_shape, action_shape, encoder_hidden_size_list, kwargs: As in ``PixelInput``.
+        """
+        # VAC's own default of 64 suits its default encoder only
+        head_sizes = dict.fromkeys(('actor_head_hidden_size', 'critic_head_hidden_size'), encoder_hidden_size_list[-1])
+        super().__init__(obs_shape, action_shape, encoder_hidden_size_list, **{**head_sizes, **kwargs})

@@ -1,0 +1,81 @@
+"""The game in a window, in a process of its own, so that a display that hangs can not hang the game."""
+import logging
+import os
+import sys
+from typing import Optional
+
+import numpy as np
+
+from .emulator import FRAMES_PER_SECOND, SCREEN_SHAPE
+from .helper_process import HelperError, HelperProcess
+
+logger = logging.getLogger(__name__)
+
+OPEN_TIMEOUT_S = 15.0  # a cold start of Python and SDL on a busy machine
+SHOW_TIMEOUT_S = 2.0
+CLOSE_TIMEOUT_S = 1.5
+
+
+class GameWindow(object):
+    """
+    Overview:
+        A window that shows the game at the speed people play it: it takes a picture only when it is time for it, and \
+        ``show`` waits until then. A window that is closed by its user or does not answer is given up with a warning.
+    Interfaces:
+        ``show``, ``close``.
+    """
+
+    def __init__(self, title: str, frame_skip: int) -> None:
+        """
+        Overview:
+            Open the window.
+        Arguments:
+            - title (:obj:`str`): Its title.
+            - frame_skip (:obj:`int`): Emulator frames from one picture to the next.
+        Raises:
+            - HelperError: If no window could be opened, for want of a display for example.
+        """
+        height, width = SCREEN_SHAPE
+        script = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'window_main.py')
+        # run as a file: as a module of the package it would import DI-engine and torch first
+        self._process: Optional[HelperProcess] = HelperProcess(
+            'game window',
+            [sys.executable, script, title, str(width), str(height), str(FRAMES_PER_SECOND / frame_skip)]
+        )
+        try:
+            self._process.wait_ready(OPEN_TIMEOUT_S)
+        except HelperError as e:
+            self.close()
+            raise HelperError(
+                f"{e}; render_mode='human' needs a display (DISPLAY is {os.environ.get('DISPLAY', 'not set')})"
+            ) from None
+
+    def show(self, picture: np.ndarray) -> None:
+        """
+        Overview:
+            Show a picture.
+        Arguments:
+            - picture (:obj:`np.ndarray`): What to show.
+        Shapes:
+            - picture (:obj:`np.ndarray`): :math:`(210, 160, 3)`, uint8, C-contiguous.
+        """
+        if self._process is None:
+            return
+        try:
+            self._process.write(picture.data, SHOW_TIMEOUT_S)
+        except HelperError as e:
+            logger.warning('the window is given up, the game goes on without it: %s', e)
+            self.close()
+
+    def close(self) -> None:
+        """
+        Overview:
+            Remove the window. May be called at any time, any number of times.
+        """
+        process, self._process = self._process, None
+        if process is None:
+            return
+        try:
+            process.close(CLOSE_TIMEOUT_S)
+        except HelperError as e:
+            logger.warning('closing the window: %s', e)

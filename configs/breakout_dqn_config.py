@@ -1,0 +1,94 @@
+"""
+DQN on Breakout with DI-engine's own parts: double, dueling, 3-step, 8 environments, 10 million env steps.
+
+Run it with ``ding -m serial -c configs/breakout_dqn_config.py -s 0 --env-step 10000000`` or ``python`` on this file;
+``make train`` trains the same with a progress line and a safe stop.
+"""
+from easydict import EasyDict
+
+breakout_dqn_config = dict(
+    # (str) Folder for logs, checkpoints and the merged config, below the current one; DI-engine adds the time to the
+    # name where it exists already.
+    exp_name='experiments/breakout_dqn',
+    env=dict(
+        collector_env_num=8,
+        evaluator_env_num=8,
+        # (int) Whole games an evaluation plays.
+        n_evaluator_episode=8,
+        # (float) Mean score of an evaluation that ends the training: DQN's after 50M steps (Mnih et al. 2015).
+        stop_value=400,
+        # Options of breakout_env.BreakoutEnv that stand here hold for collectors and evaluators alike; what is not
+        # named follows DQN practice, see the table in the README.
+        frame_stack=4,
+        evaluator=dict(
+            # (float) A greedy agent meets at most 4 different games of Breakout, as no-op starts hardly vary it;
+            # stop_value and ckpt_best would then follow the luck of these four.
+            random_action_probability=0.01,
+        ),
+    ),
+    policy=dict(
+        # (bool) Learn on a GPU if there is one; DI-engine falls back to the CPU by itself.
+        cuda=True,
+        # (bool) Uniform replay.
+        priority=False,
+        model=dict(
+            # (str) DI-engine's DQN with the Nature encoder; takes uint8 and scales it on the learner's device.
+            type='pixel_dqn',
+            import_names=['breakout_env'],
+            obs_shape=[4, 84, 84],
+            action_shape=4,
+            dueling=True,
+        ),
+        # (int) Steps of the return before the value of a state takes over.
+        nstep=3,
+        discount_factor=0.99,
+        # (int) Env steps of random play before the first update.
+        random_collect_size=20000,
+        learn=dict(
+            # (int) Updates after each collection: n_sample / update_per_collect = 4 env steps an update.
+            update_per_collect=8,
+            batch_size=32,
+            learning_rate=0.0001,
+            # (int) Updates between two copies of the online into the target network.
+            target_update_freq=1000,
+        ),
+        collect=dict(
+            # (int) Env steps of a collection, 4 in each environment.
+            n_sample=32,
+        ),
+        eval=dict(
+            # (int) Updates between evaluations: 100,000 env steps.
+            evaluator=dict(eval_freq=25000, ),
+        ),
+        other=dict(
+            eps=dict(
+                # Epsilon falls from start to end in a straight line over this many env steps.
+                type='linear',
+                start=1.,
+                end=0.01,
+                decay=250000,
+            ),
+            # (int) Transitions kept. DI-engine's buffer takes 28 kB for each with uint8 observations: 300,000 are
+            # 8.7 GB, which leaves room on a machine of 16 GB.
+            replay_buffer=dict(replay_buffer_size=300000, ),
+        ),
+    ),
+)
+breakout_dqn_config = EasyDict(breakout_dqn_config)
+main_config = breakout_dqn_config
+
+breakout_dqn_create_config = dict(
+    env=dict(
+        type='breakout',
+        import_names=['breakout_env'],
+    ),
+    # Each environment in a process of its own, observations in shared memory.
+    env_manager=dict(type='subprocess', shared_memory=True),
+    policy=dict(type='dqn'),
+)
+breakout_dqn_create_config = EasyDict(breakout_dqn_create_config)
+create_config = breakout_dqn_create_config
+
+if __name__ == '__main__':
+    from ding.entry import serial_pipeline
+    serial_pipeline((main_config, create_config), seed=0, max_env_step=int(1e7))

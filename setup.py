@@ -1,0 +1,48 @@
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+here = Path(__file__).parent
+version = re.search(r"__version__ = '([^']+)'", (here / 'breakout_env' / '__init__.py').read_text())[1]
+
+setup(
+    name='breakout-env',
+    version=version,
+    description='Atari Breakout for DI-engine: a lazy environment that closes without a trace, and DQN that trains on it',
+    long_description=(here / 'README.md').read_text(encoding='utf-8'),
+    long_description_content_type='text/markdown',
+    license='Apache License, Version 2.0',
+    keywords=['reinforcement learning', 'Atari', 'Breakout', 'DQN', 'DI-engine'],
+    classifiers=[
+        'Development Status :: 4 - Beta',
+        'License :: OSI Approved :: Apache Software License',
+        'Operating System :: POSIX :: Linux',
+        'Programming Language :: Python :: 3.10',
+        'Programming Language :: Python :: 3.11',
+        'Topic :: Scientific/Engineering :: Artificial Intelligence',
+    ],
+    packages=find_packages(include=['breakout_env', 'breakout_env.*']),
+    # the file that runs as a program of its own is package code, too; py.typed tells type checkers to look inside
+    package_data={'breakout_env': ['py.typed']},
+    # ale-py ships the ROMs and needs 3.10 since 0.11; DI-engine 0.5.3 does not run on 3.12
+    python_requires='>=3.10,<3.12',
+    install_requires=[
+        'DI-engine>=0.5.3,<0.6',  # brings numpy<2, gym==0.25.1 and setuptools<=66.1.1
+        # torch 2.13 wants setuptools>=77, which DI-engine does not allow: without the bound pip downloads four
+        # wheels of 530 MB each before it settles on 2.12
+        'torch>=2.6,<2.13',
+        'gymnasium>=1.0',
+        'ale-py>=0.11',
+        'opencv-python>=4.8,<4.12',  # 4.12 wants numpy 2
+        'imageio-ffmpeg>=0.6',  # a static FFmpeg, for videos
+    ],
+    extras_require={
+        'window': ['pygame>=2.5'],  # render_mode='human'
+        'test': [
+            'av>=14', 'pygame>=2.5', 'pytest>=8', 'pytest-timeout>=2.3', 'psutil>=5.9', 'ruff>=0.9',
+            'stable-baselines3>=2.6'
+        ],
+        'bench': ['envpool>=1.1; python_version >= "3.11"', 'stable-baselines3>=2.6'],
+    },
+)
