@@ -36,11 +36,14 @@ setup(
         'ale-py>=0.11',
         'opencv-python>=4.8,<4.12',  # 4.12 wants numpy 2
         'imageio-ffmpeg>=0.6',  # a static FFmpeg, for videos
+        'click',  # these two come with DI-engine
+        'tqdm',
     ],
     extras_require={
         'window': ['pygame>=2.5'],  # render_mode='human'
         'test': [
-            'av>=14', 'pygame>=2.5', 'pytest>=8', 'pytest-timeout>=2.3', 'psutil>=5.9', 'ruff>=0.9',
+            'av>=14', 'pygame>=2.5', 'pytest>=8', 'pytest-timeout>=2.3', 'psutil>=5.9', 'python-xlib>=0.33',
+            'ruff>=0.9',
             'stable-baselines3>=2.6'
         ],
         'bench': ['envpool>=1.1; python_version >= "3.11"', 'stable-baselines3>=2.6'],

@@ -12,7 +12,7 @@ import numpy as np
 from ding.envs import BaseEnv, BaseEnvTimestep
 from ding.utils import ENV_REGISTRY
 
-from .emulator import FIRE, NOOP, Emulator
+from .emulator import FIRE, NOOP, SCREEN_SHAPE, Emulator
 from .options import BreakoutOptions
 from .pairing import check_pixel_pairing
 from .preprocessing import fill_stack, observe, push_frame
@@ -70,11 +70,12 @@ class BreakoutEnv(BaseEnv):
         self._recorder: Optional[GameRecorder] = None
         self._window: Optional[GameWindow] = None
         self._stack = np.zeros(shape, dtype=np.uint8)
+        self._stacked_screen = np.zeros(SCREEN_SHAPE, dtype=np.uint8)  # what the newest frame was shrunk from
         self._lives = self._game_points = self._episode_points = 0
         # Everything that close releases. It is an object of its own so that it can be released when this instance is
         # garbage collected or the interpreter exits, whichever comes first, without keeping the instance alive.
         self._resources = contextlib.ExitStack()
-        weakref.finalize(self, _release, self._resources, id(self))
+        weakref.finalize(self, self._resources.close)
 
     def reset(self) -> np.ndarray:
         """
@@ -99,7 +100,7 @@ class BreakoutEnv(BaseEnv):
                 self._advance(FIRE)
             self._lives = self._env.lives
             self._episode_points = 0
-            fill_stack(self._stack, self._env.screen)
+            fill_stack(self._stack, self._env.screen, self._stacked_screen)
             self._state = _State.PLAYING
             return observe(self._stack, self._options.obs_dtype)
         except BaseException:
@@ -131,12 +132,12 @@ class BreakoutEnv(BaseEnv):
             if options.random_action_probability and self._rng.random() < options.random_action_probability:
                 index = int(self._rng.integers(self._action_space.n))
             points = self._advance(index)
-            push_frame(self._stack, self._env.screen)
+            push_frame(self._stack, self._env.screen, self._stacked_screen)
             game_over = self._env.game_over
             life_lost = self._env.lives < self._lives
             if life_lost and options.fire_on_life_loss and not (game_over or options.episodic_life):
                 points += self._advance(FIRE)
-                push_frame(self._stack, self._env.screen)
+                push_frame(self._stack, self._env.screen, self._stacked_screen)
                 game_over = self._env.game_over
             self._lives = self._env.lives
         except BaseException:
@@ -185,7 +186,7 @@ class BreakoutEnv(BaseEnv):
         self._state = _State.CLOSED
         self._recorder = self._window = None
         self.__dict__.pop('_env', None)
-        _release(self._resources, id(self))
+        self._resources.close()  # the newest first
 
     def render(self, mode: str = 'rgb_array') -> np.ndarray:
         """
@@ -334,17 +335,13 @@ class BreakoutEnv(BaseEnv):
         return array.item()
 
 
-def _release(resources: contextlib.ExitStack, env_id: int) -> None:
-    """Close what the environment had opened, the newest first, each whatever became of the others."""
-    try:
-        resources.close()
-    except Exception:
-        logger.warning('BreakoutEnv %d in process %d: a release failed', env_id, os.getpid(), exc_info=True)
-
-
 def _close_one(env_id: int, name: str, resource: Any) -> None:
+    """Close a resource; a failure is told and goes no further, so that the other resources get their turn."""
     logger.debug('BreakoutEnv %d in process %d closes %s %d', env_id, os.getpid(), name, id(resource))
-    resource.close()
+    try:
+        resource.close()
+    except Exception:
+        logger.warning('BreakoutEnv %d in process %d: closing the %s failed', env_id, os.getpid(), name, exc_info=True)
 
 
 def _env_cfgs(cfg: Mapping, count_key: str, is_train: bool) -> List[dict]:

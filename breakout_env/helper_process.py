@@ -94,25 +94,27 @@ class HelperProcess(object):
             except BrokenPipeError:
                 raise HelperError(f'the {self._name} has ended{self._last_words()}') from None
 
-    def close(self, timeout_s: float) -> None:
+    def close(self, timeout_s: float) -> bool:
         """
         Overview:
             End the program's input and wait for it to finish; kill it where it does not. May be called repeatedly. \
             In a process forked from the owner it only drops the copies of the descriptors.
         Arguments:
             - timeout_s (:obj:`float`): How long it may take to finish, in seconds.
+        Returns:
+            - finished (:obj:`bool`): Whether it was this call that ended the program.
         Raises:
             - HelperError: If it had to be killed or reported a failure. It is gone then, too.
         """
         process, self._process = self._process, None
         if process is None:
-            return
+            return False
         try:
             process.stdin.close()
             process.stdout.close()
             if os.getpid() != self._owner_pid:
                 process.returncode = 0  # not our child: keeps Popen's destructor from warning about it
-                return
+                return False
             try:
                 code = process.wait(timeout_s)
             except subprocess.TimeoutExpired:
@@ -121,6 +123,7 @@ class HelperProcess(object):
                 raise HelperError(f'the {self._name} did not finish within {timeout_s:g} s and was killed') from None
             if code != 0:
                 raise HelperError(f'the {self._name} failed with exit code {code}{self._last_words()}')
+            return True
         finally:
             self._messages.close()
 

@@ -10,6 +10,7 @@ passes the whole config, ``_whole_config`` can go.
 import inspect
 from typing import Mapping, Optional
 
+import torch
 from ding.utils import MODEL_REGISTRY, POLICY_REGISTRY, import_module
 
 SCALING_MODELS = ('pixel_dqn', 'pixel_rainbowdqn', 'pixel_c51dqn', 'pixel_qrdqn', 'pixel_vac')
@@ -63,6 +64,6 @@ def _whole_config(env_cfg: Mapping) -> Optional[Mapping]:
     while frame is not None:
         for value in frame.f_locals.values():
             if isinstance(value, Mapping) and value.get('env') is env_cfg and isinstance(value.get('policy'), Mapping):
-                return None if frame.f_locals.get('model') is not None else value
+                return None if isinstance(frame.f_locals.get('model'), torch.nn.Module) else value
         frame = frame.f_back
     return None

@@ -126,7 +126,8 @@ class GameRecorder(object):
         if encoder is None:
             return
         try:
-            encoder.close(CLOSE_TIMEOUT_S)
+            if not encoder.close(CLOSE_TIMEOUT_S):
+                return
         except HelperError as e:
             logger.warning('the video %s.part.mp4 may be incomplete: %s', self._stem, e)
             return

@@ -23,6 +23,8 @@ def main(title: str, width: int, height: int, pictures_per_second: float) -> Non
     except pygame.error as e:
         sys.exit(f'SDL: {e}')
     pygame.display.set_caption(title)
+    pygame.display.flip()
+    pygame.event.pump()  # everything is on its way to the display before we say so
     print('ready', flush=True)
     picture_size, received, due = width * height * 3, bytearray(), time.monotonic()
     while not any(event.type == pygame.QUIT for event in pygame.event.get()):
@@ -35,7 +37,7 @@ def main(title: str, width: int, height: int, pictures_per_second: float) -> Non
         if len(received) < picture_size:
             continue
         picture = pygame.image.frombuffer(bytes(received), (width, height), 'RGB')
-        pygame.transform.scale(picture, surface.get_size(), surface)
+        pygame.transform.scale(picture.convert(), surface.get_size(), surface)
         pygame.display.flip()
         received.clear()
         # not reading on until the next picture is due holds the sender to the speed of the game

@@ -1,0 +1,54 @@
+# make train, make test, make demo: each sets up .venv first. See the README.
+SHELL := /bin/bash
+VENV ?= .venv
+# which Python to make .venv from; by default the first of these that is 3.10 or 3.11
+PYTHON ?=
+ARGS ?=
+BIN := $(VENV)/bin
+SUPPORTED := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 11))
+RUN_FOLDER := experiments/demo-$(shell date +%Y%m%d-%H%M%S)
+
+.PHONY: train test demo bench lint xvfb clean
+
+train: $(VENV)/installed-window
+	$(BIN)/python entry/breakout_dqn_main.py $(ARGS)
+
+test: $(VENV)/installed-test xvfb
+	$(BIN)/python -m pytest $(ARGS)
+
+# a folder of its own for each demo: DI-engine would add the time to an experiment's name that is taken
+demo: $(VENV)/installed-window
+	mkdir -p $(RUN_FOLDER)
+	cd $(RUN_FOLDER) && $(abspath $(BIN))/ding -m serial -c $(CURDIR)/configs/breakout_dqn_demo_config.py -s 0 --env-step 8000
+	cd $(RUN_FOLDER) && $(abspath $(BIN))/ding -m eval -c $(CURDIR)/configs/breakout_dqn_demo_config.py -s 0 \
+		--load-path experiments/breakout_dqn_demo/ckpt/ckpt_best.pth.tar --replay-path video
+	@echo; echo "The demo is in $(RUN_FOLDER): checkpoints in experiments/breakout_dqn_demo/ckpt, videos:"
+	@ls $(RUN_FOLDER)/video/*
+
+bench: $(VENV)/installed-bench
+	$(BIN)/python benchmarks/bench_env.py $(ARGS)
+
+lint: $(VENV)/installed-test
+	$(BIN)/ruff check .
+
+# window, test and bench are extras of setup.py
+$(VENV)/installed-%: setup.py constraints.txt | $(VENV)/bin/python
+	$(BIN)/python -m pip install -c constraints.txt -e '.[$*$(if $(filter bench,$*),$(comma)test)]'
+	touch $@
+comma := ,
+
+$(VENV)/bin/python:
+	@for python in $(if $(PYTHON),"$(PYTHON)",python3.11 python3.10 python3); do \
+		if "$$python" -c '$(SUPPORTED)' 2>/dev/null; then exec "$$python" -m venv $(VENV); fi; \
+	done; \
+	echo "breakout_env needs Python 3.10 or 3.11; found $$($(or $(PYTHON),python3) --version 2>&1 | grep ^Python || echo neither)." \
+		"Install one of them, or name it: make PYTHON=/path/to/python3.11"; exit 1
+
+# the window tests draw on a virtual screen; without one they say that they are skipped
+xvfb:
+	@command -v Xvfb >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+		&& apt-get update -qq && apt-get install -y -qq --no-install-recommends xvfb; } \
+		|| echo 'Xvfb is not there and can not be installed here (apt-get install xvfb): window tests will be skipped'
+
+clean:
+	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache

@@ -1,0 +1,80 @@
+"""
+Evaluate a checkpoint on whole games of Breakout, the pipeline written out: what ``ding -m eval`` does.
+
+Prints the score of each game and their mean; ``--replay-path`` records them.
+"""
+import os
+from functools import partial
+from typing import List, Optional
+
+import click
+import numpy as np
+import torch
+from ding.config import compile_config, read_config
+from ding.envs import create_env_manager, get_vec_env_setting
+from ding.policy import create_policy
+from ding.torch_utils import to_ndarray, to_tensor
+from ding.utils import set_pkg_seed
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+DEFAULT_CONFIG = os.path.join(HERE, os.pardir, 'configs', 'breakout_dqn_config.py')
+
+
+def evaluate(config: str, load_path: str, seed: int, episodes: int, replay_path: Optional[str] = None) -> List[float]:
+    """
+    Overview:
+        Play whole games with a trained policy.
+    Arguments:
+        - config (:obj:`str`): Path of the config that the checkpoint was trained with.
+        - load_path (:obj:`str`): Path of the checkpoint.
+        - seed (:obj:`int`): Seed of the games.
+        - episodes (:obj:`int`): How many games.
+        - replay_path (:obj:`Optional[str]`): Folder for videos, one a game.
+    Returns:
+        - scores (:obj:`List[float]`): Points of each game.
+    """
+    cfg, create_cfg = read_config(config)
+    cfg = compile_config(cfg, seed=seed, auto=True, create_cfg=create_cfg, save_cfg=False)
+    env_class, _, evaluator_cfgs = get_vec_env_setting(cfg.env, collect=False)
+    env = create_env_manager(cfg.env.manager, [partial(env_class, cfg=c) for c in evaluator_cfgs[:episodes]])
+    # dynamic: each game of an environment differs from its last one
+    env.seed(seed, dynamic_seed=True)
+    if replay_path is not None:
+        env.enable_save_replay(replay_path)
+    set_pkg_seed(seed, use_cuda=cfg.policy.cuda)
+    policy = create_policy(cfg.policy, enable_field=['eval'])
+    # weights_only: a checkpoint is data, nothing in it is run
+    policy.eval_mode.load_state_dict(torch.load(load_path, map_location='cpu', weights_only=True))
+
+    # Each environment plays its share of the games: stopping at the first N to end would favour short, bad ones.
+    share = [episodes // env.env_num + (i < episodes % env.env_num) for i in range(env.env_num)]
+    scores: List[List[float]] = [[] for _ in range(env.env_num)]
+    env.launch()
+    try:
+        while any(len(done) < wanted for done, wanted in zip(scores, share)):
+            obs = {i: o for i, o in env.ready_obs.items() if len(scores[i]) < share[i]}
+            actions = policy.eval_mode.forward(to_tensor(obs))
+            timesteps = env.step({i: to_ndarray(output['action']) for i, output in actions.items()})
+            for i, timestep in timesteps.items():
+                if timestep.done:
+                    scores[i].append(float(timestep.info['eval_episode_return']))
+    finally:
+        env.close()
+    return [score for done in scores for score in done]
+
+
+@click.command(context_settings=dict(help_option_names=['-h', '--help']))
+@click.option('-c', '--config', default=DEFAULT_CONFIG, type=click.Path(exists=True, dir_okay=False), help='Config file.')
+@click.option('--load-path', required=True, type=click.Path(exists=True, dir_okay=False), help='Checkpoint.')
+@click.option('-s', '--seed', default=0, show_default=True, type=click.IntRange(min=0), help='Seed of the games.')
+@click.option('-n', '--episodes', default=8, show_default=True, type=click.IntRange(min=1), help='Whole games to play.')
+@click.option('--replay-path', type=click.Path(file_okay=False), help='Folder for videos, one a game.')
+def main(config: str, load_path: str, seed: int, episodes: int, replay_path: Optional[str]) -> None:
+    """Evaluate a DQN checkpoint on Breakout."""
+    scores = evaluate(config, load_path, seed, episodes, replay_path)
+    click.echo(f'scores: {" ".join(f"{score:g}" for score in scores)}')
+    click.echo(f'mean {np.mean(scores):.2f}, std {np.std(scores):.2f}, over {len(scores)} games')
+
+
+if __name__ == '__main__':
+    main()

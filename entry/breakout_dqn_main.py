@@ -1,0 +1,176 @@
+"""
+DQN on Breakout, the pipeline written out: what ``ding -m serial`` does, in the order it does it, to read and to change.
+
+Besides, it shows its progress in one line, and it is safe to stop: Ctrl-C (or SIGTERM, which job schedulers send before
+a time limit) ends it in order, with a checkpoint. ``make train`` runs this file.
+"""
+import logging
+import os
+import signal
+from functools import partial
+from typing import Optional
+
+import click
+import numpy as np
+from ding.config import compile_config, read_config
+from ding.entry.utils import random_collect
+from ding.envs import create_env_manager, get_vec_env_setting
+from ding.policy import create_policy
+from ding.utils import set_pkg_seed
+from ding.worker import (
+    BaseLearner, BaseSerialCommander, create_buffer, create_serial_collector, create_serial_evaluator
+)
+from tensorboardX import SummaryWriter
+from tqdm import tqdm
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+DEFAULT_CONFIG = os.path.join(HERE, os.pardir, 'configs', 'breakout_dqn_config.py')
+
+
+class StopRequest(object):
+    """
+    Overview:
+        Turns the first Ctrl-C or SIGTERM into a flag that the training loop looks at; a second Ctrl-C stops at once.
+    Properties:
+        ``requested``.
+    """
+
+    def __init__(self) -> None:
+        self.requested = False
+        self._pid = os.getpid()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._on_signal)
+
+    def _on_signal(self, number: int, frame: Optional[object]) -> None:
+        if os.getpid() != self._pid:
+            # A forked env worker inherits this handler. Ctrl-C reaches it, too, but the manager ends it in order;
+            # SIGTERM is how the manager ends it.
+            if number == signal.SIGTERM:
+                signal.signal(number, signal.SIG_DFL)
+                os.kill(os.getpid(), number)
+            return
+        if self.requested and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.requested = True
+        tqdm.write('Stopping: finishing what is under way and saving a checkpoint (Ctrl-C again stops at once).')
+
+
+def train(config: str, seed: int, max_env_step: int) -> str:
+    """
+    Overview:
+        Train until ``max_env_step``, the config's ``stop_value`` or a request to stop.
+    Arguments:
+        - config (:obj:`str`): Path of a config file.
+        - seed (:obj:`int`): Seed of everything random.
+        - max_env_step (:obj:`int`): Env steps to collect.
+    Returns:
+        - folder (:obj:`str`): The experiment folder with ``ckpt``, ``log`` and the merged config.
+    """
+    # The merged config: DI-engine's defaults, then ours. Its name ends in _command because the serial pipelines drive
+    # a policy by a commander, which sets epsilon.
+    cfg, create_cfg = read_config(config)
+    create_cfg.policy.type += '_command'
+    cfg = compile_config(cfg, seed=seed, auto=True, create_cfg=create_cfg, save_cfg=True)
+
+    # Environments. Nothing is opened here yet: the managers start their processes when collector and evaluator launch
+    # them, and each process opens its emulator at its first reset.
+    env_class, collector_cfgs, evaluator_cfgs = get_vec_env_setting(cfg.env)
+    collector_env = create_env_manager(cfg.env.manager, [partial(env_class, cfg=c) for c in collector_cfgs])
+    evaluator_env = create_env_manager(cfg.env.manager, [partial(env_class, cfg=c) for c in evaluator_cfgs])
+    collector_env.seed(cfg.seed, dynamic_seed=True)
+    evaluator_env.seed(cfg.seed, dynamic_seed=False)
+    set_pkg_seed(cfg.seed, use_cuda=cfg.policy.cuda)
+
+    # The policy holds the network in three roles (learn, collect, eval); the workers each drive one of them.
+    stop = StopRequest()  # before the managers fork, so that Ctrl-C does not kill their workers
+    policy = create_policy(cfg.policy, enable_field=['learn', 'collect', 'eval', 'command'])
+    tb_logger = SummaryWriter(os.path.join(cfg.exp_name, 'log', 'serial'))
+    learner = BaseLearner(cfg.policy.learn.learner, policy.learn_mode, tb_logger, exp_name=cfg.exp_name)
+    collector = create_serial_collector(
+        cfg.policy.collect.collector,
+        env=collector_env,
+        policy=policy.collect_mode,
+        tb_logger=tb_logger,
+        exp_name=cfg.exp_name
+    )
+    evaluator = create_serial_evaluator(
+        cfg.policy.eval.evaluator,
+        env=evaluator_env,
+        policy=policy.eval_mode,
+        tb_logger=tb_logger,
+        exp_name=cfg.exp_name
+    )
+    replay_buffer = create_buffer(cfg.policy.other.replay_buffer, tb_logger=tb_logger, exp_name=cfg.exp_name)
+    commander = BaseSerialCommander(
+        cfg.policy.other.commander, learner, collector, evaluator, replay_buffer, policy.command_mode
+    )
+    # The workers log into files below exp_name/log; of what they also print, only warnings are left on the screen.
+    for handler in logging.getLogger().handlers:
+        handler.setLevel(logging.WARNING)
+
+    scores = []
+
+    def evaluate() -> bool:
+        finished, info = evaluator.eval(learner.save_checkpoint, learner.train_iter, collector.envstep)
+        scores.append(np.mean(info['eval_episode_return']))
+        return finished
+
+    progress = tqdm(total=max_env_step, unit=' env steps', unit_scale=True, smoothing=0.05, dynamic_ncols=True)
+    try:
+        learner.call_hook('before_run')
+        if cfg.policy.get('random_collect_size', 0) > 0:
+            # Random play first, so that the first updates see more than one game.
+            random_collect(cfg.policy, policy, collector, collector_env, commander, replay_buffer)
+        finished = False
+        while not (finished or stop.requested or collector.envstep >= max_env_step):
+            epsilon = commander.step()
+            if evaluator.should_eval(learner.train_iter):
+                finished = evaluate()
+            transitions = collector.collect(train_iter=learner.train_iter, policy_kwargs=epsilon)
+            replay_buffer.push(transitions, cur_collector_envstep=collector.envstep)
+            for _ in range(cfg.policy.learn.update_per_collect):
+                batch = replay_buffer.sample(cfg.policy.learn.batch_size, learner.train_iter)
+                if batch is None:  # not enough in it yet
+                    break
+                learner.train(batch, collector.envstep)
+                if cfg.policy.priority:
+                    replay_buffer.update(learner.priority_info)
+            progress.update(collector.envstep - progress.n)
+            progress.set_postfix_str(
+                f'{learner.train_iter} updates, epsilon {epsilon["eps"]:.2f}, '
+                f'score {scores[-1]:.1f} (best {max(scores):.1f})'
+            )
+        if not (finished or stop.requested):
+            evaluate()
+    finally:
+        # Whatever ended the loop: a checkpoint, then the environments.
+        progress.close()
+        learner.call_hook('after_run')
+        collector.close()
+        evaluator.close()
+    return cfg.exp_name
+
+
+@click.command(context_settings=dict(help_option_names=['-h', '--help']))
+@click.option('-c', '--config', default=DEFAULT_CONFIG, type=click.Path(exists=True, dir_okay=False), help='Config file.')
+@click.option('-s', '--seed', default=0, show_default=True, type=click.IntRange(min=0), help='Seed of everything random.')
+@click.option(
+    '--env-step',
+    default=10_000_000,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help='Env steps to collect; 4 emulator frames each.'
+)
+def main(config: str, seed: int, env_step: int) -> None:
+    """Train DQN on Breakout."""
+    folder = train(config, seed, env_step)
+    click.echo(
+        f'Checkpoints, logs and the merged config are in {folder}\n'
+        f'  watch the curves:  tensorboard --logdir {folder}/log\n'
+        f'  evaluate, record:  ding -m eval -c {os.path.relpath(config)} -s 0 '
+        f'--load-path {folder}/ckpt/ckpt_best.pth.tar --replay-path video'
+    )
+
+
+if __name__ == '__main__':
+    main()

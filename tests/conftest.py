@@ -1,0 +1,96 @@
+"""What the tests share: a look at the resources a process holds, a virtual screen, and a way to play."""
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Dict, Iterator, List
+
+import numpy as np
+import psutil
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+BIN = Path(sys.executable).parent
+
+
+def footprint() -> Dict[str, int]:
+    """What this process holds besides memory, and its children hold for it."""
+    process = psutil.Process()
+    return dict(
+        descriptors=process.num_fds(),
+        threads=process.num_threads(),
+        children=len(process.children(recursive=True)),
+        shared_memory=len(os.listdir('/dev/shm')),
+    )
+
+
+def resident_bytes() -> int:
+    return psutil.Process().memory_info().rss
+
+
+def wait_until(condition, timeout_s: float = 10.0) -> bool:
+    """Whether a condition comes true in time; for what other processes do."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def run(command: List[str], cwd: Path, timeout_s: float = 300, **environ: str) -> str:
+    """A command as a user runs it, in a folder of the user's; its output, or a failed test that shows it."""
+    result = subprocess.run(
+        command,
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=timeout_s,
+        env={**os.environ, 'PATH': f'{BIN}{os.pathsep}{os.environ["PATH"]}', **environ},
+    )
+    assert result.returncode == 0, result.stdout[-5000:]
+    return result.stdout
+
+
+def play(env, steps: int, seed: int = 0) -> List[tuple]:
+    """The course of some random play, resets included, in a form that can be compared."""
+    rng = np.random.default_rng(seed)
+    course = [('reset', env.reset().tobytes())]
+    for _ in range(steps):
+        timestep = env.step(np.array([rng.integers(4)]))
+        course.append((timestep.obs.tobytes(), timestep.reward.item(), timestep.done, sorted(timestep.info.items())))
+        if timestep.done:
+            course.append(('reset', env.reset().tobytes()))
+    return course
+
+
+@pytest.fixture
+def same_footprint() -> Iterator[None]:
+    """The test leaves descriptors, threads, children and shared memory as it found them."""
+    before = footprint()
+    yield
+    assert wait_until(lambda: footprint() == before), f'before: {before}, after: {footprint()}'
+
+
+@pytest.fixture
+def display(monkeypatch, tmp_path) -> Iterator[subprocess.Popen]:
+    """A virtual screen, named by DISPLAY, its picture in ``tmp_path``; the X server's process."""
+    if shutil.which('Xvfb') is None:
+        pytest.skip('no Xvfb on this machine (apt-get install xvfb)')
+    read_end, write_end = os.pipe()
+    server = subprocess.Popen(
+        ['Xvfb', '-displayfd', str(write_end), '-screen', '0', '800x800x24', '-nolisten', 'tcp', '-noreset', '-fbdir', str(tmp_path)],
+        pass_fds=[write_end],
+        stderr=subprocess.DEVNULL
+    )
+    os.close(write_end)
+    with os.fdopen(read_end) as numbers:
+        number = numbers.readline().strip()  # it picks a free one and says so when it is up
+    monkeypatch.setenv('DISPLAY', f':{number}')
+    monkeypatch.delenv('SDL_VIDEODRIVER', raising=False)
+    yield server
+    server.kill()
+    server.wait()

@@ -1,0 +1,362 @@
+"""The environment as DI-engine and its users meet it: the contract, the game, its ends, its randomness."""
+import json
+import logging
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from ding.envs import BaseEnv
+from ding.envs.env.env_implementation_check import (
+    check_all, check_obs_deepcopy, check_reset, check_step, demonstrate_correct_procedure
+)
+from ding.utils import ENV_REGISTRY, render
+
+from breakout_env import BreakoutEnv
+from conftest import play
+
+FIRE, LEFT = 1, 3
+
+
+@pytest.fixture
+def make():
+    envs = []
+
+    def make(**cfg) -> BreakoutEnv:
+        envs.append(BreakoutEnv(cfg))
+        envs[-1].seed(0)
+        return envs[-1]
+
+    yield make
+    for env in envs:
+        env.close()
+
+
+def play_until_done(env, action=FIRE, limit=5000):
+    for _ in range(limit):
+        timestep = env.step(action)
+        if timestep.done:
+            return timestep
+    raise AssertionError(f'no end within {limit} steps')
+
+
+def test_di_engines_own_checks_pass(make):
+    check_all(make(obs_dtype='float32'))
+    uint8 = make()
+    check_reset(uint8)
+    check_step(uint8)
+    check_obs_deepcopy(uint8)
+    demonstrate_correct_procedure(BreakoutEnv)
+
+
+def test_it_is_registered_and_a_base_env(make):
+    assert ENV_REGISTRY.get('breakout') is BreakoutEnv
+    assert isinstance(make(), BaseEnv)
+
+
+def test_import_opens_nothing():
+    """Import starts no process and no thread of ours, opens no emulator, touches no GPU and no random state."""
+    script = '''
+import json, sys, numpy, psutil, random, torch, ding.envs, ding.model
+import ale_py
+def refuse(*args, **kwargs): raise AssertionError('an emulator was opened')
+ale_py.ALEInterface.loadROM = refuse
+process, state, threads = psutil.Process(), numpy.random.get_state()[1].tolist(), psutil.Process().num_threads()
+import breakout_env
+breakout_env.BreakoutEnv({}).observation_space
+print(json.dumps(dict(
+    children=len(process.children()), cuda=torch.cuda.is_initialized(), threads=process.num_threads() - threads,
+    numpy_state_kept=state == numpy.random.get_state()[1].tolist(), pygame='pygame' in sys.modules,
+)))
+'''
+    output = subprocess.run([sys.executable, '-c', script], check=True, capture_output=True, text=True).stdout
+    assert json.loads(output.splitlines()[-1]) == dict(
+        children=0, cuda=False, threads=0, numpy_state_kept=True, pygame=False
+    )
+
+
+def test_spaces_are_known_without_an_emulator(make):
+    env = make(frame_stack=3, screen_size=64, full_action_space=True)
+    assert (env.observation_space.shape, env.observation_space.dtype) == ((3, 64, 64), np.uint8)
+    assert env.action_space.n == 18 and env.reward_space.shape == (1, )
+    assert not hasattr(env, '_env')
+    scaled = make(obs_dtype='float32').observation_space
+    assert (scaled.dtype, scaled.high.max()) == (np.float32, 1)
+
+
+def test_reset_reuses_the_emulator_and_close_ends_it(make, caplog):
+    caplog.set_level(logging.DEBUG, logger='breakout_env')
+    env = make(episodic_life=False)
+    env.reset()
+    first, kept = id(env._env), env._env
+    env.reset()
+    env.seed(1)
+    env.reset()
+    assert id(env._env) == first
+    # one ROM load for three games and a new seed, and each event names the instance
+    assert sum('loaded the ROM' in message for message in caplog.messages) == 1
+    assert sum(f'BreakoutEnv {id(env)} in process' in m and f'reused emulator {first}' in m
+               for m in caplog.messages) == 2
+    env.close()
+    assert not hasattr(env, '_env')
+    env.reset()
+    assert env._env is not kept
+    assert [m.split(' ')[5:7] for m in caplog.messages if m.startswith(f'BreakoutEnv {id(env)}')] == [
+        ['opened', 'emulator'], ['reused', 'emulator'], ['reused', 'emulator'], ['closes', 'emulator'],
+        ['opened', 'emulator']
+    ]
+
+
+def test_only_sticky_actions_make_a_new_seed_load_the_rom_again(make, caplog):
+    caplog.set_level(logging.DEBUG, logger='breakout_env')
+    env = make(repeat_action_probability=0.25, episodic_life=False)
+    for seed in (1, 2):
+        env.seed(seed)
+        env.reset()
+        env.reset()  # no new seed: the emulator's random numbers just go on
+    assert sum('loaded the ROM' in message for message in caplog.messages) == 2
+
+
+def test_a_life_ends_the_episode_and_not_the_game(make):
+    env = make()
+    lives, frames, returns = [], [], []
+    env.reset()
+    for _ in range(5):
+        timestep = play_until_done(env, LEFT)
+        lives.append(timestep.info['lives'])
+        frames.append(timestep.info['episode_frame_number'])
+        returns.append(timestep.info['eval_episode_return'])
+        last = timestep
+        if timestep.info['lives']:
+            assert 'game_return' not in timestep.info
+            env.reset()
+    assert lives == [4, 3, 2, 1, 0] and frames == sorted(frames)
+    assert last.info['game_return'] == sum(returns)
+    assert last.info['TimeLimit.truncated'] is False
+    env.reset()
+    assert env.step(0).info['lives'] == 5
+
+
+def test_evaluation_plays_the_whole_game_and_fire_brings_the_next_ball(make):
+    env = make(is_train=False)
+    env.reset()
+    timestep = play_until_done(env, LEFT, limit=1000)  # an agent that never presses FIRE
+    assert timestep.info['lives'] == 0
+    assert timestep.info['eval_episode_return'] == timestep.info['game_return']
+
+
+def test_without_fire_an_idle_game_is_cut_off_and_reported_so(make):
+    env = make(is_train=False, fire_on_life_loss=False, max_episode_frames=2000)
+    env.reset()
+    timestep = play_until_done(env, LEFT)
+    assert timestep.info['TimeLimit.truncated'] is True and timestep.info['lives'] == 4
+    assert timestep.info['episode_frame_number'] == 2000
+    assert {'eval_episode_return', 'game_return'} <= set(timestep.info)
+    env.reset()
+    assert env.step(0).info['lives'] == 5
+
+
+def test_rewards_points_signs_and_penalties(make):
+    """The same game four times over: raw points, their signs, with a penalty, and what is reported all the same."""
+    def rewards(**cfg):
+        env = make(episodic_life=False, noop_max=0, **cfg)
+        env.reset()
+        rng, rewards, lost = np.random.default_rng(0), [], []
+        while True:
+            lives = env._lives
+            timestep = env.step(int(rng.integers(4)))
+            rewards.append(timestep.reward.item())
+            lost.append(timestep.info['lives'] < lives)
+            if timestep.done:
+                return np.array(rewards), np.array(lost), timestep.info['game_return']
+
+    raw, lost, score = rewards(clip_reward=False)
+    signs, _, signs_score = rewards()
+    penalised, _, penalised_score = rewards(life_loss_penalty=-1)
+    assert lost.sum() == 5 and raw.sum() == score == signs_score == penalised_score > 0
+    np.testing.assert_array_equal(signs, np.sign(raw))
+    np.testing.assert_array_equal(penalised, np.sign(raw) - lost)
+
+
+def test_high_bricks_are_clipped(make):
+    """A point worth more than one has a reward of one: shown on the arithmetic, as random play rarely gets there."""
+    env = make()
+    env.reset()
+    env._env.advance = lambda action, frames: 7
+    assert env.step(0).reward.item() == 1 and env._episode_points == 7
+
+
+def test_fire_on_reset_brings_the_ball(make):
+    def frames_to_first_loss(**cfg):
+        env = make(noop_max=0, max_episode_frames=1000, **cfg)
+        env.reset()
+        return play_until_done(env, 0).info['episode_frame_number']
+
+    assert frames_to_first_loss() < 200
+    assert frames_to_first_loss(fire_on_reset=False) == 1000  # nothing happened until the cut
+
+
+def test_noop_starts_differ_and_are_in_range(make):
+    env = make(noop_max=30, fire_on_reset=False, episodic_life=False)
+    starts = []
+    for _ in range(60):
+        env.reset()
+        starts.append(env.step(0).info['episode_frame_number'] - 4)
+    assert min(starts) >= 1 and max(starts) <= 30 and len(set(starts)) > 15
+
+
+@pytest.mark.parametrize('sticky', [0.0, 0.25])
+def test_same_seed_same_games_whatever_was_before(make, sticky):
+    cfg = dict(repeat_action_probability=sticky, random_action_probability=0.1)
+    fresh, used, reopened = make(**cfg), make(**cfg), make(**cfg)
+    play(used, 300, seed=9)
+    play(reopened, 50, seed=8)
+    reopened.close()
+    for env in (fresh, used, reopened):
+        env.seed(7)
+    course = play(fresh, 1500)
+    assert play(used, 1500) == course
+    assert play(reopened, 1500) == course
+    fresh.seed(8)
+    assert play(fresh, 1500) != course
+
+
+def test_same_seed_same_games_in_another_process(make):
+    script = '''
+import hashlib, sys
+sys.path.insert(0, {tests!r})
+from conftest import play
+from breakout_env import BreakoutEnv
+env = BreakoutEnv(dict(repeat_action_probability=0.25)); env.seed(3)
+print(hashlib.sha256(repr(play(env, 600)).encode()).hexdigest())
+'''.format(tests=str(__import__('pathlib').Path(__file__).parent))  # yapf: disable
+    outputs = [
+        subprocess.run([sys.executable, '-c', script], check=True, capture_output=True, text=True).stdout.split()[-1]
+        for _ in range(2)
+    ]
+    import hashlib
+    env = make(repeat_action_probability=0.25)
+    env.seed(3)
+    assert outputs == [hashlib.sha256(repr(play(env, 600)).encode()).hexdigest()] * 2
+
+
+def test_dynamic_seed_as_di_engine_means_it(make):
+    env = make(episodic_life=False, repeat_action_probability=0.25)
+    env.seed(0, dynamic_seed=False)
+    assert play(env, 200) == play(env, 200)  # every game is the same one
+    env.seed(0, dynamic_seed=True)
+    first, second = play(env, 200), play(env, 200)
+    assert first != second
+    env.seed(0, dynamic_seed=True)
+    assert [play(env, 200), play(env, 200)] == [first, second]  # a sequence that the seed fixes
+
+
+def test_the_global_random_state_is_left_alone(make):
+    np.random.seed(1)
+    before = np.random.get_state()[1].copy()
+    env = make(random_action_probability=0.5)
+    env.seed(2)
+    play(env, 100)
+    env.random_action()
+    np.testing.assert_array_equal(np.random.get_state()[1], before)
+
+
+@pytest.mark.parametrize('seed', [-1, 1.5, None, 'a', True])
+def test_a_wrong_seed_is_refused(make, seed):
+    with pytest.raises(ValueError, match='expected a whole number of 0 or more'):
+        make().seed(seed)
+
+
+def test_random_actions_are_seeded_and_even(make):
+    env = make(random_action_probability=1.0)
+    env.seed(4)
+    actions = [env.random_action().item() for _ in range(400)]
+    env.seed(4)
+    assert [env.random_action().item() for _ in range(400)] == actions
+    assert all(70 < actions.count(a) < 130 for a in range(4))
+
+
+def test_random_action_probability_overrides_that_share_of_actions(make):
+    env = make(random_action_probability=0.25, noop_max=0, episodic_life=False)
+    env.reset()
+    played, advance = [], env._env.advance
+    env._env.advance = lambda action, frames: played.append(action) or advance(action, frames)
+    for _ in range(2000):
+        if env.step(0).done:
+            env.reset()
+    others = np.mean([action != 0 for action in played])
+    assert 0.14 < others < 0.25, others  # 0.25 times 3 of 4, and FIRE at each reset
+
+
+@pytest.mark.parametrize(
+    'action', [2, np.int64(2), np.array(2), np.array([2]), np.array([2], dtype=np.int32), torch.tensor(2),
+               torch.tensor([2])]
+)  # yapf: disable
+def test_an_action_may_be_any_single_whole_number(make, action):
+    env = make()
+    env.reset()
+    played, advance = [], env._env.advance
+    env._env.advance = lambda index, frames: played.append(index) or advance(index, frames)
+    env.step(action)
+    assert played == [2]
+
+
+@pytest.mark.parametrize(
+    'action', [4, -1, 1.0, True, None, 'FIRE', [0, 1], [[1], [2, 3]], np.array([1, 2]), np.array([]), np.array(1.),
+               torch.tensor([0.5]), {'action': 1}]
+)  # yapf: disable
+def test_a_bad_action_gets_a_sentence_and_leaves_the_game_as_it_was(make, action):
+    env, twin = make(), make()
+    env.reset(), twin.reset()
+    with pytest.raises(ValueError, match='expected one whole number from 0 to 3'):
+        env.step(action)
+    np.testing.assert_array_equal(env.step(1).obs, twin.step(1).obs)
+
+
+def test_steps_out_of_turn_get_a_sentence_and_do_no_harm(make):
+    env = make()
+    with pytest.raises(RuntimeError, match="in state 'closed'; call reset first"):
+        env.step(0)
+    env.reset()
+    play_until_done(env)
+    with pytest.raises(RuntimeError, match="in state 'life lost'; call reset first"):
+        env.step(0)
+    env.reset()
+    assert env.step(0).info['lives'] == 4
+    env.close()
+    with pytest.raises(RuntimeError, match="in state 'closed'; call reset first"):
+        env.step(0)
+
+
+def test_reset_in_mid_episode_starts_a_new_game(make):
+    env = make()
+    env.reset()
+    play_until_done(env)
+    env.reset()
+    env.step(0)
+    env.reset()
+    assert env.step(0).info == dict(lives=5, episode_frame_number=env._env.frame_number)
+
+
+def test_observations_are_the_callers_to_keep_and_to_change(make):
+    env, twin = make(), make()
+    obs, twin_obs = env.reset(), twin.reset()
+    for _ in range(10):
+        obs[:] = 0
+        obs, twin_obs = env.step(2).obs, twin.step(2).obs
+        np.testing.assert_array_equal(obs, twin_obs)
+
+
+def test_the_picture_as_di_engine_asks_for_it(make):
+    env = make()
+    with pytest.raises(RuntimeError, match='call reset first'):
+        env.render()
+    env.reset()
+    picture = render(env, 'rgb_array')
+    assert (picture.shape, picture.dtype) == ((210, 160, 3), np.uint8)
+    assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 5  # six colours of bricks, walls, black
+    np.testing.assert_array_equal(env.render('rgb_array'), picture)
+    with pytest.raises(ValueError, match="expected 'rgb_array'"):
+        env.render('depth_array')
+    assert repr(env).startswith('BreakoutEnv(BreakoutOptions(')

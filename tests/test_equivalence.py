@@ -1,0 +1,103 @@
+"""The game is the standard one: the same as gymnasium's and Stable-Baselines3's wrappers make of it."""
+import ale_py
+import cv2
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
+from stable_baselines3.common.atari_wrappers import AtariWrapper
+
+from breakout_env import BreakoutEnv
+from breakout_env.preprocessing import fill_stack, push_frame
+
+gymnasium.register_envs(ale_py)
+
+
+@pytest.mark.parametrize(
+    'frame_skip, frame_stack, screen_size, full_action_space, obs_dtype, steps', [
+        (4, 4, 84, False, 'uint8', 4000),
+        (4, 4, 84, True, 'float32', 1000),
+        (1, 1, 84, False, 'uint8', 1000),
+        (2, 3, 64, False, 'uint8', 1000),
+        (5, 2, 100, False, 'uint8', 1000),
+    ]
+)
+def test_bit_for_bit_as_gymnasium(frame_skip, frame_stack, screen_size, full_action_space, obs_dtype, steps):
+    # noop_max=1 is exactly one no-op on both sides; without FIRE on reset, the random actions press it
+    ours = BreakoutEnv(
+        dict(
+            is_train=False, frame_skip=frame_skip, frame_stack=frame_stack, screen_size=screen_size,
+            full_action_space=full_action_space, obs_dtype=obs_dtype, noop_max=1, fire_on_reset=False,
+            fire_on_life_loss=False, max_episode_frames=700
+        )
+    )  # yapf: disable
+    theirs = gymnasium.make(
+        'BreakoutNoFrameskip-v4', full_action_space=full_action_space, max_num_frames_per_episode=700
+    )
+    theirs = AtariPreprocessing(
+        theirs, noop_max=1, frame_skip=frame_skip, screen_size=screen_size, scale_obs=obs_dtype == 'float32'
+    )
+    theirs = FrameStackObservation(theirs, frame_stack)
+    rng = np.random.default_rng(frame_skip)
+    ends = dict(terminated=0, truncated=0)
+    np.testing.assert_array_equal(ours.reset(), theirs.reset(seed=0)[0])
+    for _ in range(steps):
+        action = int(rng.integers(ours.action_space.n))
+        obs, reward, done, info = ours.step(action)
+        their_obs, their_reward, terminated, truncated, their_info = theirs.step(action)
+        np.testing.assert_array_equal(obs, their_obs)
+        assert obs.dtype == their_obs.dtype and reward.item() == their_reward
+        assert done == (terminated or truncated) and info['lives'] == their_info['lives']
+        assert info['episode_frame_number'] == their_info['episode_frame_number']
+        if done:
+            assert info['TimeLimit.truncated'] == truncated
+            ends['truncated' if truncated else 'terminated'] += 1
+            np.testing.assert_array_equal(ours.reset(), theirs.reset()[0])
+    if steps > 1000:
+        assert all(ends.values()), ends  # both kinds of end were met
+    ours.close()
+    theirs.close()
+
+
+def test_rewards_ends_and_lives_as_stable_baselines3():
+    # its FireResetEnv presses FIRE and RIGHT for a step each at every reset; here the test presses them
+    ours = BreakoutEnv(dict(noop_max=1, fire_on_reset=False))
+    theirs = AtariWrapper(gymnasium.make('BreakoutNoFrameskip-v4'), noop_max=1)
+
+    def reset():
+        ours.reset()
+        ours.step(1)
+        ours.step(2)
+        theirs.reset(seed=0 if ours._lives == 5 else None)
+
+    rng = np.random.default_rng(1)
+    episodes = games = clipped = 0
+    reset()
+    for _ in range(6000):
+        action = int(rng.integers(4))
+        _, reward, done, info = ours.step(action)
+        _, their_reward, terminated, truncated, their_info = theirs.step(action)
+        assert (reward.item(), done, info['lives']) == (their_reward, terminated or truncated, their_info['lives'])
+        if done:
+            episodes += 1
+            games += 'game_return' in info
+            clipped += info['eval_episode_return'] > 1
+            reset()
+    assert episodes > games > 5 and clipped > 0, (episodes, games, clipped)
+    ours.close()
+
+
+def test_shrinking_only_what_changed_is_exact():
+    rng = np.random.default_rng(0)
+    for size in range(8, 161):
+        screen = rng.integers(0, 256, (210, 160), dtype=np.uint8)
+        stack, last_screen = np.zeros((2, size, size), np.uint8), np.zeros_like(screen)
+        fill_stack(stack, screen, last_screen)
+        for _ in range(10):
+            for _ in range(rng.integers(4)):  # none, too
+                y, x = rng.integers(205), rng.integers(150)
+                screen[y:y + rng.integers(1, 12), x:x + rng.integers(1, 9)] = rng.integers(256)
+            newest = stack[-1].copy()
+            push_frame(stack, screen, last_screen)
+            np.testing.assert_array_equal(stack[0], newest)
+            np.testing.assert_array_equal(stack[1], cv2.resize(screen, (size, size), interpolation=cv2.INTER_AREA))

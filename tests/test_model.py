@@ -1,0 +1,148 @@
+"""The pixel models: the same numbers whatever the dtype, DI-engine's parameters, and wrong pairs refused."""
+import copy
+
+import numpy as np
+import pytest
+import torch
+from ding.config import compile_config
+from ding.envs import get_vec_env_setting
+from ding.model import C51DQN, DQN, QRDQN, VAC, RainbowDQN
+from ding.policy import DQNPolicy, create_policy
+from ding.torch_utils import to_tensor
+from ding.utils import MODEL_REGISTRY
+from easydict import EasyDict
+
+import breakout_env
+from breakout_env import BreakoutEnv, PixelC51DQN, PixelDQN, PixelQRDQN, PixelRainbowDQN, PixelVAC
+from breakout_env.pairing import SCALING_MODELS
+
+SHAPE, ACTIONS = [4, 84, 84], 4
+NATURE = [32, 64, 64, 512]
+FAMILIES = [(PixelDQN, DQN), (PixelRainbowDQN, RainbowDQN), (PixelC51DQN, C51DQN), (PixelQRDQN, QRDQN)]
+
+
+@pytest.fixture
+def pixels():
+    env = BreakoutEnv({})
+    env.seed(0)
+    screens = [env.reset()] + [env.step(env.random_action()).obs for _ in range(3)]
+    env.close()
+    return torch.from_numpy(np.stack(screens))
+
+
+def test_the_list_of_scaling_models_is_complete():
+    ours = {name for name in MODEL_REGISTRY if MODEL_REGISTRY.get(name).__module__.startswith('breakout_env')}
+    assert ours == set(SCALING_MODELS)
+
+
+@pytest.mark.parametrize('ours, theirs', FAMILIES)
+def test_it_is_the_template_on_scaled_pixels(ours, theirs, pixels):
+    """Same parameters under the same names, so checkpoints go both ways, and the same outputs for pixels / 255."""
+    torch.manual_seed(0)
+    model = ours(SHAPE, ACTIONS).eval()
+    template = theirs(SHAPE, ACTIONS, encoder_hidden_size_list=NATURE).eval()
+    template.load_state_dict(model.state_dict())
+    assert torch.equal(model(pixels)['logit'], template(pixels.float() / 255)['logit'])
+
+
+def test_actor_and_critic_too(pixels):
+    torch.manual_seed(0)
+    model = PixelVAC(SHAPE, ACTIONS)
+    template = VAC(
+        SHAPE, ACTIONS, encoder_hidden_size_list=NATURE, actor_head_hidden_size=512, critic_head_hidden_size=512
+    )
+    template.load_state_dict(model.state_dict())
+    for mode, key in (('compute_actor', 'logit'), ('compute_critic', 'value'), ('compute_actor_critic', 'value')):
+        assert torch.equal(model(pixels, mode=mode)[key], template(pixels.float() / 255, mode=mode)[key])
+
+
+def test_the_encoder_is_natures():
+    convolutions = [m for m in PixelDQN(SHAPE, ACTIONS).encoder.main if isinstance(m, torch.nn.Conv2d)]
+    assert [(c.out_channels, c.kernel_size[0], c.stride[0]) for c in convolutions] == [(32, 8, 4), (64, 4, 2), (64, 3, 1)]
+    assert PixelDQN(SHAPE, ACTIONS).encoder.mid.out_features == 512
+
+
+@pytest.mark.parametrize('ours', [family[0] for family in FAMILIES] + [PixelVAC])
+def test_uint8_and_float32_pixels_give_the_same_numbers(ours, pixels):
+    model = ours(SHAPE, ACTIONS).eval()
+    kwargs = dict(mode='compute_actor') if ours is PixelVAC else {}
+    assert torch.equal(model(pixels, **kwargs)['logit'], model(pixels.float(), **kwargs)['logit'])
+    assert torch.equal(copy.deepcopy(model)(pixels, **kwargs)['logit'], model(pixels, **kwargs)['logit'])
+
+
+def test_collector_and_evaluator_see_the_same_numbers():
+    """DI-engine's collector hands over uint8, its evaluator float32: the same screens, the same Q values."""
+    config = DQNPolicy.default_config()
+    config.cuda = False
+    config.model = dict(type='pixel_dqn', import_names=['breakout_env'], obs_shape=SHAPE, action_shape=ACTIONS)
+    policy = create_policy(EasyDict({**config, 'type': 'dqn'}), enable_field=['collect', 'eval'])
+    env = BreakoutEnv({})
+    env.seed(1)
+    obs = {0: env.reset()}
+    for _ in range(20):
+        collected = policy.collect_mode.forward(to_tensor(obs), eps=0.)[0]
+        evaluated = policy.eval_mode.forward(to_tensor(obs, dtype=torch.float32))[0]
+        assert torch.equal(collected['logit'], evaluated['logit']) and collected['logit'].abs().max() < 1
+        obs = {0: env.step(env.random_action()).obs}
+    env.close()
+
+
+def test_scaled_pixels_are_refused_at_the_first_look(pixels):
+    model = PixelDQN(SHAPE, ACTIONS)
+    model(torch.zeros(1, *SHAPE))  # black says nothing
+    with pytest.raises(ValueError, match=r"expects pixel values 0..255, but the brightest .*obs_dtype='uint8'"):
+        model(pixels.float() / 255)
+    model(pixels.float())
+    model(torch.ones(1, *SHAPE))  # a nearly black screen among pixels
+
+
+def whole_config(env=None, model=None, policy='dqn'):
+    main = EasyDict(
+        exp_name='unused',
+        env=dict(collector_env_num=1, evaluator_env_num=1, n_evaluator_episode=1, stop_value=1, **(env or {})),
+        policy=dict(cuda=False, model=dict(obs_shape=SHAPE, action_shape=ACTIONS, **(model or {}))),
+    )
+    create = EasyDict(
+        env=dict(type='breakout', import_names=['breakout_env']),
+        env_manager=dict(type='base'),
+        policy=dict(type=policy)
+    )
+    return compile_config(main, auto=True, create_cfg=create, save_cfg=False)
+
+
+SCALING = dict(type='pixel_dqn', import_names=['breakout_env'])
+
+
+@pytest.mark.parametrize(
+    'env, model, fits', [
+        (dict(), SCALING, True),
+        (dict(obs_dtype='float32'), dict(), True),
+        (dict(obs_dtype='float32'), dict(type='dqn'), True),
+        (dict(), dict(), False),
+        (dict(), dict(type='dqn', import_names=['ding.model.template.q_learning']), False),
+        (dict(obs_dtype='float32'), SCALING, False),
+        (dict(evaluator=dict(obs_dtype='float32')), SCALING, False),
+        (dict(obs_dtype='float32', collector=dict(obs_dtype='uint8')), dict(), False),
+    ]
+)
+@pytest.mark.parametrize('policy', ['dqn', 'dqn_command'])
+def test_a_pair_that_does_not_fit_is_refused_before_anything_starts(env, model, fits, policy):
+    cfg = whole_config(env, model, policy)
+    if fits:
+        get_vec_env_setting(cfg.env)
+        return
+    with pytest.raises(ValueError, match='Choose obs_dtype=') as error:
+        get_vec_env_setting(cfg.env)
+    assert 'observations' in str(error.value) and 'policy.model.type' in str(error.value)
+
+
+def test_other_peoples_models_are_their_own_business():
+    @MODEL_REGISTRY.register('a_model_of_somebody_else', force_overwrite=True)
+    class Model(DQN):
+        pass
+
+    get_vec_env_setting(whole_config(dict(), dict(type='a_model_of_somebody_else')).env)
+    get_vec_env_setting(whole_config(dict(obs_dtype='float32'), dict(type='a_model_of_somebody_else')).env)
+    # and so is a model that is passed to the pipeline ready-made: DI-engine's entries call it `model`
+    cfg, model = whole_config(dict(), dict()), breakout_env.PixelDQN(SHAPE, ACTIONS)  # noqa: F841
+    get_vec_env_setting(cfg.env)
