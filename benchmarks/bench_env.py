@@ -187,7 +187,7 @@ def _envpool(env_num: int, thread_num: int) -> _AutoResetLoop:
     import envpool
     game = dict(frame_skip=4, repeat_action_probability=0.0, episodic_life=False, reward_clip=False)
     screen = dict(img_height=84, img_width=84, stack_num=4, use_inter_area_resize=True)
-    start = dict(noop_max=1, use_fire_reset=False)  # it takes no smaller noop_max
+    start = dict(noop_max=1, use_fire_reset=False)  # noop_max=0 crashes it
     return _AutoResetLoop(
         envpool.make_gymnasium('Breakout-v5', num_envs=env_num, num_threads=thread_num, **game, **screen, **start)
     )
@@ -218,7 +218,7 @@ SINGLE = {
     'EnvPool, 1 thread': partial(_envpool, 1, 1),
     'ale_py AtariVectorEnv, 1 env': partial(_atari_vector_env, 1, 1),
 }
-VECTOR = {  # those that fork come first: a process with threads is better not forked
+VECTOR = {  # those that fork come first, before the others start threads
     DING_MANAGER: partial(_ding_manager, 8),
     'Stable-Baselines3 SubprocVecEnv + VecFrameStack': partial(_sb3, 8),
     'EnvPool, 1 thread': partial(_envpool, 8, 1),

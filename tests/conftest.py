@@ -1,9 +1,11 @@
 """What the tests share: a look at the resources a process holds, a virtual screen, and a way to play."""
+import multiprocessing
 import os
 import shutil
 import subprocess
 import sys
 import time
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Dict, Iterator, List
 
@@ -21,9 +23,17 @@ def footprint() -> Dict[str, int]:
     return dict(
         descriptors=process.num_fds(),
         threads=process.num_threads(),
-        children=len(process.children(recursive=True)),
+        children=len(children()),
         shared_memory=len(os.listdir('/dev/shm')),
     )
+
+
+def children() -> List[psutil.Process]:
+    """The processes started from this one that are not done yet."""
+    multiprocessing.active_children()  # collects those that have ended: DI-engine's managers do not
+    # spawning starts a resource tracker of multiprocessing's that stays until the interpreter exits
+    tracker_pid = resource_tracker._resource_tracker._pid
+    return [process for process in psutil.Process().children(recursive=True) if process.pid != tracker_pid]
 
 
 def resident_bytes() -> int:
