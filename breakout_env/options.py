@@ -16,6 +16,10 @@ DI_ENGINE_KEYS = frozenset(
         'evaluator_env_num', 'cfg_type', 'replay_path'
     ]
 )
+# Keys that configs written for dizoo.atari carry: the name of the game, and some that nobody reads there either.
+DIZOO_KEYS = frozenset(
+    ['env_id', 'obs_plus_prev_action_reward', 'exp_name', 'collector_batch_size', 'evaluator_batch_size']
+)
 # Options that say how an agent is taught rather than how the game is played. Evaluation ignores them unless its own
 # section sets them, so that a config that shapes the reward still reports the game's own score.
 TRAINING_ONLY = frozenset(['episodic_life', 'clip_reward', 'life_loss_penalty'])
@@ -112,7 +116,7 @@ class BreakoutOptions:
         if not isinstance(cfg, Mapping):
             raise ValueError(f'the config of BreakoutEnv is {_shown(cfg)}; expected a dict of options')
         is_train = _check('is_train', cfg.get('is_train', True), 'is_train')
-        top = _read_section(cfg, '', DI_ENGINE_KEYS | {'env_id', 'obs_plus_prev_action_reward', 'collector', 'evaluator'})
+        top = _read_section(cfg, '', DI_ENGINE_KEYS | DIZOO_KEYS | {'collector', 'evaluator'})
         sections = {name: _read_section(cfg.get(name), name, frozenset()) for name in ('collector', 'evaluator')}
         if cfg.get('obs_plus_prev_action_reward', False):
             raise ValueError(

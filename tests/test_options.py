@@ -133,6 +133,16 @@ def test_dizoo_env_ids_mean_what_they_mean_there(env_id, sticky):
     assert options(env_id=env_id, repeat_action_probability=0.1).repeat_action_probability == 0.1
 
 
+def test_a_dizoo_config_works_with_type_and_import_names_changed():
+    # dizoo/atari/config/serial: the keys of its configs, one of them in the wrong place there
+    cfg = EasyDict(
+        exp_name='pong_rainbow_seed0', collector_env_num=8, evaluator_env_num=8, n_evaluator_episode=8, stop_value=20,
+        env_id='BreakoutNoFrameskip-v4', frame_stack=4, manager=dict(shared_memory=False), is_train=True,
+        obs_plus_prev_action_reward=False, type='breakout', import_names=['breakout_env']
+    )  # yapf: disable
+    assert len(BreakoutEnv.create_collector_env_cfg(cfg)) == len(BreakoutEnv.create_evaluator_env_cfg(cfg)) == 8
+
+
 def test_numpy_values_are_values():
     o = options(frame_skip=np.int64(2), clip_reward=np.bool_(False), obs_dtype=np.uint8, life_loss_penalty=np.float32(-1))
     assert (o.frame_skip, o.clip_reward, o.obs_dtype, o.life_loss_penalty) == (2, False, 'uint8', -1)

@@ -1,0 +1,52 @@
+"""C51 on Breakout: ``ding -m serial -c breakout_c51_config.py -s 0``."""
+from easydict import EasyDict
+
+main_config = EasyDict(
+    dict(
+        exp_name='experiments/breakout_c51',
+        env=dict(
+            collector_env_num=8,
+            evaluator_env_num=8,
+            n_evaluator_episode=8,
+            stop_value=400,
+            evaluator=dict(random_action_probability=0.01, ),
+        ),
+        policy=dict(
+            cuda=True,
+            priority=False,
+            model=dict(
+                type='pixel_c51dqn',
+                import_names=['breakout_env'],
+                obs_shape=[4, 84, 84],
+                action_shape=4,
+                v_min=-10,
+                v_max=10,
+                n_atom=51,
+            ),
+            nstep=3,
+            discount_factor=0.99,
+            learn=dict(
+                update_per_collect=8,
+                batch_size=32,
+                learning_rate=0.0001,
+                target_update_freq=1000,
+            ),
+            collect=dict(n_sample=32, ),
+            eval=dict(evaluator=dict(eval_freq=25000, )),
+            other=dict(
+                eps=dict(type='linear', start=1., end=0.01, decay=250000),
+                replay_buffer=dict(replay_buffer_size=100000, ),
+            ),
+        ),
+    )
+)
+create_config = EasyDict(
+    dict(
+        env=dict(
+            type='breakout',
+            import_names=['breakout_env'],
+        ),
+        env_manager=dict(type='subprocess'),
+        policy=dict(type='c51'),
+    )
+)

@@ -1,0 +1,190 @@
+"""The real commands, in a folder of the user's: train, evaluate, record, stop; our configs and another project's."""
+import math
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import av
+import psutil
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from conftest import BIN, ROOT, run, wait_until
+
+DEMO = ROOT / 'configs' / 'breakout_dqn_demo_config.py'
+
+
+def scalars(experiment: Path, name_part: str) -> list:
+    """Values of all TensorBoard scalars whose name holds this."""
+    accumulator = EventAccumulator(str(experiment / 'log' / 'serial'), size_guidance=dict(scalars=0)).Reload()
+    return [event.value for tag in accumulator.Tags()['scalars'] if name_part in tag
+            for event in accumulator.Scalars(tag)]  # yapf: disable
+
+
+def weights(checkpoint: Path) -> dict:
+    return torch.load(checkpoint, map_location='cpu', weights_only=True)['model']
+
+
+def check_trained(experiment: Path) -> Path:
+    """Finite losses, changed weights, an evaluation; the last checkpoint."""
+    losses = scalars(experiment, 'total_loss')
+    assert losses and all(map(math.isfinite, losses))
+    checkpoints = sorted(
+        (experiment / 'ckpt').glob('iteration_*.pth.tar'), key=lambda path: int(re.findall(r'\d+', path.name)[0])
+    )
+    first, last = weights(checkpoints[0]), weights(checkpoints[-1])
+    assert len(checkpoints) > 1 and not any(torch.equal(first[k], last[k]) for k in first if k.endswith('weight'))
+    assert all(torch.isfinite(value).all() for value in last.values())
+    assert scalars(experiment, 'reward_mean') and (experiment / 'ckpt' / 'ckpt_best.pth.tar').exists()
+    return checkpoints[-1]
+
+
+def shortened(config: Path, folder: Path, *changes) -> Path:
+    """A copy of a config with less of everything, for a test to run as it stands."""
+    text = config.read_text()
+    for pattern, value in changes:
+        text, count = re.subn(pattern, value, text)
+        assert count, f'{config.name} has no {pattern}'
+    (folder / config.name).write_text(text)
+    return folder / config.name
+
+
+@pytest.fixture(scope='module')
+def trained(tmp_path_factory):
+    """An experiment of the demo config, trained for a little while by the real command."""
+    folder = tmp_path_factory.mktemp('demo')
+    config = shortened(DEMO, folder, (r'random_collect_size=\d+', 'random_collect_size=200'))
+    output = run(['ding', '-m', 'serial', '-c', str(config), '-s', '0', '--env-step', '1000'], folder)
+    return folder, config, output
+
+
+def test_ding_serial_trains(trained):
+    folder, _, _ = trained
+    check_trained(folder / 'experiments' / 'breakout_dqn_demo')
+
+
+def test_ding_eval_evaluates_and_records_what_was_trained(trained):
+    folder, config, _ = trained
+    checkpoint = folder / 'experiments' / 'breakout_dqn_demo' / 'ckpt' / 'ckpt_best.pth.tar'
+    output = run(
+        ['ding', '-m', 'eval', '-c', str(config), '-s', '0', '--load-path', str(checkpoint), '--replay-path', 'video'],
+        folder
+    )
+    assert re.search(r'The performance of your RL policy is \d', output)
+    whole = sorted((folder / 'video').glob('*-score*.mp4'))
+    assert len(whole) >= 4 and not list((folder / 'video').glob('*.part.mp4'))
+    with av.open(str(whole[0])) as container:
+        pictures = [frame.to_ndarray(format='rgb24') for frame in container.decode(video=0)]
+    assert len(pictures) > 50 and pictures[0].shape == (630, 480, 3) and pictures[-1].std() > 20
+
+
+def test_the_eval_entry_gives_each_game(trained):
+    folder, config, _ = trained
+    checkpoint = folder / 'experiments' / 'breakout_dqn_demo' / 'ckpt' / 'ckpt_best.pth.tar'
+    output = run(
+        [sys.executable, str(ROOT / 'entry' / 'breakout_dqn_eval.py'), '-c', str(config), '--load-path', str(checkpoint),
+         '--episodes', '6'], folder
+    )  # yapf: disable
+    scores = re.search(r'^scores: (.*)$', output, re.M)[1].split()
+    assert len(scores) == 6 and f'over {len(scores)} games' in output
+
+
+def test_the_config_is_a_program_too(tmp_path):
+    config = shortened(
+        DEMO, tmp_path, (r'random_collect_size=\d+', 'random_collect_size=200'), (r'max_env_step=\d+', 'max_env_step=500')
+    )
+    run([sys.executable, str(config)], tmp_path)
+    assert (tmp_path / 'experiments' / 'breakout_dqn_demo' / 'ckpt' / 'ckpt_best.pth.tar').exists()
+
+
+def test_the_real_config_starts_and_learns(tmp_path):
+    """As it stands but for the length of random play and the size of the buffer, which is filled by nobody here."""
+    config = shortened(
+        ROOT / 'configs' / 'breakout_dqn_config.py', tmp_path, (r'random_collect_size=\d+', 'random_collect_size=200'),
+        (r"decay=\d+", 'decay=1000')
+    )
+    output = run(
+        [sys.executable, str(ROOT / 'entry' / 'breakout_dqn_main.py'), '-c', str(config), '-s', '1', '--env-step', '500'],
+        tmp_path
+    )
+    check_trained(tmp_path / 'experiments' / 'breakout_dqn')
+    assert 'ding -m eval' in output and 'env steps' in output
+
+
+@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
+def test_make_trains_program_is_safe_to_stop(tmp_path, number):
+    """Ctrl-C reaches the whole process group, a scheduler's SIGTERM too; a checkpoint is left, no traceback, nobody."""
+    config = shortened(DEMO, tmp_path, (r'random_collect_size=\d+', 'random_collect_size=200'))
+    with open(tmp_path / 'output', 'w+') as output:
+        process = subprocess.Popen(
+            [sys.executable, str(ROOT / 'entry' / 'breakout_dqn_main.py'), '-c', str(config)],
+            cwd=tmp_path, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )  # yapf: disable
+        text = lambda: (tmp_path / 'output').read_text()  # noqa: E731
+        assert wait_until(lambda: re.search(r'[1-9]\d* updates', text()) or process.poll() is not None, 120), text()
+        workers = psutil.Process(process.pid).children(recursive=True)
+        if number == signal.SIGINT:
+            os.killpg(process.pid, number)
+        else:
+            process.send_signal(number)
+        assert process.wait(60) == 0, text()
+    assert len(workers) == 8 and not any(worker.is_running() for worker in workers)
+    assert 'Stopping: finishing what is under way' in text() and 'Traceback' not in text(), text()
+    check_trained(tmp_path / 'experiments' / 'breakout_dqn_demo')
+
+
+def test_user_errors_get_a_line(tmp_path):
+    for arguments, said in (
+        (['breakout_dqn_main.py', '-c', 'nowhere.py'], "File 'nowhere.py' does not exist"),
+        (['breakout_dqn_main.py', '--env-step', '0'], '0 is not in the range x>=1'),
+        (['breakout_dqn_eval.py'], "Missing option '--load-path'"),
+    ):
+        result = subprocess.run(
+            [sys.executable, str(ROOT / 'entry' / arguments[0]), *arguments[1:]],
+            cwd=tmp_path, capture_output=True, text=True
+        )  # yapf: disable
+        assert result.returncode == 2 and said in result.stderr and 'Traceback' not in result.stderr
+
+
+FEWER_ENVS = (
+    (r'collector_env_num=8', 'collector_env_num=2'), (r'evaluator_env_num=8', 'evaluator_env_num=2'),
+    (r'n_evaluator_episode=8', 'n_evaluator_episode=2')
+)  # yapf: disable
+
+
+@pytest.mark.parametrize(
+    'name, mode, env_step, changes', [
+        ('ppo', 'serial_onpolicy', 600, [(r'n_sample=1024', 'n_sample=256'), (r'batch_size=256', 'batch_size=64'),
+                                         (r'epoch_per_collect=3', 'epoch_per_collect=1')]),
+        ('rainbow', 'serial', 250, []),
+        ('c51', 'serial', 250, []),
+    ]
+)  # yapf: disable
+def test_another_project_trains_policies_that_we_do_not_ship(tmp_path, name, mode, env_step, changes):
+    """A folder elsewhere with a config, and nothing of this checkout but the installed package."""
+    config = shortened(
+        ROOT / 'examples' / 'another_project' / f'breakout_{name}_config.py', tmp_path, *FEWER_ENVS, *changes
+    )
+    run(['ding', '-m', mode, '-c', config.name, '-s', '0', '--env-step', str(env_step)], tmp_path)
+    check_trained(tmp_path / 'experiments' / f'breakout_{name}')
+
+
+def test_a_wrong_python_gets_one_clear_line(tmp_path):
+    """``make`` with an interpreter that is too new says so, and which it wants."""
+    fake = tmp_path / 'python3.13'
+    fake.write_text('#!/bin/sh\n[ "$1" = --version ] && echo Python 3.13.0 && exit 0\nexit 1\n')
+    fake.chmod(0o755)
+    result = subprocess.run(
+        ['make', '-C', str(ROOT), f'PYTHON={fake}', f'VENV={tmp_path / "venv"}', 'train'], capture_output=True, text=True
+    )
+    lines = [line for line in result.stdout.splitlines() if not line.startswith('make')]
+    assert result.returncode != 0 and lines == [
+        'breakout_env needs Python 3.10 or 3.11; found Python 3.13.0. '
+        'Install one of them, or name it: make PYTHON=/path/to/python3.11'
+    ]
+    assert shutil.which('ding', path=str(BIN)) and not (tmp_path / 'venv').exists()
