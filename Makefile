@@ -29,7 +29,7 @@ bench: $(VENV)/installed-bench
 	$(BIN)/python benchmarks/bench_env.py $(ARGS)
 
 lint: $(VENV)/installed-test
-	$(BIN)/ruff check .
+	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 
 # window, test and bench are extras of setup.py
 $(VENV)/installed-%: setup.py constraints.txt | $(VENV)/bin/python

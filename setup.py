@@ -9,7 +9,7 @@ version = re.search(r"__version__ = '([^']+)'", (here / 'breakout_env' / '__init
 setup(
     name='breakout-env',
     version=version,
-    description='Atari Breakout for DI-engine: a lazy environment that closes without a trace, and DQN that trains on it',
+    description='Atari Breakout for DI-engine: a lazy environment that closes without a trace, and DQN on it',
     long_description=(here / 'README.md').read_text(encoding='utf-8'),
     long_description_content_type='text/markdown',
     license='Apache License, Version 2.0',
@@ -42,9 +42,14 @@ setup(
     extras_require={
         'window': ['pygame>=2.5'],  # render_mode='human'
         'test': [
-            'av>=14', 'pygame>=2.5', 'pytest>=8', 'pytest-timeout>=2.3', 'psutil>=5.9', 'python-xlib>=0.33',
+            'av>=14',
+            'pygame>=2.5',
+            'pytest>=8',
+            'pytest-timeout>=2.3',
+            'psutil>=5.9',
+            'python-xlib>=0.33',
             'ruff>=0.9',
-            'stable-baselines3>=2.6'
+            'stable-baselines3>=2.6',
         ],
         'bench': ['envpool>=1.1; python_version >= "3.11"', 'stable-baselines3>=2.6'],
     },

@@ -6,6 +6,7 @@ sticky actions, whole games, points as rewards, and no no-ops at the start where
 in one run, in short blocks that take turns, so that whatever else slows the computer down slows all of them. A ratio
 compares two blocks of the same round; it is steadier than the steps a second it is made of. ``make bench`` runs this.
 """
+
 import contextlib
 import json
 import os
@@ -153,7 +154,7 @@ class _ManagerLoop(_DingLoop):
         manager, steps = self._env, 0
         for row in actions.astype(np.int64):
             ready = list(manager.ready_obs)
-            manager.step({env_id: row[env_id:env_id + 1] for env_id in ready})
+            manager.step({env_id: row[env_id : env_id + 1] for env_id in ready})
             steps += len(ready)
         return steps
 
@@ -171,6 +172,7 @@ def _gymnasium_wrapped() -> gymnasium.Env:
 
 def _sb3_wrapped() -> gymnasium.Env:
     from stable_baselines3.common.atari_wrappers import AtariWrapper
+
     # It turns the screens gray itself, so it has to be given colours. It starts each game with two steps of its own,
     # which can't be switched off. `make_atari_env` would add a Monitor, which the others have not.
     return AtariWrapper(_gymnasium('rgb'), noop_max=0, terminal_on_life_loss=False, clip_reward=False)
@@ -178,6 +180,7 @@ def _sb3_wrapped() -> gymnasium.Env:
 
 def _sb3(env_num: int) -> _AutoResetLoop:
     from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecFrameStack
+
     # forked as DI-engine's workers are; by default each worker would import this file and all it imports anew
     env = DummyVecEnv([_sb3_wrapped]) if env_num == 1 else SubprocVecEnv([_sb3_wrapped] * env_num, 'fork')
     return _AutoResetLoop(VecFrameStack(env, 4))
@@ -185,6 +188,7 @@ def _sb3(env_num: int) -> _AutoResetLoop:
 
 def _envpool(env_num: int, thread_num: int) -> _AutoResetLoop:
     import envpool
+
     game = dict(frame_skip=4, repeat_action_probability=0.0, episodic_life=False, reward_clip=False)
     screen = dict(img_height=84, img_width=84, stack_num=4, use_inter_area_resize=True)
     start = dict(noop_max=1, use_fire_reset=False)  # noop_max=0 crashes it
@@ -195,6 +199,7 @@ def _envpool(env_num: int, thread_num: int) -> _AutoResetLoop:
 
 def _atari_vector_env(env_num: int, thread_num: int) -> _AutoResetLoop:
     from ale_py.vector_env import AtariVectorEnv
+
     game = dict(frameskip=4, repeat_action_probability=0.0, episodic_life=False, reward_clipping=False)
     screen = dict(img_height=84, img_width=84, stack_num=4, maxpool=True)
     # by default the step after a game only resets, and its action is lost

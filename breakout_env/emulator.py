@@ -1,4 +1,5 @@
 """The one owner of the Arcade Learning Environment (ALE)."""
+
 import logging
 import os
 from typing import List
@@ -25,7 +26,7 @@ class Emulator(object):
     """
 
     def __init__(
-            self, seed: int, repeat_action_probability: float, max_episode_frames: int, full_action_space: bool
+        self, seed: int, repeat_action_probability: float, max_episode_frames: int, full_action_space: bool
     ) -> None:
         """
         Overview:

@@ -1,4 +1,5 @@
 """Breakout as DI-engine's environment contract asks for it."""
+
 import contextlib
 import copy
 import logging
@@ -60,7 +61,7 @@ class BreakoutEnv(BaseEnv):
         self._observation_space = gym.spaces.Box(low, high, shape, dtype)
         self._action_space = gym.spaces.Discrete(18 if options.full_action_space else 4)
         low, high = (options.life_loss_penalty, 1.0) if options.clip_reward else (-np.inf, np.inf)
-        self._reward_space = gym.spaces.Box(low, high, (1, ), np.float32)
+        self._reward_space = gym.spaces.Box(low, high, (1,), np.float32)
         self._state = _State.CLOSED
         self._seed: Optional[int] = None
         self._dynamic_seed = True
@@ -283,8 +284,10 @@ class BreakoutEnv(BaseEnv):
             self._seed_is_new = False
         if self._state is _State.CLOSED:
             self._env = Emulator(
-                int(self._emulator_rng.integers(2**31)), options.repeat_action_probability,
-                options.max_episode_frames, options.full_action_space
+                int(self._emulator_rng.integers(2**31)),
+                options.repeat_action_probability,
+                options.max_episode_frames,
+                options.full_action_space,
             )
             self._own('emulator', self._env)
             if options.render_mode == 'human':

@@ -1,4 +1,5 @@
 """A child process that is fed through its standard input and can never make its parent wait for long."""
+
 import os
 import select
 import subprocess
@@ -45,7 +46,7 @@ class HelperProcess(object):
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._messages,
-                start_new_session=True
+                start_new_session=True,
             )
         except OSError as e:
             self._messages.close()
@@ -86,7 +87,7 @@ class HelperProcess(object):
         deadline = time.monotonic() + timeout_s
         while rest:
             try:
-                rest = rest[os.write(stdin, rest):]
+                rest = rest[os.write(stdin, rest) :]
             except BlockingIOError:
                 left = deadline - time.monotonic()
                 if left <= 0 or not select.select([], [stdin], [], left)[1]:

@@ -1,4 +1,5 @@
 """DI-engine's networks, fed with pixels."""
+
 from typing import Any, Sequence
 
 import torch
@@ -27,11 +28,11 @@ class PixelInput(torch.nn.Module):
     _pixels_checked = False
 
     def __init__(
-            self,
-            obs_shape: Sequence[int],
-            action_shape: int,
-            encoder_hidden_size_list: Sequence[int] = NATURE_ENCODER,
-            **kwargs: Any
+        self,
+        obs_shape: Sequence[int],
+        action_shape: int,
+        encoder_hidden_size_list: Sequence[int] = NATURE_ENCODER,
+        **kwargs: Any,
     ) -> None:
         """
         Overview:
@@ -109,11 +110,11 @@ class PixelVAC(PixelInput, VAC):
     """
 
     def __init__(
-            self,
-            obs_shape: Sequence[int],
-            action_shape: int,
-            encoder_hidden_size_list: Sequence[int] = NATURE_ENCODER,
-            **kwargs: Any
+        self,
+        obs_shape: Sequence[int],
+        action_shape: int,
+        encoder_hidden_size_list: Sequence[int] = NATURE_ENCODER,
+        **kwargs: Any,
     ) -> None:
         """
         Overview:

@@ -1,4 +1,5 @@
 """The options of the environment: what each means, what it may be, and how a DI-engine ``cfg.env`` becomes them."""
+
 import difflib
 import importlib.util
 import math
@@ -12,8 +13,15 @@ import numpy as np
 # Keys that DI-engine's pipelines put into ``cfg.env`` or read from it. They mean nothing to a single environment.
 DI_ENGINE_KEYS = frozenset(
     [
-        'type', 'import_names', 'manager', 'stop_value', 'n_evaluator_episode', 'collector_env_num',
-        'evaluator_env_num', 'cfg_type', 'replay_path'
+        'type',
+        'import_names',
+        'manager',
+        'stop_value',
+        'n_evaluator_episode',
+        'collector_env_num',
+        'evaluator_env_num',
+        'cfg_type',
+        'replay_path',
     ]
 )
 # Keys that configs written for dizoo.atari carry: the name of the game, and some that nobody reads there either.
@@ -161,7 +169,9 @@ def _number(low: float, high: float) -> Callable[[Any], float]:
     def check(value: Any) -> float:
         valid = isinstance(value, numbers.Real) and not isinstance(value, (bool, np.bool_)) and math.isfinite(value)
         if not valid or not low <= value <= high:
-            raise ValueError(f'a finite number of at most {high:g}' if low == -math.inf else f'a number from {low:g} to {high:g}')
+            raise ValueError(
+                f'a finite number of at most {high:g}' if low == -math.inf else f'a number from {low:g} to {high:g}'
+            )
         return float(value)
 
     return check
@@ -249,7 +259,7 @@ def _sticky_probability_of(env_id: Any) -> float:
     if match is None:
         raise ValueError(
             f"env option `env_id` is {_shown(env_id)}; expected a name of Breakout's screen version such as "
-            "'BreakoutNoFrameskip-v4', 'BreakoutNoFrameskip-v0' (sticky actions) or 'ALE/Breakout-v5' (sticky actions): "
-            'this environment plays no other game'
+            "'BreakoutNoFrameskip-v4', or, with sticky actions, 'BreakoutNoFrameskip-v0' or 'ALE/Breakout-v5': this "
+            'environment plays no other game'
         )
     return 0.0 if match['version'] == '4' else 0.25

@@ -7,6 +7,7 @@ an environment class ``cfg.env`` alone, and no door leads from there to ``cfg.po
 config in a local variable at that time, so it is looked up in the calling frames, by identity. Where DI-engine one day
 passes the whole config, ``_whole_config`` can go.
 """
+
 import inspect
 from typing import Mapping, Optional
 
@@ -39,7 +40,7 @@ def check_pixel_pairing(env_cfg: Mapping) -> None:
         # DI-engine then takes the policy's default model
         policy_class = POLICY_REGISTRY.get(cfg['policy'].get('type'))
         scales = False if policy_class is not None and policy_class.__module__.startswith('ding.') else None
-        model_type = f"the default of policy {cfg['policy'].get('type')!r}"
+        model_type = f'the default of policy {cfg["policy"].get("type")!r}'
     elif model_type in SCALING_MODELS:
         scales = True
     else:
@@ -51,10 +52,10 @@ def check_pixel_pairing(env_cfg: Mapping) -> None:
     for section in ('collector', 'evaluator'):
         obs_dtype = {**env_cfg, **(env_cfg.get(section) or {})}.get('obs_dtype', 'uint8')
         if (obs_dtype == 'uint8') != scales:
+            pixels = 'pixels 0..255' if obs_dtype == 'uint8' else 'pixels scaled to [0, 1]'
             raise ValueError(
-                f'the {section} env returns {obs_dtype} observations '
-                f"({'pixels 0..255' if obs_dtype == 'uint8' else 'pixels scaled to [0, 1]'}), but the model "
-                f"(policy.model.type: {model_type}) {'scales them itself' if scales else 'does not scale them'}. {PAIRS}"
+                f'the {section} env returns {obs_dtype} observations ({pixels}), but the model '
+                f'(policy.model.type: {model_type}) {"scales" if scales else "does not scale"} them itself. {PAIRS}'
             )
 
 

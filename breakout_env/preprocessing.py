@@ -1,4 +1,5 @@
 """What happens to a screen before an agent sees it: functions on arrays that the caller owns, no state of their own."""
+
 import math
 from functools import lru_cache
 
@@ -64,7 +65,7 @@ def push_frame(stack: np.ndarray, screen: np.ndarray, last_screen: np.ndarray) -
         while changed and changed[0] == last + 1:
             last = changed.pop(0)
         shrink_into(
-            frame[first * frame_rows:(last + 1) * frame_rows], screen[first * screen_rows:(last + 1) * screen_rows]
+            frame[first * frame_rows : (last + 1) * frame_rows], screen[first * screen_rows : (last + 1) * screen_rows]
         )
     np.copyto(last_screen, screen)
 

@@ -1,4 +1,5 @@
 """Whole games as video files that a browser plays."""
+
 import logging
 import os
 from typing import Optional
@@ -109,17 +110,18 @@ class GameRecorder(object):
             if not any(f.startswith(os.path.basename(stem)) for f in os.listdir(self._folder)):
                 break
         self._stem = stem
+        size, enlarged = f'{width}x{height}', f'{width * ENLARGEMENT}:{height * ENLARGEMENT}'
         self._encoder = HelperProcess(
             'video encoder',
             [
-                imageio_ffmpeg.get_ffmpeg_exe(), '-y', '-loglevel', 'error',
-                '-f', 'rawvideo', '-pix_fmt', 'rgb24', '-s', f'{width}x{height}', '-r', self._rate, '-i', '-',
-                '-vf', f'scale={width * ENLARGEMENT}:{height * ENLARGEMENT}:flags=neighbor',
+                *(imageio_ffmpeg.get_ffmpeg_exe(), '-y', '-loglevel', 'error'),
+                *('-f', 'rawvideo', '-pix_fmt', 'rgb24', '-s', size, '-r', self._rate, '-i', '-'),
+                *('-vf', f'scale={enlarged}:flags=neighbor'),
                 # yuv420p and the index at the front are what browsers ask for; one thread, as there may be 8 of us
-                '-c:v', 'libx264', '-preset', 'veryfast', '-crf', '20', '-pix_fmt', 'yuv420p', '-threads', '1',
-                '-movflags', '+faststart', f'{stem}.part.mp4'
-            ]
-        )  # yapf: disable
+                *('-c:v', 'libx264', '-preset', 'veryfast', '-crf', '20', '-pix_fmt', 'yuv420p', '-threads', '1'),
+                *('-movflags', '+faststart', f'{stem}.part.mp4'),
+            ],
+        )
 
     def _finish(self, ending: str) -> None:
         encoder, self._encoder = self._encoder, None

@@ -1,4 +1,5 @@
 """The game in a window, in a process of its own, so that a display that hangs can not hang the game."""
+
 import logging
 import os
 import sys
@@ -39,8 +40,7 @@ class GameWindow(object):
         script = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'window_main.py')
         # run as a file: as a module of the package it would import DI-engine and torch first
         self._process: Optional[HelperProcess] = HelperProcess(
-            'game window',
-            [sys.executable, script, title, str(width), str(height), str(FRAMES_PER_SECOND / frame_skip)]
+            'game window', [sys.executable, script, title, str(width), str(height), str(FRAMES_PER_SECOND / frame_skip)]
         )
         try:
             self._process.wait_ready(OPEN_TIMEOUT_S)

@@ -3,6 +3,7 @@ The program behind ``window.GameWindow``: shows the pictures that come in on sta
 
 Run as a file, it imports nothing of this package. It prints one line when the window is open.
 """
+
 import os
 import select
 import sys

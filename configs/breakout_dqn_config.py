@@ -4,6 +4,7 @@ DQN on Breakout with DI-engine's own parts: double, dueling, 3-step, 8 environme
 Run it with ``ding -m serial -c configs/breakout_dqn_config.py -s 0 --env-step 10000000`` or ``python`` on this file;
 ``make train`` trains the same with a progress line and a safe stop.
 """
+
 from easydict import EasyDict
 
 breakout_dqn_config = dict(
@@ -58,19 +59,23 @@ breakout_dqn_config = dict(
         ),
         eval=dict(
             # (int) Updates between evaluations: 100,000 env steps.
-            evaluator=dict(eval_freq=25000, ),
+            evaluator=dict(
+                eval_freq=25000,
+            ),
         ),
         other=dict(
             eps=dict(
                 # Epsilon falls from start to end in a straight line over this many env steps.
                 type='linear',
-                start=1.,
+                start=1.0,
                 end=0.01,
                 decay=250000,
             ),
-            # (int) Transitions kept. DI-engine's buffer takes 28 kB for each with uint8 observations: 300,000 are
-            # 8.7 GB, which leaves room on a machine of 16 GB.
-            replay_buffer=dict(replay_buffer_size=300000, ),
+            # (int) Transitions kept. DI-engine's buffer takes 31 kB for each with uint8 observations
+            # (benchmarks/stock_buffer_memory.py): 300,000 are 9.3 GB, which leaves room on a machine of 16 GB.
+            replay_buffer=dict(
+                replay_buffer_size=300000,
+            ),
         ),
     ),
 )
@@ -91,4 +96,5 @@ create_config = breakout_dqn_create_config
 
 if __name__ == '__main__':
     from ding.entry import serial_pipeline
+
     serial_pipeline((main_config, create_config), seed=0, max_env_step=int(1e7))

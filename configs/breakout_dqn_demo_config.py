@@ -4,6 +4,7 @@ The shortest run that still does everything: ``make demo`` trains with it, evalu
 ``ding -m serial -c configs/breakout_dqn_demo_config.py -s 0 --env-step 8000``, about two minutes on two CPU cores. It
 teaches hardly anything: for an agent that plays take ``breakout_dqn_config.py``.
 """
+
 from easydict import EasyDict
 
 breakout_dqn_demo_config = dict(
@@ -13,7 +14,9 @@ breakout_dqn_demo_config = dict(
         evaluator_env_num=4,
         n_evaluator_episode=4,
         stop_value=400,
-        evaluator=dict(random_action_probability=0.01, ),
+        evaluator=dict(
+            random_action_probability=0.01,
+        ),
     ),
     policy=dict(
         cuda=True,
@@ -32,11 +35,19 @@ breakout_dqn_demo_config = dict(
             learning_rate=0.0001,
             target_update_freq=200,
         ),
-        collect=dict(n_sample=32, ),
-        eval=dict(evaluator=dict(eval_freq=500, )),
+        collect=dict(
+            n_sample=32,
+        ),
+        eval=dict(
+            evaluator=dict(
+                eval_freq=500,
+            )
+        ),
         other=dict(
-            eps=dict(type='linear', start=1., end=0.05, decay=5000),
-            replay_buffer=dict(replay_buffer_size=8000, ),
+            eps=dict(type='linear', start=1.0, end=0.05, decay=5000),
+            replay_buffer=dict(
+                replay_buffer_size=8000,
+            ),
         ),
     ),
 )
@@ -56,4 +67,5 @@ create_config = breakout_dqn_demo_create_config
 
 if __name__ == '__main__':
     from ding.entry import serial_pipeline
+
     serial_pipeline((main_config, create_config), seed=0, max_env_step=8000)

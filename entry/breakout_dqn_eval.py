@@ -3,6 +3,7 @@ Evaluate a checkpoint on whole games of Breakout, the pipeline written out: what
 
 Prints the score of each game and their mean; ``--replay-path`` records them.
 """
+
 import os
 from functools import partial
 from typing import List, Optional
@@ -64,7 +65,9 @@ def evaluate(config: str, load_path: str, seed: int, episodes: int, replay_path:
 
 
 @click.command(context_settings=dict(help_option_names=['-h', '--help']))
-@click.option('-c', '--config', default=DEFAULT_CONFIG, type=click.Path(exists=True, dir_okay=False), help='Config file.')
+@click.option(
+    '-c', '--config', default=DEFAULT_CONFIG, type=click.Path(exists=True, dir_okay=False), help='Config file.'
+)
 @click.option('--load-path', required=True, type=click.Path(exists=True, dir_okay=False), help='Checkpoint.')
 @click.option('-s', '--seed', default=0, show_default=True, type=click.IntRange(min=0), help='Seed of the games.')
 @click.option('-n', '--episodes', default=8, show_default=True, type=click.IntRange(min=1), help='Whole games to play.')

@@ -4,6 +4,7 @@ DQN on Breakout, the pipeline written out: what ``ding -m serial`` does, in the 
 Besides, it shows its progress in one line, and it is safe to stop: Ctrl-C (or SIGTERM, which job schedulers send before
 a time limit) ends it in order, with a checkpoint. ``make train`` runs this file.
 """
+
 import logging
 import os
 import signal
@@ -18,7 +19,11 @@ from ding.envs import create_env_manager, get_vec_env_setting
 from ding.policy import create_policy
 from ding.utils import set_pkg_seed
 from ding.worker import (
-    BaseLearner, BaseSerialCommander, create_buffer, create_serial_collector, create_serial_evaluator
+    BaseLearner,
+    BaseSerialCommander,
+    create_buffer,
+    create_serial_collector,
+    create_serial_evaluator,
 )
 from tensorboardX import SummaryWriter
 from tqdm import tqdm
@@ -91,14 +96,14 @@ def train(config: str, seed: int, max_env_step: int) -> str:
         env=collector_env,
         policy=policy.collect_mode,
         tb_logger=tb_logger,
-        exp_name=cfg.exp_name
+        exp_name=cfg.exp_name,
     )
     evaluator = create_serial_evaluator(
         cfg.policy.eval.evaluator,
         env=evaluator_env,
         policy=policy.eval_mode,
         tb_logger=tb_logger,
-        exp_name=cfg.exp_name
+        exp_name=cfg.exp_name,
     )
     replay_buffer = create_buffer(cfg.policy.other.replay_buffer, tb_logger=tb_logger, exp_name=cfg.exp_name)
     commander = BaseSerialCommander(
@@ -152,14 +157,18 @@ def train(config: str, seed: int, max_env_step: int) -> str:
 
 
 @click.command(context_settings=dict(help_option_names=['-h', '--help']))
-@click.option('-c', '--config', default=DEFAULT_CONFIG, type=click.Path(exists=True, dir_okay=False), help='Config file.')
-@click.option('-s', '--seed', default=0, show_default=True, type=click.IntRange(min=0), help='Seed of everything random.')
+@click.option(
+    '-c', '--config', default=DEFAULT_CONFIG, type=click.Path(exists=True, dir_okay=False), help='Config file.'
+)
+@click.option(
+    '-s', '--seed', default=0, show_default=True, type=click.IntRange(min=0), help='Seed of everything random.'
+)
 @click.option(
     '--env-step',
     default=10_000_000,
     show_default=True,
     type=click.IntRange(min=1),
-    help='Env steps to collect; 4 emulator frames each.'
+    help='Env steps to collect; 4 emulator frames each.',
 )
 def main(config: str, seed: int, env_step: int) -> None:
     """Train DQN on Breakout."""

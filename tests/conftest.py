@@ -1,4 +1,5 @@
 """What the tests share: a look at the resources a process holds, a virtual screen, and a way to play."""
+
 import multiprocessing
 import os
 import shutil
@@ -92,9 +93,21 @@ def display(monkeypatch, tmp_path) -> Iterator[subprocess.Popen]:
         pytest.skip('no Xvfb on this machine (apt-get install xvfb)')
     read_end, write_end = os.pipe()
     server = subprocess.Popen(
-        ['Xvfb', '-displayfd', str(write_end), '-screen', '0', '800x800x24', '-nolisten', 'tcp', '-noreset', '-fbdir', str(tmp_path)],
+        [
+            'Xvfb',
+            '-displayfd',
+            str(write_end),
+            '-screen',
+            '0',
+            '800x800x24',
+            '-nolisten',
+            'tcp',
+            '-noreset',
+            '-fbdir',
+            str(tmp_path),
+        ],
         pass_fds=[write_end],
-        stderr=subprocess.DEVNULL
+        stderr=subprocess.DEVNULL,
     )
     os.close(write_end)
     with os.fdopen(read_end) as numbers:

@@ -1,4 +1,5 @@
 """close() gives everything back, from every state, and says nothing about what was never there."""
+
 import logging
 import os
 import signal
@@ -86,14 +87,14 @@ def test_garbage_collection_closes(tmp_path, same_footprint):
     assert wait_until(lambda: [f.name.endswith('-unfinished.mp4') for f in tmp_path.iterdir()] == [True])
 
 
-SCRIPT = '''
+SCRIPT = """
 import os, sys, time
 from breakout_env import BreakoutEnv
 env = BreakoutEnv(dict(episodic_life=False)); env.enable_save_replay({folder!r}); env.reset()
 for _ in range(30): env.step(0)
 print('playing', flush=True)
 {then}
-'''
+"""
 
 
 def start(folder, then):
@@ -101,7 +102,7 @@ def start(folder, then):
         [sys.executable, '-c', SCRIPT.format(folder=str(folder), then=then)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        text=True
+        text=True,
     )
     while process.stdout.readline() != 'playing\n':
         assert process.poll() is None, process.stderr.read()
@@ -124,7 +125,7 @@ def test_a_process_that_is_killed_leaves_no_process_and_a_whole_video(tmp_path, 
     process.send_signal(number)
     process.communicate(timeout=30)
     assert len(children) == 1 and wait_until(lambda: not any(child.is_running() for child in children))
-    video, = tmp_path.iterdir()
+    (video,) = tmp_path.iterdir()
     with av.open(str(video)) as container:
         assert len(list(container.decode(video=0))) == 32  # reset, FIRE and 30 steps
 
@@ -144,7 +145,7 @@ def test_a_forked_copy_does_not_close_what_its_parent_uses(tmp_path):
     while not env.step(1).done:
         pass
     env.close()
-    video, = tmp_path.iterdir()
+    (video,) = tmp_path.iterdir()
     assert '-score' in video.name
 
 

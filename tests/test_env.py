@@ -1,4 +1,5 @@
 """The environment as DI-engine and its users meet it: the contract, the game, its ends, its randomness."""
+
 import json
 import logging
 import subprocess
@@ -9,7 +10,11 @@ import pytest
 import torch
 from ding.envs import BaseEnv
 from ding.envs.env.env_implementation_check import (
-    check_all, check_obs_deepcopy, check_reset, check_step, demonstrate_correct_procedure
+    check_all,
+    check_obs_deepcopy,
+    check_reset,
+    check_step,
+    demonstrate_correct_procedure,
 )
 from ding.utils import ENV_REGISTRY, render
 
@@ -57,7 +62,7 @@ def test_it_is_registered_and_a_base_env(make):
 
 def test_import_opens_nothing():
     """Import starts no process and no thread of ours, opens no emulator, touches no GPU and no random state."""
-    script = '''
+    script = """
 import json, sys, numpy, psutil, random, torch, ding.envs, ding.model
 import ale_py
 def refuse(*args, **kwargs): raise AssertionError('an emulator was opened')
@@ -69,7 +74,7 @@ print(json.dumps(dict(
     children=len(process.children()), cuda=torch.cuda.is_initialized(), threads=process.num_threads() - threads,
     numpy_state_kept=state == numpy.random.get_state()[1].tolist(), pygame='pygame' in sys.modules,
 )))
-'''
+"""
     output = subprocess.run([sys.executable, '-c', script], check=True, capture_output=True, text=True).stdout
     assert json.loads(output.splitlines()[-1]) == dict(
         children=0, cuda=False, threads=0, numpy_state_kept=True, pygame=False
@@ -79,7 +84,7 @@ print(json.dumps(dict(
 def test_spaces_are_known_without_an_emulator(make):
     env = make(frame_stack=3, screen_size=64, full_action_space=True)
     assert (env.observation_space.shape, env.observation_space.dtype) == ((3, 64, 64), np.uint8)
-    assert env.action_space.n == 18 and env.reward_space.shape == (1, )
+    assert env.action_space.n == 18 and env.reward_space.shape == (1,)
     assert not hasattr(env, '_env')
     scaled = make(obs_dtype='float32').observation_space
     assert (scaled.dtype, scaled.high.max()) == (np.float32, 1)
@@ -96,15 +101,19 @@ def test_reset_reuses_the_emulator_and_close_ends_it(make, caplog):
     assert id(env._env) == first
     # one ROM load for three games and a new seed, and each event names the instance
     assert sum('loaded the ROM' in message for message in caplog.messages) == 1
-    assert sum(f'BreakoutEnv {id(env)} in process' in m and f'reused emulator {first}' in m
-               for m in caplog.messages) == 2
+    assert (
+        sum(f'BreakoutEnv {id(env)} in process' in m and f'reused emulator {first}' in m for m in caplog.messages) == 2
+    )
     env.close()
     assert not hasattr(env, '_env')
     env.reset()
     assert env._env is not kept
     assert [m.split(' ')[5:7] for m in caplog.messages if m.startswith(f'BreakoutEnv {id(env)}')] == [
-        ['opened', 'emulator'], ['reused', 'emulator'], ['reused', 'emulator'], ['closes', 'emulator'],
-        ['opened', 'emulator']
+        ['opened', 'emulator'],
+        ['reused', 'emulator'],
+        ['reused', 'emulator'],
+        ['closes', 'emulator'],
+        ['opened', 'emulator'],
     ]
 
 
@@ -159,6 +168,7 @@ def test_without_fire_an_idle_game_is_cut_off_and_reported_so(make):
 
 def test_rewards_points_signs_and_penalties(make):
     """The same game four times over: raw points, their signs, with a penalty, and what is reported all the same."""
+
     def rewards(**cfg):
         env = make(episodic_life=False, noop_max=0, **cfg)
         env.reset()
@@ -223,19 +233,20 @@ def test_same_seed_same_games_whatever_was_before(make, sticky):
 
 
 def test_same_seed_same_games_in_another_process(make):
-    script = '''
+    script = """
 import hashlib, sys
 sys.path.insert(0, {tests!r})
 from conftest import play
 from breakout_env import BreakoutEnv
 env = BreakoutEnv(dict(repeat_action_probability=0.25)); env.seed(3)
 print(hashlib.sha256(repr(play(env, 600)).encode()).hexdigest())
-'''.format(tests=str(__import__('pathlib').Path(__file__).parent))  # yapf: disable
+""".format(tests=str(__import__('pathlib').Path(__file__).parent))
     outputs = [
         subprocess.run([sys.executable, '-c', script], check=True, capture_output=True, text=True).stdout.split()[-1]
         for _ in range(2)
     ]
     import hashlib
+
     env = make(repeat_action_probability=0.25)
     env.seed(3)
     assert outputs == [hashlib.sha256(repr(play(env, 600)).encode()).hexdigest()] * 2
@@ -290,9 +301,9 @@ def test_random_action_probability_overrides_that_share_of_actions(make):
 
 
 @pytest.mark.parametrize(
-    'action', [2, np.int64(2), np.array(2), np.array([2]), np.array([2], dtype=np.int32), torch.tensor(2),
-               torch.tensor([2])]
-)  # yapf: disable
+    'action',
+    [2, np.int64(2), np.array(2), np.array([2]), np.array([2], dtype=np.int32), torch.tensor(2), torch.tensor([2])],
+)
 def test_an_action_may_be_any_single_whole_number(make, action):
     env = make()
     env.reset()
@@ -303,9 +314,23 @@ def test_an_action_may_be_any_single_whole_number(make, action):
 
 
 @pytest.mark.parametrize(
-    'action', [4, -1, 1.0, True, None, 'FIRE', [0, 1], [[1], [2, 3]], np.array([1, 2]), np.array([]), np.array(1.),
-               torch.tensor([0.5]), {'action': 1}]
-)  # yapf: disable
+    'action',
+    [
+        4,
+        -1,
+        1.0,
+        True,
+        None,
+        'FIRE',
+        [0, 1],
+        [[1], [2, 3]],
+        np.array([1, 2]),
+        np.array([]),
+        np.array(1.0),
+        torch.tensor([0.5]),
+        {'action': 1},
+    ],
+)
 def test_a_bad_action_gets_a_sentence_and_leaves_the_game_as_it_was(make, action):
     env, twin = make(), make()
     env.reset(), twin.reset()

@@ -1,4 +1,5 @@
 """The game is the standard one: the same as gymnasium's and Stable-Baselines3's wrappers make of it."""
+
 import ale_py
 import cv2
 import gymnasium
@@ -14,23 +15,31 @@ gymnasium.register_envs(ale_py)
 
 
 @pytest.mark.parametrize(
-    'frame_skip, frame_stack, screen_size, full_action_space, obs_dtype, steps', [
+    'frame_skip, frame_stack, screen_size, full_action_space, obs_dtype, steps',
+    [
         (4, 4, 84, False, 'uint8', 4000),
         (4, 4, 84, True, 'float32', 1000),
         (1, 1, 84, False, 'uint8', 1000),
         (2, 3, 64, False, 'uint8', 1000),
         (5, 2, 100, False, 'uint8', 1000),
-    ]
+    ],
 )
 def test_bit_for_bit_as_gymnasium(frame_skip, frame_stack, screen_size, full_action_space, obs_dtype, steps):
     # noop_max=1 is exactly one no-op on both sides; without FIRE on reset, the random actions press it
     ours = BreakoutEnv(
         dict(
-            is_train=False, frame_skip=frame_skip, frame_stack=frame_stack, screen_size=screen_size,
-            full_action_space=full_action_space, obs_dtype=obs_dtype, noop_max=1, fire_on_reset=False,
-            fire_on_life_loss=False, max_episode_frames=700
+            is_train=False,
+            frame_skip=frame_skip,
+            frame_stack=frame_stack,
+            screen_size=screen_size,
+            full_action_space=full_action_space,
+            obs_dtype=obs_dtype,
+            noop_max=1,
+            fire_on_reset=False,
+            fire_on_life_loss=False,
+            max_episode_frames=700,
         )
-    )  # yapf: disable
+    )
     theirs = gymnasium.make(
         'BreakoutNoFrameskip-v4', full_action_space=full_action_space, max_num_frames_per_episode=700
     )
@@ -96,7 +105,7 @@ def test_shrinking_only_what_changed_is_exact():
         for _ in range(10):
             for _ in range(rng.integers(4)):  # none, too
                 y, x = rng.integers(205), rng.integers(150)
-                screen[y:y + rng.integers(1, 12), x:x + rng.integers(1, 9)] = rng.integers(256)
+                screen[y : y + rng.integers(1, 12), x : x + rng.integers(1, 9)] = rng.integers(256)
             newest = stack[-1].copy()
             push_frame(stack, screen, last_screen)
             np.testing.assert_array_equal(stack[0], newest)

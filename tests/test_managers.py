@@ -1,4 +1,5 @@
 """The environment under DI-engine's env managers: reuse, retries, timeouts, killed workers, and nothing left behind."""
+
 import contextlib
 import os
 import signal
@@ -57,7 +58,6 @@ class Eventful(object):
 
 
 class EventfulEnv(Eventful, BreakoutEnv):
-
     def stall(self):  # inside our step
         self._env.advance = lambda action, frames: time.sleep(30)
 
@@ -71,7 +71,7 @@ class BlankEnv(BaseEnv):
 
     observation_space = gym.spaces.Box(0, 255, (4, 84, 84), np.uint8)
     action_space = gym.spaces.Discrete(4)
-    reward_space = gym.spaces.Box(0, 1, (1, ), np.float32)
+    reward_space = gym.spaces.Box(0, 1, (1,), np.float32)
 
     def __init__(self, cfg):
         pass
@@ -141,7 +141,7 @@ def check_adds_nothing(scenario):
     No worker is left, and no more of anything than the manager leaves with an env that holds nothing: an error that
     it has caught holds it in a reference cycle, with its descriptors, until Python next looks for cycles.
     """
-    for attempt in range(3):  # Python may look at any time, and then the comparison says nothing
+    for _ in range(3):  # Python may look at any time, and then the comparison says nothing
         counts = [footprint()]
         for env_class in (EventfulBlankEnv, EventfulEnv):
             scenario(env_class)
@@ -193,9 +193,14 @@ def test_a_reset_that_fails_is_tried_again(kind, retry_type, tmp_path):
     def scenario(env_class):
         events.unlink(missing_ok=True)
         manager = build(
-            kind, env_class, env_num=1, env_cfg=dict(events=str(events), failing_resets=2), max_retry=4,
-            retry_type=retry_type, retry_waiting_time=0.01
-        )  # yapf: disable
+            kind,
+            env_class,
+            env_num=1,
+            env_cfg=dict(events=str(events), failing_resets=2),
+            max_retry=4,
+            retry_type=retry_type,
+            retry_waiting_time=0.01,
+        )
         manager.launch()
         manager.close()
 
@@ -214,9 +219,12 @@ def test_a_reset_that_fails_is_tried_again(kind, retry_type, tmp_path):
 def test_a_reset_that_fails_for_good_is_the_callers_error(kind, tmp_path):
     def scenario(env_class):
         manager = build(
-            kind, env_class, env_cfg=dict(events=str(tmp_path / 'events'), failing_resets=100), max_retry=2,
-            retry_waiting_time=0.01
-        )  # yapf: disable
+            kind,
+            env_class,
+            env_cfg=dict(events=str(tmp_path / 'events'), failing_resets=100),
+            max_retry=2,
+            retry_waiting_time=0.01,
+        )
         try:
             manager.launch()
         except RuntimeError as e:

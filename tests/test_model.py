@@ -1,4 +1,5 @@
 """The pixel models: the same numbers whatever the dtype, DI-engine's parameters, and wrong pairs refused."""
+
 import copy
 
 import numpy as np
@@ -58,7 +59,11 @@ def test_actor_and_critic_too(pixels):
 
 def test_the_encoder_is_natures():
     convolutions = [m for m in PixelDQN(SHAPE, ACTIONS).encoder.main if isinstance(m, torch.nn.Conv2d)]
-    assert [(c.out_channels, c.kernel_size[0], c.stride[0]) for c in convolutions] == [(32, 8, 4), (64, 4, 2), (64, 3, 1)]
+    assert [(c.out_channels, c.kernel_size[0], c.stride[0]) for c in convolutions] == [
+        (32, 8, 4),
+        (64, 4, 2),
+        (64, 3, 1),
+    ]
     assert PixelDQN(SHAPE, ACTIONS).encoder.mid.out_features == 512
 
 
@@ -80,7 +85,7 @@ def test_collector_and_evaluator_see_the_same_numbers():
     env.seed(1)
     obs = {0: env.reset()}
     for _ in range(20):
-        collected = policy.collect_mode.forward(to_tensor(obs), eps=0.)[0]
+        collected = policy.collect_mode.forward(to_tensor(obs), eps=0.0)[0]
         evaluated = policy.eval_mode.forward(to_tensor(obs, dtype=torch.float32))[0]
         assert torch.equal(collected['logit'], evaluated['logit']) and collected['logit'].abs().max() < 1
         obs = {0: env.step(env.random_action()).obs}
@@ -105,7 +110,7 @@ def whole_config(env=None, model=None, policy='dqn'):
     create = EasyDict(
         env=dict(type='breakout', import_names=['breakout_env']),
         env_manager=dict(type='base'),
-        policy=dict(type=policy)
+        policy=dict(type=policy),
     )
     return compile_config(main, auto=True, create_cfg=create, save_cfg=False)
 
@@ -114,7 +119,8 @@ SCALING = dict(type='pixel_dqn', import_names=['breakout_env'])
 
 
 @pytest.mark.parametrize(
-    'env, model, fits', [
+    'env, model, fits',
+    [
         (dict(), SCALING, True),
         (dict(obs_dtype='float32'), dict(), True),
         (dict(obs_dtype='float32'), dict(type='dqn'), True),
@@ -123,7 +129,7 @@ SCALING = dict(type='pixel_dqn', import_names=['breakout_env'])
         (dict(obs_dtype='float32'), SCALING, False),
         (dict(evaluator=dict(obs_dtype='float32')), SCALING, False),
         (dict(obs_dtype='float32', collector=dict(obs_dtype='uint8')), dict(), False),
-    ]
+    ],
 )
 @pytest.mark.parametrize('policy', ['dqn', 'dqn_command'])
 def test_a_pair_that_does_not_fit_is_refused_before_anything_starts(env, model, fits, policy):

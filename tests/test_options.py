@@ -1,4 +1,5 @@
 """The options: what a config may say, what each place in it holds for, and what is said about a mistake."""
+
 import numpy as np
 import pytest
 from easydict import EasyDict
@@ -15,8 +16,12 @@ def test_an_empty_config_is_dqn_practice():
     o = BreakoutOptions.from_config({})
     assert (o.frame_skip, o.frame_stack, o.screen_size, o.noop_max, o.max_episode_frames) == (4, 4, 84, 30, 108_000)
     assert (o.is_train, o.episodic_life, o.clip_reward, o.fire_on_reset, o.fire_on_life_loss) == (
-        True, True, True, True, False
-    )  # yapf: disable
+        True,
+        True,
+        True,
+        True,
+        False,
+    )
     assert (o.repeat_action_probability, o.random_action_probability, o.life_loss_penalty) == (0, 0, 0)
     assert (o.obs_dtype, o.render_mode, o.full_action_space) == ('uint8', None, False)
 
@@ -53,7 +58,8 @@ def test_shaping_at_the_top_does_not_reach_the_scores_of_an_evaluation():
 
 
 @pytest.mark.parametrize(
-    'option, value, allowed', [
+    'option, value, allowed',
+    [
         ('frame_skip', 0, 'a whole number from 1 to 60'),
         ('frame_skip', 4.0, 'a whole number'),
         ('frame_skip', True, 'a whole number'),
@@ -76,12 +82,12 @@ def test_shaping_at_the_top_does_not_reach_the_scores_of_an_evaluation():
         ('obs_dtype', None, "'uint8'"),
         ('render_mode', 'rgb', "'rgb_array' or 'human'"),
         ('is_train', 'no', 'True or False'),
-        ('env_id', 'PongNoFrameskip-v4', 'no other game'),
+        ('env_id', 'PongNoFrameskip-v4', 'plays environment plays no other game'),
         ('env_id', 'Breakout-ram-v4', 'BreakoutNoFrameskip-v4'),
         ('env_id', 4, 'BreakoutNoFrameskip-v4'),
         ('collector', 3, 'a dict of options'),
         ('obs_plus_prev_action_reward', True, 'remove the option'),
-    ]
+    ],
 )
 def test_a_wrong_value_is_named_with_what_is_allowed(option, value, allowed):
     with pytest.raises(ValueError) as error:
@@ -97,14 +103,15 @@ def test_a_mistake_in_a_section_is_found_whichever_is_used(section):
 
 
 @pytest.mark.parametrize(
-    'key, suggestion', [
+    'key, suggestion',
+    [
         ('frame_stak', 'did you mean `frame_stack`'),
         ('max_episode_frame', 'did you mean `max_episode_frames`'),
         ('clip_rewards', 'it is called clip_reward here'),
         ('episode_life', 'it is called episodic_life here'),
         ('zzz', 'expected one of'),
         (3, 'expected one of'),
-    ]
+    ],
 )
 def test_an_unknown_key_gets_the_nearest_name(key, suggestion):
     with pytest.raises(ValueError, match='is unknown') as error:
@@ -115,19 +122,30 @@ def test_an_unknown_key_gets_the_nearest_name(key, suggestion):
 def test_the_keys_that_di_engine_puts_there_are_passed_over():
     BreakoutEnv(
         EasyDict(
-            type='breakout', import_names=['breakout_env'], manager=dict(shared_memory=True), stop_value=400,
-            n_evaluator_episode=8, collector_env_num=8, evaluator_env_num=8, cfg_type='BreakoutEnvDict',
-            replay_path=None
+            type='breakout',
+            import_names=['breakout_env'],
+            manager=dict(shared_memory=True),
+            stop_value=400,
+            n_evaluator_episode=8,
+            collector_env_num=8,
+            evaluator_env_num=8,
+            cfg_type='BreakoutEnvDict',
+            replay_path=None,
         )
-    )  # yapf: disable
+    )
 
 
 @pytest.mark.parametrize(
-    'env_id, sticky', [
-        ('BreakoutNoFrameskip-v4', 0.0), ('BreakoutNoFrameskip-v0', 0.25), ('Breakout-v4', 0.0), ('Breakout-v0', 0.25),
-        ('BreakoutDeterministic-v4', 0.0), ('ALE/Breakout-v5', 0.25)
-    ]
-)  # yapf: disable
+    'env_id, sticky',
+    [
+        ('BreakoutNoFrameskip-v4', 0.0),
+        ('BreakoutNoFrameskip-v0', 0.25),
+        ('Breakout-v4', 0.0),
+        ('Breakout-v0', 0.25),
+        ('BreakoutDeterministic-v4', 0.0),
+        ('ALE/Breakout-v5', 0.25),
+    ],
+)
 def test_dizoo_env_ids_mean_what_they_mean_there(env_id, sticky):
     assert options(env_id=env_id, frame_stack=4, obs_plus_prev_action_reward=False).repeat_action_probability == sticky
     assert options(env_id=env_id, repeat_action_probability=0.1).repeat_action_probability == 0.1
@@ -136,15 +154,26 @@ def test_dizoo_env_ids_mean_what_they_mean_there(env_id, sticky):
 def test_a_dizoo_config_works_with_type_and_import_names_changed():
     # dizoo/atari/config/serial: the keys of its configs, one of them in the wrong place there
     cfg = EasyDict(
-        exp_name='pong_rainbow_seed0', collector_env_num=8, evaluator_env_num=8, n_evaluator_episode=8, stop_value=20,
-        env_id='BreakoutNoFrameskip-v4', frame_stack=4, manager=dict(shared_memory=False), is_train=True,
-        obs_plus_prev_action_reward=False, type='breakout', import_names=['breakout_env']
-    )  # yapf: disable
+        exp_name='pong_rainbow_seed0',
+        collector_env_num=8,
+        evaluator_env_num=8,
+        n_evaluator_episode=8,
+        stop_value=20,
+        env_id='BreakoutNoFrameskip-v4',
+        frame_stack=4,
+        manager=dict(shared_memory=False),
+        is_train=True,
+        obs_plus_prev_action_reward=False,
+        type='breakout',
+        import_names=['breakout_env'],
+    )
     assert len(BreakoutEnv.create_collector_env_cfg(cfg)) == len(BreakoutEnv.create_evaluator_env_cfg(cfg)) == 8
 
 
 def test_numpy_values_are_values():
-    o = options(frame_skip=np.int64(2), clip_reward=np.bool_(False), obs_dtype=np.uint8, life_loss_penalty=np.float32(-1))
+    o = options(
+        frame_skip=np.int64(2), clip_reward=np.bool_(False), obs_dtype=np.uint8, life_loss_penalty=np.float32(-1)
+    )
     assert (o.frame_skip, o.clip_reward, o.obs_dtype, o.life_loss_penalty) == (2, False, 'uint8', -1)
 
 

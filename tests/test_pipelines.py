@@ -1,4 +1,5 @@
 """The real commands, in a folder of the user's: train, evaluate, record, stop; our configs and another project's."""
+
 import math
 import os
 import re
@@ -22,8 +23,9 @@ DEMO = ROOT / 'configs' / 'breakout_dqn_demo_config.py'
 def scalars(experiment: Path, name_part: str) -> list:
     """Values of all TensorBoard scalars whose name holds this."""
     accumulator = EventAccumulator(str(experiment / 'log' / 'serial'), size_guidance=dict(scalars=0)).Reload()
-    return [event.value for tag in accumulator.Tags()['scalars'] if name_part in tag
-            for event in accumulator.Scalars(tag)]  # yapf: disable
+    return [
+        event.value for tag in accumulator.Tags()['scalars'] if name_part in tag for event in accumulator.Scalars(tag)
+    ]
 
 
 def weights(checkpoint: Path) -> dict:
@@ -73,7 +75,7 @@ def test_ding_eval_evaluates_and_records_what_was_trained(trained):
     checkpoint = folder / 'experiments' / 'breakout_dqn_demo' / 'ckpt' / 'ckpt_best.pth.tar'
     output = run(
         ['ding', '-m', 'eval', '-c', str(config), '-s', '0', '--load-path', str(checkpoint), '--replay-path', 'video'],
-        folder
+        folder,
     )
     assert re.search(r'The performance of your RL policy is \d', output)
     whole = sorted((folder / 'video').glob('*-score*.mp4'))
@@ -87,16 +89,28 @@ def test_the_eval_entry_gives_each_game(trained):
     folder, config, _ = trained
     checkpoint = folder / 'experiments' / 'breakout_dqn_demo' / 'ckpt' / 'ckpt_best.pth.tar'
     output = run(
-        [sys.executable, str(ROOT / 'entry' / 'breakout_dqn_eval.py'), '-c', str(config), '--load-path', str(checkpoint),
-         '--episodes', '6'], folder
-    )  # yapf: disable
+        [
+            sys.executable,
+            str(ROOT / 'entry' / 'breakout_dqn_eval.py'),
+            '-c',
+            str(config),
+            '--load-path',
+            str(checkpoint),
+            '--episodes',
+            '6',
+        ],
+        folder,
+    )
     scores = re.search(r'^scores: (.*)$', output, re.M)[1].split()
     assert len(scores) == 6 and f'over {len(scores)} games' in output
 
 
 def test_the_config_is_a_program_too(tmp_path):
     config = shortened(
-        DEMO, tmp_path, (r'random_collect_size=\d+', 'random_collect_size=200'), (r'max_env_step=\d+', 'max_env_step=500')
+        DEMO,
+        tmp_path,
+        (r'random_collect_size=\d+', 'random_collect_size=200'),
+        (r'max_env_step=\d+', 'max_env_step=500'),
     )
     run([sys.executable, str(config)], tmp_path)
     assert (tmp_path / 'experiments' / 'breakout_dqn_demo' / 'ckpt' / 'ckpt_best.pth.tar').exists()
@@ -105,12 +119,23 @@ def test_the_config_is_a_program_too(tmp_path):
 def test_the_real_config_starts_and_learns(tmp_path):
     """As it stands but for the length of random play and the size of the buffer, which is filled by nobody here."""
     config = shortened(
-        ROOT / 'configs' / 'breakout_dqn_config.py', tmp_path, (r'random_collect_size=\d+', 'random_collect_size=200'),
-        (r"decay=\d+", 'decay=1000')
+        ROOT / 'configs' / 'breakout_dqn_config.py',
+        tmp_path,
+        (r'random_collect_size=\d+', 'random_collect_size=200'),
+        (r'decay=\d+', 'decay=1000'),
     )
     output = run(
-        [sys.executable, str(ROOT / 'entry' / 'breakout_dqn_main.py'), '-c', str(config), '-s', '1', '--env-step', '500'],
-        tmp_path
+        [
+            sys.executable,
+            str(ROOT / 'entry' / 'breakout_dqn_main.py'),
+            '-c',
+            str(config),
+            '-s',
+            '1',
+            '--env-step',
+            '500',
+        ],
+        tmp_path,
     )
     check_trained(tmp_path / 'experiments' / 'breakout_dqn')
     assert 'ding -m eval' in output and 'env steps' in output
@@ -123,8 +148,11 @@ def test_make_trains_program_is_safe_to_stop(tmp_path, number):
     with open(tmp_path / 'output', 'w+') as output:
         process = subprocess.Popen(
             [sys.executable, str(ROOT / 'entry' / 'breakout_dqn_main.py'), '-c', str(config)],
-            cwd=tmp_path, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
-        )  # yapf: disable
+            cwd=tmp_path,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
         text = lambda: (tmp_path / 'output').read_text()  # noqa: E731
         assert wait_until(lambda: re.search(r'[1-9]\d* updates', text()) or process.poll() is not None, 120), text()
         workers = psutil.Process(process.pid).children(recursive=True)
@@ -146,25 +174,37 @@ def test_user_errors_get_a_line(tmp_path):
     ):
         result = subprocess.run(
             [sys.executable, str(ROOT / 'entry' / arguments[0]), *arguments[1:]],
-            cwd=tmp_path, capture_output=True, text=True
-        )  # yapf: disable
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+        )
         assert result.returncode == 2 and said in result.stderr and 'Traceback' not in result.stderr
 
 
 FEWER_ENVS = (
-    (r'collector_env_num=8', 'collector_env_num=2'), (r'evaluator_env_num=8', 'evaluator_env_num=2'),
-    (r'n_evaluator_episode=8', 'n_evaluator_episode=2')
-)  # yapf: disable
+    (r'collector_env_num=8', 'collector_env_num=2'),
+    (r'evaluator_env_num=8', 'evaluator_env_num=2'),
+    (r'n_evaluator_episode=8', 'n_evaluator_episode=2'),
+)
 
 
 @pytest.mark.parametrize(
-    'name, mode, env_step, changes', [
-        ('ppo', 'serial_onpolicy', 600, [(r'n_sample=1024', 'n_sample=256'), (r'batch_size=256', 'batch_size=64'),
-                                         (r'epoch_per_collect=3', 'epoch_per_collect=1')]),
+    'name, mode, env_step, changes',
+    [
+        (
+            'ppo',
+            'serial_onpolicy',
+            600,
+            [
+                (r'n_sample=1024', 'n_sample=256'),
+                (r'batch_size=256', 'batch_size=64'),
+                (r'epoch_per_collect=3', 'epoch_per_collect=1'),
+            ],
+        ),
         ('rainbow', 'serial', 250, []),
         ('c51', 'serial', 250, []),
-    ]
-)  # yapf: disable
+    ],
+)
 def test_another_project_trains_policies_that_we_do_not_ship(tmp_path, name, mode, env_step, changes):
     """A folder elsewhere with a config, and nothing of this checkout but the installed package."""
     config = shortened(
@@ -180,7 +220,9 @@ def test_a_wrong_python_gets_one_clear_line(tmp_path):
     fake.write_text('#!/bin/sh\n[ "$1" = --version ] && echo Python 3.13.0 && exit 0\nexit 1\n')
     fake.chmod(0o755)
     result = subprocess.run(
-        ['make', '-C', str(ROOT), f'PYTHON={fake}', f'VENV={tmp_path / "venv"}', 'train'], capture_output=True, text=True
+        ['make', '-C', str(ROOT), f'PYTHON={fake}', f'VENV={tmp_path / "venv"}', 'train'],
+        capture_output=True,
+        text=True,
     )
     lines = [line for line in result.stdout.splitlines() if not line.startswith('make')]
     assert result.returncode != 0 and lines == [

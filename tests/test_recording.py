@@ -1,4 +1,5 @@
 """Videos: one for each whole game, playable by a browser, complete however the game ended."""
+
 import logging
 import os
 import signal
@@ -41,7 +42,7 @@ def test_a_whole_game_becomes_a_video_that_a_browser_plays(env, tmp_path):
     while not done:
         _, _, done, info = env.step(env.random_action())
         originals.append(env.render())
-    name, = videos(tmp_path)
+    (name,) = videos(tmp_path)
     assert name == f'breakout-seed5-process{os.getpid()}-game0001-score{info["game_return"]:.0f}.mp4'
     codec, pixels, rate, pictures = decode(tmp_path / 'video' / name)
     assert (codec, pixels, rate) == ('h264', 'yuv420p', 15)
@@ -76,7 +77,7 @@ def test_close_completes_a_game_cut_short(env, tmp_path):
         env.step(0)
     assert videos(tmp_path)[0].endswith('.part.mp4')
     env.close()
-    name, = videos(tmp_path)
+    (name,) = videos(tmp_path)
     assert name.endswith('-unfinished.mp4') and len(decode(tmp_path / 'video' / name)[3]) == 22
 
 

@@ -1,4 +1,5 @@
 """A real window on a real (virtual) screen: it opens, shows the game, goes, and never holds the game up."""
+
 import logging
 import os
 import signal
@@ -34,8 +35,8 @@ def screenshot(framebuffer: Path) -> np.ndarray:
     raw = framebuffer.read_bytes()
     header = np.frombuffer(raw[:100], dtype='>u4')
     size, width, height, line, colours = (int(header[i]) for i in (0, 4, 5, 12, 19))
-    pixels = np.frombuffer(raw[size + colours * 12:], np.uint8)[:height * line].reshape(height, line)
-    return pixels[:, :width * 4].reshape(height, width, 4)[:, :, 2::-1]
+    pixels = np.frombuffer(raw[size + colours * 12 :], np.uint8)[: height * line].reshape(height, line)
+    return pixels[:, : width * 4].reshape(height, width, 4)[:, :, 2::-1]
 
 
 def test_a_window_opens_and_goes_twenty_times_over(display, same_footprint):
@@ -62,9 +63,9 @@ def test_the_window_shows_what_render_returns(display, tmp_path):
         rows, columns = np.nonzero(screen.any(axis=2))
         top, left = rows.min(), columns.min()
         # the picture's own black border is as black as the screen: compare from the first coloured pixel on
-        theirs = screen[top:top + 400, left:left + 450]
+        theirs = screen[top : top + 400, left : left + 450]
         own_rows, own_columns = np.nonzero(enlarged.any(axis=2))
-        ours = enlarged[own_rows.min():own_rows.min() + 400, own_columns.min():own_columns.min() + 450]
+        ours = enlarged[own_rows.min() : own_rows.min() + 400, own_columns.min() : own_columns.min() + 450]
         return theirs.shape == ours.shape and (theirs == ours).all()
 
     assert wait_until(shown, 5)

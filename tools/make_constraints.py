@@ -3,6 +3,7 @@ Writes constraints.txt: the newest versions that setup.py admits, for each suppo
 
 Needs uv (``pip install uv``). Run the tests on both Pythons afterwards: the file is called the tested set.
 """
+
 import subprocess
 import sys
 from pathlib import Path
@@ -17,10 +18,23 @@ HEADER = """\
 def resolve(python: str) -> dict:
     """Package to version, as a fresh installation with all extras on this Python would get it."""
     command = [
-        sys.executable, '-m', 'uv', 'pip', 'compile', 'setup.py', '--all-extras', '--python-version', python,
-        '--python-platform', 'x86_64-manylinux_2_28', '--no-annotate', '--no-header', '--no-emit-index-url',
-        '--no-emit-find-links', '--quiet'
-    ]  # yapf: disable
+        sys.executable,
+        '-m',
+        'uv',
+        'pip',
+        'compile',
+        'setup.py',
+        '--all-extras',
+        '--python-version',
+        python,
+        '--python-platform',
+        'x86_64-manylinux_2_28',
+        '--no-annotate',
+        '--no-header',
+        '--no-emit-index-url',
+        '--no-emit-find-links',
+        '--quiet',
+    ]
     lines = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
     return dict(line.split('==') for line in lines if '==' in line)
 

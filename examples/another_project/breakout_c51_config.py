@@ -1,4 +1,5 @@
 """C51 on Breakout: ``ding -m serial -c breakout_c51_config.py -s 0``."""
+
 from easydict import EasyDict
 
 main_config = EasyDict(
@@ -9,7 +10,9 @@ main_config = EasyDict(
             evaluator_env_num=8,
             n_evaluator_episode=8,
             stop_value=400,
-            evaluator=dict(random_action_probability=0.01, ),
+            evaluator=dict(
+                random_action_probability=0.01,
+            ),
         ),
         policy=dict(
             cuda=True,
@@ -31,11 +34,19 @@ main_config = EasyDict(
                 learning_rate=0.0001,
                 target_update_freq=1000,
             ),
-            collect=dict(n_sample=32, ),
-            eval=dict(evaluator=dict(eval_freq=25000, )),
+            collect=dict(
+                n_sample=32,
+            ),
+            eval=dict(
+                evaluator=dict(
+                    eval_freq=25000,
+                )
+            ),
             other=dict(
-                eps=dict(type='linear', start=1., end=0.01, decay=250000),
-                replay_buffer=dict(replay_buffer_size=100000, ),
+                eps=dict(type='linear', start=1.0, end=0.01, decay=250000),
+                replay_buffer=dict(
+                    replay_buffer_size=100000,
+                ),
             ),
         ),
     )

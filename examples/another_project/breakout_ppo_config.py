@@ -1,4 +1,5 @@
 """PPO on Breakout: ``ding -m serial_onpolicy -c breakout_ppo_config.py -s 0``."""
+
 from easydict import EasyDict
 
 main_config = EasyDict(
@@ -9,7 +10,9 @@ main_config = EasyDict(
             evaluator_env_num=8,
             n_evaluator_episode=8,
             stop_value=400,
-            evaluator=dict(random_action_probability=0.01, ),
+            evaluator=dict(
+                random_action_probability=0.01,
+            ),
         ),
         policy=dict(
             cuda=True,
@@ -42,7 +45,11 @@ main_config = EasyDict(
                 discount_factor=0.99,
                 gae_lambda=0.95,
             ),
-            eval=dict(evaluator=dict(eval_freq=2000, )),
+            eval=dict(
+                evaluator=dict(
+                    eval_freq=2000,
+                )
+            ),
         ),
     )
 )
