@@ -82,7 +82,7 @@ def test_shaping_at_the_top_does_not_reach_the_scores_of_an_evaluation():
         ('obs_dtype', None, "'uint8'"),
         ('render_mode', 'rgb', "'rgb_array' or 'human'"),
         ('is_train', 'no', 'True or False'),
-        ('env_id', 'PongNoFrameskip-v4', 'plays environment plays no other game'),
+        ('env_id', 'PongNoFrameskip-v4', 'plays no other game'),
         ('env_id', 'Breakout-ram-v4', 'BreakoutNoFrameskip-v4'),
         ('env_id', 4, 'BreakoutNoFrameskip-v4'),
         ('collector', 3, 'a dict of options'),
