@@ -275,6 +275,47 @@ def measure(factories: Dict[str, Callable], env_num: int, rounds: int, steps: in
     return {name: np.array(of_rounds[1:]) for name, of_rounds in rates.items()}
 
 
+def measure_life_cycle(rounds: int) -> Dict[str, List[float]]:
+    """
+    Overview:
+        Time what `BreakoutEnv` opens, reuses and releases.
+    Arguments:
+        - rounds (:obj:`int`): How many times each.
+    Returns:
+        - milliseconds (:obj:`Dict[str, List[float]]`): Each time that was taken, in milliseconds.
+    """
+    env, sticky = BreakoutEnv(OURS), BreakoutEnv(dict(OURS, repeat_action_probability=0.25))
+    sticky.reset()
+    seeds = iter(range(2 * rounds))
+    events = {
+        'reset that opens the emulator': env.reset,
+        'reset that reuses it': env.reset,
+        'reset after a new seed': lambda: (env.seed(next(seeds)), env.reset()),
+        'reset after a new seed, sticky actions': lambda: (sticky.seed(next(seeds)), sticky.reset()),
+        'close': env.close,
+    }
+    milliseconds: Dict[str, List[float]] = {name: [] for name in events}
+    for _ in range(rounds):
+        for name, event in events.items():
+            start = time.perf_counter()
+            event()
+            milliseconds[name].append((time.perf_counter() - start) * 1e3)
+    sticky.close()
+    return milliseconds
+
+
+def _show_life_cycle(milliseconds: Dict[str, List[float]]) -> List[dict]:
+    """Print a table; the same as rows of figures."""
+    rows = []
+    for name, times in milliseconds.items():
+        low, median, high = np.percentile(times, [25, 50, 75]).tolist()
+        rows.append(dict(section='life cycle', name=name, median_ms=median, quartiles=[low, high]))
+    cells = [[row['name'], f'{row["median_ms"]:.2f}', '{:.2f} to {:.2f}'.format(*row['quartiles'])] for row in rows]
+    headers = ['life cycle of BreakoutEnv', 'ms', 'middle half']
+    click.echo(tabulate(cells, headers, disable_numparse=True, colalign=('left', 'right', 'right')) + '\n')
+    return rows
+
+
 def _show(title: str, factories: Dict[str, Callable], rates: Dict[str, np.ndarray], reference: str) -> List[dict]:
     """Print a table; the same as rows of figures, which are None for what is not installed."""
     rows, cells = [], []
@@ -330,6 +371,7 @@ def main(repeats: int, steps: int, only: str, json_file: Optional[IO[str]]) -> N
     if only != 'vector':
         single = measure(SINGLE, 1, repeats, steps)
         result['rows'] += _show('one environment', SINGLE, single, ACT_ALONE)
+        result['rows'] += _show_life_cycle(measure_life_cycle(repeats))
     if only != 'single':
         vector = measure(VECTOR, 8, max(1, repeats * 2 // 5), max(1, steps * 2 // 5))
         result['rows'] += _show('8 environments', VECTOR, vector, DING_MANAGER)

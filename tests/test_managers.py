@@ -13,7 +13,7 @@ from ding.envs import BaseEnv, BaseEnvTimestep, create_env_manager, get_env_mana
 from easydict import EasyDict
 
 from breakout_env import BreakoutEnv
-from conftest import children, footprint, wait_until
+from conftest import children, footprint, grown_since, wait_until
 
 MANAGERS = ['base', 'subprocess', 'async_subprocess', 'subprocess_v2']
 PROCESSES = MANAGERS[1:]
@@ -133,7 +133,7 @@ def check_leaves_nothing(scenario):
     assert wait_until(lambda: not children())
     before = footprint()
     scenario()
-    assert wait_until(lambda: all(now <= before[what] for what, now in footprint().items())), (before, footprint())
+    assert wait_until(lambda: not grown_since(before)), f'before: {before}, more: {grown_since(before)}'
 
 
 def check_adds_nothing(scenario):
