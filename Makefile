@@ -22,8 +22,8 @@ demo: $(VENV)/installed-window
 	cd $(RUN_FOLDER) && $(abspath $(BIN))/ding -m serial -c $(CURDIR)/configs/breakout_dqn_demo_config.py -s 0 --env-step 8000
 	cd $(RUN_FOLDER) && $(abspath $(BIN))/ding -m eval -c $(CURDIR)/configs/breakout_dqn_demo_config.py -s 0 \
 		--load-path experiments/breakout_dqn_demo/ckpt/ckpt_best.pth.tar --replay-path video
-	@echo; echo "The demo is in $(RUN_FOLDER): checkpoints in experiments/breakout_dqn_demo/ckpt, videos:"
-	@ls $(RUN_FOLDER)/video/*
+	@echo; echo "The demo is in $(RUN_FOLDER): checkpoints in experiments/breakout_dqn_demo/ckpt, a video of each game in video:"
+	@cd $(RUN_FOLDER) && ls video/*-score*.mp4
 
 bench: $(VENV)/installed-bench
 	$(BIN)/python benchmarks/bench_env.py $(ARGS)

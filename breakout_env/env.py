@@ -95,13 +95,16 @@ class BreakoutEnv(BaseEnv):
             game_goes_on = self._state is _State.LIFE_LOST and not self._seed_is_new
             if game_goes_on:
                 self._advance(NOOP)
-            if not game_goes_on or self._env.game_over:
+                game_goes_on = not self._env.game_over
+            if not game_goes_on:
                 self._start_game()
             if self._options.fire_on_reset:
                 self._advance(FIRE)
             self._lives = self._env.lives
             self._episode_points = 0
             fill_stack(self._stack, self._env.screen, self._stacked_screen)
+            if self._recorder is not None and not game_goes_on:
+                self._recorder.begin(self._env.render())
             self._state = _State.PLAYING
             return observe(self._stack, self._options.obs_dtype)
         except BaseException:
@@ -301,10 +304,10 @@ class BreakoutEnv(BaseEnv):
             name = f'breakout-seed{self._seed}' if self._seed is not None else 'breakout'
             self._recorder = GameRecorder(self._replay_folder, f'{name}-process{os.getpid()}', options.frame_skip)
             self._own('recorder', self._recorder)
+        if self._recorder is not None:
+            self._recorder.end()  # of a game that is given up for this one
         self._env.reset_game(int(self._rng.integers(1, options.noop_max + 1)) if options.noop_max else 0)
         self._game_points = 0
-        if self._recorder is not None:
-            self._recorder.begin(self._env.render())
 
     def _own(self, name: str, resource: Any) -> None:
         """Note a resource that was just opened, so that ``close`` closes it."""

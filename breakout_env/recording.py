@@ -56,20 +56,18 @@ class GameRecorder(object):
     def begin(self, picture: np.ndarray) -> None:
         """
         Overview:
-            A new game; the one before, if still open, is ended. A game that is abandoned before its first step, as \
-            when a manager resets twice, leaves no file.
+            A new game. One that is abandoned before its first step, as when a manager resets twice, leaves no file.
         Arguments:
             - picture (:obj:`np.ndarray`): The first picture.
         Shapes:
             - picture (:obj:`np.ndarray`): :math:`(H, W, 3)`, uint8.
         """
-        self.end()
         self._first_picture = picture
 
     def write(self, picture: np.ndarray) -> None:
         """
         Overview:
-            Add a picture to the game.
+            Add a picture to the game; without one, between ``end`` and ``begin``, nothing happens.
         Arguments:
             - picture (:obj:`np.ndarray`): The next picture.
         Shapes:
