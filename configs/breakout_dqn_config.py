@@ -87,8 +87,9 @@ breakout_dqn_create_config = dict(
         type='breakout',
         import_names=['breakout_env'],
     ),
-    # Each environment in a process of its own, observations in shared memory.
-    env_manager=dict(type='subprocess', shared_memory=True),
+    # Each environment in a process of its own, observations in shared memory. A worker that resets in place, within the
+    # step that ended the episode, makes runs repeatable, and closing does not trip over a reset that is under way.
+    env_manager=dict(type='subprocess', shared_memory=True, reset_inplace=True),
     policy=dict(type='dqn'),
 )
 breakout_dqn_create_config = EasyDict(breakout_dqn_create_config)

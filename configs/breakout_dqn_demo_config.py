@@ -59,7 +59,7 @@ breakout_dqn_demo_create_config = dict(
         type='breakout',
         import_names=['breakout_env'],
     ),
-    env_manager=dict(type='subprocess', shared_memory=True),
+    env_manager=dict(type='subprocess', shared_memory=True, reset_inplace=True),
     policy=dict(type='dqn'),
 )
 breakout_dqn_demo_create_config = EasyDict(breakout_dqn_demo_create_config)

@@ -59,7 +59,7 @@ create_config = EasyDict(
             type='breakout',
             import_names=['breakout_env'],
         ),
-        env_manager=dict(type='subprocess'),
+        env_manager=dict(type='subprocess', reset_inplace=True),
         policy=dict(type='ppo'),
     )
 )
