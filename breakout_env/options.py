@@ -195,7 +195,7 @@ def _render_mode(value: Any) -> Optional[str]:
     if value is not None and (not isinstance(value, str) or value not in ('rgb_array', 'human')):
         raise ValueError("None, 'rgb_array' or 'human'")
     if value == 'human' and importlib.util.find_spec('pygame') is None:
-        raise ValueError("a mode that can work here: a window needs pygame (pip install pygame)")
+        raise ValueError('a mode that can work here: a window needs pygame (pip install pygame)')
     return value
 
 
