@@ -5,6 +5,8 @@ VENV ?= .venv
 PYTHON ?=
 ARGS ?=
 BIN := $(VENV)/bin
+# not abspath, which takes a blank in a path for the end of it
+ABSOLUTE_BIN := $(if $(filter /%,$(VENV)),$(BIN),$(CURDIR)/$(BIN))
 SUPPORTED := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 11))
 RUN_FOLDER := experiments/demo-$(shell date +%Y%m%d-%H%M%S)
 
@@ -19,8 +21,8 @@ test: $(VENV)/installed-test xvfb
 # a folder of its own for each demo: DI-engine would add the time to an experiment's name that is taken
 demo: $(VENV)/installed-window
 	mkdir -p $(RUN_FOLDER)
-	cd $(RUN_FOLDER) && $(abspath $(BIN))/ding -m serial -c $(CURDIR)/configs/breakout_dqn_demo_config.py -s 0 --env-step 8000
-	cd $(RUN_FOLDER) && $(abspath $(BIN))/ding -m eval -c $(CURDIR)/configs/breakout_dqn_demo_config.py -s 0 \
+	cd $(RUN_FOLDER) && "$(ABSOLUTE_BIN)/ding" -m serial -c "$(CURDIR)/configs/breakout_dqn_demo_config.py" -s 0 --env-step 8000
+	cd $(RUN_FOLDER) && "$(ABSOLUTE_BIN)/ding" -m eval -c "$(CURDIR)/configs/breakout_dqn_demo_config.py" -s 0 \
 		--load-path experiments/breakout_dqn_demo/ckpt/ckpt_best.pth.tar --replay-path video
 	@echo; echo "The demo is in $(RUN_FOLDER): checkpoints in experiments/breakout_dqn_demo/ckpt, a video of each game in video:"
 	@cd $(RUN_FOLDER) && ls video/*-score*.mp4
@@ -39,9 +41,10 @@ comma := ,
 
 $(VENV)/bin/python:
 	@for python in $(if $(PYTHON),"$(PYTHON)",python3.11 python3.10 python3); do \
-		if "$$python" -c '$(SUPPORTED)' 2>/dev/null; then exec "$$python" -m venv $(VENV); fi; \
+		if "$$python" -c '$(SUPPORTED)' 2>/dev/null; then \
+			"$$python" -m venv $(VENV) && exit 0; rm -rf $(VENV); exit 1; fi; \
 	done; \
-	echo "breakout_env needs Python 3.10 or 3.11; found $$($(or $(PYTHON),python3) --version 2>&1 | grep ^Python || echo neither)." \
+	echo "breakout_env needs Python 3.10 or 3.11; found $$("$(or $(PYTHON),python3)" --version 2>&1 | grep ^Python || echo neither)." \
 		"Install one of them, or name it: make PYTHON=/path/to/python3.11"; exit 1
 
 # the window tests draw on a virtual screen; without one they say that they are skipped

@@ -94,18 +94,17 @@ class BreakoutEnv(BaseEnv):
         try:
             game_goes_on = self._state is _State.LIFE_LOST and not self._seed_is_new
             if game_goes_on:
-                self._advance(NOOP)
-                game_goes_on = not self._env.game_over
+                self._begin_with(NOOP)
+                game_goes_on = not self._env.game_over  # max_episode_frames may cut it off here
             if not game_goes_on:
                 self._start_game()
-            if self._options.fire_on_reset:
-                self._advance(FIRE)
+                self._begin_with()
             self._lives = self._env.lives
             self._episode_points = 0
             fill_stack(self._stack, self._env.screen, self._stacked_screen)
             if self._recorder is not None and not game_goes_on:
                 self._recorder.begin(self._env.render())
-            self._state = _State.PLAYING
+            self._state, self._seed_is_new = _State.PLAYING, False
             return observe(self._stack, self._options.obs_dtype)
         except BaseException:
             self.close()  # half a reset leaves nothing open
@@ -284,7 +283,6 @@ class BreakoutEnv(BaseEnv):
             # two streams, so that opening an emulator or reusing one does not shift the no-ops that are drawn
             ours, emulators = np.random.SeedSequence(self._seed).spawn(2)
             self._rng, self._emulator_rng = np.random.default_rng(ours), np.random.default_rng(emulators)
-            self._seed_is_new = False
         if self._state is _State.CLOSED:
             self._env = Emulator(
                 int(self._emulator_rng.integers(2**31)),
@@ -300,14 +298,19 @@ class BreakoutEnv(BaseEnv):
             if reseed and options.repeat_action_probability > 0:
                 self._env.reload(int(self._emulator_rng.integers(2**31)))
             logger.debug('BreakoutEnv %d in process %d reused emulator %d', id(self), os.getpid(), id(self._env))
-        if self._replay_folder is not None and self._recorder is None:
+        if self._recorder is not None:
+            self._recorder.end()  # of a game that is given up for this one
+        if self._replay_folder is not None and (self._recorder is None or self._recorder.folder != self._replay_folder):
             name = f'breakout-seed{self._seed}' if self._seed is not None else 'breakout'
             self._recorder = GameRecorder(self._replay_folder, f'{name}-process{os.getpid()}', options.frame_skip)
             self._own('recorder', self._recorder)
-        if self._recorder is not None:
-            self._recorder.end()  # of a game that is given up for this one
         self._env.reset_game(int(self._rng.integers(1, options.noop_max + 1)) if options.noop_max else 0)
         self._game_points = 0
+
+    def _begin_with(self, *actions: int) -> None:
+        """The steps that reset plays before the agent's first one."""
+        for action in actions + ((FIRE,) if self._options.fire_on_reset else ()):
+            self._advance(action)
 
     def _own(self, name: str, resource: Any) -> None:
         """Note a resource that was just opened, so that ``close`` closes it."""
@@ -331,7 +334,7 @@ class BreakoutEnv(BaseEnv):
         """The action as an int, or an error that says what was given."""
         try:
             array = np.asarray(action)
-        except (TypeError, ValueError):  # a tensor on a GPU, a ragged list
+        except (TypeError, ValueError, RuntimeError):  # a tensor on a GPU or with a gradient, a ragged list
             array = np.asarray(None)
         if array.dtype.kind not in 'iu' or array.size != 1 or not 0 <= array.item() < self._action_space.n:
             raise ValueError(

@@ -5,6 +5,7 @@ import select
 import subprocess
 import tempfile
 import time
+import weakref
 from typing import List, Optional
 
 
@@ -37,7 +38,6 @@ class HelperProcess(object):
             - HelperError: If it can't be started.
         """
         self._name = name
-        self._owner_pid = os.getpid()
         self._messages = tempfile.TemporaryFile()  # a file, because an unread pipe would fill and block the program
         try:
             self._process: Optional[subprocess.Popen] = subprocess.Popen(
@@ -52,6 +52,7 @@ class HelperProcess(object):
             self._messages.close()
             raise HelperError(f'the {name} could not be started: {e}') from e
         os.set_blocking(self._process.stdin.fileno(), False)
+        _RUNNING.add(self)
 
     @property
     def pid(self) -> int:
@@ -98,8 +99,7 @@ class HelperProcess(object):
     def close(self, timeout_s: float) -> bool:
         """
         Overview:
-            End the program's input and wait for it to finish; kill it where it does not. May be called repeatedly. \
-            In a process forked from the owner it only drops the copies of the descriptors.
+            End the program's input and wait for it to finish; kill it where it does not. May be called repeatedly.
         Arguments:
             - timeout_s (:obj:`float`): How long it may take to finish, in seconds.
         Returns:
@@ -113,19 +113,17 @@ class HelperProcess(object):
         try:
             process.stdin.close()
             process.stdout.close()
-            if os.getpid() != self._owner_pid:
-                process.returncode = 0  # not our child: keeps Popen's destructor from warning about it
-                return False
             try:
                 code = process.wait(timeout_s)
             except subprocess.TimeoutExpired:
-                process.kill()  # SIGKILL, which a stopped process or one stuck in a system call obeys, too
-                process.wait()
                 raise HelperError(f'the {self._name} did not finish within {timeout_s:g} s and was killed') from None
             if code != 0:
                 raise HelperError(f'the {self._name} failed with exit code {code}{self._last_words()}')
             return True
         finally:
+            if process.poll() is None:  # out of time, or we were interrupted while we waited
+                process.kill()  # SIGKILL, which a stopped process or one stuck in a system call obeys, too
+                process.wait()
             self._messages.close()
 
     def _last_words(self) -> str:
@@ -137,3 +135,23 @@ class HelperProcess(object):
         self._messages.seek(0)
         text = self._messages.read().decode(errors='replace').strip()
         return f': {text.splitlines()[-1]}' if text else ''
+
+    def _forget(self) -> None:
+        """In a forked process: drop the copies of the pipes, or the program would never see its input end."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.stdin.close()
+            process.stdout.close()
+            process.returncode = 0  # not our child: keeps Popen's destructor from warning about it
+            self._messages.close()
+
+
+_RUNNING: 'weakref.WeakSet[HelperProcess]' = weakref.WeakSet()
+
+
+def _forget_all() -> None:
+    for helper in list(_RUNNING):
+        helper._forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)

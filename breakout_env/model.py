@@ -11,6 +11,9 @@ from .pairing import PAIRS
 # Channels of the three convolutions and width of the layer behind them (Mnih et al. 2015, Methods); kernel sizes and
 # strides are those of DI-engine's ConvEncoder, which are the paper's, too.
 NATURE_ENCODER = (32, 64, 64, 512)
+# What DI-engine's Q-learning policies merge into every model config that names no sizes (``DQNPolicy.config``), so that
+# a model never sees that none was named. A bottleneck of 64 behind 128 channels is nothing to ask for on a screen.
+POLICY_DEFAULT_ENCODER = (128, 128, 64)
 
 
 class PixelInput(torch.nn.Module):
@@ -40,9 +43,13 @@ class PixelInput(torch.nn.Module):
         Arguments:
             - obs_shape (:obj:`Sequence[int]`): Shape of an observation, such as [4, 84, 84].
             - action_shape (:obj:`int`): Number of actions.
-            - encoder_hidden_size_list (:obj:`Sequence[int]`): Channels of the convolutions, then the width behind.
+            - encoder_hidden_size_list (:obj:`Sequence[int]`): Channels of the convolutions, then the width behind. \
+                [128, 128, 64] stands for the default, too: it is what DI-engine's policies put where none is named. \
+                For these very sizes take DI-engine's own model, with ``obs_dtype='float32'``.
             - kwargs (:obj:`Any`): The template's other arguments.
         """
+        if tuple(encoder_hidden_size_list) == POLICY_DEFAULT_ENCODER:
+            encoder_hidden_size_list = NATURE_ENCODER
         super().__init__(obs_shape, action_shape, encoder_hidden_size_list=list(encoder_hidden_size_list), **kwargs)
 
     def forward(self, x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:

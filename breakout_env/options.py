@@ -2,7 +2,6 @@
 
 import difflib
 import importlib.util
-import math
 import numbers
 import re
 from dataclasses import dataclass, fields
@@ -126,7 +125,7 @@ class BreakoutOptions:
         is_train = _check('is_train', cfg.get('is_train', True), 'is_train')
         top = _read_section(cfg, '', DI_ENGINE_KEYS | DIZOO_KEYS | {'collector', 'evaluator'})
         sections = {name: _read_section(cfg.get(name), name, frozenset()) for name in ('collector', 'evaluator')}
-        if cfg.get('obs_plus_prev_action_reward', False):
+        if cfg.get('obs_plus_prev_action_reward', False) is not False:
             raise ValueError(
                 'env option `obs_plus_prev_action_reward` is on; BreakoutEnv returns screens only '
                 '(`frame_stack` of them), so remove the option'
@@ -151,7 +150,11 @@ EVALUATION_DEFAULTS = dict(episodic_life=False, clip_reward=False, life_loss_pen
 
 
 def _shown(value: Any) -> str:
-    return f'{value!r} ({type(value).__name__})'
+    try:
+        text = repr(value)
+    except Exception:  # Python refuses to print whole numbers of thousands of digits
+        text = 'a value that can not be printed'
+    return f'{text} ({type(value).__name__})'
 
 
 def _whole_number(low: int, high: int) -> Callable[[Any], int]:
@@ -165,13 +168,10 @@ def _whole_number(low: int, high: int) -> Callable[[Any], int]:
 
 
 def _number(low: float, high: float) -> Callable[[Any], float]:
-
     def check(value: Any) -> float:
-        valid = isinstance(value, numbers.Real) and not isinstance(value, (bool, np.bool_)) and math.isfinite(value)
-        if not valid or not low <= value <= high:
-            raise ValueError(
-                f'a finite number of at most {high:g}' if low == -math.inf else f'a number from {low:g} to {high:g}'
-            )
+        valid = isinstance(value, numbers.Real) and not isinstance(value, (bool, np.bool_))
+        if not valid or not low <= value <= high:  # before float(), which huge whole numbers overflow
+            raise ValueError(f'a number from {low:g} to {high:g}')
         return float(value)
 
     return check
@@ -211,7 +211,7 @@ _CHECKS: Dict[str, Callable[[Any], Any]] = dict(
     fire_on_life_loss=_true_or_false,
     episodic_life=_true_or_false,
     clip_reward=_true_or_false,
-    life_loss_penalty=_number(-math.inf, 0.0),
+    life_loss_penalty=_number(-1e6, 0.0),
     max_episode_frames=_whole_number(1, 2**31 - 1),
     full_action_space=_true_or_false,
     obs_dtype=_dtype,

@@ -9,10 +9,13 @@ passes the whole config, ``_whole_config`` can go.
 """
 
 import inspect
-from typing import Mapping, Optional
+from types import FrameType
+from typing import Mapping, Optional, Tuple
 
 import torch
 from ding.utils import MODEL_REGISTRY, POLICY_REGISTRY, import_module
+
+from .options import BreakoutOptions
 
 SCALING_MODELS = ('pixel_dqn', 'pixel_rainbowdqn', 'pixel_c51dqn', 'pixel_qrdqn', 'pixel_vac')
 PAIRS = (
@@ -25,32 +28,20 @@ def check_pixel_pairing(env_cfg: Mapping) -> None:
     """
     Overview:
         Refuse uint8 observations for DI-engine's own models and scaled ones for ours. Says nothing about models of \
-        others, a model instance that was passed to the pipeline, or where the caller holds no whole config.
+        others, a model that is passed to the pipeline ready-made, or where the caller holds no whole config.
     Arguments:
         - env_cfg (:obj:`Mapping`): ``cfg.env``, the very object that the pipeline's config holds.
     Raises:
         - ValueError: If they do not fit; the message says which pair to choose.
     """
-    cfg = _whole_config(env_cfg)
-    if cfg is None:
+    cfg, frame = _whole_config(env_cfg)
+    if cfg is None or isinstance(frame.f_locals.get('model'), torch.nn.Module):  # what DI-engine's entries call it
         return
-    model_cfg = cfg['policy'].get('model') or {}
-    model_type = model_cfg.get('type')
-    if model_type is None:
-        # DI-engine then takes the policy's default model
-        policy_class = POLICY_REGISTRY.get(cfg['policy'].get('type'))
-        scales = False if policy_class is not None and policy_class.__module__.startswith('ding.') else None
-        model_type = f'the default of policy {cfg["policy"].get("type")!r}'
-    elif model_type in SCALING_MODELS:
-        scales = True
-    else:
-        import_module(model_cfg.get('import_names', []))
-        model_class = MODEL_REGISTRY.get(model_type)
-        scales = False if model_class is not None and model_class.__module__.startswith('ding.') else None
+    model_type, scales = _model_of(cfg, in_di_engine=frame.f_globals.get('__name__', '').startswith('ding.'))
     if scales is None:
         return
     for section in ('collector', 'evaluator'):
-        obs_dtype = {**env_cfg, **(env_cfg.get(section) or {})}.get('obs_dtype', 'uint8')
+        obs_dtype = BreakoutOptions.from_config({**env_cfg, 'is_train': section == 'collector'}).obs_dtype
         if (obs_dtype == 'uint8') != scales:
             pixels = 'pixels 0..255' if obs_dtype == 'uint8' else 'pixels scaled to [0, 1]'
             raise ValueError(
@@ -59,12 +50,33 @@ def check_pixel_pairing(env_cfg: Mapping) -> None:
             )
 
 
-def _whole_config(env_cfg: Mapping) -> Optional[Mapping]:
-    """The config that holds ``env_cfg`` and is a local variable of a caller; None if a model was passed beside it."""
+def _model_of(cfg: Mapping, in_di_engine: bool) -> Tuple[str, Optional[bool]]:
+    """Which model the pipeline will build, and whether it scales pixels; None if that can not be told."""
+    model_cfg = cfg['policy'].get('model') or {}
+    if 'type' in model_cfg:
+        import_module(model_cfg.get('import_names', []))
+        name, registry = model_cfg['type'], MODEL_REGISTRY
+        shown = name
+    else:
+        # DI-engine's pipelines then take the policy's own default; a pipeline somebody wrote may build what it likes
+        name, registry = cfg['policy'].get('type'), POLICY_REGISTRY
+        shown = f'not set, so the default of policy {name!r}'
+        if not in_di_engine:
+            return shown, None
+    if name in SCALING_MODELS:
+        return shown, True
+    known = registry.get(name) if name in registry else None
+    return shown, False if known is not None and known.__module__.startswith('ding.') else None
+
+
+def _whole_config(env_cfg: Mapping) -> Tuple[Optional[dict], Optional[FrameType]]:
+    """The config that holds ``env_cfg`` and is a variable of a caller, with the caller's frame."""
     frame = inspect.currentframe()
     while frame is not None:
-        for value in frame.f_locals.values():
-            if isinstance(value, Mapping) and value.get('env') is env_cfg and isinstance(value.get('policy'), Mapping):
-                return None if isinstance(frame.f_locals.get('model'), torch.nn.Module) else value
+        for value in list(frame.f_locals.values()):
+            # dict's own get: DI-engine's registries are dicts whose get raises
+            if isinstance(value, dict) and dict.get(value, 'env') is env_cfg:
+                if isinstance(dict.get(value, 'policy'), dict):
+                    return value, frame
         frame = frame.f_back
-    return None
+    return None, None

@@ -46,7 +46,8 @@ class GameRecorder(object):
             raise type(e)(f'the replay folder {folder!r} can not be made: {e.strerror}') from e
         if not os.access(folder, os.W_OK):
             raise PermissionError(f'the replay folder {folder!r} can not be written to')
-        self._folder, self._name = folder, name
+        self.folder = folder  # as it was given
+        self._folder, self._name = os.path.abspath(folder), name  # the current folder may change while we record
         self._rate = f'{FRAMES_PER_SECOND}/{frame_skip}'
         self._first_picture: Optional[np.ndarray] = None
         self._encoder: Optional[HelperProcess] = None
@@ -80,7 +81,9 @@ class GameRecorder(object):
                 self._encoder.write(first.data, WRITE_TIMEOUT_S)
             if self._encoder is not None:
                 self._encoder.write(picture.data, WRITE_TIMEOUT_S)
-        except (HelperError, OSError) as e:
+        except TimeoutError:  # not ours: an alarm that somebody set for the step
+            raise
+        except (RuntimeError, OSError) as e:  # HelperError, or imageio-ffmpeg finds no FFmpeg
             logger.warning('the recording of this game is given up, the game goes on: %s', e)
             self._finish('given-up')
 
@@ -102,11 +105,16 @@ class GameRecorder(object):
         self.end()
 
     def _open(self, height: int, width: int) -> None:
-        while True:  # a name that nobody has, in this run or an earlier one
+        while True:  # a name that nobody has, in this run or an earlier one, here or in another process
             self._game_count += 1
             stem = os.path.join(self._folder, f'{self._name}-game{self._game_count:04d}')
-            if not any(f.startswith(os.path.basename(stem)) for f in os.listdir(self._folder)):
+            if any(f.startswith(os.path.basename(stem)) for f in os.listdir(self._folder)):
+                continue
+            try:
+                os.close(os.open(f'{stem}.part.mp4', os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
                 break
+            except FileExistsError:
+                continue
         self._stem = stem
         size, enlarged = f'{width}x{height}', f'{width * ENLARGEMENT}:{height * ENLARGEMENT}'
         self._encoder = HelperProcess(
@@ -117,7 +125,7 @@ class GameRecorder(object):
                 *('-vf', f'scale={enlarged}:flags=neighbor'),
                 # yuv420p and the index at the front are what browsers ask for; one thread, as there may be 8 of us
                 *('-c:v', 'libx264', '-preset', 'veryfast', '-crf', '20', '-pix_fmt', 'yuv420p', '-threads', '1'),
-                *('-movflags', '+faststart', f'{stem}.part.mp4'),
+                *('-movflags', '+faststart', f'file:{stem}.part.mp4'),
             ],
         )
 
@@ -128,8 +136,8 @@ class GameRecorder(object):
         try:
             if not encoder.close(CLOSE_TIMEOUT_S):
                 return
-        except HelperError as e:
+            os.replace(f'{self._stem}.part.mp4', f'{self._stem}-{ending}.mp4')
+        except (HelperError, OSError) as e:
             logger.warning('the video %s.part.mp4 may be incomplete: %s', self._stem, e)
             return
-        os.replace(f'{self._stem}.part.mp4', f'{self._stem}-{ending}.mp4')
         logger.debug('process %d completed the video %s-%s.mp4', os.getpid(), self._stem, ending)

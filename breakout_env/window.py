@@ -49,6 +49,9 @@ class GameWindow(object):
             raise HelperError(
                 f"{e}; render_mode='human' needs a display (DISPLAY is {os.environ.get('DISPLAY', 'not set')})"
             ) from None
+        except BaseException:  # an interrupt or a timeout from outside: nobody else knows of the process yet
+            self.close()
+            raise
 
     def show(self, picture: np.ndarray) -> None:
         """

@@ -5,6 +5,7 @@ Prints the score of each game and their mean; ``--replay-path`` records them.
 """
 
 import os
+import time
 from functools import partial
 from typing import List, Optional
 
@@ -54,6 +55,9 @@ def evaluate(config: str, load_path: str, seed: int, episodes: int, replay_path:
     try:
         while any(len(done) < wanted for done, wanted in zip(scores, share)):
             obs = {i: o for i, o in env.ready_obs.items() if len(scores[i]) < share[i]}
+            if not obs:  # all that have games left to play are resetting
+                time.sleep(0.001)
+                continue
             actions = policy.eval_mode.forward(to_tensor(obs))
             timesteps = env.step({i: to_ndarray(output['action']) for i, output in actions.items()})
             for i, timestep in timesteps.items():

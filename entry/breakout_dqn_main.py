@@ -5,11 +5,14 @@ Besides, it shows its progress in one line, and it is safe to stop: Ctrl-C (or S
 a time limit) ends it in order, with a checkpoint. ``make train`` runs this file.
 """
 
+import contextlib
 import logging
 import os
 import signal
 from functools import partial
-from typing import Optional
+from pathlib import Path
+from shlex import quote
+from typing import Any, Optional
 
 import click
 import numpy as np
@@ -120,8 +123,19 @@ def train(config: str, seed: int, max_env_step: int) -> str:
         scores.append(np.mean(info['eval_episode_return']))
         return finished
 
+    def close(worker: Any) -> None:
+        with contextlib.suppress(OSError, EOFError):  # the processes behind it may be gone already
+            worker.close()
+
     progress = tqdm(total=max_env_step, unit=' env steps', unit_scale=True, smoothing=0.05, dynamic_ncols=True)
-    try:
+    with contextlib.ExitStack() as at_the_end:  # whatever ends the loop, from the last line up, each in any case
+        at_the_end.callback(close, evaluator)
+        at_the_end.callback(close, collector)
+        at_the_end.callback(learner.call_hook, 'after_run')  # saves a checkpoint
+        at_the_end.callback(progress.close)
+        # A signal to all processes at once ends the environments under our hands; then that is no error.
+        at_the_end.push(lambda kind, error, trace: stop.requested and isinstance(error, (OSError, EOFError)))
+
         learner.call_hook('before_run')
         if cfg.policy.get('random_collect_size', 0) > 0:
             # Random play first, so that the first updates see more than one game.
@@ -141,19 +155,20 @@ def train(config: str, seed: int, max_env_step: int) -> str:
                 if cfg.policy.priority:
                     replay_buffer.update(learner.priority_info)
             progress.update(collector.envstep - progress.n)
-            progress.set_postfix_str(
-                f'{learner.train_iter} updates, epsilon {epsilon["eps"]:.2f}, '
-                f'score {scores[-1]:.1f} (best {max(scores):.1f})'
-            )
+            state = [f'{learner.train_iter} updates', f'epsilon {epsilon["eps"]:.2f}']
+            if scores:
+                state.append(f'score {scores[-1]:.1f} (best {max(scores):.1f})')
+            progress.set_postfix_str(', '.join(state))
         if not (finished or stop.requested):
             evaluate()
-    finally:
-        # Whatever ended the loop: a checkpoint, then the environments.
-        progress.close()
-        learner.call_hook('after_run')
-        collector.close()
-        evaluator.close()
     return cfg.exp_name
+
+
+def newest_checkpoint(folder: str) -> str:
+    """The best checkpoint if an evaluation has chosen one, else the last."""
+    checkpoints = sorted(Path(folder, 'ckpt').glob('*.pth.tar'), key=os.path.getmtime)
+    best = Path(folder, 'ckpt', 'ckpt_best.pth.tar')
+    return str(best if best.exists() else checkpoints[-1])
 
 
 @click.command(context_settings=dict(help_option_names=['-h', '--help']))
@@ -175,9 +190,9 @@ def main(config: str, seed: int, env_step: int) -> None:
     folder = train(config, seed, env_step)
     click.echo(
         f'Checkpoints, logs and the merged config are in {folder}\n'
-        f'  watch the curves:  tensorboard --logdir {folder}/log\n'
-        f'  evaluate, record:  ding -m eval -c {os.path.relpath(config)} -s 0 '
-        f'--load-path {folder}/ckpt/ckpt_best.pth.tar --replay-path video'
+        f'  watch the curves:  tensorboard --logdir {quote(f"{folder}/log")}\n'
+        f'  evaluate, record:  ding -m eval -c {quote(os.path.relpath(config))} -s 0 '
+        f'--load-path {quote(newest_checkpoint(folder))} --replay-path video'
     )
 
 

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import psutil
 import pytest
@@ -130,23 +131,27 @@ def test_a_process_that_is_killed_leaves_no_process_and_a_whole_video(tmp_path, 
         assert len(list(container.decode(video=0))) == 31  # what reset left, and 30 steps
 
 
-def test_a_forked_copy_does_not_close_what_its_parent_uses(tmp_path):
+def test_a_forked_copy_neither_closes_nor_holds_what_its_parent_uses(tmp_path, caplog):
     env = BreakoutEnv(dict(episodic_life=False))
     env.enable_save_replay(str(tmp_path))
     env.reset()
     env.step(0)
-    pid = os.fork()
-    if pid == 0:
-        try:
-            env.close()
-        finally:
-            os._exit(0)
-    assert os.waitpid(pid, 0)[1] == 0
+    pids = []
+    for what in (env.close, lambda: time.sleep(60)):  # one child closes its copy, one lives on with it
+        pids.append(os.fork())
+        if pids[-1] == 0:
+            try:
+                what()
+            finally:
+                os._exit(0)
     while not env.step(1).done:
         pass
     env.close()
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
     (video,) = tmp_path.iterdir()
-    assert '-score' in video.name
+    assert '-score' in video.name and 'killed' not in caplog.text
 
 
 def test_300_cycles_grow_nothing():

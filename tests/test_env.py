@@ -328,6 +328,7 @@ def test_an_action_may_be_any_single_whole_number(make, action):
         np.array([]),
         np.array(1.0),
         torch.tensor([0.5]),
+        torch.tensor([1.0], requires_grad=True),
         {'action': 1},
     ],
 )
@@ -352,6 +353,31 @@ def test_steps_out_of_turn_get_a_sentence_and_do_no_harm(make):
     env.close()
     with pytest.raises(RuntimeError, match="in state 'closed'; call reset first"):
         env.step(0)
+
+
+def test_a_failed_reset_does_not_use_the_seed_up(make, monkeypatch):
+    env, twin = make(), make()
+    for instance in (env, twin):
+        instance.seed(7)
+    with monkeypatch.context() as patch:
+        patch.setattr('breakout_env.env.fill_stack', lambda *args: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            env.reset()
+    assert play(env, 100) == play(twin, 100)
+
+
+def test_reset_never_returns_a_game_that_is_over(make):
+    """Whatever the cut-off is, in frames past the first lost life: no-op and FIRE in reset may reach it."""
+    env = make(noop_max=0)
+    env.reset()
+    lost_at = play_until_done(env, LEFT).info['episode_frame_number']
+    for cut_off in range(lost_at, lost_at + 14):
+        env = make(noop_max=0, max_episode_frames=cut_off)
+        env.reset()
+        play_until_done(env, LEFT)
+        env.reset()
+        assert not env._env.game_over
+        env.close()
 
 
 def test_reset_in_mid_episode_starts_a_new_game(make):

@@ -1,11 +1,12 @@
 """The pixel models: the same numbers whatever the dtype, DI-engine's parameters, and wrong pairs refused."""
 
 import copy
+import types
 
 import numpy as np
 import pytest
 import torch
-from ding.config import compile_config
+from ding.config import compile_config, read_config
 from ding.envs import get_vec_env_setting
 from ding.model import C51DQN, DQN, QRDQN, VAC, RainbowDQN
 from ding.policy import DQNPolicy, create_policy
@@ -13,9 +14,9 @@ from ding.torch_utils import to_tensor
 from ding.utils import MODEL_REGISTRY
 from easydict import EasyDict
 
-import breakout_env
 from breakout_env import BreakoutEnv, PixelC51DQN, PixelDQN, PixelQRDQN, PixelRainbowDQN, PixelVAC
 from breakout_env.pairing import SCALING_MODELS
+from conftest import ROOT
 
 SHAPE, ACTIONS = [4, 84, 84], 4
 NATURE = [32, 64, 64, 512]
@@ -65,6 +66,26 @@ def test_the_encoder_is_natures():
         (64, 3, 1),
     ]
     assert PixelDQN(SHAPE, ACTIONS).encoder.mid.out_features == 512
+
+
+CONFIGS = sorted([*ROOT.glob('configs/*_config.py'), *ROOT.glob('examples/*/*_config.py')])
+
+
+@pytest.mark.parametrize('path', CONFIGS, ids=lambda path: path.stem)
+def test_every_config_of_ours_trains_the_nature_encoder(path):
+    """DI-engine's policies put sizes of their own where a config names none: that must not become the network."""
+    main, create = read_config(str(path))
+    cfg = compile_config(main, auto=True, create_cfg=create, save_cfg=False)
+    cfg.policy.cuda = False
+    model = create_policy(cfg.policy, enable_field=['eval'])._model
+    convolutions = [tuple(m.weight.shape) for m in model.encoder.main if isinstance(m, torch.nn.Conv2d)]
+    assert convolutions == [(32, 4, 8, 8), (64, 32, 4, 4), (64, 64, 3, 3)]
+    assert tuple(model.encoder.mid.weight.shape) == (512, 3136)
+
+
+def test_other_sizes_are_taken_as_they_are():
+    model = PixelDQN(SHAPE, ACTIONS, encoder_hidden_size_list=[16, 32, 32, 128])
+    assert model.encoder.mid.out_features == 128
 
 
 @pytest.mark.parametrize('ours', [family[0] for family in FAMILIES] + [PixelVAC])
@@ -124,11 +145,10 @@ SCALING = dict(type='pixel_dqn', import_names=['breakout_env'])
         (dict(), SCALING, True),
         (dict(obs_dtype='float32'), dict(), True),
         (dict(obs_dtype='float32'), dict(type='dqn'), True),
-        (dict(), dict(), False),
         (dict(), dict(type='dqn', import_names=['ding.model.template.q_learning']), False),
         (dict(obs_dtype='float32'), SCALING, False),
         (dict(evaluator=dict(obs_dtype='float32')), SCALING, False),
-        (dict(obs_dtype='float32', collector=dict(obs_dtype='uint8')), dict(), False),
+        (dict(obs_dtype='float32', collector=dict(obs_dtype='uint8')), dict(type='dqn'), False),
     ],
 )
 @pytest.mark.parametrize('policy', ['dqn', 'dqn_command'])
@@ -147,8 +167,47 @@ def test_other_peoples_models_are_their_own_business():
     class Model(DQN):
         pass
 
-    get_vec_env_setting(whole_config(dict(), dict(type='a_model_of_somebody_else')).env)
-    get_vec_env_setting(whole_config(dict(obs_dtype='float32'), dict(type='a_model_of_somebody_else')).env)
-    # and so is a model that is passed to the pipeline ready-made: DI-engine's entries call it `model`
-    cfg, model = whole_config(dict(), dict()), breakout_env.PixelDQN(SHAPE, ACTIONS)  # noqa: F841
+    for obs_dtype in ('uint8', 'float32'):
+        cfg = whole_config(dict(obs_dtype=obs_dtype), dict(type='a_model_of_somebody_else'))
+        get_vec_env_setting(cfg.env)
+    # a model that is passed to the pipeline ready-made: DI-engine's entries call it `model`
+    cfg, model = whole_config(dict(), dict(type='dqn')), PixelDQN(SHAPE, ACTIONS)  # noqa: F841
+    get_vec_env_setting(cfg.env)
+
+
+def in_di_engine(function):
+    """The function as if a pipeline of DI-engine's had defined it."""
+    return types.FunctionType(function.__code__, {**function.__globals__, '__name__': 'ding.entry.serial_entry'})
+
+
+def test_a_pipeline_of_ones_own_may_build_what_it_likes():
+    """In DI-engine's pipelines a config without a model type means the policy's default; elsewhere it means nothing."""
+
+    def pipeline():
+        cfg = whole_config(dict(), dict())
+        get_vec_env_setting(cfg.env)
+        return PixelDQN(**cfg.policy.model)
+
+    pipeline()
+    with pytest.raises(ValueError, match='not set, so the default of policy'):
+        in_di_engine(pipeline)()
+
+
+@pytest.mark.parametrize('spelling', ['uint8', np.uint8, np.dtype('uint8')])
+def test_every_spelling_of_a_dtype_is_understood(spelling):
+    cfg = whole_config(dict(obs_dtype=spelling), SCALING)
+    get_vec_env_setting(cfg.env)
+    cfg = whole_config(dict(obs_dtype=spelling), dict(type='dqn'))
+    with pytest.raises(ValueError, match='returns uint8 observations'):
+        get_vec_env_setting(cfg.env)
+
+
+def test_the_look_at_the_callers_disturbs_nobody():
+    """Registries of DI-engine's in a caller's variables, policies and models that are not registered."""
+    registry, cfg = MODEL_REGISTRY, whole_config(dict(), SCALING)  # noqa: F841
+    env_cfg = copy.deepcopy(cfg.env)  # found nowhere
+    get_vec_env_setting(env_cfg)
+    cfg.policy.type = 'a_policy_that_nobody_registered'
+    get_vec_env_setting(cfg.env)
+    cfg.policy.model.type = 'a_model_that_nobody_registered'
     get_vec_env_setting(cfg.env)

@@ -2,7 +2,9 @@
 
 import logging
 import os
+import shutil
 import signal
+import threading
 import time
 
 import av
@@ -97,6 +99,89 @@ def test_nothing_is_overwritten_by_a_second_run(env, tmp_path):
     assert [name[-24:] for name in videos(tmp_path)] == ['game0001-unfinished.mp4'.rjust(24, '-')] * 1 + [
         'game0002-unfinished.mp4'.rjust(24, '-')
     ]
+
+
+def test_two_environments_never_write_the_same_file(tmp_path):
+    envs = [BreakoutEnv(dict(is_train=False)) for _ in range(3)]
+
+    def record(env):
+        env.seed(1)
+        env.enable_save_replay(str(tmp_path / 'video'))
+        play(env, 30)
+        env.close()
+
+    threads = [threading.Thread(target=record, args=(env,)) for env in envs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(videos(tmp_path)) == 3
+    assert all(len(decode(tmp_path / 'video' / name)[3]) >= 31 for name in videos(tmp_path))
+
+
+@pytest.mark.parametrize('folder', ['-dash', 'run:1', "a b'c%d"])
+def test_a_relative_folder_of_any_name_is_where_it_was_named(folder, tmp_path, monkeypatch):
+    (tmp_path / 'elsewhere').mkdir()
+    monkeypatch.chdir(tmp_path)
+    env = BreakoutEnv(dict(is_train=False))
+    env.enable_save_replay(folder)
+    env.reset()
+    env.step(0)
+    monkeypatch.chdir(tmp_path / 'elsewhere')
+    env.close()
+    assert [name.endswith('-unfinished.mp4') for name in os.listdir(tmp_path / folder)] == [True]
+
+
+def test_another_folder_holds_from_the_next_game_on(env, tmp_path):
+    play(env, 10)
+    env.enable_save_replay(str(tmp_path / 'other'))
+    env.reset()
+    env.step(0)
+    env.close()
+    assert len(videos(tmp_path)) == len(os.listdir(tmp_path / 'other')) == 1
+
+
+def test_a_folder_that_vanishes_costs_the_video_and_not_the_game(env, tmp_path, caplog):
+    env.reset()
+    env.step(0)
+    shutil.rmtree(tmp_path / 'video')
+    with caplog.at_level(logging.WARNING, logger='breakout_env'):
+        while not env.step(env.random_action()).done:
+            pass
+    assert 'may be incomplete' in caplog.text
+
+
+def test_an_alarm_that_somebody_set_for_the_step_is_not_taken_for_ours(env, same_footprint):
+    def interrupt(number, frame):
+        raise TimeoutError('planted')
+
+    env.reset()
+    env.step(0)
+    psutil.Process().children()[-1].send_signal(signal.SIGSTOP)
+    previous = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.5)
+    try:
+        with pytest.raises(TimeoutError, match='planted'):
+            for _ in range(100):
+                env.step(0)
+    finally:
+        signal.signal(signal.SIGALRM, previous)
+
+
+def test_an_interrupted_close_leaves_no_encoder(env, same_footprint):
+    def interrupt(number, frame):
+        raise KeyboardInterrupt
+
+    env.reset()
+    env.step(0)
+    psutil.Process().children()[-1].send_signal(signal.SIGSTOP)
+    previous = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            env.close()
+    finally:
+        signal.signal(signal.SIGALRM, previous)
 
 
 def test_recording_does_not_change_the_game(env):

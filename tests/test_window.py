@@ -13,7 +13,7 @@ import Xlib.display
 
 from breakout_env import BreakoutEnv
 from breakout_env.helper_process import HelperError
-from conftest import footprint, grown_since, wait_until
+from conftest import children, footprint, grown_since, wait_until
 
 
 def windows() -> int:
@@ -137,6 +137,25 @@ def test_a_display_that_vanishes_is_given_up(display, caplog):
             env.step(0)
     assert 'the window is given up' in caplog.text
     env.close()
+
+
+def test_an_interrupt_while_the_window_opens_leaves_no_process(display, same_footprint):
+    """DI-engine's reset_timeout is an alarm, too."""
+
+    def interrupt(number, frame):
+        raise TimeoutError('planted')
+
+    os.kill(display.pid, signal.SIGSTOP)
+    env = BreakoutEnv(dict(render_mode='human'))
+    previous = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.5)
+    try:
+        with pytest.raises(TimeoutError, match='planted'):
+            env.reset()
+    finally:
+        signal.signal(signal.SIGALRM, previous)
+        os.kill(display.pid, signal.SIGCONT)
+    assert [child.pid for child in children()] == [display.pid]
 
 
 def test_no_display_is_a_sentence_and_leaves_nothing(monkeypatch):
