@@ -30,7 +30,7 @@ class Emulator(object):
     ) -> None:
         """
         Overview:
-            Create the interface and load the ROM that ale-py ships (about 70 ms).
+            Create the interface and load the ROM that ale-py ships.
         Arguments:
             - seed (:obj:`int`): Seeds ALE's own random numbers, which only sticky actions use.
             - repeat_action_probability (:obj:`float`): Sticky actions, in each frame.
@@ -52,8 +52,8 @@ class Emulator(object):
     def reload(self, seed: int) -> None:
         """
         Overview:
-            Seed ALE's random numbers. ALE takes a seed only while it loads a ROM, so this loads it again (about \
-            70 ms, against 4 ms for ``reset_game``): not needed without sticky actions.
+            Seed ALE's random numbers. ALE takes a seed only while it loads a ROM, so this loads it again, \
+            which takes some twenty times as long as ``reset_game``: not needed without sticky actions.
         Arguments:
             - seed (:obj:`int`): From 0 to 2**31 - 1.
         """
