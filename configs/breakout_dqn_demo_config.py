@@ -1,7 +1,7 @@
 """
 The shortest run that still does everything: ``make demo`` trains with it, evaluates and records a game.
 
-``ding -m serial -c configs/breakout_dqn_demo_config.py -s 0 --env-step 8000``, about two minutes on two CPU cores. It
+``ding -m serial -c configs/breakout_dqn_demo_config.py -s 0 --env-step 8000``, about a minute on two CPU cores. It
 teaches hardly anything: for an agent that plays take ``breakout_dqn_config.py``.
 """
 
