@@ -9,6 +9,7 @@ import contextlib
 import logging
 import os
 import signal
+import sys
 from functools import partial
 from pathlib import Path
 from shlex import quote
@@ -73,10 +74,18 @@ def train(config: str, seed: int, max_env_step: int) -> str:
         - max_env_step (:obj:`int`): Env steps to collect.
     Returns:
         - folder (:obj:`str`): The experiment folder with ``ckpt``, ``log`` and the merged config.
+    Raises:
+        - click.UsageError: If all env steps would go into random play.
     """
     # The merged config: DI-engine's defaults, then ours. Its name ends in _command because the serial pipelines drive
     # a policy by a commander, which sets epsilon.
     cfg, create_cfg = read_config(config)
+    random_steps = cfg.policy.get('random_collect_size', 0)
+    if max_env_step <= random_steps:
+        raise click.UsageError(
+            f'--env-step is {max_env_step}; expected more than the {random_steps} steps of random play that '
+            f'policy.random_collect_size in {config} asks for before the first update'
+        )
     create_cfg.policy.type += '_command'
     cfg = compile_config(cfg, seed=seed, auto=True, create_cfg=create_cfg, save_cfg=True)
 
@@ -127,7 +136,8 @@ def train(config: str, seed: int, max_env_step: int) -> str:
         with contextlib.suppress(OSError, EOFError):  # the processes behind it may be gone already
             worker.close()
 
-    progress = tqdm(total=max_env_step, unit=' env steps', unit_scale=True, smoothing=0.05, dynamic_ncols=True)
+    interval_s = 0.5 if sys.stderr.isatty() else 10  # a line that is drawn over, or lines in a file
+    progress = tqdm(total=max_env_step, unit=' env steps', unit_scale=True, mininterval=interval_s, dynamic_ncols=True)
     with contextlib.ExitStack() as at_the_end:  # whatever ends the loop, from the last line up, each in any case
         at_the_end.callback(close, evaluator)
         at_the_end.callback(close, collector)
@@ -137,8 +147,9 @@ def train(config: str, seed: int, max_env_step: int) -> str:
         at_the_end.push(lambda kind, error, trace: stop.requested and isinstance(error, (OSError, EOFError)))
 
         learner.call_hook('before_run')
-        if cfg.policy.get('random_collect_size', 0) > 0:
-            # Random play first, so that the first updates see more than one game.
+        if random_steps > 0:
+            # Random play first, so that the first updates see more than one game. It counts as env steps.
+            progress.set_postfix_str('random play')
             random_collect(cfg.policy, policy, collector, collector_env, commander, replay_buffer)
         finished = False
         while not (finished or stop.requested or collector.envstep >= max_env_step):
@@ -154,11 +165,11 @@ def train(config: str, seed: int, max_env_step: int) -> str:
                 learner.train(batch, collector.envstep)
                 if cfg.policy.priority:
                     replay_buffer.update(learner.priority_info)
-            progress.update(collector.envstep - progress.n)
             state = [f'{learner.train_iter} updates', f'epsilon {epsilon["eps"]:.2f}']
             if scores:
                 state.append(f'score {scores[-1]:.1f} (best {max(scores):.1f})')
-            progress.set_postfix_str(', '.join(state))
+            progress.set_postfix_str(', '.join(state), refresh=False)
+            progress.update(collector.envstep - progress.n)
         if not (finished or stop.requested):
             evaluate()
     return cfg.exp_name
