@@ -37,6 +37,11 @@ def children() -> List[psutil.Process]:
     return [process for process in psutil.Process().children(recursive=True) if process.pid != tracker_pid]
 
 
+def newest_child() -> psutil.Process:
+    """The process that was started last; not the one with the highest number, as numbers start over."""
+    return max(children(), key=psutil.Process.create_time)
+
+
 def grown_since(before: Dict[str, int]) -> Dict[str, int]:
     """What there is more of now; less is no harm, as Python may have collected what an earlier test left."""
     return {what: now - before[what] for what, now in footprint().items() if now > before[what]}

@@ -9,11 +9,10 @@ import time
 
 import av
 import numpy as np
-import psutil
 import pytest
 
 from breakout_env import BreakoutEnv, recording
-from conftest import play
+from conftest import newest_child, play
 
 
 def decode(path):
@@ -157,7 +156,7 @@ def test_an_alarm_that_somebody_set_for_the_step_is_not_taken_for_ours(env, same
 
     env.reset()
     env.step(0)
-    psutil.Process().children()[-1].send_signal(signal.SIGSTOP)
+    newest_child().send_signal(signal.SIGSTOP)
     previous = signal.signal(signal.SIGALRM, interrupt)
     signal.setitimer(signal.ITIMER_REAL, 0.5)
     try:
@@ -174,7 +173,7 @@ def test_an_interrupted_close_leaves_no_encoder(env, same_footprint):
 
     env.reset()
     env.step(0)
-    psutil.Process().children()[-1].send_signal(signal.SIGSTOP)
+    newest_child().send_signal(signal.SIGSTOP)
     previous = signal.signal(signal.SIGALRM, interrupt)
     signal.setitimer(signal.ITIMER_REAL, 0.3)
     try:
@@ -204,7 +203,7 @@ def test_a_stuck_encoder_is_given_up_and_the_game_goes_on(env, tmp_path, monkeyp
     monkeypatch.setattr(recording, 'CLOSE_TIMEOUT_S', 0.5)
     env.reset()
     env.step(0)
-    psutil.Process().children()[-1].send_signal(signal.SIGSTOP)
+    newest_child().send_signal(signal.SIGSTOP)
     start = time.monotonic()
     with caplog.at_level(logging.WARNING, logger='breakout_env'):
         for _ in range(60):
@@ -217,7 +216,7 @@ def test_a_stuck_encoder_is_given_up_and_the_game_goes_on(env, tmp_path, monkeyp
 def test_a_stuck_encoder_can_not_hang_close(env, same_footprint, caplog):
     env.reset()
     env.step(0)
-    psutil.Process().children()[-1].send_signal(signal.SIGSTOP)
+    newest_child().send_signal(signal.SIGSTOP)
     start = time.monotonic()
     env.close()
     assert time.monotonic() - start < 5

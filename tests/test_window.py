@@ -7,13 +7,12 @@ import time
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
 import Xlib.display
 
 from breakout_env import BreakoutEnv
 from breakout_env.helper_process import HelperError
-from conftest import children, footprint, grown_since, wait_until
+from conftest import children, footprint, grown_since, newest_child, wait_until
 
 
 def windows() -> int:
@@ -119,7 +118,7 @@ def test_close_alone_survives_a_stopped_x_server(display, same_footprint, caplog
 def test_a_window_that_its_user_closes_is_given_up(display, caplog, same_footprint):
     env = BreakoutEnv(dict(render_mode='human', episodic_life=False))
     env.reset()
-    psutil.Process().children()[-1].terminate()
+    newest_child().terminate()
     with caplog.at_level(logging.WARNING, logger='breakout_env'):
         for _ in range(20):
             env.step(0)
