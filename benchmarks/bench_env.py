@@ -241,7 +241,7 @@ def _opened(factories: Dict[str, Callable]) -> Iterator[Dict[str, Any]]:
         for name, factory in factories.items():
             try:
                 contestants[name] = factory()
-            except ModuleNotFoundError:
+            except ModuleNotFoundError:  # a peer is optional; its row will say that it is not installed
                 continue
             stack.callback(contestants[name].close)
             contestants[name].reset()

@@ -48,7 +48,7 @@ class HelperProcess(object):
                 stderr=self._messages,
                 start_new_session=True,
             )
-        except OSError as e:
+        except OSError as e:  # no such program, no more processes: the file is ours to close all the same
             self._messages.close()
             raise HelperError(f'the {name} could not be started: {e}') from e
         os.set_blocking(self._process.stdin.fileno(), False)
