@@ -35,6 +35,9 @@ setup(
         'gymnasium>=1.0',
         'ale-py>=0.11',
         'opencv-python>=4.8,<4.12',  # 4.12 wants numpy 2
+        'zstandard>=0.22',  # what keeps the replay buffer small
+        'xxhash>=3.0',
+        'psutil>=5.9',
         'imageio-ffmpeg>=0.6',  # a static FFmpeg, for videos
         'click',  # these two come with DI-engine
         'tqdm',
@@ -43,10 +46,10 @@ setup(
         'window': ['pygame>=2.5'],  # render_mode='human'
         'test': [
             'av>=14',
+            'hypothesis>=6.100',
             'pygame>=2.5',
             'pytest>=8',
             'pytest-timeout>=2.3',
-            'psutil>=5.9',
             'python-xlib>=0.33',
             'ruff>=0.9',
             'stable-baselines3>=2.6',

@@ -1,0 +1,91 @@
+"""Single frames to few bytes and back, by zstd with a dictionary that is trained on the frames themselves."""
+
+from typing import Iterator, List, Optional, Tuple
+
+import numpy as np
+import zstandard
+
+# Measured on Breakout (random play, distinct frames): level 6 with 32 KB takes 82 bytes a frame and 10 us to compress,
+# with 8 KB 102 bytes and 13 us; level 3 with 16 KB takes 117 bytes and 3 us. Decompressing takes 1 us with any of them.
+LEVEL = 6
+DICTIONARY_BYTES = 32 * 1024
+
+# What a storage hands to a save: frame numbers, the codec of their blobs, the blobs.
+Exported = Iterator[Tuple[np.ndarray, 'FrameCodec', List[bytes]]]
+
+
+class FrameCodec(object):
+    """
+    Overview:
+        Compresses frames of one size. A frame alone holds little that repeats; against a dictionary of what frames \
+        of this game have in common (walls, bricks, paddle) it shrinks to a third of what zstd makes of it otherwise.
+    Interfaces:
+        ``train``, ``compress``, ``decompress_one``, ``decompress``.
+    """
+
+    def __init__(self, frame_bytes: int, dictionary: bytes = b'') -> None:
+        """
+        Arguments:
+            - frame_bytes (:obj:`int`): Size of a frame.
+            - dictionary (:obj:`bytes`): A dictionary from ``train``; empty for none.
+        Raises:
+            - zstandard.ZstdError: If the dictionary is none.
+        """
+        self.frame_bytes = frame_bytes
+        self.dictionary = dictionary
+        shared = None
+        if dictionary:
+            shared = zstandard.ZstdCompressionDict(dictionary, dict_type=zstandard.DICT_TYPE_FULLDICT)
+        # sizes and checksums would add a tenth to frames this small; the size is known, the file has checksums
+        parameters = zstandard.ZstdCompressionParameters.from_level(
+            LEVEL,
+            source_size=frame_bytes,
+            dict_size=len(dictionary),
+            write_content_size=False,
+            write_checksum=False,
+            write_dict_id=False,
+        )
+        if shared is not None:
+            shared.precompute_compress(compression_params=parameters)
+        self._compressor = zstandard.ZstdCompressor(dict_data=shared, compression_params=parameters)
+        self._decompressor = zstandard.ZstdDecompressor(dict_data=shared)
+        self.compress = self._compressor.compress
+        self.decompress_one = self._decompressor.decompress
+
+    @classmethod
+    def train(cls, frames: List[bytes], frame_bytes: int) -> Optional['FrameCodec']:
+        """
+        Overview:
+            A codec with a dictionary made from sample frames, or None where zstd finds nothing to learn.
+        Arguments:
+            - frames (:obj:`List[bytes]`): About a thousand of them.
+            - frame_bytes (:obj:`int`): Size of a frame.
+        """
+        try:
+            # k and d given, as a search for them takes four times as long; the search finds nothing better on Breakout
+            trained = zstandard.train_dictionary(DICTIONARY_BYTES, frames, k=4096, d=8, level=LEVEL)
+        except zstandard.ZstdError:
+            return None
+        return cls(frame_bytes, trained.as_bytes())
+
+    def decompress(self, blobs: memoryview, places: np.ndarray) -> list:
+        """
+        Overview:
+            Many frames in one call, which releases the GIL: other threads compute meanwhile.
+        Arguments:
+            - blobs (:obj:`memoryview`): Memory that holds the compressed frames.
+            - places (:obj:`np.ndarray`): Where in it: offset and length of each.
+        Returns:
+            - frames (:obj:`list`): A buffer of ``frame_bytes`` bytes for each.
+        Raises:
+            - ValueError: If a blob is no frame of this size.
+        Shapes:
+            - places: :math:`(N, 2)`, uint64
+        """
+        sizes = np.full(len(places), self.frame_bytes, np.uint64)
+        segments = zstandard.BufferWithSegments(blobs, places)
+        try:
+            frames = self._decompressor.multi_decompress_to_buffer(segments, decompressed_sizes=sizes)
+        except zstandard.ZstdError as error:
+            raise ValueError(f'a compressed frame can not be read: {error}') from None
+        return [frames[i] for i in range(len(frames))]

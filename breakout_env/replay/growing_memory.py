@@ -1,0 +1,85 @@
+"""Flat memory that grows in place: anonymous, or in a file that is gone when the process is."""
+
+import mmap
+import os
+import tempfile
+from typing import Optional
+
+_STEP_BYTES = 16 * 1024 * 1024
+
+
+class GrowingMemory(object):
+    """
+    Overview:
+        A byte range that grows without being copied (``mremap``), so that no moment needs twice the memory. Only \
+        pages that were written to are resident.
+
+        With a folder, it is a file without a name in that folder, which the system removes with the process, however \
+        that ends. Room on the disk is reserved before it is used: a full disk is an ``OSError`` here, where a plain \
+        sparse mapping would end the process with SIGBUS.
+    Interfaces:
+        ``reserve``, ``give_back``, ``close``.
+    Properties:
+        ``view``, ``nbytes``.
+    """
+
+    def __init__(self, folder: Optional[str] = None) -> None:
+        self._folder = folder
+        self._file = None
+        self._nbytes = mmap.PAGESIZE
+        if folder is None:
+            self._map = mmap.mmap(-1, self._nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        else:
+            os.makedirs(folder, exist_ok=True)
+            self._file = tempfile.TemporaryFile(dir=folder)
+            self._allocate(self._nbytes)
+            self._map = mmap.mmap(self._file.fileno(), self._nbytes, flags=mmap.MAP_SHARED)
+            self._map.madvise(mmap.MADV_RANDOM)  # frames are read here and there; reading ahead would be for nothing
+        self.view = memoryview(self._map)
+
+    @property
+    def nbytes(self) -> int:
+        return self._nbytes
+
+    def reserve(self, nbytes: int) -> None:
+        """
+        Overview:
+            Make it at least this large. ``view`` is a new one afterwards; nobody may hold on to the old.
+        Raises:
+            - OSError: If the disk has no room; nothing has changed then.
+        """
+        if nbytes <= self._nbytes:
+            return
+        # by halves of its size, so that the number of steps stays small, but never much more than is needed
+        step = max(_STEP_BYTES, self._nbytes // 2 if self._file is None else 0)
+        nbytes = -(-max(nbytes, self._nbytes + step) // mmap.PAGESIZE) * mmap.PAGESIZE
+        if self._file is not None:
+            self._allocate(nbytes)
+        self.view.release()
+        try:
+            self._map.resize(nbytes)
+            self._nbytes = nbytes
+        finally:
+            self.view = memoryview(self._map)
+
+    def give_back(self, start: int, nbytes: int) -> None:
+        """Tell the system that nobody needs this part any more; whole pages only. It reads as zeros afterwards."""
+        if self._file is None:
+            self._map.madvise(mmap.MADV_DONTNEED, start, nbytes)
+
+    def close(self) -> None:
+        self.view.release()
+        self._map.close()
+        if self._file is not None:
+            self._file.close()
+
+    def _allocate(self, nbytes: int) -> None:
+        try:
+            os.posix_fallocate(self._file.fileno(), 0, nbytes)
+        except OSError as error:
+            raise OSError(
+                error.errno,
+                f'the replay buffer can not grow to {nbytes / 1e9:.2f} GB in {self._folder}: '
+                f'{os.strerror(error.errno)}. '
+                "Make room there, choose another `folder`, a smaller `replay_buffer_size`, or storage='compressed'",
+            ) from None

@@ -1,0 +1,93 @@
+"""How much memory this process may take, and how much it takes: the cgroup's limit where there is one."""
+
+import os
+from pathlib import Path
+from typing import Iterator, NamedTuple, Optional
+
+import psutil
+
+
+class Room(NamedTuple):
+    """What a process may still take before it is killed, and who says so."""
+
+    free_bytes: int
+    limit_bytes: int
+    whose: str
+
+
+def resident_bytes() -> int:
+    """Memory of this process that is in RAM."""
+    return psutil.Process().memory_info().rss
+
+
+def memory_room(root: str = '/sys/fs/cgroup', membership: str = '/proc/self/cgroup') -> Room:
+    """
+    Overview:
+        The tightest of the machine's memory and the limits of the control groups that this process is in (docker, \
+        Kubernetes, Slurm and systemd set them; version 1 and 2). A process in a container sees all memory of the \
+        host, and is killed at the container's limit.
+    Arguments:
+        - root (:obj:`str`): Where control groups are mounted.
+        - membership (:obj:`str`): The file that says in which groups this process is.
+    """
+    memory = psutil.virtual_memory()
+    room = Room(memory.available, memory.total, "the machine's memory")
+    for folder in _groups(root, membership):
+        limit = _number(folder, 'memory.max', 'memory.limit_in_bytes')
+        used = _number(folder, 'memory.current', 'memory.usage_in_bytes')
+        if limit is None or used is None or limit >= memory.total:
+            continue
+        # files that were read and can be dropped again count as used, but nobody is killed for them
+        used -= min(used, _dropable(folder))
+        if limit - used < room.free_bytes:
+            room = Room(max(0, limit - used), limit, 'the memory limit of its control group (container or job)')
+    return room
+
+
+def _groups(root: str, membership: str) -> Iterator[Path]:
+    """The memory groups of this process and all above them."""
+    try:
+        lines = Path(membership).read_text().splitlines()
+    except OSError:  # not Linux
+        return
+    for line in lines:
+        _, controllers, path = line.split(':', 2)
+        if controllers == '':
+            top = Path(root)
+        elif 'memory' in controllers.split(','):
+            top = Path(root, 'memory')
+        else:
+            continue
+        # in a container the path may be the host's, with the group itself mounted at the top
+        group = top / path.lstrip('/')
+        while True:
+            if group.is_dir():
+                yield group
+            if group == top:
+                break
+            group = group.parent
+
+
+def _number(folder: Path, *names: str) -> Optional[int]:
+    for name in names:
+        try:
+            return int((folder / name).read_text())
+        except (OSError, ValueError):  # no such file, or "max"
+            continue
+    return None
+
+
+def _dropable(folder: Path) -> int:
+    try:
+        fields = dict(line.split() for line in (folder / 'memory.stat').read_text().splitlines())
+    except (OSError, ValueError):  # nothing to be known
+        return 0
+    return int(fields.get('total_inactive_file', fields.get('inactive_file', 0)))
+
+
+def free_disk_bytes(folder: str) -> int:
+    """Room on the disk of a folder, which need not be there yet."""
+    path = os.path.abspath(folder)
+    while not os.path.isdir(path):
+        path = os.path.dirname(path)
+    return psutil.disk_usage(path).free

@@ -1,0 +1,201 @@
+"""The options of the replay buffers: what each means, what it may be, and how a DI-engine config becomes them."""
+
+import difflib
+import math
+import numbers
+from dataclasses import dataclass, fields
+from typing import Any, Callable, Dict, Mapping, Optional
+
+from .frame_store import STORAGES
+from .limits import free_disk_bytes, memory_room
+from .replay_memory import EVICTIONS
+
+# Keys that DI-engine puts into the section itself, or that configs written for its own buffers carry; none of them has
+# anything to say here. (compile_config merges the advanced buffer's defaults in where the type is named only there.)
+DI_ENGINE_KEYS = frozenset(
+    [
+        'type',
+        'import_names',
+        'cfg_type',
+        'name',
+        'multi_buffer',
+        'deepcopy',
+        'enable_track_used_data',
+        'monitor',
+        'periodic_thruput_seconds',
+        'thruput_controller',
+    ]
+)
+# Bytes a transition besides its frames, and of a compressed frame of 84x84 in the play of a good agent, with room to
+# spare: what is refused because of them would come close to the limit (benchmarks/bench_replay.py measures both).
+_ROW_BYTES = 160
+_COMPRESSED_SHARE = 240 / 7056
+
+
+@dataclass(frozen=True)
+class ReplayOptions:
+    """
+    Overview:
+        The options of a replay buffer, checked.
+    Interfaces:
+        ``from_config``, ``check_room``.
+    """
+
+    # (int) Transitions kept at most.
+    replay_buffer_size: int = 1_000_000
+    # (str) How frames are kept: 'compressed' in memory, 'ring' as they are in memory, 'memmap' as they are in a file.
+    storage: str = 'compressed'
+    # (str) Who goes when it is full: 'fifo', the oldest, or 'random', anyone.
+    eviction: str = 'fifo'
+    # (str) Folder for the file of storage 'memmap'; '' for replay below the experiment's folder.
+    folder: str = ''
+    # (float) Prioritised replay: how much priorities count, from 0 (not) to 1.
+    alpha: float = 0.6
+    # (float) Prioritised replay: how much the bias is corrected at first, from 0 (not) to 1.
+    beta: float = 0.4
+    # (int) Samples over which beta rises to 1; 0 to leave it where it is.
+    anneal_step: int = 100_000
+    # (float) Samples after which a transition is removed; infinite for none.
+    max_use: float = math.inf
+    # (float) Updates between collecting and sampling after which a transition is removed; infinite for none.
+    max_staleness: float = math.inf
+    # (bool) Whether the next batch is drawn and decoded by a thread of its own while the learner computes. It is drawn
+    # one call earlier, then: before what is pushed in between.
+    prefetch: bool = False
+    # (Optional[bool]) Whether batches lie in pinned memory, from where a GPU copies faster; None for "if there is one".
+    pin_memory: Optional[bool] = None
+    # (str) File the buffer saves itself to; '' for replay/buffer.npz below the experiment's folder.
+    save_path: str = ''
+    # (int) Pushed transitions between two saves; 0 for never.
+    save_every_pushes: int = 0
+    # (float) Seconds between two saves; 0 for never.
+    save_every_s: float = 0.0
+    # (float) Seconds between two points of the memory's curve in TensorBoard.
+    report_every_s: float = 30.0
+
+    @classmethod
+    def from_config(cls, cfg: Mapping) -> 'ReplayOptions':
+        """
+        Overview:
+            Read and check ``policy.other.replay_buffer``.
+        Raises:
+            - ValueError: If an option is unknown or its value is not allowed; the message names the option.
+        """
+        values: Dict[str, Any] = {}
+        for key, value in cfg.items():
+            if key in DI_ENGINE_KEYS:
+                continue
+            if key not in _CHECKS:
+                near = difflib.get_close_matches(str(key), sorted(_CHECKS), n=1)
+                hint = f'did you mean `{near[0]}`?' if near else f'expected one of {", ".join(sorted(_CHECKS))}'
+                raise ValueError(f'replay buffer option `{key}` is unknown; {hint}')
+            try:
+                values[key] = _CHECKS[key](value)
+            except ValueError as expected:
+                raise ValueError(
+                    f'replay buffer option `{key}` is {value!r} ({type(value).__name__}); expected {expected}'
+                ) from None
+        _refuse_limits(cfg.get('thruput_controller') or {})
+        return cls(**values)
+
+    def check_room(self, frame_bytes: int, folder: str, held_bytes: int = 0) -> None:
+        """
+        Overview:
+            Refuse a size that can not fit, rather than be killed hours later.
+        Arguments:
+            - frame_bytes (:obj:`int`): Size of a frame.
+            - folder (:obj:`str`): Where storage 'memmap' keeps its file.
+            - held_bytes (:obj:`int`): What the buffer holds already.
+        Raises:
+            - ValueError: With the numbers.
+        """
+        a_frame = dict(compressed=_COMPRESSED_SHARE * frame_bytes, ring=frame_bytes, memmap=0)[self.storage]
+        a_transition = _ROW_BYTES + a_frame
+        needed = self.replay_buffer_size * a_transition - held_bytes
+        room = memory_room()
+        if needed > room.free_bytes:
+            raise ValueError(
+                f'replay buffer option `replay_buffer_size` is {self.replay_buffer_size:,}: about '
+                f'{needed / 1e9:.2f} GB '
+                f"with storage='{self.storage}' ({a_transition:.0f} bytes a transition of frames of {frame_bytes:,} "
+                f'pixels), but this process can take {room.free_bytes / 1e9:.2f} GB more of the '
+                f'{room.limit_bytes / 1e9:.2f} GB that {room.whose} allows. Expected at most '
+                f'{int(room.free_bytes / a_transition):,}' + _smaller(self.storage)
+            )
+        if self.storage == 'memmap':
+            free = free_disk_bytes(folder)
+            if self.replay_buffer_size * frame_bytes > free:
+                raise ValueError(
+                    f'replay buffer option `replay_buffer_size` is {self.replay_buffer_size:,}: about '
+                    f'{self.replay_buffer_size * frame_bytes / 1e9:.2f} GB on the disk of {folder}, which has '
+                    f'{free / 1e9:.2f} GB left. Expected at most {free // frame_bytes:,}, another `folder`, or '
+                    "storage='compressed'"
+                )
+
+
+def _smaller(storage: str) -> str:
+    return '' if storage == 'memmap' else ", or storage='compressed'" if storage == 'ring' else ", or storage='memmap'"
+
+
+def _refuse_limits(controller: Mapping) -> None:
+    limits = controller.get('push_sample_rate_limit') or {}
+    if limits.get('max', math.inf) != math.inf or limits.get('min', 0) != 0:
+        raise ValueError(
+            f'replay buffer option `thruput_controller.push_sample_rate_limit` is {dict(limits)}; expected no limit: '
+            'a serial pipeline pushes and samples as update_per_collect and n_sample say'
+        )
+
+
+def _whole_number(low: int) -> Callable[[Any], int]:
+    def check(value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, numbers.Real) or not low <= value < 2**31:
+            raise ValueError(f'a whole number from {low}')
+        if value != int(value):
+            raise ValueError(f'a whole number from {low}')
+        return int(value)
+
+    return check
+
+
+def _number(low: float, high: float) -> Callable[[Any], float]:
+    def check(value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, numbers.Real) or not low <= value <= high:
+            raise ValueError(f'a number from {low:g} to {high:g}')
+        return float(value)
+
+    return check
+
+
+def _one_of(*allowed: Any) -> Callable[[Any], Any]:
+    def check(value: Any) -> Any:
+        if not any(value is a or (isinstance(a, str) and value == a) for a in allowed):
+            raise ValueError('one of ' + ', '.join(map(repr, allowed)))
+        return value
+
+    return check
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError('a path')
+    return value
+
+
+_CHECKS: Dict[str, Callable[[Any], Any]] = dict(
+    replay_buffer_size=_whole_number(1),
+    storage=_one_of(*STORAGES),
+    eviction=_one_of(*EVICTIONS),
+    folder=_text,
+    alpha=_number(0.0, 1.0),
+    beta=_number(0.0, 1.0),
+    anneal_step=_whole_number(0),
+    max_use=_number(1.0, math.inf),
+    max_staleness=_number(0.0, math.inf),
+    prefetch=_one_of(True, False),
+    pin_memory=_one_of(None, True, False),
+    save_path=_text,
+    save_every_pushes=_whole_number(0),
+    save_every_s=_number(0.0, math.inf),
+    report_every_s=_number(0.0, math.inf),
+)
+assert set(_CHECKS) == {field.name for field in fields(ReplayOptions)}

@@ -1,0 +1,308 @@
+"""What a transition is made of: which keys, of which kinds; to columns of numbers and back."""
+
+import json
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
+
+import numpy as np
+import torch
+
+# Keys whose values are stacks of screens, oldest first; each screen is stored as a frame of its own.
+STACKS = ('obs', 'next_obs')
+
+# Dtypes of tensors and of the columns that hold them; numpy has no bfloat16, so its bits travel as int16.
+_NAMES = ('uint8', 'int8', 'int16', 'int32', 'int64', 'float16', 'float32', 'float64', 'bool')
+_TENSOR_DTYPES = {**{name: np.dtype(name) for name in _NAMES}, 'bfloat16': np.dtype('int16')}
+
+Leaf = Tuple[Tuple[str, ...], str, str, Tuple[int, ...]]  # path, kind, dtype, shape
+_SCALARS = {bool: ('bool', np.bool_), int: ('int', np.int64), float: ('float', np.float64)}
+
+
+class StringTable(object):
+    """
+    Overview:
+        Strings by number, each once, as long as some transition holds it. Transitions carry few different strings \
+        (names of policies or games), so a dict serves.
+    """
+
+    def __init__(self) -> None:
+        self._number_of: Dict[str, int] = {}
+        self._text: Dict[int, str] = {}
+        self._uses: Dict[int, int] = {}
+        self._next = 0
+
+    def __len__(self) -> int:
+        return len(self._text)
+
+    def add(self, text: str) -> int:
+        number = self._number_of.get(text)
+        if number is None:
+            number = self._number_of[text] = self._next
+            self._text[number] = text
+            self._uses[number] = 0
+            self._next += 1
+        self._uses[number] += 1
+        return number
+
+    def release(self, number: int) -> None:
+        self._uses[number] -= 1
+        if not self._uses[number]:
+            del self._number_of[self._text.pop(number)], self._uses[number]
+
+    def __getitem__(self, number: int) -> str:
+        return self._text[number]
+
+    def items(self) -> Iterator[Tuple[int, str]]:
+        return iter(self._text.items())
+
+    def restore(self, texts: Mapping[int, str], numbers: Iterable[int]) -> None:
+        """Take over strings by number, with one use for each number named."""
+        for number in numbers:
+            if number not in self._text:
+                self._text[number] = texts[number]
+                self._number_of[texts[number]] = number
+                self._uses[number] = 0
+                self._next = max(self._next, number + 1)
+            self._uses[number] += 1
+
+
+def signature_of(transition: Mapping) -> Tuple[Leaf, ...]:
+    """
+    Overview:
+        What a transition is made of. Transitions with equal signatures share columns.
+    Arguments:
+        - transition (:obj:`Mapping`): String keys; tensors, arrays, numbers, strings, None, and dicts of these.
+    Returns:
+        - signature (:obj:`Tuple[Leaf, ...]`): Path, kind, dtype and shape of each value, in the order of the keys.
+    Raises:
+        - TypeError: If a value is of another type; the message names the key.
+        - ValueError: If ``obs`` or ``next_obs`` is not a stack of uint8 screens; the message names the env option.
+    """
+    leaves: List[Leaf] = []
+    _collect(transition, (), leaves)
+    return tuple(leaves)
+
+
+def make_up_of(transition: Mapping) -> Optional[tuple]:
+    """
+    Overview:
+        A key for "made up like this one", several times faster than the signature: transitions with equal keys have \
+        equal signatures. None where only the signature can tell.
+    """
+    make_up = []
+    for key, value in transition.items():
+        kind = type(value)
+        if kind is torch.Tensor:
+            make_up += (key, value.dtype, value.shape, value.layout)
+        elif kind is int:
+            if not -(2**63) <= value < 2**63:
+                return None
+            make_up += (key, kind)
+        elif kind is float or kind is bool or kind is str:
+            make_up += (key, kind)
+        else:
+            return None
+    return tuple(make_up)
+
+
+def _collect(node: Mapping, path: Tuple[str, ...], leaves: List[Leaf]) -> None:
+    for key, value in node.items():
+        if not isinstance(key, str):
+            raise TypeError(f'a key of a transition is {key!r} ({type(key).__name__}); expected a string')
+        here = path + (key,)
+        kind = type(value)
+        if kind is torch.Tensor:
+            leaf = (here, 'tensor', str(value.dtype).split('.')[1], tuple(value.shape))
+            if value.is_sparse or leaf[2] not in _TENSOR_DTYPES:
+                raise TypeError(
+                    f'{_name(here)} is a {"sparse " if value.is_sparse else ""}tensor of {leaf[2]}; expected a dense '
+                    f'one of {", ".join(_TENSOR_DTYPES)}'
+                )
+        elif kind in _SCALARS:
+            leaf = (here, _SCALARS[kind][0], '', ())
+            if kind is int and not -(2**63) <= value < 2**63:
+                raise TypeError(f'{_name(here)} is {value}; expected a whole number of at most 64 bits')
+        elif isinstance(value, Mapping):
+            if not value:
+                leaf = (here, 'empty', '', (0,))
+            else:
+                _collect(value, here, leaves)
+                continue
+        elif isinstance(value, np.ndarray):
+            leaf = (here, 'array', value.dtype.str, value.shape)
+        elif isinstance(value, np.generic):
+            leaf = (here, 'scalar', value.dtype.str, ())
+        elif value is None:
+            leaf = (here, 'none', '', (0,))
+        elif kind is str:
+            leaf = (here, 'str', '', ())
+        else:
+            raise TypeError(
+                f'{_name(here)} is of type {kind.__module__}.{kind.__qualname__}; a replay buffer of frames takes '
+                'tensors, numpy arrays, numbers, strings, None, and dicts of these'
+            )
+        if leaf[1] in ('array', 'scalar') and (value.dtype.hasobject or value.dtype.names):
+            raise TypeError(f'{_name(here)} is an array of {value.dtype}; expected numbers or strings of one length')
+        if not path and key in STACKS:
+            _check_stack(key, value, leaf)
+        leaves.append(leaf)
+
+
+def _name(path: Tuple[str, ...]) -> str:
+    return 'transition' + ''.join(f'[{key!r}]' for key in path)
+
+
+def _check_stack(key: str, value: Any, leaf: Leaf) -> None:
+    if leaf[1] not in ('tensor', 'array'):
+        raise ValueError(f'transition[{key!r}] is {type(value).__name__}; expected a stack of screens, uint8')
+    if value.dtype not in (torch.uint8, np.dtype(np.uint8)):
+        raise ValueError(
+            f'transition[{key!r}] is of dtype {leaf[2] if leaf[1] == "tensor" else value.dtype}; a replay buffer of '
+            "frames takes pixels 0..255 as they are: set the env option obs_dtype='uint8' and a model that scales "
+            "them (policy.model.type='pixel_dqn' and its kin)"
+        )
+    if value.ndim != 3 or 0 in value.shape:
+        raise ValueError(
+            f'transition[{key!r}] has the shape {tuple(value.shape)}; expected stacked screens, (frame_stack, height, '
+            "width), as the env options frame_stack=4 and obs_dtype='uint8' of BreakoutEnv give"
+        )
+
+
+class TransitionSchema(object):
+    """
+    Overview:
+        The columns of all transitions of one signature: numbers of frames for the stacks of screens, an array \
+        for each other value. Rows are chosen by the caller; rows never written to take no memory.
+    Interfaces:
+        ``pixels``, ``write``, ``clear``, ``to_json``, ``from_json``.
+    Properties:
+        ``row_bytes``.
+    """
+
+    def __init__(self, signature: Tuple[Leaf, ...], rows: int) -> None:
+        self.signature = signature
+        self.stacks = [leaf for leaf in signature if len(leaf[0]) == 1 and leaf[0][0] in STACKS]
+        self.others = [leaf for leaf in signature if leaf not in self.stacks]
+        self.depths = [leaf[3][0] for leaf in self.stacks]
+        self.frame_shape = self.stacks[0][3][1:] if self.stacks else None
+        if any(leaf[3][1:] != self.frame_shape for leaf in self.stacks):
+            raise ValueError(f'obs and next_obs hold screens of different sizes: {[leaf[3] for leaf in self.stacks]}')
+        self.frames = np.zeros((rows, sum(self.depths)), np.uint32)
+        self.columns = [np.zeros((rows, *leaf[3]), _column_dtype(leaf)) for leaf in self.others]
+        self._cells = [(leaf, column, _to_cell(leaf)) for leaf, column in zip(self.others, self.columns)]
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row."""
+        return sum(c.dtype.itemsize * int(np.prod(c.shape[1:])) for c in [self.frames, *self.columns])
+
+    def pixels(self, transition: Mapping) -> Iterator[memoryview]:
+        """The bytes of each stack of screens of a transition."""
+        for (key,), kind, _, _ in self.stacks:
+            stack = _numpy(transition[key]) if kind == 'tensor' else transition[key]
+            yield memoryview(np.ascontiguousarray(stack)).cast('B')
+
+    def write(self, row: int, transition: Mapping, frames: List[int], strings: StringTable) -> None:
+        """Put a transition of this signature into a row."""
+        self.frames[row] = frames
+        for (path, kind, _, _), column, to_cell in self._cells:
+            value = transition[path[0]]
+            for key in path[1:]:
+                value = value[key]
+            if kind == 'str':
+                column[row] = strings.add(value)
+            elif to_cell is not None:
+                column[row] = to_cell(value)
+
+    def rewrite(self, row: int, values: Mapping, strings: StringTable) -> bool:
+        """Write some values of a row anew. False, and nothing is written, if the row has them not in this make-up."""
+        leaves = signature_of(values)
+        branches = {leaf[0][0] for leaf in leaves}
+        if tuple(leaf for leaf in self.others if leaf[0][0] in branches) != leaves:
+            return False
+        for leaf, column, to_cell in self._cells:
+            if leaf[0][0] in branches:
+                value = values
+                for key in leaf[0]:
+                    value = value[key]
+                if leaf[1] == 'str':
+                    strings.release(int(column[row]))
+                    column[row] = strings.add(value)
+                elif to_cell is not None:
+                    column[row] = to_cell(value)
+        return True
+
+    def clear(self, row: int, strings: StringTable) -> List[int]:
+        """Let go of what a row holds; its frame numbers, for the caller to release."""
+        for (_, kind, _, _), column in zip(self.others, self.columns):
+            if kind == 'str':
+                strings.release(int(column[row]))
+        return self.frames[row].tolist()
+
+    def to_json(self) -> str:
+        return json.dumps(self.signature)
+
+    @classmethod
+    def from_json(cls, text: str, rows: int) -> 'TransitionSchema':
+        """
+        Raises:
+            - ValueError: If the text is no signature.
+        """
+        try:
+            leaves = tuple((tuple(map(str, p)), str(k), str(d), tuple(map(int, s))) for p, k, d, s in json.loads(text))
+            for path, kind, dtype, _ in leaves:
+                known = {'tensor', 'array', 'scalar', 'none', 'empty', 'str', 'bool', 'int', 'float'}
+                if not path or kind not in known or (kind == 'tensor' and dtype not in _TENSOR_DTYPES):
+                    raise ValueError
+                if kind in ('array', 'scalar') and np.dtype(dtype).hasobject:
+                    raise ValueError
+            return cls(leaves, rows)
+        except (TypeError, ValueError, AttributeError):
+            raise ValueError('the description of its transitions can not be read') from None
+
+
+def _column_dtype(leaf: Leaf) -> np.dtype:
+    _, kind, dtype, _ = leaf
+    if kind == 'tensor':
+        return _TENSOR_DTYPES[dtype]
+    if kind in ('array', 'scalar'):
+        return np.dtype(dtype)
+    # a value that its kind says all about (None, an empty dict) has a column of width 0
+    widths = {'bool': np.bool_, 'int': np.int64, 'float': np.float64, 'str': np.int64}
+    return np.dtype(widths.get(kind, np.uint8))
+
+
+def _numpy(tensor: torch.Tensor) -> np.ndarray:
+    try:
+        return tensor.numpy()
+    except (RuntimeError, TypeError):  # it is on a GPU, or part of a graph
+        return tensor.detach().cpu().numpy()
+
+
+def _to_cell(leaf: Leaf) -> Optional[Callable]:
+    """How a value gets into its column; None if nothing has to be written."""
+    _, kind, dtype, _ = leaf
+    if kind == 'tensor':
+        return (lambda value: _numpy(value.view(torch.int16))) if dtype == 'bfloat16' else _numpy
+    if kind in ('none', 'empty'):
+        return None
+    return lambda value: value
+
+
+def as_tensor(leaf: Leaf, column: np.ndarray) -> torch.Tensor:
+    """Rows of a tensor's column as one tensor with a dimension more."""
+    tensor = torch.from_numpy(column)
+    return tensor.view(torch.bfloat16) if leaf[2] == 'bfloat16' else tensor
+
+
+def values_of(leaf: Leaf, column: np.ndarray) -> list:
+    """Rows of a column as the values that were pushed; those of strings are numbers in a ``StringTable``."""
+    kind = leaf[1]
+    if kind == 'tensor':
+        return list(as_tensor(leaf, column).unbind(0))
+    if kind == 'array':
+        return [np.asarray(row) for row in column]  # a row of no dimensions would be a scalar otherwise
+    if kind == 'scalar':
+        return list(column)
+    if kind in ('none', 'empty'):
+        return [None if kind == 'none' else {} for _ in column]
+    return column.tolist()

@@ -1,0 +1,21 @@
+"""
+Who takes part in a run: buffer and evaluator say so here, and the hook that saves the run finds them.
+
+Upstream behaviour worked around (DI-engine 0.5.3): a learner hook sees the learner alone, but a save of a run needs the
+replay buffer and the evaluator, too. All of them are told the name of the experiment.
+"""
+
+import weakref
+from typing import Any, Optional
+
+_parts: 'weakref.WeakValueDictionary[tuple, Any]' = weakref.WeakValueDictionary()
+
+
+def announce(exp_name: str, role: str, part: Any) -> None:
+    """Say who plays a role in a run; forgotten when it is gone."""
+    _parts[exp_name, role] = part
+
+
+def part_of(exp_name: str, role: str) -> Optional[Any]:
+    """Who plays a role in a run; None if nobody does."""
+    return _parts.get((exp_name, role))

@@ -1,0 +1,42 @@
+"""SIGTERM and Ctrl-C, in a process whose forked env workers inherit its handlers."""
+
+import os
+import signal
+import sys
+import threading
+from types import FrameType
+from typing import Callable, Optional
+
+
+def handle(number: int, handler: Callable[[], None]) -> None:
+    """
+    Overview:
+        Call a function when a signal comes, in this process only. A forked worker inherits the handler of its parent; \
+        there, SIGTERM ends the worker, as its manager expects, and Ctrl-C is left to the parent.
+    Arguments:
+        - number (:obj:`int`): ``signal.SIGTERM`` or ``signal.SIGINT``.
+        - handler (:obj:`Callable`): What to do.
+    Raises:
+        - ValueError: If this is not the main thread, the only one that Python lets set handlers.
+    """
+    pid = os.getpid()
+
+    def on_signal(number: int, frame: Optional[FrameType]) -> None:
+        if os.getpid() == pid:
+            handler()
+        elif number == signal.SIGTERM:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+    signal.signal(number, on_signal)
+
+
+def exit_on_sigterm() -> None:
+    """
+    Let SIGTERM end the interpreter in order, so that what is registered to be done at exit is done. Does nothing \
+    where someone handles the signal already, or outside the main thread.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        handle(signal.SIGTERM, lambda: sys.exit(128 + signal.SIGTERM))
