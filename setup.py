@@ -43,6 +43,8 @@ setup(
         'tqdm',
     ],
     extras_require={
+        # SliceSampler(fragmented=True) came with 0.14; brings tensordict
+        'torchrl': ['torchrl>=0.14,<0.15'],
         'window': ['pygame>=2.5'],  # render_mode='human'
         'test': [
             'av>=14',
@@ -53,6 +55,7 @@ setup(
             'python-xlib>=0.33',
             'ruff>=0.9',
             'stable-baselines3>=2.6',
+            'torchrl>=0.14,<0.15',
         ],
         'bench': ['envpool>=1.1; python_version >= "3.11"', 'stable-baselines3>=2.6'],
     },

@@ -1,21 +1,36 @@
 """
 Atari Breakout for DI-engine.
 
-Importing this package registers the environment ``breakout`` and the models ``pixel_*`` with DI-engine, so that
+Importing this package registers the environment ``breakout``, the models ``pixel_*``, the replay buffers
+``frame`` and ``torchrl``, the collector ``sample_with_ids``, the evaluator
+``resumable``, the learner hook ``resume`` and the policy ``r2d2_slices`` with DI-engine, so that
 ``import_names=['breakout_env']`` is all another project writes. It starts no process and opens no emulator.
 """
 
+from .collector import SampleWithIdsCollector
 from .env import BreakoutEnv
-from .model import PixelC51DQN, PixelDQN, PixelInput, PixelQRDQN, PixelRainbowDQN, PixelVAC
+from .model import PixelC51DQN, PixelDQN, PixelDRQN, PixelInput, PixelQRDQN, PixelRainbowDQN, PixelVAC
+from .r2d2 import R2D2SlicesPolicy
+from .replay import FrameBuffer, FrameReplayBuffer
+from .replay.torchrl_buffer import TorchRLReplayBuffer
+from .resume import ResumableEvaluator, ResumeHook
 
 __version__ = '0.1.0'
 __all__ = [
     'BreakoutEnv',
+    'FrameBuffer',
+    'FrameReplayBuffer',
     'PixelC51DQN',
     'PixelDQN',
+    'PixelDRQN',
     'PixelInput',
     'PixelQRDQN',
     'PixelRainbowDQN',
     'PixelVAC',
+    'R2D2SlicesPolicy',
+    'ResumableEvaluator',
+    'ResumeHook',
+    'SampleWithIdsCollector',
+    'TorchRLReplayBuffer',
     '__version__',
 ]

@@ -1,9 +1,9 @@
 """DI-engine's networks, fed with pixels."""
 
-from typing import Any, Sequence
+from typing import Any, Mapping, Sequence, Union
 
 import torch
-from ding.model import C51DQN, DQN, QRDQN, VAC, RainbowDQN
+from ding.model import C51DQN, DQN, DRQN, QRDQN, VAC, RainbowDQN
 from ding.utils import MODEL_REGISTRY
 
 from .pairing import PAIRS
@@ -52,29 +52,36 @@ class PixelInput(torch.nn.Module):
             encoder_hidden_size_list = NATURE_ENCODER
         super().__init__(obs_shape, action_shape, encoder_hidden_size_list=list(encoder_hidden_size_list), **kwargs)
 
-    def forward(self, x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, x: Union[torch.Tensor, Mapping], *args: Any, **kwargs: Any) -> Any:
         """
         Overview:
             Scale the pixels and pass them on.
         Arguments:
-            - x (:obj:`torch.Tensor`): Pixel values 0..255, uint8 or floating.
+            - x (:obj:`Union[torch.Tensor, Mapping]`): Pixel values 0..255, uint8 or floating; or, for a recurrent \
+                template, a dict that holds them under ``obs``.
             - args, kwargs (:obj:`Any`): What the template's ``forward`` takes besides.
         Returns:
             - outputs (:obj:`Any`): What the template's ``forward`` returns.
         Raises:
             - ValueError: If the first floating input that is not all black turns out to be scaled already.
         Shapes:
-            - x (:obj:`torch.Tensor`): :math:`(B, F, S, S)`, B batch size, F frames, S pixels.
+            - x (:obj:`torch.Tensor`): :math:`(B, F, S, S)`, B batch size, F frames, S pixels; a recurrent template \
+                learns from :math:`(T, B, F, S, S)`, T steps.
         """
-        if not self._pixels_checked and x.is_floating_point():
-            brightest = x.max().item()
+        if isinstance(x, Mapping):
+            return super().forward({**x, 'obs': self._scale(x['obs'])}, *args, **kwargs)
+        return super().forward(self._scale(x), *args, **kwargs)
+
+    def _scale(self, pixels: torch.Tensor) -> torch.Tensor:
+        if not self._pixels_checked and pixels.is_floating_point():
+            brightest = pixels.max().item()
             if 0 < brightest <= 1:
                 raise ValueError(
                     f'{type(self).__name__} expects pixel values 0..255, but the brightest pixel of its first input '
                     f'is {brightest:g}. {PAIRS}'
                 )
             self._pixels_checked = brightest > 1
-        return super().forward(x.float() / 255, *args, **kwargs)
+        return pixels.float() / 255
 
 
 @MODEL_REGISTRY.register('pixel_dqn')
@@ -106,6 +113,14 @@ class PixelQRDQN(PixelInput, QRDQN):
     """
     Overview:
         DI-engine's ``QRDQN`` on pixel values 0..255, for its policy ``qrdqn``.
+    """
+
+
+@MODEL_REGISTRY.register('pixel_drqn')
+class PixelDRQN(PixelInput, DRQN):
+    """
+    Overview:
+        DI-engine's ``DRQN``, recurrent, on pixel values 0..255, for its policy ``r2d2`` and for ``r2d2_slices``.
     """
 
 

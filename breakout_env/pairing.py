@@ -17,7 +17,7 @@ from ding.utils import MODEL_REGISTRY, POLICY_REGISTRY, import_module
 
 from .options import BreakoutOptions
 
-SCALING_MODELS = ('pixel_dqn', 'pixel_rainbowdqn', 'pixel_c51dqn', 'pixel_qrdqn', 'pixel_vac')
+SCALING_MODELS = ('pixel_dqn', 'pixel_rainbowdqn', 'pixel_c51dqn', 'pixel_qrdqn', 'pixel_drqn', 'pixel_vac')
 PAIRS = (
     f"Choose obs_dtype='uint8' in the env with a model that scales ({', '.join(SCALING_MODELS)}), or "
     "obs_dtype='float32' with a model that does not, such as DI-engine's own."

@@ -52,6 +52,15 @@ breakout_dqn_config = dict(
             learning_rate=0.0001,
             # (int) Updates between two copies of the online into the target network.
             target_update_freq=1000,
+            # (bool) Go on with the run in exp_name where it was saved last, or begin it. The same command then serves
+            # to start a run and to continue it, as job schedulers want it.
+            resume_training=False,
+            learner=dict(
+                # Saves checkpoint and replay buffer together every so many seconds, and on SIGTERM or Ctrl-C.
+                hook=dict(
+                    resume=dict(type='resume', name='resume', position='before_run', ext_args=dict(save_every_s=900)),
+                ),
+            ),
         ),
         collect=dict(
             # (int) Env steps of a collection, 4 in each environment.
@@ -71,10 +80,9 @@ breakout_dqn_config = dict(
                 end=0.01,
                 decay=250000,
             ),
-            # (int) Transitions kept. DI-engine's buffer takes 31 kB for each with uint8 observations
-            # (benchmarks/stock_buffer_memory.py): 300,000 are 9.3 GB, which leaves room on a machine of 16 GB.
             replay_buffer=dict(
-                replay_buffer_size=300000,
+                # (int) Transitions kept, a quarter of a gigabyte (docs/memory.md).
+                replay_buffer_size=1000000,
             ),
         ),
     ),
@@ -91,6 +99,10 @@ breakout_dqn_create_config = dict(
     # step that ended the episode, makes runs repeatable, and closing does not trip over a reset that is under way.
     env_manager=dict(type='subprocess', shared_memory=True, reset_inplace=True),
     policy=dict(type='dqn'),
+    # Each distinct screen once, compressed.
+    replay_buffer=dict(type='frame', import_names=['breakout_env']),
+    # DI-engine's, with a best score that survives a resumed run.
+    evaluator=dict(type='resumable', import_names=['breakout_env']),
 )
 breakout_dqn_create_config = EasyDict(breakout_dqn_create_config)
 create_config = breakout_dqn_create_config

@@ -2,7 +2,7 @@
 DQN on Breakout, the pipeline written out: what ``ding -m serial`` does, in the order it does it, to read and to change.
 
 Besides, it shows its progress in one line, and it is safe to stop: Ctrl-C (or SIGTERM, which job schedulers send before
-a time limit) ends it in order, with a checkpoint. ``make train`` runs this file.
+a time limit) ends it in order and saves the run, and ``--resume`` goes on with it. ``make train`` runs this file.
 """
 
 import contextlib
@@ -32,6 +32,9 @@ from ding.worker import (
 from tensorboardX import SummaryWriter
 from tqdm import tqdm
 
+from breakout_env import signals
+from breakout_env.resume import pairs_in
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 DEFAULT_CONFIG = os.path.join(HERE, os.pardir, 'configs', 'breakout_dqn_config.py')
 
@@ -46,32 +49,25 @@ class StopRequest(object):
 
     def __init__(self) -> None:
         self.requested = False
-        self._pid = os.getpid()
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._on_signal)
+            signals.handle(number, partial(self._on_signal, number))
 
-    def _on_signal(self, number: int, frame: Optional[object]) -> None:
-        if os.getpid() != self._pid:
-            # A forked env worker inherits this handler. Ctrl-C reaches it, too, but the manager ends it in order;
-            # SIGTERM is how the manager ends it.
-            if number == signal.SIGTERM:
-                signal.signal(number, signal.SIG_DFL)
-                os.kill(os.getpid(), number)
-            return
+    def _on_signal(self, number: int) -> None:
         if self.requested and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.requested = True
-        tqdm.write('Stopping: finishing what is under way and saving a checkpoint (Ctrl-C again stops at once).')
+        tqdm.write('Stopping: finishing what is under way and saving the run (Ctrl-C again stops at once).')
 
 
-def train(config: str, seed: int, max_env_step: int) -> str:
+def train(config: str, seed: int, max_env_step: int, resume: Optional[str] = None) -> str:
     """
     Overview:
         Train until ``max_env_step``, the config's ``stop_value`` or a request to stop.
     Arguments:
         - config (:obj:`str`): Path of a config file.
         - seed (:obj:`int`): Seed of everything random.
-        - max_env_step (:obj:`int`): Env steps to collect.
+        - max_env_step (:obj:`int`): Env steps to collect, those of a resumed run included.
+        - resume (:obj:`Optional[str]`): Experiment folder of the run to go on with; None to begin one.
     Returns:
         - folder (:obj:`str`): The experiment folder with ``ckpt``, ``log`` and the merged config.
     Raises:
@@ -87,7 +83,11 @@ def train(config: str, seed: int, max_env_step: int) -> str:
             f'policy.random_collect_size in {config} asks for before the first update'
         )
     create_cfg.policy.type += '_command'
-    cfg = compile_config(cfg, seed=seed, auto=True, create_cfg=create_cfg, save_cfg=True)
+    if resume is not None:
+        cfg.exp_name = resume
+        cfg.policy.learn.resume_training = True
+    resuming = cfg.policy.learn.get('resume_training', False)
+    cfg = compile_config(cfg, seed=seed, auto=True, create_cfg=create_cfg, save_cfg=True, renew_dir=not resuming)
 
     # Environments. Nothing is opened here yet: the managers start their processes when collector and evaluator launch
     # them, and each process opens its emulator at its first reset.
@@ -141,13 +141,15 @@ def train(config: str, seed: int, max_env_step: int) -> str:
     with contextlib.ExitStack() as at_the_end:  # whatever ends the loop, from the last line up, each in any case
         at_the_end.callback(close, evaluator)
         at_the_end.callback(close, collector)
-        at_the_end.callback(learner.call_hook, 'after_run')  # saves a checkpoint
+        at_the_end.callback(learner.call_hook, 'after_run')  # saves a checkpoint, and the run
         at_the_end.callback(progress.close)
         # A signal to all processes at once ends the environments under our hands; then that is no error.
         at_the_end.push(lambda kind, error, trace: stop.requested and isinstance(error, (OSError, EOFError)))
 
-        learner.call_hook('before_run')
-        if random_steps > 0:
+        learner.call_hook('before_run')  # loads the run if there is one to go on with
+        collector.envstep = learner.collector_envstep
+        progress.update(collector.envstep)
+        if cfg.policy.get('random_collect_size', 0) > 0:
             # Random play first, so that the first updates see more than one game. It counts as env steps.
             progress.set_postfix_str('random play')
             random_collect(cfg.policy, policy, collector, collector_env, commander, replay_buffer)
@@ -175,6 +177,21 @@ def train(config: str, seed: int, max_env_step: int) -> str:
     return cfg.exp_name
 
 
+def newest_run(exp_name: str) -> str:
+    """
+    Overview:
+        The run that was saved last, among those in the folder of this name and the ones that DI-engine made beside it \
+        by adding the time to the name.
+    Raises:
+        - click.UsageError: If none was saved.
+    """
+    path = Path(exp_name)
+    runs = [run for run in path.parent.glob(f'{path.name}*') if pairs_in(run)]
+    if not runs:
+        raise click.UsageError(f'--resume found no saved run in {exp_name}; expected {exp_name}/resume/pairs.json')
+    return str(max(runs, key=lambda run: (run / 'resume' / 'pairs.json').stat().st_mtime))
+
+
 def newest_checkpoint(folder: str) -> str:
     """The best checkpoint if an evaluation has chosen one, else the last."""
     checkpoints = sorted(Path(folder, 'ckpt').glob('*.pth.tar'), key=os.path.getmtime)
@@ -194,11 +211,24 @@ def newest_checkpoint(folder: str) -> str:
     default=10_000_000,
     show_default=True,
     type=click.IntRange(min=1),
-    help='Env steps to collect; 4 emulator frames each.',
+    help='Env steps to collect, those of a resumed run included; 4 emulator frames each.',
 )
-def main(config: str, seed: int, env_step: int) -> None:
+@click.option(
+    '--resume',
+    is_flag=False,
+    flag_value='',
+    metavar='[FOLDER]',
+    help='Go on with the run in an experiment folder; without a folder, with the last saved one of this exp_name.',
+)
+def main(config: str, seed: int, env_step: int, resume: Optional[str]) -> None:
     """Train DQN on Breakout."""
-    folder = train(config, seed, env_step)
+    if resume == '':
+        resume = newest_run(read_config(config)[0].exp_name)
+    elif resume is not None and not pairs_in(Path(resume)):
+        raise click.UsageError(f'--resume {resume}: no saved run is there; expected {resume}/resume/pairs.json')
+    folder = train(config, seed, env_step, resume)
+    if pairs_in(Path(folder)):
+        click.echo(f'  go on:             python {quote(sys.argv[0])} -c {quote(config)} --resume {quote(folder)}')
     click.echo(
         f'Checkpoints, logs and the merged config are in {folder}\n'
         f'  watch the curves:  tensorboard --logdir {quote(f"{folder}/log")}\n'

@@ -27,8 +27,8 @@ class FrameBatch(Sequence):
     Overview:
         The screens of a batch are decoded into one tensor for each key. ``collated`` gives these as they are, with \
         all other keys collated as DI-engine's ``default_collate`` would do: no copy a transition, no stacking. A \
-        pipeline that knows nothing of this sees a list of dicts, whose tensors are views of the same memory, made when \
-        first looked at; what is written into such a dict stays in it.
+        pipeline that knows nothing of this sees a list of dicts, whose tensors are views of the same memory, made \
+        when first looked at; what is written into such a dict stays in it.
     Interfaces:
         ``collated``, and what a list of dicts offers for reading.
     """

@@ -1,0 +1,267 @@
+"""R2D2 on slices: the recurrent model, transitions that know their episode, and what the policy makes of them."""
+
+import copy
+import itertools
+import subprocess
+import sys
+from functools import partial
+
+import pytest
+import torch
+from ding.envs import BaseEnvManager, create_env_manager
+from ding.model import DRQN
+from ding.policy import R2D2Policy, create_policy
+from ding.rl_utils import get_nstep_return_data
+from ding.utils import deep_merge_dicts, lists_to_dicts
+from ding.worker import create_serial_collector
+from easydict import EasyDict
+from test_pipelines import check_trained, shortened
+
+from breakout_env import BreakoutEnv, PixelDRQN, R2D2SlicesPolicy, SampleWithIdsCollector
+from conftest import ROOT, run
+
+SHAPE, ACTIONS, ENVS = [4, 84, 84], 4, 3
+BURN_IN, UNROLL, NSTEP = 4, 12, 3
+
+
+def new_policy(**options):
+    cfg = deep_merge_dicts(
+        R2D2SlicesPolicy.default_config(),
+        EasyDict(
+            type='r2d2_slices',
+            import_names=['breakout_env'],
+            burnin_step=BURN_IN,
+            learn_unroll_len=UNROLL,
+            nstep=NSTEP,
+            model=dict(
+                type='pixel_drqn',
+                import_names=['breakout_env'],
+                obs_shape=SHAPE,
+                action_shape=ACTIONS,
+                encoder_hidden_size_list=[8, 8, 8, 16],
+            ),
+            learn=dict(batch_size=2),
+            collect=dict(n_sample=60, env_num=ENVS),
+            eval=dict(env_num=ENVS),
+        ),
+    )
+    torch.manual_seed(0)
+    return create_policy(deep_merge_dicts(cfg, EasyDict(options)))
+
+
+@pytest.fixture(scope='module')
+def policy():
+    return new_policy()
+
+
+@pytest.fixture(scope='module')
+def collected(policy, tmp_path_factory):
+    """Transitions of real play, 20 collections long, made with this policy, and the number of env steps."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp('collector'))
+        return collect(policy)
+
+
+def collect(policy):
+    manager = create_env_manager(
+        EasyDict(BaseEnvManager.default_config(), type='base'), [partial(BreakoutEnv, {})] * ENVS
+    )
+    manager.seed(0)
+    cfg = EasyDict(SampleWithIdsCollector.default_config(), type='sample_with_ids', import_names=['breakout_env'])
+    collector = create_serial_collector(cfg, env=manager, policy=policy.collect_mode)
+    pieces = [collector.collect(policy_kwargs=dict(eps=1.0)) for _ in range(20)]
+    steps = collector.envstep
+    collector.close()
+    return list(itertools.chain(*pieces)), steps
+
+
+def episodes_of(transitions):
+    key = lambda transition: (transition['episode_id'], transition['step_id'])  # noqa: E731
+    grouped = itertools.groupby(sorted(transitions, key=key), key=lambda transition: transition['episode_id'])
+    return [list(episode) for _, episode in grouped]
+
+
+def test_the_model_is_the_template_on_scaled_pixels():
+    torch.manual_seed(0)
+    model = PixelDRQN(SHAPE, ACTIONS).eval()
+    template = DRQN(SHAPE, ACTIONS, encoder_hidden_size_list=[32, 64, 64, 512]).eval()
+    template.load_state_dict(model.state_dict())
+    pixels = torch.randint(0, 256, (5, 2, *SHAPE), dtype=torch.uint8)
+    for obs, kwargs in ((pixels, dict(saved_state_timesteps=[1, 3])), (pixels[0], dict(inference=True))):
+        outputs = [
+            net(dict(obs=o, prev_state=[None, None]), **kwargs)
+            for net, o in ((model, obs), (model, obs.float()), (template, obs.float() / 255))
+        ]
+        assert all(torch.equal(outputs[0]['logit'], output['logit']) for output in outputs)
+    with pytest.raises(ValueError, match='PixelDRQN expects pixel values 0..255'):
+        PixelDRQN(SHAPE, ACTIONS)(dict(obs=pixels[0].float() / 255, prev_state=[None, None]), inference=True)
+
+
+def test_every_transition_knows_its_episode_and_step(collected):
+    transitions, steps = collected
+    assert sum(not transition['null'] for transition in transitions) >= steps - ENVS * 60  # the rest is under way
+    episodes = episodes_of(transitions)
+    assert len(episodes) > ENVS
+    for episode in episodes:
+        assert [transition['step_id'] for transition in episode] == list(range(len(episode)))
+        assert len({transition['env_id'] for transition in episode}) == 1
+        ends = [bool(transition['done']) for transition in episode]
+        null = [transition['null'] for transition in episode]
+        if any(ends):  # the end, and null steps behind it for the steps before it to have a target
+            assert (
+                ends.index(True) == len(episode) - 1 - NSTEP and null == [False] * (len(ends) - NSTEP) + [True] * NSTEP
+            )
+        else:
+            assert not any(null)
+        assert all(torch.equal(a['obs'][1:], b['obs'][:-1]) for a, b in zip(episode, episode[1:]) if not b['null'])
+    assert len({transition['env_id'] for transition in transitions}) == ENVS
+
+
+def test_nothing_that_was_collected_is_dropped(collected):
+    """DI-engine's collector cuts a collection to n_sample, which would tear holes into episodes."""
+    transitions, _ = collected
+    ids = [(transition['episode_id'], transition['step_id']) for transition in transitions]
+    assert len(set(ids)) == len(ids) and len(ids) > 20 * 60
+
+
+def test_the_stored_hidden_state_is_the_one_before_the_step(collected, policy):
+    episode = max(episodes_of(collected[0]), key=len)
+    episode = [transition for transition in episode if not transition['null']]
+    obs = torch.stack([transition['obs'] for transition in episode]).unsqueeze(1)
+    with torch.no_grad():
+        states = policy._model(dict(obs=obs, prev_state=[None]), saved_state_timesteps=list(range(1, len(episode))))[
+            'saved_state'
+        ]
+    stored = [transition['prev_state'] for transition in episode]
+    assert list(stored[0]) == ['h', 'c'] and not any(value.any() for value in stored[0].values())
+    for state, (expected,) in zip(stored[1:], states):
+        assert all(torch.allclose(state[key], expected[key], atol=1e-5) for key in ('h', 'c'))
+
+
+def test_targets_are_those_of_di_engine_up_to_the_end_of_the_episode(collected, policy):
+    finished = [episode for episode in episodes_of(collected[0]) if episode[-1]['null']]
+    episode = max(finished, key=len)
+    played = [dict(transition) for transition in episode if not transition['null']]
+    expected = get_nstep_return_data(copy.deepcopy(played), NSTEP, gamma=0.997)
+    length = BURN_IN + UNROLL
+    for start in range(len(episode) - length + 1):
+        sliced = policy._with_targets(as_sampled(episode[start : start + length]))
+        for i in range(length - NSTEP):
+            weight = sliced['weight'][i - BURN_IN] if i >= BURN_IN else None
+            if start + i < len(played):
+                assert torch.equal(sliced['reward'][i], expected[start + i]['reward'])
+                assert sliced['done'][i] == expected[start + i]['done'] and weight in (1, None)
+            else:
+                assert weight in (0, None)
+    assert sliced['done'][length - NSTEP - 1] and sliced['weight'][UNROLL - NSTEP - 1] == 1  # the end is learned from
+
+
+def as_sampled(transitions):
+    """Steps in the form of the buffer's: numbers are tensors."""
+    tensors = [
+        {k: v if isinstance(v, dict) else torch.as_tensor(v) for k, v in transition.items()}
+        for transition in transitions
+    ]
+    return lists_to_dicts(tensors, recursive=True)
+
+
+def test_in_mid_episode_it_learns_what_di_engines_r2d2_learns(collected):
+    episode = max(episodes_of(collected[0]), key=lambda episode: sum(not step['null'] for step in episode))
+    steps = [step for step in episode if not step['null']][: BURN_IN + UNROLL]
+    theirs = create_policy(
+        deep_merge_dicts(
+            R2D2Policy.default_config(),
+            EasyDict({**new_policy()._cfg, 'type': 'r2d2', 'other': {}, 'import_names': []}),
+        )
+    )
+    ours = new_policy()
+    theirs._model.load_state_dict(ours._model.state_dict())
+    theirs._target_model.load_state_dict(ours._target_model.state_dict())
+    sequence = theirs.collect_mode.get_train_sample(copy.deepcopy(steps))
+    assert len(sequence) == 1
+    learned = [
+        policy.learn_mode.forward(batch)
+        for policy, batch in ((theirs, [dict(sequence[0]), dict(sequence[0])]), (ours, [as_sampled(steps)] * 2))
+    ]
+    for key in ('total_loss', 'priority', 'q_s_taken-a_t0', 'target_q_s_max-a_t0'):
+        assert learned[0][key] == pytest.approx(learned[1][key], rel=1e-5), key
+    assert all(torch.allclose(a, b, atol=1e-7) for a, b in zip(theirs._model.parameters(), ours._model.parameters()))
+
+
+def test_a_piece_of_an_unfinished_episode_teaches_only_what_has_a_target(collected, policy):
+    """What is filled up behind a piece is no end of an episode."""
+    piece = [transition for transition in collected[0] if not transition['null'] and not transition['done']][:8]
+    filling = dict(piece[-1], null=True, reward=torch.zeros(1))
+    sliced = policy._with_targets(as_sampled(piece + [filling] * (BURN_IN + UNROLL - 8)))
+    assert not any(sliced['done'])
+    assert [weight.item() for weight in sliced['weight']] == [1.0] * (8 - NSTEP - BURN_IN) + [0.0] * (
+        UNROLL - (8 - NSTEP - BURN_IN)
+    )
+
+
+def test_learning_leaves_null_steps_alone(collected):
+    """Whatever stands in null steps, the network learns the same."""
+    piece = [transition for transition in collected[0] if not transition['null'] and not transition['done']][:8]
+    losses = []
+    for noise in (0.0, 100.0):
+        filling = dict(piece[-1], null=True, reward=torch.full((1,), noise))
+        batch = [as_sampled(piece + [filling] * (BURN_IN + UNROLL - 8)) for _ in range(2)]
+        losses.append(new_policy().learn_mode.forward(batch)['total_loss'])
+    assert losses[0] == losses[1] > 0
+
+
+@pytest.mark.parametrize('option', ['priority', 'priority_IS_weight', 'ignore_done'])
+def test_options_that_do_not_go_with_slices_are_refused(option):
+    with pytest.raises(ValueError, match=f'policy option `{option}` is True; expected False'):
+        new_policy(**({'learn': {option: True}} if option == 'ignore_done' else {option: True}))
+
+
+def test_slices_of_another_length_are_refused(collected, policy):
+    with pytest.raises(ValueError, match="16 steps, but .* slices of 10; expected .*sampler='slice', slice_len=16"):
+        policy.learn_mode.forward([as_sampled(collected[0][:10])] * 2)
+    with pytest.raises(ValueError, match="slices of 1; expected a replay buffer of type 'torchrl'"):
+        policy.learn_mode.forward(collected[0][:2])
+
+
+SMALL = (
+    (r'evaluator_env_num = 8, 8', 'evaluator_env_num = 2, 2'),
+    (r'n_evaluator_episode=8', 'n_evaluator_episode=2'),
+    (r'burnin_step, learn_unroll_len = 20, 40', 'burnin_step, learn_unroll_len = 4, 16'),
+    (r'random_collect_size=\d+', 'random_collect_size=200'),
+    (r'batch_size=\d+', 'batch_size=4'),
+    (r'n_sample=\d+', 'n_sample=64'),
+    (r'replay_buffer_size=\d+', 'replay_buffer_size=2000'),
+)
+
+
+def test_the_model_learns_with_di_engines_own_r2d2_and_buffer(tmp_path):
+    config = shortened(
+        ROOT / 'configs' / 'breakout_r2d2_config.py',
+        tmp_path,
+        *SMALL,
+        (r"type='r2d2_slices', import_names=\['breakout_env'\]", "type='r2d2'"),
+        (r'    collector=dict.*\n    replay_buffer=dict\(type.*\n', ''),
+        (r'random_collect_size=200', 'random_collect_size=10, transition_with_policy_data=True'),
+        (r'n_sample=64', 'n_sample=4'),
+    )
+    run(['ding', '-m', 'serial', '-c', str(config), '-s', '0', '--env-step', '600'], tmp_path)
+    check_trained(tmp_path / 'experiments' / 'breakout_r2d2')
+
+
+def test_the_package_works_without_torchrl(tmp_path):
+    """Who does not use this buffer need not install it; who does is told how."""
+    program = '\n'.join(
+        [
+            'import sys',
+            'sys.modules["torchrl"] = sys.modules["tensordict"] = None',
+            'import breakout_env',
+            'print(breakout_env.TorchRLReplayBuffer.default_config().type)',
+            'from ding.worker import create_buffer',
+            'from easydict import EasyDict',
+            'create_buffer(EasyDict(type="torchrl"))',
+        ]
+    )
+    result = subprocess.run([sys.executable, '-c', program], cwd=tmp_path, capture_output=True, text=True)
+    assert result.stdout.startswith('torchrl\n'), result.stderr
+    assert "ImportError: the replay buffer of type 'torchrl' needs TorchRL" in result.stderr
+    assert "pip install 'breakout-env[torchrl]'" in result.stderr
