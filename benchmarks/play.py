@@ -1,0 +1,287 @@
+"""
+Real play, recorded once and played back to every replay buffer that is measured.
+
+``python benchmarks/play.py --player random --steps 1000000 --out random_1m.play`` plays 8 environments as the collector
+of configs/breakout_dqn_config.py would, every step by the emulator, and keeps the newest screen of each observation. A
+stretch repeated would flatter buffers that keep equal screens once, so nothing is.
+
+``transitions`` plays it back as what DI-engine's collector pushes: collections of 32 transitions, 4 steps of each
+environment, with 3-step returns made by DI-engine's own functions.
+"""
+
+import json
+import multiprocessing
+import time
+import zipfile
+from typing import Any, Dict, Iterator, List
+
+import click
+import numpy as np
+import zstandard
+from ding.envs.env.base_env import BaseEnvTimestep
+from ding.rl_utils import get_nstep_return_data, get_train_sample
+from ding.worker.collector.base_serial_collector import to_tensor_transitions
+
+from breakout_env import BreakoutEnv
+
+ENVS = 8
+STEPS_PER_COLLECTION = 4  # n_sample=32 of 8 environments
+GAMMA = 0.99
+CHUNK = 512
+# Breakout's RAM: where ball and paddle are (checked here by what the player scores)
+BALL_X, BALL_Y, PADDLE_X = 99, 101, 72
+NOOP, FIRE, RIGHT, LEFT = range(4)
+
+
+class RandomPlayer(object):
+    """Any of the four actions."""
+
+    def __init__(self, env: BreakoutEnv, seed: int) -> None:
+        self._rng = np.random.default_rng(seed)
+
+    def action(self) -> int:
+        return int(self._rng.integers(4))
+
+
+class BallPlayer(object):
+    """
+    Overview:
+        Follows the ball, which it reads from the emulator's memory, with a tenth of random actions, so that no two \
+        games are the same.
+    """
+
+    def __init__(self, env: BreakoutEnv, seed: int) -> None:
+        self._env = env
+        self._rng = np.random.default_rng(seed)
+        self._aim = 0
+
+    def action(self) -> int:
+        if self._rng.random() < 0.1:
+            return int(self._rng.integers(4))
+        ram = self._env._env._ale.getRAM()
+        ball, ball_y, paddle = int(ram[BALL_X]), int(ram[BALL_Y]), int(ram[PADDLE_X])
+        if ball_y == 0:
+            # no ball; where on the paddle the next one is to be met, so that it flies at different angles
+            self._aim = int(self._rng.integers(-5, 6))
+            return FIRE
+        off = ball - (paddle + 8) + self._aim
+        return RIGHT if off > 3 else LEFT if off < -3 else NOOP
+
+
+PLAYERS = dict(random=RandomPlayer, ball=BallPlayer)
+
+
+def _play(player: str, seeds: List[int], steps: int, out: Any) -> None:
+    """Play some environments in turns, and put what they show into a queue, compressed in chunks."""
+    compressor = zstandard.ZstdCompressor(level=3)
+    envs = [BreakoutEnv({}) for _ in seeds]
+    players = [PLAYERS[player](env, seed) for env, seed in zip(envs, seeds)]
+    records: List[list] = [[] for _ in seeds]
+
+    def put(i: int, frame: np.ndarray, action: int, reward: float, done: bool, first: bool) -> None:
+        records[i].append((frame, action, reward, done, first))
+        if len(records[i]) == CHUNK:
+            flush(i)
+
+    def flush(i: int) -> None:
+        if records[i]:
+            frames, *numbers = zip(*records[i])
+            raw = b''.join(
+                np.asarray(column, dtype).tobytes()
+                for column, dtype in zip((frames, *numbers), (np.uint8, np.uint8, np.float32, np.bool_, np.bool_))
+            )
+            out.put((seeds[i], len(records[i]), compressor.compress(raw)))
+            records[i].clear()
+
+    stacks = []
+    for i, (env, seed) in enumerate(zip(envs, seeds)):
+        env.seed(seed)
+        stacks.append(env.reset())
+        put(i, stacks[i][-1], 0, 0.0, False, True)
+    score, scores = [0.0] * len(envs), []
+    for _ in range(steps // len(seeds)):
+        for i, env in enumerate(envs):
+            action = players[i].action()
+            timestep = env.step(np.array(action))
+            assert (timestep.obs[:-1] == stacks[i][1:]).all()
+            stacks[i] = timestep.obs
+            put(i, timestep.obs[-1], action, float(timestep.reward[0]), timestep.done, False)
+            score[i] += float(timestep.reward[0])
+            if timestep.done:
+                game_over = env._env.game_over
+                if game_over:
+                    scores.append(score[i])
+                    score[i] = 0.0
+                stacks[i] = env.reset()
+                assert (stacks[i] == stacks[i][-1]).all()
+                put(i, stacks[i][-1], 0, 0.0, False, True)
+    for i, env in enumerate(envs):
+        flush(i)
+        env.close()
+    out.put((None, scores, None))
+
+
+def record(player: str, steps: int, out: str, seed: int) -> Dict[str, float]:
+    """
+    Overview:
+        Play and write it down.
+    Arguments:
+        - player (:obj:`str`): One of ``PLAYERS``.
+        - steps (:obj:`int`): Env steps of all environments together.
+        - out (:obj:`str`): The file.
+        - seed (:obj:`int`): Seed; no two environments share one.
+    Returns:
+        - summary (:obj:`Dict[str, float]`): Games, their mean number of bricks (clipped rewards), minutes.
+    """
+    start = time.monotonic()
+    context = multiprocessing.get_context('spawn')
+    queue = context.Queue(64)
+    seeds = [seed * ENVS + i for i in range(ENVS)]
+    halves = [seeds[0::2], seeds[1::2]]
+    processes = [context.Process(target=_play, args=(player, half, steps // 2, queue)) for half in halves]
+    for process in processes:
+        process.start()
+    bricks: List[float] = []
+    counts = dict.fromkeys(seeds, 0)
+    with zipfile.ZipFile(out, 'w', zipfile.ZIP_STORED) as archive:
+        running = len(processes)
+        while running:
+            env_seed, what, data = queue.get()
+            if env_seed is None:
+                bricks += what
+                running -= 1
+                continue
+            archive.writestr(f'{seeds.index(env_seed)}/{counts[env_seed]}/{what}', data)
+            counts[env_seed] += 1
+        for process in processes:
+            process.join()
+        summary = dict(
+            player=player,
+            steps=steps,
+            seed=seed,
+            games=len(bricks),
+            bricks_per_game=float(np.mean(bricks)) if bricks else 0.0,
+            minutes=(time.monotonic() - start) / 60,
+        )
+        archive.writestr('summary.json', json.dumps(summary))
+    return summary
+
+
+def _env_steps(archive: zipfile.ZipFile, names: List[str]) -> Iterator[Any]:
+    """The course of one environment: None at a reset, with the stack that it begins with, else a timestep."""
+    decompressor = zstandard.ZstdDecompressor()
+    stack = None
+    for name in names:
+        count = int(name.rsplit('/', 1)[1])
+        raw = decompressor.decompress(archive.read(name))
+        frames = np.frombuffer(raw, np.uint8, count * 84 * 84).reshape(count, 84, 84)
+        at = frames.nbytes
+        actions = np.frombuffer(raw, np.uint8, count, at).tolist()
+        rewards = np.frombuffer(raw, np.float32, count, at + count)
+        dones = np.frombuffer(raw, np.bool_, count, at + 5 * count).tolist()
+        firsts = np.frombuffer(raw, np.bool_, count, at + 6 * count).tolist()
+        for i in range(count):
+            if firsts[i]:
+                stack = np.repeat(frames[i : i + 1], 4, axis=0)
+                yield None, stack
+                continue
+            fresh = np.empty_like(stack)
+            fresh[:-1] = stack[1:]
+            fresh[-1] = frames[i]
+            stack = fresh
+            yield actions[i], BaseEnvTimestep(stack, rewards[i : i + 1].copy(), dones[i], {})
+
+
+def _envs_of(archive: zipfile.ZipFile) -> List[Iterator[Any]]:
+    names: List[List[str]] = [[] for _ in range(ENVS)]
+    for name in archive.namelist():
+        if '/' in name:
+            names[int(name.split('/')[0])].append(name)
+    return [_env_steps(archive, sorted(of_env, key=lambda n: int(n.split('/')[1]))) for of_env in names]
+
+
+def transitions(path: str, nstep: int = 3) -> Iterator[List[dict]]:
+    """
+    Overview:
+        A recording as what the collector of configs/breakout_dqn_config.py pushes.
+    Arguments:
+        - path (:obj:`str`): A file of ``record``.
+        - nstep (:obj:`int`): Steps of the return.
+    Returns:
+        - collections (:obj:`Iterator[List[dict]]`): Lists of 32 transitions.
+    """
+    with zipfile.ZipFile(path) as archive:
+        envs = _envs_of(archive)
+        obs = [next(env)[1] for env in envs]
+        pieces: List[list] = [[] for _ in envs]
+        collected: List[dict] = []
+        while True:
+            for i, env in enumerate(envs):
+                try:
+                    action, timestep = next(env)
+                except StopIteration:
+                    return
+                pieces[i].append(
+                    dict(
+                        obs=obs[i],
+                        next_obs=timestep.obs,
+                        action=np.array(action),
+                        reward=timestep.reward,
+                        done=timestep.done,
+                        collect_iter=0,
+                    )
+                )
+                obs[i] = timestep.obs
+                if timestep.done or len(pieces[i]) == STEPS_PER_COLLECTION:
+                    piece = to_tensor_transitions(pieces[i])
+                    collected += get_train_sample(get_nstep_return_data(piece, nstep, gamma=GAMMA), 1)
+                    pieces[i] = []
+                if timestep.done:
+                    obs[i] = next(env, (None, None))[1]
+            if len(collected) >= ENVS * STEPS_PER_COLLECTION:
+                yield collected[: ENVS * STEPS_PER_COLLECTION]
+                collected = []
+
+
+def steps(path: str) -> Iterator[List[tuple]]:
+    """
+    Overview:
+        A recording step by step, for buffers that are fed so.
+    Arguments:
+        - path (:obj:`str`): A file of ``record``.
+    Returns:
+        - steps (:obj:`Iterator[List[tuple]]`): Of each environment stack, action, reward, next stack, done, number.
+    """
+    with zipfile.ZipFile(path) as archive:
+        envs = _envs_of(archive)
+        obs = [next(env)[1] for env in envs]
+        while True:
+            row = []
+            for i, env in enumerate(envs):
+                try:
+                    action, timestep = next(env)
+                except StopIteration:
+                    return
+                row.append((obs[i], np.array(action), timestep.reward[0], timestep.obs, np.array(timestep.done), i))
+                obs[i] = next(env, (None, None))[1] if timestep.done else timestep.obs
+            yield row
+
+
+@click.command(context_settings=dict(help_option_names=['-h', '--help']))
+@click.option('--player', type=click.Choice(sorted(PLAYERS)), default='random', show_default=True)
+@click.option(
+    '--steps', type=int, default=1_000_000, show_default=True, help='Env steps of all 8 environments together.'
+)
+@click.option('--out', required=True, help='File to write.')
+@click.option('--seed', type=int, default=0, show_default=True)
+def main(player: str, steps: int, out: str, seed: int) -> None:
+    """Record real play for the benchmarks of replay buffers."""
+    summary = record(player, steps, out, seed)
+    click.echo(
+        f'{out}: {steps:,} env steps of the {player} player in {summary["minutes"]:.1f} min, {summary["games"]} games, '
+        f'{summary["bricks_per_game"]:.1f} bricks a game'
+    )
+
+
+if __name__ == '__main__':
+    main()
