@@ -10,7 +10,7 @@ ABSOLUTE_BIN := $(if $(filter /%,$(VENV)),$(BIN),$(CURDIR)/$(BIN))
 SUPPORTED := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 11))
 RUN_FOLDER := experiments/demo-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: train test demo bench lint xvfb clean
+.PHONY: train test demo bench bench-replay lint xvfb clean
 
 train: $(VENV)/installed-window
 	$(BIN)/python entry/breakout_dqn_main.py $(ARGS)
@@ -29,6 +29,17 @@ demo: $(VENV)/installed-window
 
 bench: $(VENV)/installed-bench
 	$(BIN)/python benchmarks/bench_env.py $(ARGS)
+
+# an hour, most of it filling the others' buffers
+bench-replay: $(VENV)/installed-bench
+	mkdir -p experiments
+	$(BIN)/python benchmarks/play.py --player random --steps 1050000 --out experiments/random_1m.play
+	$(BIN)/python benchmarks/play.py --player ball --steps 1050000 --out experiments/ball_1m.play
+	$(BIN)/python benchmarks/bench_replay.py --play experiments/random_1m.play --out docs/results/bench_replay.json $(ARGS)
+	$(BIN)/python benchmarks/bench_replay.py --play experiments/ball_1m.play --out docs/results/bench_replay_ball.json \
+		--sizes 1000000 --only compressed --only 'compressed, prioritised'
+	$(BIN)/python benchmarks/training_memory.py --play experiments/random_1m.play --out docs/results/training_memory.json
+	$(BIN)/python benchmarks/draw_replay.py
 
 lint: $(VENV)/installed-test
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .

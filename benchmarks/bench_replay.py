@@ -10,6 +10,7 @@ size is extrapolated from the size before, and says so.
     python benchmarks/bench_replay.py --play random_1m.play --out docs/results/bench_replay.json
 """
 
+import importlib.util
 import json
 import os
 import platform
@@ -185,6 +186,10 @@ def main(recording: str, sizes: str, only: tuple, out: str, markdown: bool, scra
         return
     results: Dict[str, Dict[str, Any]] = {}
     for name in only or CONTESTANTS:
+        missing = CONTESTANTS[name].needs
+        if missing and importlib.util.find_spec(missing) is None:
+            click.echo(f'{name} is left out: {missing} is not installed', err=True)
+            continue
         smaller = None
         results[name] = {}
         for size in counts:
@@ -203,7 +208,7 @@ def main(recording: str, sizes: str, only: tuple, out: str, markdown: bool, scra
         cpus=os.cpu_count(),
         machine=platform.machine(),
         python=platform.python_version(),
-        versions={package: metadata.version(package) for package in PACKAGES},
+        versions={d.metadata['Name']: d.version for d in metadata.distributions() if d.metadata['Name'] in PACKAGES},
     )
     if out:
         os.makedirs(os.path.dirname(os.path.abspath(out)), exist_ok=True)

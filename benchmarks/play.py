@@ -225,7 +225,7 @@ def transitions(path: str, nstep: int = 3) -> Iterator[List[dict]]:
                     dict(
                         obs=obs[i],
                         next_obs=timestep.obs,
-                        action=np.array(action),
+                        action=np.array([action]),
                         reward=timestep.reward,
                         done=timestep.done,
                         collect_iter=0,

@@ -25,11 +25,12 @@ class Contestant(ABC):
     Interfaces:
         ``add``, ``collated``, ``listed``, ``close``.
     Properties:
-        ``feed``: 'transitions' or 'steps'; ``disk_bytes``.
+        ``feed``: 'transitions' or 'steps'; ``lists``: whether it has a list form; ``needs``; ``disk_bytes``.
     """
 
     feed = 'transitions'
     lists = False
+    needs = ''  # a package that may be missing
 
     def __init__(self, size: int, folder: str) -> None:
         self.size = size
@@ -226,6 +227,7 @@ class Tianshou(Contestant):
     """Tianshou's ``VectorReplayBuffer``, one screen a transition; stacks are put together when sampled."""
 
     feed = 'steps'
+    needs = 'tianshou'  # there is none for Python 3.10
 
     def __init__(self, size: int, folder: str) -> None:
         super().__init__(size, folder)

@@ -16,12 +16,15 @@ import io
 import json
 import logging
 import os
+import pickle
 import random
+import re
 import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Callable, Dict, List, Mapping, Optional, Set, Tuple
 
 import numpy as np
 import torch
@@ -36,44 +39,68 @@ from .replay.saved_file import DamagedFile
 _log = logging.getLogger(__name__)
 _FOLDER = 'resume'
 _LIST = 'pairs.json'
+_BEST = 'best_score.json'
 _KEPT_PAIRS = 2
+_KEYS = {'iteration', 'env_step', 'checkpoint', 'checkpoint_digest', 'buffer'}
+# files of a save, finished or not
+_OURS = re.compile(r'(resume_\d+\.pth\.tar|buffer_\d+\.npz)(\.previous|\.\d+\.unfinished)?$')
 
 
 @SERIAL_EVALUATOR_REGISTRY.register('resumable')
 class ResumableEvaluator(InteractionSerialEvaluator):
     """
     Overview:
-        DI-engine's evaluator, with a best score that can be saved, and an evaluation that ends when the run is to stop.
+        DI-engine's evaluator, with a best score that can be saved.
+
+        A resumed run is evaluated once before it goes on: DI-engine's pipeline needs a result of its own process when \
+        it ends, however soon that is.
     Interfaces:
-        ``state``, ``load_state``.
+        ``should_eval``, ``eval``, ``state``, ``load_state``.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._is_resumed = False
+        self._note()
         run_parts.announce(self._exp_name, 'evaluator', self)
 
-    def reset_policy(self, _policy: Optional[Any] = None) -> None:
-        """Take a policy; between two of its steps a request to stop is looked at."""
-        if _policy is not None:
-            forward = _policy.forward
+    def should_eval(self, train_iter: int) -> bool:
+        """Whether it is time; the pipelines ask between two collections, so a request to stop is looked at, too."""
+        saver = run_parts.part_of(self._exp_name, 'saver')
+        if saver is not None:
+            saver.between_collections()
+        is_first, self._is_resumed = self._is_resumed, False
+        return super().should_eval(train_iter) or is_first
 
-            def forward_unless_stopped(*args: Any, **kwargs: Any) -> Any:
-                saver = run_parts.part_of(self._exp_name, 'saver')
-                if saver is not None:
-                    saver.stop_if_requested()
-                return forward(*args, **kwargs)
+    def eval(self, *args: Any, **kwargs: Any) -> Tuple[bool, Dict[str, list]]:
+        """As the base's."""
+        best_before = self._max_episode_return
+        result = super().eval(*args, **kwargs)
+        self._note()
+        if self._max_episode_return > best_before:
+            # at once, as ckpt_best is: a run that is killed now goes on from a save that knows of neither
+            _write_atomically(self._best_path, json.dumps(self._state['best_score']).encode())
+        return result
 
-            _policy = _policy._replace(forward=forward_unless_stopped)
-        super().reset_policy(_policy)
+    @property
+    def _best_path(self) -> Path:
+        return Path(self._exp_name, _FOLDER, _BEST)
+
+    def _note(self) -> None:
+        self._state = dict(best_score=float(self._max_episode_return), last_iteration=int(self._last_eval_iter))
 
     def state(self) -> Dict[str, float]:
-        """The best score and the iteration of the last evaluation."""
-        return dict(best_score=float(self._max_episode_return), last_iteration=int(self._last_eval_iter))
+        """Best score and iteration after the last evaluation that was finished; one under way will be done again."""
+        return self._state
 
     def load_state(self, state: Mapping[str, float]) -> None:
-        """Take over what ``state`` gave."""
+        """Take over what ``state`` gave; the best score is that of ``ckpt_best``, which may be newer."""
         self._max_episode_return = state['best_score']
+        with contextlib.suppress(OSError, ValueError):
+            self._max_episode_return = max(self._max_episode_return, float(json.loads(self._best_path.read_text())))
         self._last_eval_iter = state['last_iteration']
+        self._is_resumed = True
+        self._note()
 
 
 class ResumeHook(LearnerHook):
@@ -102,6 +129,8 @@ class ResumeHook(LearnerHook):
         engine.run_saver = saver  # lives as long as the learner
         if engine.policy.get_attribute('cfg').learn.get('resume_training', False):
             saver.resume()
+        engine.save_checkpoint = saver.undisturbed(engine.save_checkpoint)  # that of the best score
+        engine.register_hook(_Call('resume_wait', 0, saver.before_update, position='before_iter'))
         engine.register_hook(_Call('resume_save', 200, saver.after_update, position='after_iter'))
         engine.register_hook(_Call('resume_save_last', 200, saver.after_run, position='after_run'))
         saver.listen()
@@ -127,7 +156,8 @@ class RunSaver(object):
         Saves and restores one run: model, target network, optimizer, iteration, env step (and with it epsilon), best \
         score, random states, replay buffer.
     Interfaces:
-        ``resume``, ``save``, ``listen``, ``stop_if_requested``, ``after_update``, ``after_run``.
+        ``resume``, ``save``, ``listen``, ``before_update``, ``after_update``, ``between_collections``, \
+        ``after_run``, ``undisturbed``.
     """
 
     def __init__(self, learner: 'BaseLearner', save_every_s: float = 900) -> None:  # noqa: F821
@@ -142,7 +172,12 @@ class RunSaver(object):
         self._save_every_s = save_every_s
         self._saved_at_s = time.monotonic()
         self._saved_iteration = -1
+        # When all was well between two collections the last time: the updates done and the transitions pushed by then.
+        self._iteration = learner.last_iter.val
+        self._pushed = self._push_count
+        self._is_busy = False
         self._stop_signal: Optional[int] = None
+        self._handlers_before: Dict[int, Any] = {}
         run_parts.announce(learner.exp_name, 'saver', self)
 
     @property
@@ -153,37 +188,82 @@ class RunSaver(object):
     def _evaluator(self) -> Optional[Any]:
         return run_parts.part_of(self._learner.exp_name, 'evaluator')
 
+    @property
+    def _push_count(self) -> int:
+        return 0 if self._buffer is None else self._buffer.push_count
+
     # ---------------------------------------------------------------- saving
+
+    def before_update(self) -> None:
+        """Note that nothing may be saved now."""
+        self._is_busy = True
 
     def after_update(self) -> None:
         """Save if it is time, after the last update of a collection."""
         done = self._learner.last_iter.val + 1  # the learner counts this update after its hooks
-        if done % self._policy_cfg.learn.update_per_collect:
-            return
-        if self._stop_signal is not None:
-            self._stop(done)
+        if done - self._iteration >= self._policy_cfg.learn.update_per_collect:
+            self._rest(done)
+
+    def between_collections(self) -> None:
+        """The same, for those collections after which the buffer had too little for all updates."""
+        self._rest(self._learner.last_iter.val)
+
+    def _rest(self, iteration: int) -> None:
+        self._is_busy = True  # a signal in the midst of the next lines is looked at behind them
+        self._iteration, self._pushed = iteration, self._push_count
         if time.monotonic() - self._saved_at_s >= self._save_every_s:
-            self.save(done)
+            self.save(iteration)
+        self._is_busy = False
+        if self._stop_signal is not None:
+            self._stop()
+
+    @property
+    def _is_at_rest(self) -> bool:
+        """Whether all is as it was after the updates of the last collection, so that it can be saved."""
+        if self._is_busy or self._buffer is None:
+            return not self._is_busy
+        return not self._buffer.is_in_use and self._push_count == self._pushed
+
+    def undisturbed(self, function: Callable) -> Callable:
+        """A function that a request to stop does not break off."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self._is_busy = True
+            try:
+                result = function(*args, **kwargs)
+            finally:
+                self._is_busy = False
+            if self._stop_signal is not None:
+                self._stop()
+            return result
+
+        return call
 
     def after_run(self) -> None:
-        """Save the end of the run, and wait until that is done."""
-        self.save(self._learner.last_iter.val, wait=True)
+        """Save the end of the run, wait until that is done, and listen to signals no more."""
+        if self._is_at_rest:  # else an error or a second Ctrl-C ended it in the midst of something
+            self.save(self._iteration, wait=True)
+        for number, handler in self._handlers_before.items():
+            signal.signal(number, handler)
+        run_parts.forget(self._learner.exp_name)
 
-    def save(self, iteration: int, wait: bool = False) -> None:
+    def save(self, iteration: int, wait: bool = False) -> Optional[Exception]:
         """
         Overview:
             Save a pair of the run as it is now. Written in the background, whole or not at all: the list of pairs \
-            names it when both files are on the disk.
+            names it when both files are on the disk. Before the first update there is nothing to save.
         Arguments:
             - iteration (:obj:`int`): Updates done.
             - wait (:obj:`bool`): Whether to wait until it is on the disk.
+        Returns:
+            - error (:obj:`Optional[Exception]`): What went wrong, if that is known already.
         """
         self._saved_at_s = time.monotonic()
         buffer = self._buffer
         if wait and buffer is not None:
             buffer.wait_for_saving()
-        if iteration == self._saved_iteration:
-            return
+        if iteration in (0, self._saved_iteration):
+            return None
         state = copy.deepcopy(self._learner.policy.state_dict())
         # the names that DI-engine's own checkpoints have
         state.update(last_iter=iteration, last_step=self._learner.collector_envstep)
@@ -201,17 +281,22 @@ class RunSaver(object):
 
         def finish() -> None:
             self._write_checkpoint(pair, state)
+            if self._learner.tb_logger is not None:
+                self._learner.tb_logger.flush()  # else the curves have a gap if the run is killed later
             self._list_pair(pair)
             self._saved_iteration = iteration
 
+        error = None
         if buffer is None:
-            finish()
-        elif not buffer.start_saving(str(self._folder / pair['buffer']), finish):
-            return  # the last save is not through yet; the next will be on time
-        elif wait:
-            error = buffer.wait_for_saving()
-            if error is not None:
-                _log.warning('the run was not saved: %s', error)
+            try:
+                finish()
+            except OSError as full:  # it must not end the training
+                error = full
+                _log.warning('the run was not saved: %s. The save before it is kept', error)
+        elif buffer.start_saving(str(self._folder / pair['buffer']), finish) and wait:
+            error = buffer.wait_for_saving()  # it has been in the log already
+        # where the last save is not through yet, the next will be on time
+        return error
 
     def _write_checkpoint(self, pair: Dict[str, Any], state: Dict[str, Any]) -> None:
         content = io.BytesIO()
@@ -220,14 +305,19 @@ class RunSaver(object):
         _write_atomically(self._folder / pair['checkpoint'], content.getbuffer())
 
     def _list_pair(self, pair: Dict[str, Any]) -> None:
-        pairs = [pair] + [p for p in self._pairs() if p['iteration'] != pair['iteration']]
-        kept, old = pairs[:_KEPT_PAIRS], pairs[_KEPT_PAIRS:]
+        # those with more updates could not be used, or the run would not have gone on from an earlier one
+        earlier = [p for p in self._pairs() if p['iteration'] < pair['iteration']]
+        kept = [pair, *earlier][:_KEPT_PAIRS]
         _write_atomically(self._folder / _FOLDER / _LIST, json.dumps(kept, indent=2).encode())
-        for gone in old:
-            for name in (gone['checkpoint'], gone['buffer']):
-                if name is not None:
+        self._tidy({name for p in kept for name in (p['checkpoint'], p['buffer'])})
+
+    def _tidy(self, kept: Set[Optional[str]]) -> None:
+        """Remove older saves, and what was being written when a run was killed."""
+        for folder in ('ckpt', _FOLDER):
+            for path in (self._folder / folder).glob('*'):
+                if _OURS.match(path.name) and f'{folder}/{path.name}' not in kept:
                     with contextlib.suppress(OSError):  # the user may have tidied up before us
-                        (self._folder / name).unlink()
+                        path.unlink()
 
     def _pairs(self) -> List[Dict[str, Any]]:
         return pairs_in(self._folder)
@@ -266,7 +356,10 @@ class RunSaver(object):
         content = path.read_bytes()
         if xxhash.xxh3_128_hexdigest(content) != pair['checkpoint_digest']:
             raise DamagedFile(f'{path} is damaged: it is not the file that was saved')
-        return torch.load(io.BytesIO(content), map_location='cpu', weights_only=True)
+        try:
+            return torch.load(io.BytesIO(content), map_location='cpu', weights_only=True)
+        except pickle.UnpicklingError as error:
+            raise DamagedFile(f'{path} is no checkpoint of a run: {str(error).splitlines()[0]}') from None
 
     def _apply(self, pair: Mapping[str, Any], state: Dict[str, Any]) -> None:
         more = state.pop('resume')
@@ -274,13 +367,17 @@ class RunSaver(object):
         self._learner.policy.load_state_dict(state)
         self._learner.last_iter.update(iteration)
         self._learner._collector_envstep = env_step
+        with contextlib.suppress(NotImplementedError, AttributeError):  # not all policies have one, or count
+            # its next update is due when it would have been; DI-engine counts them from 0 in each process
+            self._learner.policy.get_attribute('target_model').reset(target_update_count=iteration)
         if more['evaluator'] is not None and self._evaluator is not None:
             self._evaluator.load_state(more['evaluator'])
         _set_random_states(more['random_states'])
-        if pair['buffer'] is not None and self._buffer is not None:
+        if self._buffer is not None and self._buffer.count():
             # the pipelines look at this after the hooks before the run; the random play is in the buffer already
             self._policy_cfg.random_collect_size = 0
-        self._saved_iteration = iteration
+        self._iteration = self._saved_iteration = iteration
+        self._pushed = self._push_count
         there = f', {self._buffer.count():,} transitions' if self._buffer is not None else ''
         message = f'Going on with {self._folder} at {iteration:,} updates and {env_step:,} env steps{there}.'
         self._learner.info(message)
@@ -290,30 +387,36 @@ class RunSaver(object):
 
     def listen(self) -> None:
         """Stop in order on SIGTERM and Ctrl-C, unless the program handles them itself."""
-        for number, default in ((signal.SIGTERM, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
-            if signal.getsignal(number) is default:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            before = signal.getsignal(number)
+            if signals.is_free(number):
                 with contextlib.suppress(ValueError):  # only the main thread can listen
-                    signals.handle(number, lambda number=number: self._request_stop(number))
+                    signals.handle(number, partial(self._request_stop, number))
+                    self._handlers_before[number] = before
 
     def _request_stop(self, number: int) -> None:
         if self._stop_signal is not None and number == signal.SIGINT:
             raise KeyboardInterrupt
         self._stop_signal = number
         print('Stopping: saving the run first (Ctrl-C again stops at once).', flush=True)
+        # Between the updates all is as it was after the last one, so there is no need to wait for a collection or an
+        # evaluation to end; nor may there be time, as a scheduler's signal goes to the env workers, too. Before the
+        # first update there is nothing to save.
+        if self._is_at_rest or not (self._is_busy or self._iteration):
+            self._stop()
 
-    def stop_if_requested(self) -> None:
-        """Save and leave, if that was requested; for moments between two collections, such as an evaluation."""
-        if self._stop_signal is not None:
-            self._stop(self._learner.last_iter.val)
-
-    def _stop(self, iteration: int) -> None:
-        self.save(iteration, wait=True)
-        print(
-            f'Saved at {iteration:,} updates and {self._learner.collector_envstep:,} env steps. To go on: the same '
-            f'command with policy.learn.resume_training=True and exp_name={str(self._folder)!r} in the config '
-            '(make train: ARGS=--resume).',
-            flush=True,
-        )
+    def _stop(self) -> None:
+        error = self.save(self._iteration, wait=True)
+        done = f'{self._iteration:,} updates and {self._learner.collector_envstep:,} env steps'
+        if not self._iteration:
+            message = 'No update was done yet, so there is nothing to save: the same command begins the run again.'
+        else:
+            message = (
+                (f'Saved at {done}.' if error is None else f'The run could not be saved ({error}).')
+                + ' To go on: the same command with policy.learn.resume_training=True and '
+                f'exp_name={str(self._folder)!r} in the config (make train: ARGS=--resume).'
+            )
+        print(message, flush=True)
         sys.exit(128 + self._stop_signal)
 
 
@@ -326,10 +429,13 @@ def pairs_in(folder: Path) -> List[Dict[str, Any]]:
     """
     path = Path(folder) / _FOLDER / _LIST
     try:
-        return json.loads(path.read_text())
+        pairs = json.loads(path.read_bytes())
+        if not isinstance(pairs, list) or not all(_KEYS <= pair.keys() for pair in pairs):
+            raise ValueError('a save in it is not described whole')
+        return pairs
     except FileNotFoundError:
         return []
-    except ValueError as error:
+    except (ValueError, TypeError, AttributeError) as error:
         raise DamagedFile(f'{path} is damaged: {error}') from None
 
 

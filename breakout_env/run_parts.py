@@ -16,6 +16,12 @@ def announce(exp_name: str, role: str, part: Any) -> None:
     _parts[exp_name, role] = part
 
 
+def forget(exp_name: str) -> None:
+    """A run is over: the next one of this name, in the same process, must not find the parts of this one."""
+    for key in [key for key in _parts.keys() if key[0] == exp_name]:
+        _parts.pop(key, None)
+
+
 def part_of(exp_name: str, role: str) -> Optional[Any]:
     """Who plays a role in a run; None if nobody does."""
     return _parts.get((exp_name, role))

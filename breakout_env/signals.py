@@ -5,7 +5,9 @@ import signal
 import sys
 import threading
 from types import FrameType
-from typing import Callable, Optional
+from typing import Any, Callable, Optional
+
+_plain_exit: Any = signal.SIG_DFL  # the handler that `exit_on_sigterm` has set
 
 
 def handle(number: int, handler: Callable[[], None]) -> None:
@@ -38,5 +40,12 @@ def exit_on_sigterm() -> None:
     """
     if threading.current_thread() is not threading.main_thread():
         return
+    global _plain_exit
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         handle(signal.SIGTERM, lambda: sys.exit(128 + signal.SIGTERM))
+        _plain_exit = signal.getsignal(signal.SIGTERM)
+
+
+def is_free(number: int) -> bool:
+    """Whether nobody handles a signal in a way of his own."""
+    return signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler, _plain_exit)

@@ -8,6 +8,7 @@ a time limit) ends it in order and saves the run, and ``--resume`` goes on with 
 import contextlib
 import logging
 import os
+import re
 import signal
 import sys
 from functools import partial
@@ -33,6 +34,7 @@ from tensorboardX import SummaryWriter
 from tqdm import tqdm
 
 from breakout_env import signals
+from breakout_env.replay.saved_file import DamagedFile
 from breakout_env.resume import pairs_in
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -71,7 +73,7 @@ def train(config: str, seed: int, max_env_step: int, resume: Optional[str] = Non
     Returns:
         - folder (:obj:`str`): The experiment folder with ``ckpt``, ``log`` and the merged config.
     Raises:
-        - click.UsageError: If all env steps would go into random play.
+        - click.UsageError: If all env steps would go into random play, or the config has no hook to resume with.
     """
     # The merged config: DI-engine's defaults, then ours. Its name ends in _command because the serial pipelines drive
     # a policy by a commander, which sets epsilon.
@@ -84,7 +86,13 @@ def train(config: str, seed: int, max_env_step: int, resume: Optional[str] = Non
         )
     create_cfg.policy.type += '_command'
     if resume is not None:
-        cfg.exp_name = resume
+        hooks = cfg.policy.learn.get('learner', {}).get('hook', {})
+        if not any(isinstance(hook, dict) and hook.get('type') == 'resume' for hook in hooks.values()):
+            raise click.UsageError(
+                f'--resume: {config} has no hook that could; expected one of type `resume` in '
+                'policy.learn.learner.hook, as in breakout_dqn_config.py'
+            )
+        cfg.exp_name = os.path.relpath(resume)  # DI-engine takes all names as below the current folder
         cfg.policy.learn.resume_training = True
     resuming = cfg.policy.learn.get('resume_training', False)
     cfg = compile_config(cfg, seed=seed, auto=True, create_cfg=create_cfg, save_cfg=True, renew_dir=not resuming)
@@ -141,12 +149,12 @@ def train(config: str, seed: int, max_env_step: int, resume: Optional[str] = Non
     with contextlib.ExitStack() as at_the_end:  # whatever ends the loop, from the last line up, each in any case
         at_the_end.callback(close, evaluator)
         at_the_end.callback(close, collector)
+        learner.call_hook('before_run')  # loads the run if there is one to go on with
         at_the_end.callback(learner.call_hook, 'after_run')  # saves a checkpoint, and the run
         at_the_end.callback(progress.close)
         # A signal to all processes at once ends the environments under our hands; then that is no error.
         at_the_end.push(lambda kind, error, trace: stop.requested and isinstance(error, (OSError, EOFError)))
 
-        learner.call_hook('before_run')  # loads the run if there is one to go on with
         collector.envstep = learner.collector_envstep
         progress.update(collector.envstep)
         if cfg.policy.get('random_collect_size', 0) > 0:
@@ -186,10 +194,26 @@ def newest_run(exp_name: str) -> str:
         - click.UsageError: If none was saved.
     """
     path = Path(exp_name)
-    runs = [run for run in path.parent.glob(f'{path.name}*') if pairs_in(run)]
+    # DI-engine adds the time; another run's name may begin like this one's, too
+    ours = re.compile(re.escape(path.name) + r'(_\d{6}_\d{6})?')
+    folders = path.parent.iterdir() if path.parent.is_dir() else ()
+    runs = [folder for folder in folders if ours.fullmatch(folder.name) and is_saved(folder)]
     if not runs:
         raise click.UsageError(f'--resume found no saved run in {exp_name}; expected {exp_name}/resume/pairs.json')
     return str(max(runs, key=lambda run: (run / 'resume' / 'pairs.json').stat().st_mtime))
+
+
+def is_saved(folder: Path) -> bool:
+    """
+    Overview:
+        Whether there is a run to go on with in a folder.
+    Raises:
+        - click.UsageError: If it can not be told, because its list of saves is damaged.
+    """
+    try:
+        return bool(pairs_in(folder))
+    except DamagedFile as error:
+        raise click.UsageError(f'--resume: {error}') from None
 
 
 def newest_checkpoint(folder: str) -> str:
@@ -224,9 +248,12 @@ def main(config: str, seed: int, env_step: int, resume: Optional[str]) -> None:
     """Train DQN on Breakout."""
     if resume == '':
         resume = newest_run(read_config(config)[0].exp_name)
-    elif resume is not None and not pairs_in(Path(resume)):
+    elif resume is not None and not is_saved(Path(resume)):
         raise click.UsageError(f'--resume {resume}: no saved run is there; expected {resume}/resume/pairs.json')
-    folder = train(config, seed, env_step, resume)
+    try:
+        folder = train(config, seed, env_step, resume)
+    except DamagedFile as error:  # there are saves, but all of them are damaged
+        raise click.UsageError(str(error)) from None
     if pairs_in(Path(folder)):
         click.echo(f'  go on:             python {quote(sys.argv[0])} -c {quote(config)} --resume {quote(folder)}')
     click.echo(

@@ -97,6 +97,17 @@ def same_footprint() -> Iterator[None]:
 
 
 @pytest.fixture
+def small_disk(tmp_path) -> Iterator[Path]:
+    """A disk of 24 MB."""
+    folder = tmp_path / 'disk'
+    folder.mkdir()
+    if subprocess.run(['mount', '-t', 'tmpfs', '-o', 'size=24m', 'tmpfs', str(folder)], capture_output=True).returncode:
+        pytest.skip('this user can not mount a small disk')
+    yield folder
+    subprocess.run(['umount', '--lazy', str(folder)], check=True)
+
+
+@pytest.fixture
 def display(monkeypatch, tmp_path) -> Iterator[subprocess.Popen]:
     """A virtual screen, named by DISPLAY, its picture in ``tmp_path``; the X server's process."""
     if shutil.which('Xvfb') is None:

@@ -64,11 +64,16 @@ class FrameBatch(Sequence):
             - others: :math:`(B, ...)`; tensors of shape (1, ) become :math:`(B, )`
         """
         if self._collated is None:
-            if len(self._parts) == 1:
+            if len(self._parts) == 1 and not self._has_keys_to_ignore():
                 self._collated = self._collate(self._parts[0])
             else:
                 self._collated = default_collate(self._dicts())
         return self._collated
+
+    def _has_keys_to_ignore(self) -> bool:
+        """Whether there are keys whose values ``default_collate`` leaves in a list."""
+        paths = [leaf[0] for part in self._parts for leaf in part.schema.signature]
+        return any(key.startswith('collate_ignore') for path in paths for key in path)
 
     def _collate(self, part: BatchPart) -> Dict[str, Any]:
         out: Dict[str, Any] = {}
@@ -122,6 +127,8 @@ def _transitions(part: BatchPart) -> List[dict]:
             column = next(columns)
             by_leaf.append(column if leaf[1] == 'str' else values_of(leaf, column))
     paths = [leaf[0] for leaf in part.schema.signature]
+    if not paths:
+        return [{} for _ in part.positions]
     if all(len(path) == 1 for path in paths):
         keys = [path[0] for path in paths]
         return [dict(zip(keys, values)) for values in zip(*by_leaf)]

@@ -137,5 +137,8 @@ class FrameIndex(object):
 
     def _grow(self) -> None:
         # doubled: a copy now and then is cheap, and pages that nobody has written to are not resident
-        self._arrays = [np.concatenate([a, np.zeros_like(a)]) for a in self._arrays]
+        size = len(self._low)
+        for i, old in enumerate(self._arrays):
+            self._arrays[i] = np.zeros(2 * size, old.dtype)
+            self._arrays[i][:size] = old
         self._view()

@@ -78,6 +78,7 @@ class FrameReplayBuffer(IBuffer):
         self._folder = self._options.folder or folder
         self._save_path = self._options.save_path or os.path.join(folder, f'{instance_name}.npz')
         self._options.check_room(_USUAL_FRAME_BYTES, self._folder)
+        options, folder = self._options, self._folder  # the memory must not refer to us: without a cycle, we go at once
         # seeded by DI-engine's set_pkg_seed, which the pipelines call before they build a buffer
         self._memory = ReplayMemory(
             self._options.replay_buffer_size,
@@ -85,7 +86,7 @@ class FrameReplayBuffer(IBuffer):
             self._options.eviction,
             self._folder if self._options.storage == 'memmap' else None,
             int(np.random.randint(2**31)),
-            lambda frame_bytes: self._options.check_room(frame_bytes, self._folder),
+            lambda frame_bytes: options.check_room(frame_bytes, folder),
         )
         self._beta = self._options.beta
         self._max_priority = 1.0
@@ -183,6 +184,7 @@ class FrameReplayBuffer(IBuffer):
 
     def clear(self) -> None:
         """Forget all transitions and give their memory back."""
+        self._saver.wait()  # it is to be a whole save
         with self._memory.lock:
             self._drop_prefetched()
             self._memory.clear()
@@ -258,8 +260,9 @@ class FrameReplayBuffer(IBuffer):
         if worn.any():
             memory.remove([ticket for ticket, is_worn in zip(tickets, worn) if is_worn])
         collected = drawn.numbers('collect_iter')
+        name = self._instance_name  # a batch must not refer to the buffer that waits with it
         added: Extras = dict(
-            replay_unique_id=lambda: [f'{self._instance_name}_{ticket}' for ticket in tickets],
+            replay_unique_id=lambda: [f'{name}_{ticket}' for ticket in tickets],
             replay_buffer_idx=rows,
             use=uses,
             # -1 where the collector did not say, as in DI-engine's own
@@ -321,6 +324,11 @@ class FrameReplayBuffer(IBuffer):
         """Save in the background, and do something when the file is there; False if a save is under way."""
         return self._saver.start(file_name, self._memory, self._more(), then)
 
+    @property
+    def is_in_use(self) -> bool:
+        """Whether this thread is in the midst of a push or a sample: then a signal's handler must leave it alone."""
+        return self._memory.lock._is_owned()
+
     def wait_for_saving(self) -> Optional[Exception]:
         """Until no save is under way; what went wrong with the last."""
         self._saver.wait()
@@ -330,6 +338,7 @@ class FrameReplayBuffer(IBuffer):
         return dict(beta=self._beta, max_priority=self._max_priority)
 
     def _restore(self, arrays: Mapping, name: str) -> None:
+        self._saver.wait()
         with self._memory.lock:
             more = restore(self._memory, arrays, name)
             self._drop_prefetched()
@@ -367,7 +376,7 @@ class FrameReplayBuffer(IBuffer):
             - report (:obj:`Dict[str, float]`): ``transitions``; ``bytes`` of memory in use, everything counted; \
                 ``file_bytes`` on the disk; ``bytes_per_transition``; ``distinct_frames``; ``frames_per_transition``; \
                 ``bytes_per_frame`` as stored; ``compression_ratio``, the size of all stacks as they are over the size \
-                of what is stored; ``resident_bytes`` of the whole process.
+                of what is stored; ``resident_bytes`` of the whole process, and ``free_bytes`` that it may still take.
         """
         memory = self._memory
         with memory.lock:
@@ -384,6 +393,7 @@ class FrameReplayBuffer(IBuffer):
                 bytes_per_frame=memory.stored_frame_bytes / max(1, frames),
                 compression_ratio=unpacked / max(1, total + memory.file_bytes),
                 resident_bytes=resident_bytes(),
+                free_bytes=memory_room().free_bytes,
             )
 
     def _report(self, envstep: int) -> None:
@@ -452,7 +462,7 @@ class FrameReplayBuffer(IBuffer):
     def _save_at_the_end(self) -> None:
         self._saver.wait()
         asked = self._options.save_every_pushes or self._options.save_every_s
-        if asked and self._memory.push_count > self._saved_at_push:
+        if asked and (self._memory.push_count > self._saved_at_push or self._saver.error is not None):
             try:
                 self.save_data(self._save_path)
                 self._saved_at_push = self._memory.push_count

@@ -52,9 +52,13 @@ class GrowingMemory(object):
             return
         # by halves of its size, so that the number of steps stays small, but never much more than is needed
         step = max(_STEP_BYTES, self._nbytes // 2 if self._file is None else 0)
-        nbytes = -(-max(nbytes, self._nbytes + step) // mmap.PAGESIZE) * mmap.PAGESIZE
+        needed, nbytes = (_whole_pages(n) for n in (nbytes, max(nbytes, self._nbytes + step)))
         if self._file is not None:
-            self._allocate(nbytes)
+            try:
+                self._allocate(nbytes)
+            except OSError:  # what is needed now may fit still
+                nbytes = needed
+                self._allocate(nbytes)
         self.view.release()
         try:
             self._map.resize(nbytes)
@@ -83,3 +87,7 @@ class GrowingMemory(object):
                 f'{os.strerror(error.errno)}. '
                 "Make room there, choose another `folder`, a smaller `replay_buffer_size`, or storage='compressed'",
             ) from None
+
+
+def _whole_pages(nbytes: int) -> int:
+    return -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE

@@ -33,6 +33,7 @@ class MemoryImage(object):
             - more (:obj:`Mapping[str, Any]`): What else to keep, as JSON can hold it.
         """
         self._memory = memory
+        self._store = memory._store
         with memory.lock:
             rows = memory.rows()
             numbers = memory._schema_of[rows]
@@ -74,11 +75,14 @@ class MemoryImage(object):
         codec = None
         while len(self._held):
             with memory.lock:
+                if memory._store is not self._store:
+                    raise ValueError('the memory was cleared or loaded while it was being saved')
                 if codec is None:
-                    codec = memory._store.codec_for_export(self._held)
-                chunk, self._held = self._held[:_CHUNK_FRAMES], self._held[_CHUNK_FRAMES:]
-                exported = list(memory._store.export(chunk, codec))
-                memory._store.release(chunk.tolist())
+                    codec = self._store.codec_for_export(self._held)
+                chunk = self._held[:_CHUNK_FRAMES]
+                exported = list(self._store.export(chunk, codec))
+                self._held = self._held[_CHUNK_FRAMES:]
+                self._store.release(chunk.tolist())
             for frames, its_codec, blobs in exported:
                 if its_codec.dictionary not in dictionaries:
                     dictionaries[its_codec.dictionary] = len(dictionaries)
@@ -99,8 +103,9 @@ class MemoryImage(object):
         """Let go of the frames that are still held."""
         if len(self._held):
             with self._memory.lock:
-                if self._memory._store is not None:
-                    self._memory._store.release(self._held.tolist())
+                # after a clear or a load it is another store, whose frames of these numbers are others
+                if self._memory._store is self._store:
+                    self._store.release(self._held.tolist())
         self._held = self._held[:0]
 
 

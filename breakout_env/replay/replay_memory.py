@@ -26,7 +26,7 @@ class Drawn(NamedTuple):
 
     size: int
     parts: List[Tuple[np.ndarray, TransitionSchema, np.ndarray, list]]  # positions, schema, frame numbers, columns
-    held: bool
+    holds_in: Optional[FrameStore]
 
     def numbers(self, key: str) -> Optional[np.ndarray]:
         """The whole numbers under a key; None if not all transitions have one."""
@@ -123,9 +123,10 @@ class ReplayMemory(object):
     def nbytes(self) -> int:
         """Bytes of memory in use, everything counted; a file of frames is not memory."""
         with self.lock:
-            rows = min(self._ring.rows, self._ring.next_ticket)
-            per_row = 1 + 4 + 1 + 4 + sum(schema.row_bytes for schema in self._schemas[:1])
-            total = rows * per_row + (self._tree.nbytes if self._tree else 0)
+            rows = self._ring.touched
+            of_schema = np.bincount(self._schema_of[:rows], minlength=len(self._schemas)).tolist()
+            total = rows * (1 + 4 + 1 + 4) + (self._tree.nbytes if self._tree else 0)
+            total += sum(n * schema.row_bytes for n, schema in zip(of_schema, self._schemas))
             return total + (self._store.nbytes if self._store else 0)
 
     @property
@@ -167,11 +168,19 @@ class ReplayMemory(object):
                 # room for all of the chunk first: then nothing is released while its frames are being looked up
                 for _ in range(self.count + len(transitions[part]) - self.capacity):
                     self._evict()
+                # and rows for all of it: then none of these moves before it has its priority
+                if self._ring.room < len(transitions[part]):
+                    self._compact()
                 known: Dict[bytes, int] = {}
-                rows = [self._store_one(t, s, known) for t, s in zip(transitions[part], schemas[part])]
-                tickets.extend(range(self._ring.next_ticket - len(rows), self._ring.next_ticket))
-                if self._tree is not None:
-                    self._tree.set(np.array(rows), np.ones(len(rows)) if priorities is None else priorities[part])
+                rows: List[int] = []
+                try:
+                    for transition, number in zip(transitions[part], schemas[part]):
+                        rows.append(self._store_one(transition, number, known))
+                finally:  # on a full disk, those that are there already are to be drawn, too
+                    tickets.extend(range(self._ring.next_ticket - len(rows), self._ring.next_ticket))
+                    if self._tree is not None and rows:
+                        weights = np.ones(len(rows)) if priorities is None else priorities[part][: len(rows)]
+                        self._tree.set(np.array(rows), weights)
             return tickets
 
     def _schema_for(self, transition: Mapping) -> int:
@@ -214,8 +223,6 @@ class ReplayMemory(object):
     def _store_one(self, transition: Mapping, number: int, known: Dict[bytes, int]) -> int:
         schema = self._schemas[number]
         frames = self._frames_of(transition, schema, known)
-        if self._ring.is_full:
-            self._compact()
         row = self._ring.append()
         schema.write(row, transition, frames, self._strings)
         self._schema_of[row] = number
@@ -463,8 +470,9 @@ class ReplayMemory(object):
         with self.lock:
             rows = np.asarray(rows, np.int64)
             numbers = self._schema_of[rows]
-            drawn = Drawn(len(rows), [], hold)
-            for number in [int(numbers[0])] if (numbers == numbers[0]).all() else np.unique(numbers).tolist():
+            drawn = Drawn(len(rows), [], self._store if hold else None)
+            alike = len(rows) and (numbers == numbers[0]).all()
+            for number in [int(numbers[0])] if alike else np.unique(numbers).tolist():
                 schema = self._schemas[number]
                 positions = np.flatnonzero(numbers == number)
                 of_this = rows[positions]
@@ -482,7 +490,8 @@ class ReplayMemory(object):
         """Let go of what ``select`` held."""
         with self.lock:
             for _, _, frames, _ in drawn.parts:
-                if drawn.held and frames.size and self._store is not None:
+                # after a clear or a load it is another store, whose frames of these numbers are others
+                if frames.size and drawn.holds_in is not None and drawn.holds_in is self._store:
                     self._store.release(frames.ravel().tolist())
 
     def decode(
@@ -515,6 +524,8 @@ class ReplayMemory(object):
                 else:
                     pixels = torch.from_numpy(np.empty(shape, np.uint8))
                 with self.lock:
+                    if drawn.holds_in not in (None, self._store):
+                        raise ValueError('the memory was cleared or loaded after this was drawn')
                     self._store.read(frames, pixels.numpy(), in_one_go)
         finally:
             self.release(drawn)

@@ -15,14 +15,14 @@ class RowRing(object):
         eviction, too.
 
         A ring has some rows more than it holds at most. When the end meets the start although there are holes, \
-        ``order`` says how the live rows move up, and the owner of the rows moves them. That happens once in as many \
+        ``live`` says how the live rows move up, and the owner of the rows moves them. That happens once in as many \
         pushes as there are rows to spare, so a push stays O(1) on average.
 
         The n-th live row is found through the numbers of live rows in blocks of 1,024, without a search over all.
     Interfaces:
-        ``append``, ``remove``, ``nth``, ``find``, ``order``, ``compacted``, ``live``.
+        ``append``, ``remove``, ``nth``, ``find``, ``compacted``, ``live``.
     Properties:
-        ``count``, ``rows``, ``is_full``, ``oldest``, ``next_ticket``.
+        ``count``, ``rows``, ``room``, ``touched``, ``oldest``, ``next_ticket``.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -39,12 +39,14 @@ class RowRing(object):
         self._start = 0
         self._span = 0
         self.count = 0
+        # rows that were written to so far: what lies behind them takes no memory yet
+        self.touched = 0
         self.next_ticket = 0
 
     @property
-    def is_full(self) -> bool:
-        """Whether the end has met the start, so that ``append`` needs ``order`` and ``compacted`` first."""
-        return self._span == self.rows
+    def room(self) -> int:
+        """Rows until the end meets the start; with none left, ``append`` needs ``live`` and ``compacted`` first."""
+        return self.rows - self._span
 
     @property
     def oldest(self) -> int:
@@ -63,6 +65,8 @@ class RowRing(object):
         self._block_counts[row // _BLOCK] += 1
         self._span += 1
         self.count += 1
+        if row >= self.touched:
+            self.touched = row + 1
         return row
 
     def remove(self, row: int) -> None:
@@ -128,6 +132,7 @@ class RowRing(object):
         """From now on the live rows are 0, 1, 2, ... in the order of pushing, with these tickets."""
         self.count = self._span = len(tickets)
         self._start = 0
+        self.touched = max(self.touched, self.count)
         self.tickets[: self.count] = tickets
         self._live[:] = False
         self._live[: self.count] = True

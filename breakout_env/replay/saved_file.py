@@ -8,6 +8,7 @@ old file or the new one, whenever the process is killed. The file before it is k
 
 import contextlib
 import os
+import threading
 import zipfile
 import zlib
 from typing import Callable, Iterable, List, Mapping, Tuple
@@ -43,7 +44,8 @@ def write(path: str, arrays: Arrays) -> int:
     """
     path = os.path.abspath(path)
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    unfinished = f'{path}.{os.getpid()}.unfinished'
+    # two threads may save to the same place: one in the background, one that was told to
+    unfinished = f'{path}.{os.getpid()}-{threading.get_ident()}.unfinished'
     try:
         with open(unfinished, 'wb') as file:
             with zipfile.ZipFile(file, 'w', zipfile.ZIP_STORED, allowZip64=True) as archive:

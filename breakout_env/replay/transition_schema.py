@@ -300,7 +300,7 @@ def values_of(leaf: Leaf, column: np.ndarray) -> list:
     if kind == 'tensor':
         return list(as_tensor(leaf, column).unbind(0))
     if kind == 'array':
-        return [np.asarray(row) for row in column]  # a row of no dimensions would be a scalar otherwise
+        return [column[i, ...] for i in range(len(column))]  # a row of no dimensions would be a scalar otherwise
     if kind == 'scalar':
         return list(column)
     if kind in ('none', 'empty'):

@@ -45,7 +45,7 @@ main_config = EasyDict(
             other=dict(
                 eps=dict(type='linear', start=1.0, end=0.01, decay=250000),
                 replay_buffer=dict(
-                    replay_buffer_size=100000,
+                    replay_buffer_size=1000000,
                 ),
             ),
         ),
@@ -59,5 +59,6 @@ create_config = EasyDict(
         ),
         env_manager=dict(type='subprocess', reset_inplace=True),
         policy=dict(type='c51'),
+        replay_buffer=dict(type='frame', import_names=['breakout_env']),
     )
 )
