@@ -43,7 +43,7 @@ _BEST = 'best_score.json'
 _KEPT_PAIRS = 2
 _KEYS = {'iteration', 'env_step', 'checkpoint', 'checkpoint_digest', 'buffer'}
 # files of a save, finished or not
-_OURS = re.compile(r'(resume_\d+\.pth\.tar|buffer_\d+\.npz)(\.previous|\.\d+\.unfinished)?$')
+_OURS = re.compile(r'(resume_\d+\.pth\.tar|buffer_\d+\.npz)(\.previous|\.[\d-]+\.unfinished)?$')
 
 
 @SERIAL_EVALUATOR_REGISTRY.register('resumable')
