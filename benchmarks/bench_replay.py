@@ -2,14 +2,18 @@
 What a transition costs in memory, and a batch in time, in this project's replay buffer and in others.
 
 Each buffer is filled with real play (benchmarks/play.py) at three sizes, each in a process of its own. Bytes are the
-growth of the process's resident memory from the built, empty buffer to the full one, so nothing is left out. Times are
-medians over single batches of 32 drawn from the full buffer, with 3-step returns. A buffer that would not fit here at a
-size is extrapolated from the size before, and says so.
+growth of the process's resident memory from before the buffer is built to when it is full, so nothing is left out; the
+row 'nothing' keeps nothing and shows how much of that is error. The JSON also has it 'live', after glibc was asked to
+give back free pages between those in use. Times are medians over single batches of 32 drawn from the full buffer, with
+3-step returns; pushes are timed without what brings a transition into the form that a buffer takes. A buffer that would
+not fit here at a size is extrapolated from the size before, and says so.
 
     python benchmarks/play.py --player random --steps 1050000 --out random_1m.play
     python benchmarks/bench_replay.py --play random_1m.play --out docs/results/bench_replay.json
 """
 
+import contextlib
+import ctypes
 import importlib.util
 import json
 import os
@@ -28,13 +32,13 @@ import numpy as np
 import play
 import psutil
 import torch
-from replay_peers import CONTESTANTS, OURS
+from replay_peers import CONTESTANTS, NOTHING, OURS
 from tabulate import tabulate
 
 PACKAGES = ['DI-engine', 'torch', 'numpy', 'zstandard', 'tianshou', 'stable-baselines3', 'torchrl', 'python-snappy']
 BATCHES = 400
 # left free for the rest of the machine
-MARGIN_BYTES = 3 * 2**30
+MARGIN_BYTES = 4 * 2**30
 
 
 def resident() -> Dict[str, int]:
@@ -56,44 +60,63 @@ def measure(name: str, size: int, recording: str, folder: str) -> Dict[str, Any]
         - results (:obj:`Dict[str, Any]`): Bytes a transition, times, and for ours what it says of itself.
     """
     torch.set_num_threads(1)
+    os.chdir(folder)  # DI-engine's buffers log to a folder below the current one
     kind = CONTESTANTS[name]
-    items = play.steps if kind.feed == 'steps' else play.transitions
-    # all that playing back, importing and a first use take is taken before the baseline
-    warm_up = kind(2000, os.path.join(folder, 'warm-up'))
-    for i, batch in enumerate(items(recording)):
-        if i < 40 or kind.feed == 'steps':
-            warm_up.add(batch)
-        if i == 200:
-            break
-    warm_up.collated()
+    if kind.feed == 'steps':
+        feed = play.steps(recording)
+    else:
+        feed = play.transitions(recording, obs_dtype=kind.obs_dtype)
+    # All that playing back, importing and a first use take is taken before the baseline, and playing back goes on from
+    # there: begun anew, or ended before the second look, it would be counted in one of the two and not in the other.
+    warm_up = kind(2000, 'warm-up')
+    done = 0
+    while done < 1600:
+        batch = next(feed)
+        warm_up.add(warm_up.prepare(batch))
+        done += len(batch)
+    for _ in range(20):
+        warm_up.collated()
     warm_up.close()
-    del warm_up, batch
-    buffer = kind(size, os.path.join(folder, 'buffer'))
+    del warm_up
     before = resident()
+    _give_back_free_pages()
+    before_trimmed = resident()
+    buffer = kind(size, 'buffer')
+    built = resident()
     done, adding_s = 0, 0.0
-    for batch in items(recording):
+    for batch in feed:
         batch = batch[: size - done]
+        prepared = buffer.prepare(batch)
         start = time.perf_counter()
-        buffer.add(batch)
+        buffer.add(prepared)
         adding_s += time.perf_counter() - start
         done += len(batch)
         if done >= size:
             break
-    del batch
+        if done % 8192 == 0 and psutil.virtual_memory().available < MARGIN_BYTES // 2:
+            raise MemoryError(f'{name} at {done:,} of {size:,} leaves less memory than others on this machine need')
     if done < size:
         raise click.UsageError(f'{recording} holds {done} transitions; expected {size}')
+    del batch, prepared
     after = resident()
+    _give_back_free_pages()
+    after_trimmed = resident()
+    feed.close()
     results: Dict[str, Any] = dict(
         bytes_per_transition=(after['VmRSS'] - before['VmRSS']) / size,
+        live_bytes_per_transition=(after_trimmed['VmRSS'] - before_trimmed['VmRSS']) / size,
+        built_bytes_per_transition=(built['VmRSS'] - before_trimmed['VmRSS']) / size,
         file_backed_bytes_per_transition=(after['RssFile'] - before['RssFile']) / size,
         disk_bytes_per_transition=buffer.disk_bytes / size,
         pushes_per_s=size / adding_s,
-        collated_ms=_times(buffer.collated),
     )
+    if name == NOTHING:
+        return results
+    results['collated_ms'] = _times(buffer.collated)
     if kind.lists:
         results['list_ms'] = _times(buffer.listed)
     if name in OURS:
-        path = os.path.join(folder, 'saved.npz')
+        path = 'saved.npz'
         start = time.perf_counter()
         buffer.buffer.save_data(path)
         results['save_s'] = time.perf_counter() - start
@@ -104,6 +127,15 @@ def measure(name: str, size: int, recording: str, folder: str) -> Dict[str, Any]
         results['report'] = buffer.buffer.memory_report()
     buffer.close()
     return results
+
+
+def _give_back_free_pages() -> None:
+    """
+    What lies between small pieces of memory that are in use is counted for the process, but used by nobody. glibc can
+    give back whole pages of it; with and without tells what a buffer holds from what its way of filling leaves behind.
+    """
+    with contextlib.suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL('libc.so.6').malloc_trim(0)
 
 
 def _times(call: Any) -> List[float]:
@@ -121,7 +153,16 @@ def _times(call: Any) -> List[float]:
 def run(name: str, size: int, recording: str, folder: str) -> Dict[str, Any]:
     """``measure`` in a fresh process and an empty folder."""
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        command = [sys.executable, __file__, '--play', recording, '--measure', name, '--sizes', str(size)]
+        command = [
+            sys.executable,
+            os.path.abspath(__file__),
+            '--play',
+            recording,
+            '--measure',
+            name,
+            '--sizes',
+            str(size),
+        ]
         result = subprocess.run(
             [*command, '--scratch', scratch], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -134,10 +175,15 @@ def fits(smaller: Optional[Dict[str, Any]], size: int, folder: str) -> bool:
     """Whether there is memory and disk for a size, by what a smaller one took."""
     if smaller is None:
         return True
-    memory = smaller['bytes_per_transition'] * size + MARGIN_BYTES < psutil.virtual_memory().available
+    memory = in_memory(smaller) * size + MARGIN_BYTES < psutil.virtual_memory().available
     disk = smaller['disk_bytes_per_transition'] * size + MARGIN_BYTES < shutil.disk_usage(folder).free
     # what is extrapolated once is extrapolated from then on
     return memory and disk and not smaller.get('extrapolated', False)
+
+
+def in_memory(result: Dict[str, Any]) -> float:
+    """Bytes a transition of memory that nobody else can have: pages of files are counted with the files."""
+    return result['bytes_per_transition'] - result['file_backed_bytes_per_transition']
 
 
 def table(results: Dict[str, Dict[str, Any]], sizes: List[int], markdown: bool) -> str:
@@ -146,7 +192,7 @@ def table(results: Dict[str, Dict[str, Any]], sizes: List[int], markdown: bool) 
     for name, by_size in results.items():
         largest = by_size[str(sizes[-1])]
         mark = ' (extrapolated)' if largest.get('extrapolated') else ''
-        memory = largest['bytes_per_transition']
+        memory = in_memory(largest)
         disk = largest['disk_bytes_per_transition']
         rows.append(
             [
@@ -180,6 +226,7 @@ def _middle(result: Dict[str, Any], key: str) -> str:
 def main(recording: str, sizes: str, only: tuple, out: str, markdown: bool, scratch: str, one: str) -> None:
     """Memory and time of replay buffers, side by side."""
     counts = [int(size) for size in sizes.split(',')]
+    recording = os.path.abspath(recording)
     scratch = scratch or tempfile.gettempdir()
     if one:
         print(json.dumps(measure(one, counts[0], recording, scratch)))
@@ -196,7 +243,7 @@ def main(recording: str, sizes: str, only: tuple, out: str, markdown: bool, scra
             if fits(smaller, size, scratch):
                 smaller = run(name, size, recording, scratch)
             else:
-                keys = ('bytes_per_transition', 'file_backed_bytes_per_transition', 'disk_bytes_per_transition')
+                keys = [key for key in smaller if key.endswith('bytes_per_transition')]
                 smaller = dict({key: smaller[key] for key in keys}, extrapolated=True)
             results[name][str(size)] = smaller
             click.echo(f'{name} at {size:,}: {json.dumps(smaller)}', err=True)

@@ -16,8 +16,8 @@ import matplotlib
 
 matplotlib.use('Agg')  # no display is needed to write files
 import matplotlib.pyplot as plt
-from bench_replay import table
-from replay_peers import OURS
+from bench_replay import in_memory, table
+from replay_peers import NOTHING, OURS
 
 ROOT = Path(__file__).resolve().parent.parent
 OURS_COLOR, THEIRS_COLOR = '#0072b2', '#8c8c8c'  # told apart by people who see no red or green, and in print
@@ -31,14 +31,15 @@ def draw_memory(results: Dict[str, Any], size: int, path: Path) -> None:
     """Bars of bytes a transition, the smallest at the top."""
     rows = []
     for name, by_size in results.items():
+        if name == NOTHING:
+            continue
         at = by_size[str(size)]
-        rows.append((at['bytes_per_transition'], at['disk_bytes_per_transition'], name, at.get('extrapolated', False)))
+        rows.append((in_memory(at), at['disk_bytes_per_transition'], name, at.get('extrapolated', False)))
     rows.sort(key=lambda row: -(row[0] + row[1]))
     figure, axes = plt.subplots(figsize=(9, 0.42 * len(rows) + 1.2))
     for y, (memory, disk, name, extrapolated) in enumerate(rows):
         color = OURS_COLOR if name in OURS else THEIRS_COLOR
-        # what is on the disk may be in memory as well, as pages that the system can take back; it counts once
-        total = max(memory, disk)
+        total = memory + disk
         axes.barh(y, total, color=color, hatch='///' if extrapolated else None, edgecolor='white', linewidth=0)
         gigabytes = total * size / 1e9
         text = f'{total:,.0f} B   {gigabytes:,.2f} GB' if gigabytes < 1 else f'{total:,.0f} B   {gigabytes:,.1f} GB'

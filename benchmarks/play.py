@@ -6,7 +6,8 @@ of configs/breakout_dqn_config.py would, every step by the emulator, and keeps t
 stretch repeated would flatter buffers that keep equal screens once, so nothing is.
 
 ``transitions`` plays it back as what DI-engine's collector pushes: collections of 32 transitions, 4 steps of each
-environment, with 3-step returns made by DI-engine's own functions.
+environment, with 3-step returns made by DI-engine's own functions. It decodes into memory that it takes once, so that
+playing back leaves the memory of a process as it is.
 """
 
 import json
@@ -23,9 +24,13 @@ from ding.rl_utils import get_nstep_return_data, get_train_sample
 from ding.worker.collector.base_serial_collector import to_tensor_transitions
 
 from breakout_env import BreakoutEnv
+from breakout_env.preprocessing import observe
 
 ENVS = 8
 STEPS_PER_COLLECTION = 4  # n_sample=32 of 8 environments
+UPDATES_PER_COLLECTION = 8  # update_per_collect
+FRAME_BYTES = 84 * 84
+RECORD_BYTES = FRAME_BYTES + 7  # and action, reward, done, first
 GAMMA = 0.99
 CHUNK = 512
 # Breakout's RAM: where ball and paddle are (checked here by what the player scores)
@@ -167,80 +172,86 @@ def record(player: str, steps: int, out: str, seed: int) -> Dict[str, float]:
     return summary
 
 
-def _env_steps(archive: zipfile.ZipFile, names: List[str]) -> Iterator[Any]:
+def _env_steps(archive: zipfile.ZipFile, names: List[str], obs_dtype: str = 'uint8') -> Iterator[Any]:
     """The course of one environment: None at a reset, with the stack that it begins with, else a timestep."""
     decompressor = zstandard.ZstdDecompressor()
-    stack = None
+    decoded = np.zeros(CHUNK * RECORD_BYTES, np.uint8)
+    stack = np.zeros((4, 84, 84), np.uint8)
     for name in names:
         count = int(name.rsplit('/', 1)[1])
-        raw = decompressor.decompress(archive.read(name))
-        frames = np.frombuffer(raw, np.uint8, count * 84 * 84).reshape(count, 84, 84)
-        at = frames.nbytes
-        actions = np.frombuffer(raw, np.uint8, count, at).tolist()
+        raw, filled = decoded[: count * RECORD_BYTES], 0
+        with decompressor.stream_reader(archive.read(name)) as reader:
+            while filled < len(raw):
+                filled += reader.readinto(raw[filled:])
+        at = count * FRAME_BYTES
+        frames = raw[:at].reshape(count, 84, 84)
+        actions = raw[at : at + count].tolist()
         rewards = np.frombuffer(raw, np.float32, count, at + count)
-        dones = np.frombuffer(raw, np.bool_, count, at + 5 * count).tolist()
-        firsts = np.frombuffer(raw, np.bool_, count, at + 6 * count).tolist()
+        dones = raw[at + 5 * count : at + 6 * count].astype(bool).tolist()
+        firsts = raw[at + 6 * count :].tolist()
         for i in range(count):
             if firsts[i]:
-                stack = np.repeat(frames[i : i + 1], 4, axis=0)
-                yield None, stack
+                stack[:] = frames[i]
+                yield None, observe(stack, obs_dtype)
                 continue
-            fresh = np.empty_like(stack)
-            fresh[:-1] = stack[1:]
-            fresh[-1] = frames[i]
-            stack = fresh
-            yield actions[i], BaseEnvTimestep(stack, rewards[i : i + 1].copy(), dones[i], {})
+            stack[:-1] = stack[1:]
+            stack[-1] = frames[i]
+            yield actions[i], BaseEnvTimestep(observe(stack, obs_dtype), rewards[i : i + 1].copy(), dones[i], {})
 
 
-def _envs_of(archive: zipfile.ZipFile) -> List[Iterator[Any]]:
+def _envs_of(archive: zipfile.ZipFile, obs_dtype: str = 'uint8') -> List[Iterator[Any]]:
     names: List[List[str]] = [[] for _ in range(ENVS)]
     for name in archive.namelist():
         if '/' in name:
             names[int(name.split('/')[0])].append(name)
-    return [_env_steps(archive, sorted(of_env, key=lambda n: int(n.split('/')[1]))) for of_env in names]
+    return [_env_steps(archive, sorted(of_env, key=lambda n: int(n.split('/')[1])), obs_dtype) for of_env in names]
 
 
-def transitions(path: str, nstep: int = 3) -> Iterator[List[dict]]:
+def transitions(path: str, nstep: int = 3, obs_dtype: str = 'uint8') -> Iterator[List[dict]]:
     """
     Overview:
         A recording as what the collector of configs/breakout_dqn_config.py pushes.
     Arguments:
         - path (:obj:`str`): A file of ``record``.
         - nstep (:obj:`int`): Steps of the return.
+        - obs_dtype (:obj:`str`): 'uint8', or 'float32' for screens scaled to [0, 1].
     Returns:
         - collections (:obj:`Iterator[List[dict]]`): Lists of 32 transitions.
     """
     with zipfile.ZipFile(path) as archive:
-        envs = _envs_of(archive)
+        envs = _envs_of(archive, obs_dtype)
         obs = [next(env)[1] for env in envs]
         pieces: List[list] = [[] for _ in envs]
         collected: List[dict] = []
+        updates = 0
         while True:
             for i, env in enumerate(envs):
                 try:
                     action, timestep = next(env)
                 except StopIteration:
                     return
+                # a manager that resets in place hands out the new episode's first stack beside ``done``
+                next_obs = next(env)[1] if timestep.done else timestep.obs
                 pieces[i].append(
                     dict(
                         obs=obs[i],
-                        next_obs=timestep.obs,
+                        next_obs=next_obs,
                         action=np.array([action]),
                         reward=timestep.reward,
                         done=timestep.done,
-                        collect_iter=0,
+                        collect_iter=updates,
                     )
                 )
-                obs[i] = timestep.obs
+                obs[i] = next_obs
                 if timestep.done or len(pieces[i]) == STEPS_PER_COLLECTION:
                     piece = to_tensor_transitions(pieces[i])
                     collected += get_train_sample(get_nstep_return_data(piece, nstep, gamma=GAMMA), 1)
                     pieces[i] = []
-                if timestep.done:
-                    obs[i] = next(env, (None, None))[1]
             if len(collected) >= ENVS * STEPS_PER_COLLECTION:
+                # the collector, too, drops what is beyond
                 yield collected[: ENVS * STEPS_PER_COLLECTION]
                 collected = []
+                updates += UPDATES_PER_COLLECTION
 
 
 def steps(path: str) -> Iterator[List[tuple]]:
@@ -263,7 +274,7 @@ def steps(path: str) -> Iterator[List[tuple]]:
                 except StopIteration:
                     return
                 row.append((obs[i], np.array(action), timestep.reward[0], timestep.obs, np.array(timestep.done), i))
-                obs[i] = next(env, (None, None))[1] if timestep.done else timestep.obs
+                obs[i] = next(env)[1] if timestep.done else timestep.obs
             yield row
 
 

@@ -10,7 +10,7 @@ import random
 import tempfile
 from abc import ABC, abstractmethod
 from collections import deque
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Dict, List, Tuple, Type
 
 import numpy as np
 import torch
@@ -23,12 +23,14 @@ class Contestant(ABC):
     Overview:
         A buffer to be measured.
     Interfaces:
-        ``add``, ``collated``, ``listed``, ``close``.
+        ``prepare``, ``add``, ``collated``, ``listed``, ``close``.
     Properties:
-        ``feed``: 'transitions' or 'steps'; ``lists``: whether it has a list form; ``needs``; ``disk_bytes``.
+        ``feed``: 'transitions' or 'steps'; ``obs_dtype``; ``lists``: whether it has a list form; ``needs``; \
+        ``disk_bytes``.
     """
 
     feed = 'transitions'
+    obs_dtype = 'uint8'
     lists = False
     needs = ''  # a package that may be missing
 
@@ -41,9 +43,13 @@ class Contestant(ABC):
         """Bytes in files."""
         return 0
 
+    def prepare(self, items: List[Any]) -> Any:
+        """Bring what is fed into the form that its own environments would give it; this is not timed."""
+        return items
+
     @abstractmethod
-    def add(self, items: List[Any]) -> None:
-        """Take a collection of 32 transitions, or one step of 8 environments."""
+    def add(self, items: Any) -> None:
+        """Take a collection of 32 transitions, or one step of 8 environments, as ``prepare`` returned it."""
 
     @abstractmethod
     def collated(self) -> Tuple[torch.Tensor, ...]:
@@ -55,6 +61,16 @@ class Contestant(ABC):
 
     def close(self) -> None:  # noqa: B027
         """Give back what it holds; most have nothing to do for that."""
+
+
+class Nothing(Contestant):
+    """Keeps nothing: what it seems to take is the error of the measurement."""
+
+    def add(self, items: List[dict]) -> None:
+        pass
+
+    def collated(self) -> Tuple[torch.Tensor, ...]:
+        return ()
 
 
 class DequeOfLists(Contestant):
@@ -126,13 +142,7 @@ class Naive(InDIEngine):
 class AdvancedFloat32(InDIEngine):
     """DI-engine's default: the advanced buffer, and float32 observations as its own Atari environment returns them."""
 
-    def add(self, items: List[dict]) -> None:
-        # screens that are shared between transitions of a piece stay shared, as they are in the collector
-        made: Dict[int, torch.Tensor] = {}
-        for t in items:
-            for key in ('obs', 'next_obs'):
-                made.setdefault(id(t[key]), t[key].float().div_(255))
-        self.buffer.push([dict(t, obs=made[id(t['obs'])], next_obs=made[id(t['next_obs'])]) for t in items], 0)
+    obs_dtype = 'float32'
 
 
 class Frame(InDIEngine):
@@ -214,9 +224,12 @@ class StableBaselines3(Contestant):
             handle_timeout_termination=False,
         )
 
-    def add(self, items: List[tuple]) -> None:
+    def prepare(self, items: List[tuple]) -> tuple:
         obs, action, reward, next_obs, done, _ = (np.stack(column) for column in zip(*items))
-        self._buffer.add(obs, next_obs, action, reward, done, [{}] * len(items))
+        return obs, next_obs, action, reward, done, [{}] * len(items)
+
+    def add(self, items: tuple) -> None:
+        self._buffer.add(*items)
 
     def collated(self) -> Tuple[torch.Tensor, ...]:
         batch = self._buffer.sample(BATCH)
@@ -235,30 +248,33 @@ class Tianshou(Contestant):
 
         self._buffer = VectorReplayBuffer(size, 8, stack_num=4, ignore_obs_next=True, save_only_last_obs=True)
 
-    def add(self, items: List[tuple]) -> None:
+    def prepare(self, items: List[tuple]) -> Any:
         from tianshou.data import Batch
 
         obs, action, reward, next_obs, done, _ = (np.stack(column) for column in zip(*items))
-        self._buffer.add(
-            Batch(obs=obs, act=action, rew=reward, terminated=done, truncated=done & False, obs_next=next_obs, info={})
+        # it does not keep `info`, so each environment's is empty, as it would be without one
+        return Batch(
+            obs=obs, act=action, rew=reward, terminated=done, truncated=done & False, obs_next=next_obs, info={}
         )
 
+    def add(self, items: Any) -> None:
+        self._buffer.add(items)
+
     def collated(self) -> Tuple[torch.Tensor, ...]:
-        index = self._buffer.sample_indices(BATCH)
-        last = index
-        for _ in range(2):  # the third step after, or the end of the episode
-            last = self._buffer.next(last)
-        obs, next_obs = self._buffer.get(index, 'obs'), self._buffer.get(self._buffer.next(last), 'obs')
-        return tuple(
-            torch.from_numpy(np.ascontiguousarray(a))
-            for a in (obs, next_obs, self._buffer.act[index], self._buffer.rew[index], self._buffer.terminated[last])
-        )
+        # what its `compute_nstep_return` looks up: three steps, fewer where the episode ends or playing has got to
+        first = self._buffer.sample_indices(BATCH)
+        second = self._buffer.next(first)
+        third = self._buffer.next(second)
+        obs, next_obs = self._buffer.get(first, 'obs'), self._buffer.get(self._buffer.next(third), 'obs')
+        reward = np.stack([self._buffer.rew[index] for index in (first, second, third)], axis=1)
+        batch = obs, next_obs, self._buffer.act[first], reward, self._buffer.terminated[third]
+        return tuple(torch.from_numpy(np.ascontiguousarray(column)) for column in batch)
 
 
 class DopamineElements(Contestant):
     """
-    Dopamine's way since its JAX replay: each transition an element with both stacks compressed by snappy, in a dict by
-    key. Written anew from its description, as Dopamine itself brings JAX and TensorFlow; the same snappy is used.
+    The idea of Dopamine's JAX replay: each transition an element with both stacks compressed by snappy, in a dict by
+    key. Written anew from its description, and with less around the bytes than Dopamine has: a lower bound of it.
     """
 
     def __init__(self, size: int, folder: str) -> None:
@@ -289,27 +305,79 @@ class DopamineElements(Contestant):
         return (*stacks, *(torch.from_numpy(np.stack(column)) for column in (action, reward)), torch.tensor(done))
 
 
-class TorchRL(Contestant):
-    """TorchRL's ``TensorDictReplayBuffer`` with ``LazyMemmapStorage``."""
+class Dopamine(Contestant):
+    """
+    Dopamine's JAX replay itself. No extra brings it, as it asks for TensorFlow; its replay needs less, in a virtual
+    environment with the others: ``pip install jax flax orbax-checkpoint gin-config``, ``--no-deps dopamine-rl``.
+    """
 
-    memmap = True
+    needs = 'dopamine'
 
     def __init__(self, size: int, folder: str) -> None:
         super().__init__(size, folder)
-        from torchrl.data import LazyMemmapStorage, LazyTensorStorage, TensorDictReplayBuffer
+        from dopamine.jax.replay_memory import replay_buffer, samplers
+
+        sampler = samplers.UniformSamplingDistribution(seed=0)
+        self._buffer = replay_buffer.ReplayBuffer(self, sampler, batch_size=BATCH, max_capacity=size, compress=True)
+
+    def accumulate(self, element: Any) -> Tuple[Any]:
+        """Dopamine's accumulators make n-step elements of steps; ours are made already."""
+        return (element,)
+
+    def prepare(self, items: List[dict]) -> List[Any]:
+        from dopamine.jax.replay_memory.elements import ReplayElement
+
+        return [
+            ReplayElement(
+                # it keeps the frames of a stack in the last axis
+                state=np.ascontiguousarray(np.moveaxis(t['obs'].numpy(), 0, 2)),
+                action=t['action'].item(),
+                reward=float(t['reward'].sum()),
+                next_state=np.ascontiguousarray(np.moveaxis(t['next_obs'].numpy(), 0, 2)),
+                is_terminal=t['done'],
+                episode_end=t['done'],
+            )
+            for t in items
+        ]
+
+    def add(self, items: List[Any]) -> None:
+        for element in items:
+            self._buffer.add(element)
+
+    def collated(self) -> Tuple[torch.Tensor, ...]:
+        batch = self._buffer.sample()
+        columns = (batch.state, batch.next_state, batch.action, batch.reward, batch.is_terminal)
+        return tuple(torch.from_numpy(column) for column in columns)
+
+
+class TorchRL(Contestant):
+    """TorchRL's ``TensorDictReplayBuffer`` with ``LazyMemmapStorage``."""
+
+    needs = 'torchrl'
+
+    def __init__(self, size: int, folder: str) -> None:
+        super().__init__(size, folder)
+        from torchrl.data import TensorDictReplayBuffer
 
         os.makedirs(folder)
         self._scratch = tempfile.TemporaryDirectory(dir=folder)
-        storage = LazyMemmapStorage(size, scratch_dir=self._scratch.name) if self.memmap else LazyTensorStorage(size)
-        self._buffer = TensorDictReplayBuffer(storage=storage, batch_size=BATCH)
+        self._buffer = TensorDictReplayBuffer(storage=self._storage(size, self._scratch.name), batch_size=BATCH)
 
-    def add(self, items: List[dict]) -> None:
+    def _storage(self, size: int, folder: str) -> Any:
+        from torchrl.data import LazyMemmapStorage
+
+        return LazyMemmapStorage(size, scratch_dir=folder)
+
+    def prepare(self, items: List[dict]) -> Any:
         from tensordict import TensorDict
 
         keys = ('obs', 'next_obs', 'action', 'reward')
         columns = {key: torch.stack([t[key] for t in items]) for key in keys}
         columns['done'] = torch.tensor([t['done'] for t in items])
-        self._buffer.extend(TensorDict(columns, batch_size=[len(items)]))
+        return TensorDict(columns, batch_size=[len(items)])
+
+    def add(self, items: Any) -> None:
+        self._buffer.extend(items)
 
     def collated(self) -> Tuple[torch.Tensor, ...]:
         batch = self._buffer.sample()
@@ -327,17 +395,32 @@ class TorchRL(Contestant):
 class TorchRLTensor(TorchRL):
     """TorchRL's ``TensorDictReplayBuffer`` with ``LazyTensorStorage``."""
 
-    memmap = False
+    def _storage(self, size: int, folder: str) -> Any:
+        from torchrl.data import LazyTensorStorage
+
+        return LazyTensorStorage(size)
 
 
+class TorchRLCompressed(TorchRL):
+    """TorchRL's ``TensorDictReplayBuffer`` with ``CompressedListStorage``, zstd at its default level."""
+
+    def _storage(self, size: int, folder: str) -> Any:
+        from torchrl.data.replay_buffers import CompressedListStorage
+
+        return CompressedListStorage(size)
+
+
+NOTHING = 'nothing'
 OURS = ('compressed', 'compressed, prioritised', 'ring', 'memmap')
-CONTESTANTS: Dict[str, Callable[[int, str], Contestant]] = {
+CONTESTANTS: Dict[str, Type[Contestant]] = {
+    NOTHING: Nothing,
     'compressed': Frame,
     'compressed, prioritised': FramePrioritised,
     'ring': FrameRing,
     'memmap': FrameMemmap,
     'Tianshou, one screen each': Tianshou,
-    "Dopamine's snappy elements": DopamineElements,
+    'snappy elements, as in Dopamine': DopamineElements,
+    'Dopamine': Dopamine,
     'Stable-Baselines3, optimized': StableBaselines3,
     'deque of lists': DequeOfLists,
     "DI-engine's DequeBuffer": DIEngineDeque,
@@ -346,4 +429,5 @@ CONTESTANTS: Dict[str, Callable[[int, str], Contestant]] = {
     "DI-engine's advanced, float32": AdvancedFloat32,
     'TorchRL, memmap': TorchRL,
     'TorchRL, tensors': TorchRLTensor,
+    'TorchRL, compressed': TorchRLCompressed,
 }

@@ -23,15 +23,14 @@ REPEATABLE = settings(
 )
 
 
-def screen(rng: np.random.Generator, variety: int = 50) -> np.ndarray:
-    """A wall, bricks, a ball and a paddle; one of a limited number, so that some come up again."""
+def screen(rng: np.random.Generator, variety: int = 300) -> np.ndarray:
+    """A wall, bricks, noise, a paddle; one of a limited number, so that some come up again."""
     content = np.random.default_rng(int(rng.integers(variety)))
     pixels = np.zeros((SIDE, SIDE), np.uint8)
     pixels[:2] = 142
     pixels[4:8] = content.integers(0, 2, SIDE) * 200
-    y, x = content.integers(SIDE - 2, size=2)
-    pixels[y : y + 2, x : x + 2] = 236
-    pixels[-1, x : x + 5] = content.integers(1, 255)
+    pixels[9:18] = content.integers(256, size=(9, SIDE))  # a few fill a segment
+    pixels[-1, 3:8] = content.integers(1, 255)
     return pixels
 
 
@@ -424,6 +423,44 @@ def test_equal_frames_are_stored_once_in_whatever_order_they_come(contents, orde
             memory.push([dict(obs=stack) for stack in part])
         assert memory.frames == len(set(contents))
         assert memory.frame_references == len(stacks) * depth
+
+
+@pytest.mark.parametrize('seed', range(6))
+def test_compressed_frames_outlive_their_segments_and_dictionaries(seed):
+    rng = np.random.default_rng(seed)
+    store, twin, free = CompressedFrames(SIDE * SIDE, mmap.PAGESIZE), {}, list(range(2000, 0, -1))
+    dictionaries, cleaned, clean = 0, Counter(), store._clean
+
+    def counted_clean():
+        cleaned[len(store._segments_of) > 1] += 1
+        clean()
+
+    store._clean = counted_clean
+    for step in range(40):
+        for _ in range(rng.integers(1, 60)):
+            frame, pixels = free.pop(), screen(rng, 10**6).tobytes()
+            store.put(frame, memoryview(pixels))
+            twin[frame] = pixels
+        numbers = rng.permutation(sorted(twin))
+        gone = numbers[: int(len(numbers) * (rng.random() * 0.4 if step % 10 else 0.9))].tolist()
+        for frame in gone:
+            store.drop([frame])
+            del twin[frame]
+        free += gone
+        wanted = rng.permutation(list(twin) * 2)
+        for in_one_go in (False, True):
+            out = np.empty((len(wanted), SIDE * SIDE), np.uint8)
+            store.read(wanted, out, in_one_go)
+            assert [row.tobytes() for row in out] == [twin[frame] for frame in wanted.tolist()]
+        dictionaries = max(dictionaries, len(store._segments_of))
+        assert store.stored_bytes == sum(store._lengths[frame] for frame in twin)
+    assert dictionaries > 2 and cleaned[True] > 2, 'this test does not see what it is to test'
+    # an eighth of it may be dead, two segments, and one for each dictionary is being filled
+    segments = len(store._used) - len(store._free)
+    assert segments * mmap.PAGESIZE < store.stored_bytes * 1.3 + (4 + dictionaries) * mmap.PAGESIZE
+    store.drop(list(twin))
+    assert store.stored_bytes == 0 and len(store._used) - len(store._free) <= 1
+    store.close()
 
 
 # ---------------------------------------------------------------- rows in the order of pushing

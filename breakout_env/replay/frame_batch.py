@@ -64,16 +64,11 @@ class FrameBatch(Sequence):
             - others: :math:`(B, ...)`; tensors of shape (1, ) become :math:`(B, )`
         """
         if self._collated is None:
-            if len(self._parts) == 1 and not self._has_keys_to_ignore():
+            if len(self._parts) == 1 and not self._parts[0].schema.keeps_lists:
                 self._collated = self._collate(self._parts[0])
             else:
                 self._collated = default_collate(self._dicts())
         return self._collated
-
-    def _has_keys_to_ignore(self) -> bool:
-        """Whether there are keys whose values ``default_collate`` leaves in a list."""
-        paths = [leaf[0] for part in self._parts for leaf in part.schema.signature]
-        return any(key.startswith('collate_ignore') for path in paths for key in path)
 
     def _collate(self, part: BatchPart) -> Dict[str, Any]:
         out: Dict[str, Any] = {}

@@ -62,6 +62,7 @@ class MemoryImage(object):
                 next_ticket=memory.push_count,
                 schemas=[memory._schemas[number].to_json() for number in used],
                 strings={str(k): v for k, v in memory._strings.items()},
+                priorities=memory.has_priorities,
                 random=memory.random.bit_generator.state,
                 more=dict(more),
             )
@@ -128,6 +129,8 @@ def restore(memory: ReplayMemory, arrays: Mapping[str, np.ndarray], name: str) -
         if meta['format'] != FORMAT:
             raise KeyError
         version = meta['version']
+    except DamagedFile:
+        raise
     except (KeyError, ValueError, TypeError):
         raise DamagedFile(f'{name} is no saved replay buffer') from None
     if version != VERSION:
@@ -150,7 +153,7 @@ def restore(memory: ReplayMemory, arrays: Mapping[str, np.ndarray], name: str) -
 
 def _fill(memory: ReplayMemory, meta: Dict[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
     numbers, tickets, uses = arrays['schema'], arrays['tickets'], arrays['uses']
-    priorities = arrays['priorities'] if 'priorities' in arrays else None
+    priorities = arrays['priorities'] if meta['priorities'] else None
     count = len(numbers)
     for other in (tickets, uses) if priorities is None else (tickets, uses, priorities):
         if other.shape != (count,):

@@ -10,13 +10,12 @@ import contextlib
 import os
 import threading
 import zipfile
-import zlib
 from typing import Callable, Iterable, List, Mapping, Tuple
 
 import numpy as np
 
-# What zipfile and numpy raise over a file that is damaged, depending on where.
-_UNREADABLE = (zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError, SyntaxError)
+# The file before the last and the new one are moved by one thread at a time.
+_moving = threading.Lock()
 
 Arrays = Iterable[Tuple[str, np.ndarray]]
 
@@ -55,12 +54,13 @@ def write(path: str, arrays: Arrays) -> int:
             file.flush()
             os.fsync(file.fileno())
             nbytes = file.tell()
-        if os.path.exists(path):
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(previous(path))
-            os.link(path, previous(path))
-        os.replace(unfinished, path)
-        _flush_folder(os.path.dirname(path))
+        with _moving:
+            if os.path.exists(path):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(previous(path))
+                os.link(path, previous(path))
+            os.replace(unfinished, path)
+            _flush_folder(os.path.dirname(path))
         return nbytes
     finally:
         with contextlib.suppress(FileNotFoundError):
@@ -87,9 +87,9 @@ class SavedArrays(Mapping):
         self._path = path
         try:
             self._archive = zipfile.ZipFile(path)
-        except (zipfile.BadZipFile, OSError, ValueError) as error:
-            if isinstance(error, FileNotFoundError):
-                raise
+        except (FileNotFoundError, MemoryError):
+            raise
+        except Exception as error:  # depending on where it is damaged, zipfile raises nearly anything
             raise DamagedFile(f'{path} is no saved replay buffer, or it is cut off: {error}') from None
         self._names = [name[:-4] for name in self._archive.namelist() if name.endswith('.npy')]
 
@@ -102,7 +102,9 @@ class SavedArrays(Mapping):
                 # the checksum is compared at the end of the data, which an array of no elements does not reach
                 if member.read(1):
                     raise ValueError('more data than the array has')
-        except (*_UNREADABLE, ValueError) as error:
+        except MemoryError:
+            raise
+        except Exception as error:  # depending on where it is damaged, zipfile and numpy raise nearly anything
             raise DamagedFile(f'{self._path} is damaged ({name}: {error})') from None
         return array
 

@@ -182,6 +182,8 @@ class TransitionSchema(object):
         self.signature = signature
         self.stacks = [leaf for leaf in signature if len(leaf[0]) == 1 and leaf[0][0] in STACKS]
         self.others = [leaf for leaf in signature if leaf not in self.stacks]
+        # keys whose values DI-engine's default_collate leaves in a list
+        self.keeps_lists = any(key.startswith('collate_ignore') for leaf in signature for key in leaf[0])
         self.depths = [leaf[3][0] for leaf in self.stacks]
         self.frame_shape = self.stacks[0][3][1:] if self.stacks else None
         if any(leaf[3][1:] != self.frame_shape for leaf in self.stacks):
