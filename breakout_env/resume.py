@@ -222,7 +222,7 @@ class RunSaver(object):
         """Whether all is as it was after the updates of the last collection, so that it can be saved."""
         if self._is_busy or self._buffer is None:
             return not self._is_busy
-        return not self._buffer.is_in_use and self._push_count == self._pushed
+        return self._push_count == self._pushed
 
     def undisturbed(self, function: Callable) -> Callable:
         """A function that a request to stop does not break off."""

@@ -128,10 +128,14 @@ class FrameReplayBuffer(IBuffer):
             - OSError: If the disk of storage 'memmap' is full.
         """
         transitions = [data] if isinstance(data, Mapping) else data
-        priorities = [self._weight(t.get('priority')) for t in transitions]
+        given = [t.get('priority') for t in transitions]
+        priorities = [self._weight(priority) for priority in given]
         if any(not _ADDED.isdisjoint(t) for t in transitions):
             transitions = [{k: v for k, v in t.items() if k not in _ADDED} for t in transitions]
-        self._memory.push(transitions, np.array(priorities))
+        with self._memory.lock:
+            if any(priority is not None for priority in given):
+                self._memory.track_priorities()
+            self._memory.push(transitions, np.array(priorities))
         self._report(cur_collector_envstep)
         self._save_if_due()
 
@@ -147,7 +151,7 @@ class FrameReplayBuffer(IBuffer):
         """
         Overview:
             Set priorities, as the learner's ``priority_info`` has them. Transitions that are gone are passed over. \
-            The first call turns prioritised sampling on.
+            The first call, or the first pushed transition that has a priority, turns prioritised sampling on.
         Arguments:
             - info (:obj:`Mapping`): Lists of one length: ``replay_unique_id``, ``replay_buffer_idx``, ``priority``.
         Raises:
@@ -324,11 +328,6 @@ class FrameReplayBuffer(IBuffer):
         """Save in the background, and do something when the file is there; False if a save is under way."""
         return self._saver.start(file_name, self._memory, self._more(), then)
 
-    @property
-    def is_in_use(self) -> bool:
-        """Whether this thread is in the midst of a push or a sample: then a signal's handler must leave it alone."""
-        return self._memory.lock._is_owned()
-
     def wait_for_saving(self) -> Optional[Exception]:
         """Until no save is under way; what went wrong with the last."""
         self._saver.wait()
@@ -339,8 +338,8 @@ class FrameReplayBuffer(IBuffer):
 
     def _restore(self, arrays: Mapping, name: str) -> None:
         self._saver.wait()
+        more = restore(self._memory, arrays, name)
         with self._memory.lock:
-            more = restore(self._memory, arrays, name)
             self._drop_prefetched()
             self._beta = float(more.get('beta', self._beta))
             self._max_priority = float(more.get('max_priority', self._max_priority))

@@ -8,6 +8,7 @@ import numpy as np
 from .frame_codec import FrameCodec
 from .priority_tree import PriorityTree
 from .replay_memory import ReplayMemory
+from .replay_options import DoesNotFit
 from .saved_file import DamagedFile
 from .transition_schema import TransitionSchema
 
@@ -138,7 +139,7 @@ def restore(memory: ReplayMemory, arrays: Mapping[str, np.ndarray], name: str) -
     fresh = memory.like_this()
     try:
         _fill(fresh, meta, arrays)
-    except DamagedFile:
+    except (DamagedFile, DoesNotFit):
         fresh.close()
         raise
     except (KeyError, ValueError, TypeError, IndexError, OverflowError) as error:

@@ -1,6 +1,5 @@
 """The memory itself: transitions in rows, their screens in a frame store, who is drawn, who is evicted."""
 
-import threading
 from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
@@ -8,6 +7,7 @@ import torch
 
 from .frame_batch import BatchPart, Extras, FrameBatch
 from .frame_store import FrameStore
+from .memory_lock import MemoryLock
 from .priority_tree import PriorityTree
 from .row_ring import RowRing
 from .transition_schema import Leaf, StringTable, TransitionSchema, make_up_of, signature_of, values_of
@@ -50,7 +50,7 @@ class ReplayMemory(object):
         All of it lies in flat arrays: no Python object is kept for a transition or a frame, so memory is what the \
         arrays take, and nothing is left for the garbage collector to walk over.
 
-        Safe to use from several threads.
+        Safe to use from several threads, and beside signals: what has begun is finished before one is handled.
     Interfaces:
         ``push``, ``remove``, ``replace``, ``clear``, ``draw``, ``draw_by_priority``, ``select``, ``decode``, \
         ``fetch``, ``set_priorities``, ``close``.
@@ -79,7 +79,7 @@ class ReplayMemory(object):
         self.capacity = capacity
         self.storage = storage
         self.eviction = eviction
-        self.lock = threading.RLock()
+        self.lock = MemoryLock()
         self.random = np.random.default_rng(seed)
         self._folder = folder
         self._before_first_frame = before_first_frame

@@ -32,6 +32,10 @@ _ROW_BYTES = 160
 _COMPRESSED_SHARE = 240 / 7056
 
 
+class DoesNotFit(ValueError):
+    """A size for which there is no room; the message has the numbers."""
+
+
 @dataclass(frozen=True)
 class ReplayOptions:
     """
@@ -98,23 +102,22 @@ class ReplayOptions:
         _refuse_limits(cfg.get('thruput_controller') or {})
         return cls(**values)
 
-    def check_room(self, frame_bytes: int, folder: str, held_bytes: int = 0) -> None:
+    def check_room(self, frame_bytes: int, folder: str) -> None:
         """
         Overview:
             Refuse a size that can not fit, rather than be killed hours later.
         Arguments:
             - frame_bytes (:obj:`int`): Size of a frame.
             - folder (:obj:`str`): Where storage 'memmap' keeps its file.
-            - held_bytes (:obj:`int`): What the buffer holds already.
         Raises:
-            - ValueError: With the numbers.
+            - DoesNotFit: With the numbers.
         """
         a_frame = dict(compressed=_COMPRESSED_SHARE * frame_bytes, ring=frame_bytes, memmap=0)[self.storage]
         a_transition = _ROW_BYTES + a_frame
-        needed = self.replay_buffer_size * a_transition - held_bytes
+        needed = self.replay_buffer_size * a_transition
         room = memory_room()
         if needed > room.free_bytes:
-            raise ValueError(
+            raise DoesNotFit(
                 f'replay buffer option `replay_buffer_size` is {self.replay_buffer_size:,}: about '
                 f'{needed / 1e9:.2f} GB '
                 f"with storage='{self.storage}' ({a_transition:.0f} bytes a transition of frames of {frame_bytes:,} "
@@ -125,7 +128,7 @@ class ReplayOptions:
         if self.storage == 'memmap':
             free = free_disk_bytes(folder)
             if self.replay_buffer_size * frame_bytes > free:
-                raise ValueError(
+                raise DoesNotFit(
                     f'replay buffer option `replay_buffer_size` is {self.replay_buffer_size:,}: about '
                     f'{self.replay_buffer_size * frame_bytes / 1e9:.2f} GB on the disk of {folder}, which has '
                     f'{free / 1e9:.2f} GB left. Expected at most {free // frame_bytes:,}, another `folder`, or '

@@ -7,12 +7,14 @@ old file or the new one, whenever the process is killed. The file before it is k
 """
 
 import contextlib
+import glob
 import os
 import threading
 import zipfile
 from typing import Callable, Iterable, List, Mapping, Tuple
 
 import numpy as np
+import psutil
 
 # The file before the last and the new one are moved by one thread at a time.
 _moving = threading.Lock()
@@ -45,6 +47,7 @@ def write(path: str, arrays: Arrays) -> int:
     os.makedirs(os.path.dirname(path), exist_ok=True)
     # two threads may save to the same place: one in the background, one that was told to
     unfinished = f'{path}.{os.getpid()}-{threading.get_ident()}.unfinished'
+    _remove_leftovers(path)
     try:
         with open(unfinished, 'wb') as file:
             with zipfile.ZipFile(file, 'w', zipfile.ZIP_STORED, allowZip64=True) as archive:
@@ -58,13 +61,23 @@ def write(path: str, arrays: Arrays) -> int:
             if os.path.exists(path):
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(previous(path))
-                os.link(path, previous(path))
+                with contextlib.suppress(OSError):  # a file system without hard links keeps no previous one
+                    os.link(path, previous(path))
             os.replace(unfinished, path)
             _flush_folder(os.path.dirname(path))
         return nbytes
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(unfinished)
+
+
+def _remove_leftovers(path: str) -> None:
+    """What saves to this path left behind whose processes were killed."""
+    for leftover in glob.glob(f'{glob.escape(path)}.*-*.unfinished'):
+        process = leftover[len(path) + 1 :].split('-')[0]
+        if process.isdigit() and not psutil.pid_exists(int(process)):
+            with contextlib.suppress(OSError):  # someone else was faster
+                os.unlink(leftover)
 
 
 def _flush_folder(folder: str) -> None:
