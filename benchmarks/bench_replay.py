@@ -78,9 +78,9 @@ def measure(name: str, size: int, recording: str, folder: str) -> Dict[str, Any]
         warm_up.collated()
     warm_up.close()
     del warm_up
-    before = resident()
+    # else the buffer would grow into what the first use left behind
     _give_back_free_pages()
-    before_trimmed = resident()
+    before = resident()
     buffer = kind(size, 'buffer')
     built = resident()
     done, adding_s = 0, 0.0
@@ -100,12 +100,12 @@ def measure(name: str, size: int, recording: str, folder: str) -> Dict[str, Any]
     del batch, prepared
     after = resident()
     _give_back_free_pages()
-    after_trimmed = resident()
+    trimmed = resident()
     feed.close()
     results: Dict[str, Any] = dict(
         bytes_per_transition=(after['VmRSS'] - before['VmRSS']) / size,
-        live_bytes_per_transition=(after_trimmed['VmRSS'] - before_trimmed['VmRSS']) / size,
-        built_bytes_per_transition=(built['VmRSS'] - before_trimmed['VmRSS']) / size,
+        live_bytes_per_transition=(trimmed['VmRSS'] - before['VmRSS']) / size,
+        built_bytes_per_transition=(built['VmRSS'] - before['VmRSS']) / size,
         file_backed_bytes_per_transition=(after['RssFile'] - before['RssFile']) / size,
         disk_bytes_per_transition=buffer.disk_bytes / size,
         pushes_per_s=size / adding_s,

@@ -89,8 +89,14 @@ class FrameBatch(Sequence):
             else:
                 value = default_collate(column if kind == 'str' else values_of(leaf, column))
             _place(out, path, value)
+        made: Dict[int, torch.Tensor] = {}  # a weight that goes by two names is one tensor
         for key, values in self._extras.items():
-            out[key] = values() if callable(values) else _numbers(values)
+            if callable(values):
+                out[key] = values()
+            else:
+                if id(values) not in made:
+                    made[id(values)] = _numbers(values)
+                out[key] = made[id(values)]
         return out
 
     def _dicts(self) -> List[dict]:

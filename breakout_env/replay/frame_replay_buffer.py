@@ -217,12 +217,14 @@ class FrameReplayBuffer(IBuffer):
         if size == 0:
             return []
         request = (size, sample_range, replace)
+        if self._prefetcher is None:
+            return self._sample_now(request, cur_learner_iter)
         ready = None
         with self._memory.lock:
             if self._prefetched is not None and self._prefetched[0] == request:
                 ready, self._prefetched = self._prefetched[2], None
         batch = ready.result() if ready is not None else self._sample_now(request, cur_learner_iter)
-        if self._prefetcher is not None and batch is not None:
+        if batch is not None:
             with self._memory.lock:
                 self._drop_prefetched()
                 drawn = self._draw(request, cur_learner_iter + 1, hold=True)
@@ -257,11 +259,12 @@ class FrameReplayBuffer(IBuffer):
         else:
             rows = memory.draw(size, replace, sample_range)
             importance = priorities = np.ones(size)
-        uses = memory.count_uses(rows)
+        uses = memory.count_uses(rows, distinct=not (replace or memory.has_priorities))
         tickets = memory.tickets_of(rows)
-        worn = uses >= self._options.max_use
-        drawn = memory.select(rows, hold or bool(worn.any()))
-        if worn.any():
+        worn = uses >= self._options.max_use if self._options.max_use != math.inf else None
+        wears_out = worn is not None and bool(worn.any())
+        drawn = memory.select(rows, hold or wears_out)
+        if wears_out:
             memory.remove([ticket for ticket, is_worn in zip(tickets, worn) if is_worn])
         collected = drawn.numbers('collect_iter')
         name = self._instance_name  # a batch must not refer to the buffer that waits with it

@@ -29,6 +29,7 @@ class GrowingMemory(object):
         self._nbytes = mmap.PAGESIZE
         if folder is None:
             self._map = mmap.mmap(-1, self._nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            self._map.madvise(mmap.MADV_HUGEPAGE)
         else:
             os.makedirs(folder, exist_ok=True)
             self._file = tempfile.TemporaryFile(dir=folder)

@@ -5,6 +5,11 @@ import threading
 from types import FrameType
 from typing import Any, Dict, List, Optional
 
+try:  # what `signal` itself calls, without turning numbers into enum members, which takes ten times as long
+    import _signal
+except ImportError:  # another Python
+    import signal as _signal
+
 # Those whose handlers people set to stop a program, or to have it look after something.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM, signal.SIGUSR1, signal.SIGUSR2)
 
@@ -43,11 +48,11 @@ class MemoryLock(object):
     def _hold_back(self) -> None:
         try:
             for number in _SIGNALS:
-                handler = signal.getsignal(number)
+                handler = _signal.getsignal(number)
                 # what is not Python's ends the process or does nothing, neither of which leaves half a push
                 if callable(handler):
                     self._handlers[number] = handler
-                    signal.signal(number, self._note)
+                    _signal.signal(number, self._note)
         except BaseException:  # one came before it was held back
             self._let_go()
             raise
@@ -55,7 +60,7 @@ class MemoryLock(object):
     def _let_go(self) -> None:
         handlers, self._handlers = self._handlers, {}
         for number, handler in handlers.items():
-            signal.signal(number, handler)
+            _signal.signal(number, handler)
         noted, self._noted = self._noted, []
         for number in noted:
             signal.raise_signal(number)

@@ -257,8 +257,7 @@ class ReplayMemory(object):
         order = self._ring.live()
         kept = len(order)
         for schema in self._schemas:
-            for column in [schema.frames, *schema.columns]:
-                column[:kept] = column[order]
+            schema.table[:kept] = schema.table[order]
         for column in (self._schema_of, self._uses):
             column[:kept] = column[order]
         if self._tree is not None:
@@ -423,9 +422,13 @@ class ReplayMemory(object):
         with self.lock:
             return self._tree.get(rows).astype(np.float64), self._tree.total, self._tree.smallest
 
-    def count_uses(self, rows: np.ndarray) -> np.ndarray:
-        """Note that rows were used once more; how often each was."""
+    def count_uses(self, rows: np.ndarray, distinct: bool = False) -> np.ndarray:
+        """Note that rows were used once more; how often each was. Quicker for rows that are known to be distinct."""
         with self.lock:
+            if distinct:
+                uses = self._uses[rows] + 1
+                self._uses[rows] = uses
+                return uses
             np.add.at(self._uses, rows, 1)
             return self._uses[rows]
 
@@ -471,16 +474,13 @@ class ReplayMemory(object):
             rows = np.asarray(rows, np.int64)
             numbers = self._schema_of[rows]
             drawn = Drawn(len(rows), [], self._store if hold else None)
-            alike = len(rows) and (numbers == numbers[0]).all()
-            for number in [int(numbers[0])] if alike else np.unique(numbers).tolist():
+            for number in set(numbers.tolist()):
                 schema = self._schemas[number]
                 positions = np.flatnonzero(numbers == number)
-                of_this = rows[positions]
-                frames = schema.frames[of_this]
-                columns = []
-                for leaf, column in zip(schema.others, schema.columns):
-                    cells = column[of_this]
-                    columns.append([self._strings[c] for c in cells.tolist()] if leaf[1] == 'str' else cells)
+                frames, columns = schema.taken_out(rows[positions])
+                for i, leaf in enumerate(schema.others):
+                    if leaf[1] == 'str':
+                        columns[i] = [self._strings[cell] for cell in columns[i].tolist()]
                 drawn.parts.append((positions, schema, frames, columns))
                 if hold and frames.size:
                     self._store.hold(frames.ravel().tolist())

@@ -170,10 +170,11 @@ def _check_stack(key: str, value: Any, leaf: Leaf) -> None:
 class TransitionSchema(object):
     """
     Overview:
-        The columns of all transitions of one signature: numbers of frames for the stacks of screens, an array \
-        for each other value. Rows are chosen by the caller; rows never written to take no memory.
+        The table of all transitions of one signature: numbers of frames for the stacks of screens, a column for each \
+        other value. A row lies in one piece, so that to fetch one from among a million is a look or two into memory \
+        instead of one for each value. Rows are chosen by the caller; rows never written to take no memory.
     Interfaces:
-        ``pixels``, ``write``, ``clear``, ``to_json``, ``from_json``.
+        ``pixels``, ``write``, ``rewrite``, ``clear``, ``taken_out``, ``to_json``, ``from_json``.
     Properties:
         ``row_bytes``.
     """
@@ -188,14 +189,24 @@ class TransitionSchema(object):
         self.frame_shape = self.stacks[0][3][1:] if self.stacks else None
         if any(leaf[3][1:] != self.frame_shape for leaf in self.stacks):
             raise ValueError(f'obs and next_obs hold screens of different sizes: {[leaf[3] for leaf in self.stacks]}')
-        self.frames = np.zeros((rows, sum(self.depths)), np.uint32)
-        self.columns = [np.zeros((rows, *leaf[3]), _column_dtype(leaf)) for leaf in self.others]
+        fields = [('frames', np.uint32, (sum(self.depths),))]
+        fields += [(str(i), _column_dtype(leaf), leaf[3]) for i, leaf in enumerate(self.others)]
+        self.table = np.zeros(rows, np.dtype(fields, align=True))
+        # views of it
+        self.frames = self.table['frames']
+        self.columns = [self.table[str(i)] for i in range(len(self.others))]
         self._cells = [(leaf, column, _to_cell(leaf)) for leaf, column in zip(self.others, self.columns)]
 
     @property
     def row_bytes(self) -> int:
         """Bytes of a row."""
-        return sum(c.dtype.itemsize * int(np.prod(c.shape[1:])) for c in [self.frames, *self.columns])
+        return self.table.itemsize
+
+    def taken_out(self, rows: np.ndarray) -> Tuple[np.ndarray, List[np.ndarray]]:
+        """Copies of some rows: the numbers of their frames, and the columns."""
+        part = self.table[rows]
+        columns = [np.ascontiguousarray(part[str(i)]) for i in range(len(self.others))]
+        return np.ascontiguousarray(part['frames']), columns
 
     def pixels(self, transition: Mapping) -> Iterator[memoryview]:
         """The bytes of each stack of screens of a transition."""
