@@ -1,15 +1,20 @@
 """The documents say what is true: options and defaults, links, and the same in both languages."""
 
 import dataclasses
+import json
 import re
+import subprocess
+import sys
 
 import pytest
 
 from breakout_env.options import EVALUATION_DEFAULTS, BreakoutOptions
 from breakout_env.pairing import SCALING_MODELS
+from breakout_env.replay.replay_options import ReplayOptions
 from conftest import ROOT
 
 READMES = ['README.md', 'README.zh-CN.md']
+MEMORY_GUIDES = ['docs/memory.md', 'docs/memory.zh-CN.md']
 
 
 @pytest.mark.parametrize('name', READMES)
@@ -29,7 +34,38 @@ def test_the_models_are_named(name):
     assert all(f'`{model}`' in (ROOT / name).read_text() for model in SCALING_MODELS)
 
 
-@pytest.mark.parametrize('path', sorted(ROOT.glob('*.md')) + sorted(ROOT.glob('examples/*/*.md')), ids=lambda p: p.name)
+@pytest.mark.parametrize('name', MEMORY_GUIDES)
+def test_the_table_of_replay_options_is_complete_and_right(name):
+    rows = re.findall(r'^\| `(\w+)` \| `(.+?)` \| .+ \|$', (ROOT / name).read_text(), re.M)
+    assert dict(rows) == {field.name: repr(field.default) for field in dataclasses.fields(ReplayOptions)}
+
+
+def test_the_tables_of_the_memory_guide_are_those_that_were_measured():
+    measured = json.loads((ROOT / 'docs' / 'results' / 'bench_replay.json').read_text())
+    script = (
+        'import json, sys, bench_replay; about = json.load(open(sys.argv[1]));'
+        "print(bench_replay.table(about['results'], about['sizes'], markdown=True))"
+    )
+    printed = subprocess.run(
+        [sys.executable, '-c', script, str(ROOT / 'docs' / 'results' / 'bench_replay.json')],
+        cwd=ROOT / 'benchmarks',
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    ).stdout.strip()
+    assert len(printed.splitlines()) == len(measured['results']) + 2
+    assert all(printed in (ROOT / name).read_text() for name in MEMORY_GUIDES)
+
+
+def test_both_memory_guides_show_the_same_code():
+    english, chinese = (re.findall(r'```python\n(.*?)```', (ROOT / n).read_text(), re.S) for n in MEMORY_GUIDES)
+    assert english == chinese
+
+
+DOCUMENTS = sorted(ROOT.glob('*.md')) + sorted(ROOT.glob('examples/*/*.md')) + sorted(ROOT.glob('docs/*.md'))
+
+
+@pytest.mark.parametrize('path', DOCUMENTS, ids=lambda p: p.name)
 def test_links_lead_somewhere(path):
     for target in re.findall(r'\]\(([^)#]+)\)', path.read_text()):
         assert target.startswith('https://') or (path.parent / target).exists(), target

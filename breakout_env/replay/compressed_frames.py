@@ -125,13 +125,16 @@ class CompressedFrames(object):
             codecs = itertools.repeat(next(iter(self._segments_of)))
         else:
             codecs = [self._codec_of[segment] for segment in (starts // self._segment_bytes).tolist()]
-        starts, ends = starts.tolist(), ends.tolist()
-        pixels, last = None, -1
+        starts, ends, frames = starts.tolist(), ends.tolist(), frames.tolist()
         if in_one_go:
-            ready = self._decompressed(frames.tolist(), starts, ends, codecs)
-        for row, frame, start, end, codec in zip((rows * size).tolist(), frames.tolist(), starts, ends, codecs):
+            ready = self._decompressed(frames, starts, ends, codecs)
+            for row, frame in zip((rows * size).tolist(), frames):
+                view[row : row + size] = ready[frame]
+            return
+        pixels, last = None, -1
+        for row, frame, start, end, codec in zip((rows * size).tolist(), frames, starts, ends, codecs):
             if frame != last:
-                pixels = ready[frame] if in_one_go else codec.decompress_one(memory[start:end], size)
+                pixels = codec.decompress_one(memory[start:end], size)
                 last = frame
             view[row : row + size] = pixels
 

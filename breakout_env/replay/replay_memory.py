@@ -474,9 +474,10 @@ class ReplayMemory(object):
             rows = np.asarray(rows, np.int64)
             numbers = self._schema_of[rows]
             drawn = Drawn(len(rows), [], self._store if hold else None)
-            for number in set(numbers.tolist()):
+            different = set(numbers.tolist())
+            for number in different:
                 schema = self._schemas[number]
-                positions = np.flatnonzero(numbers == number)
+                positions = np.arange(len(rows)) if len(different) == 1 else np.flatnonzero(numbers == number)
                 frames, columns = schema.taken_out(rows[positions])
                 for i, leaf in enumerate(schema.others):
                     if leaf[1] == 'str':
@@ -528,7 +529,8 @@ class ReplayMemory(object):
                         raise ValueError('the memory was cleared or loaded after this was drawn')
                     self._store.read(frames, pixels.numpy(), in_one_go)
         finally:
-            self.release(drawn)
+            if drawn.holds_in is not None:
+                self.release(drawn)
         parts, start = [], 0
         for positions, schema, _, columns in drawn.parts:
             stacks = {}
