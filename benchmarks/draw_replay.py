@@ -89,6 +89,8 @@ def draw_time(results: Dict[str, Any], sizes: list, path: Path) -> None:
     axes.set_xscale('log')
     axes.set_yscale('log')
     axes.set_xlim(sizes[0] * 0.8, sizes[-1] * 12)
+    axes.yaxis.set_minor_formatter(plt.NullFormatter())
+    axes.set_yticks([0.5, 1, 2, 4], ['0.5', '1', '2', '4'])
     axes.set_xticks(sizes, [f'{size:,}' for size in sizes])
     axes.yaxis.set_major_formatter('{x:g}')
     axes.set_xlabel('transitions in the buffer')
