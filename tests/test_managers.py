@@ -143,7 +143,7 @@ def check_adds_nothing(scenario):
     No worker is left, and no more of anything than the manager leaves with an env that holds nothing: an error that
     it has caught holds it in a reference cycle, with its descriptors, until Python next looks for cycles.
     """
-    for _ in range(3):  # Python may look at any time, and then the comparison says nothing
+    for _ in range(8):  # Python may look at any time, and then the comparison says nothing
         counts = [footprint()]
         for env_class in (EventfulBlankEnv, EventfulEnv):
             scenario(env_class)

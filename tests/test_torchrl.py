@@ -559,10 +559,7 @@ def test_dqn_learns_from_it_too(policy, options, tmp_path):
         tmp_path,
         (r'random_collect_size=\d+', f'{policy}random_collect_size=200'),
         (r'replay_buffer_size=\d+', f'replay_buffer_size=1000, {options}'),
-        (
-            r"policy=dict\(type='dqn'\)",
-            "policy=dict(type='dqn'), replay_buffer=dict(type='torchrl', import_names=['breakout_env'])",
-        ),
+        (r"replay_buffer=dict\(type='frame'", "replay_buffer=dict(type='torchrl'"),
     )
     run(['ding', '-m', 'serial', '-c', str(config), '-s', '0', '--env-step', '600'], tmp_path)
     experiment = tmp_path / 'experiments' / 'breakout_dqn_demo'
