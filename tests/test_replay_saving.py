@@ -306,6 +306,8 @@ def test_a_program_that_is_stopped_saves_what_it_has(tmp_path, number):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # who runs the tests in the background of a shell has Ctrl-C ignored
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert any(line == 'going\n' for line in child.stdout)
     assert not os.path.exists(path)
