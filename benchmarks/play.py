@@ -228,7 +228,7 @@ def transitions(path: str, nstep: int = 3, obs_dtype: str = 'uint8') -> Iterator
             for i, env in enumerate(envs):
                 try:
                     action, timestep = next(env)
-                except StopIteration:
+                except StopIteration:  # the recording is over
                     return
                 # a manager that resets in place hands out the new episode's first stack beside ``done``
                 next_obs = next(env)[1] if timestep.done else timestep.obs
@@ -271,7 +271,7 @@ def steps(path: str) -> Iterator[List[tuple]]:
             for i, env in enumerate(envs):
                 try:
                     action, timestep = next(env)
-                except StopIteration:
+                except StopIteration:  # the recording is over
                     return
                 row.append((obs[i], np.array(action), timestep.reward[0], timestep.obs, np.array(timestep.done), i))
                 obs[i] = next(env)[1] if timestep.done else timestep.obs

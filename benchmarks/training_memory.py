@@ -70,7 +70,7 @@ def main(recording: str, env_step: int, out: str) -> None:
         while process.poll() is None:
             try:
                 memory = psutil.Process(process.pid).memory_info()
-            except psutil.NoSuchProcess:
+            except psutil.NoSuchProcess:  # it ended since it was looked at
                 break
             curve.append((round(time.monotonic() - start, 1), memory.rss))
             time.sleep(2)
