@@ -1,14 +1,15 @@
 """
 Atari Breakout for DI-engine.
 
-Importing this package registers the environment ``breakout``, the models ``pixel_*``, the replay buffers
-``frame`` and ``torchrl``, the collector ``sample_with_ids``, the evaluator
-``resumable``, the learner hook ``resume`` and the policy ``r2d2_slices`` with DI-engine, so that
+Importing this package registers the environment ``breakout``, the env managers ``breakout`` and ``breakout_v2``, the
+models ``pixel_*``, the replay buffers ``frame`` and ``torchrl``, the collector ``sample_with_ids``, the evaluator
+``resumable``, the learner hook ``resume`` and the policies ``lean_dqn`` and ``r2d2_slices`` with DI-engine, so that
 ``import_names=['breakout_env']`` is all another project writes. It starts no process and opens no emulator.
 """
 
 from .collector import SampleWithIdsCollector
 from .env import BreakoutEnv
+from .env_manager import GroupEnvManager, GroupEnvManagerV2
 from .model import PixelC51DQN, PixelDQN, PixelDRQN, PixelInput, PixelQRDQN, PixelRainbowDQN, PixelVAC
 from .r2d2 import R2D2SlicesPolicy
 from .replay import FrameBuffer, FrameReplayBuffer
@@ -20,6 +21,8 @@ __all__ = [
     'BreakoutEnv',
     'FrameBuffer',
     'FrameReplayBuffer',
+    'GroupEnvManager',
+    'GroupEnvManagerV2',
     'PixelC51DQN',
     'PixelDQN',
     'PixelDRQN',

@@ -1,0 +1,5 @@
+"""An env manager of few processes, each with a group of environments, for DI-engine's pipelines."""
+
+from .manager import GroupEnvManager, GroupEnvManagerV2
+
+__all__ = ['GroupEnvManager', 'GroupEnvManagerV2']

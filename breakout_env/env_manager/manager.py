@@ -1,0 +1,484 @@
+"""DI-engine's env manager interface over a few worker processes, each with a group of environments."""
+
+import logging
+import multiprocessing
+import os
+import platform
+import time
+import weakref
+from types import MethodType
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Union
+
+import numpy as np
+import treetensor.numpy as tnp
+from ding.envs import BaseEnvManager, BaseEnvTimestep
+from ding.envs.env_manager.base_env_manager import EnvState
+from ding.utils import ENV_MANAGER_REGISTRY, make_key_as_identifier, remove_illegal_item
+from easydict import EasyDict
+
+from .group import EnvFailed
+from .shared_steps import SharedSteps
+from .worker import GroupWorker, WorkerLost
+
+logger = logging.getLogger(__name__)
+# What workers get to close their environments (finish a video, close a window) before they are killed.
+CLOSING_S = 5.0
+
+
+@ENV_MANAGER_REGISTRY.register('breakout')
+class GroupEnvManager(BaseEnvManager):
+    """
+    Overview:
+        Steps environments in a few processes, by default one for each core, each with a group of them: one message to \
+        a process and step where DI-engine's ``subprocess`` sends one to each environment, and results in shared \
+        memory. A step is over when all its environments are, so that runs are repeatable. The interface is that of \
+        DI-engine's managers, and any of its environments will do.
+
+        A process that dies or does not answer in time costs its own environments the episodes they were in, and \
+        nobody else anything. They come back from ``step`` as DI-engine marks a lost step, ``info['abnormal']``, and \
+        ``reset`` starts them again in a new process; DI-engine's collectors and evaluators do that by themselves.
+    Interfaces:
+        ``launch``, ``reset``, ``step``, ``seed``, ``close``, ``enable_save_replay``, ``enable_save_figure``, \
+        ``reward_shaping``, ``random_action``, ``env_state_done``, ``default_config``.
+    Properties:
+        ``ready_obs``, ``ready_obs_id``, ``ready_imgs``, ``done``, ``closed``, ``env_num``, ``env_ref``, \
+        ``observation_space``, ``action_space``, ``reward_space``, ``method_name_list``.
+    """
+
+    config = dict(
+        # (float) Episodes each environment plays before it is done.
+        episode_num=float('inf'),
+        # (int) Tries of a reset before the manager gives up.
+        max_retry=1,
+        # (str) What is tried again: 'reset' the environment, or 'renew' it, which makes a new one.
+        retry_type='reset',
+        # (bool) Begin a new episode within the step that ended the last one.
+        auto_reset=True,
+        # (bool) Hand out the new episode's first observation in the timestep that ended the last one, as DI-engine's
+        # process managers do by this name; False hands out the last one, as its ``base`` does.
+        reset_inplace=True,
+        # (float) Seconds for a step of one environment before its process counts as lost; None for no limit.
+        step_timeout=60,
+        # (float) Seconds for a reset of one environment; None for ``connect_timeout`` for all of a process.
+        reset_timeout=None,
+        # (float) Seconds between two tries of a reset.
+        retry_waiting_time=0.1,
+        # (int) Processes, at most one for each environment; None for one for each core that this process may use.
+        worker_num=None,
+        # (bool) Pass observations, rewards and ends through shared memory where they are arrays of the declared shape.
+        shared_memory=True,
+        # (str) How processes are started: 'fork', 'forkserver' or 'spawn'.
+        context='spawn' if platform.system().lower() == 'windows' else 'fork',
+        # (float) Seconds for a process to start and make its environments.
+        connect_timeout=60,
+    )
+
+    def __init__(self, env_fn: List[Callable], cfg: Mapping = EasyDict({})) -> None:
+        """
+        Overview:
+            Check the config; ``launch`` starts the processes.
+        Arguments:
+            - env_fn (:obj:`List[Callable]`): What makes each environment.
+            - cfg (:obj:`Mapping`): Options as in ``config``; those not named keep their defaults.
+        Raises:
+            - ValueError: If ``worker_num`` or ``context`` is none that will do.
+        """
+        self._workers: List[GroupWorker] = []
+        cfg = EasyDict({**self.default_config(), **cfg})
+        super().__init__(env_fn, cfg)
+        contexts = multiprocessing.get_all_start_methods()
+        if cfg.context not in contexts:
+            raise ValueError(f'env_manager.context is {cfg.context!r}; expected one of {", ".join(contexts)}')
+        worker_num = _usable_cores() if cfg.worker_num is None else cfg.worker_num
+        if not (isinstance(worker_num, int) and worker_num > 0):
+            raise ValueError(f'env_manager.worker_num is {worker_num!r}; expected a whole number above 0, or None')
+        self._context = multiprocessing.get_context(cfg.context)
+        self._connect_timeout = cfg.connect_timeout
+        self._groups = [
+            list(map(int, ids)) for ids in np.array_split(range(self._env_num), min(worker_num, self._env_num))
+        ]
+        self._shared: Optional[SharedSteps] = None
+        self._given_seeds: Dict[int, tuple] = {}
+        self._restarts = 0
+        self._owner_pid = os.getpid()
+        # a manager that is dropped without being closed does not leave its processes to the interpreter's end
+        weakref.finalize(self, _end, self._workers, self._owner_pid)
+
+    # ---- launching and closing
+
+    def _create_state(self) -> None:
+        self._env_episode_count = dict.fromkeys(range(self._env_num), 0)
+        self._ready_obs: Dict[int, Any] = dict.fromkeys(range(self._env_num))
+        self._reset_param: Dict[int, Optional[dict]] = {env_id: {} for env_id in range(self._env_num)}
+        self._closed = False
+        try:
+            if self._cfg.shared_memory and self._shared is None:
+                self._shared = SharedSteps(self._context, self._env_num, self._observation_space, self._reward_space)
+            self._workers += [self._start(env_ids) for env_ids in self._groups]
+            for worker in self._workers:
+                self._open(worker)
+        except BaseException:
+            self.close()
+            raise
+        self._env_states = dict.fromkeys(range(self._env_num), EnvState.INIT)
+
+    def _start(self, env_ids: List[int]) -> GroupWorker:
+        env_fns = {env_id: self._env_fn[env_id] for env_id in env_ids}
+        worker = GroupWorker(self._context, env_fns, self._shared, self._auto_reset, self._cfg.reset_inplace)
+        worker.send('open')
+        return worker
+
+    def _open(self, worker: GroupWorker) -> None:
+        """Wait until a process has made its environments."""
+        self._result(worker.receive(self._connect_timeout))
+        if self._env_replay_path is not None:
+            for env_id in worker.env_ids:
+                self._call(worker, env_id, 'enable_save_replay', self._env_replay_path[env_id])
+
+    def close(self) -> None:
+        """
+        Overview:
+            Close the environments and end the processes, within a bounded time and from any state.
+        """
+        _end(self._workers, self._owner_pid)
+        self._env_states = dict.fromkeys(range(self._env_num), EnvState.VOID)
+        self._closed = True
+
+    # ---- resetting
+
+    def reset(self, reset_param: Optional[Mapping[int, Optional[dict]]] = None) -> None:
+        """
+        Overview:
+            Reset environments, in all processes at once; those of a lost process get a new one.
+        Arguments:
+            - reset_param (:obj:`Optional[Mapping]`): Arguments of ``reset`` (dict or None) for each environment that \
+                is to be reset; None for all, with the arguments they had last.
+        Raises:
+            - RuntimeError: If one can not be reset; the manager is closed then.
+        """
+        self._check_closed()
+        if reset_param is None:
+            reset_param = self._reset_param
+        self._reset_param.update(reset_param)
+        self._reset(list(reset_param))
+
+    def _reset(self, env_ids: Iterable[int]) -> None:
+        left = set(env_ids)
+        errors: Dict[int, Exception] = {}
+        for tries_left in range(self._max_retry - 1, -1, -1):
+            errors = self._try_reset(left)
+            left = set(errors)
+            if not left:
+                return
+            for error in errors.values():
+                logger.info('a reset failed, %d tries left', tries_left, exc_info=error)
+            if tries_left:
+                time.sleep(self._retry_waiting_time)
+        env_id, error = next(iter(errors.items()))
+        message = f'Env {env_id} reset has exceeded max retries({self._max_retry})'
+        logger.error(message)
+        self.close()
+        raise RuntimeError(f'{message}, and the latest exception is: {error}') from error
+
+    def _try_reset(self, env_ids: Iterable[int]) -> Dict[int, Exception]:
+        """Reset some environments; what went wrong with which."""
+        errors: Dict[int, Exception] = {}
+        waiting = []
+        for index, worker in enumerate(self._workers):
+            ours = [env_id for env_id in worker.env_ids if env_id in env_ids]
+            if not ours:
+                continue
+            for env_id in ours:
+                self._env_states[env_id] = EnvState.RESET
+            try:
+                if worker.lost:
+                    worker = self._restart(index)
+                worker.send('reset', {env_id: self._reset_param[env_id] for env_id in ours}, self._new_seeds(ours))
+                waiting.append((worker, ours))
+            except (WorkerLost, EnvFailed) as error:
+                errors.update(self._lose(worker, error, ours))
+        for worker, ours in waiting:
+            timeout_s = self._connect_timeout if self._reset_timeout is None else self._reset_timeout * len(ours)
+            try:
+                results = worker.receive(timeout_s)
+            except WorkerLost as error:
+                errors.update(self._lose(worker, error, ours))
+                continue
+            in_shared_memory = [env_id for env_id in ours if results[env_id] is None]
+            observations = dict(
+                zip(in_shared_memory, self._shared.take_obs(in_shared_memory) if in_shared_memory else ())
+            )
+            for env_id, result in results.items():
+                if isinstance(result, EnvFailed):
+                    errors[env_id] = result.error
+                    self._env_states[env_id] = EnvState.ERROR
+                    if self._retry_type == 'renew':
+                        self._renew(worker, env_id)
+                    continue
+                self._ready_obs[env_id] = observations[env_id] if result is None else result[0]
+                self._env_states[env_id] = EnvState.RUN
+        return errors
+
+    def _renew(self, worker: GroupWorker, env_id: int) -> None:
+        """Put a new environment in the place of a failed one."""
+        try:
+            worker.send('renew', env_id)
+            self._result(worker.receive(self._connect_timeout))
+        except (WorkerLost, EnvFailed) as error:
+            self._lose(worker, error, [])  # the next try starts the process anew
+
+    def _new_seeds(self, env_ids: List[int]) -> Dict[int, tuple]:
+        """Arguments of ``seed`` for those environments that have not had theirs yet."""
+        seeds = {}
+        for env_id in env_ids:
+            if self._env_seed[env_id] is not None:
+                dynamic = () if self._env_dynamic_seed is None else (self._env_dynamic_seed,)
+                seeds[env_id] = self._given_seeds[env_id] = (self._env_seed[env_id], *dynamic)
+                self._env_seed[env_id] = None
+        return seeds
+
+    # ---- stepping
+
+    def step(self, actions: Mapping[int, Any]) -> Dict[int, BaseEnvTimestep]:
+        """
+        Overview:
+            Step environments, and begin a new episode where one ended.
+        Arguments:
+            - actions (:obj:`Mapping[int, Any]`): An action for each environment that is to be stepped.
+        Returns:
+            - timesteps (:obj:`Dict[int, BaseEnvTimestep]`): One for each of them, in this order; after those, one \
+                with ``info['abnormal']`` for any other environment that was lost with its process. Observations and \
+                rewards are in memory of their own, which the environments of a step share.
+        Raises:
+            - Exception: What an environment raised; the manager is closed then.
+        """
+        self._check_closed()
+        not_ready = {
+            env_id: self._env_states[env_id].name for env_id in actions if self._env_states[env_id] != EnvState.RUN
+        }
+        assert not not_ready, f'step expects environments in state RUN; found {not_ready}'
+        results: Dict[int, Any] = {}
+        lost: Dict[int, BaseEnvTimestep] = {}
+        waiting = []
+        for worker in self._workers:
+            ours = {env_id: actions[env_id] for env_id in worker.env_ids if env_id in actions}
+            if ours:
+                try:
+                    worker.send('step', ours)
+                    waiting.append((worker, len(ours)))
+                except WorkerLost as error:
+                    lost.update(self._lose_step(worker, error))
+        for worker, count in waiting:
+            try:
+                timeout_s = None if self._step_timeout is None else self._step_timeout * count
+                results.update(self._result(worker.receive(timeout_s)))
+            except WorkerLost as error:
+                lost.update(self._lose_step(worker, error))
+            except EnvFailed as failure:
+                self._env_states[failure.env_id] = EnvState.ERROR
+                self.close()
+                raise failure.error from None
+        timesteps = self._timesteps(results)
+        self._note_ends(timesteps)
+        timesteps.update(lost)
+        return {env_id: timesteps.pop(env_id) for env_id in actions} | timesteps
+
+    def _timesteps(self, results: Dict[int, Any]) -> Dict[int, BaseEnvTimestep]:
+        """What the workers sent and what they left in shared memory, put together; sets the ready observations."""
+        timesteps: Dict[int, BaseEnvTimestep] = {}
+        in_shared_memory = [env_id for env_id, result in results.items() if type(result) is dict]
+        if in_shared_memory:
+            columns = (
+                self._shared.take_obs(in_shared_memory),
+                self._shared.take_rewards(in_shared_memory),
+                self._shared.take_dones(in_shared_memory),
+            )
+            for env_id, obs, reward, done in zip(in_shared_memory, *columns):
+                timesteps[env_id] = BaseEnvTimestep(obs, reward, done, results[env_id])
+                self._ready_obs[env_id] = obs
+        for env_id, result in results.items():
+            if type(result) is dict:
+                continue
+            if type(result) is tuple:  # the last observation of an episode, and the first of the next
+                timesteps[env_id], self._ready_obs[env_id] = result
+            else:
+                timesteps[env_id] = result
+                self._ready_obs[env_id] = result.obs
+        return timesteps
+
+    def _note_ends(self, timesteps: Dict[int, BaseEnvTimestep]) -> None:
+        for env_id, timestep in timesteps.items():
+            if _is_abnormal(timestep):
+                self._env_states[env_id] = EnvState.ERROR
+            elif timestep.done:
+                self._env_episode_count[env_id] += 1
+                if self._env_episode_count[env_id] >= self._episode_num:
+                    self._env_states[env_id] = EnvState.DONE
+                elif not self._auto_reset:
+                    self._env_states[env_id] = EnvState.NEED_RESET
+
+    # ---- lost processes
+
+    def _lose(self, worker: GroupWorker, error: Exception, env_ids: Iterable[int]) -> Dict[int, Exception]:
+        """End a process that is of no use any more; the error, for each of some environments."""
+        worker.end()
+        for env_id in worker.env_ids:
+            if self._env_states[env_id] != EnvState.DONE:
+                self._env_states[env_id] = EnvState.ERROR
+        return dict.fromkeys(env_ids, error)
+
+    def _lose_step(self, worker: GroupWorker, error: WorkerLost) -> Dict[int, BaseEnvTimestep]:
+        logger.warning('environments %s lost a step: %s', worker.env_ids, error)
+        playing = [env_id for env_id in worker.env_ids if self._env_states[env_id] != EnvState.DONE]
+        self._lose(worker, error, [])
+        return {
+            env_id: BaseEnvTimestep(None, None, None, {'abnormal': True, 'error': str(error)}) for env_id in playing
+        }
+
+    def _restart(self, index: int) -> GroupWorker:
+        """A new process in the place of a lost one."""
+        self._restarts += 1
+        env_ids = self._groups[index]
+        worker = self._workers[index] = self._start(env_ids)
+        self._open(worker)
+        for env_id in env_ids:
+            if env_id in self._given_seeds and self._env_seed[env_id] is None:
+                seed, *dynamic = self._given_seeds[env_id]
+                # environments whose games are to differ shall not play those again that they had before
+                derived = np.random.SeedSequence([seed, self._restarts]).generate_state(1)[0] >> 1
+                self._env_seed[env_id] = seed if dynamic == [False] else int(derived)
+        return worker
+
+    # ---- the rest of DI-engine's interface
+
+    @property
+    def ready_imgs(self, render_mode: Optional[str] = 'rgb_array') -> Dict[int, np.ndarray]:
+        """
+        Overview:
+            Pictures of the environments that wait for an action.
+        Returns:
+            - images (:obj:`Dict[int, np.ndarray]`): As ``ding.utils.render`` makes them.
+        """
+        self._check_closed()
+        images: Dict[int, np.ndarray] = {}
+        ready = set(self.ready_obs_id)
+        for worker in self._workers:
+            ours = [env_id for env_id in worker.env_ids if env_id in ready]
+            if ours:
+                worker.send('images', ours, render_mode)
+                images.update(self._result(worker.receive(self._connect_timeout)))
+        return images
+
+    def reward_shaping(self, env_id: int, transitions: List[dict]) -> List[dict]:
+        """Let an environment shape the rewards of an episode, as ``BaseEnvManager.reward_shaping``."""
+        return self._call(self._worker_of(env_id), env_id, 'reward_shaping', transitions)
+
+    def enable_save_figure(self, env_id: int, figure_path: str) -> None:
+        """Have an environment save figures in a folder."""
+        self._call(self._worker_of(env_id), env_id, 'enable_save_figure', figure_path)
+
+    def __getattr__(self, key: str) -> List[Any]:
+        """
+        Overview:
+            An attribute of each environment.
+        Raises:
+            - AttributeError: If the environments have none of this name.
+            - RuntimeError: If it is a method.
+        """
+        if key.startswith('__') or '_env_ref' not in self.__dict__:  # this object is being copied, or is half made
+            raise AttributeError(key)
+        if not hasattr(self._env_ref, key):
+            raise AttributeError(f'env `{type(self._env_ref)}` has no attribute `{key}`')
+        if isinstance(getattr(self._env_ref, key), MethodType) and key not in self.method_name_list:
+            raise RuntimeError(f'`{key}` is a method; an env manager hands out attributes of its environments only')
+        self._check_closed()
+        values: Dict[int, Any] = {}
+        for worker in self._workers:
+            worker.send('attribute', key)
+            values.update(self._result(worker.receive(self._connect_timeout)))
+        return [values[env_id] for env_id in range(self._env_num)]
+
+    def _worker_of(self, env_id: int) -> GroupWorker:
+        self._check_closed()
+        return next(worker for worker in self._workers if env_id in worker.env_ids)
+
+    def _call(self, worker: GroupWorker, env_id: int, method: str, *args: Any) -> Any:
+        worker.send('call', env_id, method, *args)
+        return self._result(worker.receive(self._connect_timeout))
+
+    @staticmethod
+    def _result(answer: Any) -> Any:
+        if isinstance(answer, EnvFailed):
+            raise answer
+        return answer
+
+
+@ENV_MANAGER_REGISTRY.register('breakout_v2')
+class GroupEnvManagerV2(GroupEnvManager):
+    """
+    Overview:
+        ``GroupEnvManager`` for DI-engine's task pipelines: stacked observations in, a list of timesteps out.
+    """
+
+    @property
+    def ready_obs(self) -> tnp.ndarray:
+        """
+        Overview:
+            The observations that wait for an action, stacked in the order of ``ready_obs_id``.
+        """
+        return tnp.stack([tnp.array(obs) for obs in super().ready_obs.values()])
+
+    def step(self, actions: Union[List[np.ndarray], tnp.ndarray, np.ndarray]) -> List[tnp.ndarray]:
+        """
+        Overview:
+            Step the environments that wait for an action.
+        Arguments:
+            - actions (:obj:`Union[List[np.ndarray], np.ndarray]`): One for each, in the order of ``ready_obs_id``.
+        Returns:
+            - timesteps (:obj:`List[tnp.ndarray]`): ``obs``, ``reward``, ``done``, ``info`` and ``env_id`` of each. \
+                Task pipelines know no lost step: there an environment whose process was lost ends its episode as \
+                cut off (``info.abnormal``), with the observation it had, no reward and a return of NaN, and begins \
+                a new one.
+        """
+        before = dict(self._ready_obs)
+        timesteps = super().step(dict(zip(self.ready_obs_id, actions)))
+        lost = [env_id for env_id, timestep in timesteps.items() if timestep.obs is None and _is_abnormal(timestep)]
+        if lost:
+            self.reset({env_id: self._reset_param[env_id] for env_id in lost})
+        return [
+            _tree(env_id, _cut_off(timestep, before[env_id]) if env_id in lost else timestep)
+            for env_id, timestep in timesteps.items()
+        ]
+
+
+def _cut_off(timestep: BaseEnvTimestep, obs: Any) -> BaseEnvTimestep:
+    info = {**timestep.info, 'TimeLimit.truncated': True, 'eval_episode_return': np.float32(np.nan)}
+    return BaseEnvTimestep(obs, np.zeros(1, np.float32), True, info)
+
+
+def _tree(env_id: int, timestep: BaseEnvTimestep) -> tnp.ndarray:
+    # a key of info becomes an attribute, so it has to be an identifier
+    info = remove_illegal_item(make_key_as_identifier(timestep.info))
+    return tnp.array(
+        {'obs': timestep.obs, 'reward': timestep.reward, 'done': timestep.done, 'info': info, 'env_id': env_id}
+    )
+
+
+def _is_abnormal(timestep: BaseEnvTimestep) -> bool:
+    return isinstance(timestep.info, dict) and timestep.info.get('abnormal', False)
+
+
+def _usable_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
+
+
+def _end(workers: List[GroupWorker], owner_pid: int) -> None:
+    """End processes and forget them; in a fork, which has no say in them, only forget them."""
+    ours = os.getpid() == owner_pid
+    if ours:
+        for worker in workers:
+            worker.ask_to_end()
+        deadline = time.monotonic() + CLOSING_S
+        for worker in workers:
+            worker.end(deadline)
+    workers.clear()

@@ -1,0 +1,107 @@
+"""Where workers put the results of a step for the manager to take: memory both of them see."""
+
+from typing import Any, List
+
+import gym
+import gymnasium
+import numpy as np
+from ding.envs import BaseEnvTimestep
+
+BOXES = (gym.spaces.Box, gymnasium.spaces.Box)
+
+
+class SharedSteps(object):
+    """
+    Overview:
+        Observation, reward and end of each environment's last step, in shared memory without a name: it is gone with \
+        the last process that has it, however that ended. One side writes, the other one reads, and the message that \
+        passes between them says whose turn it is. What does not fit, because the space is no box or the environment \
+        does not keep to it, travels in the message instead.
+    Interfaces:
+        ``put_obs``, ``put_timestep``, ``take_obs``, ``take_rewards``, ``take_dones``.
+    """
+
+    def __init__(self, context: Any, env_num: int, observation_space: Any, reward_space: Any) -> None:
+        """
+        Arguments:
+            - context (:obj:`multiprocessing.context.BaseContext`): That of the processes that will share it.
+            - env_num (:obj:`int`): Environments.
+            - observation_space, reward_space (:obj:`gym.spaces.Space`): Those of one environment.
+        """
+        self._obs = _shared_array(context, env_num, observation_space)
+        self._rewards = _shared_array(context, env_num, reward_space)
+        self._dones = _SharedArray(context, (env_num,), np.dtype(np.bool_))
+
+    def put_obs(self, env_id: int, obs: Any) -> bool:
+        """
+        Overview:
+            Write an observation, if it fits.
+        Returns:
+            - fits (:obj:`bool`): Whether it was written.
+        """
+        if not _fits(self._obs, obs):
+            return False
+        self._obs.array[env_id] = obs
+        return True
+
+    def put_timestep(self, env_id: int, timestep: BaseEnvTimestep) -> bool:
+        """
+        Overview:
+            Write all of a timestep but its ``info``, if it fits.
+        Returns:
+            - fits (:obj:`bool`): Whether it was written.
+        """
+        if not (type(timestep.done) is bool and _fits(self._rewards, timestep.reward)):
+            return False
+        if not self.put_obs(env_id, timestep.obs):
+            return False
+        self._rewards.array[env_id] = timestep.reward
+        self._dones.array[env_id] = timestep.done
+        return True
+
+    def take_obs(self, env_ids: List[int]) -> np.ndarray:
+        """
+        Overview:
+            A copy of some environments' observations.
+        Shapes:
+            - obs (:obj:`np.ndarray`): :math:`(N, ...)`, N environments.
+        """
+        return self._obs.array[env_ids]
+
+    def take_rewards(self, env_ids: List[int]) -> np.ndarray:
+        """A copy of some environments' rewards, shaped as ``take_obs``."""
+        return self._rewards.array[env_ids]
+
+    def take_dones(self, env_ids: List[int]) -> List[bool]:
+        """Which of some environments' episodes ended."""
+        return self._dones.array[env_ids].tolist()
+
+
+class _SharedArray(object):
+    """A NumPy array that is the same memory in each process it is handed to."""
+
+    def __init__(self, context: Any, shape: tuple, dtype: np.dtype) -> None:
+        # bytes without a lock; multiprocessing unlinks the file behind them as soon as it is mapped
+        self._state = context.RawArray('B', max(int(np.prod(shape)) * dtype.itemsize, 1)), shape, dtype
+        self._map()
+
+    def _map(self) -> None:
+        memory, shape, dtype = self._state
+        self.array = np.frombuffer(memory, dtype, int(np.prod(shape))).reshape(shape)
+
+    def __getstate__(self) -> tuple:
+        return self._state
+
+    def __setstate__(self, state: tuple) -> None:
+        self._state = state
+        self._map()
+
+
+def _shared_array(context: Any, env_num: int, space: Any) -> Any:
+    return _SharedArray(context, (env_num, *space.shape), space.dtype) if isinstance(space, BOXES) else None
+
+
+def _fits(shared: Any, value: Any) -> bool:
+    if shared is None or type(value) is not np.ndarray:
+        return False
+    return value.dtype == shared.array.dtype and value.shape == shared.array.shape[1:]
