@@ -11,13 +11,13 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from breakout_env.replay import ReplayMemory, compressed_frames, frame_store, row_ring, saved_file
+from breakout_env.replay import ReplayMemory, compressed_frames, device_frames, frame_store, row_ring, saved_file
 from breakout_env.replay.compressed_frames import CompressedFrames
 from breakout_env.replay.memory_image import MemoryImage, restore
 from breakout_env.replay.row_ring import RowRing
 
 SIDE = 20  # pixels; zstd finds something to learn in frames of this size
-STORAGES = ['compressed', 'ring', 'memmap']
+STORAGES = ['compressed', 'ring', 'memmap', 'device']
 REPEATABLE = settings(
     deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
@@ -104,12 +104,14 @@ def frames_in(memory: ReplayMemory) -> Counter:
 
 @pytest.fixture(autouse=True, scope='module')
 def everything_happens_often():
-    """Small blocks and segments, so that rows are compacted and segments cleaned, and many dictionaries."""
+    """Small blocks, segments and chunks: rows are compacted, segments cleaned, dictionaries trained, frames sent."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(row_ring, '_BLOCK', 4)
         patch.setitem(
-            frame_store.STORAGES, 'compressed', lambda frame_bytes, folder: CompressedFrames(frame_bytes, mmap.PAGESIZE)
+            frame_store.STORAGES, 'compressed', lambda frame_bytes, *_: CompressedFrames(frame_bytes, mmap.PAGESIZE)
         )
+        patch.setattr(device_frames, '_LEAST_CHUNK_BYTES', 8 * SIDE * SIDE)
+        patch.setattr(device_frames, '_STAGED_FRAMES', 20)
         patch.setattr(compressed_frames, '_FIRST_TRAINING_FRAMES', 60)
         patch.setattr(compressed_frames, '_TRAINING_FRAMES', 40)
         patch.setattr(compressed_frames, '_FRAMES_BETWEEN_LOOKS', 70)
@@ -146,7 +148,7 @@ class BesideATwin(RuleBasedStateMachine):
 
     def make(self, capacity, storage):
         folder = self.folder if storage == 'memmap' else None
-        return ReplayMemory(capacity, storage, self.eviction, folder, seed=0)
+        return ReplayMemory(capacity, storage, self.eviction, folder, seed=0, device='cpu')
 
     def teardown(self):
         if not hasattr(self, 'memory'):
@@ -396,7 +398,7 @@ def test_screens_come_back_as_they_came(kind):
 
 @pytest.mark.parametrize('storage', STORAGES)
 def test_what_is_drawn_is_a_copy(storage, tmp_path):
-    memory = ReplayMemory(5, storage, folder=str(tmp_path))
+    memory = ReplayMemory(5, storage, folder=str(tmp_path), device='cpu')
     pushed = {**Play(4, 1, np.random.default_rng(0)).transition(), **other_keys(2)}
     expected = {key: value.copy() if isinstance(value, np.ndarray) else value for key, value in pushed.items()}
     memory.push([pushed])
@@ -518,7 +520,7 @@ def test_tickets_are_right_beyond_two_to_the_32(tmp_path):
 @pytest.mark.parametrize('fails_at', range(8))
 def test_a_push_that_fails_half_way_leaves_no_frame_behind(storage, fails_at, tmp_path, monkeypatch):
     """The disk is full (or Ctrl-C comes) while a stack's third frame is put away."""
-    memory = ReplayMemory(20, storage, folder=str(tmp_path))
+    memory = ReplayMemory(20, storage, folder=str(tmp_path), device='cpu')
     rng = np.random.default_rng(0)
     memory.push([dict(obs=np.stack([screen(rng)] * 4), next_obs=np.stack([screen(rng)] * 4), id=0)])
     before = frames_in(memory)

@@ -34,10 +34,11 @@ class CompressedFrames(object):
     Interfaces:
         ``put``, ``drop``, ``read``, ``codec_for_export``, ``export``, ``load``, ``close``.
     Properties:
-        ``stored_bytes``, ``resident_bytes``, ``file_bytes``.
+        ``device``, ``stored_bytes``, ``resident_bytes``, ``device_bytes``, ``file_bytes``.
     """
 
-    file_bytes = 0
+    device = None  # none but the host
+    device_bytes = file_bytes = 0
 
     def __init__(self, frame_bytes: int, segment_bytes: int = 1 << 20) -> None:
         """

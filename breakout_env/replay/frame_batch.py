@@ -60,7 +60,8 @@ class FrameBatch(Sequence):
         Overview:
             The batch as one dict of tensors, equal to ``default_collate(list(batch))``.
         Shapes:
-            - obs, next_obs: :math:`(B, frame\\_stack, H, W)`, uint8, pinned if the buffer was asked for that
+            - obs, next_obs: :math:`(B, frame\\_stack, H, W)`, uint8, pinned if the buffer was asked for that, or on \
+                the device of storage 'device'
             - others: :math:`(B, ...)`; tensors of shape (1, ) become :math:`(B, )`
         """
         if self._collated is None:
@@ -123,7 +124,7 @@ def _transitions(part: BatchPart) -> List[dict]:
     for leaf in part.schema.signature:
         if leaf in part.schema.stacks:
             stack = part.stacks[leaf[0][0]]
-            by_leaf.append(list(stack.unbind(0)) if leaf[1] == 'tensor' else list(stack.numpy()))
+            by_leaf.append(list(stack.unbind(0)) if leaf[1] == 'tensor' else list(stack.cpu().numpy()))
         else:
             column = next(columns)
             by_leaf.append(column if leaf[1] == 'str' else values_of(leaf, column))

@@ -37,7 +37,7 @@ class FrameBuffer(Buffer):
         Arguments:
             - size (:obj:`int`): Transitions it holds at most.
             - exp_name (:obj:`str`): Folder of the experiment, below which storage 'memmap' keeps its file.
-            - options (:obj:`Any`): ``storage``, ``eviction``, ``folder`` of ``ReplayOptions``.
+            - options (:obj:`Any`): ``storage``, ``eviction``, ``folder``, ``device`` of ``ReplayOptions``.
         Raises:
             - ValueError: If an option is not allowed, or the size can not fit.
         """
@@ -52,6 +52,7 @@ class FrameBuffer(Buffer):
             folder if checked.storage == 'memmap' else None,
             int(np.random.randint(2**31)),
             lambda frame_bytes: checked.check_room(frame_bytes, folder),
+            checked.device,
         )
 
     @apply_middleware('push')

@@ -87,12 +87,15 @@ class FrameReplayBuffer(IBuffer):
             self._folder if self._options.storage == 'memmap' else None,
             int(np.random.randint(2**31)),
             lambda frame_bytes: options.check_room(frame_bytes, folder),
+            self._options.device,
         )
         self._beta = self._options.beta
         self._max_priority = 1.0
         pin_memory = self._options.pin_memory
         self._pinned = torch.cuda.is_available() if pin_memory is None else pin_memory
-        self._prefetcher = ThreadPoolExecutor(1, 'replay-prefetch') if self._options.prefetch else None
+        # on a device nothing is decoded, and it gathers while Python goes on: a thread would have nothing to do
+        in_a_thread = self._options.prefetch and self._options.storage != 'device'
+        self._prefetcher = ThreadPoolExecutor(1, 'replay-prefetch') if in_a_thread else None
         self._prefetched: Optional[Tuple[tuple, Drawn, Future]] = None
         self._saver = BackgroundSaver()
         self._saved_at_push, self._saved_at_s = 0, time.monotonic()
@@ -376,24 +379,27 @@ class FrameReplayBuffer(IBuffer):
             What the buffer costs now.
         Returns:
             - report (:obj:`Dict[str, float]`): ``transitions``; ``bytes`` of memory in use, everything counted; \
-                ``file_bytes`` on the disk; ``bytes_per_transition``; ``distinct_frames``; ``frames_per_transition``; \
-                ``bytes_per_frame`` as stored; ``compression_ratio``, the size of all stacks as they are over the size \
-                of what is stored; ``resident_bytes`` of the whole process, and ``free_bytes`` that it may still take.
+                ``device_bytes`` on the device of storage 'device'; ``file_bytes`` on the disk; \
+                ``bytes_per_transition``; ``distinct_frames``; ``frames_per_transition``; ``bytes_per_frame`` as \
+                stored; ``compression_ratio``, the size of all stacks as they are over the size of what is stored; \
+                ``resident_bytes`` of the whole process, and ``free_bytes`` that it may still take.
         """
         memory = self._memory
         with memory.lock:
             count, frames = memory.count, memory.frames
-            total = memory.nbytes
+            in_memory, on_device, in_file = memory.nbytes, memory.device_bytes, memory.file_bytes
+            total = in_memory + on_device + in_file
             unpacked = memory.frame_references * memory.frame_bytes
             return dict(
                 transitions=count,
-                bytes=total,
-                file_bytes=memory.file_bytes,
-                bytes_per_transition=(total + memory.file_bytes) / max(1, count),
+                bytes=in_memory,
+                device_bytes=on_device,
+                file_bytes=in_file,
+                bytes_per_transition=total / max(1, count),
                 distinct_frames=frames,
                 frames_per_transition=frames / max(1, count),
                 bytes_per_frame=memory.stored_frame_bytes / max(1, frames),
-                compression_ratio=unpacked / max(1, total + memory.file_bytes),
+                compression_ratio=unpacked / max(1, total),
                 resident_bytes=resident_bytes(),
                 free_bytes=memory_room().free_bytes,
             )

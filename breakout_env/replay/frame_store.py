@@ -1,19 +1,22 @@
-"""Each distinct frame once: found by its content, counted by who refers to it, stored in one of three ways."""
+"""Each distinct frame once: found by its content, counted by who refers to it, stored in one of four ways."""
 
 from typing import Callable, Dict, Iterable, List, Optional
 
 import numpy as np
+import torch
 import xxhash
 
 from .compressed_frames import CompressedFrames
+from .device_frames import DeviceFrames
 from .frame_codec import Exported, FrameCodec
 from .frame_index import FrameIndex
 from .raw_frames import RawFrames
 
 STORAGES: Dict[str, Callable] = dict(
-    compressed=lambda frame_bytes, folder: CompressedFrames(frame_bytes),
-    ring=lambda frame_bytes, folder: RawFrames(frame_bytes),
-    memmap=lambda frame_bytes, folder: RawFrames(frame_bytes, folder),
+    compressed=lambda frame_bytes, expected_frames, folder, device: CompressedFrames(frame_bytes),
+    ring=lambda frame_bytes, expected_frames, folder, device: RawFrames(frame_bytes),
+    memmap=lambda frame_bytes, expected_frames, folder, device: RawFrames(frame_bytes, folder),
+    device=lambda frame_bytes, expected_frames, folder, device: DeviceFrames(frame_bytes, expected_frames, device),
 )
 
 
@@ -22,22 +25,30 @@ class FrameStore(object):
     Overview:
         Takes frames of one size, gives out numbers, and keeps a frame as long as there are references to its number.
     Interfaces:
-        ``add``, ``hold``, ``release``, ``read``, ``export``, ``load``, ``close``.
+        ``add``, ``hold``, ``release``, ``read``, ``gather``, ``export``, ``load``, ``close``.
     Properties:
-        ``count``, ``nbytes``, ``stored_bytes``, ``file_bytes``.
+        ``count``, ``nbytes``, ``stored_bytes``, ``device_bytes``, ``file_bytes``.
     """
 
-    def __init__(self, frame_bytes: int, expected_frames: int, storage: str, folder: Optional[str] = None) -> None:
+    def __init__(
+        self,
+        frame_bytes: int,
+        expected_frames: int,
+        storage: str,
+        folder: Optional[str] = None,
+        device: str = 'cuda',
+    ) -> None:
         """
         Arguments:
             - frame_bytes (:obj:`int`): Size of a frame.
             - expected_frames (:obj:`int`): About how many there will be.
             - storage (:obj:`str`): One of ``STORAGES``.
             - folder (:obj:`Optional[str]`): Where storage 'memmap' keeps its file.
+            - device (:obj:`str`): Where storage 'device' keeps frames.
         """
         self.frame_bytes = frame_bytes
         self._index = FrameIndex(expected_frames)
-        self._storage = STORAGES[storage](frame_bytes, folder)
+        self._storage = STORAGES[storage](frame_bytes, expected_frames, folder, device)
 
     @property
     def count(self) -> int:
@@ -58,6 +69,11 @@ class FrameStore(object):
     def stored_bytes(self) -> int:
         """Bytes of the frames themselves, as stored."""
         return self._storage.stored_bytes
+
+    @property
+    def device_bytes(self) -> int:
+        """Bytes on the device of storage 'device'."""
+        return self._storage.device_bytes
 
     @property
     def file_bytes(self) -> int:
@@ -112,7 +128,7 @@ class FrameStore(object):
     def read(self, frames: np.ndarray, out: np.ndarray, in_one_go: bool = False) -> None:
         """
         Overview:
-            Copy frames, by number, into the rows of ``out``.
+            Copy frames, by number, into the rows of ``out``, on the host.
         Arguments:
             - in_one_go (:obj:`bool`): Whether to release the GIL once for all frames, as suits a thread of its own.
         Shapes:
@@ -120,6 +136,28 @@ class FrameStore(object):
             - out: :math:`(N, frame_bytes)`, uint8
         """
         self._storage.read(frames, out, in_one_go)
+
+    def gather(self, frames: np.ndarray, pinned: bool = False, in_one_go: bool = False) -> torch.Tensor:
+        """
+        Overview:
+            Frames, by number, in one tensor: on the device of storage 'device', else on the host.
+        Arguments:
+            - pinned (:obj:`bool`): Whether on the host it is pinned memory, from where a GPU copies without waiting.
+            - in_one_go (:obj:`bool`): See ``read``.
+        Shapes:
+            - frames: :math:`(N, )`
+            - gathered: :math:`(N, frame_bytes)`, uint8
+        """
+        if self._storage.device is not None:
+            return self._storage.gather(frames)
+        shape = (len(frames), self.frame_bytes)
+        # numpy's memory where it will do: torch takes ten times as long to hand out as much
+        if pinned:
+            out = torch.empty(shape, dtype=torch.uint8, pin_memory=True)
+        else:
+            out = torch.from_numpy(np.empty(shape, np.uint8))
+        self._storage.read(frames, out.numpy(), in_one_go)
+        return out
 
     def codec_for_export(self, frames: np.ndarray) -> Optional[FrameCodec]:
         """To be passed to ``export``, made once for all frames of a save."""

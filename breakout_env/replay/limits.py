@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Iterator, NamedTuple, Optional
 
 import psutil
+import torch
 
 
 class Room(NamedTuple):
@@ -42,6 +43,18 @@ def memory_room(root: str = '/sys/fs/cgroup', membership: str = '/proc/self/cgro
         if limit - used < room.free_bytes:
             room = Room(max(0, limit - used), limit, 'the memory limit of its control group (container or job)')
     return room
+
+
+def gpu_room(device: str) -> Room:
+    """
+    Overview:
+        What a GPU has left, for whoever asks first; what PyTorch keeps of it for this process unused counts as left.
+    Arguments:
+        - device (:obj:`str`): 'cuda', 'cuda:1', ...
+    """
+    free_bytes, total_bytes = torch.cuda.mem_get_info(device)
+    kept_bytes = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return Room(free_bytes + kept_bytes, total_bytes, f'the GPU {device}')
 
 
 def _groups(root: str, membership: str) -> Iterator[Path]:

@@ -3,7 +3,6 @@
 from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
-import torch
 
 from .frame_batch import BatchPart, Extras, FrameBatch
 from .frame_store import FrameStore
@@ -66,15 +65,17 @@ class ReplayMemory(object):
         folder: Optional[str] = None,
         seed: Optional[int] = None,
         before_first_frame: Callable[[int], None] = lambda frame_bytes: None,
+        device: str = 'cuda',
     ) -> None:
         """
         Arguments:
             - capacity (:obj:`int`): Transitions it holds at most.
-            - storage (:obj:`str`): 'compressed', 'ring' or 'memmap'.
+            - storage (:obj:`str`): 'compressed', 'ring', 'memmap' or 'device'.
             - eviction (:obj:`str`): Who goes when it is full: 'fifo', the oldest, or 'random', anyone.
             - folder (:obj:`Optional[str]`): Where storage 'memmap' keeps its file.
             - seed (:obj:`Optional[int]`): Seed of the draws and of random eviction.
             - before_first_frame (:obj:`Callable`): Told the size of a frame before the first is stored; may refuse.
+            - device (:obj:`str`): Where storage 'device' keeps frames, and its batches are.
         """
         self.capacity = capacity
         self.storage = storage
@@ -82,6 +83,7 @@ class ReplayMemory(object):
         self.lock = MemoryLock()
         self.random = np.random.default_rng(seed)
         self._folder = folder
+        self._device = device
         self._before_first_frame = before_first_frame
         self._reset()
 
@@ -121,7 +123,7 @@ class ReplayMemory(object):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory in use, everything counted; a file of frames is not memory."""
+        """Bytes of memory in use, everything counted; a file of frames is not memory, nor is a device's."""
         with self.lock:
             rows = self._ring.touched
             of_schema = np.bincount(self._schema_of[:rows], minlength=len(self._schemas)).tolist()
@@ -138,6 +140,11 @@ class ReplayMemory(object):
     def frame_bytes(self) -> int:
         """Bytes of one frame as it is."""
         return self._store.frame_bytes if self._store else 0
+
+    @property
+    def device_bytes(self) -> int:
+        """Bytes on the device of storage 'device'."""
+        return self._store.device_bytes if self._store else 0
 
     @property
     def file_bytes(self) -> int:
@@ -213,7 +220,7 @@ class ReplayMemory(object):
             frame_bytes = shape[0] * shape[1]
             self._before_first_frame(frame_bytes)
             self._frame_shape = shape
-            self._store = FrameStore(frame_bytes, self.capacity, self.storage, self._folder)
+            self._store = FrameStore(frame_bytes, self.capacity, self.storage, self._folder, self._device)
         elif shape != self._frame_shape:
             raise ValueError(
                 f'the replay buffer holds screens of {self._frame_shape[0]}x{self._frame_shape[1]} pixels; a '
@@ -326,7 +333,12 @@ class ReplayMemory(object):
     def like_this(self) -> 'ReplayMemory':
         """An empty memory with the same options."""
         return ReplayMemory(
-            self.capacity, self.storage, self.eviction, self._folder, before_first_frame=self._before_first_frame
+            self.capacity,
+            self.storage,
+            self.eviction,
+            self._folder,
+            before_first_frame=self._before_first_frame,
+            device=self._device,
         )
 
     def take_over(
@@ -504,7 +516,8 @@ class ReplayMemory(object):
         Arguments:
             - drawn (:obj:`Drawn`): From ``select``; let go of here.
             - extras (:obj:`Optional[Extras]`): More to put into each transition, by key.
-            - pinned (:obj:`bool`): Whether the screens go into pinned memory, from where a GPU copies without waiting.
+            - pinned (:obj:`bool`): Whether the screens go into pinned memory, from where a GPU copies without \
+                waiting; storage 'device' gives them where they lie.
             - in_one_go (:obj:`bool`): Whether to release the GIL once for all frames, as suits a thread of its own.
         """
         # the order of the frames in the batch: one key after the other, so that each becomes a tensor of its own
@@ -518,16 +531,10 @@ class ReplayMemory(object):
         try:
             if pieces:
                 frames = np.concatenate(pieces)
-                shape = (len(frames), self.frame_bytes)
-                # numpy's memory where it will do: torch takes ten times as long to hand out as much
-                if pinned:
-                    pixels = torch.empty(shape, dtype=torch.uint8, pin_memory=True)
-                else:
-                    pixels = torch.from_numpy(np.empty(shape, np.uint8))
                 with self.lock:
                     if drawn.holds_in not in (None, self._store):
                         raise ValueError('the memory was cleared or loaded after this was drawn')
-                    self._store.read(frames, pixels.numpy(), in_one_go)
+                    pixels = self._store.gather(frames, pinned, in_one_go)
         finally:
             if drawn.holds_in is not None:
                 self.release(drawn)

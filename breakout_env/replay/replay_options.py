@@ -6,8 +6,10 @@ import numbers
 from dataclasses import dataclass, fields
 from typing import Any, Callable, Dict, Mapping, Optional
 
+import torch
+
 from .frame_store import STORAGES
-from .limits import free_disk_bytes, memory_room
+from .limits import free_disk_bytes, gpu_room, memory_room
 from .replay_memory import EVICTIONS
 
 # Keys that DI-engine puts into the section itself, or that configs written for its own buffers carry; none of them has
@@ -47,12 +49,15 @@ class ReplayOptions:
 
     # (int) Transitions kept at most.
     replay_buffer_size: int = 1_000_000
-    # (str) How frames are kept: 'compressed' in memory, 'ring' as they are in memory, 'memmap' as they are in a file.
+    # (str) How frames are kept: 'compressed' in memory, 'ring' as they are in memory, 'memmap' as they are in a file,
+    # 'device' as they are on the learner's device, where its batches are then, too.
     storage: str = 'compressed'
     # (str) Who goes when it is full: 'fifo', the oldest, or 'random', anyone.
     eviction: str = 'fifo'
     # (str) Folder for the file of storage 'memmap'; '' for replay below the experiment's folder.
     folder: str = ''
+    # (str) Device of storage 'device': 'cuda', 'cuda:1', ... (and 'cpu', to try it without a GPU).
+    device: str = 'cuda'
     # (float) Prioritised replay: how much priorities count, from 0 (not) to 1.
     alpha: float = 0.6
     # (float) Prioritised replay: how much the bias is corrected at first, from 0 (not) to 1.
@@ -64,7 +69,7 @@ class ReplayOptions:
     # (float) Updates between collecting and sampling after which a transition is removed; infinite for none.
     max_staleness: float = math.inf
     # (bool) Whether the next batch is drawn and decoded by a thread of its own while the learner computes. It is drawn
-    # one call earlier, then: before what is pushed in between.
+    # one call earlier, then: before what is pushed in between. Storage 'device' needs no thread, and has none.
     prefetch: bool = False
     # (Optional[bool]) Whether batches lie in pinned memory, from where a GPU copies faster; None for "if there is one".
     pin_memory: Optional[bool] = None
@@ -100,7 +105,10 @@ class ReplayOptions:
                     f'replay buffer option `{key}` is {value!r} ({type(value).__name__}); expected {expected}'
                 ) from None
         _refuse_limits(cfg.get('thruput_controller') or {})
-        return cls(**values)
+        options = cls(**values)
+        if options.storage == 'device':
+            _expect_device(options.device)
+        return options
 
     def check_room(self, frame_bytes: int, folder: str) -> None:
         """
@@ -112,7 +120,9 @@ class ReplayOptions:
         Raises:
             - DoesNotFit: With the numbers.
         """
-        a_frame = dict(compressed=_COMPRESSED_SHARE * frame_bytes, ring=frame_bytes, memmap=0)[self.storage]
+        on_gpu = self.storage == 'device' and torch.device(self.device).type == 'cuda'
+        shares = dict(compressed=_COMPRESSED_SHARE, ring=1, memmap=0, device=0 if on_gpu else 1)
+        a_frame = shares[self.storage] * frame_bytes
         a_transition = _ROW_BYTES + a_frame
         needed = self.replay_buffer_size * a_transition
         room = memory_room()
@@ -125,6 +135,17 @@ class ReplayOptions:
                 f'{room.limit_bytes / 1e9:.2f} GB that {room.whose} allows. Expected at most '
                 f'{int(room.free_bytes / a_transition):,}' + _smaller(self.storage)
             )
+        if on_gpu:
+            room = gpu_room(self.device)
+            needed = self.replay_buffer_size * frame_bytes
+            if needed > room.free_bytes:
+                raise DoesNotFit(
+                    f'replay buffer option `replay_buffer_size` is {self.replay_buffer_size:,}: about '
+                    f"{needed / 1e9:.2f} GB with storage='device' ({frame_bytes:,} bytes a transition), but "
+                    f'{room.whose} has {room.free_bytes / 1e9:.2f} GB left of {room.limit_bytes / 1e9:.2f} GB. '
+                    f'Expected at most {room.free_bytes // frame_bytes:,}, another `device`, or '
+                    "storage='compressed'"
+                )
         if self.storage == 'memmap':
             free = free_disk_bytes(folder)
             if self.replay_buffer_size * frame_bytes > free:
@@ -137,7 +158,20 @@ class ReplayOptions:
 
 
 def _smaller(storage: str) -> str:
-    return '' if storage == 'memmap' else ", or storage='compressed'" if storage == 'ring' else ", or storage='memmap'"
+    if storage == 'memmap':
+        return ''
+    return ", or storage='memmap'" if storage == 'compressed' else ", or storage='compressed'"
+
+
+def _expect_device(device: str) -> None:
+    try:
+        torch.zeros(1, dtype=torch.uint8, device=device).cpu()
+    except (AssertionError, RuntimeError) as error:  # a PyTorch without CUDA asserts that it has it
+        raise ValueError(
+            f"replay buffer option `device` is {device!r} with storage='device', but PyTorch {torch.__version__} finds "
+            f'{torch.cuda.device_count()} CUDA GPUs here and says: {str(error).splitlines()[0]!r}. Expected a device '
+            "that is there: device='cpu' always is, and storage='compressed' needs none"
+        ) from None
 
 
 def _refuse_limits(controller: Mapping) -> None:
@@ -184,11 +218,20 @@ def _text(value: Any) -> str:
     return value
 
 
+def _device(value: Any) -> str:
+    try:
+        torch.device(_text(value))
+    except (RuntimeError, ValueError):
+        raise ValueError("a device as PyTorch writes it, such as 'cuda', 'cuda:1' or 'cpu'") from None
+    return value
+
+
 _CHECKS: Dict[str, Callable[[Any], Any]] = dict(
     replay_buffer_size=_whole_number(1),
     storage=_one_of(*STORAGES),
     eviction=_one_of(*EVICTIONS),
     folder=_text,
+    device=_device,
     alpha=_number(0.0, 1.0),
     beta=_number(0.0, 1.0),
     anneal_step=_whole_number(0),

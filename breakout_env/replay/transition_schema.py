@@ -192,6 +192,7 @@ class TransitionSchema(object):
         fields = [('frames', np.uint32, (sum(self.depths),))]
         fields += [(str(i), _column_dtype(leaf), leaf[3]) for i, leaf in enumerate(self.others)]
         self.table = np.zeros(rows, np.dtype(fields, align=True))
+        self._names = self.table.dtype.names
         # views of it
         self.frames = self.table['frames']
         self.columns = [self.table[str(i)] for i in range(len(self.others))]
@@ -205,8 +206,8 @@ class TransitionSchema(object):
     def taken_out(self, rows: np.ndarray) -> Tuple[np.ndarray, List[np.ndarray]]:
         """Copies of some rows: the numbers of their frames, and the columns."""
         part = self.table[rows]
-        columns = [np.ascontiguousarray(part[str(i)]) for i in range(len(self.others))]
-        return np.ascontiguousarray(part['frames']), columns
+        frames, *columns = [part[name].copy() for name in self._names]
+        return frames, columns
 
     def pixels(self, transition: Mapping) -> Iterator[memoryview]:
         """The bytes of each stack of screens of a transition."""
