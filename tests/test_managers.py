@@ -15,10 +15,12 @@ from easydict import EasyDict
 from breakout_env import BreakoutEnv
 from conftest import children, footprint, grown_since, wait_until
 
-MANAGERS = ['base', 'subprocess', 'async_subprocess', 'subprocess_v2']
+STOCK_MANAGERS = ['base', 'subprocess', 'async_subprocess', 'subprocess_v2']
+MANAGERS = [*STOCK_MANAGERS, 'breakout', 'breakout_v2']
 PROCESSES = MANAGERS[1:]
 # what goes wrong is tried under fork with each manager, and under spawn, where a process takes seconds, with one
-KINDS = [*((kind, 'fork') for kind in MANAGERS), ('subprocess', 'spawn')]
+STOCK_KINDS = [*((kind, 'fork') for kind in STOCK_MANAGERS), ('subprocess', 'spawn')]
+KINDS = [*STOCK_KINDS, ('breakout', 'fork'), ('breakout_v2', 'fork')]
 
 
 class Eventful(object):
@@ -101,8 +103,10 @@ class EventfulBlankEnv(Eventful, BlankEnv):
 def build(kind, env_class=BreakoutEnv, env_num=2, context='fork', env_cfg=None, **cfg):
     cfg = EasyDict({'type': kind, **cfg})
     if kind in PROCESSES:
+        cfg.update(context=context)
+    if kind in STOCK_MANAGERS[1:]:
         # DI-engine's shared memory belongs to the default context, fork; under spawn it asks to be switched off
-        cfg.update(context=context, shared_memory=context == 'fork')
+        cfg.update(shared_memory=context == 'fork')
     cfg = EasyDict({**get_env_manager_cls(cfg).default_config(), **cfg})
     manager = create_env_manager(cfg, [partial(env_class, cfg=env_cfg or {}) for _ in range(env_num)])
     manager.seed(0)
@@ -212,7 +216,7 @@ def test_a_reset_that_fails_is_tried_again(kind, context, retry_type, tmp_path):
     order = [line[0] for line in lines]
     if retry_type == 'renew':  # the old instance is closed before there is a new one
         assert order == ['init', 'failed', 'close', 'init', 'failed', 'close', 'init', 'reset', 'close']
-    elif kind == 'base':
+    elif kind in ('base', 'breakout', 'breakout_v2'):
         assert order == ['init', 'failed', 'failed', 'reset', 'close']
     else:  # DI-engine's worker closes before it passes the error on
         assert order == ['init', 'failed', 'close', 'failed', 'close', 'reset', 'close']
@@ -240,7 +244,7 @@ def test_a_reset_that_fails_for_good_is_the_callers_error(kind, tmp_path):
 
 
 @pytest.mark.parametrize('number', [signal.SIGKILL, signal.SIGTERM])
-@pytest.mark.parametrize('kind, context', KINDS[1:])
+@pytest.mark.parametrize('kind, context', STOCK_KINDS[1:])  # ours goes on: test_env_manager.py
 def test_a_worker_killed_in_mid_episode_takes_nothing_with_it(kind, context, number):
     def scenario():
         manager = build(kind, env_num=2, context=context)
@@ -259,7 +263,7 @@ def test_a_worker_killed_in_mid_episode_takes_nothing_with_it(kind, context, num
     check_leaves_nothing(scenario)
 
 
-@pytest.mark.parametrize('kind, context', KINDS)
+@pytest.mark.parametrize('kind, context', STOCK_KINDS)  # ours goes on: test_env_manager.py
 def test_a_step_that_overruns_its_time_is_an_error(kind, context, tmp_path):
     def scenario(env_class):
         env_cfg = dict(events=str(tmp_path / 'events'), endless_step=3)
@@ -282,7 +286,7 @@ def test_a_step_that_overruns_its_time_is_an_error(kind, context, tmp_path):
 def test_a_worker_plays_the_same_games_as_this_process():
     courses = []
     cfg = dict(repeat_action_probability=0.25)
-    for kind, extra in (('base', {}), ('subprocess', dict(reset_inplace=True))):
+    for kind, extra in (('base', {}), ('subprocess', dict(reset_inplace=True)), ('breakout', {})):
         manager = build(kind, env_num=3, env_cfg=cfg, **extra)
         manager.launch()
         rng, course = np.random.default_rng(0), []
@@ -292,11 +296,11 @@ def test_a_worker_plays_the_same_games_as_this_process():
                 course.append((timestep.reward.item(), timestep.done, sorted(timestep.info.items())))
         courses.append(course)
         manager.close()
-    assert courses[0] == courses[1]
+    assert courses[0] == courses[1] == courses[2]
     assert any(step[1] for step in courses[0] if isinstance(step, tuple))
 
 
-@pytest.mark.parametrize('kind', ['base_v2', 'subprocess_v2'])
+@pytest.mark.parametrize('kind', ['base_v2', 'subprocess_v2', 'breakout_v2'])
 def test_info_passes_through_the_v2_managers(kind):
     # reset in place, as the stock manager's close trips over a worker that is still resetting
     manager = build(kind, **({} if kind == 'base_v2' else dict(reset_inplace=True)))
@@ -311,7 +315,7 @@ def test_info_passes_through_the_v2_managers(kind):
     manager.close()
 
 
-@pytest.mark.parametrize('kind', ['base', 'subprocess'])
+@pytest.mark.parametrize('kind', ['base', 'subprocess', 'breakout'])
 def test_replays_are_recorded_and_pictures_taken(kind, tmp_path):
     manager = build(kind, env_cfg=dict(is_train=False, noop_max=1))
     manager.enable_save_replay(str(tmp_path))

@@ -90,7 +90,7 @@ class GroupEnvManager(BaseEnvManager):
         if cfg.context not in contexts:
             raise ValueError(f'env_manager.context is {cfg.context!r}; expected one of {", ".join(contexts)}')
         worker_num = _usable_cores() if cfg.worker_num is None else cfg.worker_num
-        if not (isinstance(worker_num, int) and worker_num > 0):
+        if isinstance(worker_num, bool) or not (isinstance(worker_num, int) and worker_num > 0):
             raise ValueError(f'env_manager.worker_num is {worker_num!r}; expected a whole number above 0, or None')
         self._context = multiprocessing.get_context(cfg.context)
         self._connect_timeout = cfg.connect_timeout
@@ -114,7 +114,8 @@ class GroupEnvManager(BaseEnvManager):
         try:
             if self._cfg.shared_memory and self._shared is None:
                 self._shared = SharedSteps(self._context, self._env_num, self._observation_space, self._reward_space)
-            self._workers += [self._start(env_ids) for env_ids in self._groups]
+            for env_ids in self._groups:  # one by one: close is to find those that were started before an error
+                self._workers.append(self._start(env_ids))
             for worker in self._workers:
                 self._open(worker)
         except BaseException:
@@ -394,6 +395,9 @@ class GroupEnvManager(BaseEnvManager):
         self._check_closed()
         values: Dict[int, Any] = {}
         for worker in self._workers:
+            if worker.lost:
+                values.update(dict.fromkeys(worker.env_ids))  # they have none before they are reset
+                continue
             worker.send('attribute', key)
             values.update(self._result(worker.receive(self._connect_timeout)))
         return [values[env_id] for env_id in range(self._env_num)]

@@ -118,6 +118,8 @@ class GroupWorker(object):
         raise WorkerLost(f'worker process {self.pid} did not answer within {timeout_s:g} s')
 
     def _how_it_ended(self) -> str:
+        if self.lost:
+            return f'the worker process of environments {self.env_ids} has ended; reset them to start another'
         self._process.join(SLICE_S)
         code = self._process.exitcode
         how = f'signal {-code}' if code is not None and code < 0 else f'exit code {code}'
