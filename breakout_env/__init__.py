@@ -10,6 +10,7 @@ models ``pixel_*``, the replay buffers ``frame`` and ``torchrl``, the collector 
 from .collector import SampleWithIdsCollector
 from .env import BreakoutEnv
 from .env_manager import GroupEnvManager, GroupEnvManagerV2
+from .lean_dqn import LeanDQNPolicy
 from .model import PixelC51DQN, PixelDQN, PixelDRQN, PixelInput, PixelQRDQN, PixelRainbowDQN, PixelVAC
 from .r2d2 import R2D2SlicesPolicy
 from .replay import FrameBuffer, FrameReplayBuffer
@@ -23,6 +24,7 @@ __all__ = [
     'FrameReplayBuffer',
     'GroupEnvManager',
     'GroupEnvManagerV2',
+    'LeanDQNPolicy',
     'PixelC51DQN',
     'PixelDQN',
     'PixelDRQN',

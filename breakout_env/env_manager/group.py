@@ -9,7 +9,7 @@ import signal
 import time
 import traceback
 from multiprocessing.connection import Connection
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import cv2
 import torch
@@ -21,9 +21,10 @@ from .shared_steps import SharedSteps
 logger = logging.getLogger(__name__)
 # How long an idle worker sleeps before it looks whether the manager's process is still there.
 LOOK_FOR_OWNER_MS = 1000
-# Waking a process that sleeps on an idle core takes some 0.1 ms on a virtual machine, much of an environment's step. While
-# commands follow each other closely a worker therefore looks for the next one for this long before it sleeps, and lets
-# go of its core at each look to whoever has work. After a longer wait, as when a network chooses the actions, it does not.
+# Waking a process that sleeps on an idle core takes some 0.1 ms on a virtual machine, much of an environment's step.
+# While commands follow each other closely a worker therefore looks for the next one for this long before it sleeps, and
+# lets go of its core at each look, for whoever has work. After a longer wait, as when a network chooses the actions, it
+# does not.
 LOOK_FOR_COMMANDS_S = 0.0003
 
 
@@ -73,25 +74,28 @@ class EnvGroup(object):
             self._of(env_id, self._envs.pop(env_id).close)
         self._envs[env_id] = self._of(env_id, self._env_fns[env_id])
 
-    def step(self, actions: Dict[int, Any]) -> Dict[int, Any]:
+    def step(self, actions: Dict[int, Any], last_episodes: Sequence[int]) -> Dict[int, Any]:
         """
         Overview:
             Step some environments.
+        Arguments:
+            - actions (:obj:`Dict[int, Any]`): An action for each of them.
+            - last_episodes (:obj:`Sequence[int]`): Those that are not to begin another episode.
         Returns:
             - results (:obj:`Dict[int, Any]`): The ``info`` of each, where all else is in shared memory; else the \
-                whole timestep; at the end of an episode without ``reset_inplace``, a tuple of the timestep and the next \
-                episode's first observation.
+                whole timestep; at the end of an episode without ``reset_inplace``, a tuple of the timestep and what \
+                ``reset`` gives for this environment.
         """
-        return {env_id: self._step(env_id, action) for env_id, action in actions.items()}
+        return {env_id: self._step(env_id, action, env_id in last_episodes) for env_id, action in actions.items()}
 
-    def _step(self, env_id: int, action: Any) -> Any:
+    def _step(self, env_id: int, action: Any, last_episode: bool) -> Any:
         timestep = self._of(env_id, self._envs[env_id].step, action)
         # some environments' info is a list, one for each player
         if isinstance(timestep.info, dict) and timestep.info.get('abnormal', False):
             return timestep
-        if timestep.done and self._auto_reset:
+        if timestep.done and self._auto_reset and not last_episode:
             if not self._reset_inplace:
-                return timestep, self._of(env_id, self._envs[env_id].reset, **self._reset_kwargs[env_id])
+                return timestep, self._reset(env_id)
             timestep = timestep._replace(obs=self._of(env_id, self._envs[env_id].reset))
         fits = (
             self._shared is not None
@@ -115,16 +119,18 @@ class EnvGroup(object):
         results: Dict[int, Any] = {}
         for env_id, kwargs_of_env in kwargs.items():
             self._reset_kwargs[env_id] = kwargs_of_env or {}
-            try:
-                if env_id in seeds:
-                    self._of(env_id, self._envs[env_id].seed, *seeds[env_id])
-                obs = self._of(env_id, self._envs[env_id].reset, **self._reset_kwargs[env_id])
-            except EnvFailed as error:  # the others' reset is not to be repeated for this one's sake
-                results[env_id] = error
-                continue
-            in_shared_memory = self._shared is not None and self._shared.put_obs(env_id, obs)
-            results[env_id] = None if in_shared_memory else (obs,)
+            results[env_id] = self._reset(env_id, seeds.get(env_id))
         return results
+
+    def _reset(self, env_id: int, seed: Optional[tuple] = None) -> Any:
+        try:
+            if seed is not None:
+                self._of(env_id, self._envs[env_id].seed, *seed)
+            obs = self._of(env_id, self._envs[env_id].reset, **self._reset_kwargs[env_id])
+        except EnvFailed as error:  # the others are not to be reset again for this one's sake
+            return error
+        in_shared_memory = self._shared is not None and self._shared.put_obs(env_id, obs)
+        return None if in_shared_memory else (obs,)
 
     def call(self, env_id: int, method: str, *args: Any, **kwargs: Any) -> Any:
         """Call a method of one environment."""

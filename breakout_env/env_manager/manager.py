@@ -1,6 +1,7 @@
 """DI-engine's env manager interface over a few worker processes, each with a group of environments."""
 
 import logging
+import math
 import multiprocessing
 import os
 import platform
@@ -35,8 +36,9 @@ class GroupEnvManager(BaseEnvManager):
         DI-engine's managers, and any of its environments will do.
 
         A process that dies or does not answer in time costs its own environments the episodes they were in, and \
-        nobody else anything. They come back from ``step`` as DI-engine marks a lost step, ``info['abnormal']``, and \
-        ``reset`` starts them again in a new process; DI-engine's collectors and evaluators do that by themselves.
+        nobody else anything. They come back from ``step`` as DI-engine marks a lost step, ``info['abnormal']``. \
+        ``reset`` starts them again in a new process, as DI-engine's collectors ask it to; for whoever does not ask, \
+        as its evaluators, the next look at the ready observations does (with ``auto_reset``).
     Interfaces:
         ``launch``, ``reset``, ``step``, ``seed``, ``close``, ``enable_save_replay``, ``enable_save_figure``, \
         ``reward_shaping``, ``random_action``, ``env_state_done``, ``default_config``.
@@ -67,7 +69,7 @@ class GroupEnvManager(BaseEnvManager):
         worker_num=None,
         # (bool) Pass observations, rewards and ends through shared memory where they are arrays of the declared shape.
         shared_memory=True,
-        # (str) How processes are started: 'fork', 'forkserver' or 'spawn'.
+        # (str) How processes are started: 'fork' or 'spawn'.
         context='spawn' if platform.system().lower() == 'windows' else 'fork',
         # (float) Seconds for a process to start and make its environments.
         connect_timeout=60,
@@ -86,9 +88,9 @@ class GroupEnvManager(BaseEnvManager):
         self._workers: List[GroupWorker] = []
         cfg = EasyDict({**self.default_config(), **cfg})
         super().__init__(env_fn, cfg)
-        contexts = multiprocessing.get_all_start_methods()
-        if cfg.context not in contexts:
-            raise ValueError(f'env_manager.context is {cfg.context!r}; expected one of {", ".join(contexts)}')
+        # not forkserver: a worker looks whether its parent is still there, and that would be the server
+        if cfg.context not in ('fork', 'spawn'):
+            raise ValueError(f"env_manager.context is {cfg.context!r}; expected 'fork' or 'spawn'")
         worker_num = _usable_cores() if cfg.worker_num is None else cfg.worker_num
         if isinstance(worker_num, bool) or not (isinstance(worker_num, int) and worker_num > 0):
             raise ValueError(f'env_manager.worker_num is {worker_num!r}; expected a whole number above 0, or None')
@@ -164,17 +166,18 @@ class GroupEnvManager(BaseEnvManager):
         self._reset(list(reset_param))
 
     def _reset(self, env_ids: Iterable[int]) -> None:
-        left = set(env_ids)
-        errors: Dict[int, Exception] = {}
+        self._retry_reset(self._try_reset(set(env_ids)))
+
+    def _retry_reset(self, errors: Dict[int, Exception]) -> None:
+        """Go on after a first try in which some environments failed."""
         for tries_left in range(self._max_retry - 1, -1, -1):
-            errors = self._try_reset(left)
-            left = set(errors)
-            if not left:
+            if not errors:
                 return
             for error in errors.values():
                 logger.info('a reset failed, %d tries left', tries_left, exc_info=error)
             if tries_left:
                 time.sleep(self._retry_waiting_time)
+                errors = self._try_reset(set(errors))
         env_id, error = next(iter(errors.items()))
         message = f'Env {env_id} reset has exceeded max retries({self._max_retry})'
         logger.error(message)
@@ -192,7 +195,8 @@ class GroupEnvManager(BaseEnvManager):
             for env_id in ours:
                 self._env_states[env_id] = EnvState.RESET
             try:
-                if worker.lost:
+                if not worker.alive:
+                    self._lose(worker, WorkerLost('ended unnoticed'), ours)
                     worker = self._restart(index)
                 worker.send('reset', {env_id: self._reset_param[env_id] for env_id in ours}, self._new_seeds(ours))
                 waiting.append((worker, ours))
@@ -205,19 +209,23 @@ class GroupEnvManager(BaseEnvManager):
             except WorkerLost as error:
                 errors.update(self._lose(worker, error, ours))
                 continue
-            in_shared_memory = [env_id for env_id in ours if results[env_id] is None]
-            observations = dict(
-                zip(in_shared_memory, self._shared.take_obs(in_shared_memory) if in_shared_memory else ())
-            )
-            for env_id, result in results.items():
-                if isinstance(result, EnvFailed):
-                    errors[env_id] = result.error
-                    self._env_states[env_id] = EnvState.ERROR
-                    if self._retry_type == 'renew':
-                        self._renew(worker, env_id)
-                    continue
-                self._ready_obs[env_id] = observations[env_id] if result is None else result[0]
-                self._env_states[env_id] = EnvState.RUN
+            errors.update(self._take_resets(worker, results))
+        return errors
+
+    def _take_resets(self, worker: GroupWorker, results: Dict[int, Any]) -> Dict[int, Exception]:
+        """Set the observations that episodes begin with; what went wrong with which."""
+        errors: Dict[int, Exception] = {}
+        in_shared_memory = [env_id for env_id, result in results.items() if result is None]
+        observations = dict(zip(in_shared_memory, self._shared.take_obs(in_shared_memory) if in_shared_memory else ()))
+        for env_id, result in results.items():
+            if isinstance(result, EnvFailed):
+                errors[env_id] = result.error
+                self._env_states[env_id] = EnvState.ERROR
+                if self._retry_type == 'renew':
+                    self._renew(worker, env_id)
+                continue
+            self._ready_obs[env_id] = observations[env_id] if result is None else result[0]
+            self._env_states[env_id] = EnvState.RUN
         return errors
 
     def _renew(self, worker: GroupWorker, env_id: int) -> None:
@@ -265,7 +273,7 @@ class GroupEnvManager(BaseEnvManager):
             ours = {env_id: actions[env_id] for env_id in worker.env_ids if env_id in actions}
             if ours:
                 try:
-                    worker.send('step', ours)
+                    worker.send('step', ours, self._last_episodes(ours))
                     waiting.append((worker, len(ours)))
                 except WorkerLost as error:
                     lost.update(self._lose_step(worker, error))
@@ -281,6 +289,13 @@ class GroupEnvManager(BaseEnvManager):
                 raise failure.error from None
         timesteps = self._timesteps(results)
         self._note_ends(timesteps)
+        next_episodes = {env_id: result[1] for env_id, result in results.items() if type(result) is tuple}
+        if next_episodes:
+            errors: Dict[int, Exception] = {}
+            for worker in self._workers:
+                ours = {env_id: result for env_id, result in next_episodes.items() if env_id in worker.env_ids}
+                errors.update(self._take_resets(worker, ours))
+            self._retry_reset(errors)
         timesteps.update(lost)
         return {env_id: timesteps.pop(env_id) for env_id in actions} | timesteps
 
@@ -300,12 +315,15 @@ class GroupEnvManager(BaseEnvManager):
         for env_id, result in results.items():
             if type(result) is dict:
                 continue
-            if type(result) is tuple:  # the last observation of an episode, and the first of the next
-                timesteps[env_id], self._ready_obs[env_id] = result
-            else:
-                timesteps[env_id] = result
-                self._ready_obs[env_id] = result.obs
+            timesteps[env_id] = result[0] if type(result) is tuple else result
+            self._ready_obs[env_id] = timesteps[env_id].obs
         return timesteps
+
+    def _last_episodes(self, env_ids: Iterable[int]) -> List[int]:
+        """Those that are not to begin another episode. Resetting in place does so all the same, as DI-engine's does."""
+        if self._cfg.reset_inplace or self._episode_num == math.inf:
+            return []
+        return [env_id for env_id in env_ids if self._env_episode_count[env_id] + 1 >= self._episode_num]
 
     def _note_ends(self, timesteps: Dict[int, BaseEnvTimestep]) -> None:
         for env_id, timestep in timesteps.items():
@@ -350,7 +368,41 @@ class GroupEnvManager(BaseEnvManager):
                 self._env_seed[env_id] = seed if dynamic == [False] else int(derived)
         return worker
 
+    def _bring_back(self) -> None:
+        """Start environments again that were lost with their process and that nobody has reset since."""
+        if self._auto_reset and not self._closed:
+            lost = [env_id for worker in self._workers if worker.lost for env_id in worker.env_ids]
+            lost = [env_id for env_id in lost if self._env_states[env_id] == EnvState.ERROR]
+            if lost:
+                self._reset(lost)
+
     # ---- the rest of DI-engine's interface
+
+    @property
+    def ready_obs(self) -> Dict[int, Any]:
+        """
+        Overview:
+            The observations that wait for an action, by environment.
+        """
+        self._bring_back()
+        return super().ready_obs
+
+    @property
+    def ready_obs_id(self) -> List[int]:
+        """
+        Overview:
+            The environments that wait for an action.
+        """
+        self._bring_back()
+        return super().ready_obs_id
+
+    def seed(self, seed: Union[Dict[int, int], List[int], int], dynamic_seed: Optional[bool] = None) -> None:
+        """
+        Overview:
+            Set the seeds that the next reset hands out, as ``BaseEnvManager.seed``.
+        """
+        # a list is used up entry by entry, and need not be the caller's
+        super().seed(list(seed) if isinstance(seed, list) else seed, dynamic_seed)
 
     @property
     def ready_imgs(self, render_mode: Optional[str] = 'rgb_array') -> Dict[int, np.ndarray]:

@@ -32,7 +32,7 @@ class GroupWorker(object):
     Interfaces:
         ``send``, ``receive``, ``ask_to_end``, ``end``.
     Properties:
-        ``env_ids``, ``pid``, ``lost``.
+        ``env_ids``, ``pid``, ``alive``, ``lost``.
     """
 
     def __init__(self, context: Any, env_fns: Dict[int, Callable], *options: Any) -> None:
@@ -68,14 +68,15 @@ class GroupWorker(object):
             raise
         finally:
             theirs.close()
+        self.pid: int = self._process.pid
         self._poller = select.poll()
         self._poller.register(self._connection.fileno(), select.POLLIN)
         self._poller.register(self._process.sentinel, select.POLLIN)
 
     @property
-    def pid(self) -> int:
-        """Process id."""
-        return self._process.pid
+    def alive(self) -> bool:
+        """Whether the process is there."""
+        return not self.lost and self._process.is_alive()
 
     def send(self, command: str, *args: Any, **kwargs: Any) -> None:
         """

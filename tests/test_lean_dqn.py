@@ -1,0 +1,255 @@
+"""The lean policy learns what DI-engine's learns: same losses, weights, priorities and checkpoints."""
+
+import copy
+import subprocess
+import sys
+
+import pytest
+import torch
+from ding.policy import DQNPolicy
+from ding.torch_utils import Adam
+from ding.utils import deep_merge_dicts
+from easydict import EasyDict
+
+from breakout_env import FrameReplayBuffer, LeanDQNPolicy
+from breakout_env.lean_dqn import LeanDQNCommandModePolicy
+from conftest import ROOT, run
+
+UPDATES = 25
+SIZES = [8, 16, 16, 64]  # a small network of the same make
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """The order in which two threads add up differs from run to run; one thread leaves only what we changed."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def policy(policy_class, model=None, **options):
+    encoder = dict(type='pixel_dqn', import_names=['breakout_env'], encoder_hidden_size_list=SIZES)
+    shapes = dict(obs_shape=[4, 84, 84], action_shape=4)
+    changes = dict(
+        cuda=False,
+        discount_factor=0.99,
+        model=dict(**encoder, **shapes, **(model or {})),
+        learn=dict(learning_rate=0.001, target_update_freq=10, **options.pop('learn', {})),
+        **{'nstep': 3, **options},
+    )
+    cfg = deep_merge_dicts(policy_class.default_config(), changes)
+    torch.manual_seed(0)
+    return policy_class(EasyDict(cfg), enable_field=['learn', 'collect', 'eval'])
+
+
+def transitions(count, nstep=3, seed=0):
+    """Transitions as the collector makes them, with rewards and ends that come often."""
+    make = torch.Generator().manual_seed(seed)
+
+    def screens():
+        return torch.randint(0, 256, (4, 84, 84), dtype=torch.uint8, generator=make)
+
+    return [
+        dict(
+            obs=screens(),
+            next_obs=screens(),
+            action=torch.randint(0, 4, (1,), generator=make),
+            reward=torch.randint(-1, 2, (nstep,), generator=make).float(),
+            done=bool(torch.rand((), generator=make) < 0.2),
+            value_gamma=0.99 ** torch.randint(1, nstep + 1, (), generator=make).float(),
+            collect_iter=0,
+        )
+        for _ in range(count)
+    ]
+
+
+@pytest.fixture
+def buffer(tmp_path):
+    def make(**options):
+        buffer = FrameReplayBuffer(EasyDict(replay_buffer_size=1000, **options), exp_name=str(tmp_path / 'run'))
+        buffer.push(transitions(200), 0)
+        made.append(buffer)
+        return buffer
+
+    made = []
+    yield make
+    for buffer in made:
+        buffer.close()
+
+
+def parameters(policy):
+    return torch.cat([parameter.detach().flatten() for parameter in policy._learn_model.parameters()])
+
+
+def assert_same_weights(ours, theirs, tolerance=2e-5):
+    torch.testing.assert_close(parameters(ours), parameters(theirs), rtol=0, atol=tolerance)
+    for name, weight in theirs._target_model.state_dict().items():
+        torch.testing.assert_close(ours._target_model.state_dict()[name], weight, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize('dueling', [True, False])
+@pytest.mark.parametrize('one_forward', [False, True], ids=['as on a CPU', 'as on a GPU'])
+@pytest.mark.parametrize('nstep', [1, 3])
+def test_losses_and_weights_are_those_of_the_stock_policy(buffer, dueling, one_forward, nstep):
+    ours = policy(LeanDQNPolicy, model=dict(dueling=dueling), nstep=nstep, learn=dict(log_every_updates=1))
+    theirs = policy(DQNPolicy, model=dict(dueling=dueling), nstep=nstep)
+    ours._one_forward = one_forward
+    start, replay = parameters(ours), buffer()
+    if nstep == 1:
+        replay.clear()
+        replay.push(transitions(200, nstep=1), 0)
+    assert torch.equal(start, parameters(theirs))
+    for _ in range(UPDATES):  # over two copies into the target network
+        batch = replay.sample(16, 0)
+        found, expected = ours._forward_learn(batch), theirs._forward_learn(list(batch))
+        for name in ('cur_lr', 'total_loss', 'q_value', 'target_q_value'):
+            assert found[name] == pytest.approx(expected[name], rel=1e-3, abs=1e-5), name
+    assert_same_weights(ours, theirs)
+    assert (parameters(ours) - start).abs().max() > 0.005  # both have learned something
+
+
+@pytest.mark.parametrize('weights', [True, False])
+def test_prioritised_replay_gets_the_same_priorities_and_weighs_alike(buffer, weights):
+    options = dict(priority=True, priority_IS_weight=weights)
+    ours, theirs = policy(LeanDQNPolicy, **options), policy(DQNPolicy, **options)
+    replay = buffer()
+    replay.update(dict(replay_unique_id=[], replay_buffer_idx=[], priority=[]))  # turns prioritised sampling on
+    for _ in range(UPDATES):
+        batch = replay.sample(16, 0)
+        found = ours._forward_learn(batch)['priority']
+        assert found == pytest.approx(theirs._forward_learn(list(batch))['priority'], rel=1e-3, abs=1e-5)
+        info = {key: [transition[key] for transition in batch] for key in ('replay_buffer_idx', 'replay_unique_id')}
+        replay.update(dict(info, priority=found))
+    assert_same_weights(ours, theirs)
+
+
+def test_ignore_done_and_momentum_targets_do_what_they_do_in_the_stock_policy(buffer):
+    learn = dict(ignore_done=True, target_theta=0.1)
+    made = []
+    for policy_class in (LeanDQNPolicy, DQNPolicy):
+        cfg = policy(policy_class, learn=learn)._cfg
+        del cfg.learn['target_update_freq']
+        torch.manual_seed(0)
+        made.append(policy_class(cfg, enable_field=['learn']))
+    ours, theirs = made
+    replay = buffer()
+    for _ in range(UPDATES):
+        batch = replay.sample(16, 0)
+        ours._forward_learn(batch)
+        theirs._forward_learn(list(batch))
+    assert_same_weights(ours, theirs)
+
+
+def test_a_plain_list_of_transitions_does_as_well(buffer):
+    ours, theirs = policy(LeanDQNPolicy), policy(LeanDQNPolicy)
+    batch = buffer().sample(16, 0)
+    ours._forward_learn(list(batch))
+    theirs._forward_learn(batch)
+    assert torch.equal(parameters(ours), parameters(theirs))
+
+
+def test_observations_that_are_floats_already_go_through_di_engines_own_model():
+    def plain(policy_class):
+        cfg = EasyDict(copy.deepcopy(policy(policy_class)._cfg))
+        cfg.model = EasyDict(obs_shape=[4, 84, 84], action_shape=4, encoder_hidden_size_list=SIZES)
+        torch.manual_seed(0)
+        from ding.model import DQN
+
+        return policy_class(cfg, model=DQN(**cfg.model), enable_field=['learn'])
+
+    ours, theirs = plain(LeanDQNPolicy), plain(DQNPolicy)
+    data = [dict(t, obs=t['obs'] / 255, next_obs=t['next_obs'] / 255) for t in transitions(16)]
+    for _ in range(5):
+        ours._forward_learn(data)
+        theirs._forward_learn(data)
+    assert_same_weights(ours, theirs)
+
+
+@pytest.mark.parametrize('first, then', [(LeanDQNPolicy, DQNPolicy), (DQNPolicy, LeanDQNPolicy)])
+def test_either_policy_goes_on_from_the_others_checkpoint(buffer, tmp_path, first, then):
+    replay = buffer()
+    one = policy(first)
+    for _ in range(12):
+        one._forward_learn(list(replay.sample(16, 0)))
+    torch.save(one._state_dict_learn(), tmp_path / 'checkpoint')
+    other = policy(then)
+    other._forward_learn(list(replay.sample(16, 0)))  # what it has learned itself is gone after loading
+    state = torch.load(tmp_path / 'checkpoint', weights_only=True)
+    other._load_state_dict_learn(state)
+    # the count of updates since the last copy into the target network is in no checkpoint of DI-engine's
+    one._target_model._update_count = other._target_model._update_count = 0
+    for _ in range(UPDATES):
+        batch = list(replay.sample(16, 0))
+        one._forward_learn(batch)
+        other._forward_learn(batch)
+    assert_same_weights(one, other)
+    assert set(one._state_dict_learn()) == set(other._state_dict_learn())
+    if then is LeanDQNPolicy:
+        assert all(group['fused'] for group in other._optimizer.param_groups)
+    else:
+        assert type(other._optimizer) is Adam and not other._optimizer.param_groups[0]['fused']
+
+
+def test_bfloat16_stays_close_and_keeps_weights_and_checkpoints_in_float32(buffer):
+    ours, theirs = policy(LeanDQNPolicy, learn=dict(autocast='bfloat16', log_every_updates=1)), policy(DQNPolicy)
+    replay = buffer()
+    for update in range(UPDATES):
+        batch = replay.sample(16, 0)
+        found, expected = ours._forward_learn(batch), theirs._forward_learn(list(batch))
+        if not update:  # from the same weights; bfloat16 keeps 8 bits
+            assert found['total_loss'] == pytest.approx(expected['total_loss'], rel=0.02)
+    assert found['target_q_value'] == pytest.approx(expected['target_q_value'], abs=0.2)
+    states = [ours._learn_model.state_dict(), *ours._optimizer.state_dict()['state'].values()]
+    assert {value.dtype for state in states for value in state.values()} == {torch.float32}
+    # of the target network, what is computed with follows what is in the checkpoint, at each copy
+    copied = dict(ours._target().named_parameters())
+    for name, weight in ours._target_model.state_dict().items():
+        assert torch.equal(copied[name], weight.to(torch.bfloat16)), name
+
+
+def test_the_log_gets_means_over_the_updates_in_between(buffer):
+    ours, every = policy(LeanDQNPolicy, learn=dict(log_every_updates=4)), policy(LeanDQNPolicy)
+    every._cfg.learn.log_every_updates = 1
+    replay = buffer()
+    losses, found = [], []
+    for _ in range(9):
+        batch = replay.sample(16, 0)
+        losses.append(every._forward_learn(batch)['total_loss'])
+        found.append(ours._forward_learn(batch).get('total_loss'))
+    assert [loss is not None for loss in found] == [True, False, False, False, True, False, False, False, True]
+    assert found[0] == pytest.approx(losses[0])
+    assert found[4] == pytest.approx(sum(losses[1:5]) / 4)
+    assert found[8] == pytest.approx(sum(losses[5:9]) / 4)
+
+
+@pytest.mark.parametrize(
+    'option, value', [('autocast', 'half'), ('autocast', 16), ('log_every_updates', 0), ('log_every_updates', 2.5)]
+)
+def test_an_option_that_will_not_do_is_named(option, value):
+    with pytest.raises(ValueError, match=rf'policy\.learn\.{option} is {value!r}; expected'):
+        policy(LeanDQNPolicy, learn={option: value})
+
+
+def test_the_serial_pipeline_finds_it_with_its_commander():
+    from ding.utils import POLICY_REGISTRY
+
+    assert POLICY_REGISTRY.get('lean_dqn') is LeanDQNPolicy
+    assert POLICY_REGISTRY.get('lean_dqn_command') is LeanDQNCommandModePolicy
+
+
+def test_ding_trains_with_it_and_logs_what_it_logged(tmp_path):
+    config = (ROOT / 'configs' / 'breakout_dqn_demo_config.py').read_text()
+    config = config.replace("policy=dict(type='dqn')", "policy=dict(type='lean_dqn', import_names=['breakout_env'])")
+    config = config.replace("env_manager=dict(type='subprocess', shared_memory=True, reset_inplace=True)", MANAGER)
+    assert 'lean_dqn' in config and MANAGER in config
+    (tmp_path / 'config.py').write_text(config)
+    run(['ding', '-m', 'serial', '-c', 'config.py', '-s', '0', '--env-step', '1600'], cwd=tmp_path)
+    log = (tmp_path / 'experiments/breakout_dqn_demo/log/learner/learner_logger.txt').read_text()
+    assert 'target_q_value_avg' in log
+    checkpoint = tmp_path / 'experiments/breakout_dqn_demo/ckpt/ckpt_best.pth.tar'
+    load = f'import torch; print(sorted(torch.load({str(checkpoint)!r}, weights_only=True)))'
+    assert "'model', 'optimizer', 'target_model'" in subprocess.check_output([sys.executable, '-c', load], text=True)
+
+
+MANAGER = "env_manager=dict(type='breakout', import_names=['breakout_env'])"
