@@ -10,7 +10,7 @@ ABSOLUTE_BIN := $(if $(filter /%,$(VENV)),$(BIN),$(CURDIR)/$(BIN))
 SUPPORTED := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 11))
 RUN_FOLDER := experiments/demo-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: train test demo bench bench-replay lint xvfb clean
+.PHONY: train test demo bench bench-replay bench-manager bench-learner bench-train lint xvfb clean
 
 train: $(VENV)/installed-window
 	$(BIN)/python entry/breakout_dqn_main.py $(ARGS)
@@ -40,6 +40,20 @@ bench-replay: $(VENV)/installed-bench
 		--sizes 1000000 --only compressed --only 'compressed, prioritised'
 	$(BIN)/python benchmarks/training_memory.py --play experiments/random_1m.play --out docs/results/training_memory.json
 	$(BIN)/python benchmarks/draw_replay.py
+
+# an hour: with 8 environments beside the peers, then with 1 to 64
+bench-manager: $(VENV)/installed-bench
+	$(BIN)/python benchmarks/bench_manager.py --out docs/results/bench_manager.json $(ARGS)
+	$(BIN)/python benchmarks/bench_manager.py --scaling --repeats 3 --out docs/results/bench_manager_scaling.json $(ARGS)
+
+# wants 16 GB of memory
+bench-learner: $(VENV)/installed-bench
+	$(BIN)/python benchmarks/bench_learner.py --out docs/results/bench_learner.json $(ARGS)
+	$(BIN)/python benchmarks/bench_learner.py --batch-sizes 32,64,128,256,512 --repeats 3 --only DI-engine --only ours \
+		--out docs/results/bench_learner_scaling.json $(ARGS)
+
+bench-train: $(VENV)/installed-bench
+	$(BIN)/python benchmarks/bench_train.py --out docs/results/bench_train.json $(ARGS)
 
 lint: $(VENV)/installed-test
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .

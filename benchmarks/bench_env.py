@@ -9,14 +9,9 @@ compares two blocks of the same round; it is steadier than the steps a second it
 
 import contextlib
 import json
-import os
-import platform
 import random
 import time
-from datetime import datetime, timezone
 from functools import partial
-from importlib import metadata
-from pathlib import Path
 from typing import IO, Any, Callable, Dict, Iterator, List, Optional
 
 import ale_py
@@ -28,6 +23,7 @@ from ding.envs import DingEnvWrapper, SyncSubprocessEnvManager
 from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 from tabulate import tabulate
 from tqdm import tqdm
+from turns import show_surroundings, surroundings
 
 from breakout_env import BreakoutEnv
 
@@ -344,18 +340,6 @@ def _show_bars(rates: Dict[str, np.ndarray]) -> List[dict]:
     return bars
 
 
-def _surroundings() -> dict:
-    """What the figures depend on besides the code."""
-    cpuinfo = Path('/proc/cpuinfo').read_text().splitlines()
-    cpu = next((line.split(': ', 1)[1] for line in cpuinfo if line.startswith('model name')), platform.machine())
-    versions = {'python': platform.python_version()}
-    for package in PACKAGES:
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            versions[package] = metadata.version(package)
-    date = datetime.now(timezone.utc).isoformat(timespec='seconds')
-    return dict(cpu=cpu, cores=len(os.sched_getaffinity(0)), date=date, versions=versions)
-
-
 @click.command(context_settings=dict(show_default=True))
 @click.option('--repeats', default=20, type=click.IntRange(min=1), help='Rounds; for 8 environments two fifths of it.')
 @click.option('--steps', default=250, type=click.IntRange(min=1), help='Steps a block; for 8, two fifths of it.')
@@ -364,9 +348,8 @@ def _surroundings() -> dict:
 def main(repeats: int, steps: int, only: str, json_file: Optional[IO[str]]) -> None:
     """Measure how many steps a second BreakoutEnv and others play."""
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
-    result = dict(_surroundings(), repeats=repeats, steps=steps, rows=[], bars=[])
-    click.echo(f'{result["cpu"]}, {result["cores"]} cores, {result["date"]}')
-    click.echo(', '.join(f'{package} {version}' for package, version in result['versions'].items()) + '\n')
+    result = dict(surroundings(PACKAGES), repeats=repeats, steps=steps, rows=[], bars=[])
+    show_surroundings(result)
     single = {}
     if only != 'vector':
         single = measure(SINGLE, 1, repeats, steps)
