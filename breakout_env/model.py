@@ -1,6 +1,6 @@
 """DI-engine's networks, fed with pixels."""
 
-from typing import Any, Mapping, Sequence, Union
+from typing import Any, Mapping, Optional, Sequence, Union
 
 import torch
 from ding.model import C51DQN, DQN, DRQN, QRDQN, VAC, RainbowDQN
@@ -84,13 +84,14 @@ class PixelInput(torch.nn.Module):
         """
         return super().forward(x)
 
-    def scaled(self, pixels: torch.Tensor, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    def scaled(self, pixels: torch.Tensor, out: Optional[torch.Tensor] = None) -> torch.Tensor:
         """
         Overview:
             Pixel values 0..255 in [0, 1].
         Arguments:
             - pixels (:obj:`torch.Tensor`): Pixel values, uint8 or floating.
-            - dtype (:obj:`torch.dtype`): Of the result; bfloat16 holds the values 0..255 exactly, too.
+            - out (:obj:`Optional[torch.Tensor]`): Where to put them, of the same shape and a floating type; bfloat16 \
+                holds the values 0..255 exactly, too. None for a new float32 tensor.
         Raises:
             - ValueError: As ``forward``.
         """
@@ -102,7 +103,7 @@ class PixelInput(torch.nn.Module):
                     f'is {brightest:g}. {PAIRS}'
                 )
             self._pixels_checked = brightest > 1
-        return pixels.to(dtype) / 255
+        return pixels.float() / 255 if out is None else out.copy_(pixels).div_(255)
 
 
 @MODEL_REGISTRY.register('pixel_dqn')
