@@ -38,7 +38,7 @@ from easydict import EasyDict
 MARGIN = 0.35
 UPDATES_PER_COLLECTION, STEPS_PER_COLLECTION = 43, 128
 # the last quarter of a run is judged by this many checkpoints, each by this many games
-CHECKPOINTS, GAMES = 5, 40
+CHECKPOINTS, GAMES = 4, 40
 LEARNERS = {
     'stock': dict(type='dqn'),
     'lean': dict(type='lean_dqn', import_names=['breakout_env']),
@@ -46,12 +46,17 @@ LEARNERS = {
 }
 
 
+def checkpoint_every(env_step: int) -> int:
+    """Updates from one checkpoint to the next: 14 of them in a run."""
+    return env_step // 42
+
+
 def config(learner: str, exp_name: str, env_step: int) -> Tuple[EasyDict, EasyDict]:
     """
     Overview:
         The training's config: everything but the learner the same.
     """
-    updates = env_step * UPDATES_PER_COLLECTION // STEPS_PER_COLLECTION
+    updates_per_checkpoint = checkpoint_every(env_step)
     main_config = dict(
         exp_name=exp_name,
         env=dict(
@@ -82,14 +87,11 @@ def config(learner: str, exp_name: str, env_step: int) -> Tuple[EasyDict, EasyDi
                 learning_rate=0.0001,
                 target_update_freq=1000,
                 learner=dict(
-                    hook=dict(
-                        save_ckpt_after_iter=updates // (4 * CHECKPOINTS),
-                        log_show_after_iter=1000,
-                    )
+                    hook=dict(save_ckpt_after_iter=updates_per_checkpoint, log_show_after_iter=1000),
                 ),
             ),
             collect=dict(n_sample=STEPS_PER_COLLECTION),
-            eval=dict(evaluator=dict(eval_freq=updates // 5)),
+            eval=dict(evaluator=dict(eval_freq=4 * updates_per_checkpoint)),
             other=dict(
                 eps=dict(type='linear', start=1.0, end=0.01, decay=80000),
                 replay_buffer=dict(replay_buffer_size=1000000),
@@ -141,7 +143,7 @@ def main() -> None:
 @main.command()
 @click.option('--learner', type=click.Choice(list(LEARNERS)), required=True)
 @click.option('--seed', default=0, show_default=True)
-@click.option('--env-step', default=300_000, show_default=True)
+@click.option('--env-step', default=211_650, show_default=True)
 @click.option('--threads', default=1, show_default=True, help="torch's.")
 @click.option('--folder', required=True, help='Below the current one.')
 def train(learner: str, seed: int, env_step: int, threads: int, folder: str) -> None:
@@ -150,13 +152,31 @@ def train(learner: str, seed: int, env_step: int, threads: int, folder: str) -> 
     name = f'{learner}_{seed}'
     cfg, create_cfg = config(learner, os.path.join(folder, name), env_step)
     serial_pipeline((copy.deepcopy(cfg), copy.deepcopy(create_cfg)), seed=seed, max_env_step=env_step)
-    checkpoints = sorted(
-        Path(folder, name, 'ckpt').glob('iteration_*.pth.tar'),
-        key=lambda path: int(path.name.split('_')[1].split('.')[0]),
-    )
+    judge(learner, seed, env_step, folder)
+
+
+@main.command('judge')
+@click.option('--learner', type=click.Choice(list(LEARNERS)), required=True)
+@click.option('--seed', default=0, show_default=True)
+@click.option('--env-step', default=211_650, show_default=True)
+@click.option('--folder', required=True)
+def judge_command(learner: str, seed: int, env_step: int, folder: str) -> None:
+    """Play with the checkpoints of a training that was ended by hand."""
+    torch.set_num_threads(1)
+    judge(learner, seed, env_step, folder)
+
+
+def judge(learner: str, seed: int, env_step: int, folder: str) -> None:
+    """
+    Overview:
+        Play with the last checkpoints of a training, and write down the scores.
+    """
+    name, every = f'{learner}_{seed}', checkpoint_every(env_step)
+    cfg, create_cfg = config(learner, os.path.join(folder, name), env_step)
+    numbers = [every * i for i in range(14 - CHECKPOINTS + 1, 15)]
     games = {
-        path.name.split('.')[0]: play(cfg, create_cfg, path, seed=1000 + 100 * seed)
-        for path in checkpoints[-CHECKPOINTS:]
+        number: play(cfg, create_cfg, Path(folder, name, 'ckpt', f'iteration_{number}.pth.tar'), 1000 + 100 * seed)
+        for number in numbers
     }
     means = [float(np.mean(scores)) for scores in games.values()]
     result = dict(learner=learner, seed=seed, env_step=env_step, games=games, means=means, score=float(np.mean(means)))

@@ -14,7 +14,7 @@ import sys
 from functools import partial
 from pathlib import Path
 from shlex import quote
-from typing import Any, Optional
+from typing import Any, Callable, List, Optional
 
 import click
 import numpy as np
@@ -30,10 +30,12 @@ from ding.worker import (
     create_serial_collector,
     create_serial_evaluator,
 )
+from easydict import EasyDict
 from tensorboardX import SummaryWriter
 from tqdm import tqdm
 
 from breakout_env import signals
+from breakout_env.overlap import Overlap, own_collect_policy
 from breakout_env.replay.saved_file import DamagedFile
 from breakout_env.resume import pairs_in
 
@@ -61,22 +63,17 @@ class StopRequest(object):
         tqdm.write('Stopping: finishing what is under way and saving the run (Ctrl-C again stops at once).')
 
 
-def train(config: str, seed: int, max_env_step: int, resume: Optional[str] = None) -> str:
+def merged_config(config: str, seed: int, max_env_step: int, resume: Optional[str]) -> EasyDict:
     """
     Overview:
-        Train until ``max_env_step``, the config's ``stop_value`` or a request to stop.
+        DI-engine's defaults, then ours.
     Arguments:
-        - config (:obj:`str`): Path of a config file.
-        - seed (:obj:`int`): Seed of everything random.
-        - max_env_step (:obj:`int`): Env steps to collect, those of a resumed run included.
-        - resume (:obj:`Optional[str]`): Experiment folder of the run to go on with; None to begin one.
+        - config, seed, max_env_step, resume: As in ``train``.
     Returns:
-        - folder (:obj:`str`): The experiment folder with ``ckpt``, ``log`` and the merged config.
+        - cfg (:obj:`EasyDict`): What all parts are built from.
     Raises:
         - click.UsageError: If all env steps would go into random play, or the config has no hook to resume with.
     """
-    # The merged config: DI-engine's defaults, then ours. Its name ends in _command because the serial pipelines drive
-    # a policy by a commander, which sets epsilon.
     cfg, create_cfg = read_config(config)
     random_steps = cfg.policy.get('random_collect_size', 0)
     if max_env_step <= random_steps:
@@ -84,6 +81,7 @@ def train(config: str, seed: int, max_env_step: int, resume: Optional[str] = Non
             f'--env-step is {max_env_step}; expected more than the {random_steps} steps of random play that '
             f'policy.random_collect_size in {config} asks for before the first update'
         )
+    # The name ends in _command because the serial pipelines drive a policy by a commander, which sets epsilon.
     create_cfg.policy.type += '_command'
     if resume is not None:
         hooks = cfg.policy.learn.get('learner', {}).get('hook', {})
@@ -95,7 +93,25 @@ def train(config: str, seed: int, max_env_step: int, resume: Optional[str] = Non
         cfg.exp_name = os.path.relpath(resume)  # DI-engine takes all names as below the current folder
         cfg.policy.learn.resume_training = True
     resuming = cfg.policy.learn.get('resume_training', False)
-    cfg = compile_config(cfg, seed=seed, auto=True, create_cfg=create_cfg, save_cfg=True, renew_dir=not resuming)
+    return compile_config(cfg, seed=seed, auto=True, create_cfg=create_cfg, save_cfg=True, renew_dir=not resuming)
+
+
+def train(config: str, seed: int, max_env_step: int, resume: Optional[str] = None, overlap: bool = False) -> str:
+    """
+    Overview:
+        Train until ``max_env_step``, the config's ``stop_value`` or a request to stop.
+    Arguments:
+        - config (:obj:`str`): Path of a config file.
+        - seed (:obj:`int`): Seed of everything random.
+        - max_env_step (:obj:`int`): Env steps to collect, those of a resumed run included.
+        - resume (:obj:`Optional[str]`): Experiment folder of the run to go on with; None to begin one.
+        - overlap (:obj:`bool`): Whether to collect while learning, else one after the other.
+    Returns:
+        - folder (:obj:`str`): The experiment folder with ``ckpt``, ``log`` and the merged config.
+    Raises:
+        - click.UsageError: As ``merged_config``.
+    """
+    cfg = merged_config(config, seed, max_env_step, resume)
 
     # Environments. Nothing is opened here yet: the managers start their processes when collector and evaluator launch
     # them, and each process opens its emulator at its first reset.
@@ -109,12 +125,13 @@ def train(config: str, seed: int, max_env_step: int, resume: Optional[str] = Non
     # The policy holds the network in three roles (learn, collect, eval); the workers each drive one of them.
     stop = StopRequest()  # before the managers fork, so that Ctrl-C does not kill their workers
     policy = create_policy(cfg.policy, enable_field=['learn', 'collect', 'eval', 'command'])
+    playing_policy = own_collect_policy(cfg.policy, policy) if overlap else policy
     tb_logger = SummaryWriter(os.path.join(cfg.exp_name, 'log', 'serial'))
     learner = BaseLearner(cfg.policy.learn.learner, policy.learn_mode, tb_logger, exp_name=cfg.exp_name)
     collector = create_serial_collector(
         cfg.policy.collect.collector,
         env=collector_env,
-        policy=policy.collect_mode,
+        policy=playing_policy.collect_mode,
         tb_logger=tb_logger,
         exp_name=cfg.exp_name,
     )
@@ -133,12 +150,47 @@ def train(config: str, seed: int, max_env_step: int, resume: Optional[str] = Non
     for handler in logging.getLogger().handlers:
         handler.setLevel(logging.WARNING)
 
-    scores = []
+    # The steps of the loop below.
+    finished, scores, epsilon, pushed_env_step = False, [], 1.0, 0
 
     def evaluate() -> bool:
         finished, info = evaluator.eval(learner.save_checkpoint, learner.train_iter, collector.envstep)
         scores.append(np.mean(info['eval_episode_return']))
         return finished
+
+    def next_collection() -> Optional[Callable[[], List[Any]]]:
+        """The next collection, with the settings and weights of this moment; None if there is to be none."""
+        nonlocal finished, epsilon
+        if finished or stop.requested or collector.envstep >= max_env_step:
+            return None
+        settings = commander.step()
+        epsilon = settings['eps']
+        if evaluator.should_eval(learner.train_iter):
+            finished = evaluate()
+        if overlap:
+            playing_policy.collect_mode.load_state_dict(policy.collect_mode.state_dict())
+        return partial(collector.collect, train_iter=learner.train_iter, policy_kwargs=settings)
+
+    def push(transitions: List[Any]) -> None:
+        nonlocal pushed_env_step
+        pushed_env_step = collector.envstep
+        replay_buffer.push(transitions, cur_collector_envstep=pushed_env_step)
+
+    def learn() -> None:
+        for _ in range(cfg.policy.learn.update_per_collect):
+            batch = replay_buffer.sample(cfg.policy.learn.batch_size, learner.train_iter)
+            if batch is None:  # not enough in it yet
+                break
+            learner.train(batch, pushed_env_step)  # not the collector's own count: it may be playing on
+            if cfg.policy.priority:
+                replay_buffer.update(learner.priority_info)
+
+    def report() -> None:
+        state = [f'{learner.train_iter} updates', f'epsilon {epsilon:.2f}']
+        if scores:
+            state.append(f'score {scores[-1]:.1f} (best {max(scores):.1f})')
+        progress.set_postfix_str(', '.join(state), refresh=False)
+        progress.update(collector.envstep - progress.n)
 
     def close(worker: Any) -> None:
         with contextlib.suppress(OSError, EOFError):  # the processes behind it may be gone already
@@ -160,26 +212,14 @@ def train(config: str, seed: int, max_env_step: int, resume: Optional[str] = Non
         if cfg.policy.get('random_collect_size', 0) > 0:
             # Random play first, so that the first updates see more than one game. It counts as env steps.
             progress.set_postfix_str('random play')
-            random_collect(cfg.policy, policy, collector, collector_env, commander, replay_buffer)
-        finished = False
-        while not (finished or stop.requested or collector.envstep >= max_env_step):
-            epsilon = commander.step()
-            if evaluator.should_eval(learner.train_iter):
-                finished = evaluate()
-            transitions = collector.collect(train_iter=learner.train_iter, policy_kwargs=epsilon)
-            replay_buffer.push(transitions, cur_collector_envstep=collector.envstep)
-            for _ in range(cfg.policy.learn.update_per_collect):
-                batch = replay_buffer.sample(cfg.policy.learn.batch_size, learner.train_iter)
-                if batch is None:  # not enough in it yet
-                    break
-                learner.train(batch, collector.envstep)
-                if cfg.policy.priority:
-                    replay_buffer.update(learner.priority_info)
-            state = [f'{learner.train_iter} updates', f'epsilon {epsilon["eps"]:.2f}']
-            if scores:
-                state.append(f'score {scores[-1]:.1f} (best {max(scores):.1f})')
-            progress.set_postfix_str(', '.join(state), refresh=False)
-            progress.update(collector.envstep - progress.n)
+            random_collect(cfg.policy, playing_policy, collector, collector_env, commander, replay_buffer)
+        if overlap:
+            Overlap(next_collection, push, learn, report).run()
+        else:
+            while (collect := next_collection()) is not None:
+                push(collect())
+                learn()
+                report()
         if not (finished or stop.requested):
             evaluate()
     return cfg.exp_name
@@ -238,24 +278,31 @@ def newest_checkpoint(folder: str) -> str:
     help='Env steps to collect, those of a resumed run included; 4 emulator frames each.',
 )
 @click.option(
+    '--overlap/--serial',
+    default=False,
+    show_default=True,
+    help='Collect while learning, with the same ratio of updates to env steps; or one after the other.',
+)
+@click.option(
     '--resume',
     is_flag=False,
     flag_value='',
     metavar='[FOLDER]',
     help='Go on with the run in an experiment folder; without a folder, with the last saved one of this exp_name.',
 )
-def main(config: str, seed: int, env_step: int, resume: Optional[str]) -> None:
+def main(config: str, seed: int, env_step: int, overlap: bool, resume: Optional[str]) -> None:
     """Train DQN on Breakout."""
     if resume == '':
         resume = newest_run(read_config(config)[0].exp_name)
     elif resume is not None and not is_saved(Path(resume)):
         raise click.UsageError(f'--resume {resume}: no saved run is there; expected {resume}/resume/pairs.json')
     try:
-        folder = train(config, seed, env_step, resume)
+        folder = train(config, seed, env_step, resume, overlap)
     except DamagedFile as error:  # there are saves, but all of them are damaged
         raise click.UsageError(str(error)) from None
     if pairs_in(Path(folder)):
-        click.echo(f'  go on:             python {quote(sys.argv[0])} -c {quote(config)} --resume {quote(folder)}')
+        options = f'-c {quote(config)}{" --overlap" if overlap else ""} --resume {quote(folder)}'
+        click.echo(f'  go on:             python {quote(sys.argv[0])} {options}')
     click.echo(
         f'Checkpoints, logs and the merged config are in {folder}\n'
         f'  watch the curves:  tensorboard --logdir {quote(f"{folder}/log")}\n'
