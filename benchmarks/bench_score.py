@@ -7,13 +7,13 @@ What a learner's speed does to the score: the same training with DI-engine's lea
     python benchmarks/bench_score.py table --folder experiments/score --out docs/results/bench_score.json
 
 All three train the same double, dueling, 3-step DQN on the same number of env steps with the same ratio of updates;
-only ``create_config.policy`` differs. The network is a small one, so that DI-engine's learner is done within the hour on
+only ``create_config.policy`` differs. The network is a small one, so that DI-engine's learner is done within an hour on
 one core. Checkpoints over the last quarter of the run play whole games (epsilon 0.01, other seeds than the training's),
 and their mean is the run's score: one checkpoint of a DQN alone goes up and down by half from one to the next.
 
 The margin was fixed before the first run: a learner's score, meaned over the seeds, is within 35% of the stock one's.
-What differs between runs of one learner is a few of these percent to begin with, as floating-point order alone makes two
-runs go apart.
+Some of these percent are between two runs of the same learner to begin with, as floating-point order alone makes them
+go apart.
 """
 
 import copy

@@ -2,10 +2,10 @@
 
 import logging
 import os
-from typing import List
+from typing import Dict, List
 
 import numpy as np
-from ale_py import ALEInterface, LoggerMode, roms
+from ale_py import ALEInterface, ALEState, LoggerMode, roms
 
 from .preprocessing import pool_into
 
@@ -42,6 +42,8 @@ class Emulator(object):
         self._earlier_screen = np.zeros(SCREEN_SHAPE, dtype=np.uint8)
         ALEInterface.setLoggerMode(LoggerMode.Error)
         self._ale = ALEInterface()
+        self._sticky = repeat_action_probability > 0
+        self._before_last_noop: Dict[int, ALEState] = {}
         self._ale.setFloat('repeat_action_probability', repeat_action_probability)
         self._ale.setInt('max_num_frames_per_episode', max_episode_frames)
         self.reload(seed)
@@ -59,6 +61,7 @@ class Emulator(object):
         """
         self._ale.setInt('random_seed', seed)
         self._ale.loadROM(roms.get_rom_path('breakout'))
+        self._before_last_noop.clear()
         logger.debug('emulator %d in process %d loaded the ROM', id(self), os.getpid())
 
     def reset_game(self, noop_frames: int) -> None:
@@ -68,8 +71,24 @@ class Emulator(object):
         Arguments:
             - noop_frames (:obj:`int`): Frames played with NOOP first.
         """
-        self._ale.reset_game()
-        for _ in range(noop_frames):
+        # To reset the console ALE plays some 60 frames, a dozen steps' worth. All games begin alike, so they can begin
+        # from a saved state. Not with sticky actions: their random numbers are no part of the state, and resetting uses
+        # some. A state brings no picture along; the last no-op is played for that.
+        states = self._before_last_noop
+        if noop_frames in states:
+            self._ale.restoreState(states[noop_frames])
+        else:
+            if noop_frames and 1 in states:
+                self._ale.restoreState(states[1])
+            else:
+                self._ale.reset_game()
+            if noop_frames and not self._sticky:
+                states.setdefault(1, self._ale.cloneState())
+            for _ in range(noop_frames - 1):
+                self._ale.act(self._actions[NOOP])
+            if noop_frames and not self._sticky and not self._ale.game_over():
+                states[noop_frames] = self._ale.cloneState()
+        if noop_frames:
             self._ale.act(self._actions[NOOP])
         self._ale.getScreenGrayscale(self.screen)
         self._earlier_screen.fill(0)
@@ -145,4 +164,5 @@ class Emulator(object):
         Overview:
             Give the emulator's memory back. Nothing but ``close`` may be called afterwards.
         """
+        self._before_last_noop.clear()
         self._ale = None  # the last reference: ALE's destructor runs here

@@ -9,6 +9,7 @@ from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 from stable_baselines3.common.atari_wrappers import AtariWrapper
 
 from breakout_env import BreakoutEnv
+from breakout_env.emulator import Emulator
 from breakout_env.preprocessing import fill_stack, push_frame
 
 gymnasium.register_envs(ale_py)
@@ -110,3 +111,23 @@ def test_shrinking_only_what_changed_is_exact():
             push_frame(stack, screen, last_screen)
             np.testing.assert_array_equal(stack[0], newest)
             np.testing.assert_array_equal(stack[1], cv2.resize(screen, (size, size), interpolation=cv2.INTER_AREA))
+
+
+@pytest.mark.parametrize('noop_max', [0, 1, 5])
+def test_a_game_that_begins_from_a_saved_state_is_the_game_of_a_new_emulator(noop_max):
+    """Each start in turn, several times over, beside an emulator that was just opened."""
+    old = Emulator(0, 0.0, 108_000, False)
+    rng = np.random.default_rng(0)
+    for _ in range(4):
+        for noops in range(noop_max + 1):
+            new = Emulator(0, 0.0, 108_000, False)
+            for emulator in (old, new):
+                emulator.reset_game(noops)
+            for step in range(120):
+                assert np.array_equal(old.screen, new.screen), (noops, step)
+                assert np.array_equal(old.render(), new.render()), (noops, step)
+                assert (old.lives, old.game_over, old.frame_number) == (new.lives, new.game_over, new.frame_number)
+                action = int(rng.integers(4))
+                assert old.advance(action, 4) == new.advance(action, 4)
+            new.close()
+    old.close()

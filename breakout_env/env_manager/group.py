@@ -74,18 +74,24 @@ class EnvGroup(object):
             self._of(env_id, self._envs.pop(env_id).close)
         self._envs[env_id] = self._of(env_id, self._env_fns[env_id])
 
-    def step(self, actions: Dict[int, Any], last_episodes: Sequence[int]) -> Dict[int, Any]:
+    def step(
+        self, actions: Any, action_shape: Optional[tuple] = None, last_episodes: Sequence[int] = ()
+    ) -> Dict[int, Any]:
         """
         Overview:
             Step some environments.
         Arguments:
-            - actions (:obj:`Dict[int, Any]`): An action for each of them.
+            - actions (:obj:`Dict[int, Any]`): An action for each of them; or only a list of them, where the actions \
+                are in shared memory.
+            - action_shape (:obj:`Optional[tuple]`): Shape of each action in shared memory.
             - last_episodes (:obj:`Sequence[int]`): Those that are not to begin another episode.
         Returns:
             - results (:obj:`Dict[int, Any]`): The ``info`` of each, where all else is in shared memory; else the \
                 whole timestep; at the end of an episode without ``reset_inplace``, a tuple of the timestep and what \
                 ``reset`` gives for this environment.
         """
+        if action_shape is not None:
+            actions = {env_id: self._shared.take_action(env_id, action_shape) for env_id in actions}
         return {env_id: self._step(env_id, action, env_id in last_episodes) for env_id, action in actions.items()}
 
     def _step(self, env_id: int, action: Any, last_episode: bool) -> Any:

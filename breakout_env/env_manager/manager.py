@@ -273,7 +273,8 @@ class GroupEnvManager(BaseEnvManager):
             ours = {env_id: actions[env_id] for env_id in worker.env_ids if env_id in actions}
             if ours:
                 try:
-                    worker.send('step', ours, self._last_episodes(ours))
+                    shape = None if self._shared is None else self._shared.put_actions(ours)
+                    worker.send('step', ours if shape is None else list(ours), shape, self._last_episodes(ours))
                     waiting.append((worker, len(ours)))
                 except WorkerLost as error:
                     lost.update(self._lose_step(worker, error))

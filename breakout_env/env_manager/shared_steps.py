@@ -1,6 +1,6 @@
-"""Where workers put the results of a step for the manager to take: memory both of them see."""
+"""Where the manager puts actions for its workers, and they the results: memory both of them see."""
 
-from typing import Any, List
+from typing import Any, Dict, List, Optional
 
 import gym
 import gymnasium
@@ -13,12 +13,12 @@ BOXES = (gym.spaces.Box, gymnasium.spaces.Box)
 class SharedSteps(object):
     """
     Overview:
-        Observation, reward and end of each environment's last step, in shared memory without a name: it is gone with \
+        Each environment's last action, observation, reward and end, in shared memory without a name: it is gone with \
         the last process that has it, however that ended. One side writes, the other one reads, and the message that \
         passes between them says whose turn it is. What does not fit, because the space is no box or the environment \
         does not keep to it, travels in the message instead.
     Interfaces:
-        ``put_obs``, ``put_timestep``, ``take_obs``, ``take_rewards``, ``take_dones``.
+        ``put_actions``, ``take_action``, ``put_obs``, ``put_timestep``, ``take_obs``, ``take_rewards``, ``take_dones``.
     """
 
     def __init__(self, context: Any, env_num: int, observation_space: Any, reward_space: Any) -> None:
@@ -31,6 +31,30 @@ class SharedSteps(object):
         self._obs = _shared_array(context, env_num, observation_space)
         self._rewards = _shared_array(context, env_num, reward_space)
         self._dones = _SharedArray(context, (env_num,), np.dtype(np.bool_))
+        # what DI-engine's policies give for discrete actions: one integer
+        self._actions = _SharedArray(context, (env_num, 1), np.dtype(np.int64))
+
+    def put_actions(self, actions: Dict[int, Any]) -> Optional[tuple]:
+        """
+        Overview:
+            Write actions, if all of them are NumPy arrays of one int64.
+        Returns:
+            - shape (:obj:`Optional[tuple]`): Shape of each of them, if they were written.
+        """
+        shapes = {
+            action.shape if type(action) is np.ndarray and action.dtype == np.int64 and action.size == 1 else None
+            for action in actions.values()
+        }
+        shape = shapes.pop()
+        if shapes or shape is None:
+            return None
+        for env_id, action in actions.items():
+            self._actions.array[env_id, 0] = action.item()
+        return shape
+
+    def take_action(self, env_id: int, shape: tuple) -> np.ndarray:
+        """An environment's action, in memory of its own."""
+        return self._actions.array[env_id].copy().reshape(shape)
 
     def put_obs(self, env_id: int, obs: Any) -> bool:
         """
