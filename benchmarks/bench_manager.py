@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Callable, Dict, Optional
 
 import click
-from env_peers import AtariVector, DingEnvPool, EnvPool, Gymnasium, Manager, StableBaselines3, Tianshou
+from env_peers import AtariVector, DingEnvPool, EnvPool, Gymnasium, Manager, PlainEnv, StableBaselines3, Tianshou
 from turns import chosen, numbers, show, show_surroundings, surroundings, take_turns, write
 
 REFERENCE = "DI-engine's subprocess"
@@ -33,6 +33,7 @@ PACKAGES = [
 BESIDE_PEERS: Dict[str, Callable[[int], Any]] = {
     "DI-engine's base": partial(Manager, 'base', {}),
     REFERENCE: partial(Manager, 'subprocess', STOCK),
+    "DI-engine's subprocess, a plain env": partial(Manager, 'subprocess', STOCK, env_class=PlainEnv),
     "DI-engine's async_subprocess": partial(Manager, 'async_subprocess', STOCK),
     "DI-engine's env_pool": DingEnvPool,
     OURS: partial(Manager, 'breakout', {}),

@@ -11,9 +11,10 @@ from functools import partial
 from typing import Any, Dict
 
 import ale_py
+import gym  # DI-engine's spaces
 import gymnasium
 import numpy as np
-from ding.envs import create_env_manager
+from ding.envs import BaseEnv, BaseEnvTimestep, create_env_manager
 from ding.utils import ENV_MANAGER_REGISTRY
 from easydict import EasyDict
 
@@ -65,12 +66,12 @@ class Manager(_Vector):
 
     action_dtype = np.int64
 
-    def __init__(self, type_name: str, options: Dict[str, Any], env_num: int) -> None:
+    def __init__(self, type_name: str, options: Dict[str, Any], env_num: int, env_class: type = BreakoutEnv) -> None:
         if type_name == 'breakout':
             import breakout_env.env_manager  # noqa: F401
         config = ENV_MANAGER_REGISTRY.get(type_name).default_config()
         config.update(type=type_name, **options)
-        super().__init__(create_env_manager(config, [partial(BreakoutEnv, {})] * env_num), env_num)
+        super().__init__(create_env_manager(config, [partial(env_class, {})] * env_num), env_num)
 
     def start(self) -> None:
         self.env.launch()
@@ -79,6 +80,36 @@ class Manager(_Vector):
         row = self.random_actions()
         # arrays with one element, as DI-engine's policies return them; some may sit out while they reset
         return len(self.env.step({i: row[i : i + 1] for i in self.env.ready_obs}))
+
+
+class PlainEnv(BaseEnv):
+    """What a DI-engine user would write without this project: Stable-Baselines3's wrappers and a stack of frames."""
+
+    observation_space = gym.spaces.Box(0, 255, (4, 84, 84), np.uint8)
+    action_space = gym.spaces.Discrete(ACTIONS)
+    reward_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+
+    def __init__(self, cfg: Dict[str, Any]) -> None:
+        self._env = None
+
+    def reset(self) -> np.ndarray:
+        if self._env is None:
+            self._env = gymnasium.wrappers.FrameStackObservation(sb3_env(), stack_size=4)
+        return self._env.reset()[0][..., 0]
+
+    def step(self, action: np.ndarray) -> BaseEnvTimestep:
+        obs, reward, terminated, truncated, _ = self._env.step(action.item())
+        return BaseEnvTimestep(obs[..., 0], np.array([reward], np.float32), terminated or truncated, {})
+
+    def seed(self, seed: int, dynamic_seed: bool = True) -> None:
+        pass
+
+    def close(self) -> None:
+        if self._env is not None:
+            self._env.close()
+
+    def __repr__(self) -> str:
+        return 'PlainEnv'
 
 
 class DingEnvPool(Manager):
