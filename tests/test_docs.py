@@ -15,6 +15,7 @@ from conftest import ROOT
 
 READMES = ['README.md', 'README.zh-CN.md']
 MEMORY_GUIDES = ['docs/memory.md', 'docs/memory.zh-CN.md']
+PERFORMANCE_GUIDES = ['docs/performance.md', 'docs/performance.zh-CN.md']
 
 
 @pytest.mark.parametrize('name', READMES)
@@ -57,10 +58,26 @@ def test_the_tables_of_the_memory_guide_are_those_that_were_measured():
     assert all(printed in (ROOT / name).read_text() for name in MEMORY_GUIDES)
 
 
-def test_both_memory_guides_show_the_same_code():
+def test_the_tables_of_the_performance_guide_are_those_that_were_measured():
+    printed = subprocess.run(
+        [sys.executable, '-c', 'import json, draw_performance; print(json.dumps(draw_performance.tables()))'],
+        cwd=ROOT / 'benchmarks',
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    ).stdout
+    tables = json.loads(printed.splitlines()[-1])
+    assert len(tables) == 8
+    for name in PERFORMANCE_GUIDES:
+        text = (ROOT / name).read_text()
+        assert all(f'<!-- {table} -->\n{made}\n<!-- end -->' in text for table, made in tables.items()), name
+
+
+@pytest.mark.parametrize('guides', [MEMORY_GUIDES, PERFORMANCE_GUIDES])
+def test_guides_in_both_languages_show_the_same_code(guides):
     english, chinese = (
         [re.sub(r'  # .*', '', block) for block in re.findall(r'```python\n(.*?)```', (ROOT / name).read_text(), re.S)]
-        for name in MEMORY_GUIDES
+        for name in guides
     )
     assert english and english == chinese
 
