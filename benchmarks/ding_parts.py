@@ -109,6 +109,10 @@ class Training(object):
         self._collector = create_serial_collector(
             cfg.policy.collect.collector, env=self._envs, policy=self._playing.collect_mode, **named
         )
+        if overlap:  # two threads would set one clock
+            from breakout_env.timers import use_plain_timers
+
+            use_plain_timers(self._learner, self._collector)
         self._buffer = create_buffer(cfg.policy.other.replay_buffer, **named)
         self._commander = BaseSerialCommander(
             cfg.policy.other.commander, self._learner, self._collector, None, self._buffer, self._policy.command_mode

@@ -10,12 +10,16 @@ from ding.policy.command_mode_policy_instance import EpsCommandModePolicy
 from ding.policy.common_utils import default_preprocess_learn
 from ding.rl_utils import q_nstep_td_data, q_nstep_td_error
 from ding.utils import POLICY_REGISTRY
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
 
 from .model import PixelInput
 from .replay.frame_batch import FrameBatch
 
 # What ``policy.learn.autocast`` may be, and what it means to torch.
 AUTOCAST = {None: torch.float32, 'bfloat16': torch.bfloat16}
+# BaseLearner's monitor means over so many updates.
+LOG_LOOKS_BACK_UPDATES = 10
 # What an update uses of a transition.
 USED = ('obs', 'next_obs', 'action', 'reward', 'done', 'weight', 'value_gamma')
 
@@ -79,15 +83,19 @@ class LeanDQNPolicy(DQNPolicy):
         super()._init_learn()
         self._optimizer = torch.optim.Adam(self._model.parameters(), lr=options.learning_rate, fused=True)
         self._dtype = AUTOCAST[options.autocast]
-        self._one_forward = self._cuda
+        self._one_forward = self._cuda and not any(
+            isinstance(module, (_BatchNorm, _DropoutNd)) for module in self._model.modules()
+        )  # these would mix the two states
         self._copy_stream = torch.cuda.Stream() if self._cuda else None
         # the tensors in it are the parameters, so it need not be built again for each look at whether a copy is due
         self._weights = self._learn_model.state_dict()
         self._target_copy: Optional[torch.nn.Module] = None
+        self._copied_version = 0
         # Memory of its own for the scaled screens: 7 MB that were new at each update took a tenth of it on a CPU.
         self._scaled: Optional[torch.Tensor] = None
-        self._updates = 0
+        self._updates = self._summed = 0
         self._sums = torch.zeros(3, device=self._device)
+        self._means: Dict[str, float] = {}
 
     def _forward_learn(self, data: Sequence[Dict[str, Any]]) -> Dict[str, Any]:
         """
@@ -97,8 +105,8 @@ class LeanDQNPolicy(DQNPolicy):
             - data (:obj:`Sequence[Dict[str, Any]]`): A batch of the ``frame`` buffer, or a list of transitions, as \
                 ``DQNPolicy`` takes it.
         Returns:
-            - info (:obj:`Dict[str, Any]`): ``cur_lr``; after each ``log_every_updates`` updates, ``total_loss``, \
-                ``q_value`` and ``target_q_value``, meaned over these; ``priority`` if priorities are used.
+            - info (:obj:`Dict[str, Any]`): ``cur_lr``; ``total_loss``, ``q_value`` and ``target_q_value``, meaned \
+                over ``log_every_updates`` updates and renewed as often; ``priority`` if priorities are used.
         """
         data = self._upload(self._prepared(data))
         q_value, next_q_value, target_q_value = self._q_values(data['obs'], data['next_obs'])
@@ -121,7 +129,7 @@ class LeanDQNPolicy(DQNPolicy):
         if self._cfg.multi_gpu:
             self.sync_gradients(self._learn_model)
         self._optimizer.step()
-        self._update_target()
+        self._target_model.update(self._weights)
 
         info: Dict[str, Any] = {'cur_lr': self._optimizer.defaults['lr']}
         info.update(self._scalars(loss, q_value, target_q_value))
@@ -152,9 +160,10 @@ class LeanDQNPolicy(DQNPolicy):
     def _upload(self, data: Dict[str, Any]) -> Dict[str, Any]:
         """The batch on the learner's device; from pinned memory it is copied while the update before is computed."""
         used = {key: data[key] for key in USED if data.get(key) is not None}
+        # the buffer may keep its frames on another device than ours, so this is not for a GPU alone
+        with torch.cuda.stream(self._copy_stream):
+            used = {key: value.to(self._device, non_blocking=self._cuda) for key, value in used.items()}
         if self._copy_stream is not None:
-            with torch.cuda.stream(self._copy_stream):
-                used = {key: value.to(self._device, non_blocking=True) for key, value in used.items()}
             computing = torch.cuda.current_stream()
             computing.wait_stream(self._copy_stream)
             for value in used.values():
@@ -206,31 +215,27 @@ class LeanDQNPolicy(DQNPolicy):
         """The target network; under autocast a copy in its type, as the weights would be cast at each update."""
         if self._dtype is torch.float32 or 'target_update_freq' not in self._cfg.learn:
             return self._target_model
-        if self._target_copy is None:
-            model = self._target_model
-            while isinstance(
-                model, IModelWrapper
-            ):  # one puts the weights in, another is DI-engine's bottom of them all
-                model = model._model
+        model = self._target_model
+        while isinstance(model, IModelWrapper):  # one puts the weights in, another is DI-engine's bottom of them all
+            model = model._model
+        version = sum(weight._version for weight in model.parameters())  # grows with whatever writes into them
+        if self._target_copy is None or self._copied_version != version:
             self._target_copy = copy.deepcopy(model).to(self._dtype)
+            self._copied_version = version
         return self._target_copy
 
-    def _update_target(self) -> None:
-        self._target_model.update(self._weights)
-        if self._target_copy is not None and self._target_model._update_count % self._cfg.learn.target_update_freq == 0:
-            self._target_copy = None
-
     def _scalars(self, loss: torch.Tensor, q_value: torch.Tensor, target_q_value: torch.Tensor) -> Dict[str, float]:
-        """The means since they were last asked for, if it is time; the only place where an update waits for the GPU."""
+        """Means that are at most ``log_every_updates`` old; the only place where an update waits for the GPU."""
         self._sums += torch.stack([loss.detach(), q_value.detach().mean(), target_q_value.mean()])
-        every = self._cfg.learn.log_every_updates
-        first, due = self._updates == 0, self._updates % every == 0
+        self._summed += 1
+        # DI-engine's log means what it was given in its last 10 updates, so they are to be there before it looks
+        if not self._means or (self._updates + LOG_LOOKS_BACK_UPDATES) % self._cfg.learn.log_every_updates == 0:
+            means = (self._sums / self._summed).tolist()
+            self._means = dict(zip(('total_loss', 'q_value', 'target_q_value'), means))
+            self._sums.zero_()
+            self._summed = 0
         self._updates += 1
-        if not due:
-            return {}
-        means = (self._sums / (1 if first else every)).tolist()
-        self._sums.zero_()
-        return dict(zip(('total_loss', 'q_value', 'target_q_value'), means))
+        return self._means
 
     def _state_dict_learn(self) -> Dict[str, Any]:
         """
@@ -248,7 +253,6 @@ class LeanDQNPolicy(DQNPolicy):
         """
         super()._load_state_dict_learn({**state_dict, 'optimizer': _fused(state_dict['optimizer'], True)})
         self._weights = self._learn_model.state_dict()
-        self._target_copy = None
 
 
 def _fused(optimizer_state: Dict[str, Any], fused: Optional[bool]) -> Dict[str, Any]:

@@ -7,6 +7,7 @@ Collecting and learning at the same time, on one machine, in the parallel mode o
 import copy
 from typing import Any, Callable, List, Optional
 
+import torch
 from ding.framework import Task
 from ding.policy import Policy, create_policy
 
@@ -74,6 +75,9 @@ class Overlap(object):
         self._collection: Optional[Callable[[], Piece]] = None
         self._newest: Optional[Piece] = None
         self._is_pushed = False
+        # On one stream the collector's forward would wait for all updates that are queued already.
+        self._stream = torch.cuda.Stream() if torch.cuda.is_available() else None
+        self._weights_are_there: Any = None
 
     def run(self) -> None:
         """
@@ -95,10 +99,15 @@ class Overlap(object):
         if self._is_pushed:
             self._push(self._newest)
             self._newest = None
+        if self._stream is not None:
+            self._weights_are_there = torch.cuda.current_stream().record_event()
 
     def _collect_piece(self, ctx: 'Context') -> None:  # noqa: F821
         if self._collection is not None:
-            self._newest = self._collection()
+            with torch.cuda.stream(self._stream):
+                if self._stream is not None:
+                    self._stream.wait_event(self._weights_are_there)
+                self._newest = self._collection()
 
     def _learn_from_piece(self, ctx: 'Context') -> None:  # noqa: F821
         if self._is_pushed:

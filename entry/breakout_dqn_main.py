@@ -38,6 +38,7 @@ from breakout_env import signals
 from breakout_env.overlap import Overlap, own_collect_policy
 from breakout_env.replay.saved_file import DamagedFile
 from breakout_env.resume import pairs_in
+from breakout_env.timers import use_plain_timers
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 DEFAULT_CONFIG = os.path.join(HERE, os.pardir, 'configs', 'breakout_dqn_config.py')
@@ -142,6 +143,7 @@ def train(config: str, seed: int, max_env_step: int, resume: Optional[str] = Non
         tb_logger=tb_logger,
         exp_name=cfg.exp_name,
     )
+    use_plain_timers(learner, collector, evaluator)
     replay_buffer = create_buffer(cfg.policy.other.replay_buffer, tb_logger=tb_logger, exp_name=cfg.exp_name)
     commander = BaseSerialCommander(
         cfg.policy.other.commander, learner, collector, evaluator, replay_buffer, policy.command_mode

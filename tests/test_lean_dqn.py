@@ -208,19 +208,28 @@ def test_bfloat16_stays_close_and_keeps_weights_and_checkpoints_in_float32(buffe
         assert torch.equal(copied[name], weight.to(torch.bfloat16)), name
 
 
-def test_the_log_gets_means_over_the_updates_in_between(buffer):
-    ours, every = policy(LeanDQNPolicy, learn=dict(log_every_updates=4)), policy(LeanDQNPolicy)
-    every._cfg.learn.log_every_updates = 1
+def test_the_log_gets_means_over_the_updates_in_between_in_time_for_di_engines_look(buffer):
+    ours = policy(LeanDQNPolicy, learn=dict(log_every_updates=25))
+    every = policy(LeanDQNPolicy, learn=dict(log_every_updates=1))
     replay = buffer()
     losses, found = [], []
-    for _ in range(9):
+    for _ in range(42):
         batch = replay.sample(16, 0)
         losses.append(every._forward_learn(batch)['total_loss'])
-        found.append(ours._forward_learn(batch).get('total_loss'))
-    assert [loss is not None for loss in found] == [True, False, False, False, True, False, False, False, True]
+        found.append(ours._forward_learn(batch)['total_loss'])
+    # the learner logs at update 25, and means what it was given in the last 10
+    assert found[:15] == [found[0]] * 15 and found[15:40] == [found[15]] * 25
     assert found[0] == pytest.approx(losses[0])
-    assert found[4] == pytest.approx(sum(losses[1:5]) / 4)
-    assert found[8] == pytest.approx(sum(losses[5:9]) / 4)
+    assert found[15] == pytest.approx(sum(losses[1:16]) / 15)
+    assert found[40] == pytest.approx(sum(losses[16:41]) / 25)
+
+
+def test_a_target_network_that_others_write_into_is_seen_in_bfloat16(buffer):
+    ours = policy(LeanDQNPolicy, learn=dict(autocast='bfloat16'))
+    ours._forward_learn(buffer().sample(16, 0))
+    ours._target_model.update(ours._learn_model.state_dict(), direct=True)
+    for copied, weight in zip(ours._target().parameters(), ours._learn_model.parameters()):
+        assert torch.equal(copied, weight.to(torch.bfloat16))
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,14 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Callable, List
 
 import pytest
 import torch
 from ding.framework import task
 from ding.policy import DQNPolicy
+from ding.utils import EasyTimer
 from ding.worker import SampleSerialCollector
 from test_resume import (
     ENTRY,
@@ -30,6 +32,7 @@ from test_resume import (
 from breakout_env.overlap import Overlap
 from breakout_env.replay import FrameReplayBuffer
 from breakout_env.resume import pairs_in
+from breakout_env.timers import use_plain_timers
 
 IN_THIS_PROCESS = (r"type='subprocess', shared_memory=True, reset_inplace=True", "type='base'")
 # weights that change much from one update to the next, and are played with
@@ -324,3 +327,13 @@ def test_a_second_ctrl_c_ends_it_at_once_and_leaves_no_half_save(tmp_path, role)
     assert command.text.rstrip().endswith('Aborted!')
     assert 'Traceback' not in command.text and 'destroyed' not in command.text
     assert check_pairs(tmp_path / NAME)
+
+
+def test_clocks_of_two_workers_do_not_share_a_start():
+    first, second = SimpleNamespace(timer=EasyTimer()), SimpleNamespace(timer=EasyTimer())
+    use_plain_timers(first, second)
+    with first.timer:
+        time.sleep(0.05)
+        with second.timer:  # with DI-engine's own, the first one would begin again here
+            pass
+    assert second.timer.value < 0.05 <= first.timer.value

@@ -8,7 +8,7 @@ import platform
 import time
 import weakref
 from types import MethodType
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Union
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Set, Union
 
 import numpy as np
 import treetensor.numpy as tnp
@@ -102,6 +102,8 @@ class GroupEnvManager(BaseEnvManager):
         self._shared: Optional[SharedSteps] = None
         self._given_seeds: Dict[int, tuple] = {}
         self._restarts = 0
+        self._lost: Set[int] = set()  # with their process, and not reset since
+        self._untold: Set[int] = set()  # lost outside of a step, so that no timestep has said so yet
         self._owner_pid = os.getpid()
         # a manager that is dropped without being closed does not leave its processes to the interpreter's end
         weakref.finalize(self, _end, self._workers, self._owner_pid)
@@ -134,9 +136,19 @@ class GroupEnvManager(BaseEnvManager):
     def _open(self, worker: GroupWorker) -> None:
         """Wait until a process has made its environments."""
         self._result(worker.receive(self._connect_timeout))
-        if self._env_replay_path is not None:
-            for env_id in worker.env_ids:
+        self._prepare(worker, worker.env_ids)
+
+    def _prepare(self, worker: GroupWorker, env_ids: List[int]) -> None:
+        """Give new environments what the old ones were given before their first reset."""
+        for env_id in env_ids:
+            if self._env_replay_path is not None:
                 self._call(worker, env_id, 'enable_save_replay', self._env_replay_path[env_id])
+            if env_id in self._given_seeds and self._env_seed[env_id] is None:
+                seed, *dynamic = self._given_seeds[env_id]
+                # environments whose games are to differ shall not play those again that they had before
+                self._restarts += 1
+                derived = np.random.SeedSequence([seed, self._restarts]).generate_state(1)[0] >> 1
+                self._env_seed[env_id] = seed if dynamic == [False] else int(derived)
 
     def close(self) -> None:
         """
@@ -145,6 +157,8 @@ class GroupEnvManager(BaseEnvManager):
         """
         _end(self._workers, self._owner_pid)
         self._env_states = dict.fromkeys(range(self._env_num), EnvState.VOID)
+        self._lost.clear()
+        self._untold.clear()
         self._closed = True
 
     # ---- resetting
@@ -164,6 +178,7 @@ class GroupEnvManager(BaseEnvManager):
             reset_param = self._reset_param
         self._reset_param.update(reset_param)
         self._reset(list(reset_param))
+        self._untold.difference_update(reset_param)  # the caller has begun anew
 
     def _reset(self, env_ids: Iterable[int]) -> None:
         self._retry_reset(self._try_reset(set(env_ids)))
@@ -196,20 +211,22 @@ class GroupEnvManager(BaseEnvManager):
                 self._env_states[env_id] = EnvState.RESET
             try:
                 if not worker.alive:
-                    self._lose(worker, WorkerLost('ended unnoticed'), ours)
+                    if not worker.lost:
+                        self._lose(worker)
+                        self._untold.update(self._lost.intersection(worker.env_ids))
                     worker = self._restart(index)
                 worker.send('reset', {env_id: self._reset_param[env_id] for env_id in ours}, self._new_seeds(ours))
                 waiting.append((worker, ours))
             except (WorkerLost, EnvFailed) as error:
-                errors.update(self._lose(worker, error, ours))
+                self._lose(self._workers[index])
+                errors.update(dict.fromkeys(ours, error))
         for worker, ours in waiting:
             timeout_s = self._connect_timeout if self._reset_timeout is None else self._reset_timeout * len(ours)
             try:
-                results = worker.receive(timeout_s)
-            except WorkerLost as error:
-                errors.update(self._lose(worker, error, ours))
-                continue
-            errors.update(self._take_resets(worker, results))
+                errors.update(self._take_resets(worker, self._result(worker.receive(timeout_s))))
+            except (WorkerLost, EnvFailed) as error:
+                self._lose(worker)
+                errors.update(dict.fromkeys(ours, error))
         return errors
 
     def _take_resets(self, worker: GroupWorker, results: Dict[int, Any]) -> Dict[int, Exception]:
@@ -226,6 +243,7 @@ class GroupEnvManager(BaseEnvManager):
                 continue
             self._ready_obs[env_id] = observations[env_id] if result is None else result[0]
             self._env_states[env_id] = EnvState.RUN
+            self._lost.discard(env_id)
         return errors
 
     def _renew(self, worker: GroupWorker, env_id: int) -> None:
@@ -233,8 +251,9 @@ class GroupEnvManager(BaseEnvManager):
         try:
             worker.send('renew', env_id)
             self._result(worker.receive(self._connect_timeout))
-        except (WorkerLost, EnvFailed) as error:
-            self._lose(worker, error, [])  # the next try starts the process anew
+            self._prepare(worker, [env_id])
+        except (WorkerLost, EnvFailed):
+            self._lose(worker)  # the next try starts the process anew
 
     def _new_seeds(self, env_ids: List[int]) -> Dict[int, tuple]:
         """Arguments of ``seed`` for those environments that have not had theirs yet."""
@@ -266,8 +285,32 @@ class GroupEnvManager(BaseEnvManager):
             env_id: self._env_states[env_id].name for env_id in actions if self._env_states[env_id] != EnvState.RUN
         }
         assert not not_ready, f'step expects environments in state RUN; found {not_ready}'
+        # The actions were chosen for games that are gone; the collector is to drop what it has of them.
+        lost = {env_id: _abnormal('its worker process had ended') for env_id in self._untold.intersection(actions)}
+        self._untold.difference_update(lost)
+        try:
+            results = self._step({env_id: action for env_id, action in actions.items() if env_id not in lost}, lost)
+        except BaseException:
+            # Interrupted: steps were played that nobody has seen. Only a reset makes sense of these games again.
+            for env_id in actions:
+                if self._env_states[env_id] == EnvState.RUN:
+                    self._env_states[env_id] = EnvState.NEED_RESET
+            raise
+        timesteps = self._timesteps(results)
+        self._note_ends(timesteps)
+        next_episodes = {env_id: result[1] for env_id, result in results.items() if type(result) is tuple}
+        if next_episodes:
+            errors: Dict[int, Exception] = {}
+            for worker in self._workers:
+                ours = {env_id: result for env_id, result in next_episodes.items() if env_id in worker.env_ids}
+                errors.update(self._take_resets(worker, ours))
+            self._retry_reset(errors)
+        timesteps.update(lost)
+        return {env_id: timesteps.pop(env_id) for env_id in actions} | timesteps
+
+    def _step(self, actions: Mapping[int, Any], lost: Dict[int, BaseEnvTimestep]) -> Dict[int, Any]:
+        """What the workers send for a step; those of lost ones are added to ``lost``."""
         results: Dict[int, Any] = {}
-        lost: Dict[int, BaseEnvTimestep] = {}
         waiting = []
         for worker in self._workers:
             ours = {env_id: actions[env_id] for env_id in worker.env_ids if env_id in actions}
@@ -288,17 +331,7 @@ class GroupEnvManager(BaseEnvManager):
                 self._env_states[failure.env_id] = EnvState.ERROR
                 self.close()
                 raise failure.error from None
-        timesteps = self._timesteps(results)
-        self._note_ends(timesteps)
-        next_episodes = {env_id: result[1] for env_id, result in results.items() if type(result) is tuple}
-        if next_episodes:
-            errors: Dict[int, Exception] = {}
-            for worker in self._workers:
-                ours = {env_id: result for env_id, result in next_episodes.items() if env_id in worker.env_ids}
-                errors.update(self._take_resets(worker, ours))
-            self._retry_reset(errors)
-        timesteps.update(lost)
-        return {env_id: timesteps.pop(env_id) for env_id in actions} | timesteps
+        return results
 
     def _timesteps(self, results: Dict[int, Any]) -> Dict[int, BaseEnvTimestep]:
         """What the workers sent and what they left in shared memory, put together; sets the ready observations."""
@@ -339,43 +372,30 @@ class GroupEnvManager(BaseEnvManager):
 
     # ---- lost processes
 
-    def _lose(self, worker: GroupWorker, error: Exception, env_ids: Iterable[int]) -> Dict[int, Exception]:
-        """End a process that is of no use any more; the error, for each of some environments."""
+    def _lose(self, worker: GroupWorker) -> None:
+        """End a process that is of no use any more."""
         worker.end()
         for env_id in worker.env_ids:
             if self._env_states[env_id] != EnvState.DONE:
                 self._env_states[env_id] = EnvState.ERROR
-        return dict.fromkeys(env_ids, error)
+                self._lost.add(env_id)
 
     def _lose_step(self, worker: GroupWorker, error: WorkerLost) -> Dict[int, BaseEnvTimestep]:
         logger.warning('environments %s lost a step: %s', worker.env_ids, error)
-        playing = [env_id for env_id in worker.env_ids if self._env_states[env_id] != EnvState.DONE]
-        self._lose(worker, error, [])
-        return {
-            env_id: BaseEnvTimestep(None, None, None, {'abnormal': True, 'error': str(error)}) for env_id in playing
-        }
+        self._lose(worker)
+        lost = self._lost.intersection(worker.env_ids)
+        return {env_id: _abnormal(str(error)) for env_id in sorted(lost)}
 
     def _restart(self, index: int) -> GroupWorker:
         """A new process in the place of a lost one."""
-        self._restarts += 1
-        env_ids = self._groups[index]
-        worker = self._workers[index] = self._start(env_ids)
+        worker = self._workers[index] = self._start(self._groups[index])
         self._open(worker)
-        for env_id in env_ids:
-            if env_id in self._given_seeds and self._env_seed[env_id] is None:
-                seed, *dynamic = self._given_seeds[env_id]
-                # environments whose games are to differ shall not play those again that they had before
-                derived = np.random.SeedSequence([seed, self._restarts]).generate_state(1)[0] >> 1
-                self._env_seed[env_id] = seed if dynamic == [False] else int(derived)
         return worker
 
     def _bring_back(self) -> None:
         """Start environments again that were lost with their process and that nobody has reset since."""
-        if self._auto_reset and not self._closed:
-            lost = [env_id for worker in self._workers if worker.lost for env_id in worker.env_ids]
-            lost = [env_id for env_id in lost if self._env_states[env_id] == EnvState.ERROR]
-            if lost:
-                self._reset(lost)
+        if self._lost and self._auto_reset and not self._closed:
+            self._reset(sorted(self._lost))
 
     # ---- the rest of DI-engine's interface
 
@@ -495,16 +515,17 @@ class GroupEnvManagerV2(GroupEnvManager):
             - timesteps (:obj:`List[tnp.ndarray]`): ``obs``, ``reward``, ``done``, ``info`` and ``env_id`` of each. \
                 Task pipelines know no lost step: there an environment whose process was lost ends its episode as \
                 cut off (``info.abnormal``), with the observation it had, no reward and a return of NaN, and begins \
-                a new one.
+                a new one. A learner takes that for an end, and the mean of an evaluation is NaN then, as its games \
+                are not all known.
         """
-        before = dict(self._ready_obs)
-        timesteps = super().step(dict(zip(self.ready_obs_id, actions)))
+        before, ready = dict(self._ready_obs), self.ready_obs_id
+        timesteps = super().step(dict(zip(ready, actions)))
         lost = [env_id for env_id, timestep in timesteps.items() if timestep.obs is None and _is_abnormal(timestep)]
         if lost:
             self.reset({env_id: self._reset_param[env_id] for env_id in lost})
         return [
-            _tree(env_id, _cut_off(timestep, before[env_id]) if env_id in lost else timestep)
-            for env_id, timestep in timesteps.items()
+            _tree(env_id, _cut_off(timesteps[env_id], before[env_id]) if env_id in lost else timesteps[env_id])
+            for env_id in ready[: len(actions)]
         ]
 
 
@@ -519,6 +540,11 @@ def _tree(env_id: int, timestep: BaseEnvTimestep) -> tnp.ndarray:
     return tnp.array(
         {'obs': timestep.obs, 'reward': timestep.reward, 'done': timestep.done, 'info': info, 'env_id': env_id}
     )
+
+
+def _abnormal(error: str) -> BaseEnvTimestep:
+    """DI-engine's mark of a lost step."""
+    return BaseEnvTimestep(None, None, None, {'abnormal': True, 'error': error})
 
 
 def _is_abnormal(timestep: BaseEnvTimestep) -> bool:
