@@ -121,6 +121,7 @@ def draw_scaling(scaling: Dict[str, Any], path: Path) -> None:
     """Lines of env steps a second over the number of environments."""
     figure, axes = plt.subplots(figsize=(9, 4.6))
     env_nums = [section['env_num'] for section in scaling['sections']]
+    ends = []
     for name in [row['name'] for row in scaling['sections'][0]['rows']]:
         points = [
             (section['env_num'], row['median'])
@@ -128,9 +129,17 @@ def draw_scaling(scaling: Dict[str, Any], path: Path) -> None:
             for row in section['rows']
             if row['name'] == name and 'median' in row
         ]
-        ours = name.startswith('ours')
-        axes.plot(*zip(*points), color=OURS_COLOR if ours else THEIRS_COLOR, marker='o', markersize=4)
-        axes.annotate(f'  {name}', points[-1], color=OURS_COLOR if ours else THEIRS_COLOR, fontsize=8, va='center')
+        color = OURS_COLOR if name.startswith('ours') else THEIRS_COLOR
+        axes.plot(*zip(*points), color=color, marker='o', markersize=4)
+        ends.append((points[-1][1], points[-1][0], name, color))
+    # labels beside the ends of the lines, moved apart where they would meet
+    lowest = 0.0
+    for value, env_num, name, color in sorted(ends):
+        lowest = max(value, lowest + max(ends)[0] / 24)
+        arrow = dict(arrowstyle='-', color=color, linewidth=0.4)
+        axes.annotate(
+            name, (env_num, value), (env_num * 1.3, lowest), color=color, fontsize=8, va='center', arrowprops=arrow
+        )
     axes.set_xscale('log')
     axes.set_xticks(env_nums, [str(number) for number in env_nums])
     axes.set_xticks([], minor=True)
@@ -150,8 +159,8 @@ def main() -> None:
     for path in GUIDES:
         text = path.read_text()
         for name, made in tables().items():
-            marked = re.compile(rf'(<!-- {name} -->\n).*?(\n<!-- end -->)', re.S)
-            text, count = marked.subn(lambda found, made=made: found[1] + made + found[2], text)
+            marked = re.compile(rf'(<!-- {name} -->\n)(?:(?!<!--).)*(<!-- end -->)', re.S)
+            text, count = marked.subn(lambda found, made=made: f'{found[1]}{made}\n{found[2]}', text)
             if not count:
                 raise click.ClickException(f'{path.name} has no place for the table {name}: <!-- {name} -->')
         path.write_text(text)
