@@ -694,6 +694,46 @@ def test_without_auto_reset_each_lost_environment_comes_back_when_it_is_asked_fo
         assert_consistent(manager)
 
 
+def test_a_worker_lost_between_steps_is_told_to_those_who_did_not_reset():
+    with launched(worker_num=2, env_num=4) as manager:
+        end_process(manager.pid[0])
+        manager.reset({0: None})  # this is when the manager finds out; 0 and 1 shared the process
+        assert manager.ready_obs_id == [0, 1, 2, 3]
+        timesteps = manager.step(dict.fromkeys(range(4), 0))
+        assert [i for i, timestep in timesteps.items() if timestep.info.get('abnormal')] == [1]
+        assert not any(t.info.get('abnormal') for t in manager.step(dict.fromkeys(range(4), 0)).values())
+        assert_consistent(manager)
+
+
+def test_a_step_that_is_interrupted_leaves_its_games_to_be_reset(monkeypatch):
+    with launched(worker_num=1, env_num=2) as manager:
+        with monkeypatch.context() as patch:
+            patch.setattr(type(manager._workers[0]), 'receive', raise_keyboard_interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                manager.step({0: 0, 1: 0})
+        with pytest.raises(AssertionError, match='NEED_RESET'):  # it would go on where nobody has looked
+            manager.step({0: 0, 1: 0})
+        manager.reset()
+        manager.step({0: 0, 1: 0})
+        assert_consistent(manager)
+
+
+def raise_keyboard_interrupt(*args, **kwargs):
+    raise KeyboardInterrupt
+
+
+def test_a_renewed_environment_is_seeded_as_the_one_before(tmp_path):
+    faults = tmp_path / 'faults'
+    options = dict(retry_type='renew', max_retry=2, retry_waiting_time=0.0, env_num=2, worker_num=1)
+    firsts = []
+    for _ in range(2):
+        faults.write_text('raise\n')
+        with launched(**options, env_cfg=dict(reset_faults=str(faults))) as manager:
+            assert all(manager.seeds), 'each has a seed'
+            firsts.append(frozen(manager.ready_obs))
+    assert firsts[0] == firsts[1]
+
+
 def test_a_restarted_environment_plays_new_games_and_the_same_ones_in_each_run():
     firsts = []
     for _ in range(2):
