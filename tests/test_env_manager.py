@@ -694,9 +694,16 @@ def test_without_auto_reset_each_lost_environment_comes_back_when_it_is_asked_fo
         assert_consistent(manager)
 
 
-def test_a_worker_lost_between_steps_is_told_to_those_who_did_not_reset():
-    with launched(worker_num=2, env_num=4) as manager:
-        end_process(manager.pid[0])
+@pytest.mark.parametrize('when', ['before the reset', 'in the reset'])
+def test_a_worker_lost_between_steps_is_told_to_those_who_did_not_reset(when, tmp_path):
+    faults = tmp_path / 'faults'
+    faults.write_text('')
+    cfgs = [dict(reset_faults=str(faults)), {}, {}, {}]
+    with launched(worker_num=2, env_num=4, env_cfg=cfgs, max_retry=2, retry_waiting_time=0.0) as manager:
+        if when == 'in the reset':
+            faults.write_text('kill\n')
+        else:
+            end_process(manager.pid[0])
         manager.reset({0: None})  # this is when the manager finds out; 0 and 1 shared the process
         assert manager.ready_obs_id == [0, 1, 2, 3]
         timesteps = manager.step(dict.fromkeys(range(4), 0))

@@ -211,9 +211,7 @@ class GroupEnvManager(BaseEnvManager):
                 self._env_states[env_id] = EnvState.RESET
             try:
                 if not worker.alive:
-                    if not worker.lost:
-                        self._lose(worker)
-                        self._untold.update(self._lost.intersection(worker.env_ids))
+                    self._lose(worker)
                     worker = self._restart(index)
                 worker.send('reset', {env_id: self._reset_param[env_id] for env_id in ours}, self._new_seeds(ours))
                 waiting.append((worker, ours))
@@ -374,16 +372,18 @@ class GroupEnvManager(BaseEnvManager):
 
     def _lose(self, worker: GroupWorker) -> None:
         """End a process that is of no use any more."""
-        worker.end()
-        for env_id in worker.env_ids:
-            if self._env_states[env_id] != EnvState.DONE:
-                self._env_states[env_id] = EnvState.ERROR
-                self._lost.add(env_id)
+        if not worker.lost:
+            worker.end()
+            playing = [env_id for env_id in worker.env_ids if self._env_states[env_id] != EnvState.DONE]
+            self._env_states.update(dict.fromkeys(playing, EnvState.ERROR))
+            self._lost.update(playing)
+            self._untold.update(playing)
 
     def _lose_step(self, worker: GroupWorker, error: WorkerLost) -> Dict[int, BaseEnvTimestep]:
         logger.warning('environments %s lost a step: %s', worker.env_ids, error)
         self._lose(worker)
-        lost = self._lost.intersection(worker.env_ids)
+        lost = self._untold.intersection(worker.env_ids)
+        self._untold.difference_update(lost)
         return {env_id: _abnormal(str(error)) for env_id in sorted(lost)}
 
     def _restart(self, index: int) -> GroupWorker:
