@@ -205,7 +205,10 @@ class Recorded(object):
             patch.setattr(SampleSerialCollector, 'collect', collects)
             patch.setattr(FrameReplayBuffer, 'push', pushes)
             config = config_in(folder, 900, IN_THIS_PROCESS, *GREEDY)
+            handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
             entry().train(str(config), *arguments)
+            for number, handler in handlers.items():  # the entry listens to the end of its process, which goes on here
+                signal.signal(number, handler)
             self.random_play, *self.pieces = self.pieces
             self.saved = check_pairs(Path(NAME))[0]
             self.weights = torch.load(Path(NAME, self.saved['checkpoint']), weights_only=True)['model']
