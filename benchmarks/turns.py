@@ -82,7 +82,7 @@ class Seat(object):
                 return f'did not end within {TURN_LIMIT_S} s', {}
         try:
             return self._connection.recv()
-        except (EOFError, OSError):
+        except (EOFError, OSError):  # it ended while it answered
             self._process.join(5)
             return f'died, exit code {self._process.exitcode}', {}
 
@@ -126,7 +126,7 @@ def _sit(build: Build, folder: str, connection: Any) -> None:
                 connection.send((None, contestant.turn(**options)))
         finally:
             contestant.close()
-    except ModuleNotFoundError as error:
+    except ModuleNotFoundError as error:  # a library that not everybody has; a row that says so
         connection.send((f'not installed: {error.name}', {}))
     except Exception as error:  # whatever it is, it is a row of the table and must not end the others' run
         traceback.print_exc()
@@ -161,7 +161,7 @@ def take_turns(builds: Dict[str, Build], repeats: int, stay: bool = False, **opt
                     seats[name] = Seat(builds[name])
                 try:
                     runs[name].append(seats[name].turn(**options))
-                except SeatFailed as failure:
+                except SeatFailed as failure:  # its row says so; the others go on
                     failures[name] = str(failure)
                 if not stay or name in failures:
                     seats.pop(name).close()
@@ -257,5 +257,5 @@ def numbers(text: str) -> List[int]:
     """Integers with commas between them."""
     try:
         return [int(word) for word in text.split(',') if word]
-    except ValueError:
+    except ValueError:  # what the user typed is no number
         raise click.UsageError(f'found {text}; expected integers with commas between them, such as 1,2,4') from None

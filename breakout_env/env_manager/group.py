@@ -205,14 +205,14 @@ def run_group(connection: Connection, others: Any, owner_pid: int, env_fns: Clou
             number, command, args, kwargs = message
             try:
                 result = getattr(group, command)(*args, **kwargs)
-            except EnvFailed as error:
+            except EnvFailed as error:  # goes to the manager in place of a result
                 result = error
             try:
                 reply = pickle.dumps((number, result), pickle.HIGHEST_PROTOCOL)
             except Exception as error:  # an attribute or info that can't be sent, such as a handle
                 reply = pickle.dumps((number, EnvFailed(min(env_fns.data), _portable(error))))
             connection.send_bytes(reply)
-    except (BrokenPipeError, ConnectionResetError):
+    except (BrokenPipeError, ConnectionResetError):  # nobody is left to answer
         logger.debug('worker %d: its manager is gone', os.getpid())
     finally:
         group.close()
@@ -240,5 +240,5 @@ class _Commands(object):
         self._last_wait_s = time.perf_counter() - start
         try:
             return pickle.loads(self._connection.recv_bytes())
-        except (EOFError, ConnectionResetError):
+        except (EOFError, ConnectionResetError):  # the manager is gone
             return None

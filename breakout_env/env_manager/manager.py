@@ -122,7 +122,7 @@ class GroupEnvManager(BaseEnvManager):
                 self._workers.append(self._start(env_ids))
             for worker in self._workers:
                 self._open(worker)
-        except BaseException:
+        except BaseException:  # half a launch leaves no process
             self.close()
             raise
         self._env_states = dict.fromkeys(range(self._env_num), EnvState.INIT)
@@ -215,14 +215,14 @@ class GroupEnvManager(BaseEnvManager):
                     worker = self._restart(index)
                 worker.send('reset', {env_id: self._reset_param[env_id] for env_id in ours}, self._new_seeds(ours))
                 waiting.append((worker, ours))
-            except (WorkerLost, EnvFailed) as error:
+            except (WorkerLost, EnvFailed) as error:  # counts as a try; the caller decides about another
                 self._lose(self._workers[index])
                 errors.update(dict.fromkeys(ours, error))
         for worker, ours in waiting:
             timeout_s = self._connect_timeout if self._reset_timeout is None else self._reset_timeout * len(ours)
             try:
                 errors.update(self._take_resets(worker, self._result(worker.receive(timeout_s))))
-            except (WorkerLost, EnvFailed) as error:
+            except (WorkerLost, EnvFailed) as error:  # as above
                 self._lose(worker)
                 errors.update(dict.fromkeys(ours, error))
         return errors
@@ -250,8 +250,8 @@ class GroupEnvManager(BaseEnvManager):
             worker.send('renew', env_id)
             self._result(worker.receive(self._connect_timeout))
             self._prepare(worker, [env_id])
-        except (WorkerLost, EnvFailed):
-            self._lose(worker)  # the next try starts the process anew
+        except (WorkerLost, EnvFailed):  # the next try starts the process anew
+            self._lose(worker)
 
     def _new_seeds(self, env_ids: List[int]) -> Dict[int, tuple]:
         """Arguments of ``seed`` for those environments that have not had theirs yet."""
@@ -317,15 +317,15 @@ class GroupEnvManager(BaseEnvManager):
                     shape = None if self._shared is None else self._shared.put_actions(ours)
                     worker.send('step', ours if shape is None else list(ours), shape, self._last_episodes(ours))
                     waiting.append((worker, len(ours)))
-                except WorkerLost as error:
+                except WorkerLost as error:  # costs its environments a step, and nobody else anything
                     lost.update(self._lose_step(worker, error))
         for worker, count in waiting:
             try:
                 timeout_s = None if self._step_timeout is None else self._step_timeout * count
                 results.update(self._result(worker.receive(timeout_s)))
-            except WorkerLost as error:
+            except WorkerLost as error:  # as above
                 lost.update(self._lose_step(worker, error))
-            except EnvFailed as failure:
+            except EnvFailed as failure:  # the environment's own error is the caller's to see
                 self._env_states[failure.env_id] = EnvState.ERROR
                 self.close()
                 raise failure.error from None

@@ -89,7 +89,7 @@ class GroupWorker(object):
         message = pickle.dumps((self._number, command, args, kwargs), pickle.HIGHEST_PROTOCOL)
         try:
             self._connection.send_bytes(message)
-        except OSError as error:
+        except OSError as error:  # nobody reads the pipe any more
             raise WorkerLost(self._how_it_ended()) from error
 
     def receive(self, timeout_s: Optional[float] = None) -> Any:
@@ -108,7 +108,7 @@ class GroupWorker(object):
             if self._connection.fileno() in ready:
                 try:
                     number, result = pickle.loads(self._connection.recv_bytes())
-                except (EOFError, OSError) as error:
+                except (EOFError, OSError) as error:  # it ended before or while it answered
                     raise WorkerLost(self._how_it_ended()) from error
                 if number == self._number:
                     return result
