@@ -8,7 +8,7 @@ What a learner's speed does to the score: the same training with DI-engine's lea
 
 All three train the same double, dueling, 3-step DQN on the same number of env steps with the same ratio of updates;
 only ``create_config.policy`` differs. The network is a small one, so that DI-engine's learner is done within an hour on
-one core. Checkpoints over the last quarter of the run play whole games (epsilon 0.01, other seeds than the training's),
+one core. Four checkpoints towards the end of the run play whole games (epsilon 0.01, other seeds than the training's),
 and their mean is the run's score: one checkpoint of a DQN alone goes up and down by half from one to the next.
 
 The margin was fixed before the first run: a learner's score, meaned over the seeds, is within 35% of the stock one's.
@@ -37,7 +37,7 @@ from easydict import EasyDict
 
 MARGIN = 0.35
 UPDATES_PER_COLLECTION, STEPS_PER_COLLECTION = 43, 128
-# the last quarter of a run is judged by this many checkpoints, each by this many games
+# a run is judged by this many checkpoints, each by this many games
 CHECKPOINTS, GAMES = 4, 40
 LEARNERS = {
     'stock': dict(type='dqn'),
