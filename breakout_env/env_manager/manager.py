@@ -288,8 +288,7 @@ class GroupEnvManager(BaseEnvManager):
         self._untold.difference_update(lost)
         try:
             results = self._step({env_id: action for env_id, action in actions.items() if env_id not in lost}, lost)
-        except BaseException:
-            # Interrupted: steps were played that nobody has seen. Only a reset makes sense of these games again.
+        except BaseException:  # interrupted: steps were played that nobody has seen; only a reset helps these games
             for env_id in actions:
                 if self._env_states[env_id] == EnvState.RUN:
                     self._env_states[env_id] = EnvState.NEED_RESET
