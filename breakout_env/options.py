@@ -103,6 +103,9 @@ class BreakoutOptions:
     random_action_probability: float = 0.0
     # (Optional[str]) None, 'rgb_array', or 'human' to watch the game in a window.
     render_mode: Optional[str] = None
+    # (float) Seconds between two looks at what the process takes (memory, descriptors, threads, processes, GPU memory),
+    # with a warning when some of it grows for good; 0 for none. Environments of one process share the watch.
+    resource_watch_s: float = 0.0
     # (bool) Whether the instance serves a collector or an evaluator.
     is_train: bool = True
 
@@ -217,6 +220,8 @@ _CHECKS: Dict[str, Callable[[Any], Any]] = dict(
     obs_dtype=_dtype,
     random_action_probability=_number(0.0, 1.0),
     render_mode=_render_mode,
+    # a day: what is looked at less often is not watched
+    resource_watch_s=_number(0.0, 86_400.0),
     is_train=_true_or_false,
 )
 assert set(_CHECKS) == {field.name for field in fields(BreakoutOptions)}

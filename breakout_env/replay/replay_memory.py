@@ -6,6 +6,7 @@ import numpy as np
 
 from .frame_batch import BatchPart, Extras, FrameBatch
 from .frame_store import FrameStore
+from .held_memory import Held, note_holder
 from .memory_lock import MemoryLock
 from .priority_tree import PriorityTree
 from .row_ring import RowRing
@@ -86,6 +87,7 @@ class ReplayMemory(object):
         self._device = device
         self._before_first_frame = before_first_frame
         self._reset()
+        note_holder(self)
 
     def _reset(self) -> None:
         self._store: Optional[FrameStore] = None
@@ -130,6 +132,13 @@ class ReplayMemory(object):
             total = rows * (1 + 4 + 1 + 4) + (self._tree.nbytes if self._tree else 0)
             total += sum(n * schema.row_bytes for n, schema in zip(of_schema, self._schemas))
             return total + (self._store.nbytes if self._store else 0)
+
+    @property
+    def held(self) -> Held:
+        """What it takes of memory and of GPUs."""
+        if self._device == 'cpu':  # storage 'device' tried without a GPU
+            return Held(self.nbytes + self.device_bytes, 0)
+        return Held(self.nbytes, self.device_bytes)
 
     @property
     def stored_frame_bytes(self) -> int:

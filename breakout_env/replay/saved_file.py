@@ -11,7 +11,8 @@ import glob
 import os
 import threading
 import zipfile
-from typing import Callable, Iterable, List, Mapping, Tuple
+from pathlib import Path
+from typing import Any, Callable, Iterable, List, Mapping, Tuple
 
 import numpy as np
 import psutil
@@ -69,6 +70,31 @@ def write(path: str, arrays: Arrays) -> int:
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(unfinished)
+
+
+def write_bytes(path: Path, content: Any) -> None:
+    """
+    Overview:
+        Write a small file, whole or not at all.
+    Arguments:
+        - path (:obj:`Path`): Where to; its folder is made.
+        - content (:obj:`Any`): Bytes, or what gives them as a buffer.
+    Raises:
+        - OSError: If it can not be written; what was there before is there still.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f'{path.name}.{os.getpid()}-{threading.get_ident()}.unfinished')
+    try:
+        with open(unfinished, 'wb') as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(unfinished, path)
+        _flush_folder(str(path.parent))
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            unfinished.unlink()
 
 
 def _remove_leftovers(path: str) -> None:

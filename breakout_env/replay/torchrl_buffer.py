@@ -15,6 +15,7 @@ import torch
 from ding.utils import BUFFER_REGISTRY, lists_to_dicts
 from ding.worker.replay_buffer import IBuffer
 
+from .held_memory import Held, note_holder
 from .limits import free_disk_bytes, memory_room
 from .torchrl_columns import to_columns, to_transitions
 from .torchrl_options import TorchRLOptions
@@ -84,6 +85,7 @@ class TorchRLReplayBuffer(IBuffer):
         self._parts = _torchrl_parts()
         self._home = os.path.abspath(self._options.folder or os.path.join(exp_name, 'replay'))
         self._open()
+        note_holder(self)
 
     def _open(self) -> None:
         folder = None
@@ -99,6 +101,13 @@ class TorchRLReplayBuffer(IBuffer):
         self._samples = 0  # since the beginning, for beta
         # Each process counts episodes from 0; those that come after ``load_data`` must not meet the stored ones' ids.
         self._first_episode = 0
+
+    @property
+    def held(self) -> Held:
+        """What it takes of memory: room that no transition came to yet is promised, not taken."""
+        if self._buffer is None or self._options.storage == 'memmap':
+            return Held(0, 0)
+        return Held(self.nbytes * len(self._buffer) // self._options.replay_buffer_size, 0)
 
     @property
     def nbytes(self) -> int:
