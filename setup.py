@@ -22,9 +22,12 @@ setup(
         'Programming Language :: Python :: 3.11',
         'Topic :: Scientific/Engineering :: Artificial Intelligence',
     ],
-    packages=find_packages(include=['breakout_env', 'breakout_env.*']),
+    # configs and pipelines lie beside the package in a clone, for people, and inside it in a wheel, for the command
+    packages=find_packages(include=['breakout_env', 'breakout_env.*']) + ['breakout_env.configs', 'breakout_env.entry'],
+    package_dir={'breakout_env.configs': 'configs', 'breakout_env.entry': 'entry'},
     # the file that runs as a program of its own is package code, too; py.typed tells type checkers to look inside
-    package_data={'breakout_env': ['py.typed']},
+    package_data={'breakout_env': ['py.typed', 'pretrained/*', 'data/*']},
+    entry_points={'console_scripts': ['breakout=breakout_env.cli:main']},
     # ale-py ships the ROMs and needs 3.10 since 0.11; DI-engine 0.5.3 does not run on 3.12
     python_requires='>=3.10,<3.12',
     install_requires=[
@@ -37,18 +40,28 @@ setup(
         'opencv-python>=4.8,<4.12',  # 4.12 wants numpy 2
         'zstandard>=0.22',  # what keeps the replay buffer small
         'xxhash>=3.0',
+        'packaging',  # versions in `breakout doctor`
         'psutil>=5.9',
         'imageio-ffmpeg>=0.6',  # a static FFmpeg, for videos
-        'click',  # these two come with DI-engine
+        'click>=8.1',  # these come with DI-engine
+        'matplotlib',
+        'tensorboardX',
         'tqdm',
+        'rich>=13',  # the table of `breakout doctor`, the screen of `breakout play --terminal`
+        'safetensors>=0.4',  # agents that are data and nothing else
+        'scipy',  # the interval of a mean score
     ],
     extras_require={
         # SliceSampler(fragmented=True) came with 0.14; brings tensordict
         'torchrl': ['torchrl>=0.14,<0.15'],
         'window': ['pygame>=2.5'],  # render_mode='human'
+        'onnx': ['onnx>=1.17', 'onnxscript>=0.5', 'onnxruntime>=1.20'],  # breakout export --format onnx
         'test': [
             'av>=14',
             'hypothesis>=6.100',
+            'onnx>=1.17',
+            'onnxruntime>=1.20',
+            'onnxscript>=0.5',
             'pygame>=2.5',
             'pytest>=8',
             'pytest-timeout>=2.3',

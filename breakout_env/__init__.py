@@ -2,26 +2,33 @@
 Atari Breakout for DI-engine.
 
 Importing this package registers the environment ``breakout``, the env managers ``breakout`` and ``breakout_v2``, the
-models ``pixel_*``, the replay buffers ``frame`` and ``torchrl``, the collector ``sample_with_ids``, the evaluator
-``resumable``, the learner hook ``resume`` and the policies ``lean_dqn`` and ``r2d2_slices`` with DI-engine, so that
-``import_names=['breakout_env']`` is all another project writes. It starts no process and opens no emulator.
+models ``pixel_*``, the replay buffers ``frame`` and ``torchrl``, the collectors ``full_games`` and ``sample_with_ids``,
+the evaluator ``resumable``, the learner hooks ``resume`` and ``progress`` and the policies ``lean_dqn`` and
+``r2d2_slices`` with DI-engine, so that ``import_names=['breakout_env']`` is all another project writes. It starts no
+process and opens no emulator.
 """
 
-from .collector import SampleWithIdsCollector
-from .env import BreakoutEnv
-from .env_manager import GroupEnvManager, GroupEnvManagerV2
-from .lean_dqn import LeanDQNPolicy
-from .model import PixelC51DQN, PixelDQN, PixelDRQN, PixelInput, PixelQRDQN, PixelRainbowDQN, PixelVAC
-from .r2d2 import R2D2SlicesPolicy
-from .replay import FrameBuffer, FrameReplayBuffer
-from .replay.torchrl_buffer import TorchRLReplayBuffer
-from .resume import ResumableEvaluator, ResumeHook
+from .quiet_import import quiet_import
+
+with quiet_import():
+    from .collector import FullGamesCollector, SampleWithIdsCollector
+    from .env import BreakoutEnv
+    from .env_manager import GroupEnvManager, GroupEnvManagerV2
+    from .evaluator import ResumableEvaluator
+    from .lean_dqn import LeanDQNPolicy
+    from .model import PixelC51DQN, PixelDQN, PixelDRQN, PixelInput, PixelQRDQN, PixelRainbowDQN, PixelVAC
+    from .progress import ProgressHook
+    from .r2d2 import R2D2SlicesPolicy
+    from .replay import FrameBuffer, FrameReplayBuffer
+    from .replay.torchrl_buffer import TorchRLReplayBuffer
+    from .resume import ResumeHook
 
 __version__ = '0.1.0'
 __all__ = [
     'BreakoutEnv',
     'FrameBuffer',
     'FrameReplayBuffer',
+    'FullGamesCollector',
     'GroupEnvManager',
     'GroupEnvManagerV2',
     'LeanDQNPolicy',
@@ -32,6 +39,7 @@ __all__ = [
     'PixelQRDQN',
     'PixelRainbowDQN',
     'PixelVAC',
+    'ProgressHook',
     'R2D2SlicesPolicy',
     'ResumableEvaluator',
     'ResumeHook',

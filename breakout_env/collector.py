@@ -1,14 +1,95 @@
-"""A collector that says which episode and step a transition is: DI-engine's transitions do not."""
+"""
+Collectors that say more than DI-engine's: the points of whole games, and which episode and step a transition is.
+
+A training episode ends with each life, so that DI-engine's returns are those of single lives; the score that people
+know a game by is told at its end only, in ``info['game_return']``.
+"""
 
 import itertools
-from typing import Any, List, Optional
+from collections import deque
+from typing import Any, Deque, Dict, List, Optional
 
+import numpy as np
 from ding.utils import SERIAL_COLLECTOR_REGISTRY
 from ding.worker import SampleSerialCollector
 from ding.worker.collector.base_serial_collector import INF, TrajBuffer
 
+from . import run_parts
+from .watched_manager import WatchedManager
+
 # One count for all collectors of a process: two of them may fill one replay buffer.
 _EPISODE_IDS = itertools.count()
+# The score of training is the mean over so many games, as in most published curves.
+GAMES_IN_MEAN = 100
+
+
+@SERIAL_COLLECTOR_REGISTRY.register('full_games')
+class FullGamesCollector(SampleSerialCollector):
+    """
+    Overview:
+        DI-engine's ``sample`` collector, which also notes the points of whole games and writes their mean to \
+        TensorBoard (``collector_step/game_return_mean``). Games are counted through random play, too.
+    Interfaces:
+        ``reset_env``, ``collect``, ``state``, ``load_state``.
+    Properties:
+        ``games``, ``game_return_mean``, ``epsilon``.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.games = 0
+        self.epsilon: Optional[float] = None
+        self._game_returns: Deque[float] = deque(maxlen=GAMES_IN_MEAN)
+        super().__init__(*args, **kwargs)
+        run_parts.announce(self._exp_name, 'collector', self)
+
+    def reset_env(self, _env: Optional[Any] = None) -> None:
+        """
+        Overview:
+            As the base.
+        Arguments:
+            - _env (:obj:`Optional[BaseEnvManager]`): The env manager to play in from now on; None for the same.
+        """
+        super().reset_env(None if _env is None else WatchedManager(_env, self._look_at))
+
+    def _look_at(self, timesteps: Dict[int, Any]) -> None:
+        for timestep in timesteps.values():
+            if timestep.done and 'game_return' in timestep.info:
+                self.games += 1
+                self._game_returns.append(float(timestep.info['game_return']))
+        run_parts.look_up_progress(self._exp_name)
+
+    def collect(self, *args: Any, **kwargs: Any) -> List[Any]:
+        """
+        Overview:
+            As the base.
+        Arguments:
+            - args, kwargs: As the base's.
+        Returns:
+            - transitions (:obj:`List[Any]`): What the policy made of the transitions.
+        """
+        settings = args[5] if len(args) > 5 else kwargs.get('policy_kwargs')
+        self.epsilon = (settings or {}).get('eps')
+        games_before = self.games
+        transitions = super().collect(*args, **kwargs)
+        if self.games > games_before and self._tb_logger is not None:
+            self._tb_logger.add_scalar(
+                f'{self._instance_name}_step/game_return_mean', self.game_return_mean, self._total_envstep_count
+            )
+        return transitions
+
+    @property
+    def game_return_mean(self) -> Optional[float]:
+        """Mean points of the last 100 games; None before the first has ended."""
+        return float(np.mean(self._game_returns)) if self._game_returns else None
+
+    def state(self) -> Dict[str, Any]:
+        """What a save of the run keeps."""
+        return dict(games=self.games, game_returns=list(self._game_returns))
+
+    def load_state(self, state: Dict[str, Any]) -> None:
+        """Take over what ``state`` gave."""
+        self.games = state['games']
+        self._game_returns = deque(state['game_returns'], maxlen=GAMES_IN_MEAN)
 
 
 class NumberedTrajBuffer(TrajBuffer):
@@ -52,10 +133,10 @@ class NumberedTrajBuffer(TrajBuffer):
 
 
 @SERIAL_COLLECTOR_REGISTRY.register('sample_with_ids')
-class SampleWithIdsCollector(SampleSerialCollector):
+class SampleWithIdsCollector(FullGamesCollector):
     """
     Overview:
-        DI-engine's ``sample`` collector for any policy, random play included. Its transitions carry ``env_id``, \
+        ``full_games`` for any policy, random play included. Its transitions carry ``env_id``, \
         ``episode_id`` (one for each episode of the process) and ``step_id`` (0, 1, ... within it), and it hands over \
         everything it collected: the base cuts a collection to ``n_sample``, which would tear holes into episodes.
     Interfaces:

@@ -18,6 +18,7 @@ from .options import BreakoutOptions
 from .pairing import check_pixel_pairing
 from .preprocessing import fill_stack, observe, push_frame
 from .recording import GameRecorder
+from .resources import ResourceWatch, watch_of_process
 from .window import GameWindow
 
 logger = logging.getLogger(__name__)
@@ -70,6 +71,7 @@ class BreakoutEnv(BaseEnv):
         self._replay_folder: Optional[str] = None
         self._recorder: Optional[GameRecorder] = None
         self._window: Optional[GameWindow] = None
+        self._watch: Optional[ResourceWatch] = None
         self._stack = np.zeros(shape, dtype=np.uint8)
         self._stacked_screen = np.zeros(SCREEN_SHAPE, dtype=np.uint8)  # what the newest frame was shrunk from
         self._lives = self._game_points = self._episode_points = 0
@@ -131,6 +133,8 @@ class BreakoutEnv(BaseEnv):
         if self._state is not _State.PLAYING:
             raise RuntimeError(f'BreakoutEnv.step was called in state {self._state.value!r}; call reset first')
         index, options = self._index_of(action), self._options
+        if self._watch is not None:
+            self._watch.look()
         try:
             if options.random_action_probability and self._rng.random() < options.random_action_probability:
                 index = int(self._rng.integers(self._action_space.n))
@@ -187,7 +191,7 @@ class BreakoutEnv(BaseEnv):
             less than 5 seconds even where window or encoder do not answer: they are killed then, with a warning.
         """
         self._state = _State.CLOSED
-        self._recorder = self._window = None
+        self._recorder = self._window = self._watch = None
         self.__dict__.pop('_env', None)
         self._resources.close()  # the newest first
 
@@ -291,6 +295,8 @@ class BreakoutEnv(BaseEnv):
                 options.full_action_space,
             )
             self._own('emulator', self._env)
+            if options.resource_watch_s:
+                self._watch = watch_of_process(options.resource_watch_s)
             if options.render_mode == 'human':
                 self._window = GameWindow('Breakout', options.frame_skip)
                 self._own('window', self._window)

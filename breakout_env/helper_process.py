@@ -24,7 +24,7 @@ class HelperProcess(object):
         expected to finish its work and exit when its standard input ends, so it also does so when this process is \
         killed. It runs in a session of its own: Ctrl-C reaches us alone, and we end it in order.
     Interfaces:
-        ``wait_ready``, ``write``, ``close``.
+        ``wait_ready``, ``write``, ``read``, ``close``.
     """
 
     def __init__(self, name: str, command: List[str]) -> None:
@@ -95,6 +95,16 @@ class HelperProcess(object):
                     raise HelperError(f'the {self._name} took no data for {timeout_s:g} s') from None
             except BrokenPipeError:
                 raise HelperError(f'the {self._name} has ended{self._last_words()}') from None
+
+    def read(self) -> bytes:
+        """
+        Overview:
+            What the program has printed on its standard output since it was asked last; never waits.
+        Returns:
+            - printed (:obj:`bytes`): Up to 64 KiB, empty if there is nothing, also where the program has ended.
+        """
+        stdout = self._process.stdout
+        return os.read(stdout.fileno(), 65536) if select.select([stdout], [], [], 0)[0] else b''
 
     def close(self, timeout_s: float) -> bool:
         """

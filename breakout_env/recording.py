@@ -2,7 +2,7 @@
 
 import logging
 import os
-from typing import Optional
+from typing import List, Optional, Sequence, Tuple
 
 import imageio_ffmpeg
 import numpy as np
@@ -16,6 +16,34 @@ logger = logging.getLogger(__name__)
 WRITE_TIMEOUT_S = 3.0
 CLOSE_TIMEOUT_S = 3.0
 ENLARGEMENT = 3  # 160x210 is a stamp on today's screens
+MP4_OPTIONS = (
+    *('-vf', f'scale=iw*{ENLARGEMENT}:ih*{ENLARGEMENT}:flags=neighbor'),
+    # yuv420p and the index at the front are what browsers ask for; one thread, as there may be 8 of us
+    *('-c:v', 'libx264', '-preset', 'veryfast', '-crf', '20', '-pix_fmt', 'yuv420p', '-threads', '1'),
+    *('-movflags', '+faststart'),
+)
+
+
+def encoder_command(shape: Tuple[int, int], pictures_per_second: str, options: Sequence[str], path: str) -> List[str]:
+    """
+    Overview:
+        FFmpeg and its arguments: pictures on standard input, a file at the end.
+    Arguments:
+        - shape (:obj:`Tuple[int, int]`): Height and width of the pictures.
+        - pictures_per_second (:obj:`str`): A number or a fraction.
+        - options (:obj:`Sequence[str]`): How they are encoded.
+        - path (:obj:`str`): The file; one that is there is overwritten.
+    Returns:
+        - command (:obj:`List[str]`): For ``HelperProcess``.
+    Raises:
+        - RuntimeError: If imageio-ffmpeg finds no FFmpeg.
+    """
+    return [
+        *(imageio_ffmpeg.get_ffmpeg_exe(), '-y', '-loglevel', 'error'),
+        *('-f', 'rawvideo', '-pix_fmt', 'rgb24', '-s', f'{shape[1]}x{shape[0]}', '-r', pictures_per_second, '-i', '-'),
+        *options,
+        f'file:{path}',  # a name with a colon in it is no protocol
+    ]
 
 
 class GameRecorder(object):
@@ -116,17 +144,8 @@ class GameRecorder(object):
             except FileExistsError:
                 continue
         self._stem = stem
-        size, enlarged = f'{width}x{height}', f'{width * ENLARGEMENT}:{height * ENLARGEMENT}'
         self._encoder = HelperProcess(
-            'video encoder',
-            [
-                *(imageio_ffmpeg.get_ffmpeg_exe(), '-y', '-loglevel', 'error'),
-                *('-f', 'rawvideo', '-pix_fmt', 'rgb24', '-s', size, '-r', self._rate, '-i', '-'),
-                *('-vf', f'scale={enlarged}:flags=neighbor'),
-                # yuv420p and the index at the front are what browsers ask for; one thread, as there may be 8 of us
-                *('-c:v', 'libx264', '-preset', 'veryfast', '-crf', '20', '-pix_fmt', 'yuv420p', '-threads', '1'),
-                *('-movflags', '+faststart', f'file:{stem}.part.mp4'),
-            ],
+            'video encoder', encoder_command((height, width), self._rate, MP4_OPTIONS, f'{stem}.part.mp4')
         )
 
     def _finish(self, ending: str) -> None:

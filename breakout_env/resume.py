@@ -3,7 +3,7 @@ Stop a run, be killed, go on: one save of everything, checkpoint and replay buff
 
 DI-engine 0.5.3 resumes model, optimizer, iteration and env step. It forgets the replay buffer, plays its random steps
 again, and starts the best score at minus infinity, so that ``ckpt_best`` is overwritten by whatever comes first. The
-hook and the evaluator here close these gaps, under plain ``ding -m serial`` and in our entry alike::
+hook here and the evaluator in ``evaluator.py`` close these gaps, under ``ding -m serial`` and in our entry alike::
 
     policy.learn.learner.hook.resume = dict(type='resume', name='resume', position='before_run')
     create_config.evaluator = dict(type='resumable', import_names=['breakout_env'])
@@ -15,7 +15,6 @@ import copy
 import io
 import json
 import logging
-import os
 import pickle
 import random
 import re
@@ -24,83 +23,26 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional, Set, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Set
 
 import numpy as np
 import torch
 import xxhash
-from ding.utils import SERIAL_EVALUATOR_REGISTRY
-from ding.worker import InteractionSerialEvaluator
 from ding.worker.learner import LearnerHook, register_learner_hook
 
 from . import run_parts, signals
-from .replay.saved_file import DamagedFile
+from .replay.saved_file import DamagedFile, write_bytes
+from .run_lock import RunLock
 
 _log = logging.getLogger(__name__)
 _FOLDER = 'resume'
 _LIST = 'pairs.json'
-_BEST = 'best_score.json'
 _KEPT_PAIRS = 2
+# who has something to remember over a stop, besides policy and buffer
+_REMEMBERING = ('evaluator', 'collector', 'progress')
 _KEYS = {'iteration', 'env_step', 'checkpoint', 'checkpoint_digest', 'buffer'}
 # files of a save, finished or not
 _OURS = re.compile(r'(resume_\d+\.pth\.tar|buffer_\d+\.npz)(\.previous|\.[\d-]+\.unfinished)?$')
-
-
-@SERIAL_EVALUATOR_REGISTRY.register('resumable')
-class ResumableEvaluator(InteractionSerialEvaluator):
-    """
-    Overview:
-        DI-engine's evaluator, with a best score that can be saved.
-
-        A resumed run is evaluated once before it goes on: DI-engine's pipeline needs a result of its own process when \
-        it ends, however soon that is.
-    Interfaces:
-        ``should_eval``, ``eval``, ``state``, ``load_state``.
-    """
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._is_resumed = False
-        self._note()
-        run_parts.announce(self._exp_name, 'evaluator', self)
-
-    def should_eval(self, train_iter: int) -> bool:
-        """Whether it is time; the pipelines ask between two collections, so a request to stop is looked at, too."""
-        saver = run_parts.part_of(self._exp_name, 'saver')
-        if saver is not None:
-            saver.between_collections()
-        is_first, self._is_resumed = self._is_resumed, False
-        return super().should_eval(train_iter) or is_first
-
-    def eval(self, *args: Any, **kwargs: Any) -> Tuple[bool, Dict[str, list]]:
-        """As the base's."""
-        best_before = self._max_episode_return
-        result = super().eval(*args, **kwargs)
-        self._note()
-        if self._max_episode_return > best_before:
-            # at once, as ckpt_best is: a run that is killed now goes on from a save that knows of neither
-            _write_atomically(self._best_path, json.dumps(self._state['best_score']).encode())
-        return result
-
-    @property
-    def _best_path(self) -> Path:
-        return Path(self._exp_name, _FOLDER, _BEST)
-
-    def _note(self) -> None:
-        self._state = dict(best_score=float(self._max_episode_return), last_iteration=int(self._last_eval_iter))
-
-    def state(self) -> Dict[str, float]:
-        """Best score and iteration after the last evaluation that was finished; one under way will be done again."""
-        return self._state
-
-    def load_state(self, state: Mapping[str, float]) -> None:
-        """Take over what ``state`` gave; the best score is that of ``ckpt_best``, which may be newer."""
-        self._max_episode_return = state['best_score']
-        with contextlib.suppress(OSError, ValueError):
-            self._max_episode_return = max(self._max_episode_return, float(json.loads(self._best_path.read_text())))
-        self._last_eval_iter = state['last_iteration']
-        self._is_resumed = True
-        self._note()
 
 
 class ResumeHook(LearnerHook):
@@ -125,29 +67,26 @@ class ResumeHook(LearnerHook):
         self._save_every_s = ext_args.get('save_every_s', 900)
 
     def __call__(self, engine: 'BaseLearner') -> None:  # noqa: F821
+        if engine.rank == 0:
+            engine.run_lock = RunLock(engine.exp_name)  # lives as long as the learner
+            engine.register_hook(run_parts.CallHook('resume_unlock', 300, engine.run_lock.release, 'after_run'))
         saver = RunSaver(engine, self._save_every_s)
         engine.run_saver = saver  # lives as long as the learner
         if engine.policy.get_attribute('cfg').learn.get('resume_training', False):
-            saver.resume()
+            try:
+                saver.resume()
+            except Exception:  # whatever it is, there is no run that would hold the folder
+                if engine.rank == 0:
+                    engine.run_lock.release()
+                raise
         engine.save_checkpoint = saver.undisturbed(engine.save_checkpoint)  # that of the best score
-        engine.register_hook(_Call('resume_wait', 0, saver.before_update, position='before_iter'))
-        engine.register_hook(_Call('resume_save', 200, saver.after_update, position='after_iter'))
-        engine.register_hook(_Call('resume_save_last', 200, saver.after_run, position='after_run'))
+        engine.register_hook(run_parts.CallHook('resume_wait', 0, saver.before_update, position='before_iter'))
+        engine.register_hook(run_parts.CallHook('resume_save', 200, saver.after_update, position='after_iter'))
+        engine.register_hook(run_parts.CallHook('resume_save_last', 200, saver.after_run, position='after_run'))
         saver.listen()
 
 
 register_learner_hook('resume', ResumeHook)
-
-
-class _Call(LearnerHook):
-    """A hook that calls a function."""
-
-    def __init__(self, name: str, priority: float, function: Any, position: str) -> None:
-        super().__init__(name, priority, position=position)
-        self._function = function
-
-    def __call__(self, engine: 'BaseLearner') -> None:  # noqa: F821
-        self._function()
 
 
 class RunSaver(object):
@@ -183,10 +122,6 @@ class RunSaver(object):
     @property
     def _buffer(self) -> Optional[Any]:
         return run_parts.part_of(self._learner.exp_name, 'buffer')
-
-    @property
-    def _evaluator(self) -> Optional[Any]:
-        return run_parts.part_of(self._learner.exp_name, 'evaluator')
 
     @property
     def _push_count(self) -> int:
@@ -267,9 +202,10 @@ class RunSaver(object):
         state = copy.deepcopy(self._learner.policy.state_dict())
         # the names that DI-engine's own checkpoints have
         state.update(last_iter=iteration, last_step=self._learner.collector_envstep)
-        evaluator = self._evaluator
+        parts = {role: run_parts.part_of(self._learner.exp_name, role) for role in _REMEMBERING}
         state['resume'] = dict(
-            evaluator=evaluator.state() if evaluator is not None else None,
+            {role: part.state() for role, part in parts.items() if part is not None},
+            learning_rate=self._policy_cfg.learn.get('learning_rate'),
             random_states=_random_states(),
         )
         pair = dict(
@@ -302,13 +238,13 @@ class RunSaver(object):
         content = io.BytesIO()
         torch.save(state, content)
         pair['checkpoint_digest'] = xxhash.xxh3_128_hexdigest(content.getbuffer())
-        _write_atomically(self._folder / pair['checkpoint'], content.getbuffer())
+        write_bytes(self._folder / pair['checkpoint'], content.getbuffer())
 
     def _list_pair(self, pair: Dict[str, Any]) -> None:
         # those with more updates could not be used, or the run would not have gone on from an earlier one
         earlier = [p for p in self._pairs() if p['iteration'] < pair['iteration']]
         kept = [pair, *earlier][:_KEPT_PAIRS]
-        _write_atomically(self._folder / _FOLDER / _LIST, json.dumps(kept, indent=2).encode())
+        write_bytes(self._folder / _FOLDER / _LIST, json.dumps(kept, indent=2).encode())
         self._tidy({name for p in kept for name in (p['checkpoint'], p['buffer'])})
 
     def _tidy(self, kept: Set[Optional[str]]) -> None:
@@ -330,6 +266,7 @@ class RunSaver(object):
             Restore the newest pair that can be used. Whether there was one; a run that is not there yet begins.
         Raises:
             - DamagedFile: If there are pairs, but none of them can be used.
+            - ValueError: If they are of another network.
         """
         failures = []
         for pair in self._pairs():
@@ -364,14 +301,23 @@ class RunSaver(object):
     def _apply(self, pair: Mapping[str, Any], state: Dict[str, Any]) -> None:
         more = state.pop('resume')
         iteration, env_step = state.pop('last_iter'), state.pop('last_step')
-        self._learner.policy.load_state_dict(state)
+        try:
+            self._learner.policy.load_state_dict(state)
+        except (RuntimeError, ValueError) as error:  # PyTorch's, which lists each weight
+            raise ValueError(
+                f'the run in {self._folder} is one of another network or optimizer; expected the same config and '
+                f'changes as at its beginning ({str(error).splitlines()[-1].strip()})'
+            ) from None
+        self._take_new_learning_rate(more.get('learning_rate'))
         self._learner.last_iter.update(iteration)
         self._learner._collector_envstep = env_step
         with contextlib.suppress(NotImplementedError, AttributeError):  # not all policies have one, or count
             # its next update is due when it would have been; DI-engine counts them from 0 in each process
             self._learner.policy.get_attribute('target_model').reset(target_update_count=iteration)
-        if more['evaluator'] is not None and self._evaluator is not None:
-            self._evaluator.load_state(more['evaluator'])
+        for role in _REMEMBERING:
+            part = run_parts.part_of(self._learner.exp_name, role)
+            if more.get(role) is not None and part is not None:
+                part.load_state(more[role])
         _set_random_states(more['random_states'])
         if self._buffer is not None and self._buffer.count():
             # the pipelines look at this after the hooks before the run; the random play is in the buffer already
@@ -382,6 +328,14 @@ class RunSaver(object):
         message = f'Going on with {self._folder} at {iteration:,} updates and {env_step:,} env steps{there}.'
         self._learner.info(message)
         print(message, flush=True)
+
+    def _take_new_learning_rate(self, before: Optional[float]) -> None:
+        """The optimizer's state brings back the rate that it had; one that was changed since is meant."""
+        now = self._policy_cfg.learn.get('learning_rate')
+        if None not in (before, now) and before != now:
+            with contextlib.suppress(NotImplementedError):  # not all policies have one optimizer
+                for group in self._learner.policy.get_attribute('optimizer').param_groups:
+                    group['lr'] = now
 
     # ---------------------------------------------------------------- stopping
 
@@ -414,7 +368,7 @@ class RunSaver(object):
             message = (
                 (f'Saved at {done}.' if error is None else f'The run could not be saved ({error}).')
                 + ' To go on: the same command with policy.learn.resume_training=True and '
-                f'exp_name={str(self._folder)!r} in the config (make train: ARGS=--resume).'
+                f'exp_name={str(self._folder)!r} in the config (breakout train: --resume).'
             )
         print(message, flush=True)
         sys.exit(128 + self._stop_signal)
@@ -437,20 +391,6 @@ def pairs_in(folder: Path) -> List[Dict[str, Any]]:
         return []
     except (ValueError, TypeError, AttributeError) as error:
         raise DamagedFile(f'{path} is damaged: {error}') from None
-
-
-def _write_atomically(path: Path, content: Any) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f'{path.name}.{os.getpid()}.unfinished')
-    try:
-        with open(unfinished, 'wb') as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(unfinished, path)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            unfinished.unlink()
 
 
 def _random_states() -> Dict[str, Any]:

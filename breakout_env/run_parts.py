@@ -1,12 +1,15 @@
 """
-Who takes part in a run: buffer and evaluator say so here, and the hook that saves the run finds them.
+Who takes part in a run: buffer, collector and evaluator say so here, and the learner hooks find them.
 
 Upstream behaviour worked around (DI-engine 0.5.3): a learner hook sees the learner alone, but a save of a run needs the
-replay buffer and the evaluator, too. All of them are told the name of the experiment.
+replay buffer and the evaluator, too. All of them are told the name of the experiment. And a hook has one position, so
+what has something to do at several of them takes part by a ``CallHook`` for each.
 """
 
 import weakref
-from typing import Any, Optional
+from typing import Any, Callable, Optional
+
+from ding.worker.learner import LearnerHook
 
 _parts: 'weakref.WeakValueDictionary[tuple, Any]' = weakref.WeakValueDictionary()
 
@@ -25,3 +28,29 @@ def forget(exp_name: str) -> None:
 def part_of(exp_name: str, role: str) -> Optional[Any]:
     """Who plays a role in a run; None if nobody does."""
     return _parts.get((exp_name, role))
+
+
+def look_up_progress(exp_name: str) -> None:
+    """Who plays or evaluates gives the progress line its turn: no update comes by meanwhile."""
+    progress = part_of(exp_name, 'progress')
+    if progress is not None:
+        progress.look()
+
+
+class CallHook(LearnerHook):
+    """
+    Overview:
+        A learner hook that calls a function.
+    """
+
+    def __init__(self, name: str, priority: float, function: Callable[[], Any], position: str) -> None:
+        """
+        Arguments:
+            - name, priority, position: As the base's.
+            - function (:obj:`Callable`): Called without arguments.
+        """
+        super().__init__(name, priority, position=position)
+        self._function = function
+
+    def __call__(self, engine: 'BaseLearner') -> None:  # noqa: F821
+        self._function()

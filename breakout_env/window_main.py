@@ -1,13 +1,15 @@
 """
 The program behind ``window.GameWindow``: shows the pictures that come in on standard input until that ends.
 
-Run as a file, it imports nothing of this package. It prints one line when the window is open.
+Run as a file, it imports nothing of this package. It prints one line when the window is open, and then one whenever the
+keys of the game that are held change: their names, or nothing.
 """
 
 import os
 import select
 import sys
 import time
+from typing import List
 
 os.environ.setdefault('PYGAME_HIDE_SUPPORT_PROMPT', '1')
 
@@ -15,6 +17,26 @@ import pygame  # noqa: E402  (the variable above is read at import)
 
 ENLARGEMENT = 3
 EVENT_INTERVAL_S = 0.05  # how often the window answers the desktop when no picture comes
+KEYS = {
+    'left': (pygame.K_LEFT, pygame.K_a),
+    'right': (pygame.K_RIGHT, pygame.K_d),
+    'fire': (pygame.K_SPACE,),
+    'quit': (pygame.K_q, pygame.K_ESCAPE),
+}
+
+
+def pressed_keys(events: List[pygame.event.Event]) -> str:
+    """Names of the keys that are held, or were for a moment too short to be seen any more."""
+    held, tapped = pygame.key.get_pressed(), {event.key for event in events if event.type == pygame.KEYDOWN}
+    return ' '.join(name for name, keys in KEYS.items() if any(held[key] or key in tapped for key in keys))
+
+
+def tell(line: str) -> None:
+    """Print a line, unless nobody reads: an agent's game asks for no keys, and the pipe fills."""
+    try:
+        os.write(1, f'{line}\n'.encode())
+    except (BlockingIOError, BrokenPipeError):
+        pass
 
 
 def main(title: str, width: int, height: int, pictures_per_second: float) -> None:
@@ -27,8 +49,15 @@ def main(title: str, width: int, height: int, pictures_per_second: float) -> Non
     pygame.display.flip()
     pygame.event.pump()  # everything is on its way to the display before we say so
     print('ready', flush=True)
-    picture_size, received, due = width * height * 3, bytearray(), time.monotonic()
-    while not any(event.type == pygame.QUIT for event in pygame.event.get()):
+    os.set_blocking(1, False)
+    picture_size, received, due, keys = width * height * 3, bytearray(), time.monotonic(), ''
+    while True:
+        events = pygame.event.get()
+        if any(event.type == pygame.QUIT for event in events):
+            break
+        keys_before, keys = keys, pressed_keys(events)
+        if keys != keys_before:
+            tell(keys)
         if not select.select([0], [], [], EVENT_INTERVAL_S)[0]:
             continue
         data = os.read(0, picture_size - len(received))

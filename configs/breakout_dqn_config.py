@@ -59,8 +59,13 @@ breakout_dqn_config = dict(
             # to start a run and to continue it, as job schedulers want it.
             resume_training=False,
             learner=dict(
-                # Saves checkpoint and replay buffer together every so many seconds, and on SIGTERM or Ctrl-C.
                 hook=dict(
+                    # Progress line, log/progress.jsonl, a watch over memory; max_env_step is for percent and time left,
+                    # and `breakout train` sets it.
+                    progress=dict(
+                        type='progress', name='progress', position='before_run', ext_args=dict(max_env_step=10000000)
+                    ),
+                    # Saves checkpoint and replay buffer together every so many seconds, and on SIGTERM or Ctrl-C.
                     resume=dict(type='resume', name='resume', position='before_run', ext_args=dict(save_every_s=900)),
                 ),
             ),
@@ -105,6 +110,8 @@ breakout_dqn_create_config = dict(
     policy=dict(type='lean_dqn', import_names=['breakout_env']),
     # Each distinct screen once, compressed.
     replay_buffer=dict(type='frame', import_names=['breakout_env']),
+    # DI-engine's, which also counts whole games and their points: an episode of training is one life.
+    collector=dict(type='full_games', import_names=['breakout_env']),
     # DI-engine's, with a best score that survives a resumed run.
     evaluator=dict(type='resumable', import_names=['breakout_env']),
 )

@@ -1,23 +1,24 @@
 """
 DQN on Breakout, the pipeline written out: what ``ding -m serial`` does, in the order it does it, to read and to change.
 
-Besides, it shows its progress in one line, and it is safe to stop: Ctrl-C (or SIGTERM, which job schedulers send before
-a time limit) ends it in order and saves the run, and ``--resume`` goes on with it. ``make train`` runs this file.
+Besides, it is safe to stop: Ctrl-C (or SIGTERM, which job schedulers send before a time limit) ends it in order and
+saves the run, and ``--resume`` goes on with it. ``breakout train`` and ``make train`` run this file.
 """
 
 import contextlib
+import datetime
 import logging
 import os
 import re
 import signal
 import sys
+import time
 from functools import partial
 from pathlib import Path
 from shlex import quote
-from typing import Any, Callable, List, Optional
+from typing import Any, Callable, List, Mapping, Optional
 
 import click
-import numpy as np
 from ding.config import compile_config, read_config
 from ding.entry.utils import random_collect
 from ding.envs import create_env_manager, get_vec_env_setting
@@ -32,22 +33,29 @@ from ding.worker import (
 )
 from easydict import EasyDict
 from tensorboardX import SummaryWriter
-from tqdm import tqdm
 
 from breakout_env import signals
+from breakout_env.budget import Budget
 from breakout_env.overlap import Overlap, own_collect_policy
 from breakout_env.replay.saved_file import DamagedFile
 from breakout_env.resume import pairs_in
 from breakout_env.timers import use_plain_timers
+from breakout_env.watched_manager import WatchedManager
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 DEFAULT_CONFIG = os.path.join(HERE, os.pardir, 'configs', 'breakout_dqn_config.py')
+
+
+class Stopped(Exception):
+    """What ends an evaluation when a stop was requested."""
 
 
 class StopRequest(object):
     """
     Overview:
         Turns the first Ctrl-C or SIGTERM into a flag that the training loop looks at; a second Ctrl-C stops at once.
+    Interfaces:
+        ``raise_if_requested``.
     Properties:
         ``requested``.
     """
@@ -60,59 +68,139 @@ class StopRequest(object):
     def _on_signal(self, number: int) -> None:
         if self.requested and number == signal.SIGINT:
             raise KeyboardInterrupt
+        if not self.requested:
+            text = 'Stopping: finishing what is under way and saving the run (Ctrl-C again stops at once).'
+            print(f'\n{text}', flush=True)
         self.requested = True
-        tqdm.write('Stopping: finishing what is under way and saving the run (Ctrl-C again stops at once).')
+
+    def raise_if_requested(self) -> None:
+        """For an evaluation, which may take minutes, and is done again when the run goes on."""
+        if self.requested:
+            raise Stopped
 
 
-def merged_config(config: str, seed: int, max_env_step: int, resume: Optional[str]) -> EasyDict:
+def merged_config(
+    config: str, seed: int, budget: Budget, resume: Optional[str] = None, changes: Mapping[str, Any] = {}
+) -> EasyDict:
     """
     Overview:
-        DI-engine's defaults, then ours.
+        DI-engine's defaults, then the config's values, then the changes.
     Arguments:
-        - config, seed, max_env_step, resume: As in ``train``.
+        - config, seed, budget, resume, changes: As in ``train``.
     Returns:
         - cfg (:obj:`EasyDict`): What all parts are built from.
     Raises:
-        - click.UsageError: If all env steps would go into random play, or the config has no hook to resume with.
+        - click.UsageError: If all env steps would go into random play, a change names nothing that is there, or the \
+            config has no hook to resume with.
     """
     cfg, create_cfg = read_config(config)
+    cfg.setdefault('exp_name', 'default_experiment')  # DI-engine's own default
+    merged = compile_config(cfg, auto=True, create_cfg=create_cfg, save_cfg=False)
+    for path, value in changes.items():
+        change(cfg, merged, path, value)
     random_steps = cfg.policy.get('random_collect_size', 0)
-    if max_env_step <= random_steps:
+    if budget.env_steps is not None and budget.env_steps <= random_steps:
         raise click.UsageError(
-            f'--env-step is {max_env_step}; expected more than the {random_steps} steps of random play that '
+            f'--env-step is {budget.env_steps}; expected more than the {random_steps} steps of random play that '
             f'policy.random_collect_size in {config} asks for before the first update'
         )
     # The name ends in _command because the serial pipelines drive a policy by a commander, which sets epsilon.
     create_cfg.policy.type += '_command'
+    learn = cfg.policy.setdefault('learn', EasyDict())
+    hooks = learn.setdefault('learner', EasyDict()).setdefault('hook', EasyDict())
+    named = {hook.get('type'): hook for hook in hooks.values() if isinstance(hook, dict)}
+    if 'progress' not in named:
+        named['progress'] = hooks.progress = EasyDict(type='progress', name='progress', position='before_run')
+    named['progress'].setdefault('ext_args', EasyDict()).update(max_env_step=budget.env_steps, max_hours=budget.hours)
     if resume is not None:
-        hooks = cfg.policy.learn.get('learner', {}).get('hook', {})
-        if not any(isinstance(hook, dict) and hook.get('type') == 'resume' for hook in hooks.values()):
+        if 'resume' not in named:
             raise click.UsageError(
                 f'--resume: {config} has no hook that could; expected one of type `resume` in '
                 'policy.learn.learner.hook, as in breakout_dqn_config.py'
             )
         cfg.exp_name = os.path.relpath(resume)  # DI-engine takes all names as below the current folder
-        cfg.policy.learn.resume_training = True
-    resuming = cfg.policy.learn.get('resume_training', False)
-    return compile_config(cfg, seed=seed, auto=True, create_cfg=create_cfg, save_cfg=True, renew_dir=not resuming)
+        learn.resume_training = True
+    if not learn.get('resume_training', False):
+        cfg.exp_name = new_folder(cfg.exp_name)
+    return compile_config(cfg, seed=seed, auto=True, create_cfg=create_cfg, save_cfg=True, renew_dir=False)
 
 
-def train(config: str, seed: int, max_env_step: int, resume: Optional[str] = None, overlap: bool = False) -> str:
+def new_folder(exp_name: str) -> str:
     """
     Overview:
-        Train until ``max_env_step``, the config's ``stop_value`` or a request to stop.
+        Make the folder of a new run. As DI-engine does it, the time is added to a name that is taken; but runs that \
+        are started side by side do not get the same.
+    """
+    folder = exp_name
+    while True:
+        try:
+            os.makedirs(folder)
+            return folder
+        except FileExistsError:
+            if folder != exp_name:
+                time.sleep(0.2)
+            folder = f'{exp_name}_{datetime.datetime.now():%y%m%d_%H%M%S}'
+
+
+def change(cfg: EasyDict, merged: EasyDict, path: str, value: Any) -> None:
+    """
+    Overview:
+        Set one value of a config.
+    Arguments:
+        - cfg (:obj:`EasyDict`): The config.
+        - merged (:obj:`EasyDict`): DI-engine's defaults with the config's values.
+        - path (:obj:`str`): Where, such as ``'policy.learn.learning_rate'``.
+        - value (:obj:`Any`): What it is to be.
+    Raises:
+        - click.UsageError: If the section is not there, or the value can not take the place of the one that is.
+    """
+    *sections, name = path.split('.')
+    for i, section in enumerate(sections):
+        if not isinstance(merged.get(section), dict):
+            there = ', '.join(key for key, value in merged.items() if isinstance(value, dict))
+            raise click.UsageError(
+                f'{path}: there is no section {".".join(sections[: i + 1])} in the config; expected one of {there}'
+            )
+        merged, cfg = merged[section], cfg.setdefault(section, EasyDict())
+    before = merged.get(name)
+    if isinstance(before, dict) and not isinstance(value, dict) and value is not None:
+        raise click.UsageError(f'{path} is a section of the config; expected one of its options: {", ".join(before)}')
+    if isinstance(before, (int, float)) and isinstance(value, str):
+        raise click.UsageError(f'{path} is {value!r}; expected a value like {before!r}, which it is without')
+    # most are typing errors; the environment and the model look at theirs themselves
+    if name not in merged and not path.startswith(('env.', 'policy.model.')):
+        click.echo(f'{path} is set, but neither the config nor DI-engine knows such an option.', err=True)
+    cfg[name] = value
+
+
+def train(
+    config: str,
+    seed: int,
+    budget: Budget,
+    resume: Optional[str] = None,
+    overlap: bool = False,
+    changes: Mapping[str, Any] = {},
+) -> str:
+    """
+    Overview:
+        Train until the budget, the config's ``stop_value`` or a request to stop.
     Arguments:
         - config (:obj:`str`): Path of a config file.
         - seed (:obj:`int`): Seed of everything random.
-        - max_env_step (:obj:`int`): Env steps to collect, those of a resumed run included.
+        - budget (:obj:`Budget`): When to end; those parts of it that were used before a stop count.
         - resume (:obj:`Optional[str]`): Experiment folder of the run to go on with; None to begin one.
         - overlap (:obj:`bool`): Whether to collect while learning, else one after the other.
+        - changes (:obj:`Mapping[str, Any]`): Values that stand for the config's, by their paths.
     Returns:
         - folder (:obj:`str`): The experiment folder with ``ckpt``, ``log`` and the merged config.
     Raises:
-        - click.UsageError: As ``merged_config``.
+        - click.UsageError: As ``merged_config``; or if the budget is in games, and the collector does not count them.
     """
-    cfg = merged_config(config, seed, max_env_step, resume)
+    # The workers log into files below exp_name/log; of what they also print, only warnings are left on the screen.
+    logging.basicConfig()
+    for handler in logging.getLogger().handlers:
+        handler.setLevel(logging.WARNING)
+    cfg = merged_config(config, seed, budget, resume, changes)
 
     # Environments. Nothing is opened here yet: the managers start their processes when collector and evaluator launch
     # them, and each process opens its emulator at its first reset.
@@ -138,7 +226,7 @@ def train(config: str, seed: int, max_env_step: int, resume: Optional[str] = Non
     )
     evaluator = create_serial_evaluator(
         cfg.policy.eval.evaluator,
-        env=evaluator_env,
+        env=WatchedManager(evaluator_env, lambda timesteps: stop.raise_if_requested()),
         policy=policy.eval_mode,
         tb_logger=tb_logger,
         exp_name=cfg.exp_name,
@@ -148,25 +236,23 @@ def train(config: str, seed: int, max_env_step: int, resume: Optional[str] = Non
     commander = BaseSerialCommander(
         cfg.policy.other.commander, learner, collector, evaluator, replay_buffer, policy.command_mode
     )
-    # The workers log into files below exp_name/log; of what they also print, only warnings are left on the screen.
-    for handler in logging.getLogger().handlers:
-        handler.setLevel(logging.WARNING)
 
     # The steps of the loop below.
-    finished, scores, epsilon, pushed_env_step = False, [], 1.0, 0
+    finished, pushed_env_step = False, 0
 
     def evaluate() -> bool:
-        finished, info = evaluator.eval(learner.save_checkpoint, learner.train_iter, collector.envstep)
-        scores.append(np.mean(info['eval_episode_return']))
-        return finished
+        return evaluator.eval(learner.save_checkpoint, learner.train_iter, collector.envstep)[0]
+
+    def used_up() -> Optional[str]:
+        games = getattr(collector, 'games', 0)
+        return budget.reached(collector.envstep, learner.train_iter, games, learner.run_progress.run_s / 3600)
 
     def next_collection() -> Optional[Callable[[], List[Any]]]:
         """The next collection, with the settings and weights of this moment; None if there is to be none."""
-        nonlocal finished, epsilon
-        if finished or stop.requested or collector.envstep >= max_env_step:
+        nonlocal finished
+        if finished or stop.requested or used_up():
             return None
         settings = commander.step()
-        epsilon = settings['eps']
         if evaluator.should_eval(learner.train_iter):
             finished = evaluate()
         if overlap:
@@ -187,62 +273,76 @@ def train(config: str, seed: int, max_env_step: int, resume: Optional[str] = Non
             if cfg.policy.priority:
                 replay_buffer.update(learner.priority_info)
 
-    def report() -> None:
-        state = [f'{learner.train_iter} updates', f'epsilon {epsilon:.2f}']
-        if scores:
-            state.append(f'score {scores[-1]:.1f} (best {max(scores):.1f})')
-        progress.set_postfix_str(', '.join(state), refresh=False)
-        progress.update(collector.envstep - progress.n)
-
     def close(worker: Any) -> None:
         with contextlib.suppress(OSError, EOFError):  # the processes behind it may be gone already
             worker.close()
 
-    interval_s = 0.5 if sys.stderr.isatty() else 10  # a line that is drawn over, or lines in a file
-    progress = tqdm(total=max_env_step, unit=' env steps', unit_scale=True, mininterval=interval_s, dynamic_ncols=True)
     with contextlib.ExitStack() as at_the_end:  # whatever ends the loop, from the last line up, each in any case
         at_the_end.callback(close, evaluator)
         at_the_end.callback(close, collector)
+        if budget.episodes is not None and not hasattr(collector, 'games'):
+            raise click.UsageError(
+                f'--episodes is {budget.episodes}, and the collector {cfg.policy.collect.collector.type!r} counts no '
+                'whole games; expected one of type `full_games` in create_config.collector'
+            )
         learner.call_hook('before_run')  # loads the run if there is one to go on with
         at_the_end.callback(learner.call_hook, 'after_run')  # saves a checkpoint, and the run
-        at_the_end.callback(progress.close)
         # A signal to all processes at once ends the environments under our hands; then that is no error.
-        at_the_end.push(lambda kind, error, trace: stop.requested and isinstance(error, (OSError, EOFError)))
+        at_the_end.push(lambda kind, error, trace: stop.requested and isinstance(error, (Stopped, OSError, EOFError)))
 
         collector.envstep = learner.collector_envstep
-        progress.update(collector.envstep)
         if cfg.policy.get('random_collect_size', 0) > 0:
             # Random play first, so that the first updates see more than one game. It counts as env steps.
-            progress.set_postfix_str('random play')
             random_collect(cfg.policy, playing_policy, collector, collector_env, commander, replay_buffer)
         if overlap:
-            Overlap(next_collection, push, learn, report).run()
+            Overlap(next_collection, push, learn, learner.run_progress.look).run()
         else:
             while (collect := next_collection()) is not None:
                 push(collect())
                 learn()
-                report()
         if not (finished or stop.requested):
             evaluate()
+            print(f'The budget of {used_up()} is used up.')
     return cfg.exp_name
+
+
+def run_to_resume(resume: Optional[str], exp_name: str) -> Optional[str]:
+    """
+    Overview:
+        The experiment folder that ``--resume`` asks for.
+    Arguments:
+        - resume (:obj:`Optional[str]`): Its value, ``''`` if it was given none; None if it was not given.
+        - exp_name (:obj:`str`): The config's.
+    Raises:
+        - click.UsageError: If there is no saved run.
+    """
+    if resume == '':
+        return newest_run(exp_name)
+    if resume is not None and not is_saved(Path(resume)):
+        raise click.UsageError(f'--resume {resume}: no saved run is there; expected {resume}/resume/pairs.json')
+    return resume
 
 
 def newest_run(exp_name: str) -> str:
     """
     Overview:
-        The run that was saved last, among those in the folder of this name and the ones that DI-engine made beside it \
-        by adding the time to the name.
+        The run that was saved last.
     Raises:
         - click.UsageError: If none was saved.
     """
-    path = Path(exp_name)
-    # DI-engine adds the time; another run's name may begin like this one's, too
-    ours = re.compile(re.escape(path.name) + r'(_\d{6}_\d{6})?')
-    folders = path.parent.iterdir() if path.parent.is_dir() else ()
-    runs = [folder for folder in folders if ours.fullmatch(folder.name) and is_saved(folder)]
+    runs = saved_runs(exp_name)
     if not runs:
         raise click.UsageError(f'--resume found no saved run in {exp_name}; expected {exp_name}/resume/pairs.json')
     return str(max(runs, key=lambda run: (run / 'resume' / 'pairs.json').stat().st_mtime))
+
+
+def saved_runs(exp_name: str) -> List[Path]:
+    """Runs with a save, in the folder of this name and in those beside it, named so with the time added."""
+    path = Path(exp_name)
+    # another run's name may begin like this one's, too
+    ours = re.compile(re.escape(path.name) + r'(_\d{6}_\d{6})?')
+    folders = path.parent.iterdir() if path.parent.is_dir() else ()
+    return [folder for folder in folders if ours.fullmatch(folder.name) and is_saved(folder)]
 
 
 def is_saved(folder: Path) -> bool:
@@ -294,12 +394,9 @@ def newest_checkpoint(folder: str) -> str:
 )
 def main(config: str, seed: int, env_step: int, overlap: bool, resume: Optional[str]) -> None:
     """Train DQN on Breakout."""
-    if resume == '':
-        resume = newest_run(read_config(config)[0].exp_name)
-    elif resume is not None and not is_saved(Path(resume)):
-        raise click.UsageError(f'--resume {resume}: no saved run is there; expected {resume}/resume/pairs.json')
+    resume = run_to_resume(resume, read_config(config)[0].exp_name)
     try:
-        folder = train(config, seed, env_step, resume, overlap)
+        folder = train(config, seed, Budget(env_steps=env_step), resume, overlap)
     except DamagedFile as error:  # there are saves, but all of them are damaged
         raise click.UsageError(str(error)) from None
     if pairs_in(Path(folder)):

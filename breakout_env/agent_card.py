@@ -1,0 +1,84 @@
+"""
+What is known about an agent, written down beside its weights: its card, a JSON object, all of whose keys are optional.
+
+- ``name`` (str), a short name; ``limits`` (str), what it can not do, and what its figures do not say.
+- ``env_steps``, ``updates``, ``seed`` (int), ``hours`` (float), ``commit``, ``config`` (str): the training.
+- ``scores`` (object): for each protocol of ``evaluation.PROTOCOLS`` what ``evaluation.Report.summary`` gives:
+  ``mean``, ``std``, ``median`` (float), ``interval_95`` ([low, high], or null where it would mean nothing),
+  ``episodes``, ``distinct_games``, ``seed`` (int). FIRE is pressed after a lost life, games have the usual length.
+"""
+
+import math
+from typing import Any, Dict, List, Mapping, Optional
+
+FACTS = dict(
+    env_steps='env steps', updates='updates', seed='seed', hours='hours of training', config='config', commit='commit'
+)
+FIGURES = ('mean', 'std', 'median', 'interval_95', 'episodes', 'distinct_games', 'seed')
+
+
+def stated_score(card: Mapping[str, Any], protocol: str) -> Optional[Dict[str, Any]]:
+    """
+    Overview:
+        What a card says about a protocol.
+    Arguments:
+        - card (:obj:`Mapping[str, Any]`): The card, by whomever.
+        - protocol (:obj:`str`): Name of the protocol.
+    Returns:
+        - figures (:obj:`Optional[Dict[str, Any]]`): Mean, standard deviation and so on; None if the card says \
+            nothing, or nothing that can be compared with.
+    """
+    scores = card.get('scores')
+    figures = scores.get(protocol) if isinstance(scores, Mapping) else None
+    if not isinstance(figures, Mapping):
+        return None
+    numbers = [figures.get(key) for key in ('mean', 'std', 'episodes', 'distinct_games')]
+    if not all(_is_number(number) for number in numbers) or figures['episodes'] < 1 or figures['std'] < 0:
+        return None
+    return dict(figures)
+
+
+def card_as_markdown(card: Mapping[str, Any]) -> str:
+    """
+    Overview:
+        A card for people.
+    Arguments:
+        - card (:obj:`Mapping[str, Any]`): The card; keys that it lacks are left out.
+    Returns:
+        - text (:obj:`str`): Markdown, with a line feed at the end.
+    """
+    lines = [f'# {_cell(card.get("name", "An agent"))}', '']
+    lines += _table(['training', ''], [[label, card[key]] for key, label in FACTS.items() if card.get(key) is not None])
+    scores = card.get('scores') or {}
+    if scores:
+        header = ['protocol', 'mean', 'std', 'median', '95% interval of the mean', 'games', 'different games', 'seed']
+        lines += _table(header, [[name] + [row.get(key) for key in FIGURES] for name, row in scores.items()])
+        lines += [
+            'Points of whole games. `breakout eval --pretrained --protocol <protocol>` plays such games again. The '
+            'interval is about the luck of the games; another training, from another seed, may end elsewhere.',
+            '',
+        ]
+    lines += [str(card[key]) for key in ('limits', 'note') if card.get(key)]
+    return '\n'.join(lines).rstrip() + '\n'
+
+
+def _table(header: List[str], rows: List[List[Any]]) -> List[str]:
+    if not rows:
+        return []
+    marks = ['---'] + ['---:'] * (len(header) - 1)
+    return [f'| {" | ".join(map(_cell, row))} |' for row in (header, marks, *rows)] + ['']
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return 'none'
+    if isinstance(value, (list, tuple)):
+        return ' to '.join(map(_cell, value))
+    if isinstance(value, float):
+        return f'{value:,.1f}'
+    text = f'{value:,}' if isinstance(value, int) and abs(value) >= 10_000 else str(value)
+    return text.replace('|', '\\|').replace('\n', ' ')
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

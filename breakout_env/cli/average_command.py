@@ -1,0 +1,44 @@
+"""``breakout average``: one agent out of a run's last checkpoints."""
+
+from pathlib import Path
+from typing import Optional
+
+import click
+
+from ..agent import save_agent
+from ..averaging import average_weights, checkpoints_of, updates_of
+from .common import CONTEXT, errors_in_a_line
+
+
+@click.command('average', context_settings=CONTEXT)
+@click.argument('run', type=click.Path(exists=True, file_okay=False))
+@click.option(
+    '--last',
+    default=16,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help='How many checkpoints, the last of the run.',
+)
+@click.option('--until', type=click.IntRange(min=1), help='Take those that were made within so many updates.')
+@click.option(
+    '-o', '--output', type=click.Path(dir_okay=False), help='The file to write; by default averaged.safetensors in RUN.'
+)
+def command(run: str, last: int, until: Optional[int], output: Optional[str]) -> None:
+    """
+    Make one agent out of a run's last checkpoints.
+
+    RUN is its folder. The mean of their weights mostly plays better than the last of them. Checkpoints are as far apart
+    as the config's save_ckpt_after_iter says, 2,500 updates in the recipe for the CPU.
+
+    \b
+    Examples:
+      breakout average experiments/breakout_dqn_cpu
+      breakout eval --checkpoint experiments/breakout_dqn_cpu/averaged.safetensors
+    """
+    output = output or str(Path(run, 'averaged.safetensors'))
+    with errors_in_a_line():
+        paths = checkpoints_of(run, until)[-last:]
+        first, newest = updates_of(paths[0]), updates_of(paths[-1])
+        card = dict(name=f'average_{newest}', updates=newest)
+        save_agent(output, average_weights(paths), card)
+    click.echo(f'wrote {output}: the mean of {len(paths)} checkpoints, after {first:,} to {newest:,} updates')

@@ -1,0 +1,51 @@
+"""``breakout export``: an agent for programs that have neither DI-engine nor this package."""
+
+import os
+from typing import Optional
+
+import click
+
+from ..export import CHECK_OBSERVATIONS, FORMATS, export_agent
+from .common import CONTEXT, agent_options, errors_in_a_line, load
+
+
+@click.command('export', context_settings=CONTEXT)
+@agent_options
+@click.option(
+    '--format',
+    default='torchscript',
+    show_default=True,
+    type=click.Choice(list(FORMATS)),
+    help='torchscript: for PyTorch and LibTorch. onnx: for ONNX Runtime and others. safetensors: for commands here.',
+)
+@click.option(
+    '-o',
+    '--output',
+    type=click.Path(dir_okay=False),
+    help="The file to write; by default the agent's name, in this folder.",
+)
+def command(checkpoint: Optional[str], pretrained: bool, format: str, output: Optional[str]) -> None:
+    """
+    Write an agent to a file for other programs.
+
+    What is written takes uint8 pixels of shape (batch, 4, 84, 84), the newest screen last, and gives a value for each
+    action; the highest is the one to play. It is compared with its source on a game first, and kept only if they agree.
+
+    \b
+    Examples:
+      breakout export --pretrained
+      breakout export --pretrained --format onnx -o breakout.onnx
+      breakout export --checkpoint RUN/ckpt/ckpt_best.pth.tar --format safetensors
+    """
+    agent = load(checkpoint, pretrained)
+    output = output or f'{agent.name}{FORMATS[format][0]}'
+    if checkpoint is not None and os.path.exists(output) and os.path.samefile(checkpoint, output):
+        raise click.UsageError(f'--output is {output}, the checkpoint itself; expected another file')
+    with errors_in_a_line():
+        difference = export_agent(agent, output, format)
+    size, screen = f'{os.path.getsize(output) / 1e6:.1f} MB', f'{agent.screen_size}, {agent.screen_size}'
+    click.echo(f'wrote {output} ({format}, {size})')
+    click.echo(
+        f'pixels uint8 (batch, {agent.frame_stack}, {screen}) -> q_values float32 (batch, {agent.action_count}); '
+        f'largest difference from the source over {CHECK_OBSERVATIONS} observations of a game: {difference:.1e}'
+    )

@@ -1,0 +1,250 @@
+"""``breakout train``."""
+
+import ast
+import importlib.util
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import traceback
+from functools import lru_cache
+from pathlib import Path
+from shlex import quote
+from types import ModuleType
+from typing import Any, List, Mapping, Optional, Tuple
+
+import click
+import torch
+
+from ..budget import Budget
+from ..replay.saved_file import DamagedFile
+from ..resume import pairs_in
+from .common import CONTEXT, shipped
+
+ENTRY = 'entry/breakout_dqn_main.py'
+CONFIGS = dict(cpu='configs/breakout_dqn_cpu_config.py', cuda='configs/breakout_dqn_config.py')
+ENV_STEPS = dict(cpu=1_000_000, cuda=10_000_000)
+
+
+@click.command('train', context_settings=CONTEXT)
+@click.option(
+    '-c',
+    '--config',
+    type=click.Path(exists=True, dir_okay=False),
+    help="Config file, as for `ding -m serial -c`; by default the package's own for the device.",
+)
+@click.option(
+    '-s',
+    '--seed',
+    'seeds',
+    multiple=True,
+    default=(0,),
+    show_default=True,
+    type=click.IntRange(min=0),
+    help='Seed of everything random; given several times, a run for each, one after the other.',
+)
+@click.option(
+    '--device',
+    type=click.Choice(['auto', 'cpu', 'cuda']),
+    default='auto',
+    show_default=True,
+    help='Where to learn; auto is the GPU if there is one.',
+)
+@click.option(
+    '--env-steps',
+    '--env-step',  # as ding calls it
+    'env_steps',
+    type=click.IntRange(min=1),
+    help='End after so many env steps, 4 emulator frames each.',
+)
+@click.option('--updates', type=click.IntRange(min=1), help='End after so many updates.')
+@click.option('--episodes', type=click.IntRange(min=1), help='End after so many whole games.')
+@click.option('--hours', type=click.FloatRange(min=0, min_open=True), help='End after so many hours.')
+@click.option('--exp-name', metavar='FOLDER', help="Folder of the run, in place of the config's exp_name.")
+@click.option(
+    '--set',
+    'changes',
+    multiple=True,
+    metavar='KEY=VALUE',
+    help='Another value than the one in the config, such as policy.learn.learning_rate=0.00025; may be repeated.',
+)
+@click.option('--threads', type=click.IntRange(min=1), help="PyTorch's threads; by default one for each core.")
+@click.option('--overlap/--serial', default=False, show_default=True, help='Collect while learning; pays on GPUs.')
+@click.option(
+    '--resume',
+    is_flag=False,
+    flag_value='',
+    metavar='[FOLDER]',
+    help='Go on with the run in a folder; without a folder, with the last saved one of this exp_name.',
+)
+@click.pass_context
+def command(ctx: click.Context, seeds: Tuple[int, ...], **options: Any) -> None:
+    """
+    Train DQN on Breakout.
+
+    Whichever of --env-steps, --updates, --episodes and --hours comes first ends the run, and each end is a save; so are
+    Ctrl-C and SIGTERM. Without any of them it is a million env steps on a CPU and ten million on a GPU.
+
+    \b
+    Examples:
+      breakout train                          the recipe for this machine
+      breakout train --hours 48 --env-steps 20000000
+      breakout train --resume                 go on with the last run
+      breakout train -s 0 -s 1 -s 2           three; then `breakout plot` them
+      breakout train --set policy.learn.learning_rate=0.0005
+    """
+    if len(seeds) > 1:
+        ctx.exit(_one_after_the_other(ctx, seeds, options))
+    folder = _train(seeds[0], **options)
+    if pairs_in(Path(folder)):
+        again = _command_line(ctx, exp_name=None, resume=folder)
+        click.echo(f'  go on:             breakout train {shlex.join(again)}')
+    log, best = os.path.join(folder, 'log'), _entry().newest_checkpoint(folder)
+    click.echo(
+        f'Checkpoints, logs and the merged config are in {folder}\n'
+        f'  its curves:        breakout plot {quote(folder)}\n'
+        f'  in TensorBoard:    tensorboard --logdir {quote(log)}\n'
+        f'  its score:         breakout eval --checkpoint {quote(best)}\n'
+        f'  a better agent:    breakout average {quote(folder)}\n'
+        f'  watch it:          breakout play --checkpoint {quote(best)}'
+    )
+
+
+def _train(
+    seed: int,
+    config: Optional[str],
+    device: str,
+    env_steps: Optional[int],
+    updates: Optional[int],
+    episodes: Optional[int],
+    hours: Optional[float],
+    exp_name: Optional[str],
+    changes: Tuple[str, ...],
+    threads: Optional[int],
+    overlap: bool,
+    resume: Optional[str],
+) -> str:
+    """The experiment folder."""
+    entry = _entry()
+    device = _device(device)
+    config = config or str(shipped(CONFIGS[device]))
+    values = {'policy.cuda': device == 'cuda', **dict(_read_change(text) for text in changes)}
+    values['exp_name'] = _exp_name(config, exp_name, values)
+    if threads is not None:
+        torch.set_num_threads(threads)
+    budget = Budget(env_steps, updates, episodes, hours)
+    if budget == Budget():
+        budget = Budget(env_steps=ENV_STEPS[device])
+    try:
+        resume = entry.run_to_resume(resume, values['exp_name'])
+        return entry.train(config, seed, budget, resume, overlap, values)
+    except DamagedFile as error:  # there are saves, but all of them are damaged
+        raise click.ClickException(str(error)) from None
+    except (ValueError, OSError) as error:
+        if _is_a_users(error):
+            raise click.ClickException(str(error)) from None
+        raise
+
+
+def _is_a_users(error: Exception) -> bool:
+    """Whether an error is a sentence of this package, or about a file; a traceback is to show where others are from."""
+    raised_in = Path(traceback.extract_tb(error.__traceback__)[-1].filename).resolve()
+    return getattr(error, 'filename', None) is not None or Path(__file__).resolve().parent.parent in raised_in.parents
+
+
+def _device(device: str) -> str:
+    """``'cpu'`` or ``'cuda'``."""
+    has_gpu = torch.cuda.is_available()
+    if device == 'cuda' and not has_gpu:
+        raise click.UsageError(
+            '--device is cuda, and PyTorch finds no GPU; expected cpu or auto (see `breakout doctor`)'
+        )
+    return 'cuda' if has_gpu and device != 'cpu' else 'cpu'
+
+
+@lru_cache(maxsize=None)
+def _entry() -> ModuleType:
+    """The pipeline, which is a file to read and to change rather than a module of the package."""
+    spec = importlib.util.spec_from_file_location('breakout_dqn_main', shipped(ENTRY))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _read_change(text: str) -> Tuple[str, Any]:
+    """``key=value``; what is no Python literal is a string."""
+    key, separator, value = text.partition('=')
+    if not separator or not all(part.isidentifier() for part in key.split('.')):
+        raise click.UsageError(f'--set is {text!r}; expected KEY=VALUE, such as policy.learn.learning_rate=0.00025')
+    try:
+        return key, ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        return key, value
+
+
+def _exp_name(config: str, exp_name: Optional[str], changes: Mapping[str, Any]) -> str:
+    """The run's name: by --exp-name, by --set, or the config's. All of DI-engine takes it as below this folder."""
+    try:
+        cfg, _ = _entry().read_config(config)
+    except Exception as error:  # a config is a program: it can fail in any way, and that is the user's to mend
+        raise click.ClickException(f'{config} is no config: {type(error).__name__}: {error}') from None
+    name = exp_name or str(changes.get('exp_name', cfg.get('exp_name', 'default_experiment')))
+    relative = os.path.relpath(name)
+    if relative == '.' or relative.split(os.sep)[0] == os.pardir:
+        option = 'exp_name' if exp_name is None else '--exp-name'
+        raise click.UsageError(f'{option} is {name!r}; expected a folder below the current one')
+    return relative
+
+
+def _command_line(ctx: click.Context, **changes: Any) -> List[str]:
+    """The options of this call, some of them changed (None leaves one out), as one would type them."""
+    words = []
+    for option in ctx.command.params:
+        value = {**ctx.params, **changes}[option.name]
+        if value is None or value == option.get_default(ctx):
+            continue
+        for each in value if option.multiple else (value,):
+            # a flag has no value, and --resume need not have one
+            words += [option.opts[0]] if option.is_flag or each == '' else [option.opts[0], str(each)]
+    return words
+
+
+def _one_after_the_other(ctx: click.Context, seeds: Tuple[int, ...], options: Mapping[str, Any]) -> int:
+    """
+    A process for each seed, so that a run leaves nothing to the next; the exit code of the first that fails.
+
+    The runs are named ``<exp_name>_seed<seed>``, which ``breakout plot`` takes for one experiment.
+    """
+    if options['resume']:
+        raise click.UsageError('--resume with a folder goes on with one run; expected no folder, or one --seed')
+    config = options['config'] or str(shipped(CONFIGS[_device(options['device'])]))
+    name = _exp_name(config, options['exp_name'], dict(_read_change(text) for text in options['changes']))
+    names = {seed: f'{name}_seed{seed}' for seed in seeds}
+    # with --resume, a seed that has no save yet begins
+    saved = [seed for seed in seeds if options['resume'] is not None and _entry().saved_runs(names[seed])]
+    if options['resume'] is not None and not saved:
+        raise click.UsageError(f'--resume found no saved run in {", ".join(names.values())}')
+    stopped: List[int] = []
+    run: Optional[subprocess.Popen] = None
+
+    def stop(number: int, frame: Any) -> None:
+        stopped.append(number)
+        if run is not None and len(stopped) == 1:
+            run.terminate()  # Ctrl-C in a terminal reaches it as well, and only the first request counts
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        for seed in seeds:
+            words = _command_line(ctx, seeds=(seed,), exp_name=names[seed], resume='' if seed in saved else None)
+            click.echo(f'Seed {seed}:')
+            run = subprocess.Popen([sys.executable, '-m', 'breakout_env', 'train', *words])
+            code = run.wait()
+            if stopped:
+                return 128 + stopped[0]
+            if code:
+                return code if code > 0 else 128 - code
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return 0

@@ -1,0 +1,60 @@
+"""
+What DI-engine 0.5.3 prints while it is imported, kept from the screen: gym's notice that it is unmaintained, a
+deprecation in treevalue, and hints at packages that nothing here needs. None of it is a user's to change.
+"""
+
+import contextlib
+import logging
+import sys
+import warnings
+from typing import Any, Iterator, List, Optional, TextIO
+
+
+class _HeldBack(object):
+    """
+    Overview:
+        A stream that keeps what is written until it is released, and passes on what comes after that: loggers that \
+        are made during the import write to the stderr of that moment for the rest of the process.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._kept: Optional[List[str]] = []
+
+    def write(self, text: str) -> int:
+        if self._kept is None:
+            return self._stream.write(text)
+        self._kept.append(text)
+        return len(text)
+
+    def release(self) -> str:
+        """What was kept; from now on nothing is."""
+        kept, self._kept = ''.join(self._kept or []), None
+        return kept
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextlib.contextmanager
+def quiet_import() -> Iterator[None]:
+    """
+    Overview:
+        For the import of DI-engine. What is written to stderr is shown after all if the import fails.
+    """
+    if sys.stderr is None:  # closed: there is no screen to keep anything from
+        yield
+        return
+    held_back = _HeldBack(sys.stderr)
+    disabled_before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stderr(held_back):
+            warnings.simplefilter('ignore')
+            yield
+    except BaseException:
+        sys.stderr.write(held_back.release())
+        raise
+    finally:
+        held_back.release()
+        logging.disable(disabled_before)
