@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from breakout_env.agent import PRETRAINED, load_agent
+from breakout_env.agent_card import card_as_markdown
 from breakout_env.options import EVALUATION_DEFAULTS, BreakoutOptions
 from breakout_env.pairing import SCALING_MODELS
 from breakout_env.replay.replay_options import ReplayOptions
@@ -16,6 +18,7 @@ from conftest import ROOT
 READMES = ['README.md', 'README.zh-CN.md']
 MEMORY_GUIDES = ['docs/memory.md', 'docs/memory.zh-CN.md']
 PERFORMANCE_GUIDES = ['docs/performance.md', 'docs/performance.zh-CN.md']
+TRAINING_GUIDES = ['docs/training.md', 'docs/training.zh-CN.md']
 
 
 @pytest.mark.parametrize('name', READMES)
@@ -71,6 +74,47 @@ def test_the_tables_of_the_performance_guide_are_those_that_were_measured():
     for name in PERFORMANCE_GUIDES:
         text = (ROOT / name).read_text()
         assert all(f'<!-- {table} -->\n{made}\n<!-- end -->' in text for table, made in tables.items()), name
+
+
+def test_the_tables_of_the_training_guide_are_those_of_the_kept_logs():
+    script = """
+import json, make_training_figures as runs, make_variant_figures as variants
+logs, agents = variants.read_variants(), variants.read_agents()
+print(json.dumps(dict(
+    runs=runs.table(runs.read_runs(variants.DOCS / 'results' / 'training')),
+    variants=variants.variants_table(logs, variants.MATTERS),
+    failures=variants.variants_table(logs, variants.FAILURES),
+    averages=variants.averages_table(agents),
+    **{'no-fire': variants.without_fire()},
+    scores=variants.scores_table(agents),
+)))
+"""
+    made = subprocess.run(
+        [sys.executable, '-c', script], cwd=ROOT / 'docs', check=True, stdout=subprocess.PIPE, text=True
+    ).stdout
+    tables = json.loads(made.splitlines()[-1])
+    for name in TRAINING_GUIDES:
+        text = (ROOT / name).read_text()
+        assert all(f'<!-- {table} -->\n{made}\n<!-- end -->' in text for table, made in tables.items()), name
+    assert all(f'<!-- scores -->\n{tables["scores"]}\n' in (ROOT / name).read_text() for name in READMES)
+
+
+def test_the_agent_in_the_package_is_the_one_whose_games_are_kept():
+    card = load_agent().card
+    kept = json.loads((ROOT / 'docs' / 'results' / 'agents' / 'breakout_dqn.json').read_text())
+    assert card == kept['card']
+    assert (PRETRAINED.parent / 'CARD.md').read_text() == card_as_markdown(card)
+    for protocol, scores in kept['games'].items():
+        stated = card['scores'][protocol]
+        assert len(scores) == stated['episodes'] and sum(scores) / len(scores) == pytest.approx(stated['mean'])
+
+
+def test_commands_of_the_training_guide_are_the_same_in_both_languages():
+    english, chinese = (
+        [re.sub(r' +#.*', '', block) for block in re.findall(r'```bash\n(.*?)```', (ROOT / name).read_text(), re.S)]
+        for name in TRAINING_GUIDES
+    )
+    assert english and english == chinese
 
 
 @pytest.mark.parametrize('guides', [MEMORY_GUIDES, PERFORMANCE_GUIDES])

@@ -72,15 +72,16 @@ CONFIGS = sorted([*ROOT.glob('configs/*_config.py'), *ROOT.glob('examples/*/*_co
 
 
 @pytest.mark.parametrize('path', CONFIGS, ids=lambda path: path.stem)
-def test_every_config_of_ours_trains_the_nature_encoder(path):
+def test_every_config_of_ours_trains_the_nature_encoder_or_the_one_it_names(path):
     """DI-engine's policies put sizes of their own where a config names none: that must not become the network."""
     main, create = read_config(str(path))
+    a, b, c, width = main.policy.model.get('encoder_hidden_size_list', (32, 64, 64, 512))
     cfg = compile_config(main, auto=True, create_cfg=create, save_cfg=False)
     cfg.policy.cuda = False
     model = create_policy(cfg.policy, enable_field=['eval'])._model
     convolutions = [tuple(m.weight.shape) for m in model.encoder.main if isinstance(m, torch.nn.Conv2d)]
-    assert convolutions == [(32, 4, 8, 8), (64, 32, 4, 4), (64, 64, 3, 3)]
-    assert tuple(model.encoder.mid.weight.shape) == (512, 3136)
+    assert convolutions == [(a, 4, 8, 8), (b, a, 4, 4), (c, b, 3, 3)]
+    assert tuple(model.encoder.mid.weight.shape) == (width, 49 * c)
 
 
 def test_other_sizes_are_taken_as_they_are():

@@ -29,6 +29,7 @@ from test_resume import (
     expected_transitions,
 )
 
+from breakout_env.budget import Budget
 from breakout_env.overlap import Overlap
 from breakout_env.replay import FrameReplayBuffer
 from breakout_env.resume import pairs_in
@@ -221,7 +222,7 @@ class Recorded(object):
 @pytest.fixture(scope='module')
 def overlapped(tmp_path_factory):
     torch.set_num_threads(1)
-    return Recorded(tmp_path_factory.mktemp('overlapped'), 0, 500, None, True)
+    return Recorded(tmp_path_factory.mktemp('overlapped'), 0, Budget(env_steps=500), None, True)
 
 
 def test_the_ratio_of_updates_to_env_steps_is_that_of_the_config(overlapped):
@@ -244,11 +245,11 @@ def test_each_piece_is_played_with_the_weights_of_the_moment_before(overlapped):
 def test_games_go_on_during_updates(overlapped, tmp_path):
     # the machine may be busy with other things; in serial order there is not a single one
     assert overlapped.moves_while_learning > len(overlapped.moves) // 20
-    assert Recorded(tmp_path, 0, 200).moves_while_learning == 0
+    assert Recorded(tmp_path, 0, Budget(env_steps=200)).moves_while_learning == 0
 
 
 def test_the_same_seed_gives_the_same_weights(overlapped, tmp_path):
-    again = Recorded(tmp_path, 0, 500, None, True)
+    again = Recorded(tmp_path, 0, Budget(env_steps=500), None, True)
     assert all(torch.equal(value, again.weights[name]) for name, value in overlapped.weights.items())
 
 

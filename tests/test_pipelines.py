@@ -156,7 +156,8 @@ def test_make_trains_program_is_safe_to_stop(tmp_path, number, whole_group):
             start_new_session=True,
         )
         text = lambda: (tmp_path / 'output').read_text()  # noqa: E731
-        assert wait_until(lambda: re.search(r'[1-9]\d* updates', text()) or process.poll() is not None, 120), text()
+        first = tmp_path / 'experiments' / 'breakout_dqn_demo' / 'ckpt' / 'iteration_0.pth.tar'  # after one update
+        assert wait_until(lambda: first.exists() or process.poll() is not None, 120), text()
         workers = psutil.Process(process.pid).children(recursive=True)
         if whole_group:
             os.killpg(process.pid, number)

@@ -216,7 +216,7 @@ def test_make_train_goes_on_where_it_was_stopped(tmp_path):
     recipe = subprocess.run(
         ['make', '-C', str(ROOT), '-n', 'train', 'ARGS=--resume'], capture_output=True, text=True
     ).stdout
-    assert re.search(r'python entry/breakout_dqn_main\.py --resume$', recipe, re.M)
+    assert re.search(r'bin/breakout train --resume$', recipe, re.M)
 
     first = Command([*ENTRY, '-c', str(config)], tmp_path)
     folder = tmp_path / NAME
@@ -404,6 +404,25 @@ def test_the_target_network_is_updated_when_it_would_have_been(config):
         return flat(state['model']) == flat(state['target_model'])
 
     assert [(second.update(), target_is_online())[1] for _ in range(6)] == [False] * 4 + [True, False]
+
+
+def test_a_learning_rate_that_was_changed_since_is_taken(config):
+    """The optimizer's own state has the one before."""
+    stopped_run(config)
+
+    def rates(run: Run) -> list:
+        return [group['lr'] for group in run.policy.learn_mode.get_attribute('optimizer').param_groups]
+
+    assert rates(Run(config)) == [0.0001]
+    config.write_text(re.sub(r'learning_rate=[\d.]+', 'learning_rate=0.002', config.read_text()))
+    assert rates(Run(config)) == [0.002]
+
+
+def test_a_run_of_another_network_is_not_gone_on_with(config):
+    stopped_run(config)
+    config.write_text(config.read_text().replace('[4, 4, 4, 8]', '[4, 4, 4, 16]'))
+    with pytest.raises(ValueError, match=f'the run in {NAME} is one of another network .*size mismatch'):
+        Run(config)
 
 
 def test_the_best_checkpoint_is_not_overwritten_by_a_worse_one(config):
@@ -667,7 +686,7 @@ def test_a_full_disk_is_told_and_does_not_end_the_training(config, monkeypatch, 
     def full(path, content):
         raise OSError(28, 'No space left on device')
 
-    monkeypatch.setattr('breakout_env.resume._write_atomically', full)
+    monkeypatch.setattr('breakout_env.resume.write_bytes', full)
     first.saver._save_every_s = 0
     first.collections(2)
     first.buffer.wait_for_saving()

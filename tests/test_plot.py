@@ -1,0 +1,340 @@
+"""`breakout plot` and the figures of the guide: what is drawn is what the logs say, and can be read."""
+
+import gzip
+import importlib.util
+import re
+import shutil
+from itertools import combinations
+
+import cv2
+import matplotlib
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+from breakout_env.cli.plot_command import command
+from breakout_env.plotting import COLORS, PANELS, X_AXES, band, draw_curves, group_runs, save_figure, smoothed
+from breakout_env.run_log import RunLog, RunLogWriter
+from conftest import ROOT
+
+
+def write_run(folder, seed=0, exp_name=None, points=10.0, rows=100, env_steps=1_000_000, noise=1.0):
+    """A run whose scores lie around ``points``, over three hours."""
+    rng = np.random.default_rng(seed or 0)
+    writer = RunLogWriter(folder / 'log' / 'progress.jsonl')
+    writer.write('run', run_s=0, env_step=0, updates=0, seed=seed, exp_name=exp_name or folder.name, commit='abc1234')
+    for row in range(1, rows + 1):
+        at = dict(run_s=10800 * row / rows, env_step=env_steps * row // rows, updates=env_steps * row // rows // 4)
+        jitter = noise * rng.standard_normal()
+        learned = dict(loss=0.5 + 0.1 * jitter, q_value=row / rows) if row > 2 else dict(loss=None, q_value=None)
+        writer.write(
+            'progress',
+            **at,
+            **learned,
+            env_steps_per_s=500 + 20 * jitter,
+            epsilon=1 - row / rows,
+            train_return=points / 2 + jitter,
+            memory_bytes=1.5e9 + row,
+        )
+        if row % 10 == 0:
+            writer.write('evaluation', **at, returns=[points - 1, points + 1], held_out_q=row / rows)
+    return folder
+
+
+def plot(*args):
+    return CliRunner().invoke(command, [str(arg) for arg in args])
+
+
+def svg_of(tmp_path, *args):
+    out = tmp_path / 'figure.svg'
+    done = plot(*args, '--out', out)
+    assert done.exit_code == 0, done.output
+    return out.read_text()
+
+
+def texts_of(svg):
+    return re.findall(r'<text[^>]*>([^<]*)</text>', svg)
+
+
+def log_of(folder, **options):
+    return RunLog.read(write_run(folder, **options))
+
+
+def lines_of(axes, color):
+    return [line for line in axes.lines if line.get_color() == color]
+
+
+def test_a_picture_of_every_panel_is_drawn(tmp_path):
+    run = write_run(tmp_path / 'dqn')
+    outs = [tmp_path / 'a.png', tmp_path / 'b.svg']
+    done = plot(run, *(option for out in outs for option in ('--out', out)))
+    assert (done.exit_code, done.output.split()) == (0, [str(out) for out in outs])
+    picture = cv2.imread(str(outs[0]))
+    assert (picture[[0, 0, -1, -1], [0, -1, 0, -1]] == 255).all()  # a light background to the corners
+    blue = [int(COLORS[0][start : start + 2], 16) for start in (5, 3, 1)]
+    assert (picture == blue).all(axis=2).sum() > 1000
+    texts = texts_of(outs[1].read_text())
+    assert {panel.title for panel in PANELS.values()} <= set(texts)
+    assert {'dqn', 'points a game', 'GB', 'env steps, million', 'human, 31.8 (Mnih et al. 2015)'} <= set(texts)
+
+
+def test_the_panels_that_are_asked_for_are_drawn_over_hours(tmp_path):
+    run = write_run(tmp_path / 'dqn')
+    texts = texts_of(svg_of(tmp_path, run, '--what', 'loss,memory', '--x', 'hours', '--label', 'mine'))
+    titles = {panel.title for panel in PANELS.values()}
+    assert titles & set(texts) == {'Loss', PANELS['memory'].title}
+    assert {'hours of training', 'mine'} <= set(texts)
+    assert not [text for text in texts if 'human' in text]  # no scores are drawn
+
+
+@pytest.mark.parametrize('x, end', [('env_step', 1e6), ('hours', 3), ('updates', 250_000)])
+def test_the_curve_is_the_log(tmp_path, x, end):
+    log = log_of(tmp_path / 'dqn')
+    figure = draw_curves(group_runs([log]), ['loss'], x, smooth=1)
+    (line,) = lines_of(figure.axes[0], COLORS[0])
+    np.testing.assert_array_equal(line.get_xdata(), log.progress[x][2:])  # the first two have no loss yet
+    np.testing.assert_array_equal(line.get_ydata(), log.progress['loss'][2:])
+    assert line.get_xdata()[-1] == end
+
+
+def test_a_single_noisy_run_is_smoothed_and_the_raw_curve_lies_behind_it(tmp_path):
+    log = log_of(tmp_path / 'dqn')
+    svg = svg_of(tmp_path, tmp_path / 'dqn', '--what', 'loss', '--smooth', 9)
+    assert 'not smoothed' in texts_of(svg)
+    raw, smooth = lines_of(draw_curves(group_runs([log]), ['loss'], smooth=9).axes[0], COLORS[0])
+    assert raw.get_alpha() < 0.5 and raw.get_zorder() <= smooth.get_zorder()
+    np.testing.assert_array_equal(raw.get_ydata(), log.progress['loss'][2:])
+    assert smooth.get_ydata().std() < 0.5 * raw.get_ydata().std()
+    assert 'not smoothed' not in texts_of(svg_of(tmp_path, tmp_path / 'dqn', '--what', 'loss', '--smooth', 1))
+
+
+def test_smoothing_keeps_slopes_to_both_ends():
+    values = np.arange(20.0)
+    np.testing.assert_allclose(smoothed(values, 7), values)
+    np.testing.assert_allclose(smoothed(np.array([0.0, 3, 0, 3, 0]), 3), [0, 1, 2, 1, 0])
+    assert len(smoothed(np.array([1.0]), 100)) == 1
+
+
+def test_two_seeds_become_a_mean_with_a_band_that_the_legend_explains(tmp_path):
+    runs = [write_run(tmp_path / f'dqn_seed{seed}', seed=seed, points=10 + 20 * seed) for seed in range(2)]
+    svg = svg_of(tmp_path, *runs, '--what', 'score')
+    assert 'dqn: mean of 2 seeds, min to max' in texts_of(svg)
+    assert 'FillBetweenPolyCollection' in svg
+    axes = draw_curves(group_runs([RunLog.read(run) for run in runs]), ['score']).axes[0]
+    (mean,) = lines_of(axes, COLORS[0])
+    np.testing.assert_allclose(mean.get_ydata(), 20)
+    heights = axes.collections[0].get_paths()[0].vertices[:, 1]
+    assert (heights.min(), heights.max()) == (10, 30)
+
+
+def test_five_seeds_have_a_band_of_standard_errors(tmp_path):
+    values = np.array([[1.0], [2], [3], [4], [5]])
+    low, mean, high = band(values)
+    error = np.std(values, ddof=1) / np.sqrt(5)
+    np.testing.assert_allclose([low[0], mean[0], high[0]], [3 - error, 3, 3 + error])
+    runs = [write_run(tmp_path / f'dqn_{seed}', seed=seed, rows=20) for seed in range(5)]
+    assert 'dqn: mean of 5 seeds, ± standard error' in texts_of(svg_of(tmp_path, *runs))
+
+
+def test_a_seed_that_ended_early_ends_the_mean_and_not_the_others(tmp_path):
+    short = log_of(tmp_path / 'dqn_seed0', seed=0, env_steps=500_000)
+    long = log_of(tmp_path / 'dqn_seed1', seed=1, env_steps=1_000_000)
+    mean, rest = lines_of(draw_curves(group_runs([short, long]), ['score']).axes[0], COLORS[0])
+    assert mean.get_xdata()[-1] == 500_000 and rest.get_xdata()[-1] == 1_000_000
+    assert rest.get_linewidth() < mean.get_linewidth()
+    texts = texts_of(svg_of(tmp_path, tmp_path / 'dqn_seed0', tmp_path / 'dqn_seed1'))
+    assert 'single seeds, where not all have values' in texts
+
+
+def test_runs_that_differ_in_their_seed_alone_are_one_curve(tmp_path):
+    def labels(*about, together=None):
+        logs = []
+        for number, (name, seed) in enumerate(about):
+            folder = tmp_path / f'{len(list(tmp_path.iterdir()))}' / str(number)
+            logs.append(log_of(folder, seed=seed, exp_name=name, rows=1))
+        return [(curve.label, len(curve.runs)) for curve in group_runs(logs, together)]
+
+    assert labels(('a/dqn_seed0', 0), ('c51', 0), ('a/dqn_seed1', 1)) == [('dqn', 2), ('c51', 1)]
+    assert labels(('dqn_0', None), ('dqn_1', None)) == [('dqn', 2)]
+    assert labels(('dqn', 0), ('dqn', 1)) == [('dqn', 2)]  # two folders of the same name
+    assert labels(('dqn', 0), ('dqn_261121_002147', 1)) == [('dqn', 2)]  # DI-engine added the time to the second
+    assert labels(('lr_10', 0), ('lr_25', 0)) == [('lr_10', 1), ('lr_25', 1)]  # not the seed, then
+    assert labels(('dqn', None), ('c51', None), together=True) == [('dqn', 2)]
+    assert labels(('dqn_seed0', 0), ('dqn_seed1', 1), together=False) == [('dqn_seed0', 1), ('dqn_seed1', 1)]
+    same = labels(('dqn', None), ('dqn', None))  # two runs, and nobody knows of what: told apart by their files
+    assert len({label for label, _ in same}) == 2 and all(label.startswith('dqn (') for label, _ in same)
+
+
+def test_runs_are_grouped_as_the_options_say(tmp_path):
+    runs = [write_run(tmp_path / f'dqn_seed{seed}', seed=seed, rows=20) for seed in range(2)]
+    runs.append(write_run(tmp_path / 'c51', seed=2, rows=20))
+    assert 'all: mean of 3 seeds, min to max' in texts_of(svg_of(tmp_path, *runs, '--group', '--label', 'all'))
+    assert {'dqn_seed0', 'dqn_seed1', 'c51'} <= set(texts_of(svg_of(tmp_path, *runs, '--no-group')))
+
+
+def test_rows_that_a_crash_left_behind_are_not_drawn(tmp_path):
+    run = write_run(tmp_path / 'dqn')
+    writer = RunLogWriter(run / 'log' / 'progress.jsonl')
+    writer.write('run', env_step=500_000, seed=0)
+    writer.write('progress', env_step=510_000, loss=9.0)
+    (line,) = lines_of(draw_curves(group_runs([RunLog.read(run)]), ['loss'], smooth=1).axes[0], COLORS[0])
+    assert (np.diff(line.get_xdata()) > 0).all()
+    assert line.get_xdata()[-2:].tolist() == [500_000, 510_000] and line.get_ydata()[-1] == 9
+
+
+def test_the_same_logs_give_the_same_bytes_whatever_the_users_settings(tmp_path):
+    runs = [write_run(tmp_path / f'dqn_seed{seed}', seed=seed) for seed in range(2)]
+    outs = [(tmp_path / f'{turn}.png', tmp_path / f'{turn}.svg') for turn in range(2)]
+    others = {'font.size': 20, 'svg.fonttype': 'path', 'axes.facecolor': 'black', 'savefig.facecolor': 'black'}
+    for (png, svg), settings in zip(outs, ({}, others)):
+        with matplotlib.rc_context(settings):
+            assert plot(*runs, '--out', png, '--out', svg).exit_code == 0
+            assert plot(*runs, '--out', svg).exit_code == 0  # drawn alone as it is beside another
+    for first, second in zip(*outs):
+        assert first.read_bytes() == second.read_bytes()
+    assert b'<dc:date>' not in outs[0][1].read_bytes()
+
+
+@pytest.mark.parametrize('what', [['score'], ['score', 'memory'], ['loss', 'score', 'epsilon', 'q_value'], None])
+@pytest.mark.parametrize('runs', [1, 9])
+def test_no_text_lies_over_another_or_outside(tmp_path, what, runs):
+    names = ['dqn', 'an_experiment_with_a_long_name_that_says_all_of_its_options_and_then_some_more', '_$x$']
+    logs = [log_of(tmp_path / f'{names[number % 3]}{number}', rows=100, points=300) for number in range(runs)]
+    figure = draw_curves(group_runs(logs), what)
+    canvas = FigureCanvasAgg(figure)
+    save_figure(figure, tmp_path / 'figure.png')  # lays it out
+    canvas.draw()
+    found = [figure._supxlabel, *figure.legends[0].get_texts()]
+    for axes in figure.axes:
+        found += [axes._left_title, axes.yaxis.label]
+        for axis, (low, high) in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
+            # ticks beyond the ends are kept, and not drawn
+            found += [tick for at, tick in zip(axis.get_majorticklocs(), axis.get_ticklabels()) if low <= at <= high]
+    boxes = [(text.get_text(), text.get_window_extent(canvas.get_renderer())) for text in found]
+    assert all(text for text, _ in boxes)
+    for text, box in boxes:
+        inside = box.x0 >= 0 and box.y0 >= 0 and box.x1 <= figure.bbox.width and box.y1 <= figure.bbox.height
+        assert inside, text
+    for (one, box), (other, other_box) in combinations(boxes, 2):
+        assert not box.padded(-1).overlaps(other_box.padded(-1)), (one, other)
+
+
+def test_a_run_with_one_evaluation_shows_it(tmp_path):
+    log = log_of(tmp_path / 'dqn', rows=10)
+    (line,) = lines_of(draw_curves(group_runs([log]), ['score']).axes[0], COLORS[0])
+    assert len(line.get_xdata()) == 1 and line.get_marker() == 'o'
+
+
+@pytest.mark.parametrize(
+    'options, error',
+    [
+        (['--what', 'score,speed'], "--what: 'speed' is no panel; expected names out of score, "),
+        (['--what', ''], "--what: '' is no panel"),
+        (['--out', 'figure.pdf'], "--out: figure.pdf ends with '.pdf'; expected one of .png, .svg"),
+        (['--out', 'nowhere/figure.png'], '--out: nowhere/figure.png is to be in a folder that is not there'),
+        (['--label', 'a', '--label', 'b'], '--label: 2 labels for 1 curves (dqn); expected one for each'),
+        (['--x', 'seconds'], "'seconds' is not one of 'env_step', 'hours', 'updates'"),
+        (['--smooth', '0'], '0 is not in the range x>=1'),
+    ],
+)
+def test_a_wrong_option_is_named_in_a_line(tmp_path, options, error):
+    done = plot(write_run(tmp_path / 'dqn', rows=10), *options)
+    assert done.exit_code == 2
+    assert error in done.output.splitlines()[-1]
+
+
+def test_a_run_that_is_named_twice_is_no_second_run(tmp_path):
+    run = write_run(tmp_path / 'dqn', rows=10)
+    done = plot(run, run / 'log' / 'progress.jsonl')
+    assert done.exit_code == 2 and 'is named twice; expected each run once' in done.output.splitlines()[-1]
+
+
+def test_what_can_not_be_drawn_is_said_in_a_line(tmp_path):
+    empty = tmp_path / 'empty'
+    RunLogWriter(empty / 'log' / 'progress.jsonl').write('run', env_step=0, exp_name='dqn')
+    begun = tmp_path / 'begun'
+    RunLogWriter(begun / 'log' / 'progress.jsonl').write('progress', env_step=5, epsilon=1.0)
+    for args, error in [
+        ([tmp_path], f'{tmp_path} is no run: no log/progress.jsonl is in it'),
+        ([tmp_path / 'nowhere'], 'is no run: there is no such file'),
+        ([empty], 'no run has values of any panel over env_step yet; there are values of nothing'),
+        (
+            [begun, '--what', 'score,epsilon'],
+            'no run has values of score over env_step yet; there are values of epsilon',
+        ),
+    ]:
+        done = plot(*args, '--out', tmp_path / 'figure.png')
+        (line,) = done.output.splitlines()
+        assert done.exit_code == 1 and line.startswith('Error: ') and error in line
+    assert not (tmp_path / 'figure.png').exists()
+
+
+def test_names_that_a_program_gets_wrong_are_named(tmp_path):
+    curves = group_runs([log_of(tmp_path / 'dqn', rows=10)])
+    with pytest.raises(ValueError, match=f"'days' is no x axis; expected one of {', '.join(X_AXES)}"):
+        draw_curves(curves, None, 'days')
+    with pytest.raises(ValueError, match="'speed' is no panel"):
+        draw_curves(curves, ['speed'])
+    with pytest.raises(ValueError, match='ends with .*expected one of .png, .svg'):
+        save_figure(draw_curves(curves), tmp_path / 'figure')
+
+
+# ---------------------------------------------------------------- the guide's figures
+
+
+@pytest.fixture
+def docs(tmp_path):
+    folder = tmp_path / 'docs'
+    (folder / 'results' / 'training').mkdir(parents=True)
+    for guide in ('training.md', 'training.zh-CN.md'):
+        (folder / guide).write_text('before\n<!-- runs -->\nold\n<!-- end -->\nafter\n')
+    return folder
+
+
+@pytest.fixture
+def script(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / 'docs'))  # where scripts find each other
+    spec = importlib.util.spec_from_file_location('make_training_figures', ROOT / 'docs' / 'make_training_figures.py')
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def keep(docs, name, **options):
+    folder = write_run(docs / 'raw', **options)
+    content = (folder / 'log' / 'progress.jsonl').read_bytes()
+    (docs / 'results' / 'training' / f'{name}.jsonl.gz').write_bytes(gzip.compress(content))
+    shutil.rmtree(folder)
+
+
+def test_the_guides_get_a_table_and_curves_of_the_kept_runs(docs, script, monkeypatch):
+    monkeypatch.setattr(script, 'RUNS', {'cpu_seed0': 'CPU', 'cpu_seed1': 'CPU', 'not_there': 'GPU'})
+    keep(docs, 'cpu_seed0', seed=0, env_steps=2_000_000)
+    keep(docs, 'cpu_seed1', seed=1)
+    keep(docs, 'short', seed=2, env_steps=500_000, rows=5)
+    assert len(script.make(docs)) == 4
+    for guide in script.GUIDES:
+        before, *table, after = (docs / guide).read_text().splitlines()
+        assert (before, table[0], table[-1], after) == ('before', '<!-- runs -->', '<!-- end -->', 'after')
+        rows = [[cell.strip() for cell in line.strip('|').split('|')] for line in table[1:-1]]
+        assert [row[0] for row in rows[2:]] == ['cpu_seed0', 'cpu_seed1', 'short']
+        assert rows[2][1:9] == ['0', 'abc1234', '2,000,000', '500,000', '3.0', '10.0', '10.0', '10.0 at 0.20M']
+        assert rows[2][10] == '1.50 GB' and 480 < float(rows[2][9]) < 520
+        assert rows[4][3:9] == ['500,000', '125,000', '3.0', '', '', '']  # never judged
+    assert [curve.label for curve in script.curves_of(script.read_runs(docs / 'results' / 'training'))] == ['CPU']
+    first = [(docs / 'figures' / name).read_bytes() for name in script.FIGURES.values()]
+    script.make(docs)
+    assert first == [(docs / 'figures' / name).read_bytes() for name in script.FIGURES.values()]
+
+
+def test_without_kept_runs_the_guides_stay_as_they_are(docs, script):
+    assert script.make(docs) == []
+    assert 'old' in (docs / 'training.md').read_text()
+
+
+def test_a_guide_without_a_place_for_the_table_is_named(docs, script):
+    keep(docs, 'cpu_seed0', rows=10)
+    (docs / 'training.md').write_text('nothing here')
+    with pytest.raises(ValueError, match='training.md has no place for runs'):
+        script.make(docs)

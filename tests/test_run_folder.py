@@ -1,0 +1,49 @@
+"""One process trains in a folder, and a full disk does not end it."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+from tensorboardX import SummaryWriter
+
+from breakout_env.patient_file import PatientFile, make_patient
+from breakout_env.run_lock import RunLock
+
+HOLD = (
+    'import sys; from breakout_env.run_lock import RunLock; '
+    "lock = RunLock(sys.argv[1]); print('held', flush=True); sys.stdin.read()"
+)
+
+
+def test_a_folder_in_which_another_process_trains_is_refused_until_that_ends(tmp_path):
+    command = [sys.executable, '-c', HOLD, str(tmp_path)]
+    other = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert other.stdout.readline() == 'held\n'
+    with pytest.raises(ValueError, match=f'process {other.pid} trains in .* already'):
+        RunLock(tmp_path)
+    other.kill()  # the operating system lets go of it, however the process ends
+    other.wait()
+    RunLock(tmp_path).release()
+
+
+def test_events_wait_for_room_on_a_full_disk_and_none_is_torn(tmp_path, caplog):
+    writer = SummaryWriter(str(tmp_path))
+    make_patient(writer)
+    file = writer.file_writer.event_writer._ev_writer._py_recordio_writer._writer
+    assert isinstance(file, PatientFile)
+    writer.add_scalar('before', 1.0, 0)
+    writer.flush()
+    disk, full = file._file, open('/dev/full', 'wb', buffering=0)
+    file._file = full
+    for step in range(2000):
+        writer.add_scalar('meanwhile', float(step), step)
+    writer.flush()
+    assert [record for record in caplog.records if 'has to wait' in record.message][1:] == []
+    file._file = disk
+    full.close()
+    writer.close()
+    (path,) = [path for path in tmp_path.iterdir() if 'tfevents' in path.name]
+    tags = [value.tag for event in EventFileLoader(str(path)).Load() for value in event.summary.value]
+    assert tags == ['before'] + ['meanwhile'] * 2000 and os.path.getsize(path) > 0

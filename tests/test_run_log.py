@@ -1,0 +1,194 @@
+"""A run's log: what is written is read again, whatever stops, crashes and full disks did in between."""
+
+import gzip
+import json
+import logging
+import math
+import os
+
+import numpy as np
+import pytest
+import torch
+
+from breakout_env.run_log import RunLog, RunLogWriter
+
+
+def lines_of(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / 'dqn' / 'log' / 'progress.jsonl'
+
+
+@pytest.fixture
+def writer(path):
+    return RunLogWriter(path)
+
+
+def write_a_run(writer):
+    writer.write('run', run_s=0.0, env_step=0, updates=0, seed=3, exp_name='experiments/dqn', version='1', commit='abc')
+    writer.write('progress', run_s=10.0, env_step=100, updates=0, loss=None, train_return=None, resident_bytes=10**9)
+    writer.write(
+        'progress', run_s=3600.0, env_step=200, updates=25, loss=0.5, train_return=1.5, resident_bytes=2 * 10**9
+    )
+    writer.write('evaluation', run_s=3610.0, env_step=200, updates=25, returns=[1.0, 4.0], held_out_q=0.25)
+
+
+def test_what_is_written_is_read_as_arrays(writer, path):
+    write_a_run(writer)
+    log = RunLog.read(path)
+    assert (log.exp_name, log.seed, log.version, log.commit) == ('experiments/dqn', 3, '1', 'abc')
+    assert len(log.starts) == 1
+    np.testing.assert_array_equal(log.progress['env_step'], [100, 200])
+    np.testing.assert_array_equal(log.progress['loss'], [np.nan, 0.5])
+    np.testing.assert_array_equal(log.progress['train_return'], [np.nan, 1.5])
+    np.testing.assert_array_equal(log.progress['epsilon'], [np.nan, np.nan])  # never written
+    np.testing.assert_array_equal(log.progress['hours'], [10 / 3600, 1])
+    np.testing.assert_array_equal(log.evaluation['score'], [2.5])
+    np.testing.assert_array_equal(log.evaluation['held_out_q'], [0.25])
+    np.testing.assert_array_equal(log.returns[0], [1, 4])
+    assert all(column.dtype == np.float64 for column in log.progress.values())
+
+
+def test_a_folder_a_file_and_a_gzipped_file_are_the_same_run(writer, path, tmp_path):
+    write_a_run(writer)
+    kept = tmp_path / 'kept.jsonl.gz'
+    kept.write_bytes(gzip.compress(path.read_bytes()))
+    logs = [RunLog.read(place) for place in (path.parent.parent, str(path), kept)]
+    for log in logs:
+        np.testing.assert_array_equal(log.progress['run_s'], logs[0].progress['run_s'])
+    path.unlink()
+    kept.rename(path.with_name('progress.jsonl.gz'))
+    assert len(RunLog.read(path.parent.parent).progress['run_s']) == 2
+
+
+def test_numbers_of_numpy_and_torch_are_written_and_what_is_no_number_is_null(writer, path):
+    values = dict(loss=np.float32(0.5), q_value=torch.tensor(1.5), updates=np.int64(7), epsilon=float('nan'))
+    writer.write('progress', env_step=1, learning_rate=-math.inf, train_return=np.float64('nan'), **values)
+    writer.write('evaluation', env_step=1, returns=np.array([1.0, np.nan]), about={'q': np.float32(2)})
+    first, second = lines_of(path)
+    assert first['time'] > 1e9
+    assert [first[name] for name in ('loss', 'q_value', 'updates')] == [0.5, 1.5, 7]
+    assert [first[name] for name in ('epsilon', 'learning_rate', 'train_return')] == [None] * 3
+    assert second['returns'] == [1.0, None] and second['about'] == {'q': 2.0}
+    assert RunLog.read(path).evaluation['score'] == [1.0]
+
+
+def test_rows_that_a_crash_left_beyond_the_save_are_dropped(writer, path):
+    def rows(kind, *env_steps, **values):
+        for env_step in env_steps:
+            writer.write(kind, env_step=env_step, **values)
+
+    rows('run', 0, seed=0)
+    rows('progress', 100, 200, 300, 400, loss=1.0)
+    rows('evaluation', 200, 390, returns=[1.0])
+    rows('run', 200, seed=0)  # after a crash: 300, 390 and 400 never were
+    rows('progress', 290, 380, loss=2.0)
+    rows('run', 380, seed=0)  # stopped in order: nothing is lost
+    rows('progress', 470, loss=3.0)
+    rows('evaluation', 470, returns=[2.0])
+    log = RunLog.read(path)
+    np.testing.assert_array_equal(log.progress['env_step'], [100, 200, 290, 380, 470])
+    np.testing.assert_array_equal(log.progress['loss'], [1, 1, 2, 2, 3])
+    np.testing.assert_array_equal(log.evaluation['env_step'], [200, 470])
+    assert [len(games) for games in log.returns] == [1, 1]
+    assert [start['env_step'] for start in log.starts] == [0, 200, 380]
+
+
+def test_a_run_begun_anew_in_the_same_folder_is_all_that_is_read(writer, path):
+    write_a_run(writer)
+    writer.write('run', env_step=0, seed=9, exp_name='dqn')
+    writer.write('progress', env_step=50)
+    log = RunLog.read(path)
+    assert log.seed == 9 and not len(log.evaluation['score'])
+    np.testing.assert_array_equal(log.progress['env_step'], [50])
+
+
+@pytest.mark.parametrize('cut', [1, 5, 30])
+def test_a_last_line_that_is_cut_off_is_left_out_and_costs_no_other(writer, path, cut):
+    write_a_run(writer)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-cut])
+    log = RunLog.read(path)
+    assert len(log.progress['env_step']) == 2
+    assert len(log.evaluation['score']) == (cut == 1)  # only the newline was missing
+    RunLogWriter(path).write('progress', env_step=300)
+    np.testing.assert_array_equal(RunLog.read(path).progress['env_step'], [100, 200, 300])
+
+
+@pytest.mark.parametrize('damage', ['{"kind": "progress", "env_st', '[1, 2]', '{"env_step": 3}', '\0\0\0'])
+def test_a_damaged_line_in_the_middle_is_named(writer, path, damage):
+    write_a_run(writer)
+    lines = path.read_text().splitlines()
+    lines[1] = damage
+    path.write_text('\n'.join(lines) + '\n')
+    with pytest.raises(ValueError, match='line 2 .*expected a JSON object') as caught:
+        RunLog.read(path)
+    assert str(path) in str(caught.value) and '\n' not in str(caught.value)
+
+
+def test_a_value_of_the_wrong_kind_is_named(writer, path):
+    writer.write('run', env_step=0)
+    writer.write('progress', env_step=1, loss='low')
+    with pytest.raises(ValueError, match="line 2: loss is 'low'; expected a number or null"):
+        RunLog.read(path)
+    path.unlink()
+    writer.write('evaluation', env_step=1, returns='many')
+    with pytest.raises(ValueError, match="line 1: returns is 'many'; expected a list of numbers"):
+        RunLog.read(path)
+
+
+def test_what_is_no_run_is_said_in_a_sentence(tmp_path):
+    with pytest.raises(FileNotFoundError, match='is no run: no log/progress.jsonl is in it; expected'):
+        RunLog.read(tmp_path)
+    with pytest.raises(FileNotFoundError, match='is no run: there is no such file; expected'):
+        RunLog.read(tmp_path / 'nowhere')
+    cut = tmp_path / 'cut.jsonl.gz'
+    cut.write_bytes(gzip.compress(os.urandom(1000))[:500])
+    with pytest.raises(ValueError, match='cut.jsonl.gz is a damaged gzip file'):
+        RunLog.read(cut)
+    cut.write_bytes(gzip.compress(b'')[:5] + b'nonsense' * 9)
+    with pytest.raises(ValueError, match='cut.jsonl.gz is a damaged gzip file'):
+        RunLog.read(cut)
+
+
+def test_kinds_and_fields_of_a_later_version_are_passed_over(writer, path):
+    writer.write('run', env_step=0)
+    writer.write('video', env_step=5, file='a.mp4')
+    writer.write('progress', env_step=6, fan='loud')
+    np.testing.assert_array_equal(RunLog.read(path).progress['env_step'], [6])
+
+
+def test_a_full_disk_is_said_once_and_ends_nothing(caplog):
+    writer = RunLogWriter('/dev/full')
+    with caplog.at_level(logging.WARNING, 'breakout_env'):
+        for env_step in range(3):
+            writer.write('progress', env_step=env_step)
+    assert len(caplog.records) == 1
+    assert '/dev/full misses lines, the training goes on' in caplog.text and 'No space left' in caplog.text
+
+
+def test_a_folder_that_can_not_be_made_ends_nothing(tmp_path, caplog):
+    (tmp_path / 'file').write_text('')
+    with caplog.at_level(logging.WARNING, 'breakout_env'):
+        RunLogWriter(tmp_path / 'file' / 'log' / 'progress.jsonl').write('progress', env_step=1)
+    assert len(caplog.records) == 1
+
+
+def test_a_line_that_found_half_the_space_it_needs_does_not_spoil_the_next(writer, path, monkeypatch, caplog):
+    write_a_run(writer)
+    write = os.write
+    with monkeypatch.context() as patched, caplog.at_level(logging.WARNING, 'breakout_env'):
+        patched.setattr(os, 'write', lambda file, data: write(file, data[: len(data) // 2]))
+        writer.write('progress', env_step=300)
+    assert len(caplog.records) == 1
+    writer.write('progress', env_step=400)
+    np.testing.assert_array_equal(RunLog.read(path).progress['env_step'], [100, 200, 400])
+
+
+def test_nothing_stays_open_between_two_lines(writer):
+    before = os.listdir('/proc/self/fd')
+    write_a_run(writer)
+    assert os.listdir('/proc/self/fd') == before
