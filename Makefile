@@ -10,10 +10,10 @@ ABSOLUTE_BIN := $(if $(filter /%,$(VENV)),$(BIN),$(CURDIR)/$(BIN))
 SUPPORTED := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 11))
 RUN_FOLDER := experiments/demo-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: train test demo bench bench-replay bench-manager bench-learner bench-train lint xvfb clean
+.PHONY: train test demo bench bench-replay bench-manager bench-learner bench-train variants figures lint xvfb clean
 
 train: $(VENV)/installed-window
-	$(BIN)/python entry/breakout_dqn_main.py $(ARGS)
+	$(BIN)/breakout train $(ARGS)
 
 test: $(VENV)/installed-test xvfb
 	$(BIN)/python -m pytest $(ARGS)
@@ -54,6 +54,15 @@ bench-learner: $(VENV)/installed-bench
 
 bench-train: $(VENV)/installed-bench
 	$(BIN)/python benchmarks/bench_train.py --out docs/results/bench_train.json $(ARGS)
+
+# the short trainings of docs/training.md; those that are done are passed over
+variants: $(VENV)/installed-test
+	$(BIN)/python benchmarks/train_variants.py --folder experiments/variants $(ARGS)
+
+# redraws what docs/training.md shows from docs/results
+figures: $(VENV)/installed-test
+	$(BIN)/python docs/make_training_figures.py
+	$(BIN)/python docs/make_variant_figures.py
 
 lint: $(VENV)/installed-test
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .

@@ -51,17 +51,17 @@ class RandomPlayer(object):
 class BallPlayer(object):
     """
     Overview:
-        Follows the ball, which it reads from the emulator's memory, with a tenth of random actions, so that no two \
-        games are the same.
+        Follows the ball, which it reads from the emulator's memory, with some random actions, a tenth by default, so \
+        that no two games are the same.
     """
 
-    def __init__(self, env: BreakoutEnv, seed: int) -> None:
-        self._env = env
+    def __init__(self, env: BreakoutEnv, seed: int, errors: float = 0.1) -> None:
+        self._env, self._errors = env, errors
         self._rng = np.random.default_rng(seed)
         self._aim = 0
 
     def action(self) -> int:
-        if self._rng.random() < 0.1:
+        if self._rng.random() < self._errors:
             return int(self._rng.integers(4))
         ram = self._env._env._ale.getRAM()
         ball, ball_y, paddle = int(ram[BALL_X]), int(ram[BALL_Y]), int(ram[PADDLE_X])

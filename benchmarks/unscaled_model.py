@@ -1,0 +1,39 @@
+"""Mistakes on purpose, for the training guide: DI-engine's DQN on pixels that are scaled to [0, 1] never, or twice."""
+
+import torch
+from ding.model import DQN
+from ding.utils import MODEL_REGISTRY
+
+
+@MODEL_REGISTRY.register('unscaled_dqn')
+class UnscaledDQN(DQN):
+    """
+    Overview:
+        What a model looks like that casts uint8 to float, so that nothing fails, and forgets the division.
+    """
+
+    def forward(self, x: torch.Tensor) -> dict:
+        """
+        Overview:
+            Q values.
+        Arguments:
+            - x (:obj:`torch.Tensor`): Pixels 0..255, :math:`(B, F, S, S)`.
+        """
+        return super().forward(x.float())
+
+
+@MODEL_REGISTRY.register('twice_scaled_dqn')
+class TwiceScaledDQN(DQN):
+    """
+    Overview:
+        What an environment and a model do together that both divide by 255.
+    """
+
+    def forward(self, x: torch.Tensor) -> dict:
+        """
+        Overview:
+            Q values.
+        Arguments:
+            - x (:obj:`torch.Tensor`): Pixels 0..255, :math:`(B, F, S, S)`.
+        """
+        return super().forward(x.float() / 255 / 255)

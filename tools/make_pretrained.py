@@ -1,0 +1,109 @@
+"""
+An agent to ship, out of a training: chosen on some games, judged on others, written with its card.
+
+    python tools/make_pretrained.py RUN --name breakout_dqn --env-steps 1000000
+
+Candidates are the means of the last 1, 4, 8, 16 and 32 checkpoints of the run within so many env steps (``breakout
+average``). Each plays games of the selection's seed under protocol ``nature``; the best of them plays those that are
+reported, of another seed, under all protocols. What was played goes to docs/results/agents/NAME.json, the agent to
+breakout_env/pretrained/NAME.safetensors; docs/make_training_figures.py puts the figures into the guide.
+"""
+
+import json
+from pathlib import Path
+from typing import Any, Dict, List
+
+import click
+import torch
+
+from breakout_env.agent import load_agent, save_agent
+from breakout_env.agent_card import card_as_markdown
+from breakout_env.averaging import average_weights, checkpoints_of, updates_of
+from breakout_env.evaluation import evaluate
+from breakout_env.replay.saved_file import write_bytes
+from breakout_env.run_log import RunLog
+
+ROOT = Path(__file__).resolve().parent.parent
+PRETRAINED = ROOT / 'breakout_env' / 'pretrained'
+CANDIDATES = (1, 4, 8, 16, 32)
+SELECTION_SEED, SELECTION_GAMES = 20_000, 24
+REPORT_SEED = 0
+# greedy play has at most 4 different games, so more of them say nothing
+REPORT_GAMES = dict(nature=100, sticky=100, greedy=12)
+LIMITS = (
+    'It plays Breakout as this package shows it (4 screens of 84 by 84 gray pixels, 4 frames a step, 4 actions), and '
+    'nothing else. It was trained without sticky actions, and plays worse with them. FIRE is pressed for it after a '
+    'lost life. One training from one seed: another one may end elsewhere.'
+)
+
+
+def env_step_of(checkpoint: Path) -> int:
+    """Env steps that the run had taken when a checkpoint was made."""
+    return int(torch.load(checkpoint, map_location='cpu', weights_only=True)['last_step'])
+
+
+def candidates(run: str, env_steps: int, folder: Path) -> Dict[int, List[Path]]:
+    """How many of the last checkpoints within a budget, and which; written to a folder as agents."""
+    paths = [path for path in checkpoints_of(run) if env_step_of(path) <= env_steps]
+    found = {count: paths[-count:] for count in CANDIDATES if count <= len(paths)}
+    for count, checkpoints in found.items():
+        save_agent(str(folder / f'last_{count}.safetensors'), average_weights(checkpoints), {})
+    return found
+
+
+@click.command(context_settings=dict(help_option_names=['-h', '--help']))
+@click.argument('run', type=click.Path(exists=True, file_okay=False))
+@click.option('--name', required=True, help='Of the agent and its files.')
+@click.option('--env-steps', default=10**12, help='Take checkpoints within so many env steps; all by default.')
+@click.option('--card/--no-card', default=False, help="Write CARD.md, the package's own card, from it.")
+def main(run: str, name: str, env_steps: int, card: bool) -> None:
+    """Choose, judge and write an agent of the run in the folder RUN."""
+    torch.set_num_threads(1)
+    log = RunLog.read(run)
+    scratch = Path(run, 'candidates')
+    scratch.mkdir(exist_ok=True)
+    found = candidates(run, env_steps, scratch)
+    if not found:
+        raise click.ClickException(f'{run} has no checkpoint of up to {env_steps:,} env steps')
+    selection = []
+    for count, checkpoints in found.items():
+        report = evaluate(
+            load_agent(str(scratch / f'last_{count}.safetensors')), 'nature', SELECTION_GAMES, SELECTION_SEED
+        )
+        selection.append(dict(checkpoints=count, first=updates_of(checkpoints[0]), **report.summary()))
+        click.echo(f'mean of the last {count}: {report.mean:.1f}')
+    best = max(selection, key=lambda row: row['mean'])['checkpoints']
+    chosen, newest = found[best], found[best][-1]
+    steps = env_step_of(newest)
+    at = log.progress['env_step'].searchsorted(steps)
+    facts: Dict[str, Any] = dict(
+        name=name,
+        env_steps=steps,
+        updates=updates_of(newest),
+        checkpoints=f'mean of the last {best}, from {updates_of(chosen[0]):,} updates on',
+        seed=log.seed,
+        hours=round(float(log.progress['hours'][min(at, len(log.progress['hours']) - 1)]), 2),
+        commit=log.commit,
+        config='configs/breakout_dqn_cpu_config.py',
+    )
+    agent = load_agent(str(scratch / f'last_{best}.safetensors'))
+    reports = {}
+    for protocol, games in REPORT_GAMES.items():
+        reports[protocol] = evaluate(agent, protocol, games, REPORT_SEED)
+        click.echo(f'{protocol}: {reports[protocol].mean:.1f}')
+    facts['scores'] = {protocol: report.summary() for protocol, report in reports.items()}
+    facts['limits'] = LIMITS
+    PRETRAINED.mkdir(exist_ok=True)
+    save_agent(str(PRETRAINED / f'{name}.safetensors'), average_weights(chosen), facts)
+    result = dict(
+        card=facts,
+        selection=dict(seed=SELECTION_SEED, games=SELECTION_GAMES, candidates=selection),
+        games={protocol: [game.score for game in report.games] for protocol, report in reports.items()},
+    )
+    write_bytes(ROOT / 'docs' / 'results' / 'agents' / f'{name}.json', json.dumps(result, indent=1).encode())
+    if card:
+        (PRETRAINED / 'CARD.md').write_text(card_as_markdown(facts))
+
+
+if __name__ == '__main__':
+    main()
