@@ -6,20 +6,16 @@ saves the run, and ``--resume`` goes on with it. ``breakout train`` and ``make t
 """
 
 import contextlib
-import datetime
 import logging
 import os
-import re
-import signal
 import sys
-import time
 from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import Any, Callable, List, Mapping, Optional
 
 import click
-from ding.config import compile_config, read_config
+from ding.config import read_config
 from ding.entry.utils import random_collect
 from ding.envs import create_env_manager, get_vec_env_setting
 from ding.policy import create_policy
@@ -31,146 +27,20 @@ from ding.worker import (
     create_serial_collector,
     create_serial_evaluator,
 )
-from easydict import EasyDict
 from tensorboardX import SummaryWriter
 
-from breakout_env import signals
 from breakout_env.budget import Budget
 from breakout_env.overlap import Overlap, own_collect_policy
 from breakout_env.replay.saved_file import DamagedFile
 from breakout_env.resume import pairs_in
+from breakout_env.run_config import merged_config
+from breakout_env.run_folder import newest_checkpoint, run_to_resume
+from breakout_env.stop_request import Stopped, StopRequest
 from breakout_env.timers import use_plain_timers
 from breakout_env.watched_manager import WatchedManager
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 DEFAULT_CONFIG = os.path.join(HERE, os.pardir, 'configs', 'breakout_dqn_config.py')
-
-
-class Stopped(Exception):
-    """What ends an evaluation when a stop was requested."""
-
-
-class StopRequest(object):
-    """
-    Overview:
-        Turns the first Ctrl-C or SIGTERM into a flag that the training loop looks at; a second Ctrl-C stops at once.
-    Interfaces:
-        ``raise_if_requested``.
-    Properties:
-        ``requested``.
-    """
-
-    def __init__(self) -> None:
-        self.requested = False
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signals.handle(number, partial(self._on_signal, number))
-
-    def _on_signal(self, number: int) -> None:
-        if self.requested and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        if not self.requested:
-            text = 'Stopping: finishing what is under way and saving the run (Ctrl-C again stops at once).'
-            print(f'\n{text}', flush=True)
-        self.requested = True
-
-    def raise_if_requested(self) -> None:
-        """For an evaluation, which may take minutes, and is done again when the run goes on."""
-        if self.requested:
-            raise Stopped
-
-
-def merged_config(
-    config: str, seed: int, budget: Budget, resume: Optional[str] = None, changes: Mapping[str, Any] = {}
-) -> EasyDict:
-    """
-    Overview:
-        DI-engine's defaults, then the config's values, then the changes.
-    Arguments:
-        - config, seed, budget, resume, changes: As in ``train``.
-    Returns:
-        - cfg (:obj:`EasyDict`): What all parts are built from.
-    Raises:
-        - click.UsageError: If all env steps would go into random play, a change names nothing that is there, or the \
-            config has no hook to resume with.
-    """
-    cfg, create_cfg = read_config(config)
-    cfg.setdefault('exp_name', 'default_experiment')  # DI-engine's own default
-    merged = compile_config(cfg, auto=True, create_cfg=create_cfg, save_cfg=False)
-    for path, value in changes.items():
-        change(cfg, merged, path, value)
-    random_steps = cfg.policy.get('random_collect_size', 0)
-    if budget.env_steps is not None and budget.env_steps <= random_steps:
-        raise click.UsageError(
-            f'--env-step is {budget.env_steps}; expected more than the {random_steps} steps of random play that '
-            f'policy.random_collect_size in {config} asks for before the first update'
-        )
-    # The name ends in _command because the serial pipelines drive a policy by a commander, which sets epsilon.
-    create_cfg.policy.type += '_command'
-    learn = cfg.policy.setdefault('learn', EasyDict())
-    hooks = learn.setdefault('learner', EasyDict()).setdefault('hook', EasyDict())
-    named = {hook.get('type'): hook for hook in hooks.values() if isinstance(hook, dict)}
-    if 'progress' not in named:
-        named['progress'] = hooks.progress = EasyDict(type='progress', name='progress', position='before_run')
-    named['progress'].setdefault('ext_args', EasyDict()).update(max_env_step=budget.env_steps, max_hours=budget.hours)
-    if resume is not None:
-        if 'resume' not in named:
-            raise click.UsageError(
-                f'--resume: {config} has no hook that could; expected one of type `resume` in '
-                'policy.learn.learner.hook, as in breakout_dqn_config.py'
-            )
-        cfg.exp_name = os.path.relpath(resume)  # DI-engine takes all names as below the current folder
-        learn.resume_training = True
-    if not learn.get('resume_training', False):
-        cfg.exp_name = new_folder(cfg.exp_name)
-    return compile_config(cfg, seed=seed, auto=True, create_cfg=create_cfg, save_cfg=True, renew_dir=False)
-
-
-def new_folder(exp_name: str) -> str:
-    """
-    Overview:
-        Make the folder of a new run. As DI-engine does it, the time is added to a name that is taken; but runs that \
-        are started side by side do not get the same.
-    """
-    folder = exp_name
-    while True:
-        try:
-            os.makedirs(folder)
-            return folder
-        except FileExistsError:
-            if folder != exp_name:
-                time.sleep(0.2)
-            folder = f'{exp_name}_{datetime.datetime.now():%y%m%d_%H%M%S}'
-
-
-def change(cfg: EasyDict, merged: EasyDict, path: str, value: Any) -> None:
-    """
-    Overview:
-        Set one value of a config.
-    Arguments:
-        - cfg (:obj:`EasyDict`): The config.
-        - merged (:obj:`EasyDict`): DI-engine's defaults with the config's values.
-        - path (:obj:`str`): Where, such as ``'policy.learn.learning_rate'``.
-        - value (:obj:`Any`): What it is to be.
-    Raises:
-        - click.UsageError: If the section is not there, or the value can not take the place of the one that is.
-    """
-    *sections, name = path.split('.')
-    for i, section in enumerate(sections):
-        if not isinstance(merged.get(section), dict):
-            there = ', '.join(key for key, value in merged.items() if isinstance(value, dict))
-            raise click.UsageError(
-                f'{path}: there is no section {".".join(sections[: i + 1])} in the config; expected one of {there}'
-            )
-        merged, cfg = merged[section], cfg.setdefault(section, EasyDict())
-    before = merged.get(name)
-    if isinstance(before, dict) and not isinstance(value, dict) and value is not None:
-        raise click.UsageError(f'{path} is a section of the config; expected one of its options: {", ".join(before)}')
-    if isinstance(before, (int, float)) and isinstance(value, str):
-        raise click.UsageError(f'{path} is {value!r}; expected a value like {before!r}, which it is without')
-    # most are typing errors; the environment and the model look at theirs themselves
-    if name not in merged and not path.startswith(('env.', 'policy.model.')):
-        click.echo(f'{path} is set, but neither the config nor DI-engine knows such an option.', err=True)
-    cfg[name] = value
 
 
 def train(
@@ -304,65 +174,6 @@ def train(
             evaluate()
             print(f'The budget of {used_up()} is used up.')
     return cfg.exp_name
-
-
-def run_to_resume(resume: Optional[str], exp_name: str) -> Optional[str]:
-    """
-    Overview:
-        The experiment folder that ``--resume`` asks for.
-    Arguments:
-        - resume (:obj:`Optional[str]`): Its value, ``''`` if it was given none; None if it was not given.
-        - exp_name (:obj:`str`): The config's.
-    Raises:
-        - click.UsageError: If there is no saved run.
-    """
-    if resume == '':
-        return newest_run(exp_name)
-    if resume is not None and not is_saved(Path(resume)):
-        raise click.UsageError(f'--resume {resume}: no saved run is there; expected {resume}/resume/pairs.json')
-    return resume
-
-
-def newest_run(exp_name: str) -> str:
-    """
-    Overview:
-        The run that was saved last.
-    Raises:
-        - click.UsageError: If none was saved.
-    """
-    runs = saved_runs(exp_name)
-    if not runs:
-        raise click.UsageError(f'--resume found no saved run in {exp_name}; expected {exp_name}/resume/pairs.json')
-    return str(max(runs, key=lambda run: (run / 'resume' / 'pairs.json').stat().st_mtime))
-
-
-def saved_runs(exp_name: str) -> List[Path]:
-    """Runs with a save, in the folder of this name and in those beside it, named so with the time added."""
-    path = Path(exp_name)
-    # another run's name may begin like this one's, too
-    ours = re.compile(re.escape(path.name) + r'(_\d{6}_\d{6})?')
-    folders = path.parent.iterdir() if path.parent.is_dir() else ()
-    return [folder for folder in folders if ours.fullmatch(folder.name) and is_saved(folder)]
-
-
-def is_saved(folder: Path) -> bool:
-    """
-    Overview:
-        Whether there is a run to go on with in a folder.
-    Raises:
-        - click.UsageError: If it can not be told, because its list of saves is damaged.
-    """
-    try:
-        return bool(pairs_in(folder))
-    except DamagedFile as error:
-        raise click.UsageError(f'--resume: {error}') from None
-
-
-def newest_checkpoint(folder: str) -> str:
-    """The best checkpoint if an evaluation has chosen one, else the last."""
-    checkpoints = sorted(Path(folder, 'ckpt').glob('*.pth.tar'), key=os.path.getmtime)
-    best = Path(folder, 'ckpt', 'ckpt_best.pth.tar')
-    return str(best if best.exists() else checkpoints[-1])
 
 
 @click.command(context_settings=dict(help_option_names=['-h', '--help']))

@@ -32,6 +32,7 @@ from breakout_env.evaluator import ResumableEvaluator
 from breakout_env.held_out import held_out_states
 from breakout_env.progress import ProgressHook, RunProgress
 from breakout_env.resume import pairs_in
+from breakout_env.run_folder import new_folder
 from breakout_env.run_log import RunLog
 from conftest import run, wait_until
 
@@ -356,9 +357,8 @@ def test_runs_that_start_side_by_side_get_folders_of_their_own(tmp_path):
 
     def begin() -> None:
         start.wait()
-        names.append(entry_module.new_folder(str(tmp_path / 'run')))
+        names.append(new_folder(str(tmp_path / 'run')))
 
-    entry_module = entry()
     threads = [threading.Thread(target=begin) for _ in range(4)]
     for thread in threads:
         thread.start()

@@ -1,0 +1,178 @@
+"""The processes of a run on one machine: started, started again when they die, and none left behind."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import Callable, Dict, List, Sequence
+
+from .. import signals
+
+# What a child finds the number of its parent under, so that it ends in order when that is gone.
+PARENT = 'BREAKOUT_DIST_PARENT'
+_LOOK_EVERY_S = 0.2
+# A process that dies sooner than this has not been of use, and one that does so this often in a row never will be.
+_SHORT_LIFE_S = 30.0
+_SHORT_LIVES = 5
+_LONGEST_WAIT_S = 30.0
+# For a learner that is asked to stop, which saves the run; schedulers allow for about as much.
+_SAVE_S = 110.0
+# For the others after the learner has ended: they finish a piece of play, and close their environments.
+_END_S = 20.0
+
+
+class Launcher(object):
+    """
+    Overview:
+        Keeps one learner and those who serve it running. The learner's end is the end of the run: by itself with the \
+        exit code that it has, by SIGTERM or Ctrl-C to this process in order. A learner that is killed is started \
+        again and goes on from its last save; so are the others whenever they die.
+    Interfaces:
+        ``run``.
+    """
+
+    def __init__(self, commands: Dict[str, Sequence[str]], say: Callable[[str], None]) -> None:
+        """
+        Arguments:
+            - commands (:obj:`Dict[str, Sequence[str]]`): Each process by a name for people. The first is the one \
+                whose end is the end of all.
+            - say (:obj:`Callable`): Told, in a sentence, what happens.
+        """
+        self._children = [_Child(name, command, say) for name, command in commands.items()]
+        self._say = say
+        self._stop_signals = 0
+
+    def run(self) -> int:
+        """
+        Overview:
+            Run to the end.
+        Returns:
+            - code (:obj:`int`): The exit code of the first process; 128 and the number of the signal if it was killed.
+        """
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        first = self._children[0]
+        with contextlib.ExitStack() as at_the_end:
+            for number, handler in before.items():
+                signals.handle(number, self._on_signal)
+                at_the_end.callback(signal.signal, number, handler)
+            at_the_end.callback(self._end_all)
+            while True:
+                for child in self._children:
+                    child.look(start=not self._stop_signals)
+                if first.is_done:
+                    break
+                time.sleep(_LOOK_EVERY_S)
+        return first.exit_code
+
+    def _on_signal(self) -> None:
+        self._stop_signals += 1
+        first = self._children[0]
+        if self._stop_signals == 1:
+            self._say('Stopping: the learner finishes what is under way and saves the run (again stops at once).')
+            first.stop(_SAVE_S)
+        else:
+            for child in self._children:
+                child.kill()
+
+    def _end_all(self) -> None:
+        """The learner has sent the others home; whoever does not go is ended."""
+        deadline_s = time.monotonic() + _END_S
+        while any(child.is_running for child in self._children) and time.monotonic() < deadline_s:
+            time.sleep(_LOOK_EVERY_S)
+        for child in self._children:
+            child.kill()
+
+
+class _Child(object):
+    """One of the processes, through all its lives."""
+
+    def __init__(self, name: str, command: Sequence[str], say: Callable[[str], None]) -> None:
+        self._name = name
+        self._command: List[str] = list(command)
+        self._say = say
+        self._process: subprocess.Popen = None
+        self._started_s = self._start_at_s = float('-inf')
+        self._kill_at_s = float('inf')
+        self._short_lives = 0
+        self.is_done = False
+        self.exit_code = 0
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def look(self, start: bool) -> None:
+        """See what it does; start it, for the first time or again, unless that is not wanted any more."""
+        if self.is_running:
+            if time.monotonic() > self._kill_at_s:
+                self._process.kill()
+            return
+        if self.is_done:
+            return
+        if self._process is not None:
+            self._note_end(self._process.wait(), start)
+            self._process = None
+        if not self.is_done and start and time.monotonic() >= self._start_at_s:
+            self._start()
+
+    def _start(self) -> None:
+        self._started_s = time.monotonic()
+        environ = dict(os.environ, **{PARENT: str(os.getpid())})
+        # a session of its own, as Ctrl-C on the terminal is this process's to pass on, and to one of them only
+        self._process = subprocess.Popen(self._command, env=environ, start_new_session=True)
+
+    def _note_end(self, code: int, may_start: bool) -> None:
+        was_killed = code < 0
+        self.exit_code = 128 - code if was_killed else code
+        # an error of its own would come again; but whoever serves may have lost a learner that is coming back
+        if not may_start or code == 0 or code == 2:
+            self.is_done = True
+            return
+        lived_s = time.monotonic() - self._started_s
+        self._short_lives = self._short_lives + 1 if lived_s < _SHORT_LIFE_S else 0
+        how = f'was killed by {signal.Signals(-code).name}' if was_killed else f'ended with exit code {code}'
+        if self._short_lives >= _SHORT_LIVES:
+            self.is_done = True
+            self._say(f'The {self._name} {how}, the {_SHORT_LIVES}th time within seconds; it is not started again.')
+            return
+        self._say(f'The {self._name} {how}; it is started again.')
+        wait_s = 0.0 if self._short_lives <= 1 else min(2.0**self._short_lives, _LONGEST_WAIT_S)
+        self._start_at_s = time.monotonic() + wait_s
+
+    def stop(self, within_s: float) -> None:
+        """Ask it to end in order; it is killed if that takes longer than it may."""
+        if self.is_running:
+            self._process.terminate()
+            self._kill_at_s = time.monotonic() + within_s
+        else:
+            self.is_done = True
+
+    def kill(self) -> None:
+        """End it now, with all that it has started: they are of its session."""
+        if self.is_running:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        if self._process is not None:
+            self._process.wait()
+
+
+def parent_is_gone() -> bool:
+    """
+    Overview:
+        Whether this process was started by a launcher that is no more.
+    """
+    parent = os.environ.get(PARENT)
+    return parent is not None and os.getppid() != int(parent)
+
+
+def python_file(path: str, *arguments: str) -> List[str]:
+    """
+    Overview:
+        The command that runs a file with this Python.
+    Arguments:
+        - path (:obj:`str`): The file.
+        - arguments (:obj:`str`): Its arguments.
+    """
+    return [sys.executable, path, *arguments]

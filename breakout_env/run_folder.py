@@ -1,0 +1,89 @@
+"""Experiment folders: a new one for each run, and which of them hold a run to go on with."""
+
+import datetime
+import os
+import re
+import time
+from pathlib import Path
+from typing import List, Optional
+
+import click
+
+from .replay.saved_file import DamagedFile
+from .resume import pairs_in
+
+
+def new_folder(exp_name: str) -> str:
+    """
+    Overview:
+        Make the folder of a new run. As DI-engine does it, the time is added to a name that is taken; but runs that \
+        are started side by side do not get the same.
+    """
+    folder = exp_name
+    while True:
+        try:
+            os.makedirs(folder)
+            return folder
+        except FileExistsError:
+            if folder != exp_name:
+                time.sleep(0.2)
+            folder = f'{exp_name}_{datetime.datetime.now():%y%m%d_%H%M%S}'
+
+
+def run_to_resume(resume: Optional[str], exp_name: str) -> Optional[str]:
+    """
+    Overview:
+        The experiment folder that ``--resume`` asks for.
+    Arguments:
+        - resume (:obj:`Optional[str]`): Its value, ``''`` if it was given none; None if it was not given.
+        - exp_name (:obj:`str`): The config's.
+    Raises:
+        - click.UsageError: If there is no saved run.
+    """
+    if resume == '':
+        return newest_run(exp_name)
+    if resume is not None and not is_saved(Path(resume)):
+        raise click.UsageError(f'--resume {resume}: no saved run is there; expected {resume}/resume/pairs.json')
+    return resume
+
+
+def newest_run(exp_name: str) -> str:
+    """
+    Overview:
+        The run that was saved last.
+    Raises:
+        - click.UsageError: If none was saved.
+    """
+    runs = saved_runs(exp_name)
+    if not runs:
+        raise click.UsageError(f'--resume found no saved run in {exp_name}; expected {exp_name}/resume/pairs.json')
+    return str(max(runs, key=lambda run: (run / 'resume' / 'pairs.json').stat().st_mtime))
+
+
+def saved_runs(exp_name: str) -> List[Path]:
+    """Runs with a save, in the folder of this name and in those beside it, named so with the time added."""
+    path = Path(exp_name)
+    # another run's name may begin like this one's, too
+    ours = re.compile(re.escape(path.name) + r'(_\d{6}_\d{6})?')
+    folders = path.parent.iterdir() if path.parent.is_dir() else ()
+    return [folder for folder in folders if ours.fullmatch(folder.name) and is_saved(folder)]
+
+
+def is_saved(folder: Path) -> bool:
+    """
+    Overview:
+        Whether there is a run to go on with in a folder.
+    Raises:
+        - click.UsageError: If it can not be told, because its list of saves is damaged.
+    """
+    try:
+        return bool(pairs_in(folder))
+    except DamagedFile as error:
+        raise click.UsageError(f'--resume: {error}') from None
+
+
+def newest_checkpoint(folder: str) -> str:
+    """The best checkpoint if an evaluation has chosen one, else the last."""
+    checkpoints = sorted(Path(folder, 'ckpt').glob('*.pth.tar'), key=os.path.getmtime)
+    best = Path(folder, 'ckpt', 'ckpt_best.pth.tar')
+    return str(best if best.exists() else checkpoints[-1])
