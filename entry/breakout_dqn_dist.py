@@ -41,6 +41,7 @@ from tensorboardX import SummaryWriter
 from tqdm import tqdm
 
 from breakout_env.budget import Budget
+from breakout_env.distributed import redis_queue  # noqa: F401  registers it
 from breakout_env.distributed.broadcast import Broadcast
 from breakout_env.distributed.collector_node import CollectorNode
 from breakout_env.distributed.collectors import Collectors, Piece
@@ -160,7 +161,7 @@ def learn(cfg: 'EasyDict', link: Link, budget: Budget, weights_every_s: float, s
         broadcast.send(learner.train_iter)
 
     def end(ctx: 'Context') -> None:  # noqa: F821
-        task.finish = finished or stop.requested or used_up() is not None
+        task.finish = finished or stop.requested or parent_is_gone() or used_up() is not None
 
     with contextlib.ExitStack() as at_the_end:  # from the last line up, each in any case
         at_the_end.callback(tb_logger.close)
@@ -172,13 +173,13 @@ def learn(cfg: 'EasyDict', link: Link, budget: Budget, weights_every_s: float, s
         collectors.envstep = learner.collector_envstep
         collectors.settings = commander.step()
         broadcast.send(learner.train_iter)
-        say(f'The learner listens on {link.where}; the run is in {cfg.exp_name}.')
+        say(f'The learner is at {link.where}; the run is in {cfg.exp_name}.')
         collectors.open(cfg.policy.get('random_collect_size', 0), budget.env_steps)
         with ElasticTask().start() as task:
             for step in (take_a_piece, learn_from_it, show, evaluate, send_weights, end):
                 task.use(step)
             task.run()
-        if not (finished or stop.requested):
+        if used_up() and not (finished or stop.requested):
             last_evaluation(learner, collectors, evaluator, stop)
             say(f'The budget of {used_up()} is used up.')
 
@@ -222,7 +223,7 @@ def serve(cfg: 'EasyDict', role: str, link: Link, learner_timeout_s: float, stop
         print(f'[{role} {link.name}] {text}', flush=True)
 
     node = Node(link, role, fingerprint(cfg), learner_timeout_s, say, lambda: stop.requested or parent_is_gone())
-    reason = 'it is asked to end'
+    reason = 'the run is over'
     with contextlib.ExitStack() as at_the_end:
         at_the_end.callback(lambda: node.leave(reason))
         folder = at_the_end.enter_context(tempfile.TemporaryDirectory(prefix=f'breakout_{role}_'))
@@ -233,11 +234,13 @@ def serve(cfg: 'EasyDict', role: str, link: Link, learner_timeout_s: float, stop
                 task.use(lambda ctx: part.step())
                 task.use(lambda ctx: setattr(task, 'finish', node.should_end()))
                 task.run()
-        except Ended:
+        except Ended:  # in the midst of an evaluation
             pass
         except BaseException as error:
             reason = f'{type(error).__name__}: {error}'
             raise
+        if not node.is_over:
+            reason = 'it was asked to end'
 
 
 def close_quietly(part: Any) -> None:
@@ -321,13 +324,15 @@ def run_alone(options: Options) -> None:
     Arguments:
         - options (:obj:`Options`): The command line's, with a role of its own.
     """
-    queue = dict(mq_type=options.mq_type, labels={options.role})
+    queue = dict(labels={options.role})
     if options.mq_type == 'redis':
-        queue.update(redis_host=options.redis_host, redis_port=options.redis_port)
+        queue.update(mq_type='redis', redis_host=options.redis_host, redis_port=options.redis_port)
     elif options.role == 'learner':
         queue.update(protocol='tcp', address=options.address, ports=options.port or DEFAULT_PORT)
     else:  # nobody has to reach this process, so no port is opened
         queue.update(protocol='ipc', attach_to=[options.attach_to or f'tcp://{options.address}:{DEFAULT_PORT}'])
+    # it shows a traceback where a learner is not there yet, and goes on trying
+    logging.getLogger('pynng').setLevel(logging.CRITICAL)
     Parallel.runner(n_parallel_workers=1, **queue)(take_part, options.role, options)
 
 
@@ -502,6 +507,9 @@ def main() -> None:
     else:
         role = 'evaluator' if router.node_id == 1 and router.n_parallel_workers > 2 else 'collector'
     take_part(role, Options(**values))
+    if parent_is_gone():
+        # DI-engine's pool (mpire) has its processes wait for more to do, for ever if whoever started them was killed
+        os._exit(0)
 
 
 if __name__ == '__main__':

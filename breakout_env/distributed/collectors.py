@@ -40,7 +40,7 @@ class Collectors(object):
         of their arrival. Env steps, episodes and games count when a piece is handed over: what lies ready when a run \
         ends, or is on its way from a collector that is given up, is neither counted nor learned from.
     Interfaces:
-        ``open``, ``next_piece``, ``pending``, ``close``, ``state``, ``load_state``.
+        ``open``, ``next_piece``, ``close``, ``state``, ``load_state``.
     Properties:
         ``envstep``, ``episodes``, ``games``, ``game_return_mean``, ``epsilon``, ``settings``, ``number``.
     """
@@ -145,7 +145,7 @@ class Collectors(object):
         with self._members.lock:
             if message['session'] != self._members.session:
                 return  # played for a learner that is gone; its collector says so
-            order = self._members.close_order(message['name'], message['number'])
+            order = self._members.close_order(message)
             member = self._members.get(message['name'])
             if order is None:
                 if message['number'] not in self._answered:  # else it is sent again, as its sender does not know yet
@@ -159,6 +159,7 @@ class Collectors(object):
                 return
             self._answered.add(message['number'])
             self._unpacking_steps += order['n_sample']
+            member.received_steps += message['env_steps']
             # while it is unpacked; it may be all there is to keep the collector at work
             self._order()
             self._members.tell([member])
@@ -169,7 +170,9 @@ class Collectors(object):
             self._say(f'A piece by {member} is lost, {message["env_steps"]} env steps: {error}.')
         with self._members.lock:
             self._unpacking_steps -= order['n_sample']
-            if piece is not None:
+            if piece is not None and not self._is_open:
+                self._say_too_late(piece.env_steps)
+            elif piece is not None:
                 self._ready.append(piece)
                 self._arrived.notify_all()
             elif order['is_random']:
@@ -212,21 +215,16 @@ class Collectors(object):
             self._order()
             return piece
 
-    def pending(self) -> bool:
-        """Whether more is to come of what was wanted."""
-        with self._members.lock:
-            return self._steps_under_way() > 0 or self._step_limit is None or self.envstep < self._step_limit
-
     def close(self) -> None:
         """Order no more; what is under way is given up."""
         with self._members.lock:
             self._is_open = False
             if self._ready:
-                steps = sum(piece.env_steps for piece in self._ready)
-                self._say(
-                    f'{len(self._ready)} pieces that had come are not learned from, {steps} env steps not counted.'
-                )
+                self._say_too_late(sum(piece.env_steps for piece in self._ready))
             self._ready.clear()
+
+    def _say_too_late(self, env_steps: int) -> None:
+        self._say(f'{env_steps} env steps came too late to be learned from; they are not counted.')
 
     # ---------------------------------------------------------------- what others ask of a collector
 

@@ -1,6 +1,7 @@
 """The processes of a run on one machine: started, started again when they die, and none left behind."""
 
 import contextlib
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -40,7 +41,7 @@ class Launcher(object):
                 whose end is the end of all.
             - say (:obj:`Callable`): Told, in a sentence, what happens.
         """
-        self._children = [_Child(name, command, say) for name, command in commands.items()]
+        self._children = [_Child(name, command, say, i == 0) for i, (name, command) in enumerate(commands.items())]
         self._say = say
         self._stop_signals = 0
 
@@ -88,8 +89,9 @@ class Launcher(object):
 class _Child(object):
     """One of the processes, through all its lives."""
 
-    def __init__(self, name: str, command: Sequence[str], say: Callable[[str], None]) -> None:
+    def __init__(self, name: str, command: Sequence[str], say: Callable[[str], None], is_first: bool) -> None:
         self._name = name
+        self._is_first = is_first
         self._command: List[str] = list(command)
         self._say = say
         self._process: subprocess.Popen = None
@@ -126,8 +128,9 @@ class _Child(object):
     def _note_end(self, code: int, may_start: bool) -> None:
         was_killed = code < 0
         self.exit_code = 128 - code if was_killed else code
-        # an error of its own would come again; but whoever serves may have lost a learner that is coming back
-        if not may_start or code == 0 or code == 2:
+        # an error of the learner's would come again; whoever serves may have lost a learner that is coming back
+        is_hopeless = code == 2 or (self._is_first and not was_killed)
+        if not may_start or code == 0 or is_hopeless:
             self.is_done = True
             return
         lived_s = time.monotonic() - self._started_s
@@ -161,10 +164,12 @@ class _Child(object):
 def parent_is_gone() -> bool:
     """
     Overview:
-        Whether this process was started by a launcher that is no more.
+        Whether this process was started by a launcher, or by ``ditask`` as one of several, that is no more.
     """
-    parent = os.environ.get(PARENT)
-    return parent is not None and os.getppid() != int(parent)
+    launcher, ditask = os.environ.get(PARENT), multiprocessing.parent_process()
+    if launcher is not None:
+        return os.getppid() != int(launcher)
+    return ditask is not None and not ditask.is_alive()
 
 
 def python_file(path: str, *arguments: str) -> List[str]:

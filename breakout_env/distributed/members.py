@@ -24,6 +24,8 @@ class Member(object):
     place: str  # host and process, for people
     heard_s: float
     weights: Optional[int] = None  # updates that the weights it plays with have seen; None for no weights
+    played_steps: int = 0  # env steps it has played in this session, as it said last
+    received_steps: int = 0  # those of them that came
     lacking: List[int] = field(default_factory=list)  # numbers of orders whose own weights have not come
     orders: Dict[int, Dict[str, Any]] = field(default_factory=dict)  # what it has not answered yet, by number
 
@@ -95,6 +97,7 @@ class Members(object):
             is_ours = message['session'] == self.session
             member.weights = message['weights'] if is_ours else None
             member.lacking = message['lacking'] if is_ours else []
+            self._note_played(member, message)
 
     def _refuse(self, message: dict) -> None:
         if message['name'] not in self._refused:
@@ -110,7 +113,12 @@ class Members(object):
         with self.lock:
             member = self._members.get(message['name'])
             if member is not None:
+                self._note_played(member, message)
                 self._leave(member, message['reason'])
+
+    def _note_played(self, member: Member, message: dict) -> None:
+        if message['session'] == self.session:
+            member.played_steps = max(member.played_steps, message['played_steps'])  # one may overtake another
 
     def _take_orders(self, message: dict) -> None:
         """Another learner's, to whom our members listen as well: neither run would be what it seems."""
@@ -122,9 +130,9 @@ class Members(object):
 
     def _leave(self, member: Member, reason: str) -> None:
         del self._members[member.name]
-        open_steps = sum(order.get('n_sample', 0) for order in member.orders.values())
-        given_up = f' About {open_steps} env steps ordered from it are given up and not counted.' if open_steps else ''
-        self._say(f'{member} is gone ({reason}); {self._count(member.role)}.{given_up}')
+        came = f' Of {member.played_steps} env steps that it said it played, {member.received_steps} came.'
+        is_player = member.role == 'collector'
+        self._say(f'{member} is gone ({reason}); {self._count(member.role)}.{came if is_player else ""}')
         for call in self.on_leave:
             call(member)
 
@@ -158,14 +166,15 @@ class Members(object):
             member.orders[number] = dict(order, number=number)
             return number
 
-    def close_order(self, name: str, number: int) -> Optional[Dict[str, Any]]:
+    def close_order(self, answer: dict) -> Optional[Dict[str, Any]]:
         """The order that an answer is to; None if it is answered already, or given up."""
         with self.lock:
-            member = self._members.get(name)
+            member = self._members.get(answer['name'])
             if member is None:
                 return None
             member.heard_s = time.monotonic()
-            return member.orders.pop(number, None)
+            self._note_played(member, answer)
+            return member.orders.pop(answer['number'], None)
 
     def tell(self, members: Iterable[Member]) -> None:
         """Tell some members what they are to do, now."""
@@ -201,12 +210,14 @@ class Members(object):
         """Send all members home, and wait a few seconds for them to say goodbye."""
         with self.lock:
             self._is_finished = True
-            self._say = lambda text: None  # that they leave now is no news
         end_s = time.monotonic() + _FAREWELL_S
         while True:
             with self.lock:
                 self._send()
-                if not self._members or time.monotonic() > end_s:
+                if time.monotonic() > end_s:
+                    for member in list(self._members.values()):
+                        self._leave(member, 'it did not say goodbye')
+                if not self._members:
                     break
             time.sleep(0.2)
 

@@ -86,6 +86,7 @@ class Node(object):
         self._stop_requested = stop_requested
         self._place = f'{socket.gethostname()}, process {os.getpid()}'
         self._session: Optional[str] = None
+        self._played_steps = 0  # for this session
         self._last_message = 0
         self._heard_s = time.monotonic()
         self._has_said_silent = False
@@ -124,6 +125,7 @@ class Node(object):
             unsent = f'; {len(self._answers)} answers to the one before are dropped' if self._answers else ''
             self._say(f'A learner has been started anew{unsent}.')
         self._session, self._last_message = session, 0
+        self._played_steps = 0
         self._orders.clear()
         self._answers.clear()
         self._weights.clear()
@@ -161,6 +163,7 @@ class Node(object):
                     fingerprint=self._fingerprint,
                     session=self._session,
                     weights=None if held is None else held[0],
+                    played_steps=self._played_steps,
                     lacking=[number for number in self._orders if str(number) not in self._weights],
                 )
             self._link.send('hello', message)
@@ -205,7 +208,8 @@ class Node(object):
                 'seconds; expected one there, with the same --channel (--learner-timeout)'
             )
         if silent_s > _SILENT_S and not self._has_said_silent:
-            self._say(f'No word from the learner; waiting {self._learner_timeout_s:.0f} seconds for it.')
+            yet = ' yet' if self._session is None else ''
+            self._say(f'No word from the learner{yet}; waiting {self._learner_timeout_s:.0f} seconds for it.')
             self._has_said_silent = True
         elif silent_s < _SILENT_S and self._has_said_silent:
             self._say('The learner is there again.')
@@ -231,8 +235,10 @@ class Node(object):
                 self._say('What was being played was for a learner that is gone; it is dropped.')
                 return
             number = order['number']
+            self._played_steps += message.get('env_steps', 0)
             self._weights.pop(str(number), None)
-            self._answers[number] = (kind, dict(message, name=self.name, session=self._session, number=number))
+            whose = dict(name=self.name, session=self._session, number=number, played_steps=self._played_steps)
+            self._answers[number] = (kind, dict(message, **whose))
             self._send_answer(number)
 
     def _send_answer(self, number: int) -> None:
@@ -253,5 +259,7 @@ class Node(object):
         if not self._closing.is_set():
             self._closing.set()
             self._greeter.join()
-            self._link.send('bye', dict(name=self.name, reason=reason))
+            with self._changed:
+                message = dict(name=self.name, session=self._session, played_steps=self._played_steps, reason=reason)
+            self._link.send('bye', message)
             time.sleep(0.1)  # the queue sends in the background, and drops what is left when it is closed

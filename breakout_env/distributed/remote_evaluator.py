@@ -21,6 +21,8 @@ from .recorder import replay
 
 # Weights that have not come by then are lost: a hello a second says what is lacking.
 _SEND_AGAIN_S = 3.0
+# For an evaluator to join before anything is said about it.
+_ALONE_S = 30.0
 
 
 class RemoteEvaluator(object):
@@ -67,7 +69,7 @@ class RemoteEvaluator(object):
         self._asked: Optional[Dict[str, Any]] = None  # the evaluation that is under way
         self._number: Optional[int] = None  # of its order, None while nobody is there to do it
         self._result: Optional[dict] = None
-        self._sent_s = 0.0
+        self._sent_s = self._asked_s = 0.0
         self._has_said_nobody = False
         members.on_join.append(self._assign)
         members.on_leave.append(self._give_up)
@@ -118,9 +120,7 @@ class RemoteEvaluator(object):
             self._number, self._result = None, None
             for member in self._members.of_role('evaluator'):
                 self._assign(member)
-            if self._number is None and not self._has_said_nobody:
-                self._has_said_nobody = True
-                self._say('No evaluator takes part, so nothing is evaluated; one may join at any time.')
+            self._asked_s = time.monotonic()
 
     def _assign(self, member: Member) -> None:
         """Give what is asked to a member, if it can do it and nobody else does. With the lock held."""
@@ -130,6 +130,12 @@ class RemoteEvaluator(object):
         self._number = self._members.give(member, dict(train_iter=asked['train_iter'], env_step=asked['env_step']))
         self._members.tell([member])
         self._send_weights(member)
+
+    def _say_if_nobody(self) -> None:
+        is_alone = self.is_under_way and self._number is None and time.monotonic() - self._asked_s > _ALONE_S
+        if is_alone and not self._has_said_nobody:
+            self._has_said_nobody = True
+            self._say('No evaluator takes part, so nothing is evaluated; one may join at any time.')
 
     def _send_again(self) -> None:
         for member in self._members.of_role('evaluator'):
@@ -160,7 +166,7 @@ class RemoteEvaluator(object):
     def _take_result(self, message: dict) -> None:
         with self._members.lock:
             if message['session'] == self._members.session:
-                order = self._members.close_order(message['name'], message['number'])
+                order = self._members.close_order(message)
                 if order is not None and message['number'] == self._number:
                     self._result = message
                 member = self._members.get(message['name'])
@@ -178,6 +184,7 @@ class RemoteEvaluator(object):
             result, asked = self._result, self._asked
             if result is None:
                 self._send_again()
+                self._say_if_nobody()
                 return False
             self._result = self._asked = self._number = None
         returns: List[float] = result['returns']

@@ -1,0 +1,117 @@
+"""Pieces of play on the wire: exact, small, and harmless when they are damaged."""
+
+import pickle
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from ding.config import compile_config, read_config
+from ding.envs import create_env_manager, get_vec_env_setting
+from ding.policy import create_policy
+from ding.worker import create_serial_collector
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from breakout_env.distributed import compact
+from breakout_env.distributed.recorder import Recorder
+from breakout_env.replay import FrameReplayBuffer
+from conftest import ROOT
+
+
+@pytest.fixture(scope='module')
+def play():
+    """A piece as the collector of the config makes it, on the real game."""
+    cfg, create_cfg = read_config(str(ROOT / 'configs' / 'breakout_dqn_cpu_config.py'))
+    create_cfg.policy.type += '_command'
+    create_cfg.env_manager = dict(type='base')
+    cfg = compile_config(cfg, seed=0, auto=True, create_cfg=create_cfg, save_cfg=False)
+    env_class, env_cfgs, _ = get_vec_env_setting(cfg.env)
+    manager = create_env_manager(cfg.env.manager, [partial(env_class, cfg=c) for c in env_cfgs[:4]])
+    manager.seed(0)
+    policy = create_policy(cfg.policy, enable_field=['collect'])
+    collector = create_serial_collector(
+        cfg.policy.collect.collector, env=manager, policy=policy.collect_mode, tb_logger=Recorder()
+    )
+    yield collector.collect(n_sample=256, train_iter=7, policy_kwargs=dict(eps=1.0))
+    collector.close()
+
+
+def assert_equal(one, other):
+    assert type(one) is type(other)
+    if isinstance(one, dict):
+        assert list(one) == list(other)
+        for key in one:
+            assert_equal(one[key], other[key])
+    elif isinstance(one, torch.Tensor):
+        assert one.dtype == other.dtype and one.shape == other.shape and torch.equal(one, other)
+    elif isinstance(one, (np.ndarray, np.generic)):
+        assert one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+    else:
+        assert one == other or (one != one and other != other)
+
+
+def assert_all_equal(ones, others):
+    assert len(ones) == len(others)
+    for one, other in zip(ones, others):
+        assert_equal(one, other)
+
+
+def test_a_piece_of_real_play_comes_out_as_it_went_in(play):
+    assert_all_equal(play, compact.unpack(compact.pack(play)))
+
+
+def test_a_piece_takes_a_fiftieth_of_what_the_same_transitions_take_pickled(play):
+    packed, pickled = len(compact.pack(play)), len(pickle.dumps(play, pickle.HIGHEST_PROTOCOL))
+    assert packed * 50 < pickled, (packed / len(play), pickled / len(play))
+
+
+def test_a_replay_buffer_holds_the_same_by_either_way(play):
+    buffers = [FrameReplayBuffer(dict(replay_buffer_size=1000)) for _ in range(2)]
+    buffers[0].push(play)
+    buffers[1].push(compact.unpack(compact.pack(play)))
+    reports = [buffer.memory_report() for buffer in buffers]
+    for name in ('transitions', 'distinct_frames', 'bytes_per_transition'):
+        assert reports[0][name] == reports[1][name]
+    for buffer in buffers:
+        buffer.close()
+
+
+def screens(seed: int, count: int) -> torch.Tensor:
+    return torch.from_numpy(np.random.default_rng(seed).integers(0, 255, (count, 3, 5), np.uint8))
+
+
+def test_transitions_of_several_kinds_keep_their_order_and_types():
+    kinds = [
+        dict(obs=screens(1, 2), reward=1.5, text='a', none=None, info=dict(lives=3, empty={}, name='b')),
+        dict(
+            obs=screens(1, 2).numpy(), next_obs=screens(2, 1), done=True, scalar=np.float32(2), logit=torch.ones(2, 2)
+        ),
+        dict(action=torch.tensor(3), half=torch.ones(3, dtype=torch.bfloat16), array=np.array(['x', 'yz'])),
+    ]
+    transitions = [kinds[i] for i in (0, 1, 0, 2, 2, 1, 0)]
+    assert_all_equal(transitions, compact.unpack(compact.pack(transitions)))
+    assert compact.unpack(compact.pack([])) == []
+
+
+def test_a_value_that_can_not_be_sent_is_named():
+    with pytest.raises(TypeError, match=r"transition\['thing'\]"):
+        compact.pack([dict(obs=screens(0, 4), thing=object())])
+    with pytest.raises(ValueError, match='float32.*obs_dtype'):
+        compact.pack([dict(obs=screens(0, 4).float())])
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data())
+def test_damaged_bytes_are_refused_in_a_sentence(data):
+    packed = compact.pack([dict(obs=screens(i, 4), next_obs=screens(i + 1, 4), reward=float(i)) for i in range(3)])
+    how = data.draw(st.sampled_from(['cut', 'flip', 'other']))
+    at = data.draw(st.integers(0, len(packed) - 1))
+    if how == 'cut':
+        damaged = packed[:at]
+    elif how == 'flip':
+        damaged = packed[:at] + bytes([packed[at] ^ (1 << data.draw(st.integers(0, 7)))]) + packed[at + 1 :]
+    else:
+        damaged = data.draw(st.binary(max_size=200))
+    with pytest.raises(ValueError, match='.'):
+        compact.unpack(damaged)

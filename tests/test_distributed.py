@@ -1,0 +1,493 @@
+"""One run in many processes: nothing is lost or counted twice without a word, whoever dies, and nobody is left."""
+
+import contextlib
+import multiprocessing
+import os
+import random
+import re
+import signal
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Iterator, List
+
+import psutil
+import pytest
+import torch
+from ding.framework import Task
+from ding.framework.parallel import Parallel
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from test_resume import ENVIRON, NAME, RANDOM, UPDATES, Command, as_before, check_pairs, config_in  # noqa: F401
+
+from breakout_env.agent import load_agent
+from breakout_env.distributed import compact
+from breakout_env.distributed.collectors import Collectors
+from breakout_env.distributed.launcher import Launcher
+from breakout_env.distributed.link import ElasticTask
+from breakout_env.distributed.members import Members
+from breakout_env.distributed.node import LearnerGone, Node, Refused
+from breakout_env.resume import pairs_in
+from breakout_env.run_log import RunLog
+from conftest import ROOT, wait_until
+
+PROGRAM = [sys.executable, str(ROOT / 'entry' / 'breakout_dqn_dist.py')]
+PIECE = 32
+FULL_GAMES = (
+    r"evaluator=dict\(type='resumable', import_names=\['breakout_env'\]\)",
+    "evaluator=dict(type='resumable', import_names=['breakout_env']), "
+    "collector=dict(type='full_games', import_names=['breakout_env'])",
+)
+
+
+# ---------------------------------------------------------------- the protocol, over a queue that promises nothing
+
+
+class Bus(object):
+    """What stands for DI-engine's queues: it loses messages, sends them twice, and mixes up their order."""
+
+    def __init__(self, seed: int, loss: float, twice: float) -> None:
+        self._random = random.Random(seed)
+        self._loss, self._twice = loss, twice
+        self._takers = []
+        self._pool = []
+        self.lost = 0
+        self._lock = threading.Lock()
+
+    def link(self, name: str) -> 'BusLink':
+        return BusLink(self, name)
+
+    def send(self, sender: 'BusLink', kind: str, message: dict) -> None:
+        with self._lock:
+            takers = [take for link, its_kind, take in self._takers if its_kind == kind and link is not sender]
+            for take in takers:
+                if sender.is_cut or self._random.random() < self._loss:
+                    self.lost += 1
+                    continue
+                for _ in range(1 + (self._random.random() < self._twice)):
+                    threading.Timer(self._random.random() * 0.05, take, [message]).start()
+
+    def on(self, link: 'BusLink', kind: str, take) -> None:
+        self._takers.append((link, kind, take))
+
+
+class BusLink(object):
+    """A ``Link`` on it."""
+
+    where, attached = 'the bus', ()
+
+    def __init__(self, bus: Bus, name: str) -> None:
+        self.name = name
+        self.is_cut = False
+        self._bus = bus
+
+    def on(self, kind: str, take) -> None:
+        self._bus.on(self, kind, lambda message: None if self.is_cut else take(message))
+
+    def send(self, kind: str, message: dict) -> None:
+        self._bus.send(self, kind, message)
+
+
+class Players(object):
+    """A learner's side and a few nodes that play numbers instead of games, all in threads."""
+
+    def __init__(self, tmp_path: Path, loss: float, twice: float, count: int, **timeouts: float) -> None:
+        self.bus = Bus(0, loss, twice)
+        self.said: List[str] = []
+        self.members = Members(self.bus.link('learner'), 'same', self.said.append, timeouts.get('lost_after_s', 10))
+        link = self.bus.link('learner')
+        self.collectors = Collectors(link, self.members, str(tmp_path), 4, self.said.append)
+        self.closing = threading.Event()
+        self.links = {}
+        self.threads = []
+        for i in range(count):
+            self.join(f'{i}')
+
+    def join(self, name: str) -> None:
+        self.links[name] = self.bus.link(name)
+        thread = threading.Thread(target=self._play, args=(self.links[name],))
+        thread.start()
+        self.threads.append(thread)
+
+    def _play(self, link: BusLink) -> None:
+        node = Node(link, 'collector', 'same', 60, self.said.append, self.closing.is_set)
+        number = 0
+        while not node.should_end():
+            order = node.next_order(lambda order: '')
+            if order is None or link.is_cut:
+                continue
+            transitions = []
+            for _ in range(4):
+                number += 1
+                transitions.append(dict(reward=float(number), name=node.name))
+            answer = dict(
+                payload=compact.pack(transitions), env_steps=4, episodes=1, games=[1.0], weights=0, records=[]
+            )
+            node.answer(order, 'piece', answer)
+        node.leave('the run is over')
+
+    def close(self) -> None:
+        self.members.finish()
+        self.closing.set()
+        self.members.close()
+        for thread in self.threads:
+            thread.join()
+
+
+def test_each_env_step_counts_once_over_a_queue_that_loses_and_repeats_messages(tmp_path):
+    players = Players(tmp_path, loss=0.3, twice=0.3, count=3)
+    players.collectors.open(random_steps=0, step_limit=200)
+    seen = []
+    end_s = time.monotonic() + 60
+    while players.collectors.envstep < 200 and time.monotonic() < end_s:
+        piece = players.collectors.next_piece(1.0)
+        if piece is not None:
+            seen += [(transition['name'], transition['reward']) for transition in piece.transitions]
+    players.collectors.close()
+    players.close()
+    assert players.collectors.envstep == len(seen) == 200 and players.collectors.games == 50
+    assert len(set(seen)) == 200
+    # a player's transitions have no holes: none was lost
+    for name in players.links:
+        mine = sorted(reward for its_name, reward in seen if its_name == name)
+        assert mine == list(range(1, len(mine) + 1)) and len(mine) > 20
+    assert players.bus.lost > 30
+
+
+def test_who_is_cut_off_is_given_up_with_a_word_and_taken_again(tmp_path):
+    players = Players(tmp_path, loss=0, twice=0, count=2, lost_after_s=2)
+    players.collectors.open(random_steps=0, step_limit=None)
+
+    def collect(seconds: float) -> set:
+        end_s = time.monotonic() + seconds
+        names = set()
+        while time.monotonic() < end_s:
+            piece = players.collectors.next_piece(0.2)
+            names |= {transition['name'] for transition in piece.transitions} if piece else set()
+            time.sleep(0.02)
+        return names
+
+    assert collect(2.5) == {'0', '1'}
+    players.links['0'].is_cut = True
+    collect(3.5)
+    assert any(
+        'collector 0' in text and 'no word from it' in text and '1 collector now' in text for text in players.said
+    )
+    assert collect(1) == {'1'}
+    players.links['0'].is_cut = False
+    assert wait_until(lambda: players.collectors.number == 2, 5)
+    assert collect(1) == {'0', '1'}
+    players.collectors.close()
+    players.close()
+    text = '\n'.join(players.said)
+    played = re.findall(r'collector \d .*Of (\d+) env steps that it said it played, (\d+) came', text)
+    assert len(played) == 3 and all(int(said) >= int(came) > 0 for said, came in played)
+    late = sum(map(int, re.findall(r'(\d+) env steps came too late', text)))
+    assert sum(int(came) for _, came in played) == players.collectors.envstep + late
+
+
+def test_a_damaged_piece_is_told_and_costs_nothing_else(tmp_path):
+    players = Players(tmp_path, loss=0, twice=0, count=0)
+    players.collectors.open(random_steps=0, step_limit=8)
+    link = players.bus.link('x')
+    sent = []
+
+    def answer(message: dict) -> None:
+        for order in message['orders'].get('x', []):
+            if order['number'] not in sent:
+                sent.append(order['number'])
+                payload = b'broken' if len(sent) == 1 else compact.pack([dict(reward=1.0)] * 4)
+                link.send(
+                    'piece',
+                    dict(
+                        name='x',
+                        session=message['session'],
+                        number=order['number'],
+                        payload=payload,
+                        env_steps=4,
+                        played_steps=4 * len(sent),
+                        episodes=0,
+                        games=[],
+                        weights=0,
+                        records=[],
+                    ),
+                )
+
+    link.on('orders', answer)
+    hello = dict(name='x', role='collector', place='here', fingerprint='same', session=None, weights=None)
+    link.send('hello', dict(hello, lacking=[], played_steps=0))
+    pieces = [players.collectors.next_piece(5) for _ in range(2)]
+    assert all(pieces) and players.collectors.envstep == 8
+    assert any('is lost, 4 env steps: a piece of play can not be read' in text for text in players.said)
+    players.members.finish()
+    players.close()
+
+
+def test_another_config_is_refused_in_a_sentence(tmp_path):
+    players = Players(tmp_path, loss=0, twice=0, count=0)
+    node = Node(players.bus.link('x'), 'collector', 'other', 60, print, lambda: False)
+
+    def refused() -> bool:
+        try:
+            node.next_order(lambda order: '')
+        except Refused as error:
+            return "(other) is not the learner's (same); expected the same version" in str(error)
+        return False
+
+    assert wait_until(refused, 5) and players.collectors.number == 0
+    assert sum('is refused' in text for text in players.said) == 1
+    node.leave('refused')
+    players.close()
+
+
+def test_a_second_learner_on_the_channel_is_told(tmp_path):
+    players = Players(tmp_path, loss=0, twice=0, count=0)
+    other = Members(players.bus.link('other'), 'same', print)
+    assert wait_until(lambda: any('Another learner' in text for text in players.said), 5)
+    other.close()
+    players.close()
+
+
+def test_a_learner_that_is_gone_is_waited_for_so_long_and_no_longer():
+    said = []
+    node = Node(Bus(0, 0, 0).link('x'), 'collector', 'same', 6, said.append, lambda: False)
+    begin_s = time.monotonic()
+    with pytest.raises(LearnerGone, match='no word from a learner at the bus for 6 seconds; expected one there'):
+        while True:
+            node.next_order(lambda order: '')
+    assert 6 <= time.monotonic() - begin_s < 8
+    assert said == ['No word from the learner yet; waiting 6 seconds for it.']
+    node.leave('gone')
+
+
+# ---------------------------------------------------------------- what is worked around, upstream
+
+
+class Router(object):
+    """DI-engine's router, as far as a task uses it."""
+
+    def __init__(self) -> None:
+        self.is_active, self.node_id, self.labels, self.sent = True, 1, set(), []
+
+    def on(self, event: str, take) -> None:
+        pass
+
+    def off(self, event: str) -> None:
+        pass
+
+    def emit(self, event: str, *args) -> None:
+        self.sent.append(event)
+
+
+@pytest.mark.parametrize('kind, says_finish', [(Task, True), (ElasticTask, False)])
+def test_a_process_that_leaves_does_not_end_the_others(kind, says_finish):
+    """DI-engine's own task does; when it no longer does, ``ElasticTask`` can go."""
+    task = kind()
+    task.router = Router()
+    with task.start():
+        pass
+    assert ('task.finish' in task.router.sent) is says_finish
+
+
+def test_an_error_in_a_listener_ends_the_listening_upstream():
+    """When this no longer holds, ``Link`` need not catch errors."""
+    loop = Parallel()._event_loop
+    loop.on('broken', lambda: 1 / 0)
+    loop.emit('broken')
+    try:
+        assert wait_until(lambda: loop._exception is not None)
+        with pytest.raises(ZeroDivisionError):
+            loop.emit('broken')
+    finally:
+        loop._exception = None
+        loop.off('broken')
+
+
+# ---------------------------------------------------------------- the launcher
+
+
+def script(folder: Path, name: str, text: str) -> list:
+    path = folder / f'{name}.py'
+    path.write_text(text)
+    return [sys.executable, str(path)]
+
+
+WAIT = 'import time\nopen("{0}", "a").write("x")\ntime.sleep(60)\n'
+
+
+@contextlib.contextmanager
+def launched(commands: dict, said: list) -> Iterator[multiprocessing.Process]:
+    """The launcher in a process of its own; it must leave nobody."""
+    context = multiprocessing.get_context('fork')
+    queue = context.Queue()
+
+    def launch() -> None:
+        sys.exit(Launcher(commands, lambda text: (queue.put(text), None)[1]).run())
+
+    process = context.Process(target=launch)
+    process.start()
+    children = []
+    try:
+        yield process
+        process.join(30)
+    finally:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            children = psutil.Process(process.pid).children(recursive=True)
+        process.kill()
+        process.join()
+        while not queue.empty():
+            said.append(queue.get())
+        for child in children:
+            child.kill()
+
+
+def test_a_process_that_is_killed_is_started_again(tmp_path):
+    said = []
+    commands = dict(learner=script(tmp_path, 'learner', WAIT.format(tmp_path / 'l')))
+    commands['collector 1'] = script(tmp_path, 'collector', WAIT.format(tmp_path / 'c'))
+    with launched(commands, said) as process:
+
+        def lives(name: str) -> int:
+            return len((tmp_path / name).read_text()) if (tmp_path / name).exists() else 0
+
+        def child(name: str) -> psutil.Process:
+            return next(c for c in psutil.Process(process.pid).children() if name in ' '.join(c.cmdline()))
+
+        assert wait_until(lambda: lives('l') == lives('c') == 1)
+        for name in 'lc':
+            child('learner.py' if name == 'l' else 'collector.py').kill()
+            assert wait_until(lambda name=name: lives(name) == 2)
+        left = psutil.Process(process.pid).children()
+        os.kill(process.pid, signal.SIGTERM)  # this learner does not save, so it ends at once
+        assert wait_until(lambda: not process.is_alive(), 30)
+        assert not any(c.is_running() for c in left)
+    assert process.exitcode == 128 + signal.SIGTERM
+    assert said[:2] == [
+        'The learner was killed by SIGKILL; it is started again.',
+        'The collector 1 was killed by SIGKILL; it is started again.',
+    ]
+
+
+def test_an_error_of_the_learner_is_the_end_and_its_exit_code_the_runs(tmp_path):
+    said = []
+    commands = dict(learner=script(tmp_path, 'learner', 'import sys, time; time.sleep(1); sys.exit(7)'))
+    commands['collector 1'] = script(tmp_path, 'collector', 'import time; time.sleep(3)')
+    with launched(commands, said) as process:
+        process.join(20)
+        assert process.exitcode == 7
+
+
+def test_a_process_that_never_is_of_use_is_given_up(tmp_path):
+    said = []
+    commands = dict(learner=script(tmp_path, 'learner', 'import time; time.sleep(20)'))
+    commands['evaluator'] = script(tmp_path, 'evaluator', 'import sys; sys.exit(2)')
+    commands['collector 1'] = script(tmp_path, 'collector', 'import os; os.kill(os.getpid(), 6)')
+    with launched(commands, said) as process:
+        process.join(26)
+    assert sum('collector 1 was killed by SIGABRT; it is started again' in text for text in said) >= 2
+    assert not any('evaluator' in text for text in said)
+
+
+# ---------------------------------------------------------------- real runs
+
+
+def small_config(folder: Path, *changes) -> Path:
+    """Two environments, a tiny network, a save each second, games that are cut short."""
+    return config_in(
+        folder,
+        1.0,
+        FULL_GAMES,
+        (r'n_sample=\d+', f'n_sample={PIECE}'),
+        (r'eval_freq=\d+', 'eval_freq=200'),
+        (r'env=dict\(\n', 'env=dict(\n        max_episode_frames=1200,\n'),
+        *changes,
+    )
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(('127.0.0.1', 0))
+        return listener.getsockname()[1]
+
+
+def processes_of(port: int, role: str = '') -> List[psutil.Process]:
+    """The processes of a run, by the port in their commands; without the workers that they forked."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            command = process.cmdline()
+            is_ours = any(str(port) in argument for argument in command) and 'breakout_dqn_dist.py' in ' '.join(command)
+            parent = process.parent()
+            is_fork = parent is not None and parent.cmdline() == command
+            if is_ours and not is_fork and (not role or f'--role {role}' in ' '.join(command)):
+                found.append(process)
+    return found
+
+
+def ended(processes: List[psutil.Process], within_s: float = 20) -> bool:
+    return wait_until(lambda: not any(p.is_running() and p.status() != 'zombie' for p in processes), within_s)
+
+
+def with_workers(processes: List[psutil.Process]) -> List[psutil.Process]:
+    return processes + [child for process in processes for child in process.children(recursive=True)]
+
+
+def counted(text: str) -> dict:
+    """What the learner said of env steps: those that came, and those of them that did not count."""
+    return dict(
+        came=sum(map(int, re.findall(r'it said it played, (\d+) came', text))),
+        late=sum(map(int, re.findall(r'(\d+) env steps came too late', text))),
+    )
+
+
+def test_a_run_in_four_processes_does_what_one_process_does(tmp_path):
+    """And does not end when a collector and the evaluator are killed."""
+    port = free_port()
+    config = small_config(tmp_path)
+    command = Command(
+        [*PROGRAM, '-c', config.name, '--parallel-workers', '4', '--port', str(port), '--env-step', '12000'], tmp_path
+    )
+    folder = tmp_path / NAME
+    command.wait_for(lambda: '2 collectors now' in command.text and 'updates and' in command.text)
+    processes_of(port, 'collector')[0].kill()
+    processes_of(port, 'evaluator')[0].kill()
+    assert command.process.wait(120) == 0, command.text
+    assert not processes_of(port), command.text
+    text = command.text
+    assert 'The collector 1 was killed by SIGKILL; it is started again.' in text
+    assert text.count('has joined; 2 collectors now') == 2, text
+    assert text.count('has joined; 1 evaluator now') == 2, text
+    assert re.search(r'collector \w+ \(.*\) is gone \(.*\); 1 collector now\. Of \d+ env steps .* came\.', text), text
+    assert 'The budget of 12,000 env steps is used up.' in text and 'Traceback' not in text
+
+    pair = check_pairs_of_pieces(folder)[0]
+    assert 12000 <= pair['env_step'] < 12000 + 2 * PIECE
+    sums = counted(text)
+    # a killed collector's last hello may have been before its last piece; what came is exact
+    assert sums['came'] == pair['env_step'] + sums['late'], (sums, pair)
+    evaluation = RunLog.read(folder).evaluation
+    assert len(evaluation['score']) >= 3 and evaluation['updates'][-1] == pair['iteration']
+    best = torch.load(folder / 'ckpt' / 'ckpt_best.pth.tar', weights_only=True)
+    scores = dict(zip(evaluation['updates'], evaluation['score']))
+    assert scores[best['last_iter']] == max(scores.values())
+    load_agent(str(folder / 'ckpt' / 'ckpt_best.pth.tar'))
+    events = EventAccumulator(str(folder / 'log' / 'serial'))
+    events.Reload()
+    tags = events.Tags()
+    expected = ['evaluator_step/reward_mean', 'evaluator_step/held_out_q', 'collector_step/reward_mean']
+    expected += ['distributed_step/collectors', 'distributed_step/weights_age', 'learner_iter/total_loss_avg']
+    assert not set(expected) - set(tags['scalars']), tags
+    assert max(event.value for event in events.Scalars('distributed_step/collectors')) == 2
+    assert 'evaluator/sample_game' in tags['images']
+
+
+def check_pairs_of_pieces(folder: Path) -> list:
+    """All saves can be loaded, and each is between two pieces."""
+    pairs = pairs_in(folder)
+    assert pairs
+    for pair in pairs:
+        state = torch.load(folder / pair['checkpoint'], weights_only=True)
+        assert (state['last_iter'], state['last_step']) == (pair['iteration'], pair['env_step'])
+        assert pair['iteration'] % UPDATES == 0
+    return pairs
