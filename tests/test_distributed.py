@@ -5,8 +5,10 @@ import multiprocessing
 import os
 import random
 import re
+import shutil
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -491,3 +493,228 @@ def check_pairs_of_pieces(folder: Path) -> list:
         assert (state['last_iter'], state['last_step']) == (pair['iteration'], pair['env_step'])
         assert pair['iteration'] % UPDATES == 0
     return pairs
+
+
+def test_a_killed_learner_goes_on_from_its_save_and_a_stopped_run_with_resume(tmp_path):
+    port = free_port()
+    config = small_config(tmp_path)
+    folder = tmp_path / NAME
+    options = ['-c', config.name, '--parallel-workers', '2', '--port', str(port)]
+    command = Command([*PROGRAM, *options, '--env-step', '1000000'], tmp_path)
+    command.wait_for(lambda: pairs_in(folder))
+    processes_of(port, 'learner')[0].kill()
+    command.wait_for(lambda: 'A learner has been started anew' in command.text and 'Going on with' in command.text)
+    assert 'The learner was killed by SIGKILL; it is started again.' in command.text
+    saved = pairs_in(folder)[0]['env_step']
+    command.wait_for(lambda: pairs_in(folder)[0]['env_step'] > saved)
+    everybody = with_workers(processes_of(port))
+    command.process.terminate()
+    assert command.process.wait(60) == 0, command.text
+    assert ended(everybody), command.text
+    text = command.text
+    assert 'Stopping: the learner finishes what is under way' in text and 'Traceback' not in text, text
+    stopped = check_pairs_of_pieces(folder)[0]
+    # what the last learner said of its session, and what the one before had saved
+    begun = int(re.findall(r'Going on with .* updates and ([\d,]+) env steps', text)[-1].replace(',', ''))
+    sums = counted(text)
+    assert begun + sums['came'] - sums['late'] == stopped['env_step'], (begun, sums, stopped)
+
+    more = ['--resume', NAME, '--env-step', str(stopped['env_step'] + 200)]
+    command = Command([*PROGRAM, *options, *more], tmp_path)
+    assert command.process.wait(120) == 0, command.text
+    at = f'{stopped["iteration"]:,} updates and {stopped["env_step"]:,} env steps'
+    assert f'Going on with {NAME} at {at}' in command.text
+    last = check_pairs_of_pieces(folder)[0]
+    assert stopped['env_step'] + 200 <= last['env_step'] < stopped['env_step'] + 200 + 2 * PIECE
+    assert last['iteration'] > stopped['iteration'] and not processes_of(port)
+
+
+def test_nobody_outlives_a_launcher_that_is_killed(tmp_path):
+    port = free_port()
+    config = small_config(tmp_path)
+    command = Command([*PROGRAM, '-c', config.name, '--parallel-workers', '3', '--port', str(port)], tmp_path)
+    command.wait_for(lambda: pairs_in(tmp_path / NAME) and '1 evaluator now' in command.text)
+    everybody = with_workers(processes_of(port))
+    assert len(everybody) > 5
+    command.process.kill()
+    assert ended(everybody, 30), [p.cmdline() for p in everybody if p.is_running()]
+    check_pairs_of_pieces(tmp_path / NAME)
+
+
+def test_without_a_learner_a_collector_ends_in_time_and_says_why(tmp_path):
+    config = small_config(tmp_path)
+    where = f'tcp://127.0.0.1:{free_port()}'
+    collect = ['--role', 'collector', '--attach-to', where, '--learner-timeout', '10']
+    command = Command([*PROGRAM, '-c', config.name, *collect], tmp_path)
+    assert command.process.wait(60) == 1
+    lines = command.text.splitlines()
+    assert re.fullmatch(rf'Error: no word from a learner at {where} for 1\d seconds; expected one there, .*', lines[-1])
+    assert 'Traceback' not in command.text
+
+
+def test_ditask_starts_it_with_options_in_the_environment(tmp_path):
+    config, port = small_config(tmp_path), free_port()
+    ditask = [
+        str(Path(sys.executable).parent / 'ditask'),
+        '--package',
+        str(ROOT),
+        '--main',
+        'entry.breakout_dqn_dist.main',
+    ]
+    workers = ['--parallel-workers', '2', '--topology', 'star', '--ports', str(port), '--startup-interval', '0']
+    environ = dict(ENVIRON, BREAKOUT_DIST_CONFIG=str(config), BREAKOUT_DIST_ENV_STEP='600')
+
+    def run_ditask(*more: str) -> subprocess.CompletedProcess:
+        return subprocess.run(
+            [*ditask, *more],
+            cwd=tmp_path,
+            env=environ,
+            capture_output=True,
+            text=True,
+            timeout=150,
+            start_new_session=True,
+        )
+
+    result = run_ditask(*workers, '--address', '127.0.0.1')
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert 'The budget of 600 env steps is used up.' in result.stdout
+    assert check_pairs_of_pieces(tmp_path / NAME)[0]['env_step'] >= 600
+    if Parallel.get_ip() != '127.0.0.1':  # else ditask's own choice is loopback
+        result = run_ditask('--ports', str(port))
+        assert result.returncode != 0
+        assert 'where other machines reach it' in result.stderr.splitlines()[-1]
+        assert 'Expected --address 127.0.0.1' in result.stderr.splitlines()[-1]
+
+
+@pytest.fixture
+def redis_port(tmp_path) -> Iterator[int]:
+    if shutil.which('redis-server') is None:
+        pytest.skip("there is no redis-server; Debian's package of that name has it")
+    port = free_port()
+    options = ['--port', str(port), '--bind', '127.0.0.1', '--save', '', '--appendonly', 'no']
+    server = subprocess.Popen(['redis-server', *options], stdout=subprocess.DEVNULL, cwd=tmp_path)
+    try:
+        yield port
+    finally:
+        server.kill()
+        server.wait()
+
+
+def test_it_runs_over_redis(tmp_path, redis_port):
+    config = small_config(tmp_path)
+    queue = ['--mq-type', 'redis', '--redis-port', str(redis_port)]
+    command = Command([*PROGRAM, '-c', config.name, '--parallel-workers', '2', *queue, '--env-step', '600'], tmp_path)
+    assert command.process.wait(120) == 0, command.text
+    assert 'The budget of 600 env steps is used up.' in command.text and 'Traceback' not in command.text
+    sums = counted(command.text)
+    assert sums['came'] == check_pairs_of_pieces(tmp_path / NAME)[0]['env_step'] + sums['late']
+
+
+@pytest.mark.parametrize(
+    'options, message',
+    [
+        (['--parallel-workers', '1'], 'expected at least 2, a learner and a collector, or a --role'),
+        (['--role', 'learner', '--parallel-workers', '2'], 'expected one learner'),
+        (['--role', 'player'], "'player' is not one of"),
+        (['--role', 'learner', '--env-step', '10'], 'expected more than the 64 steps of random play'),
+        (['--role', 'learner', '--resume', 'nowhere'], '--resume nowhere: no saved run is there'),
+        (['--role', 'learner', '--mq-type', 'redis', '--redis-port', '1'], 'no Redis server answers at 127.0.0.1:1'),
+        (['--role', 'learner', '--address', '203.0.113.7'], 'can not listen on tcp://203.0.113.7:50515'),
+    ],
+)
+def test_bad_options_get_a_sentence(tmp_path, options, message):
+    config = small_config(tmp_path)
+    result = subprocess.run(
+        [*PROGRAM, '-c', config.name, *options], cwd=tmp_path, env=ENVIRON, capture_output=True, text=True, timeout=60
+    )
+    assert result.returncode == 2, result.stderr
+    assert message in result.stderr.splitlines()[-1]
+
+
+# ---------------------------------------------------------------- several hosts
+
+
+class Hosts(object):
+    """Machines with addresses of their own, on one bridge: network namespaces."""
+
+    def __init__(self, count: int) -> None:
+        self._name = f'bk{os.getpid() % 10000}'
+        self.hosts = [f'{self._name}h{i}' for i in range(count)]
+        self._ip('netns', 'add', self._name)
+        self._ip('-n', self._name, 'link', 'add', 'bridge', 'type', 'bridge')
+        self._ip('-n', self._name, 'link', 'set', 'bridge', 'up')
+        for i, host in enumerate(self.hosts):
+            self._ip('netns', 'add', host)
+            self._ip('-n', self._name, 'link', 'add', f'v{i}', 'type', 'veth', 'peer', 'name', 'eth0', 'netns', host)
+            self._ip('-n', self._name, 'link', 'set', f'v{i}', 'master', 'bridge', 'up')
+            self._ip('-n', host, 'address', 'add', f'{self.address(i)}/24', 'dev', 'eth0')
+            for device in ('lo', 'eth0'):
+                self._ip('-n', host, 'link', 'set', device, 'up')
+
+    @staticmethod
+    def _ip(*arguments: str) -> None:
+        subprocess.run(['ip', *arguments], check=True, capture_output=True)
+
+    @staticmethod
+    def address(i: int) -> str:
+        return f'10.97.13.{i + 1}'
+
+    def inside(self, i: int) -> list:
+        return ['ip', 'netns', 'exec', self.hosts[i]]
+
+    def set_link(self, i: int, state: str) -> None:
+        self._ip('-n', self._name, 'link', 'set', f'v{i}', state)
+
+    def close(self) -> None:
+        for name in [*self.hosts, self._name]:
+            subprocess.run(['ip', 'netns', 'delete', name], capture_output=True)
+
+
+@pytest.fixture
+def hosts() -> Iterator[Hosts]:
+    made = None
+    try:
+        made = Hosts(3)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f'network namespaces can not be made here (root and iproute2 can): {error}')
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def has_played_on(folder: Path, seconds: float = 2.0) -> bool:
+    """Whether there are more env steps in the save than so many seconds before."""
+    before = pairs_in(folder)
+    time.sleep(seconds)
+    return bool(before) and pairs_in(folder)[0]['env_step'] > before[0]['env_step']
+
+
+def test_three_hosts_train_and_one_that_is_cut_off_comes_back(tmp_path, hosts):
+    config, port = small_config(tmp_path), free_port()
+    learner_at = f'tcp://{hosts.address(0)}:{port}'
+    learn = ['--role', 'learner', '--address', hosts.address(0), '--port', str(port)]
+    learner = Command([*hosts.inside(0), *PROGRAM, '-c', config.name, *learn], tmp_path)
+    collect = [*PROGRAM, '-c', config.name, '--role', 'collector', '--attach-to', learner_at]
+    others = [Command([*hosts.inside(i), *collect], tmp_path) for i in (1, 2)]
+    try:
+        learner.wait_for(lambda: '2 collectors now' in learner.text)
+        learner.wait_for(lambda: has_played_on(tmp_path / NAME))
+        hosts.set_link(2, 'down')
+        learner.wait_for(lambda: 'no word from it for 1' in learner.text)
+        learner.wait_for(lambda: has_played_on(tmp_path / NAME))  # the other one
+        hosts.set_link(2, 'up')
+        learner.wait_for(lambda: learner.text.count('2 collectors now') == 2)
+        learner.wait_for(lambda: has_played_on(tmp_path / NAME))
+        assert 'No word from the learner; waiting' in others[1].text
+        learner.process.terminate()
+        assert learner.process.wait(60) == 0, learner.text
+        assert [other.process.wait(30) for other in others] == [0, 0], [other.text for other in others]
+    finally:
+        for command in (learner, *others):
+            if command.process.poll() is None:
+                os.killpg(command.process.pid, signal.SIGKILL)
+    lives = re.findall(r'(\d+) came\.', learner.text)
+    assert len(lives) == 3 and all(int(steps) > 0 for steps in lives), learner.text
+    sums = counted(learner.text)
+    assert sums['came'] == check_pairs_of_pieces(tmp_path / NAME)[0]['env_step'] + sums['late']

@@ -47,11 +47,16 @@ class Link(object):
         end_s = time.monotonic() + _START_S
         while not self._router._mq._running:
             if not self._router._listener.is_alive() or time.monotonic() > end_s:
-                raise OSError(
-                    f'this process can not listen on {self.where}; expected an address of this machine with a port '
-                    'that no other process uses (--address, --port)'
-                )
+                raise OSError(self._why_not())
             time.sleep(0.01)
+
+    def _why_not(self) -> str:
+        if self.where.startswith('redis://'):
+            return f'no Redis server answers at {self.where[8:]}; expected one there (--redis-host, --redis-port)'
+        return (
+            f'this process can not listen on {self.where}; expected an address of this machine with a port that no '
+            'other process uses (--address, --port)'
+        )
 
     @property
     def where(self) -> str:
