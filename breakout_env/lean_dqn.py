@@ -9,7 +9,7 @@ from ding.policy import DQNPolicy
 from ding.policy.command_mode_policy_instance import EpsCommandModePolicy
 from ding.policy.common_utils import default_preprocess_learn
 from ding.rl_utils import q_nstep_td_data, q_nstep_td_error
-from ding.utils import POLICY_REGISTRY
+from ding.utils import POLICY_REGISTRY, allreduce
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
@@ -136,6 +136,23 @@ class LeanDQNPolicy(DQNPolicy):
         if self._priority:
             info['priority'] = td_error.abs().tolist()
         return info
+
+    def sync_gradients(self, model: torch.nn.Module) -> None:
+        """
+        Overview:
+            As the base: each gradient becomes the mean over all ranks of a data-parallel run; but all of them in one \
+            message, where the base sends one for each weight and waits for it.
+        Arguments:
+            - model (:obj:`torch.nn.Module`): The network, with the gradients of this rank's batch.
+        """
+        if not self._bp_update_sync:  # then they have been sent during the backward pass
+            super().sync_gradients(model)
+            return
+        gradients = [weight.grad for weight in model.parameters() if weight.requires_grad]
+        together = torch.cat([gradient.flatten() for gradient in gradients])
+        allreduce(together)
+        for gradient, mean in zip(gradients, together.split([gradient.numel() for gradient in gradients])):
+            gradient.copy_(mean.view_as(gradient))
 
     def _prepared(self, data: Sequence[Dict[str, Any]]) -> Dict[str, Any]:
         """What DI-engine's ``default_preprocess_learn`` makes of a batch, without listing and stacking it."""

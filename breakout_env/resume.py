@@ -70,7 +70,8 @@ class ResumeHook(LearnerHook):
         if engine.rank == 0:
             engine.run_lock = RunLock(engine.exp_name)  # lives as long as the learner
             engine.register_hook(run_parts.CallHook('resume_unlock', 300, engine.run_lock.release, 'after_run'))
-        saver = RunSaver(engine, self._save_every_s)
+        ranks = run_parts.part_of(engine.exp_name, 'ranks')  # of a data-parallel run
+        saver = RunSaver(engine, self._save_every_s) if ranks is None else ranks.saver(engine, self._save_every_s)
         engine.run_saver = saver  # lives as long as the learner
         if engine.policy.get_attribute('cfg').learn.get('resume_training', False):
             try:
@@ -108,6 +109,7 @@ class RunSaver(object):
         self._learner = learner
         self._policy_cfg = learner.policy.get_attribute('cfg')
         self._folder = Path(learner.exp_name)
+        self._rank_count = 1
         self._save_every_s = save_every_s
         self._saved_at_s = time.monotonic()
         self._saved_iteration = -1
@@ -146,11 +148,15 @@ class RunSaver(object):
     def _rest(self, iteration: int) -> None:
         self._is_busy = True  # a signal in the midst of the next lines is looked at behind them
         self._iteration, self._pushed = iteration, self._push_count
-        if time.monotonic() - self._saved_at_s >= self._save_every_s:
+        if self._is_due:
             self.save(iteration)
         self._is_busy = False
         if self._stop_signal is not None:
             self._stop()
+
+    @property
+    def _is_due(self) -> bool:
+        return time.monotonic() - self._saved_at_s >= self._save_every_s
 
     @property
     def _is_at_rest(self) -> bool:
@@ -178,6 +184,9 @@ class RunSaver(object):
         """Save the end of the run, wait until that is done, and listen to signals no more."""
         if self._is_at_rest:  # else an error or a second Ctrl-C ended it in the midst of something
             self.save(self._iteration, wait=True)
+        self._leave()
+
+    def _leave(self) -> None:
         for number, handler in self._handlers_before.items():
             signal.signal(number, handler)
         run_parts.forget(self._learner.exp_name)
@@ -213,6 +222,7 @@ class RunSaver(object):
             env_step=self._learner.collector_envstep,
             checkpoint=f'ckpt/resume_{iteration}.pth.tar',
             buffer=None if buffer is None else f'{_FOLDER}/buffer_{iteration}.npz',
+            ranks=self._rank_count,
         )
 
         def finish() -> None:
@@ -241,11 +251,13 @@ class RunSaver(object):
         write_bytes(self._folder / pair['checkpoint'], content.getbuffer())
 
     def _list_pair(self, pair: Dict[str, Any]) -> None:
-        # those with more updates could not be used, or the run would not have gone on from an earlier one
-        earlier = [p for p in self._pairs() if p['iteration'] < pair['iteration']]
-        kept = [pair, *earlier][:_KEPT_PAIRS]
+        kept = [pair, *self._kept_beside(pair)]
         write_bytes(self._folder / _FOLDER / _LIST, json.dumps(kept, indent=2).encode())
         self._tidy({name for p in kept for name in (p['checkpoint'], p['buffer'])})
+
+    def _kept_beside(self, pair: Mapping[str, Any]) -> List[Dict[str, Any]]:
+        # those with more updates could not be used, or the run would not have gone on from an earlier one
+        return [p for p in self._pairs() if p['iteration'] < pair['iteration']][: _KEPT_PAIRS - 1]
 
     def _tidy(self, kept: Set[Optional[str]]) -> None:
         """Remove older saves, and what was being written when a run was killed."""
@@ -266,20 +278,23 @@ class RunSaver(object):
             Restore the newest pair that can be used. Whether there was one; a run that is not there yet begins.
         Raises:
             - DamagedFile: If there are pairs, but none of them can be used.
-            - ValueError: If they are of another network.
+            - ValueError: If they are of another network, or of a run of several ranks.
         """
-        failures = []
-        for pair in self._pairs():
+        failures, pairs = [], self._pairs()
+        self._check_ranks(pairs)
+        for pair in pairs:
             try:
-                state = self._read_checkpoint(pair)
-                if pair['buffer'] is not None and self._buffer is not None:
-                    self._buffer.load_data(str(self._folder / pair['buffer']))
+                state = self._load(pair)
             except (DamagedFile, FileNotFoundError) as error:
                 _log.warning('%s; trying the save before it', error)
                 failures.append(str(error))
                 continue
             self._apply(pair, state)
             return True
+        return self._begin(failures)
+
+    def _begin(self, failures: List[str]) -> bool:
+        """There is nothing to go on with; an error if that is because it can not be used."""
         if failures:
             raise DamagedFile(
                 f'policy.learn.resume_training is on, but no save of the run in {self._folder} can be used: '
@@ -287,6 +302,22 @@ class RunSaver(object):
             )
         self._learner.info(f'there is no save of a run in {self._folder / _FOLDER}: it begins')
         return False
+
+    def _check_ranks(self, pairs: List[Dict[str, Any]]) -> None:
+        """The transitions of a data-parallel run lie in the saves of all its ranks."""
+        for saved_by in {pair.get('ranks', 1) for pair in pairs} - {self._rank_count}:
+            how = 'torchrun --nproc-per-node N entry/breakout_dqn_ddp.py --resume, N on all machines together'
+            raise ValueError(
+                f'the run in {self._learner.exp_name} was saved with {saved_by} rank(s), and {self._rank_count} would '
+                f'go on with it; expected {saved_by} ({"breakout train --resume" if saved_by == 1 else how})'
+            )
+
+    def _load(self, pair: Mapping[str, Any]) -> Dict[str, Any]:
+        """The checkpoint of a pair; its transitions are in the buffer then."""
+        state = self._read_checkpoint(pair)
+        if pair['buffer'] is not None and self._buffer is not None:
+            self._buffer.load_data(str(self._folder / pair['buffer']))
+        return state
 
     def _read_checkpoint(self, pair: Mapping[str, Any]) -> Dict[str, Any]:
         path = self._folder / pair['checkpoint']
@@ -327,7 +358,8 @@ class RunSaver(object):
         there = f', {self._buffer.count():,} transitions' if self._buffer is not None else ''
         message = f'Going on with {self._folder} at {iteration:,} updates and {env_step:,} env steps{there}.'
         self._learner.info(message)
-        print(message, flush=True)
+        if self._learner.rank == 0:
+            print(message, flush=True)
 
     def _take_new_learning_rate(self, before: Optional[float]) -> None:
         """The optimizer's state brings back the rate that it had; one that was changed since is meant."""
