@@ -241,13 +241,20 @@ class RunProgress(object):
                 if value is not None and name not in ('loss', 'q_value', 'learning_rate'):  # the learner writes these
                     writer.add_scalar(f'progress_step/{name}', value, self._env_step)
 
-    def note_evaluation(self, returns: List[float], held_out_q: Optional[float]) -> None:
+    def note_evaluation(
+        self,
+        returns: List[float],
+        held_out_q: Optional[float],
+        updates: Optional[int] = None,
+        env_step: Optional[int] = None,
+    ) -> None:
         """
         Overview:
             An evaluation is done.
         Arguments:
             - returns (:obj:`List[float]`): Points of each of its games.
             - held_out_q (:obj:`Optional[float]`): Mean of the highest Q values on states that were never trained on.
+            - updates, env_step (:obj:`Optional[int]`): What the policy had seen; by default, as much as it has now.
         """
         if self._is_closed:  # a later run of this name in the same process, without a progress of its own
             return
@@ -260,8 +267,8 @@ class RunProgress(object):
             'evaluation',
             time=time.time(),
             run_s=self.run_s,
-            env_step=self._env_step,
-            updates=self._updates,
+            env_step=self._env_step if env_step is None else env_step,
+            updates=self._updates if updates is None else updates,
             returns=[float(value) for value in returns],
             held_out_q=held_out_q,
         )

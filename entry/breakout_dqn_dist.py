@@ -47,7 +47,7 @@ from breakout_env.distributed.collector_node import CollectorNode
 from breakout_env.distributed.collectors import Collectors, Piece
 from breakout_env.distributed.evaluator_node import Ended, EvaluatorNode
 from breakout_env.distributed.launcher import Launcher, parent_is_gone, python_file
-from breakout_env.distributed.link import ElasticTask, Link, refuse_foreign_address
+from breakout_env.distributed.link import ElasticTask, Link, LinkError, refuse_foreign_address
 from breakout_env.distributed.members import Members
 from breakout_env.distributed.node import LearnerGone, Node, Refused, fingerprint
 from breakout_env.distributed.recorder import replay
@@ -166,7 +166,7 @@ def learn(cfg: 'EasyDict', link: Link, budget: Budget, weights_every_s: float, s
     with contextlib.ExitStack() as at_the_end:  # from the last line up, each in any case
         at_the_end.callback(tb_logger.close)
         at_the_end.callback(members.close)
-        at_the_end.callback(members.finish)
+        at_the_end.callback(lambda: members.finish() if finished else None)
         at_the_end.callback(collectors.close)
         learner.call_hook('before_run')  # loads the run if there is one to go on with
         at_the_end.callback(learner.call_hook, 'after_run')  # saves a checkpoint, and the run
@@ -182,6 +182,7 @@ def learn(cfg: 'EasyDict', link: Link, budget: Budget, weights_every_s: float, s
         if used_up() and not (finished or stop.requested):
             last_evaluation(learner, collectors, evaluator, stop)
             say(f'The budget of {used_up()} is used up.')
+            finished = True
 
 
 def last_evaluation(
@@ -310,8 +311,10 @@ def take_part(role: str, options: Options) -> None:
         cfg = merged_config(options.config, options.seed, options.budget, options.folder_to_resume(), changes)
         learn(cfg, link, options.budget, options.weights_every, stop)
     else:
-        torch.set_num_threads(1)  # batches of a few screens; there may be as many of these processes as cores
         cfg = config_of_node(options.config, options.seed)
+        # batches of a few screens, in as many processes as there are cores
+        torch.set_num_threads(1)
+        cfg.policy.cuda = False
         if cfg.env.manager.type == 'breakout' and cfg.env.manager.worker_num is None:
             cfg.env.manager.worker_num = 1
         serve(cfg, role, link, options.learner_timeout, stop)
@@ -484,7 +487,7 @@ def program(**values: Any) -> None:
         if options.role == 'all' or options.parallel_workers > 1:
             sys.exit(launch(options))
         run_alone(options)
-    except (DamagedFile, LearnerGone, Refused, OSError, ValueError) as error:
+    except (DamagedFile, LearnerGone, LinkError, Refused, ValueError) as error:
         # what a user can mend in the command comes with exit code 2, and a launcher does not try it again
         kind = click.ClickException if isinstance(error, LearnerGone) else click.UsageError
         raise kind(str(error)) from None

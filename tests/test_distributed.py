@@ -21,7 +21,7 @@ import torch
 from ding.framework import Task
 from ding.framework.parallel import Parallel
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from test_resume import ENVIRON, NAME, RANDOM, UPDATES, Command, as_before, check_pairs, config_in  # noqa: F401
+from test_resume import ENVIRON, NAME, RANDOM, UPDATES, Command, as_before, config_in, saved_transitions  # noqa: F401
 
 from breakout_env.agent import load_agent
 from breakout_env.distributed import compact
@@ -361,7 +361,8 @@ def test_a_process_that_is_killed_is_started_again(tmp_path):
             child('learner.py' if name == 'l' else 'collector.py').kill()
             assert wait_until(lambda name=name: lives(name) == 2)
         left = psutil.Process(process.pid).children()
-        os.kill(process.pid, signal.SIGTERM)  # this learner does not save, so it ends at once
+        for _ in range(2):  # as Slurm does
+            os.kill(process.pid, signal.SIGTERM)  # this learner does not save, so it ends at once
         assert wait_until(lambda: not process.is_alive(), 30)
         assert not any(c.is_running() for c in left)
     assert process.exitcode == 128 + signal.SIGTERM
@@ -492,6 +493,8 @@ def check_pairs_of_pieces(folder: Path) -> list:
         state = torch.load(folder / pair['checkpoint'], weights_only=True)
         assert (state['last_iter'], state['last_step']) == (pair['iteration'], pair['env_step'])
         assert pair['iteration'] % UPDATES == 0
+        transitions = RANDOM + PIECE * pair['iteration'] // UPDATES
+        assert saved_transitions(folder / pair['buffer']) == transitions
     return pairs
 
 
@@ -697,6 +700,7 @@ def test_three_hosts_train_and_one_that_is_cut_off_comes_back(tmp_path, hosts):
     learner = Command([*hosts.inside(0), *PROGRAM, '-c', config.name, *learn], tmp_path)
     collect = [*PROGRAM, '-c', config.name, '--role', 'collector', '--attach-to', learner_at]
     others = [Command([*hosts.inside(i), *collect], tmp_path) for i in (1, 2)]
+    again = learner
     try:
         learner.wait_for(lambda: '2 collectors now' in learner.text)
         learner.wait_for(lambda: has_played_on(tmp_path / NAME))
@@ -709,12 +713,37 @@ def test_three_hosts_train_and_one_that_is_cut_off_comes_back(tmp_path, hosts):
         assert 'No word from the learner; waiting' in others[1].text
         learner.process.terminate()
         assert learner.process.wait(60) == 0, learner.text
+        stopped = check_pairs_of_pieces(tmp_path / NAME)[0]
+        # they wait for it to go on, wherever a scheduler starts it again, and end with it
+        assert all(other.process.poll() is None for other in others)
+        assert wait_until(lambda: all('The run is stopped; waiting 120 seconds' in other.text for other in others))
+        more = ['--auto-resume', '--exp-name', NAME, '--env-step', str(stopped['env_step'] + 300)]
+        again = Command([*hosts.inside(0), *PROGRAM, '-c', config.name, *learn, *more], tmp_path)
+        assert again.process.wait(60) == 0, again.text
         assert [other.process.wait(30) for other in others] == [0, 0], [other.text for other in others]
     finally:
-        for command in (learner, *others):
+        for command in (learner, *others, again):
             if command.process.poll() is None:
                 os.killpg(command.process.pid, signal.SIGKILL)
     lives = re.findall(r'(\d+) came\.', learner.text)
     assert len(lives) == 3 and all(int(steps) > 0 for steps in lives), learner.text
     sums = counted(learner.text)
-    assert sums['came'] == check_pairs_of_pieces(tmp_path / NAME)[0]['env_step'] + sums['late']
+    assert sums['came'] == stopped['env_step'] + sums['late']
+    sums = counted(again.text)
+    assert sums['came'] - sums['late'] == check_pairs_of_pieces(tmp_path / NAME)[0]['env_step'] - stopped['env_step']
+
+
+def test_a_process_that_was_asleep_does_not_take_the_others_for_gone(tmp_path):
+    port = free_port()
+    config = small_config(tmp_path)
+    command = Command([*PROGRAM, '-c', config.name, '--parallel-workers', '2', '--port', str(port)], tmp_path)
+    command.wait_for(lambda: has_played_on(tmp_path / NAME))
+    (learner,) = processes_of(port, 'learner')
+    learner.suspend()
+    time.sleep(14)
+    learner.resume()
+    command.wait_for(lambda: has_played_on(tmp_path / NAME))
+    command.process.terminate()
+    assert command.process.wait(60) == 0 and not processes_of(port), command.text
+    assert 'no word from it' not in command.text and command.text.count('has joined') == 1, command.text
+    check_pairs_of_pieces(tmp_path / NAME)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from typing import Callable, Dict, List, Sequence
 
 from .. import signals
@@ -43,7 +44,7 @@ class Launcher(object):
         """
         self._children = [_Child(name, command, say, i == 0) for i, (name, command) in enumerate(commands.items())]
         self._say = say
-        self._stop_signals = 0
+        self._is_stopping = False
 
     def run(self) -> int:
         """
@@ -56,29 +57,32 @@ class Launcher(object):
         first = self._children[0]
         with contextlib.ExitStack() as at_the_end:
             for number, handler in before.items():
-                signals.handle(number, self._on_signal)
+                signals.handle(number, partial(self._on_signal, number))
                 at_the_end.callback(signal.signal, number, handler)
             at_the_end.callback(self._end_all)
             while True:
                 for child in self._children:
-                    child.look(start=not self._stop_signals)
+                    child.look(start=not self._is_stopping)
                 if first.is_done:
                     break
                 time.sleep(_LOOK_EVERY_S)
         return first.exit_code
 
-    def _on_signal(self) -> None:
-        self._stop_signals += 1
-        first = self._children[0]
-        if self._stop_signals == 1:
-            self._say('Stopping: the learner finishes what is under way and saves the run (again stops at once).')
-            first.stop(_SAVE_S)
-        else:
+    def _on_signal(self, number: int) -> None:
+        is_first, self._is_stopping = not self._is_stopping, True
+        if is_first:
+            self._say(
+                'Stopping: the learner finishes what is under way and saves the run (Ctrl-C again stops at once).'
+            )
+            self._children[0].stop(_SAVE_S)
+        elif number == signal.SIGINT:  # schedulers may send SIGTERM more than once
             for child in self._children:
                 child.kill()
 
     def _end_all(self) -> None:
-        """The learner has sent the others home; whoever does not go is ended."""
+        """Nobody is needed without the learner."""
+        for child in self._children:
+            child.stop(_END_S)
         deadline_s = time.monotonic() + _END_S
         while any(child.is_running for child in self._children) and time.monotonic() < deadline_s:
             time.sleep(_LOOK_EVERY_S)

@@ -14,6 +14,10 @@ logger = logging.getLogger(__name__)
 _START_S = 10.0
 
 
+class LinkError(Exception):
+    """This process can not be reached, or must not be."""
+
+
 class Link(object):
     """
     Overview:
@@ -35,7 +39,7 @@ class Link(object):
         Arguments:
             - channel (:obj:`str`): What the processes of one run have in common, and those of another have not.
         Raises:
-            - OSError: If nothing can be received, as when the address is taken.
+            - LinkError: If nothing can be received, as when the address is taken.
         """
         self.name = uuid.uuid4().hex[:12]
         self._channel = channel.replace('::', '..')  # what separates topic and message in DI-engine's queues
@@ -47,7 +51,7 @@ class Link(object):
         end_s = time.monotonic() + _START_S
         while not self._router._mq._running:
             if not self._router._listener.is_alive() or time.monotonic() > end_s:
-                raise OSError(self._why_not())
+                raise LinkError(self._why_not())
             time.sleep(0.01)
 
     def _why_not(self) -> str:
@@ -128,7 +132,7 @@ def refuse_foreign_address(link: Link) -> None:
     Arguments:
         - link (:obj:`Link`): The process.
     Raises:
-        - ValueError: If it listens on no loopback address, and neither ``--address`` nor ``--platform`` was given.
+        - LinkError: If it listens on no loopback address, and neither ``--address`` nor ``--platform`` was given.
     """
     if not link.where.startswith('tcp://'):
         return
@@ -139,7 +143,7 @@ def refuse_foreign_address(link: Link) -> None:
     except ValueError:  # a name
         is_loopback = host == 'localhost'
     if not (is_loopback or asked):
-        raise ValueError(
+        raise LinkError(
             f'ditask listens on {host}, where other machines reach it, and whoever sends a message there can run code '
             f'here (messages are pickles). Expected --address 127.0.0.1, or --address {host} in a network you trust'
         )

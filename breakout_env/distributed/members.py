@@ -12,6 +12,8 @@ from .link import Link
 # All of these are of the protocol: nodes count on hearing from the learner as often as it does on hearing from them.
 HELLO_EVERY_S = 1.0
 LOST_AFTER_S = 10.0
+# Between two turns of a thread that wants one each second: the process was stopped, or the machine slept.
+ASLEEP_S = 4.0
 _FAREWELL_S = 5.0
 
 
@@ -68,6 +70,7 @@ class Members(object):
         self._numbers = itertools.count(1)
         self._messages = itertools.count(1)
         self._is_finished = False
+        self._is_paused = False
         self._closing = threading.Event()
         link.on('hello', self._take_hello)
         link.on('bye', self._take_bye)
@@ -80,7 +83,7 @@ class Members(object):
     def _take_hello(self, message: dict) -> None:
         name = message['name']
         with self.lock:
-            if self._is_finished:
+            if self._is_finished or self._is_paused:
                 self._send()
                 return
             member = self._members.get(name)
@@ -191,14 +194,20 @@ class Members(object):
                     orders=orders,
                     refused=self._refused,
                     finished=self._is_finished,
+                    paused=self._is_paused,
                 ),
             )
 
     def _tick(self) -> None:
+        ticked_s = time.monotonic()
         while not self._closing.wait(HELLO_EVERY_S):
             with self.lock:
                 now_s = time.monotonic()
+                # this process was asleep itself, and so deaf
+                asleep_s = now_s - ticked_s if now_s - ticked_s > ASLEEP_S else 0.0
+                ticked_s = now_s
                 for member in list(self._members.values()):
+                    member.heard_s += asleep_s
                     silent_s = now_s - member.heard_s
                     if silent_s > self._lost_after_s:
                         self._leave(member, f'no word from it for {silent_s:.0f} seconds')
@@ -222,6 +231,13 @@ class Members(object):
             time.sleep(0.2)
 
     def close(self) -> None:
-        """End the thread."""
+        """End the thread. Without ``finish`` before, the members wait for a learner that goes on."""
         self._closing.set()
         self._ticker.join()
+        with self.lock:
+            self._is_paused = not self._is_finished
+            if self._is_paused:
+                for member in list(self._members.values()):
+                    self._leave(member, 'the run is stopped')
+            self._send()
+        time.sleep(0.1)  # the queue sends in the background, and drops what is left when it is closed

@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, Optional, Tuple
 
 from .. import __version__
 from .link import Link
-from .members import HELLO_EVERY_S
+from .members import ASLEEP_S, HELLO_EVERY_S
 
 logger = logging.getLogger(__name__)
 
@@ -90,6 +90,7 @@ class Node(object):
         self._last_message = 0
         self._heard_s = time.monotonic()
         self._has_said_silent = False
+        self._is_paused = False
         self._refusal: Optional[str] = None
         self._orders: 'OrderedDict[int, Dict[str, Any]]' = OrderedDict()  # not begun
         self._under_way: Optional[int] = None
@@ -114,6 +115,9 @@ class Node(object):
             self._heard_s = time.monotonic()
             self._refusal = message['refused'].get(self.name)
             self.is_over = self.is_over or message['finished']
+            if message['paused'] and not self._is_paused:
+                self._is_paused = True
+                self._say(f'The run is stopped; waiting {self._learner_timeout_s:.0f} seconds for it to go on.')
             if self.name in message['orders']:
                 self._take_list({order['number']: order for order in message['orders'][self.name]})
             self._changed.notify_all()
@@ -125,6 +129,7 @@ class Node(object):
             unsent = f'; {len(self._answers)} answers to the one before are dropped' if self._answers else ''
             self._say(f'A learner has been started anew{unsent}.')
         self._session, self._last_message = session, 0
+        self._is_paused = False
         self._played_steps = 0
         self._orders.clear()
         self._answers.clear()
@@ -153,8 +158,13 @@ class Node(object):
                 self._changed.notify_all()
 
     def _greet(self) -> None:
+        greeted_s = time.monotonic()
         while True:
             with self._changed:
+                now_s = time.monotonic()
+                if now_s - greeted_s > ASLEEP_S:  # this process was asleep itself, and so deaf
+                    self._heard_s += now_s - greeted_s
+                greeted_s = now_s
                 held = self._weights.get('play')
                 message = dict(
                     name=self.name,
@@ -207,6 +217,8 @@ class Node(object):
                 f'no word from a learner at {", ".join(self._link.attached) or self._link.where} for {silent_s:.0f} '
                 'seconds; expected one there, with the same --channel (--learner-timeout)'
             )
+        if self._is_paused:
+            return
         if silent_s > _SILENT_S and not self._has_said_silent:
             yet = ' yet' if self._session is None else ''
             self._say(f'No word from the learner{yet}; waiting {self._learner_timeout_s:.0f} seconds for it.')

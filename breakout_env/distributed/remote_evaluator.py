@@ -195,7 +195,8 @@ class RemoteEvaluator(object):
         q_values = [value for tag, value, _ in scalars if tag.endswith('held_out_q')]
         progress = run_parts.part_of(self._exp_name, 'progress')
         if progress is not None:
-            progress.note_evaluation(returns, q_values[-1] if q_values else None)
+            q_value = q_values[-1] if q_values else None
+            progress.note_evaluation(returns, q_value, asked['train_iter'], asked['env_step'])
         self._say(
             f'Evaluated at {asked["train_iter"]:,} updates and {asked["env_step"]:,} env steps: {score:.1f} points '
             f'over {len(returns)} games.'
