@@ -121,9 +121,10 @@ class RunProgress(object):
         self._line: Optional[tqdm] = None
         if sys.stderr.isatty():
             _keep_logs_off_the_screen()
-            # terminals that do not tell their width, as new pseudo-terminals, would get an empty line
-            width = dict(dynamic_ncols=True) if os.get_terminal_size(sys.stderr.fileno()).columns else dict(ncols=120)
-            self._line = tqdm(total=max_env_step, unit=' env steps', unit_scale=True, mininterval=0, **width)
+            # terminals that do not tell their size, as new pseudo-terminals, would get an empty line
+            knows_its_size = os.get_terminal_size(sys.stderr.fileno()).columns > 0
+            size = dict(dynamic_ncols=True) if knows_its_size else dict(ncols=120, nrows=20)
+            self._line = tqdm(total=max_env_step, unit=' env steps', unit_scale=True, mininterval=0, **size)
         run_parts.announce(learner.exp_name, 'progress', self)
 
     def _part(self, role: str) -> Any:
