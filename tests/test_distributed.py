@@ -247,6 +247,8 @@ def test_a_second_learner_on_the_channel_is_told(tmp_path):
     players = Players(tmp_path, loss=0, twice=0, count=0)
     other = Members(players.bus.link('other'), 'same', print)
     assert wait_until(lambda: any('Another learner' in text for text in players.said), 5)
+    time.sleep(2.5)
+    assert sum('Another learner' in text for text in players.said) == 1
     other.close()
     players.close()
 

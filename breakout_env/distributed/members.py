@@ -67,6 +67,7 @@ class Members(object):
         self._lost_after_s = lost_after_s
         self._members: Dict[str, Member] = {}
         self._refused: Dict[str, str] = {}
+        self._learners_told_of = {self.session}
         self._numbers = itertools.count(1)
         self._messages = itertools.count(1)
         self._is_finished = False
@@ -125,7 +126,9 @@ class Members(object):
 
     def _take_orders(self, message: dict) -> None:
         """Another learner's, to whom our members listen as well: neither run would be what it seems."""
-        if message['session'] != self.session and not self._is_finished:
+        other = message['session']
+        if other not in self._learners_told_of and not self._is_finished:
+            self._learners_told_of.add(other)
             self._say(
                 f'Another learner ({message["place"]}) is on this channel; expected one. End it, or give each run a '
                 '--channel of its own.'
