@@ -10,7 +10,7 @@ ABSOLUTE_BIN := $(if $(filter /%,$(VENV)),$(BIN),$(CURDIR)/$(BIN))
 SUPPORTED := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 11))
 RUN_FOLDER := experiments/demo-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: train test demo bench bench-replay bench-manager bench-learner bench-train variants figures lint xvfb clean
+.PHONY: train test demo bench bench-replay bench-manager bench-learner bench-train bench-scale variants figures lint xvfb clean
 
 train: $(VENV)/installed-window
 	$(BIN)/breakout train $(ARGS)
@@ -54,6 +54,14 @@ bench-learner: $(VENV)/installed-bench
 
 bench-train: $(VENV)/installed-bench
 	$(BIN)/python benchmarks/bench_train.py --out docs/results/bench_train.json $(ARGS)
+
+# half an hour on a machine that does nothing else: bytes on the wire, what `breakout plan` reckons with, runs in many
+# processes; then the tables and the figure of docs/scale.md
+bench-scale: $(VENV)/installed-bench
+	$(BIN)/python benchmarks/bench_exchange.py --out docs/results/bench_exchange.json
+	$(BIN)/python benchmarks/scale_constants.py --out docs/results/scale_constants.json --ship
+	$(BIN)/python benchmarks/bench_scale.py --out docs/results/bench_scale.json $(ARGS)
+	$(BIN)/python docs/make_scale_tables.py
 
 # the short trainings of docs/training.md; those that are done are passed over
 variants: $(VENV)/installed-test

@@ -4,19 +4,26 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 ROOT = Path(__file__).parent.parent
 
 
-def bench(script, out, *options):
-    command = [sys.executable, str(ROOT / 'benchmarks' / script), '--repeats', '1', '--out', str(out), *options]
-    done = subprocess.run(command, cwd=out.parent, capture_output=True, text=True, timeout=240)
+def run(script, out, *options):
+    command = [sys.executable, str(ROOT / 'benchmarks' / script), '--out', str(out), *map(str, options)]
+    done = subprocess.run(command, cwd=out.parent, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr
     result = json.loads(out.read_text())
     assert {'cpu', 'cores', 'date', 'versions'} <= set(result)
+    return result, done
+
+
+def bench(script, out, *options):
+    result, done = run(script, out, '--repeats', '1', *options)
     for section in result['sections']:
         for row in section['rows']:
             assert 'failure' not in row, row
@@ -56,6 +63,32 @@ def test_trainings_that_are_compared_make_an_update_every_4_steps(tmp_path):
     for row in section['rows']:
         # less where the few collections of so short a time were longer than asked for, as DI-engine's sometimes are
         assert 8 / 56 < row['updates_per_step'] <= 0.25
+
+
+def test_an_env_step_is_exchanged_in_a_fiftieth_of_the_bytes_that_stock_takes(tmp_path):
+    options = ['--env-steps', 512, '--pieces', 3, '--repeats', 1]
+    result, _ = run('bench_exchange.py', tmp_path / 'out.json', *options)
+    ours, *stock = result['exchange']
+    # 8 environments, 1, and 8 by files: the fewest that it can do with are 2 stacks of 4 screens, 84 x 84
+    assert len(stock) == 3 and all(row['play_bytes_per_env_step'] > 2 * 4 * 84 * 84 for row in stock)
+    assert all(row['ratio'] >= 50 for row in stock)
+    assert ours['ratio'] == 1 and ours['kinds']['piece']['bytes'] > 0
+    files = stock[2]['kinds']
+    assert files['files']['bytes'] > 100 * files['Role.COLLECTOR']['bytes']
+
+
+def test_trainings_in_one_process_and_in_two_are_measured_and_none_is_left_behind(tmp_path):
+    begin_s = time.time()
+    options = ['--rounds', 1, '--seconds', 8, '--warm-up-seconds', 1, '--collectors', '1', '--capacity-seconds', 0]
+    result, _ = run('bench_scale.py', tmp_path / 'out.json', *options, '--kill-for', 0, '--others', 64)
+    assert [row['name'] for row in result['modes']] == ['serial', 'overlapped', '1 collector']
+    for row in result['modes']:
+        assert row['updates_per_s'] > 0 and row['memory_bytes'] > 10**8
+    assert result['modes'][2]['wire_bytes_per_s'] > 0 == result['modes'][0]['wire_bytes_per_s']
+    programs = [process.info for process in psutil.process_iter(['cmdline', 'create_time'])]
+    begun = [info for info in programs if info['create_time'] > begin_s]
+    left = [info for info in begun if 'scale_config.py' in str(info['cmdline'])]
+    assert not left
 
 
 class Steady(object):
