@@ -10,7 +10,7 @@ from typing import Any, List, Optional
 
 import click
 
-COMMANDS = ('train', 'eval', 'play', 'record', 'plot', 'average', 'export', 'doctor')
+COMMANDS = ('train', 'eval', 'play', 'record', 'plot', 'average', 'export', 'plan', 'doctor')
 
 
 class LazyGroup(click.Group):
