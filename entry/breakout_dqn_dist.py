@@ -19,12 +19,13 @@ on loopback unless it is told otherwise; open it to networks that you trust, and
 import contextlib
 import logging
 import os
+import re
 import socket
 import sys
 import tempfile
 import time
 from dataclasses import dataclass
-from typing import Any, List, Optional
+from typing import Any, Callable, List, Optional
 
 # first, as it keeps from the screen what DI-engine prints while it is imported
 import breakout_env  # noqa: F401
@@ -46,7 +47,7 @@ from breakout_env.distributed.broadcast import Broadcast
 from breakout_env.distributed.collector_node import CollectorNode
 from breakout_env.distributed.collectors import Collectors, Piece
 from breakout_env.distributed.evaluator_node import Ended, EvaluatorNode
-from breakout_env.distributed.launcher import Launcher, parent_is_gone, python_file
+from breakout_env.distributed.launcher import ENVIRONMENT, Launcher, parent_is_gone, python_file
 from breakout_env.distributed.link import ElasticTask, Link, LinkError, refuse_foreign_address
 from breakout_env.distributed.members import Members
 from breakout_env.distributed.node import LearnerGone, Node, Refused, fingerprint
@@ -120,6 +121,7 @@ def learn(cfg: 'EasyDict', link: Link, budget: Budget, weights_every_s: float, s
             heard_s = time.monotonic()
             say(f'No collector takes part; waiting. One joins with --role collector --attach-to {link.where}')
         learner.run_progress.look()
+        link.check()
 
     def learn_from_it(ctx: 'Context') -> None:  # noqa: F821
         piece: Optional[Piece] = ctx.piece
@@ -145,7 +147,7 @@ def learn(cfg: 'EasyDict', link: Link, budget: Budget, weights_every_s: float, s
         figures = dict(
             collectors=collectors.number,
             weights_age=max(0, learner.train_iter - piece.weights),
-            wire_bytes_per_env_step=piece.payload_bytes / max(1, piece.env_steps),
+            wire_bytes_per_env_step=len(piece.payload) / max(1, piece.env_steps),
             weights_bytes=broadcast.sent_bytes,
         )
         for name, value in figures.items():
@@ -180,24 +182,35 @@ def learn(cfg: 'EasyDict', link: Link, budget: Budget, weights_every_s: float, s
                 task.use(step)
             task.run()
         if used_up() and not (finished or stop.requested):
-            last_evaluation(learner, collectors, evaluator, stop)
+            last_evaluation(learner, collectors, evaluator, stop, say)
             say(f'The budget of {used_up()} is used up.')
             finished = True
 
 
 def last_evaluation(
-    learner: BaseLearner, collectors: Collectors, evaluator: RemoteEvaluator, stop: StopRequest
+    learner: BaseLearner,
+    collectors: Collectors,
+    evaluator: RemoteEvaluator,
+    stop: StopRequest,
+    say: Callable[[str], None],
 ) -> None:
     """
     Overview:
         Evaluate what the run has come to, and wait for that, if anybody is there to do it.
     """
-    while evaluator.number and not stop.requested:
+    seen_s = time.monotonic()
+    while not stop.requested:
         evaluator.look()
         if not evaluator.is_under_way:
             if evaluator.last_iteration == learner.train_iter:
-                break
+                return
             evaluator.begin(learner.train_iter, collectors.envstep)
+        if evaluator.number:
+            seen_s = time.monotonic()
+        elif time.monotonic() - seen_s > (ALONE_S if evaluator.has_helped else 0.0):
+            # one that was killed may be on its way again, but not for ever
+            say('No evaluator takes part, so what the run has come to is not evaluated.')
+            return
         learner.run_progress.look()
         time.sleep(0.2)
 
@@ -237,6 +250,9 @@ def serve(cfg: 'EasyDict', role: str, link: Link, learner_timeout_s: float, stop
                 task.run()
         except Ended:  # in the midst of an evaluation
             pass
+        except (OSError, EOFError):  # a signal to all processes at once ends the environments under our hands
+            if not stop.requested:
+                raise
         except BaseException as error:
             reason = f'{type(error).__name__}: {error}'
             raise
@@ -327,6 +343,7 @@ def run_alone(options: Options) -> None:
     Arguments:
         - options (:obj:`Options`): The command line's, with a role of its own.
     """
+    check_address(options.attach_to, options.learner_timeout)
     queue = dict(labels={options.role})
     if options.mq_type == 'redis':
         queue.update(mq_type='redis', redis_host=options.redis_host, redis_port=options.redis_port)
@@ -348,7 +365,7 @@ def launch(options: Options) -> int:
     Returns:
         - code (:obj:`int`): The exit code of the learner, or of the first process.
     """
-    command = python_file(os.path.abspath(__file__), *common_arguments(options))
+    command = python_file(os.path.abspath(__file__), '--parallel-workers=1', *common_arguments(options))
     if options.role == 'all':
         folder = options.folder_to_resume() or new_folder(options.exp_name)
         port = options.port or free_port(options.address)
@@ -365,7 +382,8 @@ def launch(options: Options) -> int:
             f'{options.role} {number + 1}': command + ['--role', options.role, *attach]
             for number in range(options.parallel_workers)
         }
-    return Launcher(commands, lambda text: print(text, flush=True)).run()
+    learner = 'learner' if options.role == 'all' else None
+    return Launcher(commands, lambda text: print(text, flush=True), learner).run()
 
 
 def common_arguments(options: Options) -> List[str]:
@@ -387,6 +405,36 @@ def common_arguments(options: Options) -> List[str]:
     return [f'--{name.replace("_", "-")}={value}' for name, value in named.items() if value is not None]
 
 
+def check_address(address: Optional[str], wait_s: float) -> None:
+    """
+    Overview:
+        See that what ``--attach-to`` names can be found. A name that is not known may become so: that of a service \
+        whose learner is just being started.
+    Arguments:
+        - address (:obj:`Optional[str]`): Its value.
+        - wait_s (:obj:`float`): Seconds to wait for the name.
+    Raises:
+        - click.BadParameter: If it is no address.
+        - LearnerGone: If nobody knows the name by then.
+    """
+    if address is None or address.startswith('ipc://'):
+        return
+    match = re.fullmatch(r'tcp://\[?([^/\s]+?)\]?:(\d+)', address)
+    if match is None:
+        raise click.BadParameter(f'--attach-to is {address!r}; expected tcp://HOST:PORT')
+    end_s = time.monotonic() + wait_s
+    while True:
+        try:
+            socket.getaddrinfo(match[1], int(match[2]))
+            return
+        except OSError as error:
+            if time.monotonic() > end_s:
+                raise LearnerGone(
+                    f'--attach-to {address}: {error}; expected the name or address of the machine of a learner'
+                ) from None
+        time.sleep(1)
+
+
 def free_port(address: str) -> int:
     """A port that nobody listens at now."""
     with socket.socket() as listener:
@@ -399,7 +447,7 @@ def reachable(address: str) -> str:
     return '127.0.0.1' if address == '0.0.0.0' else address
 
 
-@click.command(context_settings=dict(help_option_names=['-h', '--help'], auto_envvar_prefix='BREAKOUT_DIST'))
+@click.command(context_settings=dict(help_option_names=['-h', '--help'], auto_envvar_prefix=ENVIRONMENT))
 @click.option(
     '-c', '--config', default=DEFAULT_CONFIG, type=click.Path(exists=True, dir_okay=False), help='Config file.'
 )

@@ -1,11 +1,15 @@
 """Pieces of play on the wire: exact, small, and harmless when they are damaged."""
 
+import json
 import pickle
+import struct
 from functools import partial
 
 import numpy as np
+import psutil
 import pytest
 import torch
+import zstandard
 from ding.config import compile_config, read_config
 from ding.envs import create_env_manager, get_vec_env_setting
 from ding.policy import create_policy
@@ -115,3 +119,39 @@ def test_damaged_bytes_are_refused_in_a_sentence(data):
         damaged = data.draw(st.binary(max_size=200))
     with pytest.raises(ValueError, match='.'):
         compact.unpack(damaged)
+
+
+def crafted(described: dict, columns: bytes = b'', pixels: bytes = b'') -> bytes:
+    """Bytes with a right checksum, and a description of the sender's own."""
+    text = json.dumps(described).encode()
+    head = struct.pack('<III', len(text), len(columns), len(pixels))
+    return head + zstandard.ZstdCompressor(write_checksum=True).compress(text + columns + pixels)
+
+
+STACK = [[['obs'], 'tensor', 'uint8', [4, 84, 84]]]
+
+
+@pytest.mark.parametrize(
+    'described',
+    [
+        dict(count=10**9, groups=[], strings={}),
+        dict(count=0, groups=[], strings=[]),
+        dict(count=-1, groups=[], strings={}),
+        dict(count=1, groups=[[json.dumps(STACK), [0]], [json.dumps(STACK), [0]]], strings={}),
+        dict(count=1, groups=[[json.dumps([[['obs'], 'tensor', 'uint8', [4, 10**6, 10**6]]]), [0]]], strings={}),
+        dict(count=10**6, groups=[[json.dumps(STACK), list(range(10**6))]], strings={}),
+        [],
+        None,
+    ],
+)
+def test_a_description_that_lies_is_refused_before_it_costs_anything(described):
+    before = psutil.Process().memory_info().rss
+    with pytest.raises(ValueError, match='.'):
+        compact.unpack(crafted(described))
+    assert psutil.Process().memory_info().rss - before < 500e6
+
+
+def test_a_description_that_has_no_bottom_is_refused():
+    payload = struct.pack('<III', 100_000, 0, 0) + zstandard.ZstdCompressor().compress(b'[' * 100_000)
+    with pytest.raises(ValueError, match='.'):
+        compact.unpack(payload)

@@ -1,6 +1,7 @@
 """One run in many processes: nothing is lost or counted twice without a word, whoever dies, and nobody is left."""
 
 import contextlib
+import json
 import multiprocessing
 import os
 import random
@@ -13,6 +14,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Iterator, List
 
 import psutil
@@ -20,7 +22,9 @@ import pytest
 import torch
 from ding.framework import Task
 from ding.framework.parallel import Parallel
+from easydict import EasyDict
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboardX import SummaryWriter
 from test_resume import ENVIRON, NAME, RANDOM, UPDATES, Command, as_before, config_in, saved_transitions  # noqa: F401
 
 from breakout_env.agent import load_agent
@@ -29,8 +33,11 @@ from breakout_env.distributed.collectors import Collectors
 from breakout_env.distributed.launcher import Launcher
 from breakout_env.distributed.link import ElasticTask
 from breakout_env.distributed.members import Members
-from breakout_env.distributed.node import LearnerGone, Node, Refused
+from breakout_env.distributed.node import LearnerGone, Node, Refused, fingerprint
+from breakout_env.distributed.remote_evaluator import RemoteEvaluator
+from breakout_env.distributed.weights import from_bytes
 from breakout_env.resume import pairs_in
+from breakout_env.run_config import config_of_node
 from breakout_env.run_log import RunLog
 from conftest import ROOT, wait_until
 
@@ -79,6 +86,9 @@ class BusLink(object):
 
     where, attached = 'the bus', ()
 
+    def check(self) -> None:
+        pass
+
     def __init__(self, bus: Bus, name: str) -> None:
         self.name = name
         self.is_cut = False
@@ -108,7 +118,7 @@ class Players(object):
 
     def join(self, name: str) -> None:
         self.links[name] = self.bus.link(name)
-        thread = threading.Thread(target=self._play, args=(self.links[name],))
+        thread = threading.Thread(target=self._play, args=(self.links[name],), daemon=True)
         thread.start()
         self.threads.append(thread)
 
@@ -219,8 +229,8 @@ def test_a_damaged_piece_is_told_and_costs_nothing_else(tmp_path):
     link.on('orders', answer)
     hello = dict(name='x', role='collector', place='here', fingerprint='same', session=None, weights=None)
     link.send('hello', dict(hello, lacking=[], played_steps=0))
-    pieces = [players.collectors.next_piece(5) for _ in range(2)]
-    assert all(pieces) and players.collectors.envstep == 8
+    pieces = [players.collectors.next_piece(5) for _ in range(3)]
+    assert sum(piece is not None for piece in pieces) == 2 and players.collectors.envstep == 8
     assert any('is lost, 4 env steps: a piece of play can not be read' in text for text in players.said)
     players.members.finish()
     players.close()
@@ -263,6 +273,139 @@ def test_a_learner_that_is_gone_is_waited_for_so_long_and_no_longer():
     assert 6 <= time.monotonic() - begin_s < 8
     assert said == ['No word from the learner yet; waiting 6 seconds for it.']
     node.leave('gone')
+
+
+class Scripted(object):
+    """A node that does what a test says: it hears orders, and answers when it is told to."""
+
+    def __init__(self, bus: Bus, name: str, role: str = 'collector') -> None:
+        self.link, self.name, self.session, self.orders, self.weights = bus.link(name), name, None, {}, {}
+        self._role = role
+        self.link.on('orders', self._hear)
+        self.link.on('weights', lambda message: self.weights.update({message['purpose']: message['payload']}))
+        self.hello()
+
+    def _hear(self, message: dict) -> None:
+        self.session = message['session']
+        self.orders.update({order['number']: order for order in message['orders'].get(self.name, [])})
+
+    def hello(self) -> None:
+        hello = dict(name=self.name, role=self._role, place='here', fingerprint='same', session=self.session)
+        self.link.send('hello', dict(hello, weights=0, lacking=[], played_steps=0))
+
+    def answer(self, kind: str, number: int, **more) -> None:
+        whose = dict(name=self.name, session=self.session, number=number, played_steps=0)
+        self.link.send(kind, dict(whose, **more))
+
+    def play(self, number: int) -> None:
+        payload = compact.pack([dict(reward=1.0)] * 4)
+        self.answer('piece', number, payload=payload, env_steps=4, episodes=0, games=[], weights=0, records=[])
+
+    def bye(self) -> None:
+        self.link.send('bye', dict(name=self.name, session=self.session, played_steps=0, reason='it is gone'))
+
+
+def test_random_play_comes_first_and_that_of_a_lost_collector_again(tmp_path):
+    players = Players(tmp_path, loss=0, twice=0, count=0)
+    slow, other = Scripted(players.bus, 'slow'), Scripted(players.bus, 'other')
+    assert wait_until(lambda: players.collectors.number == 2)
+    players.collectors.settings = dict(eps=0.5)
+    players.collectors.open(random_steps=8, step_limit=None)
+    assert wait_until(lambda: len(slow.orders) + len(other.orders) == 2)
+    time.sleep(0.3)  # for an order that must not come
+    orders = [*slow.orders.values(), *other.orders.values()]
+    assert [order['is_random'] for order in orders] == [True, True]
+    lost = slow if slow.orders else other
+    kept = other if lost is slow else slow
+    for number in list(kept.orders):
+        kept.play(number)
+    before = set(kept.orders)
+    lost.bye()
+    assert wait_until(lambda: set(kept.orders) - before, 5)
+    again = [kept.orders[number] for number in sorted(set(kept.orders) - before)]
+    assert again[0]['is_random'] and again[0]['settings'] == {}
+    done = 0
+    while players.collectors.envstep < 8:
+        for number in sorted(kept.orders)[done:]:
+            kept.play(number)
+            done += 1
+        players.collectors.next_piece(0.2)
+    assert wait_until(lambda: any(not order['is_random'] for order in kept.orders.values()))
+    first = next(order for order in kept.orders.values() if not order['is_random'])
+    assert first['settings'] == dict(eps=0.5) and first['env_step'] >= 4
+    kept.bye()
+    players.collectors.close()
+    players.close()
+
+
+def test_no_more_play_lies_ready_than_a_piece_for_each_collector_and_two(tmp_path):
+    players = Players(tmp_path, loss=0, twice=0, count=6)
+    players.collectors.open(random_steps=0, step_limit=None)
+    most = 0
+    for _ in range(40):  # a learner that is slower than they are
+        players.collectors.next_piece(5)
+        time.sleep(0.1)
+        most = max(most, len(players.collectors._ready))
+    assert 2 <= most <= 6 + 2
+    players.collectors.close()
+    players.close()
+
+
+def evaluator_of(players: Players, tmp_path: Path, network: torch.nn.Module) -> RemoteEvaluator:
+    mode = SimpleNamespace(state_dict=lambda: dict(model=network.state_dict()))
+    policy = SimpleNamespace(learn_mode=mode, eval_mode=mode)
+    cfg = EasyDict(eval_freq=10, stop_value=1000)
+    writer = SummaryWriter(str(tmp_path / 'log'))
+    return RemoteEvaluator(cfg, players.bus.link('learner'), players.members, str(tmp_path), policy, writer, print)
+
+
+def test_the_best_checkpoint_is_what_was_evaluated_whoever_did_it(tmp_path):
+    players = Players(tmp_path, loss=0, twice=0, count=0)
+    network = torch.nn.Linear(2, 1)
+    evaluator = evaluator_of(players, tmp_path, network)
+    asked = {name: value.clone() for name, value in network.state_dict().items()}
+    evaluator.begin(7, 28)
+    first = Scripted(players.bus, 'first', 'evaluator')
+    assert wait_until(lambda: first.orders and first.weights)
+    (number,) = first.orders
+    assert from_bytes(first.weights[str(number)])['weight'].equal(asked['weight'])
+    with torch.no_grad():
+        network.weight += 1  # the learner goes on
+    first.bye()
+    second = Scripted(players.bus, 'second', 'evaluator')
+    assert wait_until(lambda: second.orders and second.weights)
+    first.answer('evaluated', number, returns=[100.0], records=[])  # it was given up
+    time.sleep(0.3)
+    assert evaluator.look() is False and evaluator.is_under_way
+    (number,) = second.orders
+    assert from_bytes(second.weights[str(number)])['weight'].equal(asked['weight'])
+    second.answer('evaluated', number, returns=[3.0, 5.0], records=[])
+    assert wait_until(lambda: evaluator.look() or not evaluator.is_under_way)
+    best = torch.load(tmp_path / 'ckpt' / 'ckpt_best.pth.tar', weights_only=True)
+    assert best['model']['weight'].equal(asked['weight']) and (best['last_iter'], best['last_step']) == (7, 28)
+    assert evaluator.state() == dict(best_score=4.0, last_iteration=7)
+    second.bye()
+    players.close()
+
+
+@pytest.mark.parametrize('option', ['nstep=3', 'frame_stack=4', 'n_sample=256'])
+def test_a_config_that_plays_otherwise_has_another_fingerprint(tmp_path, option):
+    text = (ROOT / 'configs' / 'breakout_dqn_cpu_config.py').read_text()
+    assert option in text
+    prints = []
+    for name, changed in (
+        ('same', text.replace('collector_env_num=8', 'collector_env_num=4')),
+        ('as_it_is', text),
+        (
+            'other',
+            text.replace(option, option[:-1] + '1').replace(
+                'obs_shape=[4,', 'obs_shape=[1,' if 'stack' in option else 'obs_shape=[4,'
+            ),
+        ),
+    ):
+        (tmp_path / f'{name}.py').write_text(changed)
+        prints.append(fingerprint(config_of_node(str(tmp_path / f'{name}.py'), 0)))
+    assert prints[0] == prints[1] != prints[2]
 
 
 # ---------------------------------------------------------------- what is worked around, upstream
@@ -327,7 +470,8 @@ def launched(commands: dict, said: list) -> Iterator[multiprocessing.Process]:
     queue = context.Queue()
 
     def launch() -> None:
-        sys.exit(Launcher(commands, lambda text: (queue.put(text), None)[1]).run())
+        learner = 'learner' if 'learner' in commands else None
+        sys.exit(Launcher(commands, lambda text: (queue.put(text), None)[1], learner).run())
 
     process = context.Process(target=launch)
     process.start()
@@ -381,6 +525,45 @@ def test_an_error_of_the_learner_is_the_end_and_its_exit_code_the_runs(tmp_path)
     with launched(commands, said) as process:
         process.join(20)
         assert process.exitcode == 7
+
+
+def test_collectors_of_a_learner_elsewhere_do_not_end_with_the_first_of_them(tmp_path):
+    said = []
+    commands = {
+        'collector 1': script(tmp_path, 'one', 'import time; time.sleep(1)'),
+        'collector 2': script(tmp_path, 'two', 'import sys, time; time.sleep(4); sys.exit(2)'),
+    }
+    begin_s = time.monotonic()
+    with launched(commands, said) as process:
+        process.join(20)
+    assert process.exitcode == 2 and time.monotonic() - begin_s > 4
+
+
+def test_options_in_the_environment_are_the_launchers_alone(tmp_path, monkeypatch):
+    """A number of processes in the environment would make each of them start as many."""
+    monkeypatch.setenv('BREAKOUT_DIST_PARALLEL_WORKERS', '2')
+    path = tmp_path / 'environment.json'
+    text = f'import json, os; json.dump(dict(os.environ), open({str(path)!r}, "w"))'
+    with launched(dict(learner=script(tmp_path, 'learner', text)), []) as process:
+        process.join(20)
+    names = [name for name in json.loads(path.read_text()) if name.startswith('BREAKOUT_DIST')]
+    assert names == ['BREAKOUT_DIST_PARENT']
+
+
+def test_an_impatient_user_ends_everybody(tmp_path):
+    deaf = 'import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n' + WAIT
+    said = []
+    commands = dict(learner=script(tmp_path, 'learner', deaf.format(tmp_path / 'l')))
+    commands['collector 1'] = script(tmp_path, 'collector', deaf.format(tmp_path / 'c'))
+    with launched(commands, said) as process:
+        assert wait_until(lambda: (tmp_path / 'l').exists() and (tmp_path / 'c').exists())
+        left = psutil.Process(process.pid).children()
+        for _ in range(6):
+            os.kill(process.pid, signal.SIGINT)
+            time.sleep(0.02)
+        assert wait_until(lambda: not process.is_alive(), 10)
+        assert ended(left)
+    assert process.exitcode == 128 + signal.SIGKILL
 
 
 def test_a_process_that_never_is_of_use_is_given_up(tmp_path):
@@ -517,7 +700,7 @@ def test_a_killed_learner_goes_on_from_its_save_and_a_stopped_run_with_resume(tm
     assert command.process.wait(60) == 0, command.text
     assert ended(everybody), command.text
     text = command.text
-    assert 'Stopping: the learner finishes what is under way' in text and 'Traceback' not in text, text
+    assert 'Stopping: finishing what is under way' in text and 'Traceback' not in text, text
     stopped = check_pairs_of_pieces(folder)[0]
     # what the last learner said of its session, and what the one before had saved
     begun = int(re.findall(r'Going on with .* updates and ([\d,]+) env steps', text)[-1].replace(',', ''))
@@ -555,6 +738,16 @@ def test_without_a_learner_a_collector_ends_in_time_and_says_why(tmp_path):
     lines = command.text.splitlines()
     assert re.fullmatch(rf'Error: no word from a learner at {where} for 1\d seconds; expected one there, .*', lines[-1])
     assert 'Traceback' not in command.text
+
+
+def test_a_learner_whose_name_nobody_knows_is_waited_for(tmp_path):
+    config = small_config(tmp_path)
+    collect = ['--role', 'collector', '--attach-to', 'tcp://learner.invalid:50515', '--learner-timeout', '10']
+    command = Command([*PROGRAM, '-c', config.name, *collect], tmp_path)
+    assert command.process.wait(60) == 1
+    assert re.fullmatch(
+        r'Error: --attach-to tcp://learner.invalid:50515: .*; expected the .*', command.text.splitlines()[-1]
+    )
 
 
 def test_ditask_starts_it_with_options_in_the_environment(tmp_path):
@@ -624,6 +817,7 @@ def test_it_runs_over_redis(tmp_path, redis_port):
         (['--role', 'learner', '--env-step', '10'], 'expected more than the 64 steps of random play'),
         (['--role', 'learner', '--resume', 'nowhere'], '--resume nowhere: no saved run is there'),
         (['--role', 'learner', '--mq-type', 'redis', '--redis-port', '1'], 'no Redis server answers at 127.0.0.1:1'),
+        (['--role', 'collector', '--attach-to', '127.0.0.1:50515'], "is '127.0.0.1:50515'; expected tcp://HOST:PORT"),
         (['--role', 'learner', '--address', '203.0.113.7'], 'can not listen on tcp://203.0.113.7:50515'),
     ],
 )

@@ -35,7 +35,8 @@ class CollectorNode(object):
         self._node = node
         self._recorder = Recorder()
         self._games: List[float] = []
-        self._version = -1
+        self._version = 0
+        self._content = b''
         env_class, collector_cfgs, _ = get_vec_env_setting(cfg.env)
         self._env = create_env_manager(cfg.env.manager, [partial(env_class, cfg=c) for c in collector_cfgs])
         # no two collectors play the same games, nor one that was started again those it has played already
@@ -78,7 +79,7 @@ class CollectorNode(object):
         begin_s = time.monotonic()
         transitions = collector.collect(
             n_sample=order['n_sample'],
-            train_iter=max(0, self._version),
+            train_iter=self._version,
             random_collect=order['is_random'],
             record_random_collect=not order['is_random'],
             policy_kwargs=order['settings'],
@@ -92,7 +93,7 @@ class CollectorNode(object):
                 env_steps=collector.envstep - order['env_step'],
                 episodes=collector._total_episode_count - episodes,
                 games=games,
-                weights=max(0, self._version),
+                weights=self._version,
                 records=self._recorder.take(),
                 play_s=time.monotonic() - begin_s,
             ),
@@ -103,9 +104,9 @@ class CollectorNode(object):
             self._plays_at_random = order['is_random']
             self._collector.reset_policy(self._random_policy if order['is_random'] else self._policy.collect_mode)
         if not order['is_random']:
-            version, content = self._node.weights('play')
-            if version != self._version:
-                self._version = version
+            self._version, content = self._node.weights('play')
+            if content is not self._content:  # not by the version: a learner that was killed may count from before
+                self._content = content
                 self._policy.collect_mode.load_state_dict(dict(model=weights.from_bytes(content)))
 
     def close(self) -> None:

@@ -16,21 +16,23 @@ from .recorder import Call
 
 # A collector has the next order before it is through with one, so that it never waits for the answer to a piece.
 _ORDERS_EACH = 2
-# Pieces that may lie ready. If there are more the learner is the slower side; then play would only become older.
+# Pieces that lie ready when no more are ordered: the learner is the slower side then, and play would only become older.
 _READY = 2
 
 
 class Piece(NamedTuple):
     """A piece of play that has arrived."""
 
-    transitions: List[Dict[str, Any]]
+    transitions: List[Dict[str, Any]]  # empty until it is handed over: a hundred of them unpacked take 1.5 GB
+    payload: bytes
     env_steps: int
     is_random: bool
     weights: int  # updates that those weights had seen that played it
     games: List[float]  # points of the games that ended in it
     episodes: int
     records: List[Call]
-    payload_bytes: int
+    order: Dict[str, Any]
+    sender: str
 
 
 class Collectors(object):
@@ -74,7 +76,6 @@ class Collectors(object):
         self._random_steps = 0  # of random play that are not ordered yet
         self._step_limit: Optional[int] = None
         self._ready: Deque[Piece] = deque()
-        self._unpacking_steps = 0
         self._answered: Set[int] = set()  # numbers of orders; 30 MB after 100 million env steps
         self._arrived = threading.Condition(members.lock)
         members.on_join.append(lambda member: self._order())
@@ -100,7 +101,7 @@ class Collectors(object):
 
     def _steps_under_way(self) -> int:
         ordered = [order['n_sample'] for member in self._collectors() for order in member.orders.values()]
-        return sum(ordered) + self._unpacking_steps + sum(piece.env_steps for piece in self._ready)
+        return sum(ordered) + sum(piece.env_steps for piece in self._ready)
 
     def _collectors(self) -> List[Member]:
         return self._members.of_role('collector')
@@ -111,17 +112,26 @@ class Collectors(object):
         return len(self._collectors())
 
     def _order(self) -> None:
-        """Give orders to those who have the fewest, while more are wanted. With the lock held."""
+        """
+        Give orders to those who have the fewest, while more are wanted: in all at most one a collector and two more, \
+        a second one to a collector only if nothing lies ready. With the lock held.
+        """
         changed = {}
         while self._is_open and len(self._ready) < _READY:
-            free = [member for member in self._collectors() if len(member.orders) < _ORDERS_EACH]
-            left = None if self._step_limit is None else self._step_limit - self.envstep - self._steps_under_way()
-            if not free or (left is not None and left <= 0):
+            collectors = self._collectors()
+            open_orders = [order for member in collectors for order in member.orders.values()]
+            member = min(collectors, key=lambda member: len(member.orders), default=None)
+            if member is None or len(member.orders) >= (1 if self._ready else _ORDERS_EACH):
                 break
-            member = min(free, key=lambda member: len(member.orders))
+            if len(open_orders) + len(self._ready) >= len(collectors) + _READY:
+                break
+            if self._step_limit is not None and self._step_limit <= self.envstep + self._steps_under_way():
+                break
             is_random = self._random_steps > 0
             if is_random:
                 self._random_steps -= self._n_sample
+            elif any(order['is_random'] for order in open_orders):
+                break  # random play comes before all other, also where who plays it may yet be lost
             self._members.give(
                 member,
                 dict(
@@ -158,38 +168,28 @@ class Collectors(object):
                     self._members.tell([member])
                 return
             self._answered.add(message['number'])
-            self._unpacking_steps += order['n_sample']
             member.received_steps += message['env_steps']
-            # while it is unpacked; it may be all there is to keep the collector at work
+            if self._is_open:
+                self._ready.append(self._piece(order, message))
+                self._arrived.notify_all()
+            else:
+                self._say_too_late(message['env_steps'])
             self._order()
             self._members.tell([member])
-        try:
-            piece = self._piece(order, message)
-        except ValueError as error:
-            piece = None
-            self._say(f'A piece by {member} is lost, {message["env_steps"]} env steps: {error}.')
-        with self._members.lock:
-            self._unpacking_steps -= order['n_sample']
-            if piece is not None and not self._is_open:
-                self._say_too_late(piece.env_steps)
-            elif piece is not None:
-                self._ready.append(piece)
-                self._arrived.notify_all()
-            elif order['is_random']:
-                self._random_steps += order['n_sample']
-            self._order()
 
     @staticmethod
     def _piece(order: dict, message: dict) -> Piece:
         return Piece(
-            compact.unpack(message['payload']),
+            [],
+            message['payload'],
             message['env_steps'],
             order['is_random'],
             message['weights'],
             message['games'],
             message['episodes'],
             message['records'],
-            len(message['payload']),
+            order,
+            message['name'],
         )
 
     def next_piece(self, timeout_s: float) -> Optional[Piece]:
@@ -199,7 +199,7 @@ class Collectors(object):
         Arguments:
             - timeout_s (:obj:`float`): Seconds to wait for one.
         Returns:
-            - piece (:obj:`Optional[Piece]`): None if none came.
+            - piece (:obj:`Optional[Piece]`): None if none came, or what came is damaged.
         """
         end_s = time.monotonic() + timeout_s
         with self._members.lock:
@@ -208,6 +208,13 @@ class Collectors(object):
                 if left_s <= 0 or not self._arrived.wait(left_s):
                     return None
             piece = self._ready.popleft()
+            try:
+                piece = piece._replace(transitions=compact.unpack(piece.payload))
+            except ValueError as error:
+                self._say(f'A piece by collector {piece.sender} is lost, {piece.env_steps} env steps: {error}.')
+                self._random_steps += piece.order['n_sample'] if piece.is_random else 0
+                self._order()
+                return None
             self.envstep += piece.env_steps
             self.episodes += piece.episodes
             self.games += len(piece.games)

@@ -20,6 +20,11 @@ from ..replay.transition_schema import StringTable, TransitionSchema, signature_
 LEVEL = 9
 _HEAD = struct.Struct('<III')  # bytes of the description, of the columns, and of the screens, before compression
 _LARGEST_BYTES = 2**31
+# What reading runs into where numbers or the description are not what they should be.
+_UNREADABLE = (
+    struct.error, zstandard.ZstdError, KeyError, IndexError, TypeError, AttributeError, UnicodeDecodeError,
+    OverflowError, RecursionError, MemoryError,
+)  # fmt: skip
 
 
 def pack(transitions: Sequence[Mapping]) -> bytes:
@@ -77,7 +82,7 @@ def unpack(payload: bytes) -> List[Dict[str, Any]]:
     """
     try:
         return _unpack(payload)
-    except (struct.error, zstandard.ZstdError, KeyError, IndexError, TypeError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         raise ValueError(f'a piece of play can not be read: {error}') from None
 
 
@@ -92,9 +97,14 @@ def _unpack(payload: bytes) -> List[Dict[str, Any]]:
     strings = {int(number): text for number, text in described['strings'].items()}
     at = sizes[0]
     all_pixels = np.frombuffer(content, np.uint8, sizes[2], sum(sizes[:2]))
-    transitions: List[Dict[str, Any]] = [{} for _ in range(described['count'])]
+    all_places = sorted(place for _, places in described['groups'] for place in places)
+    if described['count'] != len(all_places) or all_places != list(range(len(all_places))):
+        raise ValueError('its transitions are not numbered one by one')
+    transitions: List[Dict[str, Any]] = [{} for _ in all_places]
     for text, places in described['groups']:
         schema = TransitionSchema.from_json(text, len(places))
+        if len(places) * sum(schema.depths) * int(np.prod(schema.frame_shape or 0)) > _LARGEST_BYTES:
+            raise ValueError(f'its screens would unpack to more than {_LARGEST_BYTES:,} bytes')
         for column in (schema.frames, *schema.columns):
             column[...] = np.frombuffer(content, column.dtype, column.size, at).reshape(column.shape)
             at += column.nbytes

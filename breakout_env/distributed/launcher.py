@@ -8,10 +8,12 @@ import subprocess
 import sys
 import time
 from functools import partial
-from typing import Callable, Dict, List, Sequence
+from typing import Callable, Dict, List, Optional, Sequence
 
 from .. import signals
 
+# What options in the environment begin with.
+ENVIRONMENT = 'BREAKOUT_DIST'
 # What a child finds the number of its parent under, so that it ends in order when that is gone.
 PARENT = 'BREAKOUT_DIST_PARENT'
 _LOOK_EVERY_S = 0.2
@@ -35,15 +37,20 @@ class Launcher(object):
         ``run``.
     """
 
-    def __init__(self, commands: Dict[str, Sequence[str]], say: Callable[[str], None]) -> None:
+    def __init__(
+        self, commands: Dict[str, Sequence[str]], say: Callable[[str], None], learner: Optional[str] = None
+    ) -> None:
         """
         Arguments:
-            - commands (:obj:`Dict[str, Sequence[str]]`): Each process by a name for people. The first is the one \
-                whose end is the end of all.
+            - commands (:obj:`Dict[str, Sequence[str]]`): Each process by a name for people.
             - say (:obj:`Callable`): Told, in a sentence, what happens.
+            - learner (:obj:`Optional[str]`): The name of the one whose end is the end of all; None if it is elsewhere.
         """
-        self._children = [_Child(name, command, say, i == 0) for i, (name, command) in enumerate(commands.items())]
+        self._children = [_Child(name, command, say, name == learner) for name, command in commands.items()]
+        self._learner = next((child for child in self._children if child.is_learner), None)
         self._say = say
+        # what signals ask for: a handler only notes it, as it may come in the midst of anything
+        self._is_asked_to_stop = self._is_asked_to_kill = False
         self._is_stopping = False
 
     def run(self) -> int:
@@ -51,31 +58,41 @@ class Launcher(object):
         Overview:
             Run to the end.
         Returns:
-            - code (:obj:`int`): The exit code of the first process; 128 and the number of the signal if it was killed.
+            - code (:obj:`int`): The exit code of the learner, else the highest; 128 and the number of the signal if a \
+                process was killed.
         """
         before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-        first = self._children[0]
         with contextlib.ExitStack() as at_the_end:
             for number, handler in before.items():
                 signals.handle(number, partial(self._on_signal, number))
                 at_the_end.callback(signal.signal, number, handler)
             at_the_end.callback(self._end_all)
-            while True:
+            while not self._is_over():
                 for child in self._children:
                     child.look(start=not self._is_stopping)
-                if first.is_done:
-                    break
+                self._obey()
                 time.sleep(_LOOK_EVERY_S)
-        return first.exit_code
+        if self._learner is not None:
+            return self._learner.exit_code
+        return max(child.exit_code for child in self._children)
+
+    def _is_over(self) -> bool:
+        if self._learner is not None:
+            return self._learner.is_done
+        return all(child.is_done for child in self._children)
 
     def _on_signal(self, number: int) -> None:
-        is_first, self._is_stopping = not self._is_stopping, True
-        if is_first:
-            self._say(
-                'Stopping: the learner finishes what is under way and saves the run (Ctrl-C again stops at once).'
-            )
-            self._children[0].stop(_SAVE_S)
-        elif number == signal.SIGINT:  # schedulers may send SIGTERM more than once
+        # schedulers may send SIGTERM more than once
+        self._is_asked_to_kill = self._is_asked_to_kill or (self._is_asked_to_stop and number == signal.SIGINT)
+        self._is_asked_to_stop = True
+
+    def _obey(self) -> None:
+        if self._is_asked_to_stop and not self._is_stopping:
+            self._is_stopping = True
+            self._say('Stopping: finishing what is under way and saving the run (Ctrl-C again stops at once).')
+            for child in self._children if self._learner is None else [self._learner]:
+                child.stop(_SAVE_S)
+        if self._is_asked_to_kill:
             for child in self._children:
                 child.kill()
 
@@ -85,6 +102,7 @@ class Launcher(object):
             child.stop(_END_S)
         deadline_s = time.monotonic() + _END_S
         while any(child.is_running for child in self._children) and time.monotonic() < deadline_s:
+            self._obey()
             time.sleep(_LOOK_EVERY_S)
         for child in self._children:
             child.kill()
@@ -93,9 +111,9 @@ class Launcher(object):
 class _Child(object):
     """One of the processes, through all its lives."""
 
-    def __init__(self, name: str, command: Sequence[str], say: Callable[[str], None], is_first: bool) -> None:
+    def __init__(self, name: str, command: Sequence[str], say: Callable[[str], None], is_learner: bool) -> None:
         self._name = name
-        self._is_first = is_first
+        self.is_learner = is_learner
         self._command: List[str] = list(command)
         self._say = say
         self._process: subprocess.Popen = None
@@ -125,7 +143,9 @@ class _Child(object):
 
     def _start(self) -> None:
         self._started_s = time.monotonic()
-        environ = dict(os.environ, **{PARENT: str(os.getpid())})
+        # all that is said is in the command; a number of processes in the environment would be each process's own
+        environ = {name: value for name, value in os.environ.items() if not name.startswith(ENVIRONMENT)}
+        environ[PARENT] = str(os.getpid())
         # a session of its own, as Ctrl-C on the terminal is this process's to pass on, and to one of them only
         self._process = subprocess.Popen(self._command, env=environ, start_new_session=True)
 
@@ -133,7 +153,7 @@ class _Child(object):
         was_killed = code < 0
         self.exit_code = 128 - code if was_killed else code
         # an error of the learner's would come again; whoever serves may have lost a learner that is coming back
-        is_hopeless = code == 2 or (self._is_first and not was_killed)
+        is_hopeless = code == 2 or (self.is_learner and not was_killed)
         if not may_start or code == 0 or is_hopeless:
             self.is_done = True
             return

@@ -29,7 +29,7 @@ class Link(object):
         address says so nowhere; here it is an error. One that can not reach its server raises in whoever sends; here \
         the message is lost, as messages may be.
     Interfaces:
-        ``on``, ``send``.
+        ``on``, ``send``, ``check``.
     Properties:
         ``name``, ``where``, ``attached``.
     """
@@ -61,6 +61,16 @@ class Link(object):
             f'this process can not listen on {self.where}; expected an address of this machine with a port that no '
             'other process uses (--address, --port)'
         )
+
+    def check(self) -> None:
+        """
+        Overview:
+            Notice that nothing can arrive any more: DI-engine's thread ends at a message that is none of its own.
+        Raises:
+            - LinkError: If it has ended.
+        """
+        if not self._router._listener.is_alive():
+            raise LinkError(f'this process can not hear the others any more, at {self.where}; what ended that is above')
 
     @property
     def where(self) -> str:

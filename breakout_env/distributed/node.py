@@ -209,6 +209,7 @@ class Node(object):
         return order is not None and (not purpose(order) or purpose(order) in self._weights)
 
     def _check(self) -> None:
+        self._link.check()
         if self._refusal is not None:
             raise Refused(f'the learner refuses this {self.role}: {self._refusal}')
         silent_s = time.monotonic() - self._heard_s

@@ -34,7 +34,7 @@ class RemoteEvaluator(object):
     Interfaces:
         ``should_eval``, ``begin``, ``look``, ``state``, ``load_state``.
     Properties:
-        ``is_under_way``, ``last_iteration``, ``number``.
+        ``is_under_way``, ``has_helped``, ``last_iteration``, ``number``.
     """
 
     def __init__(
@@ -71,6 +71,7 @@ class RemoteEvaluator(object):
         self._result: Optional[dict] = None
         self._sent_s = self._asked_s = 0.0
         self._has_said_nobody = False
+        self.has_helped = False  # whether any evaluator has ever taken part
         members.on_join.append(self._assign)
         members.on_leave.append(self._give_up)
         link.on('evaluated', self._take_result)
@@ -124,6 +125,7 @@ class RemoteEvaluator(object):
 
     def _assign(self, member: Member) -> None:
         """Give what is asked to a member, if it can do it and nobody else does. With the lock held."""
+        self.has_helped = self.has_helped or member.role == 'evaluator'
         if member.role != 'evaluator' or self._asked is None or self._number is not None:
             return
         asked = self._asked
