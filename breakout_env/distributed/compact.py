@@ -15,8 +15,8 @@ import zstandard
 
 from ..replay.transition_schema import StringTable, TransitionSchema, signature_of, values_of
 
-# Of zstd. On pieces of 256 transitions it costs no more than level 3, as most of the time goes into finding screens
-# that are there already, and saves a sixth of the bytes (benchmarks/bench_exchange.py).
+# Of zstd. Most of the time of packing goes into finding screens that are there already, so that level 9 takes a fifth
+# more of it than level 3, and saves a tenth of the bytes (benchmarks/bench_exchange.py).
 LEVEL = 9
 _HEAD = struct.Struct('<III')  # bytes of the description, of the columns, and of the screens, before compression
 _LARGEST_BYTES = 2**31
