@@ -48,6 +48,11 @@ HINTS = {
     INTAKE: 'A faster network at the learner, or shards of the buffer on several hosts.',
     BROADCAST: 'Weights less often (--weights-every), or down a tree: once to each host, which hands them on.',
 }
+# where it is not the weights that fill the broadcast
+ORDERS_HINT = (
+    'Fewer bytes of orders, which grow with the square of the collectors: a node for each host that speaks for its '
+    'collectors, or more environments for each of them.'
+)
 
 
 @dataclass(frozen=True)
@@ -353,6 +358,8 @@ def predict(plan: Plan, constants: Constants) -> Prediction:
     bottleneck = min(ceilings, key=ceilings.get)
     steps_per_s = ceilings[bottleneck]
     updates_per_s = steps_per_s / plan.ratio / max(1, plan.gpus)
+    weights_bytes = c.networks[plan.network].weights_bytes
+    is_by_orders = bottleneck == BROADCAST and costs.orders_bytes_per_s > weights_bytes / plan.weights_every_s
 
     piece_takes_s = c.piece_steps / steps_per_s if steps_per_s else math.inf
     # between two pieces the learner looks whether weights are due, so a slow one sends them a little later
@@ -360,7 +367,7 @@ def predict(plan: Plan, constants: Constants) -> Prediction:
     if steps_per_s:
         weights_every_s = piece_takes_s * math.ceil(plan.weights_every_s / piece_takes_s)
     sent_once = costs.orders_bytes_per_s + costs.tells_bytes * steps_per_s
-    sent_once += c.networks[plan.network].weights_bytes / weights_every_s
+    sent_once += weights_bytes / weights_every_s
     received = count * c.hello_bytes + steps_per_s * c.bytes_per_env_step
     by_server = plan.queue == 'redis'
     gradients = costs.sync_s * costs.link_bytes_per_s * updates_per_s
@@ -376,7 +383,7 @@ def predict(plan: Plan, constants: Constants) -> Prediction:
         env_steps_per_s=steps_per_s,
         updates_per_s=updates_per_s,
         bottleneck=bottleneck,
-        hint=HINTS[bottleneck],
+        hint=ORDERS_HINT if is_by_orders else HINTS[bottleneck],
         hosts=costs.hosts,
         collectors_at_learner=costs.here,
         received_bytes_per_s=received,

@@ -18,6 +18,7 @@ from breakout_env.scale_model import (
     LEARNER,
     MEANING,
     MESSAGES,
+    ORDERS_HINT,
     SHIPPED,
     Constants,
     Network,
@@ -252,6 +253,9 @@ def test_the_throughput_is_the_lowest_ceiling_and_has_a_hint():
         predicted = of(collectors=count)
         assert predicted.env_steps_per_s == min(predicted.ceilings.values()) == predicted.ceilings[predicted.bottleneck]
         assert predicted.hint == HINTS[predicted.bottleneck]
+    # weights less often would not help where it is orders that fill the network
+    orders = of(collectors=4000, weights_every_s=1000, gpus=8, update_ms=1.0)
+    assert orders.bottleneck == BROADCAST and orders.hint == ORDERS_HINT
 
 
 def test_without_a_number_of_hosts_each_process_has_a_core():
