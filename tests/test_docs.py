@@ -19,6 +19,7 @@ READMES = ['README.md', 'README.zh-CN.md']
 MEMORY_GUIDES = ['docs/memory.md', 'docs/memory.zh-CN.md']
 PERFORMANCE_GUIDES = ['docs/performance.md', 'docs/performance.zh-CN.md']
 TRAINING_GUIDES = ['docs/training.md', 'docs/training.zh-CN.md']
+SCALE_GUIDES = ['docs/scale.md', 'docs/scale.zh-CN.md']
 
 
 @pytest.mark.parametrize('name', READMES)
@@ -97,6 +98,22 @@ print(json.dumps(dict(
         text = (ROOT / name).read_text()
         assert all(f'<!-- {table} -->\n{made}\n<!-- end -->' in text for table, made in tables.items()), name
     assert all(f'<!-- scores -->\n{tables["scores"]}\n' in (ROOT / name).read_text() for name in READMES)
+
+
+def test_the_tables_of_the_scale_guide_are_those_that_were_measured_and_predicted():
+    script = """
+import json, make_scale_tables as scale
+constants = scale.Constants.read(scale.DOCS / 'results' / 'scale_constants.json')
+print(json.dumps(scale.tables(scale.load(scale.DOCS), constants)))
+"""
+    made = subprocess.run(
+        [sys.executable, '-c', script], cwd=ROOT / 'docs', check=True, stdout=subprocess.PIPE, text=True
+    ).stdout
+    tables = json.loads(made.splitlines()[-1])
+    assert len(tables) == 7
+    for name in SCALE_GUIDES:
+        text = (ROOT / name).read_text()
+        assert all(f'<!-- {table} -->\n{made}\n<!-- end -->' in text for table, made in tables.items()), name
 
 
 def test_the_agent_in_the_package_is_the_one_whose_games_are_kept():
