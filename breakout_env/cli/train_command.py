@@ -20,6 +20,7 @@ import torch
 from ..budget import Budget
 from ..replay.saved_file import DamagedFile
 from ..resume import pairs_in
+from ..run_folder import newest_checkpoint, run_to_resume, saved_runs
 from .common import CONTEXT, shipped
 
 ENTRY = 'entry/breakout_dqn_main.py'
@@ -100,7 +101,7 @@ def command(ctx: click.Context, seeds: Tuple[int, ...], **options: Any) -> None:
     if pairs_in(Path(folder)):
         again = _command_line(ctx, exp_name=None, resume=folder)
         click.echo(f'  go on:             breakout train {shlex.join(again)}')
-    log, best = os.path.join(folder, 'log'), _entry().newest_checkpoint(folder)
+    log, best = os.path.join(folder, 'log'), newest_checkpoint(folder)
     click.echo(
         f'Checkpoints, logs and the merged config are in {folder}\n'
         f'  its curves:        breakout plot {quote(folder)}\n'
@@ -137,7 +138,7 @@ def _train(
     if budget == Budget():
         budget = Budget(env_steps=ENV_STEPS[device])
     try:
-        resume = entry.run_to_resume(resume, values['exp_name'])
+        resume = run_to_resume(resume, values['exp_name'])
         return entry.train(config, seed, budget, resume, overlap, values)
     except DamagedFile as error:  # there are saves, but all of them are damaged
         raise click.ClickException(str(error)) from None
@@ -222,7 +223,7 @@ def _one_after_the_other(ctx: click.Context, seeds: Tuple[int, ...], options: Ma
     name = _exp_name(config, options['exp_name'], dict(_read_change(text) for text in options['changes']))
     names = {seed: f'{name}_seed{seed}' for seed in seeds}
     # with --resume, a seed that has no save yet begins
-    saved = [seed for seed in seeds if options['resume'] is not None and _entry().saved_runs(names[seed])]
+    saved = [seed for seed in seeds if options['resume'] is not None and saved_runs(names[seed])]
     if options['resume'] is not None and not saved:
         raise click.UsageError(f'--resume found no saved run in {", ".join(names.values())}')
     stopped: List[int] = []
