@@ -75,6 +75,7 @@ class Ranks(object):
         # NCCL refuses two processes on one GPU, as someone may have to try it out
         self.backend = 'nccl' if self._gpus >= here and dist.is_nccl_available() else 'gloo'
         self._peer_timeout_s = peer_timeout_s
+        self._exp_name: Optional[str] = None
 
     # ---------------------------------------------------------------- joining and leaving
 
@@ -109,6 +110,8 @@ class Ranks(object):
     def __exit__(self, kind: Optional[type], error: Optional[BaseException], trace: Any) -> None:
         # the others hear of it, and without it the interpreter may abort at its end, as threads wait for them still
         dist.destroy_process_group()
+        if self._exp_name is not None:
+            run_parts.forget(self._exp_name)
         if _is_about_a_peer(error):
             raise self._lost(error, 'lost another one') from error
 
@@ -207,7 +210,8 @@ class Ranks(object):
         return RankSaver(learner, save_every_s, self)
 
     def announce(self, exp_name: str) -> None:
-        """Be found by that hook."""
+        """Be found by that hook, until the ranks part."""
+        self._exp_name = exp_name
         run_parts.announce(exp_name, 'ranks', self)
 
 

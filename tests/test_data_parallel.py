@@ -24,6 +24,7 @@ from breakout_env import LeanDQNPolicy
 from breakout_env.agent import load_agent
 from breakout_env.data_parallel import SEEDS_APART, RankFailed, RankLost, Ranks, learner_place, mean_logs
 from breakout_env.resume import pairs_in
+from breakout_env.run_parts import part_of
 from breakout_env.stop_request import Stopped
 from conftest import BIN, ROOT, run, wait_until
 
@@ -410,6 +411,7 @@ def test_a_run_of_another_number_of_ranks_gets_a_sentence(here):
     path.write_text(path.read_text().replace('"ranks": 1', '"ranks": 2'))
     said = f'the run in {NAME} was saved with 2 rank(s), and 1 would go on with it; expected 2 (torchrun --nproc-per-n'
     assert said in invoked(breakout_dqn_ddp, config, '--env-step', '200', '--resume', code=2)
+    assert part_of(NAME, 'ranks') is None
     result = CliRunner().invoke(breakout_dqn_main.main, ['-c', str(config), '--resume'])
     assert isinstance(result.exception, ValueError) and said in str(result.exception)
 

@@ -311,16 +311,18 @@ def _watched_play(leak: Callable[[], object], seconds: float, caplog) -> List[st
     return caplog.messages
 
 
+def _written_pages() -> mmap.mmap:
+    # straight from the system: an array could lie in what earlier tests have left free in this process, or its parent
+    pages = mmap.mmap(-1, 160_000, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    pages.write(b'x' * 160_000)
+    return pages
+
+
 def test_an_environment_finds_a_leak_of_memory_in_its_process(caplog):
     kept = []
 
-    def leak() -> None:
-        # straight from the system: an array could lie in what earlier tests have left free in this process
-        kept.append(mmap.mmap(-1, 160_000, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
-        kept[-1].write(b'x' * 160_000)
-
     try:
-        messages = _watched_play(leak, 30, caplog)
+        messages = _watched_play(lambda: kept.append(_written_pages()), 30, caplog)
     finally:
         for pages in kept:
             pages.close()
@@ -344,7 +346,7 @@ def test_an_environment_that_plays_raises_no_alarm(caplog):
 def _leak_for(seconds: float) -> None:
     kept, begin = [], time.monotonic()
     while time.monotonic() - begin < seconds:
-        kept.append(np.ones(20_000))
+        kept.append(_written_pages())
         time.sleep(0.01)
 
 
