@@ -1,7 +1,9 @@
 """The one owner of the Arcade Learning Environment (ALE)."""
 
+import hashlib
 import logging
 import os
+from pathlib import Path
 from typing import Dict, List
 
 import numpy as np
@@ -10,6 +12,30 @@ from ale_py import ALEInterface, ALEState, LoggerMode, roms
 from .preprocessing import pool_into
 
 logger = logging.getLogger(__name__)
+# Of the ROM that ale-py ships, as its own list of ROMs (roms/md5.json) has it.
+ROM_MD5 = 'f34f08e5eb96e500e851a80be3277a56'
+
+
+def checked_rom() -> str:
+    """
+    Overview:
+        The path of the ROM, if it is one. Upstream behaviour worked around (ale-py 0.12): with a file that is none, \
+        ALE ends the whole process, by exit or by a segmentation fault.
+    Raises:
+        - ValueError: If it is damaged or not there.
+    """
+    path = roms.get_rom_path('breakout')
+    try:
+        found = hashlib.md5(Path(path).read_bytes(), usedforsecurity=False).hexdigest()
+    except (OSError, TypeError) as error:
+        found = f'an error, {error}'
+    if found != ROM_MD5:
+        raise ValueError(
+            f'{path} is not the ROM of Breakout: its MD5 is {found}; expected {ROM_MD5}, as ale-py ships it '
+            '(pip install --force-reinstall ale-py)'
+        )
+    return str(path)
+
 
 NOOP, FIRE = 0, 1  # the same places in Breakout's minimal and in the full action set
 SCREEN_SHAPE = (210, 160)  # height, width in pixels (NTSC)
@@ -60,7 +86,7 @@ class Emulator(object):
             - seed (:obj:`int`): From 0 to 2**31 - 1.
         """
         self._ale.setInt('random_seed', seed)
-        self._ale.loadROM(roms.get_rom_path('breakout'))
+        self._ale.loadROM(checked_rom())
         self._before_last_noop.clear()
         logger.debug('emulator %d in process %d loaded the ROM', id(self), os.getpid())
 

@@ -14,6 +14,7 @@ from ding.envs import BaseEnv, BaseEnvTimestep
 from ding.utils import ENV_REGISTRY
 
 from .emulator import FIRE, NOOP, SCREEN_SHAPE, Emulator
+from .option_checks import checked, whole_number
 from .options import BreakoutOptions
 from .pairing import check_pixel_pairing
 from .preprocessing import fill_stack, observe, push_frame
@@ -22,6 +23,8 @@ from .resources import ResourceWatch, watch_of_process
 from .window import GameWindow
 
 logger = logging.getLogger(__name__)
+# Environments of one pipeline: beyond some thousands it is a mistake, or a matter for several machines.
+_COUNT = whole_number(1, 4096)
 
 
 class _State(Enum):
@@ -360,12 +363,10 @@ def _close_one(env_id: int, name: str, resource: Any) -> None:
 
 
 def _env_cfgs(cfg: Mapping, count_key: str, is_train: bool) -> List[dict]:
-    count = cfg.get(count_key)
-    if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 1:
-        raise ValueError(f'env option `{count_key}` is {count!r} ({type(count).__name__}); expected 1 or more')
+    count = checked('env option', count_key, cfg.get(count_key), _COUNT)
     check_pixel_pairing(cfg)
+    BreakoutOptions.from_config({**cfg, 'is_train': is_train})  # an error here is met before any process is started
     cfgs = [copy.deepcopy(cfg) for _ in range(count)]
     for env_cfg in cfgs:
         env_cfg['is_train'] = is_train
-        BreakoutOptions.from_config(env_cfg)  # an error here is met before any process is started
     return cfgs

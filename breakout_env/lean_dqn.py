@@ -13,11 +13,16 @@ from ding.utils import POLICY_REGISTRY, allreduce
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
+from . import option_checks
 from .model import PixelInput
 from .replay.frame_batch import FrameBatch
 
 # What ``policy.learn.autocast`` may be, and what it means to torch.
 AUTOCAST = {None: torch.float32, 'bfloat16': torch.bfloat16}
+# Its options beside those of DI-engine's.
+OPTION_CHECKS = dict(
+    autocast=option_checks.one_of(*AUTOCAST), log_every_updates=option_checks.whole_number(1, 1_000_000_000)
+)
 # BaseLearner's monitor means over so many updates.
 LOG_LOOKS_BACK_UPDATES = 10
 # What an update uses of a transition.
@@ -74,12 +79,8 @@ class LeanDQNPolicy(DQNPolicy):
             - ValueError: If one of the options that are ours is none that will do.
         """
         options = self._cfg.learn
-        if options.autocast not in AUTOCAST:
-            raise ValueError(f"policy.learn.autocast is {options.autocast!r}; expected None or 'bfloat16'")
-        if not (isinstance(options.log_every_updates, int) and options.log_every_updates > 0):
-            raise ValueError(
-                f'policy.learn.log_every_updates is {options.log_every_updates!r}; expected a whole number above 0'
-            )
+        for name, check in OPTION_CHECKS.items():
+            option_checks.checked('policy option', f'learn.{name}', options[name], check)
         super()._init_learn()
         self._optimizer = torch.optim.Adam(self._model.parameters(), lr=options.learning_rate, fused=True)
         self._dtype = AUTOCAST[options.autocast]

@@ -6,6 +6,7 @@ import torch
 from ding.model import C51DQN, DQN, DRQN, QRDQN, VAC, RainbowDQN
 from ding.utils import MODEL_REGISTRY
 
+from . import option_checks
 from .pairing import PAIRS
 
 # Channels of the three convolutions and width of the layer behind them (Mnih et al. 2015, Methods); kernel sizes and
@@ -14,6 +15,60 @@ NATURE_ENCODER = (32, 64, 64, 512)
 # What DI-engine's Q-learning policies merge into every model config that names no sizes (``DQNPolicy.config``), so that
 # a model never sees that none was named. A bottleneck of 64 behind 128 channels is nothing to ask for on a screen.
 POLICY_DEFAULT_ENCODER = (128, 128, 64)
+
+
+# Far beyond what any network for screens has; the least that the strides of three convolutions leave something of.
+_FRAMES, _PIXELS = option_checks.whole_number(1, 256), option_checks.whole_number(36, 1024)
+# Of one network; an update holds several times as much.
+_LARGEST_BYTES = 2_000_000_000
+_ACTIONS, _WIDTH = option_checks.whole_number(1, 10_000), option_checks.whole_number(1, 16_384)
+
+
+def check_shapes(obs_shape: Any, action_shape: Any, encoder_hidden_size_list: Any = None) -> None:
+    """
+    Overview:
+        See that a network on screens can be built, before it is.
+    Arguments:
+        - obs_shape, action_shape, encoder_hidden_size_list (:obj:`Any`): As in ``PixelInput``; None for the last \
+            stands for its default.
+    Raises:
+        - ValueError: If one of them is none that will do.
+    """
+
+    def obs(value: Any) -> None:
+        if not isinstance(value, (list, tuple)) or len(value) != 3:
+            raise ValueError('three whole numbers: frames, height, width')
+        _FRAMES(value[0]), _PIXELS(value[1]), _PIXELS(value[2])
+
+    def actions(value: Any) -> None:
+        many = isinstance(value, (list, tuple)) and len(value) > 0
+        for each in value if many else [value]:
+            _ACTIONS(each)
+
+    def sizes(value: Any) -> None:
+        if not isinstance(value, (list, tuple)) or not value:
+            raise ValueError('a list of whole numbers: channels of the convolutions, then the width behind')
+        for each in value:
+            _WIDTH(each)
+        # DI-engine's ConvEncoder: three convolutions, blocks on as many channels as the third has, the layer behind
+        if len(value) < 3 or set(value[3:-1]) - {value[2]}:
+            raise ValueError(
+                'channels of three convolutions, perhaps of more blocks on as many channels as the third, then the '
+                'width behind'
+            )
+
+    option_checks.checked('model option', 'obs_shape', obs_shape, obs)
+    option_checks.checked('model option', 'action_shape', action_shape, actions)
+    if encoder_hidden_size_list is not None:
+        option_checks.checked('model option', 'encoder_hidden_size_list', encoder_hidden_size_list, sizes)
+    sizes_list = NATURE_ENCODER if encoder_hidden_size_list is None else encoder_hidden_size_list
+    channels, width = sizes_list[-2], sizes_list[-1]
+    weights = obs_shape[1] * obs_shape[2] // 128 * channels * width + 9 * len(sizes_list) * max(sizes_list[:-1]) ** 2
+    if weights * 4 > _LARGEST_BYTES:
+        raise ValueError(
+            f'model options `obs_shape` ({list(obs_shape)}) and `encoder_hidden_size_list` ({list(sizes_list)}) make a '
+            f'network of about {weights * 4 / 1e9:.0f} GB; expected at most {_LARGEST_BYTES / 1e9:.0f} GB'
+        )
 
 
 class PixelInput(torch.nn.Module):
@@ -47,7 +102,10 @@ class PixelInput(torch.nn.Module):
                 [128, 128, 64] stands for the default, too: it is what DI-engine's policies put where none is named. \
                 For these very sizes take DI-engine's own model, with ``obs_dtype='float32'``.
             - kwargs (:obj:`Any`): The template's other arguments.
+        Raises:
+            - ValueError: If a shape or size is none that will do.
         """
+        check_shapes(obs_shape, action_shape, encoder_hidden_size_list)
         if tuple(encoder_hidden_size_list) == POLICY_DEFAULT_ENCODER:
             encoder_hidden_size_list = NATURE_ENCODER
         super().__init__(obs_shape, action_shape, encoder_hidden_size_list=list(encoder_hidden_size_list), **kwargs)

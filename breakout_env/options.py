@@ -9,6 +9,9 @@ from typing import Any, Callable, Dict, Mapping, Optional
 
 import numpy as np
 
+from .option_checks import section as as_dict
+from .option_checks import shown, unknown
+
 # Keys that DI-engine's pipelines put into ``cfg.env`` or read from it. They mean nothing to a single environment.
 DI_ENGINE_KEYS = frozenset(
     [
@@ -124,7 +127,8 @@ class BreakoutOptions:
             - ValueError: If an option is unknown or its value is not allowed; the message names the option.
         """
         if not isinstance(cfg, Mapping):
-            raise ValueError(f'the config of BreakoutEnv is {_shown(cfg)}; expected a dict of options')
+            raise ValueError(f'the config of BreakoutEnv is {shown(cfg)}; expected a dict of options')
+        cfg = as_dict('the config of BreakoutEnv', cfg)
         is_train = _check('is_train', cfg.get('is_train', True), 'is_train')
         top = _read_section(cfg, '', DI_ENGINE_KEYS | DIZOO_KEYS | {'collector', 'evaluator'})
         sections = {name: _read_section(cfg.get(name), name, frozenset()) for name in ('collector', 'evaluator')}
@@ -150,14 +154,6 @@ class BreakoutOptions:
 
 # Evaluation plays whole games, counts points, and presses FIRE for the agent after a lost life.
 EVALUATION_DEFAULTS = dict(episodic_life=False, clip_reward=False, life_loss_penalty=0.0, fire_on_life_loss=True)
-
-
-def _shown(value: Any) -> str:
-    try:
-        text = repr(value)
-    except Exception:  # Python refuses to print whole numbers of thousands of digits
-        text = 'a value that can not be printed'
-    return f'{text} ({type(value).__name__})'
 
 
 def _whole_number(low: int, high: int) -> Callable[[Any], int]:
@@ -231,22 +227,18 @@ def _check(name: str, value: Any, shown_name: str) -> Any:
     try:
         return _CHECKS[name](value)
     except ValueError as expected:
-        raise ValueError(f'env option `{shown_name}` is {_shown(value)}; expected {expected}') from None
+        raise ValueError(f'env option `{shown_name}` is {shown(value)}; expected {expected}') from None
 
 
 def _read_section(section: Optional[Mapping], where: str, also_allowed: frozenset) -> Dict[str, Any]:
     """The options that one dict sets, checked; keys in ``also_allowed`` are passed over."""
-    if section is None:
-        return {}
-    if not isinstance(section, Mapping):
-        raise ValueError(f'env option `{where}` is {_shown(section)}; expected a dict of options')
     values = {}
-    for key, value in section.items():
+    for key, value in as_dict(f'env option `{where}`', section).items():
         if key in also_allowed:
             continue
         shown_name = f'{where}.{key}' if where else key
         if key not in _CHECKS or (where and key == 'is_train'):
-            raise ValueError(f'env option `{shown_name}` is unknown; {_suggestion(key, also_allowed)}')
+            raise unknown('env option', shown_name, [], _suggestion(key, also_allowed))
         values[key] = _check(key, value, shown_name)
     return values
 
@@ -263,7 +255,7 @@ def _sticky_probability_of(env_id: Any) -> float:
     match = _ENV_ID.fullmatch(env_id) if isinstance(env_id, str) else None
     if match is None:
         raise ValueError(
-            f"env option `env_id` is {_shown(env_id)}; expected a name of Breakout's screen version such as "
+            f"env option `env_id` is {shown(env_id)}; expected a name of Breakout's screen version such as "
             "'BreakoutNoFrameskip-v4', or, with sticky actions, 'BreakoutNoFrameskip-v0' or 'ALE/Breakout-v5': this "
             'environment plays no other game'
         )

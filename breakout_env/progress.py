@@ -9,6 +9,7 @@ A learner hook, under plain ``ding -m serial`` and in our entry alike; all of it
 
 import datetime
 import logging
+import math
 import os
 import subprocess
 import sys
@@ -23,7 +24,7 @@ import torch
 from ding.worker.learner import LearnerHook, register_learner_hook
 from tqdm import tqdm
 
-from . import run_parts
+from . import option_checks, run_parts
 from .patient_file import make_patient
 from .resources import ResourceWatch, memory_bytes
 from .run_log import RunLogWriter
@@ -36,6 +37,26 @@ SPEED_OVER_S = 60.0
 MEMORY_EVERY_S = 30.0
 OPTIONS = {'max_env_step': None, 'max_hours': None, 'log_every_s': 10.0, 'watch_resources_s': 5.0}
 LOG_FILE = 'progress.jsonl'
+# How its errors begin.
+OPTION = 'hook `progress`: option'
+# A century of hours; more can not be shown as days, and is a mistake.
+_CHECKS = dict(
+    max_env_step=option_checks.whole_number(1, 10**15, or_none=True),
+    max_hours=option_checks.number(0.0, 876_600.0, or_none=True, above=True),
+    log_every_s=option_checks.number(0.0, math.inf, above=True),
+    watch_resources_s=option_checks.number(0.0, math.inf, above=True),
+)
+assert set(_CHECKS) == set(OPTIONS)
+
+
+def check_options(ext_args: Any) -> Dict[str, Any]:
+    """
+    Overview:
+        The options of the hook that are set, checked.
+    Raises:
+        - ValueError: If one is unknown or not allowed.
+    """
+    return option_checks.read(OPTION, ext_args, _CHECKS)
 
 
 class ProgressHook(LearnerHook):
@@ -56,13 +77,7 @@ class ProgressHook(LearnerHook):
         """
         super().__init__(*args, **kwargs)
         self._priority = min(self._priority, 50)  # before the hook that loads a run, which brings back the clock
-        for name, value in ext_args.items():
-            if name not in OPTIONS:
-                raise ValueError(f'hook `progress` has no option {name!r}; expected one of {", ".join(OPTIONS)}')
-            is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0
-            if not (is_number or value is None and OPTIONS[name] is None):
-                raise ValueError(f'option `{name}` of hook `progress` is {value!r}; expected a number above 0')
-        self._options = {**OPTIONS, **ext_args}
+        self._options = {**OPTIONS, **check_options(ext_args)}
 
     def __call__(self, engine: 'BaseLearner') -> None:  # noqa: F821
         if engine.rank == 0:

@@ -7,6 +7,8 @@ from ding.policy import R2D2Policy
 from ding.policy.command_mode_policy_instance import EpsCommandModePolicy
 from ding.utils import POLICY_REGISTRY
 
+from .option_checks import shown
+
 
 @POLICY_REGISTRY.register('r2d2_slices')
 class R2D2SlicesPolicy(R2D2Policy):
@@ -49,10 +51,10 @@ class R2D2SlicesPolicy(R2D2Policy):
 
     def _init_learn(self) -> None:
         for name, cfg in (('priority', self._cfg), ('priority_IS_weight', self._cfg), ('ignore_done', self._cfg.learn)):
-            if cfg[name]:
+            if cfg[name] is not False:
                 raise ValueError(
-                    f'policy option `{name}` is {cfg[name]!r}; expected False: slices are drawn evenly, weights serve '
-                    'to leave null steps out, and that takes the ends of episodes'
+                    f'policy option `{name}` is {shown(cfg[name])}; expected False: slices are drawn evenly, weights '
+                    'serve to leave null steps out, and that takes the ends of episodes'
                 )
         super()._init_learn()
 

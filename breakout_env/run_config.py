@@ -4,11 +4,12 @@ import os
 from typing import Any, Mapping, Optional, Tuple
 
 import click
-from ding.config import compile_config, read_config
 from easydict import EasyDict
 
+from . import option_checks
 from .budget import Budget
-from .run_folder import new_folder
+from .config_file import check_config, merge, read_config_file
+from .run_folder import folder_below_here, new_folder
 
 
 def merged_config(
@@ -22,10 +23,11 @@ def merged_config(
     Returns:
         - cfg (:obj:`EasyDict`): What all parts are built from.
     Raises:
-        - click.UsageError: If all env steps would go into random play, a change names nothing that is there, or the \
-            config has no hook to resume with.
+        - click.ClickException: If the config will not do, all env steps would go into random play, a change names \
+            nothing that is there, or the config has no hook to resume with.
     """
     cfg, create_cfg = _changed_config(config, changes)
+    check_config(config, merge(config, cfg, create_cfg, save_cfg=False))
     random_steps = cfg.policy.get('random_collect_size', 0)
     if budget.env_steps is not None and budget.env_steps <= random_steps:
         raise click.UsageError(
@@ -37,7 +39,8 @@ def merged_config(
     named = {hook.get('type'): hook for hook in hooks.values() if isinstance(hook, dict)}
     if 'progress' not in named:
         named['progress'] = hooks.progress = EasyDict(type='progress', name='progress', position='before_run')
-    named['progress'].setdefault('ext_args', EasyDict()).update(max_env_step=budget.env_steps, max_hours=budget.hours)
+    told = dict(max_env_step=budget.env_steps, max_hours=budget.hours)
+    named['progress'].ext_args = EasyDict({**(named['progress'].get('ext_args') or {}), **told})
     if resume is not None:
         if 'resume' not in named:
             raise click.UsageError(
@@ -46,9 +49,11 @@ def merged_config(
             )
         cfg.exp_name = os.path.relpath(resume)  # DI-engine takes all names as below the current folder
         learn.resume_training = True
+    else:
+        cfg.exp_name = folder_below_here(cfg.exp_name)
     if not learn.get('resume_training', False):
         cfg.exp_name = new_folder(cfg.exp_name)
-    return compile_config(cfg, seed=seed, auto=True, create_cfg=create_cfg, save_cfg=True, renew_dir=False)
+    return merge(config, cfg, create_cfg, seed=seed, save_cfg=True, renew_dir=False)
 
 
 def config_of_node(config: str, seed: int, changes: Mapping[str, Any] = {}) -> EasyDict:
@@ -60,16 +65,18 @@ def config_of_node(config: str, seed: int, changes: Mapping[str, Any] = {}) -> E
     Returns:
         - cfg (:obj:`EasyDict`): What all parts are built from.
     Raises:
-        - click.UsageError: If a change names nothing that is there.
+        - click.ClickException: If the config will not do, or a change names nothing that is there.
     """
     cfg, create_cfg = _changed_config(config, changes)
-    return compile_config(cfg, seed=seed, auto=True, create_cfg=create_cfg, save_cfg=False)
+    merged = merge(config, cfg, create_cfg, seed=seed, save_cfg=False)
+    check_config(config, merged)
+    return merged
 
 
 def _changed_config(config: str, changes: Mapping[str, Any]) -> Tuple[EasyDict, EasyDict]:
-    cfg, create_cfg = read_config(config)
+    cfg, create_cfg = read_config_file(config)
     cfg.setdefault('exp_name', 'default_experiment')  # DI-engine's own default
-    merged = compile_config(cfg, auto=True, create_cfg=create_cfg, save_cfg=False)
+    merged = merge(config, cfg, create_cfg, save_cfg=False)
     for path, value in changes.items():
         change(cfg, merged, path, value)
     # The name ends in _command because the serial pipelines drive a policy by a commander, which sets epsilon.
@@ -98,11 +105,23 @@ def change(cfg: EasyDict, merged: EasyDict, path: str, value: Any) -> None:
             )
         merged, cfg = merged[section], cfg.setdefault(section, EasyDict())
     before = merged.get(name)
-    if isinstance(before, dict) and not isinstance(value, dict) and value is not None:
+    is_a_hook = path.startswith('policy.learn.learner.hook.')  # which None takes away
+    if isinstance(before, dict) and not isinstance(value, dict) and not (value is None and is_a_hook):
         raise click.UsageError(f'{path} is a section of the config; expected one of its options: {", ".join(before)}')
-    if isinstance(before, (int, float)) and isinstance(value, str):
-        raise click.UsageError(f'{path} is {value!r}; expected a value like {before!r}, which it is without')
+    if not _is_like(before, value) or hasattr(EasyDict, name):
+        raise click.UsageError(
+            f'{path} is {option_checks.shortened(value)}; expected a value like {before!r}, which it is without'
+        )
     # most are typing errors; the environment and the model look at theirs themselves
     if name not in merged and not path.startswith(('env.', 'policy.model.')):
         click.echo(f'{path} is set, but neither the config nor DI-engine knows such an option.', err=True)
     cfg[name] = value
+
+
+def _is_like(before: Any, value: Any) -> bool:
+    """Whether a value can take the place of one of a kind that shows: DI-engine does not look at most of them."""
+    if isinstance(before, bool):
+        return isinstance(value, bool)
+    if isinstance(before, (int, float)):
+        return value is None or (isinstance(value, (int, float)) and not isinstance(value, bool) and value == value)
+    return True

@@ -5,10 +5,11 @@ import os
 import re
 import time
 from pathlib import Path
-from typing import List, Optional
+from typing import Any, List, Optional
 
 import click
 
+from . import option_checks
 from .replay.saved_file import DamagedFile
 from .resume import pairs_in
 
@@ -28,6 +29,30 @@ def new_folder(exp_name: str) -> str:
             if folder != exp_name:
                 time.sleep(0.2)
             folder = f'{exp_name}_{datetime.datetime.now():%y%m%d_%H%M%S}'
+
+
+def folder_below_here(name: Any, option: str = 'exp_name') -> str:
+    """
+    Overview:
+        The name of a run's folder, as a path below the current folder. All of DI-engine takes it as that, and no name
+        shall make a run write elsewhere. Links are followed: `experiments` is often one, to a larger disk.
+    Arguments:
+        - name (:obj:`Any`): What was found.
+        - option (:obj:`str`): Where it was found.
+    Raises:
+        - click.UsageError: If it is none.
+    """
+    try:
+        option_checks.path(name)
+    except ValueError as expected:
+        raise click.UsageError(f'{option} is {option_checks.shown(name)}; expected {expected}') from None
+    relative = os.path.relpath(name or os.curdir)
+    if relative == os.curdir or relative.split(os.sep)[0] == os.pardir:
+        raise click.UsageError(f'{option} is {name!r}; expected a folder below the current one')
+    for folder in (Path(relative), *Path(relative).parents):
+        if os.path.lexists(folder) and not folder.is_dir():
+            raise click.UsageError(f'{option} is {name!r}, and {folder} is no folder; expected another name')
+    return relative
 
 
 def run_to_resume(resume: Optional[str], exp_name: str) -> Optional[str]:

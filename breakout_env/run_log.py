@@ -17,6 +17,8 @@ from typing import Any, Dict, List, Tuple, Union
 
 import numpy as np
 
+from .option_checks import shortened
+
 logger = logging.getLogger(__name__)
 
 PLACE = Path('log') / 'progress.jsonl'  # inside an experiment's folder
@@ -36,6 +38,8 @@ PROGRESS = POSITION + (
     'replay_bytes',
 )
 EVALUATION = POSITION + ('held_out_q',)
+# Unpacked; a run of months has some hundredths of this.
+LARGEST_BYTES = 2**30
 
 
 def _plain(value: Any) -> Any:
@@ -177,8 +181,9 @@ class RunLog(object):
                 continue
             try:
                 row = json.loads(line)
-            except ValueError:
-                if number == len(lines):  # no newline after it: a crash cut it off, or it is just being written
+            except (ValueError, RecursionError):
+                # no newline after it: a crash cut it off, or it is just being written
+                if number == len(lines) and line.startswith(b'{'):
                     continue
                 raise ValueError(f'{file}, line {number} is damaged: {_short(line)}; expected a JSON object') from None
             if not isinstance(row, dict) or not isinstance(row.get('kind'), str):
@@ -206,9 +211,13 @@ def _content(file: Path) -> bytes:
     if not content.startswith(b'\x1f\x8b'):
         return content
     try:
-        return gzip.decompress(content)
+        with gzip.open(file) as unpacked:
+            content = unpacked.read(LARGEST_BYTES + 1)
     except (EOFError, OSError, zlib.error) as error:
         raise ValueError(f'{file} is a damaged gzip file: {error}') from None
+    if len(content) > LARGEST_BYTES:
+        raise ValueError(f'{file} unpacks to more than {LARGEST_BYTES:,} bytes; expected the log of a run')
+    return content
 
 
 def _short(line: bytes) -> str:
@@ -220,8 +229,15 @@ def _number(path: Path, line: int, row: Dict[str, Any], field: str) -> float:
     if value is None:
         return math.nan
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ValueError(f'{path}, line {line}: {field} is {value!r}; expected a number or null')
-    return float(value)
+        raise ValueError(f'{path}, line {line}: {field} is {shortened(value)}; expected a number or null')
+    return _float(value)
+
+
+def _float(value: Union[int, float]) -> float:
+    try:
+        return float(value)
+    except OverflowError:  # JSON knows whole numbers of any length
+        return math.inf if value > 0 else -math.inf
 
 
 def _columns(path: Path, rows: List[Tuple[int, Dict[str, Any]]], fields: Tuple[str, ...]) -> Dict[str, np.ndarray]:
@@ -234,4 +250,4 @@ def _returns(path: Path, line: int, row: Dict[str, Any]) -> np.ndarray:
     games = row.get('returns') or []
     if not isinstance(games, list) or not all(isinstance(game, (int, float, type(None))) for game in games):
         raise ValueError(f'{path}, line {line}: returns is {games!r:.60}; expected a list of numbers')
-    return np.array([game for game in games if game is not None], float)
+    return np.array([_float(game) for game in games if game is not None], float)

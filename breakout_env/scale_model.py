@@ -135,7 +135,7 @@ class Constants(object):
             networks = {name: Network(**_pairs(network)) for name, network in values.pop('networks').items()}
             found = cls(networks=networks, **_pairs(values))
             missing = set(NETWORKS) - set(networks)
-        except (KeyError, TypeError, AttributeError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
             raise ValueError(
                 f'{path} can not be read: {error}; expected a file that benchmarks/scale_constants.py wrote'
             ) from None

@@ -220,6 +220,7 @@ def test_the_line_of_a_resumed_run_has_the_speed_of_this_process_and_the_time_le
         while select.select([screen], [], [], 0.2)[0]:
             written += os.read(screen, 4096)
     os.close(screen)
+    assert written.endswith(b'\n')  # what the shell writes next is not written into it
     drawn = [line for line in written.decode().split('\r') if line.strip()][-1]
     speed, unit = re.search(r'([\d.]+)(k?) env steps/s', drawn).groups()
     assert not unit and 100 < float(speed) < 400, drawn
@@ -432,9 +433,12 @@ def test_a_wrong_option_gets_a_line(tmp_path, options, message):
 @pytest.mark.parametrize(
     'options, message',
     [
-        (dict(log_every=3), "hook `progress` has no option 'log_every'; expected one of max_env_step"),
-        (dict(log_every_s=0), '`log_every_s` of hook `progress` is 0; expected a number above 0'),
-        (dict(max_env_step='1e6'), "`max_env_step` of hook `progress` is '1e6'; expected a number above 0"),
+        (dict(log_every=3), 'hook `progress`: option `log_every` is unknown; did you mean `log_every_s`?'),
+        (dict(log_every_s=0), 'hook `progress`: option `log_every_s` is 0 (int); expected a number above 0'),
+        (
+            dict(max_env_step='1e6'),
+            "option `max_env_step` is '1e6' (str); expected None or a whole number from 1",
+        ),
     ],
 )
 def test_wrong_options_of_the_hook_are_named(options, message):

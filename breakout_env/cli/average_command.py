@@ -7,6 +7,7 @@ import click
 
 from ..agent import save_agent
 from ..averaging import average_weights, checkpoints_of, updates_of
+from ..command_types import COUNT
 from .common import CONTEXT, errors_in_a_line
 
 
@@ -16,10 +17,10 @@ from .common import CONTEXT, errors_in_a_line
     '--last',
     default=16,
     show_default=True,
-    type=click.IntRange(min=1),
+    type=COUNT,
     help='How many checkpoints, the last of the run.',
 )
-@click.option('--until', type=click.IntRange(min=1), help='Take those that were made within so many updates.')
+@click.option('--until', type=COUNT, help='Take those that were made within so many updates.')
 @click.option(
     '-o', '--output', type=click.Path(dir_okay=False), help='The file to write; by default averaged.safetensors in RUN.'
 )

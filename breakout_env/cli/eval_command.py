@@ -10,6 +10,7 @@ import click
 import torch
 from tqdm import tqdm
 
+from ..command_types import SEED
 from ..evaluation import PROTOCOLS, Game, Report, evaluate
 from ..replay.saved_file import write_bytes
 from .common import CONTEXT, agent_options, errors_in_a_line, load
@@ -20,7 +21,7 @@ PROGRESS_EVERY_S = 0.5
 @click.command('eval', context_settings=CONTEXT)
 @agent_options
 @click.option(
-    '-n', '--episodes', default=100, show_default=True, type=click.IntRange(min=1), help='Whole games to play.'
+    '-n', '--episodes', default=100, show_default=True, type=click.IntRange(1, 1_000_000), help='Whole games to play.'
 )
 @click.option(
     '--protocol',
@@ -35,7 +36,7 @@ PROGRESS_EVERY_S = 0.5
     show_default=True,
     help='Press FIRE for the agent after a lost life. This changes the protocol: say so beside a score.',
 )
-@click.option('--seed', default=0, show_default=True, type=click.IntRange(min=0), help='Seed of the games.')
+@click.option('--seed', default=0, show_default=True, type=SEED, help='Seed of the games.')
 @click.option('--json', 'json_path', type=click.Path(dir_okay=False), help='Write all of it here, game by game.')
 @click.option(
     '--device', default='auto', show_default=True, type=click.Choice(['auto', 'cpu', 'cuda']), help='Of the network.'

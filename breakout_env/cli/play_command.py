@@ -5,6 +5,7 @@ from typing import Any, Optional
 
 import click
 
+from ..command_types import SEED, FiniteFloat
 from ..emulator import FRAMES_PER_SECOND
 from ..helper_process import HelperError
 from ..play import (
@@ -18,7 +19,7 @@ from ..play import (
     play,
     record,
 )
-from ..signals import exit_on_sigterm
+from ..signals import exit_in_order
 from .common import CONTEXT, agent_options, errors_in_a_line, load
 
 INTERRUPTED = 130
@@ -28,17 +29,17 @@ def game_options(function: Any) -> Any:
     """The options of games that are watched or recorded."""
     for option in reversed(
         [
-            click.option('--games', type=click.IntRange(1), default=1, show_default=True, help='How many.'),
-            click.option('--seed', type=click.IntRange(0), help='The same games each time.'),
+            click.option('--games', type=click.IntRange(1, 1_000_000), default=1, show_default=True, help='How many.'),
+            click.option('--seed', type=SEED, help='The same games each time.'),
             click.option(
                 '--epsilon',
-                type=click.FloatRange(0, 1),
+                type=FiniteFloat(0, 1),
                 help=f"Share of an agent's actions that are random.  [default: {EPSILON}]",
             ),
             click.option('--sticky', is_flag=True, help='Sticky actions: each frame repeats the last one in 25 %.'),
             click.option(
                 '--speed',
-                type=click.FloatRange(0, 100, min_open=True),
+                type=FiniteFloat(0, 100, min_open=True),
                 default=1.0,
                 show_default=True,
                 help='How much faster than people play it.',
@@ -124,7 +125,7 @@ def record_file(
 ) -> None:
     """``record``, with its games printed and its errors in a line."""
     epsilon = EPSILON if epsilon is None else epsilon
-    exit_on_sigterm()  # so that what there is of the video is removed then, too
+    exit_in_order()  # so that what there is of the video is removed then, too
     try:
         with errors_in_a_line():
             played = record(agent, path, games, seed, epsilon, sticky, speed, max_seconds, overwrite, click.echo)

@@ -34,7 +34,7 @@ from .common import CONTEXT, errors_in_a_line
 )
 @click.option(
     '--smooth',
-    type=click.IntRange(1),
+    type=click.IntRange(1, 1_000_000),
     metavar='N',
     help='Rows of the log in a moving average, 1 for none.  [default: a fortieth of a run]',
 )

@@ -4,6 +4,7 @@ from typing import Optional
 
 import click
 
+from ..command_types import DAY_S, FiniteFloat
 from .common import CONTEXT, agent_options, load
 from .play_command import game_options, record_file
 
@@ -14,7 +15,7 @@ from .play_command import game_options, record_file
 @game_options
 @click.option(
     '--max-seconds',
-    type=click.FloatRange(0, min_open=True),
+    type=FiniteFloat(0, DAY_S, min_open=True),
     help='Where the video is cut off.  [default: nowhere; a GIF: 30]',
 )
 @click.option('--force', is_flag=True, help='Replace a file that is there already.')

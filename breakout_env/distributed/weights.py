@@ -23,6 +23,9 @@ def from_bytes(content: bytes) -> Dict[str, torch.Tensor]:
     Arguments:
         - content (:obj:`bytes`): The bytes.
     Raises:
-        - safetensors.SafetensorError: If they are damaged.
+        - ValueError: If they are damaged, or none of ``to_bytes``'s.
     """
-    return safetensors.torch.load(content)
+    try:
+        return safetensors.torch.load(content)
+    except Exception as error:  # safetensors' own, and whatever PyTorch says of what it was told to make
+        raise ValueError(f'the weights of a network can not be read: {error}') from None

@@ -41,12 +41,12 @@ class FrameBuffer(Buffer):
         Raises:
             - ValueError: If an option is not allowed, or the size can not fit.
         """
-        super().__init__(size)
         checked = ReplayOptions.from_config(dict(options, replay_buffer_size=size))
+        super().__init__(checked.replay_buffer_size)
         folder = checked.folder or os.path.join(exp_name, 'replay')
         checked.check_room(84 * 84, folder)
         self._memory = ReplayMemory(
-            size,
+            checked.replay_buffer_size,
             checked.storage,
             checked.eviction,
             folder if checked.storage == 'memmap' else None,

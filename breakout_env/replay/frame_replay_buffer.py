@@ -18,7 +18,8 @@ from ding.worker.replay_buffer import IBuffer
 from easydict import EasyDict
 
 from .. import run_parts
-from ..signals import exit_on_sigterm
+from ..option_checks import section
+from ..signals import exit_in_order
 from . import saved_file
 from .background_saver import BackgroundSaver
 from .frame_batch import Extras, FrameBatch
@@ -69,6 +70,7 @@ class FrameReplayBuffer(IBuffer):
         Raises:
             - ValueError: If an option is not allowed, or the size can not fit into memory or on the disk.
         """
+        cfg = section('the config of the replay buffer', cfg)
         self._options = ReplayOptions.from_config(cfg)
         self._instance_name = instance_name
         self._tb_logger = tb_logger
@@ -103,7 +105,7 @@ class FrameReplayBuffer(IBuffer):
         self._warned_at_s = -math.inf
         self._closed = False
         if self._options.save_every_pushes or self._options.save_every_s:
-            exit_on_sigterm()
+            exit_in_order()
             atexit.register(_save_at_exit, weakref.ref(self))
         run_parts.announce(exp_name, instance_name, self)
 

@@ -1,6 +1,5 @@
 """The options of the replay buffers: what each means, what it may be, and how a DI-engine config becomes them."""
 
-import difflib
 import math
 import numbers
 from dataclasses import dataclass, fields
@@ -8,6 +7,7 @@ from typing import Any, Callable, Dict, Mapping, Optional
 
 import torch
 
+from .. import option_checks
 from .frame_store import STORAGES
 from .limits import free_disk_bytes, gpu_room, memory_room
 from .replay_memory import EVICTIONS
@@ -28,6 +28,8 @@ DI_ENGINE_KEYS = frozenset(
         'thruput_controller',
     ]
 )
+# How its errors begin.
+OPTION = 'replay buffer option'
 # Bytes a transition besides its frames, and of a compressed frame of 84x84 in the play of a good agent, with room to
 # spare: what is refused because of them would come close to the limit (benchmarks/bench_replay.py measures both).
 _ROW_BYTES = 160
@@ -90,22 +92,8 @@ class ReplayOptions:
         Raises:
             - ValueError: If an option is unknown or its value is not allowed; the message names the option.
         """
-        values: Dict[str, Any] = {}
-        for key, value in cfg.items():
-            if key in DI_ENGINE_KEYS:
-                continue
-            if key not in _CHECKS:
-                near = difflib.get_close_matches(str(key), sorted(_CHECKS), n=1)
-                hint = f'did you mean `{near[0]}`?' if near else f'expected one of {", ".join(sorted(_CHECKS))}'
-                raise ValueError(f'replay buffer option `{key}` is unknown; {hint}')
-            try:
-                values[key] = _CHECKS[key](value)
-            except ValueError as expected:
-                raise ValueError(
-                    f'replay buffer option `{key}` is {value!r} ({type(value).__name__}); expected {expected}'
-                ) from None
-        _refuse_limits(cfg.get('thruput_controller') or {})
-        options = cls(**values)
+        options = cls(**option_checks.read(OPTION, cfg, _CHECKS, DI_ENGINE_KEYS))
+        _check_controller(option_checks.section(OPTION, cfg).get('thruput_controller'))
         if options.storage == 'device':
             _expect_device(options.device)
         return options
@@ -174,53 +162,38 @@ def _expect_device(device: str) -> None:
         ) from None
 
 
-def _refuse_limits(controller: Mapping) -> None:
-    limits = controller.get('push_sample_rate_limit') or {}
-    if limits.get('max', math.inf) != math.inf or limits.get('min', 0) != 0:
+def _check_controller(controller: Any) -> None:
+    """What DI-engine's buffers throttle by; of that, one option has a meaning here."""
+    name = f'{OPTION} `thruput_controller`'
+    controller = option_checks.section(name, controller)
+    option_checks.checked(
+        OPTION,
+        'thruput_controller.sample_min_limit_ratio',
+        controller.get('sample_min_limit_ratio', 1),
+        option_checks.number(0.0, 1e6),
+    )
+    limits = option_checks.section(f'{name[:-1]}.push_sample_rate_limit`', controller.get('push_sample_rate_limit'))
+    highest, lowest = limits.get('max', math.inf), limits.get('min', 0)
+    if not (isinstance(highest, float) and highest == math.inf and option_checks.finite(lowest) and lowest == 0):
         raise ValueError(
-            f'replay buffer option `thruput_controller.push_sample_rate_limit` is {dict(limits)}; expected no limit: '
+            f'{name[:-1]}.push_sample_rate_limit` is {option_checks.shown(dict(limits))}; expected no limit: '
             'a serial pipeline pushes and samples as update_per_collect and n_sample say'
         )
 
 
 def _whole_number(low: int) -> Callable[[Any], int]:
     def check(value: Any) -> int:
-        if isinstance(value, bool) or not isinstance(value, numbers.Real) or not low <= value < 2**31:
-            raise ValueError(f'a whole number from {low}')
-        if value != int(value):
-            raise ValueError(f'a whole number from {low}')
+        is_one = isinstance(value, numbers.Real) and not isinstance(value, bool) and low <= value < 2**31
+        if not is_one or value != int(value):
+            raise ValueError(f'a whole number from {low} to {2**31 - 1:,}')
         return int(value)
 
     return check
 
 
-def _number(low: float, high: float) -> Callable[[Any], float]:
-    def check(value: Any) -> float:
-        if isinstance(value, bool) or not isinstance(value, numbers.Real) or not low <= value <= high:
-            raise ValueError(f'a number from {low:g} to {high:g}')
-        return float(value)
-
-    return check
-
-
-def _one_of(*allowed: Any) -> Callable[[Any], Any]:
-    def check(value: Any) -> Any:
-        if not any(value is a or (isinstance(a, str) and value == a) for a in allowed):
-            raise ValueError('one of ' + ', '.join(map(repr, allowed)))
-        return value
-
-    return check
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError('a path')
-    return value
-
-
 def _device(value: Any) -> str:
     try:
-        torch.device(_text(value))
+        torch.device(option_checks.path(value))
     except (RuntimeError, ValueError):
         raise ValueError("a device as PyTorch writes it, such as 'cuda', 'cuda:1' or 'cpu'") from None
     return value
@@ -228,20 +201,20 @@ def _device(value: Any) -> str:
 
 _CHECKS: Dict[str, Callable[[Any], Any]] = dict(
     replay_buffer_size=_whole_number(1),
-    storage=_one_of(*STORAGES),
-    eviction=_one_of(*EVICTIONS),
-    folder=_text,
+    storage=option_checks.one_of(*STORAGES),
+    eviction=option_checks.one_of(*EVICTIONS),
+    folder=option_checks.path,
     device=_device,
-    alpha=_number(0.0, 1.0),
-    beta=_number(0.0, 1.0),
+    alpha=option_checks.number(0.0, 1.0),
+    beta=option_checks.number(0.0, 1.0),
     anneal_step=_whole_number(0),
-    max_use=_number(1.0, math.inf),
-    max_staleness=_number(0.0, math.inf),
-    prefetch=_one_of(True, False),
-    pin_memory=_one_of(None, True, False),
-    save_path=_text,
+    max_use=option_checks.number(1.0, math.inf),
+    max_staleness=option_checks.number(0.0, math.inf),
+    prefetch=option_checks.one_of(True, False),
+    pin_memory=option_checks.one_of(None, True, False),
+    save_path=option_checks.path,
     save_every_pushes=_whole_number(0),
-    save_every_s=_number(0.0, math.inf),
-    report_every_s=_number(0.0, math.inf),
+    save_every_s=option_checks.number(0.0, math.inf),
+    report_every_s=option_checks.number(0.0, math.inf),
 )
 assert set(_CHECKS) == {field.name for field in fields(ReplayOptions)}

@@ -8,6 +8,7 @@ old file or the new one, whenever the process is killed. The file before it is k
 
 import contextlib
 import glob
+import math
 import os
 import threading
 import zipfile
@@ -136,6 +137,7 @@ class SavedArrays(Mapping):
         if name not in self._names:
             raise KeyError(name)
         try:
+            self._check_size(f'{name}.npy')
             with self._archive.open(f'{name}.npy') as member:
                 array = np.lib.format.read_array(member, allow_pickle=False)
                 # the checksum is compared at the end of the data, which an array of no elements does not reach
@@ -146,6 +148,16 @@ class SavedArrays(Mapping):
         except Exception as error:  # depending on where it is damaged, zipfile and numpy raise nearly anything
             raise DamagedFile(f'{self._path} is damaged ({name}: {error})') from None
         return array
+
+    def _check_size(self, name: str) -> None:
+        """An array that claims to be larger than what is there of it is refused before there is memory for it."""
+        info = self._archive.getinfo(name)
+        with self._archive.open(name) as member:
+            version = np.lib.format.read_magic(member)
+            header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            shape, _, dtype = header(member)
+        if math.prod(shape) * dtype.itemsize > info.file_size or info.compress_type != zipfile.ZIP_STORED:
+            raise ValueError('it claims to be larger than it is, or is compressed')
 
     def __iter__(self) -> Iterable[str]:
         return iter(self._names)

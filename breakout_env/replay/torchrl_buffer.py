@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import pickle
 import shutil
 import tempfile
 import weakref
@@ -22,6 +23,10 @@ from .torchrl_options import TorchRLOptions
 
 UNIQUE_ID = ('replay_unique_id',)
 MANIFEST = 'breakout_replay.json'
+# Upstream behaviour worked around (TorchRL 0.14): what a buffer has prefetched is saved as a pickle, and unpickled from
+# any folder that has one. Ours never prefetches, and earlier versions of us left the pickle of nothing there.
+PREFETCHED = 'prefetch.pkl'
+_NOTHING_PREFETCHED = pickle.dumps(dict(version=1, capacity=0, queue=()))
 
 
 def _torchrl_parts() -> ModuleType:
@@ -331,6 +336,7 @@ class TorchRLReplayBuffer(IBuffer):
         try:
             if self.count():
                 self._buffer.dumps(fresh)
+                (fresh / PREFETCHED).unlink(missing_ok=True)  # a pickle, of nothing: we do not prefetch
             description = dict(self._description(), files=_sizes(fresh))
             (fresh / MANIFEST).write_text(json.dumps(description))
             old = fresh.with_name(f'{fresh.name}.old')
@@ -344,8 +350,8 @@ class TorchRLReplayBuffer(IBuffer):
     def load_data(self, file_name: str) -> None:
         """
         Overview:
-            Become the buffer that ``save_data`` was called on, with TorchRL's ``loads``. That unpickles one of the \
-            files: a folder from people you do not trust may run their programs.
+            Become the buffer that ``save_data`` was called on, with TorchRL's ``loads``. That would unpickle what it \
+            finds, and so run what is in it: a folder with anything but numbers and JSON in it is refused.
         Arguments:
             - file_name (:obj:`str`): The folder.
         Raises:
@@ -357,6 +363,7 @@ class TorchRLReplayBuffer(IBuffer):
             expected = description['files']
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ValueError(f'{folder} can not be read ({error!r}); expected a folder that save_data wrote') from error
+        _refuse_programs(folder)
         found = _sizes(folder)
         for name, size in expected.items():
             if found.get(name) != size:  # TorchRL would enlarge a file that is too short, and go on with zeros
@@ -400,6 +407,16 @@ class TorchRLReplayBuffer(IBuffer):
             self.close()
             self._open()
             raise ValueError(f'{source} can not be loaded ({error}); the replay buffer is empty now') from error
+
+
+def _refuse_programs(folder: Path) -> None:
+    for path in sorted(folder.rglob('*')):
+        is_data = path.is_dir() or path.suffix in ('.json', '.memmap') or path.name == 'weights.pt'
+        if path.is_symlink() or not (is_data or (path.name == PREFETCHED and path.read_bytes() == _NOTHING_PREFETCHED)):
+            raise ValueError(
+                f'{folder} holds {path.relative_to(folder)}, which save_data did not write and loading may run; '
+                'expected numbers and JSON only'
+            )
 
 
 def _bytes_of(kind: List[Any]) -> int:

@@ -1,8 +1,30 @@
 """The options of ``TorchRLReplayBuffer``: what each means and what it may be."""
 
-import numbers
 from dataclasses import dataclass, fields
-from typing import Any, Mapping, Optional
+from typing import Any, Dict, Mapping, Optional
+
+from .. import option_checks
+
+# How its errors begin.
+OPTION = 'replay buffer option'
+# What DI-engine puts into the section itself: compile_config merges the options of its own buffer in where the type is
+# named in the policy alone. They mean nothing here.
+DI_ENGINE_KEYS = frozenset(
+    [
+        'type',
+        'import_names',
+        'cfg_type',
+        'name',
+        'multi_buffer',
+        'deepcopy',
+        'enable_track_used_data',
+        'max_staleness',
+        'max_use',
+        'monitor',
+        'periodic_thruput_seconds',
+        'thruput_controller',
+    ]
+)
 
 
 @dataclass(frozen=True)
@@ -39,22 +61,16 @@ class TorchRLOptions:
     def from_config(cls, cfg: Mapping) -> 'TorchRLOptions':
         """
         Overview:
-            Read and check ``cfg.policy.other.replay_buffer``. Keys it does not know are passed over: DI-engine merges \
-            the options of its own buffer into it where the type is named in the policy alone.
+            Read and check ``cfg.policy.other.replay_buffer``.
         Arguments:
             - cfg (:obj:`Mapping`): Dict or EasyDict.
         Returns:
             - options (:obj:`TorchRLOptions`): The options in force.
         Raises:
-            - ValueError: If a value is not allowed, or two do not go together; the message names the option.
+            - ValueError: If an option is unknown, its value is not allowed, or two do not go together; the message \
+                names the option.
         """
-        options = cls(**{field.name: cfg[field.name] for field in fields(cls) if field.name in cfg})
-        for name, (allowed, expected) in _CHECKS.items():
-            value = getattr(options, name)
-            if not allowed(value):
-                raise ValueError(
-                    f'replay buffer option `{name}` is {value!r} ({type(value).__name__}); expected {expected}'
-                )
+        options = cls(**option_checks.read(OPTION, cfg, _CHECKS, DI_ENGINE_KEYS))
         if (options.sampler == 'slice') != (options.slice_len is not None):
             raise ValueError(
                 f'replay buffer option `slice_len` is {options.slice_len} with `sampler` {options.sampler!r}; expected '
@@ -68,21 +84,24 @@ class TorchRLOptions:
         return options
 
 
-def _whole(value: Any, low: int) -> bool:
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool) and value >= low
-
-
-def _share(value: Any) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool) and 0 <= value <= 1
-
-
-_CHECKS = dict(
-    replay_buffer_size=(lambda value: _whole(value, 1), 'a whole number from 1'),
-    storage=(lambda value: value in ('tensor', 'memmap'), "'tensor' or 'memmap'"),
-    folder=(lambda value: value is None or isinstance(value, str) and value, 'None or the name of a folder'),
-    sampler=(lambda value: value in ('uniform', 'prioritized', 'slice'), "'uniform', 'prioritized' or 'slice'"),
-    slice_len=(lambda value: value is None or _whole(value, 2), 'None or a whole number from 2'),
-    alpha=(_share, 'a number from 0 to 1'),
-    beta=(_share, 'a number from 0 to 1'),
-    anneal_step=(lambda value: _whole(value, 0), 'a whole number from 0'),
+_CHECKS: Dict[str, option_checks.Check] = dict(
+    replay_buffer_size=option_checks.whole_number(1, 2**31 - 1),
+    storage=option_checks.one_of('tensor', 'memmap'),
+    folder=lambda value: None if value is None else _folder(value),
+    sampler=option_checks.one_of('uniform', 'prioritized', 'slice'),
+    slice_len=option_checks.whole_number(2, 2**31 - 1, or_none=True),
+    alpha=option_checks.number(0.0, 1.0),
+    beta=option_checks.number(0.0, 1.0),
+    anneal_step=option_checks.whole_number(0, 2**63 - 1),
 )
+assert set(_CHECKS) == {field.name for field in fields(TorchRLOptions)}
+
+
+def _folder(value: Any) -> str:
+    try:
+        folder = option_checks.path(value)
+    except ValueError as expected:
+        raise ValueError(f'None or {expected}') from None
+    if not folder:
+        raise ValueError('None or the name of a folder')
+    return folder

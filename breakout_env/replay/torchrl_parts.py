@@ -81,7 +81,9 @@ class ProportionalSampler(Sampler):
             - alpha (:obj:`float`): 0 for even sampling, 1 for sampling in proportion to the priority.
         """
         self._alpha = alpha
-        self._weights = torch.zeros(capacity, dtype=torch.float64)  # a running sum of a million float32 would drift
+        self._capacity = capacity
+        # Room for all of them is taken with the first, as the buffer refuses then what does not fit.
+        self._weights = torch.zeros(0, dtype=torch.float64)
         self._largest = 1.0
         # (float) How far importance sampling weights make up for it, 0 to 1; may be changed at any time.
         self.beta = 1.0
@@ -111,6 +113,7 @@ class ProportionalSampler(Sampler):
         Arguments:
             - index (:obj:`Any`): Where they are.
         """
+        self._take_room()
         self._weights[torch.as_tensor(index)] = self._largest**self._alpha
 
     add = extend
@@ -128,6 +131,11 @@ class ProportionalSampler(Sampler):
         self._weights[index] = priority**self._alpha
         self._largest = max(self._largest, priority.max().item())
 
+    def _take_room(self) -> None:
+        if not len(self._weights):
+            # a running sum of a million float32 would drift
+            self._weights = torch.zeros(self._capacity, dtype=torch.float64)
+
     def _empty(self) -> None:
         self._weights.zero_()
         self._largest = 1.0
@@ -144,6 +152,7 @@ class ProportionalSampler(Sampler):
         Overview:
             Take over what ``state_dict`` returned.
         """
+        self._take_room()
         self._weights[: len(state_dict['weights'])] = state_dict['weights']
         self._largest = state_dict['largest']
 
