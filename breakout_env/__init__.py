@@ -8,8 +8,10 @@ the evaluator ``resumable``, the learner hooks ``resume`` and ``progress`` and t
 process and opens no emulator.
 """
 
+from . import signals
 from .quiet_import import quiet_import
 
+signals.end_at_once()
 with quiet_import():
     from .collector import FullGamesCollector, SampleWithIdsCollector
     from .env import BreakoutEnv

@@ -24,6 +24,7 @@ import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
 from . import run_parts
+from .option_checks import checked, whole_number
 from .rank_saver import RankSaver
 from .stop_request import Stopped
 
@@ -225,8 +226,16 @@ def _place() -> Tuple[int, int, int]:
             f'the environment has some of {", ".join(_TORCHRUN)}, but not {", ".join(missing)}; expected all of them, '
             'as `torchrun --nproc-per-node N` sets them, or none'
         )
-    size = int(os.environ['WORLD_SIZE'])
-    return int(os.environ['RANK']), size, int(os.environ.get('LOCAL_WORLD_SIZE', size))
+    size = _number('WORLD_SIZE', 1, 1_000_000)
+    here = _number('LOCAL_WORLD_SIZE', 1, size) if 'LOCAL_WORLD_SIZE' in os.environ else size
+    _number('MASTER_PORT', 0, 65_535)
+    return _number('RANK', 0, size - 1), size, here
+
+
+def _number(name: str, low: int, high: int) -> int:
+    text = os.environ[name]
+    is_number = text.isascii() and text.isdigit() and len(text) < 10
+    return checked('variable', name, int(text) if is_number else text, whole_number(low, high))
 
 
 def _is_about_a_peer(error: Optional[BaseException]) -> bool:

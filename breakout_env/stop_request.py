@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a flag that a training loop looks at."""
+"""Ctrl-C, SIGTERM and SIGHUP as a flag that a training loop looks at."""
 
 import signal
 import sys
@@ -15,7 +15,8 @@ class Stopped(Exception):
 class StopRequest(object):
     """
     Overview:
-        Turns the first Ctrl-C or SIGTERM into a flag that the training loop looks at; a second Ctrl-C stops at once.
+        Turns the first Ctrl-C, SIGTERM or SIGHUP into a flag that the training loop looks at; a second Ctrl-C stops \
+        at once.
     Interfaces:
         ``raise_if_requested``.
     Properties:
@@ -29,11 +30,16 @@ class StopRequest(object):
         """
         self.requested = False
         self._say = say
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signals.handle(number, partial(self._on_signal, number))
+        for number in signals.STOPPING:
+            # under nohup a run goes on without its terminal
+            if number != signal.SIGHUP or signals.is_free(number):
+                signals.handle(number, partial(self._on_signal, number))
 
     def _on_signal(self, number: int) -> None:
+        if number == signal.SIGHUP:
+            signals.leave_terminal()
         if self.requested and number == signal.SIGINT:
+            signals.end_soon(128 + number)
             raise KeyboardInterrupt
         if not self.requested:
             self._say('\nStopping: finishing what is under way and saving the run (Ctrl-C again stops at once).')

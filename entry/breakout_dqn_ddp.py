@@ -11,14 +11,18 @@ Gradients go by NCCL between GPUs and by gloo between CPUs. With plain ``python`
 import contextlib
 import logging
 import os
+import signal
 import sys
 from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import Any, Callable, Iterator, Optional
 
+# first, as it keeps from the screen what DI-engine prints while it is imported, and Ctrl-C quiet meanwhile
+import breakout_env  # noqa: F401
+
+# isort: split
 import click
-from ding.config import read_config
 from ding.entry.utils import random_collect
 from ding.envs import create_env_manager, get_vec_env_setting
 from ding.policy import create_policy
@@ -33,7 +37,10 @@ from ding.worker import (
 from easydict import EasyDict
 from tensorboardX import SummaryWriter
 
+from breakout_env import signals
 from breakout_env.budget import Budget
+from breakout_env.command_types import COUNT, DAY_S, SEED, FiniteFloat
+from breakout_env.config_file import read_config_file
 from breakout_env.data_parallel import (
     SEEDS_APART,
     RankFailed,
@@ -43,6 +50,7 @@ from breakout_env.data_parallel import (
     learner_place,
     mean_logs,
 )
+from breakout_env.program import Program
 from breakout_env.resume import pairs_in
 from breakout_env.run_config import merged_config
 from breakout_env.run_folder import newest_checkpoint, run_to_resume
@@ -232,7 +240,7 @@ def common_config(ranks: Ranks, config: str, seed: int, budget: Budget, resume: 
     Raises:
         - click.UsageError: If it will not do.
     """
-    cfg = read_config(config)[0]
+    cfg = read_config_file(config)[0]
     resume = run_to_resume(resume, cfg.get('exp_name', 'default_experiment'))
     random_steps = cfg.policy.get('random_collect_size', 0) * ranks.size
     if budget.env_steps <= random_steps:
@@ -260,18 +268,16 @@ def in_total(cfg: EasyDict, ranks: Ranks) -> str:
     )
 
 
-@click.command(context_settings=dict(help_option_names=['-h', '--help']))
+@click.command(cls=Program, context_settings=dict(help_option_names=['-h', '--help']))
 @click.option(
     '-c', '--config', default=DEFAULT_CONFIG, type=click.Path(exists=True, dir_okay=False), help='Config file.'
 )
-@click.option(
-    '-s', '--seed', default=0, show_default=True, type=click.IntRange(min=0), help='Seed of everything random.'
-)
+@click.option('-s', '--seed', default=0, show_default=True, type=SEED, help='Seed of everything random.')
 @click.option(
     '--env-step',
     default=10_000_000,
     show_default=True,
-    type=click.IntRange(min=1),
+    type=COUNT,
     help='Env steps to collect over all ranks, those of a resumed run included; 4 emulator frames each.',
 )
 @click.option(
@@ -285,13 +291,16 @@ def in_total(cfg: EasyDict, ranks: Ranks) -> str:
     '--peer-timeout',
     default=1800.0,
     show_default=True,
-    type=click.FloatRange(min=1.0),
+    type=FiniteFloat(1, DAY_S),
     help='Seconds to wait for another rank before giving up; longer than an evaluation takes.',
 )
 def main(config: str, seed: int, env_step: int, resume: Optional[str], peer_timeout: float) -> None:
     """Train DQN on Breakout with data-parallel learners."""
+    if 'TORCHELASTIC_RUN_ID' in os.environ:
+        # torchrun ends its ranks unless it is killed itself; then they would train on, where nobody looks for them
+        signals.follow_parent(os.getppid(), signal.SIGTERM)
     try:
-        ranks = Ranks(read_config(config)[0].policy.get('cuda', False), peer_timeout)
+        ranks = Ranks(read_config_file(config)[0].policy.get('cuda', False), peer_timeout)
     except ValueError as error:  # the environment is none of torchrun's
         raise click.UsageError(str(error)) from None
     try:

@@ -27,13 +27,12 @@ import time
 from dataclasses import dataclass
 from typing import Any, Callable, List, Optional
 
-# first, as it keeps from the screen what DI-engine prints while it is imported
+# first, as it keeps from the screen what DI-engine prints while it is imported, and Ctrl-C quiet meanwhile
 import breakout_env  # noqa: F401
 
 # isort: split
 import click
 import torch
-from ding.config import read_config
 from ding.framework import Parallel
 from ding.policy import create_policy
 from ding.utils import set_pkg_seed
@@ -41,7 +40,10 @@ from ding.worker import BaseLearner, BaseSerialCommander, create_buffer
 from tensorboardX import SummaryWriter
 from tqdm import tqdm
 
+from breakout_env import option_checks
 from breakout_env.budget import Budget
+from breakout_env.command_types import COUNT, DAY_S, HOURS, SEED, THREADS, FiniteFloat
+from breakout_env.config_file import read_config_file
 from breakout_env.distributed import redis_queue  # noqa: F401  registers it
 from breakout_env.distributed.broadcast import Broadcast
 from breakout_env.distributed.collector_node import CollectorNode
@@ -53,9 +55,10 @@ from breakout_env.distributed.members import Members
 from breakout_env.distributed.node import LearnerGone, Node, Refused, fingerprint
 from breakout_env.distributed.recorder import replay
 from breakout_env.distributed.remote_evaluator import RemoteEvaluator
+from breakout_env.program import Program
 from breakout_env.replay.saved_file import DamagedFile
 from breakout_env.run_config import config_of_node, merged_config
-from breakout_env.run_folder import new_folder, run_to_resume
+from breakout_env.run_folder import folder_below_here, new_folder, run_to_resume
 from breakout_env.stop_request import StopRequest
 from breakout_env.timers import use_plain_timers
 
@@ -294,10 +297,14 @@ class Options(object):
     learner_timeout: float
 
     def __post_init__(self) -> None:
-        self.name_in_config = read_config(self.config)[0].get('exp_name', 'default_experiment')
+        self.name_in_config = read_config_file(self.config)[0].get('exp_name', 'default_experiment')
         # collectors on other machines name their folder, if any, as they like: the channel is the config's name
         self.channel = self.channel or self.name_in_config
-        self.exp_name = self.exp_name or self.name_in_config
+        for name in ('address', 'redis_host', 'channel'):
+            option = f'--{name.replace("_", "-")}'
+            option_checks.checked('option', option, getattr(self, name), option_checks.text)
+        option = 'exp_name' if self.exp_name is None else '--exp-name'
+        self.exp_name = folder_below_here(self.name_in_config if self.exp_name is None else self.exp_name, option)
 
     @property
     def budget(self) -> Budget:
@@ -427,6 +434,8 @@ def check_address(address: Optional[str], wait_s: float) -> None:
         try:
             socket.getaddrinfo(match[1], int(match[2]))
             return
+        except (OverflowError, UnicodeError):  # no port, no name
+            raise click.BadParameter(f'--attach-to is {address!r}; expected tcp://HOST:PORT') from None
         except OSError as error:
             if time.monotonic() > end_s:
                 raise LearnerGone(
@@ -437,9 +446,14 @@ def check_address(address: Optional[str], wait_s: float) -> None:
 
 def free_port(address: str) -> int:
     """A port that nobody listens at now."""
-    with socket.socket() as listener:
-        listener.bind((address, 0))
-        return listener.getsockname()[1]
+    try:
+        with socket.socket() as listener:
+            listener.bind((address, 0))
+            return listener.getsockname()[1]
+    except (OSError, UnicodeError) as error:
+        raise ValueError(
+            f'--address is {address!r}: {error}; expected one of this machine, such as 127.0.0.1'
+        ) from None
 
 
 def reachable(address: str) -> str:
@@ -447,19 +461,19 @@ def reachable(address: str) -> str:
     return '127.0.0.1' if address == '0.0.0.0' else address
 
 
-@click.command(context_settings=dict(help_option_names=['-h', '--help'], auto_envvar_prefix=ENVIRONMENT))
+@click.command(cls=Program, context_settings=dict(help_option_names=['-h', '--help'], auto_envvar_prefix=ENVIRONMENT))
 @click.option(
     '-c', '--config', default=DEFAULT_CONFIG, type=click.Path(exists=True, dir_okay=False), help='Config file.'
 )
-@click.option('-s', '--seed', default=0, show_default=True, type=click.IntRange(min=0), help='Seed of the learner.')
+@click.option('-s', '--seed', default=0, show_default=True, type=SEED, help='Seed of the learner.')
 @click.option(
     '--env-step',
     default=10_000_000,
     show_default=True,
-    type=click.IntRange(min=1),
+    type=COUNT,
     help='Env steps to collect, those of a resumed run included; 4 emulator frames each.',
 )
-@click.option('--hours', type=click.FloatRange(min=0, min_open=True), help='Hours to train, pauses left out.')
+@click.option('--hours', type=HOURS, help='Hours to train, pauses left out.')
 @click.option('--exp-name', help="Experiment folder; the config's without.")
 @click.option(
     '--resume',
@@ -477,7 +491,7 @@ def reachable(address: str) -> str:
     '--parallel-workers',
     default=1,
     show_default=True,
-    type=click.IntRange(min=1),
+    type=THREADS,
     help='Processes on this machine. With role all: a learner, an evaluator (from 3 on), the others collect.',
 )
 @click.option(
@@ -506,19 +520,19 @@ def reachable(address: str) -> str:
 @click.option('--redis-host', default='127.0.0.1', show_default=True, help='Host of the Redis server.')
 @click.option('--redis-port', default=6379, show_default=True, type=click.IntRange(1, 65535), help='Port of it.')
 @click.option('--channel', help="What keeps runs on one server apart; by default the config's exp_name.")
-@click.option('--threads', type=click.IntRange(min=1), help="PyTorch's threads in the learner.")
+@click.option('--threads', type=THREADS, help="PyTorch's threads in the learner.")
 @click.option(
     '--weights-every',
     default=1.0,
     show_default=True,
-    type=click.FloatRange(min=0),
+    type=FiniteFloat(0, DAY_S),
     help='Least seconds between two broadcasts of the weights.',
 )
 @click.option(
     '--learner-timeout',
     default=120.0,
     show_default=True,
-    type=click.FloatRange(min=10),
+    type=FiniteFloat(10, DAY_S),
     help='Seconds that collectors and evaluators wait for a learner that is gone, before they end.',
 )
 def program(**values: Any) -> None:
@@ -526,7 +540,10 @@ def program(**values: Any) -> None:
     logging.basicConfig()
     for handler in logging.getLogger().handlers:
         handler.setLevel(logging.WARNING)
-    options = Options(**values)
+    try:
+        options = Options(**values)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
     if options.role == 'all' and options.parallel_workers == 1:
         raise click.UsageError('--parallel-workers is 1; expected at least 2, a learner and a collector, or a --role')
     if options.role == 'learner' and options.parallel_workers > 1:

@@ -9,14 +9,21 @@ import time
 from functools import partial
 from typing import List, Optional
 
+# first, as it keeps from the screen what DI-engine prints while it is imported, and Ctrl-C quiet meanwhile
+import breakout_env  # noqa: F401
+
+# isort: split
 import click
 import numpy as np
-import torch
-from ding.config import compile_config, read_config
 from ding.envs import create_env_manager, get_vec_env_setting
 from ding.policy import create_policy
 from ding.torch_utils import to_ndarray, to_tensor
 from ding.utils import set_pkg_seed
+
+from breakout_env.agent_file import read_weights
+from breakout_env.command_types import SEED
+from breakout_env.config_file import check_config, merge, read_config_file
+from breakout_env.program import Program
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 DEFAULT_CONFIG = os.path.join(HERE, os.pardir, 'configs', 'breakout_dqn_config.py')
@@ -34,9 +41,14 @@ def evaluate(config: str, load_path: str, seed: int, episodes: int, replay_path:
         - replay_path (:obj:`Optional[str]`): Folder for videos, one a game.
     Returns:
         - scores (:obj:`List[float]`): Points of each game.
+    Raises:
+        - click.ClickException: If the config will not do.
+        - ValueError, OSError: If the checkpoint will not do, or the videos can not be written.
     """
-    cfg, create_cfg = read_config(config)
-    cfg = compile_config(cfg, seed=seed, auto=True, create_cfg=create_cfg, save_cfg=False)
+    cfg, create_cfg = read_config_file(config)
+    cfg = merge(config, cfg, create_cfg, seed=seed, save_cfg=False)
+    check_config(config, cfg)
+    weights, _ = read_weights(load_path)  # a checkpoint is data, nothing in it is run
     env_class, _, evaluator_cfgs = get_vec_env_setting(cfg.env, collect=False)
     env = create_env_manager(cfg.env.manager, [partial(env_class, cfg=c) for c in evaluator_cfgs[:episodes]])
     # dynamic: each game of an environment differs from its last one
@@ -45,8 +57,11 @@ def evaluate(config: str, load_path: str, seed: int, episodes: int, replay_path:
         env.enable_save_replay(replay_path)
     set_pkg_seed(seed, use_cuda=cfg.policy.cuda)
     policy = create_policy(cfg.policy, enable_field=['eval'])
-    # weights_only: a checkpoint is data, nothing in it is run
-    policy.eval_mode.load_state_dict(torch.load(load_path, map_location='cpu', weights_only=True))
+    try:
+        policy.eval_mode.load_state_dict(dict(model=weights))
+    except RuntimeError as error:  # PyTorch's, which lists each weight
+        reason = str(error).splitlines()[-1].strip()
+        raise ValueError(f'{load_path} is of another network than that of {config}: {reason}') from None
 
     # Each environment plays its share of the games: stopping at the first N to end would favour short, bad ones.
     share = [episodes // env.env_num + (i < episodes % env.env_num) for i in range(env.env_num)]
@@ -68,17 +83,22 @@ def evaluate(config: str, load_path: str, seed: int, episodes: int, replay_path:
     return [score for done in scores for score in done]
 
 
-@click.command(context_settings=dict(help_option_names=['-h', '--help']))
+@click.command(cls=Program, context_settings=dict(help_option_names=['-h', '--help']))
 @click.option(
     '-c', '--config', default=DEFAULT_CONFIG, type=click.Path(exists=True, dir_okay=False), help='Config file.'
 )
 @click.option('--load-path', required=True, type=click.Path(exists=True, dir_okay=False), help='Checkpoint.')
-@click.option('-s', '--seed', default=0, show_default=True, type=click.IntRange(min=0), help='Seed of the games.')
-@click.option('-n', '--episodes', default=8, show_default=True, type=click.IntRange(min=1), help='Whole games to play.')
+@click.option('-s', '--seed', default=0, show_default=True, type=SEED, help='Seed of the games.')
+@click.option(
+    '-n', '--episodes', default=8, show_default=True, type=click.IntRange(1, 1_000_000), help='Whole games to play.'
+)
 @click.option('--replay-path', type=click.Path(file_okay=False), help='Folder for videos, one a game.')
 def main(config: str, load_path: str, seed: int, episodes: int, replay_path: Optional[str]) -> None:
     """Evaluate a DQN checkpoint on Breakout."""
-    scores = evaluate(config, load_path, seed, episodes, replay_path)
+    try:
+        scores = evaluate(config, load_path, seed, episodes, replay_path)
+    except (ValueError, OSError) as error:
+        raise click.ClickException(str(error)) from None
     click.echo(f'scores: {" ".join(f"{score:g}" for score in scores)}')
     click.echo(f'mean {np.mean(scores):.2f}, std {np.std(scores):.2f}, over {len(scores)} games')
 

@@ -14,8 +14,11 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, Callable, List, Mapping, Optional
 
+# first, as it keeps from the screen what DI-engine prints while it is imported, and Ctrl-C quiet meanwhile
+import breakout_env  # noqa: F401
+
+# isort: split
 import click
-from ding.config import read_config
 from ding.entry.utils import random_collect
 from ding.envs import create_env_manager, get_vec_env_setting
 from ding.policy import create_policy
@@ -30,7 +33,11 @@ from ding.worker import (
 from tensorboardX import SummaryWriter
 
 from breakout_env.budget import Budget
+from breakout_env.command_types import COUNT, SEED
+from breakout_env.config_file import read_config_file
 from breakout_env.overlap import Overlap, own_collect_policy
+from breakout_env.program import Program
+from breakout_env.replay.replay_options import DoesNotFit
 from breakout_env.replay.saved_file import DamagedFile
 from breakout_env.resume import pairs_in
 from breakout_env.run_config import merged_config
@@ -176,18 +183,16 @@ def train(
     return cfg.exp_name
 
 
-@click.command(context_settings=dict(help_option_names=['-h', '--help']))
+@click.command(cls=Program, context_settings=dict(help_option_names=['-h', '--help']))
 @click.option(
     '-c', '--config', default=DEFAULT_CONFIG, type=click.Path(exists=True, dir_okay=False), help='Config file.'
 )
-@click.option(
-    '-s', '--seed', default=0, show_default=True, type=click.IntRange(min=0), help='Seed of everything random.'
-)
+@click.option('-s', '--seed', default=0, show_default=True, type=SEED, help='Seed of everything random.')
 @click.option(
     '--env-step',
     default=10_000_000,
     show_default=True,
-    type=click.IntRange(min=1),
+    type=COUNT,
     help='Env steps to collect, those of a resumed run included; 4 emulator frames each.',
 )
 @click.option(
@@ -205,10 +210,10 @@ def train(
 )
 def main(config: str, seed: int, env_step: int, overlap: bool, resume: Optional[str]) -> None:
     """Train DQN on Breakout."""
-    resume = run_to_resume(resume, read_config(config)[0].exp_name)
     try:
+        resume = run_to_resume(resume, read_config_file(config)[0].get('exp_name', 'default_experiment'))
         folder = train(config, seed, Budget(env_steps=env_step), resume, overlap)
-    except DamagedFile as error:  # there are saves, but all of them are damaged
+    except (DamagedFile, DoesNotFit) as error:  # all saves are damaged, or the buffer is too large for this machine
         raise click.UsageError(str(error)) from None
     if pairs_in(Path(folder)):
         options = f'-c {quote(config)}{" --overlap" if overlap else ""} --resume {quote(folder)}'

@@ -563,6 +563,35 @@ def test_an_impatient_user_ends_everybody(tmp_path):
             time.sleep(0.02)
         assert wait_until(lambda: not process.is_alive(), 10)
         assert ended(left)
+    assert process.exitcode == 128 + signal.SIGINT
+
+
+def test_who_does_not_end_with_the_run_is_killed(tmp_path, monkeypatch):
+    monkeypatch.setattr('breakout_env.distributed.launcher._END_S', 2.0)
+    deaf = 'import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n' + WAIT
+    wait_for_them = 'import os, time\nwhile not os.path.exists({!r}): time.sleep(0.1)'
+    commands = {}
+    commands['collector 1'] = script(tmp_path, 'collector', deaf.format(tmp_path / 'c'))
+    note = f'open({str(tmp_path / "asked")!r}, "w")'
+    asked = f'import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: ({note}, sys.exit()))\n'
+    commands['evaluator'] = script(tmp_path, 'evaluator', asked + WAIT.format(tmp_path / 'e'))
+    commands['learner'] = script(tmp_path, 'learner', wait_for_them.format(str(tmp_path / 'go')))
+    with launched(commands, []) as process:
+        assert wait_until(lambda: (tmp_path / 'c').exists() and (tmp_path / 'e').exists(), 20)
+        left = psutil.Process(process.pid).children()
+        (tmp_path / 'go').touch()
+        assert wait_until(lambda: not process.is_alive(), 30)
+        assert len(left) == 3 and ended(left) and (tmp_path / 'asked').exists()
+    assert process.exitcode == 0
+
+
+def test_a_learner_that_does_not_stop_in_its_time_is_killed(tmp_path, monkeypatch):
+    monkeypatch.setattr('breakout_env.distributed.launcher._SAVE_S', 1.0)
+    deaf = 'import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n' + WAIT
+    with launched(dict(learner=script(tmp_path, 'learner', deaf.format(tmp_path / 'l'))), []) as process:
+        assert wait_until(lambda: (tmp_path / 'l').exists(), 20)
+        os.kill(process.pid, signal.SIGTERM)
+        assert wait_until(lambda: not process.is_alive(), 20)
     assert process.exitcode == 128 + signal.SIGKILL
 
 

@@ -2,7 +2,7 @@
 The ``breakout`` command: train, watch, judge and carry away agents, without a line of code.
 
 Each command is a file of its own here, loaded when it is called, and a thin one: what it does lies in the package, for
-programs to call. Exit codes: 0 done; 1 it could not be done, or a check failed; 2 a wrong option; 130 Ctrl-C.
+programs to call. What their exit codes mean is in ``program.py``, and in their help.
 """
 
 import importlib
@@ -10,10 +10,12 @@ from typing import Any, List, Optional
 
 import click
 
+from ..program import Program
+
 COMMANDS = ('train', 'eval', 'play', 'record', 'plot', 'average', 'export', 'plan', 'doctor')
 
 
-class LazyGroup(click.Group):
+class LazyGroup(Program, click.Group):
     """
     Overview:
         Commands that are imported when they are called; ``eval`` is found in ``eval_command.py``, and so on.
@@ -32,14 +34,6 @@ class LazyGroup(click.Group):
         if args and not args[0].startswith('-') and args[0] not in COMMANDS:
             ctx.fail(f'there is no command {args[0]!r}; expected one of {", ".join(COMMANDS)}')
         return super().resolve_command(ctx, args)
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """As click's, with the exit code that shells expect of what Ctrl-C has ended."""
-        try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt:
-            click.echo('stopped', err=True)
-            return ctx.exit(130)
 
 
 @click.group(cls=LazyGroup, context_settings=dict(help_option_names=['-h', '--help']))

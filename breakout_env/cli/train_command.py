@@ -17,10 +17,13 @@ from typing import Any, List, Mapping, Optional, Tuple
 import click
 import torch
 
+from .. import signals
 from ..budget import Budget
+from ..command_types import COUNT, HOURS, SEED, THREADS
+from ..config_file import read_config_file
 from ..replay.saved_file import DamagedFile
 from ..resume import pairs_in
-from ..run_folder import newest_checkpoint, run_to_resume, saved_runs
+from ..run_folder import folder_below_here, newest_checkpoint, run_to_resume, saved_runs
 from .common import CONTEXT, shipped
 
 ENTRY = 'entry/breakout_dqn_main.py'
@@ -42,7 +45,7 @@ ENV_STEPS = dict(cpu=1_000_000, cuda=10_000_000)
     multiple=True,
     default=(0,),
     show_default=True,
-    type=click.IntRange(min=0),
+    type=SEED,
     help='Seed of everything random; given several times, a run for each, one after the other.',
 )
 @click.option(
@@ -56,12 +59,12 @@ ENV_STEPS = dict(cpu=1_000_000, cuda=10_000_000)
     '--env-steps',
     '--env-step',  # as ding calls it
     'env_steps',
-    type=click.IntRange(min=1),
+    type=COUNT,
     help='End after so many env steps, 4 emulator frames each.',
 )
-@click.option('--updates', type=click.IntRange(min=1), help='End after so many updates.')
-@click.option('--episodes', type=click.IntRange(min=1), help='End after so many whole games.')
-@click.option('--hours', type=click.FloatRange(min=0, min_open=True), help='End after so many hours.')
+@click.option('--updates', type=COUNT, help='End after so many updates.')
+@click.option('--episodes', type=COUNT, help='End after so many whole games.')
+@click.option('--hours', type=HOURS, help='End after so many hours.')
 @click.option('--exp-name', metavar='FOLDER', help="Folder of the run, in place of the config's exp_name.")
 @click.option(
     '--set',
@@ -70,7 +73,7 @@ ENV_STEPS = dict(cpu=1_000_000, cuda=10_000_000)
     metavar='KEY=VALUE',
     help='Another value than the one in the config, such as policy.learn.learning_rate=0.00025; may be repeated.',
 )
-@click.option('--threads', type=click.IntRange(min=1), help="PyTorch's threads; by default one for each core.")
+@click.option('--threads', type=THREADS, help="PyTorch's threads; by default one for each core.")
 @click.option('--overlap/--serial', default=False, show_default=True, help='Collect while learning; pays on GPUs.')
 @click.option(
     '--resume',
@@ -180,22 +183,16 @@ def _read_change(text: str) -> Tuple[str, Any]:
         raise click.UsageError(f'--set is {text!r}; expected KEY=VALUE, such as policy.learn.learning_rate=0.00025')
     try:
         return key, ast.literal_eval(value)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, RecursionError, MemoryError):  # the last two by brackets in brackets
         return key, value
 
 
 def _exp_name(config: str, exp_name: Optional[str], changes: Mapping[str, Any]) -> str:
     """The run's name: by --exp-name, by --set, or the config's. All of DI-engine takes it as below this folder."""
-    try:
-        cfg, _ = _entry().read_config(config)
-    except Exception as error:  # a config is a program: it can fail in any way, and that is the user's to mend
-        raise click.ClickException(f'{config} is no config: {type(error).__name__}: {error}') from None
-    name = exp_name or str(changes.get('exp_name', cfg.get('exp_name', 'default_experiment')))
-    relative = os.path.relpath(name)
-    if relative == '.' or relative.split(os.sep)[0] == os.pardir:
-        option = 'exp_name' if exp_name is None else '--exp-name'
-        raise click.UsageError(f'{option} is {name!r}; expected a folder below the current one')
-    return relative
+    option = 'exp_name' if exp_name is None else '--exp-name'
+    if exp_name is None:
+        exp_name = changes.get('exp_name', read_config_file(config)[0].get('exp_name', 'default_experiment'))
+    return folder_below_here(exp_name, option)
 
 
 def _command_line(ctx: click.Context, **changes: Any) -> List[str]:
@@ -231,10 +228,12 @@ def _one_after_the_other(ctx: click.Context, seeds: Tuple[int, ...], options: Ma
 
     def stop(number: int, frame: Any) -> None:
         stopped.append(number)
+        if number == signal.SIGHUP:
+            signals.leave_terminal()
         if run is not None and len(stopped) == 1:
             run.terminate()  # Ctrl-C in a terminal reaches it as well, and only the first request counts
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, stop) for number in signals.STOPPING if signals.is_free(number)}
     try:
         for seed in seeds:
             words = _command_line(ctx, seeds=(seed,), exp_name=names[seed], resume='' if seed in saved else None)

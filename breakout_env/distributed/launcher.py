@@ -23,6 +23,8 @@ _SHORT_LIVES = 5
 _LONGEST_WAIT_S = 30.0
 # For a learner that is asked to stop, which saves the run; schedulers allow for about as much.
 _SAVE_S = 110.0
+# For all, where nobody waits for anything any more: what is temporary is removed, if that is soon done.
+_AT_ONCE_S = 1.0
 # For the others after the learner has ended: they finish a piece of play, and close their environments.
 _END_S = 20.0
 
@@ -31,8 +33,8 @@ class Launcher(object):
     """
     Overview:
         Keeps one learner and those who serve it running. The learner's end is the end of the run: by itself with the \
-        exit code that it has, by SIGTERM or Ctrl-C to this process in order. A learner that is killed is started \
-        again and goes on from its last save; so are the others whenever they die.
+        exit code that it has, by SIGTERM, SIGHUP or Ctrl-C to this process in order. A learner that is killed is \
+        started again and goes on from its last save; so are the others whenever they die.
     Interfaces:
         ``run``.
     """
@@ -59,9 +61,14 @@ class Launcher(object):
             Run to the end.
         Returns:
             - code (:obj:`int`): The exit code of the learner, else the highest; 128 and the number of the signal if a \
-                process was killed.
+                process was killed, or this one was told by a second Ctrl-C to end at once.
         """
-        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        # under nohup a run goes on without its terminal
+        before = {
+            number: signal.getsignal(number)
+            for number in signals.STOPPING
+            if number != signal.SIGHUP or signals.is_free(number)
+        }
         with contextlib.ExitStack() as at_the_end:
             for number, handler in before.items():
                 signals.handle(number, partial(self._on_signal, number))
@@ -72,6 +79,8 @@ class Launcher(object):
                     child.look(start=not self._is_stopping)
                 self._obey()
                 time.sleep(_LOOK_EVERY_S)
+        if self._is_asked_to_kill:
+            return 128 + signal.SIGINT
         if self._learner is not None:
             return self._learner.exit_code
         return max(child.exit_code for child in self._children)
@@ -82,6 +91,10 @@ class Launcher(object):
         return all(child.is_done for child in self._children)
 
     def _on_signal(self, number: int) -> None:
+        if number == signal.SIGHUP:
+            signals.leave_terminal()
+            for child in self._children:  # they write to the same terminal, and are in no group that it has told
+                child.leave_terminal()
         # schedulers may send SIGTERM more than once
         self._is_asked_to_kill = self._is_asked_to_kill or (self._is_asked_to_stop and number == signal.SIGINT)
         self._is_asked_to_stop = True
@@ -93,8 +106,16 @@ class Launcher(object):
             for child in self._children if self._learner is None else [self._learner]:
                 child.stop(_SAVE_S)
         if self._is_asked_to_kill:
-            for child in self._children:
-                child.kill()
+            self._kill_all()
+
+    def _kill_all(self) -> None:
+        for child in self._children:
+            child.hurry()
+        deadline_s = time.monotonic() + _AT_ONCE_S
+        while any(child.is_running for child in self._children) and time.monotonic() < deadline_s:
+            time.sleep(_LOOK_EVERY_S / 10)
+        for child in self._children:
+            child.kill()
 
     def _end_all(self) -> None:
         """Nobody is needed without the learner."""
@@ -175,6 +196,17 @@ class _Child(object):
             self._kill_at_s = time.monotonic() + within_s
         else:
             self.is_done = True
+
+    def leave_terminal(self) -> None:
+        """Tell it that the terminal is gone, and to end in order."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGHUP)
+
+    def hurry(self) -> None:
+        """What a person does with Ctrl-C, twice."""
+        if self.is_running:
+            self._process.terminate()
+            self._process.send_signal(signal.SIGINT)
 
     def kill(self) -> None:
         """End it now, with all that it has started: they are of its session."""

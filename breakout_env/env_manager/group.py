@@ -16,6 +16,7 @@ import torch
 from ding.envs import BaseEnvTimestep
 from ding.utils import CloudPickleWrapper, render
 
+from .. import signals
 from .shared_steps import SharedSteps
 
 logger = logging.getLogger(__name__)
@@ -176,7 +177,14 @@ def _portable(error: Exception) -> Exception:
         return RuntimeError(text)
 
 
-def run_group(connection: Connection, others: Any, owner_pid: int, env_fns: CloudPickleWrapper, *options: Any) -> None:
+def run_group(
+    connection: Connection,
+    others: Any,
+    owner_pid: int,
+    ends_with_owner: bool,
+    env_fns: CloudPickleWrapper,
+    *options: Any,
+) -> None:
     """
     Overview:
         A worker process's life: take commands until told to end, or until the manager's process is gone.
@@ -184,13 +192,17 @@ def run_group(connection: Connection, others: Any, owner_pid: int, env_fns: Clou
         - connection (:obj:`Connection`): Where commands come in and results go out.
         - others (:obj:`Optional[Connection]`): The manager's end of it, which a fork brings along and is closed here.
         - owner_pid (:obj:`int`): The manager's process.
+        - ends_with_owner (:obj:`bool`): Whether the system is to kill this process with it, also where it is stopped.
         - env_fns (:obj:`CloudPickleWrapper`): Holds ``EnvGroup``'s argument of this name.
         - options (:obj:`Any`): Its other arguments.
     """
-    # Ctrl-C reaches the whole process group; the manager's process decides what comes of it. The other handlers that a
-    # fork brings along are the trainer's, not ours.
+    # Ctrl-C and the end of a terminal reach the whole process group; the manager's process decides what comes of it.
+    # The other handlers that a fork brings along are the trainer's, not ours.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if ends_with_owner:
+        signals.follow_parent(owner_pid)
     if others is not None:
         others.close()
     torch.set_num_threads(1)

@@ -17,7 +17,9 @@ from ding.envs.env_manager.base_env_manager import EnvState
 from ding.utils import ENV_MANAGER_REGISTRY, make_key_as_identifier, remove_illegal_item
 from easydict import EasyDict
 
+from ..option_checks import section
 from .group import EnvFailed
+from .manager_options import read_options
 from .shared_steps import SharedSteps
 from .worker import GroupWorker, WorkerLost
 
@@ -83,17 +85,13 @@ class GroupEnvManager(BaseEnvManager):
             - env_fn (:obj:`List[Callable]`): What makes each environment.
             - cfg (:obj:`Mapping`): Options as in ``config``; those not named keep their defaults.
         Raises:
-            - ValueError: If ``worker_num`` or ``context`` is none that will do.
+            - ValueError: If an option is unknown or its value is not allowed; the message names the option.
         """
         self._workers: List[GroupWorker] = []
-        cfg = EasyDict({**self.default_config(), **cfg})
+        # before EasyDict, which takes no keys but strings
+        cfg = EasyDict({**self.default_config(), **section('the config of the env manager', cfg), **read_options(cfg)})
         super().__init__(env_fn, cfg)
-        # not forkserver: a worker looks whether its parent is still there, and that would be the server
-        if cfg.context not in ('fork', 'spawn'):
-            raise ValueError(f"env_manager.context is {cfg.context!r}; expected 'fork' or 'spawn'")
         worker_num = _usable_cores() if cfg.worker_num is None else cfg.worker_num
-        if isinstance(worker_num, bool) or not (isinstance(worker_num, int) and worker_num > 0):
-            raise ValueError(f'env_manager.worker_num is {worker_num!r}; expected a whole number above 0, or None')
         self._context = multiprocessing.get_context(cfg.context)
         self._connect_timeout = cfg.connect_timeout
         self._groups = [

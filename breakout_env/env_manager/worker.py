@@ -5,6 +5,7 @@ import math
 import os
 import pickle
 import select
+import threading
 import time
 from typing import Any, Callable, Dict, Optional
 
@@ -56,6 +57,7 @@ class GroupWorker(object):
                     theirs,
                     self._connection if forked else None,
                     os.getpid(),
+                    threading.current_thread() is threading.main_thread(),
                     CloudPickleWrapper(env_fns),
                     *options,
                 ),
