@@ -8,7 +8,7 @@ import imageio_ffmpeg
 import numpy as np
 
 from .emulator import FRAMES_PER_SECOND
-from .helper_process import HelperError, HelperProcess
+from .helper_process import HelperProcess
 
 logger = logging.getLogger(__name__)
 
@@ -111,7 +111,7 @@ class GameRecorder(object):
                 self._encoder.write(picture.data, WRITE_TIMEOUT_S)
         except TimeoutError:  # not ours: an alarm that somebody set for the step
             raise
-        except (RuntimeError, OSError) as e:  # HelperError, or imageio-ffmpeg finds no FFmpeg
+        except Exception as e:  # HelperError, no FFmpeg, a full disk; whatever it is, a video is not worth a game
             logger.warning('the recording of this game is given up, the game goes on: %s', e)
             self._finish('given-up')
 
@@ -156,7 +156,7 @@ class GameRecorder(object):
             if not encoder.close(CLOSE_TIMEOUT_S):
                 return
             os.replace(f'{self._stem}.part.mp4', f'{self._stem}-{ending}.mp4')
-        except (HelperError, OSError) as e:
+        except Exception as e:  # as above
             logger.warning('the video %s.part.mp4 may be incomplete: %s', self._stem, e)
             return
         logger.debug('process %d completed the video %s-%s.mp4', os.getpid(), self._stem, ending)

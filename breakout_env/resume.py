@@ -15,7 +15,7 @@ import copy
 import io
 import json
 import logging
-import pickle
+import math
 import random
 import re
 import signal
@@ -30,19 +30,35 @@ import torch
 import xxhash
 from ding.worker.learner import LearnerHook, register_learner_hook
 
-from . import run_parts, signals
+from . import option_checks, run_parts, signals
 from .replay.saved_file import DamagedFile, write_bytes
 from .run_lock import RunLock
 
 _log = logging.getLogger(__name__)
+# How its errors begin, and what its options may be.
+OPTION = 'hook `resume`: option'
+OPTIONS = {'save_every_s': 900.0}
+_CHECKS = dict(save_every_s=option_checks.number(0.0, math.inf))
+assert set(_CHECKS) == set(OPTIONS)
 _FOLDER = 'resume'
 _LIST = 'pairs.json'
 _KEPT_PAIRS = 2
+_STATE_KEYS = {'model', 'last_iter', 'last_step', 'resume'}
 # who has something to remember over a stop, besides policy and buffer
 _REMEMBERING = ('evaluator', 'collector', 'progress')
 _KEYS = {'iteration', 'env_step', 'checkpoint', 'checkpoint_digest', 'buffer'}
 # files of a save, finished or not
 _OURS = re.compile(r'(resume_\d+\.pth\.tar|buffer_\d+\.npz)(\.previous|\.[\d-]+\.unfinished)?$')
+
+
+def check_options(ext_args: Any) -> Dict[str, Any]:
+    """
+    Overview:
+        The options of the hook that are set, checked.
+    Raises:
+        - ValueError: If one is unknown or not allowed.
+    """
+    return option_checks.read(OPTION, ext_args, _CHECKS)
 
 
 class ResumeHook(LearnerHook):
@@ -61,10 +77,7 @@ class ResumeHook(LearnerHook):
             - ext_args (:obj:`Mapping`): ``save_every_s``, seconds between two saves, 900 if it is not given.
         """
         super().__init__(*args, **kwargs)
-        unknown = set(ext_args) - {'save_every_s'}
-        if unknown:
-            raise ValueError(f'hook `resume` has the options {sorted(unknown)}; expected `save_every_s` only')
-        self._save_every_s = ext_args.get('save_every_s', 900)
+        self._save_every_s = {**OPTIONS, **check_options(ext_args)}['save_every_s']
 
     def __call__(self, engine: 'BaseLearner') -> None:  # noqa: F821
         if engine.rank == 0:
@@ -112,7 +125,7 @@ class RunSaver(object):
         self._rank_count = 1
         self._save_every_s = save_every_s
         self._saved_at_s = time.monotonic()
-        self._saved_iteration = -1
+        self._saved_iteration = self._begun_iteration = -1
         # When all was well between two collections the last time: the updates done and the transitions pushed by then.
         self._iteration = learner.last_iter.val
         self._pushed = self._push_count
@@ -208,6 +221,9 @@ class RunSaver(object):
             buffer.wait_for_saving()
         if iteration in (0, self._saved_iteration):
             return None
+        # A moment whose save is not through yet is not saved again: that would replace the files that are listed next.
+        if not wait and iteration == self._begun_iteration:
+            return None
         state = copy.deepcopy(self._learner.policy.state_dict())
         # the names that DI-engine's own checkpoints have
         state.update(last_iter=iteration, last_step=self._learner.collector_envstep)
@@ -239,8 +255,10 @@ class RunSaver(object):
             except OSError as full:  # it must not end the training
                 error = full
                 _log.warning('the run was not saved: %s. The save before it is kept', error)
-        elif buffer.start_saving(str(self._folder / pair['buffer']), finish) and wait:
-            error = buffer.wait_for_saving()  # it has been in the log already
+        elif buffer.start_saving(str(self._folder / pair['buffer']), finish):
+            self._begun_iteration = iteration
+            if wait:
+                error = buffer.wait_for_saving()  # it has been in the log already
         # where the last save is not through yet, the next will be on time
         return error
 
@@ -326,15 +344,20 @@ class RunSaver(object):
             raise DamagedFile(f'{path} is damaged: it is not the file that was saved')
         try:
             return torch.load(io.BytesIO(content), map_location='cpu', weights_only=True)
-        except pickle.UnpicklingError as error:
-            raise DamagedFile(f'{path} is no checkpoint of a run: {str(error).splitlines()[0]}') from None
+        except Exception as error:  # torch.load raises nearly anything, depending on what the bytes happen to say
+            raise DamagedFile(
+                f'{path} is no checkpoint of a run: {(str(error).splitlines() or [type(error).__name__])[0]}'
+            ) from None
 
     def _apply(self, pair: Mapping[str, Any], state: Dict[str, Any]) -> None:
+        path = self._folder / pair['checkpoint']
+        if not _is_state(state):
+            raise ValueError(f'{path} is no checkpoint of a run; expected one with {", ".join(sorted(_STATE_KEYS))}')
         more = state.pop('resume')
         iteration, env_step = state.pop('last_iter'), state.pop('last_step')
         try:
             self._learner.policy.load_state_dict(state)
-        except (RuntimeError, ValueError) as error:  # PyTorch's, which lists each weight
+        except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:  # each weight is listed
             raise ValueError(
                 f'the run in {self._folder} is one of another network or optimizer; expected the same config and '
                 f'changes as at its beginning ({str(error).splitlines()[-1].strip()})'
@@ -345,11 +368,17 @@ class RunSaver(object):
         with contextlib.suppress(NotImplementedError, AttributeError):  # not all policies have one, or count
             # its next update is due when it would have been; DI-engine counts them from 0 in each process
             self._learner.policy.get_attribute('target_model').reset(target_update_count=iteration)
-        for role in _REMEMBERING:
-            part = run_parts.part_of(self._learner.exp_name, role)
-            if more.get(role) is not None and part is not None:
-                part.load_state(more[role])
-        _set_random_states(more['random_states'])
+        try:
+            for role in _REMEMBERING:
+                part = run_parts.part_of(self._learner.exp_name, role)
+                if more.get(role) is not None and part is not None:
+                    part.load_state(more[role])
+            _set_random_states(more['random_states'])
+        except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+            raise ValueError(
+                f'{path} is no whole checkpoint of a run ({type(error).__name__}: {error}); expected what a save '
+                'of this version has'
+            ) from None
         if self._buffer is not None and self._buffer.count():
             # the pipelines look at this after the hooks before the run; the random play is in the buffer already
             self._policy_cfg.random_collect_size = 0
@@ -372,8 +401,8 @@ class RunSaver(object):
     # ---------------------------------------------------------------- stopping
 
     def listen(self) -> None:
-        """Stop in order on SIGTERM and Ctrl-C, unless the program handles them itself."""
-        for number in (signal.SIGTERM, signal.SIGINT):
+        """Stop in order on SIGTERM, SIGHUP and Ctrl-C, unless the program handles them itself."""
+        for number in signals.STOPPING:
             before = signal.getsignal(number)
             if signals.is_free(number):
                 with contextlib.suppress(ValueError):  # only the main thread can listen
@@ -381,8 +410,11 @@ class RunSaver(object):
                     self._handlers_before[number] = before
 
     def _request_stop(self, number: int) -> None:
+        if number == signal.SIGHUP:
+            signals.leave_terminal()
         if self._stop_signal is not None and number == signal.SIGINT:
-            raise KeyboardInterrupt
+            signals.end_soon(128 + number)
+            sys.exit(128 + number)
         self._stop_signal = number
         print('Stopping: saving the run first (Ctrl-C again stops at once).', flush=True)
         # Between the updates all is as it was after the last one, so there is no need to wait for a collection or an
@@ -403,6 +435,7 @@ class RunSaver(object):
                 f'exp_name={str(self._folder)!r} in the config (breakout train: --resume).'
             )
         print(message, flush=True)
+        signals.let_ctrl_c_kill()
         sys.exit(128 + self._stop_signal)
 
 
@@ -416,13 +449,42 @@ def pairs_in(folder: Path) -> List[Dict[str, Any]]:
     path = Path(folder) / _FOLDER / _LIST
     try:
         pairs = json.loads(path.read_bytes())
-        if not isinstance(pairs, list) or not all(_KEYS <= pair.keys() for pair in pairs):
+        if not isinstance(pairs, list) or not all(map(_is_pair, pairs)):
             raise ValueError('a save in it is not described whole')
         return pairs
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
-    except (ValueError, TypeError, AttributeError) as error:
+    except OSError as error:
+        raise DamagedFile(f'{path} can not be read: {error.strerror}') from None
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise DamagedFile(f'{path} is damaged: {error}') from None
+
+
+def _is_pair(pair: Any) -> bool:
+    """Whether a save is described whole, by names of files that are in the run's folder."""
+    if not _KEYS <= pair.keys():
+        return False
+    counts = (pair['iteration'], pair['env_step'], pair.get('ranks', 1))
+    files = (pair['checkpoint'], pair['buffer'] or f'{_FOLDER}/buffer_0.npz')
+    folders = ('ckpt', _FOLDER)
+    return (
+        all(isinstance(count, int) and not isinstance(count, bool) and count >= 0 for count in counts)
+        and isinstance(pair['checkpoint_digest'], str)
+        and all(isinstance(file, str) for file in files)
+        # of others, nothing is read, whatever a list from somewhere else asks for
+        and all(folder == place and _OURS.fullmatch(name) for (folder, _, name), place in zip(_split(files), folders))
+    )
+
+
+def _is_state(state: Any) -> bool:
+    if not isinstance(state, dict) or not _STATE_KEYS <= state.keys() or not isinstance(state['resume'], dict):
+        return False
+    counts = (state['last_iter'], state['last_step'])
+    return all(isinstance(count, int) and not isinstance(count, bool) and count >= 0 for count in counts)
+
+
+def _split(files: Any) -> List[Any]:
+    return [file.partition('/') for file in files]
 
 
 def _random_states() -> Dict[str, Any]:

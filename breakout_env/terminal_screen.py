@@ -17,7 +17,7 @@ import cv2
 import numpy as np
 
 from .emulator import SCREEN_SHAPE
-from .signals import exit_on_sigterm
+from .signals import exit_in_order
 
 # Without the score, of which too few pixels would be left to be read (the line below says it), and the black bottom.
 PLAYFIELD = slice(17, 197)
@@ -72,7 +72,7 @@ class TerminalScreen(object):
         self._taken = False
         self._settings: List[Any] = []
         self._suspend_before: Any = None
-        exit_on_sigterm()  # which then passes through close, where it would leave the terminal as it is
+        exit_in_order()  # which then passes through close, where it would leave the terminal as it is
         try:
             self._take()
             if threading.current_thread() is threading.main_thread():  # the only one that may set handlers

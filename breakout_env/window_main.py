@@ -15,6 +15,8 @@ os.environ.setdefault('PYGAME_HIDE_SUPPORT_PROMPT', '1')
 
 import pygame  # noqa: E402  (the variable above is read at import)
 
+# Where no display can be reached, SDL draws into memory instead, and nobody would see it; unless that is asked for.
+UNSEEN_DRIVERS = ('offscreen', 'dummy')
 ENLARGEMENT = 3
 EVENT_INTERVAL_S = 0.05  # how often the window answers the desktop when no picture comes
 KEYS = {
@@ -42,6 +44,8 @@ def tell(line: str) -> None:
 def main(title: str, width: int, height: int, pictures_per_second: float) -> None:
     try:
         pygame.display.init()  # the display alone: no sound device is opened
+        if pygame.display.get_driver() in UNSEEN_DRIVERS and not os.environ.get('SDL_VIDEODRIVER'):
+            sys.exit('SDL: there is no display that can be reached')
         surface = pygame.display.set_mode((width * ENLARGEMENT, height * ENLARGEMENT))
     except pygame.error as e:
         sys.exit(f'SDL: {e}')

@@ -377,6 +377,22 @@ def test_a_terminal_is_given_back_as_it_was(terminal, pictures, same_footprint):
     assert signal.getsignal(signal.SIGTSTP) == signal.SIG_DFL
 
 
+def test_a_terminal_that_can_not_be_taken_whole_is_given_back(terminal, monkeypatch):
+    before, real = terminal.settings(), signal.signal
+
+    def interrupted(number, handler):
+        if number == signal.SIGTSTP:
+            raise KeyboardInterrupt
+        return real(number, handler)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(signal, 'signal', interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            terminal.take(100)
+    assert terminal.settings() == before
+    assert wait_until(lambda: terminal.output.endswith(b'\x1b[?7h\x1b[?25h\x1b[?1049l'))
+
+
 class Command(Terminal):
     """The ``breakout`` command at a terminal of its own."""
 
