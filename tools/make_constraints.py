@@ -1,14 +1,16 @@
 """
 Writes constraints.txt: the newest versions that setup.py admits, for each supported Python on 64-bit Linux.
 
-Needs uv (``pip install uv``). Run the tests on both Pythons afterwards: the file is called the tested set.
+Needs uv (``pip install uv``). Run the tests on all of them afterwards: the file is called the tested set.
 """
 
+import itertools
 import subprocess
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+PYTHONS = ('3.10', '3.11', '3.12')
 HEADER = """\
 # The exact versions this project is tested with; `make` installs these. A project that uses ours needs none of them:
 # the bounds in setup.py are what it has to meet. Made by tools/make_constraints.py.
@@ -39,16 +41,23 @@ def resolve(python: str) -> dict:
     return dict(line.split('==') for line in lines if '==' in line)
 
 
+def marker(first: int, last: int) -> str:
+    """For which of the Pythons a line is: from one of them to another, by their place in the list."""
+    bounds = [f'python_version >= "{PYTHONS[first]}"'] if first > 0 else []
+    bounds += [f'python_version < "{PYTHONS[last + 1]}"'] if last + 1 < len(PYTHONS) else []
+    return '; ' + ' and '.join(bounds) if bounds else ''
+
+
 def main() -> None:
-    on_310, on_311 = resolve('3.10'), resolve('3.11')
+    resolved = [resolve(python) for python in PYTHONS]
     lines = []
-    for name in sorted({*on_310, *on_311}):
-        if on_310.get(name) == on_311.get(name):
-            lines.append(f'{name}=={on_310[name]}')
-            continue
-        for versions, marker in ((on_310, '<'), (on_311, '>=')):
-            if name in versions:
-                lines.append(f'{name}=={versions[name]}; python_version {marker} "3.11"')
+    for name in sorted(set().union(*resolved)):
+        first = 0
+        for version, group in itertools.groupby(found.get(name) for found in resolved):
+            last = first + len(list(group)) - 1
+            if version is not None:
+                lines.append(f'{name}=={version}{marker(first, last)}')
+            first = last + 1
     (ROOT / 'constraints.txt').write_text(HEADER + '\n'.join(lines) + '\n')
 
 
