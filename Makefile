@@ -10,7 +10,8 @@ ABSOLUTE_BIN := $(if $(filter /%,$(VENV)),$(BIN),$(CURDIR)/$(BIN))
 SUPPORTED := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 11))
 RUN_FOLDER := experiments/demo-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: train test demo bench bench-replay bench-manager bench-learner bench-train bench-scale variants figures lint xvfb clean
+.PHONY: train test demo bench bench-replay bench-manager bench-learner bench-train bench-scale variants figures soak faults fuzz \
+	planted matrix materials coverage lint xvfb clean
 
 train: $(VENV)/installed-window
 	$(BIN)/breakout train $(ARGS)
@@ -71,6 +72,32 @@ variants: $(VENV)/installed-test
 figures: $(VENV)/installed-test
 	$(BIN)/python docs/make_training_figures.py
 	$(BIN)/python docs/make_variant_figures.py
+
+# What docs/reliability.md promises, tried to break. ARGS='--hours 48' for a soak that goes on
+soak: $(VENV)/installed-test xvfb
+	$(BIN)/python reliability/soak.py --out docs/results/soak.json $(ARGS)
+
+faults: $(VENV)/installed-test xvfb
+	$(BIN)/python reliability/faults.py --out docs/results/faults.json $(ARGS)
+
+fuzz: $(VENV)/installed-test
+	$(BIN)/python reliability/fuzz.py --out docs/results/fuzz.json $(ARGS)
+
+# faults put into a copy of this project: for each of them a test must fail
+planted: $(VENV)/installed-test xvfb
+	$(BIN)/python reliability/planted.py --out docs/results/planted.json $(ARGS)
+
+# the Pythons and the lowest and highest versions that setup.py admits, each in an environment of its own
+matrix: $(VENV)/installed-test
+	$(BIN)/python reliability/matrix.py --out docs/results/matrix.json $(ARGS)
+
+# what an installation brings, and under which licences
+materials: $(VENV)/installed-test
+	$(BIN)/python reliability/materials.py $(ARGS)
+
+# the tests again, with a look at what of the package they run
+coverage: $(VENV)/installed-test xvfb
+	$(BIN)/python reliability/covered.py --out docs/results/coverage.json -- $(ARGS)
 
 lint: $(VENV)/installed-test
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
