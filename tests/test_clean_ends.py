@@ -25,6 +25,8 @@ OURS = (
     r"env_manager=dict\(type='subprocess', shared_memory=True, reset_inplace=True\)",
     "env_manager=dict(type='breakout', import_names=['breakout_env'], worker_num=2)",
 )
+# coverage.py would be imported before the program, which is what Ctrl-C would then meet
+UNWATCHED = {name: value for name, value in ENVIRON.items() if not name.startswith('COVERAGE')}
 ENDLESS_RANDOM = (r'random_collect_size=\d+', 'random_collect_size=9000')
 # nobody serves the ball, so that an evaluation takes half a minute
 ENDLESS_GAMES = (
@@ -45,7 +47,7 @@ class Terminal(object):
     def __init__(self, command: List[str], folder: Path, **environ: str) -> None:
         self._temporary = folder / 'temporary'
         self._temporary.mkdir(exist_ok=True)
-        environ = {**ENVIRON, 'TMPDIR': str(self._temporary), 'PYTHONWARNINGS': 'ignore', **environ}
+        environ = {**UNWATCHED, 'TMPDIR': str(self._temporary), 'PYTHONWARNINGS': 'ignore', **environ}
         self.pid, self._end = pty.fork()
         if self.pid == 0:
             os.chdir(folder)
