@@ -50,6 +50,7 @@ class Terminal(object):
         environ = {**UNWATCHED, 'TMPDIR': str(self._temporary), 'PYTHONWARNINGS': 'ignore', **environ}
         self.pid, self._end = pty.fork()
         if self.pid == 0:
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored where the tests themselves run under nohup
             os.chdir(folder)
             os.execvpe(command[0], command, environ)
         self._output = bytearray()
@@ -123,6 +124,11 @@ def has_learned(folder: Path) -> Callable[[], bool]:
     return (folder / NAME / 'ckpt' / 'iteration_0.pth.tar').exists  # DI-engine writes it after the first update
 
 
+def is_importing(terminal: Terminal) -> Callable[[], bool]:
+    # PyTorch's libraries come early, and seconds before all the rest is there
+    return lambda: 'libtorch' in Path(f'/proc/{terminal.pid}/maps').read_text()
+
+
 # ---------------------------------------------------------------- Ctrl-C, once
 
 
@@ -140,15 +146,14 @@ def has_learned(folder: Path) -> Callable[[], bool]:
 )
 def test_ctrl_c_while_a_program_is_imported_ends_it_with_a_word(command, tmp_path):
     terminal = Terminal(command, tmp_path)
-    time.sleep(0.7)
-    terminal.press_ctrl_c()
+    terminal.wait_for(is_importing(terminal)).press_ctrl_c()
     assert terminal.ends() == 130 and terminal.text.replace('^C', '').strip() == 'stopped'
 
 
 @pytest.mark.parametrize('number, code', [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_so_do_other_signals(number, code, tmp_path):
     terminal = Terminal([*BREAKOUT, 'train'], tmp_path)
-    time.sleep(0.7)
+    terminal.wait_for(is_importing(terminal))
     os.kill(terminal.pid, number)
     assert terminal.ends() == code and terminal.text.strip() == 'stopped'
 
