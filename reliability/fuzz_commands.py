@@ -171,7 +171,10 @@ def environments(program: click.Command) -> st.SearchStrategy:
     """What the environment says for a program, by click's rule: some of its options, or torchrun's."""
     names = [f'BREAKOUT_DIST_{param.name.upper()}' for param in program.params]
     names += ['RANK', 'WORLD_SIZE', 'MASTER_ADDR', 'MASTER_PORT', 'LOCAL_WORLD_SIZE']
-    odd = st.one_of(texts(), st.sampled_from(NUMBERS)).map(lambda text: text.replace('\x00', '')[:1000])
+    # what an environment can hold at all
+    odd = st.one_of(texts(), st.sampled_from(NUMBERS)).map(
+        lambda text: text.replace('\x00', '').encode(errors='ignore').decode()[:1000]
+    )
     return st.dictionaries(st.sampled_from(names), odd, max_size=2)
 
 

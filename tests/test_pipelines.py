@@ -172,7 +172,7 @@ def test_make_trains_program_is_safe_to_stop(tmp_path, number, whole_group):
 def test_user_errors_get_a_line(tmp_path):
     for arguments, said in (
         (['breakout_dqn_main.py', '-c', 'nowhere.py'], "File 'nowhere.py' does not exist"),
-        (['breakout_dqn_main.py', '--env-step', '0'], '0 is not in the range x>=1'),
+        (['breakout_dqn_main.py', '--env-step', '0'], '0 is not in the range 1<=x'),
         (['breakout_dqn_main.py', '--env-step', '20000'], 'expected more than the 20000 steps of random play'),
         (['breakout_dqn_eval.py'], "Missing option '--load-path'"),
     ):

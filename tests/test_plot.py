@@ -235,7 +235,7 @@ def test_a_run_with_one_evaluation_shows_it(tmp_path):
         (['--out', 'nowhere/figure.png'], '--out: nowhere/figure.png is to be in a folder that is not there'),
         (['--label', 'a', '--label', 'b'], '--label: 2 labels for 1 curves (dqn); expected one for each'),
         (['--x', 'seconds'], "'seconds' is not one of 'env_step', 'hours', 'updates'"),
-        (['--smooth', '0'], '0 is not in the range x>=1'),
+        (['--smooth', '0'], '0 is not in the range 1<=x'),
     ],
 )
 def test_a_wrong_option_is_named_in_a_line(tmp_path, options, error):

@@ -406,7 +406,7 @@ def test_policies_with_other_models_have_no_held_out_q_values(model):
 @pytest.mark.parametrize(
     'options, message',
     [
-        (['--env-steps', '0'], "Invalid value for '--env-steps' / '--env-step': 0 is not in the range x>=1."),
+        (['--env-steps', '0'], "Invalid value for '--env-steps' / '--env-step': 0 is not in the range 1<=x"),
         (['--seed', 'x'], "Invalid value for '-s' / '--seed': 'x' is not a valid integer range."),
         (['-c', 'nowhere.py'], "File 'nowhere.py' does not exist"),
         (['--set', 'learning_rate'], "--set is 'learning_rate'; expected KEY=VALUE"),

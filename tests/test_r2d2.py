@@ -212,7 +212,7 @@ def test_learning_leaves_null_steps_alone(collected):
 
 @pytest.mark.parametrize('option', ['priority', 'priority_IS_weight', 'ignore_done'])
 def test_options_that_do_not_go_with_slices_are_refused(option):
-    with pytest.raises(ValueError, match=f'policy option `{option}` is True; expected False'):
+    with pytest.raises(ValueError, match=f'policy option `{option}` is True .bool.; expected False'):
         new_policy(**({'learn': {option: True}} if option == 'ignore_done' else {option: True}))
 
 
