@@ -419,7 +419,7 @@ def test_policies_with_other_models_have_no_held_out_q_values(model):
         (['--set', 'exp_name=/tmp/x'], "exp_name is '/tmp/x'; expected a folder below the current one"),
         (['-s', '1', '-s', '2', '--resume', 'x'], '--resume with a folder goes on with one run'),
         (['-s', '1', '-s', '2', '--resume'], '--resume found no saved run in experiments/'),
-        (['--exp-name', 'a_file/run'], "Not a directory: 'a_file/run'"),
+        (['--exp-name', 'a_file/run'], "'a_file/run', and a_file is no folder; expected another name"),
     ],
 )
 def test_a_wrong_option_gets_a_line(tmp_path, options, message):
