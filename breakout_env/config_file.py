@@ -64,7 +64,9 @@ def read_config_file(path: str) -> Tuple[EasyDict, EasyDict]:
         for name in _PARTS:
             part = option_checks.section(f'create_config.{name}', create.get(name))
             if not isinstance(part.get('type'), str):
-                raise ValueError(f'create_config.{name} is {part}; expected a dict with its `type`, {EXAMPLE}')
+                raise ValueError(
+                    f'create_config.{name} is {option_checks.shown(part)}; expected a dict with its `type`, {EXAMPLE}'
+                )
     except ValueError as error:
         raise click.ClickException(f'{path} is no config: {error}') from None
     return EasyDict(main), EasyDict(create)
@@ -117,12 +119,14 @@ def check_config(path: str, merged: EasyDict) -> None:
 def _check_types(section: Mapping, where: str = '') -> None:
     """Every part is chosen by a string, and found in modules that strings name."""
     for name, value in section.items():
+        if name == 'type' and not isinstance(value, str):
+            raise ValueError(f'{where}type is {option_checks.shown(value)}; expected the name of a part')
+        if name == 'import_names' and not (
+            isinstance(value, list) and all(isinstance(module, str) and module for module in value)
+        ):
+            raise ValueError(f'{where}import_names is {option_checks.shown(value)}; expected a list of modules')
         if isinstance(value, Mapping):
             _check_types(value, f'{where}{name}.')
-        elif name == 'type' and not isinstance(value, str):
-            raise ValueError(f'{where}type is {option_checks.shown(value)}; expected the name of a part')
-        elif name == 'import_names' and not (isinstance(value, list) and all(isinstance(one, str) for one in value)):
-            raise ValueError(f'{where}import_names is {option_checks.shown(value)}; expected a list of modules')
 
 
 def _check_pipeline(merged: EasyDict) -> None:

@@ -140,11 +140,13 @@ def number(low: float, high: float, or_none: bool = False, above: bool = False) 
         if or_none and value is None:
             return None
         is_one = isinstance(value, numbers.Real) and not isinstance(value, (bool, np.bool_))
-        # before float(), which huge whole numbers overflow
         if not is_one or not low <= value <= high or (above and value == low):
             bounds = f'above {low:g}, up to {high:g}' if above else f'from {low:g} to {high:g}'
             raise ValueError(f'{_none(or_none)}a number {bounds}')
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:  # a whole number of hundreds of digits, where there is no upper bound
+            return math.inf
 
     return check
 

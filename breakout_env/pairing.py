@@ -15,6 +15,7 @@ from typing import Mapping, Optional, Tuple
 import torch
 from ding.utils import MODEL_REGISTRY, POLICY_REGISTRY, import_module
 
+from . import option_checks
 from .options import BreakoutOptions
 
 SCALING_MODELS = ('pixel_dqn', 'pixel_rainbowdqn', 'pixel_c51dqn', 'pixel_qrdqn', 'pixel_drqn', 'pixel_vac')
@@ -52,7 +53,7 @@ def check_pixel_pairing(env_cfg: Mapping) -> None:
 
 def _model_of(cfg: Mapping, in_di_engine: bool) -> Tuple[str, Optional[bool]]:
     """Which model the pipeline will build, and whether it scales pixels; None if that can not be told."""
-    model_cfg = cfg['policy'].get('model') or {}
+    model_cfg = option_checks.section('policy.model', cfg['policy'].get('model'))
     if 'type' in model_cfg:
         import_module(model_cfg.get('import_names', []))
         name, registry = model_cfg['type'], MODEL_REGISTRY
@@ -63,6 +64,8 @@ def _model_of(cfg: Mapping, in_di_engine: bool) -> Tuple[str, Optional[bool]]:
         shown = f'not set, so the default of policy {name!r}'
         if not in_di_engine:
             return shown, None
+    if not isinstance(name, str):
+        return shown, None
     if name in SCALING_MODELS:
         return shown, True
     known = registry.get(name) if name in registry else None
