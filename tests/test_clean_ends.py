@@ -45,6 +45,7 @@ class Terminal(object):
     """A terminal with a program in the foreground, which a person types at and closes."""
 
     def __init__(self, command: List[str], folder: Path, **environ: str) -> None:
+        self._command = command
         self._temporary = folder / 'temporary'
         self._temporary.mkdir(exist_ok=True)
         environ = {**UNWATCHED, 'TMPDIR': str(self._temporary), 'PYTHONWARNINGS': 'ignore', **environ}
@@ -65,6 +66,10 @@ class Terminal(object):
                 self._output += os.read(self._end, 65536)
             except OSError:  # the last one has closed it, or we have
                 return
+
+    @property
+    def is_there(self) -> bool:
+        return psutil.Process(self.pid).cmdline()[-len(self._command) :] == self._command
 
     @property
     def text(self) -> str:
@@ -125,8 +130,9 @@ def has_learned(folder: Path) -> Callable[[], bool]:
 
 
 def is_importing(terminal: Terminal) -> Callable[[], bool]:
-    # PyTorch's libraries come early, and seconds before all the rest is there
-    return lambda: 'libtorch' in Path(f'/proc/{terminal.pid}/maps').read_text()
+    # PyTorch's libraries come early, and seconds before all the rest is there; the tests' own are there at first, in
+    # the fork that becomes the program
+    return lambda: terminal.is_there and 'libtorch' in Path(f'/proc/{terminal.pid}/maps').read_text()
 
 
 # ---------------------------------------------------------------- Ctrl-C, once
