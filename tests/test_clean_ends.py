@@ -225,7 +225,7 @@ def test_ctrl_c_again_ends_a_run_at_once(program, times, tmp_path):
         'ding': ding_serial(Path(config), 1_000_000),
     }[program]
     terminal = Terminal(command, tmp_path)
-    terminal.wait_for(lambda: len(terminal.workers) >= 2 and 'Stopping' not in terminal.text)
+    terminal.wait_for(lambda: (tmp_path / NAME).exists() and len(terminal.workers) >= 2)
     time.sleep(1)
     terminal.press_ctrl_c()
     # two that come before the program gets its turn are one to it
