@@ -112,7 +112,7 @@ def odd_input(found: Dict[str, Any], say: Translate) -> str:
         How much odd input was tried on what.
     """
     cells = [
-        [say(name), f'{row["examples"]:,}', f'{row["accepted"]:,}', f'{row["refused"]:,}', f'{row["failures"]:,}']
+        [f'`{name}`', f'{row["examples"]:,}', f'{row["accepted"]:,}', f'{row["refused"]:,}', f'{row["failures"]:,}']
         for name, row in found['surfaces'].items()
     ]
     return markdown([say(word) for word in ('surface', 'examples', 'accepted', 'refused', 'failures')], cells, 4)

@@ -77,10 +77,8 @@ def tidy(bill: Dict[str, Any], own_name: str) -> Dict[str, Any]:
     own = next(part for part in bill['components'] if canonicalize_name(part['name']) == own_name)
     parts = [part for part in bill['components'] if part is not own]
     for part in (own, *parts):
-        kept = [link for link in part.get('externalReferences', []) if not link['url'].startswith('file:')]
-        part['externalReferences'] = sorted(kept, key=lambda link: (link['type'], link['url']))
-        if not kept:
-            del part['externalReferences']
+        # home pages, and files of this machine: name, version and licence say what a package is
+        part.pop('externalReferences', None)
     own['type'] = 'library'
     bill.setdefault('metadata', {})['component'] = own
     bill['components'] = sorted(parts, key=lambda part: part['bom-ref'])

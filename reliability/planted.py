@@ -181,7 +181,9 @@ def _results(report: Path) -> Iterable[Tuple[str, str, str]]:
         message = message.removeprefix('failed on teardown with "').removeprefix('failed on setup with "')
         error, _, said = message.partition(':')
         error = 'AssertionError' if message.startswith('assert') else error.strip().splitlines()[0] if error else '?'
-        yield name, error, ' '.join((said or message).split())[:160]
+        # without this machine's paths, as the documents keep it
+        said = (said or message).replace(sys.executable, 'python')
+        yield name, error, ' '.join(said.split())[:160]
 
 
 def faulty_source(plant: Plant, sound: str) -> str:
