@@ -14,6 +14,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -183,6 +184,7 @@ def _results(report: Path) -> Iterable[Tuple[str, str, str]]:
         error = 'AssertionError' if message.startswith('assert') else error.strip().splitlines()[0] if error else '?'
         # without this machine's paths, as the documents keep it
         said = (said or message).replace(sys.executable, 'python')
+        said = re.sub(rf'{re.escape(tempfile.gettempdir())}/[^/\s]+/', '', said)
         yield name, error, ' '.join(said.split())[:160]
 
 
