@@ -14,9 +14,10 @@ import os
 import signal
 import sys
 import threading
+import weakref
 from pathlib import Path
 from types import FrameType
-from typing import Any, Callable, Dict, Optional
+from typing import Callable, Optional
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # Our programs, by the file or module that is run. Any other may outlive a run, such as a notebook or a test.
@@ -33,7 +34,7 @@ _END_S = 1.2
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _libc = ctypes.CDLL(None)  # not in a fork, where a lock of the loader's may be held by a thread that is not there
 _NOBODYS = (signal.SIG_DFL, signal.default_int_handler)
-_ours: Dict[int, Any] = {}  # handlers of this file's, by their signal, which anybody may replace
+_ours: 'weakref.WeakSet[Callable]' = weakref.WeakSet()  # this file's own handlers, which anybody may replace
 
 
 def handle(number: int, handler: Callable[[], None]) -> None:
@@ -62,7 +63,7 @@ def handle(number: int, handler: Callable[[], None]) -> None:
 def is_free(number: int) -> bool:
     """Whether a signal is neither handled by anybody in a way of his own nor ignored, as under ``nohup``."""
     handler = signal.getsignal(number)
-    return handler in _NOBODYS or (number in _ours and handler is _ours[number])
+    return handler in _NOBODYS or (callable(handler) and handler in _ours)
 
 
 def exit_in_order() -> None:
@@ -79,7 +80,7 @@ def exit_in_order() -> None:
 
 def _handle_ours(number: int, handler: Callable[[int], None]) -> None:
     handle(number, lambda: handler(number))
-    _ours[number] = signal.getsignal(number)
+    _ours.add(signal.getsignal(number))
 
 
 def _exit(number: int) -> None:

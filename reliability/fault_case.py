@@ -300,6 +300,7 @@ def _supervise(function: Callable[[Case], Seen], name: str, seed: int, folder: P
     temporary = place / 'temporary'
     temporary.mkdir()
     os.environ['TMPDIR'] = tempfile.tempdir = str(temporary)
+    os.environ['DISABLE_RICH'] = '1'  # DI-engine's log breaks its lines to fit a terminal, and texts are looked for
     shared_memory = set(os.listdir('/dev/shm'))
     case = Case(name, seed, place, has_own_disks, template)
     result: Dict[str, Any] = dict(ok=False)

@@ -222,7 +222,7 @@ CONFIG_FILES = {
     'raises.py': ('raise RuntimeError("no\\nway")', 'is no config: RuntimeError'),
     'empty.py': ('', 'is no config: AssertionError'),
     'numbers.py': ('main_config = create_config = 3', 'main_config is 3 (int); expected a dict of options'),
-    'bare.py': ('main_config = {}; create_config = {}', 'create_config.env is {} (dict); expected a dict with its `type`'),
+    'bare.py': ('main_config = create_config = {}', 'create_config.env is {} (dict); expected a dict with its `type`'),
     'section.py': ('main_config = dict(policy=3); create_config = {}', 'main_config.policy is 3 (int)'),
     'items.py': ('main_config = dict(items=3); create_config = {}', "main_config has an option 'items' (str)"),
     'key.py': ('main_config = {3: 4}; create_config = {}', 'main_config has an option 3 (int)'),

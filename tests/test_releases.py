@@ -20,7 +20,7 @@ from tensorboardX import SummaryWriter
 from test_replay_buffer import is_exact, make, open_files_in, transition
 from test_replay_exactness import STORAGES, frames_in
 
-from breakout_env import BreakoutEnv, FrameBuffer
+from breakout_env import BreakoutEnv, FrameBuffer, signals
 from breakout_env import export as export_module
 from breakout_env import play as play_module
 from breakout_env.agent import load_agent
@@ -42,8 +42,13 @@ from conftest import children, footprint, grown_since, newest_child, play, resid
 
 
 @pytest.fixture(autouse=True)
-def own_folder(tmp_path, monkeypatch):
+def as_before(tmp_path, monkeypatch):
+    """In a folder of its own; and a buffer that saves at exit listens to signals, the next test does not."""
     monkeypatch.chdir(tmp_path)
+    before = {number: signal.getsignal(number) for number in signals.STOPPING}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def filled(count=40, start=0, **options):

@@ -32,7 +32,7 @@ from tensorboard.backend.event_processing.event_file_loader import EventFileLoad
 from tensorboardX import SummaryWriter
 from test_pipelines import DEMO, shortened
 
-from breakout_env import run_parts
+from breakout_env import run_parts, signals
 from breakout_env.replay.saved_file import DamagedFile
 from breakout_env.resume import pairs_in
 from conftest import BIN, ROOT, run, wait_until
@@ -714,6 +714,20 @@ def test_a_full_disk_is_told_and_does_not_end_the_training(config, monkeypatch, 
     with pytest.raises(SystemExit):
         interrupt(signal.SIGTERM)
     assert 'could not be saved ([Errno 28] No space left on device)' in capsys.readouterr().out
+    assert check_pairs(Path(NAME))[0]['iteration'] == UPDATES
+
+
+def test_a_handler_of_ours_that_somebody_put_back_does_not_keep_a_run_from_listening(config):
+    """As a library does that handles signals for a while."""
+    signals.exit_in_order()
+    before = signal.getsignal(signal.SIGTERM)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signals.exit_in_order()
+    signal.signal(signal.SIGTERM, before)
+    first = Run(config)
+    first.collections(1)
+    with pytest.raises(SystemExit):
+        interrupt(signal.SIGTERM)
     assert check_pairs(Path(NAME))[0]['iteration'] == UPDATES
 
 
