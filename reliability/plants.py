@@ -106,7 +106,7 @@ REPLAY: List[Plant] = [
         'FrameIndex.drop',
         'references[frame] - 1',
         EVICTED,
-        new='max(references[frame] - 2, 0)',
+        new='references[frame] - (2 if references[frame] > 1 else 1)',
     ),
     reference('replay/frame_index.py', 'FrameIndex.drop', 'self._forget(frame)', NO_FRAME_BEHIND),
     reference(
@@ -316,7 +316,7 @@ REPLAY: List[Plant] = [
     reference('replay/compressed_frames.py', 'CompressedFrames.drop', 'self._release(segment)', OUTLIVE),
     reference('replay/compressed_frames.py', 'CompressedFrames._append', 'self._live[segment] += length', SEGMENTS),
     reference('replay/compressed_frames.py', 'CompressedFrames._append', 'self._live_bytes += length', SEGMENTS),
-    reference('replay/compressed_frames.py', 'CompressedFrames._new_segment', 'self._release(full)', OUTLIVE),
+    reference('replay/compressed_frames.py', 'CompressedFrames._new_segment', 'self._release(full)', SEGMENTS),
     reference(
         'replay/compressed_frames.py',
         'CompressedFrames._new_segment',
@@ -338,7 +338,7 @@ REPLAY: List[Plant] = [
     reference('replay/compressed_frames.py', 'CompressedFrames._clean', 'self._dead_bytes += length', SEGMENTS),
     reference('replay/compressed_frames.py', 'CompressedFrames._clean', 'self._release(segment)', OUTLIVE),
     reference(
-        'replay/compressed_frames.py', 'CompressedFrames._look_for_a_better_dictionary', 'self.drop([frame])', SEGMENTS
+        'replay/compressed_frames.py', 'CompressedFrames._look_for_a_better_dictionary', 'self.drop([frame])', OUTLIVE
     ),
     # strings, and the lock
     reference(
@@ -427,7 +427,7 @@ REPLAY: List[Plant] = [
     release(
         'replay/device_frames.py',
         'DeviceFrames.close',
-        'self._waiting = {}',
+        "self._staging, self._staging_view = np.empty((0, self._frame_bytes), np.uint8), memoryview(b'')",
         UNDER_WAY,
     ),
     release(
@@ -1054,7 +1054,8 @@ RUNS: List[Plant] = [
         'cli/train_command.py',
         '_one_after_the_other.stop',
         'run.terminate()',
-        'test_progress.py::test_several_seeds_are_runs_of_their_own_which_one_ctrl_c_stops_all_and_resume_goes_on_with',
+        'test_progress.py::test_a_scheduler_that_stops_several_seeds_stops_the_run_of_the_one_that_is_trained',
+        hangs=True,
     ),
     release(
         'data_parallel.py',

@@ -307,6 +307,16 @@ def test_several_seeds_are_runs_of_their_own_which_one_ctrl_c_stops_all_and_resu
     assert [[row['seed'] for row in rows_of(folder, 'run')] for folder in (first, second)] == [[3, 3], [5]]
 
 
+def test_a_scheduler_that_stops_several_seeds_stops_the_run_of_the_one_that_is_trained(tmp_path):
+    """It tells the command alone; Ctrl-C in a terminal comes to the run as well."""
+    config = config_in(tmp_path, 900, PROGRESS, FULL_GAMES, BEGINS)
+    command = Command([*COMMAND, '-c', str(config), '-s', '3', '-s', '5'], tmp_path)
+    first, second = (tmp_path / f'{NAME}_seed{seed}' for seed in (3, 5))
+    command.wait_for((first / 'ckpt' / 'iteration_0.pth.tar').exists)
+    assert command.end(signal.SIGTERM) == 128 + signal.SIGTERM
+    assert command.text.count('Stopping') == 1 and pairs_in(first) and not second.exists()
+
+
 def test_each_seed_gets_the_options_of_all(tmp_path, monkeypatch):
     """On a machine with a GPU, where --device=cpu is another recipe than the default."""
     commands = []

@@ -74,7 +74,7 @@ def is_given_back(store):
     """Whether a store that is held by somebody, as by a save under way, has no memory any more."""
     storage = store._storage
     if storage.device is not None:
-        return storage.device_bytes == 0
+        return storage.device_bytes == storage.resident_bytes == 0
     try:
         return len(storage._memory._map) == 0
     except ValueError:  # it is unmapped
@@ -130,6 +130,7 @@ def test_segments_of_compressed_frames_are_free_when_nothing_in_them_is_alive(se
         in_use = set(range(len(frames._used))) - set(frames._free)
         assert sum(frames._segments_of.values()) == len(in_use)
         assert frames._dead_bytes == sum(frames._used[s] - frames._live[s] for s in in_use)
+        assert frames.stored_bytes == sum(frames._live) == frames._lengths_array.sum()
         # only what is being written to may hold nothing
         assert all(frames._live[s] for s in in_use - set(frames._open.values()))
 

@@ -131,7 +131,11 @@ class Command(object):
             os.killpg(self.process.pid, number)
         else:
             self.process.send_signal(number)
-        code = self.process.wait(60)
+        try:
+            code = self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            raise
         assert wait_until(lambda: not any(worker.is_running() for worker in workers)), workers
         return code
 

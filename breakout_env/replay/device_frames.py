@@ -100,7 +100,7 @@ class DeviceFrames(UncompressedFrames):
 
     def close(self) -> None:
         self._chunks = []
-        self._waiting = {}
+        self._staging, self._staging_view = np.empty((0, self._frame_bytes), np.uint8), memoryview(b'')
 
     def _grow(self) -> None:
         try:
