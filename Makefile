@@ -1,13 +1,13 @@
 # make train, make test, make demo: each sets up .venv first. See the README.
 SHELL := /bin/bash
 VENV ?= .venv
-# which Python to make .venv from; by default the first of these that is 3.10 or 3.11
+# which Python to make .venv from; by default the first on PATH that will do
 PYTHON ?=
 ARGS ?=
 BIN := $(VENV)/bin
 # not abspath, which takes a blank in a path for the end of it
 ABSOLUTE_BIN := $(if $(filter /%,$(VENV)),$(BIN),$(CURDIR)/$(BIN))
-SUPPORTED := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 11))
+SUPPORTED := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))
 RUN_FOLDER := experiments/demo-$(shell date +%Y%m%d-%H%M%S)
 
 .PHONY: train test demo bench bench-replay bench-manager bench-learner bench-train bench-scale variants figures soak faults fuzz \
@@ -109,11 +109,11 @@ $(VENV)/installed-%: setup.py constraints.txt | $(VENV)/bin/python
 comma := ,
 
 $(VENV)/bin/python:
-	@for python in $(if $(PYTHON),"$(PYTHON)",python3.11 python3.10 python3); do \
+	@for python in $(if $(PYTHON),"$(PYTHON)",python3.11 python3.12 python3.10 python3); do \
 		if "$$python" -c '$(SUPPORTED)' 2>/dev/null; then \
 			"$$python" -m venv $(VENV) && exit 0; rm -rf $(VENV); exit 1; fi; \
 	done; \
-	echo "breakout_env needs Python 3.10 or 3.11; found $$("$(or $(PYTHON),python3)" --version 2>&1 | grep ^Python || echo neither)." \
+	echo "breakout_env needs Python 3.10, 3.11 or 3.12; found $$("$(or $(PYTHON),python3)" --version 2>&1 | grep ^Python || echo neither)." \
 		"Install one of them, or name it: make PYTHON=/path/to/python3.11"; exit 1
 
 # the window tests draw on a virtual screen; without one they say that they are skipped

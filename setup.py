@@ -20,6 +20,7 @@ setup(
         'Operating System :: POSIX :: Linux',
         'Programming Language :: Python :: 3.10',
         'Programming Language :: Python :: 3.11',
+        'Programming Language :: Python :: 3.12',
         'Topic :: Scientific/Engineering :: Artificial Intelligence',
     ],
     # configs and pipelines lie beside the package in a clone, for people, and inside it in a wheel, for the command
@@ -28,9 +29,8 @@ setup(
     # the file that runs as a program of its own is package code, too; py.typed tells type checkers to look inside
     package_data={'breakout_env': ['py.typed', 'pretrained/*', 'data/*']},
     entry_points={'console_scripts': ['breakout=breakout_env.cli:main']},
-    # ale-py ships the ROMs and needs 3.10 since 0.11. Nothing is known that fails on 3.12, but the matrix has not been
-    # there; numpy<2, which DI-engine wants, has no wheels for 3.13.
-    python_requires='>=3.10,<3.12',
+    # ale-py ships the ROMs and needs 3.10 since 0.11; numpy<2, which DI-engine wants, has no wheels for 3.13.
+    python_requires='>=3.10,<3.13',
     # reliability/matrix.py tries the lower bounds together, and the newest versions together.
     install_requires=[
         'DI-engine>=0.5.3,<0.6',  # brings numpy<2, gym==0.25.1 and setuptools<=66.1.1

@@ -9,7 +9,7 @@ import sys
 import time
 from multiprocessing import resource_tracker
 from pathlib import Path
-from typing import Dict, Iterator, List
+from typing import Dict, Iterator, List, Mapping
 
 import numpy as np
 import psutil
@@ -54,6 +54,14 @@ def grown_since(before: Dict[str, int]) -> Dict[str, int]:
 
 def resident_bytes() -> int:
     return psutil.Process().memory_info().rss
+
+
+def watched_by_nobody(environ: Mapping[str, str] = os.environ) -> Dict[str, str]:
+    """
+    Variables for a program that is to say and do what it does by itself: while tests are measured (make coverage),
+    coverage.py is imported before it, which Ctrl-C would then meet, and warns on its screen.
+    """
+    return {name: value for name, value in environ.items() if not name.startswith('COVERAGE')}
 
 
 def wait_until(condition, timeout_s: float = 10.0) -> bool:

@@ -18,15 +18,13 @@ import pytest
 from test_resume import ENVIRON, NAME, config_in, ding_serial
 
 from breakout_env.resume import pairs_in
-from conftest import BIN, ROOT, wait_until
+from conftest import BIN, ROOT, wait_until, watched_by_nobody
 
 BREAKOUT = [str(BIN / 'breakout')]
 OURS = (
     r"env_manager=dict\(type='subprocess', shared_memory=True, reset_inplace=True\)",
     "env_manager=dict(type='breakout', import_names=['breakout_env'], worker_num=2)",
 )
-# coverage.py would be imported before the program, which is what Ctrl-C would then meet
-UNWATCHED = {name: value for name, value in ENVIRON.items() if not name.startswith('COVERAGE')}
 ENDLESS_RANDOM = (r'random_collect_size=\d+', 'random_collect_size=9000')
 # nobody serves the ball, so that an evaluation takes half a minute
 ENDLESS_GAMES = (
@@ -48,12 +46,12 @@ class Terminal(object):
         self._command = command
         self._temporary = folder / 'temporary'
         self._temporary.mkdir(exist_ok=True)
-        environ = {**UNWATCHED, 'TMPDIR': str(self._temporary), 'PYTHONWARNINGS': 'ignore', **environ}
+        environ = {**ENVIRON, 'TMPDIR': str(self._temporary), 'PYTHONWARNINGS': 'ignore', **environ}
         self.pid, self._end = pty.fork()
         if self.pid == 0:
             signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored where the tests themselves run under nohup
             os.chdir(folder)
-            os.execvpe(command[0], command, environ)
+            os.execvpe(command[0], command, watched_by_nobody(environ))
         self._output = bytearray()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()

@@ -3,6 +3,7 @@
 import importlib.metadata
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -15,7 +16,7 @@ from click.testing import CliRunner
 from breakout_env import doctor_checks, window
 from breakout_env.cli import doctor_command, main
 from breakout_env.doctor import Check, Finding, run_checks
-from conftest import wait_until
+from conftest import footprint, grown_since, wait_until
 
 
 def only(check):
@@ -32,6 +33,16 @@ def test_this_machine_is_found_fit_to_train(same_footprint):
     assert '<2' in rows['numpy']['found']  # DI-engine's bound, which is not among our own
     assert set(rows) >= {'Python', 'DI-engine', 'CPU', 'GPU', 'ROM', 'worker process', 'memory', 'disk', 'FFmpeg'}
     assert all(row['found'] for row in rows.values())
+
+
+@pytest.mark.parametrize('check', doctor_checks.CHECKS, ids=lambda check: check.name)
+def test_a_check_finds_the_same_without_a_process_of_its_own_and_gives_back_what_it_opens(check):
+    check.look()  # what is imported stays
+    before = footprint()
+    finding, row = check.look(), only(check)
+    assert not grown_since(before)
+    without_numbers = [re.sub(r'[\d.,]+', '', found) for found in (finding.found, row.found)]
+    assert without_numbers[0] == without_numbers[1] and finding.mend == row.mend
 
 
 def test_the_table_shows_each_finding_and_below_it_what_can_be_copied(monkeypatch):

@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import os
 import re
 import subprocess
 import sys
@@ -10,7 +9,7 @@ import sys
 import psutil
 import pytest
 
-from conftest import ROOT, wait_until
+from conftest import ROOT, wait_until, watched_by_nobody
 
 FOLDER = ROOT / 'reliability'
 RESULT = ROOT / 'docs' / 'results' / 'faults.json'
@@ -55,7 +54,8 @@ faults.main({arguments!r}, standalone_mode=True)
 
 def suite(*arguments: str, change: str = '') -> subprocess.CompletedProcess:
     program = PROGRAM.format(folder=str(FOLDER), change=change, arguments=arguments)
-    return subprocess.run([sys.executable, '-c', program], capture_output=True, text=True, timeout=500)
+    command = [sys.executable, '-c', program]
+    return subprocess.run(command, capture_output=True, text=True, timeout=500, env=watched_by_nobody())
 
 
 def table() -> list:
@@ -176,7 +176,7 @@ faults.TABLE = [Promise('never', 'ends', 'continues', '')]
         [sys.executable, '-c', program],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        env={**os.environ, 'TMPDIR': str(tmp_path)},  # the folder of a suite that is killed stays
+        env={**watched_by_nobody(), 'TMPDIR': str(tmp_path)},  # the folder of a suite that is killed stays
     )
     try:
         assert wait_until(sleepers, 240)

@@ -230,7 +230,7 @@ def test_a_wrong_python_gets_one_clear_line(tmp_path):
     )
     lines = [line for line in result.stdout.splitlines() if not line.startswith('make')]
     assert result.returncode != 0 and lines == [
-        'breakout_env needs Python 3.10 or 3.11; found Python 3.13.0. '
+        'breakout_env needs Python 3.10, 3.11 or 3.12; found Python 3.13.0. '
         'Install one of them, or name it: make PYTHON=/path/to/python3.11'
     ]
     assert shutil.which('ding', path=str(BIN)) and not (tmp_path / 'venv').exists()

@@ -1,13 +1,14 @@
 """Planted faults: there is one for each release, flush and reference count, and a test that finds it is told."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from conftest import ROOT
+from conftest import ROOT, watched_by_nobody
 
 sys.path.insert(0, str(ROOT / 'reliability'))
 import planted  # noqa: E402
@@ -102,6 +103,8 @@ def test_faults_are_found_and_what_is_none_is_not(monkeypatch):
     unusable = Plant('reference', *STRINGS, old, 'self._uses[nonsense] -= 1', (QUICK,))
     before = {plant.file: source_of(plant.file) for plant in (*found, harmless)}
     said = []
+    # what a copy with a fault runs is not the package's
+    monkeypatch.setattr(os, 'environ', watched_by_nobody())
     outcomes = planted.run_plants([*found, harmless, unusable], 1, lambda outcome, *_: said.append(outcome))
     assert [outcome.state for outcome in outcomes] == ['found', 'found', 'NOT FOUND', 'NOT TRIED']
     assert outcomes[0].by == QUICK and outcomes[0].said.startswith('AssertionError')

@@ -22,7 +22,7 @@ from breakout_env import emulator, window
 from breakout_env.env_manager import manager
 from breakout_env.recording import GameRecorder
 from breakout_env.replay import frame_index
-from conftest import ROOT, wait_until
+from conftest import ROOT, wait_until, watched_by_nobody
 
 sys.path.insert(0, str(ROOT / 'reliability'))
 sys.path.insert(0, str(ROOT / 'docs'))
@@ -52,7 +52,8 @@ def is_told(failures: list, section: str, resource: str) -> bool:
 def test_all_sections_pass_and_are_kept_and_drawn(tmp_path):
     out = tmp_path / 'results' / 'soak.json'
     command = [sys.executable, str(ROOT / 'reliability' / 'soak.py'), '--hours', '0.0001', '--out', str(out)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=800)
+    environ = watched_by_nobody()  # what was seen would be a file more with each process
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=800, env=environ)
     assert done.returncode == 0, done.stderr
     results = json.loads(out.read_text())
     assert {'machine', 'date', 'versions'} <= set(results) and str(tmp_path) not in out.read_text()
