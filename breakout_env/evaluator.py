@@ -1,7 +1,7 @@
 """An evaluator whose best score outlives a stop, and which shows what it sees: a game to watch, and Q values."""
 
-import contextlib
 import json
+import math
 import time
 from pathlib import Path
 from typing import Any, Dict, Mapping, Optional, Tuple
@@ -19,6 +19,22 @@ from .watched_manager import WatchedManager
 
 BEST_FILE = Path('resume', 'best_score.json')
 SAMPLE_EVERY_S = 600.0  # a game in TensorBoard is up to half a megabyte
+
+
+def best_score_in(folder: Path) -> float:
+    """
+    Overview:
+        The score of ``ckpt_best``, as the last evaluation that wrote it has noted.
+    Arguments:
+        - folder (:obj:`Path`): Of the run.
+    Returns:
+        - score (:obj:`float`): Minus infinity if there is none, or no number.
+    """
+    try:
+        score = float(json.loads((folder / BEST_FILE).read_text()))
+    except (OSError, ValueError, TypeError, OverflowError, RecursionError):
+        return -math.inf
+    return score if math.isfinite(score) else -math.inf
 
 
 @SERIAL_EVALUATOR_REGISTRY.register('resumable')
@@ -124,9 +140,7 @@ class ResumableEvaluator(InteractionSerialEvaluator):
 
     def load_state(self, state: Mapping[str, float]) -> None:
         """Take over what ``state`` gave; the best score is that of ``ckpt_best``, which may be newer."""
-        self._max_episode_return = state['best_score']
-        with contextlib.suppress(OSError, ValueError):
-            self._max_episode_return = max(self._max_episode_return, float(json.loads(self._best_path.read_text())))
+        self._max_episode_return = max(state['best_score'], best_score_in(Path(self._exp_name)))
         self._last_eval_iter = state['last_iteration']
         self._is_resumed = True
         self._note()

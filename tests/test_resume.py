@@ -444,6 +444,15 @@ def test_the_best_checkpoint_is_not_overwritten_by_a_worse_one(config):
     assert second.best_score == 8 and Path(NAME, 'ckpt', 'ckpt_best.pth.tar').read_bytes() != best
 
 
+@pytest.mark.parametrize('content', ['', 'null', '[9]', '"9 points"', 'NaN', 'Infinity', '1' + 400 * '0', 9999 * '['])
+def test_a_best_score_that_is_no_number_is_done_without(config, content):
+    stopped_run(config)
+    Path(NAME, 'resume', 'best_score.json').write_text(content)
+    second = Run(config)
+    second.evaluate(3)
+    assert second.best_score == 3
+
+
 def test_a_resumed_run_is_evaluated_once_and_then_as_before(config):
     """DI-engine's pipeline fails at its end if it never evaluated."""
     first = stopped_run(config)

@@ -1,6 +1,5 @@
 """The evaluator of a run, as the learner sees it: asked now and then, answered while the training goes on."""
 
-import contextlib
 import copy
 import io
 import json
@@ -12,7 +11,7 @@ import numpy as np
 import torch
 
 from .. import run_parts
-from ..evaluator import BEST_FILE
+from ..evaluator import BEST_FILE, best_score_in
 from ..replay.saved_file import write_bytes
 from . import weights
 from .link import Link
@@ -228,7 +227,5 @@ class RemoteEvaluator(object):
 
     def load_state(self, state: Mapping[str, float]) -> None:
         """Take over what ``state`` gave; the best score is that of ``ckpt_best``, which may be newer."""
-        self._best_score = state['best_score']
-        with contextlib.suppress(OSError, ValueError):
-            self._best_score = max(self._best_score, float(json.loads((Path(self._exp_name) / BEST_FILE).read_text())))
+        self._best_score = max(state['best_score'], best_score_in(Path(self._exp_name)))
         self.last_iteration = state['last_iteration']
