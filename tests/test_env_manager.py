@@ -579,6 +579,19 @@ def test_a_worker_lost_in_a_reset_is_replaced(fault, tmp_path, same_footprint):
         assert_consistent(manager)
 
 
+def test_a_worker_that_is_killed_in_a_reset_is_no_failure_of_its_environment_but_twice_is(tmp_path, same_footprint):
+    faults = tmp_path / 'faults'
+    faults.write_text('kill\n')
+    with launched(env_cfg=dict(reset_faults=str(faults)), env_num=1, worker_num=1) as manager:  # max_retry is 1
+        assert faults.read_text() == '' and manager.ready_obs_id == [0]
+        assert_consistent(manager)
+        faults.write_text('kill\n' * 9)
+        with pytest.raises(RuntimeError, match=r'exceeded max retries\(1\), .* has ended \(signal 9\)'):
+            manager.reset({0: None})
+        assert manager.closed and faults.read_text().count('kill') == 7
+    assert wait_until(lambda: not children())
+
+
 def test_a_reset_that_does_not_end_is_an_error_in_time(tmp_path, same_footprint):
     faults = tmp_path / 'faults'
     faults.write_text('hang\n' * 9)

@@ -21,7 +21,7 @@ from ..option_checks import section
 from .group import EnvFailed
 from .manager_options import read_options
 from .shared_steps import SharedSteps
-from .worker import GroupWorker, WorkerLost
+from .worker import GroupWorker, WorkerEnded, WorkerLost
 
 logger = logging.getLogger(__name__)
 # What workers get to close their environments (finish a video, close a window) before they are killed.
@@ -182,15 +182,24 @@ class GroupEnvManager(BaseEnvManager):
         self._retry_reset(self._try_reset(set(env_ids)))
 
     def _retry_reset(self, errors: Dict[int, Exception]) -> None:
-        """Go on after a first try in which some environments failed."""
-        for tries_left in range(self._max_retry - 1, -1, -1):
-            if not errors:
-                return
+        """
+        Go on after a first try in which some environments failed. A process that was killed is no failure of its
+        environments, so that once does not count; twice is theirs, as where one crashes it.
+        """
+        tries_left, may_be_a_kill = self._max_retry - 1, True
+        while errors:
             for error in errors.values():
                 logger.info('a reset failed, %d tries left', tries_left, exc_info=error)
-            if tries_left:
+            if may_be_a_kill and all(isinstance(error, WorkerEnded) for error in errors.values()):
+                may_be_a_kill = False
+            elif tries_left > 0:
+                tries_left -= 1
                 time.sleep(self._retry_waiting_time)
-                errors = self._try_reset(set(errors))
+            else:
+                break
+            errors = self._try_reset(set(errors))
+        if not errors:
+            return
         env_id, error = next(iter(errors.items()))
         message = f'Env {env_id} reset has exceeded max retries({self._max_retry})'
         logger.error(message)

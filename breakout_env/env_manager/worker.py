@@ -25,6 +25,13 @@ class WorkerLost(RuntimeError):
     """
 
 
+class WorkerEnded(WorkerLost):
+    """
+    Overview:
+        A worker process ended, or was killed by somebody else.
+    """
+
+
 class GroupWorker(object):
     """
     Overview:
@@ -85,14 +92,14 @@ class GroupWorker(object):
         Overview:
             Give it something to do.
         Raises:
-            - WorkerLost: If it has ended.
+            - WorkerEnded: If it has ended.
         """
         self._number += 1
         message = pickle.dumps((self._number, command, args, kwargs), pickle.HIGHEST_PROTOCOL)
         try:
             self._connection.send_bytes(message)
         except OSError as error:  # nobody reads the pipe any more
-            raise WorkerLost(self._how_it_ended()) from error
+            raise WorkerEnded(self._how_it_ended()) from error
 
     def receive(self, timeout_s: Optional[float] = None) -> Any:
         """
@@ -101,7 +108,8 @@ class GroupWorker(object):
         Arguments:
             - timeout_s (:obj:`Optional[float]`): Seconds to wait; None for as long as it lives.
         Raises:
-            - WorkerLost: If it has ended or does not answer in time.
+            - WorkerEnded: If it has ended.
+            - WorkerLost: If it does not answer in time.
         """
         slices = math.inf if timeout_s is None else max(math.ceil(timeout_s / SLICE_S), 1)
         slice_ms = 1000 * (SLICE_S if timeout_s is None else timeout_s / slices)
@@ -111,11 +119,11 @@ class GroupWorker(object):
                 try:
                     number, result = pickle.loads(self._connection.recv_bytes())
                 except (EOFError, OSError) as error:  # it ended before or while it answered
-                    raise WorkerLost(self._how_it_ended()) from error
+                    raise WorkerEnded(self._how_it_ended()) from error
                 if number == self._number:
                     return result
             elif ready:
-                raise WorkerLost(self._how_it_ended())
+                raise WorkerEnded(self._how_it_ended())
             else:
                 slices -= 1
         raise WorkerLost(f'worker process {self.pid} did not answer within {timeout_s:g} s')
