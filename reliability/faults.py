@@ -347,15 +347,17 @@ def main(
         running.close()
         bar.close()
     rows = summary(TABLE, trials)
+    minutes_before = 0.0
     if add and out and os.path.exists(out):
-        rows = _with_others(TABLE, rows, json.loads(Path(out).read_text())['rows'])
+        before = json.loads(Path(out).read_text())
+        rows, minutes_before = _with_others(TABLE, rows, before['rows']), before['minutes']
     kills = [row['tried'] for row in rows if (row['fault'], row['role']) == ('SIGKILL', 'whole run')]
     result = dict(
         machine(),
         seed=seed,
         times=times,
         jobs=jobs,
-        minutes=round((time.monotonic() - begun_s) / 60, 1),
+        minutes=round(minutes_before + (time.monotonic() - begun_s) / 60, 1),
         faults=sum(row['tried'] for row in rows),
         kept=sum(row['kept'] for row in rows),
         skipped=sum(row['skipped'] for row in rows),
