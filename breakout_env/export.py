@@ -119,7 +119,10 @@ def _torchscript(agent: Agent) -> Exported:
 def _onnx(agent: Agent) -> Exported:
     missing = [package for package in ONNX_PACKAGES if importlib.util.find_spec(package) is None]
     if missing:
-        raise ValueError(f'ONNX needs {", ".join(missing)}, not found here: pip install {" ".join(ONNX_PACKAGES)}')
+        raise ValueError(
+            f'ONNX needs {", ".join(missing)}, not found here: pip install {" ".join(ONNX_PACKAGES)} '
+            "(the extra 'onnx' of this package has their versions)"
+        )
     with _quiet():
         import onnxruntime
 

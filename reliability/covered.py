@@ -84,6 +84,7 @@ def main(out: Optional[str], keep: Optional[str], arguments: Tuple[str, ...]) ->
     found = dict(
         date=datetime.now(timezone.utc).isoformat(timespec='seconds'),
         coverage=metadata.version('coverage'),
+        arguments=list(arguments),
         tests_exit_code=code,
         lines=totals['num_statements'],
         lines_percent=round(100 * totals['covered_lines'] / totals['num_statements'], 2),

@@ -74,13 +74,23 @@ class Terminal(object):
         return self._output.decode(errors='replace')
 
     @property
-    def workers(self) -> List[psutil.Process]:
+    def children(self) -> List[psutil.Process]:
         return psutil.Process(self.pid).children(recursive=True)
+
+    @property
+    def workers(self) -> List[psutil.Process]:
+        """Its forks: the workers of environments, not the git that DI-engine calls."""
+        program = psutil.Process(self.pid).cmdline()
+        found = []
+        for child in self.children:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found += [child] if child.cmdline() == program else []
+        return found
 
     def wait_for(self, condition: Callable[[], bool]) -> 'Terminal':
         assert wait_until(lambda: condition() or self._has_ended(), 120), self.text
         assert self.code is None, self.text
-        self._family = self.workers
+        self._family = self.children
         return self
 
     def _has_ended(self) -> bool:
@@ -205,7 +215,7 @@ def test_ctrl_c_ends_a_run_in_several_processes(tmp_path):
 
 def test_ctrl_c_while_a_video_is_encoded_leaves_no_file(tmp_path):
     terminal = Terminal([*BREAKOUT, 'record', '--out', 'game.mp4'], tmp_path)
-    terminal.wait_for(lambda: bool(terminal.workers)).press_ctrl_c()
+    terminal.wait_for(lambda: any('ffmpeg' in child.name() for child in terminal.children)).press_ctrl_c()
     assert terminal.ends() == 130 and 'stopped; game.mp4 was not written' in terminal.text
     assert sorted(path.name for path in tmp_path.iterdir()) == ['temporary']
 

@@ -121,7 +121,11 @@ def test_onnx_that_is_not_installed_is_a_line_with_the_command(tmp_path, monkeyp
     monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None if name == 'onnxscript' else find_spec(name))
     result = CliRunner().invoke(main, ['export', '--format', 'onnx', '-o', str(tmp_path / 'a.onnx')])
     assert result.exit_code == 1 and not os.listdir(tmp_path)
-    assert result.output.startswith('Error: ONNX needs') and 'pip install onnx onnxscript onnxruntime' in result.output
+    assert (
+        result.output.startswith('Error: ONNX needs')
+        and 'pip install onnx onnxscript onnxruntime' in result.output
+        and "extra 'onnx'" in result.output
+    )
 
 
 def test_a_folder_that_can_not_be_written_to_is_a_line(tmp_path):
