@@ -42,6 +42,8 @@ def entry(name: str) -> List[str]:
 class Terminal(object):
     """A terminal with a program in the foreground, which a person types at and closes."""
 
+    opened: List['Terminal'] = []
+
     def __init__(self, command: List[str], folder: Path, **environ: str) -> None:
         self._command = command
         self._temporary = folder / 'temporary'
@@ -57,6 +59,7 @@ class Terminal(object):
         self._reader.start()
         self.code: Optional[int] = None
         self._family: List[psutil.Process] = []
+        self.opened.append(self)
 
     def _read(self) -> None:
         while True:
@@ -106,6 +109,14 @@ class Terminal(object):
                 os.write(self._end, b'\x03')
             time.sleep(every_s)
 
+    def kill(self) -> None:
+        """Whatever a test that failed has left of it."""
+        if not self._has_ended():
+            for process in [*self.children, psutil.Process(self.pid)]:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+            self.code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
     def hang_up(self) -> None:
         os.close(self._end)
         self._end = None
@@ -113,8 +124,7 @@ class Terminal(object):
     def ends(self, timeout_s: float = 60.0) -> int:
         """The exit code as a shell has it. Nobody and nothing temporary is left, and no traceback was shown."""
         if not wait_until(self._has_ended, timeout_s):
-            os.kill(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
+            self.kill()
             raise AssertionError(f'it goes on: {self.text}')
         assert wait_until(lambda: not any(is_there(process) for process in self._family)), self._family
         if self._end is not None:
@@ -124,6 +134,13 @@ class Terminal(object):
         assert [path.name for path in self._temporary.iterdir() if 'torchinductor' not in path.name] == []
         assert 'Traceback' not in self.text and 'Exception ignored' not in self.text, self.text
         return self.code if self.code >= 0 else 128 - self.code
+
+
+@pytest.fixture(autouse=True)
+def no_program_outlives_its_test():
+    yield
+    while Terminal.opened:
+        Terminal.opened.pop().kill()
 
 
 def is_there(process: psutil.Process) -> bool:
