@@ -4,6 +4,7 @@ somebody looks at holds on to all that there was where it was raised.
 """
 
 import errno
+import logging
 import mmap
 import os
 import signal
@@ -559,7 +560,7 @@ class Faulty(BreakoutEnv):
 
 
 @pytest.mark.parametrize('retry_type', ['reset', 'renew'])
-def test_a_process_whose_environment_can_not_be_made_is_not_asked_again(retry_type, tmp_path):
+def test_a_process_whose_environment_can_not_be_made_is_not_asked_again(retry_type, tmp_path, caplog):
     cfg = dict(worker_num=1, max_retry=2, retry_type=retry_type, retry_waiting_time=0.01)
     manager = GroupEnvManager([partial(Faulty, tmp_path)], cfg)
     manager.launch()
@@ -571,7 +572,9 @@ def test_a_process_whose_environment_can_not_be_made_is_not_asked_again(retry_ty
         else:
             first.kill()
             assert wait_until(lambda: not manager._workers[0].alive)
-        manager.reset()
+        with caplog.at_level(logging.INFO):
+            manager.reset()
+        assert caplog.text.count('a reset failed') == 1
         assert not any(tmp_path.iterdir()) and newest_child().pid != first.pid and len(children()) == 1
         assert manager.step({0: 0})[0].obs is not None
     finally:
