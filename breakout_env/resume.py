@@ -16,6 +16,7 @@ import io
 import json
 import logging
 import math
+import os
 import random
 import re
 import signal
@@ -49,6 +50,8 @@ _REMEMBERING = ('evaluator', 'collector', 'progress')
 _KEYS = {'iteration', 'env_step', 'checkpoint', 'checkpoint_digest', 'buffer'}
 # files of a save, finished or not
 _OURS = re.compile(r'(resume_\d+\.pth\.tar|buffer_\d+\.npz)(\.previous|\.[\d-]+\.unfinished)?$')
+# what a kill leaves of the small ones; the second number is the process that wrote it
+_UNFINISHED = re.compile(r'(pairs|best_score)\.json\.(\d+)-\d+\.unfinished')
 
 
 def check_options(ext_args: Any) -> Dict[str, Any]:
@@ -281,7 +284,8 @@ class RunSaver(object):
         """Remove older saves, and what was being written when a run was killed."""
         for folder in ('ckpt', _FOLDER):
             for path in (self._folder / folder).glob('*'):
-                if _OURS.match(path.name) and f'{folder}/{path.name}' not in kept:
+                is_left = _OURS.match(path.name) and f'{folder}/{path.name}' not in kept
+                if is_left or _is_unfinished(path.name):
                     with contextlib.suppress(OSError):  # the user may have tidied up before us
                         path.unlink()
 
@@ -437,6 +441,12 @@ class RunSaver(object):
         print(message, flush=True)
         signals.let_ctrl_c_kill()
         sys.exit(128 + self._stop_signal)
+
+
+def _is_unfinished(name: str) -> bool:
+    """Whether a file is what is left of a list or a best score, of which the latter may be being written by us."""
+    left = _UNFINISHED.fullmatch(name)
+    return left is not None and (left[1] == 'pairs' or int(left[2]) != os.getpid())
 
 
 def pairs_in(folder: Path) -> List[Dict[str, Any]]:

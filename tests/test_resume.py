@@ -697,6 +697,7 @@ def test_two_saves_are_kept_and_nothing_else(config):
     Path(NAME, 'ckpt').mkdir()
     # what a kill leaves in the midst of a save, and what is not ours
     left = ['resume/buffer_2.npz', 'resume/buffer_9.npz.12-3.unfinished', 'ckpt/resume_3.pth.tar.123.unfinished']
+    left += [f'resume/{name}.json.{os.getpid() + 1}-2.unfinished' for name in ('pairs', 'best_score')]
     mine = ['ckpt/mine_resume_3.pth.tar', 'ckpt/iteration_3.pth.tar', 'resume/notes', 'resume/buffer_3.npz.copy']
     for name in left + mine:
         Path(NAME, name).touch()
