@@ -31,15 +31,15 @@ ROOT = Path(__file__).resolve().parent.parent
 LEAST_PERCENT = 90.0
 
 
-def measure(arguments: Tuple[str, ...], folder: str) -> Tuple[int, Dict[str, Any]]:
+def measure(arguments: Optional[Tuple[str, ...]], folder: str) -> Tuple[Optional[int], Dict[str, Any]]:
     """
     Overview:
         Run the tests.
     Arguments:
-        - arguments (:obj:`Tuple[str, ...]`): For pytest.
+        - arguments (:obj:`Optional[Tuple[str, ...]]`): For pytest; None to run nothing.
         - folder (:obj:`str`): Where what each process saw is gathered, with what lies there already.
     Returns:
-        - code (:obj:`int`): pytest's exit code.
+        - code (:obj:`Optional[int]`): pytest's exit code.
         - report (:obj:`Dict[str, Any]`): coverage.py's report.
     """
     environ = {**os.environ, 'COVERAGE_FILE': f'{folder}/seen'}
@@ -48,9 +48,9 @@ def measure(arguments: Tuple[str, ...], folder: str) -> Tuple[int, Dict[str, Any
     def call(*command: str) -> int:
         return subprocess.run([*coverage, *command], cwd=ROOT, env=environ).returncode
 
-    code = call('run', '-m', 'pytest', *arguments)
+    code = None if arguments is None else call('run', '-m', 'pytest', *arguments)
     report = Path(folder, 'report.json')
-    if call('combine', '--quiet', '--append') or call('json', '--quiet', '-o', str(report)):
+    if call('combine', '--quiet', '--append') or call('json', '--quiet', '-i', '-o', str(report)):
         raise click.ClickException('coverage.py has no report; the reason is above')
     return code, json.loads(report.read_text())
 
@@ -63,12 +63,13 @@ def branch_percent(summary: Dict[str, Any]) -> float:
 @click.command(context_settings=dict(help_option_names=['-h', '--help']))
 @click.option('--out', type=click.Path(dir_okay=False), help='Write the figures into this file (JSON).')
 @click.option('--keep', type=click.Path(file_okay=False), help='Keep what was seen here, and add it up.')
+@click.option('--no-tests', is_flag=True, help='Run nothing: add up the parts (seen.*) in --keep.')
 @click.argument('arguments', nargs=-1)
-def main(out: Optional[str], keep: Optional[str], arguments: Tuple[str, ...]) -> None:
+def main(out: Optional[str], keep: Optional[str], no_tests: bool, arguments: Tuple[str, ...]) -> None:
     """Run the tests, and see what of the package they run."""
     with contextlib.nullcontext(keep) if keep else tempfile.TemporaryDirectory() as folder:
         os.makedirs(folder, exist_ok=True)
-        code, report = measure(arguments, os.path.abspath(folder))
+        code, report = measure(None if no_tests else arguments, os.path.abspath(folder))
     modules = {
         name: dict(
             lines=entry['summary']['num_statements'],
