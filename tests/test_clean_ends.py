@@ -62,9 +62,10 @@ class Terminal(object):
         self.opened.append(self)
 
     def _read(self) -> None:
+        end = self._end  # a terminal that is closed forgets it
         while True:
             try:
-                self._output += os.read(self._end, 65536)
+                self._output += os.read(end, 65536)
             except OSError:  # the last one has closed it, or we have
                 return
 

@@ -701,7 +701,8 @@ def test_a_run_in_four_processes_does_what_one_process_does(tmp_path):
     expected = ['evaluator_step/reward_mean', 'evaluator_step/held_out_q', 'collector_step/reward_mean']
     expected += ['distributed_step/collectors', 'distributed_step/weights_age', 'learner_iter/total_loss_avg']
     assert not set(expected) - set(tags['scalars']), tags
-    assert max(event.value for event in events.Scalars('distributed_step/collectors')) == 2
+    # three, where the new one has joined before the silence of the killed one was noticed
+    assert max(event.value for event in events.Scalars('distributed_step/collectors')) in (2, 3)
     assert 'evaluator/sample_game' in tags['images']
 
 
