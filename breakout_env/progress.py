@@ -133,13 +133,13 @@ class RunProgress(object):
         self._is_begun = False
         self._is_closed = False
         self._looking = threading.Lock()
-        self._line: Optional[tqdm] = None
+        self._line: Optional[_Line] = None
         if sys.stderr.isatty():
             _keep_logs_off_the_screen()
             # terminals that do not tell their size, as new pseudo-terminals, would get an empty line
             knows_its_size = os.get_terminal_size(sys.stderr.fileno()).columns > 0
             size = dict(dynamic_ncols=True) if knows_its_size else dict(ncols=120, nrows=20)
-            self._line = tqdm(total=max_env_step, unit=' env steps', unit_scale=True, mininterval=0, **size)
+            self._line = _Line(total=max_env_step, unit=' env steps', unit_scale=True, mininterval=0, **size)
         run_parts.announce(learner.exp_name, 'progress', self)
 
     def _part(self, role: str) -> Any:
@@ -195,7 +195,7 @@ class RunProgress(object):
             self._logged_at_s = now_s
             self._write_row(env_steps_per_s, updates_per_s)
         if self._line is not None:
-            self._draw(updates_per_s)
+            self._draw(env_steps_per_s, updates_per_s)
 
     def after_update(self) -> None:
         """The turn that an update gives; the only one at which the learner's buffer of values is filled."""
@@ -291,7 +291,7 @@ class RunProgress(object):
 
     # ---------------------------------------------------------------- the line
 
-    def _draw(self, updates_per_s: Optional[float]) -> None:
+    def _draw(self, env_steps_per_s: Optional[float], updates_per_s: Optional[float]) -> None:
         line, collector = self._line, self._part('collector')
         state = [f'{updates_per_s:.0f} updates/s'] if updates_per_s else ['random play' if not self._updates else '']
         if self._scores:
@@ -306,6 +306,7 @@ class RunProgress(object):
             state.append(f'at most {left} left')
         if not line.n and self._env_step:  # a resumed run's speed is not that of its first seconds
             line.initial = line.n = line.last_print_n = self._env_step
+        line.env_steps_per_s = env_steps_per_s
         line.set_postfix_str(', '.join(part for part in state if part), refresh=False)
         line.update(self._env_step - line.n)
         line.refresh()
@@ -321,6 +322,7 @@ class RunProgress(object):
         self._run_s_before = state['run_s']
         self._started_at_s = time.monotonic()
         self._scores = dict(state['scores'])
+        self._marks.clear()  # what came back was not done in no time
 
     def close(self) -> None:
         """The last row and the last line; may be called again."""
@@ -330,6 +332,17 @@ class RunProgress(object):
             self._is_closed = True
             if self._line is not None:
                 self._line.close()
+
+
+class _Line(tqdm):
+    """A line whose speed and time left are those of about the last minute; tqdm's own are of two or three seconds."""
+
+    env_steps_per_s: Optional[float] = None
+
+    @property
+    def format_dict(self) -> Dict[str, Any]:
+        # where it is None, tqdm divides all there is by the time since the start; 0 is drawn as not known
+        return {**super().format_dict, 'rate': self.env_steps_per_s or 0.0}
 
 
 def _number(value: Any) -> Optional[float]:

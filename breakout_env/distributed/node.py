@@ -115,9 +115,7 @@ class Node(object):
             self._heard_s = time.monotonic()
             self._refusal = message['refused'].get(self.name)
             self.is_over = self.is_over or message['finished']
-            if message['paused'] and not self._is_paused:
-                self._is_paused = True
-                self._say(f'The run is stopped; waiting {self._learner_timeout_s:.0f} seconds for it to go on.')
+            self._is_paused = self._is_paused or message['paused']
             if self.name in message['orders']:
                 self._take_list({order['number']: order for order in message['orders'][self.name]})
             self._changed.notify_all()
@@ -218,11 +216,11 @@ class Node(object):
                 f'no word from a learner at {", ".join(self._link.attached) or self._link.where} for {silent_s:.0f} '
                 'seconds; expected one there, with the same --channel (--learner-timeout)'
             )
-        if self._is_paused:
-            return
         if silent_s > _SILENT_S and not self._has_said_silent:
+            # not before: one that its learner's launcher started is ended with it
+            what = 'The run is stopped' if self._is_paused else 'No word from the learner'
             yet = ' yet' if self._session is None else ''
-            self._say(f'No word from the learner{yet}; waiting {self._learner_timeout_s:.0f} seconds for it.')
+            self._say(f'{what}{yet}; waiting {self._learner_timeout_s:.0f} seconds for it.')
             self._has_said_silent = True
         elif silent_s < _SILENT_S and self._has_said_silent:
             self._say('The learner is there again.')
