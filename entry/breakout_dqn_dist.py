@@ -18,6 +18,7 @@ on loopback unless it is told otherwise; open it to networks that you trust, and
 
 import contextlib
 import logging
+import multiprocessing
 import os
 import re
 import socket
@@ -25,6 +26,8 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass
+from pathlib import Path
+from shlex import quote
 from typing import Any, Callable, List, Optional
 
 # first, as it keeps from the screen what DI-engine prints while it is imported, and Ctrl-C quiet meanwhile
@@ -44,7 +47,7 @@ from breakout_env import option_checks
 from breakout_env.budget import Budget
 from breakout_env.command_types import COUNT, DAY_S, HOURS, SEED, THREADS, FiniteFloat
 from breakout_env.config_file import read_config_file
-from breakout_env.distributed import redis_queue  # noqa: F401  registers it
+from breakout_env.distributed import ditask_pool, redis_queue  # noqa: F401  the latter registers a queue
 from breakout_env.distributed.broadcast import Broadcast
 from breakout_env.distributed.collector_node import CollectorNode
 from breakout_env.distributed.collectors import Collectors, Piece
@@ -57,8 +60,9 @@ from breakout_env.distributed.recorder import replay
 from breakout_env.distributed.remote_evaluator import RemoteEvaluator
 from breakout_env.program import Program
 from breakout_env.replay.saved_file import DamagedFile
+from breakout_env.resume import pairs_in
 from breakout_env.run_config import config_of_node, merged_config
-from breakout_env.run_folder import folder_below_here, new_folder, run_to_resume
+from breakout_env.run_folder import folder_below_here, new_folder, newest_checkpoint, run_to_resume
 from breakout_env.stop_request import StopRequest
 from breakout_env.timers import use_plain_timers
 
@@ -333,6 +337,7 @@ def take_part(role: str, options: Options) -> None:
         changes = dict(exp_name=options.exp_name)
         cfg = merged_config(options.config, options.seed, options.budget, options.folder_to_resume(), changes)
         learn(cfg, link, options.budget, options.weights_every, stop)
+        tell(cfg.exp_name)
     else:
         cfg = config_of_node(options.config, options.seed)
         # batches of a few screens, in as many processes as there are cores
@@ -341,6 +346,22 @@ def take_part(role: str, options: Options) -> None:
         if cfg.env.manager.type == 'breakout' and cfg.env.manager.worker_num is None:
             cfg.env.manager.worker_num = 1
         serve(cfg, role, link, options.learner_timeout, stop)
+
+
+def tell(folder: str) -> None:
+    """
+    Overview:
+        Print what there is after a run, and how it goes on.
+    """
+    under_ditask = multiprocessing.parent_process() is not None
+    how = f'{ENVIRONMENT}_RESUME={quote(folder)}' if under_ditask else f'--resume {quote(folder)}'
+    go_on = f'  go on:             the same command with {how}\n' if pairs_in(Path(folder)) else ''
+    print(
+        f'{go_on}Checkpoints, logs and the merged config are in {folder}\n'
+        f'  watch the curves:  tensorboard --logdir {quote(f"{folder}/log")}\n'
+        f'  evaluate:          breakout eval --checkpoint {quote(newest_checkpoint(folder))}',
+        flush=True,
+    )
 
 
 def run_alone(options: Options) -> None:
@@ -574,10 +595,8 @@ def main() -> None:
         role = 'learner'
     else:
         role = 'evaluator' if router.node_id == 1 and router.n_parallel_workers > 2 else 'collector'
-    take_part(role, Options(**values))
-    if parent_is_gone():
-        # DI-engine's pool (mpire) has its processes wait for more to do, for ever if whoever started them was killed
-        os._exit(0)
+    with ditask_pool.ends_in_order():
+        take_part(role, Options(**values))
 
 
 if __name__ == '__main__':

@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -72,6 +73,13 @@ def wait_until(condition, timeout_s: float = 10.0) -> bool:
             return False
         time.sleep(0.02)
     return True
+
+
+def free_port() -> int:
+    """One that nobody listens at now."""
+    with socket.socket() as listener:
+        listener.bind(('127.0.0.1', 0))
+        return listener.getsockname()[1]
 
 
 def run(command: List[str], cwd: Path, timeout_s: float = 300, **environ: str) -> str:

@@ -5,7 +5,6 @@ import multiprocessing
 import os
 import re
 import signal
-import socket
 import sys
 import time
 from pathlib import Path
@@ -26,7 +25,7 @@ from breakout_env.data_parallel import SEEDS_APART, RankFailed, RankLost, Ranks,
 from breakout_env.resume import pairs_in
 from breakout_env.run_parts import part_of
 from breakout_env.stop_request import Stopped
-from conftest import BIN, ROOT, run, wait_until
+from conftest import BIN, ROOT, free_port, run, wait_until
 
 sys.path.append(str(ROOT / 'entry'))
 import breakout_dqn_ddp  # noqa: E402
@@ -66,12 +65,6 @@ def learned(policy_class, weighted: bool, ranks: list, **options) -> tuple:
 
 
 # ---------------------------------------------------------------- two processes, without games
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(('127.0.0.1', 0))
-        return listener.getsockname()[1]
 
 
 def at_work(rank: int, ports: list, answers: Path) -> None:

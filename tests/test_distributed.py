@@ -8,7 +8,6 @@ import random
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -39,7 +38,7 @@ from breakout_env.distributed.weights import from_bytes
 from breakout_env.resume import pairs_in
 from breakout_env.run_config import config_of_node
 from breakout_env.run_log import RunLog
-from conftest import ROOT, wait_until
+from conftest import ROOT, free_port, wait_until
 
 PROGRAM = [sys.executable, str(ROOT / 'entry' / 'breakout_dqn_dist.py')]
 PIECE = 32
@@ -518,6 +517,16 @@ def test_a_process_that_is_killed_is_started_again(tmp_path):
     ]
 
 
+def test_a_learner_that_is_ending_after_its_terminal_is_gone_is_not_killed(tmp_path):
+    ends = 'import signal, time\nfor number in (1, 15): signal.signal(number, lambda *_: exec("""\n'
+    ends += 'signal.signal(15, signal.SIG_DFL)\ntime.sleep(1)\nraise SystemExit"""))\n'
+    with launched(dict(learner=script(tmp_path, 'learner', ends + WAIT.format(tmp_path / 'l'))), []) as process:
+        assert wait_until((tmp_path / 'l').exists)
+        os.kill(process.pid, signal.SIGHUP)
+        process.join(20)
+    assert process.exitcode == 0
+
+
 def test_an_error_of_the_learner_is_the_end_and_its_exit_code_the_runs(tmp_path):
     said = []
     commands = dict(learner=script(tmp_path, 'learner', 'import sys, time; time.sleep(1); sys.exit(7)'))
@@ -624,12 +633,6 @@ def small_config(folder: Path, *changes) -> Path:
         (r'env=dict\(\n', 'env=dict(\n        max_episode_frames=1200,\n'),
         *changes,
     )
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(('127.0.0.1', 0))
-        return listener.getsockname()[1]
 
 
 def processes_of(port: int, role: str = '') -> List[psutil.Process]:

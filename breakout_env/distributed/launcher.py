@@ -141,6 +141,7 @@ class _Child(object):
         self._started_s = self._start_at_s = float('-inf')
         self._kill_at_s = float('inf')
         self._short_lives = 0
+        self._is_asked_to_stop = False
         self.is_done = False
         self.exit_code = 0
 
@@ -164,6 +165,7 @@ class _Child(object):
 
     def _start(self) -> None:
         self._started_s = time.monotonic()
+        self._is_asked_to_stop = False
         # all that is said is in the command; a number of processes in the environment would be each process's own
         environ = {name: value for name, value in os.environ.items() if not name.startswith(ENVIRONMENT)}
         environ[PARENT] = str(os.getpid())
@@ -192,15 +194,18 @@ class _Child(object):
     def stop(self, within_s: float) -> None:
         """Ask it to end in order; it is killed if that takes longer than it may."""
         if self.is_running:
-            self._process.terminate()
+            if not self._is_asked_to_stop:  # Python has no handlers any more in its last moments: SIGTERM would kill it
+                self._process.terminate()
+            self._is_asked_to_stop = True
             self._kill_at_s = time.monotonic() + within_s
         else:
             self.is_done = True
 
     def leave_terminal(self) -> None:
         """Tell it that the terminal is gone, and to end in order."""
-        if self._process is not None:
+        if self.is_running:
             self._process.send_signal(signal.SIGHUP)
+            self._is_asked_to_stop = True
 
     def hurry(self) -> None:
         """What a person does with Ctrl-C, twice."""
