@@ -323,24 +323,33 @@ def test_a_collector_whose_terminal_is_closed_leaves_nothing(tmp_path):
     assert terminal.ends() == 0
 
 
-def test_a_run_under_nohup_goes_on_without_its_terminal(tmp_path):
-    config = config_in(tmp_path, 900, OURS)
+@pytest.mark.parametrize('program', ['entry', 'ditask'])
+def test_a_run_under_nohup_goes_on_without_its_terminal(program, tmp_path):
+    config = str(config_in(tmp_path, 900, OURS))
+    command, code = {
+        'entry': ([*entry('main'), '-c', config], 0),
+        'ditask': (DITASK + ['--ports', str(free_port())], -signal.SIGTERM),
+    }[program]
     with open(tmp_path / 'output', 'w') as output:
         process = subprocess.Popen(
-            ['nohup', *entry('main'), '-c', str(config)],
+            ['nohup', *command],
             cwd=tmp_path,
-            env=ENVIRON,
+            env=watched_by_nobody(dict(ENVIRON, BREAKOUT_DIST_CONFIG=config)),
             stdout=output,
             stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
     try:
         assert wait_until(lambda: has_learned(tmp_path)() or process.poll() is not None, 120)
-        process.send_signal(signal.SIGHUP)
+        family = psutil.Process(process.pid).children(recursive=True)
+        os.killpg(process.pid, signal.SIGHUP)
         before = curve_bytes(tmp_path)
         assert wait_until(lambda: curve_bytes(tmp_path) > before, 30) and process.poll() is None
     finally:
         process.terminate()
-    assert process.wait(60) == 0
+    assert process.wait(60) == code
+    assert wait_until(lambda: not any(is_there(one) for one in family), 60)
+    assert pairs_in(tmp_path / NAME)
 
 
 def curve_bytes(folder: Path) -> int:
