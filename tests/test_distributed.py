@@ -470,6 +470,7 @@ def launched(commands: dict, said: list) -> Iterator[multiprocessing.Process]:
 
     def launch() -> None:
         learner = 'learner' if 'learner' in commands else None
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored where the tests themselves run under nohup
         sys.exit(Launcher(commands, lambda text: (queue.put(text), None)[1], learner).run())
 
     process = context.Process(target=launch)
