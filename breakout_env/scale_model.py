@@ -127,15 +127,14 @@ class Constants(object):
         Arguments:
             - path (:obj:`Path`): The file; by default the one that comes with the package.
         Raises:
-            - ValueError: If it is none.
-            - OSError: If it can not be read.
+            - ValueError: If it is none, or can not be read.
         """
         try:
             values = json.loads(Path(path).read_text())['constants']
             networks = {name: Network(**_pairs(network)) for name, network in values.pop('networks').items()}
             found = cls(networks=networks, **_pairs(values))
             missing = set(NETWORKS) - set(networks)
-        except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
+        except (OSError, KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
             raise ValueError(
                 f'{path} can not be read: {error}; expected a file that benchmarks/scale_constants.py wrote'
             ) from None

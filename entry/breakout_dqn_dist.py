@@ -379,8 +379,6 @@ def run_alone(options: Options) -> None:
         queue.update(protocol='tcp', address=options.address, ports=options.port or DEFAULT_PORT)
     else:  # nobody has to reach this process, so no port is opened
         queue.update(protocol='ipc', attach_to=[options.attach_to or f'tcp://{options.address}:{DEFAULT_PORT}'])
-    # it shows a traceback where a learner is not there yet, and goes on trying
-    logging.getLogger('pynng').setLevel(logging.CRITICAL)
     Parallel.runner(n_parallel_workers=1, **queue)(take_part, options.role, options)
 
 

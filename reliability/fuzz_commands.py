@@ -127,8 +127,7 @@ CHANGES = [
 
 def arguments(command: click.Command) -> st.SearchStrategy:
     """A command line of words, for a command: its own options with odd values, and some that are none."""
-    # an operating system hands over no NUL in a word, and no word is longer than this
-    odd = texts().map(lambda text: text.replace('\x00', '')[:100_000])
+    odd = texts().map(_as_handed_over)
     # DNS is not ours to try, and would be waited for
     addresses = st.sampled_from(['tcp://127.0.0.1:1', 'tcp://127.0.0.1:99999', 'ipc:///x', 'tcp://', 'x', '127.0.0.1'])
     words = []
@@ -160,6 +159,12 @@ def arguments(command: click.Command) -> st.SearchStrategy:
     unknown = st.one_of(odd.map(lambda text: [f'--{text}']), odd.map(lambda text: [text]))
     several = st.lists(st.one_of(*words, *([st.one_of(words)] * 3), unknown) if words else unknown, max_size=4)
     return several.map(lambda groups: [word for group in groups for word in group])
+
+
+def _as_handed_over(text: str) -> str:
+    """A word as Python has it from the system: bytes without a NUL, not too many, of which some may be no text."""
+    word = text.replace('\x00', '').encode(errors='surrogatepass')[:100_000]
+    return word.decode(errors='surrogateescape')
 
 
 def _option(pair: Tuple[str, str]) -> List[str]:

@@ -31,7 +31,7 @@ class LazyGroup(Program, click.Group):
 
     def resolve_command(self, ctx: click.Context, args: List[str]) -> Any:
         """As click's, which lists no commands for a name that is none."""
-        if args and not args[0].startswith('-') and args[0] not in COMMANDS:
+        if args and args[0] not in COMMANDS:
             ctx.fail(f'there is no command {args[0]!r}; expected one of {", ".join(COMMANDS)}')
         return super().resolve_command(ctx, args)
 

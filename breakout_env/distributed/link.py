@@ -10,6 +10,9 @@ from typing import Any, Callable, List
 from ding.framework import Parallel, Task
 
 logger = logging.getLogger(__name__)
+# It shows a traceback where a learner is not there yet, and goes on trying. Before any router dials, so here: under
+# `ditask` that is before our first line, but not before this import.
+logging.getLogger('pynng').setLevel(logging.CRITICAL)
 
 _START_S = 10.0
 
