@@ -1,6 +1,7 @@
 """DI-engine's networks, fed with pixels."""
 
-from typing import Any, Mapping, Optional, Sequence, Union
+import numbers
+from typing import Any, List, Mapping, Optional, Sequence, Union
 
 import torch
 from ding.model import C51DQN, DQN, DRQN, QRDQN, VAC, RainbowDQN
@@ -71,6 +72,11 @@ def check_shapes(obs_shape: Any, action_shape: Any, encoder_hidden_size_list: An
         )
 
 
+def _sizes_built(encoder_hidden_size_list: Optional[Sequence[int]]) -> List[int]:
+    is_unnamed = encoder_hidden_size_list is None or tuple(encoder_hidden_size_list) == POLICY_DEFAULT_ENCODER
+    return list(NATURE_ENCODER if is_unnamed else encoder_hidden_size_list)
+
+
 class PixelInput(torch.nn.Module):
     """
     Overview:
@@ -89,7 +95,7 @@ class PixelInput(torch.nn.Module):
         self,
         obs_shape: Sequence[int],
         action_shape: int,
-        encoder_hidden_size_list: Sequence[int] = NATURE_ENCODER,
+        encoder_hidden_size_list: Optional[Sequence[int]] = NATURE_ENCODER,
         **kwargs: Any,
     ) -> None:
         """
@@ -99,16 +105,17 @@ class PixelInput(torch.nn.Module):
             - obs_shape (:obj:`Sequence[int]`): Shape of an observation, such as [4, 84, 84].
             - action_shape (:obj:`int`): Number of actions.
             - encoder_hidden_size_list (:obj:`Sequence[int]`): Channels of the convolutions, then the width behind. \
-                [128, 128, 64] stands for the default, too: it is what DI-engine's policies put where none is named. \
-                For these very sizes take DI-engine's own model, with ``obs_dtype='float32'``.
+                None and [128, 128, 64] stand for the default, too: DI-engine's policies put the latter where none is \
+                named. For these very sizes take DI-engine's own model, with ``obs_dtype='float32'``.
             - kwargs (:obj:`Any`): The template's other arguments.
         Raises:
             - ValueError: If a shape or size is none that will do.
         """
         check_shapes(obs_shape, action_shape, encoder_hidden_size_list)
-        if tuple(encoder_hidden_size_list) == POLICY_DEFAULT_ENCODER:
-            encoder_hidden_size_list = NATURE_ENCODER
-        super().__init__(obs_shape, action_shape, encoder_hidden_size_list=list(encoder_hidden_size_list), **kwargs)
+        sizes = _sizes_built(encoder_hidden_size_list)
+        if isinstance(action_shape, numbers.Integral):
+            action_shape = int(action_shape)  # the templates take NumPy's, as `action_space.n` is one, for a list
+        super().__init__(obs_shape, action_shape, encoder_hidden_size_list=sizes, **kwargs)
         for module in self.modules():
             # In these templates a ReLU follows a convolution or a linear layer, and nothing else reads what that gave:
             # it may be written over, which saves a twentieth of an update on a CPU.
@@ -215,7 +222,7 @@ class PixelVAC(PixelInput, VAC):
         self,
         obs_shape: Sequence[int],
         action_shape: int,
-        encoder_hidden_size_list: Sequence[int] = NATURE_ENCODER,
+        encoder_hidden_size_list: Optional[Sequence[int]] = NATURE_ENCODER,
         **kwargs: Any,
     ) -> None:
         """
@@ -224,6 +231,8 @@ class PixelVAC(PixelInput, VAC):
         Arguments:
             - obs_shape, action_shape, encoder_hidden_size_list, kwargs: As in ``PixelInput``.
         """
+        check_shapes(obs_shape, action_shape, encoder_hidden_size_list)
+        sizes = _sizes_built(encoder_hidden_size_list)
         # VAC's own default of 64 suits its default encoder only
-        head_sizes = dict.fromkeys(('actor_head_hidden_size', 'critic_head_hidden_size'), encoder_hidden_size_list[-1])
-        super().__init__(obs_shape, action_shape, encoder_hidden_size_list, **{**head_sizes, **kwargs})
+        head_sizes = dict.fromkeys(('actor_head_hidden_size', 'critic_head_hidden_size'), sizes[-1])
+        super().__init__(obs_shape, action_shape, sizes, **{**head_sizes, **kwargs})

@@ -19,7 +19,7 @@ from breakout_env.env_manager.manager import GroupEnvManager
 from breakout_env.env_manager.manager_options import names as manager_option_names
 from breakout_env.lean_dqn import OPTION_CHECKS as LEAN_DQN_OPTIONS
 from breakout_env.lean_dqn import LeanDQNPolicy
-from breakout_env.model import PixelDQN
+from breakout_env.model import PixelDQN, PixelVAC
 from breakout_env.options import DI_ENGINE_KEYS, DIZOO_KEYS, NAMES_ELSEWHERE, BreakoutOptions
 from breakout_env.progress import OPTIONS as PROGRESS_OPTIONS
 from breakout_env.progress import ProgressHook
@@ -143,7 +143,14 @@ def _policy(kind: type, section: str) -> Callable[[Any], None]:
 def _model(given: Any) -> None:
     kwargs = {**SMALL, **given} if isinstance(given, Mapping) else dict(SMALL, obs_shape=given)
     kwargs = {str(name): value for name, value in kwargs.items() if name in SMALL}
-    refusable(lambda: PixelDQN(**kwargs), kwargs)
+    refused = None
+    for model in (PixelDQN, PixelVAC):
+        try:
+            refusable(lambda model=model: model(**kwargs), kwargs)
+        except Refused as error:
+            refused = error
+    if refused is not None:
+        raise refused
 
 
 def _ranks(given: Dict[str, str]) -> None:

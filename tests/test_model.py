@@ -3,6 +3,7 @@
 import copy
 import types
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -82,6 +83,26 @@ def test_every_config_of_ours_trains_the_nature_encoder_or_the_one_it_names(path
     convolutions = [tuple(m.weight.shape) for m in model.encoder.main if isinstance(m, torch.nn.Conv2d)]
     assert convolutions == [(a, 4, 8, 8), (b, a, 4, 4), (c, b, 3, 3)]
     assert tuple(model.encoder.mid.weight.shape) == (width, 49 * c)
+
+
+@pytest.mark.parametrize('model', [PixelDQN, PixelVAC])
+@pytest.mark.parametrize('unnamed', [None, [128, 128, 64]], ids=['none', "the policies' default"])
+def test_sizes_that_nobody_named_are_natures(model, unnamed):
+    built = model(SHAPE, ACTIONS, encoder_hidden_size_list=unnamed)
+    assert {k: v.shape for k, v in built.state_dict().items()} == {
+        k: v.shape for k, v in model(SHAPE, ACTIONS).state_dict().items()
+    }
+
+
+@pytest.mark.parametrize('model', [PixelDQN, PixelVAC])
+def test_sizes_that_will_not_do_are_named(model):
+    with pytest.raises(ValueError, match=r'`encoder_hidden_size_list` is 5 \(int\); expected a list of whole numbers'):
+        model(SHAPE, ACTIONS, encoder_hidden_size_list=5)
+
+
+def test_the_number_of_actions_may_be_that_of_a_space():
+    model = PixelDQN(SHAPE, gymnasium.spaces.Discrete(ACTIONS).n)
+    assert model(torch.zeros(1, *SHAPE, dtype=torch.uint8))['logit'].shape == (1, ACTIONS)
 
 
 def test_other_sizes_are_taken_as_they_are():
