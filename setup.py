@@ -72,6 +72,7 @@ setup(
             'onnxscript>=0.5',
             'pygame>=2.5',
             'pytest>=8',
+            'pytest-rerunfailures>=16.7',
             'pytest-timeout>=2.3',
             'python-xlib>=0.33',
             'ruff>=0.9',

@@ -80,8 +80,10 @@ def run_stock(name: str, folder: Path, env_steps: int, envs: int, files: bool = 
         for role in ('learner', 'collector'):
             processes.start(role, [script, '--role', role, '--counts', f'{role}.json', *options])
             processes.wait_until(lambda role=role: '\nready' in processes.text(role), f'{role} that is ready')
-        for role in ('collector', 'learner'):
-            processes.wait(role, timeout_s=300)
+        processes.wait('collector', timeout_s=300)
+        # Where the collector is the first to end, DI-engine's learner can wait for more play for ever: that loop of
+        # ContextExchanger's does not look at the task's end. All that it has sent is counted by then.
+        processes.wait('learner', timeout_s=20, must_end=False)
         counts = [counted_queue.read(folder / f'{role}.json') for role in ('learner', 'collector')]
     # the last steps of the collector are those that the learner has counted
     pieces = counts[1]['sent']['task.context_exchanger_Role.COLLECTOR']['messages']

@@ -75,12 +75,19 @@ class Processes(object):
         """What a program has printed so far."""
         return (self.folder / f'{name}.log').read_text(errors='replace')
 
-    def wait(self, name: str, timeout_s: float) -> None:
-        """Wait for the end of a program, which is to be one without an error."""
+    def wait(self, name: str, timeout_s: float, must_end: bool = True) -> None:
+        """
+        Overview:
+            Wait for the end of a program, which is to be one without an error.
+        Arguments:
+            - name (:obj:`str`): The program.
+            - timeout_s (:obj:`float`): Seconds to wait at most.
+            - must_end (:obj:`bool`): Whether one that still runs after them is an error.
+        """
         try:
             code = self._started[name].wait(timeout_s)
         except subprocess.TimeoutExpired:  # a sentence says more than that
-            code = f'not after {timeout_s:.0f} s'
+            code = f'not after {timeout_s:.0f} s' if must_end else 0
         if code:
             raise click.ClickException(f'{name} ended: {code}; expected 0. The end of what it said:\n{self.tail(name)}')
 

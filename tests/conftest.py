@@ -65,7 +65,7 @@ def watched_by_nobody(environ: Mapping[str, str] = os.environ) -> Dict[str, str]
     return {name: value for name, value in environ.items() if not name.startswith('COVERAGE')}
 
 
-def wait_until(condition, timeout_s: float = 10.0) -> bool:
+def wait_until(condition, timeout_s: float = 30.0) -> bool:
     """Whether a condition comes true in time; for what other processes do."""
     deadline = time.monotonic() + timeout_s
     while not condition():

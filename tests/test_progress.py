@@ -253,8 +253,14 @@ def test_a_row_has_the_loss_of_the_newest_update_whoever_gives_the_turn(tmp_path
 def test_after_a_kill_clock_and_games_go_back_to_the_save(tmp_path):
     folder = tmp_path / NAME
     command = Command(ding_serial(config_in(tmp_path, 1, PROGRESS, FULL_GAMES), 1_000_000), tmp_path)
-    command.wait_for(lambda: pairs_in(folder))
-    time.sleep(1.5)
+
+    def stopped_beyond_a_save():
+        os.killpg(command.process.pid, signal.SIGSTOP)  # or the next save could come before the kill
+        if pairs_in(folder) and rows_of(folder)[-1]['env_step'] > pairs_in(folder)[0]['env_step']:
+            return True
+        os.killpg(command.process.pid, signal.SIGCONT)
+
+    command.wait_for(stopped_beyond_a_save)
     assert command.end(signal.SIGKILL, whole_group=True) == -signal.SIGKILL
     pair = pairs_in(folder)[0]
     saved = torch.load(folder / pair['checkpoint'], weights_only=True)['resume']
