@@ -1,11 +1,11 @@
-"""Experiment folders: a new one for each run, and which of them hold a run to go on with."""
+"""Experiment folders: a new one for each run, which of them hold a run to go on with, and what to do with one."""
 
 import datetime
 import os
 import re
 import time
 from pathlib import Path
-from typing import Any, List, Optional
+from typing import Any, List, Mapping, Optional
 
 import click
 
@@ -112,3 +112,21 @@ def newest_checkpoint(folder: str) -> str:
     checkpoints = sorted(Path(folder, 'ckpt').glob('*.pth.tar'), key=os.path.getmtime)
     best = Path(folder, 'ckpt', 'ckpt_best.pth.tar')
     return str(best if best.exists() else checkpoints[-1])
+
+
+def closing_words(folder: str, go_on: str, commands: Mapping[str, str]) -> str:
+    """
+    Overview:
+        What a program says at the end of a run.
+    Arguments:
+        - folder (:obj:`str`): Where the run is.
+        - go_on (:obj:`str`): The command that goes on with it; said if there is a save.
+        - commands (:obj:`Mapping[str, str]`): What else to do with it, by a word or two for each.
+    """
+
+    def line(what: str, command: str) -> str:
+        return f'  {what + ":":19}{command}'
+
+    again = [line('go on', go_on)] if pairs_in(Path(folder)) else []
+    where = f'Checkpoints, logs and the merged config are in {folder}'
+    return '\n'.join([*again, where, *(line(*item) for item in commands.items())])

@@ -14,7 +14,6 @@ import os
 import signal
 import sys
 from functools import partial
-from pathlib import Path
 from shlex import quote
 from typing import Any, Callable, Iterator, Optional
 
@@ -51,9 +50,8 @@ from breakout_env.data_parallel import (
     mean_logs,
 )
 from breakout_env.program import Program
-from breakout_env.resume import pairs_in
 from breakout_env.run_config import merged_config
-from breakout_env.run_folder import newest_checkpoint, run_to_resume
+from breakout_env.run_folder import closing_words, newest_checkpoint, run_to_resume
 from breakout_env.stop_request import Stopped, StopRequest
 from breakout_env.timers import use_plain_timers
 from breakout_env.watched_manager import WatchedManager
@@ -310,15 +308,13 @@ def main(config: str, seed: int, env_step: int, resume: Optional[str], peer_time
         raise click.ClickException(str(error)) from None
     if not ranks.is_first:
         return
-    if pairs_in(Path(folder)):
-        start = 'python' if ranks.size == 1 else f'torchrun --nproc-per-node {ranks.size}'
-        options = f'-c {quote(config)} --resume {quote(folder)}'
-        click.echo(f'  go on:             {start} {quote(sys.argv[0])} {options}')
-    click.echo(
-        f'Checkpoints, logs and the merged config are in {folder}\n'
-        f'  watch the curves:  tensorboard --logdir {quote(f"{folder}/log")}\n'
-        f'  evaluate:          breakout eval --checkpoint {quote(newest_checkpoint(folder))}'
-    )
+    start = 'python' if ranks.size == 1 else f'torchrun --nproc-per-node {ranks.size}'
+    go_on = f'{start} {quote(sys.argv[0])} -c {quote(config)} --resume {quote(folder)}'
+    commands = {
+        'watch the curves': f'tensorboard --logdir {quote(f"{folder}/log")}',
+        'evaluate': f'breakout eval --checkpoint {quote(newest_checkpoint(folder))}',
+    }
+    click.echo(closing_words(folder, go_on, commands))
 
 
 if __name__ == '__main__':

@@ -26,7 +26,6 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from shlex import quote
 from typing import Any, Callable, List, Optional
 
@@ -60,9 +59,8 @@ from breakout_env.distributed.recorder import replay
 from breakout_env.distributed.remote_evaluator import RemoteEvaluator
 from breakout_env.program import Program
 from breakout_env.replay.saved_file import DamagedFile
-from breakout_env.resume import pairs_in
 from breakout_env.run_config import config_of_node, merged_config
-from breakout_env.run_folder import folder_below_here, new_folder, newest_checkpoint, run_to_resume
+from breakout_env.run_folder import closing_words, folder_below_here, new_folder, newest_checkpoint, run_to_resume
 from breakout_env.stop_request import StopRequest
 from breakout_env.timers import use_plain_timers
 
@@ -355,13 +353,11 @@ def tell(folder: str) -> None:
     """
     under_ditask = multiprocessing.parent_process() is not None
     how = f'{ENVIRONMENT}_RESUME={quote(folder)}' if under_ditask else f'--resume {quote(folder)}'
-    go_on = f'  go on:             the same command with {how}\n' if pairs_in(Path(folder)) else ''
-    print(
-        f'{go_on}Checkpoints, logs and the merged config are in {folder}\n'
-        f'  watch the curves:  tensorboard --logdir {quote(f"{folder}/log")}\n'
-        f'  evaluate:          breakout eval --checkpoint {quote(newest_checkpoint(folder))}',
-        flush=True,
-    )
+    commands = {
+        'watch the curves': f'tensorboard --logdir {quote(f"{folder}/log")}',
+        'evaluate': f'breakout eval --checkpoint {quote(newest_checkpoint(folder))}',
+    }
+    print(closing_words(folder, f'the same command with {how}', commands), flush=True)
 
 
 def run_alone(options: Options) -> None:

@@ -10,7 +10,6 @@ import logging
 import os
 import sys
 from functools import partial
-from pathlib import Path
 from shlex import quote
 from typing import Any, Callable, List, Mapping, Optional
 
@@ -39,9 +38,8 @@ from breakout_env.overlap import Overlap, own_collect_policy
 from breakout_env.program import Program
 from breakout_env.replay.replay_options import DoesNotFit
 from breakout_env.replay.saved_file import DamagedFile
-from breakout_env.resume import pairs_in
 from breakout_env.run_config import merged_config
-from breakout_env.run_folder import newest_checkpoint, run_to_resume
+from breakout_env.run_folder import closing_words, newest_checkpoint, run_to_resume
 from breakout_env.stop_request import Stopped, StopRequest
 from breakout_env.timers import use_plain_timers
 from breakout_env.watched_manager import WatchedManager
@@ -215,15 +213,14 @@ def main(config: str, seed: int, env_step: int, overlap: bool, resume: Optional[
         folder = train(config, seed, Budget(env_steps=env_step), resume, overlap)
     except (DamagedFile, DoesNotFit) as error:  # all saves are damaged, or the buffer is too large for this machine
         raise click.UsageError(str(error)) from None
-    if pairs_in(Path(folder)):
-        options = f'-c {quote(config)}{" --overlap" if overlap else ""} --resume {quote(folder)}'
-        click.echo(f'  go on:             python {quote(sys.argv[0])} {options}')
-    click.echo(
-        f'Checkpoints, logs and the merged config are in {folder}\n'
-        f'  watch the curves:  tensorboard --logdir {quote(f"{folder}/log")}\n'
-        f'  evaluate, record:  ding -m eval -c {quote(os.path.relpath(config))} -s 0 '
-        f'--load-path {quote(newest_checkpoint(folder))} --replay-path video'
-    )
+    overlapped = ' --overlap' if overlap else ''
+    go_on = f'python {quote(sys.argv[0])} -c {quote(config)}{overlapped} --resume {quote(folder)}'
+    stored = f'--load-path {quote(newest_checkpoint(folder))}'
+    commands = {
+        'watch the curves': f'tensorboard --logdir {quote(f"{folder}/log")}',
+        'evaluate, record': f'ding -m eval -c {quote(os.path.relpath(config))} -s 0 {stored} --replay-path video',
+    }
+    click.echo(closing_words(folder, go_on, commands))
 
 
 if __name__ == '__main__':

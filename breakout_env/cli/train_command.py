@@ -22,8 +22,7 @@ from ..budget import Budget
 from ..command_types import COUNT, HOURS, SEED, THREADS
 from ..config_file import read_config_file
 from ..replay.saved_file import DamagedFile
-from ..resume import pairs_in
-from ..run_folder import folder_below_here, newest_checkpoint, run_to_resume, saved_runs
+from ..run_folder import closing_words, folder_below_here, newest_checkpoint, run_to_resume, saved_runs
 from .common import CONTEXT, shipped
 
 ENTRY = 'entry/breakout_dqn_main.py'
@@ -101,18 +100,16 @@ def command(ctx: click.Context, seeds: Tuple[int, ...], **options: Any) -> None:
     if len(seeds) > 1:
         ctx.exit(_one_after_the_other(ctx, seeds, options))
     folder = _train(seeds[0], **options)
-    if pairs_in(Path(folder)):
-        again = _command_line(ctx, exp_name=None, resume=folder)
-        click.echo(f'  go on:             breakout train {shlex.join(again)}')
-    log, best = os.path.join(folder, 'log'), newest_checkpoint(folder)
-    click.echo(
-        f'Checkpoints, logs and the merged config are in {folder}\n'
-        f'  its curves:        breakout plot {quote(folder)}\n'
-        f'  in TensorBoard:    tensorboard --logdir {quote(log)}\n'
-        f'  its score:         breakout eval --checkpoint {quote(best)}\n'
-        f'  a better agent:    breakout average {quote(folder)}\n'
-        f'  watch it:          breakout play --checkpoint {quote(best)}'
-    )
+    again = _command_line(ctx, exp_name=None, resume=folder)
+    best = quote(newest_checkpoint(folder))
+    commands = {
+        'its curves': f'breakout plot {quote(folder)}',
+        'in TensorBoard': f'tensorboard --logdir {quote(os.path.join(folder, "log"))}',
+        'its score': f'breakout eval --checkpoint {best}',
+        'a better agent': f'breakout average {quote(folder)}',
+        'watch it': f'breakout play --checkpoint {best}',
+    }
+    click.echo(closing_words(folder, f'breakout train {shlex.join(again)}', commands))
 
 
 def _train(
