@@ -10,7 +10,7 @@ ABSOLUTE_BIN := $(if $(filter /%,$(VENV)),$(BIN),$(CURDIR)/$(BIN))
 SUPPORTED := import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))
 RUN_FOLDER := experiments/demo-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: train test demo bench bench-replay bench-manager bench-learner bench-train bench-scale variants figures soak faults fuzz \
+.PHONY: train test demo bench bench-replay bench-manager bench-learner bench-train bench-busy bench-scale variants figures soak faults fuzz \
 	planted matrix materials coverage lint xvfb clean
 
 train: $(VENV)/installed-window
@@ -57,6 +57,10 @@ bench-learner: $(VENV)/installed-bench
 
 bench-train: $(VENV)/installed-bench
 	$(BIN)/python benchmarks/bench_train.py --out docs/results/bench_train.json $(ARGS)
+
+# ten minutes; makes both cores busy itself
+bench-busy: $(VENV)/installed-bench
+	$(BIN)/python benchmarks/bench_busy.py --out docs/results/bench_busy.json $(ARGS)
 
 # half an hour on a machine that does nothing else: bytes on the wire, what `breakout plan` reckons with, runs in many
 # processes; then the tables and the figure of docs/scale.md

@@ -3,9 +3,9 @@ Puts what the benchmarks of speed measured into docs/performance.md and its tran
 
     python benchmarks/draw_performance.py
 
-reads docs/results/bench_{manager,manager_scaling,learner,learner_batches,train,score}.json and profile.json, writes
-docs/figures/performance_envs.png, and replaces what stands in the guides between a line ``<!-- name -->`` and the next
-``<!-- end -->``.
+reads docs/results/bench_{manager,manager_scaling,learner,learner_batches,train,busy,score}.json and profile.json,
+writes docs/figures/performance_envs.png, and replaces what stands in the guides between a line ``<!-- name -->`` and
+the next ``<!-- end -->``.
 """
 
 import json
@@ -106,6 +106,8 @@ def tables() -> Dict[str, str]:
         made['batches'] = across(batches['sections'], 'batch_size')
     if train := load('bench_train'):
         made['train'] = '\n\n'.join(one_section(section, 'env steps/s') for section in train['sections'])
+    if busy := load('bench_busy'):
+        made['busy'] = '\n\n'.join(one_section(section, 'env steps/s') for section in busy['sections'])
     if score := load('bench_score'):
         made['score'] = scores(score)
     if profiled := load('profile'):

@@ -5,13 +5,16 @@ Importing this package registers the environment ``breakout``, the env managers 
 models ``pixel_*``, the replay buffers ``frame`` and ``torchrl``, the collectors ``full_games`` and ``sample_with_ids``,
 the evaluator ``resumable``, the learner hooks ``resume`` and ``progress`` and the policies ``lean_dqn`` and
 ``r2d2_slices`` with DI-engine, so that ``import_names=['breakout_env']`` is all another project writes. It starts no
-process and opens no emulator.
+process and opens no emulator. Where PyTorch has not been imported before, its threads will wait for each other in a way
+that suits a machine that does other work, too (brief_waiting.py).
 """
 
 from . import signals
+from .brief_waiting import wait_briefly
 from .quiet_import import quiet_import
 
 signals.end_at_once()
+wait_briefly()
 with quiet_import():
     from .collector import FullGamesCollector, SampleWithIdsCollector
     from .env import BreakoutEnv

@@ -65,6 +65,12 @@ def test_trainings_that_are_compared_make_an_update_every_4_steps(tmp_path):
         assert 8 / 56 < row['updates_per_step'] <= 0.25
 
 
+def test_trainings_are_measured_on_an_idle_and_on_a_busy_machine(tmp_path):
+    options = ['--seconds', '0.2', '--random-steps', '64', '--spins', '']
+    sections = bench('bench_busy.py', tmp_path / 'out.json', *options)['sections']
+    assert [(section['busy'] > 0, len(section['rows'])) for section in sections] == [(False, 2), (True, 2)]
+
+
 @pytest.mark.timeout(600)
 def test_an_env_step_is_exchanged_in_a_fiftieth_of_the_bytes_that_stock_takes(tmp_path):
     options = ['--env-steps', 512, '--pieces', 3, '--repeats', 1]
