@@ -4,7 +4,7 @@ from pathlib import Path
 from setuptools import find_packages, setup
 
 here = Path(__file__).parent
-version = re.search(r"__version__ = '([^']+)'", (here / 'breakout_env' / '__init__.py').read_text())[1]
+version = re.search(r"__version__ = '([^']+)'", (here / 'breakout_env' / '_version.py').read_text())[1]
 
 setup(
     name='breakout-env',

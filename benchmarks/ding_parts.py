@@ -100,7 +100,7 @@ class Training(object):
         self._overlap = overlap
         self._playing = self._policy
         if overlap:
-            from breakout_env.overlap import own_collect_policy
+            from breakout_env.worker.overlap import own_collect_policy
 
             self._playing = own_collect_policy(cfg.policy, self._policy)
         logs = SummaryWriter(os.path.join(cfg.exp_name, 'log', 'serial'))
@@ -110,7 +110,7 @@ class Training(object):
             cfg.policy.collect.collector, env=self._envs, policy=self._playing.collect_mode, **named
         )
         if overlap:  # two threads would set one clock
-            from breakout_env.timers import use_plain_timers
+            from breakout_env.compat.ding_timers import use_plain_timers
 
             use_plain_timers(self._learner, self._collector)
         self._buffer = create_buffer(cfg.policy.other.replay_buffer, **named)
@@ -146,7 +146,7 @@ class Training(object):
                 self._learner.train(batch, self._collector.envstep)
 
         if self._overlap:
-            from breakout_env.overlap import Overlap
+            from breakout_env.worker.overlap import Overlap
 
             Overlap(next_collection, push, learn, lambda: None).run()
         else:

@@ -24,7 +24,7 @@ from ding.rl_utils import get_nstep_return_data, get_train_sample
 from ding.worker.collector.base_serial_collector import to_tensor_transitions
 
 from breakout_env import BreakoutEnv
-from breakout_env.preprocessing import observe
+from breakout_env.envs.preprocessing import observe
 
 ENVS = 8
 STEPS_PER_COLLECTION = 4  # n_sample=32 of 8 environments

@@ -29,8 +29,8 @@ from torch.profiler import ProfilerActivity, profile
 from turns import show_surroundings, surroundings, write
 
 from breakout_env import BreakoutEnv, FrameReplayBuffer
-from breakout_env.env_manager.group import EnvGroup
-from breakout_env.env_manager.shared_steps import SharedSteps
+from breakout_env.env_manager.shared_buffers import SharedSteps
+from breakout_env.env_manager.worker_main import EnvGroup
 
 PACKAGES = ['DI-engine', 'torch', 'numpy', 'ale-py', 'opencv-python']
 GROUP = 4

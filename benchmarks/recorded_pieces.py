@@ -11,9 +11,9 @@ from ding.worker import create_serial_collector
 from easydict import EasyDict
 from processes import SCALE_CONFIG
 
-from breakout_env.agent import load_agent
+from breakout_env.agent.agent import load_agent
 from breakout_env.distributed.recorder import Recorder
-from breakout_env.run_config import config_of_node
+from breakout_env.run.config import config_of_node
 
 NATURE = [32, 64, 64, 512]
 

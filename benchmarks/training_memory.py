@@ -23,7 +23,7 @@ import psutil
 from ding.config import read_config
 
 from breakout_env import FrameReplayBuffer
-from breakout_env.resume import pairs_in
+from breakout_env.run.saver import pairs_in
 
 ROOT = Path(__file__).resolve().parent.parent
 ENTRY = ROOT / 'entry' / 'breakout_dqn_main.py'

@@ -9,26 +9,23 @@ process and opens no emulator. Where PyTorch has not been imported before, its t
 that suits a machine that does other work, too (brief_waiting.py).
 """
 
-from . import signals
-from .brief_waiting import wait_briefly
-from .quiet_import import quiet_import
+from .compat.ding_import_noise import quiet_import
+from .compat.openmp_spin_count import wait_briefly
 
-signals.end_at_once()
 wait_briefly()
 with quiet_import():
-    from .collector import FullGamesCollector, SampleWithIdsCollector
-    from .env import BreakoutEnv
     from .env_manager import GroupEnvManager, GroupEnvManagerV2
-    from .evaluator import ResumableEvaluator
-    from .lean_dqn import LeanDQNPolicy
-    from .model import PixelC51DQN, PixelDQN, PixelDRQN, PixelInput, PixelQRDQN, PixelRainbowDQN, PixelVAC
-    from .progress import ProgressHook
-    from .r2d2 import R2D2SlicesPolicy
+    from .envs.env import BreakoutEnv
+    from .policy.lean_dqn import LeanDQNPolicy
+    from .policy.pixel_models import PixelC51DQN, PixelDQN, PixelDRQN, PixelInput, PixelQRDQN, PixelRainbowDQN, PixelVAC
+    from .policy.r2d2 import R2D2SlicesPolicy
     from .replay import FrameBuffer, FrameReplayBuffer
-    from .replay.torchrl_buffer import TorchRLReplayBuffer
-    from .resume import ResumeHook
+    from .replay.torchrl.buffer import TorchRLReplayBuffer
+    from .run.progress import ProgressHook
+    from .run.saver import ResumeHook
+    from .worker.collector import FullGamesCollector, SampleWithIdsCollector
+    from .worker.evaluator import ResumableEvaluator
 
-__version__ = '0.1.0'
 __all__ = [
     'BreakoutEnv',
     'FrameBuffer',

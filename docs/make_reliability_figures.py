@@ -16,7 +16,7 @@ import numpy as np
 from blocks import fill
 from tabulate import tabulate
 
-from breakout_env.plotting import COLORS, STYLE, save_figure
+from breakout_env.run.plotting import COLORS, STYLE, save_figure
 
 DOCS = Path(__file__).resolve().parent
 GUIDES = ('reliability.md', 'reliability.zh-CN.md')

@@ -16,8 +16,8 @@ import numpy as np
 from blocks import fill
 from tabulate import tabulate
 
-from breakout_env.plotting import Curve, draw_curves, panels_with_values, save_figure
-from breakout_env.run_log import RunLog
+from breakout_env.run.log import RunLog
+from breakout_env.run.plotting import Curve, draw_curves, panels_with_values, save_figure
 
 DOCS = Path(__file__).resolve().parent
 # The runs that are drawn, and what the legend calls them; runs of the same label are seeds of one curve. A run that is

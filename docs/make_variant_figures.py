@@ -17,8 +17,8 @@ import numpy as np
 from blocks import fill
 from tabulate import tabulate
 
-from breakout_env.plotting import Curve, draw_curves, save_figure
-from breakout_env.run_log import RunLog
+from breakout_env.run.log import RunLog
+from breakout_env.run.plotting import Curve, draw_curves, save_figure
 
 DOCS = Path(__file__).resolve().parent
 RECIPE = DOCS / 'results' / 'training' / 'cpu_seed0.jsonl.gz'

@@ -36,11 +36,7 @@ from ding.worker import (
 from easydict import EasyDict
 from tensorboardX import SummaryWriter
 
-from breakout_env import signals
-from breakout_env.budget import Budget
-from breakout_env.command_types import COUNT, DAY_S, SEED, FiniteFloat
-from breakout_env.config_file import read_config_file
-from breakout_env.data_parallel import (
+from breakout_env.cluster.data_parallel import (
     SEEDS_APART,
     RankFailed,
     RankLost,
@@ -49,12 +45,16 @@ from breakout_env.data_parallel import (
     learner_place,
     mean_logs,
 )
-from breakout_env.program import Program
-from breakout_env.run_config import merged_config
-from breakout_env.run_folder import closing_words, newest_checkpoint, run_to_resume
-from breakout_env.stop_request import Stopped, StopRequest
-from breakout_env.timers import use_plain_timers
-from breakout_env.watched_manager import WatchedManager
+from breakout_env.compat.ding_timers import use_plain_timers
+from breakout_env.run.budget import Budget
+from breakout_env.run.config import merged_config
+from breakout_env.run.config_file import read_config_file
+from breakout_env.run.folder import closing_words, newest_checkpoint, run_to_resume
+from breakout_env.run.stop_request import Stopped, StopRequest
+from breakout_env.utils import signals
+from breakout_env.utils.command_types import COUNT, DAY_S, SEED, FiniteFloat
+from breakout_env.utils.program import Program
+from breakout_env.worker.step_callback import WatchedManager
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 DEFAULT_CONFIG = os.path.join(HERE, os.pardir, 'configs', 'breakout_dqn_ddp_config.py')

@@ -42,10 +42,7 @@ from ding.worker import BaseLearner, BaseSerialCommander, create_buffer
 from tensorboardX import SummaryWriter
 from tqdm import tqdm
 
-from breakout_env import option_checks
-from breakout_env.budget import Budget
-from breakout_env.command_types import COUNT, DAY_S, HOURS, SEED, THREADS, FiniteFloat
-from breakout_env.config_file import read_config_file
+from breakout_env.compat.ding_timers import use_plain_timers
 from breakout_env.distributed import ditask_pool, redis_queue  # noqa: F401  the latter registers a queue
 from breakout_env.distributed.broadcast import Broadcast
 from breakout_env.distributed.collector_node import CollectorNode
@@ -57,12 +54,15 @@ from breakout_env.distributed.members import Members
 from breakout_env.distributed.node import LearnerGone, Node, Refused, fingerprint
 from breakout_env.distributed.recorder import replay
 from breakout_env.distributed.remote_evaluator import RemoteEvaluator
-from breakout_env.program import Program
-from breakout_env.replay.saved_file import DamagedFile
-from breakout_env.run_config import config_of_node, merged_config
-from breakout_env.run_folder import closing_words, folder_below_here, new_folder, newest_checkpoint, run_to_resume
-from breakout_env.stop_request import StopRequest
-from breakout_env.timers import use_plain_timers
+from breakout_env.run.budget import Budget
+from breakout_env.run.config import config_of_node, merged_config
+from breakout_env.run.config_file import read_config_file
+from breakout_env.run.folder import closing_words, folder_below_here, new_folder, newest_checkpoint, run_to_resume
+from breakout_env.run.stop_request import StopRequest
+from breakout_env.utils import option_checks
+from breakout_env.utils.atomic_file import DamagedFile
+from breakout_env.utils.command_types import COUNT, DAY_S, HOURS, SEED, THREADS, FiniteFloat
+from breakout_env.utils.program import Program
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 DEFAULT_CONFIG = os.path.join(HERE, os.pardir, 'configs', 'breakout_dqn_config.py')

@@ -20,10 +20,10 @@ from ding.policy import create_policy
 from ding.torch_utils import to_ndarray, to_tensor
 from ding.utils import set_pkg_seed
 
-from breakout_env.agent_file import read_weights
-from breakout_env.command_types import SEED
-from breakout_env.config_file import check_config, merge, read_config_file
-from breakout_env.program import Program
+from breakout_env.agent.weights_file import read_weights
+from breakout_env.run.config_file import check_config, merge, read_config_file
+from breakout_env.utils.command_types import SEED
+from breakout_env.utils.program import Program
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 DEFAULT_CONFIG = os.path.join(HERE, os.pardir, 'configs', 'breakout_dqn_config.py')

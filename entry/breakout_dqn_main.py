@@ -31,18 +31,18 @@ from ding.worker import (
 )
 from tensorboardX import SummaryWriter
 
-from breakout_env.budget import Budget
-from breakout_env.command_types import COUNT, SEED
-from breakout_env.config_file import read_config_file
-from breakout_env.overlap import Overlap, own_collect_policy
-from breakout_env.program import Program
-from breakout_env.replay.replay_options import DoesNotFit
-from breakout_env.replay.saved_file import DamagedFile
-from breakout_env.run_config import merged_config
-from breakout_env.run_folder import closing_words, newest_checkpoint, run_to_resume
-from breakout_env.stop_request import Stopped, StopRequest
-from breakout_env.timers import use_plain_timers
-from breakout_env.watched_manager import WatchedManager
+from breakout_env.compat.ding_timers import use_plain_timers
+from breakout_env.replay.options import DoesNotFit
+from breakout_env.run.budget import Budget
+from breakout_env.run.config import merged_config
+from breakout_env.run.config_file import read_config_file
+from breakout_env.run.folder import closing_words, newest_checkpoint, run_to_resume
+from breakout_env.run.stop_request import Stopped, StopRequest
+from breakout_env.utils.atomic_file import DamagedFile
+from breakout_env.utils.command_types import COUNT, SEED
+from breakout_env.utils.program import Program
+from breakout_env.worker.overlap import Overlap, own_collect_policy
+from breakout_env.worker.step_callback import WatchedManager
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 DEFAULT_CONFIG = os.path.join(HERE, os.pardir, 'configs', 'breakout_dqn_config.py')

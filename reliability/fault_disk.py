@@ -23,8 +23,8 @@ from fault_runs import (
     wait_for_save,
 )
 
-from breakout_env import resume
-from breakout_env.recording import GameRecorder
+from breakout_env.rendering.video import GameRecorder
+from breakout_env.run import saver as resume
 
 HOUR_S = 3600.0
 

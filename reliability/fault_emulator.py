@@ -11,8 +11,9 @@ from fault_case import Case, Seen, expect
 from fault_games import recorded_games, watched_game
 from fault_runs import UNENDING, continues, resumed, see_saving, start, wait_for_save, wait_for_text
 
-from breakout_env import emulator, preprocessing, recording
-from breakout_env.env_manager.group import EnvGroup
+from breakout_env.env_manager.worker_main import EnvGroup
+from breakout_env.envs import emulator, preprocessing
+from breakout_env.rendering import video as recording
 
 # Of one environment where one hangs; what does not hang takes milliseconds, but a machine may be busy.
 STEP_TIMEOUT_S = 2.0

@@ -11,9 +11,10 @@ from typing import Any, Callable, Optional
 import numpy as np
 from fault_case import CannotBeTried, Case, Seen, expect, wait_until
 
-from breakout_env import BreakoutEnv, recording
-from breakout_env import window as window_module
-from breakout_env.helper_process import HelperError
+from breakout_env import BreakoutEnv
+from breakout_env.rendering import video as recording
+from breakout_env.rendering import window as window_module
+from breakout_env.utils.child_process import HelperError
 
 GAME_FRAMES = 320  # 80 steps
 # In place of 3 s and 2 s: a helper that hangs is met at once.

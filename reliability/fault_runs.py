@@ -21,8 +21,8 @@ from yapf.yapflib import yapf_api
 from breakout_env.cli import main as breakout
 from breakout_env.cli import train_command
 from breakout_env.env_manager import GroupEnvManager
-from breakout_env.replay.frame_replay_buffer import FrameReplayBuffer
-from breakout_env.resume import pairs_in
+from breakout_env.replay.buffer import FrameReplayBuffer
+from breakout_env.run.saver import pairs_in
 
 NAME = 'run'
 RANDOM, N_SAMPLE, UPDATES = 32, 8, 2  # steps of random play, transitions and updates of a collection

@@ -18,7 +18,7 @@ from fault_runs import (
     wait_for_save,
 )
 
-from breakout_env import resume
+from breakout_env.run import saver as resume
 
 # Seconds that a worker has for a step where one is stopped for good; a machine may be busy.
 STEP_TIMEOUT_S = 2.0

@@ -17,17 +17,10 @@ from fuzz_values import texts
 from hypothesis import strategies as st
 
 from breakout_env import cli
-from breakout_env.agent import save_agent
-from breakout_env.cli import (
-    doctor_command,
-    eval_command,
-    export_command,
-    play_command,
-    plot_command,
-    train_command,
-)
-from breakout_env.model import PixelDQN
-from breakout_env.run_log import RunLogWriter
+from breakout_env.agent.agent import save_agent
+from breakout_env.cli import doctor_command, eval_command, export_command, play_command, plot_command, train_command
+from breakout_env.policy.pixel_models import PixelDQN
+from breakout_env.run.log import RunLogWriter
 
 # What click says itself where an option is wrong.
 CLICKS = (

@@ -14,13 +14,13 @@ from fuzz_judge import ROOT, Refused, sentence_of
 from fuzz_values import sections, texts, values
 from hypothesis import strategies as st
 
-from breakout_env.budget import Budget
-from breakout_env.config_file import PIPELINE_OPTIONS
 from breakout_env.env_manager.manager import GroupEnvManager
-from breakout_env.lean_dqn import OPTION_CHECKS
-from breakout_env.options import BreakoutOptions
-from breakout_env.replay.replay_options import ReplayOptions
-from breakout_env.run_config import merged_config
+from breakout_env.envs.options import BreakoutOptions
+from breakout_env.policy.lean_dqn import OPTION_CHECKS
+from breakout_env.replay.options import ReplayOptions
+from breakout_env.run.budget import Budget
+from breakout_env.run.config import merged_config
+from breakout_env.run.config_file import PIPELINE_OPTIONS
 
 FILE = str(ROOT / 'configs' / 'breakout_dqn_cpu_config.py')
 HOOK = 'main.policy.learn.learner.hook'
@@ -108,7 +108,7 @@ def attempt_config(changes: List[Tuple[str, Any]]) -> None:
     tree['main']['policy']['other']['replay_buffer']['replay_buffer_size'] = 1000
     for place, value in changes:
         _put(tree, place.split('.'), value)
-    patches = [mock.patch('breakout_env.config_file.read_config', lambda path: (tree['main'], tree['create']))]
+    patches = [mock.patch('breakout_env.run.config_file.read_config', lambda path: (tree['main'], tree['create']))]
     try:
         with patches[0], mock.patch(SAVES[0]), mock.patch(SAVES[1]):
             cfg = merged_config(FILE, 0, Budget(env_steps=10**13))

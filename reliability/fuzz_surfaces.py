@@ -14,22 +14,22 @@ from fuzz_values import DEVICES, sections, texts
 from hypothesis import strategies as st
 
 from breakout_env import BreakoutEnv, FrameBuffer
-from breakout_env.data_parallel import Ranks
+from breakout_env.cluster.data_parallel import Ranks
 from breakout_env.env_manager.manager import GroupEnvManager
-from breakout_env.env_manager.manager_options import names as manager_option_names
-from breakout_env.lean_dqn import OPTION_CHECKS as LEAN_DQN_OPTIONS
-from breakout_env.lean_dqn import LeanDQNPolicy
-from breakout_env.model import PixelDQN, PixelVAC
-from breakout_env.options import DI_ENGINE_KEYS, DIZOO_KEYS, NAMES_ELSEWHERE, BreakoutOptions
-from breakout_env.progress import OPTIONS as PROGRESS_OPTIONS
-from breakout_env.progress import ProgressHook
-from breakout_env.r2d2 import R2D2SlicesPolicy
-from breakout_env.replay.frame_replay_buffer import FrameReplayBuffer
-from breakout_env.replay.replay_options import ReplayOptions
-from breakout_env.replay.torchrl_buffer import TorchRLReplayBuffer
-from breakout_env.replay.torchrl_options import TorchRLOptions
-from breakout_env.resume import OPTIONS as RESUME_OPTIONS
-from breakout_env.resume import ResumeHook
+from breakout_env.env_manager.options import names as manager_option_names
+from breakout_env.envs.options import DI_ENGINE_KEYS, DIZOO_KEYS, NAMES_ELSEWHERE, BreakoutOptions
+from breakout_env.policy.lean_dqn import OPTION_CHECKS as LEAN_DQN_OPTIONS
+from breakout_env.policy.lean_dqn import LeanDQNPolicy
+from breakout_env.policy.pixel_models import PixelDQN, PixelVAC
+from breakout_env.policy.r2d2 import R2D2SlicesPolicy
+from breakout_env.replay.buffer import FrameReplayBuffer
+from breakout_env.replay.options import ReplayOptions
+from breakout_env.replay.torchrl.buffer import TorchRLReplayBuffer
+from breakout_env.replay.torchrl.options import TorchRLOptions
+from breakout_env.run.progress import OPTIONS as PROGRESS_OPTIONS
+from breakout_env.run.progress import ProgressHook
+from breakout_env.run.saver import OPTIONS as RESUME_OPTIONS
+from breakout_env.run.saver import ResumeHook
 
 SMALL = dict(obs_shape=[4, 84, 84], action_shape=4, encoder_hidden_size_list=[4, 4, 4, 8])
 

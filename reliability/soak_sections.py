@@ -26,11 +26,11 @@ from tensorboardX import SummaryWriter
 from watching import Look
 
 from breakout_env import BreakoutEnv, FrameReplayBuffer, PixelDQN
-from breakout_env.agent import load_agent, save_agent
-from breakout_env.budget import Budget
+from breakout_env.agent.agent import load_agent, save_agent
+from breakout_env.agent.evaluation import evaluate
 from breakout_env.cli.common import shipped
 from breakout_env.env_manager import GroupEnvManager
-from breakout_env.evaluation import evaluate
+from breakout_env.run.budget import Budget
 
 CONFIG = Path(__file__).resolve().parent / 'soak_config.py'
 Notes = Dict[str, Any]

@@ -9,7 +9,7 @@ import psutil
 from scipy.stats import theilslopes
 from screen import Windows
 
-from breakout_env.resources import sample
+from breakout_env.utils.resources import sample
 
 # Samples of a section at most: enough for a curve, few enough to be kept in the repository.
 POINTS = 200

@@ -13,8 +13,8 @@ from ding.model import C51DQN, DQN
 from safetensors.torch import save_file
 
 from breakout_env import PixelC51DQN, PixelDQN, PixelDRQN, PixelQRDQN, PixelRainbowDQN, PixelVAC
-from breakout_env.agent import load_agent, save_agent
-from breakout_env.agent_card import card_as_markdown, stated_score
+from breakout_env.agent.agent import load_agent, save_agent
+from breakout_env.agent.card import card_as_markdown, stated_score
 
 SMALL = [4, 4, 4, 8]
 CARD = dict(

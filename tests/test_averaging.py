@@ -8,8 +8,8 @@ import torch
 from click.testing import CliRunner
 
 from breakout_env import PixelDQN
-from breakout_env.agent import load_agent
-from breakout_env.averaging import average_weights, checkpoints_of
+from breakout_env.agent.agent import load_agent
+from breakout_env.agent.averaging import average_weights, checkpoints_of
 from breakout_env.cli import main
 
 

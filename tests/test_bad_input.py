@@ -17,22 +17,22 @@ from ding.config import read_config
 from easydict import EasyDict
 
 from breakout_env import BreakoutEnv, FrameBuffer
-from breakout_env.budget import Budget
 from breakout_env.cli import main
-from breakout_env.config_file import check_config, merge, read_config_file
-from breakout_env.data_parallel import Ranks
+from breakout_env.cluster.data_parallel import Ranks
 from breakout_env.env_manager.manager import GroupEnvManager
-from breakout_env.env_manager.manager_options import names as manager_option_names
-from breakout_env.lean_dqn import LeanDQNPolicy
-from breakout_env.model import PixelDQN
-from breakout_env.option_checks import shortened
-from breakout_env.progress import ProgressHook
-from breakout_env.r2d2 import R2D2SlicesPolicy
-from breakout_env.replay.frame_replay_buffer import FrameReplayBuffer
-from breakout_env.replay.torchrl_buffer import TorchRLReplayBuffer
-from breakout_env.resume import ResumeHook
-from breakout_env.run_config import merged_config
-from breakout_env.run_folder import folder_below_here
+from breakout_env.env_manager.options import names as manager_option_names
+from breakout_env.policy.lean_dqn import LeanDQNPolicy
+from breakout_env.policy.pixel_models import PixelDQN
+from breakout_env.policy.r2d2 import R2D2SlicesPolicy
+from breakout_env.replay.buffer import FrameReplayBuffer
+from breakout_env.replay.torchrl.buffer import TorchRLReplayBuffer
+from breakout_env.run.budget import Budget
+from breakout_env.run.config import merged_config
+from breakout_env.run.config_file import check_config, merge, read_config_file
+from breakout_env.run.folder import folder_below_here
+from breakout_env.run.progress import ProgressHook
+from breakout_env.run.saver import ResumeHook
+from breakout_env.utils.option_checks import shortened
 from conftest import BIN, ROOT
 
 CONFIG = ROOT / 'configs' / 'breakout_dqn_cpu_config.py'
@@ -73,9 +73,9 @@ def test_the_suite_finds_an_option_that_is_not_checked(tmp_path):
         'import sys\n'
         f'sys.path.insert(0, {str(FUZZ.parent)!r})\n'
         f"sys.argv = ['fuzz.py', '--examples', '300', '--only', 'hook resume']\n"
-        'import breakout_env.option_checks\n'
-        'import breakout_env.resume\n'
-        "breakout_env.resume._CHECKS['save_every_s'] = lambda value: value + 1\n"
+        'import breakout_env.utils.option_checks\n'
+        'import breakout_env.run.saver\n'
+        "breakout_env.run.saver._CHECKS['save_every_s'] = lambda value: value + 1\n"
         'import fuzz\n'
         'fuzz.main()\n'
     )

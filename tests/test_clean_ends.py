@@ -17,7 +17,7 @@ import psutil
 import pytest
 from test_resume import ENVIRON, NAME, config_in, ding_serial
 
-from breakout_env.resume import pairs_in
+from breakout_env.run.saver import pairs_in
 from conftest import BIN, ROOT, free_port, wait_until, watched_by_nobody
 
 BREAKOUT = [str(BIN / 'breakout')]

@@ -10,7 +10,8 @@ import time
 import psutil
 import pytest
 
-from breakout_env import BreakoutEnv, emulator
+from breakout_env import BreakoutEnv
+from breakout_env.envs import emulator
 from conftest import footprint, grown_since, play, resident_bytes, wait_until
 
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from breakout_env.cli import COMMANDS, main
 from breakout_env.cli.common import shipped
-from breakout_env.quiet_import import quiet_import
+from breakout_env.compat.ding_import_noise import quiet_import
 from conftest import BIN, ROOT
 
 

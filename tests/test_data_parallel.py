@@ -20,16 +20,16 @@ from test_pipelines import DEMO, scalars, weights
 from test_resume import N_SAMPLE, NAME, RANDOM, UPDATES, Command, as_before, config_in, cut_off  # noqa: F401
 
 from breakout_env import LeanDQNPolicy
-from breakout_env.agent import load_agent
-from breakout_env.data_parallel import SEEDS_APART, RankFailed, RankLost, Ranks, learner_place, mean_logs
-from breakout_env.resume import pairs_in
-from breakout_env.run_parts import part_of
-from breakout_env.stop_request import Stopped
+from breakout_env.agent.agent import load_agent
+from breakout_env.cluster.data_parallel import SEEDS_APART, RankFailed, RankLost, Ranks, learner_place, mean_logs
+from breakout_env.run.saver import pairs_in
+from breakout_env.run.stop_request import Stopped
+from breakout_env.utils.run_registry import part_of
 from conftest import BIN, ROOT, free_port, run, wait_until
 
 sys.path.append(str(ROOT / 'entry'))
-import breakout_dqn_ddp  # noqa: E402
-import breakout_dqn_main  # noqa: E402
+import breakout_dqn_ddp  # noqa: F401
+import breakout_dqn_main  # noqa: F401
 
 ENTRY = str(ROOT / 'entry' / 'breakout_dqn_ddp.py')
 TORCHRUN = [str(BIN / 'torchrun'), '--standalone', '--nproc-per-node', '2', ENTRY]

@@ -26,7 +26,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboardX import SummaryWriter
 from test_resume import ENVIRON, NAME, RANDOM, UPDATES, Command, as_before, config_in, saved_transitions  # noqa: F401
 
-from breakout_env.agent import load_agent
+from breakout_env.agent.agent import load_agent
 from breakout_env.distributed import compact
 from breakout_env.distributed.collectors import Collectors
 from breakout_env.distributed.launcher import Launcher
@@ -35,9 +35,9 @@ from breakout_env.distributed.members import Members
 from breakout_env.distributed.node import LearnerGone, Node, Refused, fingerprint
 from breakout_env.distributed.remote_evaluator import RemoteEvaluator
 from breakout_env.distributed.weights import from_bytes
-from breakout_env.resume import pairs_in
-from breakout_env.run_config import config_of_node
-from breakout_env.run_log import RunLog
+from breakout_env.run.config import config_of_node
+from breakout_env.run.log import RunLog
+from breakout_env.run.saver import pairs_in
 from conftest import ROOT, free_port, wait_until
 
 PROGRAM = [sys.executable, str(ROOT / 'entry' / 'breakout_dqn_dist.py')]

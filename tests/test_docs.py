@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
-from breakout_env.agent import PRETRAINED, load_agent
-from breakout_env.agent_card import card_as_markdown
-from breakout_env.options import EVALUATION_DEFAULTS, BreakoutOptions
-from breakout_env.pairing import SCALING_MODELS
-from breakout_env.replay.replay_options import ReplayOptions
+from breakout_env.agent.agent import PRETRAINED, load_agent
+from breakout_env.agent.card import card_as_markdown
+from breakout_env.envs.options import EVALUATION_DEFAULTS, BreakoutOptions
+from breakout_env.envs.pixel_check import SCALING_MODELS
+from breakout_env.replay.options import ReplayOptions
 from conftest import ROOT
 
 READMES = ['README.md', 'README.zh-CN.md']

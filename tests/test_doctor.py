@@ -13,9 +13,9 @@ import psutil
 import pytest
 from click.testing import CliRunner
 
-from breakout_env import doctor_checks, window
-from breakout_env.cli import doctor_command, main
-from breakout_env.doctor import Check, Finding, run_checks
+from breakout_env.cli import doctor_checks, doctor_command, main
+from breakout_env.cli.doctor import Check, Finding, run_checks
+from breakout_env.rendering import window
 from conftest import footprint, grown_since, wait_until
 
 

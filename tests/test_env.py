@@ -360,7 +360,7 @@ def test_a_failed_reset_does_not_use_the_seed_up(make, monkeypatch):
     for instance in (env, twin):
         instance.seed(7)
     with monkeypatch.context() as patch:
-        patch.setattr('breakout_env.env.fill_stack', lambda *args: 1 / 0)
+        patch.setattr('breakout_env.envs.env.fill_stack', lambda *args: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             env.reset()
     assert play(env, 100) == play(twin, 100)

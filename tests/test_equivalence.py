@@ -9,8 +9,8 @@ from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 from stable_baselines3.common.atari_wrappers import AtariWrapper
 
 from breakout_env import BreakoutEnv
-from breakout_env.emulator import Emulator
-from breakout_env.preprocessing import fill_stack, push_frame
+from breakout_env.envs.emulator import Emulator
+from breakout_env.envs.preprocessing import fill_stack, push_frame
 
 gymnasium.register_envs(ale_py)
 

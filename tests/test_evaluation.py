@@ -15,9 +15,9 @@ import torch
 from click.testing import CliRunner
 
 from breakout_env import BreakoutEnv, PixelDQN
-from breakout_env.agent import load_agent, save_agent
+from breakout_env.agent.agent import load_agent, save_agent
+from breakout_env.agent.evaluation import BATCH_SIZE, Game, Report, evaluate
 from breakout_env.cli import eval_command, main
-from breakout_env.evaluation import BATCH_SIZE, Game, Report, evaluate
 from conftest import children, wait_until
 
 FRAMES = 600  # some 150 steps a game at most

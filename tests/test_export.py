@@ -10,9 +10,9 @@ from click.testing import CliRunner
 
 import breakout_env.export
 from breakout_env import PixelDQN
-from breakout_env.agent import load_agent, save_agent
+from breakout_env.agent.agent import load_agent, save_agent
+from breakout_env.agent.export import FORMATS, ONNX_PACKAGES, ExportDiffers, export_agent
 from breakout_env.cli import main
-from breakout_env.export import FORMATS, ONNX_PACKAGES, ExportDiffers, export_agent
 
 HAS_ONNX = all(importlib.util.find_spec(package) for package in ONNX_PACKAGES)
 HERE = [
@@ -84,7 +84,7 @@ def test_a_value_that_is_no_number_differs(tmp_path, monkeypatch):
 
 
 def test_it_is_checked_on_a_game_that_goes_on():
-    observations = breakout_env.export._observations(load_agent())
+    observations = breakout_env.agent.export._observations(load_agent())
     assert observations.shape == (64, 4, 84, 84) and observations.dtype == np.uint8
     assert len(np.unique(observations, axis=0)) > 32
 

@@ -27,16 +27,16 @@ from ding.config import read_config
 from ding.worker.learner.learner_hook import LoadCkptHook
 from easydict import EasyDict
 
-from breakout_env.agent import save_agent
-from breakout_env.agent_file import read_weights
+from breakout_env.agent.agent import save_agent
+from breakout_env.agent.weights_file import read_weights
 from breakout_env.cli import main
 from breakout_env.distributed import weights as sent_weights
-from breakout_env.model import PixelDQN
-from breakout_env.replay.frame_replay_buffer import FrameReplayBuffer
-from breakout_env.replay.saved_file import DamagedFile
-from breakout_env.replay.torchrl_buffer import TorchRLReplayBuffer
-from breakout_env.resume import RunSaver, pairs_in
-from breakout_env.run_log import RunLog, RunLogWriter
+from breakout_env.policy.pixel_models import PixelDQN
+from breakout_env.replay.buffer import FrameReplayBuffer
+from breakout_env.replay.torchrl.buffer import TorchRLReplayBuffer
+from breakout_env.run.log import RunLog, RunLogWriter
+from breakout_env.run.saver import RunSaver, pairs_in
+from breakout_env.utils.atomic_file import DamagedFile
 from conftest import ROOT, footprint
 
 CONFIG = ROOT / 'configs' / 'breakout_dqn_cpu_config.py'
@@ -451,7 +451,7 @@ def test_a_number_in_a_log_that_no_float_holds_is_infinite():
 
 
 def test_a_packed_log_that_would_fill_the_memory_is_refused(monkeypatch):
-    monkeypatch.setattr('breakout_env.run_log.LARGEST_BYTES', 1_000_000)
+    monkeypatch.setattr('breakout_env.run.log.LARGEST_BYTES', 1_000_000)
     Path('log.jsonl').write_bytes(gzip.compress(bytes(2_000_000)))
     with pytest.raises(ValueError, match=r'^log\.jsonl unpacks to more than 1,000,000 bytes'):
         RunLog.read('log.jsonl')
@@ -494,10 +494,10 @@ def test_a_rom_that_is_none_gets_a_sentence_and_ends_no_process():
 
 # Calls that may run what they read, by file and function; and why nobody else's bytes can reach them.
 EXCEPTIONS = {
-    ('breakout_env/env_manager/worker.py', 'loads'): 'from a pipe to a process that this one has started',
-    ('breakout_env/env_manager/group.py', 'loads'): 'from that pipe, and of what this process has just pickled',
+    ('breakout_env/env_manager/worker_handle.py', 'loads'): 'from a pipe to a process that this one has started',
+    ('breakout_env/env_manager/worker_main.py', 'loads'): 'from that pipe, and of what this process has just pickled',
     (
-        'breakout_env/export.py',
+        'breakout_env/agent/export.py',
         'torch.jit.load',
     ): 'of what this process has just written',
 }

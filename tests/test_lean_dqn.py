@@ -14,7 +14,7 @@ from ding.utils import deep_merge_dicts
 from easydict import EasyDict
 
 from breakout_env import FrameReplayBuffer, LeanDQNPolicy
-from breakout_env.lean_dqn import LeanDQNCommandModePolicy
+from breakout_env.policy.lean_dqn import LeanDQNCommandModePolicy
 from conftest import ROOT, run
 
 UPDATES = 25

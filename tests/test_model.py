@@ -16,7 +16,7 @@ from ding.utils import MODEL_REGISTRY
 from easydict import EasyDict
 
 from breakout_env import BreakoutEnv, PixelC51DQN, PixelDQN, PixelQRDQN, PixelRainbowDQN, PixelVAC
-from breakout_env.pairing import SCALING_MODELS
+from breakout_env.envs.pixel_check import SCALING_MODELS
 from conftest import ROOT
 
 SHAPE, ACTIONS = [4, 84, 84], 4

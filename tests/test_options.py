@@ -5,7 +5,7 @@ import pytest
 from easydict import EasyDict
 
 from breakout_env import BreakoutEnv
-from breakout_env.options import BreakoutOptions
+from breakout_env.envs.options import BreakoutOptions
 
 
 def options(**cfg) -> BreakoutOptions:

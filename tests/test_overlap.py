@@ -29,11 +29,11 @@ from test_resume import (
     expected_transitions,
 )
 
-from breakout_env.budget import Budget
-from breakout_env.overlap import Overlap
+from breakout_env.compat.ding_timers import use_plain_timers
 from breakout_env.replay import FrameReplayBuffer
-from breakout_env.resume import pairs_in
-from breakout_env.timers import use_plain_timers
+from breakout_env.run.budget import Budget
+from breakout_env.run.saver import pairs_in
+from breakout_env.worker.overlap import Overlap
 
 IN_THIS_PROCESS = (r"type='subprocess', shared_memory=True, reset_inplace=True", "type='base'")
 # weights that change much from one update to the next, and are played with

@@ -24,11 +24,11 @@ import Xlib.XK
 from click.testing import CliRunner
 
 from breakout_env import BreakoutEnv
+from breakout_env.agent.play import LEFT, RIGHT, WindowScreen, person_env_options, person_player, play, record
 from breakout_env.cli import main
-from breakout_env.helper_process import HelperError
-from breakout_env.play import LEFT, RIGHT, WindowScreen, person_env_options, person_player, play, record
-from breakout_env.terminal_screen import PLAYFIELD, TerminalScreen, half_blocks
-from breakout_env.window import GameWindow
+from breakout_env.rendering.terminal import PLAYFIELD, TerminalScreen, half_blocks
+from breakout_env.rendering.window import GameWindow
+from breakout_env.utils.child_process import HelperError
 from conftest import newest_child, wait_until
 
 

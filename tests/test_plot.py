@@ -14,8 +14,8 @@ from click.testing import CliRunner
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from breakout_env.cli.plot_command import command
-from breakout_env.plotting import COLORS, PANELS, X_AXES, band, draw_curves, group_runs, save_figure, smoothed
-from breakout_env.run_log import RunLog, RunLogWriter
+from breakout_env.run.log import RunLog, RunLogWriter
+from breakout_env.run.plotting import COLORS, PANELS, X_AXES, band, draw_curves, group_runs, save_figure, smoothed
 from conftest import ROOT
 
 

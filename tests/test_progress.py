@@ -27,14 +27,14 @@ from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from test_resume import ENVIRON, NAME, RANDOM, Command, as_before, config_in, ding_serial, entry  # noqa: F401
 
-from breakout_env.budget import Budget
 from breakout_env.cli import main
-from breakout_env.evaluator import ResumableEvaluator
-from breakout_env.held_out import held_out_states
-from breakout_env.progress import ProgressHook, RunProgress
-from breakout_env.resume import pairs_in
-from breakout_env.run_folder import new_folder
-from breakout_env.run_log import RunLog
+from breakout_env.run.budget import Budget
+from breakout_env.run.folder import new_folder
+from breakout_env.run.log import RunLog
+from breakout_env.run.progress import ProgressHook, RunProgress
+from breakout_env.run.saver import pairs_in
+from breakout_env.worker.evaluator import ResumableEvaluator
+from breakout_env.worker.held_out import held_out_states
 from conftest import run, wait_until
 
 PROGRESS = (
@@ -201,7 +201,7 @@ def test_under_ding_serial_it_draws_in_a_terminal(tmp_path):
 def test_the_line_of_a_resumed_run_has_the_speed_of_this_process_and_the_time_left(tmp_path, monkeypatch):
     screen, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack('HHHH', 40, 200, 0, 0))
-    monkeypatch.setattr('breakout_env.progress.LINE_EVERY_S', 0.0)
+    monkeypatch.setattr('breakout_env.run.progress.LINE_EVERY_S', 0.0)
     policy = SimpleNamespace(get_attribute=lambda name: EasyDict(learn={}))
     learner = SimpleNamespace(
         exp_name=str(tmp_path), collector_envstep=0, last_iter=SimpleNamespace(val=250_000), policy=policy,
@@ -232,7 +232,7 @@ def test_the_line_of_a_resumed_run_has_the_speed_of_this_process_and_the_time_le
 
 def test_a_row_has_the_loss_of_the_newest_update_whoever_gives_the_turn(tmp_path, monkeypatch):
     """DI-engine empties the values after each update, and most turns come from who plays."""
-    monkeypatch.setattr('breakout_env.progress.LINE_EVERY_S', 0.0)
+    monkeypatch.setattr('breakout_env.run.progress.LINE_EVERY_S', 0.0)
     policy = SimpleNamespace(get_attribute=lambda name: EasyDict(learn={}))
     learner = SimpleNamespace(
         exp_name=str(tmp_path), collector_envstep=0, last_iter=SimpleNamespace(val=0), policy=policy,

@@ -11,7 +11,8 @@ import av
 import numpy as np
 import pytest
 
-from breakout_env import BreakoutEnv, recording
+from breakout_env import BreakoutEnv
+from breakout_env.rendering import video as recording
 from conftest import newest_child, play
 
 

@@ -21,24 +21,26 @@ from tensorboardX import SummaryWriter
 from test_replay_buffer import is_exact, make, open_files_in, transition
 from test_replay_exactness import STORAGES, frames_in
 
-from breakout_env import BreakoutEnv, FrameBuffer, signals
-from breakout_env import export as export_module
-from breakout_env import play as play_module
-from breakout_env.agent import load_agent
-from breakout_env.doctor import Check, Finding, run_checks
-from breakout_env.emulator import Emulator
+from breakout_env import BreakoutEnv, FrameBuffer
+from breakout_env.agent import export as export_module
+from breakout_env.agent import play as play_module
+from breakout_env.agent.agent import load_agent
+from breakout_env.agent.evaluation import evaluate
+from breakout_env.cli.doctor import Check, Finding, run_checks
+from breakout_env.compat.tensorboardx_disk_full import PatientFile, make_patient
 from breakout_env.env_manager import GroupEnvManager
-from breakout_env.env_manager.group import EnvGroup
-from breakout_env.evaluation import evaluate
-from breakout_env.helper_process import HelperError, HelperProcess
-from breakout_env.patient_file import PatientFile, make_patient
-from breakout_env.recording import GameRecorder
-from breakout_env.replay import ReplayMemory, memory_lock, saved_file
-from breakout_env.replay.compressed_frames import CompressedFrames
+from breakout_env.env_manager.worker_main import EnvGroup
+from breakout_env.envs.emulator import Emulator
+from breakout_env.rendering.video import GameRecorder
+from breakout_env.rendering.video_file import VideoFile
+from breakout_env.replay import ReplayMemory, memory_lock
+from breakout_env.replay.frames.compressed import CompressedFrames
 from breakout_env.replay.memory_lock import MemoryLock
-from breakout_env.replay.saved_file import DamagedFile
-from breakout_env.run_lock import RunLock
-from breakout_env.video_file import VideoFile
+from breakout_env.replay.snapshot import array_file
+from breakout_env.run.lock import RunLock
+from breakout_env.utils import signals
+from breakout_env.utils.atomic_file import DamagedFile
+from breakout_env.utils.child_process import HelperError, HelperProcess
 from conftest import children, footprint, grown_since, newest_child, play, resident_bytes, wait_until
 
 
@@ -193,7 +195,7 @@ def test_a_save_that_fails_lets_go_of_every_frame(way, monkeypatch):
         if way == 'state_dict':
             patch.setattr(memory._store, 'codec_for_export', full)
         else:
-            patch.setattr(saved_file, 'write', full)
+            patch.setattr(array_file, 'write', full)
         if way == 'by itself':
             assert buffer.start_saving('buffer.npz', lambda: None)
             assert isinstance(buffer.wait_for_saving(), OSError)
@@ -370,14 +372,14 @@ def test_a_file_is_on_the_disk_before_it_has_its_name_and_its_name_is_before_tha
     if what == 'a buffer':
         buffer.save_data('saves')
     else:
-        saved_file.write_bytes(tmp_path / 'saves', b'content')
+        array_file.write_bytes(tmp_path / 'saves', b'content')
     size = os.path.getsize('saves')
     assert order == [('fsync', 'unfinished', size), ('replace', 'unfinished', size), ('fsync', '', None)], order
 
 
 @pytest.mark.parametrize('fails', ['fsync', 'replace'])
 def test_a_small_file_that_can_not_be_written_leaves_the_one_before_and_nothing_else(fails, tmp_path, monkeypatch):
-    saved_file.write_bytes(tmp_path / 'list.json', b'before')
+    array_file.write_bytes(tmp_path / 'list.json', b'before')
 
     def failing(*args, **kwargs):
         raise OSError(errno.EIO, 'Input/output error')
@@ -385,7 +387,7 @@ def test_a_small_file_that_can_not_be_written_leaves_the_one_before_and_nothing_
     with monkeypatch.context() as patch:
         patch.setattr(os, fails, failing)
         with pytest.raises(OSError, match='Input/output error'):
-            saved_file.write_bytes(tmp_path / 'list.json', b'after')
+            array_file.write_bytes(tmp_path / 'list.json', b'after')
     assert os.listdir(tmp_path) == ['list.json'] and (tmp_path / 'list.json').read_bytes() == b'before'
 
 
@@ -616,7 +618,7 @@ def test_a_manager_that_is_dropped_ends_workers_that_do_not_listen(monkeypatch):
 
 def test_a_folder_that_is_taken_is_not_kept_open_by_the_error(tmp_path):
     hold = (
-        'import sys; from breakout_env.run_lock import RunLock\n'
+        'import sys; from breakout_env.run.lock import RunLock\n'
         'lock = RunLock(sys.argv[1]); print(1, flush=True); input()'
     )
     other = subprocess.Popen(
@@ -690,7 +692,7 @@ def test_a_window_goes_with_its_game_though_somebody_holds_it(display):
 
 
 def test_a_window_that_can_not_be_opened_leaves_no_process_beside_its_error(display, monkeypatch):
-    monkeypatch.setattr('breakout_env.window.OPEN_TIMEOUT_S', 1.0)
+    monkeypatch.setattr('breakout_env.rendering.window.OPEN_TIMEOUT_S', 1.0)
     before = len(children())
     display.send_signal(signal.SIGSTOP)
     with pytest.raises(HelperError, match='did not answer') as caught:

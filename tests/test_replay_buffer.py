@@ -37,8 +37,12 @@ from tensorboardX import SummaryWriter
 from test_replay_exactness import STORAGES, Play, frames_in, other_keys, same
 
 from breakout_env import FrameBuffer, FrameReplayBuffer
-from breakout_env.replay import ReplayMemory, device_frames, frame_replay_buffer, limits, replay_options
-from breakout_env.replay.limits import Room, memory_room
+from breakout_env.replay import ReplayMemory
+from breakout_env.replay import buffer as frame_replay_buffer
+from breakout_env.replay import options as replay_options
+from breakout_env.replay.frames import device as device_frames
+from breakout_env.utils import memory_limits as limits
+from breakout_env.utils.memory_limits import Room, memory_room
 from conftest import footprint, grown_since, resident_bytes, wait_until
 
 

@@ -8,10 +8,11 @@ import torch
 from test_replay_buffer import ids, is_exact, make, transition
 from test_replay_exactness import frames_in, same
 
-from breakout_env.replay import device_frames, replay_options
-from breakout_env.replay.device_frames import DeviceFrames
-from breakout_env.replay.limits import Room
-from breakout_env.replay.replay_options import DoesNotFit, ReplayOptions
+from breakout_env.replay import options as replay_options
+from breakout_env.replay.frames import device as device_frames
+from breakout_env.replay.frames.device import DeviceFrames
+from breakout_env.replay.options import DoesNotFit, ReplayOptions
+from breakout_env.utils.memory_limits import Room
 
 
 @pytest.fixture(autouse=True)

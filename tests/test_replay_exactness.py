@@ -11,10 +11,14 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from breakout_env.replay import ReplayMemory, compressed_frames, device_frames, frame_store, row_ring, saved_file
-from breakout_env.replay.compressed_frames import CompressedFrames
-from breakout_env.replay.memory_image import MemoryImage, restore
+from breakout_env.replay import ReplayMemory, row_ring
+from breakout_env.replay.frames import compressed as compressed_frames
+from breakout_env.replay.frames import device as device_frames
+from breakout_env.replay.frames import store as frame_store
+from breakout_env.replay.frames.compressed import CompressedFrames
 from breakout_env.replay.row_ring import RowRing
+from breakout_env.replay.snapshot import array_file
+from breakout_env.replay.snapshot.snapshot import MemoryImage, restore
 
 SIDE = 20  # pixels; zstd finds something to learn in frames of this size
 STORAGES = ['compressed', 'ring', 'memmap', 'device']
@@ -268,8 +272,8 @@ class BesideATwin(RuleBasedStateMachine):
         other = self.make(capacity, storage)
         if in_a_file:
             path = f'{self.folder}/saved.npz'
-            saved_file.write(path, image.arrays())
-            assert saved_file.read_newest(path, lambda arrays: restore(other, arrays, path), print) == path
+            array_file.write(path, image.arrays())
+            assert array_file.read_newest(path, lambda arrays: restore(other, arrays, path), print) == path
         else:
             assert restore(other, dict(image.arrays()), 'the arrays') == dict(more=1)
         assert frames_in(self.memory) == before  # what was held for the image is let go of

@@ -21,9 +21,9 @@ import pytest
 from test_replay_buffer import ids, is_exact, make, transition
 from test_replay_exactness import STORAGES, frames_in, same
 
-from breakout_env.replay import background_saver, saved_file
-from breakout_env.replay.memory_image import VERSION
-from breakout_env.replay.saved_file import DamagedFile
+from breakout_env.replay.snapshot import array_file, background_saver
+from breakout_env.replay.snapshot.snapshot import VERSION
+from breakout_env.utils.atomic_file import DamagedFile
 from conftest import wait_until
 
 
@@ -129,7 +129,7 @@ def test_a_state_dict_stays_as_it_is_when_the_buffer_goes_on():
 def test_a_background_save_is_of_the_moment_it_began(storage, eviction, monkeypatch):
     buffer = used(filled(300, replay_buffer_size=300, storage=storage, eviction=eviction))
     before = content(buffer)
-    write, may_write, finished = saved_file.write, threading.Event(), []
+    write, may_write, finished = array_file.write, threading.Event(), []
 
     def slow_write(path, arrays):
         def slowly():
@@ -161,7 +161,7 @@ def test_a_background_save_is_of_the_moment_it_began(storage, eviction, monkeypa
 def test_a_background_save_is_whole_though_the_buffer_is_emptied(then, monkeypatch):
     buffer, another = filled(300), filled(20, start=900)
     before = content(buffer)
-    write = saved_file.write
+    write = array_file.write
 
     def slow_write(path, arrays):
         time.sleep(0.3)
@@ -274,7 +274,7 @@ def test_a_reader_never_sees_a_file_that_can_not_be_read(tmp_path):
     try:
         begun, limit = time.monotonic(), time.monotonic() + 60
         while (time.monotonic() < begun + 1.5 or len(seen) < 6) and time.monotonic() < limit:
-            saved_file.read_newest(
+            array_file.read_newest(
                 str(path), lambda arrays: other._restore(arrays, 'it'), lambda note: pytest.fail(note)
             )
             assert all(is_exact(t) for t in other.sample(10, 0))

@@ -16,11 +16,11 @@ import psutil
 import pytest
 
 from breakout_env import BreakoutEnv, FrameReplayBuffer
-from breakout_env.options import BreakoutOptions
-from breakout_env.replay.held_memory import held
-from breakout_env.replay.replay_memory import ReplayMemory
-from breakout_env.resource_trend import Trend
-from breakout_env.resources import Resources, ResourceWatch, sample
+from breakout_env.envs.options import BreakoutOptions
+from breakout_env.replay.memory import ReplayMemory
+from breakout_env.utils.held_memory import held
+from breakout_env.utils.resource_trend import Trend
+from breakout_env.utils.resources import Resources, ResourceWatch, sample
 from conftest import wait_until
 
 MB = 1_000_000
@@ -289,7 +289,7 @@ def test_a_sample_counts_this_process_and_its_workers():
 
 
 def test_a_sample_does_not_initialise_cuda():
-    script = 'import torch, breakout_env.resources as r; print(r.sample().gpu_bytes, torch.cuda.is_initialized())'
+    script = 'import torch, breakout_env.utils.resources as r; print(r.sample().gpu_bytes, torch.cuda.is_initialized())'
     assert subprocess.check_output([sys.executable, '-c', script], text=True).split()[-2:] == ['None', 'False']
 
 

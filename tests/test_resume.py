@@ -32,9 +32,9 @@ from tensorboard.backend.event_processing.event_file_loader import EventFileLoad
 from tensorboardX import SummaryWriter
 from test_pipelines import DEMO, shortened
 
-from breakout_env import run_parts, signals
-from breakout_env.replay.saved_file import DamagedFile
-from breakout_env.resume import pairs_in
+from breakout_env.run.saver import pairs_in
+from breakout_env.utils import run_registry, signals
+from breakout_env.utils.atomic_file import DamagedFile
 from conftest import BIN, ROOT, run, wait_until
 
 RANDOM, N_SAMPLE, UPDATES = 64, 8, 2  # steps of random play, transitions and updates of a collection
@@ -720,7 +720,7 @@ def test_a_full_disk_is_told_and_does_not_end_the_training(config, monkeypatch, 
     def full(path, content):
         raise OSError(28, 'No space left on device')
 
-    monkeypatch.setattr('breakout_env.resume.write_bytes', full)
+    monkeypatch.setattr('breakout_env.run.saver.write_bytes', full)
     first.saver._save_every_s = 0
     first.collections(2)
     first.buffer.wait_for_saving()
@@ -770,7 +770,7 @@ def test_with_another_buffer_all_but_the_buffer_comes_back(tmp_path, monkeypatch
         assert flat(state['model']) == flat(policy.learn_mode.state_dict()['model'])
     first, second = curves(Path(NAME))
     assert first == list(range(counts[0])) and second == list(range(*counts))
-    assert run_parts.part_of(NAME, 'buffer') is None
+    assert run_registry.look_up(NAME, 'buffer') is None
 
 
 def test_a_buffer_of_another_kind_starts_empty(config, tmp_path):

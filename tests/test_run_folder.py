@@ -8,11 +8,11 @@ import pytest
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 from tensorboardX import SummaryWriter
 
-from breakout_env.patient_file import PatientFile, make_patient
-from breakout_env.run_lock import RunLock
+from breakout_env.compat.tensorboardx_disk_full import PatientFile, make_patient
+from breakout_env.run.lock import RunLock
 
 HOLD = (
-    'import sys; from breakout_env.run_lock import RunLock; '
+    'import sys; from breakout_env.run.lock import RunLock; '
     "lock = RunLock(sys.argv[1]); print('held', flush=True); sys.stdin.read()"
 )
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from breakout_env.run_log import RunLog, RunLogWriter
+from breakout_env.run.log import RunLog, RunLogWriter
 
 
 def lines_of(path):

@@ -18,10 +18,11 @@ import psutil
 import pytest
 from click.testing import CliRunner
 
-from breakout_env import emulator, window
 from breakout_env.env_manager import manager
-from breakout_env.recording import GameRecorder
-from breakout_env.replay import frame_index
+from breakout_env.envs import emulator
+from breakout_env.rendering import window
+from breakout_env.rendering.video import GameRecorder
+from breakout_env.replay.frames import index as frame_index
 from conftest import ROOT, wait_until, watched_by_nobody
 
 sys.path.insert(0, str(ROOT / 'reliability'))

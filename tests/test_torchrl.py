@@ -20,8 +20,8 @@ from test_r2d2 import SMALL
 from torch.utils._pytree import tree_leaves
 
 from breakout_env import TorchRLReplayBuffer
-from breakout_env.replay import torchrl_buffer
-from breakout_env.replay.limits import Room
+from breakout_env.replay.torchrl import buffer as torchrl_buffer
+from breakout_env.utils.memory_limits import Room
 from conftest import ROOT, footprint, grown_since, resident_bytes, run
 
 pytest.importorskip('torchrl', reason="TorchRL is not installed (pip install 'breakout-env[torchrl]')")

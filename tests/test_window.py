@@ -11,7 +11,7 @@ import pytest
 import Xlib.display
 
 from breakout_env import BreakoutEnv
-from breakout_env.helper_process import HelperError
+from breakout_env.utils.child_process import HelperError
 from conftest import children, footprint, grown_since, newest_child, wait_until
 
 

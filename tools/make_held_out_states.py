@@ -16,7 +16,7 @@ sys.path.insert(0, str(ROOT / 'benchmarks'))
 from play import BallPlayer  # noqa: E402
 
 from breakout_env import BreakoutEnv  # noqa: E402
-from breakout_env.held_out import FILE  # noqa: E402
+from breakout_env.worker.held_out import FILE  # noqa: E402
 
 STATES, GAMES, FIRST_SEED = 256, 8, 900_000
 ERRORS = 0.01

@@ -16,12 +16,12 @@ from typing import Any, Dict, List
 import click
 import torch
 
-from breakout_env.agent import load_agent, save_agent
-from breakout_env.agent_card import card_as_markdown
-from breakout_env.averaging import average_weights, checkpoints_of, updates_of
-from breakout_env.evaluation import evaluate
-from breakout_env.replay.saved_file import write_bytes
-from breakout_env.run_log import RunLog
+from breakout_env.agent.agent import load_agent, save_agent
+from breakout_env.agent.averaging import average_weights, checkpoints_of, updates_of
+from breakout_env.agent.card import card_as_markdown
+from breakout_env.agent.evaluation import evaluate
+from breakout_env.run.log import RunLog
+from breakout_env.utils.atomic_file import write_bytes
 
 ROOT = Path(__file__).resolve().parent.parent
 PRETRAINED = ROOT / 'breakout_env' / 'pretrained'

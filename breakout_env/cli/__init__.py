@@ -10,9 +10,9 @@ from typing import Any, List, Optional
 
 import click
 
-from ..program import Program
+from ..utils.program import Program
 
-COMMANDS = ('train', 'eval', 'play', 'record', 'plot', 'average', 'export', 'plan', 'doctor')
+COMMANDS = ('train', 'eval', 'play', 'record', 'plot', 'average', 'export', 'doctor')
 
 
 class LazyGroup(Program, click.Group):

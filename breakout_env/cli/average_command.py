@@ -5,9 +5,9 @@ from typing import Optional
 
 import click
 
-from ..agent import save_agent
-from ..averaging import average_weights, checkpoints_of, updates_of
-from ..command_types import COUNT
+from ..agent.agent import save_agent
+from ..agent.averaging import average_weights, checkpoints_of, updates_of
+from ..utils.command_types import COUNT
 from .common import CONTEXT, errors_in_a_line
 
 

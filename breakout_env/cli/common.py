@@ -61,7 +61,7 @@ def load(checkpoint: Any, pretrained: bool, device: str = 'cpu') -> 'Agent':  # 
         - click.UsageError: If they name two.
         - click.ClickException: If the file is no agent.
     """
-    from ..agent import load_agent
+    from ..agent.agent import load_agent
 
     if checkpoint is not None and pretrained:
         raise click.UsageError('--checkpoint and --pretrained name two agents; expected one of them')

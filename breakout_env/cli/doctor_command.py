@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ..doctor import FAILS, OK, WARNING, run_checks
-from ..doctor_checks import CHECKS
 from .common import CONTEXT
+from .doctor import FAILS, OK, WARNING, run_checks
+from .doctor_checks import CHECKS
 
 COLOURS = {OK: 'green', WARNING: 'yellow', FAILS: 'bold red'}
 

@@ -10,9 +10,9 @@ import click
 import torch
 from tqdm import tqdm
 
-from ..command_types import SEED
-from ..evaluation import PROTOCOLS, Game, Report, evaluate
-from ..replay.saved_file import write_bytes
+from ..agent.evaluation import PROTOCOLS, Game, Report, evaluate
+from ..utils.atomic_file import write_bytes
+from ..utils.command_types import SEED
 from .common import CONTEXT, agent_options, errors_in_a_line, load
 
 PROGRESS_EVERY_S = 0.5

@@ -5,7 +5,7 @@ from typing import Optional
 
 import click
 
-from ..export import CHECK_OBSERVATIONS, FORMATS, export_agent
+from ..agent.export import CHECK_OBSERVATIONS, FORMATS, export_agent
 from .common import CONTEXT, agent_options, errors_in_a_line, load
 
 

@@ -5,12 +5,10 @@ from typing import Any, Optional
 
 import click
 
-from ..command_types import SEED, FiniteFloat
-from ..emulator import FRAMES_PER_SECOND
-from ..helper_process import HelperError
-from ..play import (
+from ..agent.play import (
     AGENT_FRAME_SKIP,
     EPSILON,
+    PERSON_FRAME_SKIP,
     agent_env_options,
     agent_player,
     open_screen,
@@ -19,7 +17,10 @@ from ..play import (
     play,
     record,
 )
-from ..signals import exit_in_order
+from ..utils.child_process import HelperError
+from ..utils.command_types import SEED, FiniteFloat
+from ..utils.game_constants import FRAMES_PER_SECOND
+from ..utils.signals import exit_in_order
 from .common import CONTEXT, agent_options, errors_in_a_line, load
 
 INTERRUPTED = 130
@@ -53,7 +54,6 @@ def game_options(function: Any) -> Any:
 @click.command(context_settings=CONTEXT)
 @agent_options
 @click.option('--human', is_flag=True, help='Play yourself: arrows or A and D move, space fires, q quits.')
-@click.option('--terminal', is_flag=True, help='In the terminal, also where a window could be opened.')
 @click.option('--record', 'path', metavar='FILE', help='Into a video instead, .mp4 or .gif (see breakout record).')
 @click.option('--force', is_flag=True, help='Replace a video that is there already.')
 @game_options
@@ -61,7 +61,6 @@ def command(
     checkpoint: Optional[str],
     pretrained: bool,
     human: bool,
-    terminal: bool,
     path: Optional[str],
     force: bool,
     games: int,
@@ -73,20 +72,18 @@ def command(
     """
     Watch an agent play whole games, or play yourself.
 
-    In a window if there is a display, else in the terminal, which also works over ssh; q quits.
+    In a window, which needs a display; q quits. Without one: breakout record.
 
     \b
     Examples:
       breakout play                        the agent that is in the package
       breakout play --checkpoint RUN/ckpt/ckpt_best.pth.tar --games 3
-      breakout play --terminal --speed 2   drawn with characters, twice as fast
+      breakout play --speed 2              twice as fast
       breakout play --human                your turn
       breakout play --record game.mp4 --seed 1
     """
     if human and (checkpoint is not None or pretrained or epsilon is not None or path is not None):
         raise click.UsageError('--human is you; expected no --checkpoint, --pretrained, --epsilon or --record')
-    if terminal and path is not None:
-        raise click.UsageError('--terminal and --record name two places for the game; expected one of them')
     if path is not None:
         record_file(load(checkpoint, pretrained), path, games, seed, epsilon, sticky, speed, None, force)
         return
@@ -95,9 +92,9 @@ def command(
     played, interrupted = [], False
     with errors_in_a_line(HelperError):
         try:
-            with open_screen(title, human, speed, terminal) as (screen, frame_skip):
+            with open_screen(title, human, speed) as screen:
                 if agent is None:
-                    options, player = person_env_options(frame_skip, sticky), person_player
+                    options, player = person_env_options(PERSON_FRAME_SKIP, sticky), person_player
                     about = 'arrows move, space fires, q quits'
                 else:
                     options = agent_env_options(agent, EPSILON if epsilon is None else epsilon, sticky)
@@ -106,7 +103,7 @@ def command(
                     played.append(game)
         except KeyboardInterrupt:
             interrupted = True
-        finally:  # the terminal is as it was again
+        finally:
             tell(played)
     if interrupted:
         sys.exit(INTERRUPTED)

@@ -5,8 +5,8 @@ from typing import Optional, Tuple
 
 import click
 
-from ..plotting import PANELS, X_AXES, check_names, check_suffix, draw_curves, group_runs, save_figure
-from ..run_log import RunLog
+from ..run.log import RunLog
+from ..run.plotting import PANELS, X_AXES, check_names, check_suffix, draw_curves, group_runs, save_figure
 from .common import CONTEXT, errors_in_a_line
 
 

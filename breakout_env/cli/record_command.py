@@ -4,7 +4,7 @@ from typing import Optional
 
 import click
 
-from ..command_types import DAY_S, FiniteFloat
+from ..utils.command_types import DAY_S, FiniteFloat
 from .common import CONTEXT, agent_options, load
 from .play_command import game_options, record_file
 

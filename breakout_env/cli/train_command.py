@@ -17,12 +17,12 @@ from typing import Any, List, Mapping, Optional, Tuple
 import click
 import torch
 
-from .. import signals
-from ..budget import Budget
-from ..command_types import COUNT, HOURS, SEED, THREADS
-from ..config_file import read_config_file
-from ..replay.saved_file import DamagedFile
-from ..run_folder import closing_words, folder_below_here, newest_checkpoint, run_to_resume, saved_runs
+from ..run.budget import Budget
+from ..run.config_file import read_config_file
+from ..run.folder import closing_words, folder_below_here, newest_checkpoint, run_to_resume, saved_runs
+from ..utils import signals
+from ..utils.atomic_file import DamagedFile
+from ..utils.command_types import COUNT, HOURS, SEED, THREADS
 from .common import CONTEXT, shipped
 
 ENTRY = 'entry/breakout_dqn_main.py'

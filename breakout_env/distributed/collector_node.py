@@ -10,8 +10,8 @@ from ding.policy import PolicyFactory, create_policy
 from ding.utils import set_pkg_seed
 from ding.worker import create_serial_collector
 
-from ..timers import use_plain_timers
-from ..watched_manager import WatchedManager
+from ..compat.ding_timers import use_plain_timers
+from ..worker.step_callback import WatchedManager
 from . import compact, weights
 from .node import Node
 from .recorder import Recorder

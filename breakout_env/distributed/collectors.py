@@ -7,8 +7,8 @@ from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, Set
 
 import numpy as np
 
-from .. import run_parts
-from ..collector import GAMES_IN_MEAN
+from ..utils import run_registry
+from ..worker.collector import GAMES_IN_MEAN
 from . import compact
 from .link import Link
 from .members import Member, Members
@@ -81,7 +81,7 @@ class Collectors(object):
         members.on_join.append(lambda member: self._order())
         members.on_leave.append(self._give_up)
         link.on('piece', self._take_piece)
-        run_parts.announce(exp_name, 'collector', self)
+        run_registry.register(exp_name, 'collector', self)
 
     # ---------------------------------------------------------------- ordering
 

@@ -13,7 +13,7 @@ import numpy as np
 import xxhash
 import zstandard
 
-from ..replay.transition_schema import StringTable, TransitionSchema, signature_of, values_of
+from ..replay.schema import StringTable, TransitionSchema, signature_of, values_of
 
 # Of zstd. Most of the time of packing goes into finding screens that are there already, so that level 9 takes a fifth
 # more of it than level 3, and saves a tenth of the bytes (benchmarks/bench_exchange.py).

@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 from typing import Iterator
 
-from .. import signals
+from ..utils import signals
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ import time
 from functools import partial
 from typing import Callable, Dict, List, Optional, Sequence
 
-from .. import signals
+from ..utils import signals
 
 # What options in the environment begin with.
 ENVIRONMENT = 'BREAKOUT_DIST'

@@ -10,9 +10,9 @@ from typing import Any, Callable, Dict, List, Mapping, Optional
 import numpy as np
 import torch
 
-from .. import run_parts
-from ..evaluator import BEST_FILE, best_score_in
-from ..replay.saved_file import write_bytes
+from ..utils import run_registry
+from ..utils.atomic_file import write_bytes
+from ..worker.evaluator import BEST_FILE, best_score_in
 from . import weights
 from .link import Link
 from .members import Member, Members
@@ -74,7 +74,7 @@ class RemoteEvaluator(object):
         members.on_join.append(self._assign)
         members.on_leave.append(self._give_up)
         link.on('evaluated', self._take_result)
-        run_parts.announce(exp_name, 'evaluator', self)
+        run_registry.register(exp_name, 'evaluator', self)
 
     @property
     def number(self) -> int:
@@ -96,7 +96,7 @@ class RemoteEvaluator(object):
         Arguments:
             - train_iter (:obj:`int`): Updates so far.
         """
-        saver = run_parts.part_of(self._exp_name, 'saver')
+        saver = run_registry.look_up(self._exp_name, 'saver')
         if saver is not None:
             saver.between_collections()
         is_due = self.last_iteration < 0 or train_iter - self.last_iteration >= self._cfg.eval_freq
@@ -194,7 +194,7 @@ class RemoteEvaluator(object):
         self._tb_logger.flush()
         scalars = [values for kind, values in result['records'] if kind == 'scalar']
         q_values = [value for tag, value, _ in scalars if tag.endswith('held_out_q')]
-        progress = run_parts.part_of(self._exp_name, 'progress')
+        progress = run_registry.look_up(self._exp_name, 'progress')
         if progress is not None:
             q_value = q_values[-1] if q_values else None
             progress.note_evaluation(returns, q_value, asked['train_iter'], asked['env_step'])

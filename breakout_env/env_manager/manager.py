@@ -17,11 +17,11 @@ from ding.envs.env_manager.base_env_manager import EnvState
 from ding.utils import ENV_MANAGER_REGISTRY, make_key_as_identifier, remove_illegal_item
 from easydict import EasyDict
 
-from ..option_checks import section
-from .group import EnvFailed
-from .manager_options import read_options
-from .shared_steps import SharedSteps
-from .worker import GroupWorker, WorkerEnded, WorkerLost
+from ..utils.option_checks import section
+from .options import read_options
+from .shared_buffers import SharedSteps
+from .worker_handle import GroupWorker, WorkerEnded, WorkerLost
+from .worker_main import EnvFailed
 
 logger = logging.getLogger(__name__)
 # What workers get to close their environments (finish a video, close a window) before they are killed.

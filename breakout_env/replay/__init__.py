@@ -5,8 +5,8 @@ Replay memory for transitions of stacked screens.
 thin faces of one ``ReplayMemory``, which knows nothing of pipelines and keeps each distinct frame once.
 """
 
-from .frame_buffer import FrameBuffer
-from .frame_replay_buffer import FrameReplayBuffer
-from .replay_memory import ReplayMemory
+from .buffer import FrameReplayBuffer
+from .memory import ReplayMemory
+from .task_buffer import FrameBuffer
 
 __all__ = ['FrameBuffer', 'FrameReplayBuffer', 'ReplayMemory']

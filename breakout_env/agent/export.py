@@ -1,0 +1,166 @@
+"""Carrying an agent to programs that have neither DI-engine nor this package, checked on a game before it is kept."""
+
+import contextlib
+import importlib.util
+import io
+import logging
+import os
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Callable, Dict, Iterator, Tuple
+
+import numpy as np
+import torch
+
+from ..envs.env import BreakoutEnv
+from ..utils.atomic_file import write_bytes
+from .agent import Agent, load_agent, save_agent
+
+# What an exported agent is: its content, and what runs it.
+Exported = Tuple[bytes, Callable[[np.ndarray], np.ndarray]]
+ONNX_PACKAGES = ('onnx', 'onnxscript', 'onnxruntime')
+# Relative to the largest value; float32 sums in another order differ by some 1e-6.
+TOLERANCE = 1e-4
+# Observations of the check: the first game's, each fourth step, so that they differ and reach beyond the first points.
+CHECK_OBSERVATIONS, CHECK_EVERY_STEPS = 64, 4
+
+
+class ExportDiffers(ValueError):
+    """
+    Overview:
+        What was exported does not give the values of its source. No file is kept.
+    """
+
+
+def export_agent(agent: Agent, path: str, format: str) -> float:
+    """
+    Overview:
+        Write an agent for other programs. It takes uint8 pixels 0..255 in batches of any size, called ``pixels``, \
+        and gives float32 ``q_values``. It is compared with its source on observations of a game before it is kept.
+    Arguments:
+        - agent (:obj:`Agent`): What to export; on the CPU.
+        - path (:obj:`str`): Where to.
+        - format (:obj:`str`): One of ``FORMATS``.
+    Returns:
+        - difference (:obj:`float`): The largest difference between a value and the source's.
+    Raises:
+        - ExportDiffers: If the largest difference is beyond ``TOLERANCE``.
+        - OSError: If the file can not be written.
+        - ValueError: If the format is none, or packages that it needs are missing.
+    Shapes:
+        - pixels: :math:`(B, F, S, S)`, B batch size, F ``frame_stack``, S ``screen_size``.
+        - q_values: :math:`(B, A)`, A number of actions.
+    """
+    if format not in FORMATS:
+        raise ValueError(f'the format is {format!r}; expected one of {", ".join(FORMATS)}')
+    content, run = FORMATS[format][1](agent)
+    observations = _observations(agent)
+    difference = 0.0
+    for batch_size in (1, len(observations)):  # of two sizes, as one could have been written into it
+        source, found = agent.q_values(observations[:batch_size]), run(observations[:batch_size])
+        if found.shape != source.shape:
+            raise ExportDiffers(f'{format} gives values of shape {found.shape}; expected {source.shape}')
+        largest = float(np.abs(found - source).max())
+        allowed = TOLERANCE * max(1.0, float(np.abs(source).max()))
+        if not largest <= allowed:  # so that NaN does not pass
+            raise ExportDiffers(f'{format} differs from its source by {largest:g}; expected {allowed:g} at most')
+        difference = max(difference, largest)
+    write_bytes(Path(path), content)
+    return difference
+
+
+def _observations(agent: Agent) -> np.ndarray:
+    """What the agent sees in a game."""
+    env = BreakoutEnv(dict(agent.env_options, is_train=False, random_action_probability=0.1))
+    observations = []
+    try:
+        env.seed(0)
+        obs, step = env.reset(), 0
+        while len(observations) < CHECK_OBSERVATIONS:
+            if step % CHECK_EVERY_STEPS == 0:
+                observations.append(obs)
+            timestep = env.step(agent.act(obs[None])[0])
+            obs, step = env.reset() if timestep.done else timestep.obs, step + 1
+    finally:
+        env.close()
+    return np.stack(observations)
+
+
+class _Values(torch.nn.Module):
+    """The values alone, as exported networks give tensors and no dicts."""
+
+    def __init__(self, agent: Agent) -> None:
+        super().__init__()
+        self.model = agent.model
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        return self.model(pixels)['logit']
+
+
+def _example(agent: Agent) -> torch.Tensor:
+    # two: what is of size 1 is taken for fixed
+    return torch.zeros(2, agent.frame_stack, agent.screen_size, agent.screen_size, dtype=torch.uint8)
+
+
+def _torchscript(agent: Agent) -> Exported:
+    content = io.BytesIO()
+    with _quiet(), torch.no_grad():
+        torch.jit.save(torch.jit.trace(_Values(agent).eval(), _example(agent)), content)
+        loaded = torch.jit.load(io.BytesIO(content.getvalue()))
+
+    def run(pixels: np.ndarray) -> np.ndarray:
+        with torch.no_grad():
+            return loaded(torch.from_numpy(pixels)).numpy()
+
+    return content.getvalue(), run
+
+
+def _onnx(agent: Agent) -> Exported:
+    missing = [package for package in ONNX_PACKAGES if importlib.util.find_spec(package) is None]
+    if missing:
+        raise ValueError(
+            f'ONNX needs {", ".join(missing)}, not found here: pip install {" ".join(ONNX_PACKAGES)} '
+            "(the extra 'onnx' of this package has their versions)"
+        )
+    with _quiet():
+        import onnxruntime
+
+        program = torch.onnx.export(
+            _Values(agent).eval(),
+            (_example(agent),),
+            dynamo=True,
+            input_names=['pixels'],
+            output_names=['q_values'],
+            dynamic_shapes=({0: torch.export.Dim('batch')},),
+            verbose=False,
+        )
+        content = program.model_proto.SerializeToString()
+        session = onnxruntime.InferenceSession(content, providers=['CPUExecutionProvider'])
+    return content, lambda pixels: session.run(['q_values'], {'pixels': pixels})[0]
+
+
+def _safetensors(agent: Agent) -> Exported:
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, 'agent.safetensors')
+        save_agent(path, agent.model.state_dict(), agent.card, agent.screen_size)
+        return Path(path).read_bytes(), load_agent(path).q_values
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """PyTorch calls TorchScript deprecated and misses torchvision, neither of which is the caller's to change."""
+    disabled_before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter('ignore')
+            yield
+    finally:
+        logging.disable(disabled_before)
+
+
+# Usual end of a file's name, and what makes its content.
+FORMATS: Dict[str, Tuple[str, Callable[[Agent], Exported]]] = dict(
+    torchscript=('.pt', _torchscript), onnx=('.onnx', _onnx), safetensors=('.safetensors', _safetensors)
+)

@@ -1,0 +1,1 @@
+"""Workarounds of upstream behaviour, one file each, with the version they were needed for."""

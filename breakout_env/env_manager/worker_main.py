@@ -1,0 +1,256 @@
+"""What runs in a worker process: a group of environments, and the loop that takes the manager's commands."""
+
+import logging
+import math
+import os
+import pickle
+import select
+import signal
+import time
+import traceback
+from multiprocessing.connection import Connection
+from typing import Any, Callable, Dict, List, Optional, Sequence
+
+import cv2
+import torch
+from ding.envs import BaseEnvTimestep
+from ding.utils import CloudPickleWrapper, render
+
+from ..utils import signals
+from .shared_buffers import SharedSteps
+
+logger = logging.getLogger(__name__)
+# How long an idle worker sleeps before it looks whether the manager's process is still there.
+LOOK_FOR_OWNER_MS = 1000
+# Waking a process that sleeps on an idle core takes some 0.1 ms on a virtual machine, much of an environment's step.
+# While commands follow each other closely a worker therefore looks for the next one for this long before it sleeps, and
+# lets go of its core at each look, for whoever has work. After a longer wait, as when a network chooses the actions, it
+# does not.
+LOOK_FOR_COMMANDS_S = 0.0003
+
+
+class EnvFailed(Exception):
+    """
+    Overview:
+        An environment raised. Travels to the manager in place of a result.
+    """
+
+    def __init__(self, env_id: int, error: Exception) -> None:
+        super().__init__(env_id, error)
+        self.env_id, self.error = env_id, error
+
+
+class EnvGroup(object):
+    """
+    Overview:
+        Some environments in one process, stepped one after the other. Each public method is a command of the manager's.
+    Interfaces:
+        ``open``, ``step``, ``reset``, ``renew``, ``call``, ``attribute``, ``images``, ``close``.
+    """
+
+    def __init__(
+        self, env_fns: Dict[int, Callable], shared: Optional[SharedSteps], auto_reset: bool, reset_inplace: bool
+    ) -> None:
+        """
+        Arguments:
+            - env_fns (:obj:`Dict[int, Callable]`): What makes each environment, by its index in the manager.
+            - shared (:obj:`Optional[SharedSteps]`): Where results go; None to send all of them.
+            - auto_reset (:obj:`bool`): Reset an environment within the step that ended its episode.
+            - reset_inplace (:obj:`bool`): Hand out the new episode's observation in place of the old one's last.
+        """
+        self._env_fns = env_fns
+        self._shared = shared
+        self._auto_reset, self._reset_inplace = auto_reset, reset_inplace
+        self._envs: Dict[int, Any] = {}
+        self._reset_kwargs: Dict[int, dict] = {env_id: {} for env_id in env_fns}
+
+    def open(self) -> None:
+        """Make the environments."""
+        for env_id in self._env_fns:
+            self.renew(env_id)
+
+    def renew(self, env_id: int) -> None:
+        """Put a new environment in the place of one."""
+        if env_id in self._envs:
+            self._of(env_id, self._envs.pop(env_id).close)
+        self._envs[env_id] = self._of(env_id, self._env_fns[env_id])
+
+    def step(
+        self, actions: Any, action_shape: Optional[tuple] = None, last_episodes: Sequence[int] = ()
+    ) -> Dict[int, Any]:
+        """
+        Overview:
+            Step some environments.
+        Arguments:
+            - actions (:obj:`Dict[int, Any]`): An action for each of them; or only a list of them, where the actions \
+                are in shared memory.
+            - action_shape (:obj:`Optional[tuple]`): Shape of each action in shared memory.
+            - last_episodes (:obj:`Sequence[int]`): Those that are not to begin another episode.
+        Returns:
+            - results (:obj:`Dict[int, Any]`): The ``info`` of each, where all else is in shared memory; else the \
+                whole timestep; at the end of an episode without ``reset_inplace``, a tuple of the timestep and what \
+                ``reset`` gives for this environment.
+        """
+        if action_shape is not None:
+            actions = {env_id: self._shared.take_action(env_id, action_shape) for env_id in actions}
+        return {env_id: self._step(env_id, action, env_id in last_episodes) for env_id, action in actions.items()}
+
+    def _step(self, env_id: int, action: Any, last_episode: bool) -> Any:
+        timestep = self._of(env_id, self._envs[env_id].step, action)
+        # some environments' info is a list, one for each player
+        if isinstance(timestep.info, dict) and timestep.info.get('abnormal', False):
+            return timestep
+        if timestep.done and self._auto_reset and not last_episode:
+            if not self._reset_inplace:
+                return timestep, self._reset(env_id)
+            timestep = timestep._replace(obs=self._of(env_id, self._envs[env_id].reset))
+        fits = (
+            self._shared is not None
+            and type(timestep) is BaseEnvTimestep
+            and type(timestep.info) is dict
+            and self._shared.put_timestep(env_id, timestep)
+        )
+        return timestep.info if fits else timestep
+
+    def reset(self, kwargs: Dict[int, Optional[dict]], seeds: Dict[int, tuple]) -> Dict[int, Any]:
+        """
+        Overview:
+            Seed and reset some environments.
+        Arguments:
+            - kwargs (:obj:`Dict[int, Optional[dict]]`): Arguments of each one's ``reset``.
+            - seeds (:obj:`Dict[int, tuple]`): Arguments of ``seed``, for those that get a new one.
+        Returns:
+            - results (:obj:`Dict[int, Any]`): For each, None where the observation is in shared memory, the \
+                observation in a tuple of one where it is not, or ``EnvFailed``.
+        """
+        results: Dict[int, Any] = {}
+        for env_id, kwargs_of_env in kwargs.items():
+            self._reset_kwargs[env_id] = kwargs_of_env or {}
+            results[env_id] = self._reset(env_id, seeds.get(env_id))
+        return results
+
+    def _reset(self, env_id: int, seed: Optional[tuple] = None) -> Any:
+        try:
+            if seed is not None:
+                self._of(env_id, self._envs[env_id].seed, *seed)
+            obs = self._of(env_id, self._envs[env_id].reset, **self._reset_kwargs[env_id])
+        except EnvFailed as error:  # the others are not to be reset again for this one's sake
+            return error
+        in_shared_memory = self._shared is not None and self._shared.put_obs(env_id, obs)
+        return None if in_shared_memory else (obs,)
+
+    def call(self, env_id: int, method: str, *args: Any, **kwargs: Any) -> Any:
+        """Call a method of one environment."""
+        return self._of(env_id, getattr(self._envs[env_id], method), *args, **kwargs)
+
+    def attribute(self, name: str) -> Dict[int, Any]:
+        """An attribute of each environment."""
+        return {env_id: self._of(env_id, getattr, env, name, None) for env_id, env in self._envs.items()}
+
+    def images(self, env_ids: List[int], render_mode: str) -> Dict[int, Any]:
+        """Pictures of some environments."""
+        return {env_id: self._of(env_id, render, self._envs[env_id], render_mode) for env_id in env_ids}
+
+    def close(self) -> None:
+        """Close the environments, each in any case."""
+        for env_id in list(self._envs):
+            try:
+                self._envs.pop(env_id).close()
+            except Exception:  # the others are to be closed all the same, and nobody is left to tell but the log
+                logger.warning('closing environment %d failed', env_id, exc_info=True)
+
+    def _of(self, env_id: int, function: Callable, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:  # whatever it is, the manager raises it where the user sees it
+            raise EnvFailed(env_id, _portable(error)) from error
+
+
+def _portable(error: Exception) -> Exception:
+    """The error with its traceback in the message, as a traceback can't leave the process; of its class if possible."""
+    text = '\nEnv Process Exception:\n' + ''.join(traceback.format_tb(error.__traceback__)) + repr(error)
+    try:
+        portable = type(error)(text)
+        pickle.loads(pickle.dumps(portable))
+        return portable
+    except Exception:  # a class with a constructor or state of its own
+        return RuntimeError(text)
+
+
+def run_group(
+    connection: Connection,
+    others: Any,
+    owner_pid: int,
+    ends_with_owner: bool,
+    env_fns: CloudPickleWrapper,
+    *options: Any,
+) -> None:
+    """
+    Overview:
+        A worker process's life: take commands until told to end, or until the manager's process is gone.
+    Arguments:
+        - connection (:obj:`Connection`): Where commands come in and results go out.
+        - others (:obj:`Optional[Connection]`): The manager's end of it, which a fork brings along and is closed here.
+        - owner_pid (:obj:`int`): The manager's process.
+        - ends_with_owner (:obj:`bool`): Whether the system is to kill this process with it, also where it is stopped.
+        - env_fns (:obj:`CloudPickleWrapper`): Holds ``EnvGroup``'s argument of this name.
+        - options (:obj:`Any`): Its other arguments.
+    """
+    # Ctrl-C and the end of a terminal reach the whole process group; the manager's process decides what comes of it.
+    # The other handlers that a fork brings along are the trainer's, not ours.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if ends_with_owner:
+        signals.follow_parent(owner_pid)
+    if others is not None:
+        others.close()
+    torch.set_num_threads(1)
+    cv2.setNumThreads(1)
+    group = EnvGroup(env_fns.data, *options)
+    commands = _Commands(connection, owner_pid)
+    try:
+        while True:
+            message = commands.next()
+            if message is None or message[1] == 'end':
+                break
+            number, command, args, kwargs = message
+            try:
+                result = getattr(group, command)(*args, **kwargs)
+            except EnvFailed as error:  # goes to the manager in place of a result
+                result = error
+            try:
+                reply = pickle.dumps((number, result), pickle.HIGHEST_PROTOCOL)
+            except Exception as error:  # an attribute or info that can't be sent, such as a handle
+                reply = pickle.dumps((number, EnvFailed(min(env_fns.data), _portable(error))))
+            connection.send_bytes(reply)
+    except (BrokenPipeError, ConnectionResetError):  # nobody is left to answer
+        logger.debug('worker %d: its manager is gone', os.getpid())
+    finally:
+        group.close()
+
+
+class _Commands(object):
+    """The worker's end of the pipe."""
+
+    def __init__(self, connection: Connection, owner_pid: int) -> None:
+        self._connection, self._owner_pid = connection, owner_pid
+        self._poller = select.poll()
+        self._poller.register(connection.fileno(), select.POLLIN)
+        self._last_wait_s = math.inf
+
+    def next(self) -> Optional[tuple]:
+        """Wait for the next command; None if none will come."""
+        start = time.perf_counter()
+        if self._last_wait_s < LOOK_FOR_COMMANDS_S:
+            while time.perf_counter() - start < LOOK_FOR_COMMANDS_S and not self._poller.poll(0):
+                os.sched_yield()
+        while not self._poller.poll(LOOK_FOR_OWNER_MS):
+            # The end of the pipe does not tell: workers forked later hold its other end, too.
+            if os.getppid() != self._owner_pid:
+                return None
+        self._last_wait_s = time.perf_counter() - start
+        try:
+            return pickle.loads(self._connection.recv_bytes())
+        except (EOFError, ConnectionResetError):  # the manager is gone
+            return None

@@ -1,0 +1,1 @@
+"""The environment: emulator, preprocessing, options and DI-engine's contract."""

@@ -1,0 +1,190 @@
+"""The one owner of the Arcade Learning Environment (ALE)."""
+
+import hashlib
+import logging
+import os
+from pathlib import Path
+from typing import Dict, List
+
+import numpy as np
+from ale_py import ALEInterface, ALEState, LoggerMode, roms
+
+from ..utils.game_constants import NOOP, SCREEN_SHAPE
+from .preprocessing import pool_into
+
+logger = logging.getLogger(__name__)
+# Of the ROM that ale-py ships, as its own list of ROMs (roms/md5.json) has it.
+ROM_MD5 = 'f34f08e5eb96e500e851a80be3277a56'
+
+
+def checked_rom() -> str:
+    """
+    Overview:
+        The path of the ROM, if it is one. Upstream behaviour worked around (ale-py 0.12): with a file that is none, \
+        ALE ends the whole process, by exit or by a segmentation fault.
+    Raises:
+        - ValueError: If it is damaged or not there.
+    """
+    path = roms.get_rom_path('breakout')
+    try:
+        found = hashlib.md5(Path(path).read_bytes(), usedforsecurity=False).hexdigest()
+    except (OSError, TypeError) as error:
+        found = f'an error, {error}'
+    if found != ROM_MD5:
+        raise ValueError(
+            f'{path} is not the ROM of Breakout: its MD5 is {found}; expected {ROM_MD5}, as ale-py ships it '
+            '(pip install --force-reinstall ale-py)'
+        )
+    return str(path)
+
+
+class Emulator(object):
+    """
+    Overview:
+        A running Breakout console and the two screen buffers it draws into. It exists from construction to ``close``; \
+        its memory is given back by ``close``, which may be called at any time and any number of times.
+    Interfaces:
+        ``reload``, ``reset_game``, ``advance``, ``render``, ``close``.
+    """
+
+    def __init__(
+        self, seed: int, repeat_action_probability: float, max_episode_frames: int, full_action_space: bool
+    ) -> None:
+        """
+        Overview:
+            Create the interface and load the ROM that ale-py ships.
+        Arguments:
+            - seed (:obj:`int`): Seeds ALE's own random numbers, which only sticky actions use.
+            - repeat_action_probability (:obj:`float`): Sticky actions, in each frame.
+            - max_episode_frames (:obj:`int`): Frames after which ALE ends a game as truncated.
+            - full_action_space (:obj:`bool`): All 18 joystick actions instead of the 4 that count here.
+        """
+        # pool_into(screen, earlier_screen) after a step; a game that ends inside a step leaves them as they were
+        self.screen = np.zeros(SCREEN_SHAPE, dtype=np.uint8)
+        self._earlier_screen = np.zeros(SCREEN_SHAPE, dtype=np.uint8)
+        ALEInterface.setLoggerMode(LoggerMode.Error)
+        self._ale = ALEInterface()
+        self._sticky = repeat_action_probability > 0
+        self._before_last_noop: Dict[int, ALEState] = {}
+        self._ale.setFloat('repeat_action_probability', repeat_action_probability)
+        self._ale.setInt('max_num_frames_per_episode', max_episode_frames)
+        self.reload(seed)
+        self._actions: List[int] = (
+            self._ale.getLegalActionSet() if full_action_space else self._ale.getMinimalActionSet()
+        )
+
+    def reload(self, seed: int) -> None:
+        """
+        Overview:
+            Seed ALE's random numbers. ALE takes a seed only while it loads a ROM, so this loads it again, \
+            which takes some twenty times as long as ``reset_game``: not needed without sticky actions.
+        Arguments:
+            - seed (:obj:`int`): From 0 to 2**31 - 1.
+        """
+        self._ale.setInt('random_seed', seed)
+        self._ale.loadROM(checked_rom())
+        self._before_last_noop.clear()
+        logger.debug('emulator %d in process %d loaded the ROM', id(self), os.getpid())
+
+    def reset_game(self, noop_frames: int) -> None:
+        """
+        Overview:
+            Start a game, let it run idle, and look at the screen.
+        Arguments:
+            - noop_frames (:obj:`int`): Frames played with NOOP first.
+        """
+        # To reset the console ALE plays some 60 frames, a dozen steps' worth. All games begin alike, so they can begin
+        # from a saved state. Not with sticky actions: their random numbers are no part of the state, and resetting uses
+        # some. A state brings no picture along; the last no-op is played for that.
+        states = self._before_last_noop
+        if noop_frames in states:
+            self._ale.restoreState(states[noop_frames])
+        else:
+            if noop_frames and 1 in states:
+                self._ale.restoreState(states[1])
+            else:
+                self._ale.reset_game()
+            if noop_frames and not self._sticky:
+                states.setdefault(1, self._ale.cloneState())
+            for _ in range(noop_frames - 1):
+                self._ale.act(self._actions[NOOP])
+            if noop_frames and not self._sticky and not self._ale.game_over():
+                states[noop_frames] = self._ale.cloneState()
+        if noop_frames:
+            self._ale.act(self._actions[NOOP])
+        self._ale.getScreenGrayscale(self.screen)
+        self._earlier_screen.fill(0)
+
+    def advance(self, action: int, frames: int) -> int:
+        """
+        Overview:
+            Hold an action for some frames and leave the maximum of the last two screens in ``screen``. Stops where \
+            the game ends, and then does not look at the screen any more, as gymnasium's ``AtariPreprocessing``.
+        Arguments:
+            - action (:obj:`int`): Index into the action set.
+            - frames (:obj:`int`): How long to hold it.
+        Returns:
+            - points (:obj:`int`): Points won in these frames.
+        """
+        ale, joystick, points = self._ale, self._actions[action], 0
+        for frames_left in range(frames - 1, -1, -1):
+            points += ale.act(joystick)
+            if ale.game_over():
+                break
+            if frames_left == 1:
+                ale.getScreenGrayscale(self._earlier_screen)
+            elif frames_left == 0:
+                ale.getScreenGrayscale(self.screen)
+        if frames > 1:
+            pool_into(self.screen, self._earlier_screen)
+        return points
+
+    @property
+    def action_num(self) -> int:
+        """How many actions there are to choose from."""
+        return len(self._actions)
+
+    @property
+    def lives(self) -> int:
+        """Lives left, 5 at the start of a game."""
+        return self._ale.lives()
+
+    @property
+    def game_over(self) -> bool:
+        """Whether the game has ended, by its rules or cut off."""
+        return self._ale.game_over()
+
+    @property
+    def truncated(self) -> bool:
+        """Whether the game was cut off by ``max_episode_frames``."""
+        return self._ale.game_truncated()
+
+    @property
+    def frame_number(self) -> int:
+        """Frames played since the game began, no-ops included."""
+        return self._ale.getEpisodeFrameNumber()
+
+    def render(self, mode: str = 'rgb_array') -> np.ndarray:
+        """
+        Overview:
+            The console's picture as a television would show it, as ``ding.utils.render`` asks for it.
+        Arguments:
+            - mode (:obj:`str`): ``rgb_array`` is the only one.
+        Returns:
+            - image (:obj:`np.ndarray`): A new array.
+        Raises:
+            - ValueError: If another mode is asked for.
+        Shapes:
+            - image (:obj:`np.ndarray`): :math:`(210, 160, 3)`, uint8, red, green, blue.
+        """
+        if mode != 'rgb_array':
+            raise ValueError(f"render mode is {mode!r}; expected 'rgb_array', the only picture Breakout offers")
+        return self._ale.getScreenRGB()
+
+    def close(self) -> None:
+        """
+        Overview:
+            Give the emulator's memory back. Nothing but ``close`` may be called afterwards.
+        """
+        self._before_last_noop.clear()
+        self._ale = None  # the last reference: ALE's destructor runs here

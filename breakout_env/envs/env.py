@@ -1,0 +1,373 @@
+"""Breakout as DI-engine's environment contract asks for it."""
+
+import contextlib
+import copy
+import logging
+import os
+import weakref
+from enum import Enum
+from typing import Annotated, Any, List, Mapping, Optional
+
+import gym  # DI-engine checks spaces by the classes of gym, not of gymnasium
+import numpy as np
+from ding.envs import BaseEnv, BaseEnvTimestep
+from ding.utils import ENV_REGISTRY
+
+from ..rendering.video import GameRecorder
+from ..rendering.window import GameWindow
+from ..utils.game_constants import FIRE, NOOP, SCREEN_SHAPE
+from ..utils.options import Between, checked
+from ..utils.resources import ResourceWatch, watch_of_process
+from .emulator import Emulator
+from .options import BreakoutOptions
+from .pixel_check import check_pixel_pairing
+from .preprocessing import fill_stack, observe, push_frame
+
+logger = logging.getLogger(__name__)
+# Environments of one pipeline: beyond some thousands it is a mistake, or a matter for several machines.
+_COUNT = Annotated[int, Between(1, 4096)]
+
+
+class _State(Enum):
+    CLOSED = 'closed'
+    PLAYING = 'playing'
+    LIFE_LOST = 'life lost'  # the episode has ended, the game has not
+    GAME_OVER = 'game over'
+
+
+@ENV_REGISTRY.register('breakout')
+class BreakoutEnv(BaseEnv):
+    """
+    Overview:
+        Atari Breakout with DQN's preprocessing (Mnih et al. 2015): gray screens, pooled over the last two frames of a \
+        step, shrunk by area interpolation and stacked. The constructor only checks its config. ``reset`` opens the \
+        emulator or reuses the open one, ``close`` releases everything, and after that ``reset`` opens a new one.
+    Interfaces:
+        ``__init__``, ``reset``, ``step``, ``seed``, ``close``, ``random_action``, ``render``, \
+        ``enable_save_replay``, ``create_collector_env_cfg``, ``create_evaluator_env_cfg``.
+    Properties:
+        ``observation_space``, ``action_space``, ``reward_space``: known before the first ``reset``.
+    """
+
+    def __init__(self, cfg: Mapping = {}) -> None:
+        """
+        Overview:
+            Check the config and keep it. Nothing is opened.
+        Arguments:
+            - cfg (:obj:`Mapping`): Options as in ``BreakoutOptions``, dict or EasyDict; ``{}`` for a collector's \
+                defaults.
+        Raises:
+            - ValueError: If an option is unknown or its value is not allowed.
+        """
+        self._cfg = cfg
+        self._options = options = BreakoutOptions.from_config(cfg)
+        shape = (options.frame_stack, options.screen_size, options.screen_size)
+        low, high, dtype = (0, 255, np.uint8) if options.obs_dtype == 'uint8' else (0.0, 1.0, np.float32)
+        self._observation_space = gym.spaces.Box(low, high, shape, dtype)
+        self._action_space = gym.spaces.Discrete(18 if options.full_action_space else 4)
+        low, high = (options.life_loss_penalty, 1.0) if options.clip_reward else (-np.inf, np.inf)
+        self._reward_space = gym.spaces.Box(low, high, (1,), np.float32)
+        self._state = _State.CLOSED
+        self._seed: Optional[int] = None
+        self._dynamic_seed = True
+        self._seed_is_new = False
+        self._rng = self._emulator_rng = None
+        self._replay_folder: Optional[str] = None
+        self._recorder: Optional[GameRecorder] = None
+        self._window: Optional[GameWindow] = None
+        self._watch: Optional[ResourceWatch] = None
+        self._stack = np.zeros(shape, dtype=np.uint8)
+        self._stacked_screen = np.zeros(SCREEN_SHAPE, dtype=np.uint8)  # what the newest frame was shrunk from
+        self._lives = self._game_points = self._episode_points = 0
+        # Everything that close releases. It is an object of its own so that it can be released when this instance is
+        # garbage collected or the interpreter exits, whichever comes first, without keeping the instance alive.
+        self._resources = contextlib.ExitStack()
+        weakref.finalize(self, self._resources.close)
+
+    def reset(self) -> np.ndarray:
+        """
+        Overview:
+            Begin an episode. After a mere life loss (``episodic_life``) the game goes on where it was, after one \
+            no-op step; in all other cases, and whenever ``seed`` was called meanwhile, a new game starts.
+        Returns:
+            - obs (:obj:`np.ndarray`): The first observation, in memory of its own.
+        Raises:
+            - HelperError: If ``render_mode='human'`` finds no display.
+            - OSError: If the replay folder can't be written to.
+        Shapes:
+            - obs (:obj:`np.ndarray`): :math:`(F, S, S)`, F ``frame_stack``, S ``screen_size``.
+        """
+        try:
+            game_goes_on = self._state is _State.LIFE_LOST and not self._seed_is_new
+            if game_goes_on:
+                self._begin_with(NOOP)
+                game_goes_on = not self._env.game_over  # max_episode_frames may cut it off here
+            if not game_goes_on:
+                self._start_game()
+                self._begin_with()
+            self._lives = self._env.lives
+            self._episode_points = 0
+            fill_stack(self._stack, self._env.screen, self._stacked_screen)
+            if self._recorder is not None and not game_goes_on:
+                self._recorder.begin(self._env.render())
+            self._state, self._seed_is_new = _State.PLAYING, False
+            return observe(self._stack, self._options.obs_dtype)
+        except BaseException:
+            self.close()  # half a reset leaves nothing open
+            raise
+
+    def step(self, action: Any) -> BaseEnvTimestep:
+        """
+        Overview:
+            Hold an action for ``frame_skip`` frames.
+        Arguments:
+            - action (:obj:`Any`): Index of the action: an int, or an integer array or tensor with one element.
+        Returns:
+            - timestep (:obj:`BaseEnvTimestep`): ``obs`` in memory of its own, ``reward``, ``done`` and ``info`` \
+                with ``lives`` and ``episode_frame_number``; when done also ``eval_episode_return``, the points of \
+                this episode (one life or one game) whatever the reward was made of, and ``TimeLimit.truncated``; at \
+                the end of a game also ``game_return``, the points of the whole game.
+        Raises:
+            - ValueError: If the action is not one of ``action_space``. The episode goes on.
+            - RuntimeError: If no episode is under way.
+        Shapes:
+            - obs (:obj:`np.ndarray`): :math:`(F, S, S)`, F ``frame_stack``, S ``screen_size``.
+            - reward (:obj:`np.ndarray`): :math:`(1, )`, float32.
+        """
+        if self._state is not _State.PLAYING:
+            raise RuntimeError(f'BreakoutEnv.step was called in state {self._state.value!r}; call reset first')
+        index, options = self._index_of(action), self._options
+        if self._watch is not None:
+            self._watch.look()
+        try:
+            if options.random_action_probability and self._rng.random() < options.random_action_probability:
+                index = int(self._rng.integers(self._action_space.n))
+            points = self._advance(index)
+            push_frame(self._stack, self._env.screen, self._stacked_screen)
+            game_over = self._env.game_over
+            life_lost = self._env.lives < self._lives
+            if life_lost and options.fire_on_life_loss and not (game_over or options.episodic_life):
+                points += self._advance(FIRE)
+                push_frame(self._stack, self._env.screen, self._stacked_screen)
+                game_over = self._env.game_over
+            self._lives = self._env.lives
+        except BaseException:
+            self.close()  # an emulator that was interrupted is not trusted any more; reset opens another
+            raise
+        reward = np.sign(points) if options.clip_reward else points
+        if life_lost:
+            reward += options.life_loss_penalty
+        done = game_over or (life_lost and options.episodic_life)
+        info = {'lives': self._lives, 'episode_frame_number': self._env.frame_number}
+        if done:
+            self._state = _State.GAME_OVER if game_over else _State.LIFE_LOST
+            info['eval_episode_return'] = np.float32(self._episode_points)
+            info['TimeLimit.truncated'] = self._env.truncated
+        if game_over:
+            info['game_return'] = np.float32(self._game_points)
+            if self._recorder is not None:
+                self._recorder.end(self._game_points)
+        obs = observe(self._stack, options.obs_dtype)
+        return BaseEnvTimestep(obs, np.array([reward], dtype=np.float32), done, info)
+
+    def seed(self, seed: int, dynamic_seed: bool = True) -> None:
+        """
+        Overview:
+            Fix the course of the games from the next ``reset`` on, which starts a new one. The same seed and actions \
+            give the same observations, rewards and ends, in whichever process. numpy's global state is left alone.
+        Arguments:
+            - seed (:obj:`int`): 0 or more.
+            - dynamic_seed (:obj:`bool`): True: each game differs, in a sequence that the seed fixes. False: each \
+                game starts from this very seed, as DI-engine's evaluators ask for.
+        Raises:
+            - ValueError: If the seed is not a whole number of 0 or more.
+        """
+        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+            raise ValueError(f'the seed is {seed!r} ({type(seed).__name__}); expected a whole number of 0 or more')
+        self._seed, self._dynamic_seed, self._seed_is_new = int(seed), bool(dynamic_seed), True
+        self._action_space.seed(self._seed)
+
+    def close(self) -> None:
+        """
+        Overview:
+            Release emulator, window and recorder; a video under way is completed. May be called at any time: before \
+            the first ``reset``, twice, after an error. Each release is tried whatever became of the others. Takes \
+            less than 5 seconds even where window or encoder do not answer: they are killed then, with a warning.
+        """
+        self._state = _State.CLOSED
+        self._recorder = self._window = self._watch = None
+        self.__dict__.pop('_env', None)
+        self._resources.close()  # the newest first
+
+    def render(self, mode: str = 'rgb_array') -> np.ndarray:
+        """
+        Overview:
+            The console's picture in colour.
+        Arguments:
+            - mode (:obj:`str`): ``rgb_array``.
+        Returns:
+            - image (:obj:`np.ndarray`): A new array.
+        Raises:
+            - RuntimeError: If there is no game to look at, before ``reset`` or after ``close``.
+            - ValueError: If the mode is another.
+        Shapes:
+            - image (:obj:`np.ndarray`): :math:`(210, 160, 3)`, uint8.
+        """
+        if self._state is _State.CLOSED:
+            raise RuntimeError('BreakoutEnv.render was called without a game; call reset first')
+        return self._env.render(mode)
+
+    def enable_save_replay(self, replay_path: Optional[str] = None) -> None:
+        """
+        Overview:
+            Record each game from the next one on into a video file of its own.
+        Arguments:
+            - replay_path (:obj:`Optional[str]`): Folder for the files, ``./video`` by default.
+        """
+        self._replay_folder = './video' if replay_path is None else os.fspath(replay_path)
+
+    def random_action(self) -> np.ndarray:
+        """
+        Overview:
+            An even random action; ``seed`` fixes the sequence.
+        Returns:
+            - action (:obj:`np.ndarray`): What ``step`` takes.
+        Shapes:
+            - action (:obj:`np.ndarray`): :math:`(1, )`, int64.
+        """
+        return np.array([self._action_space.sample()], dtype=np.int64)
+
+    @property
+    def observation_space(self) -> gym.spaces.Box:
+        """Observations, known without an emulator."""
+        return self._observation_space
+
+    @property
+    def action_space(self) -> gym.spaces.Discrete:
+        """Actions, known without an emulator."""
+        return self._action_space
+
+    @property
+    def reward_space(self) -> gym.spaces.Box:
+        """Rewards, known without an emulator."""
+        return self._reward_space
+
+    def __repr__(self) -> str:
+        return f'BreakoutEnv({self._options!r}, state={self._state.value!r})'
+
+    @staticmethod
+    def create_collector_env_cfg(cfg: Mapping) -> List[dict]:
+        """
+        Overview:
+            One config for each of ``collector_env_num`` environments.
+        Arguments:
+            - cfg (:obj:`Mapping`): DI-engine's ``cfg.env``. It is not changed.
+        Returns:
+            - cfgs (:obj:`List[dict]`): Configs with ``is_train=True``, each an object of its own.
+        Raises:
+            - ValueError: If an option is wrong, or the observations do not suit ``cfg.policy.model``.
+        """
+        return _env_cfgs(cfg, 'collector_env_num', is_train=True)
+
+    @staticmethod
+    def create_evaluator_env_cfg(cfg: Mapping) -> List[dict]:
+        """
+        Overview:
+            One config for each of ``evaluator_env_num`` environments.
+        Arguments:
+            - cfg (:obj:`Mapping`): DI-engine's ``cfg.env``. It is not changed.
+        Returns:
+            - cfgs (:obj:`List[dict]`): Configs with ``is_train=False``, each an object of its own.
+        Raises:
+            - ValueError: If an option is wrong, or the observations do not suit ``cfg.policy.model``.
+        """
+        return _env_cfgs(cfg, 'evaluator_env_num', is_train=False)
+
+    def _start_game(self) -> None:
+        """Open or reuse the emulator, seed what is to be seeded, and begin a game."""
+        options = self._options
+        reseed = self._seed_is_new or not self._dynamic_seed or self._rng is None
+        if reseed:
+            # two streams, so that opening an emulator or reusing one does not shift the no-ops that are drawn
+            ours, emulators = np.random.SeedSequence(self._seed).spawn(2)
+            self._rng, self._emulator_rng = np.random.default_rng(ours), np.random.default_rng(emulators)
+        if self._state is _State.CLOSED:
+            self._env = Emulator(
+                int(self._emulator_rng.integers(2**31)),
+                options.repeat_action_probability,
+                options.max_episode_frames,
+                options.full_action_space,
+            )
+            self._own('emulator', self._env)
+            if options.resource_watch_s:
+                self._watch = watch_of_process(options.resource_watch_s)
+            if options.render_mode == 'human':
+                self._window = GameWindow('Breakout', options.frame_skip)
+                self._own('window', self._window)
+        else:
+            if reseed and options.repeat_action_probability > 0:
+                self._env.reload(int(self._emulator_rng.integers(2**31)))
+            logger.debug('BreakoutEnv %d in process %d reused emulator %d', id(self), os.getpid(), id(self._env))
+        if self._recorder is not None:
+            self._recorder.end()  # of a game that is given up for this one
+        if self._replay_folder is not None and (self._recorder is None or self._recorder.folder != self._replay_folder):
+            name = f'breakout-seed{self._seed}' if self._seed is not None else 'breakout'
+            self._recorder = GameRecorder(self._replay_folder, f'{name}-process{os.getpid()}', options.frame_skip)
+            self._own('recorder', self._recorder)
+        self._env.reset_game(int(self._rng.integers(1, options.noop_max + 1)) if options.noop_max else 0)
+        self._game_points = 0
+
+    def _begin_with(self, *actions: int) -> None:
+        """The steps that reset plays before the agent's first one."""
+        for action in actions + ((FIRE,) if self._options.fire_on_reset else ()):
+            self._advance(action)
+
+    def _own(self, name: str, resource: Any) -> None:
+        """Note a resource that was just opened, so that ``close`` closes it."""
+        logger.debug('BreakoutEnv %d in process %d opened %s %d', id(self), os.getpid(), name, id(resource))
+        self._resources.callback(_close_one, id(self), name, resource)
+
+    def _advance(self, action: int) -> int:
+        """Play one step, show it to those who watch, and count its points."""
+        points = self._env.advance(action, self._options.frame_skip)
+        self._game_points += points
+        self._episode_points += points
+        if self._recorder is not None or self._window is not None:
+            picture = self._env.render()
+            if self._recorder is not None:
+                self._recorder.write(picture)
+            if self._window is not None:
+                self._window.show(picture)
+        return points
+
+    def _index_of(self, action: Any) -> int:
+        """The action as an int, or an error that says what was given."""
+        try:
+            array = np.asarray(action)
+        except (TypeError, ValueError, RuntimeError):  # a tensor on a GPU or with a gradient, a ragged list
+            array = np.asarray(None)
+        if array.dtype.kind not in 'iu' or array.size != 1 or not 0 <= array.item() < self._action_space.n:
+            raise ValueError(
+                f'the action is {action!r} ({type(action).__name__}); expected one whole number '
+                f'from 0 to {self._action_space.n - 1}'
+            )
+        return array.item()
+
+
+def _close_one(env_id: int, name: str, resource: Any) -> None:
+    """Close a resource; a failure is told and goes no further, so that the other resources get their turn."""
+    logger.debug('BreakoutEnv %d in process %d closes %s %d', env_id, os.getpid(), name, id(resource))
+    try:
+        resource.close()
+    except Exception:
+        logger.warning('BreakoutEnv %d in process %d: closing the %s failed', env_id, os.getpid(), name, exc_info=True)
+
+
+def _env_cfgs(cfg: Mapping, count_key: str, is_train: bool) -> List[dict]:
+    count = checked('env option', count_key, cfg.get(count_key), _COUNT)
+    check_pixel_pairing(cfg)
+    BreakoutOptions.from_config({**cfg, 'is_train': is_train})  # an error here is met before any process is started
+    cfgs = [copy.deepcopy(cfg) for _ in range(count)]
+    for env_cfg in cfgs:
+        env_cfg['is_train'] = is_train
+    return cfgs

@@ -1,0 +1,196 @@
+"""The options of the environment, and how a DI-engine ``cfg.env`` becomes them."""
+
+import importlib.util
+import re
+from typing import Annotated, Any, Dict, Literal, Mapping, Optional
+
+from pydantic import AfterValidator, BeforeValidator
+
+from ..utils.options import DAY_S, Between, Expected, Flag, Options, checked, section, shown
+
+# Keys that DI-engine's pipelines put into ``cfg.env`` or read from it; a single environment has no use for them.
+DI_ENGINE_KEYS = frozenset(
+    [
+        'type',
+        'import_names',
+        'manager',
+        'stop_value',
+        'n_evaluator_episode',
+        'collector_env_num',
+        'evaluator_env_num',
+        'cfg_type',
+        'replay_path',
+    ]
+)
+# Keys of configs written for dizoo.atari: the name of the game, and some that dizoo does not read either.
+DIZOO_KEYS = frozenset(
+    ['env_id', 'obs_plus_prev_action_reward', 'exp_name', 'collector_batch_size', 'evaluator_batch_size']
+)
+# Options of training that do not change the game. Evaluation ignores them unless its own section sets them, so that a
+# config that shapes the reward still reports the game's own score.
+TRAINING_ONLY = frozenset(['episodic_life', 'clip_reward', 'life_loss_penalty'])
+# What dizoo.atari, gymnasium, Stable-Baselines3, EnvPool and Tianshou call our options.
+NAMES_ELSEWHERE = {
+    'clip_rewards': 'clip_reward',
+    'reward_clip': 'clip_reward',
+    'reward_clipping': 'clip_reward',
+    'episode_life': 'episodic_life',
+    'terminal_on_life_loss': 'episodic_life',
+    'skip': 'frame_skip',
+    'frameskip': 'frame_skip',
+    'stack': 'frame_stack',
+    'stack_num': 'frame_stack',
+    'stack_size': 'frame_stack',
+    'num_stack': 'frame_stack',
+    'img_height': 'screen_size',
+    'img_width': 'screen_size',
+    'action_repeat_probability': 'repeat_action_probability',
+    'sticky_actions': 'repeat_action_probability',
+    'use_fire_reset': 'fire_on_reset',
+    'max_num_frames_per_episode': 'max_episode_frames',
+    'max_episode_steps': 'max_episode_frames (emulator frames: agent steps times frame_skip)',
+    'scale': "obs_dtype='float32'",
+    'scale_obs': "obs_dtype='float32'",
+    'full_action_set': 'full_action_space',
+}
+# Evaluation plays full games for their own score, and presses FIRE for the agent after a lost life.
+EVALUATION_DEFAULTS = dict(episodic_life=False, clip_reward=False, life_loss_penalty=0.0, fire_on_life_loss=True)
+# gymnasium's and gym's names of the game. v0 and v5 mean sticky actions with probability 0.25 (Machado et al. 2018).
+_ENV_ID = re.compile(r'(?:ALE/)?Breakout(?:NoFrameskip|Deterministic)?-v(?P<version>[045])')
+
+
+def _dtype_name(value: Any) -> Any:
+    """numpy's dtypes count as their names: np.uint8, np.dtype('uint8')."""
+    return getattr(value, 'name', getattr(value, '__name__', value))
+
+
+def _check_render_mode(value: Optional[str]) -> Optional[str]:
+    if value == 'human' and importlib.util.find_spec('pygame') is None:
+        raise ValueError('no pygame')
+    return value
+
+
+class BreakoutOptions(Options):
+    """
+    Overview:
+        The checked options of one environment: what ``cfg.env`` means for a collector (``is_train=True``) or an \
+        evaluator (``is_train=False``). The defaults are those of training and follow DQN practice (Mnih et al. \
+        2015); evaluation's own defaults are in ``EVALUATION_DEFAULTS``.
+    """
+
+    _owner = 'env option'
+    _passed_over = DI_ENGINE_KEYS | DIZOO_KEYS | {'collector', 'evaluator'}
+    _names_elsewhere = NAMES_ELSEWHERE
+
+    # the upper bounds of frame_skip and frame_stack, a second and four seconds of play, stop typing errors
+    frame_skip: Annotated[int, Between(1, 60)] = 4
+    """(int) Emulator frames for which an action is repeated; their rewards are summed."""
+    frame_stack: Annotated[int, Between(1, 256)] = 4
+    """(int) Screens in an observation, the newest last."""
+    screen_size: Annotated[int, Between(8, 160)] = 84  # at most the screen's width: area interpolation only shrinks
+    """(int) Width and height of an observation in pixels, resized from 160x210 by area interpolation."""
+    noop_max: Annotated[int, Between(0, 10_000)] = 30
+    """(int) A new game starts with 1 to this many no-op frames, uniformly random; 0 for none."""
+    repeat_action_probability: Annotated[float, Between(0.0, 1.0)] = 0.0
+    """(float) Sticky actions (Machado et al. 2018): the probability that the emulator repeats the previous action in \
+    a frame. 0.25 is the usual setting, 0 the one of DQN."""
+    fire_on_reset: Flag = True
+    """(bool) Whether reset presses FIRE for one step: Breakout serves no ball before that."""
+    fire_on_life_loss: Flag = False
+    """(bool) Whether FIRE is pressed for one extra step after a life is lost in mid-episode. On in evaluation: it \
+    keeps an agent that forgets FIRE from idling, but it changes the protocol, so state it beside a score."""
+    episodic_life: Flag = True
+    """(bool) Whether a lost life ends the episode; the game itself continues at the next reset."""
+    clip_reward: Flag = True
+    """(bool) Whether the reward is the sign of the points won instead of the points."""
+    life_loss_penalty: Annotated[float, Between(-1e6, 0.0)] = 0.0
+    """(float) Added to the reward when a life is lost, after clipping: 0 or negative."""
+    max_episode_frames: Annotated[int, Between(1, 2**31 - 1)] = 108_000
+    """(int) Emulator frames after which a game is truncated: 108,000 are 30 minutes of play (Machado et al. 2018)."""
+    full_action_space: Flag = False
+    """(bool) Whether to offer all 18 joystick actions instead of the 4 that Breakout uses."""
+    obs_dtype: Annotated[
+        Literal['uint8', 'float32'],
+        BeforeValidator(_dtype_name),
+        Expected("'uint8' (pixels 0..255) or 'float32' (pixels scaled to [0, 1])"),
+    ] = 'uint8'
+    """(str) ``uint8`` for pixels 0..255, ``float32`` for pixels scaled to [0, 1]."""
+    random_action_probability: Annotated[float, Between(0.0, 1.0)] = 0.0
+    """(float) Probability that a step plays a uniformly random action instead of the given one: the epsilon of \
+    evaluation protocols, for any policy."""
+    render_mode: Annotated[
+        Optional[Literal['rgb_array', 'human']],
+        AfterValidator(_check_render_mode),
+        Expected("None, 'rgb_array', or 'human', which needs pygame (pip install pygame)"),
+    ] = None
+    """(Optional[str]) None, ``rgb_array``, or ``human`` to watch the game in a window."""
+    resource_watch_s: Annotated[float, Between(0.0, DAY_S)] = 0.0
+    """(float) Seconds between two readings of the process's memory, with a warning before memory runs out; 0 for \
+    none. Environments of one process share the readings."""
+    is_train: Flag = True
+    """(bool) Whether the instance serves a collector or an evaluator."""
+
+    @classmethod
+    def from_config(cls, cfg: Mapping) -> 'BreakoutOptions':
+        """
+        Overview:
+            Read and check ``cfg.env``. An option at the top holds for collectors and evaluators; the sections \
+            ``collector`` and ``evaluator`` hold for one of them and override the top. Evaluation plays full games \
+            with raw rewards unless ``evaluator`` itself says otherwise.
+        Arguments:
+            - cfg (:obj:`Mapping`): Dict or EasyDict, may be empty. Both sections are checked, whichever is used.
+        Returns:
+            - options (:obj:`BreakoutOptions`): The options in force.
+        Raises:
+            - ValueError: If an option is unknown or its value is not allowed; the message names the option.
+        """
+        if not isinstance(cfg, Mapping):
+            raise ValueError(f'the config of BreakoutEnv is {shown(cfg)}; expected a dict of options')
+        cfg = section('the config of BreakoutEnv', cfg)
+        is_train = cls.read({key: cfg[key] for key in ('is_train',) if key in cfg}).is_train
+        top = cls._given(cfg)
+        sections = {name: cls._given_in_section(cfg.get(name), name) for name in ('collector', 'evaluator')}
+        if cfg.get('obs_plus_prev_action_reward', False) is not False:
+            raise ValueError(
+                'env option `obs_plus_prev_action_reward` is on; BreakoutEnv returns screens only '
+                '(`frame_stack` of them), so remove the option'
+            )
+        values: Dict[str, Any] = {} if is_train else dict(EVALUATION_DEFAULTS)
+        if 'env_id' in cfg:
+            values['repeat_action_probability'] = _sticky_probability_of(cfg['env_id'])
+        values.update((k, v) for k, v in top.items() if is_train or k not in TRAINING_ONLY)
+        values.update(sections['collector' if is_train else 'evaluator'])
+        options = cls(**{**values, 'is_train': is_train})
+        shortest = options.noop_max + 2 * options.frame_skip
+        if options.max_episode_frames <= shortest:
+            raise ValueError(
+                f'env option `max_episode_frames` is {options.max_episode_frames}; expected more than {shortest}, '
+                f'which `noop_max` ({options.noop_max}) and two steps of `frame_skip` ({options.frame_skip}) take'
+            )
+        return options
+
+    @classmethod
+    def _given(cls, cfg: Mapping) -> Dict[str, Any]:
+        return cls.read(cfg).model_dump(exclude_unset=True)
+
+    @classmethod
+    def _given_in_section(cls, cfg: Any, where: str) -> Dict[str, Any]:
+        """The options that a section for collectors or evaluators sets, named with the section in errors."""
+        values = {}
+        for name, value in section(f'env option `{where}`', cfg).items():
+            if name not in cls.model_fields or name == 'is_train':
+                raise cls.unknown(name, prefix=f'{where}.')
+            field = cls.model_fields[name]
+            values[name] = checked('env option', f'{where}.{name}', value, field.rebuild_annotation())
+        return values
+
+
+def _sticky_probability_of(env_id: Any) -> float:
+    match = _ENV_ID.fullmatch(env_id) if isinstance(env_id, str) else None
+    if match is None:
+        raise ValueError(
+            f"env option `env_id` is {shown(env_id)}; expected a name of Breakout's screen version such as "
+            "'BreakoutNoFrameskip-v4', or, with sticky actions, 'BreakoutNoFrameskip-v0' or 'ALE/Breakout-v5': this "
+            'environment plays no other game'
+        )
+    return 0.0 if match['version'] == '4' else 0.25

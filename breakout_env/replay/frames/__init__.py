@@ -1,0 +1,1 @@
+"""Where the frames of a replay memory lie: each distinct one once."""

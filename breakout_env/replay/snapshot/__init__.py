@@ -1,0 +1,1 @@
+"""A replay memory as a file."""

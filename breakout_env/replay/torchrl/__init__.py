@@ -1,0 +1,1 @@
+"""TorchRL's replay buffers behind the interface of ours."""

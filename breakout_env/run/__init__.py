@@ -1,0 +1,1 @@
+"""One training run: its config, folder, log, progress, saves and end."""

@@ -1,0 +1,24 @@
+"""A learner hook that calls a function."""
+
+from typing import Any, Callable
+
+from ding.worker.learner import LearnerHook
+
+
+class CallHook(LearnerHook):
+    """
+    Overview:
+        A learner hook that calls a function.
+    """
+
+    def __init__(self, name: str, priority: float, function: Callable[[], Any], position: str) -> None:
+        """
+        Arguments:
+            - name, priority, position: As the base's.
+            - function (:obj:`Callable`): Called without arguments.
+        """
+        super().__init__(name, priority, position=position)
+        self._function = function
+
+    def __call__(self, engine: 'BaseLearner') -> None:  # noqa: F821
+        self._function()

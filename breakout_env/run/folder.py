@@ -1,0 +1,132 @@
+"""Experiment folders: a new one for each run, which of them hold a run to go on with, and what to do with one."""
+
+import datetime
+import os
+import re
+import time
+from pathlib import Path
+from typing import Any, List, Mapping, Optional
+
+import click
+
+from ..utils import option_checks
+from ..utils.atomic_file import DamagedFile
+from .saver import pairs_in
+
+
+def new_folder(exp_name: str) -> str:
+    """
+    Overview:
+        Make the folder of a new run. As DI-engine does it, the time is added to a name that is taken; but runs that \
+        are started side by side do not get the same.
+    """
+    folder = exp_name
+    while True:
+        try:
+            os.makedirs(folder)
+            return folder
+        except FileExistsError:
+            if folder != exp_name:
+                time.sleep(0.2)
+            folder = f'{exp_name}_{datetime.datetime.now():%y%m%d_%H%M%S}'
+
+
+def folder_below_here(name: Any, option: str = 'exp_name') -> str:
+    """
+    Overview:
+        The name of a run's folder, as a path below the current folder. All of DI-engine takes it as that, and no name
+        shall make a run write elsewhere. Links are followed: `experiments` is often one, to a larger disk.
+    Arguments:
+        - name (:obj:`Any`): What was found.
+        - option (:obj:`str`): Where it was found.
+    Raises:
+        - click.UsageError: If it is none.
+    """
+    try:
+        option_checks.path(name)
+    except ValueError as expected:
+        raise click.UsageError(f'{option} is {option_checks.shown(name)}; expected {expected}') from None
+    relative = os.path.relpath(name or os.curdir)
+    if relative == os.curdir or relative.split(os.sep)[0] == os.pardir:
+        raise click.UsageError(f'{option} is {name!r}; expected a folder below the current one')
+    for folder in (Path(relative), *Path(relative).parents):
+        if os.path.lexists(folder) and not folder.is_dir():
+            raise click.UsageError(f'{option} is {name!r}, and {folder} is no folder; expected another name')
+    return relative
+
+
+def run_to_resume(resume: Optional[str], exp_name: str) -> Optional[str]:
+    """
+    Overview:
+        The experiment folder that ``--resume`` asks for.
+    Arguments:
+        - resume (:obj:`Optional[str]`): Its value, ``''`` if it was given none; None if it was not given.
+        - exp_name (:obj:`str`): The config's.
+    Raises:
+        - click.UsageError: If there is no saved run.
+    """
+    if resume == '':
+        return newest_run(exp_name)
+    if resume is not None and not is_saved(Path(resume)):
+        raise click.UsageError(f'--resume {resume}: no saved run is there; expected {resume}/resume/pairs.json')
+    return resume
+
+
+def newest_run(exp_name: str) -> str:
+    """
+    Overview:
+        The run that was saved last.
+    Raises:
+        - click.UsageError: If none was saved.
+    """
+    runs = saved_runs(exp_name)
+    if not runs:
+        raise click.UsageError(f'--resume found no saved run in {exp_name}; expected {exp_name}/resume/pairs.json')
+    return str(max(runs, key=lambda run: (run / 'resume' / 'pairs.json').stat().st_mtime))
+
+
+def saved_runs(exp_name: str) -> List[Path]:
+    """Runs with a save, in the folder of this name and in those beside it, named so with the time added."""
+    path = Path(exp_name)
+    # another run's name may begin like this one's, too
+    ours = re.compile(re.escape(path.name) + r'(_\d{6}_\d{6})?')
+    folders = path.parent.iterdir() if path.parent.is_dir() else ()
+    return [folder for folder in folders if ours.fullmatch(folder.name) and is_saved(folder)]
+
+
+def is_saved(folder: Path) -> bool:
+    """
+    Overview:
+        Whether there is a run to go on with in a folder.
+    Raises:
+        - click.UsageError: If it can not be told, because its list of saves is damaged.
+    """
+    try:
+        return bool(pairs_in(folder))
+    except DamagedFile as error:
+        raise click.UsageError(f'--resume: {error}') from None
+
+
+def newest_checkpoint(folder: str) -> str:
+    """The best checkpoint if an evaluation has chosen one, else the last."""
+    checkpoints = sorted(Path(folder, 'ckpt').glob('*.pth.tar'), key=os.path.getmtime)
+    best = Path(folder, 'ckpt', 'ckpt_best.pth.tar')
+    return str(best if best.exists() else checkpoints[-1])
+
+
+def closing_words(folder: str, go_on: str, commands: Mapping[str, str]) -> str:
+    """
+    Overview:
+        What a program says at the end of a run.
+    Arguments:
+        - folder (:obj:`str`): Where the run is.
+        - go_on (:obj:`str`): The command that goes on with it; said if there is a save.
+        - commands (:obj:`Mapping[str, str]`): What else to do with it, by a word or two for each.
+    """
+
+    def line(what: str, command: str) -> str:
+        return f'  {what + ":":19}{command}'
+
+    again = [line('go on', go_on)] if pairs_in(Path(folder)) else []
+    where = f'Checkpoints, logs and the merged config are in {folder}'
+    return '\n'.join([*again, where, *(line(*item) for item in commands.items())])

@@ -1,0 +1,1 @@
+"""What knows nothing of Breakout or DI-engine's pipelines."""

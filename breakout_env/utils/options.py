@@ -1,0 +1,339 @@
+"""
+Declare options once: a pydantic model a section, from which checks, error messages, hints and the docs' tables follow.
+
+An error message names the option, the value found and what is allowed::
+
+    env option `frame_skip` is 0 (int); expected a whole number from 1 to 60
+    env option `frame_skp` is unknown; did you mean `frame_skip`?
+"""
+
+import difflib
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import (
+    Annotated,
+    Any,
+    Collection,
+    Dict,
+    Iterator,
+    List,
+    Literal,
+    Mapping,
+    Optional,
+    Type,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+)
+
+import click
+import numpy as np
+from annotated_types import Ge, GroupedMetadata, Gt, Le
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
+
+# Longest part of a value that an error message quotes.
+_SHOWN_CHARACTERS = 120
+# A name on any usual file system, with room for what is appended to it: a time, a process, `.previous`.
+LONGEST_NAME_BYTES = 180
+LONGEST_PATH_BYTES = 3000
+# Upper bounds that stop typing errors, not users.
+DAY_S = 86_400.0
+LONGEST_HOURS = 876_600.0  # a century
+
+T = TypeVar('T', bound='Options')
+
+
+class Expected(str):
+    """What an option may be, in words, for the types that their bounds do not describe."""
+
+
+def _as_python(value: Any) -> Any:
+    """numpy's numbers count as Python's; an array or a tensor stays what it is and fails the check."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _whole(value: Any) -> Any:
+    """1e6 is what people write for a million."""
+    value = _as_python(value)
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+@dataclass(frozen=True)
+class Between(GroupedMetadata):
+    """
+    Overview:
+        The bounds of an option that is a number, Python's or numpy's; a bool or NaN is none.
+    Arguments:
+        - low, high (:obj:`float`): The bounds, both allowed.
+        - above (:obj:`bool`): Whether ``low`` itself is not allowed.
+        - from_float (:obj:`bool`): Whether an integer may be written as ``1e6``.
+    Examples:
+        >>> checked('option', 'skip', 0, Annotated[int, Between(1, 60)])
+        Traceback (most recent call last):
+        ...
+        ValueError: option `skip` is 0 (int); expected a whole number from 1 to 60
+    """
+
+    low: float
+    high: float = math.inf
+    above: bool = False
+    from_float: bool = False
+
+    def __iter__(self) -> Iterator[Any]:
+        yield BeforeValidator(_whole if self.from_float else _as_python)
+        yield Gt(self.low) if self.above else Ge(self.low)
+        yield Le(self.high)
+
+    def describe(self, type_: Any) -> str:
+        """The bounds in words."""
+        if type_ is int:
+            return f'a whole number from {self.low:,} to {self.high:,}'
+        if self.above:
+            return f'a number above {self.low:g}, up to {self.high:g}'
+        return f'a number from {self.low:g} to {self.high:g}'
+
+
+Flag = Annotated[bool, BeforeValidator(_as_python)]
+
+
+def _check_text(value: str) -> str:
+    if not value.isprintable() or len(value.encode(errors='surrogatepass')) > LONGEST_PATH_BYTES:
+        raise ValueError('not printable, or too long')
+    return value
+
+
+def _check_path(value: str) -> str:
+    _check_text(value)
+    if any(len(part.encode()) > LONGEST_NAME_BYTES for part in Path(value).parts):
+        raise ValueError('a name in it is too long')
+    return value
+
+
+Text = Annotated[str, AfterValidator(_check_text), Expected(f'printable text of up to {LONGEST_PATH_BYTES:,} bytes')]
+PathText = Annotated[
+    str,
+    AfterValidator(_check_path),
+    Expected(f'a path in printable characters, with names of up to {LONGEST_NAME_BYTES} bytes'),
+]
+
+
+class Options(BaseModel):
+    """
+    Overview:
+        The options of one section of a config. A subclass declares each option with its type, its default and, in the \
+        docstring below it, its meaning.
+    Examples:
+        >>> class Speed(Options):
+        ...     _owner = 'speed option'
+        ...     fps: Annotated[int, Between(1, 60)] = 30
+        ...     '''Frames a second.'''
+        >>> Speed.read({'fps': 20}).fps
+        20
+        >>> Speed.read({'fps': 0})
+        Traceback (most recent call last):
+        ...
+        ValueError: speed option `fps` is 0 (int); expected a whole number from 1 to 60
+    """
+
+    model_config = ConfigDict(strict=True, frozen=True, extra='forbid', use_attribute_docstrings=True)
+
+    # How its error messages begin.
+    _owner = 'option'
+    # Keys that DI-engine or other configs put into the same section; they are passed over.
+    _passed_over: frozenset = frozenset()
+    # What other projects call an option: their name to ours.
+    _names_elsewhere: Mapping[str, str] = {}
+
+    @classmethod
+    def read(cls: Type[T], cfg: Any) -> T:
+        """
+        Overview:
+            Check a section of a config.
+        Arguments:
+            - cfg (:obj:`Any`): What was found there: a dict or EasyDict; None for an empty one.
+        Returns:
+            - options (:obj:`T`): All options, those that are not set with their defaults. \
+                ``model_fields_set`` has the names of the others.
+        Raises:
+            - ValueError: If the section is no dict, an option is unknown, or a value is not allowed.
+        """
+        owner, passed_over = cls._setting('_owner'), cls._setting('_passed_over')
+        values = section(f'the section of the {owner}s', cfg)
+        given = {}
+        for name, value in values.items():
+            if name in cls.model_fields:
+                given[name] = value
+            elif name not in passed_over:
+                raise cls.unknown(name)
+        try:
+            return cls(**given)
+        except ValidationError as error:
+            name = error.errors(include_url=False, include_context=False)[0]['loc'][0]
+            expected = describe(cls.model_fields[name])
+            raise ValueError(f'{owner} `{name}` is {shown(given[name])}; expected {expected}') from None
+
+    @classmethod
+    def unknown(cls, name: Any, prefix: str = '') -> ValueError:
+        """
+        Overview:
+            The error for a name that is not an option, with the nearest one that is.
+        Arguments:
+            - name (:obj:`Any`): What was found.
+            - prefix (:obj:`str`): Where, such as ``'collector.'``.
+        """
+        elsewhere = cls._setting('_names_elsewhere')
+        if isinstance(name, str) and name in elsewhere:
+            hint = f'it is called {elsewhere[name]} here'
+        else:
+            hint = nearest(name, {*cls.model_fields, *cls._setting('_passed_over')})
+        shown_name = name if isinstance(name, str) and name.isprintable() else shortened(name)
+        return ValueError(f'{cls._setting("_owner")} `{prefix}{shown_name[:_SHOWN_CHARACTERS]}` is unknown; {hint}')
+
+    @classmethod
+    def _setting(cls, name: str) -> Any:
+        return cls.__private_attributes__[name].default
+
+
+def describe(field: FieldInfo) -> str:
+    """
+    Overview:
+        What an option may be, in words, from its type: ``'None or a whole number from 1 to 60'``.
+    Arguments:
+        - field (:obj:`FieldInfo`): The field of an ``Options`` model.
+    """
+    return _describe(field.annotation, field.metadata)
+
+
+def _describe(annotation: Any, metadata: Collection[Any]) -> str:
+    for words in metadata:
+        if isinstance(words, Expected):
+            return str(words)
+    if get_origin(annotation) is Annotated:
+        annotation, *inner = get_args(annotation)
+        return _describe(annotation, inner)
+    if get_origin(annotation) is Union:
+        some = [_describe(part, metadata) for part in get_args(annotation) if part is not type(None)]
+        return ' or '.join(['None'] * (type(None) in get_args(annotation)) + some)
+    if get_origin(annotation) is Literal:
+        return 'one of ' + ', '.join(map(repr, get_args(annotation)))
+    if annotation is bool:
+        return 'True or False'
+    for bounds in metadata:
+        if isinstance(bounds, Between):
+            return bounds.describe(annotation)
+    raise TypeError(f'options of type {annotation} have no description; give the type an Expected(...)')
+
+
+@lru_cache(maxsize=None)
+def _adapter(type_: Any) -> TypeAdapter:
+    return TypeAdapter(type_, config=ConfigDict(strict=True))
+
+
+def checked(owner: str, name: str, value: Any, type_: Any) -> Any:
+    """
+    Overview:
+        Check a single value that is in no section of ours.
+    Arguments:
+        - owner (:obj:`str`): How the error message begins, such as ``'env option'``.
+        - name (:obj:`str`): The option's name.
+        - value (:obj:`Any`): What was found.
+        - type_ (:obj:`Any`): What it may be, such as ``Annotated[int, Between(1, 8)]``.
+    Returns:
+        - value (:obj:`Any`): The value, numpy's numbers as Python's.
+    Raises:
+        - ValueError: If it is not allowed.
+    """
+    try:
+        return _adapter(type_).validate_python(value)
+    except ValidationError:
+        raise ValueError(f'{owner} `{name}` is {shown(value)}; expected {_describe(type_, ())}') from None
+
+
+class CommandLineType(click.ParamType):
+    """
+    Overview:
+        A click type with the bounds and the error message of an option's type.
+    Examples:
+        >>> CommandLineType(Annotated[int, Between(0, 9)]).convert('12', None, None)
+        Traceback (most recent call last):
+        ...
+        click.exceptions.BadParameter: '12' is not allowed; expected a whole number from 0 to 9
+    """
+
+    def __init__(self, type_: Any) -> None:
+        self._type = type_
+        self.name = 'integer' if get_args(type_)[0] is int else 'float'
+
+    def convert(self, value: Any, param: Optional[click.Parameter], ctx: Optional[click.Context]) -> Any:
+        """As click's."""
+        try:
+            plain = get_args(self._type)[0](value) if isinstance(value, str) else value
+            return _adapter(self._type).validate_python(plain)
+        except (ValueError, OverflowError):  # a ValidationError is a ValueError
+            self.fail(f'{value!r} is not allowed; expected {_describe(self._type, ())}', param, ctx)
+
+
+# numpy takes seeds of 32 bits, and each environment and rank gets one further on.
+SEED = CommandLineType(Annotated[int, Between(0, 2**31 - 1)])
+# Env steps, updates, games: fewer than floating point numbers tell apart.
+COUNT = CommandLineType(Annotated[int, Between(1, 10**15)])
+THREADS = CommandLineType(Annotated[int, Between(1, 1024)])
+HOURS = CommandLineType(Annotated[float, Between(0, LONGEST_HOURS, above=True)])
+
+
+def section(owner: str, value: Any) -> Dict[Any, Any]:
+    """
+    Overview:
+        A section of a config as a plain dict.
+    Arguments:
+        - owner (:obj:`str`): What it is called in an error message.
+        - value (:obj:`Any`): What was found; None for an empty one.
+    Raises:
+        - ValueError: If it is no dict.
+    """
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise ValueError(f'{owner} is {shown(value)}; expected a dict of options')
+    # in an EasyDict, an option called `items` hides the method
+    return {name: value[name] for name in value}
+
+
+def nearest(name: Any, known: Collection[str]) -> str:
+    """The hint for a name that is unknown: the nearest known one, or all of them."""
+    near = difflib.get_close_matches(str(name)[:_SHOWN_CHARACTERS], sorted(known), n=1)
+    return f'did you mean `{near[0]}`?' if near else f'expected one of {", ".join(sorted(known))}'
+
+
+def shown(value: Any) -> str:
+    """A value for an error message, with its type."""
+    return f'{shortened(value)} ({type(value).__name__})'
+
+
+def shortened(value: Any) -> str:
+    """A value for an error message: cut off where it is long, control characters escaped for the terminal's sake."""
+    try:
+        text = repr(value)
+    except Exception:  # Python refuses to print integers of thousands of digits, and a repr may fail in any way
+        return 'a value that cannot be printed'
+    if len(text) > _SHOWN_CHARACTERS:
+        text = f'{text[:_SHOWN_CHARACTERS]} ... ({len(text):,} characters)'
+    return ''.join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def table(model: Type[Options]) -> List[str]:
+    """
+    Overview:
+        The options of a section as the rows of a Markdown table, for the docs.
+    Arguments:
+        - model (:obj:`Type[Options]`): The section.
+    """
+    rows = ['| option | default | allowed | meaning |', '| --- | --- | --- | --- |']
+    for name, field in model.model_fields.items():
+        meaning = ' '.join((field.description or '').split())
+        rows.append(f'| `{name}` | `{field.default!r}` | {describe(field)} | {meaning} |')
+    return rows

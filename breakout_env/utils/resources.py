@@ -1,0 +1,167 @@
+"""Readings of what this process and its workers use of the machine, and a warning before memory runs out."""
+
+import contextlib
+import logging
+import os
+import time
+from dataclasses import dataclass
+from typing import Callable, Dict, Optional, Tuple
+
+import psutil
+import torch
+
+from .memory_limits import Room, memory_room
+
+logger = logging.getLogger(__name__)
+
+# Share of the memory limit below which what is left is warned of.
+_LOW_SHARE = 0.1
+
+
+@dataclass(frozen=True)
+class Resources:
+    """
+    Overview:
+        What this process and its workers (the processes below it) take, at one moment.
+
+        Resident bytes are those that ``top`` shows. Pages that forked workers share are counted in each of them; to \
+        tell them apart (PSS, USS) the kernel walks over all pages of a process: tens of milliseconds for a gigabyte, \
+        while the process can allocate nothing. Nor would it serve the search for leaks: a forked worker's own part \
+        grows for hours as pages stop being shared, with nothing leaking.
+    """
+
+    time_s: float
+    resident_bytes: int
+    workers_resident_bytes: int
+    descriptors: int
+    threads: int
+    processes: int
+    # of PyTorch's tensors on all GPUs, as this process sees them; None before it has used one
+    gpu_bytes: Optional[int]
+
+
+def sample(time_s: Optional[float] = None) -> Resources:
+    """
+    Overview:
+        Look at this process and its workers: a millisecond or two for 8 workers. CUDA is not initialised by it.
+    Arguments:
+        - time_s (:obj:`Optional[float]`): When this is, on the caller's clock; ``time.monotonic`` by default.
+    """
+    this = psutil.Process()
+    resident_bytes = workers_resident_bytes = descriptors = threads = processes = 0
+    for process in [this, *this.children(recursive=True)]:
+        # a worker may end while it is looked at, and one that has ended has nothing to look at
+        with contextlib.suppress(psutil.Error), process.oneshot():
+            memory, its_descriptors, its_threads = process.memory_info(), process.num_fds(), process.num_threads()
+            descriptors, threads, processes = descriptors + its_descriptors, threads + its_threads, processes + 1
+            if process is this:
+                resident_bytes = memory.rss
+            else:
+                workers_resident_bytes += memory.rss
+    gpu_bytes = None
+    if torch.cuda.is_initialized():
+        gpu_bytes = sum(torch.cuda.memory_allocated(device) for device in range(torch.cuda.device_count()))
+    return Resources(
+        time.monotonic() if time_s is None else time_s,
+        resident_bytes,
+        workers_resident_bytes,
+        descriptors,
+        threads,
+        processes,
+        gpu_bytes,
+    )
+
+
+def memory_bytes() -> Optional[int]:
+    """
+    Overview:
+        Memory of this process and its workers together, with each page that they share counted once (Linux's \
+        proportional set size): what the machine would have more of without them. The kernel walks over all pages for \
+        it, tens of milliseconds, so it is for people, once a minute or so. None where it can not be told.
+    """
+    this = psutil.Process()
+    total = 0
+    for process in [this, *this.children(recursive=True)]:
+        try:
+            total += process.memory_full_info().pss
+        except AttributeError:  # not Linux
+            return None
+        except psutil.Error:  # it ended meanwhile
+            continue
+    return total
+
+
+class ResourceWatch(object):
+    """
+    Overview:
+        Reads what this process and its workers use, every few seconds, and warns before memory runs out: once when \
+        less than a tenth of the limit is left (the machine's, or the control group's), and again whenever half of \
+        that is gone. It has no thread and holds nothing open.
+    Properties:
+        ``last``: the newest ``Resources``, None before the first.
+    """
+
+    def __init__(
+        self,
+        interval_s: float = 5.0,
+        warn: Callable[[str], None] = logger.warning,
+        clock: Callable[[], float] = time.monotonic,
+        room: Callable[[], Room] = memory_room,
+    ) -> None:
+        """
+        Arguments:
+            - interval_s (:obj:`float`): Seconds between two readings, more than 0.
+            - warn (:obj:`Callable`): Called with the text of a warning.
+            - clock (:obj:`Callable`): Seconds.
+            - room (:obj:`Callable`): Memory that this process may still take.
+        Raises:
+            - ValueError: If the interval is not more than 0.
+        """
+        if not interval_s > 0:
+            raise ValueError(f'the interval_s of ResourceWatch is {interval_s!r}; expected more than 0 seconds')
+        self.last: Optional[Resources] = None
+        self._interval_s = interval_s
+        self._warn = warn
+        self._clock = clock
+        self._room = room
+        self._due_s = clock()
+        self._warned_below_bytes: Optional[float] = None
+
+    def look(self) -> None:
+        """
+        Overview:
+            Take a reading if it is time. Call it often: it costs a look at the clock when it is not.
+        """
+        now_s = self._clock()
+        if now_s < self._due_s:
+            return
+        self._due_s = now_s + self._interval_s
+        self.last = sample(now_s)
+        room = self._room()
+        low_bytes = room.limit_bytes * _LOW_SHARE
+        if room.free_bytes >= low_bytes:
+            self._warned_below_bytes = None
+        elif self._warned_below_bytes is None or room.free_bytes < self._warned_below_bytes / 2:
+            self._warned_below_bytes = room.free_bytes
+            used_bytes = self.last.resident_bytes + self.last.workers_resident_bytes
+            self._warn(
+                f'memory is running out: {room.free_bytes / 1e9:.2f} GB left of the {room.limit_bytes / 1e9:.2f} GB '
+                f'that {room.whose} allows; process {os.getpid()} and its workers use {used_bytes / 1e9:.2f} GB. '
+                'Expected a smaller replay_buffer_size, fewer environments, or a machine with more memory'
+            )
+
+
+_watches: Dict[Tuple[int, float], ResourceWatch] = {}
+
+
+def watch_of_process(interval_s: float) -> ResourceWatch:
+    """
+    Overview:
+        The watch that all environments in this process share.
+    Arguments:
+        - interval_s (:obj:`float`): Seconds between two samples.
+    """
+    key = (os.getpid(), interval_s)  # a forked process has copies of its parent's
+    if key not in _watches:
+        _watches[key] = ResourceWatch(interval_s)
+    return _watches[key]
