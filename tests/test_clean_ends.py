@@ -15,10 +15,10 @@ from typing import Callable, List, Optional
 
 import psutil
 import pytest
-from test_resume import ENVIRON, NAME, config_in, ding_serial
 
 from breakout_env.run.saver import pairs_in
-from conftest import BIN, ROOT, free_port, wait_until, watched_by_nobody
+from helpers.processes import BIN, ENVIRON, ROOT, free_port, wait_until, watched_by_nobody
+from helpers.runs import NAME, config_in, ding_serial
 
 BREAKOUT = [str(BIN / 'breakout')]
 OURS = (

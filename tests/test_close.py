@@ -12,7 +12,9 @@ import pytest
 
 from breakout_env import BreakoutEnv
 from breakout_env.envs import emulator
-from conftest import footprint, grown_since, play, resident_bytes, wait_until
+from helpers.games import play
+from helpers.processes import wait_until
+from helpers.resources import footprint, grown_since, resident_bytes
 
 
 def test_before_the_first_reset_and_twice_and_again(same_footprint):

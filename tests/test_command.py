@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from breakout_env.cli import COMMANDS, main
 from breakout_env.cli.common import shipped
 from breakout_env.compat.ding_import_noise import quiet_import
-from conftest import BIN, ROOT
+from helpers.processes import BIN, ROOT
 
 
 def test_help_names_each_command_in_a_line():

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from breakout_env.distributed import compact
 from breakout_env.distributed.recorder import Recorder
 from breakout_env.replay import FrameReplayBuffer
-from conftest import ROOT
+from helpers.processes import ROOT
 
 
 @pytest.fixture(scope='module')

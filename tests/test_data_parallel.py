@@ -16,8 +16,6 @@ from click.testing import CliRunner
 from ding.policy import DQNPolicy
 from ding.worker import BaseLearner
 from test_lean_dqn import parameters, policy, transitions
-from test_pipelines import DEMO, scalars, weights
-from test_resume import N_SAMPLE, NAME, RANDOM, UPDATES, Command, as_before, config_in, cut_off  # noqa: F401
 
 from breakout_env import LeanDQNPolicy
 from breakout_env.agent.agent import load_agent
@@ -25,7 +23,8 @@ from breakout_env.cluster.data_parallel import SEEDS_APART, RankFailed, RankLost
 from breakout_env.run.saver import pairs_in
 from breakout_env.run.stop_request import Stopped
 from breakout_env.utils.run_registry import part_of
-from conftest import BIN, ROOT, free_port, run, wait_until
+from helpers.processes import BIN, ROOT, Command, free_port, run, wait_until
+from helpers.runs import DEMO, N_SAMPLE, NAME, RANDOM, UPDATES, as_before, config_in, cut_off, scalars, weights  # noqa: F401
 
 sys.path.append(str(ROOT / 'entry'))
 import breakout_dqn_ddp  # noqa: F401

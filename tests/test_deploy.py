@@ -13,7 +13,7 @@ import yaml
 
 import breakout_env
 from breakout_env.distributed import launcher
-from conftest import BIN, ROOT, run, wait_until
+from helpers.processes import BIN, ROOT, run, wait_until
 
 DEPLOY = ROOT / 'deploy'
 ONE_NODE, SEVERAL_NODES = (DEPLOY / 'slurm' / f'{name}.sbatch' for name in ('one_node', 'several_nodes'))

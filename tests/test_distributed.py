@@ -24,7 +24,6 @@ from ding.framework.parallel import Parallel
 from easydict import EasyDict
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboardX import SummaryWriter
-from test_resume import ENVIRON, NAME, RANDOM, UPDATES, Command, as_before, config_in, saved_transitions  # noqa: F401
 
 from breakout_env.agent.agent import load_agent
 from breakout_env.distributed import compact
@@ -38,7 +37,8 @@ from breakout_env.distributed.weights import from_bytes
 from breakout_env.run.config import config_of_node
 from breakout_env.run.log import RunLog
 from breakout_env.run.saver import pairs_in
-from conftest import ROOT, free_port, wait_until
+from helpers.processes import ENVIRON, ROOT, Command, free_port, wait_until
+from helpers.runs import NAME, RANDOM, UPDATES, as_before, config_in, saved_transitions  # noqa: F401
 
 PROGRAM = [sys.executable, str(ROOT / 'entry' / 'breakout_dqn_dist.py')]
 PIECE = 32

@@ -13,7 +13,7 @@ from breakout_env.agent.card import card_as_markdown
 from breakout_env.envs.options import EVALUATION_DEFAULTS, BreakoutOptions
 from breakout_env.envs.pixel_check import SCALING_MODELS
 from breakout_env.replay.options import ReplayOptions
-from conftest import ROOT
+from helpers.processes import ROOT
 
 READMES = ['README.md', 'README.zh-CN.md']
 MEMORY_GUIDES = ['docs/memory.md', 'docs/memory.zh-CN.md']

@@ -16,7 +16,8 @@ from click.testing import CliRunner
 from breakout_env.cli import doctor_checks, doctor_command, main
 from breakout_env.cli.doctor import Check, Finding, run_checks
 from breakout_env.rendering import window
-from conftest import footprint, grown_since, wait_until
+from helpers.processes import wait_until
+from helpers.resources import footprint, grown_since
 
 
 def only(check):

@@ -19,7 +19,7 @@ from ding.envs.env.env_implementation_check import (
 from ding.utils import ENV_REGISTRY, render
 
 from breakout_env import BreakoutEnv
-from conftest import play
+from helpers.games import play
 
 FIRE, LEFT = 1, 3
 

@@ -36,7 +36,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from test_managers import check_leaves_nothing
 
 from breakout_env import BreakoutEnv, GroupEnvManager, GroupEnvManagerV2, env_manager
-from conftest import children, wait_until
+from helpers.processes import wait_until
+from helpers.resources import children
 
 CLOSE_WITHIN_S = 15
 # Actions of GameEnv besides the 4 that play: what can go wrong in a step.

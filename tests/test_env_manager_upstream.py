@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from breakout_env import GroupEnvManager, GroupEnvManagerV2
-from conftest import children, wait_until
+from helpers.processes import wait_until
+from helpers.resources import children
 
 FOLDER = 'ding.envs.env_manager.tests'
 REASON = 'this DI-engine was installed without its tests'

@@ -18,7 +18,8 @@ from breakout_env import BreakoutEnv, PixelDQN
 from breakout_env.agent.agent import load_agent, save_agent
 from breakout_env.agent.evaluation import BATCH_SIZE, Game, Report, evaluate
 from breakout_env.cli import eval_command, main
-from conftest import children, wait_until
+from helpers.processes import wait_until
+from helpers.resources import children
 
 FRAMES = 600  # some 150 steps a game at most
 

@@ -9,7 +9,7 @@ import sys
 import psutil
 import pytest
 
-from conftest import ROOT, wait_until, watched_by_nobody
+from helpers.processes import ROOT, wait_until, watched_by_nobody
 
 FOLDER = ROOT / 'reliability'
 RESULT = ROOT / 'docs' / 'results' / 'faults.json'

@@ -37,7 +37,8 @@ from breakout_env.replay.torchrl.buffer import TorchRLReplayBuffer
 from breakout_env.run.log import RunLog, RunLogWriter
 from breakout_env.run.saver import RunSaver, pairs_in
 from breakout_env.utils.atomic_file import DamagedFile
-from conftest import ROOT, footprint
+from helpers.processes import ROOT
+from helpers.resources import footprint
 
 CONFIG = ROOT / 'configs' / 'breakout_dqn_cpu_config.py'
 SMALL = dict(obs_shape=[4, 84, 84], action_shape=4, encoder_hidden_size_list=[4, 4, 4, 8])

@@ -15,7 +15,7 @@ from easydict import EasyDict
 
 from breakout_env import FrameReplayBuffer, LeanDQNPolicy
 from breakout_env.policy.lean_dqn import LeanDQNCommandModePolicy
-from conftest import ROOT, run
+from helpers.processes import ROOT, run
 
 UPDATES = 25
 SIZES = [8, 16, 16, 64]  # a small network of the same make

@@ -13,7 +13,8 @@ from ding.envs import BaseEnv, BaseEnvTimestep, create_env_manager, get_env_mana
 from easydict import EasyDict
 
 from breakout_env import BreakoutEnv
-from conftest import children, footprint, grown_since, wait_until
+from helpers.processes import wait_until
+from helpers.resources import children, footprint, grown_since
 
 STOCK_MANAGERS = ['base', 'subprocess', 'async_subprocess', 'subprocess_v2']
 MANAGERS = [*STOCK_MANAGERS, 'breakout', 'breakout_v2']

@@ -17,7 +17,7 @@ from easydict import EasyDict
 
 from breakout_env import BreakoutEnv, PixelC51DQN, PixelDQN, PixelQRDQN, PixelRainbowDQN, PixelVAC
 from breakout_env.envs.pixel_check import SCALING_MODELS
-from conftest import ROOT
+from helpers.processes import ROOT
 
 SHAPE, ACTIONS = [4, 84, 84], 4
 NATURE = [32, 64, 64, 512]

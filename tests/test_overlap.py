@@ -14,26 +14,26 @@ from ding.framework import task
 from ding.policy import DQNPolicy
 from ding.utils import EasyTimer
 from ding.worker import SampleSerialCollector
-from test_resume import (
-    ENTRY,
-    N_SAMPLE,
-    NAME,
-    RANDOM,
-    UPDATES,
-    Command,
-    as_before,  # noqa: F401
-    check_pairs,
-    config_in,
-    curves,
-    entry,
-    expected_transitions,
-)
 
 from breakout_env.compat.ding_timers import use_plain_timers
 from breakout_env.replay import FrameReplayBuffer
 from breakout_env.run.budget import Budget
 from breakout_env.run.saver import pairs_in
 from breakout_env.worker.overlap import Overlap
+from helpers.processes import Command
+from helpers.runs import (  # noqa: F401
+    ENTRY,
+    N_SAMPLE,
+    NAME,
+    RANDOM,
+    UPDATES,
+    as_before,
+    check_pairs,
+    config_in,
+    curves,
+    entry,
+    expected_transitions,
+)
 
 IN_THIS_PROCESS = (r"type='subprocess', shared_memory=True, reset_inplace=True", "type='base'")
 # weights that change much from one update to the next, and are played with

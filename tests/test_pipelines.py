@@ -1,59 +1,18 @@
 """The real commands, in a folder of the user's: train, evaluate, record, stop; our configs and another project's."""
 
-import math
 import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import av
 import psutil
 import pytest
-import torch
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from conftest import BIN, ROOT, run, wait_until
-
-DEMO = ROOT / 'configs' / 'breakout_dqn_demo_config.py'
-
-
-def scalars(experiment: Path, name_part: str) -> list:
-    """Values of all TensorBoard scalars whose name holds this."""
-    accumulator = EventAccumulator(str(experiment / 'log' / 'serial'), size_guidance=dict(scalars=0)).Reload()
-    return [
-        event.value for tag in accumulator.Tags()['scalars'] if name_part in tag for event in accumulator.Scalars(tag)
-    ]
-
-
-def weights(checkpoint: Path) -> dict:
-    return torch.load(checkpoint, map_location='cpu', weights_only=True)['model']
-
-
-def check_trained(experiment: Path) -> Path:
-    """Finite losses, changed weights, an evaluation; the last checkpoint."""
-    losses = scalars(experiment, 'total_loss')
-    assert losses and all(map(math.isfinite, losses))
-    checkpoints = sorted(
-        (experiment / 'ckpt').glob('iteration_*.pth.tar'), key=lambda path: int(re.findall(r'\d+', path.name)[0])
-    )
-    first, last = weights(checkpoints[0]), weights(checkpoints[-1])
-    assert len(checkpoints) > 1 and not any(torch.equal(first[k], last[k]) for k in first if k.endswith('weight'))
-    assert all(torch.isfinite(value).all() for value in last.values())
-    assert scalars(experiment, 'reward_mean') and (experiment / 'ckpt' / 'ckpt_best.pth.tar').exists()
-    return checkpoints[-1]
-
-
-def shortened(config: Path, folder: Path, *changes) -> Path:
-    """A copy of a config with less of everything, for a test to run as it stands."""
-    text = config.read_text()
-    for pattern, value in changes:
-        text, count = re.subn(pattern, value, text)
-        assert count, f'{config.name} has no {pattern}'
-    (folder / config.name).write_text(text)
-    return folder / config.name
+from helpers.processes import BIN, ROOT, run, wait_until
+from helpers.runs import DEMO, check_trained, shortened
 
 
 @pytest.fixture(scope='module')

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import ROOT, watched_by_nobody
+from helpers.processes import ROOT, watched_by_nobody
 
 sys.path.insert(0, str(ROOT / 'reliability'))
 import planted  # noqa: E402

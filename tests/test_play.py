@@ -29,7 +29,8 @@ from breakout_env.cli import main
 from breakout_env.rendering.terminal import PLAYFIELD, TerminalScreen, half_blocks
 from breakout_env.rendering.window import GameWindow
 from breakout_env.utils.child_process import HelperError
-from conftest import newest_child, wait_until
+from helpers.processes import wait_until
+from helpers.resources import newest_child
 
 
 class Mover(object):

@@ -16,7 +16,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from breakout_env.cli.plot_command import command
 from breakout_env.run.log import RunLog, RunLogWriter
 from breakout_env.run.plotting import COLORS, PANELS, X_AXES, band, draw_curves, group_runs, save_figure, smoothed
-from conftest import ROOT
+from helpers.processes import ROOT
 
 
 def write_run(folder, seed=0, exp_name=None, points=10.0, rows=100, env_steps=1_000_000, noise=1.0):

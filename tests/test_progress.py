@@ -25,7 +25,6 @@ from click.testing import CliRunner
 from easydict import EasyDict
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from test_resume import ENVIRON, NAME, RANDOM, Command, as_before, config_in, ding_serial, entry  # noqa: F401
 
 from breakout_env.cli import main
 from breakout_env.run.budget import Budget
@@ -35,7 +34,8 @@ from breakout_env.run.progress import ProgressHook, RunProgress
 from breakout_env.run.saver import pairs_in
 from breakout_env.worker.evaluator import ResumableEvaluator
 from breakout_env.worker.held_out import held_out_states
-from conftest import run, wait_until
+from helpers.processes import ENVIRON, Command, run, wait_until
+from helpers.runs import NAME, RANDOM, as_before, config_in, ding_serial, entry  # noqa: F401
 
 PROGRESS = (
     r'log_show_after_iter=1,',

@@ -15,10 +15,10 @@ from ding.rl_utils import get_nstep_return_data
 from ding.utils import deep_merge_dicts, lists_to_dicts
 from ding.worker import create_serial_collector
 from easydict import EasyDict
-from test_pipelines import check_trained, shortened
 
 from breakout_env import BreakoutEnv, PixelDRQN, R2D2SlicesPolicy, SampleWithIdsCollector
-from conftest import ROOT, run
+from helpers.processes import ROOT, run
+from helpers.runs import check_trained, shortened
 
 SHAPE, ACTIONS, ENVS = [4, 84, 84], 4, 3
 BURN_IN, UNROLL, NSTEP = 4, 12, 3

@@ -13,7 +13,8 @@ import pytest
 
 from breakout_env import BreakoutEnv
 from breakout_env.rendering import video as recording
-from conftest import newest_child, play
+from helpers.games import play
+from helpers.resources import newest_child
 
 
 def decode(path):

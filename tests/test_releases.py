@@ -41,7 +41,9 @@ from breakout_env.run.lock import RunLock
 from breakout_env.utils import signals
 from breakout_env.utils.atomic_file import DamagedFile
 from breakout_env.utils.child_process import HelperError, HelperProcess
-from conftest import children, footprint, grown_since, newest_child, play, resident_bytes, wait_until
+from helpers.games import play
+from helpers.processes import wait_until
+from helpers.resources import children, footprint, grown_since, newest_child, resident_bytes
 
 
 @pytest.fixture(autouse=True)

@@ -43,7 +43,8 @@ from breakout_env.replay import options as replay_options
 from breakout_env.replay.frames import device as device_frames
 from breakout_env.utils import memory_limits as limits
 from breakout_env.utils.memory_limits import Room, memory_room
-from conftest import footprint, grown_since, resident_bytes, wait_until
+from helpers.processes import wait_until
+from helpers.resources import footprint, grown_since, resident_bytes
 
 
 @pytest.fixture(autouse=True)

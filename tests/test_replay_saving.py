@@ -24,7 +24,7 @@ from test_replay_exactness import STORAGES, frames_in, same
 from breakout_env.replay.snapshot import array_file, background_saver
 from breakout_env.replay.snapshot.snapshot import VERSION
 from breakout_env.utils.atomic_file import DamagedFile
-from conftest import wait_until
+from helpers.processes import wait_until
 
 
 @pytest.fixture(autouse=True)

@@ -21,7 +21,7 @@ from breakout_env.replay.memory import ReplayMemory
 from breakout_env.utils.held_memory import held
 from breakout_env.utils.resource_trend import Trend
 from breakout_env.utils.resources import Resources, ResourceWatch, sample
-from conftest import wait_until
+from helpers.processes import wait_until
 
 MB = 1_000_000
 NOTHING = Resources(0.0, 0, 0, 20, 4, 1, None, 0, {})

@@ -1,7 +1,6 @@
 """A run that is stopped, killed or damaged goes on: checkpoint and buffer of one moment, nothing lost or twice."""
 
 import hashlib
-import importlib.util
 import json
 import logging
 import math
@@ -11,12 +10,10 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
 import torch
 import xxhash
@@ -28,133 +25,27 @@ from ding.policy import create_policy
 from ding.utils import set_pkg_seed
 from ding.worker import BaseLearner, BaseSerialCommander, create_buffer, create_serial_evaluator
 from easydict import EasyDict
-from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 from tensorboardX import SummaryWriter
-from test_pipelines import DEMO, shortened
 
 from breakout_env.run.saver import pairs_in
 from breakout_env.utils import run_registry, signals
 from breakout_env.utils.atomic_file import DamagedFile
-from conftest import BIN, ROOT, run, wait_until
-
-RANDOM, N_SAMPLE, UPDATES = 64, 8, 2  # steps of random play, transitions and updates of a collection
-NAME = 'experiments/breakout_dqn_demo'
-ENTRY = [sys.executable, str(ROOT / 'entry' / 'breakout_dqn_main.py')]
-# the networks are so small that threads only get in each other's way
-ENVIRON = {**os.environ, 'PATH': f'{BIN}{os.pathsep}{os.environ["PATH"]}', 'OMP_NUM_THREADS': '1'}
-
-
-def config_in(folder: Path, save_every_s: float = 900, *changes) -> Path:
-    """The demo's config, smaller, with the switch to resume and what it needs."""
-    hook = f"dict(type='resume', name='resume', position='before_run', ext_args=dict(save_every_s={save_every_s}))"
-    return shortened(
-        DEMO,
-        folder,
-        (r'collector_env_num=\d+', 'collector_env_num=2'),
-        (r'evaluator_env_num=\d+', 'evaluator_env_num=1'),
-        (r'n_evaluator_episode=\d+', 'n_evaluator_episode=1'),
-        (r'action_shape=4,', 'action_shape=4, encoder_hidden_size_list=[4, 4, 4, 8],'),
-        (r'random_collect_size=\d+', f'random_collect_size={RANDOM}'),
-        (r'update_per_collect=\d+', f'update_per_collect={UPDATES}'),
-        (r'n_sample=\d+', f'n_sample={N_SAMPLE}'),
-        (r'batch_size=\d+', 'batch_size=8'),
-        (r'target_update_freq=\d+', 'target_update_freq=25'),
-        (
-            r'learn=dict\(',
-            f'learn=dict(resume_training=True, learner=dict(hook=dict(log_show_after_iter=1, resume={hook})),',
-        ),
-        (
-            r'replay_buffer=dict\(type',
-            "evaluator=dict(type='resumable', import_names=['breakout_env']), replay_buffer=dict(type",
-        ),
-        *changes,
-    )
-
-
-def expected_transitions(iteration: int) -> int:
-    return RANDOM + N_SAMPLE * iteration // UPDATES
-
-
-def saved_transitions(buffer_file: Path) -> int:
-    """Transitions ever pushed, as the file has it."""
-    with np.load(buffer_file) as arrays:
-        return json.loads(bytes(arrays['meta']))['next_ticket']
-
-
-def check_pairs(folder: Path) -> list:
-    """All pairs that are listed can be loaded and are of one moment; the newest first."""
-    pairs = pairs_in(folder)
-    for pair in pairs:
-        content = (folder / pair['checkpoint']).read_bytes()
-        assert xxhash.xxh3_128_hexdigest(content) == pair['checkpoint_digest']
-        state = torch.load(folder / pair['checkpoint'], weights_only=True)
-        assert (state['last_iter'], state['last_step']) == (pair['iteration'], pair['env_step'])
-        assert pair['iteration'] % UPDATES == 0
-        assert saved_transitions(folder / pair['buffer']) == expected_transitions(pair['iteration'])
-    return pairs
-
-
-def curves(folder: Path) -> list:
-    """For each process that trained, in order: the iterations in its learner's curve."""
-    files = sorted((folder / 'log' / 'serial').glob('events*'), key=lambda path: int(path.name.split('.')[3]))
-    found = []
-    for file in files:
-        steps = []
-        for event in EventFileLoader(str(file)).Load():
-            steps += [event.step for value in event.summary.value if value.tag == 'learner_iter/total_loss_avg']
-        found.append(steps)
-    return found
-
-
-class Command(object):
-    """A command that is running, in a group of its own, and what it says."""
-
-    def __init__(self, command: list, folder: Path) -> None:
-        self._path = folder / f'output{time.monotonic_ns()}'
-        with open(self._path, 'w') as output:
-            self.process = subprocess.Popen(
-                command, cwd=folder, stdout=output, stderr=subprocess.STDOUT, start_new_session=True, env=ENVIRON
-            )
-
-    @property
-    def text(self) -> str:
-        return self._path.read_text()
-
-    def wait_for(self, condition) -> None:
-        assert wait_until(lambda: condition() or self.process.poll() is not None, 120), self.text
-        assert self.process.poll() is None, self.text
-
-    def end(self, number: int, whole_group: bool = False) -> int:
-        """Send a signal; the exit code. Nobody is left."""
-        workers = psutil.Process(self.process.pid).children(recursive=True)
-        if whole_group:
-            os.killpg(self.process.pid, number)
-        else:
-            self.process.send_signal(number)
-        try:
-            code = self.process.wait(60)
-        except subprocess.TimeoutExpired:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            raise
-        assert wait_until(lambda: not any(worker.is_running() for worker in workers)), workers
-        return code
-
-
-def ding_serial(config: Path, env_step: int) -> list:
-    return [str(BIN / 'ding'), '-m', 'serial', '-c', str(config), '-s', '0', '--env-step', str(env_step)]
-
-
-@pytest.fixture(autouse=True)
-def as_before():
-    """A run in this process listens to signals, and its networks need one thread; the next test starts without."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-    for number, handler in before.items():
-        signal.signal(number, handler)
-
+from helpers.processes import ENVIRON, ROOT, Command, run
+from helpers.runs import (
+    DEMO,
+    ENTRY,
+    N_SAMPLE,
+    NAME,
+    RANDOM,
+    UPDATES,
+    check_pairs,
+    config_in,
+    curves,
+    cut_off,
+    ding_serial,
+    entry,
+    expected_transitions,
+)
 
 # ---------------------------------------------------------------- real processes
 
@@ -596,10 +487,6 @@ def files(folder: Path) -> dict:
     }
 
 
-def cut_off(path: Path) -> None:
-    os.truncate(path, path.stat().st_size // 2)
-
-
 def flip_a_bit(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 4
@@ -785,14 +672,6 @@ def test_a_buffer_of_another_kind_starts_empty(config, tmp_path):
     config.write_text(text)
     third = Run(config)
     assert third.learner.train_iter == 6 * UPDATES and third.buffer.count() == RANDOM
-
-
-def entry():
-    """Our entry as a module, for what it says before it starts anything."""
-    spec = importlib.util.spec_from_file_location('breakout_dqn_main', ENTRY[1])
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_what_can_not_be_resumed_gets_a_sentence(config, tmp_path):

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from conftest import ROOT, wait_until
+from helpers.processes import ROOT, wait_until
 
 ONE_NODE, SEVERAL_NODES = (ROOT / 'deploy' / 'slurm' / f'{name}.sbatch' for name in ('one_node', 'several_nodes'))
 

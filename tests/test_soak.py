@@ -23,7 +23,7 @@ from breakout_env.envs import emulator
 from breakout_env.rendering import window
 from breakout_env.rendering.video import GameRecorder
 from breakout_env.replay.frames import index as frame_index
-from conftest import ROOT, wait_until, watched_by_nobody
+from helpers.processes import ROOT, wait_until, watched_by_nobody
 
 sys.path.insert(0, str(ROOT / 'reliability'))
 sys.path.insert(0, str(ROOT / 'docs'))

@@ -15,14 +15,15 @@ from ding.config import compile_config
 from ding.utils.data import default_collate, timestep_collate
 from ding.worker import create_buffer
 from easydict import EasyDict
-from test_pipelines import DEMO, check_trained, shortened
 from test_r2d2 import SMALL
 from torch.utils._pytree import tree_leaves
 
 from breakout_env import TorchRLReplayBuffer
 from breakout_env.replay.torchrl import buffer as torchrl_buffer
 from breakout_env.utils.memory_limits import Room
-from conftest import ROOT, footprint, grown_since, resident_bytes, run
+from helpers.processes import ROOT, run
+from helpers.resources import footprint, grown_since, resident_bytes
+from helpers.runs import DEMO, check_trained, shortened
 
 pytest.importorskip('torchrl', reason="TorchRL is not installed (pip install 'breakout-env[torchrl]')")
 

@@ -19,7 +19,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 import breakout_env
-from conftest import ROOT, run
+from helpers.processes import ROOT, run
 
 MATRIX = ROOT / 'docs' / 'results' / 'matrix.json'
 MATERIALS = ROOT / 'docs' / 'materials'

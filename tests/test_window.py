@@ -12,7 +12,8 @@ import Xlib.display
 
 from breakout_env import BreakoutEnv
 from breakout_env.utils.child_process import HelperError
-from conftest import children, footprint, grown_since, newest_child, wait_until
+from helpers.processes import wait_until
+from helpers.resources import children, footprint, grown_since, newest_child
 
 
 def windows() -> int:

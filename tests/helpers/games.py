@@ -1,0 +1,17 @@
+"""Play that can be compared."""
+
+from typing import List
+
+import numpy as np
+
+
+def play(env, steps: int, seed: int = 0) -> List[tuple]:
+    """The course of some random play, resets included, in a form that can be compared."""
+    rng = np.random.default_rng(seed)
+    course = [('reset', env.reset().tobytes())]
+    for _ in range(steps):
+        timestep = env.step(np.array([rng.integers(4)]))
+        course.append((timestep.obs.tobytes(), timestep.reward.item(), timestep.done, sorted(timestep.info.items())))
+        if timestep.done:
+            course.append(('reset', env.reset().tobytes()))
+    return course

@@ -1,0 +1,41 @@
+"""What this process and its children hold."""
+
+import multiprocessing
+import os
+from multiprocessing import resource_tracker
+from typing import Dict, List
+
+import psutil
+
+
+def footprint() -> Dict[str, int]:
+    """What this process holds besides memory, and its children hold for it."""
+    process = psutil.Process()
+    return dict(
+        descriptors=process.num_fds(),
+        threads=process.num_threads(),
+        children=len(children()),
+        shared_memory=len(os.listdir('/dev/shm')),
+    )
+
+
+def children() -> List[psutil.Process]:
+    """The processes started from this one that are not done yet."""
+    multiprocessing.active_children()  # collects those that have ended: DI-engine's managers do not
+    # spawning starts a resource tracker of multiprocessing's that stays until the interpreter exits
+    tracker_pid = resource_tracker._resource_tracker._pid
+    return [process for process in psutil.Process().children(recursive=True) if process.pid != tracker_pid]
+
+
+def newest_child() -> psutil.Process:
+    """The process that was started last; not the one with the highest number, as numbers start over."""
+    return max(children(), key=psutil.Process.create_time)
+
+
+def grown_since(before: Dict[str, int]) -> Dict[str, int]:
+    """What there is more of now; less is no harm, as Python may have collected what an earlier test left."""
+    return {what: now - before[what] for what, now in footprint().items() if now > before[what]}
+
+
+def resident_bytes() -> int:
+    return psutil.Process().memory_info().rss

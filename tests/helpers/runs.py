@@ -1,0 +1,151 @@
+"""Small training runs, and what they leave."""
+
+import importlib.util
+import json
+import math
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import xxhash
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+
+from breakout_env.run.saver import pairs_in
+from helpers.processes import BIN, ROOT
+
+DEMO = ROOT / 'configs' / 'breakout_dqn_demo_config.py'
+RANDOM, N_SAMPLE, UPDATES = 64, 8, 2  # steps of random play, transitions and updates of a collection
+NAME = 'experiments/breakout_dqn_demo'
+ENTRY = [sys.executable, str(ROOT / 'entry' / 'breakout_dqn_main.py')]
+
+
+def scalars(experiment: Path, name_part: str) -> list:
+    """Values of all TensorBoard scalars whose name holds this."""
+    accumulator = EventAccumulator(str(experiment / 'log' / 'serial'), size_guidance=dict(scalars=0)).Reload()
+    return [
+        event.value for tag in accumulator.Tags()['scalars'] if name_part in tag for event in accumulator.Scalars(tag)
+    ]
+
+
+def weights(checkpoint: Path) -> dict:
+    return torch.load(checkpoint, map_location='cpu', weights_only=True)['model']
+
+
+def check_trained(experiment: Path) -> Path:
+    """Finite losses, changed weights, an evaluation; the last checkpoint."""
+    losses = scalars(experiment, 'total_loss')
+    assert losses and all(map(math.isfinite, losses))
+    checkpoints = sorted(
+        (experiment / 'ckpt').glob('iteration_*.pth.tar'), key=lambda path: int(re.findall(r'\d+', path.name)[0])
+    )
+    first, last = weights(checkpoints[0]), weights(checkpoints[-1])
+    assert len(checkpoints) > 1 and not any(torch.equal(first[k], last[k]) for k in first if k.endswith('weight'))
+    assert all(torch.isfinite(value).all() for value in last.values())
+    assert scalars(experiment, 'reward_mean') and (experiment / 'ckpt' / 'ckpt_best.pth.tar').exists()
+    return checkpoints[-1]
+
+
+def shortened(config: Path, folder: Path, *changes) -> Path:
+    """A copy of a config with less of everything, for a test to run as it stands."""
+    text = config.read_text()
+    for pattern, value in changes:
+        text, count = re.subn(pattern, value, text)
+        assert count, f'{config.name} has no {pattern}'
+    (folder / config.name).write_text(text)
+    return folder / config.name
+
+
+def config_in(folder: Path, save_every_s: float = 900, *changes) -> Path:
+    """The demo's config, smaller, with the switch to resume and what it needs."""
+    hook = f"dict(type='resume', name='resume', position='before_run', ext_args=dict(save_every_s={save_every_s}))"
+    return shortened(
+        DEMO,
+        folder,
+        (r'collector_env_num=\d+', 'collector_env_num=2'),
+        (r'evaluator_env_num=\d+', 'evaluator_env_num=1'),
+        (r'n_evaluator_episode=\d+', 'n_evaluator_episode=1'),
+        (r'action_shape=4,', 'action_shape=4, encoder_hidden_size_list=[4, 4, 4, 8],'),
+        (r'random_collect_size=\d+', f'random_collect_size={RANDOM}'),
+        (r'update_per_collect=\d+', f'update_per_collect={UPDATES}'),
+        (r'n_sample=\d+', f'n_sample={N_SAMPLE}'),
+        (r'batch_size=\d+', 'batch_size=8'),
+        (r'target_update_freq=\d+', 'target_update_freq=25'),
+        (
+            r'learn=dict\(',
+            f'learn=dict(resume_training=True, learner=dict(hook=dict(log_show_after_iter=1, resume={hook})),',
+        ),
+        (
+            r'replay_buffer=dict\(type',
+            "evaluator=dict(type='resumable', import_names=['breakout_env']), replay_buffer=dict(type",
+        ),
+        *changes,
+    )
+
+
+def expected_transitions(iteration: int) -> int:
+    return RANDOM + N_SAMPLE * iteration // UPDATES
+
+
+def saved_transitions(buffer_file: Path) -> int:
+    """Transitions ever pushed, as the file has it."""
+    with np.load(buffer_file) as arrays:
+        return json.loads(bytes(arrays['meta']))['next_ticket']
+
+
+def check_pairs(folder: Path) -> list:
+    """All pairs that are listed can be loaded and are of one moment; the newest first."""
+    pairs = pairs_in(folder)
+    for pair in pairs:
+        content = (folder / pair['checkpoint']).read_bytes()
+        assert xxhash.xxh3_128_hexdigest(content) == pair['checkpoint_digest']
+        state = torch.load(folder / pair['checkpoint'], weights_only=True)
+        assert (state['last_iter'], state['last_step']) == (pair['iteration'], pair['env_step'])
+        assert pair['iteration'] % UPDATES == 0
+        assert saved_transitions(folder / pair['buffer']) == expected_transitions(pair['iteration'])
+    return pairs
+
+
+def curves(folder: Path) -> list:
+    """For each process that trained, in order: the iterations in its learner's curve."""
+    files = sorted((folder / 'log' / 'serial').glob('events*'), key=lambda path: int(path.name.split('.')[3]))
+    found = []
+    for file in files:
+        steps = []
+        for event in EventFileLoader(str(file)).Load():
+            steps += [event.step for value in event.summary.value if value.tag == 'learner_iter/total_loss_avg']
+        found.append(steps)
+    return found
+
+
+def entry():
+    """Our entry as a module, for what it says before it starts anything."""
+    spec = importlib.util.spec_from_file_location('breakout_dqn_main', ENTRY[1])
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def ding_serial(config: Path, env_step: int) -> list:
+    return [str(BIN / 'ding'), '-m', 'serial', '-c', str(config), '-s', '0', '--env-step', str(env_step)]
+
+
+@pytest.fixture(autouse=True)
+def as_before():
+    """A run in this process listens to signals, and its networks need one thread; the next test starts without."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def cut_off(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
