@@ -32,7 +32,7 @@ from ding.worker import (
 from tensorboardX import SummaryWriter
 
 from breakout_env.compat.ding_timers import use_plain_timers
-from breakout_env.replay.options import DoesNotFit
+from breakout_env.replay.room import DoesNotFit
 from breakout_env.run.budget import Budget
 from breakout_env.run.config import merged_config
 from breakout_env.run.config_file import read_config_file

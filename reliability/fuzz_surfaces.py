@@ -174,7 +174,7 @@ def _options_of(kind: type) -> int:
 def surfaces() -> Dict[str, Surface]:
     """By name, in the order of the table."""
     TorchRLReplayBuffer({}).close()  # the first one starts a process of multiprocessing's that stays
-    replay, torchrl = asdict(ReplayOptions(replay_buffer_size=1000)), asdict(TorchRLOptions())
+    replay, torchrl = ReplayOptions(replay_buffer_size=1000).model_dump(), asdict(TorchRLOptions())
     # what no memory holds is refused; what a disk holds is not, and need not be written
     near = [*DEVICES, 'ring', 'memmap', 'device', 'random', 'slice', 'prioritized', 1000]
     manager = {name: GroupEnvManager.config[name] for name in manager_option_names()}

@@ -8,7 +8,6 @@ import os
 import time
 import weakref
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
@@ -19,11 +18,12 @@ from easydict import EasyDict
 
 from ..utils import run_registry
 from ..utils.memory_limits import memory_room, resident_bytes
-from ..utils.option_checks import section
+from ..utils.options import section
 from ..utils.signals import exit_in_order
 from .batch import Extras, FrameBatch
 from .memory import Drawn, ReplayMemory
 from .options import ReplayOptions
+from .room import check_room
 from .snapshot import array_file
 from .snapshot.background_saver import BackgroundSaver
 from .snapshot.snapshot import MemoryImage, restore
@@ -52,7 +52,7 @@ class FrameReplayBuffer(IBuffer):
         ``replay_buffer_size``, ``push_count``, ``beta``.
     """
 
-    config = dict(type='frame', **asdict(ReplayOptions()))
+    config = dict(type='frame', **ReplayOptions().model_dump())
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class FrameReplayBuffer(IBuffer):
         folder = os.path.join(exp_name, 'replay')
         self._folder = self._options.folder or folder
         self._save_path = self._options.save_path or os.path.join(folder, f'{instance_name}.npz')
-        self._options.check_room(_USUAL_FRAME_BYTES, self._folder)
+        check_room(self._options, _USUAL_FRAME_BYTES, self._folder)
         options, folder = self._options, self._folder  # the memory must not refer to us: without a cycle, we go at once
         # seeded by DI-engine's set_pkg_seed, which the pipelines call before they build a buffer
         self._memory = ReplayMemory(
@@ -88,7 +88,7 @@ class FrameReplayBuffer(IBuffer):
             self._options.eviction,
             self._folder if self._options.storage == 'memmap' else None,
             int(np.random.randint(2**31)),
-            lambda frame_bytes: options.check_room(frame_bytes, folder),
+            lambda frame_bytes: check_room(options, frame_bytes, folder),
             self._options.device,
         )
         self._beta = self._options.beta

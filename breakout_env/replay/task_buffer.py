@@ -10,6 +10,7 @@ from ditk import logging
 
 from .memory import ReplayMemory
 from .options import ReplayOptions
+from .room import check_room
 from .snapshot import array_file
 from .snapshot.snapshot import MemoryImage, restore
 
@@ -44,14 +45,14 @@ class FrameBuffer(Buffer):
         checked = ReplayOptions.from_config(dict(options, replay_buffer_size=size))
         super().__init__(checked.replay_buffer_size)
         folder = checked.folder or os.path.join(exp_name, 'replay')
-        checked.check_room(84 * 84, folder)
+        check_room(checked, 84 * 84, folder)
         self._memory = ReplayMemory(
             checked.replay_buffer_size,
             checked.storage,
             checked.eviction,
             folder if checked.storage == 'memmap' else None,
             int(np.random.randint(2**31)),
-            lambda frame_bytes: checked.check_room(frame_bytes, folder),
+            lambda frame_bytes: check_room(checked, frame_bytes, folder),
             checked.device,
         )
 

@@ -1,39 +1,70 @@
-"""Write a file whole or not at all: beside its place, flushed to the disk, then moved there."""
+"""Write a file atomically: under another name, flushed to the disk, then moved to its place."""
 
 import contextlib
 import os
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, Iterator, Union
+
+# To keep the previous file takes two steps, so one thread at a time takes them.
+_moving = threading.Lock()
 
 
 class DamagedFile(ValueError):
     """A file that is not what it should be; the message names it and says what is wrong."""
 
 
-def write_bytes(path: Path, content: Any) -> None:
+def previous(path: Union[str, Path]) -> str:
+    """Where ``atomic_write`` keeps the file it replaced."""
+    return f'{path}.previous'
+
+
+@contextlib.contextmanager
+def atomic_write(path: Union[str, Path], keep_previous: bool = False) -> Iterator[BinaryIO]:
     """
     Overview:
-        Write a small file, whole or not at all.
+        A file that gets its name when the block ends, complete and on the disk. A reader thus sees the old content or \
+        the new, whenever this process is killed.
     Arguments:
-        - path (:obj:`Path`): Where to; its folder is made.
-        - content (:obj:`Any`): Bytes, or what gives them as a buffer.
+        - path (:obj:`Union[str, Path]`): The file; its folder is made.
+        - keep_previous (:obj:`bool`): Whether the replaced file stays as ``<path>.previous``.
     Raises:
-        - OSError: If it can not be written; what was there before is there still.
+        - OSError: If it cannot be written, as on a full disk; the old content is still there.
     """
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f'{path.name}.{os.getpid()}-{threading.get_ident()}.unfinished')
+    path = os.path.abspath(path)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    # with the thread: a save in the background and one by request may write to the same path
+    unfinished = f'{path}.{os.getpid()}-{threading.get_ident()}.unfinished'
     try:
         with open(unfinished, 'wb') as file:
-            file.write(content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(unfinished, path)
-        flush_folder(str(path.parent))
+        with _moving:
+            if keep_previous and os.path.exists(path):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(previous(path))
+                with contextlib.suppress(OSError):  # a file system without hard links keeps no previous file
+                    os.link(path, previous(path))
+            os.replace(unfinished, path)
+            flush_folder(os.path.dirname(path))
     finally:
         with contextlib.suppress(FileNotFoundError):
-            unfinished.unlink()
+            os.unlink(unfinished)
+
+
+def write_bytes(path: Union[str, Path], content: Any) -> None:
+    """
+    Overview:
+        Write a small file atomically.
+    Arguments:
+        - path (:obj:`Union[str, Path]`): The file; its folder is made.
+        - content (:obj:`Any`): Bytes or another object with the buffer protocol.
+    Raises:
+        - OSError: If it cannot be written; the old content is still there.
+    """
+    with atomic_write(path) as file:
+        file.write(content)
 
 
 def flush_folder(folder: str) -> None:

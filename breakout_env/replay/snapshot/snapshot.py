@@ -8,7 +8,7 @@ import numpy as np
 from ...utils.atomic_file import DamagedFile
 from ..frames.codec import FrameCodec
 from ..memory import ReplayMemory
-from ..options import DoesNotFit
+from ..room import DoesNotFit
 from ..schema import TransitionSchema
 from ..sum_tree import PriorityTree
 
