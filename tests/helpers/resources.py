@@ -7,6 +7,8 @@ from typing import Dict, List
 
 import psutil
 
+from helpers.processes import FORK_SERVER
+
 
 def footprint() -> Dict[str, int]:
     """What this process holds besides memory, and its children hold for it."""
@@ -24,7 +26,8 @@ def children() -> List[psutil.Process]:
     multiprocessing.active_children()  # collects those that have ended: DI-engine's managers do not
     # spawning starts a resource tracker of multiprocessing's that stays until the interpreter exits
     tracker_pid = resource_tracker._resource_tracker._pid
-    return [process for process in psutil.Process().children(recursive=True) if process.pid != tracker_pid]
+    ours = (tracker_pid, FORK_SERVER.pid)
+    return [process for process in psutil.Process().children(recursive=True) if process.pid not in ours]
 
 
 def newest_child() -> psutil.Process:
