@@ -8,7 +8,7 @@ from typing import Callable, Dict, FrozenSet, Iterator, List, Optional, Protocol
 import numpy as np
 
 from ..envs.env import BreakoutEnv
-from ..rendering.video_file import VideoFile
+from ..rendering.video import VideoFile
 from ..rendering.window import GameWindow
 from ..utils.game_constants import FIRE, FRAMES_PER_SECOND, NOOP
 from .agent import Agent

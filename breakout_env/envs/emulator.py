@@ -4,31 +4,31 @@ import hashlib
 import logging
 import os
 from pathlib import Path
-from typing import Dict, List
+from typing import Dict
 
 import numpy as np
 from ale_py import ALEInterface, ALEState, LoggerMode, roms
 
 from ..utils.game_constants import NOOP, SCREEN_SHAPE
-from .preprocessing import pool_into
+from .preprocessing import max_pool_into
 
 logger = logging.getLogger(__name__)
-# Of the ROM that ale-py ships, as its own list of ROMs (roms/md5.json) has it.
+# The ROM that ale-py ships, from ale-py's own list of ROMs (roms/md5.json).
 ROM_MD5 = 'f34f08e5eb96e500e851a80be3277a56'
 
 
 def checked_rom() -> str:
     """
     Overview:
-        The path of the ROM, if it is one. Upstream behaviour worked around (ale-py 0.12): with a file that is none, \
-        ALE ends the whole process, by exit or by a segmentation fault.
+        The path of the ROM, checked. Upstream behaviour worked around (ale-py 0.12): given any other file, ALE ends \
+        the whole process, by exit or by a segmentation fault.
     Raises:
-        - ValueError: If it is damaged or not there.
+        - ValueError: If the ROM is damaged or missing.
     """
     path = roms.get_rom_path('breakout')
     try:
-        found = hashlib.md5(Path(path).read_bytes(), usedforsecurity=False).hexdigest()
-    except (OSError, TypeError) as error:
+        found = hashlib.md5(Path(path or '').read_bytes(), usedforsecurity=False).hexdigest()
+    except OSError as error:
         found = f'an error, {error}'
     if found != ROM_MD5:
         raise ValueError(
@@ -41,25 +41,27 @@ def checked_rom() -> str:
 class Emulator(object):
     """
     Overview:
-        A running Breakout console and the two screen buffers it draws into. It exists from construction to ``close``; \
-        its memory is given back by ``close``, which may be called at any time and any number of times.
-    Interfaces:
-        ``reload``, ``reset_game``, ``advance``, ``render``, ``close``.
+        A running Breakout console and its two screen buffers. It exists from construction to ``close``, which may be \
+        called at any time and any number of times.
+    Examples:
+        >>> emulator = Emulator(0, repeat_action_probability=0.0, max_episode_frames=1000, full_action_space=False)
+        >>> emulator.reset_game(noop_frames=1)
+        >>> emulator.advance(action=1, frames=4), emulator.lives, emulator.frame_number
+        (0, 5, 5)
+        >>> emulator.close()
     """
 
     def __init__(
         self, seed: int, repeat_action_probability: float, max_episode_frames: int, full_action_space: bool
     ) -> None:
         """
-        Overview:
-            Create the interface and load the ROM that ale-py ships.
         Arguments:
             - seed (:obj:`int`): Seeds ALE's own random numbers, which only sticky actions use.
-            - repeat_action_probability (:obj:`float`): Sticky actions, in each frame.
-            - max_episode_frames (:obj:`int`): Frames after which ALE ends a game as truncated.
-            - full_action_space (:obj:`bool`): All 18 joystick actions instead of the 4 that count here.
+            - repeat_action_probability (:obj:`float`): Probability, in each frame, of a sticky action.
+            - max_episode_frames (:obj:`int`): Frames after which ALE truncates a game.
+            - full_action_space (:obj:`bool`): Whether to offer all 18 joystick actions instead of Breakout's 4.
         """
-        # pool_into(screen, earlier_screen) after a step; a game that ends inside a step leaves them as they were
+        # max_pool_into(screen, earlier_screen) after a step; a game that ends inside a step leaves both unchanged
         self.screen = np.zeros(SCREEN_SHAPE, dtype=np.uint8)
         self._earlier_screen = np.zeros(SCREEN_SHAPE, dtype=np.uint8)
         ALEInterface.setLoggerMode(LoggerMode.Error)
@@ -69,17 +71,13 @@ class Emulator(object):
         self._ale.setFloat('repeat_action_probability', repeat_action_probability)
         self._ale.setInt('max_num_frames_per_episode', max_episode_frames)
         self.reload(seed)
-        self._actions: List[int] = (
-            self._ale.getLegalActionSet() if full_action_space else self._ale.getMinimalActionSet()
-        )
+        self._actions = self._ale.getLegalActionSet() if full_action_space else self._ale.getMinimalActionSet()
 
     def reload(self, seed: int) -> None:
         """
         Overview:
-            Seed ALE's random numbers. ALE takes a seed only while it loads a ROM, so this loads it again, \
-            which takes some twenty times as long as ``reset_game``: not needed without sticky actions.
-        Arguments:
-            - seed (:obj:`int`): From 0 to 2**31 - 1.
+            Seed ALE's random numbers, from 0 to 2**31 - 1. ALE takes a seed only while it loads a ROM, so this loads \
+            it again, which takes some twenty times as long as ``reset_game``. Only sticky actions need it.
         """
         self._ale.setInt('random_seed', seed)
         self._ale.loadROM(checked_rom())
@@ -87,15 +85,10 @@ class Emulator(object):
         logger.debug('emulator %d in process %d loaded the ROM', id(self), os.getpid())
 
     def reset_game(self, noop_frames: int) -> None:
-        """
-        Overview:
-            Start a game, let it run idle, and look at the screen.
-        Arguments:
-            - noop_frames (:obj:`int`): Frames played with NOOP first.
-        """
-        # To reset the console ALE plays some 60 frames, a dozen steps' worth. All games begin alike, so they can begin
-        # from a saved state. Not with sticky actions: their random numbers are no part of the state, and resetting uses
-        # some. A state brings no picture along; the last no-op is played for that.
+        """Start a game with this many frames of NOOP, and update ``screen``."""
+        # To reset the console ALE plays some 60 frames, as many as a dozen steps. All games begin alike, so they can
+        # begin from a saved state. Not with sticky actions: their random numbers are not part of the state, and a reset
+        # uses some. A state does not include the picture; playing the last no-op draws it.
         states = self._before_last_noop
         if noop_frames in states:
             self._ale.restoreState(states[noop_frames])
@@ -118,11 +111,8 @@ class Emulator(object):
     def advance(self, action: int, frames: int) -> int:
         """
         Overview:
-            Hold an action for some frames and leave the maximum of the last two screens in ``screen``. Stops where \
-            the game ends, and then does not look at the screen any more, as gymnasium's ``AtariPreprocessing``.
-        Arguments:
-            - action (:obj:`int`): Index into the action set.
-            - frames (:obj:`int`): How long to hold it.
+            Repeat an action for some frames and leave the maximum of the last two screens in ``screen``. Where the \
+            game ends, stop and leave ``screen`` as it was, as gymnasium's ``AtariPreprocessing`` does.
         Returns:
             - points (:obj:`int`): Points won in these frames.
         """
@@ -136,13 +126,8 @@ class Emulator(object):
             elif frames_left == 0:
                 ale.getScreenGrayscale(self.screen)
         if frames > 1:
-            pool_into(self.screen, self._earlier_screen)
+            max_pool_into(self.screen, self._earlier_screen)
         return points
-
-    @property
-    def action_num(self) -> int:
-        """How many actions there are to choose from."""
-        return len(self._actions)
 
     @property
     def lives(self) -> int:
@@ -151,12 +136,12 @@ class Emulator(object):
 
     @property
     def game_over(self) -> bool:
-        """Whether the game has ended, by its rules or cut off."""
+        """Whether the game has ended, by its rules or truncated."""
         return self._ale.game_over()
 
     @property
     def truncated(self) -> bool:
-        """Whether the game was cut off by ``max_episode_frames``."""
+        """Whether ``max_episode_frames`` has ended the game."""
         return self._ale.game_truncated()
 
     @property
@@ -167,13 +152,9 @@ class Emulator(object):
     def render(self, mode: str = 'rgb_array') -> np.ndarray:
         """
         Overview:
-            The console's picture as a television would show it, as ``ding.utils.render`` asks for it.
-        Arguments:
-            - mode (:obj:`str`): ``rgb_array`` is the only one.
-        Returns:
-            - image (:obj:`np.ndarray`): A new array.
+            The console's picture in colour, a new array. ``ding.utils.render`` and DI-engine's evaluator call this.
         Raises:
-            - ValueError: If another mode is asked for.
+            - ValueError: If the mode is another.
         Shapes:
             - image (:obj:`np.ndarray`): :math:`(210, 160, 3)`, uint8, red, green, blue.
         """
@@ -182,9 +163,6 @@ class Emulator(object):
         return self._ale.getScreenRGB()
 
     def close(self) -> None:
-        """
-        Overview:
-            Give the emulator's memory back. Nothing but ``close`` may be called afterwards.
-        """
+        """Free the emulator's memory. Only ``close`` may be called afterwards."""
         self._before_last_noop.clear()
-        self._ale = None  # the last reference: ALE's destructor runs here
+        self.__dict__.pop('_ale', None)  # the last reference: ALE's destructor runs here

@@ -6,7 +6,7 @@ import logging
 import os
 import weakref
 from enum import Enum
-from typing import Annotated, Any, List, Mapping, Optional
+from typing import Annotated, Dict, List, Mapping, Optional, Protocol
 
 import gym  # DI-engine checks spaces by the classes of gym, not of gymnasium
 import numpy as np
@@ -16,7 +16,7 @@ from ding.utils import ENV_REGISTRY
 from ..rendering.video import GameRecorder
 from ..rendering.window import GameWindow
 from ..utils.game_constants import FIRE, NOOP, SCREEN_SHAPE
-from ..utils.options import Between, checked
+from ..utils.options import Between, checked, shown
 from ..utils.resources import ResourceWatch, watch_of_process
 from .emulator import Emulator
 from .options import BreakoutOptions
@@ -35,31 +35,44 @@ class _State(Enum):
     GAME_OVER = 'game over'
 
 
+class _Closeable(Protocol):
+    def close(self) -> None: ...
+
+
 @ENV_REGISTRY.register('breakout')
 class BreakoutEnv(BaseEnv):
     """
     Overview:
-        Atari Breakout with DQN's preprocessing (Mnih et al. 2015): gray screens, pooled over the last two frames of a \
-        step, shrunk by area interpolation and stacked. The constructor only checks its config. ``reset`` opens the \
-        emulator or reuses the open one, ``close`` releases everything, and after that ``reset`` opens a new one.
-    Interfaces:
-        ``__init__``, ``reset``, ``step``, ``seed``, ``close``, ``random_action``, ``render``, \
-        ``enable_save_replay``, ``create_collector_env_cfg``, ``create_evaluator_env_cfg``.
-    Properties:
-        ``observation_space``, ``action_space``, ``reward_space``: known before the first ``reset``.
+        Atari Breakout with DQN's preprocessing (Mnih et al. 2015): gray screens, max-pooled over the last two frames \
+        of a step, resized by area interpolation and stacked. The constructor only checks its config. ``reset`` opens \
+        the emulator or reuses the open one, ``close`` releases everything, and after that ``reset`` opens a new one. \
+        The spaces are known before the first ``reset``.
+    Examples:
+        >>> env = BreakoutEnv(dict(frame_skip=4, noop_max=30))
+        >>> env.seed(0)
+        >>> env.reset().shape
+        (4, 84, 84)
+        >>> timestep = env.step(env.random_action())
+        >>> timestep.reward, timestep.done, timestep.info['lives']
+        (array([0.], dtype=float32), False, 5)
+        >>> env.close()
     """
+
+    # Only a running emulator is an attribute: ``ding.utils.render`` and DI-engine's evaluator call its ``render``, and
+    # ``ding.envs.env.env_implementation_check`` expects no such attribute before the first ``reset``.
+    _env: Emulator
+    # made by the first ``reset``
+    _rng: np.random.Generator
+    _emulator_rng: np.random.Generator
 
     def __init__(self, cfg: Mapping = {}) -> None:
         """
-        Overview:
-            Check the config and keep it. Nothing is opened.
         Arguments:
             - cfg (:obj:`Mapping`): Options as in ``BreakoutOptions``, dict or EasyDict; ``{}`` for a collector's \
                 defaults.
         Raises:
             - ValueError: If an option is unknown or its value is not allowed.
         """
-        self._cfg = cfg
         self._options = options = BreakoutOptions.from_config(cfg)
         shape = (options.frame_stack, options.screen_size, options.screen_size)
         low, high, dtype = (0, 255, np.uint8) if options.obs_dtype == 'uint8' else (0.0, 1.0, np.float32)
@@ -70,14 +83,13 @@ class BreakoutEnv(BaseEnv):
         self._state = _State.CLOSED
         self._seed: Optional[int] = None
         self._dynamic_seed = True
-        self._seed_is_new = False
-        self._rng = self._emulator_rng = None
+        self._seed_is_new = True
         self._replay_folder: Optional[str] = None
         self._recorder: Optional[GameRecorder] = None
         self._window: Optional[GameWindow] = None
         self._watch: Optional[ResourceWatch] = None
         self._stack = np.zeros(shape, dtype=np.uint8)
-        self._stacked_screen = np.zeros(SCREEN_SHAPE, dtype=np.uint8)  # what the newest frame was shrunk from
+        self._stacked_screen = np.zeros(SCREEN_SHAPE, dtype=np.uint8)  # what the newest frame was resized from
         self._lives = self._game_points = self._episode_points = 0
         # Everything that close releases. It is an object of its own so that it can be released when this instance is
         # garbage collected or the interpreter exits, whichever comes first, without keeping the instance alive.
@@ -87,8 +99,8 @@ class BreakoutEnv(BaseEnv):
     def reset(self) -> np.ndarray:
         """
         Overview:
-            Begin an episode. After a mere life loss (``episodic_life``) the game goes on where it was, after one \
-            no-op step; in all other cases, and whenever ``seed`` was called meanwhile, a new game starts.
+            Begin an episode. After a lost life (``episodic_life``) the same game continues after one no-op step; in \
+            all other cases, and whenever ``seed`` was called in between, a new game starts.
         Returns:
             - obs (:obj:`np.ndarray`): The first observation, in memory of its own.
         Raises:
@@ -98,17 +110,17 @@ class BreakoutEnv(BaseEnv):
             - obs (:obj:`np.ndarray`): :math:`(F, S, S)`, F ``frame_stack``, S ``screen_size``.
         """
         try:
-            game_goes_on = self._state is _State.LIFE_LOST and not self._seed_is_new
-            if game_goes_on:
-                self._begin_with(NOOP)
-                game_goes_on = not self._env.game_over  # max_episode_frames may cut it off here
-            if not game_goes_on:
+            game_continues = self._state is _State.LIFE_LOST and not self._seed_is_new
+            if game_continues:
+                self._play_first_steps(NOOP)
+                game_continues = not self._env.game_over  # max_episode_frames may truncate it here
+            if not game_continues:
                 self._start_game()
-                self._begin_with()
+                self._play_first_steps()
             self._lives = self._env.lives
             self._episode_points = 0
             fill_stack(self._stack, self._env.screen, self._stacked_screen)
-            if self._recorder is not None and not game_goes_on:
+            if self._recorder is not None and not game_continues:
                 self._recorder.begin(self._env.render())
             self._state, self._seed_is_new = _State.PLAYING, False
             return observe(self._stack, self._options.obs_dtype)
@@ -116,20 +128,20 @@ class BreakoutEnv(BaseEnv):
             self.close()  # half a reset leaves nothing open
             raise
 
-    def step(self, action: Any) -> BaseEnvTimestep:
+    def step(self, action: object) -> BaseEnvTimestep:
         """
         Overview:
-            Hold an action for ``frame_skip`` frames.
+            Repeat an action for ``frame_skip`` frames.
         Arguments:
-            - action (:obj:`Any`): Index of the action: an int, or an integer array or tensor with one element.
+            - action (:obj:`object`): Its index: an int, or an integer array or tensor with one element.
         Returns:
             - timestep (:obj:`BaseEnvTimestep`): ``obs`` in memory of its own, ``reward``, ``done`` and ``info`` \
                 with ``lives`` and ``episode_frame_number``; when done also ``eval_episode_return``, the points of \
-                this episode (one life or one game) whatever the reward was made of, and ``TimeLimit.truncated``; at \
-                the end of a game also ``game_return``, the points of the whole game.
+                this episode (one life or one game) regardless of clipping and penalties, and \
+                ``TimeLimit.truncated``; at the end of a game also ``game_return``, the points of the full game.
         Raises:
-            - ValueError: If the action is not one of ``action_space``. The episode goes on.
-            - RuntimeError: If no episode is under way.
+            - ValueError: If the action is not one of ``action_space``. The episode continues.
+            - RuntimeError: If there is no running episode.
         Shapes:
             - obs (:obj:`np.ndarray`): :math:`(F, S, S)`, F ``frame_stack``, S ``screen_size``.
             - reward (:obj:`np.ndarray`): :math:`(1, )`, float32.
@@ -152,13 +164,13 @@ class BreakoutEnv(BaseEnv):
                 game_over = self._env.game_over
             self._lives = self._env.lives
         except BaseException:
-            self.close()  # an emulator that was interrupted is not trusted any more; reset opens another
+            self.close()  # an interrupted emulator is in no defined state; reset opens another
             raise
-        reward = np.sign(points) if options.clip_reward else points
+        reward: float = np.sign(points) if options.clip_reward else points
         if life_lost:
             reward += options.life_loss_penalty
         done = game_over or (life_lost and options.episodic_life)
-        info = {'lives': self._lives, 'episode_frame_number': self._env.frame_number}
+        info: Dict[str, object] = {'lives': self._lives, 'episode_frame_number': self._env.frame_number}
         if done:
             self._state = _State.GAME_OVER if game_over else _State.LIFE_LOST
             info['eval_episode_return'] = np.float32(self._episode_points)
@@ -174,25 +186,25 @@ class BreakoutEnv(BaseEnv):
         """
         Overview:
             Fix the course of the games from the next ``reset`` on, which starts a new one. The same seed and actions \
-            give the same observations, rewards and ends, in whichever process. numpy's global state is left alone.
+            give the same observations, rewards and ends in every process. numpy's global state is not touched.
         Arguments:
             - seed (:obj:`int`): 0 or more.
             - dynamic_seed (:obj:`bool`): True: each game differs, in a sequence that the seed fixes. False: each \
-                game starts from this very seed, as DI-engine's evaluators ask for.
+                game starts from this very seed, as DI-engine's evaluators require.
         Raises:
             - ValueError: If the seed is not a whole number of 0 or more.
         """
         if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-            raise ValueError(f'the seed is {seed!r} ({type(seed).__name__}); expected a whole number of 0 or more')
+            raise ValueError(f'the seed is {shown(seed)}; expected a whole number of 0 or more')
         self._seed, self._dynamic_seed, self._seed_is_new = int(seed), bool(dynamic_seed), True
         self._action_space.seed(self._seed)
 
     def close(self) -> None:
         """
         Overview:
-            Release emulator, window and recorder; a video under way is completed. May be called at any time: before \
-            the first ``reset``, twice, after an error. Each release is tried whatever became of the others. Takes \
-            less than 5 seconds even where window or encoder do not answer: they are killed then, with a warning.
+            Release emulator, window and recorder; complete a video that is being recorded. May be called at any time: \
+            before the first ``reset``, twice, after an error. A release that fails does not prevent the others. Takes \
+            less than 5 seconds even where window or encoder do not answer: they are then killed, with a warning.
         """
         self._state = _State.CLOSED
         self._recorder = self._window = self._watch = None
@@ -202,13 +214,9 @@ class BreakoutEnv(BaseEnv):
     def render(self, mode: str = 'rgb_array') -> np.ndarray:
         """
         Overview:
-            The console's picture in colour.
-        Arguments:
-            - mode (:obj:`str`): ``rgb_array``.
-        Returns:
-            - image (:obj:`np.ndarray`): A new array.
+            The console's picture in colour, a new array.
         Raises:
-            - RuntimeError: If there is no game to look at, before ``reset`` or after ``close``.
+            - RuntimeError: If there is no game, before ``reset`` or after ``close``.
             - ValueError: If the mode is another.
         Shapes:
             - image (:obj:`np.ndarray`): :math:`(210, 160, 3)`, uint8.
@@ -218,77 +226,54 @@ class BreakoutEnv(BaseEnv):
         return self._env.render(mode)
 
     def enable_save_replay(self, replay_path: Optional[str] = None) -> None:
-        """
-        Overview:
-            Record each game from the next one on into a video file of its own.
-        Arguments:
-            - replay_path (:obj:`Optional[str]`): Folder for the files, ``./video`` by default.
-        """
+        """Record each game from the next one on into a video file of its own, in ``./video`` by default."""
         self._replay_folder = './video' if replay_path is None else os.fspath(replay_path)
 
     def random_action(self) -> np.ndarray:
-        """
-        Overview:
-            An even random action; ``seed`` fixes the sequence.
-        Returns:
-            - action (:obj:`np.ndarray`): What ``step`` takes.
-        Shapes:
-            - action (:obj:`np.ndarray`): :math:`(1, )`, int64.
-        """
+        """A uniformly random action for ``step``, of shape (1, ); ``seed`` fixes the sequence."""
         return np.array([self._action_space.sample()], dtype=np.int64)
 
     @property
     def observation_space(self) -> gym.spaces.Box:
-        """Observations, known without an emulator."""
+        """Stacked screens, of the shape and dtype that the options set."""
         return self._observation_space
 
     @property
     def action_space(self) -> gym.spaces.Discrete:
-        """Actions, known without an emulator."""
+        """Breakout's 4 actions, or all 18 of the joystick."""
         return self._action_space
 
     @property
     def reward_space(self) -> gym.spaces.Box:
-        """Rewards, known without an emulator."""
+        """One number, bounded where rewards are clipped."""
         return self._reward_space
 
     def __repr__(self) -> str:
         return f'BreakoutEnv({self._options!r}, state={self._state.value!r})'
 
     @staticmethod
-    def create_collector_env_cfg(cfg: Mapping) -> List[dict]:
+    def create_collector_env_cfg(cfg: dict) -> List[dict]:
         """
         Overview:
-            One config for each of ``collector_env_num`` environments.
+            One config for each of ``collector_env_num`` environments, with ``is_train=True``.
         Arguments:
-            - cfg (:obj:`Mapping`): DI-engine's ``cfg.env``. It is not changed.
-        Returns:
-            - cfgs (:obj:`List[dict]`): Configs with ``is_train=True``, each an object of its own.
+            - cfg (:obj:`dict`): DI-engine's ``cfg.env``. It is not changed.
         Raises:
             - ValueError: If an option is wrong, or the observations do not suit ``cfg.policy.model``.
         """
-        return _env_cfgs(cfg, 'collector_env_num', is_train=True)
+        return _env_cfgs(cfg, 'collector')
 
     @staticmethod
-    def create_evaluator_env_cfg(cfg: Mapping) -> List[dict]:
-        """
-        Overview:
-            One config for each of ``evaluator_env_num`` environments.
-        Arguments:
-            - cfg (:obj:`Mapping`): DI-engine's ``cfg.env``. It is not changed.
-        Returns:
-            - cfgs (:obj:`List[dict]`): Configs with ``is_train=False``, each an object of its own.
-        Raises:
-            - ValueError: If an option is wrong, or the observations do not suit ``cfg.policy.model``.
-        """
-        return _env_cfgs(cfg, 'evaluator_env_num', is_train=False)
+    def create_evaluator_env_cfg(cfg: dict) -> List[dict]:
+        """The same for ``evaluator_env_num`` environments, with ``is_train=False``."""
+        return _env_cfgs(cfg, 'evaluator')
 
     def _start_game(self) -> None:
-        """Open or reuse the emulator, seed what is to be seeded, and begin a game."""
+        """Open or reuse the emulator, seed it where that is due, and begin a game."""
         options = self._options
-        reseed = self._seed_is_new or not self._dynamic_seed or self._rng is None
+        reseed = self._seed_is_new or not self._dynamic_seed
         if reseed:
-            # two streams, so that opening an emulator or reusing one does not shift the no-ops that are drawn
+            # two streams, so that the no-ops are the same whether an emulator is opened or reused
             ours, emulators = np.random.SeedSequence(self._seed).spawn(2)
             self._rng, self._emulator_rng = np.random.default_rng(ours), np.random.default_rng(emulators)
         if self._state is _State.CLOSED:
@@ -309,7 +294,7 @@ class BreakoutEnv(BaseEnv):
                 self._env.reload(int(self._emulator_rng.integers(2**31)))
             logger.debug('BreakoutEnv %d in process %d reused emulator %d', id(self), os.getpid(), id(self._env))
         if self._recorder is not None:
-            self._recorder.end()  # of a game that is given up for this one
+            self._recorder.end()  # the game before may be unfinished
         if self._replay_folder is not None and (self._recorder is None or self._recorder.folder != self._replay_folder):
             name = f'breakout-seed{self._seed}' if self._seed is not None else 'breakout'
             self._recorder = GameRecorder(self._replay_folder, f'{name}-process{os.getpid()}', options.frame_skip)
@@ -317,18 +302,18 @@ class BreakoutEnv(BaseEnv):
         self._env.reset_game(int(self._rng.integers(1, options.noop_max + 1)) if options.noop_max else 0)
         self._game_points = 0
 
-    def _begin_with(self, *actions: int) -> None:
+    def _play_first_steps(self, *actions: int) -> None:
         """The steps that reset plays before the agent's first one."""
         for action in actions + ((FIRE,) if self._options.fire_on_reset else ()):
             self._advance(action)
 
-    def _own(self, name: str, resource: Any) -> None:
-        """Note a resource that was just opened, so that ``close`` closes it."""
+    def _own(self, name: str, resource: _Closeable) -> None:
+        """Register a resource that was just opened, so that ``close`` closes it."""
         logger.debug('BreakoutEnv %d in process %d opened %s %d', id(self), os.getpid(), name, id(resource))
         self._resources.callback(_close_one, id(self), name, resource)
 
     def _advance(self, action: int) -> int:
-        """Play one step, show it to those who watch, and count its points."""
+        """Play one step, show it in window and video, and count its points."""
         points = self._env.advance(action, self._options.frame_skip)
         self._game_points += points
         self._episode_points += points
@@ -340,22 +325,21 @@ class BreakoutEnv(BaseEnv):
                 self._window.show(picture)
         return points
 
-    def _index_of(self, action: Any) -> int:
-        """The action as an int, or an error that says what was given."""
+    def _index_of(self, action: object) -> int:
+        """The action as an int, or an error that names the value found."""
         try:
             array = np.asarray(action)
         except (TypeError, ValueError, RuntimeError):  # a tensor on a GPU or with a gradient, a ragged list
             array = np.asarray(None)
         if array.dtype.kind not in 'iu' or array.size != 1 or not 0 <= array.item() < self._action_space.n:
             raise ValueError(
-                f'the action is {action!r} ({type(action).__name__}); expected one whole number '
-                f'from 0 to {self._action_space.n - 1}'
+                f'the action is {shown(action)}; expected one whole number from 0 to {self._action_space.n - 1}'
             )
         return array.item()
 
 
-def _close_one(env_id: int, name: str, resource: Any) -> None:
-    """Close a resource; a failure is told and goes no further, so that the other resources get their turn."""
+def _close_one(env_id: int, name: str, resource: _Closeable) -> None:
+    """Close a resource; log a failure, so that the other resources are closed, too."""
     logger.debug('BreakoutEnv %d in process %d closes %s %d', env_id, os.getpid(), name, id(resource))
     try:
         resource.close()
@@ -363,10 +347,11 @@ def _close_one(env_id: int, name: str, resource: Any) -> None:
         logger.warning('BreakoutEnv %d in process %d: closing the %s failed', env_id, os.getpid(), name, exc_info=True)
 
 
-def _env_cfgs(cfg: Mapping, count_key: str, is_train: bool) -> List[dict]:
-    count = checked('env option', count_key, cfg.get(count_key), _COUNT)
-    check_pixel_pairing(cfg)
-    BreakoutOptions.from_config({**cfg, 'is_train': is_train})  # an error here is met before any process is started
+def _env_cfgs(cfg: dict, role: str) -> List[dict]:
+    count = checked('env option', f'{role}_env_num', cfg.get(f'{role}_env_num'), _COUNT)
+    is_train = role == 'collector'
+    options = BreakoutOptions.from_config({**cfg, 'is_train': is_train})  # raises before any process is started
+    check_pixel_pairing(cfg, role, options.obs_dtype)
     cfgs = [copy.deepcopy(cfg) for _ in range(count)]
     for env_cfg in cfgs:
         env_cfg['is_train'] = is_train

@@ -2,26 +2,15 @@
 
 import importlib.util
 import re
-from typing import Annotated, Any, Dict, Literal, Mapping, Optional
+from typing import Annotated, Dict, Literal, Mapping, Optional
 
 from pydantic import AfterValidator, BeforeValidator
 
 from ..utils.options import DAY_S, Between, Expected, Flag, Options, checked, section, shown
 
-# Keys that DI-engine's pipelines put into ``cfg.env`` or read from it; a single environment has no use for them.
-DI_ENGINE_KEYS = frozenset(
-    [
-        'type',
-        'import_names',
-        'manager',
-        'stop_value',
-        'n_evaluator_episode',
-        'collector_env_num',
-        'evaluator_env_num',
-        'cfg_type',
-        'replay_path',
-    ]
-)
+# Keys that DI-engine's pipelines put into ``cfg.env`` or read from it; a single environment does not use them.
+_COUNT_KEYS = frozenset(['n_evaluator_episode', 'collector_env_num', 'evaluator_env_num'])
+DI_ENGINE_KEYS = _COUNT_KEYS | {'type', 'import_names', 'manager', 'stop_value', 'cfg_type', 'replay_path'}
 # Keys of configs written for dizoo.atari: the name of the game, and some that dizoo does not read either.
 DIZOO_KEYS = frozenset(
     ['env_id', 'obs_plus_prev_action_reward', 'exp_name', 'collector_batch_size', 'evaluator_batch_size']
@@ -29,37 +18,28 @@ DIZOO_KEYS = frozenset(
 # Options of training that do not change the game. Evaluation ignores them unless its own section sets them, so that a
 # config that shapes the reward still reports the game's own score.
 TRAINING_ONLY = frozenset(['episodic_life', 'clip_reward', 'life_loss_penalty'])
-# What dizoo.atari, gymnasium, Stable-Baselines3, EnvPool and Tianshou call our options.
-NAMES_ELSEWHERE = {
-    'clip_rewards': 'clip_reward',
-    'reward_clip': 'clip_reward',
-    'reward_clipping': 'clip_reward',
-    'episode_life': 'episodic_life',
-    'terminal_on_life_loss': 'episodic_life',
-    'skip': 'frame_skip',
-    'frameskip': 'frame_skip',
-    'stack': 'frame_stack',
-    'stack_num': 'frame_stack',
-    'stack_size': 'frame_stack',
-    'num_stack': 'frame_stack',
-    'img_height': 'screen_size',
-    'img_width': 'screen_size',
-    'action_repeat_probability': 'repeat_action_probability',
-    'sticky_actions': 'repeat_action_probability',
-    'use_fire_reset': 'fire_on_reset',
-    'max_num_frames_per_episode': 'max_episode_frames',
-    'max_episode_steps': 'max_episode_frames (emulator frames: agent steps times frame_skip)',
-    'scale': "obs_dtype='float32'",
-    'scale_obs': "obs_dtype='float32'",
-    'full_action_set': 'full_action_space',
+_NAMES_BY_OPTION = {
+    'clip_reward': ['clip_rewards', 'reward_clip', 'reward_clipping'],
+    'episodic_life': ['episode_life', 'terminal_on_life_loss'],
+    'frame_skip': ['skip', 'frameskip'],
+    'frame_stack': ['stack', 'stack_num', 'stack_size', 'num_stack'],
+    'screen_size': ['img_height', 'img_width'],
+    'repeat_action_probability': ['action_repeat_probability', 'sticky_actions'],
+    'fire_on_reset': ['use_fire_reset'],
+    'max_episode_frames': ['max_num_frames_per_episode'],
+    'max_episode_frames (emulator frames: agent steps times frame_skip)': ['max_episode_steps'],
+    "obs_dtype='float32'": ['scale', 'scale_obs'],
+    'full_action_space': ['full_action_set'],
 }
+# What dizoo.atari, gymnasium, Stable-Baselines3, EnvPool and Tianshou call our options.
+NAMES_ELSEWHERE = {name: option for option, names in _NAMES_BY_OPTION.items() for name in names}
 # Evaluation plays full games for their own score, and presses FIRE for the agent after a lost life.
 EVALUATION_DEFAULTS = dict(episodic_life=False, clip_reward=False, life_loss_penalty=0.0, fire_on_life_loss=True)
 # gymnasium's and gym's names of the game. v0 and v5 mean sticky actions with probability 0.25 (Machado et al. 2018).
 _ENV_ID = re.compile(r'(?:ALE/)?Breakout(?:NoFrameskip|Deterministic)?-v(?P<version>[045])')
 
 
-def _dtype_name(value: Any) -> Any:
+def _dtype_name(value: object) -> object:
     """numpy's dtypes count as their names: np.uint8, np.dtype('uint8')."""
     return getattr(value, 'name', getattr(value, '__name__', value))
 
@@ -76,6 +56,9 @@ class BreakoutOptions(Options):
         The checked options of one environment: what ``cfg.env`` means for a collector (``is_train=True``) or an \
         evaluator (``is_train=False``). The defaults are those of training and follow DQN practice (Mnih et al. \
         2015); evaluation's own defaults are in ``EVALUATION_DEFAULTS``.
+    Examples:
+        >>> BreakoutOptions.from_config(dict(frame_skip=3, evaluator=dict(noop_max=0), is_train=False)).noop_max
+        0
     """
 
     _owner = 'env option'
@@ -144,23 +127,21 @@ class BreakoutOptions(Options):
         Raises:
             - ValueError: If an option is unknown or its value is not allowed; the message names the option.
         """
-        if not isinstance(cfg, Mapping):
-            raise ValueError(f'the config of BreakoutEnv is {shown(cfg)}; expected a dict of options')
         cfg = section('the config of BreakoutEnv', cfg)
-        is_train = cls.read({key: cfg[key] for key in ('is_train',) if key in cfg}).is_train
-        top = cls._given(cfg)
-        sections = {name: cls._given_in_section(cfg.get(name), name) for name in ('collector', 'evaluator')}
+        top = cls.read(cfg)
+        sections = {name: cls._section_values(name, cfg.get(name)) for name in ('collector', 'evaluator')}
         if cfg.get('obs_plus_prev_action_reward', False) is not False:
             raise ValueError(
                 'env option `obs_plus_prev_action_reward` is on; BreakoutEnv returns screens only '
                 '(`frame_stack` of them), so remove the option'
             )
-        values: Dict[str, Any] = {} if is_train else dict(EVALUATION_DEFAULTS)
+        values: Dict[str, object] = {} if top.is_train else dict(EVALUATION_DEFAULTS)
         if 'env_id' in cfg:
             values['repeat_action_probability'] = _sticky_probability_of(cfg['env_id'])
-        values.update((k, v) for k, v in top.items() if is_train or k not in TRAINING_ONLY)
-        values.update(sections['collector' if is_train else 'evaluator'])
-        options = cls(**{**values, 'is_train': is_train})
+        names_at_top = top.model_fields_set if top.is_train else top.model_fields_set - TRAINING_ONLY
+        values.update((name, getattr(top, name)) for name in names_at_top)
+        values.update(sections['collector' if top.is_train else 'evaluator'])
+        options = cls.model_validate(values)
         shortest = options.noop_max + 2 * options.frame_skip
         if options.max_episode_frames <= shortest:
             raise ValueError(
@@ -170,22 +151,17 @@ class BreakoutOptions(Options):
         return options
 
     @classmethod
-    def _given(cls, cfg: Mapping) -> Dict[str, Any]:
-        return cls.read(cfg).model_dump(exclude_unset=True)
-
-    @classmethod
-    def _given_in_section(cls, cfg: Any, where: str) -> Dict[str, Any]:
-        """The options that a section for collectors or evaluators sets, named with the section in errors."""
+    def _section_values(cls, role: str, cfg: object) -> Dict[str, object]:
+        """The options that the section for collectors or evaluators sets, named with the section in errors."""
         values = {}
-        for name, value in section(f'env option `{where}`', cfg).items():
+        for name, value in section(f'env option `{role}`', cfg).items():
             if name not in cls.model_fields or name == 'is_train':
-                raise cls.unknown(name, prefix=f'{where}.')
-            field = cls.model_fields[name]
-            values[name] = checked('env option', f'{where}.{name}', value, field.rebuild_annotation())
+                raise cls.unknown(name, prefix=f'{role}.')
+            values[name] = checked('env option', f'{role}.{name}', value, cls.model_fields[name].rebuild_annotation())
         return values
 
 
-def _sticky_probability_of(env_id: Any) -> float:
+def _sticky_probability_of(env_id: object) -> float:
     match = _ENV_ID.fullmatch(env_id) if isinstance(env_id, str) else None
     if match is None:
         raise ValueError(

@@ -1,11 +1,11 @@
 """
 Pixels and model must fit: a model that scales takes 0..255, a model that does not takes 0..1.
 
-The wrong pair trains without an error in places (DI-engine's evaluator casts uint8 to float32 and plays on), so it is
-to be refused before anything starts. Upstream behaviour worked around (DI-engine 0.5.3): ``get_vec_env_setting`` hands
-an environment class ``cfg.env`` alone, and no door leads from there to ``cfg.policy``. The pipelines do hold the whole
-config in a local variable at that time, so it is looked up in the calling frames, by identity. Where DI-engine one day
-passes the whole config, ``_whole_config`` can go.
+A wrong combination trains without an error in places (DI-engine's evaluator casts uint8 to float32 and continues), so
+it is refused before anything starts. Upstream behaviour worked around (DI-engine 0.5.3): ``get_vec_env_setting`` passes
+``cfg.env`` alone to an environment class, which cannot reach ``cfg.policy`` from there. The pipelines do hold the whole
+config in a local variable at that time, so ``_whole_config`` finds it in the calling frames, by identity. It can be
+removed once DI-engine passes the whole config.
 """
 
 import inspect
@@ -16,7 +16,6 @@ import torch
 from ding.utils import MODEL_REGISTRY, POLICY_REGISTRY, import_module
 
 from ..utils.options import section
-from .options import BreakoutOptions
 
 SCALING_MODELS = ('pixel_dqn', 'pixel_rainbowdqn', 'pixel_c51dqn', 'pixel_qrdqn', 'pixel_drqn', 'pixel_vac')
 PAIRS = (
@@ -25,41 +24,40 @@ PAIRS = (
 )
 
 
-def check_pixel_pairing(env_cfg: Mapping) -> None:
+def check_pixel_pairing(env_cfg: Mapping, role: str, obs_dtype: str) -> None:
     """
     Overview:
-        Refuse uint8 observations for DI-engine's own models and scaled ones for ours. Says nothing about models of \
-        others, a model that is passed to the pipeline ready-made, or where the caller holds no whole config.
+        Refuse uint8 observations for DI-engine's own models and scaled ones for ours. Accept everything where the \
+        model is unknown: somebody else's, passed to the pipeline ready-made, or no whole config in the callers.
     Arguments:
         - env_cfg (:obj:`Mapping`): ``cfg.env``, the very object that the pipeline's config holds.
+        - role (:obj:`str`): ``collector`` or ``evaluator``.
+        - obs_dtype (:obj:`str`): What its environments return.
     Raises:
-        - ValueError: If they do not fit; the message says which pair to choose.
+        - ValueError: If they do not fit; the message says which combinations do.
     """
-    cfg, frame = _whole_config(env_cfg)
-    if cfg is None or isinstance(frame.f_locals.get('model'), torch.nn.Module):  # what DI-engine's entries call it
+    found = _whole_config(env_cfg)
+    if found is None or isinstance(found[1].f_locals.get('model'), torch.nn.Module):  # its name in DI-engine's entries
         return
+    cfg, frame = found
     model_type, scales = _model_of(cfg, in_di_engine=frame.f_globals.get('__name__', '').startswith('ding.'))
-    if scales is None:
-        return
-    for role in ('collector', 'evaluator'):
-        obs_dtype = BreakoutOptions.from_config({**env_cfg, 'is_train': role == 'collector'}).obs_dtype
-        if (obs_dtype == 'uint8') != scales:
-            pixels = 'pixels 0..255' if obs_dtype == 'uint8' else 'pixels scaled to [0, 1]'
-            raise ValueError(
-                f'the {role} env returns {obs_dtype} observations ({pixels}), but the model '
-                f'(policy.model.type: {model_type}) {"scales" if scales else "does not scale"} them itself. {PAIRS}'
-            )
+    if scales is not None and scales != (obs_dtype == 'uint8'):
+        pixels = 'pixels 0..255' if obs_dtype == 'uint8' else 'pixels scaled to [0, 1]'
+        raise ValueError(
+            f'the {role} env returns {obs_dtype} observations ({pixels}), but the model '
+            f'(policy.model.type: {model_type}) {"scales" if scales else "does not scale"} them itself. {PAIRS}'
+        )
 
 
 def _model_of(cfg: Mapping, in_di_engine: bool) -> Tuple[str, Optional[bool]]:
-    """Which model the pipeline will build, and whether it scales pixels; None if that can not be told."""
+    """Which model the pipeline will build, and whether it scales pixels; None where that is unknown."""
     model_cfg = section('policy.model', cfg['policy'].get('model'))
     if 'type' in model_cfg:
         import_module(model_cfg.get('import_names', []))
         name, registry = model_cfg['type'], MODEL_REGISTRY
         shown = name
     else:
-        # DI-engine's pipelines then take the policy's own default; a pipeline somebody wrote may build what it likes
+        # DI-engine's pipelines then take the policy's own default; somebody else's pipeline may build any model
         name, registry = cfg['policy'].get('type'), POLICY_REGISTRY
         shown = f'not set, so the default of policy {name!r}'
         if not in_di_engine:
@@ -72,7 +70,7 @@ def _model_of(cfg: Mapping, in_di_engine: bool) -> Tuple[str, Optional[bool]]:
     return shown, False if known is not None and known.__module__.startswith('ding.') else None
 
 
-def _whole_config(env_cfg: Mapping) -> Tuple[Optional[dict], Optional[FrameType]]:
+def _whole_config(env_cfg: Mapping) -> Optional[Tuple[dict, FrameType]]:
     """The config that holds ``env_cfg`` and is a variable of a caller, with the caller's frame."""
     frame = inspect.currentframe()
     while frame is not None:
@@ -82,4 +80,4 @@ def _whole_config(env_cfg: Mapping) -> Tuple[Optional[dict], Optional[FrameType]
                 if isinstance(dict.get(value, 'policy'), dict):
                     return value, frame
         frame = frame.f_back
-    return None, None
+    return None

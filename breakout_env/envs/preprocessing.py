@@ -1,4 +1,4 @@
-"""What happens to a screen before an agent sees it: functions on arrays that the caller owns, no state of their own."""
+"""How a screen becomes an observation: pure functions on arrays that the caller owns."""
 
 import math
 from functools import lru_cache
@@ -7,28 +7,24 @@ import cv2
 import numpy as np
 
 
-def pool_into(screen: np.ndarray, earlier: np.ndarray) -> None:
+def max_pool_into(screen: np.ndarray, earlier: np.ndarray) -> None:
     """
     Overview:
         Merge two successive screens in place, so that sprites the console draws only in every other frame are seen.
-        From "Human-level control through deep reinforcement learning" (Mnih et al. 2015), Methods.
+        See "Human-level control through deep reinforcement learning" (Mnih et al. 2015), Methods.
     Arguments:
         - screen (:obj:`np.ndarray`): The newer screen, overwritten by the maximum of both.
-        - earlier (:obj:`np.ndarray`): The screen before it.
     Shapes:
         - screen, earlier (:obj:`np.ndarray`): :math:`(210, 160)`, uint8.
     """
     np.maximum(screen, earlier, out=screen)
 
 
-def shrink_into(frame: np.ndarray, screen: np.ndarray) -> None:
+def resize_into(frame: np.ndarray, screen: np.ndarray) -> None:
     """
     Overview:
-        Shrink a gray screen by area interpolation, as gymnasium's and Stable-Baselines3's wrappers do, into memory \
-        that is there already.
-    Arguments:
-        - frame (:obj:`np.ndarray`): Filled with the shrunk screen.
-        - screen (:obj:`np.ndarray`): The screen.
+        Resize a gray screen by area interpolation, as gymnasium's and Stable-Baselines3's wrappers do, without \
+        allocating memory.
     Shapes:
         - frame (:obj:`np.ndarray`): :math:`(h, S)`, uint8, C-contiguous: OpenCV writes elsewhere if it is not.
         - screen (:obj:`np.ndarray`): :math:`(H, 160)`, uint8.
@@ -39,22 +35,21 @@ def shrink_into(frame: np.ndarray, screen: np.ndarray) -> None:
 def push_frame(stack: np.ndarray, screen: np.ndarray, last_screen: np.ndarray) -> None:
     """
     Overview:
-        Drop the oldest frame of a stack and put a shrunk screen into the newest place. Shrinking is the dearest part \
-        of preprocessing, and from one step to the next little moves but ball and paddle: only the bands of the screen \
-        that differ from the last one are shrunk again. The result is exactly that of ``shrink_into``.
+        Drop the oldest frame of a stack and append a resized screen. Resizing is the most expensive part of \
+        preprocessing, and from one step to the next little moves but ball and paddle: only the bands of the screen \
+        that differ from the last one are resized again. The result is exactly that of ``resize_into``.
     Arguments:
         - stack (:obj:`np.ndarray`): The last frames, oldest first, changed in place.
-        - screen (:obj:`np.ndarray`): The new screen.
-        - last_screen (:obj:`np.ndarray`): The screen that the newest frame was shrunk from; becomes a copy of \
+        - last_screen (:obj:`np.ndarray`): The screen that the newest frame was resized from; becomes a copy of \
             ``screen``.
     Shapes:
         - stack (:obj:`np.ndarray`): :math:`(F, S, S)`, uint8, C-contiguous.
         - screen, last_screen (:obj:`np.ndarray`): :math:`(210, 160)`, uint8, C-contiguous.
     """
-    # frame by frame, because numpy copies the whole block aside first when source and target overlap
+    # frame by frame, because numpy first copies the whole block to a buffer when source and target overlap
     for i in range(len(stack) - 1):
         stack[i] = stack[i + 1]
-    frame = stack[-1]  # still the last screen's
+    frame = stack[-1]  # still that of the last screen
     bands = _independent_bands(screen.shape[0], frame.shape[0])
     # eight pixels at a time
     differs = screen.reshape(bands, -1).view(np.uint64) != last_screen.reshape(bands, -1).view(np.uint64)
@@ -64,7 +59,7 @@ def push_frame(stack: np.ndarray, screen: np.ndarray, last_screen: np.ndarray) -
         first = last = changed.pop(0)
         while changed and changed[0] == last + 1:
             last = changed.pop(0)
-        shrink_into(
+        resize_into(
             frame[first * frame_rows : (last + 1) * frame_rows], screen[first * screen_rows : (last + 1) * screen_rows]
         )
     np.copyto(last_screen, screen)
@@ -73,16 +68,13 @@ def push_frame(stack: np.ndarray, screen: np.ndarray, last_screen: np.ndarray) -
 def fill_stack(stack: np.ndarray, screen: np.ndarray, last_screen: np.ndarray) -> None:
     """
     Overview:
-        Start a stack: every place holds the first screen, as gymnasium's ``FrameStackObservation`` does.
-    Arguments:
-        - stack (:obj:`np.ndarray`): Overwritten.
-        - screen (:obj:`np.ndarray`): The first screen of an episode.
-        - last_screen (:obj:`np.ndarray`): Becomes a copy of ``screen``.
+        Start a stack: fill every place with the first screen, as gymnasium's ``FrameStackObservation`` does.
+        ``last_screen`` becomes a copy of ``screen``.
     Shapes:
         - stack (:obj:`np.ndarray`): :math:`(F, S, S)`, uint8, C-contiguous.
         - screen, last_screen (:obj:`np.ndarray`): :math:`(210, 160)`, uint8, C-contiguous.
     """
-    shrink_into(stack[-1], screen)
+    resize_into(stack[-1], screen)
     stack[:-1] = stack[-1]
     np.copyto(last_screen, screen)
 
@@ -90,10 +82,11 @@ def fill_stack(stack: np.ndarray, screen: np.ndarray, last_screen: np.ndarray) -
 @lru_cache(maxsize=None)
 def _independent_bands(screen_height: int, frame_height: int) -> int:
     """
-    Into how many horizontal bands a screen falls that shrink into whole rows each, exactly as they do together.
+    The largest number of horizontal bands that can be resized one by one with exactly the result of a whole resize.
 
-    OpenCV computes the weights of a row from its place times the scale as a float. Only where the scale is exact in
-    binary (210 / 84 = 2.5) are the weights in a band the same as in the whole screen; elsewhere there is one band.
+    Each band must become whole rows of the frame. OpenCV computes the weights of a row from its position times the
+    scale as a float. Only where the scale is exact in binary (210 / 84 = 2.5) are the weights in a band the same as in
+    the whole screen; elsewhere there is one band.
     """
     common = math.gcd(screen_height, frame_height)
     denominator = frame_height // common  # of the scale, as a fraction in its lowest terms
@@ -103,12 +96,9 @@ def _independent_bands(screen_height: int, frame_height: int) -> int:
 def observe(stack: np.ndarray, dtype: str) -> np.ndarray:
     """
     Overview:
-        A copy of the stack for the agent to keep.
+        Copy the stack for the agent to keep.
     Arguments:
-        - stack (:obj:`np.ndarray`): The last frames.
         - dtype (:obj:`str`): ``uint8`` for pixels 0..255, ``float32`` for pixels scaled to [0, 1].
-    Returns:
-        - obs (:obj:`np.ndarray`): The observation, in memory of its own.
     Shapes:
         - stack, obs (:obj:`np.ndarray`): :math:`(F, S, S)`.
     """

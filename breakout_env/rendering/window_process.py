@@ -1,10 +1,11 @@
 """
-The program behind ``window.GameWindow``: shows the pictures that come in on standard input until that ends.
+The program behind ``window.GameWindow``: it shows the pictures from its standard input until that ends.
 
-Run as a file, it imports nothing of this package. It prints one line when the window is open, and then one whenever the
-keys of the game that are held change: their names, or nothing.
+Run as a file, it imports nothing of this package. It prints one line when the window is open, and then the names of the
+game's keys that are held, one line for each change.
 """
 
+import contextlib
 import os
 import select
 import sys
@@ -15,8 +16,9 @@ os.environ.setdefault('PYGAME_HIDE_SUPPORT_PROMPT', '1')
 
 import pygame  # noqa: E402  (the variable above is read at import)
 
-# Where no display can be reached, SDL draws into memory instead, and nobody would see it; unless that is asked for.
-UNSEEN_DRIVERS = ('offscreen', 'dummy')
+# Where SDL reaches no display, it draws into memory, where nobody sees it. That is an error unless SDL_VIDEODRIVER asks
+# for it.
+INVISIBLE_DRIVERS = ('offscreen', 'dummy')
 ENLARGEMENT = 3
 EVENT_INTERVAL_S = 0.05  # how often the window answers the desktop when no picture comes
 KEYS = {
@@ -28,30 +30,28 @@ KEYS = {
 
 
 def pressed_keys(events: List[pygame.event.Event]) -> str:
-    """Names of the keys that are held, or were for a moment too short to be seen any more."""
+    """Names of the keys that are held, or were pressed and released since the last look."""
     held, tapped = pygame.key.get_pressed(), {event.key for event in events if event.type == pygame.KEYDOWN}
     return ' '.join(name for name, keys in KEYS.items() if any(held[key] or key in tapped for key in keys))
 
 
-def tell(line: str) -> None:
+def report(line: str) -> None:
     """Print a line, unless nobody reads: an agent's game asks for no keys, and the pipe fills."""
-    try:
+    with contextlib.suppress(BlockingIOError, BrokenPipeError):
         os.write(1, f'{line}\n'.encode())
-    except (BlockingIOError, BrokenPipeError):
-        pass
 
 
 def main(title: str, width: int, height: int, pictures_per_second: float) -> None:
     try:
         pygame.display.init()  # the display alone: no sound device is opened
-        if pygame.display.get_driver() in UNSEEN_DRIVERS and not os.environ.get('SDL_VIDEODRIVER'):
-            sys.exit('SDL: there is no display that can be reached')
+        if pygame.display.get_driver() in INVISIBLE_DRIVERS and not os.environ.get('SDL_VIDEODRIVER'):
+            sys.exit('SDL: no display can be reached')
         surface = pygame.display.set_mode((width * ENLARGEMENT, height * ENLARGEMENT))
     except pygame.error as e:
         sys.exit(f'SDL: {e}')
     pygame.display.set_caption(title)
     pygame.display.flip()
-    pygame.event.pump()  # everything is on its way to the display before we say so
+    pygame.event.pump()  # everything has been sent to the display before the next line says so
     print('ready', flush=True)
     os.set_blocking(1, False)
     picture_size, received, due, keys = width * height * 3, bytearray(), time.monotonic(), ''
@@ -61,7 +61,7 @@ def main(title: str, width: int, height: int, pictures_per_second: float) -> Non
             break
         keys_before, keys = keys, pressed_keys(events)
         if keys != keys_before:
-            tell(keys)
+            report(keys)
         if not select.select([0], [], [], EVENT_INTERVAL_S)[0]:
             continue
         data = os.read(0, picture_size - len(received))
@@ -74,7 +74,7 @@ def main(title: str, width: int, height: int, pictures_per_second: float) -> Non
         pygame.transform.scale(picture.convert(), surface.get_size(), surface)
         pygame.display.flip()
         received.clear()
-        # not reading on until the next picture is due holds the sender to the speed of the game
+        # reading on only when the next picture is due makes the sender wait: it keeps the speed of the game
         due = max(due + 1 / pictures_per_second, time.monotonic())
         time.sleep(max(0.0, due - time.monotonic()))
     pygame.display.quit()
