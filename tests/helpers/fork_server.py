@@ -34,13 +34,13 @@ SLOW_IMPORTS = (
 )
 LARGEST_REQUEST_BYTES = 1 << 18
 _LIBC = ctypes.CDLL(None)
-_END_WITH_PARENT = 1  # PR_SET_PDEATHSIG of <sys/prctl.h>
+_END_WITH_PARENT, _ADOPT_ORPHANS = 1, 36  # PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER of <sys/prctl.h>
 
 
 def serve(path: str) -> Tuple[Dict[str, Any], socket.socket]:
     """
     Overview:
-        Answer requests until SIGTERM comes, which also ends the programs. In each fork it returns what to run.
+        Answer requests. In each fork this returns what to run.
     Arguments:
         - path (:obj:`str`): The socket to listen at.
     Returns:
@@ -50,49 +50,42 @@ def serve(path: str) -> Tuple[Dict[str, Any], socket.socket]:
     wake_up, wakes = socket.socketpair()
     wakes.setblocking(False)
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit())
     signal.set_wakeup_fd(wakes.fileno(), warn_on_full_buffer=False)
     listener.bind(path)
     listener.listen(64)
     running: Dict[int, socket.socket] = {}
-    try:
-        with selectors.DefaultSelector() as selector:
-            selector.register(listener, selectors.EVENT_READ)
-            selector.register(wake_up, selectors.EVENT_READ)
-            while True:
-                for key, _ in selector.select():
-                    if key.fileobj is wake_up:
-                        wake_up.recv(4096)
-                        _report_ended(running)
-                        continue
-                    connection = listener.accept()[0]
-                    message, descriptors, _, _ = socket.recv_fds(connection, LARGEST_REQUEST_BYTES, 3)
-                    pid = os.fork()
-                    if pid == 0:
-                        signal.set_wakeup_fd(-1)
-                        for standard, descriptor in enumerate(descriptors):
-                            os.dup2(descriptor, standard)
-                            os.close(descriptor)
-                        for ours in (listener, wake_up, wakes, *running.values()):
-                            ours.close()
-                        return json.loads(message), connection
-                    for descriptor in descriptors:
+    with selectors.DefaultSelector() as selector:
+        selector.register(listener, selectors.EVENT_READ)
+        selector.register(wake_up, selectors.EVENT_READ)
+        while True:
+            for key, _ in selector.select():
+                if key.fileobj is wake_up:
+                    wake_up.recv(4096)
+                    _report_ended(running)
+                    continue
+                connection = listener.accept()[0]
+                message, descriptors, _, _ = socket.recv_fds(connection, LARGEST_REQUEST_BYTES, 3)
+                pid = os.fork()
+                if pid == 0:
+                    signal.set_wakeup_fd(-1)
+                    for standard, descriptor in enumerate(descriptors):
+                        os.dup2(descriptor, standard)
                         os.close(descriptor)
-                    running[pid] = connection
-    except SystemExit:
-        for pid in running:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(pid, signal.SIGKILL)
-        raise
+                    for ours in (listener, wake_up, wakes, *running.values()):
+                        ours.close()
+                    return json.loads(message), connection
+                for descriptor in descriptors:
+                    os.close(descriptor)
+                running[pid] = connection
 
 
 def _report_ended(running: Dict[int, socket.socket]) -> None:
-    while running:
-        pid, status = os.waitpid(-1, os.WNOHANG)
-        if not pid:
-            break
-        with running.pop(pid) as connection, contextlib.suppress(BrokenPipeError):  # the test asks no more
-            connection.send(json.dumps(dict(code=os.waitstatus_to_exitcode(status))).encode())
+    with contextlib.suppress(ChildProcessError):  # there are no more
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            pid, status = ended
+            if pid in running:  # else it is an orphan
+                with running.pop(pid) as connection, contextlib.suppress(BrokenPipeError):  # the test asks no more
+                    connection.send(json.dumps(dict(code=os.waitstatus_to_exitcode(status))).encode())
 
 
 def run_program(request: Dict[str, Any], connection: socket.socket) -> NoReturn:
@@ -185,6 +178,7 @@ def _execute(argv: list) -> None:
 if __name__ == '__main__':
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _LIBC.prctl(_END_WITH_PARENT, signal.SIGKILL)
+    _LIBC.prctl(_ADOPT_ORPHANS, 1)  # what a program leaves behind stays visible below this process
     for module in SLOW_IMPORTS:
         with contextlib.suppress(ImportError):  # an extra that is not installed
             importlib.import_module(module)

@@ -97,10 +97,17 @@ class ForkServer(object):
         listens = wait_until(lambda: os.path.exists(f'{self._folder}/socket') or self._process.poll() is not None, 120)
         assert listens and self._process.poll() is None, Path(self._folder, 'output').read_text()
 
+    def descendants(self) -> List[psutil.Process]:
+        """The programs that run, what they have started, and what those that have ended left behind."""
+        return [] if self._process is None else psutil.Process(self._process.pid).children(recursive=True)
+
     def stop(self) -> None:
-        """End the server and the programs that still run."""
+        """End the server and all below it."""
         if self._process is not None:
-            self._process.terminate()
+            for process in self.descendants():
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+            self._process.kill()
             self._process.wait()
             self._process = None
             shutil.rmtree(self._folder)

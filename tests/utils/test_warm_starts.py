@@ -9,7 +9,7 @@ import textwrap
 import psutil
 import pytest
 
-from helpers.processes import BIN, FORK_SERVER, Command, WarmProcess, completed, environ_now, start, wait_until
+from helpers.processes import BIN, FORK_SERVER, Command, WarmProcess, completed, environ_now, run, start, wait_until
 from helpers.resources import children
 
 PROGRAM = textwrap.dedent("""
@@ -69,6 +69,16 @@ def test_a_warm_program_may_have_a_terminal(tmp_path):
     assert os.read(ours, 100) == b'True True\r\n'
     os.close(ours)
     os.close(theirs)
+
+
+def test_what_a_program_leaves_behind_is_seen(tmp_path):
+    run(
+        [sys.executable, '-c', "import subprocess; subprocess.Popen(['sleep', '60'], start_new_session=True)"], tmp_path
+    )
+    (orphan,) = FORK_SERVER.descendants()
+    assert orphan.name() == 'sleep'
+    orphan.kill()
+    assert wait_until(lambda: not FORK_SERVER.descendants())
 
 
 def test_the_server_is_no_child_of_the_test_and_ends_with_its_programs(tmp_path):
