@@ -1,0 +1,1 @@
+"""What benchmarks share: interleaved rounds, the command line, recorded play, child processes, and peers."""

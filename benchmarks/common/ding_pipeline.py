@@ -1,0 +1,152 @@
+"""Learners and trainings of DI-engine's parts and ours, with the options of configs/breakout_dqn_config.py."""
+
+import os
+from functools import partial
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Optional
+
+from ding.config import compile_config, read_config
+from ding.entry.utils import random_collect
+from ding.envs import create_env_manager, get_vec_env_setting
+from ding.policy import create_policy
+from ding.utils import set_pkg_seed
+from ding.worker import BaseLearner, BaseSerialCommander, create_buffer, create_serial_collector
+from easydict import EasyDict
+from tensorboardX import SummaryWriter
+
+from .dqn_peers import EPSILON
+
+CONFIG = Path(__file__).resolve().parents[2] / 'configs' / 'breakout_dqn_config.py'
+STOCK_MANAGER = dict(shared_memory=True, reset_inplace=True)
+
+
+def merged_config(
+    policy: str,
+    manager: str = 'subprocess',
+    buffer: str = 'advanced',
+    buffer_size: int = 100_000,
+    batch_size: int = 32,
+    random_steps: int = 0,
+    learn: Optional[Dict[str, Any]] = None,
+) -> EasyDict:
+    """
+    Overview:
+        The project's config of DQN with other parts in it, merged with DI-engine's defaults.
+    Arguments:
+        - policy, manager, buffer (:obj:`str`): Registered types.
+        - buffer_size (:obj:`int`): Transitions.
+        - batch_size (:obj:`int`): Transitions of an update.
+        - random_steps (:obj:`int`): Env steps of random play before the first update.
+        - learn (:obj:`Optional[Dict[str, Any]]`): More options of ``policy.learn``.
+    Returns:
+        - cfg (:obj:`EasyDict`): What all parts are built from.
+    """
+    main, create = read_config(str(CONFIG))
+    main.exp_name = 'training'
+    main.policy.update(cuda=False, random_collect_size=random_steps)
+    main.policy.learn.update(batch_size=batch_size, **(learn or {}))
+    main.policy.learn.pop('learner')  # no saving of the run
+    main.policy.other.eps.update(start=EPSILON, end=EPSILON)
+    main.policy.other.replay_buffer.replay_buffer_size = buffer_size
+    ours = dict(import_names=['breakout_env'])
+    create.policy = dict(type=f'{policy}_command', **({} if policy == 'dqn' else ours))
+    create.env_manager = dict(type=manager, **(ours if manager == 'breakout' else STOCK_MANAGER))
+    create.replay_buffer = dict(type=buffer, **(ours if buffer == 'frame' else {}))
+    create.pop('evaluator')
+    return compile_config(main, seed=0, auto=True, create_cfg=EasyDict(create), save_cfg=False)
+
+
+class Updates(object):
+    """
+    Overview:
+        A policy that learns, in DI-engine's ``BaseLearner``, as in its pipelines.
+    """
+
+    def __init__(self, policy: str, batch_size: int, learn: Optional[Dict[str, Any]] = None) -> None:
+        cfg = merged_config(policy, batch_size=batch_size, learn=learn)
+        set_pkg_seed(0, use_cuda=False)
+        self._policy = create_policy(cfg.policy, enable_field=['learn'])
+        self._learner = BaseLearner(cfg.policy.learn.learner, self._policy.learn_mode, exp_name=cfg.exp_name)
+        self._batch_size = batch_size
+
+    def update(self, buffer: Any) -> None:
+        """Sample a batch and learn from it."""
+        self._learner.train(buffer.sample(self._batch_size, self._learner.train_iter))
+
+
+class Training(object):
+    """
+    Overview:
+        DI-engine's serial pipeline without evaluations; or, overlapped, collecting while learning.
+    Arguments:
+        - random_steps (:obj:`int`): Env steps of random play before the first update.
+        - overlap (:obj:`bool`): Whether to collect while learning.
+        - parts (:obj:`Any`): As in ``merged_config``.
+    """
+
+    def __init__(self, random_steps: int, overlap: bool, **parts: Any) -> None:
+        self._cfg = cfg = merged_config(random_steps=random_steps, **parts)
+        env_class, collector_cfgs, _ = get_vec_env_setting(cfg.env)
+        self._envs = create_env_manager(cfg.env.manager, [partial(env_class, cfg=c) for c in collector_cfgs])
+        self._envs.seed(0, dynamic_seed=True)
+        set_pkg_seed(0, use_cuda=False)
+        self._policy = create_policy(cfg.policy, enable_field=['learn', 'collect', 'command'])
+        self._overlap = overlap
+        self._playing = self._policy
+        if overlap:
+            from breakout_env.worker.overlap import own_collect_policy
+
+            self._playing = own_collect_policy(cfg.policy, self._policy)
+        logs = SummaryWriter(os.path.join(cfg.exp_name, 'log', 'serial'))
+        named = dict(tb_logger=logs, exp_name=cfg.exp_name)
+        self._learner = BaseLearner(cfg.policy.learn.learner, self._policy.learn_mode, **named)
+        self._collector = create_serial_collector(
+            cfg.policy.collect.collector, env=self._envs, policy=self._playing.collect_mode, **named
+        )
+        if overlap:  # two threads must not share one timer
+            from breakout_env.compat.ding_timers import use_plain_timers
+
+            use_plain_timers(self._learner, self._collector)
+        self._buffer = create_buffer(cfg.policy.other.replay_buffer, **named)
+        self._commander = BaseSerialCommander(
+            cfg.policy.other.commander, self._learner, self._collector, None, self._buffer, self._policy.command_mode
+        )
+
+    def run(self, running: Callable[[int, int], bool]) -> None:
+        """
+        Overview:
+            Train until told to stop.
+        Arguments:
+            - running (:obj:`Callable[[int, int], bool]`): Called between two collections, with env steps and \
+                updates so far; False ends the training.
+        """
+        self._learner.call_hook('before_run')
+        random_collect(self._cfg.policy, self._playing, self._collector, self._envs, self._commander, self._buffer)
+
+        def next_collection() -> Optional[Callable[[], List[Any]]]:
+            if not running(self._collector.envstep, self._learner.train_iter):
+                return None
+            settings = self._commander.step()
+            if self._overlap:
+                self._playing.collect_mode.load_state_dict(self._policy.collect_mode.state_dict())
+            return partial(self._collector.collect, train_iter=self._learner.train_iter, policy_kwargs=settings)
+
+        def push(transitions: List[Any]) -> None:
+            self._buffer.push(transitions, cur_collector_envstep=self._collector.envstep)
+
+        def learn() -> None:
+            for _ in range(self._cfg.policy.learn.update_per_collect):
+                batch = self._buffer.sample(self._cfg.policy.learn.batch_size, self._learner.train_iter)
+                self._learner.train(batch, self._collector.envstep)
+
+        if self._overlap:
+            from breakout_env.worker.overlap import Overlap
+
+            Overlap(next_collection, push, learn, lambda: None).run()
+        else:
+            while (collect := next_collection()) is not None:
+                push(collect())
+                learn()
+
+    def close(self) -> None:
+        self._collector.close()

@@ -1,0 +1,279 @@
+"""
+Interleaved rounds: contestants take turns, each in a process of its own, and their ratios are taken round by round.
+
+A process of its own means that no contestant meets the threads, workers or settings of another. The order is new in
+each round, so that whatever else slows the computer down slows all of them; a ratio compares two turns of one round,
+and is steadier than the figures that it is made of.
+"""
+
+import contextlib
+import json
+import multiprocessing
+import os
+import platform
+import random
+import signal
+import statistics
+import tempfile
+import time
+import traceback
+from abc import ABC, abstractmethod
+from datetime import datetime, timezone
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+
+import click
+from tabulate import tabulate
+from tqdm import tqdm
+
+# A contestant that has not answered by then never will; filling a buffer takes the longest.
+TURN_LIMIT_S = 1200
+# Makes a contestant: an object with `measure(**options)`, which returns a dict of figures, and `close()`.
+Factory = Callable[[], Any]
+Runs = Dict[str, List[Dict[str, float]]]
+
+
+class ContestantFailed(Exception):
+    """A contestant could not take its turn; the message goes into its row of the table."""
+
+
+class Throughput(ABC):
+    """
+    Overview:
+        A contestant whose figure is how much it does a second.
+    """
+
+    figure = 'steps_per_s'
+
+    @abstractmethod
+    def step(self) -> int:
+        """Do a little; returns how much it was."""
+
+    def measure(self, seconds: float) -> Dict[str, float]:
+        """Work for so long, after a fifth of it that is not counted."""
+        self._work(seconds / 5)
+        amount, elapsed_s = self._work(seconds)
+        return {self.figure: amount / elapsed_s}
+
+    def _work(self, seconds: float) -> Tuple[int, float]:
+        start, amount, elapsed_s = time.perf_counter(), 0, 0.0
+        while elapsed_s < seconds:
+            amount += self.step()
+            elapsed_s = time.perf_counter() - start
+        return amount, elapsed_s
+
+    def close(self) -> None:  # noqa: B027
+        """Release what it holds; some hold nothing."""
+
+
+class ContestantProcess(object):
+    """
+    Overview:
+        A process for one contestant, in an empty folder of its own. What the contestant prints is not shown.
+    Arguments:
+        - factory (:obj:`Factory`): Makes the contestant in that process; it must be picklable.
+    """
+
+    def __init__(self, factory: Factory) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix='contestant-', ignore_cleanup_errors=True)
+        context = multiprocessing.get_context('spawn')
+        self._connection, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(factory, self._folder.name, theirs))
+        with _output_to(os.path.join(self._folder.name, 'output.txt')):  # from the first import on
+            self._process.start()
+        theirs.close()
+
+    def measure(self, **options: Any) -> Dict[str, Any]:
+        """
+        Overview:
+            The contestant's ``measure``.
+        Raises:
+            - ContestantFailed: If it raises, dies or does not end.
+        """
+        with contextlib.suppress(OSError):  # it has died; waiting for its answer finds that out
+            self._connection.send(options)
+        failure, figures = self._answer()
+        if failure:
+            raise ContestantFailed(failure)
+        return figures
+
+    def _answer(self) -> Tuple[Optional[str], Dict[str, Any]]:
+        deadline_s = time.monotonic() + TURN_LIMIT_S
+        while not self._connection.poll(0.2):
+            # its own workers may hold the other end open: only the end of the process is a sure sign
+            if not self._process.is_alive() and not self._connection.poll():
+                return f'died, exit code {self._process.exitcode}', {}
+            if time.monotonic() > deadline_s:
+                return f'did not end within {TURN_LIMIT_S} s', {}
+        try:
+            return self._connection.recv()
+        except (EOFError, OSError):  # it died while it answered
+            self._process.join(5)
+            return f'died, exit code {self._process.exitcode}', {}
+
+    def close(self) -> None:
+        """End the process, and with it whatever the contestant has not closed itself."""
+        with contextlib.suppress(OSError):
+            self._connection.send(None)
+        self._process.join(30)
+        with contextlib.suppress(ProcessLookupError):  # nothing of its group is left, as it should be
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.join()
+        self._connection.close()
+        self._folder.cleanup()
+
+
+@contextlib.contextmanager
+def _output_to(path: str) -> Iterator[None]:
+    """Processes that are started meanwhile print into a file."""
+    screen = [os.dup(1), os.dup(2)]
+    with open(path, 'wb') as output:
+        for descriptor in (1, 2):
+            os.dup2(output.fileno(), descriptor)
+    try:
+        yield
+    finally:
+        for descriptor, mine in zip((1, 2), screen):
+            os.dup2(mine, descriptor)
+            os.close(mine)
+
+
+def _serve(factory: Factory, folder: str, connection: Any) -> None:
+    """The program of a contestant's process."""
+    os.setpgid(0, 0)  # so that all it starts can be ended with it
+    # this process had to be spawned; libraries start theirs as they do elsewhere
+    multiprocessing.set_start_method('fork', force=True)
+    os.chdir(folder)  # DI-engine logs to a folder below the current one
+    try:
+        contestant = factory()
+        try:
+            for options in iter(connection.recv, None):
+                connection.send((None, contestant.measure(**options)))
+        finally:
+            contestant.close()
+    except ModuleNotFoundError as error:  # peers are optional
+        connection.send((f'not installed: {error.name}', {}))
+    except Exception as error:  # whatever it is, it becomes a row of the table, and the others continue
+        traceback.print_exc()
+        connection.send((' '.join(f'{type(error).__name__}: {error}'.split())[:300], {}))
+
+
+def interleaved(
+    factories: Dict[str, Factory], repeats: int, keep: bool = False, **options: Any
+) -> Tuple[Runs, Dict[str, str]]:
+    """
+    Overview:
+        Let contestants take turns.
+    Arguments:
+        - factories (:obj:`Dict[str, Factory]`): What makes each, by name.
+        - repeats (:obj:`int`): Rounds.
+        - keep (:obj:`bool`): Whether a contestant keeps its process from round to round, for those that take long to \
+            prepare and are idle between their turns; else each turn has a process of its own.
+        - options (:obj:`Any`): What ``measure`` is called with.
+    Returns:
+        - runs (:obj:`Runs`): The figures of each turn, of the contestants that took all of them.
+        - failures (:obj:`Dict[str, str]`): Why the others did not.
+    """
+    runs: Runs = {name: [] for name in factories}
+    failures: Dict[str, str] = {}
+    processes: Dict[str, ContestantProcess] = {}
+    order = list(factories)
+    shuffle = random.Random(0).shuffle
+    bar = tqdm(total=repeats * len(order), unit=' turns', leave=False, disable=None)
+    try:
+        for _ in range(repeats):
+            for name in [name for name in order if name not in failures]:
+                bar.set_postfix_str(name)
+                if name not in processes:
+                    processes[name] = ContestantProcess(factories[name])
+                try:
+                    runs[name].append(processes[name].measure(**options))
+                except ContestantFailed as failure:
+                    failures[name] = str(failure)
+                if not keep or name in failures:
+                    processes.pop(name).close()
+                bar.update()
+            shuffle(order)
+    finally:
+        bar.close()
+        for process in processes.values():
+            process.close()
+    return {name: of_name for name, of_name in runs.items() if name not in failures}, failures
+
+
+def section(
+    title: str, runs: Runs, failures: Dict[str, str], figure: str, reference: str, more: Sequence[str] = ()
+) -> Dict[str, Any]:
+    """
+    Overview:
+        Print a table of one figure.
+    Arguments:
+        - title (:obj:`str`): Heads the first column.
+        - runs, failures (:obj:`Runs`, :obj:`Dict[str, str]`): What ``interleaved`` returned.
+        - figure (:obj:`str`): Which of the figures; its name heads the column.
+        - reference (:obj:`str`): The contestant that ratios are to. Where it took no part there are none.
+        - more (:obj:`Sequence[str]`): Figures whose medians are shown besides.
+    Returns:
+        - section (:obj:`Dict[str, Any]`): The same, with each single turn, for JSON.
+    """
+    rows, cells = [], []
+    for name, of_name in runs.items():
+        values = [run[figure] for run in of_name]
+        ratio = None
+        if reference in runs:
+            ratio = statistics.median(value / run[figure] for value, run in zip(values, runs[reference]))
+        row = dict(name=name, median=statistics.median(values), low=min(values), high=max(values), ratio=ratio)
+        row.update({key: statistics.median(run[key] for run in of_name) for key in more})
+        rows.append(dict(row, runs=of_name))
+        digits = 0 if row['median'] >= 100 else 1
+        cells.append([name, f'{row["median"]:,.{digits}f}', f'{row["low"]:,.{digits}f} to {row["high"]:,.{digits}f}'])
+        cells[-1] += ['' if ratio is None else f'{ratio:.2f}', *(f'{row[key]:.3f}' for key in more)]
+    for name, failure in failures.items():
+        rows.append(dict(name=name, failure=failure))
+        cells.append([name, failure if len(failure) < 40 else failure[:37] + '...'])
+    headers = [title, figure.replace('_', ' '), 'min to max', 'ratio', *(key.replace('_', ' ') for key in more)]
+    click.echo(tabulate(cells, headers, disable_numparse=True, colalign=('left', *['right'] * (len(headers) - 1))))
+    click.echo('' if reference not in runs else f'ratio: to {reference}\n')
+    return dict(title=title, figure=figure, reference=reference, rows=rows)
+
+
+class Result(object):
+    """
+    Overview:
+        The JSON file of a benchmark: machine and versions, the settings, and a section for each table. It is written \
+        after each section, so that a benchmark that is interrupted leaves what it has measured.
+    Arguments:
+        - out (:obj:`Optional[str]`): The file; None for no file.
+        - packages (:obj:`Sequence[str]`): Their versions are recorded, where they are installed.
+        - settings (:obj:`Any`): What else the figures depend on.
+    """
+
+    def __init__(self, out: Optional[str], packages: Sequence[str], **settings: Any) -> None:
+        self._path = None if out is None else Path(out).absolute()
+        self.content = dict(machine(packages), **settings, sections=[])
+        click.echo(f'{self.content["cpu"]}, {self.content["cores"]} cores, {self.content["date"]}')
+        click.echo(', '.join(f'{name} {version}' for name, version in self.content['versions'].items()) + '\n')
+
+    def add(self, section: Dict[str, Any], **about: Any) -> None:
+        """Append a section, and write the file."""
+        self.content['sections'].append(dict(section, **about))
+        self.write()
+
+    def write(self) -> None:
+        """Write the file, where one was asked for."""
+        if self._path is not None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._path.write_text(json.dumps(self.content, indent=1) + '\n')
+
+
+def machine(packages: Sequence[str]) -> Dict[str, Any]:
+    """What figures depend on besides the code: the processor, and the versions of packages."""
+    cpuinfo = Path('/proc/cpuinfo').read_text().splitlines()
+    cpu = next((line.split(': ', 1)[1] for line in cpuinfo if line.startswith('model name')), platform.machine())
+    versions = {'python': platform.python_version()}
+    for package in packages:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions[package] = metadata.version(package)
+    date = datetime.now(timezone.utc).isoformat(timespec='seconds')
+    return dict(cpu=cpu, cores=len(os.sched_getaffinity(0)), date=date, versions=versions)

@@ -1,0 +1,1 @@
+"""Trainings in several processes: their speed, and the bytes that they exchange."""

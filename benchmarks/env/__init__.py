@@ -1,0 +1,1 @@
+"""One environment: its speed beside the emulator and other preprocessing."""

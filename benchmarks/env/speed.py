@@ -1,0 +1,160 @@
+"""
+How many env steps a second does one ``BreakoutEnv`` play, beside the emulator alone and other Atari environments?
+
+    python -m benchmarks.env.speed --out docs/results/bench_env.json
+
+All play full games of the same rules (benchmarks/common/env_peers.py). The second table has the times of what
+``BreakoutEnv`` opens, reuses and releases.
+"""
+
+import time
+from functools import partial
+from typing import Any, Dict, List, Optional
+
+import ale_py
+import click
+import cv2
+import numpy as np
+from ding.envs import DingEnvWrapper
+from tabulate import tabulate
+
+from breakout_env import BreakoutEnv
+
+from ..common.cli import chosen, command, rounds
+from ..common.env_peers import (
+    ACTIONS,
+    FULL_GAMES,
+    AtariVector,
+    EnvPool,
+    GymnasiumEnv,
+    OurEnv,
+    StableBaselines3,
+    gymnasium_env,
+)
+from ..common.rounds import Result, Throughput, interleaved, section
+
+REFERENCE = 'ALE act alone (4 acts a step)'
+PACKAGES = ['DI-engine', 'ale-py', 'gymnasium', 'envpool', 'stable-baselines3', 'opencv-python', 'numpy']
+
+
+class ActAlone(Throughput):
+    """The emulator and nothing else, not even a look at the screen: the limit for an environment around it."""
+
+    def __init__(self) -> None:
+        ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+        self._ale = ale_py.ALEInterface()
+        self._ale.setFloat('repeat_action_probability', 0.0)
+        self._ale.loadROM(ale_py.roms.get_rom_path('breakout'))
+        self._joysticks = self._ale.getMinimalActionSet()
+        self._random = np.random.default_rng(0)
+        self._actions: List[int] = []
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin a game."""
+        self._ale.reset_game()
+
+    def next_action(self) -> Any:
+        """A random one."""
+        if not self._actions:
+            self._actions = self._random.integers(ACTIONS, size=4096).tolist()
+        return self._joysticks[self._actions.pop()]
+
+    def step(self) -> int:
+        action = self.next_action()
+        for _ in range(4):
+            self._ale.act(action)
+        if self._ale.game_over():
+            self.reset()
+        return 1
+
+
+class ByHand(ActAlone):
+    """The emulator and the preprocessing in the plainest loop: what an observation costs without an environment."""
+
+    def reset(self) -> None:
+        self._ale.reset_game()
+        self._screen = self._ale.getScreenGrayscale()
+        self._earlier = np.zeros_like(self._screen)
+        self._stack = np.stack([self._resized()] * 4)
+
+    def step(self) -> int:
+        action = self.next_action()
+        for frame in range(4):
+            self._ale.act(action)
+            if frame == 2:
+                self._ale.getScreenGrayscale(self._earlier)
+        self._ale.getScreenGrayscale(self._screen)
+        np.maximum(self._screen, self._earlier, out=self._screen)
+        self._stack = np.concatenate((self._stack[1:], self._resized()[None]))
+        if self._ale.game_over():
+            self.reset()
+        return 1
+
+    def _resized(self) -> np.ndarray:
+        return cv2.resize(self._screen, (84, 84), interpolation=cv2.INTER_AREA)
+
+
+def one_gymnasium_env() -> GymnasiumEnv:
+    """gymnasium's preprocessing."""
+    return GymnasiumEnv(gymnasium_env(FULL_GAMES), 1)
+
+
+def in_ding_wrapper(_: Any) -> DingEnvWrapper:
+    """gymnasium's preprocessing as a DI-engine environment."""
+    return DingEnvWrapper(gymnasium_env(FULL_GAMES))
+
+
+CONTESTANTS = {
+    REFERENCE: ActAlone,
+    'act, gray, max, resize, stack by hand': ByHand,
+    'BreakoutEnv': OurEnv,
+    'gymnasium AtariPreprocessing + FrameStackObservation': one_gymnasium_env,
+    "the same through DI-engine's DingEnvWrapper": partial(OurEnv, in_ding_wrapper),
+    'Stable-Baselines3 AtariWrapper + VecFrameStack': partial(StableBaselines3, False, 1, FULL_GAMES),
+    'EnvPool, 1 thread': partial(EnvPool, 1, False, 1, FULL_GAMES),
+    'ale_py AtariVectorEnv, 1 env': partial(AtariVector, 1, 1, FULL_GAMES),
+}
+
+
+def life_cycle(repeats: int) -> Dict[str, Any]:
+    """
+    Overview:
+        Print the times of what ``BreakoutEnv`` opens, reuses and releases; returns them as a section.
+    """
+    env = BreakoutEnv(FULL_GAMES.ours)
+    sticky = BreakoutEnv(dict(FULL_GAMES.ours, repeat_action_probability=0.25))
+    sticky.reset()
+    seeds = iter(range(2 * repeats))
+    events = {
+        'reset that opens the emulator': env.reset,
+        'reset that reuses it': env.reset,
+        'reset after a new seed': lambda: (env.seed(next(seeds)), env.reset()),
+        'reset after a new seed, sticky actions': lambda: (sticky.seed(next(seeds)), sticky.reset()),
+        'close': env.close,
+    }
+    times: Dict[str, List[float]] = {name: [] for name in events}
+    for _ in range(repeats):
+        for name, event in events.items():
+            start = time.perf_counter()
+            event()
+            times[name].append((time.perf_counter() - start) * 1e3)
+    sticky.close()
+    rows = [dict(name=name, median_ms=float(np.median(of_name))) for name, of_name in times.items()]
+    cells = [[row['name'], f'{row["median_ms"]:.2f}'] for row in rows]
+    title = 'life cycle of BreakoutEnv'
+    click.echo(tabulate(cells, [title, 'ms'], disable_numparse=True, colalign=('left', 'right')) + '\n')
+    return dict(title=title, rows=rows)
+
+
+@command(*rounds(repeats=10, seconds=2.0))
+def main(repeats: int, seconds: float, only: tuple, out: Optional[str]) -> None:
+    """Measure how many env steps a second BreakoutEnv and others play."""
+    result = Result(out, PACKAGES, repeats=repeats, seconds=seconds)
+    runs, failures = interleaved(chosen(CONTESTANTS, only), repeats, keep=True, seconds=seconds)
+    result.add(section('one environment', runs, failures, 'steps_per_s', REFERENCE))
+    result.add(life_cycle(repeats))
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,1 @@
+"""Several environments at once: env managers and the vectors of other libraries."""

@@ -1,0 +1,1 @@
+"""Learners: updates a second."""

@@ -1,0 +1,1 @@
+"""Replay buffers: what a transition costs in memory, and a batch in time."""

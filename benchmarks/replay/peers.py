@@ -1,0 +1,356 @@
+"""
+Replay buffers of this project and of others, each behind the same three calls.
+
+Each is set up as its own documentation says it is smallest, and fed with what it is made for: transitions with 3-step
+returns where it takes dicts, single steps of 8 environments where it takes those.
+"""
+
+import os
+import random
+import tempfile
+from abc import ABC, abstractmethod
+from collections import deque
+from typing import Any, Dict, List, Tuple, Type
+
+import numpy as np
+import torch
+
+BATCH = 32
+
+
+class Contestant(ABC):
+    """
+    Overview:
+        A buffer to be measured.
+    """
+
+    feed = 'transitions'  # or 'steps'
+    obs_dtype = 'uint8'
+    lists = False  # whether it has a list form
+    buffer: Any
+
+    def __init__(self, size: int, folder: str) -> None:
+        self.size = size
+        self.folder = folder
+
+    @property
+    def disk_bytes(self) -> int:
+        """Bytes in files."""
+        return 0
+
+    def prepare(self, items: List[Any]) -> Any:
+        """Bring what is fed into the form that its own environments would give it; this is not timed."""
+        return items
+
+    @abstractmethod
+    def add(self, items: Any) -> None:
+        """Take a collection of 32 transitions, or one step of 8 environments, as ``prepare`` returned it."""
+
+    @abstractmethod
+    def collated(self) -> Tuple[torch.Tensor, ...]:
+        """A batch of 32 as tensors, the first of them screens."""
+
+    def listed(self) -> List[dict]:
+        """A batch of 32 as a list of dicts, where it has that form."""
+        return list(self.collated())
+
+    def close(self) -> None:  # noqa: B027
+        """Release what it holds; most need nothing for that."""
+
+
+class Nothing(Contestant):
+    """Keeps nothing: what it seems to take is the error of the measurement."""
+
+    def add(self, items: List[dict]) -> None:
+        pass
+
+    def collated(self) -> Tuple[torch.Tensor, ...]:
+        return ()
+
+
+class DequeOfLists(Contestant):
+    """The simplest way: a deque of [state, action, reward, next_state, done], and random.sample."""
+
+    def __init__(self, size: int, folder: str) -> None:
+        super().__init__(size, folder)
+        self._memory: deque = deque(maxlen=size)
+
+    def add(self, items: List[dict]) -> None:
+        for t in items:
+            self._memory.append([t['obs'].numpy(), t['action'], t['reward'], t['next_obs'].numpy(), t['done']])
+
+    def collated(self) -> Tuple[torch.Tensor, ...]:
+        batch = random.sample(self._memory, BATCH)
+        obs, action, reward, next_obs, done = zip(*batch)
+        return (
+            torch.from_numpy(np.stack(obs)),
+            torch.from_numpy(np.stack(next_obs)),
+            torch.stack(action),
+            torch.stack(reward),
+            torch.tensor(done),
+        )
+
+
+class InDIEngine(Contestant):
+    """DI-engine's serial buffers, ours among them, by their types."""
+
+    lists = True
+    type = 'advanced'
+    options: Dict[str, Any] = {}
+
+    def __init__(self, size: int, folder: str) -> None:
+        super().__init__(size, folder)
+        from ding.utils import BUFFER_REGISTRY
+        from tensorboardX import SummaryWriter
+
+        import breakout_env  # noqa: F401
+
+        cfg = BUFFER_REGISTRY.get(self.type).default_config()
+        cfg.update(replay_buffer_size=size, **self.options)
+        kwargs = dict(exp_name=folder)
+        if self.type != 'frame':
+            kwargs['tb_logger'] = SummaryWriter(os.path.join(folder, 'log'))
+        self.buffer = BUFFER_REGISTRY.build(self.type, cfg, **kwargs)
+
+    def add(self, items: List[dict]) -> None:
+        self.buffer.push(items, 0)
+
+    def collated(self) -> Tuple[torch.Tensor, ...]:
+        from ding.utils.data import default_collate
+
+        batch = default_collate(self.buffer.sample(BATCH, 0))
+        return batch['obs'], batch['next_obs'], batch['action'], batch['reward'], batch['done']
+
+    def listed(self) -> List[dict]:
+        return list(self.buffer.sample(BATCH, 0))
+
+    def close(self) -> None:
+        self.buffer.close()
+
+
+class Naive(InDIEngine):
+    """DI-engine's naive buffer."""
+
+    type = 'naive'
+
+
+class AdvancedFloat32(InDIEngine):
+    """DI-engine's default: the advanced buffer, and float32 observations as its own Atari environment returns them."""
+
+    obs_dtype = 'float32'
+
+
+class Frame(InDIEngine):
+    """Ours."""
+
+    type = 'frame'
+
+    def collated(self) -> Tuple[torch.Tensor, ...]:
+        batch = self.buffer.sample(BATCH, 0).collated()
+        return batch['obs'], batch['next_obs'], batch['action'], batch['reward'], batch['done']
+
+    @property
+    def disk_bytes(self) -> int:
+        return self.buffer.memory_report()['file_bytes']
+
+
+class FramePrioritised(Frame):
+    """Ours, with priorities."""
+
+    def __init__(self, size: int, folder: str) -> None:
+        super().__init__(size, folder)
+        self.buffer.update(dict(priority=[], replay_unique_id=[], replay_buffer_idx=[]))  # the first turns them on
+
+
+class FrameRing(Frame):
+    """Ours, uncompressed in memory."""
+
+    options = dict(storage='ring')
+
+
+class FrameMemmap(Frame):
+    """Ours, uncompressed on the disk."""
+
+    options = dict(storage='memmap')
+
+
+class DIEngineDeque(Contestant):
+    """DI-engine's ``DequeBuffer`` of the task pipelines."""
+
+    lists = True
+
+    def __init__(self, size: int, folder: str) -> None:
+        super().__init__(size, folder)
+        from ding.data import DequeBuffer
+
+        self.buffer = DequeBuffer(size=size)
+
+    def add(self, items: List[dict]) -> None:
+        for transition in items:
+            self.buffer.push(transition)
+
+    def collated(self) -> Tuple[torch.Tensor, ...]:
+        from ding.utils.data import default_collate
+
+        batch = default_collate(self.listed())
+        return batch['obs'], batch['next_obs'], batch['action'], batch['reward'], batch['done']
+
+    def listed(self) -> List[dict]:
+        return [item.data for item in self.buffer.sample(BATCH)]
+
+
+class StableBaselines3(Contestant):
+    """Stable-Baselines3's ``ReplayBuffer`` with ``optimize_memory_usage``; 1-step, as it has no n-step with that."""
+
+    feed = 'steps'
+
+    def __init__(self, size: int, folder: str) -> None:
+        super().__init__(size, folder)
+        from gymnasium import spaces
+        from stable_baselines3.common.buffers import ReplayBuffer
+
+        self.buffer = ReplayBuffer(
+            size,
+            spaces.Box(0, 255, (4, 84, 84), np.uint8),
+            spaces.Discrete(4),
+            device='cpu',
+            n_envs=8,
+            optimize_memory_usage=True,
+            handle_timeout_termination=False,
+        )
+
+    def prepare(self, items: List[tuple]) -> tuple:
+        obs, action, reward, next_obs, done, _ = (np.stack(column) for column in zip(*items))
+        return obs, next_obs, action, reward, done, [{}] * len(items)
+
+    def add(self, items: tuple) -> None:
+        self.buffer.add(*items)
+
+    def collated(self) -> Tuple[torch.Tensor, ...]:
+        batch = self.buffer.sample(BATCH)
+        return batch.observations, batch.next_observations, batch.actions, batch.rewards, batch.dones
+
+
+class Tianshou(Contestant):
+    """Tianshou's ``VectorReplayBuffer``, one screen a transition; stacks are put together when sampled."""
+
+    feed = 'steps'
+
+    def __init__(self, size: int, folder: str) -> None:
+        super().__init__(size, folder)
+        from tianshou.data import VectorReplayBuffer
+
+        self.buffer = VectorReplayBuffer(size, 8, stack_num=4, ignore_obs_next=True, save_only_last_obs=True)
+
+    def prepare(self, items: List[tuple]) -> Any:
+        from tianshou.data import Batch
+
+        obs, action, reward, next_obs, done, _ = (np.stack(column) for column in zip(*items))
+        # it does not keep `info`, so each environment's is empty, as it would be without one
+        return Batch(
+            obs=obs, act=action, rew=reward, terminated=done, truncated=done & False, obs_next=next_obs, info={}
+        )
+
+    def add(self, items: Any) -> None:
+        self.buffer.add(items)
+
+    def collated(self) -> Tuple[torch.Tensor, ...]:
+        # what its `compute_nstep_return` looks up: three steps, fewer where the episode ends or playing has got to
+        first = self.buffer.sample_indices(BATCH)
+        second = self.buffer.next(first)
+        third = self.buffer.next(second)
+        obs, next_obs = self.buffer.get(first, 'obs'), self.buffer.get(self.buffer.next(third), 'obs')
+        reward = np.stack([self.buffer.rew[index] for index in (first, second, third)], axis=1)
+        batch = obs, next_obs, self.buffer.act[first], reward, self.buffer.terminated[third]
+        return tuple(torch.from_numpy(np.ascontiguousarray(column)) for column in batch)
+
+
+class DopamineElements(Contestant):
+    """
+    Overview:
+        The idea of Dopamine's JAX replay: each transition an element with both stacks compressed by snappy, in a dict \
+        by key. Written anew from its description, and with less around the bytes than Dopamine has: a lower bound.
+    """
+
+    def __init__(self, size: int, folder: str) -> None:
+        super().__init__(size, folder)
+        import snappy
+
+        self._snappy = snappy
+        self._elements: Dict[int, tuple] = {}
+        self._next = 0
+
+    def add(self, items: List[dict]) -> None:
+        compress = self._snappy.compress
+        for t in items:
+            obs, next_obs = (compress(t[key].numpy().tobytes()) for key in ('obs', 'next_obs'))
+            self._elements[self._next] = (obs, t['action'].numpy(), t['reward'].numpy(), next_obs, t['done'])
+            self._next += 1
+            if len(self._elements) > self.size:
+                del self._elements[self._next - 1 - self.size]
+
+    def collated(self) -> Tuple[torch.Tensor, ...]:
+        first = self._next - len(self._elements)
+        elements = [self._elements[first + random.randrange(len(self._elements))] for _ in range(BATCH)]
+        obs, action, reward, next_obs, done = zip(*elements)
+        stacks = []
+        for column in (obs, next_obs):
+            raw = [np.frombuffer(self._snappy.decompress(c), np.uint8).reshape(4, 84, 84) for c in column]
+            stacks.append(torch.from_numpy(np.stack(raw)))
+        return (*stacks, *(torch.from_numpy(np.stack(column)) for column in (action, reward)), torch.tensor(done))
+
+
+class TorchRL(Contestant):
+    """TorchRL's ``TensorDictReplayBuffer`` with ``LazyMemmapStorage``."""
+
+    def __init__(self, size: int, folder: str) -> None:
+        super().__init__(size, folder)
+        from torchrl.data import LazyMemmapStorage, TensorDictReplayBuffer
+
+        os.makedirs(folder)
+        self._scratch = tempfile.TemporaryDirectory(dir=folder)
+        storage = LazyMemmapStorage(size, scratch_dir=self._scratch.name)
+        self.buffer = TensorDictReplayBuffer(storage=storage, batch_size=BATCH)
+
+    def prepare(self, items: List[dict]) -> Any:
+        from tensordict import TensorDict
+
+        keys = ('obs', 'next_obs', 'action', 'reward')
+        columns = {key: torch.stack([t[key] for t in items]) for key in keys}
+        columns['done'] = torch.tensor([t['done'] for t in items])
+        return TensorDict(columns, batch_size=[len(items)])
+
+    def add(self, items: Any) -> None:
+        self.buffer.extend(items)
+
+    def collated(self) -> Tuple[torch.Tensor, ...]:
+        batch = self.buffer.sample()
+        return tuple(batch[key] for key in ('obs', 'next_obs', 'action', 'reward', 'done'))
+
+    @property
+    def disk_bytes(self) -> int:
+        files = (os.path.join(top, name) for top, _, names in os.walk(self._scratch.name) for name in names)
+        return sum(os.stat(file).st_blocks * 512 for file in files)
+
+    def close(self) -> None:
+        self._scratch.cleanup()
+
+
+NOTHING = 'nothing'
+OURS = ('compressed', 'compressed, prioritised', 'ring', 'memmap')
+CONTESTANTS: Dict[str, Type[Contestant]] = {
+    NOTHING: Nothing,
+    'compressed': Frame,
+    'compressed, prioritised': FramePrioritised,
+    'ring': FrameRing,
+    'memmap': FrameMemmap,
+    'Tianshou, one screen each': Tianshou,
+    'snappy elements, as in Dopamine': DopamineElements,
+    'Stable-Baselines3, optimized': StableBaselines3,
+    'deque of lists': DequeOfLists,
+    "DI-engine's DequeBuffer": DIEngineDeque,
+    "DI-engine's naive, uint8": Naive,
+    "DI-engine's advanced, uint8": InDIEngine,
+    "DI-engine's advanced, float32": AdvancedFloat32,
+    'TorchRL, memmap': TorchRL,
+}

@@ -1,0 +1,1 @@
+"""Whole trainings: their speed, their score, and where their time goes."""

@@ -1,0 +1,263 @@
+"""
+How many env steps a second does a whole training make, learning included: DI-engine's, ours, other libraries'?
+
+    python -m benchmarks.training.speed --out docs/results/bench_train.json
+
+All learn from batches of 32 with the same network, that of Mnih et al. 2015, on the CPU, make 1 update to 4 env steps,
+explore with epsilon 0.1 and keep 100,000 transitions; nothing is evaluated or saved. Each turn is a training from its
+beginning, in a process of its own: random play, a warm-up that is not counted, then env steps and updates between two
+readings of the clock. The measured updates a step are in the table: where they differ, so does the work. DI-engine's
+collector, with any manager, plays a few steps more than asked for where an episode ends within a collection, which
+makes 0.242 of them in the long run. How the algorithms differ is in benchmarks/learner/updates.py.
+"""
+
+import time
+from functools import partial
+from typing import Any, Callable, Dict, List, Optional
+
+import click
+import numpy as np
+import torch
+
+from ..common.cli import THREADS, chosen, command, rounds
+from ..common.dqn_peers import ACTIONS, EPSILON, LEARNING_RATE, PlainDQN, tianshou_dqn
+from ..common.rounds import Result, interleaved, section
+
+REFERENCE = "DI-engine's serial pipeline"
+PACKAGES = ['DI-engine', 'torch', 'numpy', 'ale-py', 'gymnasium', 'stable-baselines3', 'tianshou']
+BUFFER_SIZE = 100_000
+BATCH_SIZE = 32
+STEPS_PER_UPDATE = 4
+ENVS = 8
+# more than any turn takes
+ENDLESS_STEPS = 10**8
+# Whether a training continues, asked between two collections with the env steps and updates so far.
+Running = Callable[[int, int], bool]
+
+
+class Window(object):
+    """
+    Overview:
+        Reads the clock and what has been done when the warm-up ends and when the measured time ends.
+    """
+
+    def __init__(self, warm_up_s: float, seconds: float) -> None:
+        self._warm_up_s, self._seconds = warm_up_s, seconds
+        self._learning_since_s: Optional[float] = None
+        self._start: Optional[tuple] = None
+        self._end: Optional[tuple] = None
+
+    def running(self, steps: int, updates: int) -> bool:
+        """To be called again and again, at the same place of the loop, with what has been done so far."""
+        now = time.perf_counter()
+        if self._learning_since_s is None:
+            self._learning_since_s = now if updates else None
+        elif self._start is None:
+            if now - self._learning_since_s >= self._warm_up_s:
+                self._start = (now, steps, updates)
+        elif now - self._start[0] >= self._seconds:
+            self._end = (now, steps, updates)
+        return self._end is None
+
+    def figures(self) -> Dict[str, float]:
+        """What was done a second, and for each step."""
+        elapsed_s, steps, updates = (end - start for end, start in zip(self._end, self._start))
+        return dict(steps_per_s=steps / elapsed_s, updates_per_step=updates / steps)
+
+
+class Training(object):
+    """
+    Overview:
+        A contestant: one training.
+    """
+
+    def __init__(self, threads: int, random_steps: int) -> None:
+        torch.set_num_threads(threads)
+        self.random_steps = random_steps
+
+    def measure(self, warm_up_s: float, seconds: float) -> Dict[str, float]:
+        """Train until the window ends."""
+        window = Window(warm_up_s, seconds)
+        self.run(window.running)
+        return window.figures()
+
+    def run(self, running: Running) -> None:
+        """Train while ``running`` returns True."""
+        raise NotImplementedError  # abstract
+
+    def close(self) -> None:
+        """End workers."""
+        self.envs.close()
+
+
+class InDIEngine(Training):
+    """A serial pipeline of DI-engine's parts and ours."""
+
+    def __init__(self, parts: Dict[str, Any], overlap: bool, threads: int, random_steps: int) -> None:
+        from ..common import ding_pipeline
+
+        super().__init__(threads, random_steps)
+        sizes = dict(buffer_size=BUFFER_SIZE, batch_size=BATCH_SIZE)
+        self.envs = ding_pipeline.Training(random_steps, overlap, **sizes, **parts)
+
+    def run(self, running: Running) -> None:
+        self.envs.run(running)
+
+
+class StableBaselines3(Training):
+    """Its DQN."""
+
+    def __init__(self, env_num: int, threads: int, random_steps: int) -> None:
+        from stable_baselines3 import DQN
+
+        from ..common.env_peers import sb3_vector
+
+        super().__init__(threads, random_steps)
+        self.envs = sb3_vector(env_num > 1, env_num)
+        self._dqn = DQN(
+            'CnnPolicy',
+            self.envs,
+            learning_rate=LEARNING_RATE,
+            buffer_size=BUFFER_SIZE,
+            learning_starts=random_steps,
+            batch_size=BATCH_SIZE,
+            train_freq=4,  # of all environments at once
+            gradient_steps=4 * env_num // STEPS_PER_UPDATE,
+            optimize_memory_usage=True,
+            replay_buffer_kwargs=dict(handle_timeout_termination=False),  # the two exclude each other
+            target_update_interval=4000,
+            exploration_fraction=1 / ENDLESS_STEPS,
+            exploration_final_eps=EPSILON,
+            device='cpu',
+        )
+
+    def run(self, running: Running) -> None:
+        from stable_baselines3.common.callbacks import BaseCallback
+
+        class Look(BaseCallback):
+            """A callback can stop a training only after a step; it asks before the first one of a collection."""
+
+            continues = True
+
+            def _on_rollout_start(self) -> None:
+                self.continues = running(self.num_timesteps, self.model._n_updates)
+
+            def _on_step(self) -> bool:
+                return self.continues
+
+        self._dqn.learn(ENDLESS_STEPS, callback=Look())
+
+
+class PlainTorch(Training):
+    """The loop as CleanRL has it: one environment, Stable-Baselines3's wrappers and buffer, plain PyTorch."""
+
+    def __init__(self, threads: int, random_steps: int) -> None:
+        from gymnasium import spaces
+        from gymnasium.wrappers import FrameStackObservation
+        from stable_baselines3.common.buffers import ReplayBuffer
+
+        from ..common.env_peers import TRAINING, sb3_env
+
+        super().__init__(threads, random_steps)
+        self.envs = FrameStackObservation(sb3_env(TRAINING), stack_size=4)
+        self._dqn = PlainDQN()
+        self._buffer = ReplayBuffer(
+            BUFFER_SIZE,
+            spaces.Box(0, 255, (4, 84, 84)),
+            spaces.Discrete(ACTIONS),
+            device='cpu',
+            optimize_memory_usage=True,
+            handle_timeout_termination=False,
+        )
+
+    def run(self, running: Running) -> None:
+        random = np.random.default_rng(0)
+        steps, obs = 0, self.envs.reset(seed=0)[0][..., 0]  # its screens have an axis of one channel
+        while steps % STEPS_PER_UPDATE or running(steps, self._dqn.updates):
+            if steps < self.random_steps or random.random() < EPSILON:
+                action = int(random.integers(ACTIONS))
+            else:
+                action = int(self._dqn.act(torch.from_numpy(obs[None])))
+            next_obs, reward, terminated, truncated, info = self.envs.step(action)
+            next_obs = next_obs[..., 0]
+            self._buffer.add(obs, next_obs, np.array([action]), np.array([reward]), np.array([terminated]), [info])
+            obs = self.envs.reset()[0][..., 0] if terminated or truncated else next_obs
+            steps += 1
+            if steps > self.random_steps and steps % STEPS_PER_UPDATE == 0:
+                self._dqn.update(self._buffer.sample(BATCH_SIZE))
+
+
+class Tianshou(Training):
+    """Its collector, buffer and DQN, without the trainer around them."""
+
+    def __init__(self, threads: int, random_steps: int) -> None:
+        from tianshou.data import Collector, VectorReplayBuffer
+        from tianshou.env import ShmemVectorEnv
+
+        from ..common.env_peers import tianshou_env
+
+        super().__init__(threads, random_steps)
+        self.envs = ShmemVectorEnv([tianshou_env] * ENVS)
+        self._dqn = tianshou_dqn()
+        self._buffer = VectorReplayBuffer(BUFFER_SIZE, ENVS, stack_num=4, ignore_obs_next=True, save_only_last_obs=True)
+        self._collector = Collector(self._dqn, self.envs, self._buffer, exploration_noise=True)
+
+    def run(self, running: Running) -> None:
+        from tianshou.utils.torch_utils import policy_within_training_step
+
+        steps_per_collection = 4 * ENVS
+        self._collector.reset()
+        steps = self._collector.collect(n_step=self.random_steps, random=True).n_collected_steps
+        updates = 0
+        with policy_within_training_step(self._dqn.policy):
+            while running(steps, updates):
+                steps += self._collector.collect(n_step=steps_per_collection).n_collected_steps
+                for _ in range(steps_per_collection // STEPS_PER_UPDATE):
+                    self._dqn.update(self._buffer, sample_size=BATCH_SIZE)
+                    updates += 1
+
+
+OURS = dict(policy='lean_dqn', manager='breakout', buffer='frame')
+BFLOAT16 = dict(OURS, learn=dict(autocast='bfloat16'))
+CONTESTANTS: Dict[str, Callable] = {
+    REFERENCE: partial(InDIEngine, dict(policy='dqn', manager='subprocess', buffer='advanced'), False),
+    'ours, serial': partial(InDIEngine, OURS, False),
+    'ours, serial, bfloat16': partial(InDIEngine, BFLOAT16, False),
+    'ours, overlapped': partial(InDIEngine, OURS, True),
+    'ours, overlapped, bfloat16': partial(InDIEngine, BFLOAT16, True),
+    'Stable-Baselines3, 1 environment': partial(StableBaselines3, 1),
+    'Stable-Baselines3, 8 environments': partial(StableBaselines3, ENVS),
+    'plain torch, as CleanRL': PlainTorch,
+    'Tianshou': Tianshou,
+}
+
+
+@command(
+    *rounds(repeats=5, seconds=30.0),
+    click.option('--warm-up-seconds', default=5.0, type=click.FloatRange(min=0), help='Of training, not counted.'),
+    click.option('--random-steps', default=2000, type=click.IntRange(min=64), help='Env steps before learning.'),
+    THREADS,
+)
+def main(
+    repeats: int,
+    seconds: float,
+    only: tuple,
+    warm_up_seconds: float,
+    random_steps: int,
+    threads: List[int],
+    out: Optional[str],
+) -> None:
+    """Measure how many env steps a second trainings make."""
+    contestants = chosen(CONTESTANTS, only)
+    result = Result(out, PACKAGES, repeats=repeats, seconds=seconds, random_steps=random_steps)
+    for thread_num in threads:
+        given = dict(threads=thread_num, random_steps=random_steps)
+        factories = {name: partial(make, **given) for name, make in contestants.items()}
+        runs, failures = interleaved(factories, repeats, warm_up_s=warm_up_seconds, seconds=seconds)
+        title = f'training, {thread_num} thread{"s" * (thread_num > 1)}'
+        measured = section(title, runs, failures, 'steps_per_s', REFERENCE, more=['updates_per_step'])
+        result.add(measured, threads=thread_num)
+
+
+if __name__ == '__main__':
+    main()
