@@ -16,7 +16,7 @@ from typing import Callable, List, Optional
 import psutil
 import pytest
 
-from breakout_env.run.saver import pairs_in
+from breakout_env.run.checkpoints import saves_in
 from helpers.processes import BIN, ENVIRON, ROOT, free_port, wait_until, watched_by_nobody
 from helpers.runs import NAME, config_in, ding_serial
 
@@ -216,14 +216,14 @@ def test_ctrl_c_in_the_training_saves_the_run(how, tmp_path):
     config = config_in(tmp_path, 900, OURS)
     terminal = Terminal([*BREAKOUT, 'train', '-c', str(config), how], tmp_path)
     terminal.wait_for(has_learned(tmp_path)).press_ctrl_c()
-    assert terminal.ends() == 0 and pairs_in(tmp_path / NAME)
+    assert terminal.ends() == 0 and saves_in(tmp_path / NAME)
     assert '--resume' in terminal.text
 
 
 def test_ctrl_c_ends_di_engines_command_with_the_run_saved(tmp_path):
     terminal = Terminal(ding_serial(config_in(tmp_path, 900, OURS), 1_000_000), tmp_path)
     terminal.wait_for(has_learned(tmp_path)).press_ctrl_c()
-    assert terminal.ends() == 130 and pairs_in(tmp_path / NAME)
+    assert terminal.ends() == 130 and saves_in(tmp_path / NAME)
     assert re.search(r'Saved at .* To go on: the same command', terminal.text)
 
 
@@ -233,7 +233,7 @@ def test_ctrl_c_ends_a_run_in_several_processes(tmp_path):
     terminal.wait_for(has_learned(tmp_path)).press_ctrl_c()
     assert terminal.ends() == 0 and 'Stopping: ' in terminal.text
     folder = re.search(r'go on: +the same command with --resume (\S+)', terminal.text)[1]
-    assert pairs_in(tmp_path / folder)
+    assert saves_in(tmp_path / folder)
 
 
 def test_ctrl_c_under_ditask_leaves_the_run_saved_though_its_pool_interrupts_everybody(tmp_path):
@@ -242,7 +242,7 @@ def test_ctrl_c_under_ditask_leaves_the_run_saved_though_its_pool_interrupts_eve
     terminal.wait_for(has_learned(tmp_path)).press_ctrl_c()
     assert terminal.ends() == 1  # ditask's
     folder = re.search(r'go on: +the same command with BREAKOUT_DIST_RESUME=(\S+)', terminal.text)[1]
-    assert pairs_in(tmp_path / folder)
+    assert saves_in(tmp_path / folder)
 
 
 def test_ctrl_c_while_a_video_is_encoded_leaves_no_file(tmp_path):
@@ -349,7 +349,7 @@ def test_a_run_under_nohup_goes_on_without_its_terminal(program, tmp_path):
         process.terminate()
     assert process.wait(60) == code
     assert wait_until(lambda: not any(is_there(one) for one in family), 60)
-    assert pairs_in(tmp_path / NAME)
+    assert saves_in(tmp_path / NAME)
 
 
 def curve_bytes(folder: Path) -> int:
@@ -421,7 +421,7 @@ if 'thread' in sys.argv:
     manager.step({0: 0, 1: 0})
 else:
     manager.launch()
-print(*(worker.pid for worker in manager._workers), flush=True)
+print(*(worker.pid for worker in manager._pool.workers), flush=True)
 time.sleep(60)
 """
 
@@ -461,7 +461,7 @@ def test_ranks_stop_and_save_when_torchrun_is_killed(tmp_path):
         process.kill()
         process.wait(10)
         assert wait_until(lambda: not any(map(is_there, family)), 60), text()
-        assert 'Stopping: ' in text() and pairs_in(tmp_path / NAME)
+        assert 'Stopping: ' in text() and saves_in(tmp_path / NAME)
     finally:
         process.kill()
         for one in filter(is_there, family):
@@ -538,7 +538,7 @@ def test_a_container_that_is_stopped_saves_the_run(number, container, tmp_path):
         lambda: not any(p.status() == psutil.STATUS_ZOMBIE for p in run.first.children(recursive=True)), 5
     )
     run.first.send_signal(number)
-    assert run.ends() == 0 and pairs_in(tmp_path / NAME)
+    assert run.ends() == 0 and saves_in(tmp_path / NAME)
     assert 'Stopping: finishing what is under way' in run.text
 
 

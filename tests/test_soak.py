@@ -18,7 +18,7 @@ import psutil
 import pytest
 from click.testing import CliRunner
 
-from breakout_env.env_manager import manager
+from breakout_env.env_manager import worker_pool
 from breakout_env.envs import emulator
 from breakout_env.rendering import window
 from breakout_env.rendering.video import GameRecorder
@@ -163,7 +163,7 @@ def test_an_emulator_that_lives_on_is_named(monkeypatch):
 
 
 def test_a_worker_that_a_manager_does_not_end_is_named(monkeypatch):
-    monkeypatch.setattr(manager, '_end', lambda workers, owner_pid: (kept.extend(workers), workers.clear()))
+    monkeypatch.setattr(worker_pool, '_end', lambda workers, owner_pid: (kept.extend(workers), workers.clear()))
     failures = failures_of('managers', 10)
     assert is_told(failures, 'managers', 'processes') and is_told(failures, 'managers', 'descriptors'), failures
 

@@ -2,30 +2,24 @@
 
 import logging
 import math
-import multiprocessing
-import os
-import platform
 import time
-import weakref
 from types import MethodType
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Set, Union
+from typing import Any, Callable, Collection, Dict, Iterable, Iterator, List, Mapping, Optional, Set, Union
 
 import numpy as np
-import treetensor.numpy as tnp
 from ding.envs import BaseEnvManager, BaseEnvTimestep
 from ding.envs.env_manager.base_env_manager import EnvState
-from ding.utils import ENV_MANAGER_REGISTRY, make_key_as_identifier, remove_illegal_item
+from ding.utils import ENV_MANAGER_REGISTRY
 from easydict import EasyDict
 
-from ..utils.option_checks import section
-from .options import read_options
+from ..utils.options import section
+from .options import EnvManagerOptions
 from .shared_buffers import SharedSteps
-from .worker_handle import GroupWorker, WorkerEnded, WorkerLost
+from .worker_handle import WorkerEnded, WorkerLost, WorkerProcess
 from .worker_main import EnvFailed
+from .worker_pool import Request, WorkerHandle, WorkerPool
 
 logger = logging.getLogger(__name__)
-# What workers get to close their environments (finish a video, close a window) before they are killed.
-CLOSING_S = 5.0
 
 
 @ENV_MANAGER_REGISTRY.register('breakout')
@@ -35,76 +29,45 @@ class GroupEnvManager(BaseEnvManager):
         Steps environments in a few processes, by default one for each core, each with a group of them: one message to \
         a process and step where DI-engine's ``subprocess`` sends one to each environment, and results in shared \
         memory. A step is over when all its environments are, so that runs are repeatable. The interface is that of \
-        DI-engine's managers, and any of its environments will do.
+        DI-engine's managers, for any of its environments.
 
-        A process that dies or does not answer in time costs its own environments the episodes they were in, and \
-        nobody else anything. They come back from ``step`` as DI-engine marks a lost step, ``info['abnormal']``. \
-        ``reset`` starts them again in a new process, as DI-engine's collectors ask it to; for whoever does not ask, \
-        as its evaluators, the next look at the ready observations does (with ``auto_reset``).
-    Interfaces:
-        ``launch``, ``reset``, ``step``, ``seed``, ``close``, ``enable_save_replay``, ``enable_save_figure``, \
-        ``reward_shaping``, ``random_action``, ``env_state_done``, ``default_config``.
-    Properties:
-        ``ready_obs``, ``ready_obs_id``, ``ready_imgs``, ``done``, ``closed``, ``env_num``, ``env_ref``, \
-        ``observation_space``, ``action_space``, ``reward_space``, ``method_name_list``.
+        A process that dies or does not answer in time costs its own environments the episodes they were in, and no \
+        other environment anything. They come back from ``step`` as DI-engine marks a lost step, ``info['abnormal']``. \
+        ``reset`` starts them again in a new process, as DI-engine's collectors request; for callers that do not \
+        request it, such as its evaluators, the next access to the ready observations does (with ``auto_reset``).
+    Examples:
+        >>> from functools import partial
+        >>> from breakout_env import BreakoutEnv, GroupEnvManager
+        >>> manager = GroupEnvManager([partial(BreakoutEnv, {})] * 2, dict(worker_num=1))
+        >>> manager.launch()
+        >>> timesteps = manager.step({env_id: 0 for env_id in manager.ready_obs_id})
+        >>> [timesteps[env_id].obs.shape for env_id in (0, 1)]
+        [(4, 84, 84), (4, 84, 84)]
+        >>> manager.close()
     """
 
-    config = dict(
-        # (float) Episodes each environment plays before it is done.
-        episode_num=float('inf'),
-        # (int) Tries of a reset before the manager gives up.
-        max_retry=1,
-        # (str) What is tried again: 'reset' the environment, or 'renew' it, which makes a new one.
-        retry_type='reset',
-        # (bool) Begin a new episode within the step that ended the last one.
-        auto_reset=True,
-        # (bool) Hand out the new episode's first observation in the timestep that ended the last one, as DI-engine's
-        # process managers do by this name; False hands out the last one, as its ``base`` does.
-        reset_inplace=True,
-        # (float) Seconds for a step of one environment before its process counts as lost; None for no limit.
-        step_timeout=60,
-        # (float) Seconds for a reset of one environment; None for ``connect_timeout`` for all of a process.
-        reset_timeout=None,
-        # (float) Seconds between two tries of a reset.
-        retry_waiting_time=0.1,
-        # (int) Processes, at most one for each environment; None for one for each core that this process may use.
-        worker_num=None,
-        # (bool) Pass observations, rewards and ends through shared memory where they are arrays of the declared shape.
-        shared_memory=True,
-        # (str) How processes are started: 'fork' or 'spawn'.
-        context='spawn' if platform.system().lower() == 'windows' else 'fork',
-        # (float) Seconds for a process to start and make its environments.
-        connect_timeout=60,
-    )
+    config = EnvManagerOptions().model_dump()
+    # What starts a worker.
+    _worker_class: Callable[..., WorkerHandle] = WorkerProcess
 
-    def __init__(self, env_fn: List[Callable], cfg: Mapping = EasyDict({})) -> None:
+    def __init__(self, env_fn: List[Callable], cfg: Optional[Mapping] = None) -> None:
         """
-        Overview:
-            Check the config; ``launch`` starts the processes.
         Arguments:
             - env_fn (:obj:`List[Callable]`): What makes each environment.
-            - cfg (:obj:`Mapping`): Options as in ``config``; those not named keep their defaults.
+            - cfg (:obj:`Optional[Mapping]`): ``EnvManagerOptions``; those not named keep their defaults.
         Raises:
             - ValueError: If an option is unknown or its value is not allowed; the message names the option.
         """
-        self._workers: List[GroupWorker] = []
-        # before EasyDict, which takes no keys but strings
-        cfg = EasyDict({**self.default_config(), **section('the config of the env manager', cfg), **read_options(cfg)})
-        super().__init__(env_fn, cfg)
-        worker_num = _usable_cores() if cfg.worker_num is None else cfg.worker_num
-        self._context = multiprocessing.get_context(cfg.context)
-        self._connect_timeout = cfg.connect_timeout
-        self._groups = [
-            list(map(int, ids)) for ids in np.array_split(range(self._env_num), min(worker_num, self._env_num))
-        ]
+        self._options = EnvManagerOptions.read({**self.config, **section('the config of the env manager', cfg)})
+        super().__init__(env_fn, EasyDict(self._options.model_dump()))
+        self._pool = WorkerPool(self._options, env_fn, self._worker_class)
         self._shared: Optional[SharedSteps] = None
+        # The arguments of ``seed`` that each environment was given last.
         self._given_seeds: Dict[int, tuple] = {}
-        self._restarts = 0
-        self._lost: Set[int] = set()  # with their process, and not reset since
-        self._untold: Set[int] = set()  # lost outside of a step, so that no timestep has said so yet
-        self._owner_pid = os.getpid()
-        # a manager that is dropped without being closed does not leave its processes to the interpreter's end
-        weakref.finalize(self, _end, self._workers, self._owner_pid)
+        self._reseed_count = 0
+        # Environments lost with their process and not reset since; those of them that no timestep has reported yet.
+        self._lost: Set[int] = set()
+        self._unreported: Set[int] = set()
 
     # ---- launching and closing
 
@@ -114,49 +77,35 @@ class GroupEnvManager(BaseEnvManager):
         self._reset_param: Dict[int, Optional[dict]] = {env_id: {} for env_id in range(self._env_num)}
         self._closed = False
         try:
-            if self._cfg.shared_memory and self._shared is None:
-                self._shared = SharedSteps(self._context, self._env_num, self._observation_space, self._reward_space)
-            for env_ids in self._groups:  # one by one: close is to find those that were started before an error
-                self._workers.append(self._start(env_ids))
-            for worker in self._workers:
-                self._open(worker)
-        except BaseException:  # half a launch leaves no process
+            if self._options.shared_memory and self._shared is None:
+                spaces = self._observation_space, self._reward_space
+                self._shared = SharedSteps(self._pool.context, self._env_num, *spaces)
+            self._pool.start(self._shared)
+            for worker in self._pool.workers:
+                self._prepare(worker, worker.env_ids)
+        except BaseException:  # a failed launch leaves no process
             self.close()
             raise
         self._env_states = dict.fromkeys(range(self._env_num), EnvState.INIT)
 
-    def _start(self, env_ids: List[int]) -> GroupWorker:
-        env_fns = {env_id: self._env_fn[env_id] for env_id in env_ids}
-        worker = GroupWorker(self._context, env_fns, self._shared, self._auto_reset, self._cfg.reset_inplace)
-        worker.send('open')
-        return worker
-
-    def _open(self, worker: GroupWorker) -> None:
-        """Wait until a process has made its environments."""
-        self._result(worker.receive(self._connect_timeout))
-        self._prepare(worker, worker.env_ids)
-
-    def _prepare(self, worker: GroupWorker, env_ids: List[int]) -> None:
+    def _prepare(self, worker: WorkerHandle, env_ids: Iterable[int]) -> None:
         """Give new environments what the old ones were given before their first reset."""
         for env_id in env_ids:
             if self._env_replay_path is not None:
-                self._call(worker, env_id, 'enable_save_replay', self._env_replay_path[env_id])
+                self._pool.ask(worker, 'call', env_id, 'enable_save_replay', self._env_replay_path[env_id])
             if env_id in self._given_seeds and self._env_seed[env_id] is None:
                 seed, *dynamic = self._given_seeds[env_id]
-                # environments whose games are to differ shall not play those again that they had before
-                self._restarts += 1
-                derived = np.random.SeedSequence([seed, self._restarts]).generate_state(1)[0] >> 1
+                # environments whose games are to differ must not repeat the games that they played before
+                self._reseed_count += 1
+                derived = np.random.SeedSequence([seed, self._reseed_count]).generate_state(1)[0] >> 1
                 self._env_seed[env_id] = seed if dynamic == [False] else int(derived)
 
     def close(self) -> None:
-        """
-        Overview:
-            Close the environments and end the processes, within a bounded time and from any state.
-        """
-        _end(self._workers, self._owner_pid)
+        """Close the environments and end the processes, within a bounded time and from any state."""
+        self._pool.close()
         self._env_states = dict.fromkeys(range(self._env_num), EnvState.VOID)
         self._lost.clear()
-        self._untold.clear()
+        self._unreported.clear()
         self._closed = True
 
     # ---- resetting
@@ -166,8 +115,8 @@ class GroupEnvManager(BaseEnvManager):
         Overview:
             Reset environments, in all processes at once; those of a lost process get a new one.
         Arguments:
-            - reset_param (:obj:`Optional[Mapping]`): Arguments of ``reset`` (dict or None) for each environment that \
-                is to be reset; None for all, with the arguments they had last.
+            - reset_param (:obj:`Optional[Mapping]`): Arguments of ``reset`` (dict or None) for each environment to \
+                reset; None for all, with the arguments they had last.
         Raises:
             - RuntimeError: If one can not be reset; the manager is closed then.
         """
@@ -175,25 +124,22 @@ class GroupEnvManager(BaseEnvManager):
         if reset_param is None:
             reset_param = self._reset_param
         self._reset_param.update(reset_param)
-        self._reset(list(reset_param))
-        self._untold.difference_update(reset_param)  # the caller has begun anew
-
-    def _reset(self, env_ids: Iterable[int]) -> None:
-        self._retry_reset(self._try_reset(set(env_ids)))
+        self._retry_reset(self._try_reset(set(reset_param)))
+        self._unreported.difference_update(reset_param)  # the caller knows that their episodes are over
 
     def _retry_reset(self, errors: Dict[int, Exception]) -> None:
         """
-        Go on after a first try in which some environments failed. A process that was killed is no failure of its
-        environments, so that once does not count; twice is theirs, as where one crashes it.
+        Retry after a first attempt in which some environments failed. Whoever killed a process, it is no failure of
+        its environments, so one such attempt does not count; a second one does, as an environment may crash it.
         """
-        tries_left, may_be_a_kill = self._max_retry - 1, True
+        attempts_left, may_be_a_kill = self._max_retry - 1, True
         while errors:
             for error in errors.values():
-                logger.info('a reset failed, %d tries left', tries_left, exc_info=error)
+                logger.info('a reset failed, %d attempts left', attempts_left, exc_info=error)
             if may_be_a_kill and all(isinstance(error, WorkerEnded) for error in errors.values()):
                 may_be_a_kill = False
-            elif tries_left > 0:
-                tries_left -= 1
+            elif attempts_left > 0:
+                attempts_left -= 1
                 time.sleep(self._retry_waiting_time)
             else:
                 break
@@ -206,39 +152,45 @@ class GroupEnvManager(BaseEnvManager):
         self.close()
         raise RuntimeError(f'{message}, and the latest exception is: {error}') from error
 
-    def _try_reset(self, env_ids: Iterable[int]) -> Dict[int, Exception]:
-        """Reset some environments; what went wrong with which."""
+    def _try_reset(self, env_ids: Set[int]) -> Dict[int, Exception]:
+        """Reset some environments; the errors of those that failed."""
         errors: Dict[int, Exception] = {}
-        waiting = []
-        for index, worker in enumerate(self._workers):
-            ours = [env_id for env_id in worker.env_ids if env_id in env_ids]
-            if not ours:
-                continue
-            for env_id in ours:
-                self._env_states[env_id] = EnvState.RESET
-            try:
-                if not worker.alive:
-                    self._lose(worker)
-                    worker = self._restart(index)
-                worker.send('reset', {env_id: self._reset_param[env_id] for env_id in ours}, self._new_seeds(ours))
-                waiting.append((worker, ours))
-            except (WorkerLost, EnvFailed) as error:  # counts as a try; the caller decides about another
-                self._lose(self._workers[index])
-                errors.update(dict.fromkeys(ours, error))
-        for worker, ours in waiting:
-            timeout_s = self._connect_timeout if self._reset_timeout is None else self._reset_timeout * len(ours)
-            try:
-                errors.update(self._take_resets(worker, self._result(worker.receive(timeout_s))))
-            except (WorkerLost, EnvFailed) as error:  # as above
+        for env_id in env_ids:
+            self._env_states[env_id] = EnvState.RESET
+        for index, worker in enumerate(self._pool.workers):
+            ours = env_ids.intersection(worker.env_ids)
+            if ours and not worker.alive:
                 self._lose(worker)
-                errors.update(dict.fromkeys(ours, error))
+                try:
+                    self._prepare(self._pool.replace(index), worker.env_ids)
+                except (WorkerLost, EnvFailed) as error:  # counts as an attempt; the caller decides about another
+                    self._lose(self._pool.workers[index])
+                    errors.update(dict.fromkeys(ours, error))
+        for worker, answer in self._pool.exchange(self._reset_requests(env_ids.difference(errors))):
+            if isinstance(answer, (WorkerLost, EnvFailed)):  # as above
+                self._lose(worker)
+                errors.update(dict.fromkeys(env_ids.intersection(worker.env_ids), answer))
+            else:
+                errors.update(self._start_episodes(worker, answer))
         return errors
 
-    def _take_resets(self, worker: GroupWorker, results: Dict[int, Any]) -> Dict[int, Exception]:
-        """Set the observations that episodes begin with; what went wrong with which."""
+    def _reset_requests(self, env_ids: Collection[int]) -> Iterator[Request]:
+        timeout_s = self._options.connect_timeout
+        for worker in self._pool.workers:
+            ours = [env_id for env_id in worker.env_ids if env_id in env_ids]
+            if ours:
+                if self._reset_timeout is not None:
+                    timeout_s = self._reset_timeout * len(ours)
+                kwargs = {env_id: self._reset_param[env_id] for env_id in ours}
+                yield worker, timeout_s, ('reset', kwargs, self._new_seeds(ours))
+
+    def _start_episodes(self, worker: WorkerHandle, results: Dict[int, Any]) -> Dict[int, Exception]:
+        """Set the observations that episodes begin with; the errors of environments that could not be reset."""
         errors: Dict[int, Exception] = {}
         in_shared_memory = [env_id for env_id, result in results.items() if result is None]
-        observations = dict(zip(in_shared_memory, self._shared.take_obs(in_shared_memory) if in_shared_memory else ()))
+        if in_shared_memory:
+            assert self._shared is not None
+            self._ready_obs.update(zip(in_shared_memory, self._shared.take_obs(in_shared_memory)))
         for env_id, result in results.items():
             if isinstance(result, EnvFailed):
                 errors[env_id] = result.error
@@ -246,18 +198,18 @@ class GroupEnvManager(BaseEnvManager):
                 if self._retry_type == 'renew':
                     self._renew(worker, env_id)
                 continue
-            self._ready_obs[env_id] = observations[env_id] if result is None else result[0]
+            if result is not None:
+                self._ready_obs[env_id] = result[0]
             self._env_states[env_id] = EnvState.RUN
             self._lost.discard(env_id)
         return errors
 
-    def _renew(self, worker: GroupWorker, env_id: int) -> None:
-        """Put a new environment in the place of a failed one."""
+    def _renew(self, worker: WorkerHandle, env_id: int) -> None:
+        """Replace a failed environment by a new one."""
         try:
-            worker.send('renew', env_id)
-            self._result(worker.receive(self._connect_timeout))
+            self._pool.ask(worker, 'renew', env_id)
             self._prepare(worker, [env_id])
-        except (WorkerLost, EnvFailed):  # the next try starts the process anew
+        except (WorkerLost, EnvFailed):  # the next attempt starts a new process
             self._lose(worker)
 
     def _new_seeds(self, env_ids: List[int]) -> Dict[int, tuple]:
@@ -286,67 +238,61 @@ class GroupEnvManager(BaseEnvManager):
             - Exception: What an environment raised; the manager is closed then.
         """
         self._check_closed()
-        not_ready = {
-            env_id: self._env_states[env_id].name for env_id in actions if self._env_states[env_id] != EnvState.RUN
-        }
+        not_ready = {i: self._env_states[i].name for i in actions if self._env_states[i] != EnvState.RUN}
         assert not not_ready, f'step expects environments in state RUN; found {not_ready}'
-        # The actions were chosen for games that are gone; the collector is to drop what it has of them.
-        lost = {env_id: _abnormal('its worker process had ended') for env_id in self._untold.intersection(actions)}
-        self._untold.difference_update(lost)
+        # These actions were chosen for games that no longer exist; the collector has to drop its part of them.
+        lost = self._report(actions, 'its worker process had ended')
         try:
             results = self._step({env_id: action for env_id, action in actions.items() if env_id not in lost}, lost)
-        except BaseException:  # interrupted: steps were played that nobody has seen; only a reset helps these games
+        except BaseException:  # interrupted: environments took steps whose results are lost, so they need a reset
             for env_id in actions:
                 if self._env_states[env_id] == EnvState.RUN:
                     self._env_states[env_id] = EnvState.NEED_RESET
             raise
         timesteps = self._timesteps(results)
-        self._note_ends(timesteps)
+        self._update_states(timesteps)
         next_episodes = {env_id: result[1] for env_id, result in results.items() if type(result) is tuple}
         if next_episodes:
             errors: Dict[int, Exception] = {}
-            for worker in self._workers:
+            for worker in self._pool.workers:
                 ours = {env_id: result for env_id, result in next_episodes.items() if env_id in worker.env_ids}
-                errors.update(self._take_resets(worker, ours))
+                errors.update(self._start_episodes(worker, ours))
             self._retry_reset(errors)
         timesteps.update(lost)
         return {env_id: timesteps.pop(env_id) for env_id in actions} | timesteps
 
     def _step(self, actions: Mapping[int, Any], lost: Dict[int, BaseEnvTimestep]) -> Dict[int, Any]:
-        """What the workers send for a step; those of lost ones are added to ``lost``."""
+        """What the workers send for a step; timesteps of environments that are lost in it are added to ``lost``."""
         results: Dict[int, Any] = {}
-        waiting = []
-        for worker in self._workers:
-            ours = {env_id: actions[env_id] for env_id in worker.env_ids if env_id in actions}
-            if ours:
-                try:
-                    shape = None if self._shared is None else self._shared.put_actions(ours)
-                    worker.send('step', ours if shape is None else list(ours), shape, self._last_episodes(ours))
-                    waiting.append((worker, len(ours)))
-                except WorkerLost as error:  # costs its environments a step, and nobody else anything
-                    lost.update(self._lose_step(worker, error))
-        for worker, count in waiting:
-            try:
-                timeout_s = None if self._step_timeout is None else self._step_timeout * count
-                results.update(self._result(worker.receive(timeout_s)))
-            except WorkerLost as error:  # as above
-                lost.update(self._lose_step(worker, error))
-            except EnvFailed as failure:  # the environment's own error is the caller's to see
-                self._env_states[failure.env_id] = EnvState.ERROR
+        for worker, answer in self._pool.exchange(self._step_requests(actions)):
+            if isinstance(answer, WorkerLost):
+                logger.warning('environments %s lost a step: %s', worker.env_ids, answer)
+                self._lose(worker)
+                lost.update(self._report(worker.env_ids, str(answer)))
+            elif isinstance(answer, EnvFailed):
+                self._env_states[answer.env_id] = EnvState.ERROR
                 self.close()
-                raise failure.error from None
+                raise answer.error from None
+            else:
+                results.update(answer)
         return results
 
+    def _step_requests(self, actions: Mapping[int, Any]) -> Iterator[Request]:
+        for worker in self._pool.workers:
+            ours = {env_id: actions[env_id] for env_id in worker.env_ids if env_id in actions}
+            if ours:
+                timeout_s = None if self._step_timeout is None else self._step_timeout * len(ours)
+                shape = None if self._shared is None else self._shared.put_actions(ours)
+                args = ours if shape is None else list(ours), shape, self._last_episodes(ours)
+                yield worker, timeout_s, ('step', *args)
+
     def _timesteps(self, results: Dict[int, Any]) -> Dict[int, BaseEnvTimestep]:
-        """What the workers sent and what they left in shared memory, put together; sets the ready observations."""
+        """Join what the workers sent and what they left in shared memory; sets the ready observations."""
         timesteps: Dict[int, BaseEnvTimestep] = {}
         in_shared_memory = [env_id for env_id, result in results.items() if type(result) is dict]
         if in_shared_memory:
-            columns = (
-                self._shared.take_obs(in_shared_memory),
-                self._shared.take_rewards(in_shared_memory),
-                self._shared.take_dones(in_shared_memory),
-            )
+            assert self._shared is not None
+            columns = self._shared.take_timesteps(in_shared_memory)
             for env_id, obs, reward, done in zip(in_shared_memory, *columns):
                 timesteps[env_id] = BaseEnvTimestep(obs, reward, done, results[env_id])
                 self._ready_obs[env_id] = obs
@@ -358,14 +304,14 @@ class GroupEnvManager(BaseEnvManager):
         return timesteps
 
     def _last_episodes(self, env_ids: Iterable[int]) -> List[int]:
-        """Those that are not to begin another episode. Resetting in place does so all the same, as DI-engine's does."""
-        if self._cfg.reset_inplace or self._episode_num == math.inf:
+        """Those that must not begin another episode. With ``reset_inplace`` they do all the same, as in DI-engine."""
+        if self._options.reset_inplace or self._episode_num == math.inf:
             return []
         return [env_id for env_id in env_ids if self._env_episode_count[env_id] + 1 >= self._episode_num]
 
-    def _note_ends(self, timesteps: Dict[int, BaseEnvTimestep]) -> None:
+    def _update_states(self, timesteps: Dict[int, BaseEnvTimestep]) -> None:
         for env_id, timestep in timesteps.items():
-            if _is_abnormal(timestep):
+            if is_abnormal(timestep):
                 self._env_states[env_id] = EnvState.ERROR
             elif timestep.done:
                 self._env_episode_count[env_id] += 1
@@ -376,198 +322,87 @@ class GroupEnvManager(BaseEnvManager):
 
     # ---- lost processes
 
-    def _lose(self, worker: GroupWorker) -> None:
-        """End a process that is of no use any more."""
+    def _lose(self, worker: WorkerHandle) -> None:
+        """End a process that can not be used any more."""
         if not worker.lost:
             worker.end()
             playing = [env_id for env_id in worker.env_ids if self._env_states[env_id] != EnvState.DONE]
             self._env_states.update(dict.fromkeys(playing, EnvState.ERROR))
             self._lost.update(playing)
-            self._untold.update(playing)
+            self._unreported.update(playing)
 
-    def _lose_step(self, worker: GroupWorker, error: WorkerLost) -> Dict[int, BaseEnvTimestep]:
-        logger.warning('environments %s lost a step: %s', worker.env_ids, error)
-        self._lose(worker)
-        lost = self._untold.intersection(worker.env_ids)
-        self._untold.difference_update(lost)
-        return {env_id: _abnormal(str(error)) for env_id in sorted(lost)}
+    def _report(self, env_ids: Iterable[int], error: str) -> Dict[int, BaseEnvTimestep]:
+        """Timesteps with DI-engine's mark of a lost step for environments whose loss is not reported yet."""
+        lost = self._unreported.intersection(env_ids)
+        self._unreported -= lost
+        return {env_id: BaseEnvTimestep(None, None, None, dict(abnormal=True, error=error)) for env_id in sorted(lost)}
 
-    def _restart(self, index: int) -> GroupWorker:
-        """A new process in the place of a lost one."""
-        worker = self._workers[index] = self._start(self._groups[index])
-        self._open(worker)
-        return worker
-
-    def _bring_back(self) -> None:
-        """Start environments again that were lost with their process and that nobody has reset since."""
+    def _restart_lost(self) -> None:
+        """Start lost environments again that the caller has not reset."""
         if self._lost and self._auto_reset and not self._closed:
-            self._reset(sorted(self._lost))
+            self._retry_reset(self._try_reset(set(self._lost)))
 
     # ---- the rest of DI-engine's interface
 
     @property
     def ready_obs(self) -> Dict[int, Any]:
-        """
-        Overview:
-            The observations that wait for an action, by environment.
-        """
-        self._bring_back()
+        """The observations that wait for an action, by environment."""
+        self._restart_lost()
         return super().ready_obs
 
     @property
     def ready_obs_id(self) -> List[int]:
-        """
-        Overview:
-            The environments that wait for an action.
-        """
-        self._bring_back()
+        """The environments that wait for an action."""
+        self._restart_lost()
         return super().ready_obs_id
 
     def seed(self, seed: Union[Dict[int, int], List[int], int], dynamic_seed: Optional[bool] = None) -> None:
-        """
-        Overview:
-            Set the seeds that the next reset hands out, as ``BaseEnvManager.seed``.
-        """
-        # a list is used up entry by entry, and need not be the caller's
+        """Set the seeds that the next reset passes on, as ``BaseEnvManager.seed``."""
+        # DI-engine 0.5.3 empties the list that it is given
         super().seed(list(seed) if isinstance(seed, list) else seed, dynamic_seed)
 
     @property
-    def ready_imgs(self, render_mode: Optional[str] = 'rgb_array') -> Dict[int, np.ndarray]:
-        """
-        Overview:
-            Pictures of the environments that wait for an action.
-        Returns:
-            - images (:obj:`Dict[int, np.ndarray]`): As ``ding.utils.render`` makes them.
-        """
+    def ready_imgs(self) -> Dict[int, np.ndarray]:
+        """Pictures of the environments that wait for an action, as ``ding.utils.render`` makes them."""
         self._check_closed()
         images: Dict[int, np.ndarray] = {}
         ready = set(self.ready_obs_id)
-        for worker in self._workers:
+        for worker in self._pool.workers:
             ours = [env_id for env_id in worker.env_ids if env_id in ready]
             if ours:
-                worker.send('images', ours, render_mode)
-                images.update(self._result(worker.receive(self._connect_timeout)))
+                images.update(self._pool.ask(worker, 'images', ours))
         return images
 
     def reward_shaping(self, env_id: int, transitions: List[dict]) -> List[dict]:
         """Let an environment shape the rewards of an episode, as ``BaseEnvManager.reward_shaping``."""
-        return self._call(self._worker_of(env_id), env_id, 'reward_shaping', transitions)
+        return self._call(env_id, 'reward_shaping', transitions)
 
     def enable_save_figure(self, env_id: int, figure_path: str) -> None:
         """Have an environment save figures in a folder."""
-        self._call(self._worker_of(env_id), env_id, 'enable_save_figure', figure_path)
+        self._call(env_id, 'enable_save_figure', figure_path)
 
-    def __getattr__(self, key: str) -> List[Any]:
-        """
-        Overview:
-            An attribute of each environment.
-        Raises:
-            - AttributeError: If the environments have none of this name.
-            - RuntimeError: If it is a method.
-        """
+    def _call(self, env_id: int, method: str, *args: Any) -> Any:
+        self._check_closed()
+        return self._pool.ask(self._pool.worker_of(env_id), 'call', env_id, method, *args)
+
+    def __getattr__(self, key: str) -> Any:
+        """A list of an attribute of each environment; ``RuntimeError`` for a method."""
         if key.startswith('__') or '_env_ref' not in self.__dict__:  # this object is being copied, or is half made
             raise AttributeError(key)
         if not hasattr(self._env_ref, key):
             raise AttributeError(f'env `{type(self._env_ref)}` has no attribute `{key}`')
         if isinstance(getattr(self._env_ref, key), MethodType) and key not in self.method_name_list:
-            raise RuntimeError(f'`{key}` is a method; an env manager hands out attributes of its environments only')
+            raise RuntimeError(f'`{key}` is a method; an env manager passes on attributes of its environments only')
         self._check_closed()
         values: Dict[int, Any] = {}
-        for worker in self._workers:
+        for worker in self._pool.workers:
             if worker.lost:
                 values.update(dict.fromkeys(worker.env_ids))  # they have none before they are reset
-                continue
-            worker.send('attribute', key)
-            values.update(self._result(worker.receive(self._connect_timeout)))
+            else:
+                values.update(self._pool.ask(worker, 'attribute', key))
         return [values[env_id] for env_id in range(self._env_num)]
 
-    def _worker_of(self, env_id: int) -> GroupWorker:
-        self._check_closed()
-        return next(worker for worker in self._workers if env_id in worker.env_ids)
 
-    def _call(self, worker: GroupWorker, env_id: int, method: str, *args: Any) -> Any:
-        worker.send('call', env_id, method, *args)
-        return self._result(worker.receive(self._connect_timeout))
-
-    @staticmethod
-    def _result(answer: Any) -> Any:
-        if isinstance(answer, EnvFailed):
-            raise answer
-        return answer
-
-
-@ENV_MANAGER_REGISTRY.register('breakout_v2')
-class GroupEnvManagerV2(GroupEnvManager):
-    """
-    Overview:
-        ``GroupEnvManager`` for DI-engine's task pipelines: stacked observations in, a list of timesteps out.
-    """
-
-    @property
-    def ready_obs(self) -> tnp.ndarray:
-        """
-        Overview:
-            The observations that wait for an action, stacked in the order of ``ready_obs_id``.
-        """
-        return tnp.stack([tnp.array(obs) for obs in super().ready_obs.values()])
-
-    def step(self, actions: Union[List[np.ndarray], tnp.ndarray, np.ndarray]) -> List[tnp.ndarray]:
-        """
-        Overview:
-            Step the environments that wait for an action.
-        Arguments:
-            - actions (:obj:`Union[List[np.ndarray], np.ndarray]`): One for each, in the order of ``ready_obs_id``.
-        Returns:
-            - timesteps (:obj:`List[tnp.ndarray]`): ``obs``, ``reward``, ``done``, ``info`` and ``env_id`` of each. \
-                Task pipelines know no lost step: there an environment whose process was lost ends its episode as \
-                cut off (``info.abnormal``), with the observation it had, no reward and a return of NaN, and begins \
-                a new one. A learner takes that for an end, and the mean of an evaluation is NaN then, as its games \
-                are not all known.
-        """
-        before, ready = dict(self._ready_obs), self.ready_obs_id
-        timesteps = super().step(dict(zip(ready, actions)))
-        lost = [env_id for env_id, timestep in timesteps.items() if timestep.obs is None and _is_abnormal(timestep)]
-        if lost:
-            self.reset({env_id: self._reset_param[env_id] for env_id in lost})
-        return [
-            _tree(env_id, _cut_off(timesteps[env_id], before[env_id]) if env_id in lost else timesteps[env_id])
-            for env_id in ready[: len(actions)]
-        ]
-
-
-def _cut_off(timestep: BaseEnvTimestep, obs: Any) -> BaseEnvTimestep:
-    info = {**timestep.info, 'TimeLimit.truncated': True, 'eval_episode_return': np.float32(np.nan)}
-    return BaseEnvTimestep(obs, np.zeros(1, np.float32), True, info)
-
-
-def _tree(env_id: int, timestep: BaseEnvTimestep) -> tnp.ndarray:
-    # a key of info becomes an attribute, so it has to be an identifier
-    info = remove_illegal_item(make_key_as_identifier(timestep.info))
-    return tnp.array(
-        {'obs': timestep.obs, 'reward': timestep.reward, 'done': timestep.done, 'info': info, 'env_id': env_id}
-    )
-
-
-def _abnormal(error: str) -> BaseEnvTimestep:
-    """DI-engine's mark of a lost step."""
-    return BaseEnvTimestep(None, None, None, {'abnormal': True, 'error': error})
-
-
-def _is_abnormal(timestep: BaseEnvTimestep) -> bool:
+def is_abnormal(timestep: BaseEnvTimestep) -> bool:
+    """Whether DI-engine's mark of a lost step is on a timestep."""
     return isinstance(timestep.info, dict) and timestep.info.get('abnormal', False)
-
-
-def _usable_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
-
-
-def _end(workers: List[GroupWorker], owner_pid: int) -> None:
-    """End processes and forget them; in a fork, which has no say in them, only forget them."""
-    ours = os.getpid() == owner_pid
-    if ours:
-        for worker in workers:
-            worker.ask_to_end()
-        deadline = time.monotonic() + CLOSING_S
-        for worker in workers:
-            worker.end(deadline)
-    workers.clear()

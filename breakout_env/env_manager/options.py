@@ -1,49 +1,52 @@
-"""The options of ``GroupEnvManager``: what each may be. What they mean stands in its ``config``."""
+"""The options of the env manager."""
 
 import math
-from typing import Any, Dict, Mapping
+from typing import Annotated, Literal, Optional
 
-from ..utils import option_checks
+from ..utils.options import DAY_S, Between, Flag, Options
 
-# How its errors begin.
-OPTION = 'env_manager option'
-# What DI-engine puts into the section, or its other managers read there, as ``shared_memory`` in other forms.
-DI_ENGINE_KEYS = frozenset(
-    ['type', 'import_names', 'cfg_type', 'manager', 'copy_on_get', 'max_retry_times', 'wait_num', 'step_wait_timeout']
-)
-# Beyond a day nothing is waited for, and beyond some hundred processes a machine is not helped by more.
-_DAY_S = 86_400.0
-_CHECKS: Dict[str, option_checks.Check] = dict(
-    episode_num=option_checks.number(1.0, math.inf),
-    max_retry=option_checks.whole_number(0, 1_000_000),
-    retry_type=option_checks.one_of('reset', 'renew'),
-    auto_reset=option_checks.true_or_false,
-    reset_inplace=option_checks.true_or_false,
-    step_timeout=option_checks.number(0.0, _DAY_S, or_none=True, above=True),
-    reset_timeout=option_checks.number(0.0, _DAY_S, or_none=True, above=True),
-    retry_waiting_time=option_checks.number(0.0, _DAY_S),
-    worker_num=option_checks.whole_number(1, 4096, or_none=True),
-    shared_memory=option_checks.true_or_false,
-    # not forkserver: a worker looks whether its parent is still there, and that would be the server
-    context=option_checks.one_of('fork', 'spawn'),
-    connect_timeout=option_checks.number(0.0, _DAY_S, above=True),
-)
+Seconds = Annotated[float, Between(0.0, DAY_S, above=True)]
 
 
-def read_options(cfg: Any) -> Dict[str, Any]:
+class EnvManagerOptions(Options):
     """
     Overview:
-        Check ``cfg.env.manager``.
-    Arguments:
-        - cfg (:obj:`Any`): What was found there.
-    Returns:
-        - options (:obj:`Dict[str, Any]`): Those that are set.
-    Raises:
-        - ValueError: If an option is unknown or its value is not allowed; the message names the option.
+        ``cfg.env.manager``: what DI-engine's managers offer by the same names, and how the worker processes are run.
     """
-    return option_checks.read(OPTION, cfg, _CHECKS, DI_ENGINE_KEYS)
 
+    _owner = 'env_manager option'
+    # What DI-engine puts into the section, or its other managers read there.
+    _passed_over = frozenset(
+        ['type', 'import_names', 'cfg_type', 'manager', 'copy_on_get', 'max_retry_times', 'wait_num']
+        + ['step_wait_timeout']
+    )
 
-def names() -> Mapping[str, option_checks.Check]:
-    """The options there are."""
-    return dict(_CHECKS)
+    episode_num: Annotated[float, Between(1.0)] = math.inf
+    """(float) Episodes each environment plays before it is done."""
+    max_retry: Annotated[int, Between(0, 1_000_000)] = 1
+    """(int) Attempts at a reset before the manager gives up."""
+    retry_type: Literal['reset', 'renew'] = 'reset'
+    """(str) What the next attempt does: ``reset`` the environment again, or ``renew`` it, which makes a new one."""
+    auto_reset: Flag = True
+    """(bool) Whether the step that ends an episode begins the next one."""
+    reset_inplace: Flag = True
+    """(bool) Whether the timestep that ends an episode has the first observation of the next one, as in DI-engine's \
+    process managers with this option; without it, the last observation of the episode, as in its ``base``."""
+    step_timeout: Optional[Seconds] = 60.0
+    """(Optional[float]) Seconds for a step of one environment before its process counts as lost; None for no limit."""
+    reset_timeout: Optional[Seconds] = None
+    """(Optional[float]) Seconds for a reset of one environment; None for ``connect_timeout`` for all environments of \
+    a process together."""
+    retry_waiting_time: Annotated[float, Between(0.0, DAY_S)] = 0.1
+    """(float) Seconds between two attempts at a reset."""
+    worker_num: Optional[Annotated[int, Between(1, 4096)]] = None
+    """(Optional[int]) Processes, at most one for each environment; None for one for each core that this process may \
+    use."""
+    shared_memory: Flag = True
+    """(bool) Whether observations, rewards and dones pass through shared memory where they are arrays of the declared \
+    shape."""
+    # not forkserver: a worker checks that its parent is still there, and its parent would be the server
+    context: Literal['fork', 'spawn'] = 'fork'
+    """(str) How processes are started."""
+    connect_timeout: Seconds = 60.0
+    """(float) Seconds for a process to start and make its environments."""

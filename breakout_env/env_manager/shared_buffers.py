@@ -1,6 +1,6 @@
-"""Where the manager puts actions for its workers, and they the results: memory both of them see."""
+"""Shared memory in which the manager puts actions for its workers, and they put the results."""
 
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
 import gym
 import gymnasium
@@ -13,20 +13,17 @@ BOXES = (gym.spaces.Box, gymnasium.spaces.Box)
 class SharedSteps(object):
     """
     Overview:
-        Each environment's last action, observation, reward and end, in shared memory without a name: it is gone with \
-        the last process that has it, however that ended. One side writes, the other one reads, and the message that \
-        passes between them says whose turn it is. What does not fit, because the space is no box or the environment \
-        does not keep to it, travels in the message instead.
-    Interfaces:
-        ``put_actions``, ``take_action``, ``put_obs``, ``put_timestep``, ``take_obs``, ``take_rewards``, ``take_dones``.
+        Each environment's last action, observation, reward and done, in anonymous shared memory: the system frees it \
+        with the last process that has it, however that ended. One side writes, the other one reads, and the message \
+        that passes between them says whose turn it is. What does not fit, because the space is no box or the \
+        environment does not keep to it, travels in the message instead.
     """
 
     def __init__(self, context: Any, env_num: int, observation_space: Any, reward_space: Any) -> None:
         """
         Arguments:
             - context (:obj:`multiprocessing.context.BaseContext`): That of the processes that will share it.
-            - env_num (:obj:`int`): Environments.
-            - observation_space, reward_space (:obj:`gym.spaces.Space`): Those of one environment.
+            - env_num, observation_space, reward_space: As the manager's properties.
         """
         self._obs = _shared_array(context, env_num, observation_space)
         self._rewards = _shared_array(context, env_num, reward_space)
@@ -35,12 +32,7 @@ class SharedSteps(object):
         self._actions = _SharedArray(context, (env_num, 1), np.dtype(np.int64))
 
     def put_actions(self, actions: Dict[int, Any]) -> Optional[tuple]:
-        """
-        Overview:
-            Write actions, if all of them are NumPy arrays of one int64.
-        Returns:
-            - shape (:obj:`Optional[tuple]`): Shape of each of them, if they were written.
-        """
+        """Write actions, if all of them are NumPy arrays of one int64; then the shape of each of them, else None."""
         shapes = {
             action.shape if type(action) is np.ndarray and action.dtype == np.int64 and action.size == 1 else None
             for action in actions.values()
@@ -57,24 +49,14 @@ class SharedSteps(object):
         return self._actions.array[env_id].copy().reshape(shape)
 
     def put_obs(self, env_id: int, obs: Any) -> bool:
-        """
-        Overview:
-            Write an observation, if it fits.
-        Returns:
-            - fits (:obj:`bool`): Whether it was written.
-        """
+        """Write an observation, if it fits; whether it was written."""
         if not _fits(self._obs, obs):
             return False
         self._obs.array[env_id] = obs
         return True
 
     def put_timestep(self, env_id: int, timestep: BaseEnvTimestep) -> bool:
-        """
-        Overview:
-            Write all of a timestep but its ``info``, if it fits.
-        Returns:
-            - fits (:obj:`bool`): Whether it was written.
-        """
+        """Write all of a timestep but its ``info``, if it fits; whether it was written."""
         if not (type(timestep.done) is bool and _fits(self._rewards, timestep.reward)):
             return False
         if not self.put_obs(env_id, timestep.obs):
@@ -84,25 +66,16 @@ class SharedSteps(object):
         return True
 
     def take_obs(self, env_ids: List[int]) -> np.ndarray:
-        """
-        Overview:
-            A copy of some environments' observations.
-        Shapes:
-            - obs (:obj:`np.ndarray`): :math:`(N, ...)`, N environments.
-        """
+        """A copy of some environments' observations: :math:`(N, ...)` for N environments."""
         return self._obs.array[env_ids]
 
-    def take_rewards(self, env_ids: List[int]) -> np.ndarray:
-        """A copy of some environments' rewards, shaped as ``take_obs``."""
-        return self._rewards.array[env_ids]
-
-    def take_dones(self, env_ids: List[int]) -> List[bool]:
-        """Which of some environments' episodes ended."""
-        return self._dones.array[env_ids].tolist()
+    def take_timesteps(self, env_ids: List[int]) -> Tuple[np.ndarray, np.ndarray, List[bool]]:
+        """Copies of some environments' observations, rewards and dones."""
+        return self._obs.array[env_ids], self._rewards.array[env_ids], self._dones.array[env_ids].tolist()
 
 
 class _SharedArray(object):
-    """A NumPy array that is the same memory in each process it is handed to."""
+    """A NumPy array that is the same memory in each process it is passed to."""
 
     def __init__(self, context: Any, shape: tuple, dtype: np.dtype) -> None:
         # bytes without a lock; multiprocessing unlinks the file behind them as soon as it is mapped
@@ -122,7 +95,7 @@ class _SharedArray(object):
 
 
 def _shared_array(context: Any, env_num: int, space: Any) -> Any:
-    return _SharedArray(context, (env_num, *space.shape), space.dtype) if isinstance(space, BOXES) else None
+    return _SharedArray(context, (env_num, *space.shape), np.dtype(space.dtype)) if isinstance(space, BOXES) else None
 
 
 def _fits(shared: Any, value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""The manager's side of one worker process: start it, talk to it, and be told when it is lost."""
+"""The manager's side of one worker process: start it, send it commands, notice when it is lost."""
 
 import contextlib
 import math
@@ -13,47 +13,36 @@ from ding.utils import CloudPickleWrapper
 
 from .worker_main import run_group
 
-# Waiting is done in slices, and only slices count: a process that was stopped (Ctrl-Z) or slept with its machine does
-# not take its own sleep for its worker's silence.
+# A timeout is counted in slices of waiting: a process that was stopped (Ctrl-Z) or suspended with its machine does not
+# count that time against its workers.
 SLICE_S = 1.0
 
 
 class WorkerLost(RuntimeError):
-    """
-    Overview:
-        A worker process ended or did not answer in time; the message says which.
-    """
+    """A worker process ended or did not answer in time; the message says which."""
 
 
 class WorkerEnded(WorkerLost):
-    """
-    Overview:
-        A worker process ended, or was killed by somebody else.
-    """
+    """A worker process ended, or was killed by somebody else."""
 
 
-class GroupWorker(object):
+class WorkerProcess(object):
     """
     Overview:
-        A worker process. One command is under way at a time; an answer to an earlier one, whose caller was \
-        interrupted while it waited, is dropped.
-    Interfaces:
-        ``send``, ``receive``, ``ask_to_end``, ``end``.
-    Properties:
-        ``env_ids``, ``pid``, ``alive``, ``lost``.
+        A worker process, with the interface ``worker_pool.WorkerHandle``. It has one command at a time; an answer to \
+        an earlier one, whose caller was interrupted while it waited, is dropped.
     """
 
     def __init__(self, context: Any, env_fns: Dict[int, Callable], *options: Any) -> None:
         """
         Overview:
-            Start the process; ``open`` is to be the first command.
+            Start the process; the first command must be ``open``.
         Arguments:
             - context (:obj:`multiprocessing.context.BaseContext`): How processes are started.
-            - env_fns (:obj:`Dict[int, Callable]`): What makes each of its environments.
-            - options (:obj:`Any`): ``EnvGroup``'s other arguments.
+            - env_fns, options: ``EnvGroup``'s arguments.
         """
         self.env_ids = list(env_fns)
-        self.lost = False  # ended for good
+        self.lost = False
         self._connection, theirs = context.Pipe()
         self._number = 0
         forked = context.get_start_method() == 'fork'
@@ -84,32 +73,23 @@ class GroupWorker(object):
 
     @property
     def alive(self) -> bool:
-        """Whether the process is there."""
         return not self.lost and self._process.is_alive()
 
-    def send(self, command: str, *args: Any, **kwargs: Any) -> None:
-        """
-        Overview:
-            Give it something to do.
-        Raises:
-            - WorkerEnded: If it has ended.
-        """
+    def send(self, command: str, *args: Any) -> None:
+        """Give it a command: the name of a method of ``EnvGroup``, and arguments. ``WorkerEnded`` if it has ended."""
         self._number += 1
-        message = pickle.dumps((self._number, command, args, kwargs), pickle.HIGHEST_PROTOCOL)
+        message = pickle.dumps((self._number, command, args), pickle.HIGHEST_PROTOCOL)
         try:
             self._connection.send_bytes(message)
-        except OSError as error:  # nobody reads the pipe any more
+        except OSError as error:  # the other end of the pipe is closed
             raise WorkerEnded(self._how_it_ended()) from error
 
     def receive(self, timeout_s: Optional[float] = None) -> Any:
         """
         Overview:
-            Wait for the answer to the last command.
-        Arguments:
-            - timeout_s (:obj:`Optional[float]`): Seconds to wait; None for as long as it lives.
+            Wait for the answer to the last command, ``timeout_s`` seconds or, with None, as long as the process lives.
         Raises:
-            - WorkerEnded: If it has ended.
-            - WorkerLost: If it does not answer in time.
+            - WorkerLost: If there is no answer in time; ``WorkerEnded`` if the process has ended.
         """
         slices = math.inf if timeout_s is None else max(math.ceil(timeout_s / SLICE_S), 1)
         slice_ms = 1000 * (SLICE_S if timeout_s is None else timeout_s / slices)
@@ -136,20 +116,15 @@ class GroupWorker(object):
         how = f'signal {-code}' if code is not None and code < 0 else f'exit code {code}'
         return f'worker process {self.pid} has ended ({how})'
 
-    def ask_to_end(self) -> None:
-        """Have it close its environments and end; returns at once."""
-        # The end of the pipe alone may not reach it, as processes forked since hold our side of it, too.
+    def request_end(self) -> None:
+        """Ask it to close its environments and end; returns at once."""
+        # Closing the pipe alone may not reach it: processes forked since have copies of our end.
         with contextlib.suppress(WorkerLost):
             if not self.lost:
                 self.send('end')
 
     def end(self, deadline: float = 0.0) -> None:
-        """
-        Overview:
-            Wait until it has ended, kill it if that takes too long, and release what belonged to it.
-        Arguments:
-            - deadline (:obj:`float`): Time, by ``time.monotonic``, until which it may close its environments.
-        """
+        """Wait for its end until a time of ``time.monotonic``, then kill it; release what belonged to it."""
         if self.lost:
             return
         self.lost = True

@@ -20,20 +20,17 @@ from ..utils import signals
 from .shared_buffers import SharedSteps
 
 logger = logging.getLogger(__name__)
-# How long an idle worker sleeps before it looks whether the manager's process is still there.
-LOOK_FOR_OWNER_MS = 1000
+# How long an idle worker sleeps before it checks that the manager's process still exists.
+CHECK_OWNER_MS = 1000
 # Waking a process that sleeps on an idle core takes some 0.1 ms on a virtual machine, much of an environment's step.
-# While commands follow each other closely a worker therefore looks for the next one for this long before it sleeps, and
-# lets go of its core at each look, for whoever has work. After a longer wait, as when a network chooses the actions, it
+# While commands follow each other closely a worker therefore polls for the next one for this long before it sleeps, and
+# yields its core at each poll to processes with work. After a longer wait, as when a network chooses the actions, it
 # does not.
-LOOK_FOR_COMMANDS_S = 0.0003
+POLL_COMMANDS_S = 0.0003
 
 
 class EnvFailed(Exception):
-    """
-    Overview:
-        An environment raised. Travels to the manager in place of a result.
-    """
+    """An environment raised. Travels to the manager in place of a result."""
 
     def __init__(self, env_id: int, error: Exception) -> None:
         super().__init__(env_id, error)
@@ -44,8 +41,6 @@ class EnvGroup(object):
     """
     Overview:
         Some environments in one process, stepped one after the other. Each public method is a command of the manager's.
-    Interfaces:
-        ``open``, ``step``, ``reset``, ``renew``, ``call``, ``attribute``, ``images``, ``close``.
     """
 
     def __init__(
@@ -55,8 +50,7 @@ class EnvGroup(object):
         Arguments:
             - env_fns (:obj:`Dict[int, Callable]`): What makes each environment, by its index in the manager.
             - shared (:obj:`Optional[SharedSteps]`): Where results go; None to send all of them.
-            - auto_reset (:obj:`bool`): Reset an environment within the step that ended its episode.
-            - reset_inplace (:obj:`bool`): Hand out the new episode's observation in place of the old one's last.
+            - auto_reset, reset_inplace (:obj:`bool`): As in ``EnvManagerOptions``.
         """
         self._env_fns = env_fns
         self._shared = shared
@@ -65,12 +59,11 @@ class EnvGroup(object):
         self._reset_kwargs: Dict[int, dict] = {env_id: {} for env_id in env_fns}
 
     def open(self) -> None:
-        """Make the environments."""
         for env_id in self._env_fns:
             self.renew(env_id)
 
     def renew(self, env_id: int) -> None:
-        """Put a new environment in the place of one."""
+        """Replace an environment by a new one."""
         if env_id in self._envs:
             self._of(env_id, self._envs.pop(env_id).close)
         self._envs[env_id] = self._of(env_id, self._env_fns[env_id])
@@ -82,16 +75,15 @@ class EnvGroup(object):
         Overview:
             Step some environments.
         Arguments:
-            - actions (:obj:`Dict[int, Any]`): An action for each of them; or only a list of them, where the actions \
-                are in shared memory.
-            - action_shape (:obj:`Optional[tuple]`): Shape of each action in shared memory.
-            - last_episodes (:obj:`Sequence[int]`): Those that are not to begin another episode.
+            - actions (:obj:`Union[Dict[int, Any], List[int]]`): Action by environment; only the environments where \
+                the actions are in shared memory, each of ``action_shape``.
+            - last_episodes (:obj:`Sequence[int]`): Those that must not begin another episode.
         Returns:
             - results (:obj:`Dict[int, Any]`): The ``info`` of each, where all else is in shared memory; else the \
                 whole timestep; at the end of an episode without ``reset_inplace``, a tuple of the timestep and what \
                 ``reset`` gives for this environment.
         """
-        if action_shape is not None:
+        if self._shared is not None and action_shape is not None:
             actions = {env_id: self._shared.take_action(env_id, action_shape) for env_id in actions}
         return {env_id: self._step(env_id, action, env_id in last_episodes) for env_id, action in actions.items()}
 
@@ -104,21 +96,17 @@ class EnvGroup(object):
             if not self._reset_inplace:
                 return timestep, self._reset(env_id)
             timestep = timestep._replace(obs=self._of(env_id, self._envs[env_id].reset))
-        fits = (
-            self._shared is not None
-            and type(timestep) is BaseEnvTimestep
-            and type(timestep.info) is dict
-            and self._shared.put_timestep(env_id, timestep)
-        )
-        return timestep.info if fits else timestep
+        if self._shared is not None and type(timestep) is BaseEnvTimestep and type(timestep.info) is dict:
+            if self._shared.put_timestep(env_id, timestep):
+                return timestep.info
+        return timestep
 
     def reset(self, kwargs: Dict[int, Optional[dict]], seeds: Dict[int, tuple]) -> Dict[int, Any]:
         """
         Overview:
             Seed and reset some environments.
         Arguments:
-            - kwargs (:obj:`Dict[int, Optional[dict]]`): Arguments of each one's ``reset``.
-            - seeds (:obj:`Dict[int, tuple]`): Arguments of ``seed``, for those that get a new one.
+            - kwargs, seeds: Arguments of ``reset`` for each; of ``seed`` for those that get a new one.
         Returns:
             - results (:obj:`Dict[int, Any]`): For each, None where the observation is in shared memory, the \
                 observation in a tuple of one where it is not, or ``EnvFailed``.
@@ -134,40 +122,37 @@ class EnvGroup(object):
             if seed is not None:
                 self._of(env_id, self._envs[env_id].seed, *seed)
             obs = self._of(env_id, self._envs[env_id].reset, **self._reset_kwargs[env_id])
-        except EnvFailed as error:  # the others are not to be reset again for this one's sake
+        except EnvFailed as error:  # in its place, as the other environments have been reset
             return error
         in_shared_memory = self._shared is not None and self._shared.put_obs(env_id, obs)
         return None if in_shared_memory else (obs,)
 
-    def call(self, env_id: int, method: str, *args: Any, **kwargs: Any) -> Any:
-        """Call a method of one environment."""
-        return self._of(env_id, getattr(self._envs[env_id], method), *args, **kwargs)
+    def call(self, env_id: int, method: str, *args: Any) -> Any:
+        return self._of(env_id, getattr(self._envs[env_id], method), *args)
 
     def attribute(self, name: str) -> Dict[int, Any]:
-        """An attribute of each environment."""
         return {env_id: self._of(env_id, getattr, env, name, None) for env_id, env in self._envs.items()}
 
-    def images(self, env_ids: List[int], render_mode: str) -> Dict[int, Any]:
-        """Pictures of some environments."""
-        return {env_id: self._of(env_id, render, self._envs[env_id], render_mode) for env_id in env_ids}
+    def images(self, env_ids: List[int]) -> Dict[int, Any]:
+        return {env_id: self._of(env_id, render, self._envs[env_id]) for env_id in env_ids}
 
     def close(self) -> None:
-        """Close the environments, each in any case."""
+        """Close all environments, whichever of them raise."""
         for env_id in list(self._envs):
             try:
                 self._envs.pop(env_id).close()
-            except Exception:  # the others are to be closed all the same, and nobody is left to tell but the log
+            except Exception:  # the others are still to be closed, and the manager waits for no answer
                 logger.warning('closing environment %d failed', env_id, exc_info=True)
 
     def _of(self, env_id: int, function: Callable, *args: Any, **kwargs: Any) -> Any:
         try:
             return function(*args, **kwargs)
-        except Exception as error:  # whatever it is, the manager raises it where the user sees it
+        except Exception as error:  # the manager raises it in the user's process
             raise EnvFailed(env_id, _portable(error)) from error
 
 
 def _portable(error: Exception) -> Exception:
-    """The error with its traceback in the message, as a traceback can't leave the process; of its class if possible."""
+    """The error with its traceback in the message, as a traceback can't be pickled; of the same class if possible."""
     text = '\nEnv Process Exception:\n' + ''.join(traceback.format_tb(error.__traceback__)) + repr(error)
     try:
         portable = type(error)(text)
@@ -187,17 +172,16 @@ def run_group(
 ) -> None:
     """
     Overview:
-        A worker process's life: take commands until told to end, or until the manager's process is gone.
+        The main function of a worker process: carry out commands until ``end`` or the manager's process has ended.
     Arguments:
         - connection (:obj:`Connection`): Where commands come in and results go out.
-        - others (:obj:`Optional[Connection]`): The manager's end of it, which a fork brings along and is closed here.
+        - others (:obj:`Optional[Connection]`): The manager's end of it, which a fork inherits; it is closed here.
         - owner_pid (:obj:`int`): The manager's process.
-        - ends_with_owner (:obj:`bool`): Whether the system is to kill this process with it, also where it is stopped.
-        - env_fns (:obj:`CloudPickleWrapper`): Holds ``EnvGroup``'s argument of this name.
-        - options (:obj:`Any`): Its other arguments.
+        - ends_with_owner (:obj:`bool`): Whether the kernel kills this process with it, even a stopped one.
+        - env_fns, options: ``EnvGroup``'s arguments.
     """
-    # Ctrl-C and the end of a terminal reach the whole process group; the manager's process decides what comes of it.
-    # The other handlers that a fork brings along are the trainer's, not ours.
+    # Ctrl-C and a closed terminal signal the whole process group; the manager's process decides what follows.
+    # The other handlers that a fork inherits are the trainer's.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -214,18 +198,18 @@ def run_group(
             message = commands.next()
             if message is None or message[1] == 'end':
                 break
-            number, command, args, kwargs = message
+            number, command, args = message
             try:
-                result = getattr(group, command)(*args, **kwargs)
+                result = getattr(group, command)(*args)
             except EnvFailed as error:  # goes to the manager in place of a result
                 result = error
             try:
                 reply = pickle.dumps((number, result), pickle.HIGHEST_PROTOCOL)
-            except Exception as error:  # an attribute or info that can't be sent, such as a handle
+            except Exception as error:  # an attribute or info that can't be pickled, such as a lock
                 reply = pickle.dumps((number, EnvFailed(min(env_fns.data), _portable(error))))
             connection.send_bytes(reply)
-    except (BrokenPipeError, ConnectionResetError):  # nobody is left to answer
-        logger.debug('worker %d: its manager is gone', os.getpid())
+    except (BrokenPipeError, ConnectionResetError):  # nobody reads the answer
+        logger.debug('worker %d: its manager has ended', os.getpid())
     finally:
         group.close()
 
@@ -240,17 +224,17 @@ class _Commands(object):
         self._last_wait_s = math.inf
 
     def next(self) -> Optional[tuple]:
-        """Wait for the next command; None if none will come."""
+        """Wait for the next command; None after the manager's end."""
         start = time.perf_counter()
-        if self._last_wait_s < LOOK_FOR_COMMANDS_S:
-            while time.perf_counter() - start < LOOK_FOR_COMMANDS_S and not self._poller.poll(0):
+        if self._last_wait_s < POLL_COMMANDS_S:
+            while time.perf_counter() - start < POLL_COMMANDS_S and not self._poller.poll(0):
                 os.sched_yield()
-        while not self._poller.poll(LOOK_FOR_OWNER_MS):
-            # The end of the pipe does not tell: workers forked later hold its other end, too.
+        while not self._poller.poll(CHECK_OWNER_MS):
+            # The pipe does not show it: workers forked later have copies of its other end.
             if os.getppid() != self._owner_pid:
                 return None
         self._last_wait_s = time.perf_counter() - start
         try:
             return pickle.loads(self._connection.recv_bytes())
-        except (EOFError, ConnectionResetError):  # the manager is gone
+        except (EOFError, ConnectionResetError):  # the manager has ended
             return None

@@ -1,0 +1,71 @@
+"""The env manager for DI-engine's task pipelines."""
+
+from typing import Any, List, Union
+
+import numpy as np
+import treetensor.numpy as tnp
+from ding.envs import BaseEnvTimestep
+from ding.utils import ENV_MANAGER_REGISTRY, make_key_as_identifier, remove_illegal_item
+
+from .manager import GroupEnvManager, is_abnormal
+
+
+@ENV_MANAGER_REGISTRY.register('breakout_v2')
+class GroupEnvManagerV2(GroupEnvManager):
+    """
+    Overview:
+        ``GroupEnvManager`` for DI-engine's task pipelines: stacked observations in, a list of timesteps out.
+    Examples:
+        >>> from functools import partial
+        >>> from breakout_env import BreakoutEnv, GroupEnvManagerV2
+        >>> manager = GroupEnvManagerV2([partial(BreakoutEnv, {})] * 2, dict(worker_num=1))
+        >>> manager.launch()
+        >>> manager.ready_obs.shape
+        (2, 4, 84, 84)
+        >>> [int(timestep.env_id) for timestep in manager.step([[0], [0]])]
+        [0, 1]
+        >>> manager.close()
+    """
+
+    @property
+    def ready_obs(self) -> tnp.ndarray:
+        """The observations that wait for an action, stacked in the order of ``ready_obs_id``."""
+        return tnp.stack([tnp.array(obs) for obs in super().ready_obs.values()])
+
+    def step(  # type: ignore[override]  # as in DI-engine: its v2 managers derive from those with dicts
+        self, actions: Union[List[np.ndarray], tnp.ndarray, np.ndarray]
+    ) -> List[tnp.ndarray]:
+        """
+        Overview:
+            Step the environments that wait for an action.
+        Arguments:
+            - actions (:obj:`Union[List[np.ndarray], np.ndarray]`): One for each, in the order of ``ready_obs_id``.
+        Returns:
+            - timesteps (:obj:`List[tnp.ndarray]`): ``obs``, ``reward``, ``done``, ``info`` and ``env_id`` of each. \
+                Task pipelines know no lost step: there an environment whose process was lost ends its episode as \
+                truncated (``info.abnormal``), with the observation it had, no reward and a return of NaN, and begins \
+                a new one. A learner takes that for an end, and the mean of an evaluation is NaN then, as its games \
+                are not all known.
+        """
+        before, ready = dict(self._ready_obs), self.ready_obs_id
+        timesteps = super().step(dict(zip(ready, actions)))
+        lost = [env_id for env_id, timestep in timesteps.items() if timestep.obs is None and is_abnormal(timestep)]
+        if lost:
+            self.reset({env_id: self._reset_param[env_id] for env_id in lost})
+        return [
+            _tree(env_id, _truncated(timesteps[env_id], before[env_id]) if env_id in lost else timesteps[env_id])
+            for env_id in ready[: len(actions)]
+        ]
+
+
+def _truncated(timestep: BaseEnvTimestep, obs: Any) -> BaseEnvTimestep:
+    info = {**timestep.info, 'TimeLimit.truncated': True, 'eval_episode_return': np.float32(np.nan)}
+    return BaseEnvTimestep(obs, np.zeros(1, np.float32), True, info)
+
+
+def _tree(env_id: int, timestep: BaseEnvTimestep) -> tnp.ndarray:
+    # a key of info becomes an attribute, so it has to be an identifier
+    info = remove_illegal_item(make_key_as_identifier(timestep.info))
+    return tnp.array(
+        {'obs': timestep.obs, 'reward': timestep.reward, 'done': timestep.done, 'info': info, 'env_id': env_id}
+    )

@@ -1,0 +1,383 @@
+"""Small environments for env managers, managers of them, and play that can be compared between managers."""
+
+import collections
+import contextlib
+import ctypes
+import functools
+import itertools
+import os
+import signal
+import threading
+import time
+from functools import partial
+from pathlib import Path
+
+import gym
+import numpy as np
+import psutil
+import pytest
+import treetensor.numpy as tnp
+from ding.envs import BaseEnv, BaseEnvTimestep, create_env_manager, get_env_manager_cls
+from easydict import EasyDict
+
+from breakout_env import GroupEnvManager, GroupEnvManagerV2
+from breakout_env.env_manager.worker_handle import WorkerEnded, WorkerLost
+from breakout_env.env_manager.worker_main import EnvFailed, EnvGroup
+from helpers.processes import wait_until
+
+MAIN_PID = os.getpid()
+# Actions of GameEnv besides the 4 that play: what can go wrong in a step.
+RAISE, RAISE_AWKWARD, RAISE_LOCAL, KILL, STOP, HANG, EXIT, SEGFAULT, SLEEP, ABNORMAL = range(10, 20)
+
+
+class PlantedError(Exception):
+    """An error that a user's environment may raise."""
+
+
+class AwkwardError(Exception):
+    """One that can't be made from a message alone."""
+
+    def __init__(self, first, second):
+        super().__init__(f'{first} {second}')
+
+
+class Killed(BaseException):
+    """Ends an ``InProcessWorker`` as SIGKILL ends a process."""
+
+
+class Silent(BaseException):
+    """An ``InProcessWorker`` gives no answer in time."""
+
+
+class GameEnv(BaseEnv):
+    """
+    A game of numbers, fast and fixed by seed and actions. An observation is the state of a generator and the steps
+    so far, so that each transition can be checked by itself. Goes wrong as ``action`` and ``cfg.reset_faults`` say.
+    """
+
+    observation_space = gym.spaces.Box(0, 255, (2, 8), np.uint8)
+    action_space = gym.spaces.Discrete(4)
+    reward_space = gym.spaces.Box(0, 9, (1,), np.float32)
+    last_obs, ticks, bonus = None, 0, 0  # attributes that a manager reads from an env before its first reset
+
+    def __init__(self, cfg):
+        self.cfg = cfg
+        self.seeds = []
+        self._rng = np.random.default_rng()
+        self._dynamic_seed = True
+        self.note('init')
+
+    @property
+    def pid(self):
+        return os.getpid()
+
+    @property
+    def handle(self):
+        return threading.Lock()  # can not be pickled
+
+    def note(self, event):
+        if 'events' in self.cfg:
+            with open(self.cfg['events'], 'a') as f:
+                f.write(f'{event}\n')
+
+    def seed(self, seed, dynamic_seed=True):
+        self.seeds = [*self.seeds, (seed, dynamic_seed)]
+        self._rng, self._dynamic_seed = np.random.default_rng(seed), dynamic_seed
+
+    def reset(self, bonus=0):
+        self._fail_reset()
+        if not self._dynamic_seed:
+            self._rng = np.random.default_rng(self.seeds[-1][0])
+        self.state, self.ticks, self.bonus, self.points = int(self._rng.integers(2**63)), 0, bonus, 0
+        self.length = 3 + self.state % 9
+        self.last_obs = observe(self.state, self.ticks)
+        return self.pack(self.last_obs)
+
+    def step(self, action):
+        action = int(np.asarray(action).item())
+        if action >= RAISE:
+            abnormal = self.go_wrong(action)
+            if abnormal is not None:
+                return abnormal
+        self.state, self.ticks = advance(self.state, action), self.ticks + 1
+        self.last_obs = observe(self.state, self.ticks)
+        reward, done = self.state % 3 + self.bonus, self.ticks >= self.length
+        self.points += reward
+        info = dict(ticks=self.ticks)
+        if done:
+            info['eval_episode_return'] = np.float32(self.points)
+        return BaseEnvTimestep(self.pack(self.last_obs), *self.pack_end(reward, done, info))
+
+    def pack(self, obs):
+        return obs
+
+    def pack_end(self, reward, done, info):
+        return np.array([reward], np.float32), done, info
+
+    def go_wrong(self, action):
+        in_process = os.getpid() == MAIN_PID
+        if action == RAISE:
+            raise PlantedError('planted')
+        if action == RAISE_AWKWARD:
+            raise AwkwardError('planted', 2)
+        if action == RAISE_LOCAL:
+
+            class LocalError(Exception):
+                pass
+
+            raise LocalError('planted')
+        if action == KILL:
+            if in_process:
+                raise Killed
+            os.kill(os.getpid(), signal.SIGKILL)
+        if action == STOP:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        if action == HANG:
+            if in_process:
+                raise Silent
+            collections.deque(itertools.repeat(0), maxlen=0)  # in C: no Python code runs, not even a signal handler
+        if action == EXIT:
+            os._exit(3)
+        if action == SEGFAULT:
+            signal.signal(signal.SIGSEGV, signal.SIG_DFL)  # without pytest's report on it
+            ctypes.string_at(0)
+        if action == SLEEP:
+            time.sleep(1)
+        if action == ABNORMAL:
+            return BaseEnvTimestep(None, None, True, {'abnormal': True})
+
+    def _fail_reset(self):
+        """As the first line of the file says, which is then removed."""
+        if 'reset_faults' not in self.cfg:
+            return
+        path = Path(self.cfg['reset_faults'])
+        fault, _, rest = path.read_text().partition('\n')
+        path.write_text(rest)
+        if fault:
+            self.note(fault)
+            self.go_wrong(dict(sleep=SLEEP, hang=HANG, kill=KILL)[fault] if fault != 'raise' else RAISE)
+
+    def reward_shaping(self, transitions):
+        return [dict(transition, shaped_in=os.getpid(), seed=self.seeds[-1][0]) for transition in transitions]
+
+    def close(self):
+        self.note('close')
+        if self.cfg.get('endless_close'):
+            time.sleep(60)
+        if self.cfg.get('failing_close'):
+            raise PlantedError('planted')
+
+    def __repr__(self):
+        return 'GameEnv()'
+
+
+def observe(state, ticks):
+    return np.array([state, ticks], np.uint64).view(np.uint8).reshape(2, 8)
+
+
+def advance(state, action):
+    return (state * 6364136223846793005 + 1442695040888963407 + action) % 2**63
+
+
+class LooseEnv(GameEnv):
+    """Types that are allowed and not what the spaces say: they must arrive as they were sent."""
+
+    def pack_end(self, reward, done, info):
+        reward = [float(reward), np.float64(reward), np.array([reward, 1]), np.array([reward], np.float32)][reward % 4]
+        return reward, np.bool_(done) if self.ticks % 2 else done, dict(info, nested=[{'a': (1, None)}])
+
+
+class DictEnv(GameEnv):
+    observation_space = gym.spaces.Dict(
+        dict(agent=GameEnv.observation_space, mask=gym.spaces.Box(0, 1, (3,), np.float32))
+    )
+
+    def pack(self, obs):
+        return dict(agent=obs, mask=np.full(3, self.ticks % 2, np.float32))
+
+
+class WordEnv(GameEnv):
+    """Observations that are no arrays at all."""
+
+    observation_space = gym.spaces.Discrete(9)
+
+    def pack(self, obs):
+        return ['word', int(obs.sum())]
+
+
+class InProcessWorker(object):
+    """A ``WorkerHandle`` without a process: what goes wrong, and when, is exact, and a debugger sees all of it."""
+
+    def __init__(self, context, env_fns, *options):
+        self.env_ids = list(env_fns)
+        self.lost = self.killed = False
+        self.timeouts = []
+        self._group = EnvGroup(env_fns, *options)
+
+    @property
+    def alive(self):
+        return not self.lost and not self.killed
+
+    def send(self, command, *args):
+        if not self.alive:
+            raise WorkerEnded('worker process 0 has ended (signal 9)')
+        self._command = command, args
+
+    def receive(self, timeout_s):
+        self.timeouts.append((self._command[0], timeout_s))
+        if not self.alive:
+            raise WorkerEnded('worker process 0 has ended (signal 9)')
+        try:
+            return getattr(self._group, self._command[0])(*self._command[1])
+        except EnvFailed as error:
+            return error
+        except Killed:
+            self.killed = True
+            raise WorkerEnded('worker process 0 has ended (signal 9)') from None
+        except Silent:
+            raise WorkerLost(f'worker process 0 did not answer within {timeout_s} s') from None
+
+    def request_end(self):
+        pass
+
+    def end(self, deadline=0.0):
+        if not self.lost and not self.killed:
+            self._group.close()
+        self.lost = True
+
+
+def build(kind='breakout', env_class=GameEnv, env_num=4, env_cfg=None, seed=0, **cfg):
+    """A manager of so many environments, all with one config or each with its own."""
+    env_cfgs = env_cfg if isinstance(env_cfg, list) else [env_cfg or {}] * env_num
+    cfg = EasyDict({'type': kind, **cfg})
+    cfg = EasyDict({**get_env_manager_cls(cfg).default_config(), **cfg})
+    manager = create_env_manager(cfg, [partial(env_class, cfg=one) for one in env_cfgs])
+    if seed is not None:
+        manager.seed(seed)
+    return manager
+
+
+class InProcessManager(GroupEnvManager):
+    _worker_class = InProcessWorker
+
+
+class InProcessManagerV2(GroupEnvManagerV2):
+    _worker_class = InProcessWorker
+
+
+def build_in_process(env_num=4, env_cfg=None, seed=0, manager_class=InProcessManager, **cfg):
+    """A manager with workers in this process."""
+    env_cfgs = env_cfg if isinstance(env_cfg, list) else [env_cfg or {}] * env_num
+    cfg = {'worker_num': 2, 'retry_waiting_time': 0.0, **cfg}
+    manager = manager_class([partial(GameEnv, cfg=one) for one in env_cfgs], cfg)
+    if seed is not None:
+        manager.seed(seed)
+    return manager
+
+
+@contextlib.contextmanager
+def launched(manager_or_kind='breakout', *args, **kwargs):
+    manager = build(manager_or_kind, *args, **kwargs) if isinstance(manager_or_kind, str) else manager_or_kind
+    try:
+        manager.launch()
+        yield manager
+    finally:
+        manager.close()
+
+
+def kill_worker_of(manager, env_id):
+    """As the system's out-of-memory killer would do; returns when the worker has ended."""
+    worker = manager._pool.worker_of(env_id)
+    if isinstance(worker, InProcessWorker):
+        worker.killed = True
+    else:
+        end_process(worker.pid)
+
+
+def end_process(pid, number=signal.SIGKILL):
+    os.kill(pid, number)
+    assert wait_until(lambda: psutil.Process(pid).status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_STOPPED))
+
+
+def assert_consistent(manager):
+    """The ready observations are those of the states that the environments are in."""
+    last = manager.last_obs
+    for i, obs in manager.ready_obs.items():
+        np.testing.assert_array_equal(obs, last[i])
+
+
+def frozen(value):
+    """A value with its types, to compare and to keep."""
+    if isinstance(value, tnp.ndarray):
+        value = value.json()
+    if isinstance(value, np.ndarray):
+        return value.dtype.str, value.shape, value.tobytes()
+    if isinstance(value, dict):
+        return 'dict', [(key, frozen(value[key])) for key in sorted(value)]
+    if isinstance(value, (list, tuple)):
+        return type(value).__name__, [frozen(one) for one in value]
+    return type(value).__name__, value
+
+
+def course(manager, rounds, seed, forced_resets=True):
+    """What a manager shows in some random play: partial steps, in any order, and resets in mid-episode."""
+    rng, seen = np.random.default_rng(seed), []
+    for _ in range(rounds):
+        if forced_resets and rng.random() < 0.1:
+            ids = rng.permutation(manager.env_num)[: rng.integers(1, manager.env_num + 1)].tolist()
+            manager.reset({i: None if rng.random() < 0.5 else {} for i in ids})
+        if manager.done:
+            break
+        ready = manager.ready_obs
+        seen += [ready, manager.ready_obs_id, [int(state) for state in manager._env_states.values()]]
+        ids = list(ready)
+        if rng.random() < 0.5:
+            ids = rng.permutation(ids)[: rng.integers(1, len(ids) + 1)].tolist()
+        timesteps = manager.step({i: rng.integers(4, size=1) for i in ids})
+        assert list(timesteps) == ids and all(type(timestep) is BaseEnvTimestep for timestep in timesteps.values())
+        seen.append(timesteps)
+    # only now: what was returned is the caller's, and later steps must leave it as it was
+    return [frozen(one) for one in seen]
+
+
+@functools.lru_cache(maxsize=None)
+def stock_course(kind, env_class, env_num, rounds, seed, forced_resets=True, **options):
+    """``course`` under one of DI-engine's own managers."""
+    if kind == 'subprocess':
+        options.update(reset_inplace=True, shared_memory=env_class not in (LooseEnv, WordEnv))
+    with launched(kind, env_class, env_num, seed=seed, **options) as manager:
+        return course(manager, rounds, seed, forced_resets)
+
+
+def play_with_a_loss(manager, rounds, lose_in_round=None, lose=None, resets=True):
+    """
+    Random play of all ready environments, in which ``lose(manager, actions)`` loses the last worker; what each
+    environment showed, and which were lost. They are reset as DI-engine's collectors do, or not, as its evaluators.
+    """
+    table = np.random.default_rng(0).integers(4, size=(rounds, manager.env_num))
+    shown, lost = {i: [] for i in range(manager.env_num)}, []
+    for i in range(rounds):
+        for env_id, obs in manager.ready_obs.items():
+            shown[env_id].append(frozen(obs))
+        actions = {env_id: table[i, env_id] for env_id in manager.ready_obs_id}
+        loses = i == lose_in_round
+        timesteps = manager.step(lose(manager, actions) if loses else actions)
+        if loses:
+            lost = [j for j, timestep in timesteps.items() if timestep.info.get('abnormal')]
+            assert lost == manager._pool.workers[-1].env_ids, 'the environments of one worker are lost, and no other'
+            assert all(timesteps[j][:3] == (None, None, None) for j in lost)
+            with pytest.raises(AssertionError, match='ERROR'):
+                manager.step({lost[0]: 0})
+            if resets:
+                for env_id in lost:
+                    manager.reset({env_id: None})
+        assert list(timesteps) == list(actions)
+        for env_id, timestep in timesteps.items():
+            shown[env_id].append(None if loses and env_id in lost else frozen(timestep))
+    return shown, lost
+
+
+def assert_only_lost_games_differ(shown, lost, expected, rounds_before):
+    for i, of_env in shown.items():
+        until = 2 * rounds_before + 1 if i in lost else None  # an observation and a timestep a round
+        assert of_env[:until] == expected[i][:until]
