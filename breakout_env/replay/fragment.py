@@ -1,8 +1,8 @@
 """
-A piece of play as few bytes, to be sent: each distinct screen once, compressed together with its neighbours.
+A rollout fragment as few bytes: each distinct screen once, compressed together with its neighbours.
 
-What DI-engine's exchanger sends are the transitions as they are, 56 kB of pixels each; eight in nine of their screens
-are in a neighbour, too. Unpacking runs nothing: the bytes are numbers, and a description of what they are in JSON.
+DI-engine's own exchange sends transitions as they are, 56 kB of pixels each; eight in nine of their screens are in a
+neighbouring transition, too. Unpacking executes nothing: the bytes are numbers, and JSON that describes them.
 """
 
 import json
@@ -10,17 +10,19 @@ import struct
 from typing import Any, Dict, List, Mapping, Sequence
 
 import numpy as np
+import safetensors.torch
+import torch
 import xxhash
 import zstandard
 
-from ..replay.schema import StringTable, TransitionSchema, signature_of, values_of
+from .schema import StringTable, TransitionSchema, signature_of, values_of
 
-# Of zstd. Most of the time of packing goes into finding screens that are there already, so that level 9 takes a fifth
-# more of it than level 3, and saves a tenth of the bytes (benchmarks/bench_exchange.py).
+# zstd's. Most of the time goes into finding repeated screens, so that level 9 takes a fifth longer than level 3 and
+# saves a tenth of the bytes.
 LEVEL = 9
-_HEAD = struct.Struct('<III')  # bytes of the description, of the columns, and of the screens, before compression
+_HEAD = struct.Struct('<III')  # bytes of the description, the columns and the screens, before compression
 _LARGEST_BYTES = 2**31
-# What reading runs into where numbers or the description are not what they should be.
+# Errors of reading damaged bytes.
 _UNREADABLE = (
     struct.error, zstandard.ZstdError, KeyError, IndexError, TypeError, AttributeError, UnicodeDecodeError,
     OverflowError, RecursionError, MemoryError,
@@ -30,14 +32,14 @@ _UNREADABLE = (
 def pack(transitions: Sequence[Mapping]) -> bytes:
     """
     Overview:
-        Transitions to bytes.
+        Pack transitions into bytes.
     Arguments:
         - transitions (:obj:`Sequence[Mapping]`): As a replay buffer of type ``frame`` takes them.
     Returns:
         - payload (:obj:`bytes`): For ``unpack``.
     Raises:
-        - ValueError, TypeError: As that buffer, if ``obs`` is no stack of uint8 screens or a value is of a type that \
-            it does not take.
+        - ValueError, TypeError: As that buffer, if ``obs`` is not a stack of uint8 screens or a value has a type that \
+            it does not store.
     """
     signatures = [signature_of(transition) for transition in transitions]
     strings = StringTable()
@@ -73,17 +75,17 @@ def pack(transitions: Sequence[Mapping]) -> bytes:
 def unpack(payload: bytes) -> List[Dict[str, Any]]:
     """
     Overview:
-        The transitions that ``pack`` was given, equal in every value, type and order. Those that had a screen in \
-        common have copies of it.
+        Unpack the transitions that ``pack`` was given, equal in every value, type and order. Those that shared a \
+        screen have copies of it.
     Arguments:
         - payload (:obj:`bytes`): From ``pack``.
     Raises:
-        - ValueError: If the bytes are damaged, or none of ``pack``'s.
+        - ValueError: If the bytes are damaged or not from ``pack``.
     """
     try:
         return _unpack(payload)
     except _UNREADABLE as error:
-        raise ValueError(f'a piece of play can not be read: {error}') from None
+        raise ValueError(f'a rollout fragment cannot be read: {error}') from None
 
 
 def _unpack(payload: bytes) -> List[Dict[str, Any]]:
@@ -92,14 +94,14 @@ def _unpack(payload: bytes) -> List[Dict[str, Any]]:
         raise ValueError(f'it would unpack to {sum(sizes):,} bytes; expected at most {_LARGEST_BYTES:,}')
     content = zstandard.ZstdDecompressor().decompress(memoryview(payload)[_HEAD.size :], max_output_size=sum(sizes))
     if len(content) != sum(sizes):
-        raise ValueError('it is not whole')
+        raise ValueError('it is incomplete')
     described = json.loads(content[: sizes[0]])
     strings = {int(number): text for number, text in described['strings'].items()}
     at = sizes[0]
     all_pixels = np.frombuffer(content, np.uint8, sizes[2], sum(sizes[:2]))
     all_places = sorted(place for _, places in described['groups'] for place in places)
     if described['count'] != len(all_places) or all_places != list(range(len(all_places))):
-        raise ValueError('its transitions are not numbered one by one')
+        raise ValueError('its transitions are numbered wrongly')
     transitions: List[Dict[str, Any]] = [{} for _ in all_places]
     for text, places in described['groups']:
         schema = TransitionSchema.from_json(text, len(places))
@@ -135,3 +137,13 @@ def _fill(
             for key in path[:-1]:
                 node = node.setdefault(key, {})
             node[path[-1]] = strings[value] if kind == 'str' else value
+
+
+def pack_weights(model: Mapping[str, torch.Tensor]) -> bytes:
+    """A model's state, on any device, as safetensors: data and no code."""
+    return safetensors.torch.save({name: value.detach().cpu().contiguous() for name, value in model.items()})
+
+
+def unpack_weights(content: bytes) -> Dict[str, torch.Tensor]:
+    """The state that ``pack_weights`` was given, on the CPU."""
+    return safetensors.torch.load(content)

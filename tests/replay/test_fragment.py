@@ -1,4 +1,4 @@
-"""Pieces of play on the wire: exact, small, and harmless when they are damaged."""
+"""Rollout fragments as bytes: exact, small, and harmless when they are damaged."""
 
 import json
 import pickle
@@ -17,15 +17,15 @@ from ding.worker import create_serial_collector
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from breakout_env.distributed import compact
-from breakout_env.distributed.recorder import Recorder
+from breakout_env.cluster.actors import EventRecorder
 from breakout_env.replay import FrameReplayBuffer
+from breakout_env.replay.fragment import pack, unpack
 from helpers.processes import ROOT
 
 
 @pytest.fixture(scope='module')
 def play():
-    """A piece as the collector of the config makes it, on the real game."""
+    """A fragment as the collector of the config makes it, on the real game."""
     cfg, create_cfg = read_config(str(ROOT / 'configs' / 'breakout_dqn_cpu_config.py'))
     create_cfg.policy.type += '_command'
     create_cfg.env_manager = dict(type='base')
@@ -35,7 +35,7 @@ def play():
     manager.seed(0)
     policy = create_policy(cfg.policy, enable_field=['collect'])
     collector = create_serial_collector(
-        cfg.policy.collect.collector, env=manager, policy=policy.collect_mode, tb_logger=Recorder()
+        cfg.policy.collect.collector, env=manager, policy=policy.collect_mode, tb_logger=EventRecorder()
     )
     yield collector.collect(n_sample=256, train_iter=7, policy_kwargs=dict(eps=1.0))
     collector.close()
@@ -61,19 +61,19 @@ def assert_all_equal(ones, others):
         assert_equal(one, other)
 
 
-def test_a_piece_of_real_play_comes_out_as_it_went_in(play):
-    assert_all_equal(play, compact.unpack(compact.pack(play)))
+def test_real_play_is_unpacked_exactly_as_it_was_packed(play):
+    assert_all_equal(play, unpack(pack(play)))
 
 
-def test_a_piece_takes_a_fiftieth_of_what_the_same_transitions_take_pickled(play):
-    packed, pickled = len(compact.pack(play)), len(pickle.dumps(play, pickle.HIGHEST_PROTOCOL))
+def test_a_fragment_takes_less_than_a_fiftieth_of_its_pickled_transitions(play):
+    packed, pickled = len(pack(play)), len(pickle.dumps(play, pickle.HIGHEST_PROTOCOL))
     assert packed * 50 < pickled, (packed / len(play), pickled / len(play))
 
 
-def test_a_replay_buffer_holds_the_same_by_either_way(play):
+def test_a_replay_buffer_stores_unpacked_transitions_like_the_originals(play):
     buffers = [FrameReplayBuffer(dict(replay_buffer_size=1000)) for _ in range(2)]
     buffers[0].push(play)
-    buffers[1].push(compact.unpack(compact.pack(play)))
+    buffers[1].push(unpack(pack(play)))
     reports = [buffer.memory_report() for buffer in buffers]
     for name in ('transitions', 'distinct_frames', 'bytes_per_transition'):
         assert reports[0][name] == reports[1][name]
@@ -94,21 +94,21 @@ def test_transitions_of_several_kinds_keep_their_order_and_types():
         dict(action=torch.tensor(3), half=torch.ones(3, dtype=torch.bfloat16), array=np.array(['x', 'yz'])),
     ]
     transitions = [kinds[i] for i in (0, 1, 0, 2, 2, 1, 0)]
-    assert_all_equal(transitions, compact.unpack(compact.pack(transitions)))
-    assert compact.unpack(compact.pack([])) == []
+    assert_all_equal(transitions, unpack(pack(transitions)))
+    assert unpack(pack([])) == []
 
 
-def test_a_value_that_can_not_be_sent_is_named():
+def test_a_value_that_cannot_be_packed_is_named_in_the_error():
     with pytest.raises(TypeError, match=r"transition\['thing'\]"):
-        compact.pack([dict(obs=screens(0, 4), thing=object())])
+        pack([dict(obs=screens(0, 4), thing=object())])
     with pytest.raises(ValueError, match='float32.*obs_dtype'):
-        compact.pack([dict(obs=screens(0, 4).float())])
+        pack([dict(obs=screens(0, 4).float())])
 
 
 @settings(max_examples=200, deadline=None)
 @given(data=st.data())
-def test_damaged_bytes_are_refused_in_a_sentence(data):
-    packed = compact.pack([dict(obs=screens(i, 4), next_obs=screens(i + 1, 4), reward=float(i)) for i in range(3)])
+def test_damaged_bytes_raise_value_error(data):
+    packed = pack([dict(obs=screens(i, 4), next_obs=screens(i + 1, 4), reward=float(i)) for i in range(3)])
     how = data.draw(st.sampled_from(['cut', 'flip', 'other']))
     at = data.draw(st.integers(0, len(packed) - 1))
     if how == 'cut':
@@ -118,7 +118,7 @@ def test_damaged_bytes_are_refused_in_a_sentence(data):
     else:
         damaged = data.draw(st.binary(max_size=200))
     with pytest.raises(ValueError, match='.'):
-        compact.unpack(damaged)
+        unpack(damaged)
 
 
 def crafted(described: dict, columns: bytes = b'', pixels: bytes = b'') -> bytes:
@@ -144,14 +144,14 @@ STACK = [[['obs'], 'tensor', 'uint8', [4, 84, 84]]]
         None,
     ],
 )
-def test_a_description_that_lies_is_refused_before_it_costs_anything(described):
+def test_a_false_description_is_refused_before_memory_is_allocated(described):
     before = psutil.Process().memory_info().rss
     with pytest.raises(ValueError, match='.'):
-        compact.unpack(crafted(described))
+        unpack(crafted(described))
     assert psutil.Process().memory_info().rss - before < 500e6
 
 
-def test_a_description_that_has_no_bottom_is_refused():
+def test_endlessly_nested_json_is_refused():
     payload = struct.pack('<III', 100_000, 0, 0) + zstandard.ZstdCompressor().compress(b'[' * 100_000)
     with pytest.raises(ValueError, match='.'):
-        compact.unpack(payload)
+        unpack(payload)

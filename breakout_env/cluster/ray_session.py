@@ -1,0 +1,59 @@
+"""Ray for one run: a local one that starts and ends with the run, or a cluster that is there already."""
+
+import contextlib
+import logging
+import os
+import signal
+from typing import Any, Iterator, Optional
+
+from ..compat.ray_local_address import keep_ray_on_loopback
+
+# CPUs beside those of the collectors: the evaluator's. The learner is the driver, which Ray does not count.
+EVALUATOR_CPUS = 1
+
+
+class ClusterError(RuntimeError):
+    """The run cannot go on with this cluster; the message says what to change."""
+
+
+@contextlib.contextmanager
+def ray_session(address: Optional[str], collectors: Optional[int]) -> Iterator[Any]:
+    """
+    Overview:
+        Connect to Ray, and disconnect at the end of the context, which ends all actors of the run.
+    Arguments:
+        - address (:obj:`Optional[str]`): ``'auto'`` or ``'HOST:PORT'`` of a cluster; None starts a local Ray that \
+            listens on 127.0.0.1 and ends with the context.
+        - collectors (:obj:`Optional[int]`): How many a local Ray must have room for; None for what the CPUs allow.
+    Raises:
+        - ClusterError: If Ray is not installed, the cluster is not there, or refuses the token.
+    """
+    if address is None:
+        keep_ray_on_loopback()
+    try:
+        import ray
+    except ImportError:
+        raise ClusterError("--collectors needs Ray; expected pip install 'breakout-env[ray]'") from None
+    # Ray's own handler ends the driver without a save; a run installs its handlers after this
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    options = dict(log_to_driver=False, logging_level=logging.ERROR)
+    if address is None:
+        cpus = max(os.cpu_count() or 1, EVALUATOR_CPUS + (collectors or 1))
+        options.update(address='local', num_cpus=cpus, include_dashboard=False)
+    else:
+        options.update(address=address)
+    try:
+        ray.init(**options)
+    except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
+        where = 'a local Ray' if address is None else f'--ray {address}'
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ClusterError(
+            f'{where} did not start or let this run in ({reason}); expected a running cluster, and its token in '
+            'RAY_AUTH_TOKEN or ~/.ray/auth_token'
+        ) from None
+    try:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        yield ray
+    finally:
+        ray.shutdown()

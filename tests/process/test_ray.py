@@ -1,0 +1,176 @@
+"""Collectors on Ray: real actors, nodes and kills on this machine."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Callable, Iterator, List, Tuple
+
+import psutil
+import pytest
+
+from helpers.processes import ROOT, Command, run, wait_until
+from helpers.runs import NAME, check_pairs, check_trained, config_in, ding_serial
+
+pytest.importorskip('ray', reason="pip install 'breakout-env[ray]'")
+ENTRY = [sys.executable, str(ROOT / 'entry' / 'breakout_dqn_ray.py')]
+NODES = """
+import sys
+from ray.cluster_utils import Cluster
+cluster, nodes = Cluster(initialize_head=True, head_node_args=dict(num_cpus=2)), []
+print(cluster.address, flush=True)
+for line in sys.stdin:
+    if line == 'add\\n':
+        nodes.append(cluster.add_node(num_cpus=1))
+    else:
+        cluster.remove_node(nodes.pop(), allow_graceful=False)
+    print('done', flush=True)
+cluster.shutdown()
+"""
+
+
+@pytest.fixture(autouse=True)
+def ray_folder(monkeypatch) -> Iterator[Path]:
+    """Ray's sessions and token in a folder of the test; no process of Ray is left when it is done."""
+    folder = Path(tempfile.mkdtemp(prefix='ray-', dir='/tmp'))  # short: a socket's path has at most 107 bytes
+    monkeypatch.setenv('RAY_TMPDIR', str(folder))
+    monkeypatch.setenv('RAY_AUTH_MODE', 'token')
+    monkeypatch.setenv('RAY_AUTH_TOKEN', 'a' * 64)
+    yield folder
+    assert wait_until(lambda: not processes_of(folder)), processes_of(folder)
+    shutil.rmtree(folder)
+
+
+def processes_of(folder: Path) -> List[psutil.Process]:
+    """Processes of the Ray with its files in this folder."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):  # it has ended
+            files = [file.path for file in process.open_files()]
+            if process.pid != os.getpid() and any(str(folder) in text for text in (*process.cmdline(), *files)):
+                found.append(process)
+    return found
+
+
+def collectors_of(folder: Path) -> List[psutil.Process]:
+    """The actors; the processes of their environments have the same title."""
+    named = [process for process in processes_of(folder) if 'CollectorActor' in process.cmdline()[0]]
+    return [process for process in named if process.ppid() not in {other.pid for other in named}]
+
+
+def training(config: Path, env_step: int, *more: str) -> Command:
+    return Command([*ENTRY, '-c', str(config), '--env-step', str(env_step), *more], config.parent, cold=True)
+
+
+def ended(command: Command) -> str:
+    assert command.process.wait(240) == 0, command.text
+    return command.text
+
+
+def env_steps(folder: Path) -> int:
+    """As the newest row of the run's log has it."""
+    path = folder / NAME / 'log' / 'progress.jsonl'
+    return json.loads(path.read_text().splitlines()[-1])['env_step'] if path.exists() else 0
+
+
+@pytest.fixture
+def cluster() -> Iterator[Tuple[str, Callable[[str], None]]]:
+    """The address of a cluster of one node with 2 CPUs, and a function that adds or removes one of 1 CPU."""
+    with subprocess.Popen(
+        [sys.executable, '-c', NODES], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as nodes:
+
+        def change(what: str) -> None:
+            nodes.stdin.write(f'{what}\n')
+            nodes.stdin.flush()
+            assert nodes.stdout.readline() == 'done\n'
+
+        yield nodes.stdout.readline().strip(), change
+        nodes.stdin.close()
+
+
+def test_two_collectors_train_and_each_fragment_counts_once(tmp_path):
+    config = config_in(tmp_path)
+    text = ended(training(config, 400, '--collectors', '2'))
+    assert 'The budget of 400 env steps is used up' in text and 'Evaluated at' in text
+    (newest, *_) = check_pairs(tmp_path / NAME)
+    assert newest['env_step'] >= 400
+    check_trained(tmp_path / NAME)
+
+
+def test_a_killed_collector_is_restarted_and_its_fragment_collected_again(tmp_path, ray_folder):
+    command = training(config_in(tmp_path), 1500, '--collectors', '1')
+    for deaths in (1, 2):
+        command.wait_for(lambda: env_steps(tmp_path) and collectors_of(ray_folder))
+        collectors_of(ray_folder)[0].kill()
+        command.wait_for(lambda deaths=deaths: command.text.count('Ray restarts it') == deaths)
+    ended(command)
+    (newest, *_) = check_pairs(tmp_path / NAME)
+    assert newest['env_step'] >= 1500
+
+
+@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM], ids=['ctrl_c', 'sigterm'])
+def test_a_stopped_run_is_saved_and_resumes_in_one_process_and_back(tmp_path, number):
+    config = config_in(tmp_path)
+    command = training(config, 10**6, '--collectors', '1')
+    command.wait_for(lambda: env_steps(tmp_path))
+    assert command.end(number) == 0, command.text
+    (stopped, *_) = check_pairs(tmp_path / NAME)
+    run(ding_serial(config, stopped['env_step'] + 200), tmp_path)
+    (alone, *_) = check_pairs(tmp_path / NAME)
+    assert alone['iteration'] > stopped['iteration']
+    ended(training(config, alone['env_step'] + 200, '--collectors', '1', '--resume'))
+    (back, *_) = check_pairs(tmp_path / NAME)
+    assert back['iteration'] > alone['iteration']
+
+
+def test_a_killed_learner_leaves_no_process_and_resumes_from_its_last_save(tmp_path, ray_folder):
+    config = config_in(tmp_path, 1.0)
+    command = training(config, 10**6, '--collectors', '1')
+    command.wait_for(lambda: (tmp_path / NAME / 'resume' / 'pairs.json').exists())
+    command.process.kill()
+    command.process.wait()
+    assert wait_until(lambda: not processes_of(ray_folder), 60), processes_of(ray_folder)
+    (saved, *_) = check_pairs(tmp_path / NAME)
+    ended(training(config, saved['env_step'] + 200, '--collectors', '1', '--resume'))
+    (newest, *_) = check_pairs(tmp_path / NAME)
+    assert newest['iteration'] > saved['iteration']
+
+
+def test_collectors_follow_nodes_that_join_and_leave(tmp_path, ray_folder, cluster):
+    address, change = cluster
+    command = training(config_in(tmp_path), 10**6, '--collectors', 'auto', '--ray', address)
+    command.wait_for(lambda: len(collectors_of(ray_folder)) == 1)
+    change('add')
+    command.wait_for(lambda: len(collectors_of(ray_folder)) == 2)
+    change('remove')
+    command.wait_for(lambda: 'was removed: the cluster has CPUs for 1 now' in command.text)
+    steps = env_steps(tmp_path)
+    command.wait_for(lambda: env_steps(tmp_path) > steps)
+    assert command.end(signal.SIGTERM) == 0, command.text
+    check_pairs(tmp_path / NAME)
+
+
+@pytest.mark.parametrize('token', ['b' * 64, None], ids=['wrong_token', 'no_token'])
+def test_a_cluster_refuses_a_learner_without_its_token(tmp_path, monkeypatch, cluster, token):
+    monkeypatch.setenv('HOME', str(tmp_path))  # where Ray looks for a token, too
+    monkeypatch.delenv('RAY_AUTH_TOKEN')
+    if token is not None:
+        monkeypatch.setenv('RAY_AUTH_TOKEN', token)
+    command = training(config_in(tmp_path), 400, '--collectors', '1', '--ray', cluster[0])
+    assert command.process.wait(120) == 1, command.text
+    assert 'its token in RAY_AUTH_TOKEN' in command.text and 'Traceback' not in command.text
+
+
+def test_a_local_ray_listens_on_loopback_only(tmp_path, ray_folder):
+    command = training(config_in(tmp_path), 10**6, '--collectors', '1')
+    command.wait_for(lambda: env_steps(tmp_path))
+    connections = [c for process in processes_of(ray_folder) for c in process.net_connections('inet')]
+    addresses = {c.laddr.ip.rpartition(':')[2] for c in connections if c.status == psutil.CONN_LISTEN}
+    assert command.end(signal.SIGTERM) == 0, command.text
+    assert addresses == {'127.0.0.1'}
