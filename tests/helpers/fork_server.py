@@ -51,8 +51,9 @@ def serve(path: str) -> Tuple[Dict[str, Any], socket.socket]:
     wakes.setblocking(False)
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
     signal.set_wakeup_fd(wakes.fileno(), warn_on_full_buffer=False)
-    listener.bind(path)
+    listener.bind(f'{path}.new')
     listener.listen(64)
+    os.rename(f'{path}.new', path)  # clients wait for this name: it takes connections from now on
     running: Dict[int, socket.socket] = {}
     with selectors.DefaultSelector() as selector:
         selector.register(listener, selectors.EVENT_READ)

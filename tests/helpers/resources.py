@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import re
 from multiprocessing import resource_tracker
 from typing import Dict, List
 
@@ -12,19 +13,21 @@ from helpers.processes import FORK_SERVER
 
 def footprint() -> Dict[str, int]:
     """What this process holds besides memory, and its children hold for it."""
-    process = psutil.Process()
+    process, started = psutil.Process(), children()
+    ours = {str(one.pid) for one in [process, *started]}
     return dict(
         descriptors=process.num_fds(),
         threads=process.num_threads(),
-        children=len(children()),
-        shared_memory=len(os.listdir('/dev/shm')),
+        children=len(started),
+        # segments have their maker's process id in their name; other tests run at the same time
+        shared_memory=sum(not ours.isdisjoint(re.findall(r'\d+', name)) for name in os.listdir('/dev/shm')),
     )
 
 
 def children() -> List[psutil.Process]:
-    """The processes started from this one that are not done yet."""
-    multiprocessing.active_children()  # collects those that have ended: DI-engine's managers do not
-    # spawning starts a resource tracker of multiprocessing's that stays until the interpreter exits
+    """The processes started from this one that have not ended."""
+    multiprocessing.active_children()  # joins those that have ended: DI-engine's managers do not
+    # spawning starts multiprocessing's resource tracker, which stays until the interpreter exits
     tracker_pid = resource_tracker._resource_tracker._pid
     ours = (tracker_pid, FORK_SERVER.pid)
     return [process for process in psutil.Process().children(recursive=True) if process.pid not in ours]
@@ -36,7 +39,7 @@ def newest_child() -> psutil.Process:
 
 
 def grown_since(before: Dict[str, int]) -> Dict[str, int]:
-    """What there is more of now; less is no harm, as Python may have collected what an earlier test left."""
+    """What there is more of now. Less is allowed: Python may have collected what an earlier test left."""
     return {what: now - before[what] for what, now in footprint().items() if now > before[what]}
 
 

@@ -1,8 +1,8 @@
-"""The environment as DI-engine and its users meet it: the contract, the game, its ends, its randomness."""
+"""The environment: DI-engine's contract, the game, its ends, its randomness."""
 
+import hashlib
 import json
 import logging
-import subprocess
 import sys
 
 import numpy as np
@@ -20,6 +20,7 @@ from ding.utils import ENV_REGISTRY, render
 
 from breakout_env import BreakoutEnv
 from helpers.games import play
+from helpers.processes import ROOT, completed
 
 FIRE, LEFT = 1, 3
 
@@ -55,29 +56,31 @@ def test_di_engines_own_checks_pass(make):
     demonstrate_correct_procedure(BreakoutEnv)
 
 
-def test_it_is_registered_and_a_base_env(make):
+def test_the_environment_is_registered_as_breakout(make):
     assert ENV_REGISTRY.get('breakout') is BreakoutEnv
     assert isinstance(make(), BaseEnv)
 
 
-def test_import_opens_nothing():
-    """Import starts no process and no thread of ours, opens no emulator, touches no GPU and no random state."""
+def test_importing_the_package_has_no_side_effects():
     script = """
-import json, sys, numpy, psutil, random, torch, ding.envs, ding.model
+import json, signal, sys, numpy, psutil, random, torch, ding.envs, ding.model
 import ale_py
 def refuse(*args, **kwargs): raise AssertionError('an emulator was opened')
 ale_py.ALEInterface.loadROM = refuse
 process, state, threads = psutil.Process(), numpy.random.get_state()[1].tolist(), psutil.Process().num_threads()
+handlers = [signal.getsignal(number) for number in signal.valid_signals()]
 import breakout_env
 breakout_env.BreakoutEnv({}).observation_space
 print(json.dumps(dict(
     children=len(process.children()), cuda=torch.cuda.is_initialized(), threads=process.num_threads() - threads,
     numpy_state_kept=state == numpy.random.get_state()[1].tolist(), pygame='pygame' in sys.modules,
+    handlers_kept=handlers == [signal.getsignal(number) for number in signal.valid_signals()],
 )))
 """
-    output = subprocess.run([sys.executable, '-c', script], check=True, capture_output=True, text=True).stdout
-    assert json.loads(output.splitlines()[-1]) == dict(
-        children=0, cuda=False, threads=0, numpy_state_kept=True, pygame=False
+    result = completed([sys.executable, '-c', script])
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout.splitlines()[-1]) == dict(
+        children=0, cuda=False, threads=0, numpy_state_kept=True, pygame=False, handlers_kept=True
     )
 
 
@@ -90,7 +93,7 @@ def test_spaces_are_known_without_an_emulator(make):
     assert (scaled.dtype, scaled.high.max()) == (np.float32, 1)
 
 
-def test_reset_reuses_the_emulator_and_close_ends_it(make, caplog):
+def test_reset_reuses_the_emulator_until_close(make, caplog):
     caplog.set_level(logging.DEBUG, logger='breakout_env')
     env = make(episodic_life=False)
     env.reset()
@@ -117,17 +120,17 @@ def test_reset_reuses_the_emulator_and_close_ends_it(make, caplog):
     ]
 
 
-def test_only_sticky_actions_make_a_new_seed_load_the_rom_again(make, caplog):
+def test_a_new_seed_reloads_the_rom_only_with_sticky_actions(make, caplog):
     caplog.set_level(logging.DEBUG, logger='breakout_env')
     env = make(repeat_action_probability=0.25, episodic_life=False)
     for seed in (1, 2):
         env.seed(seed)
         env.reset()
-        env.reset()  # no new seed: the emulator's random numbers just go on
+        env.reset()  # no new seed, no reload
     assert sum('loaded the ROM' in message for message in caplog.messages) == 2
 
 
-def test_a_life_ends_the_episode_and_not_the_game(make):
+def test_a_lost_life_ends_the_episode_but_not_the_game(make):
     env = make()
     lives, frames, returns = [], [], []
     env.reset()
@@ -147,7 +150,7 @@ def test_a_life_ends_the_episode_and_not_the_game(make):
     assert env.step(0).info['lives'] == 5
 
 
-def test_evaluation_plays_the_whole_game_and_fire_brings_the_next_ball(make):
+def test_evaluation_plays_full_games_and_fires_after_a_lost_life(make):
     env = make(is_train=False)
     env.reset()
     timestep = play_until_done(env, LEFT, limit=1000)  # an agent that never presses FIRE
@@ -155,7 +158,7 @@ def test_evaluation_plays_the_whole_game_and_fire_brings_the_next_ball(make):
     assert timestep.info['eval_episode_return'] == timestep.info['game_return']
 
 
-def test_without_fire_an_idle_game_is_cut_off_and_reported_so(make):
+def test_a_game_without_fire_is_truncated_and_reported_as_truncated(make):
     env = make(is_train=False, fire_on_life_loss=False, max_episode_frames=2000)
     env.reset()
     timestep = play_until_done(env, LEFT)
@@ -166,9 +169,7 @@ def test_without_fire_an_idle_game_is_cut_off_and_reported_so(make):
     assert env.step(0).info['lives'] == 5
 
 
-def test_rewards_points_signs_and_penalties(make):
-    """The same game four times over: raw points, their signs, with a penalty, and what is reported all the same."""
-
+def test_rewards_are_points_or_signs_with_an_optional_penalty(make):
     def rewards(**cfg):
         env = make(episodic_life=False, noop_max=0, **cfg)
         env.reset()
@@ -189,25 +190,24 @@ def test_rewards_points_signs_and_penalties(make):
     np.testing.assert_array_equal(penalised, np.sign(raw) - lost)
 
 
-def test_high_bricks_are_clipped(make):
-    """A point worth more than one has a reward of one: shown on the arithmetic, as random play rarely gets there."""
+def test_a_brick_of_seven_points_has_a_clipped_reward_of_one(make):
     env = make()
     env.reset()
-    env._env.advance = lambda action, frames: 7
+    env._env.advance = lambda action, frames: 7  # random play rarely gets there
     assert env.step(0).reward.item() == 1 and env._episode_points == 7
 
 
-def test_fire_on_reset_brings_the_ball(make):
+def test_fire_on_reset_serves_the_ball(make):
     def frames_to_first_loss(**cfg):
         env = make(noop_max=0, max_episode_frames=1000, **cfg)
         env.reset()
         return play_until_done(env, 0).info['episode_frame_number']
 
     assert frames_to_first_loss() < 200
-    assert frames_to_first_loss(fire_on_reset=False) == 1000  # nothing happened until the cut
+    assert frames_to_first_loss(fire_on_reset=False) == 1000  # nothing happened before the truncation
 
 
-def test_noop_starts_differ_and_are_in_range(make):
+def test_games_start_with_1_to_noop_max_no_ops(make):
     env = make(noop_max=30, fire_on_reset=False, episodic_life=False)
     starts = []
     for _ in range(60):
@@ -217,7 +217,7 @@ def test_noop_starts_differ_and_are_in_range(make):
 
 
 @pytest.mark.parametrize('sticky', [0.0, 0.25])
-def test_same_seed_same_games_whatever_was_before(make, sticky):
+def test_the_same_seed_gives_the_same_games_in_a_new_a_used_and_a_reopened_environment(make, sticky):
     cfg = dict(repeat_action_probability=sticky, random_action_probability=0.1)
     fresh, used, reopened = make(**cfg), make(**cfg), make(**cfg)
     play(used, 300, seed=9)
@@ -232,27 +232,23 @@ def test_same_seed_same_games_whatever_was_before(make, sticky):
     assert play(fresh, 1500) != course
 
 
-def test_same_seed_same_games_in_another_process(make):
+def test_the_same_seed_gives_the_same_games_in_another_process(make):
     script = """
 import hashlib, sys
-sys.path.insert(0, {tests!r})
-from conftest import play
+sys.path.insert(0, sys.argv[1])
+from helpers.games import play
 from breakout_env import BreakoutEnv
 env = BreakoutEnv(dict(repeat_action_probability=0.25)); env.seed(3)
 print(hashlib.sha256(repr(play(env, 600)).encode()).hexdigest())
-""".format(tests=str(__import__('pathlib').Path(__file__).parent))
-    outputs = [
-        subprocess.run([sys.executable, '-c', script], check=True, capture_output=True, text=True).stdout.split()[-1]
-        for _ in range(2)
-    ]
-    import hashlib
-
+"""
+    result = completed([sys.executable, '-c', script, str(ROOT / 'tests')])
+    assert result.returncode == 0, result.stderr
     env = make(repeat_action_probability=0.25)
     env.seed(3)
-    assert outputs == [hashlib.sha256(repr(play(env, 600)).encode()).hexdigest()] * 2
+    assert result.stdout.split()[-1] == hashlib.sha256(repr(play(env, 600)).encode()).hexdigest()
 
 
-def test_dynamic_seed_as_di_engine_means_it(make):
+def test_without_dynamic_seed_every_game_is_the_same(make):
     env = make(episodic_life=False, repeat_action_probability=0.25)
     env.seed(0, dynamic_seed=False)
     assert play(env, 200) == play(env, 200)  # every game is the same one
@@ -263,7 +259,7 @@ def test_dynamic_seed_as_di_engine_means_it(make):
     assert [play(env, 200), play(env, 200)] == [first, second]  # a sequence that the seed fixes
 
 
-def test_the_global_random_state_is_left_alone(make):
+def test_the_global_random_state_is_not_touched(make):
     np.random.seed(1)
     before = np.random.get_state()[1].copy()
     env = make(random_action_probability=0.5)
@@ -279,7 +275,7 @@ def test_a_wrong_seed_is_refused(make, seed):
         make().seed(seed)
 
 
-def test_random_actions_are_seeded_and_even(make):
+def test_random_actions_are_seeded_and_uniform(make):
     env = make(random_action_probability=1.0)
     env.seed(4)
     actions = [env.random_action().item() for _ in range(400)]
@@ -288,7 +284,7 @@ def test_random_actions_are_seeded_and_even(make):
     assert all(70 < actions.count(a) < 130 for a in range(4))
 
 
-def test_random_action_probability_overrides_that_share_of_actions(make):
+def test_random_action_probability_replaces_that_share_of_the_actions(make):
     env = make(random_action_probability=0.25, noop_max=0, episodic_life=False)
     env.reset()
     played, advance = [], env._env.advance
@@ -300,47 +296,29 @@ def test_random_action_probability_overrides_that_share_of_actions(make):
     assert 0.14 < others < 0.25, others  # 0.25 times 3 of 4, and FIRE at each reset
 
 
-@pytest.mark.parametrize(
-    'action',
-    [2, np.int64(2), np.array(2), np.array([2]), np.array([2], dtype=np.int32), torch.tensor(2), torch.tensor([2])],
-)
-def test_an_action_may_be_any_single_whole_number(make, action):
+def test_an_action_is_any_integer_array_or_tensor_of_one_element(make):
     env = make()
     env.reset()
     played, advance = [], env._env.advance
     env._env.advance = lambda index, frames: played.append(index) or advance(index, frames)
-    env.step(action)
-    assert played == [2]
+    right = [2, np.int64(2), np.array(2), np.array([2]), np.array([2], dtype=np.int32), torch.tensor(2)]
+    for action in right:
+        env.step(action)
+    assert played == [2] * len(right)
 
 
-@pytest.mark.parametrize(
-    'action',
-    [
-        4,
-        -1,
-        1.0,
-        True,
-        None,
-        'FIRE',
-        [0, 1],
-        [[1], [2, 3]],
-        np.array([1, 2]),
-        np.array([]),
-        np.array(1.0),
-        torch.tensor([0.5]),
-        torch.tensor([1.0], requires_grad=True),
-        {'action': 1},
-    ],
-)
-def test_a_bad_action_gets_a_sentence_and_leaves_the_game_as_it_was(make, action):
+def test_a_wrong_action_is_refused_and_the_game_is_unchanged(make):
     env, twin = make(), make()
     env.reset(), twin.reset()
-    with pytest.raises(ValueError, match='expected one whole number from 0 to 3'):
-        env.step(action)
+    wrong = [4, -1, 1.0, True, None, 'FIRE', [0, 1], [[1], [2, 3]], {'action': 1}, torch.tensor([0.5])]
+    wrong += [np.array([1, 2]), np.array([]), np.array(1.0), torch.tensor([1.0], requires_grad=True)]
+    for action in wrong:
+        with pytest.raises(ValueError, match='expected one whole number from 0 to 3'):
+            env.step(action)
     np.testing.assert_array_equal(env.step(1).obs, twin.step(1).obs)
 
 
-def test_steps_out_of_turn_get_a_sentence_and_do_no_harm(make):
+def test_a_step_without_an_episode_is_refused_and_harmless(make):
     env = make()
     with pytest.raises(RuntimeError, match="in state 'closed'; call reset first"):
         env.step(0)
@@ -355,7 +333,7 @@ def test_steps_out_of_turn_get_a_sentence_and_do_no_harm(make):
         env.step(0)
 
 
-def test_a_failed_reset_does_not_use_the_seed_up(make, monkeypatch):
+def test_a_seed_survives_a_failed_reset(make, monkeypatch):
     env, twin = make(), make()
     for instance in (env, twin):
         instance.seed(7)
@@ -367,12 +345,12 @@ def test_a_failed_reset_does_not_use_the_seed_up(make, monkeypatch):
 
 
 def test_reset_never_returns_a_game_that_is_over(make):
-    """Whatever the cut-off is, in frames past the first lost life: no-op and FIRE in reset may reach it."""
+    """The no-op and FIRE in a reset after a lost life may reach ``max_episode_frames``."""
     env = make(noop_max=0)
     env.reset()
     lost_at = play_until_done(env, LEFT).info['episode_frame_number']
-    for cut_off in range(lost_at, lost_at + 14):
-        env = make(noop_max=0, max_episode_frames=cut_off)
+    for max_frames in range(lost_at, lost_at + 14):
+        env = make(noop_max=0, max_episode_frames=max_frames)
         env.reset()
         play_until_done(env, LEFT)
         env.reset()
@@ -380,7 +358,7 @@ def test_reset_never_returns_a_game_that_is_over(make):
         env.close()
 
 
-def test_reset_in_mid_episode_starts_a_new_game(make):
+def test_a_reset_in_mid_episode_starts_a_new_game(make):
     env = make()
     env.reset()
     play_until_done(env)
@@ -390,7 +368,7 @@ def test_reset_in_mid_episode_starts_a_new_game(make):
     assert env.step(0).info == dict(lives=5, episode_frame_number=env._env.frame_number)
 
 
-def test_observations_are_the_callers_to_keep_and_to_change(make):
+def test_changing_an_observation_does_not_change_the_next_one(make):
     env, twin = make(), make()
     obs, twin_obs = env.reset(), twin.reset()
     for _ in range(10):
@@ -399,7 +377,7 @@ def test_observations_are_the_callers_to_keep_and_to_change(make):
         np.testing.assert_array_equal(obs, twin_obs)
 
 
-def test_the_picture_as_di_engine_asks_for_it(make):
+def test_render_returns_the_picture_in_colour_also_through_di_engine(make):
     env = make()
     with pytest.raises(RuntimeError, match='call reset first'):
         env.render()

@@ -1,0 +1,187 @@
+"""The env options: allowed values, where in a config they apply, and the error messages for mistakes."""
+
+import math
+import typing
+
+import numpy as np
+import pytest
+from easydict import EasyDict
+
+from breakout_env import BreakoutEnv
+from breakout_env.envs.options import BreakoutOptions
+from breakout_env.utils.options import Between, describe, shown
+
+FIELDS = BreakoutOptions.model_fields
+
+
+def bounds_of(name):
+    return next((one for one in FIELDS[name].metadata if isinstance(one, Between)), None)
+
+
+def wrong_values(name):
+    """Values of the wrong type, and beyond both bounds of a number."""
+    yield from ['a text', [1], math.nan, object]
+    if type(None) not in typing.get_args(FIELDS[name].annotation):
+        yield None
+    bounds = bounds_of(name)
+    if bounds is not None:
+        yield from [bounds.low - 1, bounds.high + 1, -math.inf, True]
+    if FIELDS[name].annotation is int:
+        yield float(FIELDS[name].default)
+    if FIELDS[name].annotation is bool:
+        yield from [0, 1]
+
+
+def options(**cfg) -> BreakoutOptions:
+    return BreakoutOptions.from_config(cfg)
+
+
+@pytest.mark.parametrize('name', FIELDS)
+def test_an_error_names_the_option_the_wrong_value_and_what_is_allowed(name):
+    for value in wrong_values(name):
+        with pytest.raises(ValueError) as error:
+            BreakoutEnv({name: value})
+        assert str(error.value) == f'env option `{name}` is {shown(value)}; expected {describe(FIELDS[name])}'
+
+
+@pytest.mark.parametrize('section', ['collector', 'evaluator'])
+@pytest.mark.parametrize('name', [name for name in FIELDS if name != 'is_train'])
+def test_a_mistake_in_a_section_is_found_whichever_section_is_used(name, section):
+    for value in wrong_values(name):
+        with pytest.raises(ValueError) as error:
+            BreakoutEnv({section: {name: value}})
+        assert str(error.value).startswith(f'env option `{section}.{name}` is {shown(value)}; expected ')
+
+
+@pytest.mark.parametrize('name', [name for name in FIELDS if bounds_of(name)])
+def test_both_bounds_of_a_number_are_allowed(name):
+    for value in (bounds_of(name).low, bounds_of(name).high):
+        assert getattr(BreakoutOptions.read({name: value}), name) == value
+
+
+@pytest.mark.parametrize(
+    'cfg, message',
+    [
+        (dict(frame_skip=0), 'env option `frame_skip` is 0 (int); expected a whole number from 1 to 60'),
+        (dict(clip_reward=0), 'env option `clip_reward` is 0 (int); expected True or False'),
+        (dict(frame_skip=10**5000), '`frame_skip` is a value that cannot be printed (int); expected a whole number'),
+        (dict(life_loss_penalty=-(10**400)), 'expected a number from -1e+06 to 0'),
+        (dict(max_episode_frames=20), '`noop_max` (30) and two steps of `frame_skip` (4) take'),
+        (dict(env_id='PongNoFrameskip-v4'), 'plays no other game'),
+        (dict(env_id='Breakout-ram-v4'), 'BreakoutNoFrameskip-v4'),
+        (dict(env_id=4), '`env_id` is 4 (int)'),
+        (dict(collector=3), '`collector` is 3 (int); expected a dict of options'),
+        (dict(collector=dict(is_train=True)), '`collector.is_train` is unknown'),
+        (dict(obs_plus_prev_action_reward=True), 'remove the option'),
+        (4, 'expected a dict'),
+        (dict(frame_stak=1), 'did you mean `frame_stack`'),
+        (dict(evaluator=dict(max_episode_frame=1)), '`evaluator.max_episode_frame` is unknown; did you mean `max_epi'),
+        (dict(clip_rewards=1), 'it is called clip_reward here'),
+        (dict(episode_life=1), 'it is called episodic_life here'),
+        (dict(zzz=1), 'expected one of'),
+        ({3: 1}, 'expected one of'),
+    ],
+    ids=lambda value: value[:30] if isinstance(value, str) else '',
+)
+def test_error_messages(cfg, message):
+    with pytest.raises(ValueError) as error:
+        BreakoutEnv(cfg)
+    assert message in str(error.value)
+
+
+def test_the_defaults_are_those_of_dqn():
+    o = options()
+    assert (o.frame_skip, o.frame_stack, o.screen_size, o.noop_max, o.max_episode_frames) == (4, 4, 84, 30, 108_000)
+    assert o.is_train and o.episodic_life and o.clip_reward and o.fire_on_reset and not o.fire_on_life_loss
+    assert (o.repeat_action_probability, o.random_action_probability, o.life_loss_penalty) == (0, 0, 0)
+    assert (o.obs_dtype, o.render_mode, o.full_action_space) == ('uint8', None, False)
+
+
+def test_evaluation_plays_full_games_with_raw_rewards_and_fire():
+    o = options(is_train=False)
+    assert (o.episodic_life, o.clip_reward, o.life_loss_penalty, o.fire_on_life_loss) == (False, False, 0, True)
+
+
+@pytest.mark.parametrize('kind', [dict, EasyDict])
+def test_the_top_applies_to_both_roles_and_a_section_to_one(kind):
+    cfg = kind(
+        frame_skip=3,
+        noop_max=7,
+        repeat_action_probability=0.25,
+        collector=dict(life_loss_penalty=-1, noop_max=8),
+        evaluator=dict(random_action_probability=0.01, fire_on_life_loss=False),
+    )
+    train, evaluation = (BreakoutOptions.from_config({**cfg, 'is_train': flag}) for flag in (True, False))
+    assert (train.frame_skip, evaluation.frame_skip) == (3, 3)
+    assert (train.repeat_action_probability, evaluation.repeat_action_probability) == (0.25, 0.25)
+    assert (train.noop_max, evaluation.noop_max) == (8, 7)
+    assert (train.life_loss_penalty, evaluation.life_loss_penalty) == (-1, 0)
+    assert (train.random_action_probability, evaluation.random_action_probability) == (0, 0.01)
+    assert evaluation.fire_on_life_loss is False
+
+
+def test_reward_shaping_at_the_top_does_not_reach_the_scores_of_an_evaluation():
+    shaped = dict(clip_reward=True, episodic_life=True, life_loss_penalty=-1.0)
+    o = options(is_train=False, **shaped)
+    assert (o.clip_reward, o.episodic_life, o.life_loss_penalty) == (False, False, 0)
+    asked = options(is_train=False, evaluator=shaped)
+    assert (asked.clip_reward, asked.episodic_life, asked.life_loss_penalty) == (True, True, -1)
+
+
+@pytest.mark.parametrize(
+    'env_id, sticky',
+    [
+        ('BreakoutNoFrameskip-v4', 0.0),
+        ('BreakoutNoFrameskip-v0', 0.25),
+        ('Breakout-v4', 0.0),
+        ('BreakoutDeterministic-v4', 0.0),
+        ('ALE/Breakout-v5', 0.25),
+    ],
+)
+def test_the_env_ids_of_dizoo_set_sticky_actions_as_gymnasium_does(env_id, sticky):
+    assert options(env_id=env_id, obs_plus_prev_action_reward=False).repeat_action_probability == sticky
+    assert options(env_id=env_id, repeat_action_probability=0.1).repeat_action_probability == 0.1
+
+
+def test_a_dizoo_config_works_with_type_and_import_names_changed():
+    # dizoo/atari/config/serial: the keys of its configs, one of them in the wrong place there; and DI-engine's own
+    cfg = EasyDict(
+        exp_name='pong_rainbow_seed0',
+        collector_env_num=8,
+        evaluator_env_num=8,
+        n_evaluator_episode=8,
+        stop_value=20,
+        env_id='BreakoutNoFrameskip-v4',
+        frame_stack=4,
+        manager=dict(shared_memory=False),
+        is_train=True,
+        obs_plus_prev_action_reward=False,
+        type='breakout',
+        import_names=['breakout_env'],
+        cfg_type='BreakoutEnvDict',
+        replay_path=None,
+    )
+    assert len(BreakoutEnv.create_collector_env_cfg(cfg)) == len(BreakoutEnv.create_evaluator_env_cfg(cfg)) == 8
+
+
+def test_numpy_values_and_dtypes_are_accepted():
+    o = options(
+        frame_skip=np.int64(2), clip_reward=np.bool_(False), obs_dtype=np.uint8, life_loss_penalty=np.float32(-1)
+    )
+    assert (o.frame_skip, o.clip_reward, o.obs_dtype, o.life_loss_penalty) == (2, False, 'uint8', -1)
+
+
+def test_env_cfgs_are_independent_and_leave_the_config_unchanged():
+    cfg = EasyDict(collector_env_num=3, evaluator_env_num=2, collector=dict(noop_max=3))
+    before = EasyDict(cfg)
+    collectors, evaluators = BreakoutEnv.create_collector_env_cfg(cfg), BreakoutEnv.create_evaluator_env_cfg(cfg)
+    assert cfg == before
+    assert [c.is_train for c in collectors] == [True] * 3 and [c.is_train for c in evaluators] == [False] * 2
+    collectors[0].collector.noop_max = 9
+    assert collectors[1].collector.noop_max == 3
+
+
+@pytest.mark.parametrize('count', [0, None, 1.5, True])
+def test_a_wrong_number_of_environments_is_refused(count):
+    with pytest.raises(ValueError, match='`collector_env_num`'):
+        BreakoutEnv.create_collector_env_cfg(EasyDict(collector_env_num=count))

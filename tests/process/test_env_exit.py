@@ -1,0 +1,41 @@
+"""An environment whose process ends, in order or not, leaves no process and a complete video."""
+
+import signal
+import sys
+
+import av
+import psutil
+import pytest
+
+from helpers.processes import Command, completed, wait_until
+
+SCRIPT = """
+import sys, time
+from breakout_env import BreakoutEnv
+env = BreakoutEnv(dict(episodic_life=False)); env.enable_save_replay({folder!r}); env.reset()
+for _ in range(30): env.step(0)
+print('playing', flush=True)
+{then}
+"""
+
+
+@pytest.mark.parametrize('then', ['pass', 'sys.exit(0)', 'keep = env; keep.self = keep'])
+def test_the_interpreters_exit_closes_without_a_message(tmp_path, then):
+    result = completed([sys.executable, '-c', SCRIPT.format(folder=str(tmp_path), then=then)], cold=True)
+    assert result.returncode == 0 and 'Traceback' not in result.stderr and 'Exception' not in result.stderr
+    # it has this name only after the encoder has ended
+    assert [f.name.endswith('-unfinished.mp4') for f in tmp_path.iterdir()] == [True]
+
+
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGKILL])
+def test_a_killed_process_leaves_no_process_and_a_complete_video(tmp_path, number):
+    folder = tmp_path / 'video'
+    script = SCRIPT.format(folder=str(folder), then='time.sleep(60)')
+    command = Command([sys.executable, '-c', script], tmp_path, cold=True)
+    command.wait_for(lambda: 'playing' in command.text)
+    children = psutil.Process(command.pid).children()
+    assert command.end(number) == -number
+    assert len(children) == 1 and wait_until(lambda: not any(child.is_running() for child in children))
+    (video,) = folder.iterdir()
+    with av.open(str(video)) as container:
+        assert len(list(container.decode(video=0))) == 31  # what reset left, and 30 steps
