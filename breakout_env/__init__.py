@@ -5,8 +5,8 @@ Importing this package registers the environment ``breakout``, the env managers 
 models ``pixel_*``, the replay buffers ``frame`` and ``torchrl``, the collectors ``full_games`` and ``sample_with_ids``,
 the evaluator ``resumable``, the learner hooks ``resume`` and ``progress`` and the policies ``lean_dqn`` and
 ``r2d2_slices`` with DI-engine, so that ``import_names=['breakout_env']`` is all another project writes. It starts no
-process and opens no emulator. Where PyTorch has not been imported before, its threads will wait for each other in a way
-that suits a machine that does other work, too (brief_waiting.py).
+process, handles no signal and opens no emulator. It sets one environment variable, where PyTorch has not been imported
+before: its threads then spin briefly, which suits a machine that does other work, too (compat/openmp_spin_count.py).
 """
 
 from .compat.ding_import_noise import quiet_import
@@ -22,7 +22,7 @@ with quiet_import():
     from .replay import FrameBuffer, FrameReplayBuffer
     from .replay.torchrl.buffer import TorchRLReplayBuffer
     from .run.progress import ProgressHook
-    from .run.saver import ResumeHook
+    from .run.resume_hook import ResumeHook
     from .worker.collector import FullGamesCollector, SampleWithIdsCollector
     from .worker.evaluator import ResumableEvaluator
 

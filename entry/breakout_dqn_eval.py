@@ -1,5 +1,5 @@
 """
-Evaluate a checkpoint on whole games of Breakout, the pipeline written out: what ``ding -m eval`` does.
+Evaluate a checkpoint on full games of Breakout, the pipeline written out: what ``ding -m eval`` does.
 
 Prints the score of each game and their mean; ``--replay-path`` records them.
 """
@@ -9,7 +9,7 @@ import time
 from functools import partial
 from typing import List, Optional
 
-# first, as it keeps from the screen what DI-engine prints while it is imported, and Ctrl-C quiet meanwhile
+# first, as it keeps from the screen what DI-engine prints while it is imported
 import breakout_env  # noqa: F401
 
 # isort: split
@@ -21,18 +21,17 @@ from ding.torch_utils import to_ndarray, to_tensor
 from ding.utils import set_pkg_seed
 
 from breakout_env.agent.weights_file import read_weights
-from breakout_env.run.config_file import check_config, merge, read_config_file
-from breakout_env.utils.command_types import SEED
+from breakout_env.run.config import checked_config
+from breakout_env.utils.options import SEED
 from breakout_env.utils.program import Program
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-DEFAULT_CONFIG = os.path.join(HERE, os.pardir, 'configs', 'breakout_dqn_config.py')
+DEFAULT_CONFIG = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'configs', 'breakout_dqn_config.py')
 
 
 def evaluate(config: str, load_path: str, seed: int, episodes: int, replay_path: Optional[str] = None) -> List[float]:
     """
     Overview:
-        Play whole games with a trained policy.
+        Play full games with a trained policy.
     Arguments:
         - config (:obj:`str`): Path of the config that the checkpoint was trained with.
         - load_path (:obj:`str`): Path of the checkpoint.
@@ -40,14 +39,12 @@ def evaluate(config: str, load_path: str, seed: int, episodes: int, replay_path:
         - episodes (:obj:`int`): How many games.
         - replay_path (:obj:`Optional[str]`): Folder for videos, one a game.
     Returns:
-        - scores (:obj:`List[float]`): Points of each game.
+        - scores (:obj:`List[float]`): The score of each game.
     Raises:
-        - click.ClickException: If the config will not do.
-        - ValueError, OSError: If the checkpoint will not do, or the videos can not be written.
+        - click.ClickException: If the config is wrong.
+        - ValueError, OSError: If the checkpoint is damaged or of another network, or the videos cannot be written.
     """
-    cfg, create_cfg = read_config_file(config)
-    cfg = merge(config, cfg, create_cfg, seed=seed, save_cfg=False)
-    check_config(config, cfg)
+    cfg = checked_config(config, seed)
     weights, _ = read_weights(load_path)  # a checkpoint is data, nothing in it is run
     env_class, _, evaluator_cfgs = get_vec_env_setting(cfg.env, collect=False)
     env = create_env_manager(cfg.env.manager, [partial(env_class, cfg=c) for c in evaluator_cfgs[:episodes]])
@@ -63,14 +60,14 @@ def evaluate(config: str, load_path: str, seed: int, episodes: int, replay_path:
         reason = str(error).splitlines()[-1].strip()
         raise ValueError(f'{load_path} is of another network than that of {config}: {reason}') from None
 
-    # Each environment plays its share of the games: stopping at the first N to end would favour short, bad ones.
+    # Each environment plays its share of the games: the first N to end would favour short games, which score less.
     share = [episodes // env.env_num + (i < episodes % env.env_num) for i in range(env.env_num)]
     scores: List[List[float]] = [[] for _ in range(env.env_num)]
     env.launch()
     try:
         while any(len(done) < wanted for done, wanted in zip(scores, share)):
             obs = {i: o for i, o in env.ready_obs.items() if len(scores[i]) < share[i]}
-            if not obs:  # all that have games left to play are resetting
+            if not obs:  # the environments with games left to play are resetting
                 time.sleep(0.001)
                 continue
             actions = policy.eval_mode.forward(to_tensor(obs))
@@ -90,7 +87,7 @@ def evaluate(config: str, load_path: str, seed: int, episodes: int, replay_path:
 @click.option('--load-path', required=True, type=click.Path(exists=True, dir_okay=False), help='Checkpoint.')
 @click.option('-s', '--seed', default=0, show_default=True, type=SEED, help='Seed of the games.')
 @click.option(
-    '-n', '--episodes', default=8, show_default=True, type=click.IntRange(1, 1_000_000), help='Whole games to play.'
+    '-n', '--episodes', default=8, show_default=True, type=click.IntRange(1, 1_000_000), help='Full games to play.'
 )
 @click.option('--replay-path', type=click.Path(file_okay=False), help='Folder for videos, one a game.')
 def main(config: str, load_path: str, seed: int, episodes: int, replay_path: Optional[str]) -> None:

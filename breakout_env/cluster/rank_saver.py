@@ -8,9 +8,11 @@ from the newest moment that all of them have.
 
 import logging
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional
+from typing import List, Optional
 
+from ..run.checkpoints import Save, saves_in
 from ..run.saver import RunSaver
+from ..utils import run_registry
 from ..utils.atomic_file import DamagedFile
 
 _log = logging.getLogger(__name__)
@@ -30,7 +32,8 @@ class RankSaver(RunSaver):
             - learner, save_every_s: As the base's; the first rank's clock counts.
             - ranks (:obj:`Ranks`): Who else takes part.
         """
-        super().__init__(learner, save_every_s)
+        super().__init__(learner)
+        self._save_every_s = save_every_s
         self._ranks = ranks
         self._rank_count = ranks.size
         if not ranks.is_first:
@@ -47,31 +50,25 @@ class RankSaver(RunSaver):
         Arguments:
             - is_last (:obj:`bool`): Whether the run ends here: then it is time, and the save is waited for.
         """
-        self._iteration = self._learner.last_iter.val
-        (is_due,) = self._ranks.any(is_last or (self._ranks.is_first and self._is_due))
+        is_time = self._ranks.is_first and self.seconds_since_save >= self._save_every_s
+        (is_due,) = self._ranks.any(is_last or is_time)
         if is_due:
-            if self._buffer is not None:
-                self._buffer.wait_for_saving()
+            if self.buffer is not None:
+                self.buffer.wait_for_saving()
             saved = self._ranks.gather(self._saved_iteration)
             if len(set(saved)) == 1:
                 self._common_iteration = saved[0]
-            self.save(self._iteration, wait=is_last)
-
-    def after_update(self) -> None:
-        """Nothing: this rank's updates are no sign that the others are through with theirs."""
-
-    def between_collections(self) -> None:
-        """Nothing: the evaluator calls it, which the first rank alone has."""
+            self.save(self._learner.last_iter.val, wait=is_last)
 
     def after_run(self) -> None:
         """No save: where the ranks have not ended together, this one's would be of a moment of its own."""
-        if self._buffer is not None:
-            self._buffer.wait_for_saving()
-        self._leave()
+        if self.buffer is not None:
+            self.buffer.wait_for_saving()
+        run_registry.forget(self._learner.exp_name)
 
-    def _kept_beside(self, pair: Mapping[str, Any]) -> List[Dict[str, Any]]:
+    def _kept_beside(self, save: Save) -> List[Save]:
         # by the time that this save is written here, it may have failed elsewhere
-        return [p for p in self._pairs() if p['iteration'] == self._common_iteration != pair['iteration']]
+        return [s for s in saves_in(self._folder) if s['iteration'] == self._common_iteration != save['iteration']]
 
     # ---------------------------------------------------------------- going on
 
@@ -84,7 +81,7 @@ class RankSaver(RunSaver):
             - ValueError: If they are of another network, or of another number of ranks.
             - RankFailed: If it is another rank that found so.
         """
-        lists = self._ranks.each(self._pairs)
+        lists = self._ranks.each(lambda: saves_in(self._folder))
         self._check_ranks([pair for pairs in lists for pair in pairs])
         failures = [
             f'rank {rank} has the saves at {", ".join(str(pair["iteration"]) for pair in pairs) or "none"} updates'

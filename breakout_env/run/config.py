@@ -1,125 +1,299 @@
-"""The config of a run: DI-engine's defaults, the file's values, and what the command line changes."""
+"""
+The config of a run: DI-engine's defaults, the values of a config file, and what the command line changes.
 
+A config is a Python program: reading one runs it, as with all of DI-engine's commands, so it must come from people one
+trusts; agents, checkpoints and buffers need not. It is run once and compiled once, twice if the command line changes
+options: a change is compared with the compiled option that it replaces. What our parts and pipelines read is checked
+here; DI-engine's other options are DI-engine's to check.
+"""
+
+import copy
 import os
-from typing import Any, Mapping, Optional, Tuple
+from typing import Annotated, Any, Dict, Mapping, NamedTuple, Optional, Union
 
 import click
+from ding.config import compile_config, read_config
+from ding.config import config as ding_config
 from easydict import EasyDict
 
-from ..utils import option_checks
+from ..env_manager.options import EnvManagerOptions
+from ..envs.env import BreakoutEnv
+from ..envs.pixel_check import SCALING_MODELS
+from ..policy.lean_dqn import LeanDQNOptions
+from ..policy.pixel_models import PixelModelOptions
+from ..replay.options import ReplayOptions
+from ..replay.torchrl.options import TorchRLOptions
+from ..utils.options import Between, Flag, checked, section, shortened, shown
 from .budget import Budget
-from .config_file import check_config, merge, read_config_file
 from .folder import folder_below_here, new_folder
+from .progress import check_options as check_progress_options
+from .resume_hook import ResumeOptions
+
+EXAMPLE = 'as in breakout_dqn_config.py'
+DEFAULT_EXP_NAME = 'default_experiment'  # DI-engine's
+# Parts that create_config must name.
+_PARTS = ('env', 'env_manager', 'policy')
+_Count = Annotated[int, Between(1, 10**6)]
+# What the pipelines of entry/ read themselves, below `policy`; None where DI-engine's default may be None.
+PIPELINE_OPTIONS: Dict[str, Any] = {
+    'cuda': Flag,
+    'priority': Flag,
+    'random_collect_size': Annotated[int, Between(0, 10**12)],
+    'learn.update_per_collect': _Count,
+    'learn.batch_size': _Count,
+    'learn.resume_training': Flag,
+    'collect.n_sample': Optional[Annotated[int, Between(1, 10**7)]],
+}
+_CHECK_HOOK = dict(progress=check_progress_options, resume=ResumeOptions.read)
+_REPLAY_OPTIONS = dict(frame=ReplayOptions, torchrl=TorchRLOptions)
+
+
+class ConfigFile(NamedTuple):
+    """
+    Overview:
+        A config file that was read: what it declares, before DI-engine's defaults.
+    Arguments:
+        - main, create (:obj:`EasyDict`): ``main_config`` and ``create_config``.
+        - path (:obj:`str`): The file, for error messages.
+    """
+
+    main: EasyDict
+    create: EasyDict
+    path: str
+
+    @property
+    def exp_name(self) -> Any:
+        """The experiment's folder that the file names."""
+        return self.main.get('exp_name', DEFAULT_EXP_NAME)
+
+
+def read_config_file(path: str) -> ConfigFile:
+    """
+    Overview:
+        Run a config file, as DI-engine's ``read_config``.
+    Arguments:
+        - path (:obj:`str`): The file.
+    Returns:
+        - file (:obj:`ConfigFile`): What it declares.
+    Raises:
+        - click.ClickException: If the file fails, or does not declare a config.
+    """
+    try:
+        found = read_config(path)
+    except Exception as error:  # a config is a program, which fails in any way
+        reason = f'{type(error).__name__}: {error}'[:500]
+        raise click.ClickException(
+            f'{path} is no config: {reason}; expected a .py file with main_config and create_config, {EXAMPLE}'
+        ) from None
+    try:
+        main, create = (_plain(name, value) for name, value in zip(('main_config', 'create_config'), found))
+        for name in ('env', 'policy'):
+            section(f'main_config.{name}', main.setdefault(name, {}))
+        for name in _PARTS:
+            part = section(f'create_config.{name}', create.get(name))
+            if not isinstance(part.get('type'), str):
+                raise ValueError(f'create_config.{name} is {shown(part)}; expected a dict with its `type`, {EXAMPLE}')
+    except ValueError as error:
+        raise click.ClickException(f'{path} is no config: {error}') from None
+    return ConfigFile(EasyDict(main), EasyDict(create), path)
 
 
 def merged_config(
-    config: str, seed: int, budget: Budget, resume: Optional[str] = None, changes: Mapping[str, Any] = {}
+    config: Union[str, ConfigFile],
+    seed: int,
+    budget: Budget,
+    resume: Optional[str] = None,
+    changes: Mapping[str, Any] = {},
 ) -> EasyDict:
     """
     Overview:
-        DI-engine's defaults, then the config's values, then the changes.
+        The config of a run: DI-engine's defaults, then the file's values, then the changes. The folder of the run is \
+        there then, with the config in it.
     Arguments:
-        - config, seed, budget, resume, changes: As in ``train``.
+        - config (:obj:`Union[str, ConfigFile]`): A config file.
+        - seed, budget, resume, changes: As in ``train`` of ``entry/breakout_dqn_main.py``.
     Returns:
         - cfg (:obj:`EasyDict`): What all parts are built from.
     Raises:
-        - click.ClickException: If the config will not do, all env steps would go into random play, a change names \
-            nothing that is there, or the config has no hook to resume with.
+        - click.ClickException: If the config is wrong, all env steps would go into random play, a change names no \
+            option, or the config has no hook to resume with.
     """
-    cfg, create_cfg = _changed_config(config, changes)
-    check_config(config, merge(config, cfg, create_cfg, save_cfg=False))
+    file = read_config_file(config) if isinstance(config, str) else config
+    cfg = checked_config(file, seed, changes)
     random_steps = cfg.policy.get('random_collect_size', 0)
     if budget.env_steps is not None and budget.env_steps <= random_steps:
         raise click.UsageError(
             f'--env-step is {budget.env_steps}; expected more than the {random_steps} steps of random play that '
-            f'policy.random_collect_size in {config} asks for before the first update'
+            f'policy.random_collect_size in {file.path} asks for before the first update'
         )
-    learn = cfg.policy.setdefault('learn', EasyDict())
-    hooks = learn.setdefault('learner', EasyDict()).setdefault('hook', EasyDict())
-    named = {hook.get('type'): hook for hook in hooks.values() if isinstance(hook, dict)}
-    if 'progress' not in named:
-        named['progress'] = hooks.progress = EasyDict(type='progress', name='progress', position='before_run')
-    told = dict(max_env_step=budget.env_steps, max_hours=budget.hours)
-    named['progress'].ext_args = EasyDict({**(named['progress'].get('ext_args') or {}), **told})
-    if resume is not None:
-        if 'resume' not in named:
-            raise click.UsageError(
-                f'--resume: {config} has no hook that could; expected one of type `resume` in '
-                'policy.learn.learner.hook, as in breakout_dqn_config.py'
-            )
+    learn = cfg.policy.learn
+    hooks = {hook.get('type'): hook for hook in learn.learner.hook.values() if isinstance(hook, dict)}
+    if 'progress' not in hooks:
+        hooks['progress'] = EasyDict(type='progress', name='progress', position='before_run')
+        learn.learner.hook.progress = hooks['progress']
+    limits = dict(max_env_step=budget.env_steps, max_hours=budget.hours)
+    hooks['progress'].ext_args = EasyDict({**(hooks['progress'].get('ext_args') or {}), **limits})
+    if resume is None:
+        cfg.exp_name = folder_below_here(cfg.exp_name)
+    elif 'resume' not in hooks:
+        raise click.UsageError(
+            f'--resume: {file.path} has no hook that could; expected one of type `resume` in '
+            'policy.learn.learner.hook, as in breakout_dqn_config.py'
+        )
+    else:
         cfg.exp_name = os.path.relpath(resume)  # DI-engine takes all names as below the current folder
         learn.resume_training = True
+    if learn.get('resume_training', False):
+        os.makedirs(cfg.exp_name, exist_ok=True)
     else:
-        cfg.exp_name = folder_below_here(cfg.exp_name)
-    if not learn.get('resume_training', False):
         cfg.exp_name = new_folder(cfg.exp_name)
-    return merge(config, cfg, create_cfg, seed=seed, save_cfg=True, renew_dir=False)
+    # as compile_config does where it also chooses the folder
+    ding_config.save_project_state(cfg.exp_name)
+    ding_config.save_config(cfg, os.path.join(cfg.exp_name, 'total_config.py'), save_formatted=True)
+    return cfg
 
 
-def config_of_node(config: str, seed: int, changes: Mapping[str, Any] = {}) -> EasyDict:
+def checked_config(config: Union[str, ConfigFile], seed: int, changes: Mapping[str, Any] = {}) -> EasyDict:
     """
     Overview:
-        The same for a process that serves a learner: it has no folder, and no end of its own.
+        The same for a process that trains nothing: without a folder, a budget and a run to resume.
     Arguments:
-        - config, seed, changes: As in ``train``.
+        - config, seed, changes: As in ``merged_config``.
     Returns:
         - cfg (:obj:`EasyDict`): What all parts are built from.
     Raises:
-        - click.ClickException: If the config will not do, or a change names nothing that is there.
+        - click.ClickException: If the config is wrong, or a change names no option.
     """
-    cfg, create_cfg = _changed_config(config, changes)
-    merged = merge(config, cfg, create_cfg, seed=seed, save_cfg=False)
-    check_config(config, merged)
+    file = read_config_file(config) if isinstance(config, str) else config
+    main, create = copy.deepcopy(file.main), copy.deepcopy(file.create)
+    main.setdefault('exp_name', DEFAULT_EXP_NAME)
+    # The name ends in _command because the serial pipelines drive a policy by a commander, which sets epsilon.
+    create.policy.type += '_command'
+    merged = _compiled(file.path, main, create, seed)
+    if changes:
+        for path, value in changes.items():
+            _change(main, merged, path, value)
+        merged = _compiled(file.path, main, create, seed)
+    try:
+        _check(merged)
+    except ValueError as error:
+        raise click.UsageError(f'{file.path}: {error}') from None
     return merged
 
 
-def _changed_config(config: str, changes: Mapping[str, Any]) -> Tuple[EasyDict, EasyDict]:
-    cfg, create_cfg = read_config_file(config)
-    cfg.setdefault('exp_name', 'default_experiment')  # DI-engine's own default
-    merged = merge(config, cfg, create_cfg, save_cfg=False)
-    for path, value in changes.items():
-        change(cfg, merged, path, value)
-    # The name ends in _command because the serial pipelines drive a policy by a commander, which sets epsilon.
-    create_cfg.policy.type += '_command'
-    return cfg, create_cfg
+def _compiled(path: str, main: EasyDict, create: EasyDict, seed: int) -> EasyDict:
+    """DI-engine's ``compile_config``; it copies both."""
+    try:
+        return compile_config(main, seed=seed, auto=True, create_cfg=create, save_cfg=False)
+    except OSError:  # the disk
+        raise
+    except Exception as error:
+        raise click.ClickException(
+            f'{path} cannot be merged with the defaults of DI-engine ({type(error).__name__}: '
+            f'{shortened(str(error))}); expected parts that are registered, and their sections, {EXAMPLE}'
+        ) from None
 
 
-def change(cfg: EasyDict, merged: EasyDict, path: str, value: Any) -> None:
+# ---------------------------------------------------------------- checks
+
+
+def _check(merged: EasyDict) -> None:
+    """Check all that is ours, before anything is made of it: a folder, a process, a buffer."""
+    _check_types(merged)
+    _check_pipeline(merged.policy)
+    if merged.env.get('type') == 'breakout':
+        BreakoutEnv.create_collector_env_cfg(merged.env)
+        BreakoutEnv.create_evaluator_env_cfg(merged.env)
+    manager = section('env.manager', merged.env.get('manager'))
+    if manager.get('type') in ('breakout', 'breakout_v2'):
+        EnvManagerOptions.read(manager)
+    replay = section('policy.other.replay_buffer', merged.policy.other.get('replay_buffer'))
+    if replay.get('type') in _REPLAY_OPTIONS:
+        _REPLAY_OPTIONS[replay['type']].from_config(replay)
+    model = section('policy.model', merged.policy.get('model'))
+    if model.get('type') in SCALING_MODELS:
+        sizes = (model.get(name) for name in ('obs_shape', 'action_shape', 'encoder_hidden_size_list'))
+        PixelModelOptions.from_sizes(*sizes)
+
+
+def _check_types(values: Mapping, where: str = '') -> None:
+    """A string selects each part, and strings name the modules it is in."""
+    for name, value in values.items():
+        if name == 'type' and not isinstance(value, str):
+            raise ValueError(f'{where}type is {shown(value)}; expected the name of a part')
+        if name == 'import_names' and not (
+            isinstance(value, list) and all(isinstance(module, str) and module for module in value)
+        ):
+            raise ValueError(f'{where}import_names is {shown(value)}; expected a list of modules')
+        if isinstance(value, Mapping):
+            _check_types(value, f'{where}{name}.')
+
+
+def _check_pipeline(policy: EasyDict) -> None:
+    for path in ('learn', 'learn.learner', 'learn.learner.hook', 'collect', 'eval', 'other'):
+        inner: Any = policy
+        for part in path.split('.'):
+            inner = inner.get(part)
+            if inner is None:  # where DI-engine has a default, it is there
+                raise ValueError(f'policy.{path} is None; expected a dict of options, or none of it')
+        section(f'policy.{path}', inner)
+    for path, type_ in PIPELINE_OPTIONS.items():
+        parent, _, name = path.rpartition('.')
+        values = policy[parent] if parent else policy
+        if name in values:
+            checked('config option', f'policy.{path}', values[name], type_)
+    if policy.type.startswith('lean_dqn'):
+        LeanDQNOptions.check('config option', 'policy.learn', policy.learn)
+    for name, hook in policy.learn.learner.hook.items():
+        if isinstance(hook, Mapping) and hook.get('type') in _CHECK_HOOK:
+            _CHECK_HOOK[hook['type']](hook.get('ext_args', {}))
+        elif name in _CHECK_HOOK and hook is not None:
+            raise ValueError(
+                f'policy.learn.learner.hook.{name} is {shown(hook)}; expected a dict with its `type`, {EXAMPLE}'
+            )
+
+
+def _plain(name: str, value: Any) -> Dict[str, Any]:
+    """A dict of dicts, with names that an ``EasyDict`` can hold as attributes."""
+    found = section(name, value)
+    for key, inner in found.items():
+        if not isinstance(key, str) or not key.isidentifier() or hasattr(EasyDict, key):
+            raise ValueError(f'{name} has an option {shown(key)}; expected the name of an option')
+        if isinstance(inner, Mapping):
+            found[key] = _plain(f'{name}.{key}', inner)
+    return found
+
+
+# ---------------------------------------------------------------- changes
+
+
+def _change(main: EasyDict, merged: EasyDict, path: str, value: Any) -> None:
     """
-    Overview:
-        Set one value of a config.
-    Arguments:
-        - cfg (:obj:`EasyDict`): The config.
-        - merged (:obj:`EasyDict`): DI-engine's defaults with the config's values.
-        - path (:obj:`str`): Where, such as ``'policy.learn.learning_rate'``.
-        - value (:obj:`Any`): What it is to be.
-    Raises:
-        - click.UsageError: If the section is not there, or the value can not take the place of the one that is.
+    Set one option, such as ``'policy.learn.learning_rate'``, in the file's config. ``merged``, which has the defaults
+    of DI-engine, says whether there is such an option and what it may be.
     """
     *sections, name = path.split('.')
-    for i, section in enumerate(sections):
-        if not isinstance(merged.get(section), dict):
-            there = ', '.join(key for key, value in merged.items() if isinstance(value, dict))
+    for i, part in enumerate(sections):
+        if not isinstance(merged.get(part), dict):
+            known = ', '.join(key for key, value in merged.items() if isinstance(value, dict))
             raise click.UsageError(
-                f'{path}: there is no section {".".join(sections[: i + 1])} in the config; expected one of {there}'
+                f'{path}: there is no section {".".join(sections[: i + 1])} in the config; expected one of {known}'
             )
-        merged, cfg = merged[section], cfg.setdefault(section, EasyDict())
+        merged, main = merged[part], main.setdefault(part, EasyDict())
     before = merged.get(name)
-    is_a_hook = path.startswith('policy.learn.learner.hook.')  # which None takes away
+    is_a_hook = path.startswith('policy.learn.learner.hook.')  # None removes one
     if isinstance(before, dict) and not isinstance(value, dict) and not (value is None and is_a_hook):
         raise click.UsageError(f'{path} is a section of the config; expected one of its options: {", ".join(before)}')
     if not _is_like(before, value) or hasattr(EasyDict, name):
-        raise click.UsageError(
-            f'{path} is {option_checks.shortened(value)}; expected a value like {before!r}, which it is without'
-        )
-    # most are typing errors; the environment and the model look at theirs themselves
+        raise click.UsageError(f'{path} is {shortened(value)}; expected a value like {before!r}, the one it replaces')
+    # most are typing errors; the environment and the model check theirs themselves
     if name not in merged and not path.startswith(('env.', 'policy.model.')):
         click.echo(f'{path} is set, but neither the config nor DI-engine knows such an option.', err=True)
-    cfg[name] = value
+    main[name] = value
 
 
 def _is_like(before: Any, value: Any) -> bool:
-    """Whether a value can take the place of one of a kind that shows: DI-engine does not look at most of them."""
+    """Whether a value can replace another, as far as its type tells: DI-engine checks few of them."""
     if isinstance(before, bool):
         return isinstance(value, bool)
     if isinstance(before, (int, float)):

@@ -1,4 +1,4 @@
-"""Experiment folders: a new one for each run, which of them hold a run to go on with, and what to do with one."""
+"""The folder of an experiment: a new one for each run, which of them hold a run to resume, and what to do with one."""
 
 import datetime
 import os
@@ -9,9 +9,9 @@ from typing import Any, List, Mapping, Optional
 
 import click
 
-from ..utils import option_checks
 from ..utils.atomic_file import DamagedFile
-from .saver import pairs_in
+from ..utils.options import PathText, checked
+from .checkpoints import LIST, saves_in
 
 
 def new_folder(exp_name: str) -> str:
@@ -19,6 +19,8 @@ def new_folder(exp_name: str) -> str:
     Overview:
         Make the folder of a new run. As DI-engine does it, the time is added to a name that is taken; but runs that \
         are started side by side do not get the same.
+    Arguments:
+        - exp_name (:obj:`str`): Its name.
     """
     folder = exp_name
     while True:
@@ -40,12 +42,12 @@ def folder_below_here(name: Any, option: str = 'exp_name') -> str:
         - name (:obj:`Any`): What was found.
         - option (:obj:`str`): Where it was found.
     Raises:
-        - click.UsageError: If it is none.
+        - click.UsageError: If it is no such path.
     """
     try:
-        option_checks.path(name)
-    except ValueError as expected:
-        raise click.UsageError(f'{option} is {option_checks.shown(name)}; expected {expected}') from None
+        checked('option', option, name, PathText)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
     relative = os.path.relpath(name or os.curdir)
     if relative == os.curdir or relative.split(os.sep)[0] == os.pardir:
         raise click.UsageError(f'{option} is {name!r}; expected a folder below the current one')
@@ -68,7 +70,7 @@ def run_to_resume(resume: Optional[str], exp_name: str) -> Optional[str]:
     if resume == '':
         return newest_run(exp_name)
     if resume is not None and not is_saved(Path(resume)):
-        raise click.UsageError(f'--resume {resume}: no saved run is there; expected {resume}/resume/pairs.json')
+        raise click.UsageError(f'--resume {resume}: no saved run is there; expected {resume}/{LIST}')
     return resume
 
 
@@ -76,17 +78,19 @@ def newest_run(exp_name: str) -> str:
     """
     Overview:
         The run that was saved last.
+    Arguments:
+        - exp_name (:obj:`str`): As in ``saved_runs``.
     Raises:
         - click.UsageError: If none was saved.
     """
     runs = saved_runs(exp_name)
     if not runs:
-        raise click.UsageError(f'--resume found no saved run in {exp_name}; expected {exp_name}/resume/pairs.json')
-    return str(max(runs, key=lambda run: (run / 'resume' / 'pairs.json').stat().st_mtime))
+        raise click.UsageError(f'--resume found no saved run in {exp_name}; expected {exp_name}/{LIST}')
+    return str(max(runs, key=lambda run: (run / LIST).stat().st_mtime))
 
 
 def saved_runs(exp_name: str) -> List[Path]:
-    """Runs with a save, in the folder of this name and in those beside it, named so with the time added."""
+    """Runs with a save, in the folder of this name and in those beside it whose names add a time."""
     path = Path(exp_name)
     # another run's name may begin like this one's, too
     ours = re.compile(re.escape(path.name) + r'(_\d{6}_\d{6})?')
@@ -97,12 +101,14 @@ def saved_runs(exp_name: str) -> List[Path]:
 def is_saved(folder: Path) -> bool:
     """
     Overview:
-        Whether there is a run to go on with in a folder.
+        Whether a folder holds a run to resume.
+    Arguments:
+        - folder (:obj:`Path`): The experiment's folder.
     Raises:
-        - click.UsageError: If it can not be told, because its list of saves is damaged.
+        - click.UsageError: If its list of saves is damaged.
     """
     try:
-        return bool(pairs_in(folder))
+        return bool(saves_in(folder))
     except DamagedFile as error:
         raise click.UsageError(f'--resume: {error}') from None
 
@@ -114,19 +120,19 @@ def newest_checkpoint(folder: str) -> str:
     return str(best if best.exists() else checkpoints[-1])
 
 
-def closing_words(folder: str, go_on: str, commands: Mapping[str, str]) -> str:
+def run_summary(folder: str, resume_command: str, commands: Mapping[str, str]) -> str:
     """
     Overview:
-        What a program says at the end of a run.
+        What a program prints at the end of a run.
     Arguments:
-        - folder (:obj:`str`): Where the run is.
-        - go_on (:obj:`str`): The command that goes on with it; said if there is a save.
-        - commands (:obj:`Mapping[str, str]`): What else to do with it, by a word or two for each.
+        - folder (:obj:`str`): The run's folder.
+        - resume_command (:obj:`str`): The command that resumes it; printed if there is a save.
+        - commands (:obj:`Mapping[str, str]`): What else to do with it, each command by a word or two.
     """
 
     def line(what: str, command: str) -> str:
         return f'  {what + ":":19}{command}'
 
-    again = [line('go on', go_on)] if pairs_in(Path(folder)) else []
+    resume = [line('resume', resume_command)] if saves_in(Path(folder)) else []
     where = f'Checkpoints, logs and the merged config are in {folder}'
-    return '\n'.join([*again, where, *(line(*item) for item in commands.items())])
+    return '\n'.join([*resume, where, *(line(*item) for item in commands.items())])

@@ -1,20 +1,26 @@
-"""One folder, one process: two that train in one would overwrite each other's checkpoints and saves."""
+"""One process trains in a folder: a second one would overwrite the checkpoints and saves of the first."""
 
 import errno
-import fcntl
 import os
 from pathlib import Path
 
+import filelock
+
 PLACE = Path('log') / 'lock'
+# What file systems without locks answer, some network ones among them.
+_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 
 
 class RunLock(object):
     """
     Overview:
-        Holds an experiment's folder. The operating system lets go of it with the process, however that ends; forked \
-        workers do not hold it. On file systems without locks it holds nothing.
-    Interfaces:
-        ``release``.
+        Holds an experiment's folder. The operating system releases it with the process, in whatever way that ends; \
+        forked workers do not hold it. On file systems without locks it does nothing. The same process may hold a \
+        folder twice, as in a notebook whose first run failed.
+    Examples:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     RunLock(Path(folder)).release()
     """
 
     def __init__(self, folder: Path) -> None:
@@ -22,30 +28,25 @@ class RunLock(object):
         Arguments:
             - folder (:obj:`Path`): The experiment's folder.
         Raises:
-            - ValueError: If another process holds it.
+            - ValueError: If another process holds it; the error names the process.
         """
-        path = Path(folder) / PLACE
+        path = Path(folder).resolve() / PLACE
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = open(path, 'a+')
+        # a lock that is a mere file, filelock's fallback, would outlive a killed process
+        self._lock = filelock.FileLock(path, is_singleton=True, thread_local=False, fallback_to_soft=False)
         try:
-            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno not in (errno.EACCES, errno.EAGAIN):  # there are no locks here
-                return
-            self._file.seek(0)
-            process = self._file.read().strip() or 'another one'
-            self._file.close()
+            self._lock.acquire(blocking=False)
+        except filelock.Timeout:
+            process = path.read_text().strip() or 'another one'
             raise ValueError(
-                f'process {process} trains in {folder} already; expected to go on with a run that was stopped, or an '
+                f'process {process} trains in {folder} already; expected to resume a run that has stopped, or an '
                 'exp_name of its own for each run'
             ) from None
-        self._file.truncate(0)
-        self._file.write(str(os.getpid()))
-        self._file.flush()
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+        path.write_text(str(os.getpid()))
 
     def release(self) -> None:
-        """
-        Overview:
-            Let go; may be called again.
-        """
-        self._file.close()
+        """Release the folder; may be called again."""
+        self._lock.release(force=True)

@@ -1,52 +1,92 @@
-"""Ctrl-C, SIGTERM and SIGHUP as a flag that a training loop looks at."""
+"""Ctrl-C, SIGTERM and SIGHUP as a request for a graceful shutdown of a run."""
 
 import signal
 import sys
 from functools import partial
-from typing import Callable
+from types import TracebackType
+from typing import Any, Callable, Dict, Optional, Type
 
 from ..utils import signals
 
 
 class Stopped(Exception):
-    """What ends an evaluation when a stop was requested."""
+    """Ends an evaluation when a stop was requested."""
 
 
 class StopRequest(object):
     """
     Overview:
-        Turns the first Ctrl-C, SIGTERM or SIGHUP into a flag that the training loop looks at; a second Ctrl-C stops \
-        at once.
-    Interfaces:
-        ``raise_if_requested``.
-    Properties:
-        ``requested``.
+        Turns the first Ctrl-C, SIGTERM or SIGHUP into a flag that the training loop looks at. A second Ctrl-C forces \
+        the shutdown. Outside the main thread, where Python lets nobody handle signals, no request comes.
+    Examples:
+        >>> with StopRequest(say=lambda text: None) as stop:
+        ...     signal.raise_signal(signal.SIGTERM)
+        ...     stop.requested
+        True
     """
 
-    def __init__(self, say: Callable[[str], None] = print) -> None:
+    def __init__(
+        self, say: Callable[[str], None] = print, then: Callable[[], None] = lambda: None, only_free: bool = False
+    ) -> None:
         """
         Arguments:
-            - say (:obj:`Callable`): Told, in a sentence, that the first signal has come.
+            - say (:obj:`Callable`): Called with the message that the first signal gets.
+            - then (:obj:`Callable`): Called after that, from the signal handler.
+            - only_free (:obj:`bool`): Whether to leave alone signals that the program handles itself.
         """
-        self.requested = False
+        self._number: Optional[int] = None
         self._say = say
+        self._then = then
+        self._handlers_before: Dict[int, Any] = {}
         for number in signals.STOPPING:
-            # under nohup a run goes on without its terminal
-            if number != signal.SIGHUP or signals.is_free(number):
+            before = signal.getsignal(number)
+            # under nohup a run continues without its terminal
+            if (only_free or number == signal.SIGHUP) and not signals.is_free(number):
+                continue
+            try:
                 signals.handle(number, partial(self._on_signal, number))
+            except ValueError:  # not the main thread
+                return
+            self._handlers_before[number] = before
+
+    @property
+    def requested(self) -> bool:
+        """Whether a signal came."""
+        return self._number is not None
+
+    @property
+    def exit_code(self) -> int:
+        """What shells expect of a program that the signal ended."""
+        return 128 + (self._number or 0)
 
     def _on_signal(self, number: int) -> None:
         if number == signal.SIGHUP:
             signals.leave_terminal()
-        if self.requested and number == signal.SIGINT:
-            signals.end_soon(128 + number)
-            raise KeyboardInterrupt
-        if not self.requested:
-            self._say('\nStopping: finishing what is under way and saving the run (Ctrl-C again stops at once).')
-            sys.stdout.flush()
-        self.requested = True
+        if self.requested:
+            if number == signal.SIGINT:
+                signals.force_shutdown(number)
+            return
+        self._number = number
+        self._say('\nStopping: finishing what is under way and saving the run (Ctrl-C again stops at once).')
+        sys.stdout.flush()
+        self._then()
 
     def raise_if_requested(self) -> None:
-        """For an evaluation, which may take minutes, and is done again when the run goes on."""
+        """For an evaluation, which may take minutes, and is repeated when the run is resumed."""
         if self.requested:
             raise Stopped
+
+    def close(self) -> None:
+        """Give the signals back to the handlers before; may be called again."""
+        for number, handler in self._handlers_before.items():
+            if handler is not None:  # else another language set it, and Python cannot
+                signal.signal(number, handler)
+        self._handlers_before = {}
+
+    def __enter__(self) -> 'StopRequest':
+        return self
+
+    def __exit__(
+        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        self.close()

@@ -1,5 +1,6 @@
-"""How all programs of this project end, the ``breakout`` command and the pipelines of ``entry/``."""
+"""How all programs of this project start and end: the ``breakout`` command and the pipelines of ``entry/``."""
 
+import signal
 from typing import Any
 
 import click
@@ -19,22 +20,34 @@ Exit codes:
 class Program(click.Command):
     """
     Overview:
-        A command line that Ctrl-C ends with a word and 130, the exit code that shells expect then, where click has 1. \
-        Its help ends with what the exit codes mean.
+        A click command with a graceful shutdown. SIGTERM and SIGHUP raise ``SystemExit`` in it; Ctrl-C ends it with a \
+        word and 130, the exit code that shells expect then, where click has 1. Its help ends with the exit codes.
+
+        The handlers are installed when it is called, as a process does with its command. ``main``, which a program \
+        that goes on afterwards calls, leaves them as they are.
+    Examples:
+        >>> command = Program('hello', callback=lambda: print('hello'))
+        >>> command.main([], standalone_mode=False)
+        hello
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         kwargs.setdefault('epilog', EXIT_CODES)
         super().__init__(*args, **kwargs)
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run as the command of this process, which ends afterwards."""
+        signals.exit_on_signals()
+        try:
+            return self.main(*args, **kwargs)
+        finally:
+            # while the interpreter ends, nothing would catch the exception of Ctrl-C, and it would be shown as an error
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+
     def invoke(self, ctx: click.Context) -> Any:
         """As click's."""
-        signals.begin()
         try:
-            try:
-                return super().invoke(ctx)
-            finally:
-                signals.let_ctrl_c_kill()
+            return super().invoke(ctx)
         except KeyboardInterrupt:
             click.echo('stopped', err=True)
             return ctx.exit(130)

@@ -16,7 +16,7 @@ import xxhash
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
-from breakout_env.run.saver import pairs_in
+from breakout_env.run.checkpoints import saves_in
 from helpers.processes import BIN, ROOT
 
 DEMO = ROOT / 'configs' / 'breakout_dqn_demo_config.py'
@@ -52,17 +52,17 @@ def check_trained(experiment: Path) -> Path:
 
 
 def shortened(config: Path, folder: Path, *changes) -> Path:
-    """A copy of a config with less of everything, for a test to run as it stands."""
+    """A copy of a config in which regular expressions are replaced; each must match."""
     text = config.read_text()
     for pattern, value in changes:
         text, count = re.subn(pattern, value, text)
-        assert count, f'{config.name} has no {pattern}'
+        assert count, f'{config.name} does not match {pattern}'
     (folder / config.name).write_text(text)
     return folder / config.name
 
 
 def config_in(folder: Path, save_every_s: float = 900, *changes) -> Path:
-    """The demo's config, smaller, with the switch to resume and what it needs."""
+    """The demo's config with small networks and collections, and with the hook that saves and resumes."""
     hook = f"dict(type='resume', name='resume', position='before_run', ext_args=dict(save_every_s={save_every_s}))"
     return shortened(
         DEMO,
@@ -93,22 +93,22 @@ def expected_transitions(iteration: int) -> int:
 
 
 def saved_transitions(buffer_file: Path) -> int:
-    """Transitions ever pushed, as the file has it."""
+    """Transitions ever pushed, according to the file."""
     with np.load(buffer_file) as arrays:
         return json.loads(bytes(arrays['meta']))['next_ticket']
 
 
-def check_pairs(folder: Path) -> list:
-    """All pairs that are listed can be loaded and are of one moment; the newest first."""
-    pairs = pairs_in(folder)
-    for pair in pairs:
-        content = (folder / pair['checkpoint']).read_bytes()
-        assert xxhash.xxh3_128_hexdigest(content) == pair['checkpoint_digest']
-        state = torch.load(folder / pair['checkpoint'], weights_only=True)
-        assert (state['last_iter'], state['last_step']) == (pair['iteration'], pair['env_step'])
-        assert pair['iteration'] % UPDATES == 0
-        assert saved_transitions(folder / pair['buffer']) == expected_transitions(pair['iteration'])
-    return pairs
+def check_saves(folder: Path) -> list:
+    """All listed saves are readable, each of one moment; the newest first."""
+    saves = saves_in(folder)
+    for save in saves:
+        content = (folder / save['checkpoint']).read_bytes()
+        assert xxhash.xxh3_128_hexdigest(content) == save['checkpoint_digest']
+        state = torch.load(folder / save['checkpoint'], weights_only=True)
+        assert (state['last_iter'], state['last_step']) == (save['iteration'], save['env_step'])
+        assert save['iteration'] % UPDATES == 0
+        assert saved_transitions(folder / save['buffer']) == expected_transitions(save['iteration'])
+    return saves
 
 
 def curves(folder: Path) -> list:
@@ -124,7 +124,7 @@ def curves(folder: Path) -> list:
 
 
 def entry():
-    """Our entry as a module, for what it says before it starts anything."""
+    """Our entry as a module."""
     spec = importlib.util.spec_from_file_location('breakout_dqn_main', ENTRY[1])
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -137,7 +137,7 @@ def ding_serial(config: Path, env_step: int) -> list:
 
 @pytest.fixture(autouse=True)
 def as_before():
-    """A run in this process listens to signals, and its networks need one thread; the next test starts without."""
+    """Restores the signal handlers after a run in this process; its networks are so small that one thread is best."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

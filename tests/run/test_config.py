@@ -20,7 +20,7 @@ from breakout_env import BreakoutEnv, FrameBuffer
 from breakout_env.cli import main
 from breakout_env.cluster.data_parallel import Ranks
 from breakout_env.env_manager.manager import GroupEnvManager
-from breakout_env.env_manager.options import names as manager_option_names
+from breakout_env.env_manager.options import EnvManagerOptions
 from breakout_env.policy.lean_dqn import LeanDQNPolicy
 from breakout_env.policy.pixel_models import PixelDQN
 from breakout_env.policy.r2d2 import R2D2SlicesPolicy
@@ -28,7 +28,7 @@ from breakout_env.replay.buffer import FrameReplayBuffer
 from breakout_env.replay.torchrl.buffer import TorchRLReplayBuffer
 from breakout_env.run.budget import Budget
 from breakout_env.run.config import merged_config
-from breakout_env.run.config_file import check_config, merge, read_config_file
+from breakout_env.run.config import check_config, merge, read_config_file
 from breakout_env.run.folder import folder_below_here
 from breakout_env.run.progress import ProgressHook
 from breakout_env.run.saver import ResumeHook
@@ -200,7 +200,7 @@ def test_an_environment_that_is_none_of_torchruns_gets_a_sentence(environ, said,
 
 
 def test_every_option_of_the_env_manager_has_a_check():
-    assert set(manager_option_names()) == set(GroupEnvManager.config)
+    assert set(EnvManagerOptions.model_fields) == set(GroupEnvManager.config)
 
 
 def test_what_can_not_be_shown_is_shown_all_the_same():

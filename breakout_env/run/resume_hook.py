@@ -1,0 +1,187 @@
+"""
+Stop a run, or have it killed, and resume it, under ``ding -m serial`` and in our entry alike::
+
+    policy.learn.learner.hook.resume = dict(type='resume', name='resume', position='before_run')
+    create_config.evaluator = dict(type='resumable', import_names=['breakout_env'])
+    policy.learn.resume_training = True         # to resume the run in exp_name, or begin it
+"""
+
+import contextlib
+import math
+import sys
+from functools import wraps
+from typing import TYPE_CHECKING, Annotated, Any, Callable, Iterator, Mapping
+
+from ding.worker.learner import LearnerHook, register_learner_hook
+
+from ..utils import run_registry
+from ..utils.options import Between, Options
+from .call_hook import CallHook
+from .lock import RunLock
+from .saver import RunSaver
+from .stop_request import StopRequest
+
+if TYPE_CHECKING:
+    from ding.worker import BaseLearner
+
+
+class ResumeOptions(Options):
+    """The options of the learner hook ``resume``, in ``ext_args``."""
+
+    _owner = 'hook `resume`: option'
+
+    save_every_s: Annotated[float, Between(0.0, math.inf)] = 900.0
+    """(float) Seconds between two saves."""
+
+
+class ResumeHook(LearnerHook):
+    """
+    Overview:
+        Before the run: restores the newest usable save, if ``policy.learn.resume_training`` is on. While it runs: \
+        saves it from time to time, in the background. When it ends, and on SIGTERM or Ctrl-C: saves it a last time.
+    Examples:
+        >>> hook = ResumeHook('resume', 100, position='before_run', ext_args=dict(save_every_s=900))
+        >>> hook.position
+        'before_run'
+    """
+
+    def __init__(self, *args: Any, ext_args: Mapping = {}, **kwargs: Any) -> None:
+        """
+        Arguments:
+            - ext_args (:obj:`Mapping`): See ``ResumeOptions``.
+        Raises:
+            - ValueError: If an option is unknown or not allowed.
+        """
+        super().__init__(*args, **kwargs)
+        self._options = ResumeOptions.read(ext_args)
+
+    def __call__(self, engine: 'BaseLearner') -> None:
+        every_s = self._options.save_every_s
+        if engine.rank == 0:
+            engine.run_lock = RunLock(engine.exp_name)  # lives as long as the learner
+            engine.register_hook(CallHook('resume_unlock', 300, engine.run_lock.release, 'after_run'))
+        ranks = run_registry.look_up(engine.exp_name, 'ranks')  # of a data-parallel run
+        saver = RunSaver(engine) if ranks is None else ranks.saver(engine, every_s)
+        engine.run_saver = saver
+        if engine.policy.get_attribute('cfg').learn.get('resume_training', False):
+            try:
+                saver.resume()
+            except Exception:  # whatever it is, no run holds the folder now
+                if engine.rank == 0:
+                    engine.run_lock.release()
+                raise
+        if ranks is None:
+            engine.run_autosave = Autosave(engine, saver, every_s)
+        else:  # they save together, when the pipeline says so
+            engine.register_hook(CallHook('resume_leave', 200, saver.after_run, position='after_run'))
+
+
+register_learner_hook('resume', ResumeHook)
+
+
+class Autosave(object):
+    """
+    Overview:
+        Saves a run from time to time, when it ends, and when it is stopped. It saves between the updates for one \
+        collection and the next collection, so that a resumed run repeats nothing; a stop at any other moment waits \
+        for that, or saves nothing but what was saved before.
+    """
+
+    def __init__(self, learner: 'BaseLearner', saver: RunSaver, save_every_s: float) -> None:
+        """
+        Arguments:
+            - learner (:obj:`BaseLearner`): The learner; its run is resumed already if it is to be.
+            - saver (:obj:`RunSaver`): Saves its run.
+            - save_every_s (:obj:`float`): Seconds between two saves.
+        """
+        self._learner = learner
+        self._saver = saver
+        self._save_every_s = save_every_s
+        self._update_per_collect = learner.policy.get_attribute('cfg').learn.update_per_collect
+        self._is_busy = False
+        # the updates and the transitions at the newest moment that can be saved
+        self._iteration = learner.last_iter.val
+        self._pushed = self._push_count
+        learner.save_checkpoint = self._deferring_stop(learner.save_checkpoint)  # the one of the best score
+        learner.register_hook(CallHook('resume_wait', 0, self.before_update, position='before_iter'))
+        learner.register_hook(CallHook('resume_save', 200, self.after_update, position='after_iter'))
+        learner.register_hook(CallHook('resume_save_last', 200, self.after_run, position='after_run'))
+        run_registry.register(learner.exp_name, 'autosave', self)
+        self._stop = StopRequest(lambda text: print(text, flush=True), self._on_stop, only_free=True)
+
+    @property
+    def _push_count(self) -> int:
+        return 0 if self._saver.buffer is None else self._saver.buffer.push_count
+
+    @property
+    def _can_save(self) -> bool:
+        """Whether the run is as it was after the updates for the last collection."""
+        return not self._is_busy and self._push_count == self._pushed
+
+    def before_update(self) -> None:
+        """Nothing can be saved until the updates for this collection are done."""
+        self._is_busy = True
+
+    def after_update(self) -> None:
+        """Save if it is time, after the last update for a collection."""
+        done = self._learner.last_iter.val + 1  # the learner counts this update after its hooks
+        if done - self._iteration >= self._update_per_collect:
+            self._between_collections(done)
+
+    def between_collections(self) -> None:
+        """Save if it is time. The evaluator calls this, as a small buffer may have too little for all updates."""
+        self._between_collections(self._learner.last_iter.val)
+
+    def _between_collections(self, iteration: int) -> None:
+        with self._defer_stop():
+            self._iteration, self._pushed = iteration, self._push_count
+            if self._saver.seconds_since_save >= self._save_every_s:
+                self._saver.save(iteration)
+
+    def after_run(self) -> None:
+        """Save the end of the run, wait until that is done, and give the signals back."""
+        if self._can_save:  # else an error or a second Ctrl-C interrupted something
+            self._saver.save(self._iteration, wait=True)
+        self._stop.close()
+        run_registry.forget(self._learner.exp_name)
+
+    # ---------------------------------------------------------------- stopping
+
+    @contextlib.contextmanager
+    def _defer_stop(self) -> Iterator[None]:
+        """A stop request waits until what is within is done."""
+        self._is_busy = True
+        try:
+            yield
+        finally:
+            self._is_busy = False
+        if self._stop.requested:
+            self._save_and_exit()
+
+    def _deferring_stop(self, function: Callable) -> Callable:
+        @wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with self._defer_stop():
+                return function(*args, **kwargs)
+
+        return call
+
+    def _on_stop(self) -> None:
+        # Between the updates, the run is as it was after the last one. So there is no need to wait for a collection or
+        # an evaluation to end; nor may there be time, as a scheduler's signal goes to the env workers, too.
+        if self._can_save or not (self._is_busy or self._iteration):
+            self._save_and_exit()
+
+    def _save_and_exit(self) -> None:
+        error = self._saver.save(self._iteration, wait=True)
+        done = f'{self._iteration:,} updates and {self._learner.collector_envstep:,} env steps'
+        if not self._iteration:
+            message = 'No update was done yet, so there is nothing to save: the same command begins the run again.'
+        else:
+            message = (
+                (f'Saved at {done}.' if error is None else f'The run could not be saved ({error}).')
+                + ' To resume it: the same command with policy.learn.resume_training=True and '
+                f'exp_name={self._learner.exp_name!r} in the config (breakout train: --resume).'
+            )
+        print(message, flush=True)
+        sys.exit(self._stop.exit_code)

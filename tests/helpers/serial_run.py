@@ -1,0 +1,139 @@
+"""A training run in the test's own process, without environments."""
+
+import os
+import time
+from pathlib import Path
+from typing import Any, List
+
+import numpy as np
+import torch
+from ding.config import compile_config, read_config
+from ding.envs import BaseEnvTimestep
+from ding.policy import create_policy
+from ding.utils import set_pkg_seed
+from ding.worker import BaseLearner, BaseSerialCommander, create_buffer, create_serial_evaluator
+from easydict import EasyDict
+from tensorboardX import SummaryWriter
+
+from helpers.runs import N_SAMPLE, UPDATES
+
+
+class ScriptedGames(object):
+    """Games of one step whose scores are given."""
+
+    env_num = 1
+
+    def __init__(self) -> None:
+        self.scores: List[float] = []
+
+    def launch(self) -> None:
+        pass
+
+    reset = close = launch
+
+    @property
+    def ready_obs(self) -> dict:
+        return {0: np.zeros((4, 84, 84), np.uint8)}
+
+    def step(self, actions: dict) -> dict:
+        score = np.array([self.scores.pop(0)], np.float32)
+        return {0: BaseEnvTimestep(self.ready_obs[0], score, True, {'eval_episode_return': score})}
+
+
+class SerialRun(object):
+    """The parts of DI-engine's serial pipeline, with random transitions in place of a collector's."""
+
+    def __init__(self, config: Path, seed: int = 0) -> None:
+        cfg, create_cfg = read_config(str(config))
+        create_cfg.policy.type += '_command'
+        cfg = compile_config(cfg, seed=seed, auto=True, create_cfg=create_cfg, save_cfg=False, renew_dir=False)
+        set_pkg_seed(seed, use_cuda=False)
+        self.policy = create_policy(cfg.policy, enable_field=['learn', 'collect', 'eval', 'command'])
+        logs = dict(tb_logger=SummaryWriter(os.path.join(cfg.exp_name, 'log', 'serial')), exp_name=cfg.exp_name)
+        self.learner = BaseLearner(cfg.policy.learn.learner, self.policy.learn_mode, **logs)
+        self.games = ScriptedGames()
+        self.evaluator = create_serial_evaluator(
+            cfg.policy.eval.evaluator, env=self.games, policy=self.policy.eval_mode, **logs
+        )
+        self.buffer = create_buffer(cfg.policy.other.replay_buffer, **logs)
+        self.collector = EasyDict(envstep=0)
+        workers = (self.learner, self.collector, self.evaluator, self.buffer, self.policy.command_mode)
+        self.commander = BaseSerialCommander(cfg.policy.other.commander, *workers)
+        self.learner.call_hook('before_run')
+        self.collector.envstep = self.learner.collector_envstep
+        if cfg.policy.random_collect_size:
+            self.push(cfg.policy.random_collect_size)
+
+    def push(self, count: int) -> None:
+        screens = torch.randint(255, (count + 4, 84, 84), dtype=torch.uint8)
+        transitions = [
+            dict(
+                obs=screens[i : i + 4],
+                next_obs=screens[i + 1 : i + 5],
+                action=torch.tensor([i % 4]),
+                reward=torch.full((3,), float(i)),
+                done=False,
+                value_gamma=torch.tensor([0.9]),
+                collect_iter=0,
+            )
+            for i in range(count)
+        ]
+        self.buffer.push(transitions, cur_collector_envstep=self.collector.envstep)
+        self.collector.envstep += count
+
+    def update(self) -> None:
+        self.learner.train(self.buffer.sample(8, self.learner.train_iter), self.collector.envstep)
+
+    def train(self, collections: int) -> None:
+        for _ in range(collections):
+            if self.evaluator.should_eval(self.learner.train_iter):
+                self.evaluate()
+            self.push(N_SAMPLE)
+            for _ in range(UPDATES):
+                self.update()
+
+    def evaluate(self, score: float = 0.0) -> None:
+        self.games.scores.append(score)
+        self.evaluator.eval(self.learner.save_checkpoint, self.learner.train_iter, self.collector.envstep)
+
+    def save(self) -> None:
+        assert self.learner.run_saver.save(self.learner.train_iter, wait=True) is None
+
+    def end(self) -> None:
+        self.learner.call_hook('after_run')
+
+    def state(self) -> dict:
+        return self.policy.learn_mode.state_dict()
+
+    @property
+    def best_score(self) -> float:
+        return self.evaluator.state()['best_score']
+
+    @property
+    def epsilon(self) -> float:
+        return self.commander.step()['eps']
+
+
+def stopped_run(config: Path, collections: int = 5) -> SerialRun:
+    """A run with two saves, the newest of its end."""
+    run = SerialRun(config)
+    run.train(collections - 2)
+    run.save()
+    run.train(2)
+    run.end()
+    return run
+
+
+def flat(state: Any) -> list:
+    """The numbers in a state dict, in order."""
+    if isinstance(state, dict):
+        return [number for key in state for number in flat(state[key])]
+    if isinstance(state, (list, tuple)):
+        return [number for part in state for number in flat(part)]
+    return [state.tolist() if isinstance(state, torch.Tensor) else state]
+
+
+def interrupt(number: int) -> None:
+    """Send this process a signal, and let Python handle it."""
+    os.kill(os.getpid(), number)
+    time.sleep(0)  # handlers run between two steps of the interpreter

@@ -1,0 +1,273 @@
+"""A run that was stopped or killed is resumed: nothing is lost, nothing is done twice."""
+
+import hashlib
+import json
+import logging
+import math
+import os
+import random
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import xxhash
+from click.testing import CliRunner
+
+from breakout_env.run.checkpoints import saves_in
+from breakout_env.utils.atomic_file import DamagedFile
+from helpers.runs import (
+    DEMO,
+    N_SAMPLE,
+    NAME,
+    RANDOM,
+    UPDATES,
+    check_saves,
+    config_in,
+    cut_off,
+    entry,
+    expected_transitions,
+)
+from helpers.serial_run import SerialRun, flat, stopped_run
+
+
+@pytest.fixture
+def config(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return config_in(tmp_path)
+
+
+def random_numbers() -> tuple:
+    return random.random(), np.random.rand(), torch.rand(1).item()
+
+
+# ---------------------------------------------------------------- what a save restores
+
+
+def test_resume_restores_weights_buffer_counters_and_random_states(config):
+    first = stopped_run(config)
+    next_numbers = random_numbers()
+    next_sample = first.buffer.sample(8, 0).collated()
+    # another process would have other random numbers at first: another seed here
+    second = SerialRun(config, seed=1)
+    assert random_numbers() == next_numbers
+    assert flat(second.state()) == flat(first.state())
+    assert list(second.state()) == ['model', 'target_model', 'optimizer']
+    assert second.learner.train_iter == first.learner.train_iter == 5 * UPDATES
+    assert second.collector.envstep == first.collector.envstep == RANDOM + 5 * N_SAMPLE
+    assert second.epsilon == first.epsilon < 1
+    assert second.evaluator.state() == first.evaluator.state()
+    assert second.buffer.push_count == second.buffer.count() == expected_transitions(second.learner.train_iter)
+    sample = second.buffer.sample(8, 0).collated()
+    assert all(torch.equal(sample[key], next_sample[key]) for key in ('obs', 'reward'))
+
+
+def test_target_network_is_updated_by_the_updates_of_the_run_not_of_the_process(config):
+    """Every 25 updates here; a run that is stopped more often would never update it otherwise."""
+    stopped_run(config, collections=10)
+    second = SerialRun(config)
+    assert second.learner.train_iter == 20
+    is_updated = []
+    for _ in range(6):
+        second.update()
+        is_updated.append(flat(second.state()['model']) == flat(second.state()['target_model']))
+    assert is_updated == [False] * 4 + [True, False]
+
+
+def test_learning_rate_changed_in_the_config_replaces_the_saved_one(config):
+    stopped_run(config)
+
+    def rates(run: SerialRun) -> list:
+        return [group['lr'] for group in run.policy.learn_mode.get_attribute('optimizer').param_groups]
+
+    assert rates(SerialRun(config)) == [0.0001]
+    config.write_text(re.sub(r'learning_rate=[\d.]+', 'learning_rate=0.002', config.read_text()))
+    assert rates(SerialRun(config)) == [0.002]
+
+
+def test_best_checkpoint_is_not_overwritten_by_a_worse_one_after_a_kill(config):
+    first = SerialRun(config)
+    first.evaluate(5)
+    first.train(2)
+    first.save()
+    first.evaluate(7)  # and killed after that
+    best = Path(NAME, 'ckpt', 'ckpt_best.pth.tar').read_bytes()
+    second = SerialRun(config)
+    second.evaluate(6)
+    assert second.best_score == 7 and Path(NAME, 'ckpt', 'ckpt_best.pth.tar').read_bytes() == best
+    second.update()
+    second.evaluate(8)
+    assert second.best_score == 8 and Path(NAME, 'ckpt', 'ckpt_best.pth.tar').read_bytes() != best
+
+
+def test_resumed_run_is_evaluated_once_and_then_on_schedule(config):
+    """DI-engine's pipeline fails at its end if it never evaluated."""
+    first = stopped_run(config)
+    second = SerialRun(config)
+    assert [second.evaluator.should_eval(second.learner.train_iter) for _ in range(3)] == [True, False, False]
+    assert second.evaluator.should_eval(499) is first.evaluator.should_eval(499) is False
+    assert second.evaluator.should_eval(500) is first.evaluator.should_eval(500) is True
+
+
+def test_new_run_has_no_best_score(config):
+    assert SerialRun(config).best_score == -math.inf
+
+
+def test_buffer_of_another_kind_starts_empty(config):
+    """The save has the frames of our buffer, the run is resumed with DI-engine's; and back."""
+    stopped_run(config)
+    text = config.read_text()
+    config.write_text(text.replace("type='frame'", "type='advanced'"))
+    second = SerialRun(config)
+    assert second.learner.train_iter == 5 * UPDATES and second.buffer.count() == RANDOM
+    second.train(1)
+    second.end()
+    assert saves_in(Path(NAME))[0]['buffer'] is None
+    config.write_text(text)
+    third = SerialRun(config)
+    assert third.learner.train_iter == 6 * UPDATES and third.buffer.count() == RANDOM
+
+
+# ---------------------------------------------------------------- damaged saves
+
+
+def digests(folder: Path) -> dict:
+    files = [path for path in sorted(folder.rglob('*')) if path.is_file() and 'log' not in path.parts]
+    return {path: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def flip_a_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 4
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize('part', ['checkpoint', 'buffer'])
+@pytest.mark.parametrize('damage', [cut_off, flip_a_bit, Path.unlink])
+def test_damaged_save_is_reported_and_the_one_before_it_used(config, caplog, part, damage):
+    stopped_run(config)
+    newest, older = saves_in(Path(NAME))
+    damage(Path(NAME, newest[part]))
+    with caplog.at_level(logging.WARNING):
+        second = SerialRun(config, seed=1)
+    assert Path(newest[part]).name in caplog.text and 'trying the save before it' in caplog.text
+    assert second.learner.train_iter == older['iteration'] == 3 * UPDATES
+    assert second.buffer.push_count == expected_transitions(3 * UPDATES)
+    # the usable save is kept, not the damaged one
+    second.train(1)
+    second.end()
+    assert [save['iteration'] for save in check_saves(Path(NAME))] == [4 * UPDATES, 3 * UPDATES]
+
+
+def test_run_without_a_usable_save_is_refused_and_its_files_are_kept(config):
+    stopped_run(config)
+    for save in saves_in(Path(NAME)):
+        cut_off(Path(NAME, save['checkpoint']))
+    before = digests(Path(NAME))
+    with pytest.raises(DamagedFile, match='no save of the run in .* can be used: .*; .*Expected a readable save'):
+        SerialRun(config)
+    assert digests(Path(NAME)) == before
+
+
+@pytest.mark.parametrize('content', ['', '[{"iteration": 3', '{}', '[{"iteration": 3}]', '[3]', 'null', '\x00'])
+def test_damaged_list_of_saves_gets_an_error_message(config, content):
+    Path(NAME, 'resume').mkdir(parents=True)
+    Path(NAME, 'resume', 'pairs.json').write_text(content)
+    before = digests(Path(NAME))
+    with pytest.raises(DamagedFile, match='pairs.json is damaged: '):
+        SerialRun(config)
+    assert digests(Path(NAME)) == before
+    for arguments in (['--resume'], ['--resume', NAME]):
+        result = CliRunner().invoke(entry().main, ['-c', str(config), *arguments])
+        assert result.exit_code == 2 and 'pairs.json is damaged' in result.output
+
+
+@pytest.mark.parametrize('content', ['', 'null', '[9]', '"9 points"', 'NaN', 'Infinity', '1' + 400 * '0', 9999 * '['])
+def test_damaged_best_score_is_ignored(config, content):
+    stopped_run(config)
+    Path(NAME, 'resume', 'best_score.json').write_text(content)
+    second = SerialRun(config)
+    second.evaluate(3)
+    assert second.best_score == 3
+
+
+class RunsCode(object):
+    def __reduce__(self) -> tuple:
+        return os.mkdir, ('it_ran',)
+
+
+def test_checkpoint_that_would_run_code_is_refused(config):
+    stopped_run(config)
+    saves = saves_in(Path(NAME))
+    for save in saves:
+        path = Path(NAME, save['checkpoint'])
+        torch.save(dict(torch.load(path, weights_only=True), more=RunsCode()), path)
+        save['checkpoint_digest'] = xxhash.xxh3_128_hexdigest(path.read_bytes())
+    Path(NAME, 'resume', 'pairs.json').write_text(json.dumps(saves))
+    with pytest.raises(DamagedFile, match='is no checkpoint of a run'):
+        SerialRun(config)
+    assert not Path('it_ran').exists()
+
+
+def test_run_of_another_network_is_refused(config):
+    stopped_run(config)
+    config.write_text(config.read_text().replace('[4, 4, 4, 8]', '[4, 4, 4, 16]'))
+    with pytest.raises(ValueError, match=f'the run in {NAME} is one of another network .*size mismatch'):
+        SerialRun(config)
+
+
+def test_resume_without_a_saved_run_gets_an_error_message(config):
+    def message(*arguments: str) -> str:
+        result = CliRunner().invoke(entry().main, ['-c', str(config), *arguments])
+        assert result.exit_code == 2, result.output
+        return result.output
+
+    assert f'--resume found no saved run in {NAME}; expected {NAME}/resume/pairs.json' in message('--resume')
+    assert '--resume nowhere: no saved run is there' in message('--resume', 'nowhere')
+    stopped_run(config)
+    shutil.copy(DEMO, config)  # has no hook
+    assert 'has no hook that could; expected one of type `resume`' in message('--resume', NAME)
+
+
+# ---------------------------------------------------------------- files
+
+
+def test_two_saves_are_kept_and_unfinished_files_removed(config):
+    first = SerialRun(config)
+    Path(NAME, 'resume').mkdir()
+    Path(NAME, 'ckpt').mkdir()
+    unfinished = ['resume/buffer_2.npz', 'resume/buffer_9.npz.12-3.unfinished', 'ckpt/resume_3.pth.tar.123.unfinished']
+    unfinished += [f'resume/{name}.json.{os.getpid() + 1}-2.unfinished' for name in ('pairs', 'best_score')]
+    users = ['ckpt/mine_resume_3.pth.tar', 'ckpt/iteration_3.pth.tar', 'resume/notes', 'resume/buffer_3.npz.copy']
+    for name in unfinished + users:
+        Path(NAME, name).touch()
+    for _ in range(4):
+        first.train(1)
+        first.save()
+    saves = check_saves(Path(NAME))
+    assert [save['iteration'] for save in saves] == [4 * UPDATES, 3 * UPDATES]
+    expected = {'resume/pairs.json', 'resume/best_score.json', *users}
+    expected |= {'ckpt/ckpt_best.pth.tar', 'ckpt/iteration_0.pth.tar'}  # DI-engine's
+    expected |= {save[part] for save in saves for part in ('checkpoint', 'buffer')}
+    assert {str(path.relative_to(NAME)) for path in digests(Path(NAME))} == expected
+
+
+def open_locks() -> list:
+    links = [f'/proc/self/fd/{number}' for number in os.listdir('/proc/self/fd')]
+    targets = [os.readlink(link) for link in links if os.path.lexists(link)]
+    return [target for target in targets if target.startswith(os.getcwd()) and target.endswith('/log/lock')]
+
+
+def test_ended_or_refused_run_does_not_hold_its_folder(config):
+    run = SerialRun(config)
+    assert len(open_locks()) == 1
+    run.train(1)
+    run.end()
+    assert not open_locks() and run.learner is not None  # a notebook may keep it
+    for save in saves_in(Path(NAME)):
+        cut_off(Path(NAME, save['checkpoint']))
+    with pytest.raises(DamagedFile) as caught:
+        SerialRun(config)
+    assert caught.value is not None and not open_locks()

@@ -1,0 +1,215 @@
+"""A signal at any moment stops a run with a save of one moment; a library user's process keeps its handlers."""
+
+import signal
+import threading
+from pathlib import Path
+
+import click
+import pytest
+import torch
+from click.testing import CliRunner
+
+from breakout_env.run.checkpoints import saves_in
+from breakout_env.run.stop_request import Stopped, StopRequest
+from breakout_env.utils import signals
+from breakout_env.utils.program import Program
+from helpers.runs import N_SAMPLE, NAME, RANDOM, UPDATES, check_saves, config_in
+from helpers.serial_run import SerialRun, interrupt, stopped_run
+
+
+@pytest.fixture
+def config(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return config_in(tmp_path)
+
+
+def handlers() -> list:
+    return [signal.getsignal(number) for number in signals.STOPPING]
+
+
+# ---------------------------------------------------------------- the hook, at moments that are chosen
+
+
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
+def test_signal_between_updates_saves_at_once(config, capsys, number):
+    run = SerialRun(config)
+    run.train(3)
+    with pytest.raises(SystemExit) as ended:
+        interrupt(number)
+    assert ended.value.code == 128 + number
+    assert check_saves(Path(NAME))[0]['iteration'] == 3 * UPDATES
+    assert 'Stopping: finishing what is under way' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize('moment', ['pushed', 'sampled', 'updated'])
+def test_signal_during_the_updates_for_a_collection_waits_for_their_end(config, moment):
+    """Else the collection would be in the buffer, and be made again."""
+    run = SerialRun(config)
+    run.train(3)
+    run.push(N_SAMPLE)
+    if moment == 'pushed':
+        interrupt(signal.SIGTERM)
+    elif moment == 'sampled':
+        batch = run.buffer.sample(8, run.learner.train_iter)
+        run.buffer.sample = lambda *args: (batch, interrupt(signal.SIGTERM))[0]
+    run.update()
+    if moment == 'updated':
+        interrupt(signal.SIGTERM)
+    assert not saves_in(Path(NAME))
+    with pytest.raises(SystemExit):
+        run.update()
+    assert check_saves(Path(NAME))[0]['iteration'] == 4 * UPDATES
+
+
+def test_signal_during_a_save_saves_the_same_moment(config, monkeypatch):
+    """The learner counts an update after the hooks that save it."""
+    config_in(config.parent, 0)
+    run = SerialRun(config)
+    start = run.buffer.start_saving
+    monkeypatch.setattr(run.buffer, 'start_saving', lambda *args: (interrupt(signal.SIGTERM), start(*args))[1])
+    run.push(N_SAMPLE)
+    run.update()
+    with pytest.raises(SystemExit):
+        run.update()
+    assert [save['iteration'] for save in check_saves(Path(NAME))] == [UPDATES]
+
+
+def test_signal_during_an_evaluation_saves_and_the_evaluation_is_repeated(config):
+    run = SerialRun(config)
+    run.train(3)
+    assert run.evaluator.should_eval(500)
+    run.games.step = lambda actions: interrupt(signal.SIGTERM)
+    with pytest.raises(SystemExit):
+        run.evaluate()
+    assert check_saves(Path(NAME))[0]['iteration'] == 3 * UPDATES
+    resumed = SerialRun(config)
+    assert resumed.evaluator.should_eval(resumed.learner.train_iter)  # as any resumed run
+    assert resumed.evaluator.should_eval(500)
+
+
+def test_best_checkpoint_is_complete_before_a_signal_stops_the_run(config, monkeypatch):
+    run = SerialRun(config)
+    run.train(3)
+    monkeypatch.setattr('ding.worker.learner.learner_hook.save_file', lambda path, state: (
+        interrupt(signal.SIGTERM), torch.save(state, path)
+    ))  # fmt: skip
+    with pytest.raises(SystemExit):
+        run.evaluate(5)
+    assert torch.load(Path(NAME, 'ckpt', 'ckpt_best.pth.tar'), weights_only=True)['last_iter'] == 3 * UPDATES
+
+
+def test_signal_before_the_first_update_says_that_there_is_nothing_to_save(config, capsys):
+    SerialRun(config)
+    with pytest.raises(SystemExit):
+        interrupt(signal.SIGTERM)
+    assert 'nothing to save: the same command begins the run again' in capsys.readouterr().out
+    assert not saves_in(Path(NAME))
+    assert SerialRun(config).buffer.push_count == RANDOM
+
+
+def test_second_ctrl_c_stops_at_once_and_saves_no_half_done_moment(config):
+    run = SerialRun(config)
+    run.train(1)
+    run.push(N_SAMPLE)
+    run.update()
+    interrupt(signal.SIGINT)
+    with pytest.raises(SystemExit, match='130'):
+        interrupt(signal.SIGINT)
+    run.end()  # as our entry does in any case
+    assert not saves_in(Path(NAME))
+
+
+def test_full_disk_is_reported_and_does_not_end_the_training(config, monkeypatch, caplog, capsys):
+    config_in(config.parent, 0)
+    run = SerialRun(config)
+    run.train(1)
+    run.buffer.wait_for_saving()
+
+    def full(path: Path, content: bytes) -> None:
+        raise OSError(28, 'No space left on device')
+
+    monkeypatch.setattr('breakout_env.run.saver.write_bytes', full)
+    run.train(2)
+    run.buffer.wait_for_saving()
+    assert 'No space left on device' in caplog.text
+    with pytest.raises(SystemExit):
+        interrupt(signal.SIGTERM)
+    assert 'could not be saved ([Errno 28] No space left on device)' in capsys.readouterr().out
+    assert check_saves(Path(NAME))[0]['iteration'] == UPDATES
+
+
+def test_buffer_that_saves_itself_does_not_keep_the_run_from_being_saved(config):
+    """It lets SIGTERM raise SystemExit, which the hook of the run replaces."""
+    config_in(config.parent, 900, (r'replay_buffer_size=\d+', 'replay_buffer_size=8000, save_every_s=900'))
+    run = SerialRun(config)
+    run.train(1)
+    with pytest.raises(SystemExit):
+        interrupt(signal.SIGTERM)
+    assert check_saves(Path(NAME))[0]['iteration'] == UPDATES
+
+
+def test_ended_run_restores_the_signal_handlers(config):
+    before = handlers()
+    stopped_run(config)
+    assert handlers() == before
+
+
+def test_handlers_of_the_users_program_are_left_alone(config):
+    ours = [signal.signal(number, lambda *args: None) for number in signals.STOPPING] and handlers()
+    run = SerialRun(config)
+    assert handlers() == ours
+    run.train(1)
+    interrupt(signal.SIGTERM)
+    assert not saves_in(Path(NAME))
+
+
+# ---------------------------------------------------------------- requests and commands
+
+
+def test_stop_request_is_a_flag_until_it_is_closed(capsys):
+    before = handlers()
+    with StopRequest() as stop:
+        stop.raise_if_requested()
+        interrupt(signal.SIGTERM)
+        interrupt(signal.SIGTERM)  # schedulers may send it more than once
+        assert stop.requested and stop.exit_code == 143
+        with pytest.raises(Stopped):
+            stop.raise_if_requested()
+    assert handlers() == before and capsys.readouterr().out.count('Stopping: ') == 1
+
+
+def test_stop_request_under_nohup_leaves_sighup_ignored():
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with StopRequest():
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+
+
+def test_stop_request_outside_the_main_thread_changes_nothing():
+    before, requests = handlers(), []
+    thread = threading.Thread(target=lambda: requests.append(StopRequest()))
+    thread.start()
+    thread.join()
+    assert handlers() == before and not requests[0].requested
+
+
+def test_command_called_by_a_program_leaves_its_handlers_alone():
+    seen = []
+    command = Program('test', callback=lambda: seen.append(handlers()))
+    before = handlers()
+    command.main([], standalone_mode=False)
+    assert seen == [before] and handlers() == before
+
+
+def test_ctrl_c_in_a_command_exits_with_130_and_a_word():
+    def pressed() -> None:
+        raise KeyboardInterrupt
+
+    result = CliRunner().invoke(Program('test', callback=pressed), [])
+    assert result.exit_code == 130 and result.output == 'stopped\n'
+
+
+def test_help_lists_the_exit_codes():
+    text = click.Context(Program('test')).get_help().split('Exit codes:')[1]
+    assert all(f'{code}' in text.split() for code in (0, 1, 2)) and all(
+        text.count(code) == 1 for code in ('129', '143')
+    )
