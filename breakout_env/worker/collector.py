@@ -1,8 +1,8 @@
 """
-Collectors that say more than DI-engine's: the points of whole games, and which episode and step a transition is.
+Collectors that add to DI-engine's the scores of full games, and ids of episodes and steps.
 
-A training episode ends with each life, so that DI-engine's returns are those of single lives; the score that people
-know a game by is told at its end only, in ``info['game_return']``.
+A training episode ends with each life, so DI-engine's returns are those of single lives. The score of a game comes with
+its last step, in ``info['game_return']``.
 """
 
 import itertools
@@ -10,16 +10,17 @@ from collections import deque
 from typing import Any, Deque, Dict, List, Optional
 
 import numpy as np
+from ding.envs import BaseEnvManager, BaseEnvTimestep
 from ding.utils import SERIAL_COLLECTOR_REGISTRY
 from ding.worker import SampleSerialCollector
 from ding.worker.collector.base_serial_collector import INF, TrajBuffer
 
 from ..utils import run_registry
-from .step_callback import WatchedManager
+from .step_callback import StepCallback
 
-# One count for all collectors of a process: two of them may fill one replay buffer.
+# Shared by all collectors of a process: two of them may fill one replay buffer.
 _EPISODE_IDS = itertools.count()
-# The score of training is the mean over so many games, as in most published curves.
+# As in most published curves, the score of training is the mean over so many games.
 GAMES_IN_MEAN = 100
 
 
@@ -27,12 +28,13 @@ GAMES_IN_MEAN = 100
 class FullGamesCollector(SampleSerialCollector):
     """
     Overview:
-        DI-engine's ``sample`` collector, which also notes the points of whole games and writes their mean to \
-        TensorBoard (``collector_step/game_return_mean``). Games are counted through random play, too.
-    Interfaces:
-        ``reset_env``, ``collect``, ``state``, ``load_state``.
-    Properties:
-        ``games``, ``game_return_mean``, ``epsilon``.
+        DI-engine's ``sample`` collector, which also records the scores of full games, those of random play included, \
+        and writes their mean to TensorBoard (``collector_step/game_return_mean``).
+    Examples:
+        >>> from ding.worker import get_serial_collector_cls
+        >>> from easydict import EasyDict
+        >>> get_serial_collector_cls(EasyDict(type='full_games', import_names=['breakout_env'])).__name__
+        'FullGamesCollector'
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -42,16 +44,11 @@ class FullGamesCollector(SampleSerialCollector):
         super().__init__(*args, **kwargs)
         run_registry.register(self._exp_name, 'collector', self)
 
-    def reset_env(self, _env: Optional[Any] = None) -> None:
-        """
-        Overview:
-            As the base.
-        Arguments:
-            - _env (:obj:`Optional[BaseEnvManager]`): The env manager to play in from now on; None for the same.
-        """
-        super().reset_env(None if _env is None else WatchedManager(_env, self._look_at))
+    def reset_env(self, _env: Optional[BaseEnvManager] = None) -> None:
+        """Continue in an env manager, or reset the present one."""
+        super().reset_env(None if _env is None else StepCallback(_env, self._on_step))
 
-    def _look_at(self, timesteps: Dict[int, Any]) -> None:
+    def _on_step(self, timesteps: Dict[int, BaseEnvTimestep]) -> None:
         for timestep in timesteps.values():
             if timestep.done and 'game_return' in timestep.info:
                 self.games += 1
@@ -59,16 +56,9 @@ class FullGamesCollector(SampleSerialCollector):
         run_registry.poll_progress(self._exp_name)
 
     def collect(self, *args: Any, **kwargs: Any) -> List[Any]:
-        """
-        Overview:
-            As the base.
-        Arguments:
-            - args, kwargs: As the base's.
-        Returns:
-            - transitions (:obj:`List[Any]`): What the policy made of the transitions.
-        """
-        settings = args[5] if len(args) > 5 else kwargs.get('policy_kwargs')
-        self.epsilon = (settings or {}).get('eps')
+        """The base's ``collect``."""
+        policy_kwargs = args[5] if len(args) > 5 else kwargs.get('policy_kwargs')
+        self.epsilon = (policy_kwargs or {}).get('eps')
         games_before = self.games
         transitions = super().collect(*args, **kwargs)
         if self.games > games_before and self._tb_logger is not None:
@@ -79,15 +69,15 @@ class FullGamesCollector(SampleSerialCollector):
 
     @property
     def game_return_mean(self) -> Optional[float]:
-        """Mean points of the last 100 games; None before the first has ended."""
+        """Mean score of the last 100 games; None before the first has ended."""
         return float(np.mean(self._game_returns)) if self._game_returns else None
 
     def state(self) -> Dict[str, Any]:
-        """What a save of the run keeps."""
+        """The state that is saved with a run."""
         return dict(games=self.games, game_returns=list(self._game_returns))
 
     def load_state(self, state: Dict[str, Any]) -> None:
-        """Take over what ``state`` gave."""
+        """Restore what ``state`` returned."""
         self.games = state['games']
         self._game_returns = deque(state['game_returns'], maxlen=GAMES_IN_MEAN)
 
@@ -95,39 +85,22 @@ class FullGamesCollector(SampleSerialCollector):
 class NumberedTrajBuffer(TrajBuffer):
     """
     Overview:
-        DI-engine's list of the transitions that one environment made lately, which numbers each as it comes in. The \
-        list is emptied in mid-episode, too, whenever a piece of it goes to the policy; the numbers run on.
-    Interfaces:
-        ``append``, ``start_episode``.
+        DI-engine's list of the latest transitions of one environment, which adds ``env_id``, ``episode_id`` and \
+        ``step_id`` to each. The collector also empties the list within an episode; the ids continue.
     """
 
     def __init__(self, env_id: int, **kwargs: Any) -> None:
-        """
-        Overview:
-            Begin with the first episode.
-        Arguments:
-            - env_id (:obj:`int`): The environment.
-            - kwargs (:obj:`Any`): The base's arguments.
-        """
         super().__init__(**kwargs)
         self._env_id = env_id
         self.start_episode()
 
     def start_episode(self) -> None:
-        """
-        Overview:
-            Number what comes as the steps of a new episode.
-        """
+        """Number the next transitions as the steps of a new episode."""
         self._episode_id = next(_EPISODE_IDS)
         self._step_id = 0
 
     def append(self, data: dict) -> None:
-        """
-        Overview:
-            Take in a transition, with ``env_id``, ``episode_id`` and ``step_id`` added.
-        Arguments:
-            - data (:obj:`dict`): The transition.
-        """
+        """Add a transition and its ids."""
         super().append(dict(data, env_id=self._env_id, episode_id=self._episode_id, step_id=self._step_id))
         self._step_id += 1
 
@@ -136,20 +109,18 @@ class NumberedTrajBuffer(TrajBuffer):
 class SampleWithIdsCollector(FullGamesCollector):
     """
     Overview:
-        ``full_games`` for any policy, random play included. Its transitions carry ``env_id``, \
-        ``episode_id`` (one for each episode of the process) and ``step_id`` (0, 1, ... within it), and it hands over \
-        everything it collected: the base cuts a collection to ``n_sample``, which would tear holes into episodes.
-    Interfaces:
-        ``reset``, ``collect``.
+        ``full_games`` for any policy. Its transitions, those of random play included, carry ``env_id``, \
+        ``episode_id`` (unique in the process) and ``step_id`` (0, 1, ... within the episode). It returns all \
+        transitions: the base cuts a collection to ``n_sample``, which would leave gaps in episodes.
+    Examples:
+        >>> from ding.worker import get_serial_collector_cls
+        >>> from easydict import EasyDict
+        >>> get_serial_collector_cls(EasyDict(type='sample_with_ids', import_names=['breakout_env'])).__name__
+        'SampleWithIdsCollector'
     """
 
-    def reset(self, _policy: Optional[Any] = None, _env: Optional[Any] = None) -> None:
-        """
-        Overview:
-            As the base; every environment is in a new episode.
-        Arguments:
-            - _policy, _env: As the base's.
-        """
+    def reset(self, _policy: Optional[Any] = None, _env: Optional[BaseEnvManager] = None) -> None:
+        """The base's ``reset``; every environment starts a new episode."""
         super().reset(_policy, _env)
         maxlen = None if self._traj_len == INF else self._traj_len
         self._traj_buffer = {
@@ -158,19 +129,12 @@ class SampleWithIdsCollector(FullGamesCollector):
         }
 
     def _reset_stat(self, env_id: int) -> None:
-        # the base calls it wherever an episode is over: at its end, and after a step that went wrong
+        # the base calls this at the end of an episode, and after an abnormal step, which ends it, too
         super()._reset_stat(env_id)
         self._traj_buffer[env_id].start_episode()
 
     def collect(self, *args: Any, **kwargs: Any) -> List[Any]:
-        """
-        Overview:
-            Collect at least ``n_sample`` transitions.
-        Arguments:
-            - args, kwargs: As the base's; ``drop_extra`` is off unless asked for.
-        Returns:
-            - transitions (:obj:`List[Any]`): What the policy made of the transitions.
-        """
-        if len(args) < 3:  # where the base has it
+        """The base's ``collect``, which returns at least ``n_sample`` transitions: ``drop_extra`` is off by default."""
+        if len(args) < 3:  # it is the base's third argument
             kwargs.setdefault('drop_extra', False)
         return super().collect(*args, **kwargs)

@@ -1,34 +1,36 @@
-"""An evaluator whose best score outlives a stop, and which shows what it sees: a game to watch, and Q values."""
+"""An evaluator whose best score outlives a resumed run, with a sample game and Q values of held-out states."""
 
 import json
 import math
 import time
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Dict, Mapping, Optional, Tuple
 
 import numpy as np
 import torch
+from ding.envs import BaseEnvManager, BaseEnvTimestep
 from ding.utils import SERIAL_EVALUATOR_REGISTRY
 from ding.worker import InteractionSerialEvaluator
 
 from ..utils import run_registry
 from ..utils.atomic_file import write_bytes
-from .held_out import held_out_states
 from .sample_game import SampleGame
-from .step_callback import WatchedManager
+from .step_callback import StepCallback
 
 BEST_FILE = Path('resume', 'best_score.json')
-SAMPLE_EVERY_S = 600.0  # a game in TensorBoard is up to half a megabyte
+HELD_OUT_FILE = Path(__file__).with_name('held_out_states.npz')
+SAMPLE_EVERY_S = 600.0  # a game takes up to half a megabyte in TensorBoard's log
 
 
 def best_score_in(folder: Path) -> float:
     """
     Overview:
-        The score of ``ckpt_best``, as the last evaluation that wrote it has noted.
+        The score of a run's ``ckpt_best``, from the file that the evaluator writes along with it.
     Arguments:
-        - folder (:obj:`Path`): Of the run.
+        - folder (:obj:`Path`): The folder of the run.
     Returns:
-        - score (:obj:`float`): Minus infinity if there is none, or no number.
+        - score (:obj:`float`): Minus infinity if the file is missing or holds no finite number.
     """
     try:
         score = float(json.loads((folder / BEST_FILE).read_text()))
@@ -37,21 +39,43 @@ def best_score_in(folder: Path) -> float:
     return score if math.isfinite(score) else -math.inf
 
 
+@lru_cache(maxsize=1)
+def _load_held_out_states() -> np.ndarray:
+    with np.load(HELD_OUT_FILE, allow_pickle=False) as arrays:
+        return arrays['states']
+
+
+def held_out_states(obs_shape: Any, action_shape: Any) -> Optional[np.ndarray]:
+    """
+    Overview:
+        Observations from all stages of a game, on which no run trains; the same for all runs, so that their Q values \
+        can be compared. ``tools/make_held_out_states.py`` recorded them.
+    Arguments:
+        - obs_shape, action_shape (:obj:`Any`): Those of the model's config.
+    Returns:
+        - states (:obj:`Optional[np.ndarray]`): None for other screens or actions.
+    Shapes:
+        - states (:obj:`np.ndarray`): :math:`(256, 4, 84, 84)`, uint8.
+    """
+    return _load_held_out_states() if list(obs_shape or ()) == [4, 84, 84] and action_shape == 4 else None
+
+
 @SERIAL_EVALUATOR_REGISTRY.register('resumable')
 class ResumableEvaluator(InteractionSerialEvaluator):
     """
     Overview:
-        DI-engine's evaluator, with a best score that can be saved. To TensorBoard it also writes
+        DI-engine's evaluator, with a best score that is saved with the run. It also writes to TensorBoard
 
-        - ``evaluator_step/held_out_q``: the mean of the highest Q value over states that no run has trained on, the \
-          same for all runs (Mnih et al. 2013, section 5.1); a curve that explodes or stands still tells more, and \
-          sooner, than the score;
+        - ``evaluator_step/held_out_q``: the mean of the highest Q value over the held-out states (Mnih et al. 2013, \
+          section 5.1). A curve that diverges or stagnates shows earlier and more clearly than in the score;
         - ``evaluator/sample_game``: what the network saw in a game of this evaluation, every ten minutes.
 
-        A resumed run is evaluated once before it goes on: DI-engine's pipeline needs a result of its own process when \
-        it ends, however soon that is.
-    Interfaces:
-        ``reset_env``, ``should_eval``, ``eval``, ``state``, ``load_state``.
+        A resumed run evaluates before anything else: DI-engine's pipeline needs a result from its own process when it \
+        ends, however soon.
+    Examples:
+        >>> from ding.utils import SERIAL_EVALUATOR_REGISTRY
+        >>> SERIAL_EVALUATOR_REGISTRY.get('resumable').__name__
+        'ResumableEvaluator'
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -59,20 +83,15 @@ class ResumableEvaluator(InteractionSerialEvaluator):
         self._sampled_at_s = -SAMPLE_EVERY_S
         super().__init__(*args, **kwargs)
         self._is_resumed = False
-        self._note()
+        self._update_state()
         run_registry.register(self._exp_name, 'evaluator', self)
 
-    def reset_env(self, _env: Optional[Any] = None) -> None:
-        """
-        Overview:
-            As the base.
-        Arguments:
-            - _env (:obj:`Optional[BaseEnvManager]`): The env manager to play in from now on; None for the same.
-        """
-        super().reset_env(None if _env is None else WatchedManager(_env, self._look_at))
+    def reset_env(self, _env: Optional[BaseEnvManager] = None) -> None:
+        """Continue in an env manager, or reset the present one."""
+        super().reset_env(None if _env is None else StepCallback(_env, self._on_step))
 
     def should_eval(self, train_iter: int) -> bool:
-        """Whether it is time; the pipelines ask between two collections, so a request to stop is looked at, too."""
+        """Whether it is time. The pipelines ask between two collections, when a request to stop is handled, too."""
         saver = run_registry.look_up(self._exp_name, 'saver')
         if saver is not None:
             saver.between_collections()
@@ -82,26 +101,24 @@ class ResumableEvaluator(InteractionSerialEvaluator):
     def eval(
         self, save_ckpt_fn: Any = None, train_iter: int = -1, envstep: int = -1, *args: Any, **kwargs: Any
     ) -> Tuple[bool, Dict[str, list]]:
-        """As the base's."""
+        """The base's ``eval``."""
         best_before = self._max_episode_return
         if time.monotonic() - self._sampled_at_s >= SAMPLE_EVERY_S:
             self._sample = SampleGame()
         finished, info = super().eval(save_ckpt_fn, train_iter, envstep, *args, **kwargs)
-        self._note()
+        self._update_state()
         if self._max_episode_return > best_before:
-            # at once, as ckpt_best is: a run that is killed now goes on from a save that knows of neither
+            # together with ckpt_best: a run that is killed now resumes from a save that has neither
             write_bytes(self._best_path, json.dumps(self._state['best_score']).encode())
-        self._show(info, envstep)
+        self._log(info, envstep)
         return finished, info
 
-    # ---------------------------------------------------------------- what it shows
-
-    def _look_at(self, timesteps: Dict[int, Any]) -> None:
+    def _on_step(self, timesteps: Dict[int, BaseEnvTimestep]) -> None:
         run_registry.poll_progress(self._exp_name)
         if self._sample is not None and 0 in timesteps:
-            self._sample.look_at(timesteps[0])
+            self._sample.add(timesteps[0])
 
-    def _show(self, info: Mapping[str, Any], envstep: int) -> None:
+    def _log(self, info: Mapping[str, Any], envstep: int) -> None:
         q_value = self._held_out_q()
         if self._tb_logger is not None:
             if q_value is not None:
@@ -115,7 +132,7 @@ class ResumableEvaluator(InteractionSerialEvaluator):
             progress.note_evaluation([float(value) for value in info['eval_episode_return']], q_value)
 
     def _held_out_q(self) -> Optional[float]:
-        """Mean of the highest Q value over the held-out states; None for policies without, or other screens."""
+        """Mean of the highest Q value over the held-out states; None for policies or screens without."""
         model = self._policy_cfg.get('model') or {}
         if model.get('type') != 'pixel_dqn':
             return None
@@ -125,22 +142,20 @@ class ResumableEvaluator(InteractionSerialEvaluator):
         output = self._policy.forward({i: torch.from_numpy(state) for i, state in enumerate(states)})
         return float(np.mean([float(values['logit'].max()) for values in output.values()]))
 
-    # ---------------------------------------------------------------- over stops and starts
-
     @property
     def _best_path(self) -> Path:
         return Path(self._exp_name) / BEST_FILE
 
-    def _note(self) -> None:
+    def _update_state(self) -> None:
         self._state = dict(best_score=float(self._max_episode_return), last_iteration=int(self._last_eval_iter))
 
     def state(self) -> Dict[str, float]:
-        """Best score and iteration after the last evaluation that was finished; one under way will be done again."""
+        """Best score and iteration after the last finished evaluation; an unfinished one will be repeated."""
         return self._state
 
     def load_state(self, state: Mapping[str, float]) -> None:
-        """Take over what ``state`` gave; the best score is that of ``ckpt_best``, which may be newer."""
+        """Restore what ``state`` returned; the best score is that of ``ckpt_best``, which may be newer."""
         self._max_episode_return = max(state['best_score'], best_score_in(Path(self._exp_name)))
         self._last_eval_iter = state['last_iteration']
         self._is_resumed = True
-        self._note()
+        self._update_state()

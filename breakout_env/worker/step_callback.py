@@ -1,41 +1,38 @@
-"""An env manager with someone who looks at what its environments answer."""
+"""An env manager that calls back with the results of each step."""
 
 from typing import Any, Callable, Dict
 
+from ding.envs import BaseEnvManager, BaseEnvTimestep
 
-class WatchedManager(object):
+
+class StepCallback(object):
     """
     Overview:
-        Stands before any of DI-engine's env managers. DI-engine's collectors and evaluators have no door for what is \
-        not a transition, but all of them step through their manager.
-    Interfaces:
-        As the manager's.
+        Wraps any of DI-engine's env managers. DI-engine's collectors and evaluators have no hook for what is not a \
+        transition, but all of them step through their manager.
+    Arguments:
+        - manager (:obj:`BaseEnvManager`): The manager; everything else is forwarded to it.
+        - callback (:obj:`Callable`): Called with the timesteps of each step; it must not change them.
+    Examples:
+        >>> class Manager:
+        ...     def step(self, actions):
+        ...         return {env_id: f'timestep of {env_id}' for env_id in actions}
+        >>> StepCallback(Manager(), print).step({3: 0})
+        {3: 'timestep of 3'}
+        {3: 'timestep of 3'}
     """
 
-    def __init__(self, manager: 'BaseEnvManager', look_at: Callable[[Dict[int, Any]], None]) -> None:  # noqa: F821
-        """
-        Arguments:
-            - manager (:obj:`BaseEnvManager`): The manager.
-            - look_at (:obj:`Callable`): Called with the timesteps of each step; it must not change them.
-        """
+    def __init__(self, manager: BaseEnvManager, callback: Callable[[Dict[int, BaseEnvTimestep]], None]) -> None:
         self._manager = manager
-        self._look_at = look_at
+        self._callback = callback
 
-    def step(self, actions: Dict[int, Any]) -> Dict[int, Any]:
-        """
-        Overview:
-            Step, and show the answers.
-        Arguments:
-            - actions (:obj:`Dict[int, Any]`): An action for each environment that is to step.
-        Returns:
-            - timesteps (:obj:`Dict[int, BaseEnvTimestep]`): The manager's answer, as it was.
-        """
+    def step(self, actions: Dict[int, Any]) -> Dict[int, BaseEnvTimestep]:
+        """The manager's step, passed to the callback on the way."""
         timesteps = self._manager.step(actions)
-        self._look_at(timesteps)
+        self._callback(timesteps)
         return timesteps
 
     def __getattr__(self, name: str) -> Any:
-        # not for a manager that is only half built, or copied: that would ask for ever
-        if name == '_manager':
+        if name == '_manager':  # in a half-built or copied object, where it would recurse for ever
             raise AttributeError(name)
         return getattr(self._manager, name)

@@ -1,9 +1,7 @@
-"""R2D2 on slices: the recurrent model, transitions that know their episode, and what the policy makes of them."""
+"""R2D2 on slices: the recurrent model, the ids of transitions, and targets and weights of slices."""
 
 import copy
 import itertools
-import subprocess
-import sys
 from functools import partial
 
 import pytest
@@ -18,7 +16,8 @@ from easydict import EasyDict
 
 from breakout_env import BreakoutEnv, PixelDRQN, R2D2SlicesPolicy, SampleWithIdsCollector
 from helpers.processes import ROOT, run
-from helpers.runs import check_trained, shortened
+from helpers.runs import check_trained, ding_serial, shortened
+from helpers.trainings import SMALL_R2D2
 
 SHAPE, ACTIONS, ENVS = [4, 84, 84], 4, 3
 BURN_IN, UNROLL, NSTEP = 4, 12, 3
@@ -56,7 +55,7 @@ def policy():
 
 @pytest.fixture(scope='module')
 def collected(policy, tmp_path_factory):
-    """Transitions of real play, 20 collections long, made with this policy, and the number of env steps."""
+    """Transitions of 20 collections with this policy, and the number of env steps."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp('collector'))
         return collect(policy)
@@ -69,10 +68,10 @@ def collect(policy):
     manager.seed(0)
     cfg = EasyDict(SampleWithIdsCollector.default_config(), type='sample_with_ids', import_names=['breakout_env'])
     collector = create_serial_collector(cfg, env=manager, policy=policy.collect_mode)
-    pieces = [collector.collect(policy_kwargs=dict(eps=1.0)) for _ in range(20)]
+    fragments = [collector.collect(policy_kwargs=dict(eps=1.0)) for _ in range(20)]
     steps = collector.envstep
     collector.close()
-    return list(itertools.chain(*pieces)), steps
+    return list(itertools.chain(*fragments)), steps
 
 
 def episodes_of(transitions):
@@ -81,7 +80,7 @@ def episodes_of(transitions):
     return [list(episode) for _, episode in grouped]
 
 
-def test_the_model_is_the_template_on_scaled_pixels():
+def test_the_recurrent_model_is_its_template_on_scaled_pixels():
     torch.manual_seed(0)
     model = PixelDRQN(SHAPE, ACTIONS).eval()
     template = DRQN(SHAPE, ACTIONS, encoder_hidden_size_list=[32, 64, 64, 512]).eval()
@@ -97,9 +96,11 @@ def test_the_model_is_the_template_on_scaled_pixels():
         PixelDRQN(SHAPE, ACTIONS)(dict(obs=pixels[0].float() / 255, prev_state=[None, None]), inference=True)
 
 
-def test_every_transition_knows_its_episode_and_step(collected):
+def test_transitions_carry_the_ids_of_env_episode_and_step(collected):
     transitions, steps = collected
-    assert sum(not transition['null'] for transition in transitions) >= steps - ENVS * 60  # the rest is under way
+    assert (
+        sum(not transition['null'] for transition in transitions) >= steps - ENVS * 60
+    )  # others are not collected
     episodes = episodes_of(transitions)
     assert len(episodes) > ENVS
     for episode in episodes:
@@ -107,7 +108,7 @@ def test_every_transition_knows_its_episode_and_step(collected):
         assert len({transition['env_id'] for transition in episode}) == 1
         ends = [bool(transition['done']) for transition in episode]
         null = [transition['null'] for transition in episode]
-        if any(ends):  # the end, and null steps behind it for the steps before it to have a target
+        if any(ends):  # null steps follow the end, so that the steps before it have a target
             assert (
                 ends.index(True) == len(episode) - 1 - NSTEP and null == [False] * (len(ends) - NSTEP) + [True] * NSTEP
             )
@@ -117,14 +118,14 @@ def test_every_transition_knows_its_episode_and_step(collected):
     assert len({transition['env_id'] for transition in transitions}) == ENVS
 
 
-def test_nothing_that_was_collected_is_dropped(collected):
-    """DI-engine's collector cuts a collection to n_sample, which would tear holes into episodes."""
+def test_the_collector_drops_no_transition(collected):
+    """DI-engine's collector cuts a collection to n_sample, which would leave gaps in episodes."""
     transitions, _ = collected
     ids = [(transition['episode_id'], transition['step_id']) for transition in transitions]
     assert len(set(ids)) == len(ids) and len(ids) > 20 * 60
 
 
-def test_the_stored_hidden_state_is_the_one_before_the_step(collected, policy):
+def test_the_stored_hidden_state_is_that_before_the_step(collected, policy):
     episode = max(episodes_of(collected[0]), key=len)
     episode = [transition for transition in episode if not transition['null']]
     obs = torch.stack([transition['obs'] for transition in episode]).unsqueeze(1)
@@ -138,7 +139,7 @@ def test_the_stored_hidden_state_is_the_one_before_the_step(collected, policy):
         assert all(torch.allclose(state[key], expected[key], atol=1e-5) for key in ('h', 'c'))
 
 
-def test_targets_are_those_of_di_engine_up_to_the_end_of_the_episode(collected, policy):
+def test_targets_are_di_engines_up_to_the_end_of_the_episode(collected, policy):
     finished = [episode for episode in episodes_of(collected[0]) if episode[-1]['null']]
     episode = max(finished, key=len)
     played = [dict(transition) for transition in episode if not transition['null']]
@@ -153,11 +154,11 @@ def test_targets_are_those_of_di_engine_up_to_the_end_of_the_episode(collected, 
                 assert sliced['done'][i] == expected[start + i]['done'] and weight in (1, None)
             else:
                 assert weight in (0, None)
-    assert sliced['done'][length - NSTEP - 1] and sliced['weight'][UNROLL - NSTEP - 1] == 1  # the end is learned from
+    assert sliced['done'][length - NSTEP - 1] and sliced['weight'][UNROLL - NSTEP - 1] == 1  # the end has a target
 
 
 def as_sampled(transitions):
-    """Steps in the form of the buffer's: numbers are tensors."""
+    """Steps as the buffer samples them: numbers are tensors."""
     tensors = [
         {k: v if isinstance(v, dict) else torch.as_tensor(v) for k, v in transition.items()}
         for transition in transitions
@@ -165,7 +166,7 @@ def as_sampled(transitions):
     return lists_to_dicts(tensors, recursive=True)
 
 
-def test_in_mid_episode_it_learns_what_di_engines_r2d2_learns(collected):
+def test_within_an_episode_losses_and_weights_are_di_engines(collected):
     episode = max(episodes_of(collected[0]), key=lambda episode: sum(not step['null'] for step in episode))
     steps = [step for step in episode if not step['null']][: BURN_IN + UNROLL]
     theirs = create_policy(
@@ -188,30 +189,29 @@ def test_in_mid_episode_it_learns_what_di_engines_r2d2_learns(collected):
     assert all(torch.allclose(a, b, atol=1e-7) for a, b in zip(theirs._model.parameters(), ours._model.parameters()))
 
 
-def test_a_piece_of_an_unfinished_episode_teaches_only_what_has_a_target(collected, policy):
-    """What is filled up behind a piece is no end of an episode."""
-    piece = [transition for transition in collected[0] if not transition['null'] and not transition['done']][:8]
-    filling = dict(piece[-1], null=True, reward=torch.zeros(1))
-    sliced = policy._with_targets(as_sampled(piece + [filling] * (BURN_IN + UNROLL - 8)))
+def test_steps_of_an_unfinished_episode_without_a_target_have_weight_0(collected, policy):
+    """The padding behind a short slice is no end of an episode."""
+    fragment = [transition for transition in collected[0] if not transition['null'] and not transition['done']][:8]
+    padding = dict(fragment[-1], null=True, reward=torch.zeros(1))
+    sliced = policy._with_targets(as_sampled(fragment + [padding] * (BURN_IN + UNROLL - 8)))
     assert not any(sliced['done'])
     assert [weight.item() for weight in sliced['weight']] == [1.0] * (8 - NSTEP - BURN_IN) + [0.0] * (
         UNROLL - (8 - NSTEP - BURN_IN)
     )
 
 
-def test_learning_leaves_null_steps_alone(collected):
-    """Whatever stands in null steps, the network learns the same."""
-    piece = [transition for transition in collected[0] if not transition['null'] and not transition['done']][:8]
+def test_null_steps_do_not_influence_learning(collected):
+    fragment = [transition for transition in collected[0] if not transition['null'] and not transition['done']][:8]
     losses = []
     for noise in (0.0, 100.0):
-        filling = dict(piece[-1], null=True, reward=torch.full((1,), noise))
-        batch = [as_sampled(piece + [filling] * (BURN_IN + UNROLL - 8)) for _ in range(2)]
+        padding = dict(fragment[-1], null=True, reward=torch.full((1,), noise))
+        batch = [as_sampled(fragment + [padding] * (BURN_IN + UNROLL - 8)) for _ in range(2)]
         losses.append(new_policy().learn_mode.forward(batch)['total_loss'])
     assert losses[0] == losses[1] > 0
 
 
 @pytest.mark.parametrize('option', ['priority', 'priority_IS_weight', 'ignore_done'])
-def test_options_that_do_not_go_with_slices_are_refused(option):
+def test_options_that_contradict_slices_are_refused(option):
     with pytest.raises(ValueError, match=f'policy option `{option}` is True .bool.; expected False'):
         new_policy(**({'learn': {option: True}} if option == 'ignore_done' else {option: True}))
 
@@ -223,45 +223,8 @@ def test_slices_of_another_length_are_refused(collected, policy):
         policy.learn_mode.forward(collected[0][:2])
 
 
-SMALL = (
-    (r'evaluator_env_num = 8, 8', 'evaluator_env_num = 2, 2'),
-    (r'n_evaluator_episode=8', 'n_evaluator_episode=2'),
-    (r'burnin_step, learn_unroll_len = 20, 40', 'burnin_step, learn_unroll_len = 4, 16'),
-    (r'random_collect_size=\d+', 'random_collect_size=200'),
-    (r'batch_size=\d+', 'batch_size=4'),
-    (r'n_sample=\d+', 'n_sample=64'),
-    (r'replay_buffer_size=\d+', 'replay_buffer_size=2000'),
-)
-
-
-def test_the_model_learns_with_di_engines_own_r2d2_and_buffer(tmp_path):
-    config = shortened(
-        ROOT / 'configs' / 'breakout_r2d2_config.py',
-        tmp_path,
-        *SMALL,
-        (r"type='r2d2_slices', import_names=\['breakout_env'\]", "type='r2d2'"),
-        (r'    collector=dict.*\n    replay_buffer=dict\(type.*\n', ''),
-        (r'random_collect_size=200', 'random_collect_size=10, transition_with_policy_data=True'),
-        (r'n_sample=64', 'n_sample=4'),
-    )
-    run(['ding', '-m', 'serial', '-c', str(config), '-s', '0', '--env-step', '600'], tmp_path)
+def test_r2d2_trains_on_slices_by_the_ding_command(tmp_path):
+    pytest.importorskip('torchrl')
+    config = shortened(ROOT / 'configs' / 'breakout_r2d2_config.py', tmp_path, *SMALL_R2D2)
+    run(ding_serial(config, 300), tmp_path)
     check_trained(tmp_path / 'experiments' / 'breakout_r2d2')
-
-
-def test_the_package_works_without_torchrl(tmp_path):
-    """Who does not use this buffer need not install it; who does is told how."""
-    program = '\n'.join(
-        [
-            'import sys',
-            'sys.modules["torchrl"] = sys.modules["tensordict"] = None',
-            'import breakout_env',
-            'print(breakout_env.TorchRLReplayBuffer.default_config().type)',
-            'from ding.worker import create_buffer',
-            'from easydict import EasyDict',
-            'create_buffer(EasyDict(type="torchrl"))',
-        ]
-    )
-    result = subprocess.run([sys.executable, '-c', program], cwd=tmp_path, capture_output=True, text=True)
-    assert result.stdout.startswith('torchrl\n'), result.stderr
-    assert "ImportError: the replay buffer of type 'torchrl' needs TorchRL" in result.stderr
-    assert "pip install 'breakout-env[torchrl]'" in result.stderr

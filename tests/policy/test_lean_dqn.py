@@ -1,29 +1,26 @@
-"""The lean policy learns what DI-engine's learns: same losses, weights, priorities and checkpoints."""
+"""``lean_dqn`` has DI-engine's losses, weights, priorities and checkpoints."""
 
 import copy
 import functools
-import subprocess
-import sys
 
 import pytest
 import torch
 from ding.model import DQN
 from ding.policy import DQNPolicy
 from ding.torch_utils import Adam
-from ding.utils import deep_merge_dicts
+from ding.utils import POLICY_REGISTRY, deep_merge_dicts
 from easydict import EasyDict
 
 from breakout_env import FrameReplayBuffer, LeanDQNPolicy
 from breakout_env.policy.lean_dqn import LeanDQNCommandModePolicy
-from helpers.processes import ROOT, run
 
 UPDATES = 25
-SIZES = [8, 16, 16, 64]  # a small network of the same make
+SIZES = [8, 16, 16, 64]  # a small network of the same structure
 
 
 @pytest.fixture(autouse=True)
 def one_thread():
-    """The order in which two threads add up differs from run to run; one thread leaves only what we changed."""
+    """The order of additions in two threads differs from run to run; with one thread only our changes differ."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -48,14 +45,14 @@ def made(policy_class, cfg, **kwargs):
     torch.manual_seed(0)
     policy = policy_class(cfg, enable_field=['learn', 'collect', 'eval'], **kwargs)
     policy.start = parameters(policy)
-    with torch.no_grad():  # as in the midst of a training: alike, the two networks could be mistaken for each other
+    with torch.no_grad():  # different, as during a training, so that no test can mistake one for the other
         for weight in policy._target_model.parameters():
             weight.add_(0.05 * torch.randn_like(weight))
     return policy
 
 
 def transitions(count, nstep=3, seed=0):
-    """Transitions as the collector makes them, with rewards and ends that come often."""
+    """Transitions as the collector makes them, with frequent rewards and ends."""
     make = torch.Generator().manual_seed(seed)
 
     def screens():
@@ -93,10 +90,10 @@ def parameters(policy):
     return torch.cat([parameter.detach().flatten() for parameter in policy._learn_model.parameters()])
 
 
-def unless_rounding_tips_the_scales(test):
+def retried_for_rounding(test):
     """
-    Where two actions are worth the same but for rounding, the learners may choose different ones, and go different ways
-    from there: rare, but there are some 10,000 such choices in this file. A wrong loss fails at each try.
+    Rounding may decide between two actions of the same value, after which the learners diverge: rare, but this file has
+    some 10,000 such choices. A wrong loss fails every try.
     """
 
     @functools.wraps(test)
@@ -104,7 +101,7 @@ def unless_rounding_tips_the_scales(test):
         for _ in range(3):
             try:
                 return test(*args, **kwargs)
-            except AssertionError:  # perhaps it is only that; the last try decides
+            except AssertionError:  # rounding, perhaps
                 continue
         return test(*args, **kwargs)
 
@@ -113,21 +110,23 @@ def unless_rounding_tips_the_scales(test):
 
 def assert_same_weights(ours, theirs):
     """
-    They went the same way. Adam divides a gradient by its size, so where there is none but for rounding a weight goes
-    anywhere: all of them together are looked at, beside how far they went. Left to rounding it is some millionths,
-    rarely a thousandth; the smallest of five planted faults, a missing copy into the target network, made it 0.019.
+    The updates are the same but for rounding. Adam divides a gradient by its size, so a weight whose gradient is only
+    rounding moves anywhere: all weights are compared together, in proportion to the distance they moved. Rounding makes
+    some millionths of it, rarely a thousandth; the smallest of five planted faults, a missing copy into the target
+    network, made 0.019.
     """
-    way, apart = parameters(theirs) - theirs.start, parameters(ours) - parameters(theirs)
-    assert apart.norm() < 0.003 * way.norm()
+    moved, apart = parameters(theirs) - theirs.start, parameters(ours) - parameters(theirs)
+    assert apart.norm() < 0.003 * moved.norm()
     for name, weight in theirs._target_model.state_dict().items():
         torch.testing.assert_close(ours._target_model.state_dict()[name], weight, rtol=0, atol=0.01)
 
 
-@pytest.mark.parametrize('dueling', [True, False])
-@pytest.mark.parametrize('one_forward', [False, True], ids=['as on a CPU', 'as on a GPU'])
-@pytest.mark.parametrize('nstep', [1, 3])
-@unless_rounding_tips_the_scales
-def test_losses_and_weights_are_those_of_the_stock_policy(buffer, dueling, one_forward, nstep):
+@pytest.mark.parametrize(
+    'dueling, one_forward, nstep', [(True, False, 3), (False, False, 1), (True, True, 3), (False, True, 1)]
+)
+@retried_for_rounding
+def test_losses_and_weights_are_those_of_di_engines_dqn(buffer, dueling, one_forward, nstep):
+    """``one_forward`` is the way on a GPU."""
     ours = policy(LeanDQNPolicy, model=dict(dueling=dueling), nstep=nstep, learn=dict(log_every_updates=1))
     theirs = policy(DQNPolicy, model=dict(dueling=dueling), nstep=nstep)
     ours._one_forward = one_forward
@@ -147,12 +146,12 @@ def test_losses_and_weights_are_those_of_the_stock_policy(buffer, dueling, one_f
 
 
 @pytest.mark.parametrize('weights', [True, False])
-@unless_rounding_tips_the_scales
-def test_prioritised_replay_gets_the_same_priorities_and_weighs_alike(buffer, weights):
+@retried_for_rounding
+def test_priorities_and_importance_weights_are_those_of_di_engines_dqn(buffer, weights):
     options = dict(priority=True, priority_IS_weight=weights)
     ours, theirs = policy(LeanDQNPolicy, **options), policy(DQNPolicy, **options)
     replay = buffer()
-    replay.update(dict(replay_unique_id=[], replay_buffer_idx=[], priority=[]))  # turns prioritised sampling on
+    replay.update(dict(replay_unique_id=[], replay_buffer_idx=[], priority=[]))  # enables prioritized sampling
     for _ in range(UPDATES):
         batch = replay.sample(16, 0)
         found = ours._forward_learn(batch)['priority']
@@ -162,8 +161,8 @@ def test_prioritised_replay_gets_the_same_priorities_and_weighs_alike(buffer, we
     assert_same_weights(ours, theirs)
 
 
-@unless_rounding_tips_the_scales
-def test_ignore_done_and_momentum_targets_do_what_they_do_in_the_stock_policy(buffer):
+@retried_for_rounding
+def test_ignore_done_and_momentum_targets_are_those_of_di_engines_dqn(buffer):
     learn = dict(ignore_done=True, target_theta=0.1)
     cfgs = [policy(policy_class, learn=learn)._cfg for policy_class in (LeanDQNPolicy, DQNPolicy)]
     for cfg in cfgs:
@@ -177,7 +176,7 @@ def test_ignore_done_and_momentum_targets_do_what_they_do_in_the_stock_policy(bu
     assert_same_weights(ours, theirs)
 
 
-def test_a_plain_list_of_transitions_does_as_well(buffer):
+def test_a_list_of_transitions_is_learned_from_like_a_batch(buffer):
     ours, theirs = policy(LeanDQNPolicy), policy(LeanDQNPolicy)
     batch = buffer().sample(16, 0)
     ours._forward_learn(list(batch))
@@ -185,8 +184,8 @@ def test_a_plain_list_of_transitions_does_as_well(buffer):
     assert torch.equal(parameters(ours), parameters(theirs))
 
 
-@unless_rounding_tips_the_scales
-def test_observations_that_are_floats_already_go_through_di_engines_own_model():
+@retried_for_rounding
+def test_float_observations_work_with_di_engines_own_model():
     def plain(policy_class):
         cfg = EasyDict(copy.deepcopy(policy(policy_class)._cfg))
         cfg.model = EasyDict(obs_shape=[4, 84, 84], action_shape=4, encoder_hidden_size_list=SIZES)
@@ -202,18 +201,18 @@ def test_observations_that_are_floats_already_go_through_di_engines_own_model():
 
 
 @pytest.mark.parametrize('first, then', [(LeanDQNPolicy, DQNPolicy), (DQNPolicy, LeanDQNPolicy)])
-@unless_rounding_tips_the_scales
-def test_either_policy_goes_on_from_the_others_checkpoint(buffer, tmp_path, first, then):
+@retried_for_rounding
+def test_either_policy_resumes_from_the_others_checkpoint(buffer, tmp_path, first, then):
     replay = buffer()
     one = policy(first)
     for _ in range(12):
         one._forward_learn(list(replay.sample(16, 0)))
     torch.save(one._state_dict_learn(), tmp_path / 'checkpoint')
     other = policy(then)
-    other._forward_learn(list(replay.sample(16, 0)))  # what it has learned itself is gone after loading
+    other._forward_learn(list(replay.sample(16, 0)))  # loading discards this update
     state = torch.load(tmp_path / 'checkpoint', weights_only=True)
     other._load_state_dict_learn(state)
-    # the count of updates since the last copy into the target network is in no checkpoint of DI-engine's
+    # DI-engine's checkpoints do not hold the number of updates since the last copy into the target network
     one._target_model._update_count = other._target_model._update_count = 0
     for _ in range(UPDATES):
         batch = list(replay.sample(16, 0))
@@ -238,13 +237,13 @@ def test_bfloat16_stays_close_and_keeps_weights_and_checkpoints_in_float32(buffe
     assert found['target_q_value'] == pytest.approx(expected['target_q_value'], abs=0.2)
     states = [ours._learn_model.state_dict(), *ours._optimizer.state_dict()['state'].values()]
     assert {value.dtype for state in states for value in state.values()} == {torch.float32}
-    # of the target network, what is computed with follows what is in the checkpoint, at each copy
+    # the copy in bfloat16 follows the target network of the checkpoint
     copied = dict(ours._target().named_parameters())
     for name, weight in ours._target_model.state_dict().items():
         assert torch.equal(copied[name], weight.to(torch.bfloat16)), name
 
 
-def test_the_log_gets_means_over_the_updates_in_between_in_time_for_di_engines_look(buffer):
+def test_logged_losses_are_means_over_all_updates_since_the_last_log(buffer):
     ours = policy(LeanDQNPolicy, learn=dict(log_every_updates=25))
     every = policy(LeanDQNPolicy, learn=dict(log_every_updates=1))
     replay = buffer()
@@ -253,14 +252,14 @@ def test_the_log_gets_means_over_the_updates_in_between_in_time_for_di_engines_l
         batch = replay.sample(16, 0)
         losses.append(every._forward_learn(batch)['total_loss'])
         found.append(ours._forward_learn(batch)['total_loss'])
-    # the learner logs at update 25, and means what it was given in the last 10
+    # the learner logs at update 25, and averages over its last 10 updates
     assert found[:15] == [found[0]] * 15 and found[15:40] == [found[15]] * 25
     assert found[0] == pytest.approx(losses[0])
     assert found[15] == pytest.approx(sum(losses[1:16]) / 15)
     assert found[40] == pytest.approx(sum(losses[16:41]) / 25)
 
 
-def test_a_target_network_that_others_write_into_is_seen_in_bfloat16(buffer):
+def test_bfloat16_follows_a_target_network_that_others_write_into(buffer):
     ours = policy(LeanDQNPolicy, learn=dict(autocast='bfloat16'))
     ours._forward_learn(buffer().sample(16, 0))
     ours._target_model.update(ours._learn_model.state_dict(), direct=True)
@@ -271,30 +270,11 @@ def test_a_target_network_that_others_write_into_is_seen_in_bfloat16(buffer):
 @pytest.mark.parametrize(
     'option, value', [('autocast', 'half'), ('autocast', 16), ('log_every_updates', 0), ('log_every_updates', 2.5)]
 )
-def test_an_option_that_will_not_do_is_named(option, value):
+def test_error_messages_name_the_option(option, value):
     with pytest.raises(ValueError, match=rf'policy option `learn\.{option}` is {value!r} \(.*\); expected'):
         policy(LeanDQNPolicy, learn={option: value})
 
 
-def test_the_serial_pipeline_finds_it_with_its_commander():
-    from ding.utils import POLICY_REGISTRY
-
+def test_the_serial_pipeline_finds_the_policy_and_its_command_mode():
     assert POLICY_REGISTRY.get('lean_dqn') is LeanDQNPolicy
     assert POLICY_REGISTRY.get('lean_dqn_command') is LeanDQNCommandModePolicy
-
-
-def test_ding_trains_with_it_and_logs_what_it_logged(tmp_path):
-    config = (ROOT / 'configs' / 'breakout_dqn_demo_config.py').read_text()
-    config = config.replace("policy=dict(type='dqn')", "policy=dict(type='lean_dqn', import_names=['breakout_env'])")
-    config = config.replace("env_manager=dict(type='subprocess', shared_memory=True, reset_inplace=True)", MANAGER)
-    assert 'lean_dqn' in config and MANAGER in config
-    (tmp_path / 'config.py').write_text(config)
-    run(['ding', '-m', 'serial', '-c', 'config.py', '-s', '0', '--env-step', '1600'], cwd=tmp_path)
-    log = (tmp_path / 'experiments/breakout_dqn_demo/log/learner/learner_logger.txt').read_text()
-    assert 'target_q_value_avg' in log
-    checkpoint = tmp_path / 'experiments/breakout_dqn_demo/ckpt/ckpt_best.pth.tar'
-    load = f'import torch; print(sorted(torch.load({str(checkpoint)!r}, weights_only=True)))'
-    assert "'model', 'optimizer', 'target_model'" in subprocess.check_output([sys.executable, '-c', load], text=True)
-
-
-MANAGER = "env_manager=dict(type='breakout', import_names=['breakout_env'])"

@@ -1,0 +1,102 @@
+"""An env and a model that scale pixels both, or neither, are refused before anything starts."""
+
+import copy
+import types
+
+import numpy as np
+import pytest
+from ding.config import compile_config
+from ding.envs import get_vec_env_setting
+from ding.model import DQN
+from ding.utils import MODEL_REGISTRY
+from easydict import EasyDict
+
+from breakout_env import PixelDQN
+
+SHAPE, ACTIONS = [4, 84, 84], 4
+SCALING = dict(type='pixel_dqn', import_names=['breakout_env'])
+
+
+def whole_config(env=None, model=None, policy='dqn'):
+    main = EasyDict(
+        exp_name='unused',
+        env=dict(collector_env_num=1, evaluator_env_num=1, n_evaluator_episode=1, stop_value=1, **(env or {})),
+        policy=dict(cuda=False, model=dict(obs_shape=SHAPE, action_shape=ACTIONS, **(model or {}))),
+    )
+    create = EasyDict(
+        env=dict(type='breakout', import_names=['breakout_env']),
+        env_manager=dict(type='base'),
+        policy=dict(type=policy),
+    )
+    return compile_config(main, auto=True, create_cfg=create, save_cfg=False)
+
+
+@pytest.mark.parametrize(
+    'env, model, fits',
+    [
+        (dict(), SCALING, True),
+        (dict(obs_dtype='float32'), dict(), True),
+        (dict(obs_dtype='float32'), dict(type='dqn'), True),
+        (dict(), dict(type='dqn', import_names=['ding.model.template.q_learning']), False),
+        (dict(obs_dtype='float32'), SCALING, False),
+        (dict(evaluator=dict(obs_dtype='float32')), SCALING, False),
+        (dict(obs_dtype='float32', collector=dict(obs_dtype='uint8')), dict(type='dqn'), False),
+    ],
+)
+@pytest.mark.parametrize('policy', ['dqn', 'dqn_command'])
+def test_only_fitting_envs_and_models_are_accepted(env, model, fits, policy):
+    cfg = whole_config(env, model, policy)
+    if fits:
+        get_vec_env_setting(cfg.env)
+        return
+    with pytest.raises(ValueError, match='Choose obs_dtype=') as error:
+        get_vec_env_setting(cfg.env)
+    assert 'observations' in str(error.value) and 'policy.model.type' in str(error.value)
+
+
+def test_models_of_others_and_ready_made_models_are_accepted():
+    @MODEL_REGISTRY.register('a_model_of_somebody_else', force_overwrite=True)
+    class Model(DQN):
+        pass
+
+    for obs_dtype in ('uint8', 'float32'):
+        cfg = whole_config(dict(obs_dtype=obs_dtype), dict(type='a_model_of_somebody_else'))
+        get_vec_env_setting(cfg.env)
+    # DI-engine's entries call a ready-made model `model`
+    cfg, model = whole_config(dict(), dict(type='dqn')), PixelDQN(SHAPE, ACTIONS)  # noqa: F841
+    get_vec_env_setting(cfg.env)
+
+
+def in_di_engine(function):
+    """The function as if a pipeline of DI-engine's had defined it."""
+    return types.FunctionType(function.__code__, {**function.__globals__, '__name__': 'ding.entry.serial_entry'})
+
+
+def test_an_unnamed_model_is_the_policys_default_in_di_engines_pipelines_only():
+    def pipeline():
+        cfg = whole_config(dict(), dict())
+        get_vec_env_setting(cfg.env)
+        return PixelDQN(**cfg.policy.model)
+
+    pipeline()
+    with pytest.raises(ValueError, match='not set, so the default of policy'):
+        in_di_engine(pipeline)()
+
+
+@pytest.mark.parametrize('spelling', ['uint8', np.uint8, np.dtype('uint8')])
+def test_all_spellings_of_a_dtype_are_understood(spelling):
+    cfg = whole_config(dict(obs_dtype=spelling), SCALING)
+    get_vec_env_setting(cfg.env)
+    cfg = whole_config(dict(obs_dtype=spelling), dict(type='dqn'))
+    with pytest.raises(ValueError, match='returns uint8 observations'):
+        get_vec_env_setting(cfg.env)
+
+
+def test_unregistered_names_and_copied_configs_are_accepted():
+    registry, cfg = MODEL_REGISTRY, whole_config(dict(), SCALING)  # noqa: F841  (a registry is a dict whose get raises)
+    env_cfg = copy.deepcopy(cfg.env)  # no whole config holds it
+    get_vec_env_setting(env_cfg)
+    cfg.policy.type = 'a_policy_that_nobody_registered'
+    get_vec_env_setting(cfg.env)
+    cfg.policy.model.type = 'a_model_that_nobody_registered'
+    get_vec_env_setting(cfg.env)

@@ -1,0 +1,65 @@
+"""Buffers of type ``torchrl``, and transitions whose numbers identify them."""
+
+import random
+
+import torch
+from ding.worker import create_buffer
+from easydict import EasyDict
+
+SLICE = 10
+
+
+def make(folder=None, **options):
+    slices = dict(slice_len=SLICE) if options.get('sampler') == 'slice' else {}
+    cfg = dict(type='torchrl', import_names=['breakout_env'], replay_buffer_size=500, folder=folder and str(folder))
+    return create_buffer(EasyDict({**cfg, **slices, **options}), tb_logger=None, exp_name='unused')
+
+
+def transition(episode, step, done=False, size=4):
+    return dict(
+        obs=torch.full((2, size, size), (31 * episode + step) % 256, dtype=torch.uint8),
+        action=torch.tensor([step % 4]),
+        prev_state=dict(h=torch.full((1, 1, 3), float(step)), c=torch.full((1, 1, 3), -float(step))),
+        reward=torch.tensor([float(episode)]),
+        done=done,
+        value_gamma=0.5,
+        env_id=episode % 3,
+        episode_id=episode,
+        step_id=step,
+    )
+
+
+def episode_of(number, length):
+    return [transition(number, step, step == length - 1) for step in range(length)]
+
+
+def interleaved_fragments(count, seed=0):
+    """Episodes of 1 to 40 steps of 3 environments at a time, in fragments, as a collector hands them over."""
+    rng = random.Random(seed)
+    waiting = [episode_of(number, rng.randint(1, 40)) for number in range(count)]
+    running = [waiting.pop() for _ in range(3)]
+    while running:
+        for steps in list(running):
+            length = rng.randint(1, 7)
+            yield [steps.pop(0) for _ in range(min(length, len(steps)))]
+            if not steps:
+                running.remove(steps)
+                if waiting:
+                    running.append(waiting.pop())
+
+
+def info_for(batch, priority):
+    """What a learner passes to ``update``."""
+    return dict(
+        replay_unique_id=[sampled['replay_unique_id'] for sampled in batch],
+        replay_buffer_idx=[sampled['replay_buffer_idx'] for sampled in batch],
+        priority=priority,
+    )
+
+
+def filled(buffer, full):
+    for fragment in interleaved_fragments(60 if full else 12):
+        buffer.push(fragment, 0)
+    if buffer._options.sampler == 'prioritized':
+        buffer.update(info_for(buffer.sample(64, 0), [float(i) for i in range(64)]))
+    return buffer

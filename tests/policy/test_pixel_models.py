@@ -1,0 +1,137 @@
+"""The pixel models: DI-engine's templates on scaled pixels, whatever the dtype."""
+
+import copy
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from ding.config import compile_config, read_config
+from ding.model import C51DQN, DQN, QRDQN, VAC, RainbowDQN
+from ding.policy import DQNPolicy, create_policy
+from ding.torch_utils import to_tensor
+from ding.utils import MODEL_REGISTRY
+from easydict import EasyDict
+
+from breakout_env import BreakoutEnv, PixelC51DQN, PixelDQN, PixelQRDQN, PixelRainbowDQN, PixelVAC
+from breakout_env.envs.pixel_check import SCALING_MODELS
+from helpers.processes import ROOT
+
+SHAPE, ACTIONS = [4, 84, 84], 4
+NATURE = [32, 64, 64, 512]
+FAMILIES = [(PixelDQN, DQN), (PixelRainbowDQN, RainbowDQN), (PixelC51DQN, C51DQN), (PixelQRDQN, QRDQN)]
+
+
+@pytest.fixture(scope='module')
+def pixels():
+    env = BreakoutEnv({})
+    env.seed(0)
+    screens = [env.reset()] + [env.step(env.random_action()).obs for _ in range(3)]
+    env.close()
+    return torch.from_numpy(np.stack(screens))
+
+
+def test_the_list_of_scaling_models_is_complete():
+    ours = {name for name in MODEL_REGISTRY if MODEL_REGISTRY.get(name).__module__.startswith('breakout_env')}
+    assert ours == set(SCALING_MODELS)
+
+
+@pytest.mark.parametrize('ours, template', FAMILIES)
+def test_a_pixel_model_is_its_template_on_scaled_pixels_of_any_dtype(ours, template, pixels):
+    """Parameters have the same names, so checkpoints are interchangeable."""
+    torch.manual_seed(0)
+    model = ours(SHAPE, ACTIONS).eval()
+    theirs = template(SHAPE, ACTIONS, encoder_hidden_size_list=NATURE).eval()
+    theirs.load_state_dict(model.state_dict())
+    expected = theirs(pixels.float() / 255)['logit']
+    for same in (model(pixels), model(pixels.float()), copy.deepcopy(model)(pixels)):
+        assert torch.equal(same['logit'], expected)
+
+
+def test_actor_and_critic_are_vac_with_heads_as_wide_as_the_encoder(pixels):
+    torch.manual_seed(0)
+    model = PixelVAC(SHAPE, ACTIONS)
+    template = VAC(
+        SHAPE, ACTIONS, encoder_hidden_size_list=NATURE, actor_head_hidden_size=512, critic_head_hidden_size=512
+    )
+    template.load_state_dict(model.state_dict())
+    for mode, key in (('compute_actor', 'logit'), ('compute_critic', 'value'), ('compute_actor_critic', 'value')):
+        expected = template(pixels.float() / 255, mode=mode)[key]
+        assert torch.equal(model(pixels, mode=mode)[key], expected)
+        assert torch.equal(model(pixels.float(), mode=mode)[key], expected)
+
+
+CONFIGS = sorted([*ROOT.glob('configs/*_config.py'), *ROOT.glob('examples/*/*_config.py')])
+
+
+@pytest.mark.parametrize('path', CONFIGS, ids=lambda path: path.stem)
+def test_every_config_builds_the_encoder_it_names_or_natures(path):
+    """DI-engine's policies insert sizes of their own where a config names none: they must not become the network."""
+    main, create = read_config(str(path))
+    a, b, c, width = main.policy.model.get('encoder_hidden_size_list', NATURE)
+    cfg = compile_config(main, auto=True, create_cfg=create, save_cfg=False)
+    cfg.policy.cuda = False
+    model = create_policy(cfg.policy, enable_field=['eval'])._model
+    convolutions = [(*m.weight.shape, m.stride[0]) for m in model.encoder.main if isinstance(m, torch.nn.Conv2d)]
+    assert convolutions == [(a, 4, 8, 8, 4), (b, a, 4, 4, 2), (c, b, 3, 3, 1)]
+    assert tuple(model.encoder.mid.weight.shape) == (width, 49 * c)
+
+
+@pytest.mark.parametrize('model', [PixelDQN, PixelVAC])
+@pytest.mark.parametrize('unnamed', [None, [128, 128, 64]], ids=['none', "the policies' default"])
+def test_unnamed_sizes_are_natures(model, unnamed):
+    built = model(SHAPE, ACTIONS, encoder_hidden_size_list=unnamed)
+    assert {k: v.shape for k, v in built.state_dict().items()} == {
+        k: v.shape for k, v in model(SHAPE, ACTIONS).state_dict().items()
+    }
+
+
+@pytest.mark.parametrize('model', [PixelDQN, PixelVAC])
+@pytest.mark.parametrize(
+    'sizes, message',
+    [
+        (dict(obs_shape=84), r'`obs_shape` is 84 \(int\); expected three whole numbers'),
+        (dict(obs_shape=[4, 84, 35]), r'`obs_shape` is \[4, 84, 35\] \(list\); expected three whole numbers'),
+        (dict(action_shape=[]), r'`action_shape` is \[\] \(list\); expected a whole number'),
+        (dict(action_shape=True), r'`action_shape` is True \(bool\); expected a whole number'),
+        (dict(encoder_hidden_size_list=5), r'`encoder_hidden_size_list` is 5 \(int\); expected a list'),
+        (dict(encoder_hidden_size_list=[]), r'`encoder_hidden_size_list` is \[\] \(list\); expected a list'),
+        (dict(encoder_hidden_size_list=[32, 64, 64, 32, 512]), 'more blocks with as many channels as the third'),
+        (dict(obs_shape=[4, 1024, 1024], encoder_hidden_size_list=[64, 64, 2048, 16384]), 'a network of about'),
+    ],
+)
+def test_error_messages_name_the_size_that_is_not_allowed(model, sizes, message):
+    with pytest.raises(ValueError, match=message):
+        model(**{**dict(obs_shape=SHAPE, action_shape=ACTIONS), **sizes})
+
+
+def test_numpys_number_of_actions_and_other_encoders_are_allowed():
+    model = PixelDQN(SHAPE, gymnasium.spaces.Discrete(ACTIONS).n, encoder_hidden_size_list=[16, 32, 32, 32, 128])
+    assert model(torch.zeros(1, *SHAPE, dtype=torch.uint8))['logit'].shape == (1, ACTIONS)
+    assert model.encoder.mid.out_features == 128
+
+
+def test_collector_and_evaluator_compute_the_same_q_values():
+    """DI-engine's collector passes uint8, its evaluator float32."""
+    config = DQNPolicy.default_config()
+    config.cuda = False
+    config.model = dict(type='pixel_dqn', import_names=['breakout_env'], obs_shape=SHAPE, action_shape=ACTIONS)
+    policy = create_policy(EasyDict({**config, 'type': 'dqn'}), enable_field=['collect', 'eval'])
+    env = BreakoutEnv({})
+    env.seed(1)
+    obs = {0: env.reset()}
+    for _ in range(20):
+        collected = policy.collect_mode.forward(to_tensor(obs), eps=0.0)[0]
+        evaluated = policy.eval_mode.forward(to_tensor(obs, dtype=torch.float32))[0]
+        assert torch.equal(collected['logit'], evaluated['logit']) and collected['logit'].abs().max() < 1
+        obs = {0: env.step(env.random_action()).obs}
+    env.close()
+
+
+def test_scaled_pixels_are_refused(pixels):
+    model = PixelDQN(SHAPE, ACTIONS)
+    model(torch.zeros(1, *SHAPE))  # a black screen is ambiguous
+    with pytest.raises(ValueError, match=r"expects pixel values 0..255, but the brightest .*obs_dtype='uint8'"):
+        model(pixels.float() / 255)
+    model(pixels.float())
+    model(torch.ones(1, *SHAPE))  # a nearly black screen, after brighter ones

@@ -1,0 +1,331 @@
+"""TorchRL's replay buffers behind DI-engine's interface: slices, priorities, memory, options."""
+
+import gc
+import math
+import weakref
+
+import pytest
+import torch
+from ding.config import compile_config
+from ding.utils.data import default_collate, timestep_collate
+from ding.worker import create_buffer
+from easydict import EasyDict
+
+from breakout_env import TorchRLReplayBuffer
+from breakout_env.replay.torchrl import buffer as torchrl_buffer
+from breakout_env.utils.memory_limits import Room
+from helpers.processes import ROOT, completed, run
+from helpers.torchrl_buffers import SLICE, episode_of, info_for, interleaved_fragments, make, transition
+
+pytest.importorskip('torchrl', reason="TorchRL is not installed (pip install 'breakout-env[torchrl]')")
+
+
+def same(one, other):
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
+    return torch.equal(torch.as_tensor(one), torch.as_tensor(other))
+
+
+def steps_seen(buffer, batches, batch_size):
+    batch = [sampled for _ in range(batches) for sampled in buffer.sample(batch_size, 0)]
+    return {(int(sampled['episode_id']), int(sampled['step_id'])) for sampled in batch}
+
+
+def every_transition(buffer, count):
+    found = {}
+    while len(found) < count:
+        found.update((int(sampled['step_id']), sampled) for sampled in buffer.sample(count, 0))
+    return [found[step] for step in sorted(found)]
+
+
+# ---------------------------------------------------------------- slices
+
+
+@pytest.mark.parametrize('storage', ['tensor', 'memmap'])
+def test_a_slice_is_consecutive_stored_steps_of_one_episode(storage, tmp_path):
+    """Also when episodes come in fragments, and while new steps replace old ones."""
+    buffer = make(tmp_path, sampler='slice', storage=storage)
+    kept, seen, short = [], 0, 0
+    for fragment in interleaved_fragments(60):
+        buffer.push(fragment, 0)
+        kept = (kept + [(step['episode_id'], step['step_id']) for step in fragment])[-500:]
+        for sequence in buffer.sample(4, 0) or ():
+            assert all(len(values) == SLICE for values in sequence.values())
+            real = [not null for null in sequence['null']]
+            count = sum(real)
+            assert count and real == [True] * count + [False] * (SLICE - count)
+            episode, first = sequence['episode_id'][0].item(), sequence['step_id'][0].item()
+            for i in range(count):
+                assert (episode, first + i) in kept
+                pushed = transition(episode, first + i, done=bool(sequence['done'][i]))
+                assert all(same(pushed[key], sequence[key][i]) for key in pushed)
+            if count < SLICE:  # all that is stored of this episode, or of this part of it
+                assert (episode, first - 1) not in kept and (episode, first + count) not in kept
+                assert not any(reward.any() for reward in sequence['reward'][count:])
+                assert all(bool(done) == bool(sequence['done'][count - 1]) for done in sequence['done'][count:])
+                short += 1
+            seen += 1
+    assert buffer.count() == 500 and seen > 500 and 50 < short < seen
+
+
+def test_slices_start_at_every_step_of_long_and_short_episodes():
+    buffer = make(sampler='slice')
+    buffer.push(episode_of(0, 40) + episode_of(1, 4), 0)
+    starts = {(int(s['episode_id'][0]), int(s['step_id'][0])) for _ in range(100) for s in buffer.sample(16, 0)}
+    assert starts == {(0, step) for step in range(40 - SLICE + 1)} | {(1, 0)}
+
+
+def test_slices_have_the_form_that_di_engines_r2d2_collates():
+    buffer = make(sampler='slice')
+    buffer.push(episode_of(0, 40), 0)
+    batch = timestep_collate(buffer.sample(3, 0))
+    assert batch['obs'].shape == (SLICE, 3, 2, 4, 4) and batch['obs'].dtype == torch.uint8
+    assert batch['done'].shape == batch['action'].shape == (SLICE, 3)
+    assert len(batch['prev_state']) == SLICE and list(batch['prev_state'][0][0]) == ['h', 'c']
+
+
+# ---------------------------------------------------------------- transitions and priorities
+
+
+@pytest.mark.parametrize('sampler', ['uniform', 'prioritized'])
+@pytest.mark.parametrize('storage', ['tensor', 'memmap'])
+def test_transitions_are_sampled_as_they_were_pushed(storage, sampler, tmp_path):
+    buffer = make(tmp_path, sampler=sampler, storage=storage)
+    assert buffer.sample(1, 0) is None
+    buffer.push(transition(0, 0), 0)
+    buffer.push([], 0)
+    buffer.push(episode_of(1, 30), 0)
+    assert buffer.count() == 31 and buffer.sample(32, 0) is None
+    batch = buffer.sample(31, 0)
+    for sampled in batch:
+        pushed = transition(int(sampled['episode_id']), int(sampled['step_id']), bool(sampled['done']))
+        assert all(same(pushed[key], sampled[key]) for key in pushed)
+        assert sampled['IS'] == 1 and sampled['replay_unique_id'] == sampled['replay_buffer_idx']
+    collated = default_collate(batch)
+    assert collated['done'].dtype == torch.bool and collated['value_gamma'].dtype == torch.float32
+    assert collated['reward'].shape == collated['IS'].shape == (31,)
+
+
+def test_a_full_buffer_keeps_the_newest_transitions():
+    buffer = make(replay_buffer_size=20)
+    buffer.push(episode_of(0, 50), 0)
+    assert buffer.count() == 20
+    buffer.push(episode_of(1, 5), 0)
+    expected = {(0, step) for step in range(35, 50)} | {(1, step) for step in range(5)}
+    assert steps_seen(buffer, 50, 20) == expected
+
+
+def test_priorities_set_the_frequency_and_weights_correct_for_it():
+    buffer = make(sampler='prioritized', alpha=0.5, beta=0.4, anneal_step=0)
+    buffer.push(episode_of(0, 4), 0)
+    buffer.update(info_for(every_transition(buffer, 4), [1.0, 4.0, 9.0, 0.0]))
+    torch.manual_seed(0)
+    batch = buffer.sample(4, 0) + [sampled for _ in range(2000) for sampled in buffer.sample(4, 0)]
+    shares = [sum(int(sampled['step_id']) == step for sampled in batch) / len(batch) for step in range(4)]
+    tiny = math.sqrt(1e-5)
+    assert shares == pytest.approx([1 / 6, 2 / 6, 3 / 6, tiny / 6], abs=0.02)
+    for sampled in batch[:100]:
+        root = [1, 2, 3, tiny][int(sampled['step_id'])]
+        assert sampled['priority'] == pytest.approx(root**2, abs=1e-4)
+        assert sampled['IS'] == pytest.approx((root / tiny) ** -0.4, rel=1e-3)
+
+
+def test_beta_rises_to_1_in_anneal_step_batches():
+    buffer = make(sampler='prioritized', alpha=1.0, beta=0.4, anneal_step=10)
+    buffer.push(episode_of(0, 2), 0)
+    buffer.update(info_for(every_transition(buffer, 2), [1.0, 4.0]))
+    buffer._sampling.sample_count = 0
+    weights = [min(float(sampled['IS']) for sampled in buffer.sample(2, 0)) for _ in range(12)]
+    expected = [4 ** -min(1, 0.4 + 0.06 * i) for i in range(12)]
+    assert all(weight == 1 or weight == pytest.approx(at_beta, rel=1e-3) for weight, at_beta in zip(weights, expected))
+    assert min(weights) == pytest.approx(0.25, rel=1e-3)
+
+
+def test_new_transitions_get_the_largest_priority_so_far():
+    buffer = make(sampler='prioritized')
+    buffer.push(episode_of(0, 4), 0)
+    buffer.update(info_for(every_transition(buffer, 4), [1.0, 7.0, 0.5, 0.5]))
+    buffer.push([transition(1, 4)], 0)
+    assert every_transition(buffer, 5)[4]['priority'] == pytest.approx(7, rel=1e-3)
+
+
+def test_priorities_of_overwritten_transitions_are_skipped():
+    buffer = make(sampler='prioritized', replay_buffer_size=4)
+    buffer.push(episode_of(0, 4), 0)
+    batch = every_transition(buffer, 4)
+    buffer.push([transition(1, 9)], 0)  # replaces step 0
+    buffer.update(info_for(batch, [100.0, 2.0, 2.0, 2.0]))
+    assert [float(s['priority']) for s in every_transition(buffer, 4)] == pytest.approx([2, 2, 2, 1], rel=1e-3)
+
+
+@pytest.mark.parametrize('priority', [-1.0, math.nan, math.inf])
+def test_negative_and_infinite_priorities_are_refused(priority):
+    buffer = make(sampler='prioritized')
+    buffer.push(episode_of(0, 4), 0)
+    with pytest.raises(ValueError, match=f'priorities are .*{priority}.*; expected finite numbers from 0'):
+        buffer.update(info_for(every_transition(buffer, 4), [1.0, priority, 1.0, 1.0]))
+
+
+@pytest.mark.parametrize('sampler', ['uniform', 'slice'])
+def test_priorities_are_refused_by_other_samplers(sampler):
+    with pytest.raises(ValueError, match="expected sampler='prioritized', or policy.priority=False"):
+        make(sampler=sampler).update(dict(priority=[1.0]))
+
+
+# ---------------------------------------------------------------- memory and files
+
+
+@pytest.mark.parametrize('sampler', ['uniform', 'prioritized', 'slice'])
+def test_a_cleared_buffer_can_be_filled_again(sampler):
+    buffer = make(sampler=sampler)
+    buffer.clear()
+    for _ in range(3):
+        buffer.push(episode_of(0, 30), 0)  # the same ids again: the old ones are forgotten
+        assert buffer.count() == 30 and buffer.sample(16, 0)
+        buffer.clear()
+        assert buffer.count() == 0 and buffer.sample(1, 0) is None
+
+
+@pytest.fixture
+def no_garbage_collection():
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.parametrize('sampler', ['uniform', 'prioritized', 'slice'])
+@pytest.mark.parametrize('storage', ['tensor', 'memmap'])
+@pytest.mark.parametrize('by', ['close', 'last reference'])
+def test_memory_and_files_are_released_at_once(storage, sampler, by, tmp_path, no_garbage_collection, same_footprint):
+    buffer = make(tmp_path, sampler=sampler, storage=storage)
+    buffer.push(episode_of(0, 30), 0)
+    buffer.sample(4, 0)
+    parts = [weakref.ref(part) for part in (buffer._buffer.storage[:]['obs'], buffer._buffer, buffer._buffer.storage)]
+    assert bool(list(tmp_path.rglob('*.memmap'))) == (storage == 'memmap')
+    if by == 'close':
+        buffer.close()
+        buffer.close()
+        assert buffer.count() == 0 and buffer.sample(1, 0) is None
+        with pytest.raises(RuntimeError, match='the replay buffer is closed'):
+            buffer.push(episode_of(1, 3), 0)
+    else:
+        del buffer
+    assert [part() for part in parts] == [None, None, None]
+    assert not list(tmp_path.iterdir())
+    with open('/proc/self/maps') as maps:
+        assert str(tmp_path) not in maps.read()
+
+
+def test_memmap_files_have_all_their_disk_blocks(tmp_path):
+    """Otherwise a disk that fills up later ends the process with SIGBUS."""
+    buffer = make(tmp_path, storage='memmap', replay_buffer_size=2000)
+    buffer.push([transition(0, 0, size=40)], 0)
+    files = {path.stem: path.stat() for path in tmp_path.rglob('*.memmap')}
+    assert files['obs'].st_size == 2000 * 2 * 40 * 40 and sum(file.st_size for file in files.values()) >= buffer.nbytes
+    assert all(file.st_blocks * 512 >= file.st_size for file in files.values())
+
+
+def test_memmap_files_are_removed_by_their_process_but_not_by_its_child(tmp_path):
+    program = f"""
+import os, sys
+sys.path.insert(0, {str(ROOT / 'tests')!r})
+from helpers.torchrl_buffers import make, episode_of
+buffer = make({str(tmp_path)!r}, storage='memmap')
+buffer.push(episode_of(0, 9), 0)
+child = os.fork()
+if not child: del buffer; sys.exit()
+os.waitpid(child, 0)
+print(len(os.listdir({str(tmp_path)!r})), len(buffer.sample(4, 0)))
+"""
+    assert run(['python', '-c', program], tmp_path).splitlines()[-1] == '1 4'
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_size_that_cannot_fit_is_refused_at_the_first_push(monkeypatch, tmp_path):
+    monkeypatch.setattr(torchrl_buffer, 'memory_room', lambda: Room(10**6, 10**7, 'the memory'))
+    monkeypatch.setattr(torchrl_buffer, 'free_disk_bytes', lambda folder: 2 * 10**6)
+    for storage, most in (('tensor', 10**6), ('memmap', 2 * 10**6)):
+        buffer = make(tmp_path, storage=storage, replay_buffer_size=10**9)
+        with pytest.raises(ValueError, match='`replay_buffer_size` is 1000000000; at .* Expected at most') as error:
+            buffer.push(episode_of(0, 3), 0)
+        fits = int(str(error.value).split('at most ')[1].split(',')[0])
+        buffer = make(tmp_path, storage=storage, replay_buffer_size=fits)
+        buffer.push(episode_of(0, 3), 0)
+        assert 0.99 * most < buffer.nbytes <= most
+
+
+# ---------------------------------------------------------------- options and wrong input
+
+
+@pytest.mark.parametrize(
+    'options, message',
+    [
+        (dict(storage='disk'), "`storage` is 'disk' .*; expected one of 'tensor', 'memmap'"),
+        (dict(sampler='prioritised'), "`sampler` is 'prioritised' .*; expected one of 'uniform', 'prioritized',"),
+        (dict(replay_buffer_size=0), '`replay_buffer_size` is 0 .*; expected a whole number from 1'),
+        (dict(replay_buffer_size=1e5), r'`replay_buffer_size` is 100000.0 \(float\)'),
+        (dict(alpha=2), '`alpha` is 2 .*; expected a number from 0 to 1'),
+        (dict(beta=-0.1), '`beta` is -0.1'),
+        (dict(anneal_step=-1), '`anneal_step` is -1'),
+        (dict(folder=''), "`folder` is '' .*; expected None or a path"),
+        (dict(sampler='slice', slice_len=None), "`slice_len` is None with `sampler` 'slice'"),
+        (dict(slice_len=10), "`slice_len` is 10 with `sampler` 'uniform'"),
+        (dict(sampler='slice', slice_len=1), '`slice_len` is 1 .*; expected None or a whole number from 2'),
+        (dict(sampler='slice', slice_len=501), '`slice_len` is 501; expected at most `replay_buffer_size`, which is'),
+        (dict(slice_length=3), '`slice_length` is unknown; did you mean `slice_len`?'),
+    ],
+)
+def test_error_messages_name_the_option_and_what_is_allowed(options, message):
+    with pytest.raises(ValueError, match='replay buffer option ' + message):
+        TorchRLReplayBuffer(EasyDict({'replay_buffer_size': 500, **options}))
+
+
+def test_transitions_of_different_structure_are_refused():
+    buffer = make(sampler='slice')
+    with pytest.raises(ValueError, match="lack episode_id, step_id; choose .*type='sample_with_ids'"):
+        buffer.push({k: v for k, v in transition(0, 0).items() if k not in ('episode_id', 'step_id')}, 0)
+    with pytest.raises(TypeError, match=r"transition\['obs'\] is of type list; .* `r2d2_slices` hands over"):
+        buffer.push([dict(obs=[torch.zeros(2)] * 3)], 0)
+    buffer.push(episode_of(0, 3), 0)
+    with pytest.raises(ValueError, match='differ from those in the replay buffer in obs; expected the same'):
+        buffer.push(transition(1, 0, size=5), 0)
+    with pytest.raises(ValueError, match='differ .* in extra'):
+        buffer.push(dict(transition(1, 0), extra=1), 0)
+    with pytest.raises(ValueError, match=r"transition\['obs'\] differs in shape or dtype within a push"):
+        buffer.push([transition(1, 0), transition(1, 1, size=5)], 0)
+    with pytest.raises(ValueError, match=r"a transition has the keys .*'extra'"):
+        buffer.push([transition(1, 0), dict(transition(1, 1), extra=1)], 0)
+    assert buffer.count() == 3
+
+
+def test_the_policy_alone_may_name_the_buffer():
+    """DI-engine then merges the options of its own buffer into ours."""
+    options = dict(type='torchrl', import_names=['breakout_env'], replay_buffer_size=50, sampler='prioritized')
+    main = EasyDict(
+        exp_name='unused',
+        env=dict(collector_env_num=1, evaluator_env_num=1, n_evaluator_episode=1, stop_value=1),
+        policy=dict(other=dict(replay_buffer=options)),
+    )
+    create = EasyDict(
+        env=dict(type='breakout', import_names=['breakout_env']),
+        env_manager=dict(type='base'),
+        policy=dict(type='dqn'),
+    )
+    cfg = compile_config(main, auto=True, create_cfg=create, save_cfg=False).policy.other.replay_buffer
+    assert cfg.cfg_type == 'AdvancedReplayBufferDict' and 'thruput_controller' in cfg
+    buffer = create_buffer(cfg, tb_logger=None, exp_name='unused')
+    assert isinstance(buffer, TorchRLReplayBuffer) and buffer._options.replay_buffer_size == 50
+
+
+def test_the_package_works_without_torchrl_and_the_buffer_names_the_extra(tmp_path):
+    program = """
+import sys
+sys.modules['torchrl'] = sys.modules['tensordict'] = None
+import breakout_env
+print(breakout_env.TorchRLReplayBuffer.default_config().type)
+breakout_env.TorchRLReplayBuffer({})
+"""
+    result = completed(['python', '-c', program], tmp_path)
+    assert result.stdout.startswith('torchrl\n'), result.stderr
+    assert "ImportError: the replay buffer of type 'torchrl' needs TorchRL" in result.stderr
+    assert "pip install 'breakout-env[torchrl]'" in result.stderr

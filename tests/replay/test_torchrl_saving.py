@@ -1,0 +1,160 @@
+"""Saved buffers of type ``torchrl``: complete, in any storage, and refused where they are damaged."""
+
+import json
+import os
+import shutil
+
+import pytest
+import torch
+from torch.utils._pytree import tree_leaves
+
+from helpers.torchrl_buffers import episode_of, filled, make
+
+pytest.importorskip('torchrl', reason="TorchRL is not installed (pip install 'breakout-env[torchrl]')")
+
+
+def seeded_batch(buffer):
+    torch.manual_seed(0)
+    return buffer.sample(16, 0)
+
+
+def same_batch(one, other):
+    return str(one[0]['prev_state']) == str(other[0]['prev_state']) and all(
+        torch.equal(torch.as_tensor(a), torch.as_tensor(b)) for a, b in zip(tree_leaves(one), tree_leaves(other))
+    )
+
+
+def continue_episode_ids(buffer):
+    """As if the collector continued, too, instead of counting from 0 in a new process."""
+    if buffer._options.sampler == 'slice':
+        buffer._sampling._first_episode = 0
+
+
+def content(buffer):
+    """Unique id of each transition, with its position in its episode, pixels and weight."""
+    state = buffer.state_dict()
+    columns = state['columns']
+    weights = state['priorities'].get('weights', [0.0] * state['count'])
+    return {
+        int(unique_id): (int(episode), int(step), obs.sum().item(), float(weight))
+        for unique_id, episode, step, obs, weight in zip(
+            columns['replay_unique_id',], columns['episode_id',], columns['step_id',], columns['obs',], weights
+        )
+    }
+
+
+@pytest.mark.parametrize('sampler', ['uniform', 'prioritized', 'slice'])
+@pytest.mark.parametrize('storage, other', [('tensor', 'memmap'), ('memmap', 'tensor')])
+@pytest.mark.parametrize('full', [False, True])
+def test_a_loaded_buffer_samples_the_same_from_the_same_seed(storage, other, sampler, full, tmp_path):
+    """Also after more pushes, and in either storage."""
+    buffer = filled(make(tmp_path, sampler=sampler, storage=storage), full)
+    buffer.save_data(str(tmp_path / 'saved'))
+    buffer.save_data(str(tmp_path / 'saved'))  # replaces the first
+    assert sorted(path.name.split('-')[0] for path in tmp_path.iterdir()) == ['saved'] + ['torchrl'] * (
+        storage == 'memmap'
+    )
+    loaded = [make(tmp_path, sampler=sampler, storage=each) for each in (storage, other)]
+    for each in loaded:
+        each.push(episode_of(7, 3), 0)  # will be forgotten
+        each.load_data(str(tmp_path / 'saved'))
+        continue_episode_ids(each)
+        assert each.count() == buffer.count() == (500 if full else buffer.count())
+    for newer in (episode_of(200, 30), episode_of(201, 30)):
+        batches = [seeded_batch(each) for each in (buffer, *loaded)]
+        assert all(same_batch(batch, batches[0]) for batch in batches[1:])
+        for each in (buffer, *loaded):
+            each.push(newer, 0)
+
+
+@pytest.mark.parametrize('sampler', ['uniform', 'prioritized', 'slice'])
+@pytest.mark.parametrize('full', [False, True])
+def test_a_state_dict_restores_everything(sampler, full, tmp_path):
+    buffer = filled(make(tmp_path, sampler=sampler), full)
+    copy = make(tmp_path, sampler=sampler, storage='memmap')
+    state, before = buffer.state_dict(), content(buffer)
+    buffer.clear()  # the state is a copy
+    buffer.push(episode_of(300, 30), 0)
+    copy.load_state_dict(state)
+    continue_episode_ids(copy)
+    assert content(copy) == before
+    copy.push(episode_of(200, 30), 0)  # replaces the oldest
+    after = content(copy)
+    assert len(after) == min(500, len(before) + 30) and set(sorted(before)[30 if full else 0 :]) <= set(after)
+
+
+def test_an_empty_buffer_can_be_saved_and_loaded(tmp_path):
+    make(tmp_path).save_data(str(tmp_path / 'saved'))
+    other = make(tmp_path)
+    other.push(episode_of(0, 9), 0)
+    other.load_data(str(tmp_path / 'saved'))
+    assert other.count() == 0
+
+
+def test_new_episodes_are_not_joined_with_loaded_ones_of_the_same_id(tmp_path):
+    """A collector counts from 0 in each process."""
+    buffer, resumed = make(sampler='slice'), make(sampler='slice')
+    buffer.push(episode_of(0, 30) + episode_of(1, 30)[:15], 0)
+    buffer.save_data(str(tmp_path / 'saved'))
+    resumed.load_data(str(tmp_path / 'saved'))
+    resumed.push(episode_of(0, 20), 0)
+    lengths = {}
+    for sequence in [s for _ in range(50) for s in resumed.sample(16, 0)]:
+        assert len(set(map(int, sequence['episode_id']))) == 1
+        episode = int(sequence['episode_id'][0])
+        lengths[episode] = max(lengths.get(episode, 0), int(sequence['step_id'][-1]) + 1)
+    assert lengths == {0: 30, 1: 15, 2: 20}
+
+
+def truncate(folder):
+    path = folder / 'storage' / 'obs.memmap'
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def scramble(folder):
+    path = folder / 'storage' / 'meta.json'
+    path.write_text('x' * path.stat().st_size)
+
+
+def rewrite(**changes):
+    def damage(folder):
+        manifest = folder / 'breakout_replay.json'
+        manifest.write_text(json.dumps({**json.loads(manifest.read_text()), **changes}))
+
+    return damage
+
+
+@pytest.mark.parametrize(
+    'damage, message',
+    [
+        (shutil.rmtree, 'cannot be read .*; expected a folder that save_data wrote'),
+        (lambda folder: (folder / 'breakout_replay.json').write_text('{'), 'cannot be read'),
+        (lambda folder: (folder / 'breakout_replay.json').write_text('[]'), 'cannot be read'),
+        (truncate, 'is damaged: storage/obs.memmap has 8000 bytes; expected the 16000 that'),
+        (lambda folder: shutil.rmtree(folder / 'storage'), 'is damaged: .* has no bytes'),
+        (scramble, 'cannot be loaded .*; the replay buffer is empty now'),
+        (rewrite(layout=3), 'cannot be loaded'),
+        (rewrite(count='many', pushed=None), 'cannot be loaded'),
+        (rewrite(replay_buffer_size=7), '`replay_buffer_size` is 500, but .* was saved with 7; expected the same'),
+        (rewrite(sampler='slice'), "`sampler` is 'uniform', but .* was saved with 'slice'; expected the same"),
+    ],
+)
+def test_damaged_and_foreign_folders_are_refused_and_the_buffer_still_works(damage, message, tmp_path):
+    buffer = make(tmp_path)
+    buffer.push(episode_of(0, 30), 0)
+    buffer.save_data(str(tmp_path / 'saved'))
+    damage(tmp_path / 'saved')
+    with pytest.raises(ValueError, match=message):
+        buffer.load_data(str(tmp_path / 'saved'))
+    buffer.push(episode_of(1, 30), 0)
+    assert buffer.sample(16, 0)
+
+
+def test_saving_does_not_replace_foreign_folders(tmp_path):
+    (tmp_path / 'thesis').mkdir()
+    (tmp_path / 'thesis' / 'chapter1').write_text('...')
+    buffer = make(tmp_path)
+    buffer.push(episode_of(0, 30), 0)
+    with pytest.raises(ValueError, match='thesis exists and is no folder of a replay buffer; expected another name'):
+        buffer.save_data(str(tmp_path / 'thesis'))
+    assert (tmp_path / 'thesis' / 'chapter1').read_text() == '...' and len(list(tmp_path.iterdir())) == 1

@@ -1,0 +1,82 @@
+"""The evaluator's parts: the best score's file, held-out states, the sample game."""
+
+import io
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from ding.envs import BaseEnvTimestep
+from easydict import EasyDict
+from PIL import Image
+
+from breakout_env import ResumableEvaluator
+from breakout_env.worker.evaluator import BEST_FILE, best_score_in, held_out_states
+from breakout_env.worker.sample_game import MAX_PICTURES, SampleGame
+from breakout_env.worker.step_callback import StepCallback
+
+
+@pytest.mark.parametrize('content, score', [('12.5', 12.5), ('', -np.inf), ('NaN', -np.inf), ('[1]', -np.inf)])
+def test_the_best_score_is_read_from_its_file_if_it_is_a_finite_number(tmp_path, content, score):
+    assert best_score_in(tmp_path) == -np.inf
+    (tmp_path / BEST_FILE).parent.mkdir()
+    (tmp_path / BEST_FILE).write_text(content)
+    assert best_score_in(tmp_path) == score
+
+
+def test_held_out_states_exist_for_the_usual_screens_only():
+    states = held_out_states([4, 84, 84], 4)
+    assert states.shape == (256, 4, 84, 84) and states.dtype == np.uint8
+    assert len({state.tobytes() for state in states}) >= 240  # before the ball is served, two games look the same
+    assert held_out_states([4, 64, 64], 4) is None and held_out_states([4, 84, 84], 18) is None
+
+
+@pytest.mark.parametrize('model', [None, {}, dict(obs_shape=4, action_shape=2)])
+def test_policies_with_other_models_have_no_held_out_q_values(model):
+    evaluator = SimpleNamespace(_policy_cfg=EasyDict() if model is None else EasyDict(model=model))
+    assert ResumableEvaluator._held_out_q(evaluator) is None
+
+
+def timestep(value, done=False, dtype=np.uint8, **info):
+    return BaseEnvTimestep(np.full((4, 8, 8), value, dtype), np.zeros(1), done, info)
+
+
+def test_a_sample_game_has_every_second_screen_up_to_the_end_of_one_game():
+    game = SampleGame()
+    obs = timestep(0)
+    for step in range(6):
+        obs.obs[:] = step * 10  # a manager reuses its memory
+        game.add(obs._replace(done=step == 4))
+    assert [int(picture.max()) for picture in game.pictures] == [0, 20, 40]
+
+
+def test_a_sample_game_takes_scaled_screens_and_ends_at_its_limit_or_an_abnormal_step():
+    long, broken = SampleGame(), SampleGame()
+    for _ in range(3 * MAX_PICTURES):
+        long.add(timestep(1.0, dtype=np.float32))
+    assert len(long.pictures) == MAX_PICTURES and long.pictures[0].max() == 255
+    for step in range(10):
+        broken.add(timestep(step, abnormal=step == 4))
+    assert len(broken.pictures) == 2
+
+
+def test_a_sample_game_is_an_animation_in_tensorboard():
+    summaries = []
+    writer = SimpleNamespace(file_writer=SimpleNamespace(add_summary=lambda *args: summaries.append(args)))
+    game = SampleGame()
+    game.write(writer, 'evaluator/sample_game', 7)
+    assert not summaries
+    for step in range(4):
+        game.add(timestep(step * 60))
+    game.write(writer, 'evaluator/sample_game', 7)
+    ((summary, step),) = summaries
+    assert step == 7 and summary.value[0].tag == 'evaluator/sample_game'
+    gif = Image.open(io.BytesIO(summary.value[0].image.encoded_image_string))
+    assert (gif.format, gif.n_frames, gif.size) == ('GIF', 2, (16, 16))
+
+
+def test_the_step_callback_forwards_everything_else_to_the_manager():
+    manager = SimpleNamespace(env_num=3, step=lambda actions: actions)
+    wrapped = StepCallback(manager, lambda timesteps: None)
+    assert wrapped.env_num == 3
+    with pytest.raises(AttributeError):
+        StepCallback.__new__(StepCallback)._manager  # noqa: B018
