@@ -1,8 +1,8 @@
 """
 Replay memory for transitions of stacked screens.
 
-``FrameReplayBuffer`` (type ``frame``) serves DI-engine's serial pipelines, ``FrameBuffer`` its task pipelines; both are
-thin faces of one ``ReplayMemory``, which knows nothing of pipelines and keeps each distinct frame once.
+``FrameReplayBuffer`` (type ``frame``) serves DI-engine's serial pipelines, ``FrameBuffer`` its task pipelines. Both are
+interfaces of a ``ReplayMemory``, which knows nothing of pipelines and keeps each distinct frame once.
 """
 
 from .buffer import FrameReplayBuffer

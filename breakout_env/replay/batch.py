@@ -1,4 +1,4 @@
-"""A sampled batch: tensors that are ready for the learner, and the list of dicts that DI-engine walks over."""
+"""A sampled batch: as tensors for the learner, and as the list of dicts that DI-engine expects."""
 
 from collections.abc import Sequence
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Union
@@ -9,7 +9,7 @@ from ding.utils.data import default_collate
 
 from .schema import TransitionSchema, as_tensor, values_of
 
-# What a buffer adds to each transition, by key: numbers as an array, or what gives a list of values when called.
+# What a buffer adds to each transition, by key: numbers as an array, or a function that returns a list of values.
 Extras = Dict[str, Union[np.ndarray, Callable[[], list]]]
 
 
@@ -25,21 +25,12 @@ class BatchPart(NamedTuple):
 class FrameBatch(Sequence):
     """
     Overview:
-        The screens of a batch are decoded into one tensor for each key. ``collated`` gives these as they are, with \
-        all other keys collated as DI-engine's ``default_collate`` would do: no copy a transition, no stacking. A \
-        pipeline that knows nothing of this sees a list of dicts, whose tensors are views of the same memory, made \
-        when first looked at; what is written into such a dict stays in it.
-    Interfaces:
-        ``collated``, and what a list of dicts offers for reading.
+        The screens of a batch are decoded into one tensor for each key. ``collated`` returns these without a copy, \
+        and all other keys as DI-engine's ``default_collate`` would collate them. Other code sees a list of dicts, \
+        whose tensors are views of the same memory, created at the first access; a dict keeps what is written into it.
     """
 
     def __init__(self, size: int, parts: List[BatchPart], extras: Optional[Extras] = None) -> None:
-        """
-        Arguments:
-            - size (:obj:`int`): Transitions.
-            - parts (:obj:`List[BatchPart]`): Nearly always one.
-            - extras (:obj:`Optional[Extras]`): What the buffer adds to each transition, by key.
-        """
         self._size = size
         self._parts = parts
         self._extras = extras or {}
@@ -60,8 +51,8 @@ class FrameBatch(Sequence):
         Overview:
             The batch as one dict of tensors, equal to ``default_collate(list(batch))``.
         Shapes:
-            - obs, next_obs: :math:`(B, frame\\_stack, H, W)`, uint8, pinned if the buffer was asked for that, or on \
-                the device of storage 'device'
+            - obs, next_obs: :math:`(B, frame\\_stack, H, W)`, uint8, in pinned memory with ``pin_memory``, on the \
+                device of storage ``device``
             - others: :math:`(B, ...)`; tensors of shape (1, ) become :math:`(B, )`
         """
         if self._collated is None:
@@ -80,6 +71,7 @@ class FrameBatch(Sequence):
                 out[path[0]] = part.stacks[path[0]]
                 continue
             column = next(columns)
+            value: Any
             if kind == 'tensor':
                 value = as_tensor(leaf, column)
                 value = value.view(-1) if leaf[3] == (1,) else value
@@ -87,10 +79,10 @@ class FrameBatch(Sequence):
                 value = _numbers(column)
             elif kind == 'empty':
                 value = {}
-            else:
+            else:  # as default_collate does, or refuses to do
                 value = default_collate(column if kind == 'str' else values_of(leaf, column))
             _place(out, path, value)
-        made: Dict[int, torch.Tensor] = {}  # a weight that goes by two names is one tensor
+        made: Dict[int, torch.Tensor] = {}  # a weight under two names is one tensor
         for key, values in self._extras.items():
             if callable(values):
                 out[key] = values()
@@ -102,24 +94,25 @@ class FrameBatch(Sequence):
 
     def _dicts(self) -> List[dict]:
         if self._list is None:
-            self._list = [None] * self._size
+            transitions: List[dict] = [{}] * self._size
             for part in self._parts:
                 for position, transition in zip(part.positions.tolist(), _transitions(part)):
-                    self._list[position] = transition
+                    transitions[position] = transition
             for key, values in self._extras.items():
-                for transition, value in zip(self._list, values() if callable(values) else values.tolist()):
+                for transition, value in zip(transitions, values() if callable(values) else values.tolist()):
                     transition[key] = value
+            self._list = transitions
         return self._list
 
 
 def _numbers(column: np.ndarray) -> torch.Tensor:
     """Numbers of Python as ``default_collate`` makes tensors of them: bool, int64 or float32."""
-    dtype = dict(b=np.bool_, f=np.float32).get(column.dtype.kind, np.int64)
+    dtype = {'b': np.dtype(bool), 'f': np.dtype(np.float32)}.get(column.dtype.kind, np.dtype(np.int64))
     return torch.from_numpy(column.astype(dtype, copy=False))
 
 
 def _transitions(part: BatchPart) -> List[dict]:
-    by_leaf = []
+    by_leaf: List[list] = []
     columns = iter(part.columns)
     for leaf in part.schema.signature:
         if leaf in part.schema.stacks:

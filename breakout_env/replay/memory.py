@@ -1,60 +1,59 @@
-"""The memory itself: transitions in rows, their screens in a frame store, who is drawn, who is evicted."""
+"""Transitions in rows, their screens in a frame store, their priorities in a sum tree."""
 
+import os
 from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
-from .batch import BatchPart, Extras, FrameBatch
+from . import sampling
+from .batch import Extras, FrameBatch
 from .frames.store import FrameStore
 from .memory_lock import MemoryLock
+from .options import ReplayOptions
+from .room import check_room
 from .row_ring import RowRing
-from .schema import Leaf, StringTable, TransitionSchema, make_up_of, signature_of, values_of
-from .sum_tree import PriorityTree
+from .selection import Selection
+from .sum_tree import SumTree
+from .table import TransitionTable
 
-EVICTIONS = ('fifo', 'random')
-_MAX_SCHEMAS = 256
 _CHUNK = 64
+_USUAL_FRAME_BYTES = 84 * 84
+# What a memory holds, as opposed to its settings.
+_CONTENT = ('_store', '_frame_shape', '_ring', '_table', '_tree')
 
-# what a memory holds, as opposed to how it is set up
-_CONTENT = ('_store', '_frame_shape', '_schemas', '_schema_number', '_number_of_make_up', '_strings', '_ring')
-_CONTENT += ('_schema_of', '_uses', '_tree')
 
+class MemoryUsage(NamedTuple):
+    """What a memory takes."""
 
-class Drawn(NamedTuple):
-    """Transitions that were drawn: all about them but the screens, which are held until ``decode`` reads them."""
-
-    size: int
-    parts: List[Tuple[np.ndarray, TransitionSchema, np.ndarray, list]]  # positions, schema, frame numbers, columns
-    holds_in: Optional[FrameStore]
-
-    def numbers(self, key: str) -> Optional[np.ndarray]:
-        """The whole numbers under a key; None if not all transitions have one."""
-        out = np.empty(self.size, np.int64)
-        for positions, schema, _, columns in self.parts:
-            for leaf, column in zip(schema.others, columns):
-                if leaf[0] == (key,) and leaf[1] == 'int':
-                    out[positions] = column
-                    break
-            else:
-                return None
-        return out
+    memory_bytes: int  # of the process
+    device_bytes: int  # of storage 'device'
+    file_bytes: int  # of storage 'memmap'
+    stored_frame_bytes: int  # of these, the frames themselves
+    unpacked_frame_bytes: int  # all stacks, uncompressed
+    frame_references: int  # frames of all stacks, each counted as often as it occurs
 
 
 class ReplayMemory(object):
     """
     Overview:
-        A bounded memory of transitions whose stacks of screens (``obs``, ``next_obs``) are taken apart into frames, \
-        each distinct frame kept once, and put together again when drawn, bit for bit. Knows nothing of pipelines.
+        A bounded memory of transitions. Their stacks of screens (``obs``, ``next_obs``) are taken apart into frames, \
+        each distinct frame is kept once, and a batch puts them together again, bit for bit. It knows nothing of \
+        pipelines.
 
-        All of it lies in flat arrays: no Python object is kept for a transition or a frame, so memory is what the \
-        arrays take, and nothing is left for the garbage collector to walk over.
+        All of it is in flat arrays, without a Python object for each transition or frame: memory is what the arrays \
+        take, and the garbage collector has nothing to traverse.
 
-        Safe to use from several threads, and beside signals: what has begun is finished before one is handled.
-    Interfaces:
-        ``push``, ``remove``, ``replace``, ``clear``, ``draw``, ``draw_by_priority``, ``select``, ``decode``, \
-        ``fetch``, ``set_priorities``, ``close``.
-    Properties:
-        ``count``, ``push_count``, ``nbytes``.
+        Several threads may use it, and signal handlers may raise: a call that has begun is finished first.
+    Examples:
+        >>> memory, stack = ReplayMemory(capacity=100, seed=0), np.zeros((4, 84, 84), np.uint8)
+        >>> memory.push([dict(obs=stack, next_obs=stack, action=i) for i in range(3)])  # insertion ids
+        [0, 1, 2]
+        >>> memory.count, memory.frames
+        (3, 1)
+        >>> batch = memory.fetch(memory.sample(3))
+        >>> sorted(transition['action'] for transition in batch), batch.collated()['obs'].shape
+        ([0, 1, 2], torch.Size([3, 4, 84, 84]))
+        >>> memory.close()
     """
 
     def __init__(
@@ -69,13 +68,14 @@ class ReplayMemory(object):
     ) -> None:
         """
         Arguments:
-            - capacity (:obj:`int`): Transitions it holds at most.
-            - storage (:obj:`str`): 'compressed', 'ring', 'memmap' or 'device'.
-            - eviction (:obj:`str`): Who goes when it is full: 'fifo', the oldest, or 'random', anyone.
-            - folder (:obj:`Optional[str]`): Where storage 'memmap' keeps its file.
-            - seed (:obj:`Optional[int]`): Seed of the draws and of random eviction.
-            - before_first_frame (:obj:`Callable`): Told the size of a frame before the first is stored; may refuse.
-            - device (:obj:`str`): Where storage 'device' keeps frames, and its batches are.
+            - capacity (:obj:`int`): The most transitions it holds.
+            - storage (:obj:`str`): One of ``frames.store.STORAGES``.
+            - eviction (:obj:`str`): Which transition a full memory evicts: ``fifo`` the oldest, ``random`` any.
+            - folder (:obj:`Optional[str]`): Where storage ``memmap`` keeps its file.
+            - seed (:obj:`Optional[int]`): Seed of sampling and of random eviction.
+            - before_first_frame (:obj:`Callable`): Called with the size of a frame before the first one is stored; \
+                may raise.
+            - device (:obj:`str`): Where storage ``device`` keeps frames and gathers batches.
         """
         self.capacity = capacity
         self.storage = storage
@@ -87,17 +87,27 @@ class ReplayMemory(object):
         self._before_first_frame = before_first_frame
         self._reset()
 
+    @classmethod
+    def from_options(cls, options: ReplayOptions, exp_name: str) -> 'ReplayMemory':
+        """The memory of a buffer, if there is room for it; its seed follows from numpy's, which pipelines set."""
+        folder = options.folder or os.path.join(exp_name, 'replay')
+        check_room(options, _USUAL_FRAME_BYTES, folder)
+        return cls(
+            options.replay_buffer_size,
+            options.storage,
+            options.eviction,
+            folder if options.storage == 'memmap' else None,
+            int(np.random.randint(2**31)),
+            lambda frame_bytes: check_room(options, frame_bytes, folder),
+            options.device,
+        )
+
     def _reset(self) -> None:
         self._store: Optional[FrameStore] = None
         self._frame_shape: Optional[Tuple[int, int]] = None
-        self._schemas: List[TransitionSchema] = []
-        self._schema_number: Dict[Tuple[Leaf, ...], int] = {}
-        self._number_of_make_up: Dict[tuple, int] = {}
-        self._strings = StringTable()
         self._ring = RowRing(self.capacity)
-        self._schema_of = np.zeros(self._ring.rows, np.uint8)
-        self._uses = np.zeros(self._ring.rows, np.uint32)
-        self._tree: Optional[PriorityTree] = None
+        self._table = TransitionTable(self._ring.rows)
+        self._tree: Optional[SumTree] = None
 
     @property
     def count(self) -> int:
@@ -107,113 +117,66 @@ class ReplayMemory(object):
     @property
     def push_count(self) -> int:
         """Transitions ever pushed."""
-        return self._ring.next_ticket
+        return self._ring.next_id
 
     @property
     def frames(self) -> int:
         """Distinct frames in it."""
         return self._store.count if self._store else 0
 
-    @property
-    def frame_references(self) -> int:
-        """Frames its transitions are made of, each counted as often as it occurs."""
+    def usage(self) -> MemoryUsage:
+        """What it takes, everything counted."""
         with self.lock:
-            rows = np.bincount(self._schema_of[self._ring.live()], minlength=len(self._schemas)) if self.count else []
-            return sum(int(n) * schema.frames.shape[1] for n, schema in zip(rows, self._schemas))
+            nbytes = self._ring.nbytes + self._table.nbytes(self._ring.touched)
+            nbytes += self._tree.nbytes if self._tree else 0
+            if self._store is None:
+                return MemoryUsage(nbytes, 0, 0, 0, 0, 0)
+            storage, references = self._store.storage, self._table.frame_references(self._ring.live())
+            sizes = (storage.device_bytes, storage.file_bytes, storage.stored_bytes)
+            return MemoryUsage(nbytes + self._store.nbytes, *sizes, references * self._store.frame_bytes, references)
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory in use, everything counted; a file of frames is not memory, nor is a device's."""
-        with self.lock:
-            rows = self._ring.touched
-            of_schema = np.bincount(self._schema_of[:rows], minlength=len(self._schemas)).tolist()
-            total = rows * (1 + 4 + 1 + 4) + (self._tree.nbytes if self._tree else 0)
-            total += sum(n * schema.row_bytes for n, schema in zip(of_schema, self._schemas))
-            return total + (self._store.nbytes if self._store else 0)
+    # ---------------------------------------------------------------- rows
 
-    @property
-    def stored_frame_bytes(self) -> int:
-        """Bytes that the frames themselves take, as stored."""
-        return self._store.stored_bytes if self._store else 0
-
-    @property
-    def frame_bytes(self) -> int:
-        """Bytes of one frame as it is."""
-        return self._store.frame_bytes if self._store else 0
-
-    @property
-    def device_bytes(self) -> int:
-        """Bytes on the device of storage 'device'."""
-        return self._store.device_bytes if self._store else 0
-
-    @property
-    def file_bytes(self) -> int:
-        """Bytes on the disk."""
-        return self._store.file_bytes if self._store else 0
-
-    # ---------------------------------------------------------------- in and out
-
-    def push(self, transitions: Sequence[Mapping], priorities: Optional[Sequence[float]] = None) -> List[int]:
+    def push(self, transitions: Sequence[Mapping], priorities: Optional[np.ndarray] = None) -> List[int]:
         """
         Overview:
-            Store transitions, evicting others where there is no room. Either all are acceptable or none is stored.
+            Store transitions; a full memory evicts as many.
         Arguments:
             - transitions (:obj:`Sequence[Mapping]`): Dicts of tensors, arrays, numbers, strings, and dicts of these.
-            - priorities (:obj:`Optional[Sequence[float]]`): What each is drawn in proportion to, once there is a tree.
+            - priorities (:obj:`Optional[np.ndarray]`): Sampling weight of each, used once priorities are tracked.
         Returns:
-            - tickets (:obj:`List[int]`): A number for each, never used again, to find it by.
+            - insertion_ids (:obj:`List[int]`): A number for each, never reused, to find it by.
         Raises:
-            - TypeError, ValueError: If a transition can not be stored; nothing is stored then.
-            - OSError: If the disk is full. What was stored before that transition stays.
+            - TypeError, ValueError: If a transition cannot be stored; none is stored then.
+            - OSError: If the disk is full. The transitions before that one are stored.
         """
         with self.lock:
-            schemas = [self._schema_for(transition) for transition in transitions]
-            tickets: List[int] = []
+            numbers = [self._table.schema_number(transition, self._expect_frames_of) for transition in transitions]
+            insertion_ids: List[int] = []
             chunk = min(_CHUNK, self.capacity)
             for start in range(0, len(transitions), chunk):
                 part = slice(start, start + chunk)
-                # room for all of the chunk first: then nothing is released while its frames are being looked up
+                # room for the whole chunk first: then nothing is released while its frames are looked up
                 for _ in range(self.count + len(transitions[part]) - self.capacity):
                     self._evict()
-                # and rows for all of it: then none of these moves before it has its priority
+                # and rows for the whole chunk: then none of them moves before it has its priority
                 if self._ring.room < len(transitions[part]):
                     self._compact()
                 known: Dict[bytes, int] = {}
                 rows: List[int] = []
                 try:
-                    for transition, number in zip(transitions[part], schemas[part]):
-                        rows.append(self._store_one(transition, number, known))
-                finally:  # on a full disk, those that are there already are to be drawn, too
-                    tickets.extend(range(self._ring.next_ticket - len(rows), self._ring.next_ticket))
+                    for transition, number in zip(transitions[part], numbers[part]):
+                        frames = self._add_frames(transition, number, known)
+                        row = self._ring.append()
+                        self._table.write(row, number, transition, frames)
+                        self._table.sample_counts[row] = 0
+                        rows.append(row)
+                finally:  # when the disk is full, those already stored are sampled, too
+                    insertion_ids.extend(range(self._ring.next_id - len(rows), self._ring.next_id))
                     if self._tree is not None and rows:
                         weights = np.ones(len(rows)) if priorities is None else priorities[part][: len(rows)]
                         self._tree.set(np.array(rows), weights)
-            return tickets
-
-    def _schema_for(self, transition: Mapping) -> int:
-        make_up = make_up_of(transition)
-        number = self._number_of_make_up.get(make_up)
-        if number is None:
-            number = self._number_of(signature_of(transition))
-            if make_up is not None and len(self._number_of_make_up) < 4 * _MAX_SCHEMAS:
-                self._number_of_make_up[make_up] = number
-        return number
-
-    def _number_of(self, signature: Tuple[Leaf, ...]) -> int:
-        number = self._schema_number.get(signature)
-        if number is not None:
-            return number
-        if len(self._schemas) == _MAX_SCHEMAS:
-            raise ValueError(
-                f'the replay buffer holds transitions of {_MAX_SCHEMAS} different make-ups (keys, dtypes, shapes) '
-                'already; pad arrays of varying length to one length'
-            )
-        schema = TransitionSchema(signature, self._ring.rows)
-        if schema.frame_shape is not None:
-            self._expect_frames_of(schema.frame_shape)
-        number = self._schema_number[signature] = len(self._schemas)
-        self._schemas.append(schema)
-        return number
+            return insertion_ids
 
     def _expect_frames_of(self, shape: Tuple[int, int]) -> None:
         if self._store is None:
@@ -222,29 +185,25 @@ class ReplayMemory(object):
             self._frame_shape = shape
             self._store = FrameStore(frame_bytes, self.capacity, self.storage, self._folder, self._device)
         elif shape != self._frame_shape:
+            holds, has = (f'{height}x{width}' for height, width in (self._frame_shape or (0, 0), shape))
             raise ValueError(
-                f'the replay buffer holds screens of {self._frame_shape[0]}x{self._frame_shape[1]} pixels; a '
-                f'transition has {shape[0]}x{shape[1]} (env option screen_size)'
+                f'the replay buffer holds screens of {holds} pixels; a transition has {has} (env option screen_size)'
             )
 
-    def _store_one(self, transition: Mapping, number: int, known: Dict[bytes, int]) -> int:
-        schema = self._schemas[number]
-        frames = self._frames_of(transition, schema, known)
-        row = self._ring.append()
-        schema.write(row, transition, frames, self._strings)
-        self._schema_of[row] = number
-        self._uses[row] = 0
-        return row
-
-    def _frames_of(self, transition: Mapping, schema: TransitionSchema, known: Dict[bytes, int]) -> List[int]:
+    def _add_frames(self, transition: Mapping, number: int, known: Dict[bytes, int]) -> List[int]:
         frames: List[int] = []
         try:
-            for pixels in schema.pixels(transition):
+            for pixels in self._table.schemas[number].pixels(transition):
+                assert self._store is not None, 'a schema with stacks comes with a store'
                 frames += self._store.add(pixels, known)
         except BaseException:  # a full disk, or Ctrl-C
-            self._store.release(frames)
+            self._release_frames(frames)
             raise
         return frames
+
+    def _release_frames(self, frames: List[int]) -> None:
+        if frames and self._store is not None:
+            self._store.release(frames)
 
     def _evict(self) -> None:
         if self.eviction == 'fifo':
@@ -253,114 +212,79 @@ class ReplayMemory(object):
             self._remove_row(int(self._ring.nth(self.random.integers(self.count, size=1))[0]))
 
     def _remove_row(self, row: int) -> None:
-        frames = self._schemas[self._schema_of[row]].clear(row, self._strings)
+        frames = self._table.clear(row)
         if self._tree is not None:
             self._tree.set(np.array([row]), np.zeros(1))
         self._ring.remove(row)
-        if frames:
-            self._store.release(frames)
+        self._release_frames(frames)
 
     def _compact(self) -> None:
         order = self._ring.live()
-        kept = len(order)
-        for schema in self._schemas:
-            schema.table[:kept] = schema.table[order]
-        for column in (self._schema_of, self._uses):
-            column[:kept] = column[order]
+        self._table.move(order)
         if self._tree is not None:
-            leaves = self._tree.get(order)
-            self._tree = PriorityTree(self._ring.rows)
-            self._tree.set(np.arange(kept), leaves)
-        self._ring.compacted(self._ring.tickets[order])
+            weights = self._tree.get(order)
+            self._tree = SumTree(self._ring.rows)
+            self._tree.set(np.arange(len(order)), weights)
+        self._ring.compacted(self._ring.low_ids[order])
 
-    def find(self, ticket: int, guess: int = -1) -> int:
-        """The row of a transition by its ticket, or -1 if it is gone; ``guess`` is where it was."""
+    def find(self, insertion_id: int, guess: int = -1) -> int:
+        """The row of a transition, or -1 if it was removed; ``guess`` is where it was."""
         with self.lock:
-            return self._ring.find(ticket, guess)
+            return self._ring.find(insertion_id, guess)
 
-    def tickets_of(self, rows: np.ndarray) -> List[int]:
-        """The tickets of rows."""
-        # the ring keeps the low half; all that are alive were pushed within the last 2**32
+    def insertion_ids(self, rows: np.ndarray) -> List[int]:
+        """The insertion ids of rows."""
         with self.lock:
-            behind = (self._ring.next_ticket - self._ring.tickets[rows].astype(np.int64)) & 0xFFFFFFFF
-            return (self._ring.next_ticket - behind).tolist()
+            return self._ring.insertion_ids(rows)
 
-    def remove(self, tickets: Iterable[int]) -> int:
-        """Remove transitions; those that are gone already are passed over. How many were there."""
+    def remove(self, insertion_ids: Iterable[int]) -> int:
+        """Remove transitions, passing over those that are gone; how many were there."""
         with self.lock:
             removed = 0
-            for ticket in tickets:
-                row = self._ring.find(ticket)
+            for insertion_id in insertion_ids:
+                row = self._ring.find(insertion_id)
                 if row >= 0:
                     self._remove_row(row)
                     removed += 1
             return removed
 
     def replace(self, row: int, transition: Mapping) -> None:
-        """Store other content in a row; it keeps its place, its ticket and its priority."""
+        """Store another transition in a row; it keeps its place, its insertion id and its priority."""
         with self.lock:
-            number = self._schema_for(transition)
-            frames = self._frames_of(transition, self._schemas[number], {})
-            old = self._schemas[self._schema_of[row]].clear(row, self._strings)
-            self._schemas[number].write(row, transition, frames, self._strings)
-            self._schema_of[row] = number
-            if old:
-                self._store.release(old)
+            number = self._table.schema_number(transition, self._expect_frames_of)
+            frames = self._add_frames(transition, number, {})
+            old_frames = self._table.clear(row)
+            self._table.write(row, number, transition, frames)
+            self._release_frames(old_frames)
 
-    def rewrite(self, row: int, values: Mapping) -> bool:
-        """Write some values of a row anew, if they are made up as those that are there; whether they were."""
+    def update(self, row: int, values: Mapping) -> bool:
+        """Overwrite some values of a row if their structure is that of the present ones; whether it was."""
         with self.lock:
-            return self._schemas[self._schema_of[row]].rewrite(row, values, self._strings)
+            return self._table.update(row, values)
 
     def clear(self) -> None:
-        """Forget everything and give the memory back. Tickets go on counting."""
+        """Remove everything and release the memory. Insertion ids continue."""
         with self.lock:
-            next_ticket, tree = self._ring.next_ticket, self._tree
+            next_id, has_priorities = self._ring.next_id, self.has_priorities
             self.close()
-            self._reset()
-            self._ring.next_ticket = next_ticket
-            if tree is not None:
-                self._tree = PriorityTree(self._ring.rows)
+            self._ring.next_id = next_id
+            if has_priorities:
+                self.track_priorities()
 
     def close(self) -> None:
-        """Give memory and file back. It can be called at any time, any number of times."""
+        """Release memory and file. It may be called at any time, any number of times."""
         with self.lock:
             if self._store is not None:
                 self._store.close()
-                self._store = None
             self._reset()
 
-    def like_this(self) -> 'ReplayMemory':
-        """An empty memory with the same options."""
-        return ReplayMemory(
-            self.capacity,
-            self.storage,
-            self.eviction,
-            self._folder,
-            before_first_frame=self._before_first_frame,
-            device=self._device,
-        )
+    def empty_copy(self) -> 'ReplayMemory':
+        """An empty memory with the same settings."""
+        settings = (self.capacity, self.storage, self.eviction, self._folder, None, self._before_first_frame)
+        return ReplayMemory(*settings, self._device)
 
-    def take_over(
-        self, schemas: List[TransitionSchema], numbers: np.ndarray, uses: np.ndarray, tickets: np.ndarray, meta: Mapping
-    ) -> None:
-        """Fill the first rows of an empty memory with what a save holds; see ``memory_image``."""
-        count = len(numbers)
-        for number, schema in enumerate(schemas):
-            self._schemas.append(schema)
-            self._schema_number[schema.signature] = number
-            for leaf, column in zip(schema.others, schema.columns):
-                if leaf[1] == 'str':
-                    texts = {int(k): str(v) for k, v in meta['strings'].items()}
-                    self._strings.restore(texts, column[:count][numbers == number].tolist())
-        self._schema_of[:count] = numbers
-        self._uses[:count] = uses
-        self._ring.next_ticket = int(meta['next_ticket'])
-        self._ring.compacted(tickets)
-        self.random.bit_generator.state = meta['random']
-
-    def become(self, other: 'ReplayMemory') -> None:
-        """Take over all that another memory holds, and give back what this one held; the other is empty then."""
+    def take_over(self, other: 'ReplayMemory') -> None:
+        """Replace the content by that of another memory, which is empty afterwards."""
         with self.lock:
             self.close()
             for name in _CONTENT:
@@ -368,187 +292,112 @@ class ReplayMemory(object):
             self.random.bit_generator.state = other.random.bit_generator.state
             other._reset()
 
-    # ---------------------------------------------------------------- drawing
-
-    def draw(self, size: int, replace: bool = False, sample_range: Optional[slice] = None) -> np.ndarray:
-        """
-        Overview:
-            Rows, each transition with the same chance; O(size) however many there are.
-        Arguments:
-            - size (:obj:`int`): How many.
-            - replace (:obj:`bool`): Whether one may be drawn twice.
-            - sample_range (:obj:`Optional[slice]`): Only among these, in the order of pushing: ``slice(-1000, None)`` \
-                are the last thousand.
-        Raises:
-            - ValueError: If there are not as many.
-        """
+    def rows(self) -> np.ndarray:
+        """All rows, in the order of pushing."""
         with self.lock:
-            among = range(self.count) if sample_range is None else range(self.count)[sample_range]
-            if not among or (len(among) < size and not replace):
-                raise ValueError(f'{size} transitions are to be drawn, but there are {len(among)} to draw from')
-            picks = self.random.integers(len(among), size=size)
-            # No pick twice: where that is rare, all are drawn again until it is so, ten times faster than `choice`.
-            if not replace and len(among) < 4 * size * size:
-                picks = self.random.choice(len(among), size, replace=False, shuffle=False)
-            while not replace and len(set(picks.tolist())) < size:
-                picks = self.random.integers(len(among), size=size)
-            return self._ring.nth(among.start + among.step * picks)
-
-    def track_priorities(self) -> None:
-        """Draw by priority from now on; transitions that are there already get priority 1."""
-        with self.lock:
-            if self._tree is None:
-                self._tree = PriorityTree(self._ring.rows)
-                rows = self._ring.live()
-                self._tree.set(rows, np.ones(len(rows)))
-
-    @property
-    def has_priorities(self) -> bool:
-        return self._tree is not None
-
-    def draw_by_priority(self, size: int, sample_range: Optional[slice] = None) -> np.ndarray:
-        """
-        Overview:
-            Rows in proportion to their priorities, one from each of ``size`` equal shares of the sum (Schaul et al. \
-            2016, appendix B.2.1). A transition may occur twice.
-        """
-        with self.lock:
-            if not self.count:
-                raise ValueError(f'{size} transitions are to be drawn, but there is none')
-            shares = (np.arange(size) + self.random.random(size)) / size
-            if sample_range is None:
-                return self._tree.find(shares * self._tree.total)
-            rows = self._ring.nth(np.arange(self.count)[sample_range])
-            sums = np.cumsum(self._tree.get(rows), dtype=np.float64)
-            if not len(rows):
-                raise ValueError(f'{size} transitions are to be drawn, but there are none in {sample_range}')
-            return rows[np.minimum(np.searchsorted(sums, shares * sums[-1], side='right'), len(rows) - 1)]
-
-    def set_priorities(self, rows: np.ndarray, priorities: np.ndarray) -> None:
-        """What rows are drawn in proportion to; all above 0."""
-        with self.lock:
-            self._tree.set(rows, priorities)
-
-    def priorities(self, rows: np.ndarray) -> Tuple[np.ndarray, float, float]:
-        """Of these rows, the sum over all, and the smallest of all."""
-        with self.lock:
-            return self._tree.get(rows).astype(np.float64), self._tree.total, self._tree.smallest
-
-    def count_uses(self, rows: np.ndarray, distinct: bool = False) -> np.ndarray:
-        """Note that rows were used once more; how often each was. Quicker for rows that are known to be distinct."""
-        with self.lock:
-            if distinct:
-                uses = self._uses[rows] + 1
-                self._uses[rows] = uses
-                return uses
-            np.add.at(self._uses, rows, 1)
-            return self._uses[rows]
-
-    def column(self, path: Tuple[str, ...], rows: np.ndarray, default: Any) -> list:
-        """The values under a key (and keys below it) in rows; ``default`` where a transition has none."""
-        with self.lock:
-            values = np.full(len(rows), None, object)
-            values[:] = default
-            for number in np.unique(self._schema_of[rows]).tolist():
-                schema = self._schemas[number]
-                for leaf, column in zip(schema.others, schema.columns):
-                    if leaf[0] == path:
-                        of_this = np.flatnonzero(self._schema_of[rows] == number)
-                        cells = values_of(leaf, column[rows[of_this]])
-                        for i, cell in zip(of_this.tolist(), cells):
-                            values[i] = self._strings[cell] if leaf[1] == 'str' else cell
-            return list(values)
-
-    def oldest(self) -> np.ndarray:
-        """The row pushed first, as an array of one."""
-        with self.lock:
-            return np.array([self._ring.oldest])
+            return self._ring.live()
 
     def rows_at(self, positions: Sequence[int]) -> np.ndarray:
         """Rows by position in the order of pushing."""
         with self.lock:
             return self._ring.nth(np.asarray(positions, np.int64))
 
-    def rows(self) -> np.ndarray:
-        """All rows, in the order of pushing."""
+    def column(self, path: Tuple[str, ...], rows: np.ndarray, default: Any) -> list:
+        """The values under a key, and keys below it, in rows; ``default`` where a transition has none."""
         with self.lock:
-            return self._ring.live()
+            return self._table.column(path, rows, default)
 
-    # ---------------------------------------------------------------- reading
+    # ---------------------------------------------------------------- sampling
 
-    def select(self, rows: np.ndarray, hold: bool = True) -> Drawn:
+    def sample(self, size: int, replace: bool = False, sample_range: Optional[slice] = None) -> np.ndarray:
+        """Rows, uniformly at random; with ``sample_range`` only among these, in the order of pushing."""
+        with self.lock:
+            return sampling.uniform(self.random, self._ring, size, replace, sample_range)
+
+    def sample_by_priority(self, size: int, sample_range: Optional[slice] = None) -> np.ndarray:
+        """Rows in proportion to their priorities; one may occur twice."""
+        with self.lock:
+            return sampling.proportional(self.random, self._ring, self._priorities(), size, sample_range)
+
+    @property
+    def has_priorities(self) -> bool:
+        """Whether priorities are tracked."""
+        return self._tree is not None
+
+    def track_priorities(self) -> None:
+        """Track priorities from now on; present transitions get priority 1."""
+        with self.lock:
+            if self._tree is None:
+                rows = self._ring.live()
+                self._tree = SumTree(self._ring.rows)
+                self._tree.set(rows, np.ones(len(rows)))
+
+    def _priorities(self) -> SumTree:
+        assert self._tree is not None, 'track_priorities comes first'
+        return self._tree
+
+    def set_priorities(self, rows: np.ndarray, priorities: np.ndarray) -> None:
+        """Set what rows are sampled in proportion to, all above 0."""
+        with self.lock:
+            self._priorities().set(rows, priorities)
+
+    def priorities(self, rows: np.ndarray) -> Tuple[np.ndarray, float]:
+        """The priorities of rows, and the smallest of all rows."""
+        with self.lock:
+            return self._priorities().get(rows).astype(np.float64), self._priorities().smallest
+
+    def count_samples(self, rows: np.ndarray) -> np.ndarray:
+        """Count one more sample of each of these rows; how often each was sampled."""
+        with self.lock:
+            np.add.at(self._table.sample_counts, rows, 1)
+            return self._table.sample_counts[rows]
+
+    # ---------------------------------------------------------------- batches
+
+    def select(self, rows: np.ndarray, acquire: bool = True) -> Selection:
         """
         Overview:
-            All about some rows but the screens, whose frames are held, so that ``decode`` finds them whatever happens \
-            to the rows meanwhile. What is held has to be decoded, or let go by ``release``.
+            All of some rows but the pixels. Their frames are acquired, so that ``decode`` finds them whatever happens \
+            to the rows in between. ``decode`` or ``release`` must follow.
         """
         with self.lock:
             rows = np.asarray(rows, np.int64)
-            numbers = self._schema_of[rows]
-            drawn = Drawn(len(rows), [], self._store if hold else None)
-            different = set(numbers.tolist())
-            for number in different:
-                schema = self._schemas[number]
-                positions = np.arange(len(rows)) if len(different) == 1 else np.flatnonzero(numbers == number)
-                frames, columns = schema.taken_out(rows[positions])
-                for i, leaf in enumerate(schema.others):
-                    if leaf[1] == 'str':
-                        columns[i] = [self._strings[cell] for cell in columns[i].tolist()]
-                drawn.parts.append((positions, schema, frames, columns))
-                if hold and frames.size:
-                    self._store.hold(frames.ravel().tolist())
-            return drawn
+            parts = self._table.copy(rows)
+            if acquire and self._store is not None:
+                for part in parts:
+                    self._store.acquire(part.frames.ravel().tolist())
+            return Selection(len(rows), parts, self._store if acquire else None)
 
-    def release(self, drawn: Drawn) -> None:
-        """Let go of what ``select`` held."""
+    def release(self, selection: Selection) -> None:
+        """Release the frames that ``select`` acquired."""
         with self.lock:
-            for _, _, frames, _ in drawn.parts:
-                # after a clear or a load it is another store, whose frames of these numbers are others
-                if frames.size and drawn.holds_in is not None and drawn.holds_in is self._store:
-                    self._store.release(frames.ravel().tolist())
+            # after a clear or a load it is another store, in which these numbers stand for other frames
+            if selection.store is not None and selection.store is self._store:
+                for part in selection.parts:
+                    self._store.release(part.frames.ravel().tolist())
 
     def decode(
-        self, drawn: Drawn, extras: Optional[Extras] = None, pinned: bool = False, in_one_go: bool = False
+        self, selection: Selection, extras: Optional[Extras] = None, pinned: bool = False, at_once: bool = False
     ) -> FrameBatch:
         """
         Overview:
-            The batch of a draw.
-        Arguments:
-            - drawn (:obj:`Drawn`): From ``select``; let go of here.
-            - extras (:obj:`Optional[Extras]`): More to put into each transition, by key.
-            - pinned (:obj:`bool`): Whether the screens go into pinned memory, from where a GPU copies without \
-                waiting; storage 'device' gives them where they lie.
-            - in_one_go (:obj:`bool`): Whether to release the GIL once for all frames, as suits a thread of its own.
+            The batch of a selection, which is released. ``extras`` are added to each transition; for ``pinned`` and \
+            ``at_once`` see ``FrameStorage.gather``.
         """
-        # the order of the frames in the batch: one key after the other, so that each becomes a tensor of its own
-        pieces = []
-        for _, schema, frames, _ in drawn.parts:
-            begin = 0
-            for depth in schema.depths:
-                pieces.append(frames[:, begin : begin + depth].ravel())
-                begin += depth
         pixels = None
         try:
-            if pieces:
-                frames = np.concatenate(pieces)
+            frames = selection.frames()
+            if frames is not None:
                 with self.lock:
-                    if drawn.holds_in not in (None, self._store):
-                        raise ValueError('the memory was cleared or loaded after this was drawn')
-                    pixels = self._store.gather(frames, pinned, in_one_go)
+                    if self._store is None or selection.store not in (None, self._store):
+                        raise ValueError('the memory was cleared or loaded after this selection')
+                    pixels = self._store.storage.gather(frames, pinned, at_once)
         finally:
-            if drawn.holds_in is not None:
-                self.release(drawn)
-        parts, start = [], 0
-        for positions, schema, _, columns in drawn.parts:
-            stacks = {}
-            for (key,), _, _, (depth, height, width) in schema.stacks:
-                end = start + len(positions) * depth
-                stacks[key] = pixels[start:end].view(len(positions), depth, height, width)
-                start = end
-            parts.append(BatchPart(positions, schema, stacks, columns))
-        return FrameBatch(drawn.size, parts, extras)
+            if selection.store is not None:
+                self.release(selection)
+        return selection.batch(pixels, extras)
 
-    def fetch(self, rows: np.ndarray, extras: Optional[Extras] = None, pinned: bool = False) -> FrameBatch:
+    def fetch(self, rows: np.ndarray) -> FrameBatch:
         """The transitions in rows."""
-        with self.lock:  # all at once, so nothing has to be held
-            return self.decode(self.select(rows, hold=False), extras, pinned)
+        with self.lock:  # throughout, so no frame has to be acquired
+            return self.decode(self.select(rows, acquire=False))

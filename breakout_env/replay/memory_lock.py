@@ -1,32 +1,28 @@
-"""A lock that keeps other threads out, and what signals would do in the midst of it."""
+"""A lock that keeps other threads out and defers signals."""
 
 import signal
+import sys
 import threading
 from types import FrameType
 from typing import Any, Dict, List, Optional
 
-try:  # what `signal` itself calls, without turning numbers into enum members, which takes ten times as long
-    import _signal
-except ImportError:  # another Python
-    import signal as _signal
-
-# Those whose handlers people set to stop a program, or to have it look after something.
+# What `signal` itself calls, without turning numbers into enum members, which takes ten times as long.
+_signal = sys.modules.get('_signal', signal)
+# Those for which programs install handlers.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM, signal.SIGUSR1, signal.SIGUSR2)
 
 
 class MemoryLock(object):
     """
     Overview:
-        A reentrant lock. Python runs signal handlers in the main thread between any two of its steps, and Ctrl-C or \
-        SIGTERM then raise an exception there: half a push would be left behind, to be saved and sampled from. While \
-        the main thread holds this lock, such signals are noted, and handled as soon as it is released.
-    Interfaces:
-        A context manager.
+        A reentrant lock, used as a context manager. Python runs signal handlers in the main thread between any two \
+        bytecodes, and those of Ctrl-C or SIGTERM may raise: half a push would remain, to be sampled and saved. While \
+        the main thread holds this lock, such signals are noted; their handlers run as soon as it is released.
     """
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        # of the main thread, the only one that handles signals
+        # of the main thread, the only one in which Python runs signal handlers
         self._depth = 0
         self._handlers: Dict[int, Any] = {}
         self._noted: List[int] = []
@@ -34,7 +30,7 @@ class MemoryLock(object):
     def __enter__(self) -> None:
         if threading.current_thread() is threading.main_thread():
             if self._depth == 0:
-                self._hold_back()
+                self._defer_signals()
             self._depth += 1
         self._lock.acquire()
 
@@ -43,21 +39,21 @@ class MemoryLock(object):
         if threading.current_thread() is threading.main_thread():
             self._depth -= 1
             if self._depth == 0:
-                self._let_go()
+                self._deliver_signals()
 
-    def _hold_back(self) -> None:
+    def _defer_signals(self) -> None:
         try:
             for number in _SIGNALS:
                 handler = _signal.getsignal(number)
-                # what is not Python's ends the process or does nothing, neither of which leaves half a push
+                # other handlers than Python's end the process or do nothing, neither of which leaves half a push
                 if callable(handler):
                     self._handlers[number] = handler
                     _signal.signal(number, self._note)
-        except BaseException:  # one came before it was held back
-            self._let_go()
+        except BaseException:  # a handler raised before its signal was deferred
+            self._deliver_signals()
             raise
 
-    def _let_go(self) -> None:
+    def _deliver_signals(self) -> None:
         handlers, self._handlers = self._handlers, {}
         for number, handler in handlers.items():
             _signal.signal(number, handler)

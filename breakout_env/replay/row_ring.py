@@ -1,6 +1,6 @@
-"""Rows in the order of pushing, with holes where something was removed: which is the oldest, which is the n-th."""
+"""Rows in the order of pushing, with holes where rows were removed: the oldest row, the n-th row."""
 
-from typing import Iterator
+from typing import List
 
 import numpy as np
 
@@ -11,56 +11,49 @@ class RowRing(object):
     """
     Overview:
         Hands out rows round a ring, always at the end, and lets any be removed. Rows thus stay in the order of \
-        pushing whatever is removed, which makes "the oldest" and "the last thousand" mean something under random \
-        eviction, too.
+        pushing, so that "the oldest" and "the last thousand" have a meaning under random eviction, too.
 
-        A ring has some rows more than it holds at most. When the end meets the start although there are holes, \
-        ``live`` says how the live rows move up, and the owner of the rows moves them. That happens once in as many \
-        pushes as there are rows to spare, so a push stays O(1) on average.
+        A ring has more rows than its capacity. When the end meets the start although there are holes, ``live`` says \
+        how the live rows move up, and the owner of the rows moves them. That happens once in as many pushes as there \
+        are spare rows, so a push stays O(1) on average.
 
-        The n-th live row is found through the numbers of live rows in blocks of 1,024, without a search over all.
-    Interfaces:
-        ``append``, ``remove``, ``nth``, ``find``, ``compacted``, ``live``.
-    Properties:
-        ``count``, ``rows``, ``room``, ``touched``, ``oldest``, ``next_ticket``.
+        Counts of live rows in blocks of 1,024 find the n-th one without a search over all.
     """
 
     def __init__(self, capacity: int) -> None:
-        """
-        Arguments:
-            - capacity (:obj:`int`): Rows it is to hold at most.
-        """
         spare = max(_BLOCK, capacity // 32)
         self.rows = -(-(capacity + spare) // _BLOCK) * _BLOCK
-        # The low half of the number of each push: who was pushed when, and which row is still the one it was.
-        self.tickets = np.zeros(self.rows, np.uint32)
+        # the low half of each row's insertion id; all live rows were pushed within the last 2**32
+        self.low_ids = np.zeros(self.rows, np.uint32)
         self._live = np.zeros(self.rows, np.bool_)
         self._block_counts = np.zeros(self.rows // _BLOCK, np.int64)
         self._start = 0
         self._span = 0
         self.count = 0
-        # rows that were written to so far: what lies behind them takes no memory yet
+        # rows that were written to so far: those behind them take no memory yet
         self.touched = 0
-        self.next_ticket = 0
+        self.next_id = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in use."""
+        return self.touched * (self.low_ids.itemsize + self._live.itemsize)
 
     @property
     def room(self) -> int:
-        """Rows until the end meets the start; with none left, ``append`` needs ``live`` and ``compacted`` first."""
+        """Rows until the end meets the start; with none left, ``compacted`` must come before ``append``."""
         return self.rows - self._span
 
     @property
     def oldest(self) -> int:
-        """The row pushed first of those that are there."""
+        """The live row that was pushed first."""
         return self._start
-
-    def is_live(self, row: int) -> bool:
-        return 0 <= row < self.rows and bool(self._live[row])
 
     def append(self) -> int:
         """A row for the next push."""
         row = (self._start + self._span) % self.rows
-        self.tickets[row] = self.next_ticket & 0xFFFFFFFF
-        self.next_ticket += 1
+        self.low_ids[row] = self.next_id & 0xFFFFFFFF
+        self.next_id += 1
         self._live[row] = True
         self._block_counts[row // _BLOCK] += 1
         self._span += 1
@@ -70,6 +63,7 @@ class RowRing(object):
         return row
 
     def remove(self, row: int) -> None:
+        """Free a live row."""
         self._live[row] = False
         self._block_counts[row // _BLOCK] -= 1
         self.count -= 1
@@ -91,9 +85,9 @@ class RowRing(object):
         """
         if self._span == self.count:  # no holes
             return (self._start + ranks) % self.rows
-        # In the order of rows the ring is turned, so that a rank is turned by what lies before its start.
+        # rows are counted from row 0, the ring from its start: shift ranks by the live rows before the start
         ends = np.cumsum(self._block_counts)
-        block, within = divmod(self._start, _BLOCK)
+        block = self._start // _BLOCK
         before = ends[block] - self._block_counts[block] + np.count_nonzero(self._live[block * _BLOCK : self._start])
         ranks = (ranks + before) % self.count
         blocks = np.searchsorted(ends, ranks, side='right')
@@ -101,39 +95,41 @@ class RowRing(object):
         counted = np.cumsum(self._live.reshape(-1, _BLOCK)[blocks], axis=1)
         return blocks * _BLOCK + (counted > ranks[:, None]).argmax(axis=1)
 
-    def find(self, ticket: int, guess: int = -1) -> int:
-        """The row of a push, or -1 if it is gone; at once if it still is where it is guessed to be."""
-        low = ticket & 0xFFFFFFFF
-        if self.is_live(guess) and self.tickets[guess] == low:
+    def insertion_ids(self, rows: np.ndarray) -> List[int]:
+        """The insertion ids of live rows."""
+        behind = (self.next_id - self.low_ids[rows].astype(np.int64)) & 0xFFFFFFFF
+        return (self.next_id - behind).tolist()
+
+    def find(self, insertion_id: int, guess: int = -1) -> int:
+        """The row of a push, or -1 if it was removed; O(1) if it still is where it is guessed to be."""
+        low = insertion_id & 0xFFFFFFFF
+        if 0 <= guess < self.rows and self._live[guess] and self.low_ids[guess] == low:
             return guess
-        if not 0 <= ticket < self.next_ticket or not self.count:
+        if not 0 <= insertion_id < self.next_id or not self.count:
             return -1
-        first = int(self.tickets[self._start])
+        first = int(self.low_ids[self._start])
         wanted = (low - first) & 0xFFFFFFFF
-        begin, end = 0, self._span  # tickets grow along the ring, those of holes included
+        begin, end = 0, self._span  # ids grow along the ring, those of holes included
         while begin < end:
             middle = (begin + end) // 2
-            if (int(self.tickets[(self._start + middle) % self.rows]) - first) & 0xFFFFFFFF < wanted:
+            if (int(self.low_ids[(self._start + middle) % self.rows]) - first) & 0xFFFFFFFF < wanted:
                 begin = middle + 1
             else:
                 end = middle
         row = (self._start + begin) % self.rows
-        return row if begin < self._span and self._live[row] and self.tickets[row] == low else -1
+        return row if begin < self._span and self._live[row] and self.low_ids[row] == low else -1
 
     def live(self) -> np.ndarray:
         """All live rows, the oldest first."""
         rows = np.flatnonzero(self._live)
         return np.concatenate([rows[rows >= self._start], rows[rows < self._start]])
 
-    def __iter__(self) -> Iterator[int]:
-        return iter(self.live().tolist())
-
-    def compacted(self, tickets: np.ndarray) -> None:
-        """From now on the live rows are 0, 1, 2, ... in the order of pushing, with these tickets."""
-        self.count = self._span = len(tickets)
+    def compacted(self, low_ids: np.ndarray) -> None:
+        """From now on the live rows are 0, 1, 2, ... in the order of pushing, with these ids."""
+        self.count = self._span = len(low_ids)
         self._start = 0
         self.touched = max(self.touched, self.count)
-        self.tickets[: self.count] = tickets
+        self.low_ids[: self.count] = low_ids
         self._live[:] = False
         self._live[: self.count] = True
         self._block_counts[:] = self._live.reshape(-1, _BLOCK).sum(axis=1)

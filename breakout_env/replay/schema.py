@@ -1,4 +1,4 @@
-"""What a transition is made of: which keys, of which kinds; to columns of numbers and back."""
+"""The structure of transitions: which keys, of which kinds; to columns of numbers and back."""
 
 import json
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
@@ -6,10 +6,10 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optio
 import numpy as np
 import torch
 
-# Keys whose values are stacks of screens, oldest first; each screen is stored as a frame of its own.
+# Keys whose values are stacks of screens, oldest first; each screen becomes a frame.
 STACKS = ('obs', 'next_obs')
 
-# Dtypes of tensors and of the columns that hold them; numpy has no bfloat16, so its bits travel as int16.
+# Dtypes of tensors and of the columns that hold them; numpy has no bfloat16, so its bits are kept as int16.
 _NAMES = ('uint8', 'int8', 'int16', 'int32', 'int64', 'float16', 'float32', 'float64', 'bool')
 _TENSOR_DTYPES = {**{name: np.dtype(name) for name in _NAMES}, 'bfloat16': np.dtype('int16')}
 
@@ -20,33 +20,32 @@ _SCALARS = {bool: ('bool', np.bool_), int: ('int', np.int64), float: ('float', n
 class StringTable(object):
     """
     Overview:
-        Strings by number, each once, as long as some transition holds it. Transitions carry few different strings \
-        (names of policies or games), so a dict serves.
+        Numbers for strings, each kept once, as long as it is referred to. Transitions carry few different strings \
+        (names of policies or games), so a dict is enough.
     """
 
     def __init__(self) -> None:
         self._number_of: Dict[str, int] = {}
         self._text: Dict[int, str] = {}
-        self._uses: Dict[int, int] = {}
+        self._references: Dict[int, int] = {}
         self._next = 0
 
-    def __len__(self) -> int:
-        return len(self._text)
-
     def add(self, text: str) -> int:
+        """The number of a string, with one more reference to it."""
         number = self._number_of.get(text)
         if number is None:
             number = self._number_of[text] = self._next
             self._text[number] = text
-            self._uses[number] = 0
+            self._references[number] = 0
             self._next += 1
-        self._uses[number] += 1
+        self._references[number] += 1
         return number
 
     def release(self, number: int) -> None:
-        self._uses[number] -= 1
-        if not self._uses[number]:
-            del self._number_of[self._text.pop(number)], self._uses[number]
+        """One reference less."""
+        self._references[number] -= 1
+        if not self._references[number]:
+            del self._number_of[self._text.pop(number)], self._references[number]
 
     def __getitem__(self, number: int) -> str:
         return self._text[number]
@@ -55,22 +54,22 @@ class StringTable(object):
         return iter(self._text.items())
 
     def restore(self, texts: Mapping[int, str], numbers: Iterable[int]) -> None:
-        """Take over strings by number, with one use for each number named."""
+        """Take over strings by number, with a reference for each time a number occurs."""
         for number in numbers:
             if number not in self._text:
                 self._text[number] = texts[number]
                 self._number_of[texts[number]] = number
-                self._uses[number] = 0
+                self._references[number] = 0
                 self._next = max(self._next, number + 1)
-            self._uses[number] += 1
+            self._references[number] += 1
 
 
 def signature_of(transition: Mapping) -> Tuple[Leaf, ...]:
     """
     Overview:
-        What a transition is made of. Transitions with equal signatures share columns.
+        The structure of a transition. Transitions with equal signatures share columns.
     Arguments:
-        - transition (:obj:`Mapping`): String keys; tensors, arrays, numbers, strings, None, and dicts of these.
+        - transition (:obj:`Mapping`): Tensors, arrays, numbers, strings, None, and dicts of these, under string keys.
     Returns:
         - signature (:obj:`Tuple[Leaf, ...]`): Path, kind, dtype and shape of each value, in the order of the keys.
     Raises:
@@ -82,26 +81,26 @@ def signature_of(transition: Mapping) -> Tuple[Leaf, ...]:
     return tuple(leaves)
 
 
-def make_up_of(transition: Mapping) -> Optional[tuple]:
+def structure_of(transition: Mapping) -> Optional[tuple]:
     """
     Overview:
-        A key for "made up like this one", several times faster than the signature: transitions with equal keys have \
-        equal signatures. None where only the signature can tell.
+        A key by which to look up the signature, several times faster to make: transitions with equal keys have equal \
+        signatures. None for structures that are rare enough to need the signature.
     """
-    make_up = []
+    structure: list = []
     for key, value in transition.items():
         kind = type(value)
         if kind is torch.Tensor:
-            make_up += (key, value.dtype, value.shape, value.layout)
+            structure += (key, value.dtype, value.shape, value.layout)
         elif kind is int:
             if not -(2**63) <= value < 2**63:
                 return None
-            make_up += (key, kind)
+            structure += (key, kind)
         elif kind is float or kind is bool or kind is str:
-            make_up += (key, kind)
+            structure += (key, kind)
         else:
             return None
-    return tuple(make_up)
+    return tuple(structure)
 
 
 def _collect(node: Mapping, path: Tuple[str, ...], leaves: List[Leaf]) -> None:
@@ -110,6 +109,7 @@ def _collect(node: Mapping, path: Tuple[str, ...], leaves: List[Leaf]) -> None:
             raise TypeError(f'a key of a transition is {key!r} ({type(key).__name__}); expected a string')
         here = path + (key,)
         kind = type(value)
+        leaf: Leaf
         if kind is torch.Tensor:
             leaf = (here, 'tensor', str(value.dtype).split('.')[1], tuple(value.shape))
             if value.is_sparse or leaf[2] not in _TENSOR_DTYPES:
@@ -171,12 +171,8 @@ class TransitionSchema(object):
     """
     Overview:
         The table of all transitions of one signature: numbers of frames for the stacks of screens, a column for each \
-        other value. A row lies in one piece, so that to fetch one from among a million is a look or two into memory \
-        instead of one for each value. Rows are chosen by the caller; rows never written to take no memory.
-    Interfaces:
-        ``pixels``, ``write``, ``rewrite``, ``clear``, ``taken_out``, ``to_json``, ``from_json``.
-    Properties:
-        ``row_bytes``.
+        other value. A row is contiguous, so that to read one among a million takes one or two cache misses instead of \
+        one for each value. The caller chooses rows; rows never written to take no memory.
     """
 
     def __init__(self, signature: Tuple[Leaf, ...], rows: int) -> None:
@@ -186,13 +182,16 @@ class TransitionSchema(object):
         # keys whose values DI-engine's default_collate leaves in a list
         self.keeps_lists = any(key.startswith('collate_ignore') for leaf in signature for key in leaf[0])
         self.depths = [leaf[3][0] for leaf in self.stacks]
-        self.frame_shape = self.stacks[0][3][1:] if self.stacks else None
+        self.frame_shape: Optional[Tuple[int, int]] = None
+        if self.stacks:
+            _, height, width = self.stacks[0][3]
+            self.frame_shape = height, width
         if any(leaf[3][1:] != self.frame_shape for leaf in self.stacks):
             raise ValueError(f'obs and next_obs hold screens of different sizes: {[leaf[3] for leaf in self.stacks]}')
-        fields = [('frames', np.uint32, (sum(self.depths),))]
+        fields: List[tuple] = [('frames', np.uint32, (sum(self.depths),))]
         fields += [(str(i), _column_dtype(leaf), leaf[3]) for i, leaf in enumerate(self.others)]
         self.table = np.zeros(rows, np.dtype(fields, align=True))
-        self._names = self.table.dtype.names
+        self._names = self.table.dtype.names or ()
         # views of it
         self.frames = self.table['frames']
         self.columns = [self.table[str(i)] for i in range(len(self.others))]
@@ -203,7 +202,7 @@ class TransitionSchema(object):
         """Bytes of a row."""
         return self.table.itemsize
 
-    def taken_out(self, rows: np.ndarray) -> Tuple[np.ndarray, List[np.ndarray]]:
+    def copy(self, rows: np.ndarray) -> Tuple[np.ndarray, List[Any]]:
         """Copies of some rows: the numbers of their frames, and the columns."""
         part = self.table[rows]
         frames, *columns = [part[name].copy() for name in self._names]
@@ -213,7 +212,7 @@ class TransitionSchema(object):
         """The bytes of each stack of screens of a transition."""
         for (key,), kind, _, _ in self.stacks:
             stack = _numpy(transition[key]) if kind == 'tensor' else transition[key]
-            yield memoryview(np.ascontiguousarray(stack)).cast('B')
+            yield np.ascontiguousarray(stack).data.cast('B')
 
     def write(self, row: int, transition: Mapping, frames: List[int], strings: StringTable) -> None:
         """Put a transition of this signature into a row."""
@@ -227,15 +226,15 @@ class TransitionSchema(object):
             elif to_cell is not None:
                 column[row] = to_cell(value)
 
-    def rewrite(self, row: int, values: Mapping, strings: StringTable) -> bool:
-        """Write some values of a row anew. False, and nothing is written, if the row has them not in this make-up."""
+    def update(self, row: int, values: Mapping, strings: StringTable) -> bool:
+        """Overwrite some values of a row if their structure is that of the present ones; whether it was."""
         leaves = signature_of(values)
         branches = {leaf[0][0] for leaf in leaves}
         if tuple(leaf for leaf in self.others if leaf[0][0] in branches) != leaves:
             return False
         for leaf, column, to_cell in self._cells:
             if leaf[0][0] in branches:
-                value = values
+                value: Any = values
                 for key in leaf[0]:
                     value = value[key]
                 if leaf[1] == 'str':
@@ -246,21 +245,19 @@ class TransitionSchema(object):
         return True
 
     def clear(self, row: int, strings: StringTable) -> List[int]:
-        """Let go of what a row holds; its frame numbers, for the caller to release."""
+        """Release the strings of a row; its frames, for the caller to release."""
         for (_, kind, _, _), column in zip(self.others, self.columns):
             if kind == 'str':
                 strings.release(int(column[row]))
         return self.frames[row].tolist()
 
     def to_json(self) -> str:
+        """The signature as text, for a save."""
         return json.dumps(self.signature)
 
     @classmethod
     def from_json(cls, text: str, rows: int) -> 'TransitionSchema':
-        """
-        Raises:
-            - ValueError: If the text is no signature.
-        """
+        """The empty table of a saved signature. Raises ValueError if the text is none."""
         try:
             leaves = tuple((tuple(map(str, p)), str(k), str(d), tuple(map(int, s))) for p, k, d, s in json.loads(text))
             for path, kind, dtype, _ in leaves:
@@ -271,7 +268,7 @@ class TransitionSchema(object):
                     raise ValueError
             return cls(leaves, rows)
         except (TypeError, ValueError, AttributeError):
-            raise ValueError('the description of its transitions can not be read') from None
+            raise ValueError('the description of its transitions cannot be read') from None
 
 
 def _column_dtype(leaf: Leaf) -> np.dtype:
@@ -280,7 +277,7 @@ def _column_dtype(leaf: Leaf) -> np.dtype:
         return _TENSOR_DTYPES[dtype]
     if kind in ('array', 'scalar'):
         return np.dtype(dtype)
-    # a value that its kind says all about (None, an empty dict) has a column of width 0
+    # the kind says all about None and an empty dict: their columns have width 0
     widths = {'bool': np.bool_, 'int': np.int64, 'float': np.float64, 'str': np.int64}
     return np.dtype(widths.get(kind, np.uint8))
 
@@ -309,12 +306,12 @@ def as_tensor(leaf: Leaf, column: np.ndarray) -> torch.Tensor:
 
 
 def values_of(leaf: Leaf, column: np.ndarray) -> list:
-    """Rows of a column as the values that were pushed; those of strings are numbers in a ``StringTable``."""
+    """Rows of a column as the values that were pushed; for strings, their numbers in a ``StringTable``."""
     kind = leaf[1]
     if kind == 'tensor':
         return list(as_tensor(leaf, column).unbind(0))
     if kind == 'array':
-        return [column[i, ...] for i in range(len(column))]  # a row of no dimensions would be a scalar otherwise
+        return [column[i, ...] for i in range(len(column))]  # column[i] of a 1-d column would be a scalar
     if kind == 'scalar':
         return list(column)
     if kind in ('none', 'empty'):

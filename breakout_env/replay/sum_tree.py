@@ -1,40 +1,34 @@
-"""Draws in proportion to priority, and the smallest priority, over a million rows, in three steps."""
+"""Sampling in proportion to priority, and the smallest priority, over a million rows, in three steps."""
+
+from typing import List
 
 import numpy as np
 
 _FAN_OUT = 128
 
 
-class PriorityTree(object):
+class SumTree(object):
     """
     Overview:
         A sum tree (Schaul et al. 2016, appendix B.2.1) and a minimum tree over the same leaves. Nodes have 128 \
         children instead of 2: a million leaves are three levels instead of twenty, each level of a batch is one numpy \
-        call, and the inner nodes take 1/128 of the leaves instead of as much again. A node is always summed up anew \
+        call, and the inner nodes take 1/128 of the leaves' memory instead of as much again. A node is always summed \
         from its children, so that rounding errors do not add up.
-    Interfaces:
-        ``set``, ``get``, ``find``.
-    Properties:
-        ``total``, ``smallest``, ``nbytes``.
     """
 
     def __init__(self, rows: int) -> None:
-        """
-        Arguments:
-            - rows (:obj:`int`): Leaves, 0 at first.
-        """
-        # levels[0] are the leaves; the last level is the root's children, one block
-        self._sums = []
-        self._minima = []
-        size, dtype = rows, np.float32
+        # _sums[0] are the leaves, 0 at first; the last level has one block, the children of the root
+        self._sums: List[np.ndarray] = []
+        self._minima: List[np.ndarray] = []
+        size, dtype = rows, 'float32'
         while True:
             blocks = -(-size // _FAN_OUT)
             self._sums.append(np.zeros((blocks, _FAN_OUT), dtype))
-            if dtype is np.float64:
+            if self._sums[1:]:
                 self._minima.append(np.full((blocks, _FAN_OUT), np.inf))
             if blocks == 1:
                 break
-            size, dtype = blocks, np.float64
+            size, dtype = blocks, 'float64'
 
     @property
     def total(self) -> float:
@@ -51,24 +45,21 @@ class PriorityTree(object):
 
     @property
     def nbytes(self) -> int:
+        """Bytes in use."""
         return sum(level.nbytes for level in self._sums + self._minima)
 
-    @property
-    def leaves(self) -> np.ndarray:
-        """All leaves, for looking at and for saving; what ``set`` was not told of stays out of the sums."""
-        return self._sums[0].reshape(-1)
-
     def get(self, rows: np.ndarray) -> np.ndarray:
-        return self.leaves[rows]
+        """The leaves of rows."""
+        return self._sums[0].reshape(-1)[rows]
 
     def set(self, rows: np.ndarray, values: np.ndarray) -> None:
         """
         Overview:
-            Give rows new values; 0 takes a row out. Of a row named twice the last value counts.
+            Set the leaves of rows; 0 excludes a row. For a row given twice the last value counts.
         Shapes:
             - rows, values: :math:`(N, )`
         """
-        self.leaves[rows] = values
+        self._sums[0].reshape(-1)[rows] = values
         nodes = np.asarray(rows) // _FAN_OUT
         for level in range(1, len(self._sums)):
             if len(nodes) > 1:
@@ -85,20 +76,20 @@ class PriorityTree(object):
     def find(self, masses: np.ndarray) -> np.ndarray:
         """
         Overview:
-            The rows where the running sum of the leaves passes each mass.
+            The rows where the running sum of the leaves exceeds each mass.
         Shapes:
             - masses: :math:`(N, )`, each at least 0 and below ``total``
         """
         nodes = np.zeros(len(masses), np.int64)
         left = np.asarray(masses, np.float64).copy()
-        everyone = np.arange(len(masses))
+        each = np.arange(len(masses))
         for level in reversed(self._sums):
             sums = np.cumsum(level[nodes], axis=1, dtype=np.float64)
-            # the first child whose running sum passes the mass; where rounding lets none pass, the last that adds to it
+            # the first child whose running sum exceeds the mass; where rounding leaves none, the last that adds to it
             children = (sums > left[:, None]).argmax(axis=1)
             beyond = sums[:, -1] <= left
             if beyond.any():
                 children[beyond] = (sums[beyond] >= sums[beyond, -1:]).argmax(axis=1)
-            left -= np.where(children > 0, sums[everyone, children - 1], 0.0)
+            left -= np.where(children > 0, sums[each, children - 1], 0.0)
             nodes = nodes * _FAN_OUT + children
         return nodes

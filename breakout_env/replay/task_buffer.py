@@ -1,6 +1,5 @@
 """The same memory behind ``ding.data.Buffer``, for DI-engine's task pipelines."""
 
-import os
 import random
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Union
 
@@ -10,51 +9,42 @@ from ditk import logging
 
 from .memory import ReplayMemory
 from .options import ReplayOptions
-from .room import check_room
-from .snapshot import array_file
-from .snapshot.snapshot import MemoryImage, restore
+from .snapshot import snapshot
 
-# Under this key a transition's meta information travels with it.
+# The key under which a transition's meta information is stored with it.
 _META = '__meta__'
 
 
 class FrameBuffer(Buffer):
     """
     Overview:
-        What DI-engine's ``DequeBuffer`` offers, with each distinct screen kept once and compressed. It goes where \
-        that one goes: ``data_pusher``, ``OffPolicyLearner``, ``offpolicy_data_fetcher``, and the middleware \
+        DI-engine's ``DequeBuffer``, with each distinct screen kept once and compressed. It works with \
+        ``data_pusher``, ``OffPolicyLearner``, ``offpolicy_data_fetcher``, and the middleware \
         ``PriorityExperienceReplay``, ``use_time_check``, ``staleness_check``, ``sample_range_view``, ``clone_object``.
 
-        A sample is a copy: what is written into it stays out of the buffer, unless ``update`` puts it there.
-    Interfaces:
-        ``push``, ``sample``, ``update``, ``delete``, ``get``, ``get_by_index``, ``clear``, ``count``, ``save_data``, \
-        ``load_data``, ``close``.
-    Properties:
-        ``storage``.
+        .. note::
+            A sample is a copy: writing into it does not change the buffer; ``update`` does.
+    Examples:
+        >>> buffer, stack = FrameBuffer(size=100), np.zeros((4, 84, 84), np.uint8)
+        >>> pushed = buffer.push(dict(obs=stack, next_obs=stack, action=1), meta=dict(env=0))
+        >>> (item,) = buffer.sample(1)
+        >>> item.index == pushed.index, item.data['obs'].shape, item.meta
+        (True, (4, 84, 84), {'env': 0})
+        >>> buffer.close()
     """
 
     def __init__(self, size: int, exp_name: str = 'default_experiment', **options: Any) -> None:
         """
         Arguments:
-            - size (:obj:`int`): Transitions it holds at most.
-            - exp_name (:obj:`str`): Folder of the experiment, below which storage 'memmap' keeps its file.
+            - size (:obj:`int`): The most transitions it holds.
+            - exp_name (:obj:`str`): Folder of the experiment, below which storage ``memmap`` keeps its file.
             - options (:obj:`Any`): ``storage``, ``eviction``, ``folder``, ``device`` of ``ReplayOptions``.
         Raises:
-            - ValueError: If an option is not allowed, or the size can not fit.
+            - ValueError: If an option is not allowed, or the size does not fit.
         """
         checked = ReplayOptions.from_config(dict(options, replay_buffer_size=size))
         super().__init__(checked.replay_buffer_size)
-        folder = checked.folder or os.path.join(exp_name, 'replay')
-        check_room(checked, 84 * 84, folder)
-        self._memory = ReplayMemory(
-            checked.replay_buffer_size,
-            checked.storage,
-            checked.eviction,
-            folder if checked.storage == 'memmap' else None,
-            int(np.random.randint(2**31)),
-            lambda frame_bytes: check_room(checked, frame_bytes, folder),
-            checked.device,
-        )
+        self._memory = ReplayMemory.from_options(checked, exp_name)
 
     @apply_middleware('push')
     def push(self, data: Mapping, meta: Optional[dict] = None) -> BufferedData:
@@ -64,12 +54,10 @@ class FrameBuffer(Buffer):
         Arguments:
             - data (:obj:`Mapping`): See ``FrameReplayBuffer.push``.
             - meta (:obj:`Optional[dict]`): Numbers and strings that belong to it: priority, env, ...
-        Returns:
-            - buffered_data (:obj:`BufferedData`): With the index to find it by.
         """
         meta = {} if meta is None else meta
-        ticket = self._memory.push([{**data, _META: meta}])[0]
-        return BufferedData(data=data, index=_index(ticket), meta=meta)
+        (insertion_id,) = self._memory.push([{**data, _META: meta}])
+        return BufferedData(data=data, index=_index(insertion_id), meta=meta)
 
     @apply_middleware('sample')
     def sample(
@@ -84,17 +72,17 @@ class FrameBuffer(Buffer):
     ) -> Union[List[BufferedData], List[List[BufferedData]]]:
         """
         Overview:
-            Draw transitions, or groups of them, or fetch some by index.
+            Sample transitions, or groups of them, or fetch some by index.
         Arguments:
             - size (:obj:`Optional[int]`): How many; may be left out with ``indices``.
             - indices (:obj:`Optional[List[str]]`): Fetch these, in this order.
-            - replace (:obj:`bool`): Whether one may be drawn twice.
+            - replace (:obj:`bool`): Whether one may be sampled twice.
             - sample_range (:obj:`Optional[slice]`): Only among these, in the order of pushing.
-            - ignore_insufficient (:obj:`bool`): Whether to return fewer, or none, instead of raising.
-            - groupby (:obj:`Optional[str]`): Draw groups of transitions that have the same value here in their meta.
+            - ignore_insufficient (:obj:`bool`): Whether to return nothing instead of raising.
+            - groupby (:obj:`Optional[str]`): Sample groups of transitions that have the same value here in their meta.
             - unroll_len (:obj:`Optional[int]`): From each group as many in a row; shorter groups are left out.
         Raises:
-            - ValueError: If there are not enough, or the arguments do not go together.
+            - ValueError: If there are too few, or the arguments contradict each other.
         """
         if not size and not indices:
             raise ValueError('sample: expected size or indices')
@@ -106,9 +94,10 @@ class FrameBuffer(Buffer):
             try:
                 if indices:
                     return self._fetch(np.array([self._row(index) for index in indices]))
+                assert size is not None
                 if groupby:
                     return self._sample_groups(size, groupby, replace, sample_range, unroll_len)
-                return self._fetch(self._memory.draw(size, replace, sample_range))
+                return self._fetch(self._memory.sample(size, replace, sample_range))
             except (KeyError, ValueError) as error:
                 if not ignore_insufficient:
                     raise ValueError(f'there are less than {size} records/groups in buffer({self.count()})') from error
@@ -118,30 +107,26 @@ class FrameBuffer(Buffer):
     def _sample_groups(
         self, size: int, groupby: str, replace: bool, sample_range: Optional[slice], unroll_len: Optional[int]
     ) -> List[List[BufferedData]]:
-        rows = self._memory.rows()
-        rows = rows[sample_range] if sample_range is not None else rows
+        rows = self._memory.rows()[sample_range or slice(None)]
         groups: Dict[Any, List[int]] = {}
         for row, value in zip(rows.tolist(), self._memory.column((_META, groupby), rows, None)):
             groups.setdefault(value, []).append(row)
         names = [name for name, members in groups.items() if len(members) >= (unroll_len or 1)]
         chosen = random.choices(names, k=size) if replace and names else random.sample(names, k=size)
-        drawn = []
+        sampled = []
         for name in chosen:
             members = groups[name]
             if unroll_len:
                 start = random.randrange(len(members) - unroll_len + 1)
                 members = members[start : start + unroll_len]
-            drawn.append(self._fetch(np.array(members)))
-        return drawn
+            sampled.append(self._fetch(np.array(members)))
+        return sampled
 
     def _fetch(self, rows: np.ndarray) -> List[BufferedData]:
         if not len(rows):
             return []
-        buffered = []
-        for ticket, data in zip(self._memory.tickets_of(rows), self._memory.fetch(rows)):
-            meta = data.pop(_META)
-            buffered.append(BufferedData(data=data, index=_index(ticket), meta=meta))
-        return buffered
+        fetched = zip(self._memory.insertion_ids(rows), self._memory.fetch(rows))
+        return [BufferedData(data, _index(insertion_id), data.pop(_META)) for insertion_id, data in fetched]
 
     def _row(self, index: str) -> int:
         row = self._memory.find(int(index, 16))
@@ -151,17 +136,12 @@ class FrameBuffer(Buffer):
 
     @apply_middleware('update')
     def update(self, index: str, data: Optional[Mapping] = None, meta: Optional[dict] = None) -> bool:
-        """
-        Overview:
-            Replace the data, the meta, or both of one transition.
-        Returns:
-            - success (:obj:`bool`): False if it is gone.
-        """
+        """Replace the data, the meta, or both of one transition; whether it was still there."""
         with self._memory.lock:
             row = self._memory.find(int(index, 16))
             if row < 0:
                 return False
-            if data is None and meta is not None and self._memory.rewrite(row, {_META: meta}):
+            if data is None and meta is not None and self._memory.update(row, {_META: meta}):
                 return True
             old = self._fetch(np.array([row]))[0]
             self._memory.replace(row, {**(data or old.data), _META: old.meta if meta is None else meta})
@@ -175,7 +155,7 @@ class FrameBuffer(Buffer):
 
     @apply_middleware('clear')
     def clear(self) -> None:
-        """Forget all transitions and give their memory back."""
+        """Remove all transitions and release their memory."""
         self._memory.clear()
 
     def count(self) -> int:
@@ -183,61 +163,39 @@ class FrameBuffer(Buffer):
         return self._memory.count
 
     def get(self, idx: int) -> BufferedData:
-        """
-        Overview:
-            The transition at a position in the order of pushing.
-        Raises:
-            - IndexError: If there is none.
-        """
+        """The transition at a position in the order of pushing. Raises IndexError if there is none."""
         with self._memory.lock:
             rows = self._memory.rows_at([range(self.count())[idx]])
             return self._fetch(rows)[0]
 
     def get_by_index(self, index: str) -> BufferedData:
-        """
-        Overview:
-            The transition with an index.
-        Raises:
-            - KeyError: If it is gone.
-        """
+        """The transition with an index. Raises KeyError if it is gone."""
         with self._memory.lock:
             return self._fetch(np.array([self._row(index)]))[0]
 
     def __iter__(self) -> Iterator[BufferedData]:
-        for ticket in self._memory.tickets_of(self._memory.rows()):
+        for insertion_id in self._memory.insertion_ids(self._memory.rows()):
             with self._memory.lock:
-                row = self._memory.find(ticket)
+                row = self._memory.find(insertion_id)
                 item = self._fetch(np.array([row]))[0] if row >= 0 else None
             if item is not None:
                 yield item
 
     @property
     def storage(self) -> 'FrameBuffer':
-        """What middleware that looks through a buffer iterates over: the buffer itself."""
+        """What middleware iterates over to see all transitions: the buffer itself."""
         return self
 
     def save_data(self, file_name: str) -> None:
-        """Save everything to a file, whole or not at all."""
-        image = MemoryImage(self._memory, {})
-        try:
-            array_file.write(file_name, image.arrays())
-        finally:
-            image.close()
+        """Save everything to a file; see ``FrameReplayBuffer.save_data``."""
+        snapshot.save(self._memory, file_name, {})
 
     def load_data(self, file_name: str) -> None:
-        """
-        Overview:
-            Load what ``save_data`` saved, in place of what is there.
-        Raises:
-            - FileNotFoundError: If there is no such file.
-            - array_file.DamagedFile: If neither it nor the one before it can be used; what was there is there still.
-        """
-        array_file.read_newest(
-            file_name, lambda arrays: restore(self._memory, arrays, file_name) and None, logging.warning
-        )
+        """Load what ``save_data`` saved; see ``FrameReplayBuffer.load_data``."""
+        snapshot.load(self._memory, file_name, logging.warning)
 
     def close(self) -> None:
-        """Give memory and file back. It can be called at any time, any number of times."""
+        """Release memory and file. It may be called at any time, any number of times."""
         self._memory.close()
 
     def __copy__(self) -> 'FrameBuffer':
@@ -246,5 +204,5 @@ class FrameBuffer(Buffer):
         return copied
 
 
-def _index(ticket: int) -> str:
-    return f'{ticket:x}'
+def _index(insertion_id: int) -> str:
+    return f'{insertion_id:x}'

@@ -1,6 +1,6 @@
 """Single frames to few bytes and back, by zstd with a dictionary that is trained on the frames themselves."""
 
-from typing import Iterator, List, Optional, Tuple
+from typing import Any, List, Optional
 
 import numpy as np
 import zstandard
@@ -10,17 +10,12 @@ import zstandard
 LEVEL = 6
 DICTIONARY_BYTES = 32 * 1024
 
-# What a storage hands to a save: frame numbers, the codec of their blobs, the blobs.
-Exported = Iterator[Tuple[np.ndarray, 'FrameCodec', List[bytes]]]
-
 
 class FrameCodec(object):
     """
     Overview:
-        Compresses frames of one size. A frame alone holds little that repeats; against a dictionary of what frames \
-        of this game have in common (walls, bricks, paddle) it shrinks to a third of what zstd makes of it otherwise.
-    Interfaces:
-        ``train``, ``compress``, ``decompress_one``, ``decompress``.
+        Compresses frames of one size. Little repeats within a frame; with a dictionary of what frames of this game \
+        have in common (walls, bricks, paddle) zstd takes a third of the bytes that it takes without.
     """
 
     def __init__(self, frame_bytes: int, dictionary: bytes = b'') -> None:
@@ -29,7 +24,7 @@ class FrameCodec(object):
             - frame_bytes (:obj:`int`): Size of a frame.
             - dictionary (:obj:`bytes`): A dictionary from ``train``; empty for none.
         Raises:
-            - zstandard.ZstdError: If the dictionary is none.
+            - zstandard.ZstdError: If zstd does not accept the dictionary.
         """
         self.frame_bytes = frame_bytes
         self.dictionary = dictionary
@@ -53,13 +48,11 @@ class FrameCodec(object):
         self.decompress_one = self._decompressor.decompress
 
     @classmethod
-    def train(cls, frames: List[bytes], frame_bytes: int) -> Optional['FrameCodec']:
+    def train(cls, frames: List[Any], frame_bytes: int) -> Optional['FrameCodec']:
         """
         Overview:
-            A codec with a dictionary made from sample frames, or None where zstd finds nothing to learn.
-        Arguments:
-            - frames (:obj:`List[bytes]`): About a thousand of them.
-            - frame_bytes (:obj:`int`): Size of a frame.
+            A codec with a dictionary made from about a thousand sample frames, or None where zstd finds nothing to \
+            learn.
         """
         try:
             # k and d given, as a search for them takes four times as long; the search finds nothing better on Breakout
@@ -68,24 +61,24 @@ class FrameCodec(object):
             return None
         return cls(frame_bytes, trained.as_bytes())
 
-    def decompress(self, blobs: memoryview, places: np.ndarray) -> list:
+    def decompress(self, blobs: memoryview, places: np.ndarray) -> List[Any]:
         """
         Overview:
             Many frames in one call, which releases the GIL: other threads compute meanwhile.
         Arguments:
             - blobs (:obj:`memoryview`): Memory that holds the compressed frames.
-            - places (:obj:`np.ndarray`): Where in it: offset and length of each.
+            - places (:obj:`np.ndarray`): Offset and length of each in it.
         Returns:
-            - frames (:obj:`list`): A buffer of ``frame_bytes`` bytes for each.
+            - frames (:obj:`List[Any]`): A buffer of ``frame_bytes`` bytes for each.
         Raises:
             - ValueError: If a blob is no frame of this size.
         Shapes:
             - places: :math:`(N, 2)`, uint64
         """
         sizes = np.full(len(places), self.frame_bytes, np.uint64)
-        segments = zstandard.BufferWithSegments(blobs, places)
+        segments = zstandard.BufferWithSegments(blobs, places.data)
         try:
-            frames = self._decompressor.multi_decompress_to_buffer(segments, decompressed_sizes=sizes)
+            frames = self._decompressor.multi_decompress_to_buffer(segments, decompressed_sizes=sizes.data)
         except zstandard.ZstdError as error:
-            raise ValueError(f'a compressed frame can not be read: {error}') from None
+            raise ValueError(f'a compressed frame cannot be read: {error}') from None
         return [frames[i] for i in range(len(frames))]

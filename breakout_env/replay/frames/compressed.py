@@ -1,65 +1,62 @@
-"""Frames kept compressed, one by one, in memory that is filled like a log and cleaned as it empties."""
+"""Frames compressed one by one, in memory that is filled like a log and cleaned as it empties."""
 
 import itertools
 from array import array
-from typing import Any, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
 import numpy as np
+import torch
 
-from .codec import Exported, FrameCodec
-from .growable_memory import GrowingMemory
+from .codec import FrameCodec
+from .growable_memory import GrowableMemory
+from .storage import Exported, FrameStorage, gather_on_host
 
-# Frames seen before the first dictionary is trained, and between looks whether a new one would do better: play changes
-# as the agent learns, and bricks that are gone no longer compress against a dictionary full of bricks.
+# Frames before the first dictionary is trained, and between attempts at a better one: play changes as the agent learns,
+# and a dictionary full of bricks does not help to compress a wall that is gone.
 _FIRST_TRAINING_FRAMES = 1024
 _TRAINING_FRAMES = 1024
-_FRAMES_BETWEEN_LOOKS = 65536
+_FRAMES_BETWEEN_TRAININGS = 65536
 _HELD_OUT_FRAMES = 128
-# A new dictionary must save this much to be worth a generation of its own.
+# A new dictionary must reduce frames to this share of their size to be worth segments of its own.
 _WORTHWHILE = 0.95
-# Dead bytes that are left lying about before a segment is cleaned: an eighth of the live ones.
+# Segments are cleaned when dead bytes are more than an eighth of the live ones.
 _TOLERATED_DEAD = 8
 
 
-class CompressedFrames(object):
+class CompressedFrames(FrameStorage):
     """
     Overview:
         The storage ``compressed``. Compressed frames differ in length, so they are appended to segments of one size, \
         as in a log-structured file system (Rosenblum and Ousterhout 1992): a segment whose last frame is dropped is \
-        free again, and when an eighth of what is stored is dead, the deadest segment is emptied by copying what is \
-        alive. So memory never fragments, whatever is evicted in whatever order.
+        free again, and when an eighth of what is stored is dead, the segment with the most dead bytes is emptied by \
+        copying its live frames. Memory thus never fragments, whatever is evicted in whatever order.
 
-        Each segment belongs to one dictionary. The first is trained after 1,024 frames; from time to time a new one \
-        is tried and taken if it is better, for new frames only.
-    Interfaces:
-        ``put``, ``drop``, ``read``, ``codec_for_export``, ``export``, ``load``, ``close``.
-    Properties:
-        ``device``, ``stored_bytes``, ``resident_bytes``, ``device_bytes``, ``file_bytes``.
+        Each segment belongs to one dictionary. The first is trained after 1,024 frames. Every 65,536 frames another \
+        one is trained, and used for new frames if it is better.
     """
 
-    device = None  # none but the host
     device_bytes = file_bytes = 0
 
     def __init__(self, frame_bytes: int, segment_bytes: int = 1 << 20) -> None:
         """
         Arguments:
             - frame_bytes (:obj:`int`): Size of a frame.
-            - segment_bytes (:obj:`int`): Size of a segment, raised if a frame would hardly fit.
+            - segment_bytes (:obj:`int`): Size of a segment, raised until it has room for four frames.
         """
         self._frame_bytes = frame_bytes
         while segment_bytes < 4 * frame_bytes:
             segment_bytes *= 2
         self._segment_bytes = segment_bytes
-        self._memory = GrowingMemory()
+        self._memory = GrowableMemory()
         self._offsets_array = np.zeros(4096, np.uint64)
         self._lengths_array = np.zeros(4096, np.uint32)
-        self._offsets, self._lengths = memoryview(self._offsets_array), memoryview(self._lengths_array)
-        # by segment: its codec, bytes written to it, bytes of these that are alive
-        self._codec_of: List[FrameCodec] = []
+        self._offsets, self._lengths = self._offsets_array.data, self._lengths_array.data
+        # by segment: its codec (None if it is free), bytes written to it, bytes of these that are alive
+        self._codec_of: List[Optional[FrameCodec]] = []
         self._used: List[int] = []
         self._live: List[int] = []
         self._free: List[int] = []
-        # by codec: how many segments it has, and the one that is being written to
+        # by codec: how many segments it has, and the one that is written to
         self._segments_of: Dict[FrameCodec, int] = {}
         self._open: Dict[FrameCodec, int] = {}
         self._live_bytes = 0
@@ -67,16 +64,14 @@ class CompressedFrames(object):
         self._rows = 0
         self._codec = FrameCodec(frame_bytes)
         self._recent = array('I')
-        self._until_look = _FIRST_TRAINING_FRAMES
+        self._until_training = _FIRST_TRAINING_FRAMES
 
     @property
     def stored_bytes(self) -> int:
-        """Bytes of the frames themselves, as stored."""
         return self._live_bytes
 
     @property
     def resident_bytes(self) -> int:
-        """Bytes of memory this takes, tables included."""
         per_frame = self._offsets_array.itemsize + self._lengths_array.itemsize
         return (len(self._used) - len(self._free)) * self._segment_bytes + self._rows * per_frame
 
@@ -85,11 +80,11 @@ class CompressedFrames(object):
             self._grow_tables(frame + 1)
         self._append(frame, self._codec.compress(pixels), self._codec)
         self._recent.append(frame)
-        self._until_look -= 1
-        if self._until_look <= 0:
-            self._look_for_a_better_dictionary()
+        self._until_training -= 1
+        if self._until_training <= 0:
+            self._try_a_new_dictionary()
 
-    def drop(self, frames: Iterable[int]) -> None:
+    def drop(self, frames: Sequence[int]) -> None:
         offsets, lengths = self._offsets, self._lengths
         for frame in frames:
             length = lengths[frame]
@@ -103,44 +98,40 @@ class CompressedFrames(object):
         if self._dead_bytes > max(2 * self._segment_bytes, self._live_bytes // _TOLERATED_DEAD):
             self._clean()
 
-    def read(self, frames: np.ndarray, out: np.ndarray, in_one_go: bool = False) -> None:
+    def read(self, frames: np.ndarray, out: np.ndarray, at_once: bool = False) -> None:
         """
         Overview:
-            Copy frames, by number, into the rows of ``out``; a frame that is wanted twice is decompressed once.
+            See ``FrameStorage``; a frame that is wanted twice is decompressed once.
         Arguments:
-            - frames (:obj:`np.ndarray`): Numbers.
-            - out (:obj:`np.ndarray`): Where to.
-            - in_one_go (:obj:`bool`): Whether all frames are decompressed in one call that releases the GIL once. \
-                One at a time, each is copied while it is still in the processor's cache, which takes a third less \
-                time; but the GIL changes hands for each, and beside a busy thread every change may take milliseconds.
-        Shapes:
-            - frames: :math:`(N, )`
-            - out: :math:`(N, frame_bytes)`, uint8
+            - at_once (:obj:`bool`): Whether one call that releases the GIL once decompresses all frames. One at a \
+                time, each is copied while it is in the processor's cache, which takes a third less time; but the GIL \
+                changes hands for each, and beside a busy thread every change may take milliseconds.
         """
         rows = np.argsort(frames, kind='stable')
         frames = frames[rows]
         starts = self._offsets_array[frames]
         ends = starts + self._lengths_array[frames]
-        view, size, memory = memoryview(out).cast('B'), self._frame_bytes, self._memory.view
+        view, size, memory = out.data.cast('B'), self._frame_bytes, self._memory.view
         if len(self._segments_of) == 1:
-            codecs = itertools.repeat(next(iter(self._segments_of)))
+            codecs: Iterable[Any] = itertools.repeat(next(iter(self._segments_of)))
         else:
             codecs = [self._codec_of[segment] for segment in (starts // self._segment_bytes).tolist()]
         starts, ends, frames = starts.tolist(), ends.tolist(), frames.tolist()
-        if in_one_go:
-            ready = self._decompressed(frames, starts, ends, codecs)
+        if at_once:
+            decompressed = self._decompress(frames, starts, ends, codecs)
             for row, frame in zip((rows * size).tolist(), frames):
-                view[row : row + size] = ready[frame]
+                view[row : row + size] = decompressed[frame]
             return
-        pixels, last = None, -1
+        pixels: Any = None
+        last = -1
         for row, frame, start, end, codec in zip((rows * size).tolist(), frames, starts, ends, codecs):
             if frame != last:
                 pixels = codec.decompress_one(memory[start:end], size)
                 last = frame
             view[row : row + size] = pixels
 
-    def _decompressed(
-        self, frames: List[int], starts: List[int], ends: List[int], codecs: Iterable[FrameCodec]
+    def _decompress(
+        self, frames: Iterable[int], starts: Iterable[int], ends: Iterable[int], codecs: Iterable[FrameCodec]
     ) -> Dict[int, Any]:
         places: Dict[FrameCodec, Dict[int, Tuple[int, int]]] = {}
         for frame, start, end, codec in zip(frames, starts, ends, codecs):
@@ -151,33 +142,33 @@ class CompressedFrames(object):
             pixels.update(zip(of_this, them))
         return pixels
 
-    def codec_for_export(self, frames: np.ndarray) -> Optional[FrameCodec]:
-        """What ``export`` is to compress with: nothing, as the frames are compressed already."""
+    def gather(self, frames: np.ndarray, pinned: bool, at_once: bool) -> torch.Tensor:
+        return gather_on_host(self, frames, self._frame_bytes, pinned, at_once)
+
+    def codec_for_export(self, frames: np.ndarray) -> None:
         return None
 
     def export(self, frames: np.ndarray, codec: Optional[FrameCodec]) -> Exported:
-        """Frames for a save, by codec: their numbers, and each as it is stored."""
         offsets, lengths = self._offsets_array[frames], self._lengths_array[frames].tolist()
-        codecs = [self._codec_of[segment] for segment in (offsets // self._segment_bytes).tolist()]
+        codecs: List[Any] = [self._codec_of[segment] for segment in (offsets // self._segment_bytes).tolist()]
         offsets, view = offsets.tolist(), self._memory.view
         for codec in dict.fromkeys(codecs):
             of_this = [i for i, of_i in enumerate(codecs) if of_i is codec]
             yield frames[of_this], codec, [bytes(view[offsets[i] : offsets[i] + lengths[i]]) for i in of_this]
 
     def load(self, frames: List[int], codec: FrameCodec, blobs: List[memoryview], pixels: list) -> None:
-        """Take over what ``export`` gave; ``pixels`` are the same frames decompressed."""
         if max(frames) >= len(self._lengths):
             self._grow_tables(max(frames) + 1)
         for frame, blob in zip(frames, blobs):
             self._append(frame, blob, codec)
-        if codec.dictionary:  # go on with it
+        if codec.dictionary:  # keep using it
             self._codec = codec
-            self._until_look = _FRAMES_BETWEEN_LOOKS
+            self._until_training = _FRAMES_BETWEEN_TRAININGS
 
     def close(self) -> None:
         self._memory.close()
 
-    def _append(self, frame: int, blob: bytes, codec: FrameCodec) -> None:
+    def _append(self, frame: int, blob: Any, codec: FrameCodec) -> None:
         length = len(blob)
         segment = self._open.get(codec)
         if segment is None or self._used[segment] + length > self._segment_bytes:
@@ -198,8 +189,9 @@ class CompressedFrames(object):
         else:
             segment = len(self._used)
             self._memory.reserve((segment + 1) * self._segment_bytes)
-            for by_segment, empty in ((self._used, 0), (self._live, 0), (self._codec_of, None)):
-                by_segment.append(empty)
+            self._used.append(0)
+            self._live.append(0)
+            self._codec_of.append(None)
         self._codec_of[segment] = codec
         self._segments_of[codec] = self._segments_of.get(codec, 0) + 1
         self._open[codec] = segment
@@ -208,8 +200,9 @@ class CompressedFrames(object):
         return segment
 
     def _release(self, segment: int) -> None:
-        """A segment that holds nothing alive is free again, unless frames go on being written to it."""
+        """A segment without live frames is free again, unless new frames are written to it."""
         codec = self._codec_of[segment]
+        assert codec is not None
         if self._open.get(codec) == segment:
             if codec is self._codec:
                 return
@@ -221,10 +214,10 @@ class CompressedFrames(object):
         self._used[segment] = 0
         self._codec_of[segment] = None
         self._free.append(segment)
-        self._memory.give_back(segment * self._segment_bytes, self._segment_bytes)
+        self._memory.release(segment * self._segment_bytes, self._segment_bytes)
 
     def _clean(self) -> None:
-        """Empty the segment with the most dead bytes by copying what is alive in it to the end of the log."""
+        """Empty the segment with the most dead bytes by copying its live frames to the end of the log."""
         in_writing = set(self._open.values())
         sealed = [s for s, codec in enumerate(self._codec_of) if codec is not None and s not in in_writing]
         if not sealed:
@@ -233,6 +226,7 @@ class CompressedFrames(object):
         start = segment * self._segment_bytes
         inside = (self._offsets_array >= start) & (self._offsets_array < start + self._segment_bytes)
         codec = self._codec_of[segment]
+        assert codec is not None
         for frame in np.flatnonzero(inside & (self._lengths_array > 0)).tolist():
             offset, length = self._offsets[frame], self._lengths[frame]
             self._live_bytes -= length
@@ -241,8 +235,8 @@ class CompressedFrames(object):
         self._live[segment] = 0
         self._release(segment)
 
-    def _look_for_a_better_dictionary(self) -> None:
-        self._until_look = _FRAMES_BETWEEN_LOOKS
+    def _try_a_new_dictionary(self) -> None:
+        self._until_training = _FRAMES_BETWEEN_TRAININGS
         recent = np.array(sorted(set(self._recent)), np.uint32)
         recent = recent[self._lengths_array[recent] > 0]
         self._recent = array('I')
@@ -250,7 +244,7 @@ class CompressedFrames(object):
             return
         spread = np.linspace(0, len(recent) - 1, min(len(recent), _TRAINING_FRAMES + _HELD_OUT_FRAMES)).astype(int)
         samples = self._copies(recent[spread])
-        # every ninth is not shown to the training, to judge the dictionary by
+        # every ninth is held out from the training, to judge the dictionary by
         held_out = samples[::9]
         codec = FrameCodec.train([s for i, s in enumerate(samples) if i % 9], self._frame_bytes)
         if codec is None:
@@ -260,7 +254,7 @@ class CompressedFrames(object):
             return
         before, self._codec = self._codec, codec
         if not before.dictionary:
-            # the frames from before the first dictionary are few, and three times as large as they need to be
+            # the frames from before the first dictionary are few, and three times as large as with it
             old = np.flatnonzero(self._lengths_array > 0)
             for frame, pixels in zip(old.tolist(), self._copies(old)):
                 self.drop([frame])
@@ -278,4 +272,4 @@ class CompressedFrames(object):
             new = np.zeros(size, old.dtype)
             new[: len(old)] = old
             setattr(self, f'{name}_array', new)
-            setattr(self, name, memoryview(new))
+            setattr(self, name, new.data)

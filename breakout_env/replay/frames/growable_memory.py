@@ -1,14 +1,14 @@
-"""Flat memory that grows in place: anonymous, or in a file that is gone when the process is."""
+"""Flat memory that grows in place: anonymous, or in a file that disappears with the process."""
 
 import mmap
 import os
 import tempfile
-from typing import Optional
+from typing import IO, Optional
 
 _STEP_BYTES = 16 * 1024 * 1024
 
 
-class GrowingMemory(object):
+class GrowableMemory(object):
     """
     Overview:
         A byte range that grows without being copied (``mremap``), so that no moment needs twice the memory. Only \
@@ -17,15 +17,11 @@ class GrowingMemory(object):
         With a folder, it is a file without a name in that folder, which the system removes with the process, however \
         that ends. Room on the disk is reserved before it is used: a full disk is an ``OSError`` here, where a plain \
         sparse mapping would end the process with SIGBUS.
-    Interfaces:
-        ``reserve``, ``give_back``, ``close``.
-    Properties:
-        ``view``, ``nbytes``.
     """
 
     def __init__(self, folder: Optional[str] = None) -> None:
         self._folder = folder
-        self._file = None
+        self._file: Optional[IO[bytes]] = None
         self._nbytes = mmap.PAGESIZE
         if folder is None:
             self._map = mmap.mmap(-1, self._nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -35,7 +31,7 @@ class GrowingMemory(object):
             self._file = tempfile.TemporaryFile(dir=folder)
             self._allocate(self._nbytes)
             self._map = mmap.mmap(self._file.fileno(), self._nbytes, flags=mmap.MAP_SHARED)
-            self._map.madvise(mmap.MADV_RANDOM)  # frames are read here and there; reading ahead would be for nothing
+            self._map.madvise(mmap.MADV_RANDOM)  # frames are read in any order; reading ahead would be wasted
         self.view = memoryview(self._map)
 
     @property
@@ -45,7 +41,7 @@ class GrowingMemory(object):
     def reserve(self, nbytes: int) -> None:
         """
         Overview:
-            Make it at least this large. ``view`` is a new one afterwards; nobody may hold on to the old.
+            Make it at least this large. ``view`` is a new one afterwards; nobody may keep the old.
         Raises:
             - OSError: If the disk has no room; nothing has changed then.
         """
@@ -57,7 +53,7 @@ class GrowingMemory(object):
         if self._file is not None:
             try:
                 self._allocate(nbytes)
-            except OSError:  # what is needed now may fit still
+            except OSError:  # what is needed now may still fit
                 nbytes = needed
                 self._allocate(nbytes)
         self.view.release()
@@ -67,8 +63,8 @@ class GrowingMemory(object):
         finally:
             self.view = memoryview(self._map)
 
-    def give_back(self, start: int, nbytes: int) -> None:
-        """Tell the system that nobody needs this part any more; whole pages only. It reads as zeros afterwards."""
+    def release(self, start: int, nbytes: int) -> None:
+        """Return the memory of this part, whole pages only, to the system. It reads as zeros afterwards."""
         if self._file is None:
             self._map.madvise(mmap.MADV_DONTNEED, start, nbytes)
 
@@ -79,13 +75,14 @@ class GrowingMemory(object):
             self._file.close()
 
     def _allocate(self, nbytes: int) -> None:
+        assert self._file is not None
         try:
             os.posix_fallocate(self._file.fileno(), 0, nbytes)
         except OSError as error:
             raise OSError(
                 error.errno,
-                f'the replay buffer can not grow to {nbytes / 1e9:.2f} GB in {self._folder}: '
-                f'{os.strerror(error.errno)}. '
+                f'the replay buffer cannot grow to {nbytes / 1e9:.2f} GB in {self._folder}: '
+                f'{os.strerror(error.errno or 0)}. '
                 "Make room there, choose another `folder`, a smaller `replay_buffer_size`, or storage='compressed'",
             ) from None
 

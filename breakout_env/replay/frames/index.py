@@ -2,7 +2,7 @@
 
 import struct
 from array import array
-from typing import Iterable
+from typing import Iterable, List
 
 import numpy as np
 
@@ -15,16 +15,12 @@ class FrameIndex(object):
     Overview:
         Finds a frame by its content. Two frames are the same if their 128-bit xxh3 digests are: among a million \
         frames in memory and ten billion pushed the chance of one mistake is below 1e-22, which is what content \
-        addressing everywhere (git, backup tools) lives on.
+        addressing elsewhere (git, backup tools) relies on.
 
         The table is a chained hash map in flat arrays: ``heads[bucket]`` is the first frame of a bucket and \
         ``next[frame]`` the one after it, 0 ends a chain. A Python dict would take over 150 bytes a frame for this, \
         the arrays take about 32. Single entries are read and written through memoryviews, which Python does twice as \
         fast as numpy does.
-    Interfaces:
-        ``find``, ``insert``, ``take``, ``drop``, ``cancel``, ``set_references``.
-    Properties:
-        ``count``, ``references``, ``nbytes``.
     """
 
     def __init__(self, expected_frames: int) -> None:
@@ -35,15 +31,14 @@ class FrameIndex(object):
         buckets = 1 << max(10, (expected_frames - 1).bit_length())
         self._mask = buckets - 1
         self._heads_array = np.zeros(buckets, np.uint32)
-        self._heads = memoryview(self._heads_array)
+        self._heads = self._heads_array.data
         self._free = array('I')
-        self._end = 1  # numbers from here on were never given out; 0 means none
-        self._arrays = [np.zeros(_GROWTH, np.uint64), np.zeros(_GROWTH, np.uint64)]
-        self._arrays += [np.zeros(_GROWTH, np.uint32), np.zeros(_GROWTH, np.uint32)]
+        self._end = 1  # numbers from here on were never given out; 0 stands for no frame
+        self._arrays = [np.zeros(_GROWTH, dtype) for dtype in ('uint64', 'uint64', 'uint32', 'uint32')]
         self._view()
 
     def _view(self) -> None:
-        self._low, self._high, self._next, self._references = map(memoryview, self._arrays)
+        self._low, self._high, self._next, self._references = (array.data for array in self._arrays)
 
     @property
     def count(self) -> int:
@@ -57,7 +52,7 @@ class FrameIndex(object):
 
     @property
     def nbytes(self) -> int:
-        """Bytes in use; what lies ready but was never touched is not resident."""
+        """Bytes in use; pages that were never touched are not resident."""
         per_frame = sum(a.itemsize for a in self._arrays)
         return self._heads_array.nbytes + self._end * per_frame + len(self._free) * self._free.itemsize
 
@@ -88,39 +83,39 @@ class FrameIndex(object):
         self._references[frame] = 0
         return frame
 
-    def take(self, frames: Iterable[int]) -> None:
+    def acquire(self, frames: Iterable[int]) -> None:
         """One more reference to each of these; a frame may be named several times."""
         references = self._references
         for frame in frames:
             references[frame] += 1
 
-    def drop(self, frames: Iterable[int]) -> list:
-        """One reference less to each of these; those that nobody refers to any more are forgotten and returned."""
+    def release(self, frames: Iterable[int]) -> List[int]:
+        """One reference less to each of these; those without any are forgotten and returned."""
         references = self._references
-        gone = []
+        unused = []
         for frame in frames:
             left = references[frame] - 1
             references[frame] = left
             if left == 0:
                 self._forget(frame)
-                gone.append(frame)
-        return gone
+                unused.append(frame)
+        return unused
 
-    def set_references(self, references: np.ndarray) -> list:
-        """Say how often each number is referred to; those that nobody refers to are forgotten and returned."""
+    def set_references(self, references: np.ndarray) -> List[int]:
+        """Set how often each number is referred to; those without a reference are forgotten and returned."""
         counts = np.zeros(self._end, np.int64)
         counts[: len(references)] = references
         self._arrays[3][: self._end] = counts
         in_use = np.ones(self._end, np.bool_)
         in_use[0] = False
         in_use[np.array(self._free, np.int64)] = False
-        gone = np.flatnonzero(in_use & (counts == 0)).tolist()
-        for frame in gone:
+        unused = np.flatnonzero(in_use & (counts == 0)).tolist()
+        for frame in unused:
             self._forget(frame)
-        return gone
+        return unused
 
     def cancel(self, frame: int) -> None:
-        """Take back an ``insert`` that nobody referred to yet."""
+        """Undo an ``insert`` that nobody referred to yet."""
         self._forget(frame)
 
     def _forget(self, frame: int) -> None:
@@ -136,7 +131,7 @@ class FrameIndex(object):
         self._free.append(frame)
 
     def _grow(self) -> None:
-        # doubled: a copy now and then is cheap, and pages that nobody has written to are not resident
+        # doubled: an occasional copy is cheap, and pages that nobody has written to are not resident
         size = len(self._low)
         for i, old in enumerate(self._arrays):
             self._arrays[i] = np.zeros(2 * size, old.dtype)

@@ -1,24 +1,22 @@
-"""Frames kept as they are, each in the row of its number: in memory, or in a file."""
+"""Frames kept unchanged, each in the row of its number: in memory, or in a file."""
 
-from typing import Iterable, List, Optional
+from typing import List, Optional, Sequence
 
 import numpy as np
+import torch
 
-from .codec import Exported, FrameCodec
-from .growable_memory import GrowingMemory
+from .codec import FrameCodec
+from .growable_memory import GrowableMemory
+from .storage import Exported, FrameStorage, gather_on_host
 
 _TRAINING_FRAMES = 1024
 
 
-class UncompressedFrames(object):
+class UncompressedFrames(FrameStorage):
     """
     Overview:
-        What storages have in common that keep frames as they are: no time to decode, and a frame is as large as it \
-        is. Those that follow add ``put``, ``read`` and ``close``, and have the interface of ``CompressedFrames``.
-    Interfaces:
-        ``drop``, ``codec_for_export``, ``export``, ``load``.
-    Properties:
-        ``stored_bytes``.
+        What storages have in common that keep frames unchanged: no time to decode, at the frame's full size. Only \
+        their saves are compressed.
     """
 
     def __init__(self, frame_bytes: int) -> None:
@@ -27,24 +25,21 @@ class UncompressedFrames(object):
 
     @property
     def stored_bytes(self) -> int:
-        """Bytes of the frames themselves, as stored."""
         return self._frames * self._frame_bytes
 
-    def drop(self, frames: Iterable[int]) -> None:
-        self._frames -= len(list(frames))
+    def drop(self, frames: Sequence[int]) -> None:
+        self._frames -= len(frames)
 
     def codec_for_export(self, frames: np.ndarray) -> FrameCodec:
-        """What ``export`` is to compress with: a dictionary made from some of these frames."""
         some = frames[:: max(1, len(frames) // _TRAINING_FRAMES)]
         trained = FrameCodec.train([bytes(row) for row in self._copies(some)], self._frame_bytes)
         return trained or FrameCodec(self._frame_bytes)
 
-    def export(self, frames: np.ndarray, codec: FrameCodec) -> Exported:
-        """Frames for a save: their numbers, and each compressed, as a save is the same for every storage."""
+    def export(self, frames: np.ndarray, codec: Optional[FrameCodec]) -> Exported:
+        codec = codec or self.codec_for_export(frames)
         yield frames, codec, [codec.compress(row) for row in self._copies(frames)]
 
     def load(self, frames: List[int], codec: FrameCodec, blobs: List[memoryview], pixels: list) -> None:
-        """Take over what ``export`` gave; ``pixels`` are the same frames decompressed."""
         for frame, one in zip(frames, pixels):
             self.put(frame, one)
 
@@ -58,13 +53,8 @@ class RawFrames(UncompressedFrames):
     """
     Overview:
         The storages ``ring`` (in memory) and ``memmap`` (in a file).
-    Interfaces:
-        ``put``, ``drop``, ``read``, ``codec_for_export``, ``export``, ``load``, ``close``.
-    Properties:
-        ``device``, ``stored_bytes``, ``resident_bytes``, ``device_bytes``, ``file_bytes``.
     """
 
-    device = None  # none but the host
     device_bytes = 0
 
     def __init__(self, frame_bytes: int, folder: Optional[str] = None) -> None:
@@ -74,13 +64,12 @@ class RawFrames(UncompressedFrames):
             - folder (:obj:`Optional[str]`): Where the file goes; None to stay in memory.
         """
         super().__init__(frame_bytes)
-        self._memory = GrowingMemory(folder)
+        self._memory = GrowableMemory(folder)
         self._in_file = folder is not None
         self._rows = 0
 
     @property
     def resident_bytes(self) -> int:
-        """Bytes of memory this takes at most; a file's pages are the system's to take back."""
         return 0 if self._in_file else self._rows * self._frame_bytes
 
     @property
@@ -94,14 +83,13 @@ class RawFrames(UncompressedFrames):
         self._frames += 1
         self._rows = max(self._rows, frame + 1)
 
-    def read(self, frames: np.ndarray, out: np.ndarray, in_one_go: bool = False) -> None:
-        """Copy frames, by number, into the rows of ``out``."""
-        # mode='clip', as numpy copies once more in the mode that checks; the numbers are our own
-        np.take(self._all_rows(), frames, axis=0, out=out, mode='clip')
-
-    def _all_rows(self) -> np.ndarray:
+    def read(self, frames: np.ndarray, out: np.ndarray, at_once: bool = False) -> None:
         rows = np.frombuffer(self._memory.view, np.uint8, self._rows * self._frame_bytes)
-        return rows.reshape(-1, self._frame_bytes)
+        # mode='clip' because numpy copies once more in the mode that checks; the numbers are our own
+        np.take(rows.reshape(-1, self._frame_bytes), frames, axis=0, out=out, mode='clip')
+
+    def gather(self, frames: np.ndarray, pinned: bool, at_once: bool) -> torch.Tensor:
+        return gather_on_host(self, frames, self._frame_bytes, pinned, at_once)
 
     def close(self) -> None:
         self._memory.close()

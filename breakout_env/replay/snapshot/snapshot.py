@@ -1,7 +1,13 @@
-"""All of a replay memory as named arrays, and back: what a save, a load and a state dict have in common."""
+"""
+All of a replay memory as named arrays, and back: what a save, a load and a state dict have in common.
+
+The names in saved files stay, so that old saves load. Three of them are older than our words: ``tickets`` and
+``next_ticket`` for insertion ids, ``uses`` for sample counts.
+"""
 
 import json
-from typing import Any, Dict, Iterator, List, Mapping, Tuple
+from contextlib import closing
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Tuple
 
 import numpy as np
 
@@ -10,80 +16,76 @@ from ..frames.codec import FrameCodec
 from ..memory import ReplayMemory
 from ..room import DoesNotFit
 from ..schema import TransitionSchema
-from ..sum_tree import PriorityTree
+from . import array_file
 
 FORMAT = 'breakout_env replay memory'
 VERSION = 1
 _CHUNK_FRAMES = 8192
 
 
-class MemoryImage(object):
+class Snapshot(object):
     """
     Overview:
-        A memory as it is at this moment, to be read later and from another thread while it goes on changing. Making \
-        one copies the rows (about 80 bytes a transition) and holds the frames, which are only read, a few thousand at \
-        a time, as the image is; so memory and training never wait for a disk.
-    Interfaces:
-        ``arrays``, ``close``.
+        A memory as it is now, to be read later and from another thread, while the memory changes. It copies the rows \
+        (about 80 bytes a transition) and acquires the frames, which ``arrays`` reads a few thousand at a time; so \
+        memory and training never wait for a disk.
     """
 
-    def __init__(self, memory: ReplayMemory, more: Mapping[str, Any]) -> None:
+    def __init__(self, memory: ReplayMemory, extra: Mapping[str, Any]) -> None:
         """
         Arguments:
-            - memory (:obj:`ReplayMemory`): The memory.
-            - more (:obj:`Mapping[str, Any]`): What else to keep, as JSON can hold it.
+            - extra (:obj:`Mapping[str, Any]`): What else to keep, as JSON can hold it.
         """
         self._memory = memory
         self._store = memory._store
         with memory.lock:
-            rows = memory.rows()
-            numbers = memory._schema_of[rows]
+            rows, table = memory.rows(), memory._table
+            numbers = table.schema_of[rows]
             used = sorted(set(numbers.tolist()))
             self._tables: List[Tuple[str, np.ndarray]] = [
-                ('tickets', memory._ring.tickets[rows]),
+                ('tickets', memory._ring.low_ids[rows]),
                 ('schema', np.searchsorted(used, numbers).astype(np.uint8)),
-                ('uses', memory._uses[rows]),
+                ('uses', table.sample_counts[rows]),
             ]
-            if memory.has_priorities:
+            if memory._tree is not None:
                 self._tables.append(('priorities', memory._tree.get(rows)))
             self._frames_of = []
             for i, number in enumerate(used):
-                schema = memory._schemas[number]
+                schema = table.schemas[number]
                 of_this = rows[numbers == number]
                 self._frames_of.append(schema.frames[of_this])
                 self._tables += [(f'schema{i}.column{k}', c[of_this]) for k, c in enumerate(schema.columns)]
-            self._held = np.zeros(0, np.uint32)
-            if memory._store is not None:
-                self._held = np.flatnonzero(memory._store.references).astype(np.uint32)
-                memory._store.hold(self._held.tolist())
+            self._acquired = np.zeros(0, np.uint32)
+            if self._store is not None:
+                self._acquired = np.flatnonzero(self._store.references).astype(np.uint32)
+                self._store.acquire(self._acquired.tolist())
             self._meta = dict(
                 format=FORMAT,
                 version=VERSION,
                 frame_shape=memory._frame_shape,
                 next_ticket=memory.push_count,
-                schemas=[memory._schemas[number].to_json() for number in used],
-                strings={str(k): v for k, v in memory._strings.items()},
+                schemas=[table.schemas[number].to_json() for number in used],
+                strings={str(k): v for k, v in table.strings.items()},
                 priorities=memory.has_priorities,
                 random=memory.random.bit_generator.state,
-                more=dict(more),
+                more=dict(extra),
             )
 
     def arrays(self) -> Iterator[Tuple[str, np.ndarray]]:
-        """Names and arrays, the large ones in pieces."""
-        memory = self._memory
+        """Names and arrays, the frames in pieces, which are released one by one."""
         dictionaries: Dict[bytes, int] = {}
-        new_number = np.zeros(int(self._held.max(initial=0)) + 1, np.uint32)
+        new_number = np.zeros(int(self._acquired.max(initial=0)) + 1, np.uint32)
         pieces = frames_so_far = 0
         codec = None
-        while len(self._held):
-            with memory.lock:
-                if memory._store is not self._store:
+        while self._store is not None and len(self._acquired):
+            with self._memory.lock:
+                if self._memory._store is not self._store:
                     raise ValueError('the memory was cleared or loaded while it was being saved')
                 if codec is None:
-                    codec = self._store.codec_for_export(self._held)
-                chunk = self._held[:_CHUNK_FRAMES]
-                exported = list(self._store.export(chunk, codec))
-                self._held = self._held[_CHUNK_FRAMES:]
+                    codec = self._store.storage.codec_for_export(self._acquired)
+                chunk = self._acquired[:_CHUNK_FRAMES]
+                exported = list(self._store.storage.export(chunk, codec))
+                self._acquired = self._acquired[_CHUNK_FRAMES:]
                 self._store.release(chunk.tolist())
             for frames, its_codec, blobs in exported:
                 if its_codec.dictionary not in dictionaries:
@@ -102,28 +104,44 @@ class MemoryImage(object):
         yield 'meta', np.frombuffer(json.dumps(self._meta).encode(), np.uint8)
 
     def close(self) -> None:
-        """Let go of the frames that are still held."""
-        if len(self._held):
-            with self._memory.lock:
-                # after a clear or a load it is another store, whose frames of these numbers are others
-                if self._memory._store is self._store:
-                    self._store.release(self._held.tolist())
-        self._held = self._held[:0]
+        """Release the frames that are still acquired."""
+        with self._memory.lock:
+            # after a clear or a load it is another store, in which these numbers stand for other frames
+            if self._store is not None and self._memory._store is self._store:
+                self._store.release(self._acquired.tolist())
+            self._acquired = self._acquired[:0]
+
+
+def save(memory: ReplayMemory, path: str, extra: Mapping[str, Any]) -> None:
+    """Save a memory, and what else to keep, to a file; see ``array_file.write``."""
+    with closing(Snapshot(memory, extra)) as snapshot:
+        array_file.write(path, snapshot.arrays())
+
+
+def state_dict(memory: ReplayMemory, extra: Mapping[str, Any]) -> Dict[str, np.ndarray]:
+    """The arrays that ``save`` writes."""
+    with closing(Snapshot(memory, extra)) as snapshot:
+        return dict(snapshot.arrays())
+
+
+def load(memory: ReplayMemory, path: str, warn: Callable[[str], None]) -> Dict[str, Any]:
+    """Restore what ``save`` wrote; see ``array_file.read_newest``."""
+    return array_file.read_newest(path, lambda arrays: restore(memory, arrays, path), warn)
 
 
 def restore(memory: ReplayMemory, arrays: Mapping[str, np.ndarray], name: str) -> Dict[str, Any]:
     """
     Overview:
-        Put what an image holds into a memory, in place of what it holds. If the image has more transitions than fit, \
-        the newest are taken. A memory keeps its own storage, whatever the image was made from.
+        Replace a memory's content by that of a snapshot. If the snapshot has more transitions than fit, the newest \
+        are taken. A memory keeps its own storage, whatever storage the snapshot was taken from.
     Arguments:
-        - memory (:obj:`ReplayMemory`): The memory; as it was before if this fails.
-        - arrays (:obj:`Mapping[str, np.ndarray]`): The arrays of a ``MemoryImage``.
-        - name (:obj:`str`): What to call the source in an error.
+        - memory (:obj:`ReplayMemory`): The memory; unchanged if this fails.
+        - arrays (:obj:`Mapping[str, np.ndarray]`): The arrays of a ``Snapshot``.
+        - name (:obj:`str`): What to call the source in an error message.
     Returns:
-        - more (:obj:`Dict[str, Any]`): What else was kept.
+        - extra (:obj:`Dict[str, Any]`): What else was kept.
     Raises:
-        - DamagedFile: If it is no image, or of another version, or does not fit together.
+        - DamagedFile: If it is no snapshot, or of another version, or inconsistent.
     """
     try:
         meta = json.loads(bytes(arrays['meta']))
@@ -136,31 +154,26 @@ def restore(memory: ReplayMemory, arrays: Mapping[str, np.ndarray], name: str) -
         raise DamagedFile(f'{name} is no saved replay buffer') from None
     if version != VERSION:
         raise DamagedFile(f'{name} is a replay buffer of version {version}; this program reads version {VERSION}')
-    fresh = memory.like_this()
+    fresh = memory.empty_copy()
     try:
         _fill(fresh, meta, arrays)
-    except (DamagedFile, DoesNotFit):
+    except BaseException as error:
         fresh.close()
+        is_ours = isinstance(error, (DamagedFile, DoesNotFit))
+        if not is_ours and isinstance(error, (KeyError, ValueError, TypeError, IndexError, OverflowError)):
+            raise DamagedFile(f'{name} is damaged: its parts do not fit together ({error})') from None
         raise
-    except (KeyError, ValueError, TypeError, IndexError, OverflowError) as error:
-        fresh.close()
-        raise DamagedFile(f'{name} is damaged: its parts do not fit together ({error})') from None
-    except BaseException:  # memory or disk is full
-        fresh.close()
-        raise
-    memory.become(fresh)
+    memory.take_over(fresh)
     return meta['more']
 
 
 def _fill(memory: ReplayMemory, meta: Dict[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-    numbers, tickets, uses = arrays['schema'], arrays['tickets'], arrays['uses']
-    priorities = arrays['priorities'] if meta['priorities'] else None
+    numbers, low_ids, sample_counts = arrays['schema'], arrays['tickets'], arrays['uses']
+    priorities = arrays['priorities'] if meta['priorities'] else np.zeros(len(numbers))
     count = len(numbers)
-    for other in (tickets, uses) if priorities is None else (tickets, uses, priorities):
-        if other.shape != (count,):
-            raise ValueError('tables of different length')
+    if any(column.shape != (count,) for column in (low_ids, sample_counts, priorities)):
+        raise ValueError('tables of different length')
     kept = np.arange(max(0, count - memory.capacity), count)
-    rows = np.arange(len(kept))
     schemas = [TransitionSchema.from_json(text, memory._ring.rows) for text in meta['schemas']]
     if count and int(numbers.max()) >= len(schemas):
         raise ValueError('a transition of a kind that is not described')
@@ -181,12 +194,14 @@ def _fill(memory: ReplayMemory, meta: Dict[str, Any], arrays: Mapping[str, np.nd
             raise ValueError('a frame that is not there')
         of_frames.append((schema, to, frames))
     _fill_frames(memory, meta, arrays, of_frames)
-    memory.take_over(
-        schemas, numbers[kept].astype(np.uint8), uses[kept].astype(np.uint32), tickets[kept].astype(np.uint32), meta
-    )
-    if priorities is not None:
-        memory._tree = PriorityTree(memory._ring.rows)
-        memory._tree.set(rows, priorities[kept])
+    texts = {int(number): str(text) for number, text in meta['strings'].items()}
+    memory._table.restore(schemas, numbers[kept].astype(np.uint8), sample_counts[kept].astype(np.uint32), texts)
+    memory._ring.next_id = int(meta['next_ticket'])
+    memory._ring.compacted(low_ids[kept].astype(np.uint32))
+    memory.random.bit_generator.state = meta['random']
+    if meta['priorities']:
+        memory.track_priorities()
+        memory.set_priorities(np.arange(len(kept)), priorities[kept])
 
 
 def _fill_frames(memory: ReplayMemory, meta: Dict[str, Any], arrays: Mapping[str, np.ndarray], of_frames: list) -> None:
@@ -196,6 +211,7 @@ def _fill_frames(memory: ReplayMemory, meta: Dict[str, Any], arrays: Mapping[str
         return
     memory._expect_frames_of((int(shape[0]), int(shape[1])))
     store = memory._store
+    assert store is not None
     new_number = np.zeros(total, np.uint32)
     codecs: Dict[int, FrameCodec] = {}
     start = 0

@@ -878,7 +878,7 @@ def test_a_file_that_can_not_fit_on_the_disk_is_refused_with_the_numbers(monkeyp
 
 
 def test_a_real_control_group_refuses_what_it_would_kill(tmp_path):
-    parent = next(iter(limits._groups('/sys/fs/cgroup', '/proc/self/cgroup')), None)
+    parent = next(iter(limits.control_groups('memory', '/sys/fs/cgroup', '/proc/self/cgroup')), None)
     if parent is None:
         pytest.skip('this process is in no memory control group')
     group = parent / f'breakout-test-{os.getpid()}'

@@ -1,0 +1,88 @@
+"""What a storage of frames does, whatever it keeps them in."""
+
+from typing import Iterator, List, Optional, Protocol, Sequence, Tuple
+
+import numpy as np
+import torch
+
+from .codec import FrameCodec
+
+# What a storage hands to a save: frame numbers, the codec of their blobs, the blobs.
+Exported = Iterator[Tuple[np.ndarray, FrameCodec, List[bytes]]]
+
+
+class FrameStorage(Protocol):
+    """
+    Overview:
+        Keeps the pixels of frames under numbers that a ``FrameStore`` gives out and reuses.
+    """
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of the frames themselves, as stored."""
+
+    @property
+    def resident_bytes(self) -> int:
+        """Bytes of the process's memory, tables included; a file's pages are the system's to take back."""
+
+    @property
+    def device_bytes(self) -> int:
+        """Bytes of a device's memory."""
+
+    @property
+    def file_bytes(self) -> int:
+        """Bytes on the disk."""
+
+    def put(self, frame: int, pixels: memoryview) -> None:
+        """Keep a frame. Raises OSError or MemoryError if there is no room; nothing has changed then."""
+
+    def drop(self, frames: Sequence[int]) -> None:
+        """Forget frames."""
+
+    def read(self, frames: np.ndarray, out: np.ndarray, at_once: bool = False) -> None:
+        """
+        Overview:
+            Copy frames, by number, into the rows of ``out``, on the host.
+        Arguments:
+            - at_once (:obj:`bool`): Whether to release the GIL once for all frames, as suits a thread of its own.
+        Shapes:
+            - frames: :math:`(N, )`
+            - out: :math:`(N, frame_bytes)`, uint8
+        """
+
+    def gather(self, frames: np.ndarray, pinned: bool, at_once: bool) -> torch.Tensor:
+        """
+        Overview:
+            Frames, by number, in one tensor where batches are wanted: on the storage's device, else on the host.
+        Arguments:
+            - pinned (:obj:`bool`): Whether that is pinned memory on the host, from where a GPU copies without waiting.
+            - at_once (:obj:`bool`): See ``read``.
+        Shapes:
+            - frames: :math:`(N, )`
+            - gathered: :math:`(N, frame_bytes)`, uint8
+        """
+
+    def codec_for_export(self, frames: np.ndarray) -> Optional[FrameCodec]:
+        """What ``export`` compresses these frames with, made once for a save; None if they are compressed already."""
+
+    def export(self, frames: np.ndarray, codec: Optional[FrameCodec]) -> Exported:
+        """Frames for a save, compressed whatever the storage, so that any storage can load it."""
+
+    def load(self, frames: List[int], codec: FrameCodec, blobs: List[memoryview], pixels: list) -> None:
+        """Keep frames of a save; ``pixels`` are ``blobs`` decompressed."""
+
+    def close(self) -> None:
+        """Release all memory."""
+
+
+def gather_on_host(
+    storage: FrameStorage, frames: np.ndarray, frame_bytes: int, pinned: bool, at_once: bool
+) -> torch.Tensor:
+    """``FrameStorage.gather`` by ``FrameStorage.read``."""
+    shape = (len(frames), frame_bytes)
+    if pinned:
+        out = torch.empty(shape, dtype=torch.uint8, pin_memory=True)
+    else:  # torch takes ten times as long as numpy to allocate as much
+        out = torch.from_numpy(np.empty(shape, np.uint8))
+    storage.read(frames, out.numpy(), at_once)
+    return out

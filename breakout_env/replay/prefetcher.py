@@ -1,0 +1,48 @@
+"""The next batch, decoded by a thread while the learner computes."""
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Optional, Tuple
+
+from .batch import Extras, FrameBatch
+from .memory import ReplayMemory
+from .selection import Selection
+
+
+class Prefetcher(object):
+    """
+    Overview:
+        Prepares one batch at a time, on the guess that the next request is the last one. The frames of its selection \
+        stay acquired until it is decoded or cancelled, whatever is evicted in between.
+    """
+
+    def __init__(self, memory: ReplayMemory, pinned: bool) -> None:
+        self._memory = memory
+        self._pinned = pinned
+        self._executor = ThreadPoolExecutor(1, 'replay-prefetch')
+        self._pending: Optional[Tuple[tuple, Selection, 'Future[FrameBatch]']] = None
+
+    def take(self, request: tuple) -> Optional[FrameBatch]:
+        """The batch that was prepared for this request, or None."""
+        with self._memory.lock:
+            pending = self._pending
+            if pending is None or pending[0] != request:
+                return None
+            self._pending = None
+        return pending[2].result()
+
+    def prepare(self, request: tuple, selection: Selection, extras: Extras) -> None:
+        """Decode a selection in the thread, for the next ``take`` of this request."""
+        decoded = self._executor.submit(self._memory.decode, selection, extras, self._pinned, at_once=True)
+        self._pending = (request, selection, decoded)
+
+    def cancel(self) -> None:
+        """Drop the batch that was prepared."""
+        with self._memory.lock:
+            pending, self._pending = self._pending, None
+            if pending is not None and pending[2].cancel():  # else `decode` has released it, or will
+                self._memory.release(pending[1])
+
+    def close(self) -> None:
+        """Cancel, and end the thread."""
+        self.cancel()
+        self._executor.shutdown(wait=True)

@@ -1,0 +1,80 @@
+"""What a replay memory costs: a report, its curve in TensorBoard, and a warning before memory runs out."""
+
+import logging
+import math
+import time
+from typing import Any, Dict, Optional
+
+from ..utils.memory_limits import memory_room, resident_bytes
+from .memory import ReplayMemory
+
+_log = logging.getLogger(__name__)
+_WARN_EVERY_S = 600.0
+
+
+def memory_report(memory: ReplayMemory) -> Dict[str, float]:
+    """
+    Overview:
+        What a memory costs now.
+    Returns:
+        - report (:obj:`Dict[str, float]`): ``transitions``; ``bytes`` of memory in use, everything counted; \
+            ``device_bytes`` on the device of storage ``device``; ``file_bytes`` on the disk; \
+            ``bytes_per_transition``; ``distinct_frames``; ``frames_per_transition``; ``bytes_per_frame`` as stored; \
+            ``compression_ratio``, the size of all stacks over the size of what is stored; ``resident_bytes`` of the \
+            whole process, and ``free_bytes`` that it may still take.
+    """
+    with memory.lock:
+        usage = memory.usage()
+        count, frames = memory.count, memory.frames
+        total = usage.memory_bytes + usage.device_bytes + usage.file_bytes
+        return dict(
+            transitions=count,
+            bytes=usage.memory_bytes,
+            device_bytes=usage.device_bytes,
+            file_bytes=usage.file_bytes,
+            bytes_per_transition=total / max(1, count),
+            distinct_frames=frames,
+            frames_per_transition=frames / max(1, count),
+            bytes_per_frame=usage.stored_frame_bytes / max(1, frames),
+            compression_ratio=usage.unpacked_frame_bytes / max(1, total),
+            resident_bytes=resident_bytes(),
+            free_bytes=memory_room().free_bytes,
+        )
+
+
+class MemoryReporter(object):
+    """
+    Overview:
+        Reports at most every ``every_s`` seconds.
+    """
+
+    def __init__(self, memory: ReplayMemory, tb_logger: Optional[Any], name: str, every_s: float) -> None:
+        self._memory = memory
+        self._tb_logger = tb_logger
+        self._name = name
+        self._every_s = every_s
+        self._reported_at_s = -math.inf
+        self._warned_at_s = -math.inf
+
+    def report(self, env_step: int) -> None:
+        """Add a point to the curve if one is due, and warn if memory runs short."""
+        now = time.monotonic()
+        if now - self._reported_at_s < self._every_s:
+            return
+        self._reported_at_s = now
+        room = memory_room()
+        if room.free_bytes < max(room.limit_bytes // 20, 200_000_000) and now - self._warned_at_s > _WARN_EVERY_S:
+            self._warned_at_s = now
+            _log.warning(
+                'memory runs short: %.2f GB are left of the %.2f GB that %s allows, and the replay buffer holds %d of '
+                '%d transitions in %.2f GB. A smaller replay_buffer_size would keep the run from being killed',
+                room.free_bytes / 1e9,
+                room.limit_bytes / 1e9,
+                room.whose,
+                self._memory.count,
+                self._memory.capacity,
+                self._memory.usage().memory_bytes / 1e9,
+            )
+        if self._tb_logger is not None:
+            for name, value in memory_report(self._memory).items():
+                self._tb_logger.add_scalar(f'{self._name}_memory/{name}', value, max(0, env_step))
