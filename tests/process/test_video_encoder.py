@@ -1,0 +1,53 @@
+"""An encoder that does not answer costs its video, never the game, and no more than a few seconds."""
+
+import logging
+import signal
+import time
+
+import pytest
+
+from breakout_env import BreakoutEnv
+from breakout_env.rendering import video
+from helpers.alarm import alarm_that_raises
+from helpers.resources import newest_child
+
+
+@pytest.fixture
+def stuck(tmp_path, same_footprint):
+    """An environment whose encoder is stopped."""
+    env = BreakoutEnv(dict(is_train=False, noop_max=0))
+    env.enable_save_replay(str(tmp_path / 'video'))
+    env.reset()
+    env.step(0)
+    newest_child().send_signal(signal.SIGSTOP)
+    yield env
+    env.close()
+
+
+def test_a_stuck_encoder_is_killed_and_the_game_continues(stuck, monkeypatch, caplog):
+    monkeypatch.setattr(video, 'WRITE_TIMEOUT_S', 0.5)
+    monkeypatch.setattr(video, 'CLOSE_TIMEOUT_S', 0.5)
+    start = time.monotonic()
+    with caplog.at_level(logging.WARNING, logger='breakout_env'):
+        for _ in range(60):
+            stuck.step(1)
+    assert time.monotonic() - start < 10
+    assert 'the recording of this game is given up' in caplog.text and 'was killed' in caplog.text
+
+
+def test_a_stuck_encoder_does_not_hang_close(stuck, caplog):
+    start = time.monotonic()
+    stuck.close()
+    assert time.monotonic() - start < 5
+    assert 'did not finish within 3 s and was killed' in caplog.text
+
+
+def test_the_callers_alarm_passes_through_a_step(stuck):
+    with alarm_that_raises(TimeoutError('planted'), 0.5), pytest.raises(TimeoutError, match='planted'):
+        for _ in range(100):
+            stuck.step(0)
+
+
+def test_an_interrupted_close_leaves_no_encoder(stuck):
+    with alarm_that_raises(KeyboardInterrupt(), 0.3), pytest.raises(KeyboardInterrupt):
+        stuck.close()

@@ -1,0 +1,123 @@
+"""A real window on a virtual screen never holds the game up, whatever happens to it."""
+
+import contextlib
+import logging
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+
+from breakout_env import BreakoutEnv
+from breakout_env.rendering import window
+from breakout_env.utils.child_process import HelperError
+from helpers.alarm import alarm_that_raises
+from helpers.processes import wait_until
+from helpers.resources import children, newest_child
+from helpers.window import windows
+
+GIVEN_UP = 'the window is given up, the game goes on without it'
+
+
+@contextlib.contextmanager
+def stopped(server):
+    """An X server that does not answer for a while."""
+    os.kill(server.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
+
+
+@pytest.fixture
+def env(display):
+    env = BreakoutEnv(dict(render_mode='human', episodic_life=False))
+    yield env
+    env.close()
+
+
+def step_with_log(env, caplog, steps):
+    with caplog.at_level(logging.WARNING, logger='breakout_env'):
+        for _ in range(steps):
+            env.step(0)
+
+
+def test_a_window_opens_and_closes_twenty_times(env, same_footprint):
+    assert windows() == 0
+    for _ in range(20):
+        env.reset()
+        assert wait_until(lambda: windows() == 1)
+        env.step(0)
+        env.close()
+        assert wait_until(lambda: windows() == 0)
+
+
+def test_the_game_has_the_speed_at_which_people_play_it(env):
+    env.reset()
+    for _ in range(5):
+        env.step(0)
+    start = time.monotonic()
+    for _ in range(30):
+        env.step(1)
+    seconds = time.monotonic() - start
+    assert 1.6 < seconds < 4, seconds  # 30 steps of 4 frames at 60 frames a second take 2 s
+
+
+def test_a_stopped_x_server_hangs_neither_the_game_nor_close(env, display, same_footprint, caplog):
+    env.reset()
+    with stopped(display):
+        start = time.monotonic()
+        step_with_log(env, caplog, 100)
+        env.close()
+        seconds = time.monotonic() - start
+    assert seconds < 10, seconds
+    assert GIVEN_UP in caplog.text
+    assert wait_until(lambda: windows() == 0)
+
+
+def test_a_stopped_x_server_does_not_hang_close_alone(env, display, same_footprint):
+    env.reset()
+    with stopped(display):
+        start = time.monotonic()
+        env.close()
+        seconds = time.monotonic() - start
+    assert seconds < 5, seconds
+
+
+def test_the_game_continues_without_a_window_that_its_user_closed(env, caplog, same_footprint):
+    env.reset()
+    newest_child().terminate()
+    step_with_log(env, caplog, 20)
+    assert caplog.text.count(GIVEN_UP) == 1
+    env.close()
+
+
+def test_the_game_continues_without_a_display_that_vanished(env, display, caplog):
+    env.reset()
+    display.kill()
+    display.wait()
+    step_with_log(env, caplog, 20)
+    assert GIVEN_UP in caplog.text
+
+
+def test_an_alarm_while_the_window_opens_leaves_no_process(env, display, same_footprint):
+    with stopped(display), alarm_that_raises(TimeoutError('planted'), 0.5):
+        with pytest.raises(TimeoutError, match='planted'):
+            env.reset()
+    assert [child.pid for child in children()] == [display.pid]
+
+
+def test_a_window_that_does_not_open_in_time_leaves_no_process(display, monkeypatch):
+    monkeypatch.setattr(window, 'OPEN_TIMEOUT_S', 1.0)
+    with stopped(display), pytest.raises(HelperError, match='did not answer') as caught:
+        window.GameWindow('game', 4)
+    # though the error is still referenced
+    assert caught.value is not None and [child.pid for child in children()] == [display.pid]
+
+
+def test_a_closed_window_shows_nothing_more(display):
+    one, picture = window.GameWindow('game', 4), np.zeros((210, 160, 3), np.uint8)
+    assert one.present(picture) and len(children()) == 2
+    one.close()
+    assert len(children()) == 1 and not one.present(picture) and not one.keys()

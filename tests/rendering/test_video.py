@@ -1,0 +1,210 @@
+"""Videos: one for each full game, playable by a browser, complete however the game ended; and single video files."""
+
+import logging
+import os
+import shutil
+import threading
+
+import av
+import numpy as np
+import pytest
+
+from breakout_env import BreakoutEnv
+from breakout_env.rendering import video
+from helpers.games import play
+from helpers.processes import wait_until
+from helpers.resources import children
+
+PICTURE = np.zeros((210, 160, 3), np.uint8)
+
+
+def decode(path):
+    """Codec, pixel format, frames a second, and the pictures as (N, H, W, 3)."""
+    with av.open(str(path)) as container:
+        stream = container.streams.video[0]
+        pictures = np.stack([frame.to_ndarray(format='rgb24') for frame in container.decode(stream)])
+        return stream.codec_context.name, stream.codec_context.pix_fmt, float(stream.average_rate), pictures
+
+
+@pytest.fixture
+def env(tmp_path):
+    env = BreakoutEnv(dict(is_train=False, noop_max=0))
+    env.seed(5)
+    env.enable_save_replay(str(tmp_path / 'video'))
+    yield env
+    env.close()
+
+
+def videos(tmp_path):
+    return sorted(os.listdir(tmp_path / 'video'))
+
+
+def test_a_full_game_becomes_a_video_that_a_browser_plays(env, tmp_path):
+    env.reset()
+    originals = [env.render()]
+    done = False
+    while not done:
+        _, _, done, info = env.step(env.random_action())
+        originals.append(env.render())
+    (name,) = videos(tmp_path)
+    assert name == f'breakout-seed5-process{os.getpid()}-game0001-score{info["game_return"]:.0f}.mp4'
+    codec, pixels, rate, pictures = decode(tmp_path / 'video' / name)
+    assert (codec, pixels, rate) == ('h264', 'yuv420p', 15)
+    # the picture after reset, one for each step, and one for each FIRE after a lost life
+    assert len(pictures) == len(originals) + 4
+    assert pictures.shape[1:] == (630, 480, 3)
+    small = pictures[:, 1::3, 1::3].astype(int)
+    assert np.abs(small[0] - originals[0]).mean() < 6  # lossy, but the same game
+    assert np.abs(small[-1] - originals[-1]).mean() < 6
+    assert np.abs(small[0] - originals[-1]).mean() > np.abs(small[0] - originals[0]).mean()
+
+
+def test_a_lost_life_does_not_split_the_video(tmp_path):
+    env = BreakoutEnv(dict(noop_max=0))
+    env.enable_save_replay(str(tmp_path / 'video'))
+    episodes, info = 0, {}
+    while 'game_return' not in info:
+        env.reset()
+        done = False
+        while not done:
+            _, _, done, info = env.step(3)
+        episodes += 1
+    assert episodes == 5 and len(videos(tmp_path)) == 1
+    env.close()
+
+
+def test_close_completes_the_video_of_an_unfinished_game(env, tmp_path):
+    env.reset()
+    for _ in range(20):
+        env.step(0)
+    assert videos(tmp_path)[0].endswith('.part.mp4')
+    env.close()
+    (name,) = videos(tmp_path)
+    assert name.endswith('-unfinished.mp4') and len(decode(tmp_path / 'video' / name)[3]) == 21
+
+
+def test_each_game_has_its_own_complete_video_also_after_close(env, tmp_path, same_footprint):
+    for _ in range(2):
+        for _ in range(2):  # the reset abandons the game before
+            env.reset()
+            assert not any('.part.' in name for name in videos(tmp_path))
+            env.step(0)
+            assert len(children()) == 1
+        env.close()
+    names = videos(tmp_path)
+    assert [name.rsplit('-', 2)[1:] for name in names] == [[f'game000{i}', 'unfinished.mp4'] for i in range(1, 5)]
+
+
+def test_a_game_without_a_step_leaves_no_file(env, tmp_path):
+    env.reset()
+    env.reset()
+    env.close()
+    assert videos(tmp_path) == []
+
+
+def test_two_environments_never_write_the_same_file(tmp_path):
+    envs = [BreakoutEnv(dict(is_train=False)) for _ in range(3)]
+
+    def record(env):
+        env.seed(1)
+        env.enable_save_replay(str(tmp_path / 'video'))
+        play(env, 30)
+        env.close()
+
+    threads = [threading.Thread(target=record, args=(env,)) for env in envs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(videos(tmp_path)) == 3
+    assert all(len(decode(tmp_path / 'video' / name)[3]) >= 31 for name in videos(tmp_path))
+
+
+@pytest.mark.parametrize('folder', ['-dash', 'run:1', "a b'c%d"])
+def test_a_relative_folder_of_any_name_is_resolved_once(folder, tmp_path, monkeypatch):
+    (tmp_path / 'elsewhere').mkdir()
+    monkeypatch.chdir(tmp_path)
+    env = BreakoutEnv(dict(is_train=False))
+    env.enable_save_replay(folder)
+    env.reset()
+    env.step(0)
+    monkeypatch.chdir(tmp_path / 'elsewhere')
+    env.close()
+    assert [name.endswith('-unfinished.mp4') for name in os.listdir(tmp_path / folder)] == [True]
+
+
+def test_another_folder_is_used_from_the_next_game_on(env, tmp_path):
+    play(env, 10)
+    env.enable_save_replay(str(tmp_path / 'other'))
+    env.reset()
+    env.step(0)
+    env.close()
+    assert len(videos(tmp_path)) == len(os.listdir(tmp_path / 'other')) == 1
+
+
+def test_a_removed_folder_costs_the_video_but_not_the_game(env, tmp_path, caplog):
+    env.reset()
+    env.step(0)
+    shutil.rmtree(tmp_path / 'video')
+    with caplog.at_level(logging.WARNING, logger='breakout_env'):
+        while not env.step(env.random_action()).done:
+            pass
+    assert 'may be incomplete' in caplog.text
+
+
+def test_a_full_disk_costs_the_video_but_not_the_game(env, caplog, tmp_path, monkeypatch, same_footprint):
+    """The encoder ends as FFmpeg does when it cannot write; the warning quotes its last line."""
+    monkeypatch.setattr(video.imageio_ffmpeg, 'get_ffmpeg_exe', lambda: str(tmp_path / 'encoder'))
+    (tmp_path / 'encoder').write_text('#!/bin/sh\necho "No space left on device" >&2\nexit 1\n')
+    (tmp_path / 'encoder').chmod(0o755)
+    with caplog.at_level(logging.WARNING, logger='breakout_env'):
+        play(env, 50)
+    assert 'No space left on device' in caplog.text
+    env.close()
+
+
+def test_recording_does_not_change_the_game(env):
+    silent = BreakoutEnv(dict(is_train=False, noop_max=0))
+    silent.seed(5)
+    assert play(env, 150) == play(silent, 150)
+    silent.close()
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / 'file').write_text('')
+    env = BreakoutEnv({})
+    env.enable_save_replay(str(tmp_path / 'file' / 'video'))
+    with pytest.raises(OSError, match='the replay folder .* can not be made'):
+        env.reset()
+
+
+def test_a_recorder_writes_nothing_between_two_games(tmp_path):
+    recorder = video.GameRecorder(str(tmp_path), 'game', 4)
+    recorder.begin(PICTURE)
+    recorder.end()
+    recorder.write(PICTURE)
+    recorder.close()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize('suffix', ['.mp4', '.gif'])
+def test_an_unfinished_video_file_is_removed(suffix, tmp_path, same_footprint):
+    with video.VideoFile(str(tmp_path / f'game{suffix}'), 15) as file:
+        assert wait_until(lambda: file.show(PICTURE) and list(tmp_path.iterdir()), 60)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    'name, error, message',
+    [
+        ('game.avi', ValueError, 'ends with .mp4 or .gif'),
+        ('nowhere/game.mp4', FileNotFoundError, 'there is no folder'),
+        ('folder.mp4', IsADirectoryError, 'expected a file'),
+        ('old.mp4', FileExistsError, '--force'),
+    ],
+)
+def test_a_wrong_video_name_is_refused_before_anything_is_played(name, error, message, tmp_path):
+    (tmp_path / 'folder.mp4').mkdir()
+    (tmp_path / 'old.mp4').touch()
+    with pytest.raises(error, match=message):
+        video.VideoFile(str(tmp_path / name), 15)

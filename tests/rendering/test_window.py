@@ -1,0 +1,40 @@
+"""A real window on a virtual screen."""
+
+import numpy as np
+import pytest
+
+from breakout_env import BreakoutEnv
+from breakout_env.utils.child_process import HelperError
+from helpers.processes import wait_until
+from helpers.window import screenshot, windows
+
+
+def test_the_window_shows_what_render_returns_until_close(display, tmp_path, same_footprint):
+    env = BreakoutEnv(dict(render_mode='human', noop_max=0))
+    env.reset()
+    for _ in range(5):
+        env.step(2)
+    enlarged = env.render().repeat(3, axis=0).repeat(3, axis=1)
+
+    def shown():
+        screen = screenshot(tmp_path / 'Xvfb_screen0')
+        rows, columns = np.nonzero(screen.any(axis=2))
+        top, left = rows.min(), columns.min()
+        # the picture's own black border is as black as the screen: compare from the first coloured pixel on
+        theirs = screen[top : top + 400, left : left + 450]
+        own_rows, own_columns = np.nonzero(enlarged.any(axis=2))
+        ours = enlarged[own_rows.min() : own_rows.min() + 400, own_columns.min() : own_columns.min() + 450]
+        return theirs.shape == ours.shape and (theirs == ours).all()
+
+    assert wait_until(shown)
+    env.close()
+    assert wait_until(lambda: windows() == 0)
+
+
+def test_without_a_display_the_error_says_so_and_nothing_is_left(monkeypatch, same_footprint):
+    monkeypatch.delenv('DISPLAY', raising=False)
+    monkeypatch.delenv('WAYLAND_DISPLAY', raising=False)
+    monkeypatch.setenv('SDL_VIDEODRIVER', 'x11')
+    env = BreakoutEnv(dict(render_mode='human'))
+    with pytest.raises(HelperError, match="render_mode='human' needs a display .DISPLAY is not set"):
+        env.reset()
