@@ -1,0 +1,56 @@
+"""
+Write the option tables of docs/options.md, from the models that check the options.
+
+    python docs/scripts/make_options.py
+"""
+
+from pathlib import Path
+from typing import Dict
+
+from blocks import ROOT, fill
+
+from breakout_env.env_manager.options import EnvManagerOptions
+from breakout_env.envs.options import EVALUATION_DEFAULTS, BreakoutOptions
+from breakout_env.policy.lean_dqn import LeanDQNOptions
+from breakout_env.policy.pixel_models import PixelModelOptions
+from breakout_env.policy.r2d2 import R2D2SlicesOptions
+from breakout_env.replay.options import ReplayOptions
+from breakout_env.replay.torchrl.options import TorchRLOptions
+from breakout_env.run.progress import ProgressOptions
+from breakout_env.run.resume_hook import ResumeOptions
+from breakout_env.utils.options import table
+
+GUIDE = ROOT / 'docs' / 'options.md'
+MODELS = {
+    'env': BreakoutOptions,
+    'env-manager': EnvManagerOptions,
+    'replay': ReplayOptions,
+    'torchrl': TorchRLOptions,
+    'model': PixelModelOptions,
+    'lean-dqn': LeanDQNOptions,
+    'r2d2': R2D2SlicesOptions,
+    'progress': ProgressOptions,
+    'resume': ResumeOptions,
+}
+
+
+def blocks() -> Dict[str, str]:
+    """Each table, and the defaults of evaluation, by the name of its block."""
+    made = {name: '\n'.join(table(model)) for name, model in MODELS.items()}
+    changed = [
+        f'`{name}={value!r}`'
+        for name, value in EVALUATION_DEFAULTS.items()
+        if value != BreakoutOptions.model_fields[name].default
+    ]
+    made['evaluation'] = f'In evaluation the defaults are {", ".join(changed)}.'
+    return made
+
+
+def main(guide: Path = GUIDE) -> None:
+    """Fill the guide's blocks."""
+    for name, text in blocks().items():
+        fill(guide, name, text)
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,144 @@
+"""The documents say what is true: links, names, commands and generated tables."""
+
+import importlib.util
+import json
+import re
+import sys
+
+import click
+import pytest
+import torch
+from easydict import EasyDict
+
+from breakout_env.agent.agent import PRETRAINED, load_agent
+from breakout_env.agent.card import card_as_markdown
+from breakout_env.cli import main as breakout
+from helpers.processes import ROOT
+
+DOCUMENTS = sorted([*ROOT.glob('*.md'), *ROOT.glob('examples/*/*.md'), *ROOT.glob('docs/*.md')])
+READMES = [ROOT / 'README.md', ROOT / 'README.zh-CN.md']
+TOP_FOLDERS = 'benchmarks|breakout_env|configs|deploy|docs|entry|examples|tests|tools'
+every_document = pytest.mark.parametrize('path', DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+
+
+@pytest.fixture
+def scripts(monkeypatch):
+    """Import a program of docs/scripts."""
+    monkeypatch.syspath_prepend(ROOT / 'docs' / 'scripts')
+    monkeypatch.setattr(sys, 'path', [*sys.path])
+    return importlib.import_module
+
+
+def code(path, language):
+    return re.findall(rf'```{language}\n(.*?)```', path.read_text(), re.S)
+
+
+@every_document
+def test_links_lead_to_files_and_headings(path):
+    for target, anchor in re.findall(r'\]\(([^)#\s]*)(?:#([^)]+))?\)', path.read_text()):
+        if target.startswith('https://'):
+            continue
+        found = path.parent / target if target else path
+        assert found.exists(), target
+        if anchor:
+            headings = re.findall(r'^#+ (.+)$', found.read_text(), re.M)
+            anchors = {re.sub(r'[^\w\- ]', '', heading.lower()).replace(' ', '-') for heading in headings}
+            assert anchor in anchors, f'{target}#{anchor}'
+
+
+@every_document
+def test_documents_are_short(path):
+    assert len(path.read_text().splitlines()) <= (150 if path in READMES else 400)
+
+
+@pytest.mark.parametrize(
+    'path', [path for path in DOCUMENTS if path.name != 'CHANGELOG.md'], ids=lambda path: path.name
+)
+def test_files_and_modules_that_documents_name_exist(path):
+    text = path.read_text()
+    for name in re.findall(rf'`((?:{TOP_FOLDERS})/[\w./-]*)`', text):
+        assert (ROOT / name).exists(), name
+    for name in re.findall(r'(?:python -m |`)((?:benchmarks|breakout_env)(?:\.[a-z_]+)+)', text):
+        parts = name.split('.')
+        as_file = ROOT.joinpath(*parts)
+        assert as_file.is_dir() or as_file.with_suffix('.py').exists(), name
+    for name in re.findall(r'docs/results/[\w./]+', text):
+        assert (ROOT / name.rstrip('.')).exists(), name
+
+
+def commands(path):
+    """The lines of shell code, without comments and with continued lines joined."""
+    for block in code(path, 'bash'):
+        for line in block.replace('\\\n', ' ').splitlines():
+            command = re.sub(r'(^|\s)#.*', '', line).strip()
+            if command:
+                yield command
+
+
+@every_document
+def test_commands_of_breakout_and_make_exist(path):
+    targets = set(re.findall(r'^([a-z-]+):', (ROOT / 'Makefile').read_text(), re.M))
+    for command in commands(path):
+        words = [word for word in command.split() if '=' not in word or word.startswith('-')]
+        if words[0] == 'make':
+            assert words[1:] and all(word in targets for word in words[1:2]), command
+        elif words[0] == 'breakout':
+            subcommand = breakout.get_command(click.Context(breakout), words[1])
+            assert subcommand is not None, command
+            options = {name for parameter in subcommand.params for name in (*parameter.opts, *parameter.secondary_opts)}
+            used = {word.split('=')[0] for word in words[2:] if word.startswith('-')}
+            assert used <= options, f'{command}: {used - options}'
+
+
+@pytest.mark.parametrize('path', READMES, ids=lambda path: path.name)
+def test_python_examples_of_the_readme_run(path):
+    config, loop = code(path, 'python')
+    found = {}
+    exec(config, found)
+    from ding.config import compile_config
+    from ding.model import model_wrap  # noqa: F401  (registers DI-engine's models)
+    from ding.utils import MODEL_REGISTRY
+
+    main_config, create_config = EasyDict(found['main_config']), EasyDict(found['create_config'])
+    main_config.exp_name = 'readme'
+    merged = compile_config(main_config, seed=0, auto=True, create_cfg=create_config, save_cfg=False)
+    assert merged.env.manager.type == 'breakout' and merged.policy.other.replay_buffer.type == 'frame'
+    model = MODEL_REGISTRY.build('pixel_dqn', obs_shape=[4, 84, 84], action_shape=4)
+    assert model(torch.zeros(1, 4, 84, 84, dtype=torch.uint8))['logit'].shape == (1, 4)
+    exec(loop, found)
+    assert found['obs'].shape == (4, 84, 84)
+
+
+def test_readmes_have_the_same_commands_and_code():
+    assert list(commands(READMES[0])) == list(commands(READMES[1]))
+    assert code(READMES[0], 'python') == code(READMES[1], 'python')
+
+
+def test_option_tables_are_those_of_the_models(scripts):
+    make = scripts('make_options')
+    for name, text in make.blocks().items():
+        assert scripts('blocks').filled(make.GUIDE, name, text) == make.GUIDE.read_text(), name
+
+
+def test_tables_are_those_that_were_measured(scripts):
+    for guide, tables in scripts('make_tables').TABLES.items():
+        for name, make in tables.items():
+            assert scripts('blocks').filled(ROOT / guide, name, make()) == (ROOT / guide).read_text(), (guide, name)
+
+
+def test_every_figure_and_result_is_used():
+    text = ''.join(path.read_text() for path in [*DOCUMENTS, *ROOT.glob('docs/scripts/*.py')])
+    for path in (ROOT / 'docs' / 'figures').iterdir():
+        assert f'figures/{path.name}' in text, path.name
+    for path in (ROOT / 'docs' / 'results').iterdir():
+        assert path.stem in text, path.name
+
+
+def test_shipped_agent_has_the_scores_of_the_kept_games():
+    card = load_agent().card
+    kept = json.loads((ROOT / 'docs' / 'results' / 'agents' / 'breakout_dqn.json').read_text())
+    assert card == kept['card']
+    assert (PRETRAINED.parent / 'CARD.md').read_text() == card_as_markdown(card)
+    for protocol, scores in kept['games'].items():
+        stated = card['scores'][protocol]
+        assert len(scores) == stated['episodes'] and sum(scores) / len(scores) == pytest.approx(stated['mean'])
