@@ -198,7 +198,7 @@ def _no_work() -> Iterator[None]:
             (train_command, 'subprocess'),
             (eval_command, 'evaluate'),
             (export_command, 'export_agent'),
-            (play_command, 'open_screen'),
+            (play_command, 'open_window'),
             (play_command, 'record'),
             (plot_command, 'draw_curves'),
         ):

@@ -1,15 +1,15 @@
 """
-What is known about an agent, written down beside its weights: its card, a JSON object, all of whose keys are optional.
+What is known about an agent, stored beside its weights: its card, a JSON object, all of whose keys are optional.
 
-- ``name`` (str), a short name; ``limits`` (str), what it can not do, and what its figures do not say.
+- ``name`` (str), a short name; ``limits`` (str), what the agent cannot do, and what its figures do not show.
 - ``env_steps``, ``updates``, ``seed`` (int), ``hours`` (float), ``commit``, ``config`` (str): the training.
 - ``scores`` (object): for each protocol of ``evaluation.PROTOCOLS`` what ``evaluation.Report.summary`` gives:
-  ``mean``, ``std``, ``median`` (float), ``interval_95`` ([low, high], or null where it would mean nothing),
+  ``mean``, ``std``, ``median`` (float), ``interval_95`` ([low, high], or null where it would be meaningless),
   ``episodes``, ``distinct_games``, ``seed`` (int). FIRE is pressed after a lost life, games have the usual length.
 """
 
 import math
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 FACTS = dict(
     env_steps='env steps', updates='updates', seed='seed', hours='hours of training', config='config', commit='commit'
@@ -20,13 +20,8 @@ FIGURES = ('mean', 'std', 'median', 'interval_95', 'episodes', 'distinct_games',
 def stated_score(card: Mapping[str, Any], protocol: str) -> Optional[Dict[str, Any]]:
     """
     Overview:
-        What a card says about a protocol.
-    Arguments:
-        - card (:obj:`Mapping[str, Any]`): The card, by whomever.
-        - protocol (:obj:`str`): Name of the protocol.
-    Returns:
-        - figures (:obj:`Optional[Dict[str, Any]]`): Mean, standard deviation and so on; None if the card says \
-            nothing, or nothing that can be compared with.
+        The figures that a card states for a protocol; None if it states none that can be compared with. Anyone may \
+        have written the card, so nothing about it is assumed.
     """
     scores = card.get('scores')
     figures = scores.get(protocol) if isinstance(scores, Mapping) else None
@@ -39,14 +34,7 @@ def stated_score(card: Mapping[str, Any], protocol: str) -> Optional[Dict[str, A
 
 
 def card_as_markdown(card: Mapping[str, Any]) -> str:
-    """
-    Overview:
-        A card for people.
-    Arguments:
-        - card (:obj:`Mapping[str, Any]`): The card; keys that it lacks are left out.
-    Returns:
-        - text (:obj:`str`): Markdown, with a line feed at the end.
-    """
+    """A card as Markdown, for people; it leaves out the keys that the card lacks."""
     lines = [f'# {_cell(card.get("name", "An agent"))}', '']
     lines += _table(['training', ''], [[label, card[key]] for key, label in FACTS.items() if card.get(key) is not None])
     scores = card.get('scores') or {}
@@ -62,11 +50,11 @@ def card_as_markdown(card: Mapping[str, Any]) -> str:
     return '\n'.join(lines).rstrip() + '\n'
 
 
-def _table(header: List[str], rows: List[List[Any]]) -> List[str]:
+def _table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> List[str]:
     if not rows:
         return []
-    marks = ['---'] + ['---:'] * (len(header) - 1)
-    return [f'| {" | ".join(map(_cell, row))} |' for row in (header, marks, *rows)] + ['']
+    alignment = ['---'] + ['---:'] * (len(header) - 1)
+    return [f'| {" | ".join(map(_cell, row))} |' for row in (header, alignment, *rows)] + ['']
 
 
 def _cell(value: Any) -> str:

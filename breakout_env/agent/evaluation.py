@@ -1,11 +1,11 @@
 """
-Judging an agent: whole games under a protocol with a name, and what their scores say.
+Evaluating an agent: whole games under a named protocol, and what their scores say.
 
-- ``nature``: after Mnih et al. 2015. A game starts with 1 to 30 idle frames, and 1 step in 100 plays a random action (1
-  in 20 there, in games of 5 minutes).
+- ``nature``: after Mnih et al. 2015. A game starts with 1 to 30 no-ops, and 1 step in 100 plays a random action (1 in
+  20 there, in games of 5 minutes).
 - ``sticky``: after Machado et al. 2018. In each frame the emulator repeats the previous action with probability 0.25.
-  This takes the place of idle starts and of epsilon, which are off.
-- ``greedy``: idle starts and nothing else. An agent meets at most 4 different games then, however many it plays.
+  This replaces no-op starts and epsilon, which are off.
+- ``greedy``: no-op starts and nothing else. An agent meets at most 4 different games then, however many it plays.
 
 All of them play games of up to 30 minutes (108,000 frames, after Machado et al. 2018) with 4 frames a step, score them
 in points, and press FIRE at the start of a game. They also press it after each lost life unless told otherwise, which
@@ -14,9 +14,9 @@ changes the protocol: in the papers the agent has to do so itself.
 
 import time
 from collections import deque
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Annotated, Any, Callable, Dict, List, Literal, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 import xxhash
@@ -25,6 +25,7 @@ from scipy.special import stdtrit
 from ..env_manager import GroupEnvManager
 from ..envs.env import BreakoutEnv
 from ..envs.options import BreakoutOptions
+from ..utils.options import Between, checked
 from .agent import Agent
 from .card import stated_score
 
@@ -33,26 +34,23 @@ PROTOCOLS: Dict[str, Dict[str, Any]] = dict(
     sticky=dict(noop_max=0, random_action_probability=0.0, repeat_action_probability=0.25),
     greedy=dict(noop_max=30, random_action_probability=0.0, repeat_action_probability=0.0),
 )
-MAX_EPISODE_FRAMES = BreakoutOptions.model_fields['max_episode_frames'].default
-# Fewer different ones say nothing about the spread of scores.
+MAX_EPISODE_FRAMES = BreakoutOptions().max_episode_frames
+# With fewer, the spread of the scores is meaningless.
 ENOUGH_DIFFERENT_GAMES = 20
-# Observations that the network gets at once, filled up where fewer are at hand. Sums are rounded differently in batches
-# of another size, which may tip the choice between two actions of nearly the same value, and with it the game: so the
-# scores of a seed do not depend on how many environments play.
+# The network always gets this many observations at once, padded where fewer are at hand. In batches of another size,
+# sums are rounded differently, which can tip the choice between two actions of nearly the same value, and with it the
+# game: this way the scores of a seed do not depend on how many environments play.
 BATCH_SIZE = 8
-# Times that one game may lose its process before the evaluation is given up.
+# How often one game may lose its process before the evaluation fails.
 MAX_LOSSES = 3
 NORMAL_95 = 1.96  # two-sided quantile of the normal distribution
 
 
 @dataclass(frozen=True)
 class Game(object):
-    """
-    Overview:
-        One game that was played to its end.
-    """
+    """One game that was played to its end."""
 
-    # (int) Which of the evaluation's games it is, from 0; it alone decides about the seed.
+    # (int) Its number in the evaluation, from 0; the number alone determines the seed.
     game: int
     # (int) What ``BreakoutEnv.seed(seed, dynamic_seed=False)`` was called with.
     seed: int
@@ -62,24 +60,20 @@ class Game(object):
     score: float
     # (int) Actions the agent chose.
     steps: int
-    # (int) Emulator frames, idle ones at the start included.
+    # (int) Emulator frames, with the no-ops at the start.
     frames: int
     # (bool) Whether it was cut off at the limit of frames.
     truncated: bool
-    # (str) Hash (xxh3, 64 bits) of what the agent saw, until shortly before the limit of frames: two games with the
-    # same one are the same game.
+    # (str) Hash (xxh3, 64 bits) of the observations, until shortly before the limit of frames: two games with the same
+    # digest are the same game.
     digest: str
 
 
 @dataclass(frozen=True)
 class Report(object):
-    """
-    Overview:
-        What an evaluation found.
-    Interfaces:
-        ``summary``, ``agreement``, ``as_dict``.
-    """
+    """What an evaluation found."""
 
+    # (str) The agent's name.
     agent: str
     protocol: str
     # (Dict[str, Any]) The environments' config.
@@ -88,19 +82,21 @@ class Report(object):
     games: Tuple[Game, ...]
     # (float) How long it took.
     duration_s: float
-    scores: np.ndarray = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, 'scores', np.array([game.score for game in self.games]))
+    @property
+    def scores(self) -> np.ndarray:
+        """The points of each game."""
+        return np.array([game.score for game in self.games])
 
     @property
     def mean(self) -> float:
+        """The mean score."""
         return float(self.scores.mean())
 
     @property
     def std(self) -> float:
         """Standard deviation of a game's score, estimated (divided by the number of games less 1); 0 for one game."""
-        return float(self.scores.std(ddof=1)) if len(self.scores) > 1 else 0.0
+        return float(self.scores.std(ddof=1)) if len(self.games) > 1 else 0.0
 
     @property
     def distinct_games(self) -> int:
@@ -109,38 +105,33 @@ class Report(object):
 
     @property
     def truncated_games(self) -> int:
+        """How many of the games were cut off at the limit of frames."""
         return sum(game.truncated for game in self.games)
 
     @property
     def too_few_different(self) -> Optional[str]:
-        """Why the spread of the scores means nothing, in a sentence; None if it means something."""
+        """Why the spread of the scores is meaningless; None if it is not."""
         if _enough(self.distinct_games, len(self.games)):
             return None
         return (
             f'an interval would mean nothing: only {self.distinct_games} different games were played in '
-            f'{len(self.games)}, and it takes {ENOUGH_DIFFERENT_GAMES} or more, at least half of all'
+            f'{len(self.games)}; it takes at least {ENOUGH_DIFFERENT_GAMES} and half of all'
         )
 
     @property
     def interval_95(self) -> Optional[Tuple[float, float]]:
         """
-        Overview:
-            The 95% interval of the mean, by Student's t (Student 1908). It is about the luck of the games, not about \
-            that of the training.
-        Returns:
-            - interval (:obj:`Optional[Tuple[float, float]]`): Low and high; None where too few games differ.
+        The 95% interval of the mean, by Student's t (Student 1908); None where too few games differ. It is about the \
+        luck of the games, not about that of the training.
         """
         if self.too_few_different:
             return None
-        count = len(self.scores)
+        count = len(self.games)
         half = float(stdtrit(count - 1, 0.975)) * self.std / count**0.5
         return self.mean - half, self.mean + half
 
     def summary(self) -> Dict[str, Any]:
-        """
-        Overview:
-            The figures that a card states for a protocol; see ``agent_card``.
-        """
+        """The figures that a card states for a protocol, see ``card.py``."""
         interval = self.interval_95
         return dict(
             mean=self.mean,
@@ -152,16 +143,16 @@ class Report(object):
             seed=self.seed,
         )
 
-    def agreement(self, card: Mapping[str, Any]) -> Optional[Tuple[bool, str]]:
+    def agreement(self, card: Mapping[str, Any]) -> Optional[str]:
         """
         Overview:
-            Compare the mean with the one that a card states for this protocol: they agree where their difference is \
+            Compare the mean with the one that a card states for this protocol: they agree if their difference is \
             within 1.96 joint standard errors, as 95 of 100 such differences are.
         Arguments:
             - card (:obj:`Mapping[str, Any]`): The agent's card.
         Returns:
-            - agreement (:obj:`Optional[Tuple[bool, str]]`): Whether they agree, and a sentence; None if the card \
-                states nothing for this protocol, these games differ from its, or too few games are different.
+            - agreement (:obj:`Optional[str]`): That it agrees or does not, with the figures; None if the card states \
+                nothing for this protocol, its games were played differently, or too few games are different.
         """
         stated = stated_score(card, self.protocol)
         as_stated = (
@@ -173,28 +164,21 @@ class Report(object):
             return None
         joint = (self.std**2 / len(self.games) + stated['std'] ** 2 / stated['episodes']) ** 0.5
         difference = self.mean - stated['mean']
-        agrees = abs(difference) <= NORMAL_95 * joint
-        return agrees, (
-            f'{"agrees" if agrees else "does not agree"} with the card, which states {stated["mean"]:.1f} over '
-            f'{stated["episodes"]} games: the difference is {difference:+.1f}, its standard error {joint:.1f}'
+        return (
+            f'{"agrees" if abs(difference) <= NORMAL_95 * joint else "does not agree"} with the card, which states '
+            f'{stated["mean"]:.1f} over {stated["episodes"]} games: the difference is {difference:+.1f}, its standard '
+            f'error {joint:.1f}'
         )
 
     def as_dict(self) -> Dict[str, Any]:
-        """
-        Overview:
-            All of it, for JSON.
-        """
+        """All of it, for JSON."""
         return dict(
-            agent=self.agent,
-            protocol=self.protocol,
-            env_options=self.env_options,
+            asdict(self),
             **self.summary(),
             min=float(self.scores.min()),
             max=float(self.scores.max()),
             truncated_games=self.truncated_games,
             too_few_different=self.too_few_different,
-            duration_s=self.duration_s,
-            games=[asdict(game) for game in self.games],
         )
 
 
@@ -210,31 +194,36 @@ def evaluate(
 ) -> Report:
     """
     Overview:
-        Play whole games. Which games they are is fixed by their numbers before the first one begins, and each is \
-        played to its end: taking the first ones to end would favour short, bad games. A game whose process dies is \
-        played again, from its own seed.
+        Play whole games. Their seeds are fixed before the first one begins, and each is played to its end: taking \
+        the first ones to end would favour short, bad games. A game whose process dies is played again, from its own \
+        seed.
     Arguments:
         - agent (:obj:`Agent`): Who plays.
         - protocol (:obj:`str`): One of ``PROTOCOLS``.
         - episodes (:obj:`int`): How many games.
         - seed (:obj:`int`): Of the games. The same seed gives the same scores on the same machine, whatever \
             ``env_num`` is; the first games of a longer evaluation are those of a shorter one.
-        - fire (:obj:`bool`): Press FIRE after a lost life. It changes the protocol: say so beside a score.
-        - env_num (:obj:`int`): Games under way at the same time, in as many processes as there are cores.
+        - fire (:obj:`bool`): Press FIRE after a lost life. It changes the protocol: state it beside a score.
+        - env_num (:obj:`int`): Games that are played at the same time, in as many processes as there are cores.
         - max_episode_frames (:obj:`int`): Emulator frames after which a game is cut off.
         - on_step (:obj:`Optional[Callable]`): Called after each step with the number of agent steps so far and the \
             games that have ended, for progress.
     Returns:
         - report (:obj:`Report`): What was found, the games by number.
     Raises:
-        - ValueError: If an argument is none that will do.
-        - RuntimeError: If processes die again and again, or an environment can not be reset.
+        - ValueError: If an argument is not allowed.
+        - RuntimeError: If a game keeps losing its process, or an environment cannot be reset.
+    Examples:
+        >>> from breakout_env.agent import load_agent
+        >>> report = evaluate(load_agent(), 'greedy', episodes=2, max_episode_frames=400)
+        >>> report.truncated_games, report.too_few_different is None
+        (2, False)
     """
-    if protocol not in PROTOCOLS:
-        raise ValueError(f'the protocol is {protocol!r}; expected one of {", ".join(PROTOCOLS)}')
-    for name, value, least in (('episodes', episodes, 1), ('seed', seed, 0), ('env_num', env_num, 1)):
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-            raise ValueError(f'{name} is {value!r}; expected a whole number of {least} or more')
+    owner = 'evaluation option'
+    checked(owner, 'protocol', protocol, Literal[tuple(PROTOCOLS)])
+    episodes = checked(owner, 'episodes', episodes, Annotated[int, Between(1, 1_000_000)])
+    seed = checked(owner, 'seed', seed, Annotated[int, Between(0, 2**63 - 1)])
+    env_num = checked(owner, 'env_num', env_num, Annotated[int, Between(1, 1024)])
     options = dict(
         PROTOCOLS[protocol],
         **agent.env_options,
@@ -242,60 +231,55 @@ def evaluate(
         fire_on_life_loss=fire,
         max_episode_frames=max_episode_frames,
     )
-    BreakoutOptions.from_config(options)  # an error here is met before any process is started
+    env_options = BreakoutOptions.from_config(options)  # raises before any process is started
+    # A game that starts with more no-ops is cut off earlier, and is still the same game: its digest leaves out what is
+    # so close to the limit that this would show.
+    digest_frames = env_options.max_episode_frames - env_options.noop_max - 4 * env_options.frame_skip
     start = time.perf_counter()
-    seeds = [int(each) for each in np.random.SeedSequence(seed).generate_state(episodes)]
-    games = _Games(agent, options, seeds, min(env_num, episodes)).play(on_step)
-    return Report(agent.name, protocol, options, int(seed), tuple(games), time.perf_counter() - start)
+    seeds = np.random.SeedSequence(seed).generate_state(episodes).tolist()
+    # auto_reset off: each game gets its own seed before it is reset
+    env = GroupEnvManager([partial(BreakoutEnv, options)] * min(env_num, episodes), dict(auto_reset=False))
+    games = _Games(agent, env, seeds, digest_frames).play(on_step)
+    return Report(agent.name, protocol, options, seed, tuple(games), time.perf_counter() - start)
 
 
-class _GameUnderWay(object):
+class _RunningGame(object):
     """What is noted of a game while it is played."""
 
-    def __init__(self, number: int, obs: np.ndarray, digest_frames: int) -> None:
+    def __init__(self, number: int, obs: np.ndarray) -> None:
         self.number, self.steps = number, 0
-        self._digest, self._digest_frames = xxhash.xxh3_64(np.ascontiguousarray(obs)), digest_frames
+        self.digest = xxhash.xxh3_64(np.ascontiguousarray(obs).data)
         self._first_frame: Optional[int] = None
 
-    def note(self, obs: np.ndarray, frame: int) -> None:
+    def note(self, obs: np.ndarray, frame: int, digest_frames: int) -> None:
         self.steps += 1
         if self._first_frame is None:
             self._first_frame = frame
-        if frame - self._first_frame <= self._digest_frames:
-            self._digest.update(np.ascontiguousarray(obs))
-
-    @property
-    def digest(self) -> str:
-        return self._digest.hexdigest()
+        if frame - self._first_frame <= digest_frames:
+            self.digest.update(np.ascontiguousarray(obs).data)
 
 
 class _Games(object):
-    """Games with numbers, handed out to environments one by one."""
+    """Hands numbered games to environments one by one."""
 
-    def __init__(self, agent: Agent, options: Dict[str, Any], seeds: List[int], env_num: int) -> None:
-        self._agent, self._seeds = agent, seeds
-        # auto_reset off: each game gets a seed of its own before it is reset
-        self._env = GroupEnvManager([partial(BreakoutEnv, options)] * env_num, dict(auto_reset=False))
-        # One game after more and after fewer idle frames is the same game, though the limit cuts it off earlier: what
-        # lies so close to the limit that this would show is left out of the digest.
-        close_to_limit = options['noop_max'] + 4 * BreakoutOptions.frame_skip
-        self._digest_frames = options['max_episode_frames'] - close_to_limit
-        self._left = deque(range(len(seeds)))
-        self._under_way: Dict[int, _GameUnderWay] = {}
+    def __init__(self, agent: Agent, env: GroupEnvManager, seeds: List[int], digest_frames: int) -> None:
+        self._agent, self._env, self._seeds, self._digest_frames = agent, env, seeds, digest_frames
+        self._waiting = deque(range(len(seeds)))
+        self._running: Dict[int, _RunningGame] = {}
         self._ended: List[Game] = []
         self._losses = [0] * len(seeds)
 
     def play(self, on_step: Optional[Callable[[int, Sequence[Game]], None]]) -> List[Game]:
         steps = 0
         try:
-            numbers = {env_id: self._left.popleft() for env_id in range(self._env.env_num)}
-            self._env.seed({env_id: self._seeds[number] for env_id, number in numbers.items()}, dynamic_seed=False)
+            numbers = {env_id: self._waiting.popleft() for env_id in range(self._env.env_num)}
+            self._seed(numbers)
             self._env.launch()
             self._begin(numbers)
-            while self._under_way:
+            while self._running:
                 obs = self._env.ready_obs
-                actions = _act(self._agent, [obs[env_id] for env_id in self._under_way])
-                timesteps = self._env.step(dict(zip(self._under_way, actions)))
+                actions = _act(self._agent, [obs[env_id] for env_id in self._running])
+                timesteps = self._env.step(dict(zip(self._running, actions)))
                 steps += len(actions)
                 self._take(timesteps)
                 if on_step is not None:
@@ -308,44 +292,48 @@ class _Games(object):
         """Note a step of each game, and begin the next ones where games have ended or were lost."""
         numbers: Dict[int, int] = {}
         for env_id, timestep in timesteps.items():
-            if env_id not in self._under_way:  # its process was lost while it had nothing to play
+            if env_id not in self._running:  # it lost its process while it had no game to play
                 continue
-            game = self._under_way[env_id]
-            if timestep.info.get('abnormal', False):
+            game, info = self._running[env_id], timestep.info
+            if info.get('abnormal', False):
                 self._losses[game.number] += 1
                 if self._losses[game.number] == MAX_LOSSES:
-                    error = timestep.info['error']
                     raise RuntimeError(
-                        f'game {game.number} lost its process {MAX_LOSSES} times, the last time: {error}'
+                        f'game {game.number} lost its process {MAX_LOSSES} times, the last time: {info["error"]}'
                     )
                 numbers[env_id] = game.number
                 continue
-            game.note(timestep.obs, timestep.info['episode_frame_number'])
+            game.note(timestep.obs, info['episode_frame_number'], self._digest_frames)
             if timestep.done:
-                self._ended.append(self._record(env_id, game, timestep.info))
-                del self._under_way[env_id]
-                if self._left:
-                    numbers[env_id] = self._left.popleft()
+                self._end(env_id, info)
+                if self._waiting:
+                    numbers[env_id] = self._waiting.popleft()
         if numbers:
-            self._env.seed({env_id: self._seeds[number] for env_id, number in numbers.items()}, dynamic_seed=False)
+            self._seed(numbers)
             self._env.reset({env_id: {} for env_id in numbers})
             self._begin(numbers)
+
+    def _seed(self, numbers: Mapping[int, int]) -> None:
+        self._env.seed({env_id: self._seeds[number] for env_id, number in numbers.items()}, dynamic_seed=False)
 
     def _begin(self, numbers: Mapping[int, int]) -> None:
         obs = self._env.ready_obs
         for env_id, number in numbers.items():
-            self._under_way[env_id] = _GameUnderWay(number, obs[env_id], self._digest_frames)
+            self._running[env_id] = _RunningGame(number, obs[env_id])
 
-    def _record(self, env_id: int, game: _GameUnderWay, info: Mapping[str, Any]) -> Game:
-        return Game(
-            game=game.number,
-            seed=self._seeds[game.number],
-            env=env_id,
-            score=float(info['eval_episode_return']),
-            steps=game.steps,
-            frames=int(info['episode_frame_number']),
-            truncated=bool(info['TimeLimit.truncated']),
-            digest=game.digest,
+    def _end(self, env_id: int, info: Mapping[str, Any]) -> None:
+        game = self._running.pop(env_id)
+        self._ended.append(
+            Game(
+                game=game.number,
+                seed=self._seeds[game.number],
+                env=env_id,
+                score=float(info['eval_episode_return']),
+                steps=game.steps,
+                frames=int(info['episode_frame_number']),
+                truncated=bool(info['TimeLimit.truncated']),
+                digest=game.digest.hexdigest(),
+            )
         )
 
 

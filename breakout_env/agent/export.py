@@ -1,4 +1,4 @@
-"""Carrying an agent to programs that have neither DI-engine nor this package, checked on a game before it is kept."""
+"""Export an agent to programs that have neither DI-engine nor this package, and check the result on a game."""
 
 import contextlib
 import importlib.util
@@ -8,7 +8,7 @@ import os
 import tempfile
 import warnings
 from pathlib import Path
-from typing import Callable, Dict, Iterator, Tuple
+from typing import Callable, Dict, Iterator, Tuple, Union
 
 import numpy as np
 import torch
@@ -17,37 +17,34 @@ from ..envs.env import BreakoutEnv
 from ..utils.atomic_file import write_bytes
 from .agent import Agent, load_agent, save_agent
 
-# What an exported agent is: its content, and what runs it.
+# An exported agent: the content of its file, and what runs it.
 Exported = Tuple[bytes, Callable[[np.ndarray], np.ndarray]]
 ONNX_PACKAGES = ('onnx', 'onnxscript', 'onnxruntime')
 # Relative to the largest value; float32 sums in another order differ by some 1e-6.
 TOLERANCE = 1e-4
-# Observations of the check: the first game's, each fourth step, so that they differ and reach beyond the first points.
+# Observations of the check: every fourth step of a game, so that they differ and reach beyond the first points.
 CHECK_OBSERVATIONS, CHECK_EVERY_STEPS = 64, 4
 
 
 class ExportDiffers(ValueError):
-    """
-    Overview:
-        What was exported does not give the values of its source. No file is kept.
-    """
+    """The exported agent does not give the values of its source. No file is kept."""
 
 
-def export_agent(agent: Agent, path: str, format: str) -> float:
+def export_agent(agent: Agent, path: Union[str, Path], format: str) -> float:
     """
     Overview:
         Write an agent for other programs. It takes uint8 pixels 0..255 in batches of any size, called ``pixels``, \
         and gives float32 ``q_values``. It is compared with its source on observations of a game before it is kept.
     Arguments:
-        - agent (:obj:`Agent`): What to export; on the CPU.
-        - path (:obj:`str`): Where to.
+        - agent (:obj:`Agent`): The agent, on the CPU.
+        - path (:obj:`Union[str, Path]`): Where to.
         - format (:obj:`str`): One of ``FORMATS``.
     Returns:
         - difference (:obj:`float`): The largest difference between a value and the source's.
     Raises:
-        - ExportDiffers: If the largest difference is beyond ``TOLERANCE``.
-        - OSError: If the file can not be written.
-        - ValueError: If the format is none, or packages that it needs are missing.
+        - ExportDiffers: If a difference is above ``TOLERANCE``.
+        - OSError: If the file cannot be written.
+        - ValueError: If the format is unknown, or packages that it needs are missing.
     Shapes:
         - pixels: :math:`(B, F, S, S)`, B batch size, F ``frame_stack``, S ``screen_size``.
         - q_values: :math:`(B, A)`, A number of actions.
@@ -57,7 +54,7 @@ def export_agent(agent: Agent, path: str, format: str) -> float:
     content, run = FORMATS[format][1](agent)
     observations = _observations(agent)
     difference = 0.0
-    for batch_size in (1, len(observations)):  # of two sizes, as one could have been written into it
+    for batch_size in (1, len(observations)):  # two sizes, as an export may have fixed one
         source, found = agent.q_values(observations[:batch_size]), run(observations[:batch_size])
         if found.shape != source.shape:
             raise ExportDiffers(f'{format} gives values of shape {found.shape}; expected {source.shape}')
@@ -76,19 +73,19 @@ def _observations(agent: Agent) -> np.ndarray:
     observations = []
     try:
         env.seed(0)
-        obs, step = env.reset(), 0
-        while len(observations) < CHECK_OBSERVATIONS:
+        obs = env.reset()
+        for step in range(CHECK_OBSERVATIONS * CHECK_EVERY_STEPS):
             if step % CHECK_EVERY_STEPS == 0:
                 observations.append(obs)
             timestep = env.step(agent.act(obs[None])[0])
-            obs, step = env.reset() if timestep.done else timestep.obs, step + 1
+            obs = env.reset() if timestep.done else timestep.obs
     finally:
         env.close()
     return np.stack(observations)
 
 
 class _Values(torch.nn.Module):
-    """The values alone, as exported networks give tensors and no dicts."""
+    """The values alone: exported networks give tensors, not dicts."""
 
     def __init__(self, agent: Agent) -> None:
         super().__init__()
@@ -99,7 +96,7 @@ class _Values(torch.nn.Module):
 
 
 def _example(agent: Agent) -> torch.Tensor:
-    # two: what is of size 1 is taken for fixed
+    # a batch of two: an export takes a size of 1 for fixed
     return torch.zeros(2, agent.frame_stack, agent.screen_size, agent.screen_size, dtype=torch.uint8)
 
 
@@ -135,6 +132,7 @@ def _onnx(agent: Agent) -> Exported:
             dynamic_shapes=({0: torch.export.Dim('batch')},),
             verbose=False,
         )
+        assert program is not None  # only for the exporter that dynamo=False selects
         content = program.model_proto.SerializeToString()
         session = onnxruntime.InferenceSession(content, providers=['CPUExecutionProvider'])
     return content, lambda pixels: session.run(['q_values'], {'pixels': pixels})[0]
@@ -149,7 +147,7 @@ def _safetensors(agent: Agent) -> Exported:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """PyTorch calls TorchScript deprecated and misses torchvision, neither of which is the caller's to change."""
+    """PyTorch warns that TorchScript is deprecated and torchvision missing; the caller can change neither."""
     disabled_before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -160,7 +158,7 @@ def _quiet() -> Iterator[None]:
         logging.disable(disabled_before)
 
 
-# Usual end of a file's name, and what makes its content.
+# The usual suffix of a file, and what makes its content.
 FORMATS: Dict[str, Tuple[str, Callable[[Agent], Exported]]] = dict(
     torchscript=('.pt', _torchscript), onnx=('.onnx', _onnx), safetensors=('.safetensors', _safetensors)
 )

@@ -1,4 +1,4 @@
-"""Weights in files, read as data: nothing in a file is run, whoever it comes from."""
+"""Weights in files, read as data: nothing in a file is run, whoever wrote it."""
 
 import json
 import logging
@@ -6,7 +6,8 @@ import os
 import pickle
 import warnings
 import zipfile
-from typing import Any, Dict, Mapping, Tuple
+from pathlib import Path
+from typing import Any, Dict, Mapping, Tuple, Union
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -15,70 +16,64 @@ logger = logging.getLogger(__name__)
 Weights = Dict[str, torch.Tensor]
 
 
-def read_weights(path: str) -> Tuple[Weights, Dict[str, str]]:
+def read_weights(path: Union[str, Path]) -> Tuple[Weights, Dict[str, str]]:
     """
     Overview:
-        The weights of a network, from an agent in safetensors or from a checkpoint that PyTorch wrote.
+        The weights of a network, from an agent in safetensors or a checkpoint in PyTorch's format. The first bytes \
+        of the file tell which, not its name.
     Arguments:
-        - path (:obj:`str`): The file; what it is shows in its first bytes, not in its name.
+        - path (:obj:`Union[str, Path]`): The file.
     Returns:
-        - weights (:obj:`Weights`): Floating tensors by name, on the CPU. Of a checkpoint of DI-engine's, its ``model``.
-        - metadata (:obj:`Dict[str, str]`): What safetensors keeps beside them; of a checkpoint, nothing.
+        - weights (:obj:`Weights`): Floating tensors by name, on the CPU; those of ``model`` in a DI-engine checkpoint.
+        - metadata (:obj:`Dict[str, str]`): What safetensors keeps beside them; for a checkpoint, nothing.
     Raises:
-        - OSError: If the file can not be opened.
-        - ValueError: If it is neither, or damaged, or holds more than tensors and numbers.
+        - OSError: If the file cannot be opened.
+        - ValueError: If it has neither format, is damaged, or holds more than tensors and numbers.
     """
     try:
         with open(path, 'rb') as file:
             start = file.read(9)
     except OSError as error:
-        raise type(error)(f'{path} can not be read ({error.strerror}); expected a checkpoint or an agent') from None
+        raise type(error)(f'{path} cannot be read ({error.strerror}); expected a checkpoint or an agent') from None
     # safetensors: the length of the header in eight bytes, then the header, a JSON object
-    if start[8:] == b'{':
-        return _read_safetensors(path)
-    content = _read_checkpoint(path)
-    weights = content.get('model', content) if isinstance(content, Mapping) else None
-    if not isinstance(weights, Mapping) or not weights or not all(map(_is_weight, weights.items())):
+    weights, metadata = _read_safetensors(path) if start[8:] == b'{' else (_read_checkpoint(path), {})
+    if not isinstance(weights, Mapping) or not weights or not all(_is_weight(*item) for item in weights.items()):
         raise ValueError(
-            f"{path} holds no weights of a network; expected a checkpoint of DI-engine's with tensors under `model`"
+            f'{path} holds no weights of a network; expected floating tensors, in a checkpoint under `model`'
         )
-    return dict(weights), {}
+    return dict(weights), metadata
 
 
-def _read_safetensors(path: str) -> Tuple[Weights, Dict[str, str]]:
+def _read_safetensors(path: Union[str, Path]) -> Tuple[Weights, Dict[str, str]]:
     try:
         with safe_open(path, framework='pt') as file:
-            weights = {name: file.get_tensor(name) for name in file.keys()}
-            metadata = file.metadata() or {}
+            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}
     except SafetensorError as error:
-        raise ValueError(f'{path} is no whole safetensors file: it is cut off or damaged ({error})') from None
-    if not weights or not all(map(_is_weight, weights.items())):
-        raise ValueError(f'{path} holds no weights of a network; expected floating tensors')
-    return weights, metadata
+        raise ValueError(f'{path} is not a complete safetensors file: it is truncated or damaged ({error})') from None
 
 
-def _read_checkpoint(path: str) -> Any:
+def _read_checkpoint(path: Union[str, Path]) -> Any:
     try:
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
-                # PyTorch compresses nothing; what someone else compressed may fill the memory out of a small file
+                # PyTorch does not compress; a small compressed file by someone else could fill the memory
                 if sum(member.file_size for member in archive.infolist()) > os.path.getsize(path):
                     raise ValueError('it is compressed')
         with warnings.catch_warnings():
-            warnings.simplefilter('ignore')  # about formats that are then refused
-            return torch.load(path, map_location='cpu', weights_only=True)
+            warnings.simplefilter('ignore')  # about formats that are then rejected
+            content = torch.load(path, map_location='cpu', weights_only=True)
+        return content.get('model', content) if isinstance(content, Mapping) else None
     except pickle.UnpicklingError as error:
         logger.debug('%s', error)
-        # PyTorch's own message proposes to load the file all the same, and to run what is in it
-        reason = 'it is damaged, or holds Python objects other than tensors and numbers, of which nothing was run'
+        # not PyTorch's own message, which proposes to load the file anyway and so to run what is in it
+        reason = 'it is damaged, or holds Python objects other than tensors and numbers (none of them was run)'
     except Exception as error:  # torch.load raises nearly anything, depending on what the bytes happen to say
         logger.debug('%s', error)
-        reason = 'it is cut off, damaged, or something else'
+        reason = 'it is truncated, damaged, or has another format'
     raise ValueError(f'{path} is neither a checkpoint nor an agent in safetensors: {reason}')
 
 
-def _is_weight(item: Tuple[Any, Any]) -> bool:
-    name, tensor = item
+def _is_weight(name: Any, tensor: Any) -> bool:
     return (
         isinstance(name, str)
         and isinstance(tensor, torch.Tensor)
@@ -90,17 +85,12 @@ def _is_weight(item: Tuple[Any, Any]) -> bool:
     )
 
 
-def read_json_object(text: str, what: str) -> Dict[str, Any]:
-    """
-    Overview:
-        A JSON object from a file that anyone may have written.
-    Raises:
-        - ValueError: If it is none.
-    """
+def read_json_object(text: str, owner: str) -> Dict[str, Any]:
+    """A JSON object out of a text that anyone may have written; ValueError names its owner if it is not one."""
     try:
         value = json.loads(text)
-    except (ValueError, RecursionError):  # the latter for brackets by the thousand
+    except (ValueError, RecursionError):  # the latter for thousands of nested brackets
         value = None
     if not isinstance(value, dict):
-        raise ValueError(f'{what} is no JSON object')
+        raise ValueError(f'{owner} is not a JSON object')
     return value

@@ -1,8 +1,8 @@
 """
-The ``breakout`` command: train, watch, judge and carry away agents, without a line of code.
+The ``breakout`` command: train, watch, evaluate and export agents, without a line of code.
 
-Each command is a file of its own here, loaded when it is called, and a thin one: what it does lies in the package, for
-programs to call. What their exit codes mean is in ``program.py``, and in their help.
+Each command is a thin file of its own here, imported when it is called; the work is done by functions of the package
+that programs can call, too. ``utils/program.py`` says what the exit codes mean, as does their help.
 """
 
 import importlib
@@ -16,21 +16,20 @@ COMMANDS = ('train', 'eval', 'play', 'record', 'plot', 'average', 'export', 'doc
 
 
 class LazyGroup(Program, click.Group):
-    """
-    Overview:
-        Commands that are imported when they are called; ``eval`` is found in ``eval_command.py``, and so on.
-    """
+    """Imports a command when it is called: ``eval`` from ``eval_command.py``, and so on."""
 
     def list_commands(self, ctx: click.Context) -> List[str]:
+        """All commands."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, name: str) -> Optional[click.Command]:
+        """As click's."""
         if name not in COMMANDS:
             return None
         return importlib.import_module(f'.{name}_command', __name__).command
 
     def resolve_command(self, ctx: click.Context, args: List[str]) -> Any:
-        """As click's, which lists no commands for a name that is none."""
+        """As click's, which does not list the commands when a name is unknown."""
         if args and args[0] not in COMMANDS:
             ctx.fail(f'there is no command {args[0]!r}; expected one of {", ".join(COMMANDS)}')
         return super().resolve_command(ctx, args)
@@ -40,12 +39,12 @@ class LazyGroup(Program, click.Group):
 @click.version_option(package_name='breakout-env', prog_name='breakout')
 def main() -> None:
     """
-    Atari Breakout for DI-engine: train an agent, watch it, judge it.
+    Atari Breakout for DI-engine: train an agent, watch it, evaluate it.
 
     \b
     Examples:
       breakout play --pretrained          watch the agent that is in the package
-      breakout train                      train one, past a human within the hour
-      breakout eval --pretrained -n 100   judge it over 100 games
-      breakout doctor                     what works here, and what mends the rest
+      breakout train                      train one; above the human score within the hour
+      breakout eval --pretrained -n 100   evaluate it over 100 games
+      breakout doctor                     what works here, and how to fix the rest
     """

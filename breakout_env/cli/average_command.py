@@ -7,20 +7,14 @@ import click
 
 from ..agent.agent import save_agent
 from ..agent.averaging import average_weights, checkpoints_of, updates_of
-from ..utils.command_types import COUNT
-from .common import CONTEXT, errors_in_a_line
+from ..utils.options import COUNT
+from .common import CONTEXT, user_errors
 
 
 @click.command('average', context_settings=CONTEXT)
 @click.argument('run', type=click.Path(exists=True, file_okay=False))
-@click.option(
-    '--last',
-    default=16,
-    show_default=True,
-    type=COUNT,
-    help='How many checkpoints, the last of the run.',
-)
-@click.option('--until', type=COUNT, help='Take those that were made within so many updates.')
+@click.option('--last', default=16, show_default=True, type=COUNT, help='How many checkpoints, the last of the run.')
+@click.option('--until', type=COUNT, help='Take only checkpoints of up to this many updates.')
 @click.option(
     '-o', '--output', type=click.Path(dir_okay=False), help='The file to write; by default averaged.safetensors in RUN.'
 )
@@ -28,8 +22,8 @@ def command(run: str, last: int, until: Optional[int], output: Optional[str]) ->
     """
     Make one agent out of a run's last checkpoints.
 
-    RUN is its folder. The mean of their weights mostly plays better than the last of them. Checkpoints are as far apart
-    as the config's save_ckpt_after_iter says, 2,500 updates in the recipe for the CPU.
+    RUN is its folder. The mean of their weights usually plays better than the last of them. The interval between
+    checkpoints is the config's save_ckpt_after_iter, 2,500 updates in the recipe for the CPU.
 
     \b
     Examples:
@@ -37,9 +31,8 @@ def command(run: str, last: int, until: Optional[int], output: Optional[str]) ->
       breakout eval --checkpoint experiments/breakout_dqn_cpu/averaged.safetensors
     """
     output = output or str(Path(run, 'averaged.safetensors'))
-    with errors_in_a_line():
+    with user_errors():
         paths = checkpoints_of(run, until)[-last:]
         first, newest = updates_of(paths[0]), updates_of(paths[-1])
-        card = dict(name=f'average_{newest}', updates=newest)
-        save_agent(output, average_weights(paths), card)
+        save_agent(output, average_weights(paths), dict(name=f'average_{newest}', updates=newest))
     click.echo(f'wrote {output}: the mean of {len(paths)} checkpoints, after {first:,} to {newest:,} updates')

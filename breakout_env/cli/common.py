@@ -1,12 +1,18 @@
-"""What several commands share: which agent, which files of ours, and errors in a line."""
+"""What several commands share: which agent, which files of the package, numbers, and how errors are shown."""
 
 import contextlib
 from pathlib import Path
-from typing import Any, Callable, Iterator
+from typing import TYPE_CHECKING, Annotated, Any, Callable, Iterator, Optional
 
 import click
 
+from ..utils.options import Between, CommandLineType
+
+if TYPE_CHECKING:
+    from ..agent.agent import Agent
+
 CONTEXT = dict(help_option_names=['-h', '--help'])
+GAMES = CommandLineType(Annotated[int, Between(1, 1_000_000)])
 _PACKAGE = Path(__file__).resolve().parent.parent
 
 
@@ -22,9 +28,7 @@ def shipped(relative: str) -> Path:
     for folder in (_PACKAGE, _PACKAGE.parent):
         if (folder / relative).is_file():
             return folder / relative
-    raise click.ClickException(
-        f'{relative} is not there; expected it in {_PACKAGE}: the package is not installed whole'
-    )
+    raise click.ClickException(f'{relative} is missing; expected it in {_PACKAGE}: the installation is incomplete')
 
 
 def agent_options(function: Callable) -> Callable:
@@ -39,31 +43,27 @@ def agent_options(function: Callable) -> Callable:
     )(function)
 
 
-@contextlib.contextmanager
-def errors_in_a_line(*kinds: type) -> Iterator[None]:
-    """
-    Overview:
-        Errors that are the user's to mend, as click shows them: a line, and exit code 1.
-    Arguments:
-        - kinds (:obj:`type`): More exceptions than ``ValueError`` and ``OSError``.
-    """
-    try:
-        yield
-    except (ValueError, OSError, *kinds) as error:
-        raise click.ClickException(str(error)) from None
-
-
-def load(checkpoint: Any, pretrained: bool, device: str = 'cpu') -> 'Agent':  # noqa: F821
-    """
-    Overview:
-        The agent that the options of ``agent_options`` name.
-    Raises:
-        - click.UsageError: If they name two.
-        - click.ClickException: If the file is no agent.
-    """
+def load(checkpoint: Optional[str], pretrained: bool, device: str = 'cpu') -> 'Agent':
+    """The agent that the options of ``agent_options`` name."""
     from ..agent.agent import load_agent
 
     if checkpoint is not None and pretrained:
         raise click.UsageError('--checkpoint and --pretrained name two agents; expected one of them')
-    with errors_in_a_line():
+    with user_errors():
         return load_agent(checkpoint, device=device)
+
+
+@contextlib.contextmanager
+def user_errors(*more: type, option: str = '') -> Iterator[None]:
+    """
+    Overview:
+        Show errors that the user can fix as click does: in a line, with exit code 1.
+    Arguments:
+        - more (:obj:`type`): Exceptions that count as such besides ``ValueError`` and ``OSError``.
+        - option (:obj:`str`): The option whose value is wrong; this makes it a usage error, with exit code 2.
+    """
+    kinds: Any = (ValueError, OSError, *more)
+    try:
+        yield
+    except kinds as error:
+        raise (click.UsageError(f'{option}: {error}') if option else click.ClickException(str(error))) from None

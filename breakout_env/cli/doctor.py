@@ -1,144 +1,105 @@
 """
-What works on this machine and what does not: each check in a process of its own, cut off where it hangs.
+Checks of this machine, each in a process of its own, with a time limit.
 
-A driver that hangs, a display that does not answer and a disk over a network that is gone are what a check is to find,
-so none of them may take the others along.
+A driver that hangs, a display that does not answer and a network disk that is gone are what a check is to find, so none
+of them may stop the other checks.
 """
 
 import contextlib
 import faulthandler
-import json
 import logging
+import multiprocessing
 import os
-import select
 import signal
 import time
 import warnings
-from dataclasses import asdict, dataclass
-from typing import Callable, Iterable, Iterator, Optional
+from typing import Callable, Iterable, Iterator, NamedTuple
 
 TIMEOUT_S = 30.0  # a GPU's first use takes seconds, on a busy machine more
 OK, WARNING, FAILS = 'ok', 'warning', 'fails'
 
 
-@dataclass(frozen=True)
-class Finding:
-    """
-    Overview:
-        What a check found.
-    """
+class Finding(NamedTuple):
+    """What a check found: ``state`` is 'ok', 'warning' (for what is optional) or 'fails'; ``fix`` says what to do."""
 
-    # (str) 'ok', 'warning' (something that can be done without), or 'fails'.
     state: str
-    # (str) A sentence.
     found: str
-    # (str) The command that mends it, or what to do; empty where nothing is to be done.
-    mend: str = ''
+    fix: str = ''
+    name: str = ''
 
 
-@dataclass(frozen=True)
-class Check:
+class Check(NamedTuple):
     """
-    Overview:
-        A question about this machine.
+    A question about this machine. ``look`` answers it, and may raise, crash or hang. Where training does not need what
+    is checked, a failure is a warning. ``fix`` says what to do if there is no answer.
     """
 
-    # (str) What is looked at.
     name: str
-    # (Callable) Answers it; may raise or hang.
     look: Callable[[], Finding]
-    # (bool) Whether training needs it: without, what does not work is a warning.
     needed: bool = True
-    # (float) Seconds before it is cut off.
     timeout_s: float = TIMEOUT_S
-    # (str) What mends it where it raises or hangs.
-    mend: str = ''
+    fix: str = ''
 
 
-@dataclass(frozen=True)
-class Row:
+def run_checks(checks: Iterable[Check]) -> Iterator[Finding]:
     """
     Overview:
-        A check and what it found.
-    """
-
-    name: str
-    state: str
-    found: str
-    mend: str
-
-
-def run_checks(checks: Iterable[Check]) -> Iterator[Row]:
-    """
-    Overview:
-        Run checks, one after the other.
-    Arguments:
-        - checks (:obj:`Iterable[Check]`): Such as ``breakout_env.cli.doctor_checks.CHECKS``.
-    Yields:
-        - row (:obj:`Row`): What each found. One that raises, dies or hangs has failed, and the sentence says how.
+        Run checks, one after the other. One that raises, crashes or hangs has failed.
+    Examples:
+        >>> list(run_checks([Check('division', lambda: 1 / 0)]))
+        [Finding(state='fails', found='ZeroDivisionError: division by zero', fix='', name='division')]
     """
     for check in checks:
         finding = _run_apart(check)
-        state = WARNING if finding.state == FAILS and not check.needed else finding.state
-        yield Row(check.name, state, finding.found, finding.mend)
+        is_optional = finding.state == FAILS and not check.needed
+        yield finding._replace(name=check.name, state=WARNING if is_optional else finding.state)
 
 
 def _run_apart(check: Check) -> Finding:
-    """Run a check in a fork of this process."""
-    reader, writer = os.pipe()
+    """
+    Run a check in a fork of this process. multiprocessing would wait for it when the interpreter exits, and a process
+    in a call to a hanging driver does not even obey SIGKILL.
+    """
+    reader, writer = multiprocessing.Pipe(duplex=False)
     pid = os.fork()
     if pid == 0:
         try:
-            os.close(reader)
-            os.setsid()  # its own children can be ended with it
-            _look_silently(check, writer)
+            reader.close()
+            os.setsid()  # so that the processes it starts can be ended with it
+            writer.send(_look_silently(check))
         finally:
-            os._exit(0)  # whatever happened: the parent's code is not to run twice
-    os.close(writer)
+            os._exit(0)  # never run the parent's code
+    writer.close()
     try:
-        answer = _read_until(reader, time.monotonic() + check.timeout_s)
+        if not reader.poll(check.timeout_s):
+            return Finding(FAILS, f'did not end within {check.timeout_s:g} s and was ended', check.fix)
+        return reader.recv()
+    except EOFError:
+        return Finding(FAILS, 'ended its process without an answer, as a crash in compiled code does', check.fix)
     finally:
-        os.close(reader)
-        _end(pid)
-    if answer is None:
-        return Finding(FAILS, f'did not end within {check.timeout_s:g} s and was cut off', check.mend)
-    if not answer:
-        return Finding(FAILS, 'ended its process without an answer, as a crash in compiled code does', check.mend)
-    return Finding(**json.loads(answer))
+        reader.close()
+        _kill(pid)
 
 
-def _look_silently(check: Check, writer: int) -> None:
+def _look_silently(check: Check) -> Finding:
     nowhere = os.open(os.devnull, os.O_RDWR)
-    for descriptor in (0, 1, 2):  # what libraries print belongs to no row of the table
+    for descriptor in (0, 1, 2):  # what libraries print does not belong in the table
         os.dup2(nowhere, descriptor)
-    faulthandler.disable()  # it writes past our descriptors
+    faulthandler.disable()  # it would write to descriptors of its own
     logging.disable()
     warnings.simplefilter('ignore')
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
     try:
-        finding = check.look()
-    except Exception as error:  # any: that is what the check has found
+        return check.look()
+    except Exception as error:  # whatever it is, that is what the check has found
         text = ' '.join(str(error).split()) or 'without a message'
-        finding = Finding(FAILS, f'{type(error).__name__}: {text}'[:500], check.mend)
-    with os.fdopen(writer, 'wb') as pipe:
-        pipe.write(json.dumps(asdict(finding)).encode() + b'\n')
+        return Finding(FAILS, f'{type(error).__name__}: {text}'[:500], check.fix)
 
 
-def _read_until(reader: int, deadline: float) -> Optional[bytes]:
-    """A line, or nothing if the other side ends without one, or None if that takes too long."""
-    answer = b''
-    while select.select([reader], [], [], max(0.0, deadline - time.monotonic()))[0]:
-        data = os.read(reader, 65536)
-        answer += data
-        if not data or data.endswith(b'\n'):
-            return answer
-    return None
-
-
-def _end(pid: int) -> None:
-    """End a check's process and what it started, without waiting long for one that even SIGKILL does not reach."""
-    for kill in (os.killpg, os.kill):  # it may not have got as far as a session of its own
+def _kill(pid: int) -> None:
+    """End a check's process and those it started; give up after a second on a process that SIGKILL does not end."""
+    for kill in (os.killpg, os.kill):  # it may have died before it had a session of its own
         with contextlib.suppress(ProcessLookupError):
             kill(pid, signal.SIGKILL)
     deadline = time.monotonic() + 1

@@ -1,9 +1,8 @@
-"""``breakout eval``: play whole games, and say what their scores mean."""
+"""``breakout eval``: play whole games, and print what their scores say."""
 
 import contextlib
 import json
-import math
-import time
+from pathlib import Path
 from typing import Callable, Iterator, Optional, Sequence
 
 import click
@@ -12,32 +11,28 @@ from tqdm import tqdm
 
 from ..agent.evaluation import PROTOCOLS, Game, Report, evaluate
 from ..utils.atomic_file import write_bytes
-from ..utils.command_types import SEED
-from .common import CONTEXT, agent_options, errors_in_a_line, load
-
-PROGRESS_EVERY_S = 0.5
+from ..utils.options import SEED
+from .common import CONTEXT, GAMES, agent_options, load, user_errors
 
 
 @click.command('eval', context_settings=CONTEXT)
 @agent_options
-@click.option(
-    '-n', '--episodes', default=100, show_default=True, type=click.IntRange(1, 1_000_000), help='Whole games to play.'
-)
+@click.option('-n', '--episodes', default=100, show_default=True, type=GAMES, help='Whole games to play.')
 @click.option(
     '--protocol',
     default='nature',
     show_default=True,
     type=click.Choice(list(PROTOCOLS)),
-    help='nature: idle starts, 1 step in 100 random. sticky: sticky actions, 0.25. greedy: idle starts only.',
+    help='nature: no-op starts, 1 step in 100 random. sticky: sticky actions, 0.25. greedy: no-op starts only.',
 )
 @click.option(
     '--fire/--no-fire',
     default=True,
     show_default=True,
-    help='Press FIRE for the agent after a lost life. This changes the protocol: say so beside a score.',
+    help='Press FIRE for the agent after a lost life. This changes the protocol: state it beside a score.',
 )
 @click.option('--seed', default=0, show_default=True, type=SEED, help='Seed of the games.')
-@click.option('--json', 'json_path', type=click.Path(dir_okay=False), help='Write all of it here, game by game.')
+@click.option('--json', 'json_path', type=click.Path(dir_okay=False), help='Write all results here, game by game.')
 @click.option(
     '--device', default='auto', show_default=True, type=click.Choice(['auto', 'cpu', 'cuda']), help='Of the network.'
 )
@@ -52,10 +47,10 @@ def command(
     device: str,
 ) -> None:
     """
-    Judge an agent over whole games of Breakout.
+    Evaluate an agent over whole games of Breakout.
 
     The same seed plays the same games, on as many cores as there are. Where hardly any two games differ, as under
-    --protocol greedy, no interval is given: it would mean nothing.
+    --protocol greedy, no interval is given: it would be meaningless.
 
     \b
     Examples:
@@ -66,36 +61,28 @@ def command(
     if device == 'auto':
         device = 'cuda' if torch.cuda.is_available() else 'cpu'
     agent = load(checkpoint, pretrained, device)
-    try:
-        with errors_in_a_line(RuntimeError), _progress(episodes) as on_step:
-            report = evaluate(agent, protocol, episodes, seed, fire, on_step=on_step)
-    except KeyboardInterrupt:
-        click.echo('stopped', err=True)
-        raise click.exceptions.Exit(130) from None
+    with user_errors(RuntimeError), _progress(episodes) as on_step:
+        report = evaluate(agent, protocol, episodes, seed, fire, on_step=on_step)
     _show(report)
     agreement = report.agreement(agent.card)
     if agreement is not None:
-        click.echo(f'The mean {agreement[1]}.')
+        click.echo(f'The mean {agreement}.')
     if json_path is not None:
-        with errors_in_a_line():
-            write_bytes(json_path, json.dumps(report.as_dict(), indent=2).encode())
+        with user_errors():
+            write_bytes(Path(json_path), json.dumps(report.as_dict(), indent=2).encode())
         click.echo(f'wrote {json_path}')
 
 
 @contextlib.contextmanager
 def _progress(episodes: int) -> Iterator[Callable[[int, Sequence[Game]], None]]:
-    """A line on a terminal, and nothing elsewhere."""
-    with tqdm(total=episodes, unit=' games', disable=None, leave=False, dynamic_ncols=True) as bar:
-        start, shown = time.monotonic(), -math.inf
+    """A progress bar on a terminal, and nothing elsewhere."""
+    with tqdm(total=episodes, unit=' games', disable=None, leave=False, dynamic_ncols=True, miniters=0) as bar:
 
         def on_step(steps: int, games: Sequence[Game]) -> None:
-            nonlocal shown
-            now = time.monotonic()
-            if now - shown < PROGRESS_EVERY_S:
-                return
-            shown, bar.n = now, len(games)
-            mean = f'mean {sum(game.score for game in games) / len(games):.1f}, ' if games else ''
-            bar.set_postfix_str(f'{mean}{steps / (now - start + 1e-9):.0f} steps/s')
+            if len(games) > bar.n:
+                mean = sum(game.score for game in games) / len(games)
+                bar.set_postfix_str(f'mean {mean:.1f}', refresh=False)
+            bar.update(len(games) - bar.n)
 
         yield on_step
 

@@ -6,7 +6,7 @@ from typing import Optional
 import click
 
 from ..agent.export import CHECK_OBSERVATIONS, FORMATS, export_agent
-from .common import CONTEXT, agent_options, errors_in_a_line, load
+from .common import CONTEXT, agent_options, load, user_errors
 
 
 @click.command('export', context_settings=CONTEXT)
@@ -19,17 +19,14 @@ from .common import CONTEXT, agent_options, errors_in_a_line, load
     help='torchscript: for PyTorch and LibTorch. onnx: for ONNX Runtime and others. safetensors: for commands here.',
 )
 @click.option(
-    '-o',
-    '--output',
-    type=click.Path(dir_okay=False),
-    help="The file to write; by default the agent's name, in this folder.",
+    '-o', '--output', type=click.Path(dir_okay=False), help="The file to write; by default the agent's name, here."
 )
 def command(checkpoint: Optional[str], pretrained: bool, format: str, output: Optional[str]) -> None:
     """
     Write an agent to a file for other programs.
 
-    What is written takes uint8 pixels of shape (batch, 4, 84, 84), the newest screen last, and gives a value for each
-    action; the highest is the one to play. It is compared with its source on a game first, and kept only if they agree.
+    It takes uint8 pixels of shape (batch, 4, 84, 84), the newest screen last, and gives a value for each action; the
+    highest is the one to play. It is compared with its source on a game first, and kept only if they agree.
 
     \b
     Examples:
@@ -41,11 +38,11 @@ def command(checkpoint: Optional[str], pretrained: bool, format: str, output: Op
     output = output or f'{agent.name}{FORMATS[format][0]}'
     if checkpoint is not None and os.path.exists(output) and os.path.samefile(checkpoint, output):
         raise click.UsageError(f'--output is {output}, the checkpoint itself; expected another file')
-    with errors_in_a_line():
+    with user_errors():
         difference = export_agent(agent, output, format)
-    size, screen = f'{os.path.getsize(output) / 1e6:.1f} MB', f'{agent.screen_size}, {agent.screen_size}'
-    click.echo(f'wrote {output} ({format}, {size})')
+    click.echo(f'wrote {output} ({format}, {os.path.getsize(output) / 1e6:.1f} MB)')
     click.echo(
-        f'pixels uint8 (batch, {agent.frame_stack}, {screen}) -> q_values float32 (batch, {agent.action_count}); '
+        f'pixels uint8 (batch, {agent.frame_stack}, {agent.screen_size}, {agent.screen_size}) -> '
+        f'q_values float32 (batch, {agent.action_count}); '
         f'largest difference from the source over {CHECK_OBSERVATIONS} observations of a game: {difference:.1e}'
     )

@@ -1,51 +1,43 @@
 """``breakout play``: watch an agent, or play."""
 
-import sys
-from typing import Any, Optional
+import contextlib
+from typing import Annotated, Any, Callable, List, Optional
 
 import click
 
+from ..agent.agent import Agent
 from ..agent.play import (
     AGENT_FRAME_SKIP,
     EPSILON,
     PERSON_FRAME_SKIP,
+    Game,
+    Player,
     agent_env_options,
     agent_player,
-    open_screen,
+    open_window,
     person_env_options,
     person_player,
     play,
     record,
 )
 from ..utils.child_process import HelperError
-from ..utils.command_types import SEED, FiniteFloat
 from ..utils.game_constants import FRAMES_PER_SECOND
-from ..utils.signals import exit_in_order
-from .common import CONTEXT, agent_options, errors_in_a_line, load
-
-INTERRUPTED = 130
+from ..utils.options import SEED, Between, CommandLineType
+from .common import CONTEXT, GAMES, agent_options, load, user_errors
 
 
-def game_options(function: Any) -> Any:
+def game_options(function: Callable) -> Callable:
     """The options of games that are watched or recorded."""
-    for option in reversed(
-        [
-            click.option('--games', type=click.IntRange(1, 1_000_000), default=1, show_default=True, help='How many.'),
-            click.option('--seed', type=SEED, help='The same games each time.'),
-            click.option(
-                '--epsilon',
-                type=FiniteFloat(0, 1),
-                help=f"Share of an agent's actions that are random.  [default: {EPSILON}]",
-            ),
-            click.option('--sticky', is_flag=True, help='Sticky actions: each frame repeats the last one in 25 %.'),
-            click.option(
-                '--speed',
-                type=FiniteFloat(0, 100, min_open=True),
-                default=1.0,
-                show_default=True,
-                help='How much faster than people play it.',
-            ),
-        ]
+    probability = CommandLineType(Annotated[float, Between(0, 1)])
+    speed = CommandLineType(Annotated[float, Between(0, 100, above=True)])
+    for option in (
+        click.option('--speed', type=speed, default=1.0, show_default=True, help="Relative to the console's."),
+        click.option('--sticky', is_flag=True, help='Sticky actions: each frame repeats the last one in 25 %.'),
+        click.option(
+            '--epsilon', type=probability, help=f"Share of an agent's actions that are random.  [default: {EPSILON}]"
+        ),
+        click.option('--seed', type=SEED, help='The same games each time.'),
+        click.option('--games', type=GAMES, default=1, show_default=True, help='How many.'),
     ):
         function = option(function)
     return function
@@ -55,7 +47,7 @@ def game_options(function: Any) -> Any:
 @agent_options
 @click.option('--human', is_flag=True, help='Play yourself: arrows or A and D move, space fires, q quits.')
 @click.option('--record', 'path', metavar='FILE', help='Into a video instead, .mp4 or .gif (see breakout record).')
-@click.option('--force', is_flag=True, help='Replace a video that is there already.')
+@click.option('--force', is_flag=True, help='Replace an existing video.')
 @game_options
 def command(
     checkpoint: Optional[str],
@@ -85,64 +77,39 @@ def command(
     if human and (checkpoint is not None or pretrained or epsilon is not None or path is not None):
         raise click.UsageError('--human is you; expected no --checkpoint, --pretrained, --epsilon or --record')
     if path is not None:
-        record_file(load(checkpoint, pretrained), path, games, seed, epsilon, sticky, speed, None, force)
+        options = dict(games=games, seed=seed, sticky=sticky, overwrite=force)
+        record_file(load(checkpoint, pretrained), path, epsilon, speed, **options)
         return
-    agent = None if human else load(checkpoint, pretrained)
-    title = 'Breakout' if agent is None else f'Breakout: {agent.name}'
-    played, interrupted = [], False
-    with errors_in_a_line(HelperError):
-        try:
-            with open_screen(title, human, speed) as screen:
-                if agent is None:
-                    options, player = person_env_options(PERSON_FRAME_SKIP, sticky), person_player
-                    about = 'arrows move, space fires, q quits'
-                else:
-                    options = agent_env_options(agent, EPSILON if epsilon is None else epsilon, sticky)
-                    player, about = agent_player(agent), f'{agent.name}   q quits'
-                for game in play(player, screen, options, games, seed, about):
-                    played.append(game)
-        except KeyboardInterrupt:
-            interrupted = True
-        finally:
-            tell(played)
-    if interrupted:
-        sys.exit(INTERRUPTED)
+    player: Player
+    if human:
+        title, player, frame_skip = 'Breakout', person_player, PERSON_FRAME_SKIP
+        options = person_env_options(frame_skip, sticky)
+    else:
+        agent = load(checkpoint, pretrained)
+        title, player, frame_skip = f'Breakout: {agent.name}', agent_player(agent), AGENT_FRAME_SKIP
+        options = agent_env_options(agent, EPSILON if epsilon is None else epsilon, sticky)
+    played: List[Game] = []
+    try:
+        with user_errors(HelperError), contextlib.closing(open_window(title, frame_skip, speed)) as window:
+            for game in play(player, window.present, options, games, seed, window.keys):
+                played.append(game)
+                click.echo(game)
+    finally:
+        _echo_mean(played)
 
 
-def record_file(
-    agent: Any,
-    path: str,
-    games: int,
-    seed: Optional[int],
-    epsilon: Optional[float],
-    sticky: bool,
-    speed: float,
-    max_seconds: Optional[float],
-    overwrite: bool,
-) -> None:
+def record_file(agent: Agent, path: str, epsilon: Optional[float], speed: float, **options: Any) -> None:
     """``record``, with its games printed and its errors in a line."""
     epsilon = EPSILON if epsilon is None else epsilon
-    exit_in_order()  # so that what there is of the video is removed then, too
-    try:
-        with errors_in_a_line():
-            played = record(agent, path, games, seed, epsilon, sticky, speed, max_seconds, overwrite, click.echo)
-    except KeyboardInterrupt:
-        click.echo(f'stopped; {path} was not written', err=True)
-        sys.exit(INTERRUPTED)
-    tell_mean(played)
+    with user_errors():
+        played = record(agent, path, epsilon=epsilon, speed=speed, on_game_end=click.echo, **options)
+    _echo_mean(played)
     seconds = sum(game.steps + 1 for game in played) * AGENT_FRAME_SKIP / FRAMES_PER_SECOND / speed
     click.echo(f'{path}: {seconds:.0f} s')
 
 
-def tell(played: list) -> None:
-    """Print how the games went."""
-    for game in played:
-        click.echo(game)
-    tell_mean(played)
-
-
-def tell_mean(played: list) -> None:
-    """Print the mean of several games that were played to their end."""
-    whole = [game.points for game in played if game.end != 'stopped']
-    if len(whole) > 1:
-        click.echo(f'mean of {len(whole)} games: {sum(whole) / len(whole):.1f} points')
+def _echo_mean(played: List[Game]) -> None:
+    """Print the mean of the games that were played to their end, if they are several."""
+    points = [game.points for game in played if game.end != 'stopped']
+    if len(points) > 1:
+        click.echo(f'mean of {len(points)} games: {sum(points) / len(points):.1f} points')

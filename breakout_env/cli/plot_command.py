@@ -1,13 +1,14 @@
 """``breakout plot``: curves of runs."""
 
 from pathlib import Path
-from typing import Optional, Tuple
+from typing import Annotated, Optional, Tuple
 
 import click
 
 from ..run.log import RunLog
 from ..run.plotting import PANELS, X_AXES, check_names, check_suffix, draw_curves, group_runs, save_figure
-from .common import CONTEXT, errors_in_a_line
+from ..utils.options import Between, CommandLineType
+from .common import CONTEXT, user_errors
 
 
 @click.command(context_settings=CONTEXT)
@@ -20,23 +21,15 @@ from .common import CONTEXT, errors_in_a_line
     show_default=True,
     help='Where to: .png or .svg; several times for several files.',
 )
+@click.option('--x', default='env_step', show_default=True, type=click.Choice(list(X_AXES)), help='The x axis.')
 @click.option(
-    '--x',
-    default='env_step',
-    show_default=True,
-    type=click.Choice(list(X_AXES)),
-    help='What the curves are drawn over.',
-)
-@click.option(
-    '--what',
-    metavar='PANEL,...',
-    help=f'Out of {", ".join(PANELS)}.  [default: those that the runs have values of]',
+    '--what', metavar='PANEL,...', help=f'Out of {", ".join(PANELS)}.  [default: those that the runs have values of]'
 )
 @click.option(
     '--smooth',
-    type=click.IntRange(1, 1_000_000),
+    type=CommandLineType(Annotated[int, Between(1, 1_000_000)]),
     metavar='N',
-    help='Rows of the log in a moving average, 1 for none.  [default: a fortieth of a run]',
+    help='Rows of the log in a moving average, 1 for no smoothing.  [default: a fortieth of a run]',
 )
 @click.option(
     '--label', 'labels', multiple=True, metavar='NAME', help='A name in the legend; as many times as there are curves.'
@@ -44,7 +37,7 @@ from .common import CONTEXT, errors_in_a_line
 @click.option(
     '--group/--no-group',
     default=None,
-    help='All runs are seeds of one curve, or none are.  [default: those whose names differ in _seedN alone]',
+    help='All runs are seeds of one curve, or none is.  [default: those whose names differ in _seedN alone]',
 )
 def command(
     runs: Tuple[str, ...],
@@ -68,28 +61,22 @@ def command(
       breakout plot RUN OTHER --label 'lr 1e-4' --label 'lr 2.5e-4'
     """
     names = None
-    try:
-        if what is not None:
+    if what is not None:
+        with user_errors(option='--what'):
             names = check_names([name.strip() for name in what.split(',')], x)
-    except ValueError as error:
-        raise click.UsageError(f'--what: {error}') from None
     for out in outs:
-        try:
+        with user_errors(option='--out'):
             check_suffix(out)
-        except ValueError as error:
-            raise click.UsageError(f'--out: {error}') from None
         if not Path(out).resolve().parent.is_dir():
-            raise click.UsageError(f'--out: {out} is to be in a folder that is not there')
-    with errors_in_a_line():
+            raise click.UsageError(f'--out: {out} would be in a folder that does not exist')
+    with user_errors():
         logs = [RunLog.read(run) for run in runs]
     twice = [str(log.path) for log in logs if sum(other.path.samefile(log.path) for other in logs) > 1]
     if twice:
         raise click.UsageError(f'{twice[0]} is named twice; expected each run once')
-    try:
+    with user_errors(option='--label'):
         curves = group_runs(logs, group, labels)
-    except ValueError as error:
-        raise click.UsageError(f'--label: {error}') from None
-    with errors_in_a_line():
+    with user_errors():
         figure = draw_curves(curves, names, x, smooth)
         for out in outs:
             save_figure(figure, out)

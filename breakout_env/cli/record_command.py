@@ -1,10 +1,10 @@
 """``breakout record``: an agent's games as a video."""
 
-from typing import Optional
+from typing import Annotated, Any, Optional
 
 import click
 
-from ..utils.command_types import DAY_S, FiniteFloat
+from ..utils.options import DAY_S, Between, CommandLineType
 from .common import CONTEXT, agent_options, load
 from .play_command import game_options, record_file
 
@@ -15,22 +15,11 @@ from .play_command import game_options, record_file
 @game_options
 @click.option(
     '--max-seconds',
-    type=FiniteFloat(0, DAY_S, min_open=True),
-    help='Where the video is cut off.  [default: nowhere; a GIF: 30]',
+    type=CommandLineType(Annotated[float, Between(0, DAY_S, above=True)]),
+    help='Where the video ends.  [default: no limit; a GIF: 30]',
 )
-@click.option('--force', is_flag=True, help='Replace a file that is there already.')
-def command(
-    checkpoint: Optional[str],
-    pretrained: bool,
-    path: str,
-    games: int,
-    seed: Optional[int],
-    epsilon: Optional[float],
-    sticky: bool,
-    speed: float,
-    max_seconds: Optional[float],
-    force: bool,
-) -> None:
+@click.option('--force', is_flag=True, help='Replace an existing file.')
+def command(checkpoint: Optional[str], pretrained: bool, path: str, force: bool, **options: Any) -> None:
     """
     Record an agent's games in one video, which appears when it is complete.
 
@@ -40,4 +29,4 @@ def command(
       breakout record --checkpoint RUN/ckpt/ckpt_best.pth.tar --out best.mp4
       breakout record --out game.gif --max-seconds 10
     """
-    record_file(load(checkpoint, pretrained), path, games, seed, epsilon, sticky, speed, max_seconds, force)
+    record_file(load(checkpoint, pretrained), path, overwrite=force, **options)

@@ -8,7 +8,7 @@ Games as video files that a browser plays, encoded by FFmpeg (the binary comes w
 import contextlib
 import logging
 import os
-from typing import FrozenSet, Optional
+from typing import Optional
 
 import imageio_ffmpeg
 import numpy as np
@@ -60,23 +60,14 @@ class GameRecorder(object):
         Writes each game into a file of its own in a folder. A file is named ``*.part.mp4`` while it grows and gets \
         the score into its name at the end. If this process is killed, FFmpeg sees its input end and completes the \
         file. A recording that fails (full disk, encoder stuck) is given up with a warning: the game goes on.
-    Examples:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     recorder = GameRecorder(folder, 'game', frame_skip=4)
-        ...     recorder.begin(np.zeros((210, 160, 3), np.uint8))
-        ...     recorder.write(np.ones((210, 160, 3), np.uint8))
-        ...     recorder.end(score=7)
-        ...     os.listdir(folder)
-        ['game-game0001-score7.mp4']
     """
 
     def __init__(self, folder: str, name: str, frame_skip: int) -> None:
         """
         Overview:
-            Prepare the folder. The first file appears with the first step of a game.
+            Make the folder, or check it. The first file appears with the first step of a game.
         Arguments:
-            - folder (:obj:`str`): Where the files go; it is made where it does not exist.
+            - folder (:obj:`str`): Where the files go.
             - name (:obj:`str`): Beginning of the file names.
             - frame_skip (:obj:`int`): Emulator frames from one picture to the next, for the playing speed.
         Raises:
@@ -221,10 +212,6 @@ class VideoFile(object):
         if self._pictures_left is not None:
             self._pictures_left -= 1
         return self._pictures_left != 0
-
-    def keys(self) -> FrozenSet[str]:
-        """A video has no player who presses keys."""
-        return frozenset()
 
     def finish(self) -> None:
         """Complete the video and give it its final name. An OSError says that this failed and removed the video."""

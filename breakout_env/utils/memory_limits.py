@@ -33,7 +33,7 @@ def memory_room(root: str = '/sys/fs/cgroup', membership: str = '/proc/self/cgro
     """
     memory = psutil.virtual_memory()
     room = Room(memory.available, memory.total, "the machine's memory")
-    for folder in _groups(root, membership):
+    for folder in control_groups('memory', root, membership):
         limit = _number(folder, 'memory.max', 'memory.limit_in_bytes')
         used = _number(folder, 'memory.current', 'memory.usage_in_bytes')
         if limit is None or used is None or limit >= memory.total:
@@ -57,8 +57,15 @@ def gpu_room(device: str) -> Room:
     return Room(free_bytes + kept_bytes, total_bytes, f'the GPU {device}')
 
 
-def _groups(root: str, membership: str) -> Iterator[Path]:
-    """The memory groups of this process and all above them."""
+def control_groups(controller: str, root: str, membership: str) -> Iterator[Path]:
+    """
+    Overview:
+        The folders of the control groups of this process and of all groups above them, of version 1 and 2.
+    Arguments:
+        - controller (:obj:`str`): What they control, such as ``'memory'``.
+        - root (:obj:`str`): Where control groups are mounted.
+        - membership (:obj:`str`): The file that says in which groups this process is.
+    """
     try:
         lines = Path(membership).read_text().splitlines()
     except OSError:  # not Linux
@@ -67,8 +74,8 @@ def _groups(root: str, membership: str) -> Iterator[Path]:
         _, controllers, path = line.split(':', 2)
         if controllers == '':
             top = Path(root)
-        elif 'memory' in controllers.split(','):
-            top = Path(root, 'memory')
+        elif controller in controllers.split(','):
+            top = Path(root, controller)
         else:
             continue
         # in a container the path may be the host's, with the group itself mounted at the top

@@ -1,0 +1,190 @@
+"""Agents in files: what was trained is what plays. test_untrusted_files.py is about damaged and malicious files."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+import torch
+from ding.model import C51DQN, DQN
+from safetensors.torch import save_file
+
+from breakout_env import PixelC51DQN, PixelDRQN, PixelQRDQN, PixelRainbowDQN, PixelVAC
+from breakout_env.agent.agent import load_agent, save_agent
+from breakout_env.agent.card import card_as_markdown, stated_score
+from helpers.agents import SMALL, observations, small_network, write_checkpoint
+
+FIGURES = dict(mean=31.8, std=10.0, median=30.0, interval_95=[29.8, 33.8], episodes=100, distinct_games=100, seed=0)
+CARD = dict(name='small', env_steps=1_000_000, seed=0, scores=dict(nature=FIGURES), limits='plays nothing else')
+
+
+def values(model: torch.nn.Module, obs: np.ndarray) -> np.ndarray:
+    with torch.no_grad():
+        return model(torch.from_numpy(obs))['logit'].numpy()
+
+
+# ---- what was trained is what plays
+
+
+@pytest.mark.parametrize(
+    'kwargs',
+    [
+        dict(dueling=True),
+        dict(dueling=False),
+        dict(dueling=True, head_layer_num=2),
+        dict(encoder_hidden_size_list=[4, 4, 4, 4, 4, 8]),  # residual blocks
+        dict(encoder_hidden_size_list=[32, 64, 64, 512]),
+    ],
+)
+@pytest.mark.parametrize('kind', ['checkpoint', 'safetensors'])
+def test_loaded_agent_gives_the_values_of_its_network(kwargs, kind, tmp_path):
+    model, path = small_network(**kwargs), tmp_path / 'agent'
+    if kind == 'checkpoint':
+        write_checkpoint(path, model)
+    else:
+        save_agent(path, model.state_dict(), {})
+    random_state = torch.get_rng_state()
+    agent = load_agent(path)
+    assert torch.equal(torch.get_rng_state(), random_state)  # loading uses no random numbers
+    assert (agent.frame_stack, agent.screen_size, agent.action_count) == (4, 84, 4)
+    obs = observations()
+    assert np.array_equal(agent.q_values(obs), values(model, obs)) and agent.q_values(obs).dtype == np.float32
+    actions = agent.act(obs)
+    assert actions.dtype == np.int64 and np.array_equal(actions, values(model, obs).argmax(1))
+    assert not agent.model.training
+
+
+def test_checkpoint_of_di_engines_dqn_plays_on_pixels(tmp_path):
+    torch.manual_seed(0)
+    theirs = DQN(**SMALL)
+    agent, obs = load_agent(write_checkpoint(tmp_path / 'c.pth.tar', theirs)), observations()
+    with torch.no_grad():
+        assert np.array_equal(agent.q_values(obs), theirs(torch.from_numpy(obs).float() / 255)['logit'].numpy())
+
+
+@pytest.mark.parametrize('frames, size, actions', [(2, 84, 4), (4, 44, 4), (4, 84, 18)])
+def test_env_options_follow_from_the_weights(frames, size, actions, tmp_path):
+    model = small_network(obs_shape=[frames, size, size], action_shape=actions)
+    agent = load_agent(write_checkpoint(tmp_path / 'c.pth.tar', model))
+    assert agent.q_values(observations(2, frames, size)).shape == (2, actions)
+    options = dict(frame_stack=frames, screen_size=size, full_action_space=actions == 18, obs_dtype='uint8')
+    assert agent.env_options == options
+
+
+def test_screen_size_that_weights_do_not_show_is_stored_beside_them(tmp_path, caplog):
+    """A convolution does not read what is less than its stride: 92 to 99 pixels have the same weights."""
+    model = small_network(obs_shape=[4, 96, 96])
+    assert load_agent(write_checkpoint(tmp_path / 'c.pth.tar', model)).screen_size == 92
+    assert '92 to 99' in caplog.text
+    save_agent(tmp_path / 'a.safetensors', model.state_dict(), {}, screen_size=96)
+    assert load_agent(tmp_path / 'a.safetensors').screen_size == 96
+    with pytest.raises(ValueError, match='screen_size'):
+        save_agent(tmp_path / 'a.safetensors', model.state_dict(), {}, screen_size=84)
+
+
+def test_card_and_name_are_stored_with_the_weights(tmp_path):
+    save_agent(tmp_path / 'a.safetensors', small_network().state_dict(), CARD)
+    agent = load_agent(tmp_path / 'a.safetensors')
+    assert agent.card == CARD and agent.name == 'small'
+    assert load_agent(write_checkpoint(tmp_path / 'ckpt_best.pth.tar', small_network())).name == 'ckpt_best'
+
+
+def test_pretrained_agent_is_included():
+    agent = load_agent()
+    assert agent.card and agent.act(observations()).shape == (3,)
+
+
+@pytest.mark.parametrize('wrong', [observations()[0], observations().astype(np.float32), observations(size=80), [1]])
+def test_observations_of_another_shape_or_type_are_rejected(wrong, tmp_path):
+    agent = load_agent(write_checkpoint(tmp_path / 'c.pth.tar', small_network()))
+    with pytest.raises(ValueError, match=r'expected a uint8 array \(batch, 4, 84, 84\)'):
+        agent.q_values(wrong)
+
+
+def test_missing_gpu_is_reported(monkeypatch):
+    monkeypatch.setattr(torch.cuda, 'is_available', lambda: False)
+    with pytest.raises(ValueError, match='finds no GPU'):
+        load_agent(device='cuda')
+
+
+# ---- files without an agent
+
+
+def broken_weights():
+    state = small_network().state_dict()
+    bias, first, third = 'encoder.mid.bias', 'encoder.main.0.weight', 'encoder.main.4.weight'
+    return dict(
+        empty={},
+        number=dict(state, extra=7),
+        # a small file that claims much memory
+        view={name: torch.zeros(1).expand(tensor.shape) for name, tensor in state.items()},
+        nan={**state, bias: torch.full((8,), torch.nan)},
+        integers={**state, bias: torch.zeros(8, dtype=torch.int64)},
+        kernel={**state, first: torch.zeros(4, 4, 5, 5)},
+        scalar={**state, first: torch.zeros(())},
+        nothing={**state, third: torch.zeros(0, 4, 3, 3)},
+        missing={name: tensor for name, tensor in state.items() if name != 'head.V.1.0.bias'},
+        **{
+            network.__name__: network(**SMALL).state_dict()
+            for network in (PixelC51DQN, PixelQRDQN, PixelRainbowDQN, PixelDRQN, PixelVAC)
+        },
+        cartpole=DQN(4, 2).state_dict(),
+        cartpole51=C51DQN(4, 2).state_dict(),
+    )
+
+
+def broken_metadata():
+    return dict(
+        deep_card=dict(card='[' * 100_000),
+        list_as_card=dict(card='[]'),
+        long_size=dict(screen_size='9' * 5000),
+        superscript_size=dict(screen_size='²'),
+    )
+
+
+def test_files_without_a_dqn_on_screens_are_rejected_in_one_line(tmp_path):
+    for name, weights in broken_weights().items():
+        torch.save(dict(model=weights), tmp_path / name)
+    for name, metadata in broken_metadata().items():
+        save_file(small_network().state_dict(), tmp_path / name, metadata)
+    for path in tmp_path.iterdir():
+        with pytest.raises(ValueError) as error:
+            load_agent(path)
+        message = str(error.value)
+        assert message.startswith(str(path)) and '\n' not in message and len(message) < 600, message
+
+
+def test_file_that_cannot_be_opened_keeps_its_kind_of_error(tmp_path):
+    with pytest.raises(FileNotFoundError, match='no_such_file cannot be read'):
+        load_agent(tmp_path / 'no_such_file')
+    with pytest.raises(IsADirectoryError, match='cannot be read'):
+        load_agent(tmp_path)
+
+
+def test_name_from_a_file_has_no_control_characters(tmp_path):
+    save_agent(tmp_path / 'a.safetensors', small_network().state_dict(), dict(name='\x1b[2Jbest\n' + 'x' * 1000))
+    assert re.fullmatch(r'\[2Jbestx{53}', load_agent(tmp_path / 'a.safetensors').name)
+
+
+def test_only_agents_are_saved(tmp_path):
+    with pytest.raises(ValueError, match='not DI-engine'):
+        save_agent(tmp_path / 'a', PixelVAC(**SMALL).state_dict(), {})
+    with pytest.raises(ValueError):
+        save_agent(tmp_path / 'a', small_network().state_dict(), dict(mean=float('nan')))
+    assert not list(tmp_path.iterdir())
+
+
+# ---- cards
+
+
+def test_card_for_people_shows_all_of_the_card():
+    text = card_as_markdown(CARD)
+    assert '| env steps | 1,000,000 |' in text and 'plays nothing else' in text
+    assert '| nature | 31.8 | 10.0 | 30.0 | 29.8 to 33.8 | 100 | 100 | 0 |' in text
+    assert card_as_markdown({'note': 'preliminary'}) == '# An agent\n\npreliminary\n'
+
+
+@pytest.mark.parametrize('scores', [None, [], {}, dict(nature=3), dict(nature=dict(mean='9', std=1, episodes=2))])
+def test_card_without_usable_figures_states_none(scores):
+    assert stated_score(dict(scores=scores), 'nature') is None
+    assert stated_score(json.loads(json.dumps(CARD)), 'nature')['mean'] == 31.8

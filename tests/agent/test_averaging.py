@@ -1,0 +1,56 @@
+"""``breakout average``: one agent with the mean of the weights of a run's last checkpoints."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+from breakout_env.agent.agent import load_agent
+from breakout_env.agent.averaging import average_weights, checkpoints_of
+from breakout_env.cli import main
+from helpers.agents import observations, small_network, write_checkpoint
+
+
+@pytest.fixture
+def run_folder(tmp_path) -> Path:
+    """A run with the untrained network's checkpoint, four more, the best one and one of a save."""
+    (tmp_path / 'ckpt').mkdir()
+    for updates in (0, 2500, 5000, 7500, 10000):
+        write_checkpoint(tmp_path / 'ckpt' / f'iteration_{updates}.pth.tar', small_network(updates))
+    for name in ('ckpt_best', 'resume_10000', 'iteration_best'):
+        write_checkpoint(tmp_path / 'ckpt' / f'{name}.pth.tar', small_network(99))
+    return tmp_path
+
+
+def test_average_command_writes_the_mean_of_the_last_checkpoints(run_folder):
+    result = CliRunner().invoke(main, ['average', str(run_folder), '--last', '3'])
+    assert result.exit_code == 0, result.output
+    assert 'the mean of 3 checkpoints, after 5,000 to 10,000 updates' in result.output
+    agent = load_agent(run_folder / 'averaged.safetensors')
+    three = [small_network(updates).state_dict() for updates in (5000, 7500, 10000)]
+    for name, value in agent.model.state_dict().items():
+        torch.testing.assert_close(value, sum(weights[name] for weights in three) / 3)
+    assert agent.act(observations()).shape == (3,)
+
+
+def test_checkpoints_are_ordered_by_their_updates(run_folder):
+    names = [path.name for path in checkpoints_of(run_folder)]
+    assert names == [f'iteration_{updates}.pth.tar' for updates in (2500, 5000, 7500, 10000)]
+    assert [path.name for path in checkpoints_of(run_folder, 7499)] == names[:2]
+
+
+@pytest.mark.parametrize(
+    'until, message', [([], 'has no checkpoint; expected'), (['--until', '9'], 'of up to 9 updates')]
+)
+def test_folder_without_checkpoints_is_an_error(tmp_path, until, message):
+    result = CliRunner().invoke(main, ['average', str(tmp_path), *until])
+    assert result.exit_code == 1 and re.search(f'Error: .*{message}', result.output)
+
+
+def test_different_networks_are_not_averaged(run_folder):
+    other = small_network(encoder_hidden_size_list=[4, 4, 4, 16])
+    write_checkpoint(run_folder / 'ckpt' / 'iteration_7500.pth.tar', other)
+    with pytest.raises(ValueError, match='has another network than .*iteration_5000'):
+        average_weights(checkpoints_of(run_folder)[1:])

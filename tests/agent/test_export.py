@@ -1,0 +1,110 @@
+"""``breakout export``: an exported agent gives the values of its source, in batches of any size, or is not kept."""
+
+import importlib.util
+import os
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+
+from breakout_env.agent import export
+from breakout_env.agent.agent import load_agent, save_agent
+from breakout_env.agent.export import FORMATS, ONNX_PACKAGES, ExportDiffers, export_agent
+from breakout_env.cli import main
+from helpers.agents import observations, small_network, write_checkpoint
+
+HAS_ONNX = all(importlib.util.find_spec(package) for package in ONNX_PACKAGES)
+AVAILABLE = [
+    pytest.param(name, marks=pytest.mark.skipif(name == 'onnx' and not HAS_ONNX, reason='no onnx')) for name in FORMATS
+]
+
+
+@pytest.fixture(params=[dict(), dict(dueling=False, obs_shape=[3, 44, 44], action_shape=18)], ids=['usual', 'other'])
+def agent_file(request, tmp_path) -> str:
+    save_agent(tmp_path / 'small.safetensors', small_network(**request.param).state_dict(), dict(name='small'))
+    return str(tmp_path / 'small.safetensors')
+
+
+def values(path, format, pixels):
+    """As a program without this package computes them."""
+    if format == 'torchscript':
+        with torch.no_grad():
+            return torch.jit.load(path)(torch.from_numpy(pixels)).numpy()
+    if format == 'onnx':
+        import onnxruntime
+
+        session = onnxruntime.InferenceSession(path, providers=['CPUExecutionProvider'])
+        return session.run(['q_values'], {'pixels': pixels})[0]
+    return load_agent(path).q_values(pixels)
+
+
+@pytest.mark.parametrize('format', AVAILABLE)
+def test_exported_agent_gives_the_same_values_in_batches_of_any_size(format, agent_file, tmp_path):
+    agent, path = load_agent(agent_file), str(tmp_path / 'exported')
+    assert export_agent(agent, path, format) < 1e-4
+    for batch_size in (1, 2, 7):
+        pixels = observations(batch_size, agent.frame_stack, agent.screen_size)
+        assert np.allclose(values(path, format, pixels), agent.q_values(pixels), atol=1e-4)
+
+
+@pytest.mark.parametrize('factor', [2.0, float('nan')])
+def test_export_that_differs_from_its_source_is_not_kept(factor, tmp_path, monkeypatch):
+    (tmp_path / 'a').write_text('an older file')
+    suffix, make = FORMATS['torchscript']
+
+    def wrong(agent):
+        content, run = make(agent)
+        return content, lambda pixels: run(pixels) * factor
+
+    monkeypatch.setitem(FORMATS, 'torchscript', (suffix, wrong))
+    with pytest.raises(ExportDiffers, match='torchscript differs from its source'):
+        export_agent(load_agent(), tmp_path / 'a', 'torchscript')
+    result = CliRunner().invoke(main, ['export', '--pretrained', '-o', str(tmp_path / 'a')])
+    assert result.exit_code == 1 and result.output.startswith('Error: ') and result.output.count('\n') == 1
+    assert os.listdir(tmp_path) == ['a'] and (tmp_path / 'a').read_text() == 'an older file'
+
+
+def test_export_is_checked_on_many_different_screens():
+    checked = export._observations(load_agent())
+    assert checked.shape == (64, 4, 84, 84) and checked.dtype == np.uint8
+    assert len(np.unique(checked, axis=0)) > 32
+
+
+def test_export_command_prints_the_file_and_its_interface(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(main, ['export', '--pretrained'])
+    assert result.exit_code == 0, result.output
+    name = f'{load_agent().name}.pt'
+    assert os.listdir(tmp_path) == [name] and f'wrote {name}' in result.output
+    assert 'pixels uint8 (batch, 4, 84, 84) -> q_values float32 (batch, 4)' in result.output
+
+
+def test_safetensors_of_a_checkpoint_play_exactly_as_the_checkpoint(tmp_path):
+    source = write_checkpoint(tmp_path / 'c.pth.tar', small_network())
+    output = str(tmp_path / 'a.safetensors')
+    arguments = ['export', '--checkpoint', str(source), '--format', 'safetensors', '-o', output]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0 and result.output.strip().endswith('0.0e+00')
+    assert np.array_equal(load_agent(output).q_values(observations()), load_agent(source).q_values(observations()))
+
+
+def test_checkpoint_is_not_overwritten_by_its_export(tmp_path):
+    path = write_checkpoint(tmp_path / 'c.pth.tar', small_network())
+    before = path.read_bytes()
+    result = CliRunner().invoke(main, ['export', '--checkpoint', str(path), '-o', str(path)])
+    assert result.exit_code == 2 and path.read_bytes() == before
+
+
+def test_missing_onnx_is_an_error_with_the_command_that_installs_it(tmp_path, monkeypatch):
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None if name == 'onnxscript' else find_spec(name))
+    result = CliRunner().invoke(main, ['export', '--format', 'onnx', '-o', str(tmp_path / 'a.onnx')])
+    assert result.exit_code == 1 and not os.listdir(tmp_path)
+    assert 'Error: ONNX needs onnxscript' in result.output and 'pip install onnx onnxscript' in result.output
+
+
+def test_unwritable_folder_is_an_error_in_one_line(tmp_path):
+    (tmp_path / 'file').touch()
+    result = CliRunner().invoke(main, ['export', '-o', str(tmp_path / 'file' / 'a.pt')])
+    assert result.exit_code == 1 and result.output.startswith('Error: ') and 'Traceback' not in result.output

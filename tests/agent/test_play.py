@@ -1,0 +1,197 @@
+"""Games to look at: their course, what a person's keys mean, and videos of an agent's games."""
+
+import os
+import re
+import signal
+import time
+
+import av
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from breakout_env import BreakoutEnv
+from breakout_env.agent.agent import save_agent
+from breakout_env.agent.play import LEFT, RIGHT, person_env_options, person_player, play, record
+from breakout_env.cli import main
+from helpers.agents import small_network
+from helpers.games import Album, paddle_column
+
+
+class Mover(object):
+    """An agent that always takes the same action."""
+
+    env_options = dict(frame_stack=4, screen_size=84)
+
+    def __init__(self, action=RIGHT):
+        self.action = action
+
+    def act(self, obs):
+        assert obs.shape == (1, 4, 84, 84) and obs.dtype == np.uint8
+        return np.array([self.action])
+
+
+def right(obs, keys):
+    return RIGHT
+
+
+def decode(path):
+    """Pictures as (N, H, W, 3), and the length of the video in seconds."""
+    with av.open(str(path)) as container:
+        stream = container.streams.video[0]
+        pictures = np.stack([frame.to_ndarray(format='rgb24') for frame in container.decode(stream)])
+        return pictures, float(stream.duration * stream.time_base)
+
+
+# ---- games
+
+
+def test_points_and_lives_are_those_of_the_game():
+    actions = np.random.default_rng(1).integers(4, size=10_000).tolist()
+    album, chosen = Album(), iter(actions)
+    (game,) = play(lambda obs, keys: next(chosen), album.show, dict(is_train=False), seed=2)
+    env = BreakoutEnv(dict(is_train=False))
+    env.seed(2)
+    env.reset()
+    for action in actions:
+        timestep = env.step(action)
+        if timestep.done:
+            break
+    env.close()
+    assert (game.points, game.lives, game.end) == (timestep.info['game_return'], 0, 'over')
+    assert game.points > 0 and len(album.pictures) == game.steps + 1
+
+
+def test_seed_gives_the_same_games_each_time():
+    games = [list(play(right, Album().show, dict(is_train=False), 3, seed=1)) for _ in range(2)]
+    assert games[0] == games[1] and len(games[0]) == 3
+
+
+@pytest.mark.parametrize('room, quits_after, steps', [(10, 10**9, 9), (10**9, 10, 10)])
+def test_closing_the_screen_or_pressing_quit_stops_the_game(room, quits_after, steps):
+    album = Album(room)
+
+    def keys():
+        return frozenset(['quit'] if len(album.pictures) > quits_after else [])
+
+    games = list(play(right, album.show, dict(is_train=False), 3, keys=keys))
+    assert [(game.end, game.steps) for game in games] == [('stopped', steps)]
+    assert str(games[0]) == 'game 1: 0 points, stopped with 5 lives'
+
+
+def test_no_button_is_pressed_for_a_person():
+    album = Album(room=100)
+    list(play(person_player, album.show, person_env_options(2)))
+    assert all((picture[93:] == album.pictures[0][93:]).all() for picture in album.pictures)  # no ball was served
+
+
+@pytest.mark.parametrize('keys, action', [(['left'], 3), (['right'], 2), (['left', 'right'], 0), (['left', 'fire'], 1)])
+def test_keys_are_the_actions_of_the_console(keys, action):
+    assert person_player(np.zeros(0), frozenset(keys)) == action
+
+
+def test_left_and_right_move_the_paddle_left_and_right():
+    env = BreakoutEnv(person_env_options(4))
+    env.reset()
+    columns = [paddle_column(env.render())]
+    for action in (LEFT, RIGHT):
+        for _ in range(5):
+            env.step(action)
+        columns.append(paddle_column(env.render()))
+    env.close()
+    assert columns[1] < columns[0] - 5 and columns[2] > columns[1] + 5
+
+
+# ---- videos
+
+
+def test_mp4_shows_all_games_at_the_speed_of_the_console(tmp_path):
+    games = record(Mover(), tmp_path / 'games.mp4', games=2, seed=1, epsilon=0)
+    pictures, seconds = decode(tmp_path / 'games.mp4')
+    assert len(pictures) == sum(game.steps + 1 for game in games) == round(seconds * 15)
+    assert pictures.shape[1:] == (630, 480, 3)
+    assert pictures[20].max() > 150 and 10 < pictures[20].mean() < 100
+    assert (pictures[0, 400:560] != pictures[20, 400:560]).any()  # the ball is on its way
+    assert os.listdir(tmp_path) == ['games.mp4']
+
+
+def test_gif_has_exactly_the_colours_of_the_console(tmp_path):
+    record(Mover(), tmp_path / 'game.gif', seed=1, epsilon=0, max_seconds=4)
+    album = Album(room=60)
+    list(play(right, album.show, dict(is_train=False, frame_stack=4, screen_size=84), seed=1))
+    pictures, seconds = decode(tmp_path / 'game.gif')
+    assert 3.9 < seconds < 4.1
+    assert pictures.shape == (60, 420, 320, 3)
+    assert (pictures[:, ::2, ::2] == np.stack(album.pictures)).all()
+
+
+def test_gif_ends_after_half_a_minute_by_default(tmp_path):
+    games = record(Mover(0), tmp_path / 'game.gif', games=20, seed=1, epsilon=0)
+    assert len(decode(tmp_path / 'game.gif')[0]) == 450 and games[-1].end == 'stopped'
+
+
+def test_existing_video_is_only_replaced_on_request(tmp_path):
+    (tmp_path / 'game.mp4').write_text('precious')
+    with pytest.raises(FileExistsError, match='game.mp4'):
+        record(Mover(), tmp_path / 'game.mp4', max_seconds=1)
+    assert (tmp_path / 'game.mp4').read_text() == 'precious'
+    record(Mover(), tmp_path / 'game.mp4', max_seconds=1, overwrite=True)
+    assert len(decode(tmp_path / 'game.mp4')[0]) == 15
+
+
+def test_interrupted_recording_leaves_no_file(tmp_path, same_footprint):
+    agent = Mover()
+    agent.act = lambda obs: os.kill(os.getpid(), signal.SIGINT) or time.sleep(1)
+    with pytest.raises(KeyboardInterrupt):
+        record(agent, tmp_path / 'game.mp4')
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize('suffix', ['mp4', 'gif'])
+def test_recording_on_a_full_disk_is_an_error_and_leaves_no_file(suffix, small_disk, same_footprint):
+    with open(small_disk / 'rest', 'wb') as file:
+        free = os.statvfs(small_disk).f_bavail * os.statvfs(small_disk).f_frsize
+        file.write(b'x' * (free - 8192))
+    with pytest.raises(OSError, match=f'game.{suffix}.* can ?not be written: .*No space left'):
+        record(Mover(0), small_disk / f'game.{suffix}', games=4)
+    assert os.listdir(small_disk) == ['rest']
+
+
+# ---- the commands
+
+
+@pytest.mark.parametrize(
+    'arguments, message',
+    [
+        (['record', '--out', 'game.avi'], 'expected a name that ends with .mp4 or .gif'),
+        (['record', '--out', 'nowhere/game.mp4'], 'there is no folder'),
+        (['play', '--record', 'game.avi'], 'expected a name that ends with .mp4 or .gif'),
+        (['play'], 'record a video instead: breakout record --out game.mp4'),
+        (['play', '--human'], 'there is no display'),
+        (['play', '--human', '--epsilon', '0.1'], '--human is you'),
+        (['play', '--speed', 'nan'], 'expected a number above 0, up to 100'),
+    ],
+)
+def test_errors_of_play_and_record_say_what_to_do(arguments, message, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv('DISPLAY', raising=False)
+    monkeypatch.delenv('WAYLAND_DISPLAY', raising=False)
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code in (1, 2) and message in result.stderr.splitlines()[-1]
+    assert os.listdir(tmp_path) == []
+
+
+def test_play_and_record_commands_write_videos(tmp_path):
+    save_agent(tmp_path / 'small', small_network().state_dict(), {})
+    for words, line in (
+        (['play', '--checkpoint', str(tmp_path / 'small'), '--seed', '1', '--record', 'a.mp4'], r'game 1: \d+ points'),
+        (
+            ['record', '--max-seconds', '2', '--seed', '1', '--speed', '2', '--out', 'b.gif'],
+            'game 1: . points, stopped with 5 lives',
+        ),
+    ):
+        words[-1] = str(tmp_path / words[-1])
+        result = CliRunner().invoke(main, words)
+        assert result.exit_code == 0, result.output
+        assert re.fullmatch(rf'{line}\n{words[-1]}: \d+ s\n', result.stdout)
+    assert len(decode(tmp_path / 'b.gif')[0]) == 60

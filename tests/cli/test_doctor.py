@@ -1,0 +1,183 @@
+"""``breakout doctor`` tries what it reports on, says how to fix it, and survives whatever it finds."""
+
+import importlib.metadata
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+
+import psutil
+import pytest
+from click.testing import CliRunner
+
+from breakout_env.cli import doctor_checks, doctor_command, main
+from breakout_env.cli.doctor import Check, Finding, run_checks
+from breakout_env.rendering import window
+from helpers.processes import wait_until
+from helpers.resources import footprint, grown_since
+
+
+def only(look, **options):
+    (row,) = run_checks([Check('it', look, **options)])
+    return row
+
+
+def test_this_machine_is_fit_for_training(same_footprint):
+    result = CliRunner().invoke(main, ['doctor', '--json'])
+    rows = {row['name']: row for row in json.loads(result.stdout)}
+    assert [name for name, row in rows.items() if row['state'] == 'fails'] == []
+    assert result.exit_code == 0
+    assert f'torch {importlib.metadata.version("torch")}, ' in rows['packages']['found']
+    assert set(rows) >= {'packages', 'CPU', 'GPU', 'ROM', 'worker process', 'memory', 'disk', 'FFmpeg'}
+    assert all(row['found'] for row in rows.values())
+
+
+@pytest.mark.parametrize('check', doctor_checks.CHECKS, ids=lambda check: check.name)
+def test_check_finds_the_same_in_this_process_and_leaves_nothing_open(check):
+    check.look()  # modules that it imports stay
+    before = footprint()
+    finding, (row,) = check.look(), run_checks([check])
+    assert not grown_since(before)
+    without_numbers = [re.sub(r'[\d.,]+', '', found) for found in (finding.found, row.found)]
+    assert without_numbers[0] == without_numbers[1] and finding.fix == row.fix
+
+
+def test_table_shows_each_finding_and_below_it_fixes_that_can_be_copied(monkeypatch):
+    long = 'pip install ' + ' '.join(f'package-{number}' for number in range(40))
+    checks = [
+        Check('well', lambda: Finding('ok', 'all [is] well')),
+        Check('ill', lambda: Finding('warning', 'something is not', long)),
+    ]
+    monkeypatch.setattr(doctor_command, 'CHECKS', checks)
+    result = CliRunner().invoke(main, ['doctor'])
+    assert result.exit_code == 0
+    assert 'all [is] well' in result.stdout
+    assert long in result.stdout  # in one line
+
+
+def test_exit_code_is_1_if_something_fails_that_training_needs(monkeypatch):
+    for needed, code in ((True, 1), (False, 0)):
+        monkeypatch.setattr(doctor_command, 'CHECKS', [Check('it', lambda: Finding('fails', 'no'), needed=needed)])
+        assert CliRunner().invoke(main, ['doctor']).exit_code == code
+
+
+# ---- checks that fail
+
+
+def test_check_that_raises_has_failed(same_footprint):
+    def look():
+        raise RuntimeError('planted\nin two lines')
+
+    row = only(look, fix='do this')
+    assert (row.state, row.found, row.fix) == ('fails', 'RuntimeError: planted in two lines', 'do this')
+
+
+def test_check_that_crashes_its_process_has_failed(same_footprint):
+    row = only(lambda: os.kill(os.getpid(), signal.SIGSEGV))
+    assert row.state == 'fails' and 'without an answer' in row.found
+
+
+def test_check_that_hangs_is_ended_with_its_children(same_footprint, tmp_path):
+    def look():
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        child = subprocess.Popen(['sleep', '100'])
+        (tmp_path / 'pid').write_text(str(child.pid))
+        child.wait()
+
+    row = only(look, timeout_s=1)
+    assert (row.state, row.found) == ('fails', 'did not end within 1 s and was ended')
+    pid = int((tmp_path / 'pid').read_text())
+    assert wait_until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+
+
+def test_answer_does_not_wait_for_a_child_that_a_check_leaves_behind(same_footprint):
+    def look():
+        if os.fork() == 0:
+            time.sleep(100)
+        return Finding('ok', 'done')
+
+    assert only(look).found == 'done'  # after the time limit, it would be another finding
+
+
+# ---- what the checks find
+
+
+def test_packages_out_of_bounds_or_missing_come_with_their_pip_command(monkeypatch):
+    real = importlib.metadata.version
+
+    def version(name):
+        if name == 'xxhash':
+            raise importlib.metadata.PackageNotFoundError(name)
+        return {'torch': '2.13.0', 'numpy': '2.0'}.get(name) or real(name)
+
+    monkeypatch.setattr(importlib.metadata, 'version', version)
+    finding = doctor_checks.requirements()
+    assert finding.state == 'fails' and 'xxhash is not installed' in finding.found
+    assert 'torch is 2.13.0; expected ' in finding.found and 'numpy is 2.0' in finding.found  # DI-engine's bound
+    assert finding.fix.startswith('pip install ') and '<2.13' in finding.fix and 'xxhash' in finding.fix
+
+
+def test_window_is_opened_on_the_display(display):
+    row = only(doctor_checks.window)
+    assert (row.state, row.found) == ('ok', f'a window was opened on display {os.environ["DISPLAY"]} and closed')
+
+
+def test_display_that_hangs_is_a_warning(display, monkeypatch, same_footprint):
+    monkeypatch.setattr(window, 'OPEN_TIMEOUT_S', 2)
+    display.send_signal(signal.SIGSTOP)
+    try:
+        row = only(doctor_checks.window, needed=False)
+    finally:
+        display.send_signal(signal.SIGCONT)
+    assert row.state == 'warning' and 'did not answer' in row.found
+
+
+def test_missing_display_is_a_warning_with_an_alternative(monkeypatch):
+    monkeypatch.delenv('DISPLAY', raising=False)
+    monkeypatch.delenv('WAYLAND_DISPLAY', raising=False)
+    finding = doctor_checks.window()
+    assert finding.state == 'warning' and 'breakout record' in finding.fix
+
+
+def test_missing_ffmpeg_is_a_warning(monkeypatch):
+    monkeypatch.setenv('IMAGEIO_FFMPEG_EXE', '/nowhere/ffmpeg')
+    (row,) = run_checks([check for check in doctor_checks.CHECKS if check.name == 'FFmpeg'])
+    assert row.state == 'warning' and '/nowhere/ffmpeg' in row.found and 'imageio-ffmpeg' in row.fix
+
+
+def test_small_shared_memory_is_a_warning_and_a_full_one_fails(small_disk):
+    finding = doctor_checks.shared_memory(str(small_disk))
+    assert finding.state == 'warning' and '--shm-size' in finding.fix
+    (small_disk / 'full').write_bytes(b'x' * 22 * 2**20)
+    assert doctor_checks.shared_memory(str(small_disk)).state == 'fails'
+
+
+@pytest.mark.parametrize('version', [1, 2])
+def test_cpu_limit_of_a_container_is_read_from_its_control_group(version, tmp_path):
+    group = tmp_path / 'root' / ('cpu' if version == 1 else '') / 'job'
+    group.mkdir(parents=True)
+    if version == 1:
+        (group / 'cpu.cfs_quota_us').write_text('150000\n')
+        (group / 'cpu.cfs_period_us').write_text('100000\n')
+    else:
+        (group / 'cpu.max').write_text('150000 100000\n')
+        (group.parent / 'cpu.max').write_text('max 100000\n')
+    membership = tmp_path / 'membership'
+    membership.write_text('4:cpu,cpuacct:/job/task\n3:memory:/\n' if version == 1 else '0::/job/task\n')
+    assert doctor_checks.cpu_quota(str(tmp_path / 'root'), str(membership)) == 1.5
+
+
+def test_unusable_gpu_is_told_apart_from_none(monkeypatch, tmp_path):
+    monkeypatch.setattr(doctor_checks.torch.cuda, 'is_available', lambda: False)
+    monkeypatch.delenv('CUDA_VISIBLE_DEVICES', raising=False)
+    monkeypatch.setenv('PATH', str(tmp_path))
+    assert doctor_checks.gpu() == Finding('ok', 'none: training uses the CPU')
+    (tmp_path / 'nvidia-smi').write_text('#!/bin/sh\necho 550.54.15\n')
+    (tmp_path / 'nvidia-smi').chmod(0o755)
+    finding = doctor_checks.gpu()
+    assert finding.state == 'warning' and 'NVIDIA driver 550.54.15, which this PyTorch' in finding.found
+    monkeypatch.setenv('CUDA_VISIBLE_DEVICES', '')
+    finding = doctor_checks.gpu()
+    assert finding.state == 'warning' and finding.fix == 'unset CUDA_VISIBLE_DEVICES'

@@ -1,0 +1,166 @@
+"""Games in a real window on a virtual screen: watched, and played by a person at the keyboard."""
+
+import contextlib
+import re
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+import Xlib.display
+import Xlib.ext.xtest
+import Xlib.protocol.event
+import Xlib.X
+import Xlib.XK
+
+from breakout_env.agent.play import RIGHT, open_window, person_env_options, person_player, play
+from breakout_env.utils.child_process import HelperError
+from helpers.games import paddle_column
+from helpers.processes import BIN, Command, wait_until
+from helpers.resources import newest_child
+
+PICTURE = np.zeros((210, 160, 3), np.uint8)
+
+
+class Keyboard(object):
+    """The keyboard and the mouse of the X server."""
+
+    def __init__(self):
+        self.connection = Xlib.display.Display()
+        self.window = None
+
+    def focus(self):
+        title = self.connection.intern_atom('_NET_WM_NAME')
+
+        def find():
+            pending = [self.connection.screen().root]
+            while pending:
+                window = pending.pop()
+                if (window.get_full_text_property(title) or '').startswith('Breakout'):
+                    self.window = window
+                pending += window.query_tree().children
+            return self.window is not None
+
+        assert wait_until(find, 60)
+        self.window.set_input_focus(Xlib.X.RevertToParent, Xlib.X.CurrentTime)
+        self.connection.sync()
+
+    def _send(self, kind, key):
+        code = self.connection.keysym_to_keycode(Xlib.XK.string_to_keysym(key))
+        Xlib.ext.xtest.fake_input(self.connection, kind, code)
+        self.connection.sync()
+
+    def press(self, key):
+        self._send(Xlib.X.KeyPress, key)
+
+    def release(self, key):
+        self._send(Xlib.X.KeyRelease, key)
+
+    def close_window(self):
+        """As the cross in its corner does."""
+        atom = self.connection.intern_atom
+        event = Xlib.protocol.event.ClientMessage(
+            window=self.window,
+            client_type=atom('WM_PROTOCOLS'),
+            data=(32, [atom('WM_DELETE_WINDOW'), Xlib.X.CurrentTime, 0, 0, 0]),
+        )
+        self.window.send_event(event)
+        self.connection.sync()
+
+
+@pytest.fixture
+def keyboard(display):
+    keyboard = Keyboard()
+    yield keyboard
+    keyboard.connection.close()
+
+
+def right(obs, keys):
+    return RIGHT
+
+
+def test_window_reports_the_keys_that_are_held(keyboard, same_footprint):
+    window = open_window('Breakout', 1)
+    keyboard.focus()
+
+    def comes_to(*keys):
+        return wait_until(lambda: window.present(PICTURE) and window.keys() == frozenset(keys))
+
+    assert comes_to()
+    keyboard.press('Left')
+    assert comes_to('left')
+    for _ in range(30):
+        assert window.present(PICTURE) and window.keys() == {'left'}
+    keyboard.press('space')
+    assert comes_to('left', 'fire')
+    keyboard.release('Left')
+    keyboard.release('space')
+    assert comes_to()
+    keyboard.press('d')
+    keyboard.release('d')  # too short to be held when the keys are read
+    assert comes_to('right')
+    assert comes_to()
+    window.close()
+    assert window.keys() == frozenset() and not window.present(PICTURE)
+
+
+@pytest.mark.parametrize('stopped', ['display', 'window process'])
+def test_window_that_hangs_ends_the_game_with_an_error(stopped, display, same_footprint):
+    window = open_window('Breakout')
+    process = display if stopped == 'display' else newest_child()
+    process.send_signal(signal.SIGSTOP)
+    start = time.monotonic()
+    try:
+        with pytest.raises(HelperError, match='the game window'):
+            list(play(right, window.present, dict(is_train=False), games=100))
+    finally:
+        if process is display:
+            display.send_signal(signal.SIGCONT)
+        window.close()
+    assert time.monotonic() - start < 10
+
+
+def test_person_plays_in_a_window_until_q_is_pressed(keyboard):
+    columns = []
+    events = {30: (keyboard.press, 'Left'), 60: (keyboard.release, 'Left'), 80: (keyboard.press, 'q')}
+
+    with contextlib.closing(open_window('Breakout', 1)) as window:
+
+        def show(picture):
+            columns.append(paddle_column(picture))
+            if len(columns) in events:
+                event, key = events[len(columns)]
+                event(key)
+            return window.present(picture)
+
+        keyboard.focus()
+        (game,) = play(person_player, show, person_env_options(1), keys=window.keys)
+    assert game.end == 'stopped' and 80 <= len(columns) < 100
+    assert np.ptp(columns[:30]) == 0  # nothing moves by itself
+    assert columns[59] < columns[29] - 10
+    assert np.ptp(columns[70:80]) == 0  # nor after the key was released
+
+
+def test_closing_the_window_ends_the_game_without_an_error(keyboard, caplog, same_footprint):
+    with contextlib.closing(open_window('Breakout')) as window:
+        keyboard.focus()
+        timer = threading.Timer(1, keyboard.close_window)
+        timer.start()
+        (game,) = play(right, window.present, dict(is_train=False), keys=window.keys)
+        timer.join()
+    assert game.end == 'stopped' and game.steps > 3 and caplog.text == ''
+
+
+@pytest.mark.parametrize('ending', ['close', 'Ctrl-C'])
+def test_play_command_shows_an_agent_until_it_is_stopped(ending, keyboard, tmp_path):
+    command = Command([BIN / 'breakout', 'play', '--seed', '1'], tmp_path)
+    keyboard.focus()
+    time.sleep(1)
+    if ending == 'close':
+        keyboard.close_window()
+        assert command.process.wait(30) == 0
+    else:
+        assert command.end(signal.SIGINT, whole_group=True) == 130
+    end = '' if ending == 'close' else 'stopped\n'
+    assert re.fullmatch(rf'game 1: \d+ points, stopped with \d lives\n{end}', command.text), command.text
