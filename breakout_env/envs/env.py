@@ -46,7 +46,7 @@ class BreakoutEnv(BaseEnv):
         Atari Breakout with DQN's preprocessing (Mnih et al. 2015): gray screens, max-pooled over the last two frames \
         of a step, resized by area interpolation and stacked. The constructor only checks its config. ``reset`` opens \
         the emulator or reuses the open one, ``close`` releases everything, and after that ``reset`` opens a new one. \
-        The spaces are known before the first ``reset``.
+        ``observation_space``, ``action_space`` and ``reward_space`` are known before the first ``reset``.
     Examples:
         >>> env = BreakoutEnv(dict(frame_skip=4, noop_max=30))
         >>> env.seed(0)
@@ -58,10 +58,10 @@ class BreakoutEnv(BaseEnv):
         >>> env.close()
     """
 
-    # Only a running emulator is an attribute: ``ding.utils.render`` and DI-engine's evaluator call its ``render``, and
-    # ``ding.envs.env.env_implementation_check`` expects no such attribute before the first ``reset``.
+    # An attribute only while the emulator is open: ``ding.utils.render`` and DI-engine's evaluator use it, and
+    # ``ding.envs.env.env_implementation_check`` expects that it does not exist before the first ``reset``.
     _env: Emulator
-    # made by the first ``reset``
+    # created by the first ``reset``
     _rng: np.random.Generator
     _emulator_rng: np.random.Generator
 
@@ -76,10 +76,10 @@ class BreakoutEnv(BaseEnv):
         self._options = options = BreakoutOptions.from_config(cfg)
         shape = (options.frame_stack, options.screen_size, options.screen_size)
         low, high, dtype = (0, 255, np.uint8) if options.obs_dtype == 'uint8' else (0.0, 1.0, np.float32)
-        self._observation_space = gym.spaces.Box(low, high, shape, dtype)
-        self._action_space = gym.spaces.Discrete(18 if options.full_action_space else 4)
+        self.observation_space = gym.spaces.Box(low, high, shape, dtype)
+        self.action_space = gym.spaces.Discrete(18 if options.full_action_space else 4)
         low, high = (options.life_loss_penalty, 1.0) if options.clip_reward else (-np.inf, np.inf)
-        self._reward_space = gym.spaces.Box(low, high, (1,), np.float32)
+        self.reward_space = gym.spaces.Box(low, high, (1,), np.float32)
         self._state = _State.CLOSED
         self._seed: Optional[int] = None
         self._dynamic_seed = True
@@ -153,7 +153,7 @@ class BreakoutEnv(BaseEnv):
             self._watch.look()
         try:
             if options.random_action_probability and self._rng.random() < options.random_action_probability:
-                index = int(self._rng.integers(self._action_space.n))
+                index = int(self._rng.integers(self.action_space.n))
             points = self._advance(index)
             push_frame(self._stack, self._env.screen, self._stacked_screen)
             game_over = self._env.game_over
@@ -197,7 +197,7 @@ class BreakoutEnv(BaseEnv):
         if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
             raise ValueError(f'the seed is {shown(seed)}; expected a whole number of 0 or more')
         self._seed, self._dynamic_seed, self._seed_is_new = int(seed), bool(dynamic_seed), True
-        self._action_space.seed(self._seed)
+        self.action_space.seed(self._seed)
 
     def close(self) -> None:
         """
@@ -212,15 +212,7 @@ class BreakoutEnv(BaseEnv):
         self._resources.close()  # the newest first
 
     def render(self, mode: str = 'rgb_array') -> np.ndarray:
-        """
-        Overview:
-            The console's picture in colour, a new array.
-        Raises:
-            - RuntimeError: If there is no game, before ``reset`` or after ``close``.
-            - ValueError: If the mode is another.
-        Shapes:
-            - image (:obj:`np.ndarray`): :math:`(210, 160, 3)`, uint8.
-        """
+        """As ``Emulator.render``; a RuntimeError before ``reset`` and after ``close``."""
         if self._state is _State.CLOSED:
             raise RuntimeError('BreakoutEnv.render was called without a game; call reset first')
         return self._env.render(mode)
@@ -231,22 +223,7 @@ class BreakoutEnv(BaseEnv):
 
     def random_action(self) -> np.ndarray:
         """A uniformly random action for ``step``, of shape (1, ); ``seed`` fixes the sequence."""
-        return np.array([self._action_space.sample()], dtype=np.int64)
-
-    @property
-    def observation_space(self) -> gym.spaces.Box:
-        """Stacked screens, of the shape and dtype that the options set."""
-        return self._observation_space
-
-    @property
-    def action_space(self) -> gym.spaces.Discrete:
-        """Breakout's 4 actions, or all 18 of the joystick."""
-        return self._action_space
-
-    @property
-    def reward_space(self) -> gym.spaces.Box:
-        """One number, bounded where rewards are clipped."""
-        return self._reward_space
+        return np.array([self.action_space.sample()], dtype=np.int64)
 
     def __repr__(self) -> str:
         return f'BreakoutEnv({self._options!r}, state={self._state.value!r})'
@@ -331,9 +308,9 @@ class BreakoutEnv(BaseEnv):
             array = np.asarray(action)
         except (TypeError, ValueError, RuntimeError):  # a tensor on a GPU or with a gradient, a ragged list
             array = np.asarray(None)
-        if array.dtype.kind not in 'iu' or array.size != 1 or not 0 <= array.item() < self._action_space.n:
+        if array.dtype.kind not in 'iu' or array.size != 1 or not 0 <= array.item() < self.action_space.n:
             raise ValueError(
-                f'the action is {shown(action)}; expected one whole number from 0 to {self._action_space.n - 1}'
+                f'the action is {shown(action)}; expected one whole number from 0 to {self.action_space.n - 1}'
             )
         return array.item()
 

@@ -119,11 +119,7 @@ class BreakoutOptions(Options):
         Overview:
             Read and check ``cfg.env``. An option at the top holds for collectors and evaluators; the sections \
             ``collector`` and ``evaluator`` hold for one of them and override the top. Evaluation plays full games \
-            with raw rewards unless ``evaluator`` itself says otherwise.
-        Arguments:
-            - cfg (:obj:`Mapping`): Dict or EasyDict, may be empty. Both sections are checked, whichever is used.
-        Returns:
-            - options (:obj:`BreakoutOptions`): The options in force.
+            with raw rewards unless ``evaluator`` itself says otherwise. Both sections are checked, whichever is used.
         Raises:
             - ValueError: If an option is unknown or its value is not allowed; the message names the option.
         """

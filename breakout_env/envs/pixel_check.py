@@ -31,8 +31,6 @@ def check_pixel_pairing(env_cfg: Mapping, role: str, obs_dtype: str) -> None:
         model is unknown: somebody else's, passed to the pipeline ready-made, or no whole config in the callers.
     Arguments:
         - env_cfg (:obj:`Mapping`): ``cfg.env``, the very object that the pipeline's config holds.
-        - role (:obj:`str`): ``collector`` or ``evaluator``.
-        - obs_dtype (:obj:`str`): What its environments return.
     Raises:
         - ValueError: If they do not fit; the message says which combinations do.
     """
