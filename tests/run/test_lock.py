@@ -1,49 +1,68 @@
-"""One process trains in a folder, and a full disk does not end it."""
+"""One process trains in a folder."""
 
+import multiprocessing
 import os
-import subprocess
-import sys
+from multiprocessing.connection import Connection
+from pathlib import Path
 
 import pytest
-from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
-from tensorboardX import SummaryWriter
 
-from breakout_env.compat.tensorboardx_disk_full import PatientFile, make_patient
 from breakout_env.run.lock import RunLock
 
-HOLD = (
-    'import sys; from breakout_env.run.lock import RunLock; '
-    "lock = RunLock(sys.argv[1]); print('held', flush=True); sys.stdin.read()"
-)
+FORK = multiprocessing.get_context('fork')
 
 
-def test_a_folder_in_which_another_process_trains_is_refused_until_that_ends(tmp_path):
-    command = [sys.executable, '-c', HOLD, str(tmp_path)]
-    other = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert other.stdout.readline() == 'held\n'
-    with pytest.raises(ValueError, match=f'process {other.pid} trains in .* already'):
+def hold(folder: Path, connection: Connection) -> None:
+    lock = RunLock(folder)
+    connection.send('held')
+    connection.recv()
+    del lock
+
+
+def test_folder_in_which_another_process_trains_is_refused_until_that_ends(tmp_path):
+    ours, theirs = FORK.Pipe()
+    other = FORK.Process(target=hold, args=(tmp_path, theirs))
+    other.start()
+    assert ours.recv() == 'held'
+    with pytest.raises(ValueError, match=f'process {other.pid} trains in .* already') as caught:
         RunLock(tmp_path)
-    other.kill()  # the operating system lets go of it, however the process ends
-    other.wait()
+    # the error keeps no file open
+    assert caught.value is not None and str(tmp_path / 'log' / 'lock') not in open_files()
+    other.kill()  # the operating system releases the lock, however the process ends
+    other.join()
     RunLock(tmp_path).release()
 
 
-def test_events_wait_for_room_on_a_full_disk_and_none_is_torn(tmp_path, caplog):
-    writer = SummaryWriter(str(tmp_path))
-    make_patient(writer)
-    file = writer.file_writer.event_writer._ev_writer._py_recordio_writer._writer
-    assert isinstance(file, PatientFile)
-    writer.add_scalar('before', 1.0, 0)
-    writer.flush()
-    disk, full = file._file, open('/dev/full', 'wb', buffering=0)
-    file._file = full
-    for step in range(2000):
-        writer.add_scalar('meanwhile', float(step), step)
-    writer.flush()
-    assert [record for record in caplog.records if 'has to wait' in record.message][1:] == []
-    file._file = disk
-    full.close()
-    writer.close()
-    (path,) = [path for path in tmp_path.iterdir() if 'tfevents' in path.name]
-    tags = [value.tag for event in EventFileLoader(str(path)).Load() for value in event.summary.value]
-    assert tags == ['before'] + ['meanwhile'] * 2000 and os.path.getsize(path) > 0
+def test_forked_worker_does_not_hold_the_folder(tmp_path):
+    lock = RunLock(tmp_path)
+    ours, theirs = FORK.Pipe()
+    worker = FORK.Process(target=theirs.recv)
+    worker.start()
+    lock.release()
+    trainer = FORK.Process(target=lambda: RunLock(tmp_path).release())
+    trainer.start()
+    trainer.join()
+    assert trainer.exitcode == 0
+    ours.send('end')
+    worker.join()
+
+
+def test_same_process_may_train_in_the_folder_again_after_a_failed_run(tmp_path):
+    failed = RunLock(tmp_path)
+    again = RunLock(tmp_path)
+    again.release()
+    assert str(tmp_path / 'log' / 'lock') not in open_files()
+    failed.release()
+
+
+def test_file_system_without_locks_is_trained_on_without_one(tmp_path, monkeypatch):
+    def refuse(descriptor: int, operation: int) -> None:
+        raise OSError(38, 'Function not implemented')
+
+    monkeypatch.setattr('fcntl.flock', refuse)
+    RunLock(tmp_path).release()
+
+
+def open_files() -> list:
+    links = [f'/proc/self/fd/{number}' for number in os.listdir('/proc/self/fd')]
+    return [os.readlink(link) for link in links if os.path.lexists(link)]

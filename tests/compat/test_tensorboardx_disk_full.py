@@ -1,0 +1,29 @@
+"""A full disk does not end a training, and TensorBoard's events are complete once there is room again."""
+
+import os
+
+from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+from tensorboardX import SummaryWriter
+
+from breakout_env.compat.tensorboardx_disk_full import PatientFile, make_patient
+
+
+def test_events_wait_for_room_on_a_full_disk_and_none_is_torn(tmp_path, caplog):
+    writer = SummaryWriter(str(tmp_path))
+    make_patient(writer)
+    file = writer.file_writer.event_writer._ev_writer._py_recordio_writer._writer
+    assert isinstance(file, PatientFile)
+    writer.add_scalar('before', 1.0, 0)
+    writer.flush()
+    disk, full = file._file, open('/dev/full', 'wb', buffering=0)
+    file._file = full
+    for step in range(2000):
+        writer.add_scalar('meanwhile', float(step), step)
+    writer.flush()
+    assert [record for record in caplog.records if 'has to wait' in record.message][1:] == []
+    file._file = disk
+    full.close()
+    writer.close()
+    (path,) = [path for path in tmp_path.iterdir() if 'tfevents' in path.name]
+    tags = [value.tag for event in EventFileLoader(str(path)).Load() for value in event.summary.value]
+    assert tags == ['before'] + ['meanwhile'] * 2000 and os.path.getsize(path) > 0

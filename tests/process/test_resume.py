@@ -1,0 +1,99 @@
+"""Real runs that are killed or stopped at any time, and resumed."""
+
+import os
+import random
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from breakout_env.run.checkpoints import saves_in
+from helpers.processes import ROOT, Command, completed, run
+from helpers.runs import ENTRY, N_SAMPLE, NAME, UPDATES, check_saves, config_in, curves, cut_off, ding_serial
+
+
+def test_run_killed_at_random_moments_ends_as_if_it_was_not(tmp_path):
+    """It saves all the time, so that most kills interrupt a save."""
+    rng = random.Random(0)
+    folder = tmp_path / NAME
+    config = config_in(tmp_path, 0)
+    resumed_at = []
+    for _ in range(3):
+        command = Command(ding_serial(config, 1_000_000), tmp_path)
+        saved = folder / 'resume' / 'pairs.json'
+        listed = saved.stat().st_mtime_ns if saved.exists() else 0
+        command.wait_for(lambda: saved.exists() and saved.stat().st_mtime_ns > listed)  # noqa: B023
+        time.sleep(rng.uniform(0, 1))
+        assert command.end(signal.SIGKILL, whole_group=True) == -signal.SIGKILL
+        resumed_at.append(check_saves(folder)[0]['iteration'])
+    assert resumed_at == sorted(set(resumed_at))
+    run(ding_serial(config, check_saves(folder)[0]['env_step'] + 60), tmp_path)
+    ended = check_saves(folder)[0]
+    found = curves(folder)
+    assert [steps[0] for steps in found] == [0, *resumed_at]
+    assert all(steps == list(range(steps[0], steps[0] + len(steps))) for steps in found)
+    # no gap, but for what TensorBoard's own thread had not taken yet
+    assert all(steps[-1] >= until - 1 - 2 * UPDATES for steps, until in zip(found, resumed_at))
+    assert found[-1][-1] == ended['iteration'] - 1
+    left = {path.name for path in (folder / 'resume').iterdir()}
+    assert left == {'pairs.json', 'best_score.json', *(Path(save['buffer']).name for save in saves_in(folder))}
+
+
+def test_make_train_resumes_the_newest_run_of_the_name_or_the_one_in_a_folder(tmp_path):
+    config = config_in(tmp_path, 900, (r'resume_training=True', 'resume_training=False'))
+    # another experiment, saved later, whose name begins like that of this one
+    other = tmp_path / f'{NAME}_other' / 'resume'
+    other.mkdir(parents=True)
+    recipe = subprocess.run(
+        ['make', '-C', str(ROOT), '-n', 'train', 'ARGS=--resume'], capture_output=True, text=True
+    ).stdout
+    assert re.search(r'bin/breakout train --resume$', recipe, re.M)
+
+    first = Command([*ENTRY, '-c', str(config)], tmp_path)
+    folder = tmp_path / NAME
+    first.wait_for((folder / 'ckpt' / 'iteration_0.pth.tar').exists)  # which DI-engine writes after the first update
+    assert first.end(signal.SIGINT, whole_group=True) == 0
+    stopped = check_saves(folder)[0]
+    assert f'--resume {NAME}' in first.text and 'Traceback' not in first.text
+    (other / 'pairs.json').write_text((folder / 'resume' / 'pairs.json').read_text())
+
+    def resumed(env_step: int, *arguments: str) -> str:
+        return run([*ENTRY, '-c', str(config), '--env-step', str(env_step), *arguments], tmp_path)
+
+    output = resumed(stopped['env_step'] + 40, '--resume')
+    assert f'Resuming {NAME} at {stopped["iteration"]:,} updates' in output
+    ended = check_saves(folder)[0]
+    assert ended['env_step'] >= stopped['env_step'] + 40 > ended['env_step'] - 3 * N_SAMPLE
+    assert [path.name for path in (tmp_path / 'experiments').iterdir() if path != other.parent] == [folder.name]
+
+    # with an absolute folder; all its env steps have been taken
+    output = resumed(stopped['env_step'], '--resume', str(folder))
+    assert f'Resuming {NAME} at {ended["iteration"]:,} updates' in output
+    assert check_saves(folder)[0] == ended and os.listdir(tmp_path).count('experiments') == 1
+    assert len(curves(folder)) == 3 and curves(folder)[2] == []
+
+    # all saves damaged: an error message, and the files are kept
+    for save in saves_in(folder):
+        cut_off(folder / save['checkpoint'])
+    result = completed([*ENTRY, '-c', str(config), '--resume'], tmp_path)
+    assert result.returncode == 2 and 'can be used' in result.stderr and 'Traceback' not in result.stderr
+
+
+@pytest.mark.parametrize('buffer', ['advanced', 'torchrl'])
+def test_buffer_that_cannot_save_itself_is_filled_by_random_play_again(tmp_path, buffer):
+    if buffer == 'torchrl':
+        pytest.importorskip('torchrl', reason="TorchRL is not installed (pip install 'breakout-env[torchrl]')")
+    config = config_in(tmp_path, 900, (r"type='frame'", f"type='{buffer}'"))
+    counts = []
+    for max_env_step in (100, 200):
+        run(ding_serial(config, max_env_step), tmp_path)
+        save = saves_in(tmp_path / NAME)[0]
+        assert save['buffer'] is None and save['env_step'] >= max_env_step
+        counts.append(save['iteration'])
+        assert torch.load(tmp_path / NAME / save['checkpoint'], weights_only=True)['last_iter'] == counts[-1]
+    first, second = curves(tmp_path / NAME)
+    assert first == list(range(counts[0])) and second == list(range(*counts))
