@@ -1,0 +1,168 @@
+"""
+``breakout train`` with faults in it::
+
+    python faulty_program.py '{"slow_disk": {"longest_s": 0.3}}' train --env-steps 100 ...
+
+The first argument names functions of this file, and the arguments that they are called with before the run begins.
+"""
+
+import copy
+import json
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Callable
+
+from yapf.yapflib import yapf_api
+
+from breakout_env.cli import main
+from breakout_env.env_manager import GroupEnvManager
+from breakout_env.env_manager.worker_main import EnvGroup
+from breakout_env.envs import emulator, preprocessing
+from breakout_env.run import saver
+
+# Made in the current folder by the process that meets the fault.
+PLANTED = Path('planted')
+MOMENT = Path('moment')
+HOUR_S = 3600.0
+PARTS = {
+    'emulator step': (emulator.Emulator, 'advance'),
+    'emulator reset in a step': (emulator.Emulator, 'reset_game'),
+    'first emulator reset': (emulator.Emulator, 'reset_game'),
+    'resize': (preprocessing.cv2, 'resize'),
+}
+
+
+def moment(steps: int) -> None:
+    """Make a file at a step of the env managers, so that the test acts at a moment of the run, not of the clock."""
+    step, count = GroupEnvManager.step, [0]
+
+    def counted(manager: GroupEnvManager, actions: Any) -> Any:
+        count[0] += 1
+        if count[0] == steps:
+            MOMENT.touch()
+        return step(manager, actions)
+
+    GroupEnvManager.step = counted
+
+
+def broken_part(part: str, call: int, hangs: bool) -> None:
+    """
+    Have one call of a part of the environments raise or hang, in the process that reaches it first. The process that
+    replaces a lost worker is a fork of the same parent, and does not fail again.
+    """
+    owner, name = PARTS[part]
+    function, count = getattr(owner, name), [0]
+    is_active = [not part.endswith('in a step')]
+
+    def faulty(*args: Any, **kwargs: Any) -> Any:
+        count[0] += is_active[0]
+        if is_active[0] and count[0] >= call and not PLANTED.exists():
+            PLANTED.touch(exist_ok=False)
+            if hangs:
+                time.sleep(10**6)
+            raise RuntimeError('planted')
+        return function(*args, **kwargs)
+
+    setattr(owner, name, faulty)
+    if part.endswith('in a step'):
+        step = EnvGroup.step
+
+        def stepping(*args: Any, **kwargs: Any) -> Any:
+            is_active[0] = True
+            try:
+                return step(*args, **kwargs)
+            finally:
+                is_active[0] = False
+
+        EnvGroup.step = stepping
+
+
+def failing_disk(first: int, times: int) -> None:
+    """Have some flushes to the disk fail, one after the other; then print that it works again."""
+    fsync, count = os.fsync, [0]
+
+    def failing(descriptor: int) -> None:
+        count[0] += 1
+        if first <= count[0] < first + times:
+            raise OSError(5, 'planted')
+        if count[0] == first + times:
+            print('the disk works again', flush=True)
+        fsync(descriptor)
+
+    os.fsync = failing
+
+
+def slow_disk(longest_s: float) -> None:
+    """Have each flush to the disk take up to so long."""
+    fsync = os.fsync
+
+    def slowly(descriptor: int) -> None:
+        time.sleep(random.uniform(0, longest_s))
+        fsync(descriptor)
+
+    os.fsync = slowly
+
+
+def slow_copies(longest_s: float) -> None:
+    """Have copying the networks for a save take longer than the save before it; print each save that is listed."""
+    list_saves = saver.list_saves
+
+    def slowly(state: Any) -> Any:
+        time.sleep(random.uniform(longest_s / 2, longest_s))
+        return copy.deepcopy(state)
+
+    def shown(folder: Path, saves: list) -> None:
+        list_saves(folder, saves)
+        print(f'listed {saves[0]["iteration"]}', flush=True)
+
+    saver.copy = SimpleNamespace(deepcopy=slowly)
+    saver.list_saves = shown
+
+
+def killed_while_saving(call: int, before: bool, copy_s: float) -> None:
+    """
+    SIGKILL before or after one of the system calls that make a save. Where copying the networks takes as long as a
+    save, one save often begins when another ends.
+    """
+    left = [call]
+
+    def counted(function: Callable) -> Callable:
+        def faulty(*args: Any, **kwargs: Any) -> Any:
+            left[0] -= 1
+            if left[0] == 0 and before:
+                os.kill(os.getpid(), signal.SIGKILL)
+            result = function(*args, **kwargs)
+            if left[0] == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return result
+
+        return faulty
+
+    for name in ('fsync', 'replace', 'link', 'unlink'):
+        setattr(os, name, counted(getattr(os, name)))
+    if copy_s:
+        saver.copy = SimpleNamespace(deepcopy=lambda state: (time.sleep(copy_s), copy.deepcopy(state))[1])
+
+
+def changed_clock(hours: float, after_s: float) -> None:
+    """Set the clock that all processes of the run see, after some seconds."""
+    now, now_ns, set_at_s = time.time, time.time_ns, time.monotonic() + after_s
+
+    def offset_s() -> float:
+        return hours * HOUR_S if time.monotonic() > set_at_s else 0.0
+
+    time.time = lambda: now() + offset_s()
+    time.time_ns = lambda: now_ns() + int(offset_s() * 1e9)
+
+
+if __name__ == '__main__':
+    for function, arguments in json.loads(sys.argv[1]).items():
+        globals()[function](**arguments)
+    # DI-engine has yapf format the config that it saves, which takes as long as all the rest of such a run
+    yapf_api.FormatCode = lambda text: (text, True)
+    main(sys.argv[2:], prog_name='breakout')

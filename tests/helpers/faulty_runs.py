@@ -1,0 +1,211 @@
+"""
+A whole training in small, with faults in it: ``breakout train`` with a tiny network and a few hundred env steps.
+
+It saves all the time, so that a fault at a random moment often meets a save. What it leaves is checked against numbers
+that are known beforehand: so many updates, env steps and transitions belong to each save.
+"""
+
+import json
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+from typing import Any, Dict, List, Optional
+
+import numpy as np
+import psutil
+import torch
+import xxhash
+
+from breakout_env import FrameReplayBuffer
+from breakout_env.run.checkpoints import LIST, Save, saves_in
+from helpers.processes import environ_now, start, wait_until
+
+NAME = 'run'
+RANDOM, N_SAMPLE, UPDATES = 32, 8, 2  # steps of random play, transitions and updates of a collection
+BUFFER_SIZE = 20_000
+CONFIG = {
+    'env.collector_env_num': 2,
+    'env.evaluator_env_num': 1,
+    'env.n_evaluator_episode': 1,
+    'env.max_episode_frames': 80,
+    'policy.model.encoder_hidden_size_list': [4, 4, 4, 8],
+    'policy.random_collect_size': RANDOM,
+    'policy.learn.update_per_collect': UPDATES,
+    'policy.learn.batch_size': 8,
+    'policy.learn.target_update_freq': 25,
+    'policy.learn.learner.hook.log_show_after_iter': 10,
+    'policy.learn.learner.hook.save_ckpt_after_iter': 100,
+    'policy.learn.learner.hook.resume.ext_args': {'save_every_s': 0},
+    'policy.learn.learner.hook.progress.ext_args': {'log_every_s': 0.2},
+    'policy.collect.n_sample': N_SAMPLE,
+    'policy.eval.evaluator.eval_freq': 24,
+    'policy.other.replay_buffer.replay_buffer_size': BUFFER_SIZE,
+}
+ENV_STEPS = 160
+UNENDING = 10**9
+
+
+class FaultyRun(object):
+    """
+    Overview:
+        A run in a process of its own, and what it prints.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        env_steps: int = ENV_STEPS,
+        faults: Optional[Dict[str, Dict[str, Any]]] = None,
+        resume: bool = False,
+        overlap: bool = False,
+        cold: bool = False,
+        changes: Optional[Dict[str, Any]] = None,
+        disk: Optional[Path] = None,
+    ) -> None:
+        """
+        Arguments:
+            - folder (:obj:`Path`): Where it starts, and where its output and temporary files are.
+            - env_steps (:obj:`int`): Its budget.
+            - faults (:obj:`Optional[Dict[str, Dict[str, Any]]]`): See ``faulty_program.py``.
+            - resume, overlap (:obj:`bool`): As the command's options.
+            - cold (:obj:`bool`): Whether it starts in a new interpreter.
+            - changes (:obj:`Optional[Dict[str, Any]]`): Other values of the config, by their paths.
+            - disk (:obj:`Optional[Path]`): Where it starts in place of the folder.
+        """
+        self._places = dict(folder=folder, disk=disk)
+        self.folder = (disk or folder) / NAME
+        self._moment = self.folder.parent / 'moment'
+        options = [w for path, value in {**CONFIG, **(changes or {})}.items() for w in ('--set', f'{path}={value!r}')]
+        options += ['--overlap'] * overlap + ['--resume'] * resume
+        words = ['train', '--device', 'cpu', '--threads', '1', '--exp-name', NAME, '--env-steps', str(env_steps)]
+        program = [str(Path(__file__).with_name('faulty_program.py')), json.dumps(faults or {})]
+        temporary = folder / 'temporary'
+        temporary.mkdir(exist_ok=True)
+        # DI-engine's log otherwise breaks its lines to fit a terminal
+        environ = {**environ_now(), 'TMPDIR': str(temporary), 'DISABLE_RICH': '1'}
+        self._output = folder / f'output{len(list(folder.glob("output*")))}.txt'
+        with self._output.open('w') as output:
+            command = [sys.executable, *program, *words, *options]
+            self.process = start(command, disk or folder, environ, stdout=output.fileno(), cold=cold)
+
+    @property
+    def text(self) -> str:
+        return self._output.read_text(errors='replace')
+
+    def wait(self, timeout_s: float = 120.0) -> int:
+        """The exit code."""
+        return self.process.wait(timeout_s)
+
+    def send(self, number: int, to_all: bool = False) -> None:
+        """A signal, to the learner's process or to all processes of the run, as a terminal or a scheduler sends it."""
+        if to_all:
+            os.killpg(self.process.pid, number)
+        else:
+            self.process.send_signal(number)
+
+    def workers(self) -> List[psutil.Process]:
+        """The processes of its environments, the oldest first: the collector's, then the evaluator's."""
+        forks = psutil.Process(self.process.pid).children()
+        return sorted(forks, key=lambda process: (process.create_time(), process.pid))
+
+    def _until(self, condition: Any, what: str) -> None:
+        assert wait_until(lambda: condition() or self.process.poll() is not None, 90), f'no {what} in 90 s\n{self.text}'
+        assert condition(), f'the run has ended before {what}, exit code {self.process.poll()}\n{self.text}'
+
+    def until_moment(self) -> None:
+        self._until(self._moment.exists, 'the moment of the fault')
+
+    def until_save(self) -> None:
+        self._until((self.folder / LIST).exists, 'the first save')
+
+    def until_next_save(self) -> None:
+        path = self.folder / LIST
+        before = path.stat().st_mtime_ns
+        self._until(lambda: path.stat().st_mtime_ns > before, 'another save')
+
+    def until_text(self, text: str) -> None:
+        self._until(lambda: text in self.text, f'the text {text!r}')
+
+    # ---------------------------------------------------------------- promises
+
+    def completes(self, env_steps: int = ENV_STEPS) -> None:
+        """It goes to the end of its budget and saves that; no file of an unfinished or old save is left."""
+        assert self.wait() == 0 and 'is used up' in self.text, self.text
+        saves = check_saves(self.folder)
+        assert saves and saves[0]['env_step'] >= env_steps
+        check_tidy(self.folder)
+
+    def is_resumed(self, save: Optional[Save] = None, **options: Any) -> str:
+        """
+        Another process resumes this run from its newest save, or the given one, and completes it. A run that ended
+        before its first update has no save, and that is what the other says.
+        """
+        saves = [save] if save else check_saves(self.folder)
+        if not saves:
+            again = FaultyRun(**self._places, resume=True, **options)
+            assert again.wait() == 2 and 'found no saved run' in again.text, again.text
+            return again.text
+        env_steps = saves[0]['env_step'] + 40
+        again = FaultyRun(**self._places, env_steps=env_steps, resume=True, **options)
+        again.completes(env_steps)
+        check_resumed_from(saves[0], again.text)
+        return again.text
+
+    def stops(self) -> None:
+        """It can be asked to stop, and then resumed."""
+        self.send(signal.SIGTERM)
+        self.wait()
+        self.is_resumed()
+
+
+def expected_transitions(iteration: int) -> int:
+    """Transitions that are pushed until an update."""
+    return RANDOM + N_SAMPLE * iteration // UPDATES
+
+
+def check_resumed_from(save: Save, text: str) -> None:
+    """A run was resumed with all updates, env steps and transitions of a save."""
+    numbers = (save['iteration'], save['env_step'], expected_transitions(save['iteration']))
+    updates, env_steps, transitions = (f'{number:,}' for number in numbers)
+    expected = f'at {updates} updates and {env_steps} env steps, {transitions} transitions.'
+    assert re.findall(rf'{NAME} (at .* transitions\.)', text) == [expected], text
+
+
+def check_saves(folder: Path) -> List[Save]:
+    """The saves that are listed, the newest first: all are complete, and each is of one moment."""
+    saves = saves_in(folder)
+    for save in saves:
+        path = folder / save['checkpoint']
+        assert xxhash.xxh3_128_hexdigest(path.read_bytes()) == save['checkpoint_digest']
+        state = torch.load(path, weights_only=True)
+        with np.load(folder / save['buffer']) as arrays:
+            pushed = json.loads(bytes(arrays['meta']))['next_ticket']
+        found = (state['last_iter'], state['last_step'], pushed)
+        assert found == (save['iteration'], save['env_step'], expected_transitions(save['iteration']))
+        assert save['iteration'] % UPDATES == 0, 'saved in the middle of a collection'
+    if saves:
+        _check_transitions(folder / saves[0]['buffer'])
+    return saves
+
+
+def _check_transitions(path: Path) -> None:
+    """The screens of each transition follow each other: the agent learns from what was played."""
+    buffer = FrameReplayBuffer(dict(FrameReplayBuffer.default_config(), replay_buffer_size=BUFFER_SIZE))
+    try:
+        buffer.load_data(str(path))
+        for transition in buffer.sample(buffer.count(), 0):
+            obs, after = np.asarray(transition['obs']), np.asarray(transition['next_obs'])
+            assert obs.shape == (4, 84, 84) and obs.dtype == np.uint8 and obs.any()
+            assert transition['done'] or any(np.array_equal(obs[k:], after[: 4 - k]) for k in (1, 2, 3))
+    finally:
+        buffer.close()
+
+
+def check_tidy(folder: Path) -> None:
+    """No file of a save that was not finished, or is not listed any more."""
+    listed = {name for save in saves_in(folder) for name in (save['checkpoint'], save['buffer'])}
+    pattern = re.compile(r'resume_\d+\.pth\.tar|buffer_\d+\.npz|.*unfinished')
+    files = [path for part in ('ckpt', 'resume') for path in (folder / part).iterdir()]
+    assert not [p.name for p in files if pattern.match(p.name) and str(p.relative_to(folder)) not in listed]

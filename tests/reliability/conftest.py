@@ -1,0 +1,110 @@
+"""
+How often the release tests try each promise, and the record of what came out.
+
+``RELIABILITY_TRIES=10`` repeats each test that takes a ``seed`` so many times. ``RELIABILITY_RECORD=1`` puts what was
+tried into docs/results/reliability.json, in the place of earlier results of the same promises;
+docs/scripts/make_reliability_table.py makes the tables of the guide from that file.
+"""
+
+import json
+import os
+import platform
+import random
+import shutil
+import subprocess
+from collections import Counter
+from datetime import datetime, timezone
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Dict, Iterator, Set, Tuple
+
+import psutil
+import pytest
+
+from helpers.processes import FORK_SERVER, ROOT, wait_until
+
+RESULTS = ROOT / 'docs' / 'results' / 'reliability.json'
+TRIES = int(os.environ.get('RELIABILITY_TRIES', '1'))
+PACKAGES = ('DI-engine', 'torch', 'numpy', 'ale-py', 'gymnasium', 'opencv-python')
+# A worker checks once a second whether its manager exists, and then closes its environments; a machine may be busy.
+LEAVING_S = 20.0
+
+# What was tried in this session, by suite, subject and fault.
+_tried: Dict[Tuple[str, str, str], Dict[str, Any]] = {}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line('markers', 'promise(suite, on, fault, promise): the row of the guide that a test is for')
+    config.addinivalue_line('markers', 'tries(factor): how often a promise is tried, compared to the others')
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if 'seed' in metafunc.fixturenames:
+        factor = metafunc.definition.get_closest_marker('tries')
+        metafunc.parametrize('seed', range(TRIES * (factor.args[0] if factor and TRIES > 1 else 1)))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    report = yield
+    promise = item.get_closest_marker('promise')
+    # a test that passes may fail at its end, by what it leaves behind
+    if promise and (report.when == 'teardown' or report.failed) and not item.stash.get(_REPORTED, False):
+        item.stash[_REPORTED] = True
+        suite, on, fault, words = promise.args
+        row = _tried.setdefault((suite, on, fault), dict(suite=suite, on=on, fault=fault, promise=words))
+        row['tries'] = row.get('tries', 0) + 1
+        row['passed'] = row.get('passed', 0) + (report.passed and not item.stash.get(_SKIPPED, False))
+        row.update({name: value for name, value in item.user_properties})
+    if report.skipped:
+        item.stash[_SKIPPED] = item.stash[_REPORTED] = True
+    return report
+
+
+_REPORTED, _SKIPPED = pytest.StashKey[bool](), pytest.StashKey[bool]()
+
+
+def pytest_sessionfinish() -> None:
+    if not _tried or not os.environ.get('RELIABILITY_RECORD'):
+        return
+    described = subprocess.run(['git', 'rev-parse', '--short', 'HEAD'], cwd=ROOT, capture_output=True, text=True)
+    about = dict(
+        date=datetime.now(timezone.utc).date().isoformat(),
+        commit=described.stdout.strip(),
+        machine=f'{len(os.sched_getaffinity(0))} cores, {psutil.virtual_memory().total / 2**30:.0f} GB',
+        python=platform.python_version(),
+        versions={name: metadata.version(name) for name in PACKAGES},
+    )
+    earlier = json.loads(RESULTS.read_text())['rows'] if RESULTS.exists() else []
+    rows = {(row['suite'], row['on'], row['fault']): row for row in earlier}
+    rows.update({key: dict(row, date=about['date'], commit=about['commit']) for key, row in _tried.items()})
+    RESULTS.write_text(json.dumps(dict(about, rows=list(rows.values())), indent=1, ensure_ascii=False) + '\n')
+
+
+class Place(object):
+    """A folder for a faulty run, and random numbers that the test's parameters fix."""
+
+    def __init__(self, folder: Path, rng: random.Random) -> None:
+        self.folder, self.rng = folder, rng
+
+
+def shared_memory() -> Set[str]:
+    """Segments; named semaphores are other programs'."""
+    return {name for name in os.listdir('/dev/shm') if not name.startswith('sem.')}
+
+
+@pytest.fixture
+def place(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Place]:
+    """Where a fault is tried. Afterwards no process, shared memory or temporary file of it may be left."""
+    before = shared_memory()
+    yield Place(tmp_path, random.Random(request.node.name))
+
+    def processes() -> Counter:
+        return Counter(process.name() for process in FORK_SERVER.descendants())
+
+    assert wait_until(lambda: not FORK_SERVER.descendants(), LEAVING_S), f'processes are left: {processes()}'
+    assert shared_memory() <= before, f'shared memory is left: {shared_memory() - before}'
+    # the cache of PyTorch's compiler is made by its import, for the next program
+    left = [path.name for path in tmp_path.glob('temporary/*') if not path.name.startswith('torchinductor_')]
+    assert not left, f'temporary files are left: {left}'
+    shutil.rmtree(tmp_path / 'run', ignore_errors=True)  # pytest keeps the folders of all tests of a session

@@ -1,0 +1,446 @@
+"""
+Faults at random moments of a small but real training: after each, the outcome is the one that the guide promises.
+
+An outcome is one of three. The run *continues*: it goes to its end by itself. It *stops*: it ends by itself and says
+why. It is *resumed*: the run, or a file of it, is gone, and ``--resume`` continues from a complete save. Afterwards
+nothing of the run is left, and its saves are complete and each of one moment. A test's seed repeats it.
+"""
+
+import contextlib
+import io
+import os
+import pickle
+import random
+import re
+import signal
+import subprocess
+import time
+import zipfile
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List
+
+import numpy as np
+import pytest
+import xxhash
+
+from helpers.faulty_runs import ENV_STEPS, NAME, UNENDING, FaultyRun, check_resumed_from, check_saves, check_tidy
+from helpers.processes import FORK_SERVER, wait_until
+
+LOST = 'Its unfinished games are lost; a new process plays the missing steps.'
+TIMED_OUT = f'After `step_timeout` it is killed. {LOST}'
+RESUMED = 'Resumed from the last complete save: updates, env steps and transitions are of one moment.'
+STOPPED = 'It says that it stops, finishes its current work, saves and ends; nothing is lost.'
+ERROR = "The environment's error ends the run, which saves first; resumed, it goes to its end."
+KEPT = 'A warning names each save that fails, the save before it is kept; later it saves again.'
+REFUSED = 'An error message names the file; all files stay as they are.'
+OLDER = 'A warning names the damaged file; the save before it is used.'
+# Seconds that a worker has for a step, and for the first reset, in tests where it hangs.
+STEP_TIMEOUT = {'env.manager.step_timeout': 2.0}
+RESET_TIMEOUT = {'env.manager.reset_timeout': 5.0}
+
+
+def promise(on: str, fault: str, outcome: str, words: str, *values: Any) -> Any:
+    """A row of the guide's table, and the arguments of the test for it."""
+    mark = pytest.mark.promise('faults', on, fault, f'**{outcome}.** {words}')
+    return pytest.param(*values, id=f'{on}, {fault}', marks=mark)
+
+
+def at_random_moment(place: Any, env_steps: int = ENV_STEPS, **options: Any) -> FaultyRun:
+    """A run that has come to a moment in its first half, evaluations and random play included."""
+    steps = place.rng.randrange(5, 70)
+    run = FaultyRun(place.folder, env_steps, dict(moment=dict(steps=steps)), **options)
+    run.until_moment()
+    time.sleep(place.rng.uniform(0, 0.01))
+    return run
+
+
+def all_ended() -> None:
+    """Whoever resumes a run right after a kill may meet the old one's workers, which end by themselves."""
+    assert wait_until(lambda: not FORK_SERVER.descendants(), 20)
+
+
+# ---------------------------------------------------------------- processes
+
+
+@pytest.mark.parametrize(
+    'name, overlap, of_evaluator',
+    [
+        promise('environment worker', 'SIGKILL', 'Continues', LOST, 'SIGKILL', False, False),
+        promise('environment worker', 'SIGTERM', 'Continues', LOST, 'SIGTERM', False, False),
+        promise('environment worker', 'SIGSTOP', 'Continues', TIMED_OUT, 'SIGSTOP', False, False),
+        promise("evaluator's environment worker", 'SIGKILL', 'Continues', LOST, 'SIGKILL', False, True),
+        promise('environment worker, overlapped run', 'SIGKILL', 'Continues', LOST, 'SIGKILL', True, False),
+        promise('environment worker, overlapped run', 'SIGSTOP', 'Continues', TIMED_OUT, 'SIGSTOP', True, False),
+    ],
+)
+def test_a_run_replaces_a_lost_worker(place, seed, name, overlap, of_evaluator):
+    run = at_random_moment(place, overlap=overlap, changes=STEP_TIMEOUT if name == 'SIGSTOP' else {})
+    *collectors, evaluators = run.workers()
+    (evaluators if of_evaluator else place.rng.choice(collectors)).send_signal(getattr(signal, name))
+    run.completes()
+    reason = 'did not answer within' if name == 'SIGSTOP' else 'has ended'
+    assert of_evaluator or re.search(rf'lost a step: worker process \d+ {reason}', run.text), run.text
+
+
+WAITS = 'Everything waits; nothing is lost.'
+
+
+@pytest.mark.parametrize(
+    'whole_run',
+    [
+        promise('environment worker', 'SIGSTOP, SIGCONT', 'Continues', WAITS, False),
+        promise('whole run', 'SIGSTOP, SIGCONT', 'Continues', WAITS, True),
+    ],
+)
+def test_a_pause_loses_nothing(place, seed, whole_run):
+    run = at_random_moment(place)
+    worker, pause_s = place.rng.choice(run.workers()), place.rng.uniform(0.1, 1.5)
+    for number in (signal.SIGSTOP, signal.SIGCONT):
+        run.send(number, to_all=True) if whole_run else worker.send_signal(number)
+        time.sleep(pause_s)
+    run.completes()
+    assert 'lost a step' not in run.text
+
+
+@pytest.mark.tries(3)
+@pytest.mark.parametrize(
+    'to_all, overlap',
+    [
+        promise('learner', 'SIGKILL', 'Is resumed', f'Its workers end by themselves. {RESUMED}', False, False),
+        promise('learner, overlapped run', 'SIGKILL', 'Is resumed', RESUMED, False, True),
+        promise('whole run', 'SIGKILL', 'Is resumed', RESUMED, True, False),
+    ],
+)
+def test_a_killed_run_is_resumed_from_a_complete_save(place, seed, to_all, overlap):
+    run = FaultyRun(place.folder, UNENDING, overlap=overlap, cold=seed % 10 == 9)
+    run.until_save()
+    time.sleep(place.rng.uniform(0, 0.7))
+    run.send(signal.SIGKILL, to_all)
+    assert run.wait() == -signal.SIGKILL
+    all_ended()
+    run.is_resumed(overlap=overlap)
+
+
+UNFINISHED = 'An unfinished save is not read, and the next save removes it.'
+
+
+@pytest.mark.tries(3)
+@pytest.mark.promise('faults', 'background saver', 'SIGKILL', f'**Is resumed.** {UNFINISHED}')
+def test_a_run_killed_between_two_system_calls_of_a_save_is_resumed(place, seed):
+    fault = dict(
+        call=place.rng.randrange(20, 80), before=place.rng.random() < 0.5, copy_s=place.rng.choice((0.0, 0.05))
+    )
+    run = FaultyRun(place.folder, UNENDING, dict(killed_while_saving=fault))
+    assert run.wait() == -signal.SIGKILL
+    all_ended()
+    run.is_resumed()
+
+
+@pytest.mark.parametrize(
+    'name, to_all, overlap',
+    [
+        promise('learner', 'SIGTERM', 'Stops', STOPPED, 'SIGTERM', False, False),
+        promise('learner, overlapped run', 'SIGTERM', 'Stops', STOPPED, 'SIGTERM', False, True),
+        promise('whole run', 'SIGTERM', 'Stops', STOPPED, 'SIGTERM', True, False),
+        promise('whole run', 'SIGINT', 'Stops', STOPPED, 'SIGINT', True, False),
+    ],
+)
+def test_a_run_that_is_asked_to_stop_saves_everything(place, seed, name, to_all, overlap):
+    run = at_random_moment(place, UNENDING, overlap=overlap)
+    run.send(getattr(signal, name), to_all)
+    run.wait()
+    assert 'Stopping: ' in run.text and 'Traceback' not in run.text, run.text
+    run.is_resumed(overlap=overlap)
+
+
+# ---------------------------------------------------------------- environments
+
+FIRST_RESET_FAILS = 'The run does not start; the error message has the number of tries and the cause.'
+FIRST_RESET_HANGS = f'After `reset_timeout` the worker is killed. {FIRST_RESET_FAILS}'
+CALLS = {'emulator step': 60, 'emulator reset in a step': 3, 'first emulator reset': 2, 'resize': 100}
+
+
+def with_broken_part(place: Any, part: str, hangs: bool, changes: Dict[str, Any]) -> FaultyRun:
+    fault = dict(part=part, call=place.rng.randrange(1, CALLS[part]), hangs=hangs)
+    return FaultyRun(place.folder, faults=dict(broken_part=fault), changes={**STEP_TIMEOUT, **changes})
+
+
+@pytest.mark.parametrize(
+    'part, hangs',
+    [
+        promise('emulator step', 'exception', 'Stops', ERROR, 'emulator step', False),
+        promise('emulator reset in a step', 'exception', 'Stops', ERROR, 'emulator reset in a step', False),
+        promise('first emulator reset', 'exception', 'Stops', FIRST_RESET_FAILS, 'first emulator reset', False),
+        promise('resize', 'exception', 'Stops', ERROR, 'resize', False),
+        promise('first emulator reset', 'hang', 'Stops', FIRST_RESET_HANGS, 'first emulator reset', True),
+    ],
+)
+def test_an_error_of_an_environment_ends_the_run_after_a_save(place, seed, part, hangs):
+    run = with_broken_part(place, part, hangs, RESET_TIMEOUT)
+    assert run.wait() not in (0, 2), run.text
+    assert ('did not answer within' if hangs else 'planted') in run.text, run.text
+    assert part != 'first emulator reset' or 'reset has exceeded max retries(1)' in run.text
+    run.is_resumed()
+
+
+RETRIED = 'After `reset_timeout` it is killed; with `max_retry=2` a new process begins the game.'
+
+
+@pytest.mark.parametrize(
+    'part, changes',
+    [
+        promise('emulator step', 'hang', 'Continues', TIMED_OUT, 'emulator step', {}),
+        promise('emulator reset in a step', 'hang', 'Continues', TIMED_OUT, 'emulator reset in a step', {}),
+        promise('resize', 'hang', 'Continues', TIMED_OUT, 'resize', {}),
+        promise(
+            'first emulator reset, two tries',
+            *('hang', 'Continues', RETRIED, 'first emulator reset'),
+            {**RESET_TIMEOUT, 'env.manager.max_retry': 2},
+        ),
+    ],
+)
+def test_a_hanging_environment_is_replaced(place, seed, part, changes):
+    run = with_broken_part(place, part, True, changes)
+    run.completes()
+    assert part == 'first emulator reset' or 'did not answer within' in run.text, run.text
+
+
+# ---------------------------------------------------------------- disks and clocks
+
+
+def fill(disk: Path) -> Path:
+    """Take all the room that a disk has; the file to remove to give it back."""
+    path = disk / 'other'
+    with path.open('wb', buffering=0) as file:
+        for size in (2**20, 2**12, 1):
+            with contextlib.suppress(OSError):
+                while True:
+                    file.write(b'\0' * size)
+    return path
+
+
+def saving_run(place: Any, disk: Path) -> FaultyRun:
+    run = FaultyRun(place.folder, UNENDING, disk=disk)
+    run.until_save()
+    time.sleep(place.rng.uniform(0, 0.5))
+    return run
+
+
+@contextlib.contextmanager
+def full(folder: Path) -> Iterator[None]:
+    other = fill(folder.parent)
+    yield
+    other.unlink()
+
+
+@contextlib.contextmanager
+def read_only(folder: Path) -> Iterator[None]:
+    """As the operating system does with a disk that has errors. What is open for writing stays so."""
+    subprocess.run(['mount', '--bind', folder, folder], check=True)
+    subprocess.run(['mount', '-o', 'remount,bind,ro', folder], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(['umount', '--lazy', folder], check=True)
+
+
+@pytest.mark.parametrize(
+    'fault, message',
+    [
+        promise('disk of the run', 'full for a while', 'Continues', KEPT, full, 'No space left on device'),
+        promise('disk of the run', 'read-only for a while', 'Continues', KEPT, read_only, 'Read-only file system'),
+    ],
+)
+def test_a_run_outlives_a_disk_that_takes_nothing(small_disk, place, seed, fault, message):
+    run = saving_run(place, small_disk)
+    with fault(run.folder):
+        time.sleep(place.rng.uniform(0.5, 1.5))
+        assert run.process.poll() is None, run.text
+        check_saves(run.folder)
+    run.until_next_save()
+    assert message in run.text
+    run.stops()
+
+
+LAST_SAVE_FAILS = 'An error message says that the last save failed; the save before it is resumed.'
+
+
+@pytest.mark.promise('faults', 'disk of the run', 'full at its end', f'**Stops.** {LAST_SAVE_FAILS}')
+def test_a_run_that_ends_on_a_full_disk_is_resumed_from_the_save_before(small_disk, place, seed):
+    run = saving_run(place, small_disk)
+    with full(run.folder):
+        run.send(signal.SIGTERM)
+        run.wait()
+        assert 'No space left on device' in run.text
+    run.is_resumed()
+
+
+@pytest.mark.promise('faults', 'background saver', 'exception', f'**Continues.** {KEPT}')
+def test_a_save_that_fails_leaves_the_one_before(place, seed):
+    fault = dict(first=place.rng.randrange(8, 40), times=place.rng.randrange(1, 6))
+    run = FaultyRun(place.folder, UNENDING, dict(failing_disk=fault))
+    run.until_text('the disk works again')
+    run.until_next_save()
+    assert re.search('was not saved.*The save before it is kept', run.text), run.text
+    run.stops()
+
+
+@pytest.mark.promise(
+    'faults', 'disk of the run', 'slow', '**Continues.** Saves take longer; playing and learning do not wait.'
+)
+def test_a_run_does_not_wait_for_a_slow_disk(place, seed):
+    FaultyRun(place.folder, faults=dict(slow_disk=dict(longest_s=place.rng.uniform(0.1, 0.5)))).completes()
+
+
+@pytest.mark.promise('faults', 'copies for saves', 'slow', '**Continues.** Fewer saves; none overwrites a listed one.')
+def test_no_moment_is_saved_twice(place, seed):
+    run = FaultyRun(place.folder, faults=dict(slow_copies=dict(longest_s=place.rng.uniform(0.1, 0.3))))
+    run.completes()
+    listed = re.findall(r'^listed (\d+)$', run.text, re.M)
+    assert listed and len(set(listed)) == len(listed)
+
+
+CLOCK = 'Saves and timeouts use another clock; nothing is lost.'
+
+
+@pytest.mark.parametrize(
+    'sign',
+    [
+        promise('whole run', 'clock set back', 'Continues', CLOCK, -1),
+        promise('whole run', 'clock set forward', 'Continues', CLOCK, 1),
+    ],
+)
+def test_a_run_continues_when_the_clock_is_set(place, seed, sign):
+    after_s = place.rng.uniform(0.2, 2.5)
+    run = FaultyRun(
+        place.folder, UNENDING, dict(changed_clock=dict(hours=sign * place.rng.uniform(1, 48), after_s=after_s))
+    )
+    run.until_save()
+    time.sleep(after_s)
+    run.until_next_save()
+    run.stops()
+
+
+# ---------------------------------------------------------------- files
+
+
+def truncate(path: Path, rng: random.Random) -> None:
+    os.truncate(path, rng.randrange(1, path.stat().st_size))
+
+
+def flip_bytes(path: Path, rng: random.Random) -> None:
+    content = bytearray(path.read_bytes())
+    for place in rng.sample(range(len(content)), min(16, len(content))):
+        content[place] ^= rng.randrange(1, 256)
+    path.write_bytes(content)
+
+
+def empty(path: Path, rng: random.Random) -> None:
+    os.truncate(path, 0)
+
+
+def replace(path: Path, rng: random.Random) -> None:
+    """A file of something else: an array, an archive, a pickle, JSON, text, or random bytes."""
+    array, archive = io.BytesIO(), io.BytesIO()
+    np.savez(array, frames=np.zeros(3))
+    with zipfile.ZipFile(archive, 'w') as file:
+        file.writestr('data.pkl', pickle.dumps([1, 2]))
+    others = [array.getvalue(), archive.getvalue(), pickle.dumps({'model': [1]}), rng.randbytes(3000), b'\xff\xfe\x00']
+    path.write_bytes(rng.choice([*others, b'[]', b'{}', b'7', b'"text"', b'null', b'no JSON\n']))
+
+
+DAMAGES = {'truncated': truncate, 'flipped bytes': flip_bytes, 'emptied': empty, 'foreign': replace}
+
+
+def damages(on: str, outcome: str, words: str, *values: Any) -> List[Any]:
+    return [promise(on, fault, outcome, words, damage, *values) for fault, damage in DAMAGES.items()]
+
+
+@pytest.fixture(scope='module')
+def completed_run(tmp_path_factory) -> Path:
+    """The folder of a run that has completed, with two saves."""
+    folder = tmp_path_factory.mktemp('completed')
+    FaultyRun(folder).completes()
+    return folder / NAME
+
+
+@pytest.fixture
+def two_saves(place, completed_run) -> List[Any]:
+    """A copy of that run in the test's folder; its saves, the newest first."""
+    subprocess.run(['cp', '-r', completed_run, place.folder / NAME], check=True)
+    saves = check_saves(place.folder / NAME)
+    assert len(saves) == 2
+    return saves
+
+
+def refused(place: Any, run: FaultyRun, before: Dict[Path, str]) -> None:
+    """It ended with an error message, and changed no file."""
+    assert run.wait() in (1, 2) and 'Traceback' not in run.text, run.text
+    assert digests(place.folder / NAME) == before
+
+
+def digests(folder: Path) -> Dict[Path, str]:
+    files = [path for path in folder.rglob('*') if path.is_file() and 'log' not in path.parts and path.suffix != '.py']
+    return {path: xxhash.xxh3_128_hexdigest(path.read_bytes()) for path in files}
+
+
+@pytest.mark.parametrize(
+    'damage, part',
+    [
+        *damages('checkpoint', 'Is resumed', OLDER, 'checkpoint'),
+        *damages('buffer', 'Is resumed', OLDER, 'buffer'),
+    ],
+)
+def test_the_save_before_a_damaged_one_is_resumed(place, two_saves, seed, damage: Callable, part):
+    newest, older = two_saves
+    damage(place.folder / NAME / newest[part], place.rng)
+    run = FaultyRun(place.folder, newest['env_step'] + 40, resume=True)
+    run.completes(newest['env_step'] + 40)
+    assert 'trying the save before it' in run.text
+    check_resumed_from(older, run.text)
+
+
+@pytest.mark.parametrize(
+    'part',
+    [
+        promise('checkpoints', 'all damaged', 'Stops', REFUSED, 'checkpoint'),
+        promise('buffers', 'all damaged', 'Stops', REFUSED, 'buffer'),
+    ],
+)
+def test_without_a_usable_save_nothing_is_changed(place, two_saves, seed, part):
+    for save in two_saves:
+        DAMAGES[place.rng.choice(sorted(DAMAGES))](place.folder / NAME / save[part], place.rng)
+    before = digests(place.folder / NAME)
+    run = FaultyRun(place.folder, UNENDING, resume=True)
+    refused(place, run, before)
+    assert re.search('no save of the run in .* can be used', run.text), run.text
+
+
+@pytest.mark.parametrize(
+    'damage', damages('list of saves', 'Stops', f'{REFUSED} A save of a readable list is used if its digest is right.')
+)
+def test_a_damaged_list_of_saves_is_refused_or_still_right(place, two_saves, seed, damage):
+    newest, older = two_saves
+    damage(place.folder / NAME / 'resume' / 'pairs.json', place.rng)
+    before, env_steps = digests(place.folder / NAME), newest['env_step'] + 40
+    run = FaultyRun(place.folder, env_steps, resume=True)
+    if run.wait() == 0:
+        check_resumed_from(newest if 'trying the save before it' not in run.text else older, run.text)
+        check_tidy(run.folder)
+    else:
+        refused(place, run, before)
+
+
+@pytest.mark.parametrize(
+    'damage, name',
+    [
+        *damages('best score', 'Is resumed', 'Resumed without it.', 'resume/best_score.json'),
+        *damages('log of the run', 'Is resumed', 'Resumed without it.', 'log/progress.jsonl'),
+    ],
+)
+def test_a_run_is_resumed_without_a_damaged_file_beside_its_saves(place, two_saves, seed, damage, name):
+    damage(place.folder / NAME / name, place.rng)
+    env_steps = two_saves[0]['env_step'] + 40
+    run = FaultyRun(place.folder, env_steps, resume=True)
+    run.completes(env_steps)
+    check_resumed_from(two_saves[0], run.text)
