@@ -30,8 +30,8 @@ from breakout_env.envs.preprocessing import observe
 ENVS = 8
 STEPS_PER_COLLECTION = 4  # n_sample=32 of 8 environments
 UPDATES_PER_COLLECTION = 8  # update_per_collect
-FRAME_BYTES = 84 * 84
-RECORD_BYTES = FRAME_BYTES + 7  # and action, reward, done, first
+# of each step; a reset is a record of its own, the first of an episode
+RECORD = np.dtype([('frame', 'u1', (84, 84)), ('action', 'u1'), ('reward', 'f4'), ('done', '?'), ('first', '?')])
 GAMMA = 0.99
 CHUNK = 512
 # Breakout's RAM: where ball and paddle are (checked here by what the player scores)
@@ -82,45 +82,38 @@ def _play(player: str, seeds: List[int], steps: int, out: Any) -> None:
     compressor = zstandard.ZstdCompressor(level=3)
     envs = [BreakoutEnv({}) for _ in seeds]
     players = [PLAYERS[player](env, seed) for env, seed in zip(envs, seeds)]
-    records: List[list] = [[] for _ in seeds]
+    chunks: List[list] = [[] for _ in seeds]
 
-    def put(i: int, frame: np.ndarray, action: int, reward: float, done: bool, first: bool) -> None:
-        records[i].append((frame, action, reward, done, first))
-        if len(records[i]) == CHUNK:
+    def put(i: int, *record: Any) -> None:
+        chunks[i].append(record)
+        if len(chunks[i]) == CHUNK:
             flush(i)
 
     def flush(i: int) -> None:
-        if records[i]:
-            frames, *numbers = zip(*records[i])
-            raw = b''.join(
-                np.asarray(column, dtype).tobytes()
-                for column, dtype in zip((frames, *numbers), (np.uint8, np.uint8, np.float32, np.bool_, np.bool_))
-            )
-            out.put((seeds[i], len(records[i]), compressor.compress(raw)))
-            records[i].clear()
+        if chunks[i]:
+            out.put((seeds[i], len(chunks[i]), compressor.compress(np.array(chunks[i], RECORD).tobytes())))
+            chunks[i].clear()
 
-    stacks = []
-    for i, (env, seed) in enumerate(zip(envs, seeds)):
-        env.seed(seed)
-        stacks.append(env.reset())
-        put(i, stacks[i][-1], 0, 0.0, False, True)
+    def reset(i: int) -> None:
+        obs = envs[i].reset()
+        assert (obs == obs[-1]).all()
+        put(i, obs[-1], 0, 0.0, False, True)
+
+    for i, seed in enumerate(seeds):
+        envs[i].seed(seed)
+        reset(i)
     score, scores = [0.0] * len(envs), []
     for _ in range(steps // len(seeds)):
         for i, env in enumerate(envs):
             action = players[i].action()
             timestep = env.step(np.array(action))
-            assert (timestep.obs[:-1] == stacks[i][1:]).all()
-            stacks[i] = timestep.obs
-            put(i, timestep.obs[-1], action, float(timestep.reward[0]), timestep.done, False)
+            put(i, timestep.obs[-1], action, timestep.reward[0], timestep.done, False)
             score[i] += float(timestep.reward[0])
             if timestep.done:
-                game_over = env._env.game_over
-                if game_over:
+                if 'game_return' in timestep.info:
                     scores.append(score[i])
                     score[i] = 0.0
-                stacks[i] = env.reset()
-                assert (stacks[i] == stacks[i][-1]).all()
-                put(i, stacks[i][-1], 0, 0.0, False, True)
+                reset(i)
     for i, env in enumerate(envs):
         flush(i)
         env.close()
@@ -176,28 +169,23 @@ def record(player: str, steps: int, out: str, seed: int = 0) -> Dict[str, float]
 def _env_steps(archive: zipfile.ZipFile, names: List[str], obs_dtype: str = 'uint8') -> Iterator[Any]:
     """The course of one environment: None at a reset, with the stack that it begins with, else a timestep."""
     decompressor = zstandard.ZstdDecompressor()
-    decoded = np.zeros(CHUNK * RECORD_BYTES, np.uint8)
+    decoded = np.zeros(CHUNK, RECORD)
     stack = np.zeros((4, 84, 84), np.uint8)
     for name in names:
-        count = int(name.rsplit('/', 1)[1])
-        raw, filled = decoded[: count * RECORD_BYTES], 0
+        records, filled = decoded[: int(name.rsplit('/', 1)[1])], 0
+        raw = records.view(np.uint8)
         with decompressor.stream_reader(archive.read(name)) as reader:
             while filled < len(raw):
                 filled += reader.readinto(raw[filled:])
-        at = count * FRAME_BYTES
-        frames = raw[:at].reshape(count, 84, 84)
-        actions = raw[at : at + count].tolist()
-        rewards = np.frombuffer(raw, np.float32, count, at + count)
-        dones = raw[at + 5 * count : at + 6 * count].astype(bool).tolist()
-        firsts = raw[at + 6 * count :].tolist()
-        for i in range(count):
-            if firsts[i]:
-                stack[:] = frames[i]
+        for record in records:
+            if record['first']:
+                stack[:] = record['frame']
                 yield None, observe(stack, obs_dtype)
                 continue
             stack[:-1] = stack[1:]
-            stack[-1] = frames[i]
-            yield actions[i], BaseEnvTimestep(observe(stack, obs_dtype), rewards[i : i + 1].copy(), dones[i], {})
+            stack[-1] = record['frame']
+            reward = np.array([record['reward']])
+            yield int(record['action']), BaseEnvTimestep(observe(stack, obs_dtype), reward, bool(record['done']), {})
 
 
 def _envs_of(archive: zipfile.ZipFile, obs_dtype: str = 'uint8') -> List[Iterator[Any]]:

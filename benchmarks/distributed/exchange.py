@@ -47,7 +47,7 @@ def stock(folder: Path, env_steps: int, envs: int) -> Dict[str, Any]:
 
 def ours(folder: Path, env_steps: int) -> Dict[str, Any]:
     """Pack fragments of recorded play."""
-    from breakout_env.cluster.fragment import pack
+    from breakout_env.replay.fragment import pack
 
     recording = str(folder / 'random.play')
     play.record('random', env_steps * 21 // 20 + 1000, recording)

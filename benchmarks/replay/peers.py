@@ -9,7 +9,6 @@ import os
 import random
 import tempfile
 from abc import ABC, abstractmethod
-from collections import deque
 from typing import Any, Dict, List, Tuple, Type
 
 import numpy as np
@@ -66,29 +65,6 @@ class Nothing(Contestant):
 
     def collated(self) -> Tuple[torch.Tensor, ...]:
         return ()
-
-
-class DequeOfLists(Contestant):
-    """The simplest way: a deque of [state, action, reward, next_state, done], and random.sample."""
-
-    def __init__(self, size: int, folder: str) -> None:
-        super().__init__(size, folder)
-        self._memory: deque = deque(maxlen=size)
-
-    def add(self, items: List[dict]) -> None:
-        for t in items:
-            self._memory.append([t['obs'].numpy(), t['action'], t['reward'], t['next_obs'].numpy(), t['done']])
-
-    def collated(self) -> Tuple[torch.Tensor, ...]:
-        batch = random.sample(self._memory, BATCH)
-        obs, action, reward, next_obs, done = zip(*batch)
-        return (
-            torch.from_numpy(np.stack(obs)),
-            torch.from_numpy(np.stack(next_obs)),
-            torch.stack(action),
-            torch.stack(reward),
-            torch.tensor(done),
-        )
 
 
 class InDIEngine(Contestant):
@@ -347,7 +323,6 @@ CONTESTANTS: Dict[str, Type[Contestant]] = {
     'Tianshou, one screen each': Tianshou,
     'snappy elements, as in Dopamine': DopamineElements,
     'Stable-Baselines3, optimized': StableBaselines3,
-    'deque of lists': DequeOfLists,
     "DI-engine's DequeBuffer": DIEngineDeque,
     "DI-engine's naive, uint8": Naive,
     "DI-engine's advanced, uint8": InDIEngine,

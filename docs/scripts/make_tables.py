@@ -274,7 +274,7 @@ def comparison() -> str:
             f'{train["Stable-Baselines3, 8 environments"]} (Stable-Baselines3)',
         ],
         [
-            'memory of a million transitions',
+            'a million transitions, uint8',
             f'{_gb(bytes_stored["compressed"])}, of skilled play {_gb(skilled)}',
             _gb(bytes_stored["DI-engine's advanced, uint8"]),
             f'{_gb(bytes_stored["snappy elements, as in Dopamine"])} (as in Dopamine)',
