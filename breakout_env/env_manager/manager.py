@@ -60,6 +60,7 @@ class GroupEnvManager(BaseEnvManager):
         """
         self._options = EnvManagerOptions.read({**self.config, **section('the config of the env manager', cfg)})
         super().__init__(env_fn, EasyDict(self._options.model_dump()))
+        self._connect_timeout = self._options.connect_timeout
         self._pool = WorkerPool(self._options, env_fn, self._worker_class)
         self._shared: Optional[SharedSteps] = None
         # The arguments of ``seed`` that each environment was given last.
@@ -165,7 +166,7 @@ class GroupEnvManager(BaseEnvManager):
                     self._prepare(self._pool.replace(index), worker.env_ids)
                 except (WorkerLost, EnvFailed) as error:  # counts as an attempt; the caller decides about another
                     self._lose(self._pool.workers[index])
-                    errors.update(dict.fromkeys(ours, error))
+                    errors.update(dict.fromkeys(ours, error.with_traceback(None)))
         for worker, answer in self._pool.exchange(self._reset_requests(env_ids.difference(errors))):
             if isinstance(answer, (WorkerLost, EnvFailed)):  # as above
                 self._lose(worker)
@@ -175,7 +176,7 @@ class GroupEnvManager(BaseEnvManager):
         return errors
 
     def _reset_requests(self, env_ids: Collection[int]) -> Iterator[Request]:
-        timeout_s = self._options.connect_timeout
+        timeout_s = self._connect_timeout
         for worker in self._pool.workers:
             ours = [env_id for env_id in worker.env_ids if env_id in env_ids]
             if ours:

@@ -114,13 +114,13 @@ class WorkerPool(object):
             try:
                 worker.send(*command)
             except WorkerLost as error:
-                result = error
+                result = error.with_traceback(None)  # lest this frame and the error hold the pool in a cycle
             sent.append((worker, timeout_s, result))
         for worker, timeout_s, result in sent:
             try:
                 result = result or worker.receive(timeout_s)
             except WorkerLost as error:
-                result = error
+                result = error.with_traceback(None)
             yield worker, result
 
     def worker_of(self, env_id: int) -> WorkerHandle:

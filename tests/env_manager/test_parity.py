@@ -1,0 +1,226 @@
+"""The env manager gives what DI-engine's own managers give: the same transitions, states, seeds and attributes."""
+
+import copy
+import itertools
+
+import numpy as np
+import pytest
+import treetensor.numpy as tnp
+from ding.envs import create_env_manager
+from ding.envs.env_manager.base_env_manager import EnvState
+
+from breakout_env import BreakoutEnv, GroupEnvManagerV2
+from helpers.managers import DictEnv, GameEnv, LooseEnv, WordEnv, build, course, frozen, launched, stock_course
+from helpers.resources import children
+
+
+@pytest.mark.parametrize('worker_num', [1, 2, 5])
+@pytest.mark.parametrize('env_class', [GameEnv, LooseEnv, DictEnv, WordEnv])
+@pytest.mark.parametrize('stock', ['subprocess', 'base'])
+def test_transitions_equal_those_of_the_stock_managers(stock, env_class, worker_num):
+    options = dict(worker_num=worker_num, reset_inplace=stock == 'subprocess')
+    with launched('breakout', env_class, 5, seed=100, **options) as manager:
+        assert course(manager, 80, 100) == stock_course(stock, env_class, 5, 80, 100)
+
+
+def test_transitions_are_the_same_without_shared_memory():
+    with launched(env_num=5, worker_num=2, reset_inplace=False, shared_memory=False) as manager:
+        assert course(manager, 80, 0) == stock_course('base', GameEnv, 5, 80, 0)
+
+
+@pytest.mark.parametrize('stock', ['subprocess', 'base'])
+def test_breakout_games_equal_those_of_the_stock_managers(stock):
+    options = dict(worker_num=2, reset_inplace=stock == 'subprocess')
+    with launched(
+        'breakout', BreakoutEnv, 3, seed=7, env_cfg=dict(repeat_action_probability=0.25), **options
+    ) as manager:
+        ours = course(manager, 120, 7)
+    options = dict(reset_inplace=True) if stock == 'subprocess' else {}
+    with launched(stock, BreakoutEnv, 3, seed=7, env_cfg=dict(repeat_action_probability=0.25), **options) as manager:
+        assert ours == course(manager, 120, 7)
+
+
+@pytest.mark.parametrize('env_class', [GameEnv, DictEnv, BreakoutEnv])
+def test_the_v2_manager_returns_what_the_stock_v2_manager_returns(env_class):
+    courses = []
+    for kind in ('subprocess_v2', 'breakout_v2'):
+        with launched(kind, env_class, 3, reset_inplace=True) as manager:
+            rng, seen = np.random.default_rng(0), []
+            for i in range(60):
+                seen += [frozen(manager.ready_obs), manager.ready_obs_id]
+                actions = rng.integers(4, size=(3, 1))
+                # a list, an array or a tree of arrays
+                timesteps = manager.step([list(actions), actions, tnp.array(actions)][i % 3])
+                assert [timestep.env_id.item() for timestep in timesteps] == [0, 1, 2]
+                seen.append(frozen(timesteps))
+            courses.append(seen)
+    assert courses[0] == courses[1]
+    assert type(manager) is GroupEnvManagerV2
+
+
+def test_the_v2_manager_makes_identifiers_of_the_keys_of_info():
+    with launched('breakout_v2', BreakoutEnv, 1) as manager:
+        ends = (manager.step([[3]])[0] for _ in itertools.count())
+        info = next(timestep.info for timestep in ends if timestep.done)
+    assert int(info.lives) == 4 and not bool(info.TimeLimit_truncated)  # the dot became an underscore
+
+
+@pytest.mark.parametrize('stock', ['subprocess', 'base'])
+def test_the_manager_is_done_after_episode_num_episodes(stock):
+    options = dict(episode_num=3)
+    with launched(env_num=5, worker_num=2, reset_inplace=stock != 'base', **options) as manager:
+        stock_one = stock_course(stock, GameEnv, 5, 1000, 0, False, **options)
+        assert course(manager, 1000, 0, forced_resets=False) == stock_one
+        assert manager.done and all(manager.env_state_done(i) for i in range(5))
+        assert manager.ready_obs_id == []
+
+
+@pytest.mark.parametrize('stock', ['subprocess', 'base'])
+def test_a_reset_lets_an_environment_that_is_done_play_again(stock):
+    games = []
+    for kind in (stock, 'breakout'):
+        options = {} if kind == 'base' else dict(reset_inplace=stock != 'base')
+        with launched(kind, env_num=2, episode_num=2, **options) as manager:
+            while not manager.env_state_done(1):
+                manager.step({1: 0})
+            manager.reset({1: None})
+            assert manager.ready_obs_id == [0, 1]
+            games.append([frozen(manager.ready_obs), *(frozen(manager.step({1: 0})) for _ in range(2))])
+    assert games[0] == games[1]
+
+
+def test_without_auto_reset_an_ended_episode_waits_for_the_caller():
+    courses = []
+    for kind, options in (('base', {}), ('breakout', dict(worker_num=2, reset_inplace=False))):
+        with launched(kind, auto_reset=False, **options) as manager:
+            rng, seen = np.random.default_rng(0), []
+            for _ in range(60):
+                ids = manager.ready_obs_id
+                seen += [frozen(manager.ready_obs), ids, dict(manager._env_states)]
+                if ids:
+                    seen.append(frozen(manager.step({i: rng.integers(4) for i in ids})))
+                waiting = [i for i, state in manager._env_states.items() if state == EnvState.NEED_RESET]
+                assert set(waiting).isdisjoint(manager.ready_obs)
+                if len(waiting) > 1:
+                    manager.reset({i: None for i in waiting})
+            courses.append(seen)
+    assert courses[0] == courses[1]
+
+
+@pytest.mark.parametrize('seed', [3, [9, 8, 7, 6], {0: 5, 2: 1}, None], ids=str)
+@pytest.mark.parametrize('dynamic_seed', [None, True, False])
+def test_environments_get_the_same_seeds_as_under_the_stock_manager(seed, dynamic_seed):
+    given = []
+    for kind in ('base', 'breakout'):
+        manager, its_seed = build(kind, seed=None), copy.copy(seed)
+        if seed is not None:
+            manager.seed(its_seed, dynamic_seed)
+            assert kind == 'base' or its_seed == seed, "the caller's list is not changed"
+        manager.launch()
+        manager.reset()  # seeds are used once
+        given.append(manager.seeds)
+        manager.seed({1: 77})
+        manager.reset({1: None})
+        given.append(manager.seeds)
+        manager.close()
+    assert given[:2] == given[2:]
+
+
+def test_reset_parameters_stay_in_force_until_others_are_given():
+    rewards = {}
+    for kind, options in (('base', {}), ('breakout', dict(reset_inplace=False))):
+        manager = build(kind, **options)
+        manager.launch({i: dict(bonus=i) for i in range(4)})
+        rewards[kind] = []
+        for i in range(60):
+            if i == 30:
+                manager.reset({1: dict(bonus=4), 2: None})
+            timesteps = manager.step({i: 0 for i in range(4)})
+            rewards[kind].append(([timesteps[i].reward.item() for i in range(4)], manager.bonus))
+        manager.close()
+    assert rewards['base'] == rewards['breakout']
+
+
+def test_attributes_and_methods_are_those_of_the_stock_manager():
+    with launched(worker_num=2) as manager:
+        manager.step({i: 0 for i in range(4)})
+        assert manager.ticks == [1, 1, 1, 1]
+        with pytest.raises(AttributeError, match='no_such_thing'):
+            _ = manager.no_such_thing
+        assert not hasattr(manager, 'no_such_thing')
+        with pytest.raises(RuntimeError, match='pack'):
+            manager.pack(None)
+        assert isinstance(manager.env_ref, GameEnv) and manager.env_num == 4
+        assert manager.observation_space == GameEnv.observation_space
+        assert manager.action_space is manager.env_ref.action_space and manager.reward_space == GameEnv.reward_space
+        assert set(manager.random_action()) == {0, 1, 2, 3}
+        assert manager.reward_shaping(2, [{'a': 1}]) == [{'a': 1, 'shaped_in': manager.pid[2], 'seed': 2}]
+        with pytest.raises(AssertionError):
+            manager.launch()
+        with pytest.raises(AssertionError):
+            manager.seed([1, 2])
+        with pytest.raises(Exception, match='pickle'):
+            _ = manager.handle
+    for use in (lambda: manager.ticks, lambda: manager.step({0: 0}), lambda: manager.reset()):
+        with pytest.raises(AssertionError, match='closed'):
+            use()
+    assert manager.closed
+
+
+def test_replays_are_recorded_and_pictures_taken(tmp_path):
+    manager = build(env_class=BreakoutEnv, env_num=2, env_cfg=dict(is_train=False, noop_max=1))
+    manager.enable_save_replay(str(tmp_path))
+    manager.launch()
+    manager.step({0: 0, 1: 0})
+    assert {picture.shape for picture in manager.ready_imgs.values()} == {(210, 160, 3)}
+    manager.close()
+    assert len(list(tmp_path.glob('*-unfinished.mp4'))) == 2
+
+
+def test_a_relaunch_reuses_no_environment_and_a_reset_does(tmp_path):
+    events = tmp_path / 'events'
+    manager = build(env_num=1, env_cfg=dict(events=str(events)))
+    for _ in range(2):
+        manager.launch()
+        manager.reset()
+        manager.close()
+    env_ref, *lines = events.read_text().splitlines()
+    assert lines == ['init', 'close'] * 2
+
+
+@pytest.mark.parametrize('env_num, worker_num, groups', [(5, 1, [5]), (5, 2, [2, 3]), (5, 5, [1] * 5), (2, 8, [1, 1])])
+def test_neighbouring_environments_share_a_process(env_num, worker_num, groups):
+    with launched(env_num=env_num, worker_num=worker_num) as manager:
+        sizes = [len(list(group)) for _, group in itertools.groupby(manager.pid)]
+        assert sorted(sizes) == groups and len(set(manager.pid)) == len(groups)
+        assert set(manager.pid) == {child.pid for child in children()}
+
+
+@pytest.mark.parametrize('cores', [{0}, {0, 1, 2}])
+def test_by_default_there_is_one_worker_for_each_usable_core(cores, monkeypatch):
+    monkeypatch.setattr('os.sched_getaffinity', lambda pid: cores)
+    with launched() as manager:
+        assert len(set(manager.pid)) == len(cores)
+
+
+@pytest.mark.parametrize(
+    'name, value', [('worker_num', 0), ('worker_num', True), ('step_timeout', 0), ('context', 'x')]
+)
+def test_an_option_that_is_not_allowed_is_named(name, value):
+    with pytest.raises(ValueError, match=f'env_manager option `{name}` is {value!r}'):
+        build(**{name: value})
+
+
+def test_options_that_are_not_set_have_their_defaults_and_those_of_stock_managers_are_accepted():
+    manager = create_env_manager(dict(type='breakout', wait_num=2, step_timeout=None), [lambda: GameEnv({})])
+    assert manager._options.step_timeout is None
+    assert manager._options.model_copy(update=dict(step_timeout=60.0)).model_dump() == type(manager).config
+
+
+def test_an_environment_that_is_not_ready_can_not_be_stepped():
+    with launched(episode_num=1) as manager:
+        while not manager.env_state_done(0):
+            manager.step({0: 0})
+        with pytest.raises(AssertionError, match="found {0: 'DONE'}"):
+            manager.step({0: 0, 1: 0})
+        assert manager.ticks[1] == 0

@@ -1,0 +1,370 @@
+"""Failures of environments and workers: retries, lost workers and their replacement, with workers in this process."""
+
+import contextlib
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from ding.envs.env_manager.base_env_manager import EnvState
+from ding.worker import (
+    InteractionSerialEvaluator,
+    SampleSerialCollector,
+    create_serial_collector,
+    create_serial_evaluator,
+)
+from easydict import EasyDict
+
+from helpers.managers import (
+    ABNORMAL,
+    HANG,
+    KILL,
+    RAISE,
+    GameEnv,
+    InProcessManagerV2,
+    InProcessWorker,
+    PlantedError,
+    advance,
+    assert_consistent,
+    assert_only_lost_games_differ,
+    build_in_process,
+    frozen,
+    kill_worker_of,
+    launched,
+    observe,
+    play_with_a_loss,
+)
+
+
+@pytest.fixture
+def faults(tmp_path):
+    """A file with what goes wrong in the next resets of an environment that has it as ``reset_faults``."""
+    path = tmp_path / 'faults'
+    path.write_text('')
+    return path
+
+
+# ---------------------------------------------------------------- resets that fail
+
+
+@pytest.mark.parametrize('retry_type', ['reset', 'renew'])
+@pytest.mark.parametrize('when', ['launch', 'reset', 'end of an episode'])
+def test_a_failed_reset_is_retried(when, retry_type, faults, tmp_path):
+    events = tmp_path / 'events'
+    cfgs = [{}, dict(events=str(events), reset_faults=str(faults)), {}, {}]
+    faults.write_text('raise\nraise\n' if when == 'launch' else '')
+    options = dict(max_retry=3, retry_type=retry_type, reset_inplace=False)
+    with launched(build_in_process(env_cfg=cfgs, **options)) as manager:
+        workers = list(manager._pool.workers)
+        if when != 'launch':
+            faults.write_text('raise\nraise\n')
+        if when == 'reset':
+            manager.reset({1: None})
+        while when == 'end of an episode' and faults.read_text():
+            manager.step({i: 0 for i in range(4)})
+        assert faults.read_text() == '' and manager.ready_obs_id == [0, 1, 2, 3]
+        assert_consistent(manager)
+        assert manager._pool.workers == workers
+    order = events.read_text().split()
+    again = ['raise', 'close', 'init'] if retry_type == 'renew' else ['raise']
+    assert order == ['init', *again, *again, 'close']
+
+
+def test_a_reset_that_fails_max_retry_times_closes_the_manager(faults):
+    faults.write_text('raise\n' * 9)
+    manager = build_in_process(env_cfg=[{}, {}, {}, dict(reset_faults=str(faults))], max_retry=2)
+    with pytest.raises(RuntimeError, match='(?s)Env 3 reset has exceeded max retries.*planted'):
+        manager.launch()
+    assert manager.closed and faults.read_text().count('raise') == 7
+
+
+@pytest.mark.parametrize('fault', ['kill', 'hang'])
+def test_a_worker_lost_in_a_reset_is_replaced(fault, faults):
+    cfgs = [{}, {}, {}, dict(reset_faults=str(faults))]
+    with launched(build_in_process(env_cfg=cfgs, max_retry=3)) as manager:
+        workers = list(manager._pool.workers)
+        for _ in range(2):
+            manager.step({i: 0 for i in range(4)})
+        faults.write_text(f'{fault}\n')
+        manager.reset({3: None})
+        assert 3 in manager.ready_obs
+        assert manager._pool.workers[0] is workers[0] and manager._pool.workers[1] is not workers[1] and workers[1].lost
+        assert manager.ticks[0] == 2  # the other worker's games continue
+        timesteps = manager.step({i: 0 for i in range(4)})  # environment 2 was lost beside it, and this reports it
+        assert [i for i, timestep in timesteps.items() if timestep.info.get('abnormal')] == [2]
+        assert_consistent(manager)
+
+
+def test_a_worker_killed_in_a_reset_counts_as_a_failure_of_its_environment_only_the_second_time(faults):
+    faults.write_text('kill\n')
+    with launched(build_in_process(env_cfg=dict(reset_faults=str(faults)), env_num=1)) as manager:  # max_retry is 1
+        assert faults.read_text() == '' and manager.ready_obs_id == [0]
+        assert_consistent(manager)
+        faults.write_text('kill\n' * 9)
+        with pytest.raises(RuntimeError, match=r'exceeded max retries\(1\), .* has ended \(signal 9\)'):
+            manager.reset({0: None})
+        assert manager.closed and faults.read_text().count('kill') == 7
+
+
+def test_a_timeout_is_that_of_one_environment_times_those_of_the_worker():
+    options = dict(env_num=3, worker_num=1, step_timeout=2.0, reset_timeout=5.0, connect_timeout=7.0)
+    with launched(build_in_process(**options)) as manager:
+        manager.step({0: 0, 1: 0})
+        assert manager._pool.workers[0].timeouts == [('open', 7.0), ('reset', 15.0), ('step', 4.0)]
+    with launched(build_in_process(env_num=3, worker_num=1, step_timeout=None)) as manager:
+        manager.step({0: 0, 1: 0})
+        assert manager._pool.workers[0].timeouts == [('open', 60.0), ('reset', 60.0), ('step', None)]
+
+
+def test_a_renewed_environment_gets_the_same_seed_in_each_run(faults):
+    firsts = []
+    for _ in range(2):
+        faults.write_text('raise\n')
+        options = dict(retry_type='renew', max_retry=2, env_num=2, worker_num=1)
+        with launched(build_in_process(**options, env_cfg=dict(reset_faults=str(faults)))) as manager:
+            assert all(manager.seeds), 'each has a seed'
+            firsts.append(frozen(manager.ready_obs))
+    assert firsts[0] == firsts[1]
+
+
+# ---------------------------------------------------------------- steps that fail
+
+
+def test_an_error_in_a_step_is_the_callers_and_closes_the_manager():
+    manager = build_in_process()
+    manager.launch()
+    with pytest.raises(PlantedError, match='(?s)in go_wrong.*planted'):
+        manager.step({0: 0, 1: RAISE, 2: 0, 3: RAISE})
+    assert manager.closed
+
+
+def test_a_timestep_that_the_environment_marks_as_abnormal_is_passed_on():
+    with launched(build_in_process()) as manager:
+        timesteps = manager.step({0: ABNORMAL, 1: 0, 2: 0, 3: 0})
+        assert timesteps[0].info['abnormal'] and manager._env_states[0] == EnvState.ERROR
+        assert manager.ready_obs_id == [1, 2, 3] and list(manager.ready_obs) == [1, 2, 3]
+        manager.reset({0: None})
+        assert manager.ready_obs_id == [0, 1, 2, 3] and manager.ticks == [0, 1, 1, 1]
+        assert_consistent(manager)
+
+
+def test_games_of_an_interrupted_step_need_a_reset(monkeypatch):
+    def raise_keyboard_interrupt(*args):
+        raise KeyboardInterrupt
+
+    with launched(build_in_process(env_num=2, worker_num=1)) as manager:
+        with monkeypatch.context() as patch:
+            patch.setattr(InProcessWorker, 'receive', raise_keyboard_interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                manager.step({0: 0, 1: 0})
+        with pytest.raises(AssertionError, match='NEED_RESET'):
+            manager.step({0: 0, 1: 0})
+        manager.reset()
+        manager.step({0: 0, 1: 0})
+        assert_consistent(manager)
+
+
+# ---------------------------------------------------------------- lost workers
+
+
+@pytest.mark.parametrize('resets', [True, False], ids=['caller resets', 'caller does not reset'])
+@pytest.mark.parametrize('how', ['killed before', KILL, HANG])
+def test_a_lost_worker_costs_only_its_own_environments(how, resets):
+    def lose(manager, actions):
+        if how != 'killed before':
+            return {**actions, 4: how}
+        kill_worker_of(manager, 4)
+        return actions
+
+    options = dict(env_num=5, reset_inplace=resets)
+    with launched(build_in_process(**options)) as manager:
+        expected, _ = play_with_a_loss(manager, 30)
+    with launched(build_in_process(**options)) as manager:
+        workers = list(manager._pool.workers)
+        shown, lost = play_with_a_loss(manager, 30, 9, lose, resets)
+        assert lost == [3, 4]
+        assert [new is old for new, old in zip(manager._pool.workers, workers)] == [True, False] and workers[1].lost
+        assert_consistent(manager)
+        assert manager.ready_obs_id == list(range(5))
+    assert_only_lost_games_differ(shown, lost, expected, 9)
+
+
+def test_without_auto_reset_each_lost_environment_restarts_at_its_reset():
+    with launched(build_in_process(worker_num=1, env_num=3, auto_reset=False, reset_inplace=False)) as manager:
+        for _ in range(2):
+            manager.step({i: 0 for i in range(3)})
+        kill_worker_of(manager, 0)
+        timesteps = manager.step({2: 0, 0: 0})
+        assert all(timesteps[i].info['abnormal'] for i in (0, 2))
+        # environment 1 was not stepped and is lost as well
+        assert manager.ready_obs_id == [] and dict(manager.ready_obs) == {} and not manager.done
+        manager.reset({2: None})
+        assert manager.ready_obs_id == [2]
+        manager.step({2: 1})
+        manager.reset({0: None, 1: None})
+        assert manager.ready_obs_id == [0, 1, 2] and manager.ticks == [0, 0, 1]
+        assert_consistent(manager)
+
+
+@pytest.mark.parametrize('when', ['before the reset', 'in the reset'])
+def test_a_loss_between_steps_is_reported_for_environments_that_were_not_reset(when, faults):
+    cfgs = [dict(reset_faults=str(faults)), {}, {}, {}]
+    with launched(build_in_process(env_cfg=cfgs, max_retry=2)) as manager:
+        if when == 'in the reset':
+            faults.write_text('kill\n')
+        else:
+            kill_worker_of(manager, 0)
+        manager.reset({0: None})  # the manager notices the loss here; 0 and 1 shared the worker
+        assert manager.ready_obs_id == [0, 1, 2, 3]
+        timesteps = manager.step(dict.fromkeys(range(4), 0))
+        assert [i for i, timestep in timesteps.items() if timestep.info.get('abnormal')] == [1]
+        assert not any(t.info.get('abnormal') for t in manager.step(dict.fromkeys(range(4), 0)).values())
+        assert_consistent(manager)
+
+
+def test_a_relaunched_manager_reports_no_loss_from_before():
+    manager = build_in_process()
+    with launched(manager):
+        kill_worker_of(manager, 3)
+        manager.reset({3: None})
+    with launched(manager):
+        assert not any(t.info.get('abnormal') for t in manager.step(dict.fromkeys(range(4), 0)).values())
+
+
+def test_restarted_environments_play_new_games_and_the_same_ones_in_each_run():
+    runs = []
+    for _ in range(2):
+        with launched(build_in_process(worker_num=1, env_num=3)) as manager:
+            games = [[frozen(obs) for obs in manager.ready_obs.values()]]
+            for _ in range(2):
+                manager.step({i: 0 for i in range(3)})
+                kill_worker_of(manager, 0)
+                manager.step({i: 0 for i in range(3)})
+                manager.reset()
+                games.append([frozen(obs) for obs in manager.ready_obs.values()])
+            runs.append(games)
+    assert runs[0] == runs[1]
+    old = []
+    for seed in range(3):
+        env = GameEnv({})
+        env.seed(seed)
+        old += [frozen(env.reset()) for _ in range(200)]
+    new = [obs for games in runs[0][1:] for obs in games]
+    assert len(set(map(str, new))) == 6 and not any(obs in old for obs in new)
+
+
+def test_with_a_fixed_seed_a_restarted_environment_repeats_its_game():
+    manager = build_in_process(worker_num=1, env_num=2, seed=None)
+    manager.seed(4, dynamic_seed=False)
+    with launched(manager):
+        before = frozen(manager.ready_obs)
+        kill_worker_of(manager, 0)
+        manager.step({0: 0})
+        manager.reset()
+        assert frozen(manager.ready_obs) == before
+
+
+def test_a_seed_given_before_the_restart_is_used():
+    with launched(build_in_process(worker_num=1, env_num=2)) as manager:
+        kill_worker_of(manager, 0)
+        manager.step({0: 0})
+        manager.seed([50, 60])
+        manager.reset()
+        assert [seeds[-1][0] for seeds in manager.seeds] == [50, 60]
+
+
+def test_attributes_of_lost_environments_are_none_until_their_reset():
+    with launched(build_in_process()) as manager:
+        kill_worker_of(manager, 0)
+        with pytest.raises(RuntimeError, match='signal 9'):  # the manager has not noticed the loss, and does not here
+            _ = manager.ticks
+        manager.step({0: 0, 3: 0})
+        assert manager.ticks == [None, None, 0, 1]
+        with pytest.raises(RuntimeError):
+            manager.reward_shaping(0, [])
+        manager.reset()
+        assert manager.ready_obs_id == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize('reset_inplace', [True, False])
+def test_the_v2_manager_truncates_a_lost_episode_and_begins_another(reset_inplace):
+    with launched(build_in_process(manager_class=InProcessManagerV2, reset_inplace=reset_inplace)) as manager:
+        for _ in range(2):
+            manager.step(np.zeros((4, 1), np.int64))
+        before = manager.ready_obs
+        kill_worker_of(manager, 3)
+        timesteps = manager.step(np.zeros((4, 1), np.int64))
+        assert [timestep.env_id.item() for timestep in timesteps] == [0, 1, 2, 3]
+        for i in (2, 3):
+            assert timesteps[i].done.item() and timesteps[i].info.abnormal.item()
+            assert timesteps[i].reward.shape == timesteps[0].reward.shape and timesteps[i].reward.item() == 0
+            np.testing.assert_array_equal(timesteps[i].obs, before[i])
+        assert not hasattr(timesteps[0].info, 'abnormal')
+        assert manager.ready_obs_id == [0, 1, 2, 3] and manager.ticks[2:] == [0, 0]
+        np.testing.assert_array_equal(manager.ready_obs, np.stack(manager.last_obs))
+
+
+# ---------------------------------------------------------------- under DI-engine's collector and evaluator
+
+
+class KillingPolicy(object):
+    """What collector and evaluator need of a policy; plays randomly, and kills a worker in some calls."""
+
+    def __init__(self, manager, kill_in_calls=()):
+        self.manager, self.kill_in_calls, self.calls = manager, kill_in_calls, 0
+        self.rng = np.random.default_rng(0)
+        self.resets = []
+
+    def get_attribute(self, name):
+        cfg = EasyDict(type='random_command', traj_len_inf=False)
+        return dict(cfg=cfg, n_sample=60, unroll_len=1, on_policy=False)[name]
+
+    def forward(self, obs, **kwargs):
+        self.calls += 1
+        assert self.calls < 3000, 'the evaluation does not end'
+        assert len(obs), 'nothing to decide on'
+        if self.calls in self.kill_in_calls:
+            kill_worker_of(self.manager, self.manager.env_num - 1)
+        return {i: dict(action=torch.from_numpy(self.rng.integers(4, size=1))) for i in obs}
+
+    def reset(self, env_ids=None):
+        self.resets += env_ids or []
+
+    def process_transition(self, obs, output, timestep):
+        return dict(obs=obs, next_obs=timestep.obs, action=output['action'], reward=timestep.reward, done=timestep.done)
+
+    def get_train_sample(self, transitions):
+        return list(transitions)
+
+
+@pytest.mark.parametrize('worker_num', [1, 2])
+def test_a_collector_continues_when_a_worker_is_killed(worker_num, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    manager = build_in_process(worker_num=worker_num)
+    policy = KillingPolicy(manager, kill_in_calls=(5, 31))
+    cfg = EasyDict(SampleSerialCollector.default_config(), type='sample')
+    collector = create_serial_collector(cfg, env=manager, policy=policy)
+    with contextlib.closing(collector):
+        transitions = list(itertools.chain(*(collector.collect() for _ in range(6))))
+    assert len(transitions) == 360 and set(policy.resets) >= {3}
+    for transition in transitions:
+        state, ticks = transition['obs'].numpy().copy().view(np.uint64).ravel().tolist()
+        next_obs = transition['next_obs'].numpy()
+        if transition['done']:  # the next episode's first, with reset_inplace
+            assert next_obs.copy().view(np.uint64).ravel()[1] == 0
+        else:
+            np.testing.assert_array_equal(next_obs, observe(advance(state, transition['action'].item()), ticks + 1))
+
+
+@pytest.mark.parametrize('worker_num', [1, 2])
+def test_an_evaluation_completes_when_a_worker_is_killed(worker_num, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    manager = build_in_process(worker_num=worker_num, seed=None)
+    manager.seed(0, dynamic_seed=False)
+    policy = KillingPolicy(manager, kill_in_calls=(5,))
+    cfg = EasyDict(InteractionSerialEvaluator.default_config(), type='interaction', n_episode=8, stop_value=1e6)
+    evaluator = create_serial_evaluator(cfg, env=manager, policy=policy)
+    with contextlib.closing(evaluator):
+        for _ in range(2):
+            _, info = evaluator.eval()
+            assert len(info['eval_episode_return']) == 8

@@ -1,0 +1,167 @@
+"""Workers as real processes: a smoke test of loss and replacement, and what passes between the processes."""
+
+import contextlib
+import os
+from functools import partial
+
+import pytest
+
+from breakout_env import BreakoutEnv, GroupEnvManager
+from breakout_env.env_manager.worker_handle import WorkerEnded, WorkerLost
+from helpers.managers import (
+    RAISE,
+    RAISE_AWKWARD,
+    RAISE_LOCAL,
+    GameEnv,
+    PlantedError,
+    assert_consistent,
+    assert_only_lost_games_differ,
+    build,
+    kill_worker_of,
+    launched,
+    play_with_a_loss,
+)
+from helpers.processes import wait_until
+from helpers.resources import children, footprint
+
+
+@pytest.fixture(scope='module', autouse=True)
+def memory_for_reuse():
+    """multiprocessing keeps some shared memory for the next manager: ``same_footprint`` must not count it."""
+    with launched():
+        pass
+
+
+def test_a_killed_process_is_replaced_and_costs_only_its_own_environments(same_footprint):
+    def lose(manager, actions):
+        kill_worker_of(manager, 4)
+        return actions
+
+    options = dict(env_num=5, worker_num=2)
+    with launched(**options) as manager:
+        expected, _ = play_with_a_loss(manager, 30)
+    with launched(**options) as manager:
+        pids = manager.pid
+        shown, lost = play_with_a_loss(manager, 30, 9, lose)
+        assert all((pids[i] == manager.pid[i]) == (i not in lost) for i in range(5))
+        assert len(set(manager.pid)) == 2 and pids[4] not in [child.pid for child in children()]
+        assert_consistent(manager)
+    assert_only_lost_games_differ(shown, lost, expected, 9)
+
+
+def test_a_lost_process_holds_nothing_until_another_takes_its_place():
+    with launched(env_num=2, worker_num=2, shared_memory=False) as manager:
+        before = footprint()
+        kill_worker_of(manager, 1)
+        assert [bool(t.info.get('abnormal')) for t in manager.step({0: 0, 1: 0}).values()] == [False, True]
+        now = footprint()
+        assert now['children'] == before['children'] - 1
+        # the pipe to it, and the two by which each process tells of its end
+        assert now['descriptors'] == before['descriptors'] - 3
+
+
+@pytest.mark.parametrize('action, error', [(RAISE, PlantedError), (RAISE_AWKWARD, Exception), (RAISE_LOCAL, Exception)])
+def test_an_error_in_a_step_is_raised_with_the_environments_traceback(action, error, same_footprint):
+    manager = build(worker_num=2)
+    manager.launch()
+    with pytest.raises(error, match='(?s)in go_wrong.*planted'):
+        manager.step({0: 0, 1: action, 2: 0, 3: action})
+    assert manager.closed and not children()
+
+
+def test_an_error_in_a_constructor_is_raised_by_launch(same_footprint):
+    made = []
+
+    def env_fn(i):
+        made.append(i)
+        if i and len(made) > 1:  # not the one that is made for its spaces
+            raise PlantedError(f'planted {i}')
+        return GameEnv({})
+
+    manager = GroupEnvManager([partial(env_fn, i) for i in range(4)])
+    with pytest.raises(Exception, match='planted'):
+        manager.launch()
+    assert manager.closed and not children()
+
+
+def test_a_launch_that_can_not_start_all_its_workers_leaves_none(monkeypatch):
+    manager, forks, fork = build(worker_num=3), [], os.fork
+
+    def fail_the_third_time():
+        forks.append(None)
+        if len(forks) == 3:
+            raise BlockingIOError('Resource temporarily unavailable')
+        return fork()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, 'fork', fail_the_third_time)
+        with pytest.raises(BlockingIOError):
+            manager.launch()
+    assert manager.closed and not children()
+    with launched(manager):
+        assert manager.ready_obs_id == [0, 1, 2, 3]
+
+
+def test_the_answer_to_an_interrupted_command_is_dropped():
+    with launched(worker_num=1) as manager:
+        worker = manager._pool.workers[0]
+        worker.send('attribute', 'ticks')
+        manager.step({0: 0})
+        assert manager.ticks == [1, 0, 0, 0]
+
+
+def test_a_worker_that_does_not_answer_in_time_is_lost():
+    with launched(worker_num=1) as manager:
+        with pytest.raises(WorkerLost, match=r'did not answer within 0.01 s') as caught:
+            manager._pool.workers[0].receive(0.01)  # it was asked nothing
+        assert not isinstance(caught.value, WorkerEnded)
+
+
+def test_an_exit_code_is_in_the_error_message():
+    with launched(worker_num=1) as manager:
+        worker = manager._pool.workers[0]
+        worker.request_end()
+        with pytest.raises(WorkerEnded, match=r'has ended \(exit code 0\)'):
+            worker.receive(None)
+
+
+def test_close_before_launch_twice_and_after_a_loss_is_safe(same_footprint):
+    manager = build(worker_num=2)
+    manager.close()
+    for lose in (False, True):
+        with launched(manager):
+            if lose:
+                kill_worker_of(manager, 0)
+            manager.step({0: 0, 3: 0})
+        manager.close()
+        assert manager.closed and not children()
+
+
+@pytest.mark.parametrize('env_cfg', [{}, dict(failing_close=True)])
+def test_close_closes_the_environments_even_beside_another_manager(env_cfg, tmp_path):
+    events = [tmp_path / 'first', tmp_path / 'second']
+    first, second = (build(env_cfg=dict(env_cfg, events=str(path)), worker_num=2) for path in events)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(launched(first))
+        stack.enter_context(launched(second))  # its workers are forked later and inherit the first one's descriptors
+        for manager, path in ((first, events[0]), (second, events[1])):
+            manager.close()
+            assert path.read_text().count('close') == 4
+    assert not children()
+
+
+@pytest.mark.parametrize('loses', [False, True])
+def test_the_workers_of_a_manager_that_is_dropped_end(loses, same_footprint):
+    manager = build(worker_num=2)
+    manager.launch()
+    if loses:  # errors that the manager caught do not keep it
+        kill_worker_of(manager, 0)
+        manager.step({0: 0})
+    assert len(children()) == 1 if loses else 2
+    del manager
+    assert wait_until(lambda: not children())
+
+
+def test_no_emulator_is_opened_in_the_managers_process():
+    with launched(env_class=BreakoutEnv, env_num=2) as manager:
+        assert not hasattr(manager.env_ref, '_env')

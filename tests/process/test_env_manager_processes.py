@@ -1,0 +1,312 @@
+"""The env manager's processes against the clock: signals, hangs, interruptions, spawn, and the end of the program."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from breakout_env import BreakoutEnv
+from breakout_env.env_manager import worker_pool
+from helpers.managers import (
+    EXIT,
+    HANG,
+    KILL,
+    RAISE,
+    SEGFAULT,
+    SLEEP,
+    STOP,
+    GameEnv,
+    PlantedError,
+    assert_consistent,
+    assert_only_lost_games_differ,
+    build,
+    course,
+    end_process,
+    kill_worker_of,
+    launched,
+    play_with_a_loss,
+    stock_course,
+)
+from helpers.processes import wait_until
+from helpers.resources import children, footprint, grown_since
+
+CLOSE_WITHIN_S = 15
+
+
+@pytest.fixture(scope='module', autouse=True)
+def memory_for_reuse():
+    """multiprocessing keeps some shared memory for the next manager: ``same_footprint`` must not count it."""
+    with launched():
+        pass
+
+
+def test_transitions_are_the_same_under_spawn():
+    with launched(env_num=5, worker_num=2, reset_inplace=False, context='spawn') as manager:
+        assert course(manager, 80, 0) == stock_course('base', GameEnv, 5, 80, 0)
+
+
+@pytest.mark.parametrize('how', [signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP, KILL, EXIT, SEGFAULT, STOP, HANG])
+def test_a_process_that_ends_or_hangs_costs_only_its_own_environments(how, same_footprint):
+    def lose(manager, actions):
+        if not isinstance(how, signal.Signals):
+            return {**actions, 4: how}
+        end_process(manager.pid[4], how)
+        return actions
+
+    options = dict(env_num=5, worker_num=2)
+    with launched(**options) as manager:
+        expected, _ = play_with_a_loss(manager, 30)
+    with launched(**options, step_timeout=0.2) as manager:
+        pids = manager.pid
+        shown, lost = play_with_a_loss(manager, 30, 9, lose)
+        assert all((pids[i] == manager.pid[i]) == (i not in lost) for i in range(5))
+        assert not psutil.pid_exists(pids[-1])
+        assert_consistent(manager)
+    assert_only_lost_games_differ(shown, lost, expected, 9)
+
+
+def test_a_reset_that_hangs_is_an_error_in_time(tmp_path, same_footprint):
+    faults = tmp_path / 'faults'
+    faults.write_text('hang\n' * 9)
+    manager = build(env_cfg=dict(reset_faults=str(faults)), env_num=2, reset_timeout=0.5, retry_waiting_time=0.01)
+    start = time.monotonic()
+    with pytest.raises(RuntimeError, match='reset has exceeded max retries'):
+        manager.launch()
+    assert manager.closed and time.monotonic() - start < CLOSE_WITHIN_S
+
+
+def test_videos_are_recorded_by_old_and_restarted_workers(tmp_path):
+    av = pytest.importorskip('av')
+    folders = [tmp_path / str(i) for i in range(3)]
+    manager = build(env_class=BreakoutEnv, env_num=3, worker_num=2, env_cfg=dict(is_train=False, noop_max=1))
+    manager.enable_save_replay(list(map(str, folders)))
+    manager.launch()
+    for i in range(20):
+        if i == 5:
+            kill_worker_of(manager, 2)
+        timesteps = manager.step({i: np.array([0]) for i in manager.ready_obs_id})
+        for env_id, timestep in timesteps.items():
+            if timestep.info.get('abnormal'):
+                manager.reset({env_id: None})
+    manager.close()
+
+    def frames_in(folder):
+        try:
+            return sorted(count_frames(av, video) for video in folder.iterdir())
+        except (OSError, av.error.InvalidDataError):  # the encoder outlives the killed worker and still writes
+            return []
+
+    # what reset left and 20 steps; in the lost worker 5 steps and a new game, 14 steps and a new game
+    assert wait_until(lambda: [frames_in(folder) for folder in folders] == [[21], [21], [6, 15]])
+
+
+def count_frames(av, video: Path) -> int:
+    with av.open(str(video)) as container:
+        return len(list(container.decode(video=0)))
+
+
+# ---------------------------------------------------------------- close, at any moment
+
+
+def interrupt(call, after_s=0.3):
+    """A Ctrl-C in the middle of a call."""
+
+    def on_signal(number, frame):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGUSR1, on_signal)
+    timer = threading.Timer(after_s, os.kill, (os.getpid(), signal.SIGUSR1))
+    timer.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            call()
+    finally:
+        timer.join()
+        signal.signal(signal.SIGUSR1, before)
+
+
+def half_launch(manager, faults):
+    faults.write_text('hang\n')
+    interrupt(manager.launch)
+
+
+def fail_a_reset(manager, faults):
+    faults.write_text('raise\n')
+    with pytest.raises(RuntimeError):
+        manager.launch()
+
+
+def fail_a_step(manager):
+    with pytest.raises(PlantedError):
+        manager.step({0: RAISE, 3: 0})
+
+
+def launch_and(then):
+    def go(manager, faults):
+        manager.launch()
+        manager.step({i: 0 for i in range(4)})
+        then(manager)
+
+    return go
+
+
+MOMENTS = {
+    'half launched': half_launch,
+    'after a reset that failed': fail_a_reset,
+    'after an error in a step': launch_and(fail_a_step),
+    'after an interrupted step': launch_and(lambda manager: interrupt(lambda: manager.step({0: HANG, 3: 0}))),
+    'after an interrupted attribute': launch_and(
+        lambda manager: (os.kill(manager.pid[0], signal.SIGSTOP), interrupt(lambda: manager.ticks))
+    ),
+    'with a killed worker': launch_and(lambda manager: os.kill(manager.pid[0], signal.SIGKILL)),
+    'with a lost worker': launch_and(lambda manager: manager.step({0: KILL, 3: 0})),
+    'with a stopped worker': launch_and(lambda manager: os.kill(manager.pid[0], signal.SIGSTOP)),
+    'with all workers killed': launch_and(lambda manager: [child.kill() for child in children()]),
+}
+
+
+@pytest.mark.parametrize('moment', MOMENTS)
+def test_close_releases_everything(moment, tmp_path, monkeypatch):
+    faults = tmp_path / 'faults'
+    monkeypatch.setattr(worker_pool, 'CLOSE_TIMEOUT_S', 1.0)  # for workers that do not answer
+
+    def scenario():
+        faults.write_text('')
+        manager = build(env_cfg=[{}, {}, {}, dict(reset_faults=str(faults))], worker_num=2, retry_waiting_time=0.01)
+        MOMENTS[moment](manager, faults)
+        start = time.monotonic()
+        manager.close()
+        assert manager.closed and time.monotonic() - start < CLOSE_WITHIN_S and not children()
+        faults.write_text('')
+        with launched(manager):
+            manager.step({i: 0 for i in range(4)})
+            assert_consistent(manager)
+
+    scenario()  # not counted: multiprocessing keeps a little for reuse
+    before = footprint()
+    scenario()
+    assert wait_until(lambda: not grown_since(before)), f'before: {before}, more: {grown_since(before)}'
+
+
+def test_an_environment_that_hangs_in_close_delays_the_manager_only_for_a_while(monkeypatch, same_footprint):
+    monkeypatch.setattr(worker_pool, 'CLOSE_TIMEOUT_S', 0.5)
+    with launched(env_cfg=dict(endless_close=True), worker_num=2) as manager:
+        start = time.monotonic()
+        manager.close()
+        assert time.monotonic() - start < CLOSE_WITHIN_S
+    assert not children()
+
+
+def test_play_continues_after_an_interrupted_step():
+    with launched(worker_num=2) as manager:
+        interrupt(lambda: manager.step({0: SLEEP, 1: 0, 3: 0}))
+        manager.reset()
+        assert manager.ready_obs_id == [0, 1, 2, 3] and manager.ticks == [0] * 4
+        timesteps = manager.step({i: 0 for i in range(4)})
+        assert all(timesteps[i].info['ticks'] == 1 for i in range(4))
+        assert_consistent(manager)
+
+
+# ---------------------------------------------------------------- the end of the manager's process
+
+
+def forked(main):
+    """A copy of this process that runs a function and ends; its id, and what the function writes."""
+    read_end, write_end = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.close(read_end)
+            os.setsid()  # a process group of its own, which Ctrl-C is sent to
+            os.dup2(write_end, 2)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            with os.fdopen(write_end, 'w', buffering=1) as output:
+                main(output)
+        finally:
+            os._exit(0)
+    os.close(write_end)
+    return pid, os.fdopen(read_end)
+
+
+def has_ended(pid):
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+@pytest.mark.parametrize('is_busy', [False, True])
+def test_workers_end_when_the_managers_process_is_killed(is_busy):
+    def main(output):
+        manager = build(worker_num=2)
+        manager.launch()
+        print(*sorted(set(manager.pid)), file=output)
+        if not is_busy:
+            time.sleep(60)
+        while True:
+            manager.step({0: SLEEP, 1: 0})  # the other worker is idle
+
+    memory = len(os.listdir('/dev/shm'))
+    pid, output = forked(main)
+    workers = [int(word) for word in output.readline().split()]
+    assert len(workers) == 2
+    time.sleep(0.3)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    try:
+        assert wait_until(lambda: all(map(has_ended, workers)), timeout_s=6)
+    finally:
+        for worker in workers:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(worker, signal.SIGKILL)
+    output.close()
+    assert len(os.listdir('/dev/shm')) <= memory
+
+
+def test_ctrl_c_interrupts_only_the_managers_process():
+    def main(output):
+        manager = build(worker_num=2)
+        manager.launch()
+        print('playing', file=output)
+        try:
+            time.sleep(60)
+        except KeyboardInterrupt:
+            timesteps = manager.step({i: 0 for i in range(4)})
+            print('ticks', *(timesteps[i].info.get('ticks') for i in range(4)), file=output)
+            manager.close()
+            print('children', len(psutil.Process().children()), file=output)
+
+    pid, output = forked(main)
+    assert output.readline() == 'playing\n'
+    time.sleep(0.2)
+    os.killpg(pid, signal.SIGINT)
+    assert output.read() == 'ticks 1 1 1 1\nchildren 0\n'
+    os.waitpid(pid, 0)
+    output.close()
+
+
+PROGRAM = """
+from functools import partial
+from breakout_env import BreakoutEnv, GroupEnvManager
+
+if __name__ == '__main__':
+    manager = GroupEnvManager([partial(BreakoutEnv, {{}})] * 2, dict(worker_num=2, context={context!r}))
+    manager.launch()
+    print(*(worker.pid for worker in manager._pool.workers))
+"""
+
+
+@pytest.mark.parametrize('context', ['fork', 'spawn'])
+def test_a_program_without_close_ends_silently_and_leaves_no_process(context, tmp_path):
+    script = tmp_path / 'program.py'
+    script.write_text(PROGRAM.format(context=context))
+    result = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60)
+    pids = [int(word) for word in result.stdout.split()]
+    assert result.returncode == 0 and len(pids) == 2, result.stderr
+    assert not any(word in result.stderr for word in ('Traceback', 'Exception', 'leaked'))
+    assert wait_until(lambda: all(map(has_ended, pids)))
