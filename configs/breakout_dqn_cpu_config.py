@@ -90,7 +90,7 @@ breakout_dqn_config = dict(
                 decay=100000,
             ),
             replay_buffer=dict(
-                # (int) Transitions kept, a quarter of a gigabyte (docs/memory.md).
+                # (int) Transitions kept, 0.15 to 0.27 GB (docs/memory.md).
                 replay_buffer_size=1000000,
             ),
         ),

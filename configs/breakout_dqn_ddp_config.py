@@ -97,7 +97,7 @@ breakout_dqn_ddp_config = dict(
                 decay=250000,
             ),
             replay_buffer=dict(
-                # (int) Transitions that each rank keeps, of its own play: a million on two, a quarter of a gigabyte
+                # (int) Transitions that each rank keeps, of its own play: a million on two, 0.15 to 0.27 GB
                 # in all (docs/memory.md).
                 replay_buffer_size=500000,
             ),

@@ -6,7 +6,7 @@ An agent to ship, out of a training: chosen on some games, judged on others, wri
 Candidates are the means of the last 1, 4, 8, 16 and 32 checkpoints of the run within so many env steps (``breakout
 average``). Each plays games of the selection's seed under protocol ``nature``; the best of them plays those that are
 reported, of another seed, under all protocols. What was played goes to docs/results/agents/NAME.json, the agent to
-breakout_env/pretrained/NAME.safetensors; docs/make_training_figures.py puts the figures into the guide.
+breakout_env/pretrained/NAME.safetensors; docs/scripts/make_tables.py writes the scores into the guides.
 """
 
 import json
