@@ -1,9 +1,6 @@
 """`breakout plot` and the figures of the guide: what is drawn is what the logs say, and can be read."""
 
-import gzip
-import importlib.util
 import re
-import shutil
 from itertools import combinations
 
 import cv2
@@ -16,7 +13,6 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from breakout_env.cli.plot_command import command
 from breakout_env.run.log import RunLog, RunLogWriter
 from breakout_env.run.plotting import COLORS, PANELS, X_AXES, band, draw_curves, group_runs, save_figure, smoothed
-from helpers.processes import ROOT
 
 
 def write_run(folder, seed=0, exp_name=None, points=10.0, rows=100, env_steps=1_000_000, noise=1.0):
@@ -278,63 +274,3 @@ def test_names_that_a_program_gets_wrong_are_named(tmp_path):
         draw_curves(curves, ['speed'])
     with pytest.raises(ValueError, match='ends with .*expected one of .png, .svg'):
         save_figure(draw_curves(curves), tmp_path / 'figure')
-
-
-# ---------------------------------------------------------------- the guide's figures
-
-
-@pytest.fixture
-def docs(tmp_path):
-    folder = tmp_path / 'docs'
-    (folder / 'results' / 'training').mkdir(parents=True)
-    for guide in ('training.md', 'training.zh-CN.md'):
-        (folder / guide).write_text('before\n<!-- runs -->\nold\n<!-- end -->\nafter\n')
-    return folder
-
-
-@pytest.fixture
-def script(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / 'docs'))  # where scripts find each other
-    spec = importlib.util.spec_from_file_location('make_training_figures', ROOT / 'docs' / 'make_training_figures.py')
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def keep(docs, name, **options):
-    folder = write_run(docs / 'raw', **options)
-    content = (folder / 'log' / 'progress.jsonl').read_bytes()
-    (docs / 'results' / 'training' / f'{name}.jsonl.gz').write_bytes(gzip.compress(content))
-    shutil.rmtree(folder)
-
-
-def test_the_guides_get_a_table_and_curves_of_the_kept_runs(docs, script, monkeypatch):
-    monkeypatch.setattr(script, 'RUNS', {'cpu_seed0': 'CPU', 'cpu_seed1': 'CPU', 'not_there': 'GPU'})
-    keep(docs, 'cpu_seed0', seed=0, env_steps=2_000_000)
-    keep(docs, 'cpu_seed1', seed=1)
-    keep(docs, 'short', seed=2, env_steps=500_000, rows=5)
-    assert len(script.make(docs)) == 4
-    for guide in script.GUIDES:
-        before, *table, after = (docs / guide).read_text().splitlines()
-        assert (before, table[0], table[-1], after) == ('before', '<!-- runs -->', '<!-- end -->', 'after')
-        rows = [[cell.strip() for cell in line.strip('|').split('|')] for line in table[1:-1]]
-        assert [row[0] for row in rows[2:]] == ['cpu_seed0', 'cpu_seed1', 'short']
-        assert rows[2][1:9] == ['0', 'abc1234', '2,000,000', '500,000', '3.0', '10.0', '10.0', '10.0 at 0.20M']
-        assert rows[2][10] == '1.50 GB' and 480 < float(rows[2][9]) < 520
-        assert rows[4][3:9] == ['500,000', '125,000', '3.0', '', '', '']  # never judged
-    assert [curve.label for curve in script.curves_of(script.read_runs(docs / 'results' / 'training'))] == ['CPU']
-    first = [(docs / 'figures' / name).read_bytes() for name in script.FIGURES.values()]
-    script.make(docs)
-    assert first == [(docs / 'figures' / name).read_bytes() for name in script.FIGURES.values()]
-
-
-def test_without_kept_runs_the_guides_stay_as_they_are(docs, script):
-    assert script.make(docs) == []
-    assert 'old' in (docs / 'training.md').read_text()
-
-
-def test_a_guide_without_a_place_for_the_table_is_named(docs, script):
-    keep(docs, 'cpu_seed0', rows=10)
-    (docs / 'training.md').write_text('nothing here')
-    with pytest.raises(ValueError, match='training.md has no place for runs'):
-        script.make(docs)
