@@ -1,6 +1,7 @@
 """Transitions that can be checked, and replay buffers filled with them."""
 
 import math
+import os
 from collections import Counter, deque
 
 import numpy as np
@@ -70,6 +71,12 @@ def set_priorities(buffer, batch, priorities) -> None:
     """As the learner does with the transitions of a batch; with none of them it turns prioritised sampling on."""
     names, rows = ([t[key] for t in batch] for key in ('replay_unique_id', 'replay_buffer_idx'))
     buffer.update(dict(replay_unique_id=names, replay_buffer_idx=rows, priority=priorities))
+
+
+def open_files_in(folder, pid='self') -> list:
+    """The files below a folder that a process has open."""
+    links = (f'/proc/{pid}/fd/{number}' for number in os.listdir(f'/proc/{pid}/fd'))
+    return [os.readlink(link) for link in links if os.path.lexists(link) and os.readlink(link).startswith(str(folder))]
 
 
 # ---------------------------------------------------------------- play of which screens repeat

@@ -1,0 +1,123 @@
+"""A save that is damaged, or another file in its place, is refused, and no code in it is run."""
+
+import io
+import json
+import os
+import pickle
+import random
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from breakout_env.replay.snapshot.snapshot import VERSION
+from breakout_env.utils.atomic_file import DamagedFile
+from helpers.replay import content, filled, ids, make, same_content, set_priorities, transition
+
+
+@pytest.fixture
+def saved():
+    """A save with everything in it, and what it holds."""
+    buffer = filled(12)
+    batch = buffer.sample(8, 0)
+    set_priorities(buffer, batch, [t['id'] + 0.5 for t in batch])
+    buffer.push([transition(i, name=f'policy {i % 2}') for i in range(12, 16)], 0)
+    buffer.save_data('good.npz')
+    return Path('good.npz').read_bytes(), content(buffer)
+
+
+def refused(data):
+    """The error message, if the file is refused and the buffer is unchanged; None if it loads."""
+    Path('bad.npz').write_bytes(data)
+    there = filled(5)
+    try:
+        there.load_data('bad.npz')
+    except DamagedFile as error:
+        assert ids(content(there)[1]) == list(range(5)) and there._memory.frames == 25
+        assert 'bad.npz' in str(error)
+        return str(error)
+    return None if there.count() != 5 else pytest.fail('nothing was loaded, and no error was raised')
+
+
+def test_a_file_that_is_cut_off_is_refused(saved):
+    data, _ = saved
+    lengths = {0, 1, 3, 4, 21, 22, 29, 30, 100, 128, len(data) // 2, len(data) - 23, len(data) - 22, len(data) - 1}
+    lengths.update(random.Random(0).sample(range(len(data)), 30))
+    for length in sorted(lengths):
+        assert refused(data[:length]), f'{length} of {len(data)} bytes'
+
+
+def test_a_flipped_byte_is_refused_or_without_effect(saved):
+    data, expected = saved
+    rng = random.Random(0)
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        starts, directory = [info.header_offset for info in archive.infolist()], archive.start_dir
+    offsets = rng.sample(range(directory), 80)
+    for start in starts:  # the head of each array: name, sizes, checksum, dtype, shape
+        offsets += rng.sample(range(start, start + 180), 4)
+    offsets += rng.sample(range(directory, len(data)), min(len(data) - directory, 150))
+    without_effect = 0
+    for offset in offsets:
+        damaged = bytearray(data)
+        damaged[offset] ^= rng.choice([1 << rng.randrange(8), rng.randrange(1, 256)])
+        if refused(damaged) is None:  # dates, versions and the like
+            without_effect += 1
+            other = make()
+            other.load_data('bad.npz')
+            assert same_content(content(other), expected), f'byte {offset} of {len(data)}, directory at {directory}'
+    assert without_effect < len(offsets) / 2
+
+
+class Harm(object):
+    """A pickle that does something when it is loaded."""
+
+    def __reduce__(self):
+        return open, ('harm was done', 'w')
+
+
+def npz(**arrays):
+    file = io.BytesIO()
+    np.savez(file, **arrays)
+    return file.getvalue()
+
+
+def foreign_zip():
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, 'w') as archive:
+        archive.writestr('hello.txt', 'hello')
+    return file.getvalue()
+
+
+def meta(**changes):
+    values = dict(format='breakout_env replay memory', version=VERSION, frame_shape=None, schemas=[], frames=0)
+    values.update(pieces=0, priorities=False)
+    return np.frombuffer(json.dumps({**values, **changes}).encode(), np.uint8)
+
+
+@pytest.mark.parametrize(
+    'data, message',
+    [
+        (b'\x89PNG\r\n\x1a\n' + bytes(1000), 'is no saved replay buffer'),
+        (foreign_zip(), 'is no saved replay buffer'),
+        (npz(a=np.arange(5)), 'is no saved replay buffer'),
+        (npz(meta=np.frombuffer(b'{"format": "other"}', np.uint8)), 'is no saved replay buffer'),
+        (npz(meta=np.frombuffer(b'[1, 2]', np.uint8)), 'is no saved replay buffer'),
+        (npz(meta=np.array([Harm()], object)), 'is damaged (meta: Object arrays cannot be loaded'),
+        (npz(meta=meta(version=VERSION + 1)), f'version {VERSION + 1}; this program reads version {VERSION}'),
+        (npz(meta=meta()), 'its parts do not fit together'),
+        (npz(meta=meta(), schema=np.array([Harm()], object)), 'is damaged (schema: Object arrays cannot be loaded'),
+        (npz(meta=meta(schemas=[7]), schema=np.zeros(1, 'u1'), tickets=np.zeros(1, 'u4'), uses=np.zeros(1)), 'fit'),
+        (pickle.dumps(Harm()), 'is no saved replay buffer'),
+    ],
+    ids=['png', 'zip', 'npz', 'json', 'list', 'object', 'version', 'bare', 'later object', 'schemas', 'pickle'],
+)
+def test_another_file_is_refused_and_no_code_in_it_is_run(data, message):
+    assert message in refused(data)
+    assert not os.path.exists('harm was done')
+
+
+def test_a_folder_is_refused():
+    os.mkdir('folder')
+    with pytest.raises(DamagedFile, match='folder is no saved replay buffer'):
+        make().load_data('folder')

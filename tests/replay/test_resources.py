@@ -1,0 +1,128 @@
+"""What the replay buffer opens it closes, also when the disk or the device is full."""
+
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+
+from breakout_env.replay import ReplayMemory, room
+from helpers.replay import STORAGES, filled, is_exact, make, open_files_in, references_add_up, transition, transitions
+from helpers.resources import resident_bytes
+
+
+@pytest.mark.parametrize('goes_by', ['close', 'last reference'])
+@pytest.mark.parametrize('prefetch', [False, True])
+# on a device it is PyTorch's allocator, and with it a thread pool, that keeps or releases memory
+@pytest.mark.parametrize('storage', sorted(set(STORAGES) - {'device'}))
+def test_memory_descriptors_and_threads_are_released(storage, prefetch, goes_by, same_footprint):
+    noise = np.random.default_rng(0).integers(256, size=(2500, 1, 84, 84), dtype=np.uint8)
+
+    def cycle():
+        buffer = make(storage=storage, prefetch=prefetch, replay_buffer_size=3000)
+        before = resident_bytes()
+        buffer.push([dict(obs=obs, id=i) for i, obs in enumerate(noise)], 0)
+        buffer.sample(16, 0)
+        if goes_by == 'close':
+            buffer.close()
+            assert buffer.count() == 0
+            buffer.close()
+        del buffer
+        return resident_bytes() - before
+
+    cycle()  # allocators settle: the training of a dictionary alone takes 10 MB
+    assert cycle() < 6 * 2**20  # it held 18 MB
+
+
+@pytest.mark.parametrize('storage', ['compressed', 'ring'])
+def test_the_memory_report_is_what_the_process_grows_by(storage):
+    def grow(count):
+        buffer = make(storage=storage, replay_buffer_size=6000)
+        before = resident_bytes()
+        rng = np.random.default_rng(0)
+        for _ in range(count // 100):
+            noise = rng.integers(256, size=(100, 1, 84, 84), dtype=np.uint8)
+            buffer.push([dict(obs=obs, id=i) for i, obs in enumerate(noise)], 0)
+        del noise
+        grown, reported = resident_bytes() - before, buffer.memory_report()['bytes']
+        buffer.close()
+        return grown, reported
+
+    grow(300)  # allocators settle
+    grown, reported = grow(5000)
+    assert reported > 5000 * 7056
+    assert 0.8 * reported < grown < 1.3 * reported, (grown, reported)
+
+
+def test_removed_transitions_release_their_memory_at_once():
+    buffer = make(replay_buffer_size=3000)
+    noise = np.random.default_rng(0).integers(256, size=(2500, 1, 84, 84), dtype=np.uint8)
+    buffer.push([dict(obs=obs, id=i) for i, obs in enumerate(noise)], 0)
+    full, reported = resident_bytes(), buffer.memory_report()['bytes']
+    buffer.remove([f'agent_buffer_{i}' for i in range(2400)])
+    assert full - resident_bytes() > 12 * 2**20 and buffer.memory_report()['bytes'] < reported / 3
+    assert np.array_equal(buffer.sample(100, 0, sample_range=slice(-1, None), replace=True)[0]['obs'], noise[2499])
+
+
+@pytest.mark.parametrize('ends_by', ['close', 'SIGKILL'])
+def test_a_file_of_frames_has_no_name_and_leaves_nothing(tmp_path, ends_by):
+    folder = tmp_path / 'frames'
+    if ends_by == 'close':
+        buffer = filled(50, storage='memmap', folder=str(folder))
+        assert os.listdir(folder) == [] and open_files_in(folder)
+        buffer.close()
+        assert open_files_in(folder) == []
+    else:
+        read_end, write_end = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                ReplayMemory(50, 'memmap', folder=str(folder)).push(transitions(50))
+                os.write(write_end, b'.')
+                time.sleep(60)
+            finally:
+                os._exit(0)
+        os.read(read_end, 1)
+        assert os.listdir(folder) == []
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        os.close(read_end)
+        os.close(write_end)
+    assert os.listdir(folder) == []
+
+
+def test_without_a_folder_the_file_of_frames_is_below_the_experiment(tmp_path):
+    buffer = filled(1, storage='memmap')
+    assert open_files_in(tmp_path / 'exp' / 'replay')
+    buffer.close()
+
+
+def test_a_full_disk_is_reported_and_the_buffer_continues(small_disk, monkeypatch):
+    monkeypatch.setattr(room, 'free_disk_bytes', lambda folder: 10**12)  # it was free when training began
+    buffer = make(storage='memmap', folder=str(small_disk), replay_buffer_size=5000)
+    with pytest.raises(OSError, match='cannot grow to .* No space left on device. Make room there') as full:
+        for i in range(5000):
+            buffer.push(transition(i, side=84, depth=1), 0)
+    assert str(small_disk) in str(full.value)
+    assert buffer.count() * 2 * 7056 > 12 * 2**20  # two frames a transition
+    for _ in range(3):
+        with pytest.raises(OSError, match='No space left'):
+            buffer.push(transitions(6000, 6003, side=84, depth=1), 0)
+    assert all(is_exact(t, side=84, depth=1) for t in buffer.sample(50, 0))
+    buffer.remove([f'agent_buffer_{i}' for i in range(10)])
+    count = buffer.count()
+    buffer.push(transition(7000, side=84, depth=1), 0)  # there is room again
+    assert buffer.count() == count + 1
+    assert is_exact(buffer.sample(1, 0, sample_range=slice(-1, None))[0], side=84, depth=1)
+    assert references_add_up(buffer._memory)
+    buffer.close()
+
+
+def test_a_disk_with_little_room_holds_what_fits(small_disk):
+    with open(small_disk / 'other', 'wb') as file:
+        file.write(bytes(18 * 2**20))
+    buffer = make(storage='memmap', folder=str(small_disk), replay_buffer_size=300)
+    buffer.push(transitions(300, side=84, depth=1), 0)  # 4 MB, and 6 MB are free
+    assert all(is_exact(t, side=84, depth=1) for t in buffer.sample(300, 0))
+    buffer.close()

@@ -1,0 +1,179 @@
+"""``FrameBuffer`` behind ``ding.data.Buffer``, beside DI-engine's ``DequeBuffer``."""
+
+import numpy as np
+import pytest
+import torch
+from ding.data import DequeBuffer
+from ding.data.buffer.middleware import (
+    PriorityExperienceReplay,
+    clone_object,
+    sample_range_view,
+    staleness_check,
+    use_time_check,
+)
+from ding.framework import OnlineRLContext, task
+from ding.framework.middleware.functional import data_pusher, offpolicy_data_fetcher
+from easydict import EasyDict
+
+from breakout_env import FrameBuffer
+from helpers.replay import is_exact, transition
+
+
+def both(size=20):
+    return FrameBuffer(size), DequeBuffer(size)
+
+
+def plain(item):
+    return item.data['id'], item.meta
+
+
+def test_the_task_buffer_answers_as_the_deque_buffer_does():
+    buffers = ours, theirs = both()
+    indices = []
+    for i in range(30):
+        pushed = [buffer.push(transition(i), dict(env=i % 3, name=f'p{i % 2}')) for buffer in buffers]
+        assert plain(pushed[0]) == plain(pushed[1])
+        indices.append([p.index for p in pushed])
+        assert ours.count() == theirs.count()
+    for position in (0, 5, 19, -1, -20):
+        assert plain(ours.get(position)) == plain(theirs.get(position))
+    some = [20, 12, 29, 12]
+    for k, buffer in enumerate(buffers):
+        with pytest.raises(IndexError):
+            buffer.get(20)
+        with pytest.raises(KeyError):
+            buffer.get_by_index('abcdef')
+        assert buffer.update('abcdef', transition(0), {}) is False
+        assert plain(buffer.get_by_index(indices[25][k])) == (25, dict(env=1, name='p1'))
+        assert buffer.update(indices[25][k], None, dict(env=7, name='p'))
+        assert buffer.update(indices[26][k], transition(260), None)
+        assert buffer.update(indices[27][k], transition(270), {})
+        assert [plain(item)[0] for item in buffer.sample(indices=[indices[i][k] for i in some])] == some
+    assert [plain(item) for item in ours] == [plain(item) for item in theirs]
+    assert is_exact(ours.get_by_index(indices[26][0]).data)
+    for k, buffer in enumerate(buffers):
+        buffer.delete([indices[i][k] for i in (12, 13, 29, 0)])
+    assert [plain(item) for item in ours] == [plain(item) for item in theirs]
+    ours.delete(indices[15][0])  # their own loses track of its indices in the first call
+    assert [plain(item)[0] for item in ours] == [10, 11, 14, *range(16, 26), 260, 270, 28]
+    for buffer in buffers:
+        buffer.clear()
+        assert buffer.count() == 0 and list(buffer) == []
+    ours.close()
+
+
+def test_samples_of_the_task_buffer_have_the_requested_size_range_and_groups():
+    ours, theirs = both(30)
+    for i in range(40):
+        for buffer in (ours, theirs):
+            buffer.push(transition(i), dict(env=i % 3))
+    for buffer in (ours, theirs):
+        assert len(set(plain(item)[0] for item in buffer.sample(30))) == 30
+        assert len(buffer.sample(60, replace=True)) == 60
+        assert {plain(item)[0] for item in buffer.sample(5, sample_range=slice(25, 30))} == set(range(35, 40))
+        with pytest.raises(ValueError, match=r'There are less than 31|there are less than 31'):
+            buffer.sample(31)
+        assert buffer.sample(31, ignore_insufficient=True) == []
+        for group in buffer.sample(3, groupby='env'):
+            numbers = [plain(item)[0] for item in group]
+            assert numbers == [i for i in range(10, 40) if i % 3 == numbers[0] % 3]
+        assert len(buffer.sample(7, groupby='env', replace=True)) == 7
+        starts = set()
+        for _ in range(30):
+            for group in buffer.sample(2, groupby='env', unroll_len=4):
+                numbers = [plain(item)[0] for item in group]
+                assert len(numbers) == 4 and set(np.diff(numbers)) == {3}
+                starts.add(numbers[0])
+        assert len(starts) > 6
+        for wrong in (dict(), dict(size=2, unroll_len=4), dict(size=4, groupby='env')):
+            with pytest.raises((ValueError, AssertionError)):
+                buffer.sample(**wrong)
+        with pytest.raises(ValueError):
+            buffer.sample(1, groupby='env', unroll_len=11)
+    assert all(is_exact(item.data) for item in ours.sample(30))
+
+
+@pytest.mark.parametrize('seed', range(3))
+def test_priority_experience_replay_samples_the_same_from_both(seed):
+    courses = []
+    for buffer in both():
+        buffer.use(PriorityExperienceReplay(buffer, IS_weight=True))
+        np.random.seed(seed)
+        for i in range(30):
+            buffer.push(transition(i))
+        course = []
+        for _ in range(5):
+            batch = buffer.sample(8)
+            course.append([(t.data['id'], t.meta['priority_idx'], t.data['priority_IS'].item()) for t in batch])
+            for t in batch:
+                t.meta['priority'] = float(t.data['id'] % 7)
+                buffer.update(index=t.index, data=None, meta=t.meta)
+        courses.append(course)
+    assert courses[0] == courses[1] and len({i for batch in courses[0] for i, _, _ in batch}) > 8
+
+
+def test_di_engines_middleware_works_on_the_task_buffer():
+    used, stale, view, cloned = (FrameBuffer(20) for _ in range(4))
+    used.use(use_time_check(used, max_use=2))
+    stale.use(staleness_check(stale, max_staleness=5))
+    view.use(sample_range_view(view, -5, None))
+    cloned.use(clone_object())
+    for i in range(20):
+        for buffer in (used, stale, view, cloned):
+            buffer.push(transition(i), meta=dict(train_iter_data_collected=i))
+    assert [item.meta['use_count'] for item in used.sample(20)] == [1] * 20
+    assert [item.meta['use_count'] for item in used.sample(20)] == [2] * 20 and used.count() == 0
+    assert {plain(item)[0] for item in stale.sample(20, 5)} <= set(range(15, 20))
+    assert stale.count() == 5
+    assert {plain(item)[0] for item in view.sample(5)} == set(range(15, 20))
+    assert all(is_exact(item.data) for item in cloned.sample(10))
+    view_of = used.view()
+    used.push(transition(3), meta={})
+    assert view_of.count() == 1 and view_of._middleware == []
+
+
+@pytest.mark.parametrize('unroll_len, with_priorities', [(1, False), (3, False), (1, True)])
+def test_a_task_pushes_to_it_and_fetches_from_it(unroll_len, with_priorities):
+    cfg = EasyDict(policy=dict(learn=dict(batch_size=6), collect=dict(unroll_len=unroll_len)))
+    buffer = FrameBuffer(40)
+    if with_priorities:
+        buffer.use(PriorityExperienceReplay(buffer))
+    seen = []
+
+    class Trajectory(dict):
+        """A transition as DI-engine's collector makes it: its env under an attribute, too."""
+
+        env_data_id = property(lambda self: torch.tensor(self['id'] % 2))
+
+    def collect(ctx):
+        start = 12 * ctx.total_step
+        ctx.trajectories = [Trajectory(transition(start + i)) for i in range(12)]
+
+    def learn(ctx):
+        assert ctx.train_data is not None and len(ctx.train_data) == 6
+        for data in ctx.train_data:
+            for t in data if unroll_len > 1 else [data]:
+                assert is_exact(t)
+                seen.append(t['id'])
+        ctx.train_output = dict(priority=[1.0] * 6)
+
+    with task.start(async_mode=False, ctx=OnlineRLContext()):
+        task.use(collect)
+        task.use(data_pusher(cfg, buffer, group_by_env=unroll_len > 1 or None))
+        task.use(offpolicy_data_fetcher(cfg, buffer))
+        task.use(learn)
+        task.run(max_step=8)
+    assert buffer.count() == 40 and len(set(seen)) > 20
+
+
+def test_the_task_buffer_saves_loads_and_closes(same_footprint):
+    buffer, other = FrameBuffer(20), FrameBuffer(20, storage='ring')
+    for i in range(30):
+        buffer.push(transition(i), dict(env=i % 3))
+    buffer.save_data('saves/buffer.npz')
+    other.load_data('saves/buffer.npz')
+    assert [plain(item) for item in other] == [plain(item) for item in buffer]
+    assert all(is_exact(item.data) and item.index == mine.index for item, mine in zip(other, buffer))
+    for each in (buffer, other, buffer):
+        each.close()
+    assert buffer.count() == 0
