@@ -1,17 +1,18 @@
 """
-Draws docs/figures/game.png: a game of Breakout as a person sees it and as the agent sees it.
+Draw docs/figures/game.png: a game of Breakout as a person sees it, and the observation of the agent.
 
-A few lines that follow the ball play the game; nothing is learned here.
+    python docs/scripts/make_game_picture.py
+
+A few lines that follow the ball play the game. (docs/figures/play.gif is from ``breakout record --pretrained``.)
 """
-
-import os
 
 import cv2
 import numpy as np
+from blocks import ROOT
 
 from breakout_env import BreakoutEnv
 
-FIGURES = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'figures')
+PICTURE = ROOT / 'docs' / 'figures' / 'game.png'
 NOOP, RIGHT, LEFT = 0, 2, 3
 BALL_AND_PADDLE = (200, 72, 72)  # their colour, red, green, blue
 BELOW_BRICKS, PADDLE = slice(95, 188), slice(190, 193)  # rows of the screen
@@ -29,10 +30,12 @@ def follow_the_ball(picture: np.ndarray) -> int:
 
 
 def enlarge(image: np.ndarray, factor: int) -> np.ndarray:
+    """Each pixel as a square."""
     return image.repeat(factor, axis=0).repeat(factor, axis=1)
 
 
 def main() -> None:
+    """Play, and draw."""
     env = BreakoutEnv(dict(is_train=False))
     env.seed(0)
     obs = env.reset()
@@ -56,11 +59,11 @@ def main() -> None:
         write(canvas, name, x, y + side + 18)
     write(canvas, 'the game, 160 x 210', margin, height - 14)
     write(canvas, 'the observation, 4 x 84 x 84 uint8', left, height - 14)
-    os.makedirs(FIGURES, exist_ok=True)
-    cv2.imwrite(os.path.join(FIGURES, 'game.png'), cv2.cvtColor(canvas, cv2.COLOR_RGB2BGR))
+    cv2.imwrite(str(PICTURE), cv2.cvtColor(canvas, cv2.COLOR_RGB2BGR))
 
 
 def write(canvas: np.ndarray, text: str, x: int, y: int) -> None:
+    """A label."""
     cv2.putText(canvas, text, (x, y), cv2.FONT_HERSHEY_SIMPLEX, 0.45, (60, 60, 60), 1, cv2.LINE_AA)
 
 
