@@ -35,16 +35,7 @@ class LeanDQNOptions(Options):
 
     @classmethod
     def check(cls, owner: str, section_name: str, learn: Mapping) -> None:
-        """
-        Overview:
-            Check ``policy.learn``, which also holds DI-engine's options.
-        Arguments:
-            - owner, section_name (:obj:`str`): How error messages name an option, such as ``'policy option'``, \
-                ``'learn'``.
-            - learn (:obj:`Mapping`): The section.
-        Raises:
-            - ValueError: If one of these options has a value that is not allowed.
-        """
+        """Check ``policy.learn``, which also holds DI-engine's options; ``owner`` begins the error messages."""
         for name, field in cls.model_fields.items():
             checked(owner, f'{section_name}.{name}', learn[name], field.rebuild_annotation())
 
@@ -102,10 +93,7 @@ class LeanDQNPolicy(DQNPolicy):
     def _forward_learn(self, data: Sequence[Dict[str, Any]]) -> Dict[str, Any]:
         """
         Overview:
-            One update.
-        Arguments:
-            - data (:obj:`Sequence[Dict[str, Any]]`): A batch of the ``frame`` buffer, or a list of transitions, as \
-                for ``DQNPolicy``.
+            One update from a batch of the ``frame`` buffer, or from a list of transitions, as ``DQNPolicy`` makes it.
         Returns:
             - info (:obj:`Dict[str, Any]`): ``cur_lr``; ``total_loss``, ``q_value`` and ``target_q_value``, averaged \
                 over the last ``log_every_updates`` updates; ``priority`` if priorities are used.
@@ -144,8 +132,6 @@ class LeanDQNPolicy(DQNPolicy):
         Overview:
             Average the gradients over all ranks of a data-parallel run, as the base does, but in one message instead \
             of one for each weight.
-        Arguments:
-            - model (:obj:`torch.nn.Module`): The network, with the gradients of this rank's batch.
         """
         if not self._bp_update_sync:  # the backward pass has already sent them
             super().sync_gradients(model)
@@ -192,13 +178,8 @@ class LeanDQNPolicy(DQNPolicy):
     def _q_values(self, obs: torch.Tensor, next_obs: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """
         Overview:
-            The Q values that an update needs, in float32.
-        Arguments:
-            - obs, next_obs (:obj:`torch.Tensor`): Observations.
-        Returns:
-            - q_value (:obj:`torch.Tensor`): The online network's, of ``obs``, with a gradient.
-            - next_q_value (:obj:`torch.Tensor`): The online network's, of ``next_obs``.
-            - target_q_value (:obj:`torch.Tensor`): The target network's, of ``next_obs``.
+            The Q values that an update needs, in float32: the online network's of ``obs``, with a gradient, and of \
+            ``next_obs``, and the target network's of ``next_obs``.
         Shapes:
             - obs, next_obs (:obj:`torch.Tensor`): :math:`(B, F, S, S)`, B batch size, F frames, S pixels.
             - q_value, next_q_value, target_q_value (:obj:`torch.Tensor`): :math:`(B, A)`, A actions.

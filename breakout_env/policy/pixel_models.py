@@ -83,16 +83,7 @@ class PixelModelOptions(Options):
 
     @classmethod
     def from_sizes(cls, obs_shape: Any, action_shape: Any, encoder_hidden_size_list: Any = None) -> 'PixelModelOptions':
-        """
-        Overview:
-            Check that a network can be built, before it is.
-        Arguments:
-            - obs_shape, action_shape, encoder_hidden_size_list (:obj:`Any`): As in ``PixelInput``.
-        Returns:
-            - options (:obj:`PixelModelOptions`): The sizes of the network.
-        Raises:
-            - ValueError: If one is not allowed, or the network would be too large.
-        """
+        """Check that a network can be built; a ValueError names the size that is not allowed."""
         values = dict(obs_shape=obs_shape, action_shape=action_shape, encoder_hidden_size_list=encoder_hidden_size_list)
         options = cls.read(values)
         (_, height, width), sizes = options.obs_shape, options.encoder_hidden_size_list
@@ -131,8 +122,6 @@ class PixelInput(torch.nn.Module):
         **kwargs: Any,
     ) -> None:
         """
-        Overview:
-            Build the template's network.
         Arguments:
             - obs_shape (:obj:`Sequence[int]`): Shape of an observation, such as [4, 84, 84].
             - action_shape (:obj:`int`): Number of actions, Python's or numpy's.
@@ -156,13 +145,8 @@ class PixelInput(torch.nn.Module):
     def forward(self, x: Union[torch.Tensor, Mapping], *args: Any, **kwargs: Any) -> Any:
         """
         Overview:
-            Scale the pixels and call the template's ``forward``.
-        Arguments:
-            - x (:obj:`Union[torch.Tensor, Mapping]`): Pixel values 0..255, uint8 or floating; or, for a recurrent \
-                template, a dict that holds them under ``obs``.
-            - args, kwargs (:obj:`Any`): The other arguments of the template's ``forward``.
-        Returns:
-            - outputs (:obj:`Any`): What the template's ``forward`` returns.
+            The template's ``forward`` on scaled pixels. For a recurrent template ``x`` is a dict that holds them \
+            under ``obs``.
         Raises:
             - ValueError: If the first floating input that is not all black turns out to be scaled already.
         Shapes:
@@ -180,11 +164,8 @@ class PixelInput(torch.nn.Module):
     def scaled(self, pixels: torch.Tensor, out: Optional[torch.Tensor] = None) -> torch.Tensor:
         """
         Overview:
-            Scale pixel values 0..255 to [0, 1].
-        Arguments:
-            - pixels (:obj:`torch.Tensor`): Pixel values, uint8 or floating.
-            - out (:obj:`Optional[torch.Tensor]`): Where to write them, of the same shape and a floating type; \
-                bfloat16 represents 0..255 exactly, too. None for a new float32 tensor.
+            Scale pixel values 0..255, uint8 or floating, to [0, 1], in float32 or in the floating type of ``out``: \
+            bfloat16 represents 0..255 exactly, too.
         Raises:
             - ValueError: As ``forward``.
         """

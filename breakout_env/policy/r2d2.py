@@ -75,14 +75,7 @@ class R2D2SlicesPolicy(R2D2Policy):
         return dict(super()._process_transition(obs, policy_output, timestep), null=False)
 
     def _get_train_sample(self, transitions: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
-        """
-        Overview:
-            Append ``nstep`` null steps to an episode that has ended; everything else is left as it is.
-        Arguments:
-            - transitions (:obj:`List[Dict[str, Any]]`): Consecutive transitions of one environment.
-        Returns:
-            - transitions (:obj:`List[Dict[str, Any]]`): What the buffer stores.
-        """
+        """Append ``nstep`` null steps to an episode that has ended; everything else is left as it is."""
         last = transitions[-1]
         if not last['done']:
             return transitions
@@ -94,14 +87,7 @@ class R2D2SlicesPolicy(R2D2Policy):
         return super()._data_preprocess_learn([self._with_targets(sequence) for sequence in data])
 
     def _with_targets(self, sequence: Dict[str, List[Any]]) -> Dict[str, List[Any]]:
-        """
-        Overview:
-            Compute n-step rewards and ends of a slice, and the weight of its steps: 1 with a target, else 0.
-        Arguments:
-            - sequence (:obj:`Dict[str, List[Any]]`): A slice, as the buffer samples it.
-        Returns:
-            - sequence (:obj:`Dict[str, List[Any]]`): A sequence, as DI-engine's R2D2 expects it.
-        """
+        """A slice as DI-engine's R2D2 expects it: n-step rewards, ends, and weights of 1 for steps with a target."""
         length, nstep = self._sequence_len, self._nstep
         found = len(sequence['null']) if isinstance(sequence['null'], list) else 1
         if found != length:

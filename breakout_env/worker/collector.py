@@ -7,7 +7,7 @@ its last step, in ``info['game_return']``.
 
 import itertools
 from collections import deque
-from typing import Any, Deque, Dict, List, Optional
+from typing import Any, Deque, Dict, Iterable, List, Mapping, Optional
 
 import numpy as np
 from ding.envs import BaseEnvManager, BaseEnvTimestep
@@ -24,48 +24,22 @@ _EPISODE_IDS = itertools.count()
 GAMES_IN_MEAN = 100
 
 
-@SERIAL_COLLECTOR_REGISTRY.register('full_games')
-class FullGamesCollector(SampleSerialCollector):
+class GameScores(object):
     """
     Overview:
-        DI-engine's ``sample`` collector, which also records the scores of full games, those of random play included, \
-        and writes their mean to TensorBoard (``collector_step/game_return_mean``).
-    Examples:
-        >>> from ding.worker import get_serial_collector_cls
-        >>> from easydict import EasyDict
-        >>> get_serial_collector_cls(EasyDict(type='full_games', import_names=['breakout_env'])).__name__
-        'FullGamesCollector'
+        The scores of the full games that a run has collected, for the progress line, the log and saves.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.games = 0
-        self.epsilon: Optional[float] = None
         self._game_returns: Deque[float] = deque(maxlen=GAMES_IN_MEAN)
         super().__init__(*args, **kwargs)
-        run_registry.register(self._exp_name, 'collector', self)
 
-    def reset_env(self, _env: Optional[BaseEnvManager] = None) -> None:
-        """Continue in an env manager, or reset the present one."""
-        super().reset_env(None if _env is None else StepCallback(_env, self._on_step))
-
-    def _on_step(self, timesteps: Dict[int, BaseEnvTimestep]) -> None:
-        for timestep in timesteps.values():
-            if timestep.done and 'game_return' in timestep.info:
-                self.games += 1
-                self._game_returns.append(float(timestep.info['game_return']))
-        run_registry.poll_progress(self._exp_name)
-
-    def collect(self, *args: Any, **kwargs: Any) -> List[Any]:
-        """The base's ``collect``."""
-        policy_kwargs = args[5] if len(args) > 5 else kwargs.get('policy_kwargs')
-        self.epsilon = (policy_kwargs or {}).get('eps')
-        games_before = self.games
-        transitions = super().collect(*args, **kwargs)
-        if self.games > games_before and self._tb_logger is not None:
-            self._tb_logger.add_scalar(
-                f'{self._instance_name}_step/game_return_mean', self.game_return_mean, self._total_envstep_count
-            )
-        return transitions
+    def add_games(self, scores: Iterable[float]) -> None:
+        """Count games that have ended."""
+        for score in scores:
+            self.games += 1
+            self._game_returns.append(score)
 
     @property
     def game_return_mean(self) -> Optional[float]:
@@ -80,6 +54,50 @@ class FullGamesCollector(SampleSerialCollector):
         """Restore what ``state`` returned."""
         self.games = state['games']
         self._game_returns = deque(state['game_returns'], maxlen=GAMES_IN_MEAN)
+
+
+def scores_in(timesteps: Mapping[int, BaseEnvTimestep]) -> List[float]:
+    """The scores of the full games that ended in a step of an env manager."""
+    return [float(step.info['game_return']) for step in timesteps.values() if step.done and 'game_return' in step.info]
+
+
+@SERIAL_COLLECTOR_REGISTRY.register('full_games')
+class FullGamesCollector(GameScores, SampleSerialCollector):
+    """
+    Overview:
+        DI-engine's ``sample`` collector, which also records the scores of full games, those of random play included, \
+        and writes their mean to TensorBoard (``collector_step/game_return_mean``).
+    Examples:
+        >>> from ding.worker import get_serial_collector_cls
+        >>> from easydict import EasyDict
+        >>> get_serial_collector_cls(EasyDict(type='full_games', import_names=['breakout_env'])).__name__
+        'FullGamesCollector'
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.epsilon: Optional[float] = None
+        super().__init__(*args, **kwargs)
+        run_registry.register(self._exp_name, 'collector', self)
+
+    def reset_env(self, _env: Optional[BaseEnvManager] = None) -> None:
+        """Continue in an env manager, or reset the present one."""
+        super().reset_env(None if _env is None else StepCallback(_env, self._on_step))
+
+    def _on_step(self, timesteps: Dict[int, BaseEnvTimestep]) -> None:
+        self.add_games(scores_in(timesteps))
+        run_registry.poll_progress(self._exp_name)
+
+    def collect(self, *args: Any, **kwargs: Any) -> List[Any]:
+        """The base's ``collect``."""
+        policy_kwargs = args[5] if len(args) > 5 else kwargs.get('policy_kwargs')
+        self.epsilon = (policy_kwargs or {}).get('eps')
+        games_before = self.games
+        transitions = super().collect(*args, **kwargs)
+        if self.games > games_before and self._tb_logger is not None:
+            self._tb_logger.add_scalar(
+                f'{self._instance_name}_step/game_return_mean', self.game_return_mean, self._total_envstep_count
+            )
+        return transitions
 
 
 class NumberedTrajBuffer(TrajBuffer):

@@ -24,14 +24,7 @@ SAMPLE_EVERY_S = 600.0  # a game takes up to half a megabyte in TensorBoard's lo
 
 
 def best_score_in(folder: Path) -> float:
-    """
-    Overview:
-        The score of a run's ``ckpt_best``, from the file that the evaluator writes along with it.
-    Arguments:
-        - folder (:obj:`Path`): The folder of the run.
-    Returns:
-        - score (:obj:`float`): Minus infinity if the file is missing or holds no finite number.
-    """
+    """The score of a run's ``ckpt_best``; minus infinity if the file beside it is missing or has no finite number."""
     try:
         score = float(json.loads((folder / BEST_FILE).read_text()))
     except (OSError, ValueError, TypeError, OverflowError, RecursionError):
@@ -49,11 +42,7 @@ def held_out_states(obs_shape: Any, action_shape: Any) -> Optional[np.ndarray]:
     """
     Overview:
         Observations from all stages of a game, on which no run trains; the same for all runs, so that their Q values \
-        can be compared. ``tools/make_held_out_states.py`` recorded them.
-    Arguments:
-        - obs_shape, action_shape (:obj:`Any`): Those of the model's config.
-    Returns:
-        - states (:obj:`Optional[np.ndarray]`): None for other screens or actions.
+        can be compared; None for other screens or actions. ``tools/make_held_out_states.py`` recorded them.
     Shapes:
         - states (:obj:`np.ndarray`): :math:`(256, 4, 84, 84)`, uint8.
     """

@@ -1,8 +1,4 @@
-"""
-Collecting and learning at the same time on one machine, in the parallel mode of DI-engine's task pipelines.
-
-``entry/breakout_dqn_main.py --overlap`` uses it.
-"""
+"""Collecting and learning at the same time on one machine, in the parallel mode of DI-engine's task pipelines."""
 
 import copy
 from typing import Any, Callable, List, Optional
@@ -21,12 +17,7 @@ def own_collect_policy(cfg: EasyDict, policy: Policy) -> Policy:
         A policy with a network of its own for collecting while ``policy`` learns: DI-engine's modes of one policy \
         share one network, which would change during a step. This consumes no random numbers. \
         ``own.collect_mode.load_state_dict(policy.collect_mode.state_dict())`` copies the weights, from another \
-        device, too.
-    Arguments:
-        - cfg (:obj:`EasyDict`): The merged config of the policy.
-        - policy (:obj:`Policy`): The policy that learns.
-    Returns:
-        - own (:obj:`Policy`): A policy with only the collect mode.
+        device, too. ``cfg`` is the merged config of the policy.
     """
     model = copy.deepcopy(policy.collect_mode.get_attribute('model'))
     return create_policy(cfg, model=model, enable_field=['collect'])

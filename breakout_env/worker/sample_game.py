@@ -36,12 +36,7 @@ class SampleGame(object):
         self._is_over = False
 
     def add(self, timestep: BaseEnvTimestep) -> None:
-        """
-        Overview:
-            Record the next step of the environment, if the game is not over.
-        Arguments:
-            - timestep (:obj:`BaseEnvTimestep`): Its ``obs`` of shape :math:`(F, S, S)` is uint8 or scaled to [0, 1].
-        """
+        """Record the next step, whose screens are uint8 or scaled to [0, 1], unless the game is over."""
         self._is_over = self._is_over or timestep.info.get('abnormal', False) or len(self.pictures) == MAX_PICTURES
         if self._is_over:
             return

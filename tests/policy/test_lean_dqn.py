@@ -1,6 +1,5 @@
 """``lean_dqn`` has DI-engine's losses, weights, priorities and checkpoints."""
 
-import copy
 import functools
 
 import pytest
@@ -27,23 +26,19 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
-def policy(policy_class, model=None, **options):
-    encoder = dict(type='pixel_dqn', import_names=['breakout_env'], encoder_hidden_size_list=SIZES)
-    shapes = dict(obs_shape=[4, 84, 84], action_shape=4)
-    changes = dict(
-        cuda=False,
-        discount_factor=0.99,
-        model=dict(**encoder, **shapes, **(model or {})),
-        learn=dict(learning_rate=0.0002, target_update_freq=10, **options.pop('learn', {})),
-        **{'nstep': 3, **options},
-    )
-    cfg = deep_merge_dicts(policy_class.default_config(), changes)
-    return made(policy_class, EasyDict(cfg))
-
-
-def made(policy_class, cfg, **kwargs):
+def policy(policy_class, own_model=None, **options):
+    learn = dict(learning_rate=0.0002, target_update_freq=10, **options.pop('learn', {}))
+    shapes = dict(obs_shape=[4, 84, 84], action_shape=4, encoder_hidden_size_list=SIZES)
+    model = dict(type='pixel_dqn', import_names=['breakout_env'], **shapes, **options.pop('model', {}))
+    cfg = deep_merge_dicts(policy_class.default_config(), dict(cuda=False, discount_factor=0.99, model=model))
+    cfg = EasyDict(deep_merge_dicts(cfg, {'nstep': 3, **options}))
+    cfg.learn = EasyDict({**cfg.learn, **learn})
+    if 'target_theta' in learn:
+        del cfg.learn['target_update_freq']
     torch.manual_seed(0)
-    policy = policy_class(cfg, enable_field=['learn', 'collect', 'eval'], **kwargs)
+    model = own_model(**shapes) if own_model else None
+    torch.manual_seed(0)
+    policy = policy_class(cfg, model=model, enable_field=['learn', 'collect', 'eval'])
     policy.start = parameters(policy)
     with torch.no_grad():  # different, as during a training, so that no test can mistake one for the other
         for weight in policy._target_model.parameters():
@@ -74,9 +69,9 @@ def transitions(count, nstep=3, seed=0):
 
 @pytest.fixture
 def buffer(tmp_path):
-    def make(**options):
-        buffer = FrameReplayBuffer(EasyDict(replay_buffer_size=1000, **options), exp_name=str(tmp_path / 'run'))
-        buffer.push(transitions(200), 0)
+    def make(nstep=3):
+        buffer = FrameReplayBuffer(EasyDict(replay_buffer_size=1000), exp_name=str(tmp_path / 'run'))
+        buffer.push(transitions(200, nstep), 0)
         buffers.append(buffer)
         return buffer
 
@@ -121,59 +116,40 @@ def assert_same_weights(ours, theirs):
         torch.testing.assert_close(ours._target_model.state_dict()[name], weight, rtol=0, atol=0.01)
 
 
-@pytest.mark.parametrize(
-    'dueling, one_forward, nstep', [(True, False, 3), (False, False, 1), (True, True, 3), (False, True, 1)]
-)
+ONCE = dict(log_every_updates=1)
+CASES = {
+    'dueling': dict(model=dict(dueling=True)),
+    'one step': dict(nstep=1),
+    'priorities': dict(priority=True, priority_IS_weight=False),
+    'importance weights': dict(priority=True, priority_IS_weight=True),
+    'ignore_done, momentum': dict(learn=dict(ignore_done=True, target_theta=0.1)),
+}
+
+
+@pytest.mark.parametrize('one_forward', [False, True], ids=['as on a CPU', 'as on a GPU'])
+@pytest.mark.parametrize('case', CASES)
 @retried_for_rounding
-def test_losses_and_weights_are_those_of_di_engines_dqn(buffer, dueling, one_forward, nstep):
-    """``one_forward`` is the way on a GPU."""
-    ours = policy(LeanDQNPolicy, model=dict(dueling=dueling), nstep=nstep, learn=dict(log_every_updates=1))
-    theirs = policy(DQNPolicy, model=dict(dueling=dueling), nstep=nstep)
+def test_losses_priorities_and_weights_are_those_of_di_engines_dqn(buffer, one_forward, case):
+    options = CASES[case]
+    ours = policy(LeanDQNPolicy, **{**options, 'learn': {**ONCE, **options.get('learn', {})}})
+    theirs = policy(DQNPolicy, **options)
     ours._one_forward = one_forward
-    replay = buffer()
-    if nstep == 1:
-        replay.clear()
-        replay.push(transitions(200, nstep=1), 0)
     assert torch.equal(ours.start, theirs.start)
+    replay = buffer(options.get('nstep', 3))
+    if 'priority' in options:
+        replay.update(dict(replay_unique_id=[], replay_buffer_idx=[], priority=[]))  # enables prioritized sampling
     for update in range(UPDATES):  # over two copies into the target network
         batch = replay.sample(16, 0)
         found, expected = ours._forward_learn(batch), theirs._forward_learn(list(batch))
         tolerance = dict(rel=0.05, abs=0.01) if update else dict(rel=1e-4, abs=1e-6)  # the first from equal weights
         for name in ('cur_lr', 'total_loss', 'q_value', 'target_q_value'):
             assert found[name] == pytest.approx(expected[name], **tolerance), name
+        if 'priority' in options:
+            assert found['priority'] == pytest.approx(expected['priority'], rel=0.01, abs=0.01)
+            info = {key: [transition[key] for transition in batch] for key in ('replay_buffer_idx', 'replay_unique_id')}
+            replay.update(dict(info, priority=found['priority']))
     assert_same_weights(ours, theirs)
     assert (parameters(ours) - ours.start).abs().max() > 0.001  # both have learned something
-
-
-@pytest.mark.parametrize('weights', [True, False])
-@retried_for_rounding
-def test_priorities_and_importance_weights_are_those_of_di_engines_dqn(buffer, weights):
-    options = dict(priority=True, priority_IS_weight=weights)
-    ours, theirs = policy(LeanDQNPolicy, **options), policy(DQNPolicy, **options)
-    replay = buffer()
-    replay.update(dict(replay_unique_id=[], replay_buffer_idx=[], priority=[]))  # enables prioritized sampling
-    for _ in range(UPDATES):
-        batch = replay.sample(16, 0)
-        found = ours._forward_learn(batch)['priority']
-        assert found == pytest.approx(theirs._forward_learn(list(batch))['priority'], rel=0.01, abs=0.01)
-        info = {key: [transition[key] for transition in batch] for key in ('replay_buffer_idx', 'replay_unique_id')}
-        replay.update(dict(info, priority=found))
-    assert_same_weights(ours, theirs)
-
-
-@retried_for_rounding
-def test_ignore_done_and_momentum_targets_are_those_of_di_engines_dqn(buffer):
-    learn = dict(ignore_done=True, target_theta=0.1)
-    cfgs = [policy(policy_class, learn=learn)._cfg for policy_class in (LeanDQNPolicy, DQNPolicy)]
-    for cfg in cfgs:
-        del cfg.learn['target_update_freq']
-    ours, theirs = made(LeanDQNPolicy, cfgs[0]), made(DQNPolicy, cfgs[1])
-    replay = buffer()
-    for _ in range(UPDATES):
-        batch = replay.sample(16, 0)
-        ours._forward_learn(batch)
-        theirs._forward_learn(list(batch))
-    assert_same_weights(ours, theirs)
 
 
 def test_a_list_of_transitions_is_learned_from_like_a_batch(buffer):
@@ -186,13 +162,7 @@ def test_a_list_of_transitions_is_learned_from_like_a_batch(buffer):
 
 @retried_for_rounding
 def test_float_observations_work_with_di_engines_own_model():
-    def plain(policy_class):
-        cfg = EasyDict(copy.deepcopy(policy(policy_class)._cfg))
-        cfg.model = EasyDict(obs_shape=[4, 84, 84], action_shape=4, encoder_hidden_size_list=SIZES)
-        torch.manual_seed(0)
-        return made(policy_class, cfg, model=DQN(**cfg.model))
-
-    ours, theirs = plain(LeanDQNPolicy), plain(DQNPolicy)
+    ours, theirs = policy(LeanDQNPolicy, own_model=DQN), policy(DQNPolicy, own_model=DQN)
     data = [dict(t, obs=t['obs'] / 255, next_obs=t['next_obs'] / 255) for t in transitions(16)]
     for _ in range(5):
         ours._forward_learn(data)
@@ -237,7 +207,8 @@ def test_bfloat16_stays_close_and_keeps_weights_and_checkpoints_in_float32(buffe
     assert found['target_q_value'] == pytest.approx(expected['target_q_value'], abs=0.2)
     states = [ours._learn_model.state_dict(), *ours._optimizer.state_dict()['state'].values()]
     assert {value.dtype for state in states for value in state.values()} == {torch.float32}
-    # the copy in bfloat16 follows the target network of the checkpoint
+    # the copy in bfloat16 follows the target network of the checkpoint, whoever writes into it
+    ours._target_model.update(ours._learn_model.state_dict(), direct=True)
     copied = dict(ours._target().named_parameters())
     for name, weight in ours._target_model.state_dict().items():
         assert torch.equal(copied[name], weight.to(torch.bfloat16)), name
@@ -257,14 +228,6 @@ def test_logged_losses_are_means_over_all_updates_since_the_last_log(buffer):
     assert found[0] == pytest.approx(losses[0])
     assert found[15] == pytest.approx(sum(losses[1:16]) / 15)
     assert found[40] == pytest.approx(sum(losses[16:41]) / 25)
-
-
-def test_bfloat16_follows_a_target_network_that_others_write_into(buffer):
-    ours = policy(LeanDQNPolicy, learn=dict(autocast='bfloat16'))
-    ours._forward_learn(buffer().sample(16, 0))
-    ours._target_model.update(ours._learn_model.state_dict(), direct=True)
-    for copied, weight in zip(ours._target().parameters(), ours._learn_model.parameters()):
-        assert torch.equal(copied, weight.to(torch.bfloat16))
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """``Overlap``: a fragment is collected while the previous one is learned from, in the ratio of the config."""
 
-import signal
 import threading
 import time
 from pathlib import Path
@@ -161,75 +160,64 @@ def weights_hash(policy: Any) -> int:
 
 
 class Recorded(object):
-    """The times and weights of all forwards, updates and collections of a training in this process."""
+    """A training in this process: what was pushed, and the weights before each update and in each collection."""
 
-    def __init__(self, folder: Path, *arguments: Any) -> None:
-        self.moves: List[tuple] = []  # start, weights
-        self.updates: List[tuple] = []  # start, end, weights before
-        self.fragments: List[tuple] = []  # start, end, iteration
+    def __init__(self, folder: Path) -> None:
+        self.updates: List[int] = []
+        self.collections: List[tuple] = []  # weights, iteration
         self.pushed: List[int] = []
+        weights = set()
+
+        def collects(collector: Any, *args: Any, **kwargs: Any) -> Any:
+            weights.clear()
+            result = collect(collector, *args, **kwargs)
+            self.collections.append((set(weights), kwargs.get('train_iter')))
+            return result
+
+        collect = SampleSerialCollector.collect
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(folder)
-            move, update = DQNPolicy._forward_collect, DQNPolicy._forward_learn
-            collect, push = SampleSerialCollector.collect, FrameReplayBuffer.push
-
-            def moves(policy: Any, *args: Any, **kwargs: Any) -> Any:
-                self.moves.append((time.monotonic(), weights_hash(policy)))
-                return move(policy, *args, **kwargs)
-
-            def updates(policy: Any, *args: Any, **kwargs: Any) -> Any:
-                start, before = time.monotonic(), weights_hash(policy)
-                result = update(policy, *args, **kwargs)
-                self.updates.append((start, time.monotonic(), before))
-                return result
-
-            def collects(collector: Any, *args: Any, **kwargs: Any) -> Any:
-                start = time.monotonic()
-                result = collect(collector, *args, **kwargs)
-                self.fragments.append((start, time.monotonic(), kwargs.get('train_iter')))
-                return result
-
-            def pushes(buffer: Any, data: Any, *args: Any, **kwargs: Any) -> None:
-                self.pushed.append(len(data))
-                push(buffer, data, *args, **kwargs)
-
-            patch.setattr(DQNPolicy, '_forward_collect', moves)
-            patch.setattr(DQNPolicy, '_forward_learn', updates)
             patch.setattr(SampleSerialCollector, 'collect', collects)
-            patch.setattr(FrameReplayBuffer, 'push', pushes)
+            before(patch, DQNPolicy, '_forward_collect', lambda policy, *args: weights.add(weights_hash(policy)))
+            before(patch, DQNPolicy, '_forward_learn', lambda policy, *args: self.updates.append(weights_hash(policy)))
+            before(patch, FrameReplayBuffer, 'push', lambda buffer, data, *args: self.pushed.append(len(data)))
             config = config_in(folder, 900, IN_THIS_PROCESS, *GREEDY)
-            handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
-            entry().train(str(config), *arguments)
-            for number, handler in handlers.items():  # the entry handles them to the end of its process
-                signal.signal(number, handler)
-            self.random_collection, *self.fragments = self.fragments
+            entry().train(str(config), 0, Budget(env_steps=500), None, True)
             self.saved = check_saves(Path(NAME))[0]
             self.weights = torch.load(Path(NAME, self.saved['checkpoint']), weights_only=True)['model']
+        del self.collections[0]  # random play
+
+
+def before(patch: pytest.MonkeyPatch, owner: type, name: str, record: Callable) -> None:
+    function = getattr(owner, name)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        record(*args)
+        return function(*args, **kwargs)
+
+    patch.setattr(owner, name, call)
 
 
 @pytest.fixture(scope='module')
 def overlapped(tmp_path_factory):
     torch.set_num_threads(1)
-    return Recorded(tmp_path_factory.mktemp('overlapped'), 0, Budget(env_steps=500), None, True)
+    return Recorded(tmp_path_factory.mktemp('overlapped'))
 
 
 def test_the_ratio_of_updates_to_env_steps_is_that_of_the_config(overlapped):
-    assert overlapped.pushed == [RANDOM] + [N_SAMPLE] * len(overlapped.fragments)
-    assert len(overlapped.updates) == UPDATES * len(overlapped.fragments) > 50
+    assert overlapped.pushed == [RANDOM] + [N_SAMPLE] * len(overlapped.collections)
+    assert len(overlapped.updates) == UPDATES * len(overlapped.collections) > 50
     assert overlapped.saved['iteration'] == len(overlapped.updates) and 500 <= overlapped.saved['env_step'] < 520
 
 
 def test_each_fragment_is_collected_with_the_weights_before_the_previous_updates(overlapped):
     """The weights that the learner begins the previous fragment with, the same for the whole fragment."""
-    weights_of = []
-    for number, (start, end, iteration) in enumerate(overlapped.fragments):
-        (weights,) = {weights for at, weights in overlapped.moves if start <= at <= end}
+    for number, (weights, iteration) in enumerate(overlapped.collections):
         begun = UPDATES * max(0, number - 1)
-        assert (weights, iteration) == (overlapped.updates[begun][2], begun)
-        weights_of.append(weights)
-    assert len(set(weights_of)) == len(overlapped.fragments) - 1  # the first two have the initial weights
+        assert (weights, iteration) == ({overlapped.updates[begun]}, begun)
+    assert len(set(overlapped.updates)) == len(overlapped.updates)
 
 
 def test_the_same_seed_gives_the_same_weights(overlapped, tmp_path):
-    again = Recorded(tmp_path, 0, Budget(env_steps=500), None, True)
+    again = Recorded(tmp_path)
     assert all(torch.equal(value, again.weights[name]) for name, value in overlapped.weights.items())

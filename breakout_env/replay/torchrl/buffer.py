@@ -8,7 +8,6 @@ import shutil
 import tempfile
 import weakref
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Callable, Dict, List, Mapping, Optional, Union
 
 import torch
@@ -31,18 +30,6 @@ PREFETCHED = 'prefetch.pkl'
 _NOTHING_PREFETCHED = pickle.dumps(dict(version=1, capacity=0, queue=()))
 
 
-def _torchrl_parts() -> ModuleType:
-    """The file that imports TorchRL, which is optional: importing ``breakout_env`` must not need it."""
-    try:
-        from . import parts
-    except ImportError as error:
-        raise ImportError(
-            f"the replay buffer of type 'torchrl' needs TorchRL, which cannot be imported ({error}); "
-            "pip install 'breakout-env[torchrl]'"
-        ) from error
-    return parts
-
-
 def _release_storage(storage: Any, folder: Optional[str], owner: int) -> None:
     storage.release()
     if folder is not None and os.getpid() == owner:  # a forked child that ends must not remove its parent's files
@@ -61,6 +48,13 @@ class TorchRLReplayBuffer(IBuffer):
         .. note::
             The first push allocates all memory. ``close`` or the end of the last reference to the buffer releases \
             it, at once and without garbage collection. ``clear`` empties the buffer and keeps its memory.
+    Arguments:
+        - cfg (:obj:`Mapping`): ``policy.other.replay_buffer``.
+        - tb_logger, instance_name: Not used; DI-engine passes them.
+        - exp_name (:obj:`Optional[str]`): Folder of the experiment.
+    Raises:
+        - ImportError: If TorchRL is not installed.
+        - ValueError: If an option is not allowed; the message names it.
     Examples:
         >>> TorchRLReplayBuffer.default_config().storage
         'tensor'
@@ -75,19 +69,15 @@ class TorchRLReplayBuffer(IBuffer):
         exp_name: Optional[str] = 'default_experiment',
         instance_name: Optional[str] = 'buffer',
     ) -> None:
-        """
-        Overview:
-            Check the options; nothing is allocated yet.
-        Arguments:
-            - cfg (:obj:`Mapping`): ``policy.other.replay_buffer``.
-            - tb_logger, instance_name: Not used; DI-engine passes them.
-            - exp_name (:obj:`Optional[str]`): Folder of the experiment.
-        Raises:
-            - ImportError: If TorchRL is not installed.
-            - ValueError: If an option is not allowed; the message names it.
-        """
         self._options = TorchRLOptions.from_config(cfg)
-        self._parts = _torchrl_parts()
+        try:
+            from . import parts  # not at the top: TorchRL is optional, importing ``breakout_env`` must not need it
+        except ImportError as error:
+            raise ImportError(
+                f"the replay buffer of type 'torchrl' needs TorchRL, which cannot be imported ({error}); "
+                "pip install 'breakout-env[torchrl]'"
+            ) from error
+        self._parts = parts
         self._home = os.path.abspath(self._options.folder or os.path.join(exp_name or '', 'replay'))
         self._open()
 
@@ -126,10 +116,7 @@ class TorchRLReplayBuffer(IBuffer):
     def push(self, data: Union[List[Any], Any], cur_collector_envstep: int) -> None:
         """
         Overview:
-            Store transitions.
-        Arguments:
-            - data (:obj:`Union[List[Any], Any]`): One transition or a list: dicts of tensors, numbers and dicts.
-            - cur_collector_envstep (:obj:`int`): Not used.
+            Store one transition or a list: dicts of tensors, numbers and dicts.
         Raises:
             - ValueError: If there is no room for ``replay_buffer_size`` of them, or they differ from earlier ones.
             - TypeError: If a value is neither tensor nor number.
@@ -189,9 +176,6 @@ class TorchRLReplayBuffer(IBuffer):
         """
         Overview:
             Sample transitions or slices, with replacement.
-        Arguments:
-            - batch_size (:obj:`int`): How many.
-            - cur_learner_iter (:obj:`int`): Not used.
         Returns:
             - batch (:obj:`Optional[List[Dict[str, Any]]]`): None if there are too few. Transitions come with \
                 ``replay_unique_id``, ``replay_buffer_idx`` and ``IS``, and with ``priority`` if they have one. A \
@@ -206,8 +190,6 @@ class TorchRLReplayBuffer(IBuffer):
         """
         Overview:
             Set the priorities that the learner found. Transitions that have been overwritten since are skipped.
-        Arguments:
-            - info (:obj:`Dict[str, list]`): ``replay_unique_id``, ``replay_buffer_idx``, ``priority``.
         Raises:
             - ValueError: If the sampler does not use priorities, or one is negative, infinite or NaN.
         """
@@ -237,12 +219,7 @@ class TorchRLReplayBuffer(IBuffer):
         return dict(self._description(), columns=columns, priorities=priorities)
 
     def load_state_dict(self, _state_dict: Dict[str, Any]) -> None:
-        """
-        Overview:
-            Restore what ``state_dict`` returned.
-        Raises:
-            - ValueError: If that buffer had another size or sampler, or there is no room for it.
-        """
+        """Restore what ``state_dict`` returned; a ValueError says what does not fit."""
 
         def load() -> None:
             columns = _state_dict['columns']
@@ -257,8 +234,6 @@ class TorchRLReplayBuffer(IBuffer):
         Overview:
             Write everything to a folder, with TorchRL's ``dumps``. A complete folder replaces what an earlier call \
             wrote there; the disk must have room for both. It takes ``nbytes``, however few transitions there are.
-        Arguments:
-            - file_name (:obj:`str`): The folder.
         Raises:
             - ValueError: If something of that name exists which ``save_data`` did not write.
         """
@@ -286,8 +261,6 @@ class TorchRLReplayBuffer(IBuffer):
         Overview:
             Restore what ``save_data`` wrote, with TorchRL's ``loads``. That unpickles what it finds, which may run \
             any program: a folder with anything but numbers and JSON in it is refused.
-        Arguments:
-            - file_name (:obj:`str`): The folder.
         Raises:
             - ValueError: If there is no such folder, it is damaged, or does not fit this buffer.
         """

@@ -11,12 +11,8 @@ Columns = Dict[KeyPath, torch.Tensor]
 def to_columns(transitions: List[Mapping]) -> Columns:
     """
     Overview:
-        Stack the values of each key.
-    Arguments:
-        - transitions (:obj:`List[Mapping]`): Transitions of equal keys: tensors, numbers, and dicts of these.
-    Returns:
-        - columns (:obj:`Columns`): The stacked values. They keep the order of the keys, which matters: DI-engine's \
-            LSTM tells its hidden from its cell state by their order in a dict.
+        Stack the values of each key: tensors, numbers, and dicts of these. The order of the keys is kept, as \
+        DI-engine's LSTM tells its hidden from its cell state by their order in a dict.
     Raises:
         - ValueError: If transitions differ in keys, shapes or dtypes.
         - TypeError: If a value is neither tensor nor number.
@@ -58,14 +54,7 @@ def _subscripts(path: KeyPath) -> str:
 
 
 def to_transitions(columns: Mapping[KeyPath, torch.Tensor]) -> List[Dict[str, Any]]:
-    """
-    Overview:
-        The inverse of ``to_columns``, except that numbers stay tensors of no dimension: they collate to the same batch.
-    Arguments:
-        - columns (:obj:`Mapping[KeyPath, torch.Tensor]`): Columns of equal length.
-    Returns:
-        - transitions (:obj:`List[Dict[str, Any]]`): Views of the columns; nothing is copied.
-    """
+    """The inverse, as views. Numbers stay tensors of no dimension, which collate to the same batch."""
     transitions: List[Dict[str, Any]] = [{} for _ in range(len(next(iter(columns.values()))))]
     for path, column in columns.items():
         for transition, value in zip(transitions, column.unbind(0)):

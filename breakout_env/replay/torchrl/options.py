@@ -2,28 +2,16 @@
 
 from typing import Annotated, Literal, Mapping, Optional
 
+from ding.worker import AdvancedReplayBuffer
 from pydantic import Field
 
 from ...utils.options import Between, Options, PathText
 
 # Where only the policy names the buffer's type, DI-engine's compile_config merges the options of its own buffer into
-# the section. They have no meaning here.
-DI_ENGINE_KEYS = frozenset(
-    [
-        'type',
-        'import_names',
-        'cfg_type',
-        'name',
-        'multi_buffer',
-        'deepcopy',
-        'enable_track_used_data',
-        'max_staleness',
-        'max_use',
-        'monitor',
-        'periodic_thruput_seconds',
-        'thruput_controller',
-    ]
-)
+# the section. Those that are not ours have no meaning here.
+DI_ENGINE_KEYS = frozenset(AdvancedReplayBuffer.config) | {
+    *('import_names', 'cfg_type', 'name', 'multi_buffer', 'periodic_thruput_seconds')
+}
 
 
 class TorchRLOptions(Options):
@@ -67,16 +55,7 @@ slice with 'slice', and None with 'uniform' and 'prioritized'
 
     @classmethod
     def from_config(cls, cfg: Mapping) -> 'TorchRLOptions':
-        """
-        Overview:
-            Read and check ``cfg.policy.other.replay_buffer``.
-        Arguments:
-            - cfg (:obj:`Mapping`): Dict or EasyDict.
-        Returns:
-            - options (:obj:`TorchRLOptions`): The options in force.
-        Raises:
-            - ValueError: If an option is unknown, its value is not allowed, or two options contradict each other.
-        """
+        """Read and check the section; a ValueError names the option that is unknown, not allowed or contradicted."""
         options = cls.read(cfg)
         if (options.sampler == 'slice') != (options.slice_len is not None):
             raise ValueError(

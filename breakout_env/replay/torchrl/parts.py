@@ -30,18 +30,15 @@ class TensorStorage(WeaklyAttached, LazyTensorStorage):
     """TorchRL's storage in memory."""
 
     def release(self) -> None:
-        """Nothing to do: the memory goes with this object."""
+        pass  # the memory goes with this object
 
 
 class MemmapStorage(WeaklyAttached, LazyMemmapStorage):
     """TorchRL's storage in files."""
 
     def release(self) -> None:
-        """
-        Overview:
-            Release the files. A memory-mapped TensorDict is locked, and a locked one caches views that refer back to \
-            it: without this, disk and memory of removed files stay occupied until a garbage collection.
-        """
+        # A memory-mapped TensorDict is locked, and a locked one caches views that refer back to it: without this, disk
+        # and memory of removed files stay occupied until a garbage collection.
         if self._storage is not None:
             self._storage.unlock_()
 
@@ -71,13 +68,7 @@ class ProportionalSampler(Sampler):
         self.beta = 1.0
 
     def sample(self, storage: Any, batch_size: int) -> Tuple[torch.Tensor, Dict[str, torch.Tensor]]:
-        """
-        Overview:
-            Sample with replacement.
-        Returns:
-            - index, info (:obj:`Tuple`): Positions of the transitions; their ``priority`` and ``IS``, the importance \
-                sampling weights (p / p_min) ** -beta.
-        """
+        """Positions of transitions, their ``priority``, and the importance weights ``IS``, (p / p_min) ** -beta."""
         weights = self._weights[: len(storage)]
         sums = weights.cumsum(0)
         points = torch.rand(batch_size, dtype=torch.float64, generator=self._rng) * sums[-1]
@@ -122,13 +113,7 @@ class ProportionalSampler(Sampler):
 
 
 def make_buffer(options: TorchRLOptions, folder: Optional[str]) -> TensorDictReplayBuffer:
-    """
-    Overview:
-        Build an empty buffer. It allocates when it gets its first transitions.
-    Arguments:
-        - options (:obj:`TorchRLOptions`): Its options.
-        - folder (:obj:`Optional[str]`): The folder for the files of a memmap storage.
-    """
+    """An empty buffer, which allocates with its first transitions; ``folder`` is for the files of a memmap storage."""
     size = options.replay_buffer_size
     storage = TensorStorage(size) if options.storage == 'tensor' else MemmapStorage(size, scratch_dir=folder)
     if options.sampler == 'uniform':

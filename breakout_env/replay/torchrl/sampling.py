@@ -1,6 +1,6 @@
 """How ``TorchRLReplayBuffer`` samples: transitions, prioritized transitions, or slices of episodes."""
 
-from typing import Any, Dict, Iterable, List, Optional, Protocol
+from typing import Any, Dict, Iterable, List, Protocol
 
 import torch
 from ding.utils import lists_to_dicts
@@ -28,11 +28,7 @@ class Sampling(Protocol):
 
 
 class TransitionSampling(object):
-    """
-    Overview:
-        Single transitions, sampled uniformly or by priority. In the latter case importance sampling starts at \
-        ``beta`` and rises to 1 in ``anneal_step`` batches (Schaul et al. 2016, section 3.4).
-    """
+    """Single transitions, uniformly or by priority. Then beta rises to 1 (Schaul et al. 2016, section 3.4)."""
 
     def __init__(self, options: TorchRLOptions) -> None:
         self._options = options
@@ -62,10 +58,7 @@ class TransitionSampling(object):
 
 
 class SliceSampling(object):
-    """
-    Overview:
-        Slices of ``slice_len`` consecutive steps of one episode.
-    """
+    """Slices of ``slice_len`` consecutive steps of one episode."""
 
     def __init__(self, slice_len: int) -> None:
         self._slice_len = slice_len
@@ -100,5 +93,4 @@ class SliceSampling(object):
 
 def make_sampling(options: TorchRLOptions) -> Sampling:
     """The way to sample that the options ask for."""
-    length: Optional[int] = options.slice_len
-    return TransitionSampling(options) if length is None else SliceSampling(length)
+    return TransitionSampling(options) if options.slice_len is None else SliceSampling(options.slice_len)
