@@ -15,7 +15,7 @@ import signal
 import sys
 from functools import partial
 from shlex import quote
-from typing import Any, Callable, Iterator, Optional
+from typing import Annotated, Any, Callable, Iterator, Optional
 
 # first, as it keeps from the screen what DI-engine prints while it is imported, and Ctrl-C quiet meanwhile
 import breakout_env  # noqa: F401
@@ -36,25 +36,17 @@ from ding.worker import (
 from easydict import EasyDict
 from tensorboardX import SummaryWriter
 
-from breakout_env.cluster.data_parallel import (
-    SEEDS_APART,
-    RankFailed,
-    RankLost,
-    Ranks,
-    count_alone,
-    learner_place,
-    mean_logs,
-)
+from breakout_env.cluster.data_parallel import SEEDS_APART, RankFailed, RankLost, Ranks
+from breakout_env.compat.ding_rank_logs import average_logs, count_alone, learner_place
 from breakout_env.compat.ding_timers import use_plain_timers
 from breakout_env.run.budget import Budget
-from breakout_env.run.config import merged_config
-from breakout_env.run.config_file import read_config_file
-from breakout_env.run.folder import closing_words, newest_checkpoint, run_to_resume
+from breakout_env.run.config import merged_config, read_config_file
+from breakout_env.run.folder import newest_checkpoint, run_summary, run_to_resume
 from breakout_env.run.stop_request import Stopped, StopRequest
 from breakout_env.utils import signals
-from breakout_env.utils.command_types import COUNT, DAY_S, SEED, FiniteFloat
+from breakout_env.utils.options import COUNT, DAY_S, SEED, Between, CommandLineType
 from breakout_env.utils.program import Program
-from breakout_env.worker.step_callback import WatchedManager
+from breakout_env.worker.step_callback import StepCallback
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 DEFAULT_CONFIG = os.path.join(HERE, os.pardir, 'configs', 'breakout_dqn_ddp_config.py')
@@ -85,7 +77,7 @@ def train(ranks: Ranks, config: str, seed: int, budget: Budget, resume: Optional
     cfg = ranks.from_first(partial(common_config, ranks, config, seed, budget, resume))
     if ranks.is_first:
         click.echo(in_total(cfg, ranks))
-    ranks.announce(cfg.exp_name)
+    ranks.register(cfg.exp_name)
 
     # Environments: each rank plays games of its own. The first one evaluates for all.
     own_seed = cfg.seed + ranks.rank * SEEDS_APART
@@ -104,13 +96,13 @@ def train(ranks: Ranks, config: str, seed: int, budget: Budget, resume: Optional
         cfg.policy.learn.learner,
         policy.learn_mode,
         tb_logger,
-        dist_info=learner_place(ranks),
+        dist_info=learner_place(ranks.rank),
         exp_name=cfg.exp_name,
     )
-    mean_logs(ranks, learner, cfg.policy.learn.learner.hook.log_show_after_iter)
+    average_logs(learner, ranks.mean, cfg.policy.learn.learner.hook.log_show_after_iter)
     collector = create_serial_collector(
         cfg.policy.collect.collector,
-        env=WatchedManager(collector_env, lambda timesteps: stop.raise_if_requested()),
+        env=StepCallback(collector_env, lambda timesteps: stop.raise_if_requested()),
         policy=policy.collect_mode,
         tb_logger=tb_logger,
         exp_name=cfg.exp_name,
@@ -122,7 +114,7 @@ def train(ranks: Ranks, config: str, seed: int, budget: Budget, resume: Optional
         evaluator_env.seed(cfg.seed, dynamic_seed=False)
         evaluator = create_serial_evaluator(
             cfg.policy.eval.evaluator,
-            env=WatchedManager(evaluator_env, lambda timesteps: stop.raise_if_requested()),
+            env=StepCallback(evaluator_env, lambda timesteps: stop.raise_if_requested()),
             policy=policy.eval_mode,
             tb_logger=tb_logger,
             exp_name=cfg.exp_name,
@@ -289,7 +281,7 @@ def in_total(cfg: EasyDict, ranks: Ranks) -> str:
     '--peer-timeout',
     default=1800.0,
     show_default=True,
-    type=FiniteFloat(1, DAY_S),
+    type=CommandLineType(Annotated[float, Between(1, DAY_S)]),
     help='Seconds to wait for another rank before giving up; longer than an evaluation takes.',
 )
 def main(config: str, seed: int, env_step: int, resume: Optional[str], peer_timeout: float) -> None:
@@ -314,7 +306,7 @@ def main(config: str, seed: int, env_step: int, resume: Optional[str], peer_time
         'watch the curves': f'tensorboard --logdir {quote(f"{folder}/log")}',
         'evaluate': f'breakout eval --checkpoint {quote(newest_checkpoint(folder))}',
     }
-    click.echo(closing_words(folder, go_on, commands))
+    click.echo(run_summary(folder, go_on, commands))
 
 
 if __name__ == '__main__':

@@ -1,14 +1,11 @@
 """
 DQN on Breakout with collectors on Ray, the pipeline written out: this process learns, Ray actors collect and evaluate.
-On this machine, with two collectors::
+On this machine, and on a cluster, with as many collectors as it has CPUs, now and later::
 
     python entry/breakout_dqn_ray.py --collectors 2
-
-On a cluster, with as many collectors as it has CPUs, now and later (docs/scale.md has Slurm and Kubernetes)::
-
     python entry/breakout_dqn_ray.py --collectors auto --ray auto
 
-``breakout train --collectors`` calls it, too.
+``breakout train --collectors`` runs this file. docs/scale.md has Slurm and Kubernetes.
 """
 
 import contextlib
@@ -17,7 +14,7 @@ import os
 import sys
 import time
 from shlex import quote
-from typing import Any, Mapping, Optional
+from typing import Any, Mapping, Optional, Union
 
 # first, as it keeps from the screen what DI-engine prints while it is imported
 import breakout_env  # noqa: F401
@@ -27,34 +24,128 @@ import click
 from ding.policy import create_policy
 from ding.utils import set_pkg_seed
 from ding.worker import BaseLearner, BaseSerialCommander, create_buffer
+from easydict import EasyDict
 from tensorboardX import SummaryWriter
 from tqdm import tqdm
 
-from breakout_env.cluster.actors import write_events
 from breakout_env.cluster.collector_pool import CollectorPool
-from breakout_env.cluster.ray_session import ClusterError, ray_session
+from breakout_env.cluster.ray_session import ClusterError, Count, ray_session
 from breakout_env.cluster.remote_evaluator import RemoteEvaluator
 from breakout_env.compat.ding_timers import use_plain_timers
+from breakout_env.replay.room import DoesNotFit
 from breakout_env.run.budget import Budget
-from breakout_env.run.config import merged_config
-from breakout_env.run.folder import closing_words, newest_checkpoint, run_to_resume
+from breakout_env.run.config import ConfigFile, merged_config, read_config_file
+from breakout_env.run.folder import newest_checkpoint, run_summary, run_to_resume
 from breakout_env.run.stop_request import StopRequest
 from breakout_env.utils.atomic_file import DamagedFile
-from breakout_env.utils.options import COUNT, SEED
+from breakout_env.utils.options import COUNT, SEED, NumberOrAuto
 from breakout_env.utils.program import Program
+from breakout_env.worker.event_recorder import write_events
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-DEFAULT_CONFIG = os.path.join(HERE, os.pardir, 'configs', 'breakout_dqn_config.py')
-# With no collector at work, the learner says so, and again after as long.
+DEFAULT_CONFIG = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'configs', 'breakout_dqn_config.py')
+# Seconds without a working collector after which the learner says so.
 ALONE_S = 30.0
 
 
+class RayTraining(object):
+    """
+    Overview:
+        The parts of a run, in ``__init__``, and its loop, in ``run``. Each method after these is one step of the loop.
+    """
+
+    def __init__(self, ray: Any, cfg: EasyDict, budget: Budget, stop: StopRequest, collectors: Count) -> None:
+        self.ray, self.cfg, self.budget, self.stop = ray, cfg, budget, stop
+        set_pkg_seed(cfg.seed, use_cuda=cfg.policy.cuda)
+        self.policy = create_policy(cfg.policy, enable_field=['learn', 'collect', 'eval', 'command'])
+        self.tb_logger = SummaryWriter(os.path.join(cfg.exp_name, 'log', 'serial'))
+        logs = dict(tb_logger=self.tb_logger, exp_name=cfg.exp_name)
+        self.learner = BaseLearner(cfg.policy.learn.learner, self.policy.learn_mode, **logs)
+        use_plain_timers(self.learner)
+        self.replay_buffer = create_buffer(cfg.policy.other.replay_buffer, **logs)
+        # these stand where a pipeline in one process has a collector and an evaluator
+        self.pool = CollectorPool(ray, cfg, collectors, self.say)
+        self.evaluator = RemoteEvaluator(ray, cfg, self.policy, self.tb_logger, self.say)
+        # sets epsilon
+        parts = self.learner, self.pool, self.evaluator, self.replay_buffer, self.policy.command_mode
+        self.commander = BaseSerialCommander(cfg.policy.other.commander, *parts)
+        self.finished = False  # whether an evaluation has reached the config's stop_value
+        self.heard_s = time.monotonic()
+
+    def run(self) -> None:
+        with contextlib.ExitStack() as at_the_end:  # whatever ends the loop, from the last line up, each in any case
+            at_the_end.callback(self.tb_logger.close)
+            at_the_end.callback(self.evaluator.close)
+            at_the_end.callback(self.pool.close)
+            self.learner.call_hook('before_run')  # restores the run if it is resumed
+            at_the_end.callback(self.learner.call_hook, 'after_run')  # saves a checkpoint, and the run
+            self.pool.envstep = self.learner.collector_envstep
+            self.set_policy()
+            # random play comes first, so that the first updates see more than one game; a resumed run has had it
+            self.pool.open(self.cfg.policy.get('random_collect_size', 0), self.budget.env_steps)
+            while not (self.finished or self.stop.requested or self.used_up()):
+                if self.collect_and_learn():
+                    self.set_policy()
+                    if self.evaluator.should_eval(self.learner.train_iter):
+                        self.evaluator.begin(self.learner.train_iter, self.pool.envstep)
+                self.finished = self.evaluator.look()
+                self.learner.run_progress.look()
+            if not (self.finished or self.stop.requested):
+                self.evaluate()
+                self.say(f'The budget of {self.used_up()} is used up.')
+
+    def set_policy(self) -> None:
+        """Epsilon and weights of the next requests."""
+        self.pool.settings = self.commander.step()
+        self.pool.set_weights(self.policy.collect_mode.state_dict()['model'], self.learner.train_iter)
+
+    def collect_and_learn(self) -> bool:
+        """Take the next fragment, if one has come, and learn from it."""
+        collected = self.pool.next_fragment(timeout_s=0.5)
+        if collected is None:
+            if self.pool.number:
+                self.heard_s = time.monotonic()
+            elif time.monotonic() - self.heard_s > ALONE_S:
+                self.heard_s = time.monotonic()
+                self.say(f'No collector works; waiting for a CPU. The cluster has {self.ray.cluster_resources()}.')
+            return False
+        transitions, fragment, is_random = collected
+        write_events(fragment.events, self.tb_logger)
+        self.replay_buffer.push(transitions, cur_collector_envstep=self.pool.envstep)
+        for _ in range(0 if is_random else self.cfg.policy.learn.update_per_collect):
+            batch = self.replay_buffer.sample(self.cfg.policy.learn.batch_size, self.learner.train_iter)
+            if batch is None:  # too few transitions yet
+                break
+            self.learner.train(batch, self.pool.envstep)
+            if self.cfg.policy.priority:
+                self.replay_buffer.update(self.learner.priority_info)
+        return True
+
+    def evaluate(self) -> None:
+        """Evaluate what the run has come to, and wait for it."""
+        while not self.stop.requested:
+            if not self.evaluator.is_under_way:
+                if self.evaluator.last_iteration == self.learner.train_iter:
+                    return
+                self.evaluator.begin(self.learner.train_iter, self.pool.envstep)
+            self.evaluator.look(timeout_s=0.5)
+            self.learner.run_progress.look()
+
+    def used_up(self) -> Optional[str]:
+        hours = self.learner.run_progress.run_s / 3600
+        return self.budget.reached(self.pool.envstep, self.learner.train_iter, self.pool.games, hours)
+
+    def say(self, text: str) -> None:
+        self.learner.info(text)
+        tqdm.write(text)  # above the progress line, if there is one
+        sys.stdout.flush()
+
+
 def train(
-    config: str,
+    config: Union[str, ConfigFile],
     seed: int,
     budget: Budget,
     resume: Optional[str] = None,
-    collectors: Optional[int] = None,
+    collectors: Count = 'auto',
     ray_address: Optional[str] = None,
     changes: Mapping[str, Any] = {},
 ) -> str:
@@ -62,96 +153,22 @@ def train(
     Overview:
         Train until the budget, the config's ``stop_value`` or a request to stop.
     Arguments:
-        - config, seed, budget, resume, changes: As in ``breakout_dqn_main.train``.
-        - collectors (:obj:`Optional[int]`): How many; None for as many as the cluster has CPUs.
+        - config, seed, budget, resume, changes: As in ``train`` of ``breakout_dqn_main.py``.
+        - collectors (:obj:`Count`): How many; ``'auto'`` for as many as the cluster has CPUs.
         - ray_address (:obj:`Optional[str]`): Of a cluster; None for a local Ray that ends with the run.
     Returns:
         - folder (:obj:`str`): The experiment folder with ``ckpt``, ``log`` and the merged config.
     Raises:
         - ClusterError: If the run cannot go on with this cluster.
+        - click.UsageError: As ``merged_config``.
     """
     logging.basicConfig()
     for handler in logging.getLogger().handlers:
-        handler.setLevel(logging.WARNING)  # the workers log into files below exp_name/log
+        handler.setLevel(logging.WARNING)
     cfg = merged_config(config, seed, budget, resume, changes)
-
-    with contextlib.ExitStack() as at_the_end:  # from the last entry up, each in any case
-        ray = at_the_end.enter_context(ray_session(ray_address, collectors))
-        stop = StopRequest()
-        set_pkg_seed(cfg.seed, use_cuda=cfg.policy.cuda)
-        policy = create_policy(cfg.policy, enable_field=['learn', 'collect', 'eval', 'command'])
-        tb_logger = SummaryWriter(os.path.join(cfg.exp_name, 'log', 'serial'))
-        at_the_end.callback(tb_logger.close)
-        learner = BaseLearner(cfg.policy.learn.learner, policy.learn_mode, tb_logger, exp_name=cfg.exp_name)
-        use_plain_timers(learner)
-        replay_buffer = create_buffer(cfg.policy.other.replay_buffer, tb_logger=tb_logger, exp_name=cfg.exp_name)
-
-        def say(text: str) -> None:
-            learner.info(text)
-            tqdm.write(text)  # above the progress line, if there is one
-            sys.stdout.flush()
-
-        pool = CollectorPool(ray, cfg, collectors, say)
-        at_the_end.callback(pool.close)
-        evaluator = RemoteEvaluator(ray, cfg, policy, tb_logger, say)
-        at_the_end.callback(evaluator.close)
-        commander = BaseSerialCommander(
-            cfg.policy.other.commander, learner, pool, evaluator, replay_buffer, policy.command_mode
-        )
-        learner.call_hook('before_run')  # loads the run to resume
-        at_the_end.callback(learner.call_hook, 'after_run')  # saves a checkpoint, and the run
-
-        def used_up() -> Optional[str]:
-            hours = learner.run_progress.run_s / 3600
-            return budget.reached(pool.envstep, learner.train_iter, pool.games, hours)
-
-        pool.envstep = learner.collector_envstep
-        pool.settings = commander.step()
-        pool.set_weights(policy.collect_mode.state_dict()['model'], learner.train_iter)
-        pool.open(cfg.policy.get('random_collect_size', 0), budget.env_steps)  # none of it after a resume
-        finished, heard_s = False, time.monotonic()
-        while not (finished or stop.requested or used_up()):
-            collected = pool.next_fragment(timeout_s=0.5)
-            learner.run_progress.look()
-            if collected is None:
-                if time.monotonic() - heard_s > ALONE_S and not pool.number:
-                    heard_s = time.monotonic()
-                    say(f'No collector works. Waiting for CPUs: {ray.cluster_resources()}')
-                finished = evaluator.look()
-                continue
-            transitions, fragment, is_random = collected
-            heard_s = time.monotonic()
-            write_events(fragment.events, tb_logger)
-            replay_buffer.push(transitions, cur_collector_envstep=pool.envstep)
-            for _ in range(0 if is_random else cfg.policy.learn.update_per_collect):
-                batch = replay_buffer.sample(cfg.policy.learn.batch_size, learner.train_iter)
-                if batch is None:  # too few transitions yet
-                    break
-                learner.train(batch, pool.envstep)
-                if cfg.policy.priority:
-                    replay_buffer.update(learner.priority_info)
-            pool.settings = commander.step()  # epsilon
-            pool.set_weights(policy.collect_mode.state_dict()['model'], learner.train_iter)
-            if evaluator.should_eval(learner.train_iter):
-                evaluator.begin(learner.train_iter, pool.envstep)
-            finished = evaluator.look()
-        if not (finished or stop.requested):  # evaluate what the run has come to
-            while not stop.requested and (evaluator.is_under_way or evaluator.last_iteration != learner.train_iter):
-                if not evaluator.is_under_way:
-                    evaluator.begin(learner.train_iter, pool.envstep)
-                evaluator.look(timeout_s=0.5)
-                learner.run_progress.look()
-            say(f'The budget of {used_up()} is used up.')
+    with ray_session(ray_address, collectors) as ray, StopRequest() as stop:
+        RayTraining(ray, cfg, budget, stop, collectors).run()
     return cfg.exp_name
-
-
-def collector_count(context: click.Context, parameter: click.Parameter, value: str) -> Optional[int]:
-    """A number, or None for ``auto``."""
-    if value == 'auto':
-        return None
-    if value.isascii() and value.isdigit() and 1 <= int(value) <= 4096:
-        return int(value)
-    raise click.BadParameter(f'{value!r} is not allowed; expected auto or a whole number from 1 to 4,096')
 
 
 @click.command(cls=Program, context_settings=dict(help_option_names=['-h', '--help']))
@@ -160,23 +177,22 @@ def collector_count(context: click.Context, parameter: click.Parameter, value: s
 )
 @click.option('-s', '--seed', default=0, show_default=True, type=SEED, help='Seed of everything random.')
 @click.option('--env-step', default=10_000_000, show_default=True, type=COUNT, help='Env steps to collect in all.')
-@click.option('--collectors', default='auto', show_default=True, callback=collector_count, help='How many, or auto.')
-@click.option('--ray', 'address', metavar='ADDRESS', help="Of a Ray cluster, 'auto' for the one of this machine.")
+@click.option('--collectors', default='auto', show_default=True, type=NumberOrAuto(), help='How many, or auto.')
+@click.option('--ray', 'address', metavar='ADDRESS', help='Of a Ray cluster; without it, a Ray of this run alone.')
 @click.option('--resume', is_flag=False, flag_value='', metavar='[FOLDER]', help='Resume a run, by default the last.')
 def main(
-    config: str, seed: int, env_step: int, collectors: Optional[int], address: Optional[str], resume: Optional[str]
+    config: str, seed: int, env_step: int, collectors: Count, address: Optional[str], resume: Optional[str]
 ) -> None:
     """Train DQN on Breakout with collectors on Ray."""
     try:
-        resume = run_to_resume(resume, read_config_file(config)[0].get('exp_name', 'default_experiment'))
-        folder = train(config, seed, Budget(env_steps=env_step), resume, collectors, address)
-    except ClusterError as error:
+        file = read_config_file(config)
+        resume = run_to_resume(resume, file.exp_name)
+        folder = train(file, seed, Budget(env_steps=env_step), resume, collectors, address)
+    except (DamagedFile, DoesNotFit, ClusterError) as error:
         raise click.ClickException(str(error)) from None
-    except (DamagedFile, ValueError) as error:
-        raise click.UsageError(str(error)) from None
-    again = f'python {quote(sys.argv[0])} -c {quote(config)} --resume {quote(folder)}'
+    resume_command = f'python {quote(sys.argv[0])} -c {quote(config)} --resume {quote(folder)}'
     commands = {'evaluate': f'breakout eval --checkpoint {quote(newest_checkpoint(folder))}'}
-    click.echo(closing_words(folder, again, commands))
+    click.echo(run_summary(folder, resume_command, commands))
 
 
 if __name__ == '__main__':

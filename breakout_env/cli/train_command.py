@@ -10,20 +10,19 @@ import traceback
 from functools import lru_cache
 from pathlib import Path
 from shlex import quote
-from typing import Any, List, Mapping, Optional, Tuple
+from typing import Any, List, Literal, Mapping, Optional, Tuple, Union
 
 import click
 import torch
 
 from ..run.budget import Budget
-from ..run.config import read_config_file
+from ..run.config import ConfigFile, read_config_file
 from ..run.folder import folder_below_here, newest_checkpoint, run_summary, run_to_resume, saved_runs
 from ..run.stop_request import StopRequest
 from ..utils.atomic_file import DamagedFile
-from ..utils.options import COUNT, HOURS, SEED, THREADS
+from ..utils.options import COUNT, HOURS, SEED, THREADS, NumberOrAuto
 from .common import CONTEXT, shipped
 
-ENTRY = 'entry/breakout_dqn_main.py'
 CONFIGS = dict(cpu='configs/breakout_dqn_cpu_config.py', cuda='configs/breakout_dqn_config.py')
 ENV_STEPS = dict(cpu=1_000_000, cuda=10_000_000)
 
@@ -79,6 +78,18 @@ ENV_STEPS = dict(cpu=1_000_000, cuda=10_000_000)
     metavar='[FOLDER]',
     help='Resume the run in a folder; without a folder, the last saved one of this exp_name.',
 )
+@click.option(
+    '--auto-resume',
+    is_flag=True,
+    help='Resume the run in --exp-name, or begin it there: one command for job schedulers.',
+)
+@click.option(
+    '--collectors',
+    type=NumberOrAuto(),
+    metavar='NUMBER|auto',
+    help='Collect in this many processes on Ray; auto for as many as the cluster has CPUs.',
+)
+@click.option('--ray', 'ray_address', metavar='ADDRESS', help='Ray cluster to collect on; without it, this machine.')
 @click.pass_context
 def command(ctx: click.Context, seeds: Tuple[int, ...], **options: Any) -> None:
     """
@@ -94,6 +105,7 @@ def command(ctx: click.Context, seeds: Tuple[int, ...], **options: Any) -> None:
       breakout train --resume                 resume the last run
       breakout train -s 0 -s 1 -s 2           three; then `breakout plot` them
       breakout train --set policy.learn.learning_rate=0.0005
+      breakout train --collectors auto --ray auto --auto-resume --exp-name experiments/run
     """
     if len(seeds) > 1:
         ctx.exit(_train_each(ctx, seeds, options))
@@ -123,20 +135,31 @@ def _train(
     threads: Optional[int],
     overlap: bool,
     resume: Optional[str],
+    auto_resume: bool,
+    collectors: Union[int, Literal['auto'], None],
+    ray_address: Optional[str],
 ) -> str:
     """Train one run; returns the experiment folder."""
+    if collectors is None and ray_address is not None:
+        raise click.UsageError(f'--ray is {ray_address}, without --collectors; expected a number of them, or auto')
+    for option, is_given in (('--overlap', overlap and collectors is not None), ('--resume', resume and auto_resume)):
+        if is_given:
+            other = '--collectors' if option == '--overlap' else '--auto-resume'
+            raise click.UsageError(f'{option} and {other} exclude each other; expected one of them')
     device = _device(device)
-    config = config or str(shipped(CONFIGS[device]))
+    file = read_config_file(config or str(shipped(CONFIGS[device])))
     values = {'policy.cuda': device == 'cuda', **dict(_read_change(text) for text in changes)}
-    values['exp_name'] = _exp_name(config, exp_name, values)
+    values['exp_name'] = _exp_name(file, exp_name, values)
     if threads is not None:
         torch.set_num_threads(threads)
     budget = Budget(env_steps, updates, episodes, hours)
     if budget == Budget():
         budget = Budget(env_steps=ENV_STEPS[device])
     try:
-        resume = run_to_resume(resume, values['exp_name'])
-        return _entry().train(config, seed, budget, resume, overlap, values)
+        resume = values['exp_name'] if auto_resume else run_to_resume(resume, values['exp_name'])
+        if collectors is not None:
+            return _entry('breakout_dqn_ray').train(file, seed, budget, resume, collectors, ray_address, values)
+        return _entry('breakout_dqn_main').train(file, seed, budget, resume, overlap, values)
     except (ValueError, OSError) as error:
         if _is_for_users(error):
             raise click.ClickException(str(error)) from None
@@ -159,9 +182,9 @@ def _device(device: str) -> str:
 
 
 @lru_cache(maxsize=None)
-def _entry() -> Any:
-    """The pipeline, a script for users to read and to change rather than a module of the package."""
-    spec = importlib.util.spec_from_file_location('breakout_dqn_main', shipped(ENTRY))
+def _entry(name: str) -> Any:
+    """A pipeline, a script for users to read and to change rather than a module of the package."""
+    spec = importlib.util.spec_from_file_location(name, shipped(f'entry/{name}.py'))
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -179,11 +202,11 @@ def _read_change(text: str) -> Tuple[str, Any]:
         return key, value
 
 
-def _exp_name(config: str, exp_name: Optional[str], changes: Mapping[str, Any]) -> str:
+def _exp_name(file: ConfigFile, exp_name: Optional[str], changes: Mapping[str, Any]) -> str:
     """The run's name, from --exp-name, --set or the config: for DI-engine, a folder below the current one."""
     option = 'exp_name' if exp_name is None else '--exp-name'
     if exp_name is None:
-        exp_name = changes.get('exp_name', read_config_file(config)[0].get('exp_name', 'default_experiment'))
+        exp_name = changes.get('exp_name', file.exp_name)
     return folder_below_here(exp_name, option)
 
 
@@ -209,8 +232,8 @@ def _train_each(ctx: click.Context, seeds: Tuple[int, ...], options: Mapping[str
     """
     if options['resume']:
         raise click.UsageError('--resume with a folder resumes one run; expected no folder, or one --seed')
-    config = options['config'] or str(shipped(CONFIGS[_device(options['device'])]))
-    name = _exp_name(config, options['exp_name'], dict(_read_change(text) for text in options['changes']))
+    file = read_config_file(options['config'] or str(shipped(CONFIGS[_device(options['device'])])))
+    name = _exp_name(file, options['exp_name'], dict(_read_change(text) for text in options['changes']))
     names = {seed: f'{name}_seed{seed}' for seed in seeds}
     # with --resume, a seed without a save starts anew
     saved = [seed for seed in seeds if options['resume'] is not None and saved_runs(names[seed])]

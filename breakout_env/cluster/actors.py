@@ -1,4 +1,4 @@
-"""What runs elsewhere: a collector and an evaluator, as Ray actors with DI-engine's workers of the config inside."""
+"""What runs in Ray's processes: a collector and an evaluator, with DI-engine's workers of the config inside."""
 
 import copy
 import os
@@ -13,14 +13,13 @@ from ding.envs import create_env_manager, get_vec_env_setting
 from ding.policy import PolicyFactory, create_policy
 from ding.utils import set_pkg_seed
 from ding.worker import create_serial_collector, create_serial_evaluator
-from tensorboardX import SummaryWriter
-from tensorboardX.proto.summary_pb2 import Summary
+from easydict import EasyDict
 
 from ..compat.ding_timers import use_plain_timers
 from ..replay.fragment import pack, unpack_weights
-from ..worker.step_callback import WatchedManager
-
-Event = Tuple[str, tuple]
+from ..worker.collector import scores_in
+from ..worker.event_recorder import Event, EventRecorder
+from ..worker.step_callback import StepCallback
 
 
 class Fragment(NamedTuple):
@@ -31,79 +30,36 @@ class Fragment(NamedTuple):
     episodes: int
     games: List[float]  # scores of the games that ended in it
     weights_version: int  # updates of the weights that played it
-    events: List[Event]  # for the learner's TensorBoard log
-
-
-class EventRecorder(object):
-    """
-    Overview:
-        Takes the place of a ``SummaryWriter`` in an actor and keeps what DI-engine's workers write, for the learner.
-    """
-
-    def __init__(self) -> None:
-        self._events: List[Event] = []
-
-    @property
-    def file_writer(self) -> 'EventRecorder':
-        """Takes summaries, as a ``SummaryWriter``'s does."""
-        return self
-
-    def add_scalar(self, tag: str, value: Any, step: int) -> None:
-        """As ``SummaryWriter``'s."""
-        self._events.append(('scalar', (tag, float(value), int(step))))
-
-    def add_summary(self, summary: Summary, step: int) -> None:
-        """As ``SummaryWriter``'s file writer."""
-        self._events.append(('summary', (summary.SerializeToString(), int(step))))
-
-    def take(self) -> List[Event]:
-        """What was written since the last call."""
-        events, self._events = self._events, []
-        return events
-
-    def flush(self) -> None:
-        """As ``SummaryWriter``'s; nothing is buffered."""
-
-    def close(self) -> None:
-        """As ``SummaryWriter``'s; nothing is open."""
-
-
-def write_events(events: List[Event], writer: SummaryWriter) -> None:
-    """Write what an ``EventRecorder`` kept."""
-    for kind, values in events:
-        if kind == 'scalar':
-            writer.add_scalar(*values)
-        else:
-            writer.file_writer.add_summary(Summary.FromString(values[0]), values[1])
+    events: List[Event]
 
 
 class _Actor(object):
     """The config for one CPU, and the newest weights."""
 
-    def __init__(self, cfg: 'EasyDict') -> None:  # noqa: F821
+    def __init__(self, cfg: EasyDict) -> None:
         torch.set_num_threads(1)
         self._cfg = cfg = copy.deepcopy(cfg)
         cfg.policy.cuda = False
         if cfg.env.manager.type == 'breakout' and cfg.env.manager.get('worker_num') is None:
             cfg.env.manager.worker_num = 1
-        self._weights: Optional[Any] = None  # the reference last loaded
+        self._weights: Optional[Any] = None  # the reference that was loaded last
         self._recorder = EventRecorder()
         # DI-engine's workers write a text log of their own, below the current folder
         self._folder = tempfile.TemporaryDirectory(prefix='breakout_actor_')
-        self._exp_name = os.path.relpath(self._folder.name)
+        self._logs = dict(tb_logger=self._recorder, exp_name=os.path.relpath(self._folder.name))
         self._worker: Any = None
+
+    def ready(self) -> None:
+        """Return once the actor works."""
 
     def close(self) -> None:
         """Close the environments."""
         self._worker.close()
         self._folder.cleanup()
 
-    def ready(self) -> None:
-        """Return once the actor can work."""
-
     def _load(self, mode: Any, weights: List[Any]) -> None:
         if weights[0] != self._weights:
-            import ray  # not before ray_session has prepared it, where the learner imports this file
+            import ray  # not before ``ray_session`` has prepared it: the learner imports this file, too
 
             self._weights = weights[0]
             mode.load_state_dict(dict(model=unpack_weights(ray.get(weights[0]))))
@@ -115,7 +71,7 @@ class CollectorActor(_Actor):
         Environments and a policy that collect rollout fragments on request.
     """
 
-    def __init__(self, cfg: 'EasyDict', index: int) -> None:  # noqa: F821
+    def __init__(self, cfg: EasyDict, index: int) -> None:
         """
         Arguments:
             - cfg (:obj:`EasyDict`): The merged config.
@@ -125,6 +81,7 @@ class CollectorActor(_Actor):
         cfg = self._cfg
         self._games: List[float] = []
         self._version = 0
+        self._is_random = False
         # no two collectors play the same games, nor does one that was restarted repeat its own
         seed = int(np.random.SeedSequence([cfg.seed, index, time.time_ns()]).generate_state(1)[0]) % 2**31
         env_class, env_cfgs, _ = get_vec_env_setting(cfg.env)
@@ -132,21 +89,10 @@ class CollectorActor(_Actor):
         env.seed(seed, dynamic_seed=True)
         set_pkg_seed(seed, use_cuda=False)
         self._policy = create_policy(cfg.policy, enable_field=['collect']).collect_mode
-        self._worker = self._collector = create_serial_collector(
-            cfg.policy.collect.collector,
-            env=WatchedManager(env, self._note_games),
-            policy=self._policy,
-            tb_logger=self._recorder,
-            exp_name=self._exp_name,
-        )
         self._random_policy = PolicyFactory.get_random_policy(self._policy, action_space=env.action_space)
-        self._is_random = False
-        use_plain_timers(self._collector)
-
-    def _note_games(self, timesteps: Dict[int, Any]) -> None:
-        for timestep in timesteps.values():
-            if timestep.done and 'game_return' in timestep.info:
-                self._games.append(float(timestep.info['game_return']))
+        env = StepCallback(env, lambda timesteps: self._games.extend(scores_in(timesteps)))
+        self._worker = create_serial_collector(cfg.policy.collect.collector, env=env, policy=self._policy, **self._logs)
+        use_plain_timers(self._worker)
 
     def collect(
         self, n_sample: int, env_step: int, is_random: bool, settings: Dict[str, Any], weights: List[Any], version: int
@@ -159,19 +105,19 @@ class CollectorActor(_Actor):
             - env_step (:obj:`int`): Env steps of the whole run so far, over which curves are drawn.
             - is_random (:obj:`bool`): Whether to play uniformly random actions.
             - settings (:obj:`Dict[str, Any]`): The policy's, such as epsilon.
-            - weights (:obj:`List[Any]`): The reference to ``pack_weights``' bytes, in a list so that Ray does not \
-                fetch them again for each call.
+            - weights (:obj:`List[Any]`): The reference to packed weights; in a list, as Ray would fetch a bare one \
+                for each call.
             - version (:obj:`int`): Updates of these weights.
         """
+        worker = self._worker
         if is_random != self._is_random:
             self._is_random = is_random
-            self._collector.reset_policy(self._random_policy if is_random else self._policy)
+            worker.reset_policy(self._random_policy if is_random else self._policy)
         if not is_random:
             self._load(self._policy, weights)
             self._version = version
-        collector = self._collector
-        collector.envstep, episodes = env_step, collector._total_episode_count
-        transitions = collector.collect(
+        worker.envstep, episodes = env_step, worker._total_episode_count
+        transitions = worker.collect(
             n_sample=n_sample,
             train_iter=self._version,
             random_collect=is_random,
@@ -179,14 +125,8 @@ class CollectorActor(_Actor):
             policy_kwargs=settings,
         )
         games, self._games = self._games, []
-        return Fragment(
-            payload=pack(transitions),
-            env_steps=collector.envstep - env_step,
-            episodes=collector._total_episode_count - episodes,
-            games=games,
-            weights_version=self._version,
-            events=self._recorder.take(),
-        )
+        counts = worker.envstep - env_step, worker._total_episode_count - episodes
+        return Fragment(pack(transitions), *counts, games, self._version, self._recorder.take())
 
 
 class EvaluatorActor(_Actor):
@@ -195,7 +135,7 @@ class EvaluatorActor(_Actor):
         Environments and a policy that play full games on request, as the config's evaluator does.
     """
 
-    def __init__(self, cfg: 'EasyDict') -> None:  # noqa: F821
+    def __init__(self, cfg: EasyDict) -> None:
         """
         Arguments:
             - cfg (:obj:`EasyDict`): The merged config.
@@ -207,14 +147,8 @@ class EvaluatorActor(_Actor):
         env.seed(cfg.seed, dynamic_seed=False)
         set_pkg_seed(cfg.seed, use_cuda=False)
         self._policy = create_policy(cfg.policy, enable_field=['eval']).eval_mode
-        self._worker = self._evaluator = create_serial_evaluator(
-            cfg.policy.eval.evaluator,
-            env=env,
-            policy=self._policy,
-            tb_logger=self._recorder,
-            exp_name=self._exp_name,
-        )
-        use_plain_timers(self._evaluator)
+        self._worker = create_serial_evaluator(cfg.policy.eval.evaluator, env=env, policy=self._policy, **self._logs)
+        use_plain_timers(self._worker)
 
     def evaluate(self, weights: List[Any], train_iter: int, env_step: int) -> Tuple[List[float], List[Event]]:
         """
@@ -227,5 +161,5 @@ class EvaluatorActor(_Actor):
             - returns, events (:obj:`Tuple[List[float], List[Event]]`): Scores, and what goes into TensorBoard.
         """
         self._load(self._policy, weights)
-        _, info = self._evaluator.eval(None, train_iter, env_step)
+        _, info = self._worker.eval(None, train_iter, env_step)
         return [float(value) for value in info['eval_episode_return']], self._recorder.take()

@@ -4,12 +4,13 @@ import contextlib
 import logging
 import os
 import signal
-from typing import Any, Iterator, Optional
+from typing import Any, Dict, Iterator, Literal, Optional, Union
 
 from ..compat.ray_local_address import keep_ray_on_loopback
 
 # CPUs beside those of the collectors: the evaluator's. The learner is the driver, which Ray does not count.
 EVALUATOR_CPUS = 1
+Count = Union[int, Literal['auto']]
 
 
 class ClusterError(RuntimeError):
@@ -17,14 +18,14 @@ class ClusterError(RuntimeError):
 
 
 @contextlib.contextmanager
-def ray_session(address: Optional[str], collectors: Optional[int]) -> Iterator[Any]:
+def ray_session(address: Optional[str], collectors: Count) -> Iterator[Any]:
     """
     Overview:
         Connect to Ray, and disconnect at the end of the context, which ends all actors of the run.
     Arguments:
         - address (:obj:`Optional[str]`): ``'auto'`` or ``'HOST:PORT'`` of a cluster; None starts a local Ray that \
             listens on 127.0.0.1 and ends with the context.
-        - collectors (:obj:`Optional[int]`): How many a local Ray must have room for; None for what the CPUs allow.
+        - collectors (:obj:`Count`): How many a local Ray must have room for.
     Raises:
         - ClusterError: If Ray is not installed, the cluster is not there, or refuses the token.
     """
@@ -36,9 +37,9 @@ def ray_session(address: Optional[str], collectors: Optional[int]) -> Iterator[A
         raise ClusterError("--collectors needs Ray; expected pip install 'breakout-env[ray]'") from None
     # Ray's own handler ends the driver without a save; a run installs its handlers after this
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    options = dict(log_to_driver=False, logging_level=logging.ERROR)
+    options: Dict[str, Any] = dict(log_to_driver=False, logging_level=logging.ERROR)
     if address is None:
-        cpus = max(os.cpu_count() or 1, EVALUATOR_CPUS + (collectors or 1))
+        cpus = max(os.cpu_count() or 1, EVALUATOR_CPUS + (1 if collectors == 'auto' else collectors))
         options.update(address='local', num_cpus=cpus, include_dashboard=False)
     else:
         options.update(address=address)

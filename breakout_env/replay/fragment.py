@@ -52,7 +52,7 @@ def pack(transitions: Sequence[Mapping]) -> bytes:
         for row, place in enumerate(places):
             numbers = []
             for stack in schema.pixels(transitions[place]):
-                size = int(np.prod(schema.frame_shape))
+                size = int(np.prod(schema.frame_shape or 0))
                 for start in range(0, len(stack), size):
                     screen = stack[start : start + size]
                     digest = xxhash.xxh3_128_digest(screen)
@@ -124,7 +124,7 @@ def _fill(
     """Put the values of one group where they belong, keys in the order of the signature."""
     first, stacks = 0, {}
     if schema.stacks:
-        screens = all_pixels.reshape(-1, *schema.frame_shape) if all_pixels.size else all_pixels
+        screens = all_pixels.reshape(-1, *(schema.frame_shape or ())) if all_pixels.size else all_pixels
         for leaf, depth in zip(schema.stacks, schema.depths):
             stacks[leaf] = screens[schema.frames[:, first : first + depth]]
             first += depth

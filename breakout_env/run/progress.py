@@ -25,10 +25,10 @@ from ding.worker.learner import LearnerHook, register_learner_hook
 from tqdm import tqdm
 
 from .._version import __version__
+from ..compat.ding_call_hook import CallHook
 from ..compat.tensorboardx_disk_full import make_patient
 from ..utils import option_checks, run_registry
 from ..utils.resources import ResourceWatch, memory_bytes
-from .call_hook import CallHook
 from .log import RunLogWriter
 
 logger = logging.getLogger(__name__)

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Callable, Iterator, Mapping
 
 from ding.worker.learner import LearnerHook, register_learner_hook
 
+from ..compat.ding_call_hook import CallHook
 from ..utils import run_registry
 from ..utils.options import Between, Options
-from .call_hook import CallHook
 from .lock import RunLock
 from .saver import RunSaver
 from .stop_request import StopRequest

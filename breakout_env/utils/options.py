@@ -172,7 +172,7 @@ class Options(BaseModel):
         try:
             return cls(**given)
         except ValidationError as error:
-            name = error.errors(include_url=False, include_context=False)[0]['loc'][0]
+            name = str(error.errors(include_url=False, include_context=False)[0]['loc'][0])
             expected = describe(cls.model_fields[name])
             raise ValueError(f'{owner} `{name}` is {shown(given[name])}; expected {expected}') from None
 
@@ -283,6 +283,19 @@ SEED = CommandLineType(Annotated[int, Between(0, 2**31 - 1)])
 COUNT = CommandLineType(Annotated[int, Between(1, 10**15)])
 THREADS = CommandLineType(Annotated[int, Between(1, 1024)])
 HOURS = CommandLineType(Annotated[float, Between(0, LONGEST_HOURS, above=True)])
+
+
+class NumberOrAuto(click.ParamType):
+    """A whole number up to 4,096, or ``auto``."""
+
+    name = 'auto or a number'
+
+    def convert(self, value: Any, param: Optional[click.Parameter], ctx: Optional[click.Context]) -> Any:
+        """As click's."""
+        return value if value == 'auto' else _SMALL_COUNT.convert(value, param, ctx)
+
+
+_SMALL_COUNT = CommandLineType(Annotated[int, Between(1, 4096)])
 
 
 def section(owner: str, value: Any) -> Dict[Any, Any]:

@@ -19,8 +19,9 @@ from test_lean_dqn import parameters, policy, transitions
 
 from breakout_env import LeanDQNPolicy
 from breakout_env.agent.agent import load_agent
-from breakout_env.cluster.data_parallel import SEEDS_APART, RankFailed, RankLost, Ranks, learner_place, mean_logs
-from breakout_env.run.saver import pairs_in
+from breakout_env.cluster.data_parallel import SEEDS_APART, RankFailed, RankLost, Ranks
+from breakout_env.compat.ding_rank_logs import average_logs, learner_place
+from breakout_env.run.checkpoints import saves_in
 from breakout_env.run.stop_request import Stopped
 from breakout_env.utils.run_registry import part_of
 from helpers.processes import BIN, ROOT, Command, free_port, run, wait_until
@@ -87,8 +88,8 @@ def at_work(rank: int, ports: list, answers: Path) -> None:
         os.chdir(answers.parent)
         cfg = BaseLearner.default_config()
         cfg.hook.log_show_after_iter = 2
-        learner = BaseLearner(cfg, ours.learn_mode, dist_info=learner_place(ranks), exp_name=f'learner_{rank}')
-        mean_logs(ranks, learner, show_every=2)
+        learner = BaseLearner(cfg, ours.learn_mode, dist_info=learner_place(ranks.rank), exp_name=f'learner_{rank}')
+        average_logs(ranks, learner, show_every=2)
         found['losses'] = [learner.train(batch_of(rank, update, False))[0]['total_loss'] for update in range(3)]
         found['shown'] = learner.monitor.avg['total_loss']() if ranks.is_first else None
 
@@ -255,7 +256,7 @@ def notes(folder: Path, role: str) -> dict:
 
 
 def pairs_of(folder: Path, rank: int) -> list:
-    return pairs_in(folder / 'ranks' / str(rank) if rank else folder)
+    return saves_in(folder / 'ranks' / str(rank) if rank else folder)
 
 
 def torchrun(config: Path, *arguments: str) -> str:
@@ -302,11 +303,11 @@ def test_a_run_of_two_ranks_is_started_again_stopped_and_gone_on_with(trained):
     restarting = [*patient, TORCHRUN[0], '--max-restarts', '1', *TORCHRUN[1:]]
     command = Command([*restarting, '-c', str(config), '--env-step', '1000000', '--resume'], trained)
     command.wait_for(lambda: pairs_of(folder, 1)[0]['iteration'] > ended['iteration'] + 3 * UPDATES)
-    assert f'Going on with {NAME} at {ended["iteration"]:,} updates and {ended["env_step"]:,} env steps' in command.text
+    assert f'Resuming {NAME} at {ended["iteration"]:,} updates and {ended["env_step"]:,} env steps' in command.text
     (victim,) = (rank for rank in psutil.Process(command.process.pid).children() if rank.environ()['RANK'] == '1')
     victim.kill()
-    command.wait_for(lambda: command.text.count('Going on with') == 2)
-    text = command.text.split('Going on with')[2]
+    command.wait_for(lambda: command.text.count('Resuming') == 2)
+    text = command.text.split('Resuming')[2]
     again = int(re.search(r' at ([\d,]+) updates', text)[1].replace(',', ''))
     assert again > ended['iteration']
     command.wait_for(lambda: pairs_of(folder, 1)[0]['iteration'] > again + 3 * UPDATES)
@@ -318,7 +319,7 @@ def test_a_run_of_two_ranks_is_started_again_stopped_and_gone_on_with(trained):
         process.send_signal(signal.SIGTERM)
     command.process.wait(110)
     assert wait_until(lambda: not any(process.is_running() for process in ours)), ours
-    text = command.text.split('Going on with')[2]
+    text = command.text.split('Resuming')[2]
     assert text.count('Stopping: ') == text.count('  go on:') == 1, text
     assert text.count('Traceback') == text.count('raise SignalException') == 1, text  # torchrun's own
     notes(trained, 'collector')
@@ -329,7 +330,7 @@ def test_a_run_of_two_ranks_is_started_again_stopped_and_gone_on_with(trained):
     # where one rank's save is damaged, all take the one before it
     cut_off(folder / 'ranks' / '1' / pairs_of(folder, 1)[0]['buffer'])
     output = torchrun(config, '--env-step', str(stopped[1]['env_step'] + 100), '--resume', NAME)
-    assert f'Going on with {NAME} at {stopped[1]["iteration"]:,} updates' in output
+    assert f'Resuming {NAME} at {stopped[1]["iteration"]:,} updates' in output
     assert 'trying the save before it' in output
     played, ended = notes(trained, 'collector'), pairs_of(folder, 0)[0]
     assert ended['env_step'] == stopped[1]['env_step'] + played['0']['steps'] + played['1']['steps']
@@ -383,17 +384,17 @@ def test_one_process_alone_learns_what_the_main_entry_learns(here):
     output = invoked(breakout_dqn_ddp, config, '--env-step', '150')
     assert '1 rank(s) by gloo: 2 environments, batches of 80 transitions' in output
     assert not (here / NAME / 'ranks').exists() and not torch.distributed.is_initialized()
-    ours = pairs_in(Path(NAME))[0]
+    ours = saves_in(Path(NAME))[0]
     os.rename(NAME, 'alone')
     invoked(breakout_dqn_main, config, '--env-step', '150')
-    theirs = pairs_in(Path(NAME))[0]
+    theirs = saves_in(Path(NAME))[0]
     assert (ours['iteration'], ours['env_step']) == (theirs['iteration'], theirs['env_step'])
     ours, theirs = weights(Path('alone', ours['checkpoint'])), weights(Path(NAME, theirs['checkpoint']))
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
     # and what one of them saved the other goes on with
-    assert 'Going on with alone at ' in invoked(breakout_dqn_main, config, '--env-step', '170', '--resume', 'alone')
-    assert f'Going on with {NAME} at ' in invoked(breakout_dqn_ddp, config, '--env-step', '170', '--resume')
+    assert 'Resuming alone at ' in invoked(breakout_dqn_main, config, '--env-step', '170', '--resume', 'alone')
+    assert f'Resuming {NAME} at ' in invoked(breakout_dqn_ddp, config, '--env-step', '170', '--resume')
 
 
 def test_a_run_of_another_number_of_ranks_gets_a_sentence(here):

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from helpers.processes import ROOT, Command, run, wait_until
-from helpers.runs import NAME, check_pairs, check_trained, config_in, ding_serial
+from helpers.runs import NAME, check_saves, check_trained, config_in, ding_serial
 
 pytest.importorskip('ray', reason="pip install 'breakout-env[ray]'")
 ENTRY = [sys.executable, str(ROOT / 'entry' / 'breakout_dqn_ray.py')]
@@ -98,7 +98,7 @@ def test_two_collectors_train_and_each_fragment_counts_once(tmp_path):
     config = config_in(tmp_path)
     text = ended(training(config, 400, '--collectors', '2'))
     assert 'The budget of 400 env steps is used up' in text and 'Evaluated at' in text
-    (newest, *_) = check_pairs(tmp_path / NAME)
+    (newest, *_) = check_saves(tmp_path / NAME)
     assert newest['env_step'] >= 400
     check_trained(tmp_path / NAME)
 
@@ -110,7 +110,7 @@ def test_a_killed_collector_is_restarted_and_its_fragment_collected_again(tmp_pa
         collectors_of(ray_folder)[0].kill()
         command.wait_for(lambda deaths=deaths: command.text.count('Ray restarts it') == deaths)
     ended(command)
-    (newest, *_) = check_pairs(tmp_path / NAME)
+    (newest, *_) = check_saves(tmp_path / NAME)
     assert newest['env_step'] >= 1500
 
 
@@ -120,12 +120,12 @@ def test_a_stopped_run_is_saved_and_resumes_in_one_process_and_back(tmp_path, nu
     command = training(config, 10**6, '--collectors', '1')
     command.wait_for(lambda: env_steps(tmp_path))
     assert command.end(number) == 0, command.text
-    (stopped, *_) = check_pairs(tmp_path / NAME)
+    (stopped, *_) = check_saves(tmp_path / NAME)
     run(ding_serial(config, stopped['env_step'] + 200), tmp_path)
-    (alone, *_) = check_pairs(tmp_path / NAME)
+    (alone, *_) = check_saves(tmp_path / NAME)
     assert alone['iteration'] > stopped['iteration']
     ended(training(config, alone['env_step'] + 200, '--collectors', '1', '--resume'))
-    (back, *_) = check_pairs(tmp_path / NAME)
+    (back, *_) = check_saves(tmp_path / NAME)
     assert back['iteration'] > alone['iteration']
 
 
@@ -136,9 +136,9 @@ def test_a_killed_learner_leaves_no_process_and_resumes_from_its_last_save(tmp_p
     command.process.kill()
     command.process.wait()
     assert wait_until(lambda: not processes_of(ray_folder), 60), processes_of(ray_folder)
-    (saved, *_) = check_pairs(tmp_path / NAME)
+    (saved, *_) = check_saves(tmp_path / NAME)
     ended(training(config, saved['env_step'] + 200, '--collectors', '1', '--resume'))
-    (newest, *_) = check_pairs(tmp_path / NAME)
+    (newest, *_) = check_saves(tmp_path / NAME)
     assert newest['iteration'] > saved['iteration']
 
 
@@ -153,7 +153,7 @@ def test_collectors_follow_nodes_that_join_and_leave(tmp_path, ray_folder, clust
     steps = env_steps(tmp_path)
     command.wait_for(lambda: env_steps(tmp_path) > steps)
     assert command.end(signal.SIGTERM) == 0, command.text
-    check_pairs(tmp_path / NAME)
+    check_saves(tmp_path / NAME)
 
 
 @pytest.mark.parametrize('token', ['b' * 64, None], ids=['wrong_token', 'no_token'])

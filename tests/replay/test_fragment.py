@@ -17,9 +17,9 @@ from ding.worker import create_serial_collector
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from breakout_env.cluster.actors import EventRecorder
 from breakout_env.replay import FrameReplayBuffer
 from breakout_env.replay.fragment import pack, unpack
+from breakout_env.worker.event_recorder import EventRecorder
 from helpers.processes import ROOT
 
 

@@ -1,4 +1,9 @@
-"""A learner hook that calls a function."""
+"""
+A learner hook that calls a function.
+
+Upstream behaviour worked around (DI-engine 0.5.3): a learner hook has one position, so that what has something to do at
+several of them needs a hook for each.
+"""
 
 from typing import Any, Callable
 
@@ -20,5 +25,5 @@ class CallHook(LearnerHook):
         super().__init__(name, priority, position=position)
         self._function = function
 
-    def __call__(self, engine: 'BaseLearner') -> None:  # noqa: F821
+    def __call__(self, engine: Any) -> None:
         self._function()
