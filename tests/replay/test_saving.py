@@ -3,6 +3,7 @@
 import errno
 import logging
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -209,6 +210,12 @@ def test_a_buffer_without_a_reference_saves_itself():
     buffer = filled(10, save_every_pushes=1000, save_path='buffer.npz')
     del buffer
     assert loaded().count() == 10
+
+
+def test_a_buffer_installs_no_signal_handler():
+    before = [signal.getsignal(number) for number in signal.valid_signals()]
+    filled(10, save_every_pushes=5).close()
+    assert [signal.getsignal(number) for number in signal.valid_signals()] == before
 
 
 def test_a_buffer_saves_nothing_unless_options_say_so():

@@ -1,0 +1,232 @@
+"""Replay buffers and their saves in processes that are killed, stopped, interrupted or short of memory."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from breakout_env.replay import ReplayMemory
+from breakout_env.replay.snapshot import snapshot
+from breakout_env.utils import memory_limits
+from helpers.processes import ROOT, wait_until
+from helpers.replay import content, filled, is_exact, make, set_priorities, transition
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def forked(action):
+    """A child process that does something until it is killed; forked, as it takes a second to start one anew."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            action()
+        finally:
+            os._exit(1)
+    return pid
+
+
+def killed(pid):
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
+def python(script, *arguments):
+    """A Python program that imports the tests' helpers."""
+    return [sys.executable, '-c', f'import sys; sys.path.insert(0, {str(ROOT / "tests")!r})\n{script}', *arguments]
+
+
+LOAD = """
+from helpers.replay import is_exact, make
+for path in sys.argv[1:]:
+    buffer = make(replay_buffer_size=100_000)
+    buffer.load_data(path)
+    transitions = buffer._memory.fetch(buffer._memory.rows())
+    assert all(is_exact(t) for t in transitions)
+    numbers = [t['id'] for t in transitions]
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    print(path, len(numbers), flush=True)
+"""
+
+
+def test_a_process_killed_at_any_moment_leaves_a_complete_save(tmp_path):
+    rng, paths = random.Random(0), []
+    for attempt in range(12):
+        path = str(tmp_path / f'run{attempt}' / 'buffer.npz')
+        filled(60).save_data(path)
+
+        def train(path=path):
+            buffer = filled(60, save_path=path, save_every_pushes=20, replay_buffer_size=200)
+            for i in range(60, 10**6):
+                buffer.push(transition(i), 0)
+
+        pid = forked(train)
+        time.sleep(rng.uniform(0, 0.15))
+        killed(pid)
+        paths.append(path)
+    result = subprocess.run(python(LOAD, *paths), capture_output=True, text=True)
+    lines = [line for line in result.stdout.splitlines() if line.startswith(str(tmp_path))]
+    assert len(lines) == len(paths), result.stderr
+    assert any(int(line.split()[1]) > 60 for line in lines)  # some got further than the first save
+    assert 'was taken instead' not in result.stderr  # not even the previous save was needed
+
+
+def test_a_reader_never_sees_a_file_that_it_cannot_read():
+    buffer = filled(30)
+    buffer.save_data('buffer.npz')
+
+    def save():
+        for i in range(30, 10**6):
+            buffer.push(transition(i), 0)
+            buffer.save_data('buffer.npz')
+
+    pid = forked(save)
+    other, seen = make(), set()
+    try:
+        deadline_s = time.monotonic() + 60
+        while len(seen) < 20 and time.monotonic() < deadline_s:
+            snapshot.load(other._memory, 'buffer.npz', pytest.fail)
+            assert all(is_exact(t) for t in other.sample(10, 0))
+            assert other.count() == min(other.push_count, other.replay_buffer_size)
+            seen.add(other.push_count)
+    finally:
+        killed(pid)
+    assert len(seen) == 20
+
+
+STOPPED = """
+import signal
+from helpers.replay import make, transition
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+buffer = make(save_path=sys.argv[1], save_every_s=10_000.0, replay_buffer_size=300)
+for i in range(10**9):
+    buffer.push(transition(i), i)
+    if i == 500:
+        print('running', flush=True)
+"""
+
+
+@pytest.mark.parametrize('number, code', [(signal.SIGTERM, 143), (signal.SIGINT, -signal.SIGINT)])
+def test_a_program_that_exits_on_a_signal_saves_what_it_has(tmp_path, number, code):
+    child = subprocess.Popen(
+        python(STOPPED, 'buffer.npz'), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path
+    )
+    assert any(line == 'running\n' for line in child.stdout)
+    assert not os.path.exists('buffer.npz')
+    child.send_signal(number)
+    _, errors = child.communicate(timeout=60)
+    assert child.returncode == code, errors
+    other = make()
+    other.load_data('buffer.npz')
+    numbers = [t['id'] for t in content(other)[1]]
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers))) and 299 <= len(numbers) <= 300
+    assert numbers[-1] >= 500 and all(is_exact(t) for t in other.sample(200, 0))
+    assert os.listdir(tmp_path) == ['buffer.npz']
+
+
+class Stop(BaseException):
+    """What a signal's handler raises."""
+
+
+@pytest.mark.parametrize('eviction', ['fifo', 'random'])
+def test_a_push_interrupted_anywhere_leaves_an_exact_buffer(eviction):
+    """Ctrl-C and SIGTERM come in the middle of a push, too; the next save is as right as ever."""
+    rng = random.Random(0)
+    buffer = filled(50, replay_buffer_size=50, eviction=eviction)
+    set_priorities(buffer, [], [])
+    known = [transition(i) for i in range(400)]
+
+    def stop(*_):
+        raise Stop
+
+    before = signal.signal(signal.SIGALRM, stop)
+    try:
+        for _ in range(150):
+            with pytest.raises(Stop):
+                signal.setitimer(signal.ITIMER_REAL, rng.uniform(0.0001, 0.003))
+                while True:
+                    buffer.push(rng.sample(known, 3), 0)
+            other = make(replay_buffer_size=50)
+            other.load_state_dict(buffer.state_dict())
+            for each in (buffer, other):
+                transitions = each._memory.fetch(each._memory.rows())
+                assert len(transitions) >= 47 and all(is_exact(t) for t in transitions)
+                assert all(is_exact(t) for t in each.sample(20, 0))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_decoding_at_once_lets_other_threads_compute():
+    memory = ReplayMemory(50)
+    texture = np.random.default_rng(0).integers(0, 40, (600, 600), dtype=np.uint8)
+    for i in range(40):
+        memory.push([dict(obs=np.roll(texture, i * 997)[None])])
+    interval, ticks, stop = sys.getswitchinterval(), [0], threading.Event()
+
+    def count():
+        while not stop.is_set():
+            ticks[0] += 1
+            time.sleep(0)  # releases the GIL, takes it again where no other thread does
+
+    def rate_during(work):
+        before, started_s = ticks[0], time.perf_counter()
+        work()
+        return (ticks[0] - before) / (time.perf_counter() - started_s)
+
+    counter = threading.Thread(target=count)
+    sys.setswitchinterval(20)  # no thread is asked to release the GIL
+    try:
+        counter.start()
+        free = max(rate_during(lambda: time.sleep(0.05)) for _ in range(3))
+        busy = max(rate_during(lambda: sum(range(10**6))) for _ in range(3))
+        decoding = max(rate_during(lambda: memory.decode(memory.select(memory.rows()), at_once=True)) for _ in range(8))
+    finally:
+        stop.set()
+        sys.setswitchinterval(interval)
+        counter.join()
+    assert busy < free / 20, 'this test cannot tell'
+    assert decoding > free / 5, (free, busy, decoding)
+
+
+LIMITED = """
+import os
+open(sys.argv[1], 'w').write(str(os.getpid()))
+from breakout_env import FrameReplayBuffer
+for size in (100_000, 1_000_000):
+    FrameReplayBuffer(dict(replay_buffer_size=size, storage='ring')).close()
+    print('fits', size, flush=True)
+"""
+
+
+def test_a_size_is_refused_for_which_a_control_group_would_kill(tmp_path):
+    parent = next(iter(memory_limits.control_groups('memory', '/sys/fs/cgroup', '/proc/self/cgroup')), None)
+    if parent is None:
+        pytest.skip('this process is in no memory control group')
+    group = parent / f'breakout-test-{os.getpid()}'
+    limit = group / ('memory.limit_in_bytes' if (parent / 'memory.limit_in_bytes').exists() else 'memory.max')
+    try:
+        group.mkdir()
+        limit.write_text(str(3 * 10**9))
+    except OSError as error:
+        if group.exists():
+            group.rmdir()
+        pytest.skip(f'no control group can be made here: {error}')
+    try:
+        result = subprocess.run(
+            python(LIMITED, str(group / 'cgroup.procs')), capture_output=True, text=True, cwd=tmp_path, timeout=120
+        )
+    finally:
+        wait_until(lambda: not (group / 'cgroup.procs').read_text())
+        group.rmdir()
+    assert result.stdout.splitlines()[-1:] == ['fits 100000'], result.stderr
+    assert 'of the 3.00 GB that the memory limit of its control group' in result.stderr.splitlines()[-1]

@@ -1,0 +1,72 @@
+"""How much memory a process may take: the control group's limit, else the machine's memory."""
+
+import pytest
+
+from breakout_env.utils.memory_limits import memory_room
+
+
+def cgroups(root, files):
+    for name, content in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(f'{content}\n')
+
+
+@pytest.mark.parametrize(
+    'membership, files, expected',
+    [
+        (  # version 2, docker: the limit is the group's own
+            '0::/box',
+            {'box/memory.max': 10**8, 'box/memory.current': 6 * 10**7, 'box/memory.stat': 'anon 1\ninactive_file 10'},
+            (4 * 10**7 + 10, 10**8),
+        ),
+        (  # version 2, Slurm: the limit is of the job, above the step
+            '0::/job/step',
+            {
+                'job/step/memory.max': 'max',
+                'job/step/memory.current': 5,
+                'job/memory.max': 10**8,
+                'job/memory.current': 10**7,
+                'memory.stat': '',
+            },
+            (9 * 10**7, 10**8),
+        ),
+        (  # version 2, namespaces: the group itself is mounted at the top
+            '0::/../../docker/abc',
+            {'memory.max': 10**8, 'memory.current': 10**7},
+            (9 * 10**7, 10**8),
+        ),
+        (  # version 1
+            '11:cpu,cpuacct:/x\n4:memory:/box\n0::/',
+            {
+                'memory/box/memory.limit_in_bytes': 10**8,
+                'memory/box/memory.usage_in_bytes': 10**8 - 5,
+                'memory/box/memory.stat': 'inactive_file 1\ntotal_inactive_file 1000',
+            },
+            (1005, 10**8),
+        ),
+        (  # version 1 without a limit, and what is above it has one
+            '4:memory:/a/b',
+            {
+                'memory/a/b/memory.limit_in_bytes': 9223372036854771712,
+                'memory/a/b/memory.usage_in_bytes': 5,
+                'memory/a/memory.limit_in_bytes': 10**8,
+                'memory/a/memory.usage_in_bytes': 2 * 10**8,
+            },
+            (0, 10**8),
+        ),
+    ],
+)
+def test_the_limit_of_a_container_or_job_is_found(tmp_path, membership, files, expected):
+    cgroups(tmp_path / 'cgroup', files)
+    (tmp_path / 'membership').write_text(membership + '\n')
+    room = memory_room(str(tmp_path / 'cgroup'), str(tmp_path / 'membership'))
+    assert (room.free_bytes, room.limit_bytes) == expected and 'control group' in room.whose
+
+
+@pytest.mark.parametrize('membership', [None, '', '0::/box'])
+def test_without_a_limit_the_machines_memory_counts(tmp_path, membership):
+    if membership is not None:
+        (tmp_path / 'membership').write_text(membership)
+    cgroups(tmp_path / 'cgroup', {'box/memory.max': 'max', 'box/memory.current': 5})
+    room = memory_room(str(tmp_path / 'cgroup'), str(tmp_path / 'membership'))
+    assert 0 < room.free_bytes <= room.limit_bytes and room.whose == "the machine's memory"
