@@ -18,7 +18,7 @@ gymnasium.register_envs(ale_py)
 @pytest.mark.parametrize(
     'frame_skip, frame_stack, screen_size, full_action_space, obs_dtype, steps',
     [
-        (4, 4, 84, False, 'uint8', 4000),
+        (4, 4, 84, False, 'uint8', 3000),
         (4, 4, 84, True, 'float32', 1000),
         (1, 1, 84, False, 'uint8', 1000),
         (2, 3, 64, False, 'uint8', 1000),
@@ -74,7 +74,7 @@ def test_rewards_ends_and_lives_equal_those_of_stable_baselines3():
     rng = np.random.default_rng(1)
     episodes = games = clipped = 0
     reset()
-    for _ in range(4000):
+    for _ in range(3000):
         action = int(rng.integers(4))
         _, reward, done, info = ours.step(action)
         _, their_reward, terminated, truncated, their_info = theirs.step(action)
@@ -84,7 +84,7 @@ def test_rewards_ends_and_lives_equal_those_of_stable_baselines3():
             games += 'game_return' in info
             clipped += info['eval_episode_return'] > 1
             reset()
-    assert episodes > games > 3 and clipped > 0, (episodes, games, clipped)
+    assert episodes > games > 2 and clipped > 0, (episodes, games, clipped)
     ours.close()
 
 
@@ -108,12 +108,12 @@ def test_resizing_only_the_changed_bands_is_exact():
 def test_a_game_from_a_saved_state_equals_the_game_of_a_new_emulator(noop_max):
     old = Emulator(0, 0.0, 108_000, False)
     rng = np.random.default_rng(0)
-    for _ in range(3):
+    for _ in range(2):  # the second time from a saved state
         for noops in range(noop_max + 1):
             new = Emulator(0, 0.0, 108_000, False)
             for emulator in (old, new):
                 emulator.reset_game(noops)
-            for step in range(120):
+            for step in range(80):
                 assert np.array_equal(old.screen, new.screen), (noops, step)
                 assert np.array_equal(old.render(), new.render()), (noops, step)
                 assert (old.lives, old.game_over, old.frame_number) == (new.lives, new.game_over, new.frame_number)

@@ -43,9 +43,9 @@ def step_with_log(env, caplog, steps):
             env.step(0)
 
 
-def test_a_window_opens_and_closes_twenty_times(env, same_footprint):
+def test_a_window_opens_and_closes_ten_times(env, same_footprint):
     assert windows() == 0
-    for _ in range(20):
+    for _ in range(10):
         env.reset()
         assert wait_until(lambda: windows() == 1)
         env.step(0)
@@ -64,25 +64,17 @@ def test_the_game_has_the_speed_at_which_people_play_it(env):
     assert 1.6 < seconds < 4, seconds  # 30 steps of 4 frames at 60 frames a second take 2 s
 
 
-def test_a_stopped_x_server_hangs_neither_the_game_nor_close(env, display, same_footprint, caplog):
+@pytest.mark.parametrize('steps, allowed_s', [(0, 5), (100, 10)])
+def test_a_stopped_x_server_hangs_neither_the_game_nor_close(env, display, same_footprint, caplog, steps, allowed_s):
     env.reset()
     with stopped(display):
         start = time.monotonic()
-        step_with_log(env, caplog, 100)
+        step_with_log(env, caplog, steps)
         env.close()
         seconds = time.monotonic() - start
-    assert seconds < 10, seconds
-    assert GIVEN_UP in caplog.text
+    assert seconds < allowed_s, seconds
+    assert (GIVEN_UP in caplog.text) == (steps > 0)
     assert wait_until(lambda: windows() == 0)
-
-
-def test_a_stopped_x_server_does_not_hang_close_alone(env, display, same_footprint):
-    env.reset()
-    with stopped(display):
-        start = time.monotonic()
-        env.close()
-        seconds = time.monotonic() - start
-    assert seconds < 5, seconds
 
 
 def test_the_game_continues_without_a_window_that_its_user_closed(env, caplog, same_footprint):

@@ -178,33 +178,8 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
         env.reset()
 
 
-def test_a_recorder_writes_nothing_between_two_games(tmp_path):
-    recorder = video.GameRecorder(str(tmp_path), 'game', 4)
-    recorder.begin(PICTURE)
-    recorder.end()
-    recorder.write(PICTURE)
-    recorder.close()
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize('suffix', ['.mp4', '.gif'])
 def test_an_unfinished_video_file_is_removed(suffix, tmp_path, same_footprint):
     with video.VideoFile(str(tmp_path / f'game{suffix}'), 15) as file:
         assert wait_until(lambda: file.show(PICTURE) and list(tmp_path.iterdir()), 60)
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    'name, error, message',
-    [
-        ('game.avi', ValueError, 'ends with .mp4 or .gif'),
-        ('nowhere/game.mp4', FileNotFoundError, 'there is no folder'),
-        ('folder.mp4', IsADirectoryError, 'expected a file'),
-        ('old.mp4', FileExistsError, '--force'),
-    ],
-)
-def test_a_wrong_video_name_is_refused_before_anything_is_played(name, error, message, tmp_path):
-    (tmp_path / 'folder.mp4').mkdir()
-    (tmp_path / 'old.mp4').touch()
-    with pytest.raises(error, match=message):
-        video.VideoFile(str(tmp_path / name), 15)
