@@ -1,26 +1,27 @@
 """
 Curves of runs, from their logs: scores, losses, speed and memory over env steps, updates or hours.
 
-What is drawn depends on the logs alone: neither the user's matplotlib settings nor the date change a byte of the file.
-matplotlib is imported by what draws, so that a training that imports this package does not pay for it.
+A figure depends on the logs alone: the user's matplotlib settings and the date change no byte of the file. matplotlib
+and pandas are imported by the functions that draw, so that a training that imports this package does not pay for them.
 """
 
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple, Union
+from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
 from .log import RunLog
 
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
 
 class Panel(NamedTuple):
-    """
-    Overview:
-        What one panel shows: ``column`` of a log's ``rows`` (``'progress'`` or ``'evaluation'``), smoothed if it is \
-        noisy.
-    """
+    """What one panel shows: ``column`` of a log's ``rows`` (``'progress'`` or ``'evaluation'``), smoothed if noisy."""
 
     title: str
     unit: str
@@ -43,42 +44,34 @@ X_AXES = {'env_step': 'env steps', 'hours': 'hours of training', 'updates': 'upd
 SUFFIXES = ('.png', '.svg')
 HUMAN_SCORE = 31.8  # Mnih et al. 2015, extended data table 2
 SCORE_PANELS = ('score', 'train_return')
-# of so few seeds the range says more than a standard error does
+# the range of fewer seeds says more than a standard error
 SEEDS_FOR_STANDARD_ERROR = 5
-SMOOTHED_POINTS = 40  # that a smoothed curve has room for, unless it is said how much to smooth
-# Okabe and Ito's, told apart by people who see no red or green; without the yellow, which is too light for a line
+SMOOTHED_POINTS = 40  # a moving average takes in one of so many parts of a run, by default
+# Okabe and Ito's palette for colour-blind readers, without the yellow, which is too light for a line
 COLORS = ('#0072b2', '#d55e00', '#009e73', '#cc79a7', '#56b4e9', '#e69f00', '#000000')
-STYLES = ('-', '--', '-.', ':')  # when the colours are used up
+STYLES = ('-', '--', '-.', ':')  # for more curves than colours
 STYLE = {
     'font.family': 'DejaVu Sans',  # comes with matplotlib
     'font.size': 9,
     'text.parse_math': False,  # a $ in a run's name is a $
     'axes.titlesize': 10,
     'axes.titlelocation': 'left',
-    'axes.labelcolor': '#404040',
-    'axes.edgecolor': '#808080',
     'axes.spines.top': False,
     'axes.spines.right': False,
     'axes.grid': True,
     'grid.color': '#e8e8e8',
-    'grid.linewidth': 0.8,
-    'axes.axisbelow': True,
-    'xtick.color': '#404040',
-    'ytick.color': '#404040',
-    'lines.linewidth': 1.6,
-    'lines.solid_capstyle': 'round',
     'legend.frameon': False,
     'svg.fonttype': 'none',  # text stays text
     'svg.hashsalt': 'breakout_env',
 }
+# Entries of the legend besides the curves.
+NOT_SMOOTHED, SINGLE_SEEDS = 'not smoothed', 'single seeds, where not all have values'
+HUMAN = f'human, {HUMAN_SCORE} (Mnih et al. 2015)'
 
 
 @dataclass(frozen=True)
 class Curve(object):
-    """
-    Overview:
-        What is drawn in one colour: a run, or several that differ in their seed alone.
-    """
+    """What is drawn in one colour: a run, or several that differ only in their seed."""
 
     label: str
     runs: Tuple[RunLog, ...]
@@ -89,11 +82,11 @@ def group_runs(
 ) -> List[Curve]:
     """
     Overview:
-        Which runs are seeds of one curve.
+        Decide which runs are seeds of one curve.
     Arguments:
         - logs (:obj:`Sequence[RunLog]`): The runs.
-        - together (:obj:`Optional[bool]`): All of them, or none; None (default) for those whose names differ in an \
-            ending like ``_seed1`` or ``_1`` alone, and whose seeds all differ.
+        - together (:obj:`Optional[bool]`): All of them, or none; None (default) for those whose names differ only \
+            in an ending like ``_seed1`` or ``_1``, and whose seeds all differ.
         - labels (:obj:`Optional[Sequence[str]]`): A name for each curve, in the order of their first runs.
     Returns:
         - curves (:obj:`List[Curve]`): The curves, in the order of their first runs.
@@ -107,7 +100,7 @@ def group_runs(
     groups = []
     for group in stems.values():
         # lr_10 and lr_25 of the same seed are two experiments
-        seeds = [_seed(log) for log in group]
+        seeds = [log.seed for log in group]
         if together or (None not in seeds and len(set(seeds)) == len(seeds)):
             groups.append(group)
         else:
@@ -120,23 +113,13 @@ def group_runs(
     return [Curve(name, tuple(group)) for name, group in zip(names, groups)]
 
 
-_SEED_AT_END = re.compile(r'(?<=.)[_-](?:seed)?[_-]?(\d+)$')
-_TIME_AT_END = re.compile(r'_\d{6}_\d{6}$')  # DI-engine adds it where a name is taken
-
-
 def _name(log: RunLog) -> str:
     return log.exp_name.rstrip('/').rsplit('/', 1)[-1]
 
 
 def _stem(log: RunLog) -> str:
-    return _SEED_AT_END.sub('', _TIME_AT_END.sub('', _name(log)))
-
-
-def _seed(log: RunLog) -> Optional[int]:
-    if log.seed is not None:
-        return log.seed
-    ending = _SEED_AT_END.search(_TIME_AT_END.sub('', _name(log)))
-    return int(ending[1]) if ending else None
+    name = re.sub(r'_\d{6}_\d{6}$', '', _name(log))  # the time, which DI-engine adds where a name is taken
+    return re.sub(r'(?<=.)[_-](?:seed)?[_-]?\d+$', '', name)
 
 
 def _distinct_names(groups: List[List[RunLog]]) -> List[str]:
@@ -144,52 +127,41 @@ def _distinct_names(groups: List[List[RunLog]]) -> List[str]:
     return [name if names.count(name) == 1 else f'{name} ({group[0].path})' for name, group in zip(names, groups)]
 
 
-# ---------------------------------------------------------------- points
+def _values(log: RunLog, panel: Panel, x: str) -> 'pandas.Series':
+    """What a log has for a panel, over places that grow."""
+    import pandas
 
-
-def smoothed(values: np.ndarray, window: int) -> np.ndarray:
-    """
-    Overview:
-        Centred moving average. Towards both ends the window narrows evenly, so that a slope is not bent there.
-    Arguments:
-        - values (:obj:`np.ndarray`): Numbers without NaN.
-        - window (:obj:`int`): Points that an average takes in; an even number counts as the odd one above it.
-    Returns:
-        - averages (:obj:`np.ndarray`): As many as there are values.
-    """
-    if window < 2:  # bit for bit, which differences of sums are not
-        return values
-    at = np.arange(len(values))
-    half = np.minimum(window // 2, np.minimum(at, len(values) - 1 - at))
-    sums = np.concatenate([[0.0], np.cumsum(values)])
-    return (sums[at + half + 1] - sums[at - half]) / (2 * half + 1)
-
-
-def _points(log: RunLog, panel: Panel, x: str) -> Tuple[np.ndarray, np.ndarray]:
-    """What a log has for a panel: places that grow, and a value at each."""
     rows = getattr(log, panel.rows)
-    places, values = rows[x], rows[panel.column]
-    known = np.isfinite(places) & np.isfinite(values)
-    places, values = places[known], values[known]
-    grows = np.diff(np.maximum.accumulate(places), prepend=-np.inf) > 0
-    return places[grows], values[grows]
+    values = pandas.Series(rows[panel.column], rows[x])
+    values = values[np.isfinite(values.index) & np.isfinite(values)]
+    # a resumed run repeats the places after its save
+    return values[np.diff(np.maximum.accumulate(values.index), prepend=-np.inf) > 0]
+
+
+def smoothed(values: 'pandas.Series', panel: Panel, smooth: Optional[int]) -> 'pandas.Series':
+    """Centred moving average of a noisy panel over ``smooth`` values, by default a 40th of them; fewer at the ends."""
+    window = smooth or len(values) // SMOOTHED_POINTS
+    return values.rolling(window, center=True, min_periods=1).mean() if panel.is_noisy and window > 1 else values
+
+
+def band(seeds: 'pandas.DataFrame') -> 'Tuple[pandas.Series, pandas.Series, pandas.Series]':
+    """Low, mean and high of seeds, a column each: their range or, of 5 and more, one standard error to each side."""
+    mean = seeds.mean(axis=1)
+    if len(seeds.columns) < SEEDS_FOR_STANDARD_ERROR:
+        return seeds.min(axis=1), mean, seeds.max(axis=1)
+    error = seeds.sem(axis=1)
+    return mean - error, mean, mean + error
 
 
 def panels_with_values(curves: Sequence[Curve], x: str = 'env_step') -> List[str]:
-    """
-    Overview:
-        The panels that there is something to draw in.
-    """
+    """The panels that there is something to draw in."""
     logs = [log for curve in curves for log in curve.runs]
-    return [name for name, panel in PANELS.items() if any(len(_points(log, panel, x)[0]) for log in logs)]
-
-
-# ---------------------------------------------------------------- drawing
+    return [name for name, panel in PANELS.items() if any(len(_values(log, panel, x)) for log in logs)]
 
 
 def draw_curves(
     curves: Sequence[Curve], what: Optional[Sequence[str]] = None, x: str = 'env_step', smooth: Optional[int] = None
-) -> 'Figure':  # noqa: F821
+) -> 'Figure':
     """
     Overview:
         A figure of panels, with a legend over them.
@@ -197,8 +169,8 @@ def draw_curves(
         - curves (:obj:`Sequence[Curve]`): What ``group_runs`` gave.
         - what (:obj:`Optional[Sequence[str]]`): Names out of ``PANELS``; by default those that have values.
         - x (:obj:`str`): One of ``X_AXES``.
-        - smooth (:obj:`Optional[int]`): Rows that a moving average takes in, 1 for none; by default a fortieth of a \
-            run's.
+        - smooth (:obj:`Optional[int]`): Rows that a moving average takes in, 1 for no smoothing; by default a \
+            fortieth of a run's.
     Returns:
         - figure (:obj:`Figure`): For ``save_figure``.
     Raises:
@@ -206,6 +178,7 @@ def draw_curves(
     """
     from matplotlib import style
     from matplotlib.figure import Figure
+    from matplotlib.ticker import EngFormatter
 
     there = panels_with_values(curves, x) if x in X_AXES else []
     what = check_names(there if what is None else what, x)
@@ -215,34 +188,25 @@ def draw_curves(
             f'no run has values of {", ".join(missing) or "any panel"} over {x} yet; '
             f'there are values of {", ".join(there) or "nothing"}'
         )
-    columns = len(what) if len(what) < 4 else 2 if len(what) == 4 else 3 if len(what) < 7 else 4
+    columns = min(len(what), 3)
     rows = -(-len(what) // columns)
     with style.context(['default', STYLE]):
-        width = {1: 6.4, 2: 7.8, 3: 11.4, 4: 13.0}[columns]
-        height = 3.8 if len(what) == 1 else 0.4 + 2.3 * rows
-        figure = Figure(figsize=(width, height), layout='constrained')
-        figure.get_layout_engine().set(w_pad=0.1, h_pad=0.07)
+        figure = Figure(figsize=(1.4 + 3.6 * columns, 0.6 + 2.4 * rows), layout='constrained')
         all_axes = [figure.add_subplot(rows, columns, number + 1) for number in range(len(what))]
-        entries: Set[str] = set()
         for axes, name in zip(all_axes, what):
-            _draw_panel(axes, name, curves, x, smooth, entries)
+            _draw_panel(axes, name, curves, x, smooth)
+            if x != 'hours':
+                axes.xaxis.set_major_formatter(EngFormatter(sep=''))
         end = max(axes.get_xlim()[1] for axes in all_axes)
-        factor, word = _scale_of_places(end, x)
         for axes in all_axes:
             axes.set_xlim(0, end)
-            axes.xaxis.set_major_formatter(lambda at, _: f'{at / factor:,.10g}')
-        figure.supxlabel(X_AXES[x] + word, fontsize=STYLE['font.size'], color=STYLE['axes.labelcolor'])
-        _draw_legend(figure, curves, entries)
+        figure.supxlabel(X_AXES[x], fontsize=STYLE['font.size'])
+        _draw_legend(figure)
     return figure
 
 
 def check_names(what: Sequence[str], x: str) -> List[str]:
-    """
-    Overview:
-        Names of panels, once each, and the name of the x axis.
-    Raises:
-        - ValueError: If one is unknown.
-    """
+    """Names of panels, once each; ``ValueError`` if one of them or the x axis is unknown."""
     for name in what:
         if name not in PANELS:
             raise ValueError(f'{name!r} is no panel; expected names out of {", ".join(PANELS)}')
@@ -251,168 +215,85 @@ def check_names(what: Sequence[str], x: str) -> List[str]:
     return list(dict.fromkeys(what))
 
 
-def _draw_panel(
-    axes: Any, name: str, curves: Sequence[Curve], x: str, smooth: Optional[int], entries: Set[str]
-) -> None:
-    """One panel; adds to ``entries`` what the legend has to explain."""
+def _draw_panel(axes: 'Axes', name: str, curves: Sequence[Curve], x: str, smooth: Optional[int]) -> None:
+    from matplotlib.ticker import EngFormatter
+
     panel = PANELS[name]
-    highest, lowest = [], [0.0]  # every panel shows something whose zero means something
+    behind = []
     for number, curve in enumerate(curves):
-        look = dict(color=COLORS[number % len(COLORS)], linestyle=STYLES[number // len(COLORS) % len(STYLES)])
-        lines = []
-        for log in curve.runs:
-            places, values = _points(log, panel, x)
-            if not len(places):
-                continue
-            window = smooth or len(values) // SMOOTHED_POINTS
-            line = smoothed(values, window) if panel.is_noisy else values
-            lines.append((places, line))
-            highest.append(line.max())
-            lowest.append(line.min())
-            if len(curve.runs) == 1 and line is not values:
-                axes.plot(places, values, color=look['color'], alpha=0.25, linewidth=0.7)
-                entries.add('raw')
-                # a spike or two may leave the panel, lest they press the rest flat
-                highest.append(values.max() if name in SCORE_PANELS else np.quantile(values, 0.99))
-        if not lines:
-            continue
-        if len(curve.runs) == 1:
-            ((places, line),) = lines
-            marker = 'o' if len(line) <= 2 * SMOOTHED_POINTS and panel.rows == 'evaluation' or len(line) == 1 else None
-            axes.plot(places, line, marker=marker, markersize=2.5, **look)
-        elif _draw_seeds(axes, lines, look, len(curve.runs)):
-            entries.add('single')
+        look: Dict[str, Any] = dict(
+            color=COLORS[number % len(COLORS)], linestyle=STYLES[number // len(COLORS) % len(STYLES)]
+        )
+        raw = [_values(log, panel, x) for log in curve.runs]
+        lines = [smoothed(values, panel, smooth) for values in raw]
+        if len(lines) > 1:
+            _draw_seeds(axes, lines, look, curve.label)
+        elif len(lines[0]):
+            has_room = panel.rows == 'evaluation' and len(lines[0]) <= 2 * SMOOTHED_POINTS or len(lines[0]) == 1
+            axes.plot(lines[0], marker='o' if has_room else None, markersize=2.5, label=_shortened(curve.label), **look)
+            if lines[0] is not raw[0]:
+                behind.append((raw[0], look['color']))
     if name in SCORE_PANELS:
-        axes.axhline(HUMAN_SCORE, color='#606060', linestyle=(0, (5, 3)), linewidth=1)
-        highest.append(HUMAN_SCORE)
-        entries.add('human')
-    low, high = min(lowest), max(highest)
-    margin = 0.06 * (high - low) or 1.0
-    axes.set_ylim(low - margin if low < -margin else 0, high + margin)
+        axes.axhline(HUMAN_SCORE, color='#606060', linestyle=(0, (5, 3)), linewidth=1, label=HUMAN)
+    # every panel shows something whose zero means something
+    limits = (0.0, 1.06 * (axes.dataLim.y1 or 1.0)) if axes.dataLim.y0 >= 0 else axes.get_ylim()
+    for values, color in behind:
+        axes.plot(values, color=color, alpha=0.25, linewidth=0.7, zorder=1, label=NOT_SMOOTHED)
+    axes.set_ylim(limits)  # a spike may leave the panel, lest it press the rest flat
     axes.set_title(panel.title)
+    axes.set_ylabel(panel.unit)
     if panel.unit == 'bytes':
-        factor, unit = (1e9, 'GB') if high >= 1e9 else (1e6, 'MB')
-        axes.set_ylabel(unit)
-        axes.yaxis.set_major_formatter(lambda value, _: f'{value / factor:,.10g}')
-    else:
-        axes.set_ylabel(panel.unit)
-        axes.yaxis.set_major_formatter(lambda value, _: f'{value:,.10g}'.replace('-', '\N{MINUS SIGN}'))
-    axes.yaxis.get_major_locator().set_params(nbins=6)
-    axes.xaxis.get_major_locator().set_params(nbins=6)
+        axes.yaxis.set_major_formatter(EngFormatter(unit='B'))
 
 
-def _draw_seeds(axes: Any, lines: List[Tuple[np.ndarray, np.ndarray]], look: Dict[str, Any], seeds: int) -> bool:
-    """Mean and band from where all seeds are to where one ends, thin lines beyond; whether there were such lines."""
-    start = max(places[0] for places, _ in lines)
-    end = min(places[-1] for places, _ in lines)
-    if end > start and len(lines) == seeds:
-        grid = np.unique(np.concatenate([places for places, _ in lines]))
-        grid = grid[(grid >= start) & (grid <= end)]
-        low, mean, high = band(np.stack([np.interp(grid, places, line) for places, line in lines]))
-        axes.fill_between(grid, low, high, color=look['color'], alpha=0.2, linewidth=0)
-        axes.plot(grid, mean, **look)
-    else:
-        end = 0.0
-    # seeds never end at the same step; a few of a long run's rows are no news
-    longer = [(places, line) for places, line in lines if places[-1] > 1.02 * end]
-    for places, line in longer:
-        beyond = np.concatenate([[max(end, places[0])], places[places > end]])
-        axes.plot(beyond, np.interp(beyond, places, line), alpha=0.6, **{**look, 'linewidth': 0.9})
-    return bool(longer)
+def _draw_seeds(axes: 'Axes', lines: 'List[pandas.Series]', look: Dict[str, Any], label: str) -> None:
+    """Mean and band where all seeds have values, thin lines beyond."""
+    import pandas
+
+    table = pandas.concat(lines, axis=1).sort_index().interpolate('index', limit_area='inside')
+    complete, end = table.dropna(), -np.inf
+    if len(complete) > 1:
+        end = complete.index[-1]
+        low, mean, high = band(complete)
+        around = 'min to max' if len(lines) < SEEDS_FOR_STANDARD_ERROR else '\N{PLUS-MINUS SIGN} standard error'
+        axes.fill_between(complete.index, low, high, color=look['color'], alpha=0.2, linewidth=0)
+        axes.plot(mean, label=f'{_shortened(label)}: mean of {len(lines)} seeds, {around}', **look)
+    for _, line in table.items():
+        beyond = line.dropna().loc[end:]
+        # seeds never end at the same step; a few of a long run's rows are no news
+        if len(beyond) and beyond.index[-1] > 1.02 * end:
+            axes.plot(beyond, alpha=0.6, linewidth=0.9, label=SINGLE_SEEDS, **look)
 
 
-def band(values: np.ndarray) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """
-    Overview:
-        Mean over seeds, and what is shaded around it: all seeds lie in it where there are fewer than 5, one standard \
-        error to both sides where there are more.
-    Arguments:
-        - values (:obj:`np.ndarray`): A row for each seed.
-    Returns:
-        - low, mean, high (:obj:`Tuple[np.ndarray, np.ndarray, np.ndarray]`): A number for each column.
-    """
-    mean = values.mean(axis=0)
-    if len(values) < SEEDS_FOR_STANDARD_ERROR:
-        return values.min(axis=0), mean, values.max(axis=0)
-    error = values.std(axis=0, ddof=1) / np.sqrt(len(values))
-    return mean - error, mean, mean + error
-
-
-def _scale_of_places(end: float, x: str) -> Tuple[float, str]:
-    if x == 'hours' or end < 1e4:
-        return 1.0, ''
-    return (1e6, ', million') if end >= 1e6 else (1e3, ', thousand')
-
-
-def _draw_legend(figure: Any, curves: Sequence[Curve], entries: Set[str]) -> None:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
-    handles: List[Any] = []
-    names: List[str] = []
-    for number, curve in enumerate(curves):
-        color, style = COLORS[number % len(COLORS)], STYLES[number // len(COLORS) % len(STYLES)]
-        line = Line2D([], [], color=color, linestyle=style)
-        seeds = len(curve.runs)
-        if seeds == 1:
-            handles.append(line)
-            names.append(_shortened(curve.label))
-        else:
-            around = 'min to max' if seeds < SEEDS_FOR_STANDARD_ERROR else '\N{PLUS-MINUS SIGN} standard error'
-            handles.append((Patch(color=color, alpha=0.2, linewidth=0), line))
-            names.append(f'{_shortened(curve.label)}: mean of {seeds} seeds, {around}')
-    if 'raw' in entries:
-        handles.append(Line2D([], [], color='#606060', alpha=0.4, linewidth=0.7))
-        names.append('not smoothed')
-    if 'single' in entries:
-        handles.append(Line2D([], [], color='#606060', alpha=0.6, linewidth=0.9))
-        names.append('single seeds, where not all have values')
-    if 'human' in entries:
-        handles.append(Line2D([], [], color='#606060', linestyle=(0, (5, 3)), linewidth=1))
-        names.append(f'human, {HUMAN_SCORE} (Mnih et al. 2015)')
-    renderer = FigureCanvasAgg(figure).get_renderer()
-    for columns in range(len(names), 0, -1):  # as many side by side as there is room for
-        legend = figure.legend(handles, names, loc='outside upper center', ncols=columns)
-        size = legend.get_window_extent(renderer)
-        if columns == 1 or size.width < 0.96 * figure.bbox.width:
-            figure.set_figheight(figure.get_figheight() + size.height / figure.dpi)
-            return
-        legend.remove()
+def _draw_legend(figure: 'Figure') -> None:
+    notes = (NOT_SMOOTHED, SINGLE_SEEDS, HUMAN)
+    found = [zip(*axes.get_legend_handles_labels()) for axes in figure.axes]
+    handles = {label: handle for entries in found for handle, label in entries}
+    labels = sorted(handles, key=lambda label: label in notes)  # the curves first
+    width = 0.07 * max(map(len, labels)) + 0.6  # inches, at this size of letters
+    columns = max(1, min(len(labels), int(figure.get_figwidth() / width)))
+    figure.set_figheight(figure.get_figheight() + 0.2 * -(-len(labels) // columns))
+    figure.legend([handles[label] for label in labels], labels, loc='outside upper center', ncols=columns)
 
 
 def _shortened(label: str, most: int = 60) -> str:
-    # matplotlib takes what begins with an underscore for something to leave out of a legend
+    # matplotlib leaves labels that begin with an underscore out of a legend
     label = label.lstrip('_') or label.replace('_', '-')
     return label if len(label) <= most else f'{label[: most // 2 - 2]} ... {label[-(most // 2 - 2) :]}'
 
 
-def save_figure(figure: 'Figure', path: Union[str, Path]) -> None:  # noqa: F821
-    """
-    Overview:
-        Write a figure; the same figure gives the same bytes.
-    Arguments:
-        - figure (:obj:`Figure`): What ``draw_curves`` gave.
-        - path (:obj:`Union[str, Path]`): Ends with .png or .svg.
-    Raises:
-        - ValueError: If it ends otherwise.
-        - OSError: If it can not be written.
-    """
+def save_figure(figure: 'Figure', path: Union[str, Path]) -> None:
+    """Write a figure of ``draw_curves`` as .png or .svg; the same figure gives the same bytes."""
     from matplotlib import style
 
     suffix = check_suffix(path)
     metadata = {'Date': None} if suffix == '.svg' else {'Software': None}
-    with style.context(['default', STYLE]):  # what stands for text in SVG is read when it is written
+    with style.context(['default', STYLE]):  # svg.fonttype is read here
         figure.savefig(path, dpi=150, metadata=metadata)
 
 
 def check_suffix(path: Union[str, Path]) -> str:
-    """
-    Overview:
-        What a figure's name ends with, in small letters.
-    Raises:
-        - ValueError: If it is none of ``SUFFIXES``.
-    """
+    """The ending of a figure's name in small letters; ``ValueError`` if it is none of ``SUFFIXES``."""
     suffix = Path(path).suffix.lower()
     if suffix not in SUFFIXES:
         raise ValueError(f'{path} ends with {suffix or "nothing"!r}; expected one of {", ".join(SUFFIXES)}')
