@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Callable, Iterator, Mapping
 from ding.worker.learner import LearnerHook, register_learner_hook
 
 from ..compat.ding_call_hook import CallHook
-from ..utils import run_registry
+from ..utils import run_registry, signals
 from ..utils.options import Between, Options
 from .lock import RunLock
 from .saver import RunSaver
@@ -184,4 +184,5 @@ class Autosave(object):
                 f'exp_name={self._learner.exp_name!r} in the config (breakout train: --resume).'
             )
         print(message, flush=True)
+        signals.let_ctrl_c_kill()
         sys.exit(self._stop.exit_code)

@@ -41,7 +41,7 @@ class Program(click.Command):
         try:
             return self.main(*args, **kwargs)
         finally:
-            # while the interpreter ends, nothing would catch the exception of Ctrl-C, and it would be shown as an error
+            # as signals.let_ctrl_c_kill, outside of the command's context
             signal.signal(signal.SIGINT, signal.SIG_DFL)
 
     def invoke(self, ctx: click.Context) -> Any:

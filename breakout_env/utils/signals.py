@@ -119,13 +119,26 @@ def force_shutdown(number: int) -> None:
     """
     with contextlib.suppress(OSError):  # the terminal may be gone
         os.write(2, b'stopped\n')
-    # `ding` is a click command, too
-    if click.get_current_context(silent=True) is not None and multiprocessing.parent_process() is None:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if _is_command():
+        let_ctrl_c_kill()
         timer = threading.Timer(_FORCED_SHUTDOWN_S, _end_now, (128 + number,))
         timer.daemon = True
         timer.start()
     sys.exit(128 + number)
+
+
+def let_ctrl_c_kill() -> None:
+    """
+    Have the next Ctrl-C end a command without a word. While a command unwinds and the interpreter ends, nothing would
+    catch the exception, and it would be shown as an error.
+    """
+    if _is_command():
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _is_command() -> bool:
+    # `ding` is a click command, too
+    return click.get_current_context(silent=True) is not None and multiprocessing.parent_process() is None
 
 
 def _end_now(code: int) -> None:
