@@ -8,64 +8,72 @@ Run it with ``ding -m serial -c configs/breakout_dqn_config.py -s 0 --env-step 1
 from easydict import EasyDict
 
 breakout_dqn_config = dict(
-    # (str) Folder for logs, checkpoints and the merged config, below the current one; DI-engine adds the time to the
-    # name where it exists already.
+    # (str) Folder for logs, checkpoints and the merged config, below the current one; DI-engine appends the time if the
+    # folder exists.
     exp_name='experiments/breakout_dqn',
     env=dict(
+        # (int) Environments that collect, and that evaluate.
         collector_env_num=8,
         evaluator_env_num=8,
-        # (int) Whole games an evaluation plays.
+        # (int) Full games of an evaluation.
         n_evaluator_episode=8,
-        # (float) Mean score of an evaluation that ends the training: DQN's after 50M steps (Mnih et al. 2015).
+        # (float) The training ends when an evaluation has this mean score: DQN's after 50M steps (Mnih et al. 2015).
         stop_value=400,
-        # Options of breakout_env.BreakoutEnv that stand here hold for collectors and evaluators alike; what is not
-        # named follows DQN practice, see the table in the README.
+        # (int) Screens in an observation. Like all options of breakout_env.BreakoutEnv that are set here, it applies to
+        # collectors and evaluators; the defaults of the others follow DQN practice, see the table in the README.
         frame_stack=4,
         evaluator=dict(
-            # (float) A greedy agent meets at most 4 different games of Breakout, as no-op starts hardly vary it;
-            # stop_value and ckpt_best would then follow the luck of these four.
+            # (float) Probability of a random action. A greedy agent plays at most 4 different games of Breakout, which
+            # no-op starts hardly vary: stop_value and ckpt_best would depend on these four.
             random_action_probability=0.01,
         ),
     ),
     policy=dict(
-        # (bool) Learn on a GPU if there is one; DI-engine falls back to the CPU by itself.
+        # (bool) Whether to learn on a GPU; without one, DI-engine uses the CPU.
         cuda=True,
-        # (bool) Uniform replay.
+        # (bool) Prioritized replay; False samples uniformly.
         priority=False,
         model=dict(
-            # (str) DI-engine's DQN with the Nature encoder; takes uint8 and scales it on the learner's device.
+            # (str) DI-engine's DQN with the Nature encoder, for uint8, which it scales on its own device.
             type='pixel_dqn',
             import_names=['breakout_env'],
+            # (list) Frames, height and width of an observation.
             obs_shape=[4, 84, 84],
+            # (int) Number of actions.
             action_shape=4,
+            # (bool) Separate heads for the value of a state and the advantages of actions (Wang et al. 2016).
             dueling=True,
         ),
-        # (int) Steps of the return before the value of a state takes over.
+        # (int) Rewards in an n-step return before the value of the next state.
         nstep=3,
+        # (float) Discount of the next step's reward.
         discount_factor=0.99,
         # (int) Env steps of random play before the first update.
         random_collect_size=20000,
         learn=dict(
-            # (int) Updates after each collection: n_sample / update_per_collect = 4 env steps an update.
+            # (int) Updates after each collection: n_sample / update_per_collect = 4 env steps for each update.
             update_per_collect=8,
+            # (int) Transitions of an update.
             batch_size=32,
+            # (float) Learning rate of Adam.
             learning_rate=0.0001,
-            # (str) 'bfloat16' computes the layers in half of the bits, much faster where the hardware has it
-            # (docs/performance.md); None for float32.
+            # (Optional[str]) 'bfloat16' computes the layers with half of the bits, much faster on hardware with
+            # bfloat16 (docs/performance.md); None for float32.
             autocast=None,
-            # (int) Updates between two copies of the online into the target network.
+            # (int) Updates between two copies of the online network's weights into the target network.
             target_update_freq=1000,
-            # (bool) Go on with the run in exp_name where it was saved last, or begin it. The same command then serves
-            # to start a run and to continue it, as job schedulers want it.
+            # (bool) Whether to resume the run in exp_name from its last save, if there is one. One command then starts
+            # and resumes a run, as job schedulers need it.
             resume_training=False,
             learner=dict(
                 hook=dict(
-                    # Progress line, log/progress.jsonl, a watch over memory; max_env_step is for percent and time left,
-                    # and `breakout train` sets it.
+                    # Progress line, log/progress.jsonl, warnings before memory runs out. (int) max_env_step is for the
+                    # percentage and the remaining time; `breakout train` sets it.
                     progress=dict(
                         type='progress', name='progress', position='before_run', ext_args=dict(max_env_step=10000000)
                     ),
-                    # Saves checkpoint and replay buffer together every so many seconds, and on SIGTERM or Ctrl-C.
+                    # Saves checkpoint and replay buffer together, every save_every_s (float) seconds and on SIGTERM or
+                    # Ctrl-C.
                     resume=dict(type='resume', name='resume', position='before_run', ext_args=dict(save_every_s=900)),
                 ),
             ),
@@ -75,21 +83,24 @@ breakout_dqn_config = dict(
             n_sample=32,
         ),
         eval=dict(
-            # (int) Updates between evaluations: 100,000 env steps.
             evaluator=dict(
+                # (int) Updates between evaluations: 100,000 env steps.
                 eval_freq=25000,
             ),
         ),
         other=dict(
             eps=dict(
-                # Epsilon falls from start to end in a straight line over this many env steps.
+                # (str) Epsilon decreases linearly from start to end.
                 type='linear',
+                # (float) Epsilon at the first env step.
                 start=1.0,
+                # (float) Epsilon from env step `decay` on.
                 end=0.01,
+                # (int) Env steps of the decrease.
                 decay=250000,
             ),
             replay_buffer=dict(
-                # (int) Transitions kept, 0.15 to 0.27 GB (docs/memory.md).
+                # (int) Transitions kept; they take 0.15 to 0.27 GB (docs/memory.md).
                 replay_buffer_size=1000000,
             ),
         ),
@@ -103,16 +114,16 @@ breakout_dqn_create_config = dict(
         type='breakout',
         import_names=['breakout_env'],
     ),
-    # A process for each core, each with its share of the environments. DI-engine's own takes its place with
+    # A process for each core, each with several environments. DI-engine's own env manager works as well:
     # env_manager=dict(type='subprocess', shared_memory=True, reset_inplace=True).
     env_manager=dict(type='breakout', import_names=['breakout_env']),
-    # DI-engine's DQN with a faster update; its own takes its place with policy=dict(type='dqn'), also on checkpoints.
+    # DI-engine's DQN with a faster update. Its own works as well, with the same checkpoints: policy=dict(type='dqn').
     policy=dict(type='lean_dqn', import_names=['breakout_env']),
-    # Each distinct screen once, compressed.
+    # Stores each distinct screen once, compressed.
     replay_buffer=dict(type='frame', import_names=['breakout_env']),
-    # DI-engine's, which also counts whole games and their points: an episode of training is one life.
+    # DI-engine's collector, which also counts full games and their scores: a training episode is one life.
     collector=dict(type='full_games', import_names=['breakout_env']),
-    # DI-engine's, with a best score that survives a resumed run.
+    # DI-engine's evaluator, whose best score is kept when a run is resumed.
     evaluator=dict(type='resumable', import_names=['breakout_env']),
 )
 breakout_dqn_create_config = EasyDict(breakout_dqn_create_config)

@@ -1,6 +1,6 @@
 """
-DQN on Breakout for two CPU cores: double, dueling, 3-step, a small network. Past 100 points within a million env steps,
-an hour and a quarter on one thread; docs/training.md has the curves of the run that was made with it.
+DQN on Breakout for two CPU cores: double, dueling, 3-step, a small network. It scores more than 100 within a million
+env steps, an hour and a quarter on one thread; docs/training.md shows the curves.
 
 Run it with ``breakout train``, with ``ding -m serial -c configs/breakout_dqn_cpu_config.py -s 0 --env-step 1000000``,
 or with ``python`` on this file.
@@ -9,88 +9,102 @@ or with ``python`` on this file.
 from easydict import EasyDict
 
 breakout_dqn_config = dict(
-    # (str) Folder for logs, checkpoints and the merged config, below the current one; DI-engine adds the time to the
-    # name where it exists already.
+    # (str) Folder for logs, checkpoints and the merged config, below the current one; DI-engine appends the time if the
+    # folder exists.
     exp_name='experiments/breakout_dqn_cpu',
     env=dict(
+        # (int) Environments that collect, and that evaluate.
         collector_env_num=8,
         evaluator_env_num=8,
-        # (int) Whole games an evaluation plays.
+        # (int) Full games of an evaluation.
         n_evaluator_episode=8,
-        # (float) Mean score of an evaluation that ends the training; out of reach, so that the budget ends it.
+        # (float) The training ends when an evaluation has this mean score; out of reach: the budget ends it.
         stop_value=1000,
+        # (int) Screens in an observation.
         frame_stack=4,
         evaluator=dict(
-            # (float) A greedy agent meets at most 4 different games of Breakout, as no-op starts hardly vary it;
-            # ckpt_best would then follow the luck of these four.
+            # (float) Probability of a random action. A greedy agent plays at most 4 different games of Breakout, which
+            # no-op starts hardly vary: ckpt_best would depend on these four.
             random_action_probability=0.01,
         ),
     ),
     policy=dict(
+        # (bool) Whether to learn on a GPU.
         cuda=False,
-        # (bool) Uniform replay.
+        # (bool) Prioritized replay; False samples uniformly.
         priority=False,
         model=dict(
-            # (str) DI-engine's DQN; takes uint8 and scales it.
+            # (str) DI-engine's DQN for uint8, which it scales itself.
             type='pixel_dqn',
             import_names=['breakout_env'],
+            # (list) Frames, height and width of an observation.
             obs_shape=[4, 84, 84],
+            # (int) Number of actions.
             action_shape=4,
-            # (list) Channels of the three convolutions, width of the layer behind them: half of Nature's, an update
-            # in less than half of the time.
+            # (list) Channels of the three convolutions and width of the linear layer: half of Nature's, for updates in
+            # less than half of the time.
             encoder_hidden_size_list=[16, 32, 32, 256],
+            # (bool) Separate heads for the value of a state and the advantages of actions (Wang et al. 2016).
             dueling=True,
         ),
-        # (int) Steps of the return before the value of a state takes over.
+        # (int) Rewards in an n-step return before the value of the next state.
         nstep=3,
+        # (float) Discount of the next step's reward.
         discount_factor=0.99,
         # (int) Env steps of random play before the first update.
         random_collect_size=10000,
         learn=dict(
-            # (int) Updates after each collection: n_sample / update_per_collect = 4 env steps an update.
+            # (int) Updates after each collection: n_sample / update_per_collect = 4 env steps for each update.
             update_per_collect=64,
+            # (int) Transitions of an update.
             batch_size=32,
+            # (float) Learning rate of Adam.
             learning_rate=0.00025,
-            # (int) Updates between two copies of the online into the target network.
+            # (int) Updates between two copies of the online network's weights into the target network.
             target_update_freq=1000,
-            # (bool) Go on with the run in exp_name where it was saved last, or begin it.
+            # (bool) Whether to resume the run in exp_name from its last save, if there is one.
             resume_training=False,
             learner=dict(
                 hook=dict(
                     # (int) Updates between two checkpoints: 10,000 env steps.
                     save_ckpt_after_iter=2500,
+                    # (int) Updates between two entries in the log.
                     log_show_after_iter=500,
-                    # Progress line, log/progress.jsonl, a watch over memory; max_env_step is for percent and time left,
-                    # and `breakout train` sets it.
+                    # Progress line, log/progress.jsonl, warnings before memory runs out. (int) max_env_step is for the
+                    # percentage and the remaining time; `breakout train` sets it.
                     progress=dict(
                         type='progress', name='progress', position='before_run', ext_args=dict(max_env_step=1000000)
                     ),
-                    # Saves checkpoint and replay buffer together every so many seconds, and on SIGTERM or Ctrl-C.
+                    # Saves checkpoint and replay buffer together, every save_every_s (float) seconds and on SIGTERM or
+                    # Ctrl-C.
                     resume=dict(type='resume', name='resume', position='before_run', ext_args=dict(save_every_s=900)),
                 ),
             ),
         ),
         collect=dict(
-            # (int) Env steps of a collection, 32 in each environment. DI-engine cuts the n-step returns at the end of
-            # a piece of play, so pieces are to be much longer than nstep.
+            # (int) Env steps of a collection, 32 in each environment: much longer than nstep, as DI-engine cuts n-step
+            # returns at the end of a collection.
             n_sample=256,
         ),
         eval=dict(
-            # (int) Updates between evaluations: 100,000 env steps.
             evaluator=dict(
+                # (int) Updates between evaluations: 100,000 env steps.
                 eval_freq=25000,
             ),
         ),
         other=dict(
             eps=dict(
-                # Epsilon falls from start to end in a straight line over this many env steps.
+                # (str) Epsilon decreases linearly from start to end.
                 type='linear',
+                # (float) Epsilon at the first env step.
                 start=1.0,
+                # (float) Epsilon from env step `decay` on.
                 end=0.01,
+                # (int) Env steps of the decrease.
                 decay=100000,
             ),
             replay_buffer=dict(
-                # (int) Transitions kept, 0.15 to 0.27 GB (docs/memory.md).
+                # (int) Transitions kept; they take 0.15 to 0.27 GB (docs/memory.md).
                 replay_buffer_size=1000000,
             ),
         ),
@@ -107,9 +121,9 @@ breakout_dqn_create_config = dict(
     env_manager=dict(type='breakout', import_names=['breakout_env']),
     policy=dict(type='lean_dqn', import_names=['breakout_env']),
     replay_buffer=dict(type='frame', import_names=['breakout_env']),
-    # DI-engine's, which also counts whole games and their points: an episode of training is one life.
+    # DI-engine's collector, which also counts full games and their scores: a training episode is one life.
     collector=dict(type='full_games', import_names=['breakout_env']),
-    # DI-engine's, with a best score that survives a resumed run.
+    # DI-engine's evaluator, whose best score is kept when a run is resumed.
     evaluator=dict(type='resumable', import_names=['breakout_env']),
 )
 breakout_dqn_create_config = EasyDict(breakout_dqn_create_config)

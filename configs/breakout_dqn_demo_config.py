@@ -1,8 +1,8 @@
 """
-The shortest run that still does everything: ``make demo`` trains with it, evaluates and records a game.
+The shortest run with all steps: ``make demo`` trains with it, evaluates and records a game.
 
-``ding -m serial -c configs/breakout_dqn_demo_config.py -s 0 --env-step 8000``, about a minute on two CPU cores. It
-teaches hardly anything: for an agent that plays take ``breakout_dqn_config.py``.
+``ding -m serial -c configs/breakout_dqn_demo_config.py -s 0 --env-step 8000``, about a minute on two CPU cores. The
+agent hardly learns anything in it: use ``breakout_dqn_config.py``, whose comments explain the options, for a real one.
 """
 
 from easydict import EasyDict

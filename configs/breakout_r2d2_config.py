@@ -1,15 +1,15 @@
 """
-R2D2 on Breakout: DI-engine's, with slices of episodes from TorchRL's replay memory.
+DI-engine's R2D2 on Breakout, with slices of episodes from TorchRL's replay buffer.
 
-Needs ``pip install 'breakout-env[torchrl]'``. Run it with ``ding -m serial -c configs/breakout_r2d2_config.py -s 0
---env-step 10000000`` or ``python`` on this file. An update goes through 32 x 60 screens: a GPU is wanted.
+It needs ``pip install 'breakout-env[torchrl]'``. Run it with ``ding -m serial -c configs/breakout_r2d2_config.py -s 0
+--env-step 10000000`` or ``python`` on this file. An update processes 32 x 60 screens: use a GPU.
 """
 
 from easydict import EasyDict
 
 collector_env_num, evaluator_env_num = 8, 8
-# (int) Steps of a slice that only bring the hidden state up to date, and steps that are learned from, of which the last
-# `nstep` serve as targets (Kapturowski et al. 2019: 40 and 80).
+# (int) Steps of a slice that only update the hidden state, and steps that are learned from; the last `nstep` of these
+# only serve as targets (Kapturowski et al. 2019: 40 and 80).
 burnin_step, learn_unroll_len = 20, 40
 
 breakout_r2d2_config = dict(
@@ -17,37 +17,46 @@ breakout_r2d2_config = dict(
     env=dict(
         collector_env_num=collector_env_num,
         evaluator_env_num=evaluator_env_num,
+        # (int) Full games of an evaluation.
         n_evaluator_episode=8,
-        # (float) Mean score of an evaluation that ends the training: DQN's after 50M steps (Mnih et al. 2015).
+        # (float) The training ends when an evaluation has this mean score: DQN's after 50M steps (Mnih et al. 2015).
         stop_value=400,
+        # (int) Screens in an observation.
         frame_stack=4,
         evaluator=dict(
+            # (float) Probability of a random action, so that the games of a greedy agent differ.
             random_action_probability=0.01,
         ),
     ),
     policy=dict(
-        # (bool) Learn on a GPU if there is one; DI-engine falls back to the CPU by itself.
+        # (bool) Whether to learn on a GPU; without one, DI-engine uses the CPU.
         cuda=True,
         model=dict(
-            # (str) DI-engine's DRQN, an LSTM behind the Nature encoder; takes uint8, scales it on the learner's device.
+            # (str) DI-engine's DRQN, an LSTM after the Nature encoder, for uint8, which it scales on its own device.
             type='pixel_drqn',
             import_names=['breakout_env'],
+            # (list) Frames, height and width of an observation.
             obs_shape=[4, 84, 84],
+            # (int) Number of actions.
             action_shape=4,
         ),
         burnin_step=burnin_step,
         learn_unroll_len=learn_unroll_len,
+        # (int) Rewards in an n-step return before the value of the next state.
         nstep=5,
+        # (float) Discount of the next step's reward.
         discount_factor=0.997,
-        # (int) Env steps of play at random (epsilon is 1 then) before the first update.
+        # (int) Env steps of random play (epsilon is 1) before the first update.
         random_collect_size=20000,
         learn=dict(
-            # (int) Updates after each collection: n_sample / update_per_collect = 64 env steps an update. Each learns
-            # from 32 x 35 steps, so every step is learned from about 18 times.
+            # (int) Updates after each collection: n_sample / update_per_collect = 64 env steps for each update. One
+            # learns from 32 x 35 steps, so every step is learned from about 18 times.
             update_per_collect=4,
+            # (int) Slices of an update.
             batch_size=32,
+            # (float) Learning rate of Adam.
             learning_rate=0.0001,
-            # (float) Share of the online network that enters the target network with each update.
+            # (float) Share of the online network in the target network's moving average, at each update.
             target_update_theta=0.005,
         ),
         collect=dict(
@@ -63,12 +72,16 @@ breakout_r2d2_config = dict(
             ),
         ),
         other=dict(
+            # (str, float, float, int) Epsilon decreases linearly from start to end over `decay` env steps.
             eps=dict(type='linear', start=1.0, end=0.01, decay=250000),
-            # 32 kB a transition, screens and hidden state: 100,000 are 3.3 GB.
             replay_buffer=dict(
+                # (int) Transitions kept; one takes 32 kB for screens and hidden state, 100,000 take 3.3 GB.
                 replay_buffer_size=100000,
+                # (str) 'tensor' keeps them in memory, 'memmap' in files.
                 storage='tensor',
+                # (str) What a sample consists of: slices of episodes.
                 sampler='slice',
+                # (int) Steps of a slice.
                 slice_len=burnin_step + learn_unroll_len,
             ),
         ),
@@ -84,7 +97,7 @@ breakout_r2d2_create_config = dict(
     ),
     env_manager=dict(type='subprocess', shared_memory=True, reset_inplace=True),
     policy=dict(type='r2d2_slices', import_names=['breakout_env']),
-    # Transitions with the ids of their episode and step, which slices are put together by.
+    # Adds the ids of episode and step to transitions; the buffer composes slices by them.
     collector=dict(type='sample_with_ids', import_names=['breakout_env']),
     replay_buffer=dict(type='torchrl', import_names=['breakout_env']),
 )
