@@ -81,7 +81,7 @@ def test_commands_of_breakout_and_make_exist(path):
     for command in commands(path):
         words = [word for word in command.split() if '=' not in word or word.startswith('-')]
         if words[0] == 'make':
-            assert words[1:] and all(word in targets for word in words[1:2]), command
+            assert words[1] in targets or words[1].startswith('.venv/installed-'), command
         elif words[0] == 'breakout':
             subcommand = breakout.get_command(click.Context(breakout), words[1])
             assert subcommand is not None, command
