@@ -1,0 +1,135 @@
+"""Whether something that is done again and again makes anything grow: memory, descriptors, processes, files, ..."""
+
+import os
+import time
+from pathlib import Path
+from typing import Any, Dict, List, NamedTuple, Optional
+
+import psutil
+from scipy.stats import theilslopes
+
+from helpers.processes import FORK_SERVER
+
+# At most so many samples are taken: enough for a trend.
+SAMPLES = 200
+MEMORY_LIMIT_BYTES = 10_000_000
+# Cycles at the start that are not judged: allocators, first batches, buffers that fill, the first evaluation.
+WARM_UP_SHARE = 0.2
+# Allocators go back and forth between levels, so the lowest of some samples stands for them in the trend.
+WINDOW_SAMPLES = 8
+# A process that was just told to end, or a save under way, exists for a moment: the lowest of some counts is kept.
+STANDING_SAMPLES = 5
+MEMORY = 'memory_bytes'
+
+
+class Growth(NamedTuple):
+    """How a resource has changed from the end of the warm-up to the end."""
+
+    first: float
+    last: float
+    growth: float
+    limit: float
+
+    @property
+    def is_too_much(self) -> bool:
+        return self.growth >= self.limit
+
+
+class Watch(object):
+    """
+    Overview:
+        Takes samples of this process and all below it, to be called after each cycle, when all is closed again.
+    """
+
+    def __init__(self, folder: Path, cycles: int, display: Optional[str] = None) -> None:
+        """
+        Arguments:
+            - folder (:obj:`Path`): Files in it are counted.
+            - cycles (:obj:`int`): How many there will be.
+            - display (:obj:`Optional[str]`): The X display whose windows are counted.
+        """
+        self._folder, self._cycles = folder, cycles
+        self._every = -(-cycles // SAMPLES)
+        self._display = None
+        if display is not None:
+            import Xlib.display
+
+            # one for all samples: python-xlib's displays are in cycles of references
+            self._display = Xlib.display.Display(display)
+        self.samples: List[Dict[str, float]] = []
+        self.cycle = 0
+
+    def __call__(self, cycle: Optional[int] = None, **own: float) -> None:
+        """
+        Arguments:
+            - cycle (:obj:`Optional[int]`): Cycles done; one more than before by default.
+            - own (:obj:`float`): What else is counted.
+        """
+        before, self.cycle = self.cycle, self.cycle + 1 if cycle is None else cycle
+        if self.cycle // self._every > before // self._every:
+            self.samples.append(dict(self._sample(), cycle=self.cycle, **own))
+
+    def _sample(self) -> Dict[str, float]:
+        ours = psutil.Process()
+        below = [process for process in ours.children(recursive=True) if process.pid != FORK_SERVER.pid]
+        memory = 0
+        for process in (ours, *below):
+            try:
+                memory += process.memory_info().rss
+            except psutil.Error:  # it has just ended
+                continue
+        found = dict(
+            memory_bytes=memory,
+            descriptors=ours.num_fds(),
+            threads=ours.num_threads(),
+            processes=len(below),  # with those that have ended and that nobody has waited for
+            shared_memory=sum(not name.startswith('sem.') for name in os.listdir('/dev/shm')),
+            files=sum(len(files) for _, _, files in os.walk(self._folder)),
+        )
+        if self._display is not None:
+            found['windows'] = len(self._display.screen().root.query_tree().children)
+        return found
+
+    def close(self) -> None:
+        if self._display is not None:
+            self._display.close()
+
+    def growth(self) -> Dict[str, Growth]:
+        """
+        Overview:
+            What became of each resource. Memory by its trend, the slope of Theil and Sen times the length, which \
+            neither noise nor a single jump moves; counts by their lowest value at the end and after the warm-up.
+        """
+        judged = [sample for sample in self.samples if sample['cycle'] > WARM_UP_SHARE * self._cycles]
+        assert len(judged) >= 4, f'{len(judged)} samples after the warm-up are too few to judge'
+        at = [sample['cycle'] for sample in judged]
+        standing = min(STANDING_SAMPLES, len(judged) // 2)
+        found = {}
+        for name in judged[0].keys() - {'cycle'}:
+            values = [sample[name] for sample in judged]
+            first, last = min(values[:standing]), min(values[-standing:])
+            if name == MEMORY:
+                found[name] = Growth(first, last, _slope(at, values) * (at[-1] - at[0]), MEMORY_LIMIT_BYTES)
+            else:
+                found[name] = Growth(first, last, last - first, 1)
+        return found
+
+    def check(self) -> Dict[str, Any]:
+        """Nothing has grown; the figures, for the record."""
+        growth = self.growth()
+        assert not {name: each for name, each in growth.items() if each.is_too_much}
+        return dict(cycles=self.cycle, growth={name: round(each.growth) for name, each in sorted(growth.items())})
+
+
+def _slope(at: List[float], values: List[float]) -> float:
+    size = max(1, min(WINDOW_SAMPLES, len(values) // 4))
+    # from the end, so that the newest samples are full windows
+    windows = [list(zip(values, at))[max(0, end - size) : end] for end in range(len(values), 0, -size)]
+    lowest, places = zip(*map(min, windows))
+    return float(theilslopes(lowest, places).slope)
+
+
+def wait_for_zombie(process: psutil.Process) -> None:
+    """Until a killed process has ended; its parent learns of it later."""
+    while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+        time.sleep(0.001)

@@ -1,0 +1,409 @@
+"""
+Nothing grows, however often the parts of the package are opened, used and closed.
+
+``SOAK_SHARE=4`` makes each section four times as long; 1, the default, is an hour in all.
+"""
+
+import importlib.util
+import itertools
+import os
+import signal
+import weakref
+from functools import partial
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List
+
+import numpy as np
+import psutil
+import pytest
+import torch
+from ding.config import compile_config, read_config
+from ding.envs import create_env_manager, get_vec_env_setting
+from ding.policy import create_policy
+from ding.utils import set_pkg_seed
+from ding.worker import BaseLearner, create_buffer, create_serial_evaluator
+from ding.worker.learner import LearnerHook, register_learner_hook
+from easydict import EasyDict
+from tensorboardX import SummaryWriter
+
+from breakout_env import BreakoutEnv, FrameReplayBuffer, PixelDQN, TorchRLReplayBuffer
+from breakout_env.agent.agent import load_agent, save_agent
+from breakout_env.agent.evaluation import evaluate
+from breakout_env.env_manager import GroupEnvManager
+from breakout_env.run.budget import Budget
+from helpers.growth import MEMORY_LIMIT_BYTES, Watch, wait_for_zombie
+from helpers.processes import ROOT
+
+SHARE = float(os.environ.get('SOAK_SHARE', '1'))
+LEAST_CYCLES = 15
+STEPS = 4  # of a game; closing does not depend on how long it was played
+Look = Callable[..., None]
+
+# The recipe for the CPU in fast-forward: a tiny network, a small buffer, evaluations and saves all the time.
+CONFIG = """
+from ding.config import read_config
+
+main_config, create_config = read_config({recipe!r})
+main_config.exp_name = 'run'
+main_config.env.update(evaluator_env_num=2, n_evaluator_episode=2)
+main_config.env.evaluator.update(max_episode_frames=600)
+main_config.policy.random_collect_size = 256
+main_config.policy.model.encoder_hidden_size_list = [4, 4, 4, 8]
+main_config.policy.learn.update(update_per_collect=16, batch_size=16)
+main_config.policy.learn.learner.hook.update(
+    save_ckpt_after_iter=10**9, soak=dict(type='soak', name='soak', position='after_iter')
+)
+main_config.policy.learn.learner.hook.resume.ext_args.save_every_s = 0.25
+main_config.policy.eval.evaluator.eval_freq = 640
+main_config.policy.other.eps.decay = 10_000
+main_config.policy.other.replay_buffer.replay_buffer_size = 4000
+"""
+
+
+class SoakHook(LearnerHook):
+    """Calls ``look`` after updates: the pipeline runs until it ends, and nothing else of it can be observed."""
+
+    look: Look = staticmethod(lambda env_steps: None)
+
+    def __call__(self, engine: BaseLearner) -> None:
+        SoakHook.look(engine.collector_envstep)
+
+
+register_learner_hook('soak', SoakHook)
+
+
+def play(env: BreakoutEnv) -> BreakoutEnv:
+    env.reset()
+    for _ in range(STEPS):
+        if env.step(env.random_action()).done:
+            env.reset()
+    return env
+
+
+def environments(cycles: int, look: Look) -> None:
+    """Each way to open and close. One that is dropped is expected to be gone at once, without the garbage collector."""
+    emulators: 'weakref.WeakSet[Any]' = weakref.WeakSet()
+    made: 'weakref.WeakSet[BreakoutEnv]' = weakref.WeakSet()
+    seeds = itertools.count()
+
+    def new(**options: Any) -> BreakoutEnv:
+        env = BreakoutEnv(options)
+        made.add(env)
+        env.seed(next(seeds))
+        return env
+
+    def played(env: BreakoutEnv) -> BreakoutEnv:
+        emulators.add(play(env)._env)
+        return env
+
+    def closed_before_the_first_reset() -> None:
+        env = new()
+        env.close()
+        played(env).close()
+
+    def after_an_error() -> None:
+        env = played(new(obs_dtype='float32'))
+        with pytest.raises(ValueError):
+            env.step(99)
+        env.close()
+        env.close()
+
+    def recorded() -> None:
+        env = new()
+        env.enable_save_replay('videos')
+        played(env).close()
+        (video,) = Path('videos').iterdir()  # the user's from now on
+        video.unlink()
+
+    used_again = new()
+    ways = [
+        lambda: played(new(repeat_action_probability=0.25)).close(),
+        lambda: played(used_again).close(),
+        lambda: played(new()) and None,
+        *(closed_before_the_first_reset, after_an_error),
+    ]
+    for cycle in range(cycles):
+        if cycle % max(8, cycles // 25) == 1 and os.environ.get('DISPLAY'):
+            played(new(render_mode='human')).close()
+        elif cycle % max(5, cycles // 100) == 2:
+            recorded()
+        else:
+            ways[cycle % len(ways)]()
+        look(living_environments=len(made) - 1, living_emulators=len(emulators))
+
+
+def managers(cycles: int, look: Look) -> None:
+    """Launch, step, close; closed twice, dropped, launched again, and with a worker that is killed meanwhile."""
+
+    def step(manager: GroupEnvManager) -> Dict[int, Any]:
+        for _ in range(STEPS):
+            timesteps = manager.step({env_id: 1 for env_id in manager.ready_obs})
+        return timesteps
+
+    for cycle in range(cycles):
+        manager = GroupEnvManager([partial(BreakoutEnv, {})] * 3, dict(worker_num=2))
+        manager.seed(cycle)
+        others = {process.pid for process in psutil.Process().children()}
+        manager.launch()
+        step(manager)
+        if cycle % 5 == 1:
+            manager.reset()
+            manager.close()
+        elif cycle % 5 == 2:
+            (worker, _) = [process for process in psutil.Process().children() if process.pid not in others]
+            worker.kill()
+            wait_for_zombie(worker)
+            if cycle % 10 == 2:
+                timesteps = manager.step({env_id: 1 for env_id in manager.ready_obs})
+                lost = [env_id for env_id, timestep in timesteps.items() if timestep.info.get('abnormal', False)]
+                manager.reset({env_id: {} for env_id in lost})
+                step(manager)
+        elif cycle % 5 == 3:
+            manager.close()
+            manager.launch()
+            step(manager)
+        if cycle % 5 != 4:
+            manager.close()
+        del manager
+        look()
+
+
+def compiled(seed: int = 0) -> EasyDict:
+    cfg, create_cfg = read_config('config.py')
+    create_cfg.policy.type += '_command'
+    del cfg.policy.learn.learner.hook['soak']
+    cfg = compile_config(cfg, seed=seed, auto=True, create_cfg=create_cfg, save_cfg=False, renew_dir=False)
+    set_pkg_seed(seed, use_cuda=False)
+    return cfg
+
+
+def evaluations(cycles: int, look: Look) -> None:
+    """One as ``breakout eval`` makes it, with environments of its own; one as a training does, whose stay open."""
+    cfg = compiled()
+    model = {key: value for key, value in cfg.policy.model.items() if key not in ('type', 'import_names')}
+    save_agent('agent.safetensors', PixelDQN(**model).state_dict(), {})
+    agent = load_agent('agent.safetensors')
+    policy = create_policy(cfg.policy, enable_field=['learn', 'collect', 'eval', 'command'])
+    env_class, _, env_cfgs = get_vec_env_setting(cfg.env)
+    with SummaryWriter('log') as tb_logger:
+        evaluator = create_serial_evaluator(
+            cfg.policy.eval.evaluator,
+            env=create_env_manager(cfg.env.manager, [partial(env_class, cfg=each) for each in env_cfgs]),
+            policy=policy.eval_mode,
+            tb_logger=tb_logger,
+            exp_name=cfg.exp_name,
+        )
+        for cycle in range(cycles):
+            evaluate(agent, 'nature', 2, cycle, env_num=2, max_episode_frames=300)
+            evaluator.eval(None, cycle, cycle)
+            look()
+        evaluator.close()
+
+
+CAPACITY = 1000
+# Transitions that are pushed again and again, with another stamp on all screens each time. A smaller buffer has only
+# those of the last round at the end of each, and as many frames as at the end of any other: one more is a leak, and as
+# no frame comes again, none is hidden by being found again.
+ROUND = 1500
+FRAGMENT, BATCH = 100, 32
+
+
+class Play(object):
+    """Real play, in the form that DI-engine's collectors hand to a buffer."""
+
+    def __init__(self, nstep: int = 1) -> None:
+        self._obs, self._next_obs = np.empty((2, ROUND, 4, 84, 84), np.uint8)
+        self._transitions = []
+        env = BreakoutEnv({})
+        env.seed(0)
+        obs = env.reset()
+        for step in range(ROUND):
+            action = env.random_action()
+            timestep = env.step(action)
+            self._obs[step], self._next_obs[step] = obs, timestep.obs
+            self._transitions.append(
+                dict(
+                    obs=torch.from_numpy(self._obs[step]),
+                    next_obs=torch.from_numpy(self._next_obs[step]),
+                    action=torch.from_numpy(action),
+                    reward=torch.from_numpy(timestep.reward).repeat(nstep),
+                    done=timestep.done,
+                    value_gamma=torch.tensor([0.97]),
+                    collect_iter=step,
+                )
+            )
+            obs = env.reset() if timestep.done else timestep.obs
+        env.close()
+
+    def round(self, number: int) -> Iterator[List[dict]]:
+        """All transitions, in fragments, with the number of the round on their screens."""
+        for screens in (self._obs, self._next_obs):
+            screens[..., 0, :4] = np.frombuffer(number.to_bytes(4, 'little'), np.uint8)
+        for start in range(0, ROUND, FRAGMENT):
+            yield self._transitions[start : start + FRAGMENT]
+
+    def fragments(self) -> Iterator[List[dict]]:
+        for number in itertools.count():
+            yield from self.round(number)
+
+
+def buffer(
+    cycles: int, look: Look, kind: type = FrameReplayBuffer, is_prioritised: bool = False, **options: Any
+) -> None:
+    """1,500 transitions a cycle are pushed into room for 1,000, and sampled."""
+    played = Play()
+    np.random.seed(0)
+    memory = kind(dict(replay_buffer_size=CAPACITY, **options), exp_name='run')
+    for cycle in range(cycles):
+        for fragment in played.round(cycle):
+            memory.push(fragment, cycle)
+            if memory.count() < BATCH:
+                continue
+            batch = memory.sample(BATCH, cycle)
+            if is_prioritised:
+                names, rows = ([t[key] for t in batch] for key in ('replay_unique_id', 'replay_buffer_idx'))
+                priorities = np.random.random(len(names)).tolist()
+                memory.update(dict(replay_unique_id=names, replay_buffer_idx=rows, priority=priorities))
+        frames = memory.memory_report()['distinct_frames'] if kind is FrameReplayBuffer else 0
+        look(transitions=memory.count(), frames=frames)
+    memory.close()
+
+
+def buffer_saves(cycles: int, look: Look) -> None:
+    """Save a buffer to a file, in the background and as a state dict; load each into another buffer, or a new one."""
+    np.random.seed(0)
+
+    def new(storage: str) -> FrameReplayBuffer:
+        return FrameReplayBuffer(dict(replay_buffer_size=CAPACITY, storage=storage), exp_name='run')
+
+    memory, other = new('compressed'), new('ring')
+    for cycle, fragment in zip(range(cycles), Play().fragments()):
+        memory.push(fragment, cycle)
+        memory.start_saving('saves/background.npz', lambda: None)
+        assert memory.wait_for_saving() is None
+        memory.save_data('saves/buffer.npz')
+        other.load_data('saves/buffer.npz')
+        other.load_state_dict(memory.state_dict())
+        third = new(('compressed', 'ring', 'memmap')[cycle % 3])
+        third.load_data('saves/background.npz')
+        assert third.count() == other.count() == memory.count()
+        third.close()
+        look()
+    memory.close()
+    other.close()
+
+
+def run_saves(cycles: int, look: Look) -> None:
+    """Save a whole run, and resume it, in one process: checkpoint, buffer, random states."""
+    cfg = compiled()
+    policy = create_policy(cfg.policy, enable_field=['learn', 'collect', 'eval', 'command'])
+    with SummaryWriter(os.path.join(cfg.exp_name, 'log', 'serial')) as tb_logger:
+        learner = BaseLearner(cfg.policy.learn.learner, policy.learn_mode, tb_logger, exp_name=cfg.exp_name)
+        memory = create_buffer(cfg.policy.other.replay_buffer, tb_logger=tb_logger, exp_name=cfg.exp_name)
+        learner.call_hook('before_run')
+        for cycle, fragment in zip(range(cycles), Play(cfg.policy.nstep).fragments()):
+            memory.push(fragment, cycle * FRAGMENT)
+            for _ in range(cfg.policy.learn.update_per_collect):
+                learner.train(memory.sample(cfg.policy.learn.batch_size, learner.train_iter), cycle * FRAGMENT)
+            assert learner.run_saver.save(learner.last_iter.val, wait=True) is None
+            assert learner.run_saver.resume()
+            look()
+        learner.call_hook('after_run')
+        learner.close()
+        memory.close()
+
+
+def training(cycles: int, look: Look) -> None:
+    """The pipeline of ``breakout train`` in this process; a cycle is an env step."""
+    spec = importlib.util.spec_from_file_location('breakout_dqn_main', ROOT / 'entry' / 'breakout_dqn_main.py')
+    entry = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(entry)
+    SoakHook.look = look
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    entry.train('config.py', 0, Budget(env_steps=cycles))
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+def section(function: Callable, cycles: int, name: str, cycle: str, least: int = LEAST_CYCLES) -> Any:
+    mark = pytest.mark.promise('soak', name, cycle, 'nothing grows')
+    return pytest.param(function, max(least, round(SHARE * cycles)), id=name, marks=mark)
+
+
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize(
+    'run, cycles',
+    [
+        section(environments, 10_000, 'environments', 'open, reset, step, close', 40),
+        section(training, 300_000, 'training', 'an env step', 12_000),
+        section(managers, 200, 'managers', 'launch, step, reset, close'),
+        section(evaluations, 80, 'evaluations', 'an evaluation of each kind'),
+        section(run_saves, 100, 'saves of a run', 'save a whole run, resume it'),
+        section(buffer_saves, 200, 'saves of a buffer', 'save and load a buffer in each way'),
+        section(buffer, 200, 'buffer, compressed', '1,500 transitions into room for 1,000'),
+        section(
+            partial(buffer, is_prioritised=True, prefetch=True), 100, 'buffer, prioritised', 'the same, prefetched'
+        ),
+        section(partial(buffer, storage='ring'), 200, 'buffer, raw', 'the same, not compressed'),
+        section(partial(buffer, storage='memmap'), 200, 'buffer, on disk', 'the same, in a file'),
+        section(partial(buffer, storage='device', device='cpu'), 100, 'buffer, on device', 'the same, as tensors'),
+        section(partial(buffer, kind=TorchRLReplayBuffer, storage='tensor'), 50, 'buffer, TorchRL', 'the same', 24),
+        section(
+            partial(buffer, kind=TorchRLReplayBuffer, storage='memmap'), 50, 'buffer, TorchRL on disk', 'the same', 24
+        ),
+    ],
+)
+def test_nothing_grows(run, cycles, tmp_path, monkeypatch, request, record_property):
+    display = request.getfixturevalue('display') and os.environ['DISPLAY'] if run is environments else None
+    folder = tmp_path / 'section'
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    recipe = str(ROOT / 'configs' / 'breakout_dqn_cpu_config.py')
+    Path('config.py').write_text(CONFIG.format(recipe=recipe))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    watch = Watch(folder, cycles, display)
+    try:
+        run(cycles, watch)
+    finally:
+        torch.set_num_threads(threads)
+        watch.close()
+    record_property('figures', watch.check())
+
+
+@pytest.mark.parametrize('resource', ['descriptors', 'processes', 'files', 'living_emulators'])
+def test_a_leak_in_the_environment_is_found(resource, tmp_path, monkeypatch):
+    kept: list = []
+
+    def leaking(env: BreakoutEnv) -> None:
+        if resource == 'descriptors':
+            kept.append(open(os.devnull))
+        elif resource == 'processes':
+            kept.append(psutil.Popen(['true']))
+        elif resource == 'files':
+            (tmp_path / f'left{len(list(tmp_path.iterdir()))}').touch()
+        else:
+            kept.append(getattr(env, '_env', None))
+        close(env)
+
+    close = BreakoutEnv.close
+    monkeypatch.setattr(BreakoutEnv, 'close', leaking)
+    monkeypatch.chdir(tmp_path)
+    watch = Watch(tmp_path, 40)
+    environments(40, watch)
+    grown = {name for name, each in watch.growth().items() if each.is_too_much}
+    assert resource in grown and grown <= {resource, 'memory_bytes', 'shared_memory'}  # others' is counted, too
+
+
+def memory_growth(values: np.ndarray) -> bool:
+    watch = Watch(Path('.'), len(values))
+    watch.samples = [dict(cycle=i + 1, memory_bytes=float(value)) for i, value in enumerate(values)]
+    return watch.growth()['memory_bytes'].is_too_much
+
+
+def test_noise_and_jumps_are_no_growth_of_memory_and_a_leak_is():
+    rng, at, mb = np.random.default_rng(0), np.arange(200), MEMORY_LIMIT_BYTES / 10
+    noise = [rng.normal(0, 20 * mb, 200), 57 * mb * rng.integers(0, 2, 200), 30 * mb * (at % 20) / 20]
+    jumps = [100 * mb * (at > 60) * (at < 80), 80 * mb * (at > 190), 500 * mb * np.minimum(at, 40) / 40, -mb * at]
+    assert not any(memory_growth(1000 * mb + shape) for shape in (*noise, *jumps))
+    assert memory_growth(1000 * mb + 0.1 * mb * at + rng.normal(0, 3 * mb, 200))
