@@ -27,17 +27,19 @@ def one_thread():
 
 
 def policy(policy_class, own_model=None, **options):
-    learn = dict(learning_rate=0.0002, target_update_freq=10, **options.pop('learn', {}))
     shapes = dict(obs_shape=[4, 84, 84], action_shape=4, encoder_hidden_size_list=SIZES)
-    model = dict(type='pixel_dqn', import_names=['breakout_env'], **shapes, **options.pop('model', {}))
-    cfg = deep_merge_dicts(policy_class.default_config(), dict(cuda=False, discount_factor=0.99, model=model))
-    cfg = EasyDict(deep_merge_dicts(cfg, {'nstep': 3, **options}))
-    cfg.learn = EasyDict({**cfg.learn, **learn})
-    if 'target_theta' in learn:
+    changes = dict(
+        cuda=False,
+        discount_factor=0.99,
+        nstep=3,
+        model=dict(type='pixel_dqn', import_names=['breakout_env'], **shapes),
+        learn=dict(learning_rate=0.0002, target_update_freq=10),
+    )
+    cfg = EasyDict(deep_merge_dicts(deep_merge_dicts(policy_class.default_config(), changes), options))
+    if 'target_theta' in options.get('learn', {}):
         del cfg.learn['target_update_freq']
     torch.manual_seed(0)
     model = own_model(**shapes) if own_model else None
-    torch.manual_seed(0)
     policy = policy_class(cfg, model=model, enable_field=['learn', 'collect', 'eval'])
     policy.start = parameters(policy)
     with torch.no_grad():  # different, as during a training, so that no test can mistake one for the other

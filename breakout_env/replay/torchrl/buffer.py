@@ -31,8 +31,13 @@ _NOTHING_PREFETCHED = pickle.dumps(dict(version=1, capacity=0, queue=()))
 
 
 def _release_storage(storage: Any, folder: Optional[str], owner: int) -> None:
-    storage.release()
-    if folder is not None and os.getpid() == owner:  # a forked child that ends must not remove its parent's files
+    if folder is None:
+        return
+    # A memory-mapped TensorDict is locked, and a locked one caches views that refer back to it: unless it is unlocked,
+    # disk and memory of removed files stay occupied until a garbage collection.
+    if storage._storage is not None:
+        storage._storage.unlock_()
+    if os.getpid() == owner:  # a forked child that ends must not remove its parent's files
         shutil.rmtree(folder, ignore_errors=True)
 
 

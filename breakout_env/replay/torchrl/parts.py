@@ -29,18 +29,9 @@ class WeaklyAttached(object):
 class TensorStorage(WeaklyAttached, LazyTensorStorage):
     """TorchRL's storage in memory."""
 
-    def release(self) -> None:
-        pass  # the memory goes with this object
-
 
 class MemmapStorage(WeaklyAttached, LazyMemmapStorage):
     """TorchRL's storage in files."""
-
-    def release(self) -> None:
-        # A memory-mapped TensorDict is locked, and a locked one caches views that refer back to it: without this, disk
-        # and memory of removed files stay occupied until a garbage collection.
-        if self._storage is not None:
-            self._storage.unlock_()
 
 
 class ProportionalSampler(Sampler):
