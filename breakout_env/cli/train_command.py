@@ -105,12 +105,12 @@ def command(ctx: click.Context, seeds: Tuple[int, ...], **options: Any) -> None:
       breakout train --resume                 resume the last run
       breakout train -s 0 -s 1 -s 2           three; then `breakout plot` them
       breakout train --set policy.learn.learning_rate=0.0005
-      breakout train --collectors auto --ray auto --auto-resume --exp-name experiments/run
+      breakout train --collectors auto --ray auto --auto-resume --exp-name RUN
     """
     if len(seeds) > 1:
         ctx.exit(_train_each(ctx, seeds, options))
     folder = _train(seeds[0], **options)
-    again = _command_line(ctx, exp_name=None, resume=folder)
+    again = _command_line(ctx, **({} if options['auto_resume'] else dict(exp_name=None, resume=folder)))
     best = quote(newest_checkpoint(folder))
     commands = {
         'its curves': f'breakout plot {quote(folder)}',
@@ -142,10 +142,10 @@ def _train(
     """Train one run; returns the experiment folder."""
     if collectors is None and ray_address is not None:
         raise click.UsageError(f'--ray is {ray_address}, without --collectors; expected a number of them, or auto')
-    for option, is_given in (('--overlap', overlap and collectors is not None), ('--resume', resume and auto_resume)):
-        if is_given:
-            other = '--collectors' if option == '--overlap' else '--auto-resume'
-            raise click.UsageError(f'{option} and {other} exclude each other; expected one of them')
+    if collectors is not None and overlap:
+        raise click.UsageError('--overlap and --collectors exclude each other; expected one of them')
+    if auto_resume and resume is not None:
+        raise click.UsageError('--resume and --auto-resume exclude each other; expected one of them')
     device = _device(device)
     file = read_config_file(config or str(shipped(CONFIGS[device])))
     values = {'policy.cuda': device == 'cuda', **dict(_read_change(text) for text in changes)}

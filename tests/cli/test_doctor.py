@@ -3,20 +3,16 @@
 import importlib.metadata
 import json
 import os
-import re
 import signal
 import subprocess
 import time
 
 import psutil
-import pytest
 from click.testing import CliRunner
 
 from breakout_env.cli import doctor_checks, doctor_command, main
 from breakout_env.cli.doctor import Check, Finding, run_checks
-from breakout_env.rendering import window
 from helpers.processes import wait_until
-from helpers.resources import footprint, grown_since
 
 
 def only(look, **options):
@@ -32,16 +28,6 @@ def test_this_machine_is_fit_for_training(same_footprint):
     assert f'torch {importlib.metadata.version("torch")}, ' in rows['packages']['found']
     assert set(rows) >= {'packages', 'CPU', 'GPU', 'ROM', 'worker process', 'memory', 'disk', 'FFmpeg'}
     assert all(row['found'] for row in rows.values())
-
-
-@pytest.mark.parametrize('check', doctor_checks.CHECKS, ids=lambda check: check.name)
-def test_check_finds_the_same_in_this_process_and_leaves_nothing_open(check):
-    check.look()  # modules that it imports stay
-    before = footprint()
-    finding, (row,) = check.look(), run_checks([check])
-    assert not grown_since(before)
-    without_numbers = [re.sub(r'[\d.,]+', '', found) for found in (finding.found, row.found)]
-    assert without_numbers[0] == without_numbers[1] and finding.fix == row.fix
 
 
 def test_table_shows_each_finding_and_below_it_fixes_that_can_be_copied(monkeypatch):
@@ -66,15 +52,12 @@ def test_exit_code_is_1_if_something_fails_that_training_needs(monkeypatch):
 # ---- checks that fail
 
 
-def test_check_that_raises_has_failed(same_footprint):
+def test_check_that_raises_or_crashes_has_failed(same_footprint):
     def look():
         raise RuntimeError('planted\nin two lines')
 
     row = only(look, fix='do this')
     assert (row.state, row.found, row.fix) == ('fails', 'RuntimeError: planted in two lines', 'do this')
-
-
-def test_check_that_crashes_its_process_has_failed(same_footprint):
     row = only(lambda: os.kill(os.getpid(), signal.SIGSEGV))
     assert row.state == 'fails' and 'without an answer' in row.found
 
@@ -124,16 +107,6 @@ def test_window_is_opened_on_the_display(display):
     assert (row.state, row.found) == ('ok', f'a window was opened on display {os.environ["DISPLAY"]} and closed')
 
 
-def test_display_that_hangs_is_a_warning(display, monkeypatch, same_footprint):
-    monkeypatch.setattr(window, 'OPEN_TIMEOUT_S', 2)
-    display.send_signal(signal.SIGSTOP)
-    try:
-        row = only(doctor_checks.window, needed=False)
-    finally:
-        display.send_signal(signal.SIGCONT)
-    assert row.state == 'warning' and 'did not answer' in row.found
-
-
 def test_missing_display_is_a_warning_with_an_alternative(monkeypatch):
     monkeypatch.delenv('DISPLAY', raising=False)
     monkeypatch.delenv('WAYLAND_DISPLAY', raising=False)
@@ -154,19 +127,13 @@ def test_small_shared_memory_is_a_warning_and_a_full_one_fails(small_disk):
     assert doctor_checks.shared_memory(str(small_disk)).state == 'fails'
 
 
-@pytest.mark.parametrize('version', [1, 2])
-def test_cpu_limit_of_a_container_is_read_from_its_control_group(version, tmp_path):
-    group = tmp_path / 'root' / ('cpu' if version == 1 else '') / 'job'
+def test_cpu_limit_of_a_container_is_read_from_its_control_group(tmp_path):
+    group = tmp_path / 'root' / 'job'
     group.mkdir(parents=True)
-    if version == 1:
-        (group / 'cpu.cfs_quota_us').write_text('150000\n')
-        (group / 'cpu.cfs_period_us').write_text('100000\n')
-    else:
-        (group / 'cpu.max').write_text('150000 100000\n')
-        (group.parent / 'cpu.max').write_text('max 100000\n')
-    membership = tmp_path / 'membership'
-    membership.write_text('4:cpu,cpuacct:/job/task\n3:memory:/\n' if version == 1 else '0::/job/task\n')
-    assert doctor_checks.cpu_quota(str(tmp_path / 'root'), str(membership)) == 1.5
+    (group / 'cpu.max').write_text('150000 100000\n')
+    (group.parent / 'cpu.max').write_text('max 100000\n')
+    (tmp_path / 'membership').write_text('0::/job/task\n')
+    assert doctor_checks.cpu_quota(str(tmp_path / 'root'), str(tmp_path / 'membership')) == 1.5
 
 
 def test_unusable_gpu_is_told_apart_from_none(monkeypatch, tmp_path):

@@ -3,7 +3,6 @@
 import contextlib
 import re
 import signal
-import threading
 import time
 
 import numpy as np
@@ -140,16 +139,6 @@ def test_person_plays_in_a_window_until_q_is_pressed(keyboard):
     assert np.ptp(columns[:30]) == 0  # nothing moves by itself
     assert columns[59] < columns[29] - 10
     assert np.ptp(columns[70:80]) == 0  # nor after the key was released
-
-
-def test_closing_the_window_ends_the_game_without_an_error(keyboard, caplog, same_footprint):
-    with contextlib.closing(open_window('Breakout')) as window:
-        keyboard.focus()
-        timer = threading.Timer(1, keyboard.close_window)
-        timer.start()
-        (game,) = play(right, window.present, dict(is_train=False), keys=window.keys)
-        timer.join()
-    assert game.end == 'stopped' and game.steps > 3 and caplog.text == ''
 
 
 @pytest.mark.parametrize('ending', ['close', 'Ctrl-C'])

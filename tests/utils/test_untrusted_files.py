@@ -1,0 +1,386 @@
+"""
+Files that someone else may have made: of another kind, truncated, damaged or malicious. Each gets an error message with
+its name, and nothing in it is run. tests/replay has more about saved buffers. A config is a program, and is run.
+"""
+
+import gzip
+import importlib.util
+import io
+import json
+import os
+import pickle
+import random
+import struct
+import sys
+import zipfile
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+import xxhash
+from click.testing import CliRunner
+from ding.config import read_config
+from ding.entry import eval as ding_eval
+from ding.worker.learner.learner_hook import LoadCkptHook
+from easydict import EasyDict
+
+from breakout_env.agent.agent import load_agent, save_agent
+from breakout_env.agent.weights_file import read_weights
+from breakout_env.cli import main
+from breakout_env.replay.buffer import FrameReplayBuffer
+from breakout_env.run.checkpoints import saves_in
+from breakout_env.run.log import RunLog, RunLogWriter
+from breakout_env.run.saver import RunSaver
+from breakout_env.utils.atomic_file import DamagedFile
+from helpers import torchrl_buffers
+from helpers.agents import small_network, write_checkpoint
+from helpers.processes import ROOT, run
+from helpers.resources import footprint
+
+CONFIG = ROOT / 'configs' / 'breakout_dqn_cpu_config.py'
+MARK = 'harm was done'
+
+
+class Harm(object):
+    """Unpickled, it makes a file."""
+
+    def __reduce__(self) -> tuple:
+        return open, (MARK, 'w')
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    yield
+    assert not Path(MARK).exists()
+
+
+def saved(content, **options) -> bytes:
+    file = io.BytesIO()
+    torch.save(content, file, **options)
+    return file.getvalue()
+
+
+def compressed() -> bytes:
+    """A small zip file with large contents."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, 'w', zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr('archive/data.pkl', pickle.dumps({}))
+        archive.writestr('archive/data/0', bytes(50_000_000))
+        archive.writestr('meta.npy', bytes(50_000_000))
+    return file.getvalue()
+
+
+def npz_of_objects() -> bytes:
+    file = io.BytesIO()
+    np.savez(file, meta=np.array([Harm()], object))
+    return file.getvalue()
+
+
+def torchscript() -> bytes:
+    file = io.BytesIO()
+    torch.jit.save(torch.jit.trace(torch.nn.Linear(2, 2), torch.zeros(1, 2)), file)
+    return file.getvalue()
+
+
+FOREIGN = {
+    'empty': lambda: b'',
+    'text': lambda: b'Dear reader,\nthis is a letter.\n',
+    'pickle': lambda: pickle.dumps(dict(model=Harm())),
+    'checkpoint with code': lambda: saved(dict(model=small_network().state_dict(), optimizer=Harm())),
+    'old checkpoint with code': lambda: saved(Harm(), _use_new_zipfile_serialization=False),
+    'whole module': lambda: saved(torch.nn.Linear(2, 2)),
+    'TorchScript': torchscript,
+    'compressed zip': compressed,
+    'npz of objects': npz_of_objects,
+    'safetensors header without a body': lambda: struct.pack('<Q', 2**60) + b'{"a": {"dtype": "F32"',
+    'brackets': lambda: b'[' * 100_000,
+}
+COMMANDS = {
+    'eval': ['eval', '--checkpoint', 'file'],
+    'average': ['average', 'run'],
+    'plot': ['plot', 'file'],
+}
+
+
+def refusal(command, *words) -> str:
+    """The error message with which a command refuses."""
+    result = CliRunner().invoke(command, list(words))
+    assert result.exit_code in (1, 2), (result.exit_code, result.output[-2000:], result.exception)
+    assert 'Error: ' in result.output and 'Traceback' not in result.output, result.output[-2000:]
+    return ' '.join(result.output.split()).split('Error: ')[1]
+
+
+@pytest.mark.parametrize('kind', FOREIGN)
+def test_foreign_file_is_refused_by_name_and_not_run(kind):
+    content = FOREIGN[kind]()
+    Path('file').write_bytes(content)
+    Path('run/ckpt').mkdir(parents=True)
+    Path('run/ckpt/iteration_1.pth.tar').write_bytes(content)
+    with pytest.raises(ValueError, match='^file (is|holds) ') as error:
+        load_agent('file')
+    message = str(error.value)
+    assert 'weights_only' not in message and '\n' not in message and len(message) < 600
+    for name, words in COMMANDS.items():
+        if name != 'plot' or content:  # an empty log is one that nothing has been written to yet
+            assert ('iteration_1.pth.tar' if name == 'average' else 'file') in refusal(main, *words)
+
+
+def test_unsafe_loading_of_these_files_would_be_noticed():
+    Path('file').write_bytes(FOREIGN['checkpoint with code']())
+    torch.load('file', weights_only=False)
+    assert Path(MARK).exists()
+    os.unlink(MARK)
+
+
+def test_evaluation_entry_refuses_foreign_files_and_other_networks():
+    spec = importlib.util.spec_from_file_location('breakout_dqn_eval', ROOT / 'entry' / 'breakout_dqn_eval.py')
+    program = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(program)
+    words = ['-c', str(CONFIG), '--load-path', 'file']
+    Path('file').write_bytes(FOREIGN['checkpoint with code']())
+    assert 'file is neither a checkpoint nor an agent' in refusal(program.main, *words)
+    save_agent('file', small_network().state_dict(), {})
+    assert 'file is of another network than that of' in refusal(program.main, *words)
+
+
+def test_di_engines_own_loading_runs_nothing():
+    """``torch.load`` of 2.6 and later reads weights only by default, which DI-engine does not change."""
+    Path('harm.pth.tar').write_bytes(FOREIGN['checkpoint with code']())
+    hook = LoadCkptHook('load', 20, position='before_run', ext_args=EasyDict(load_path='harm.pth.tar'))
+    with pytest.raises(pickle.UnpicklingError):  # policy.learn.learner.hook.load_ckpt_before_run
+        hook(SimpleNamespace())
+    with pytest.raises(pickle.UnpicklingError):  # ding -m eval --load-path
+        ding_eval(read_config(str(CONFIG)), seed=0, load_path='harm.pth.tar')
+    assert "'torch>=2.6," in (ROOT / 'setup.py').read_text()
+
+
+# ---- truncated and damaged files
+
+
+def write_log(path: Path) -> None:
+    log = RunLogWriter(path)
+    log.write('run', env_step=0, updates=0, run_s=0.0, exp_name='run', seed=0)
+    for step in range(20):
+        log.write('progress', env_step=step * 100, updates=step, run_s=float(step), loss=0.1)
+    log.write('evaluation', env_step=300, updates=3, run_s=3.0, returns=[1.0, 2.0])
+
+
+def write_compressed_log(path: Path) -> None:
+    write_log(Path('log.jsonl'))
+    path.write_bytes(gzip.compress(Path('log.jsonl').read_bytes()))
+
+
+# what writes a file, what reads it, and what may become of a truncated one
+FORMATS = {
+    'checkpoint': (lambda path: write_checkpoint(path, small_network()), read_weights, {'refused'}),
+    'safetensors': (lambda path: save_agent(path, small_network().state_dict(), {}), read_weights, {'refused'}),
+    'log': (write_log, RunLog.read, {'read'}),
+    'compressed log': (write_compressed_log, RunLog.read, {'read', 'refused'}),
+}
+
+
+def outcome(read, content: bytes) -> str:
+    """'read' or 'refused', where the error message has to be one line that begins with the file's name."""
+    Path('damaged').write_bytes(content)
+    try:
+        read('damaged')
+        return 'read'
+    except ValueError as error:
+        assert str(error).startswith('damaged') and '\n' not in str(error), error
+        return 'refused'
+
+
+@pytest.mark.parametrize('kind', FORMATS)
+def test_truncated_file_is_refused_and_of_a_log_the_whole_lines_are_read(kind):
+    write, read, expected = FORMATS[kind]
+    write(Path('whole'))
+    content, rng = Path('whole').read_bytes(), random.Random(0)
+    lengths = {0, 1, 2, 7, 8, 9, 30, len(content) - 1, *rng.sample(range(len(content)), 40)}
+    assert {outcome(read, content[:length]) for length in lengths} <= expected
+
+
+@pytest.mark.parametrize('kind', FORMATS)
+def test_flipped_byte_is_refused_or_changes_a_value(kind):
+    write, read, _ = FORMATS[kind]
+    write(Path('whole'))
+    content, rng = Path('whole').read_bytes(), random.Random(1)
+    outcomes = set()
+    for offset in [*range(0, min(400, len(content)), 5), *rng.choices(range(len(content)), k=120)]:
+        damaged = bytearray(content)
+        damaged[offset] ^= rng.randrange(1, 256)
+        outcomes.add(outcome(read, bytes(damaged)))
+    assert outcomes == {'read', 'refused'}
+
+
+# ---- saves of runs
+
+
+def run_folder(content: bytes = b'', **changes) -> Path:
+    """A run with a list of one save, whose checkpoint has this content and the digest of it."""
+    Path('run/resume').mkdir(parents=True)
+    Path('run/ckpt').mkdir()
+    Path('run/ckpt/resume_3.pth.tar').write_bytes(content)
+    save = dict(iteration=3, env_step=30, checkpoint='ckpt/resume_3.pth.tar', buffer='resume/buffer_3.npz')
+    save['checkpoint_digest'] = xxhash.xxh3_128_hexdigest(content)
+    Path('run/resume/pairs.json').write_text(json.dumps([{**save, **changes}]))
+    return Path('run')
+
+
+BAD_FIELDS = [
+    *(('checkpoint', name) for name in ('../../secret', '/etc/passwd', 'ckpt/../../x/resume_3.pth.tar', 3)),
+    *(('buffer', name) for name in ('../buffer_3.npz', '/dev/zero', ['resume/buffer_3.npz'])),
+    *(('iteration', '3'), ('iteration', -1), ('env_step', None), ('ranks', 'all'), ('checkpoint_digest', 7)),
+]
+
+
+@pytest.mark.parametrize('name, value', BAD_FIELDS, ids=str)
+def test_list_of_saves_that_names_other_files_is_damaged(name, value):
+    with pytest.raises(DamagedFile, match=r'run/resume/pairs\.json is damaged'):
+        saves_in(run_folder(**{name: value}))
+    message = refusal(main, 'train', '--resume', 'run', '--device', 'cpu')
+    assert 'run/resume/pairs.json is damaged' in message
+
+
+STATE = dict(model={}, last_iter=1, last_step=1, resume={})
+BAD_STATES = dict(
+    number=3,
+    incomplete=dict(model={}),
+    resume={**STATE, 'resume': 3},
+    iteration={**STATE, 'last_iter': '1'},
+    env_step={**STATE, 'last_step': -1},
+    random_states={**STATE, 'resume': dict(random_states={})},
+)
+
+
+@pytest.mark.parametrize('kind', [*FOREIGN, *BAD_STATES])
+def test_save_without_the_state_of_a_run_is_refused_though_its_digest_is_right(kind):
+    folder = run_folder(FOREIGN[kind]() if kind in FOREIGN else saved(BAD_STATES[kind]))
+    assert len(saves_in(folder)) == 1
+    learner = SimpleNamespace(
+        exp_name=str(folder),
+        policy=SimpleNamespace(
+            get_attribute=lambda name: EasyDict(learn=dict(update_per_collect=1)), load_state_dict=lambda state: None
+        ),
+        last_iter=SimpleNamespace(val=0, update=lambda value: None),
+    )
+    with pytest.raises(ValueError, match=r'run/ckpt/resume_3\.pth\.tar is no'):
+        RunSaver(learner).resume()
+
+
+# ---- saved buffers
+
+
+def npy(header: str) -> bytes:
+    text = header.encode()
+    return b'\x93NUMPY\x01\x00' + struct.pack('<H', len(text)) + text
+
+
+def zip_of(content: bytes) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, 'w') as archive:
+        archive.writestr('meta.npy', content)
+    return file.getvalue()
+
+
+CLAIMS = {
+    'petabyte': zip_of(npy("{'descr': '|u1', 'fortran_order': False, 'shape': (1000000000000000,), }      \n")),
+    'negative': zip_of(npy("{'descr': '|u1', 'fortran_order': False, 'shape': (-5,), }                   \n")),
+    'code': zip_of(npy("{'descr': __import__('os'), 'fortran_order': False, 'shape': (3,), }         \n")),
+    'version': zip_of(b'\x93NUMPY\x09\x09' + bytes(100)),
+    'compressed': compressed(),
+}
+
+
+@pytest.mark.parametrize('kind', CLAIMS)
+def test_saved_buffer_that_claims_more_than_it_has_is_refused(kind):
+    Path('claims.npz').write_bytes(CLAIMS[kind])
+    before = footprint()
+    with pytest.raises(DamagedFile, match=r'^claims\.npz is damaged \(meta: '):
+        FrameReplayBuffer(dict(replay_buffer_size=10)).load_data('claims.npz')
+    assert footprint()['descriptors'] == before['descriptors']
+
+
+def save_by_torchrl(added: str = '', content: bytes = b''):
+    """A buffer that loads the folder ``saved``, to which a file was added that its manifest lists, too."""
+    pytest.importorskip('torchrl')
+    buffer = torchrl_buffers.make(sampler='prioritized')
+    buffer.push(torchrl_buffers.episode_of(0, 5), 0)
+    buffer.save_data('saved')
+    assert not list(Path('saved').rglob('*.pkl'))
+    if added:
+        path, manifest = Path('saved', added), Path('saved/breakout_replay.json')
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content)
+        about = json.loads(manifest.read_text())
+        about['files'][added] = len(content)
+        manifest.write_text(json.dumps(about))
+    return torchrl_buffers.make(sampler='prioritized')
+
+
+@pytest.mark.parametrize('name', ['prefetch.pkl', 'storage/x.py', 'sampler/state.pt'])
+def test_torchrl_save_with_a_program_in_it_is_refused(name):
+    buffer = save_by_torchrl(name, pickle.dumps(Harm()))
+    with pytest.raises(ValueError, match=f'saved holds {name}, which save_data did not write'):
+        buffer.load_data('saved')
+
+
+def test_torchrl_sampler_weights_with_code_are_refused():
+    buffer = save_by_torchrl('sampler/weights.pt', saved(Harm()))
+    with pytest.raises(ValueError, match='saved cannot be loaded'):
+        buffer.load_data('saved')
+
+
+def test_torchrl_save_of_an_earlier_version_is_loaded():
+    buffer = save_by_torchrl('prefetch.pkl', pickle.dumps(dict(version=1, capacity=0, queue=())))
+    buffer.load_data('saved')
+    assert buffer.count() == 5
+
+
+# ---- logs
+
+
+@pytest.mark.parametrize('value', ['[' * 100_000, '9' * 5000], ids=['brackets', 'digits'])
+def test_line_of_a_log_that_is_no_json_is_named(value):
+    Path('log.jsonl').write_text(f'{{"kind": "progress", "env_step": {value}}}\n')
+    with pytest.raises(ValueError, match=r'^log\.jsonl, line 1:? is damaged'):
+        RunLog.read('log.jsonl')
+
+
+def test_compressed_log_that_would_fill_the_memory_is_refused(monkeypatch):
+    monkeypatch.setattr('breakout_env.run.log.LARGEST_BYTES', 1_000_000)
+    Path('log.jsonl').write_bytes(gzip.compress(bytes(2_000_000)))
+    with pytest.raises(ValueError, match=r'^log\.jsonl unpacks to more than 1,000,000 bytes'):
+        RunLog.read('log.jsonl')
+
+
+# ---- ROMs
+
+ROM_PROGRAM = """
+from ale_py import roms
+from breakout_env import BreakoutEnv
+
+for kind in ('truncated', 'empty', 'text', 'folder', 'missing'):
+    roms.get_rom_path = lambda name: f'{kind}.bin'
+    env = BreakoutEnv({})
+    try:
+        env.reset()
+    except ValueError as error:
+        print('refused:', error)
+    env.close()
+"""
+
+
+def test_damaged_rom_is_refused_before_it_ends_the_process():
+    """ALE ends the process when it opens a damaged ROM."""
+    from ale_py import roms
+
+    Path('truncated.bin').write_bytes(Path(roms.get_rom_path('breakout')).read_bytes()[:1000])
+    Path('empty.bin').write_bytes(b'')
+    Path('text.bin').write_text('hello')
+    Path('folder.bin').mkdir()
+    output = run([sys.executable, '-c', ROM_PROGRAM], Path.cwd())
+    for kind in ('truncated', 'empty', 'text', 'folder', 'missing'):
+        assert f'refused: {kind}.bin is not the ROM of Breakout' in output
