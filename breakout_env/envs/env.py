@@ -6,7 +6,7 @@ import logging
 import os
 import weakref
 from enum import Enum
-from typing import Annotated, Dict, List, Mapping, Optional, Protocol
+from typing import Annotated, Dict, List, Mapping, Optional, Union
 
 import gym  # DI-engine checks spaces by the classes of gym, not of gymnasium
 import numpy as np
@@ -26,6 +26,7 @@ from .preprocessing import fill_stack, observe, push_frame
 logger = logging.getLogger(__name__)
 # Environments of one pipeline: beyond some thousands it is a mistake, or a matter for several machines.
 _COUNT = Annotated[int, Between(1, 4096)]
+_Resource = Union[Emulator, GameWindow, GameRecorder]
 
 
 class _State(Enum):
@@ -33,10 +34,6 @@ class _State(Enum):
     PLAYING = 'playing'
     LIFE_LOST = 'life lost'  # the episode has ended, the game has not
     GAME_OVER = 'game over'
-
-
-class _Closeable(Protocol):
-    def close(self) -> None: ...
 
 
 @ENV_REGISTRY.register('breakout')
@@ -284,7 +281,7 @@ class BreakoutEnv(BaseEnv):
         for action in actions + ((FIRE,) if self._options.fire_on_reset else ()):
             self._advance(action)
 
-    def _own(self, name: str, resource: _Closeable) -> None:
+    def _own(self, name: str, resource: _Resource) -> None:
         """Register a resource that was just opened, so that ``close`` closes it."""
         logger.debug('BreakoutEnv %d in process %d opened %s %d', id(self), os.getpid(), name, id(resource))
         self._resources.callback(_close_one, id(self), name, resource)
@@ -315,7 +312,7 @@ class BreakoutEnv(BaseEnv):
         return array.item()
 
 
-def _close_one(env_id: int, name: str, resource: _Closeable) -> None:
+def _close_one(env_id: int, name: str, resource: _Resource) -> None:
     """Close a resource; log a failure, so that the other resources are closed, too."""
     logger.debug('BreakoutEnv %d in process %d closes %s %d', env_id, os.getpid(), name, id(resource))
     try:

@@ -76,9 +76,9 @@ class GameRecorder(object):
         try:
             os.makedirs(folder, exist_ok=True)
         except OSError as e:
-            raise type(e)(f'the replay folder {folder!r} can not be made: {e.strerror}') from e
+            raise type(e)(f'the replay folder {folder!r} cannot be made: {e.strerror}') from e
         if not os.access(folder, os.W_OK):
-            raise PermissionError(f'the replay folder {folder!r} can not be written to')
+            raise PermissionError(f'the replay folder {folder!r} cannot be written to')
         self.folder = folder  # as it was given
         self._folder, self._name = os.path.abspath(folder), name  # the current folder may change during a recording
         self._rate = f'{FRAMES_PER_SECOND}/{frame_skip}'
@@ -182,7 +182,7 @@ class VideoFile(object):
         if not os.path.isdir(folder):
             raise FileNotFoundError(f'the video is {self.path!r}, but there is no folder {folder!r}')
         if not os.access(folder, os.W_OK):
-            raise PermissionError(f'the video is {self.path!r}, but the folder {folder!r} can not be written to')
+            raise PermissionError(f'the video is {self.path!r}, but the folder {folder!r} cannot be written to')
         if os.path.isdir(self.path):
             raise IsADirectoryError(f'the video is {self.path!r}, which is a folder; expected a file')
         if os.path.exists(self.path) and not overwrite:
@@ -199,7 +199,7 @@ class VideoFile(object):
         Returns:
             - goes_on (:obj:`bool`): False once the video has its maximal length.
         Raises:
-            - OSError: If it can not be written.
+            - OSError: If it cannot be written.
         Shapes:
             - picture (:obj:`np.ndarray`): :math:`(H, W, 3)`, uint8, C-contiguous; all have the same size.
         """
@@ -208,7 +208,7 @@ class VideoFile(object):
                 self._encoder = _start_encoder(picture, f'{self._rate:g}', self._part)
             self._encoder.write(picture.data, FILE_WRITE_TIMEOUT_S)
         except RuntimeError as error:  # HelperError, or imageio-ffmpeg finds no FFmpeg
-            raise OSError(f'the video {self.path!r} can not be written: {error}') from None
+            raise OSError(f'the video {self.path!r} cannot be written: {error}') from None
         if self._pictures_left is not None:
             self._pictures_left -= 1
         return self._pictures_left != 0
@@ -222,7 +222,7 @@ class VideoFile(object):
             encoder.close(FILE_CLOSE_TIMEOUT_S)
             os.replace(self._part, self.path)
         except HelperError as error:
-            raise OSError(f'the video {self.path!r} can not be written: {error}') from None
+            raise OSError(f'the video {self.path!r} cannot be written: {error}') from None
         finally:
             self._remove_part()
 

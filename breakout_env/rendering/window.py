@@ -1,4 +1,4 @@
-"""The game in a window, in a process of its own, so that a display that hangs can not hang the game."""
+"""The game in a window, in a process of its own, so that a display that hangs cannot hang the game."""
 
 import logging
 import os

@@ -174,7 +174,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / 'file').write_text('')
     env = BreakoutEnv({})
     env.enable_save_replay(str(tmp_path / 'file' / 'video'))
-    with pytest.raises(OSError, match='the replay folder .* can not be made'):
+    with pytest.raises(OSError, match='the replay folder .* cannot be made'):
         env.reset()
 
 
