@@ -11,9 +11,9 @@ before: its threads then spin briefly, which suits a machine that does other wor
 
 from ._version import __version__
 from .compat.ding_import_noise import quiet_import
-from .compat.openmp_spin_count import wait_briefly
+from .compat.openmp_spin_count import set_spin_count
 
-wait_briefly()
+set_spin_count()
 with quiet_import():
     from .env_manager import GroupEnvManager, GroupEnvManagerV2
     from .envs.env import BreakoutEnv

@@ -16,20 +16,17 @@ from hypothesis import strategies as st
 from breakout_env import BreakoutEnv, FrameBuffer
 from breakout_env.cluster.data_parallel import Ranks
 from breakout_env.env_manager.manager import GroupEnvManager
-from breakout_env.env_manager.options import names as manager_option_names
+from breakout_env.env_manager.options import EnvManagerOptions
 from breakout_env.envs.options import DI_ENGINE_KEYS, DIZOO_KEYS, NAMES_ELSEWHERE, BreakoutOptions
-from breakout_env.policy.lean_dqn import OPTION_CHECKS as LEAN_DQN_OPTIONS
-from breakout_env.policy.lean_dqn import LeanDQNPolicy
+from breakout_env.policy.lean_dqn import LeanDQNOptions, LeanDQNPolicy
 from breakout_env.policy.pixel_models import PixelDQN, PixelVAC
 from breakout_env.policy.r2d2 import R2D2SlicesPolicy
 from breakout_env.replay.buffer import FrameReplayBuffer
 from breakout_env.replay.options import ReplayOptions
 from breakout_env.replay.torchrl.buffer import TorchRLReplayBuffer
 from breakout_env.replay.torchrl.options import TorchRLOptions
-from breakout_env.run.progress import OPTIONS as PROGRESS_OPTIONS
-from breakout_env.run.progress import ProgressHook
-from breakout_env.run.saver import OPTIONS as RESUME_OPTIONS
-from breakout_env.run.saver import ResumeHook
+from breakout_env.run.progress import ProgressHook, ProgressOptions
+from breakout_env.run.resume_hook import ResumeHook, ResumeOptions
 
 SMALL = dict(obs_shape=[4, 84, 84], action_shape=4, encoder_hidden_size_list=[4, 4, 4, 8])
 
@@ -174,10 +171,10 @@ def _options_of(kind: type) -> int:
 def surfaces() -> Dict[str, Surface]:
     """By name, in the order of the table."""
     TorchRLReplayBuffer({}).close()  # the first one starts a process of multiprocessing's that stays
-    replay, torchrl = ReplayOptions(replay_buffer_size=1000).model_dump(), asdict(TorchRLOptions())
+    replay, torchrl = ReplayOptions(replay_buffer_size=1000).model_dump(), TorchRLOptions().model_dump()
     # what no memory holds is refused; what a disk holds is not, and need not be written
     near = [*DEVICES, 'ring', 'memmap', 'device', 'random', 'slice', 'prioritized', 1000]
-    manager = {name: GroupEnvManager.config[name] for name in manager_option_names()}
+    manager, progress = EnvManagerOptions().model_dump(), ProgressOptions().model_dump()
     ranks = ['RANK', 'WORLD_SIZE', 'MASTER_ADDR', 'MASTER_PORT', 'LOCAL_WORLD_SIZE']
     words = st.one_of(st.sampled_from(['0', '1', '2', '-1', '', 'x', '1.5', '9' * 30, '٣', ' 1', '127.0.0.1', '29500']))
     found = {
@@ -186,13 +183,13 @@ def surfaces() -> Dict[str, Surface]:
         'FrameBuffer': Surface(0.04, lambda: sections(replay, near), _frame_buffer, len(replay), True),
         'replay buffer torchrl': Surface(0.08, lambda: sections(torchrl, near), _torchrl, len(torchrl), True),
         'env manager': Surface(0.1, lambda: sections(manager, ['renew', 'spawn']), _manager, len(manager)),
-        'hook progress': Surface(0.05, lambda: sections(PROGRESS_OPTIONS), _hook(ProgressHook), len(PROGRESS_OPTIONS)),
-        'hook resume': Surface(0.04, lambda: sections(RESUME_OPTIONS), _hook(ResumeHook), len(RESUME_OPTIONS)),
+        'hook progress': Surface(0.05, lambda: sections(progress), _hook(ProgressHook), len(progress)),
+        'hook resume': Surface(0.04, lambda: sections(ResumeOptions().model_dump()), _hook(ResumeHook), 1),
         'policy lean_dqn': Surface(
             0.04,
-            lambda: sections(dict.fromkeys(LEAN_DQN_OPTIONS, 'bfloat16'), [None, 100]),
+            lambda: sections(dict.fromkeys(LeanDQNOptions.model_fields, 'bfloat16'), [None, 100]),
             _policy(LeanDQNPolicy, 'learn'),
-            len(LEAN_DQN_OPTIONS),
+            len(LeanDQNOptions.model_fields),
         ),
         'policy r2d2_slices': Surface(
             0.02,

@@ -1,6 +1,8 @@
 """
-What DI-engine 0.5.3 prints while it is imported, kept from the screen: gym's notice that it is unmaintained, a
-deprecation in treevalue, and hints at packages that nothing here needs. None of it is a user's to change.
+Messages that the import of DI-engine prints.
+
+Upstream behaviour worked around (DI-engine 0.5.3, gym 0.25.1, treevalue 1.4): the import writes gym's notice that it is
+unmaintained, a deprecation warning and hints at optional packages to stderr. A user can change none of it.
 """
 
 import contextlib
@@ -12,9 +14,8 @@ from typing import Any, Iterator, List, Optional, TextIO
 
 class _HeldBack(object):
     """
-    Overview:
-        A stream that keeps what is written until it is released, and passes on what comes after that: loggers that \
-        are made during the import write to the stderr of that moment for the rest of the process.
+    A stream that keeps what is written until it is released, and passes on what comes after that: loggers that are
+    made during the import write to the stderr of that moment for the rest of the process.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -28,7 +29,7 @@ class _HeldBack(object):
         return len(text)
 
     def release(self) -> str:
-        """What was kept; from now on nothing is."""
+        """What was kept; later output passes through."""
         kept, self._kept = ''.join(self._kept or []), None
         return kept
 
@@ -38,10 +39,7 @@ class _HeldBack(object):
 
 @contextlib.contextmanager
 def quiet_import() -> Iterator[None]:
-    """
-    Overview:
-        For the import of DI-engine. What is written to stderr is shown after all if the import fails.
-    """
+    """Import DI-engine in this context: what it writes to stderr is shown only if the import fails."""
     if sys.stderr is None:  # closed: there is no screen to keep anything from
         yield
         return

@@ -1,4 +1,11 @@
-"""Clocks for DI-engine's workers that wait for no GPU and share nothing between threads; a workaround."""
+"""
+Timers of DI-engine's workers that wait for the GPU.
+
+Upstream behaviour worked around (DI-engine 0.5.3): ``EasyTimer`` synchronises with the GPU at both ends of what it
+times, which is twice an update in the learner and several times a step in the collector, so that neither copies nor
+another thread's work overlap with it. Without a GPU all timers of a process share one start time, which two threads
+overwrite.
+"""
 
 import time
 from typing import Any
@@ -7,12 +14,7 @@ from ding.utils import EasyTimer
 
 
 class PlainTimer(object):
-    """
-    Overview:
-        What DI-engine's ``EasyTimer`` is for: ``with timer: ...``, then ``timer.value``, in seconds.
-    Interfaces:
-        ``value``, and use as a context.
-    """
+    """``EasyTimer``'s interface: ``with timer: ...``, then ``timer.value``, in seconds."""
 
     def __init__(self) -> None:
         self.value = 0.0
@@ -26,15 +28,7 @@ class PlainTimer(object):
 
 
 def use_plain_timers(*workers: Any) -> None:
-    """
-    Overview:
-        Put plain clocks in the place of DI-engine's. Its ``EasyTimer`` waits for the GPU at both ends of what it \
-        times, which is twice an update in the learner and several times a step in the collector, so that neither \
-        copies nor the other one's work can go on meanwhile. Without a GPU all its timers share one start, which two \
-        threads set.
-    Arguments:
-        - workers (:obj:`Any`): Learner, collector, evaluator.
-    """
+    """Replace the timers of a learner, a collector, an evaluator."""
     for worker in workers:
         for name, value in list(vars(worker).items()):
             if isinstance(value, EasyTimer):

@@ -1,9 +1,11 @@
 """
-How long PyTorch's threads wait for each other by spinning.
+PyTorch's threads wait for each other by spinning.
 
-On Linux they are libgomp's, GCC's OpenMP, which has a thread spin for milliseconds before it sleeps. Where other
-programs want the cores as well, one that spins keeps the core from the thread that it waits for, and a training in two
-threads is slower than in one. Spinning for a shorter time costs an idle machine nothing (benchmarks/bench_busy.py).
+Upstream behaviour worked around (libgomp, GCC's OpenMP, which PyTorch's wheels for Linux bring): a thread spins for
+milliseconds (``GOMP_SPINCOUNT`` 300,000) before it sleeps. Beside other programs it keeps the core from the very thread
+that it waits for, and a training in two threads is slower than in one. A shorter time costs an idle machine nothing
+(``benchmarks/``). libgomp documents the variable:
+https://gcc.gnu.org/onlinedocs/libgomp/GOMP_005fSPINCOUNT.html
 """
 
 import os
@@ -11,16 +13,16 @@ import sys
 
 VARIABLE = 'GOMP_SPINCOUNT'
 # Turns of a loop: tens of microseconds, longer than most waits within an update.
-SPINS = 10_000
-# Who has set one of these has thought about it.
+SPIN_COUNT = 10_000
+# A user who set one of these made the choice.
 _RELATED = (VARIABLE, 'OMP_WAIT_POLICY')
 
 
-def wait_briefly() -> None:
+def set_spin_count() -> None:
     """
     Overview:
-        Have the threads of this process and of those it starts spin for a short time only. libgomp reads the variable
-        when it is loaded, so nothing is done where PyTorch has been imported before, as in DI-engine's own command.
+        Set the environment variable for this process and those it starts. libgomp reads it when it is loaded, so this \
+        does nothing if PyTorch was imported before, as in DI-engine's own command.
     """
     if 'torch' not in sys.modules and not any(name in os.environ for name in _RELATED):
-        os.environ[VARIABLE] = str(SPINS)
+        os.environ[VARIABLE] = str(SPIN_COUNT)

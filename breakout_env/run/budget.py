@@ -8,29 +8,21 @@ from typing import Optional
 class Budget:
     """
     Overview:
-        Ends a run at whichever comes first; None is no limit. All of them count from the beginning of the run, before \
-        stops as well; time between a stop and the start after it is left out.
-    Interfaces:
-        ``reached``.
+        Ends a run at whichever limit it reaches first; None is no limit. All count from the beginning of the run, \
+        stops and resumes included; the time between a stop and the next start does not count.
+    Examples:
+        >>> Budget(updates=50, hours=48).reached(env_steps=1000, updates=50, episodes=3, hours=0.1)
+        '50 updates'
     """
 
-    # Env steps, 4 emulator frames each.
     env_steps: Optional[int] = None
     updates: Optional[int] = None
-    # Whole games of the collector; a training episode in DI-engine's sense is one life.
+    # Full games of the collector; an episode of a training in DI-engine's sense is one life.
     episodes: Optional[int] = None
-    # Wall clock.
     hours: Optional[float] = None
 
     def reached(self, env_steps: int, updates: int, episodes: int, hours: float) -> Optional[str]:
-        """
-        Overview:
-            Whether the run is to end.
-        Arguments:
-            - env_steps, updates, episodes, hours: Used so far.
-        Returns:
-            - what (:obj:`Optional[str]`): Which limit it was, for people; None to go on.
-        """
+        """The limit that a run has reached with these, in words; None if it may continue."""
         used = dict(env_steps=env_steps, updates=updates, episodes=episodes, hours=hours)
         for name, value in used.items():
             limit = getattr(self, name)

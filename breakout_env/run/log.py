@@ -17,7 +17,7 @@ from typing import Any, Dict, List, Tuple, Union
 
 import numpy as np
 
-from ..utils.option_checks import shortened
+from ..utils.options import shortened
 
 logger = logging.getLogger(__name__)
 

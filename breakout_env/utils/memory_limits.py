@@ -39,7 +39,7 @@ def memory_room(root: str = '/sys/fs/cgroup', membership: str = '/proc/self/cgro
         if limit is None or used is None or limit >= memory.total:
             continue
         # files that were read and can be dropped again count as used, but nobody is killed for them
-        used -= min(used, _dropable(folder))
+        used -= min(used, _reclaimable(folder))
         if limit - used < room.free_bytes:
             room = Room(max(0, limit - used), limit, 'the memory limit of its control group (container or job)')
     return room
@@ -97,7 +97,7 @@ def _number(folder: Path, *names: str) -> Optional[int]:
     return None
 
 
-def _dropable(folder: Path) -> int:
+def _reclaimable(folder: Path) -> int:
     try:
         fields = dict(line.split() for line in (folder / 'memory.stat').read_text().splitlines())
     except (OSError, ValueError):  # nothing to be known

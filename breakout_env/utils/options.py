@@ -93,7 +93,7 @@ class Between(GroupedMetadata):
         if type_ is int:
             return f'a whole number from {self.low:,} to {self.high:,}'
         if self.above:
-            return f'a number above {self.low:g}, up to {self.high:g}'
+            return f'a number above {self.low:g}' + (f', up to {self.high:g}' if self.high < math.inf else '')
         return f'a number from {self.low:g} to {self.high:g}'
 
 

@@ -14,7 +14,7 @@ from .memory_limits import Room, memory_room
 
 logger = logging.getLogger(__name__)
 
-# Share of the memory limit below which what is left is warned of.
+# A warning comes when less than this share of the memory limit is left.
 _LOW_SHARE = 0.1
 
 
@@ -22,12 +22,8 @@ _LOW_SHARE = 0.1
 class Resources:
     """
     Overview:
-        What this process and its workers (the processes below it) take, at one moment.
-
-        Resident bytes are those that ``top`` shows. Pages that forked workers share are counted in each of them; to \
-        tell them apart (PSS, USS) the kernel walks over all pages of a process: tens of milliseconds for a gigabyte, \
-        while the process can allocate nothing. Nor would it serve the search for leaks: a forked worker's own part \
-        grows for hours as pages stop being shared, with nothing leaking.
+        What this process and its workers (the processes below it) use at one moment. Resident bytes are those that \
+        ``top`` shows; pages that forked workers share count in each of them (``memory_bytes`` counts them once).
     """
 
     time_s: float
@@ -36,21 +32,21 @@ class Resources:
     descriptors: int
     threads: int
     processes: int
-    # of PyTorch's tensors on all GPUs, as this process sees them; None before it has used one
+    # of this process's PyTorch tensors on all GPUs; None before it has used one
     gpu_bytes: Optional[int]
 
 
 def sample(time_s: Optional[float] = None) -> Resources:
     """
     Overview:
-        Look at this process and its workers: a millisecond or two for 8 workers. CUDA is not initialised by it.
+        Read what this process and its workers use: a millisecond or two for 8 workers. It does not initialise CUDA.
     Arguments:
-        - time_s (:obj:`Optional[float]`): When this is, on the caller's clock; ``time.monotonic`` by default.
+        - time_s (:obj:`Optional[float]`): The time on the caller's clock; ``time.monotonic`` by default.
     """
     this = psutil.Process()
     resident_bytes = workers_resident_bytes = descriptors = threads = processes = 0
     for process in [this, *this.children(recursive=True)]:
-        # a worker may end while it is looked at, and one that has ended has nothing to look at
+        # a worker may end meanwhile
         with contextlib.suppress(psutil.Error), process.oneshot():
             memory, its_descriptors, its_threads = process.memory_info(), process.num_fds(), process.num_threads()
             descriptors, threads, processes = descriptors + its_descriptors, threads + its_threads, processes + 1
@@ -75,9 +71,9 @@ def sample(time_s: Optional[float] = None) -> Resources:
 def memory_bytes() -> Optional[int]:
     """
     Overview:
-        Memory of this process and its workers together, with each page that they share counted once (Linux's \
-        proportional set size): what the machine would have more of without them. The kernel walks over all pages for \
-        it, tens of milliseconds, so it is for people, once a minute or so. None where it can not be told.
+        Memory of this process and its workers together, each shared page counted once (Linux's proportional set \
+        size): what the machine would have more of without them. The kernel walks over all pages of a process for it, \
+        tens of milliseconds for a gigabyte, so it is for a display, not for each reading. None where it is unknown.
     """
     this = psutil.Process()
     total = 0
@@ -96,9 +92,12 @@ class ResourceWatch(object):
     Overview:
         Reads what this process and its workers use, every few seconds, and warns before memory runs out: once when \
         less than a tenth of the limit is left (the machine's, or the control group's), and again whenever half of \
-        that is gone. It has no thread and holds nothing open.
-    Properties:
-        ``last``: the newest ``Resources``, None before the first.
+        that is used up. It has no thread and holds nothing open; ``last`` is the newest reading.
+    Examples:
+        >>> watch = ResourceWatch(interval_s=60)
+        >>> watch.look()
+        >>> watch.last.resident_bytes > 10**7
+        True
     """
 
     def __init__(
@@ -111,7 +110,7 @@ class ResourceWatch(object):
         """
         Arguments:
             - interval_s (:obj:`float`): Seconds between two readings, more than 0.
-            - warn (:obj:`Callable`): Called with the text of a warning.
+            - warn (:obj:`Callable`): Takes the text of a warning.
             - clock (:obj:`Callable`): Seconds.
             - room (:obj:`Callable`): Memory that this process may still take.
         Raises:
@@ -128,10 +127,7 @@ class ResourceWatch(object):
         self._warned_below_bytes: Optional[float] = None
 
     def look(self) -> None:
-        """
-        Overview:
-            Take a reading if it is time. Call it often: it costs a look at the clock when it is not.
-        """
+        """Take a reading if it is due; otherwise it costs a look at the clock, so call it often."""
         now_s = self._clock()
         if now_s < self._due_s:
             return
@@ -155,13 +151,8 @@ _watches: Dict[Tuple[int, float], ResourceWatch] = {}
 
 
 def watch_of_process(interval_s: float) -> ResourceWatch:
-    """
-    Overview:
-        The watch that all environments in this process share.
-    Arguments:
-        - interval_s (:obj:`float`): Seconds between two samples.
-    """
-    key = (os.getpid(), interval_s)  # a forked process has copies of its parent's
+    """The watch that all environments in this process with this interval share."""
+    key = (os.getpid(), interval_s)  # a forked process has copies of its parent's watches
     if key not in _watches:
         _watches[key] = ResourceWatch(interval_s)
     return _watches[key]

@@ -5,14 +5,14 @@ import os
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 from tensorboardX import SummaryWriter
 
-from breakout_env.compat.tensorboardx_disk_full import PatientFile, make_patient
+from breakout_env.compat.tensorboardx_disk_full import RetryingWriter, retry_writes
 
 
 def test_events_wait_for_room_on_a_full_disk_and_none_is_torn(tmp_path, caplog):
     writer = SummaryWriter(str(tmp_path))
-    make_patient(writer)
+    retry_writes(writer)
     file = writer.file_writer.event_writer._ev_writer._py_recordio_writer._writer
-    assert isinstance(file, PatientFile)
+    assert isinstance(file, RetryingWriter)
     writer.add_scalar('before', 1.0, 0)
     writer.flush()
     disk, full = file._file, open('/dev/full', 'wb', buffering=0)
