@@ -214,7 +214,7 @@ class FrameReplayBuffer(IBuffer):
         """The transitions of a batch and what is added to each; None if there are too few."""
         memory = self._memory
         self._remove_stale(cur_learner_iter)
-        there = len(range(memory.count)[sample_range or slice(None)])
+        there = memory.count if sample_range is None else len(range(memory.count)[sample_range])
         if there < size * self._min_limit_ratio and not (replace and there):
             _log.info('%d transitions are to be sampled, but there are %d; none are', size, there)
             return None
@@ -224,13 +224,14 @@ class FrameReplayBuffer(IBuffer):
         else:
             rows = memory.sample(size, replace, sample_range)
             importance = priorities = np.ones(size)
-        sample_counts = memory.count_samples(rows)
+        sample_counts = memory.count_samples(rows, distinct=not (replace or memory.has_priorities))
         insertion_ids = memory.insertion_ids(rows)
         expired = []
         if self._options.max_use != math.inf:
             expired = [i for i, n in zip(insertion_ids, sample_counts.tolist()) if n >= self._options.max_use]
         selection = memory.select(rows, acquire or bool(expired))
-        memory.remove(expired)
+        if expired:
+            memory.remove(expired)
         collected = selection.integers('collect_iter')
         name = self._instance_name  # a pending batch must not refer to the buffer
         extras: Extras = dict(

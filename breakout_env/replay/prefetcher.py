@@ -9,11 +9,7 @@ from .selection import Selection
 
 
 class Prefetcher(object):
-    """
-    Overview:
-        Prepares one batch at a time, on the guess that the next request is the last one. The frames of its selection \
-        stay acquired until it is decoded or cancelled, whatever is evicted in between.
-    """
+    """Prepares a batch on the guess that the next request is the last one; its frames stay acquired until then."""
 
     def __init__(self, memory: ReplayMemory, pinned: bool) -> None:
         self._memory = memory

@@ -43,10 +43,7 @@ def memory_report(memory: ReplayMemory) -> Dict[str, float]:
 
 
 class MemoryReporter(object):
-    """
-    Overview:
-        Reports at most every ``every_s`` seconds.
-    """
+    """Reports at most every ``every_s`` seconds."""
 
     def __init__(self, memory: ReplayMemory, tb_logger: Optional[Any], name: str, every_s: float) -> None:
         self._memory = memory

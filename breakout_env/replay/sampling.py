@@ -12,7 +12,7 @@ def uniform(
     random: np.random.Generator, ring: RowRing, size: int, replace: bool, sample_range: Optional[slice]
 ) -> np.ndarray:
     """Rows, each as likely as any other; O(size), however many there are."""
-    among = range(ring.count)[sample_range or slice(None)]
+    among = range(ring.count) if sample_range is None else range(ring.count)[sample_range]
     if not among or (len(among) < size and not replace):
         raise ValueError(f'{size} transitions are to be sampled, but there are {len(among)} to sample from')
     ranks = random.integers(len(among), size=size)

@@ -19,11 +19,7 @@ class RowsOfSchema(NamedTuple):
 
 
 class TransitionTable(object):
-    """
-    Overview:
-        A table for each structure of transitions. They share row numbers: row 7 is in use in one of them. Rows never \
-        written to take no memory.
-    """
+    """A table for each structure of transitions. They share row numbers: row 7 is in use in one of them."""
 
     def __init__(self, rows: int) -> None:
         self.schemas: List[TransitionSchema] = []

@@ -19,13 +19,6 @@ class FrameCodec(object):
     """
 
     def __init__(self, frame_bytes: int, dictionary: bytes = b'') -> None:
-        """
-        Arguments:
-            - frame_bytes (:obj:`int`): Size of a frame.
-            - dictionary (:obj:`bytes`): A dictionary from ``train``; empty for none.
-        Raises:
-            - zstandard.ZstdError: If zstd does not accept the dictionary.
-        """
         self.frame_bytes = frame_bytes
         self.dictionary = dictionary
         shared = None
@@ -49,11 +42,7 @@ class FrameCodec(object):
 
     @classmethod
     def train(cls, frames: List[Any], frame_bytes: int) -> Optional['FrameCodec']:
-        """
-        Overview:
-            A codec with a dictionary made from about a thousand sample frames, or None where zstd finds nothing to \
-            learn.
-        """
+        """A codec with a dictionary made from about a thousand frames, or None where zstd finds nothing to learn."""
         try:
             # k and d given, as a search for them takes four times as long; the search finds nothing better on Breakout
             trained = zstandard.train_dictionary(DICTIONARY_BYTES, frames, k=4096, d=8, level=LEVEL)
@@ -68,8 +57,6 @@ class FrameCodec(object):
         Arguments:
             - blobs (:obj:`memoryview`): Memory that holds the compressed frames.
             - places (:obj:`np.ndarray`): Offset and length of each in it.
-        Returns:
-            - frames (:obj:`List[Any]`): A buffer of ``frame_bytes`` bytes for each.
         Raises:
             - ValueError: If a blob is no frame of this size.
         Shapes:

@@ -38,13 +38,8 @@ class CompressedFrames(FrameStorage):
     device_bytes = file_bytes = 0
 
     def __init__(self, frame_bytes: int, segment_bytes: int = 1 << 20) -> None:
-        """
-        Arguments:
-            - frame_bytes (:obj:`int`): Size of a frame.
-            - segment_bytes (:obj:`int`): Size of a segment, raised until it has room for four frames.
-        """
         self._frame_bytes = frame_bytes
-        while segment_bytes < 4 * frame_bytes:
+        while segment_bytes < 4 * frame_bytes:  # else much of a segment may stay empty
             segment_bytes *= 2
         self._segment_bytes = segment_bytes
         self._memory = GrowableMemory()

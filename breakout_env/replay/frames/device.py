@@ -30,10 +30,6 @@ class DeviceFrames(UncompressedFrames):
     file_bytes = 0
 
     def __init__(self, frame_bytes: int, expected_frames: int, device: str) -> None:
-        """
-        Arguments:
-            - expected_frames (:obj:`int`): About how many there will be; for more it grows further.
-        """
         super().__init__(frame_bytes)
         # with its index: 'cuda' alone is the current GPU of whichever thread asks, and a save has a thread of its own
         self.device = torch.empty(0, device=device).device

@@ -24,10 +24,7 @@ class FrameIndex(object):
     """
 
     def __init__(self, expected_frames: int) -> None:
-        """
-        Arguments:
-            - expected_frames (:obj:`int`): About how many there will be; more only makes searching slower.
-        """
+        # more frames than expected only make searching slower
         buckets = 1 << max(10, (expected_frames - 1).bit_length())
         self._mask = buckets - 1
         self._heads_array = np.zeros(buckets, np.uint32)

@@ -13,11 +13,7 @@ _TRAINING_FRAMES = 1024
 
 
 class UncompressedFrames(FrameStorage):
-    """
-    Overview:
-        What storages have in common that keep frames unchanged: no time to decode, at the frame's full size. Only \
-        their saves are compressed.
-    """
+    """What storages have in common that keep frames unchanged: only their saves are compressed."""
 
     def __init__(self, frame_bytes: int) -> None:
         self._frame_bytes = frame_bytes
@@ -50,19 +46,11 @@ class UncompressedFrames(FrameStorage):
 
 
 class RawFrames(UncompressedFrames):
-    """
-    Overview:
-        The storages ``ring`` (in memory) and ``memmap`` (in a file).
-    """
+    """The storages ``ring`` (in memory) and ``memmap`` (in a file)."""
 
     device_bytes = 0
 
     def __init__(self, frame_bytes: int, folder: Optional[str] = None) -> None:
-        """
-        Arguments:
-            - frame_bytes (:obj:`int`): Size of a frame.
-            - folder (:obj:`Optional[str]`): Where the file goes; None to stay in memory.
-        """
         super().__init__(frame_bytes)
         self._memory = GrowableMemory(folder)
         self._in_file = folder is not None

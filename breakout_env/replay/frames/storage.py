@@ -12,10 +12,7 @@ Exported = Iterator[Tuple[np.ndarray, FrameCodec, List[bytes]]]
 
 
 class FrameStorage(Protocol):
-    """
-    Overview:
-        Keeps the pixels of frames under numbers that a ``FrameStore`` gives out and reuses.
-    """
+    """Keeps the pixels of frames under numbers that a ``FrameStore`` gives out and reuses."""
 
     @property
     def stored_bytes(self) -> int:
@@ -42,25 +39,15 @@ class FrameStorage(Protocol):
     def read(self, frames: np.ndarray, out: np.ndarray, at_once: bool = False) -> None:
         """
         Overview:
-            Copy frames, by number, into the rows of ``out``, on the host.
-        Arguments:
-            - at_once (:obj:`bool`): Whether to release the GIL once for all frames, as suits a thread of its own.
+            Copy frames, by number, into the rows of ``out``, on the host. ``at_once`` releases the GIL once for all \
+            frames, as suits a thread of its own.
         Shapes:
             - frames: :math:`(N, )`
             - out: :math:`(N, frame_bytes)`, uint8
         """
 
     def gather(self, frames: np.ndarray, pinned: bool, at_once: bool) -> torch.Tensor:
-        """
-        Overview:
-            Frames, by number, in one tensor where batches are wanted: on the storage's device, else on the host.
-        Arguments:
-            - pinned (:obj:`bool`): Whether that is pinned memory on the host, from where a GPU copies without waiting.
-            - at_once (:obj:`bool`): See ``read``.
-        Shapes:
-            - frames: :math:`(N, )`
-            - gathered: :math:`(N, frame_bytes)`, uint8
-        """
+        """What ``read`` copies, as a tensor: on the storage's device, else on the host, pinned or not."""
 
     def codec_for_export(self, frames: np.ndarray) -> Optional[FrameCodec]:
         """What ``export`` compresses these frames with, made once for a save; None if they are compressed already."""

@@ -21,20 +21,11 @@ STORAGES: Dict[str, Callable[[int, int, Optional[str], str], FrameStorage]] = di
 
 
 class FrameStore(object):
-    """
-    Overview:
-        Takes frames of one size, gives out numbers, and keeps a frame as long as there are references to its number.
-    """
+    """Takes frames of one size, gives out numbers, and keeps a frame as long as there are references to its number."""
 
     def __init__(
         self, frame_bytes: int, expected_frames: int, storage: str, folder: Optional[str] = None, device: str = 'cuda'
     ) -> None:
-        """
-        Arguments:
-            - storage (:obj:`str`): One of ``STORAGES``.
-            - folder (:obj:`Optional[str]`): Where storage ``memmap`` keeps its file.
-            - device (:obj:`str`): Where storage ``device`` keeps frames.
-        """
         self.frame_bytes = frame_bytes
         self._index = FrameIndex(expected_frames)
         self.storage = STORAGES[storage](frame_bytes, expected_frames, folder, device)
@@ -102,15 +93,9 @@ class FrameStore(object):
     def load(self, codec: FrameCodec, lengths: np.ndarray, blobs: np.ndarray) -> List[int]:
         """
         Overview:
-            Take frames from a save, without a reference to them yet.
-        Arguments:
-            - codec (:obj:`FrameCodec`): What they are compressed with.
-            - lengths (:obj:`np.ndarray`): Bytes of each.
-            - blobs (:obj:`np.ndarray`): The compressed frames, one after the other.
-        Returns:
-            - frames (:obj:`List[int]`): Their numbers.
+            Take compressed frames, one after the other, from a save; there is no reference to them yet.
         Raises:
-            - ValueError: If these are not such frames.
+            - ValueError: If these are no frames of this size, or the store has one of them.
         """
         ends = np.cumsum(lengths, dtype=np.int64)
         if len(lengths) == 0 or lengths.min() == 0 or ends[-1] != len(blobs):

@@ -23,11 +23,8 @@ T = TypeVar('T')
 def write(path: str, arrays: Iterable[Tuple[str, np.ndarray]]) -> None:
     """
     Overview:
-        Write arrays to a file atomically; the file it replaces stays as ``<path>.previous``.
-    Arguments:
-        - path (:obj:`str`): The file; its folder is made.
-        - arrays (:obj:`Iterable[Tuple[str, np.ndarray]]`): Names and arrays, one at a time, so that they never have \
-            to be in memory together.
+        Write arrays to a file atomically; the file it replaces stays as ``<path>.previous``. The arrays are asked for \
+        one at a time and need not be in memory together.
     Raises:
         - OSError: If it cannot be written, as on a full disk; the old file is still there.
     """

@@ -14,17 +14,9 @@ _log = logging.getLogger(__name__)
 
 
 class BackgroundSaver(object):
-    """
-    Overview:
-        One save at a time. If a save fails (a full disk), a warning is logged, the previous file stays, and training \
-        continues.
-    """
+    """One save at a time. If it fails (a full disk), a warning is logged, and the previous file stays."""
 
     def __init__(self, memory: ReplayMemory, extra: Callable[[], Mapping[str, Any]]) -> None:
-        """
-        Arguments:
-            - extra (:obj:`Callable`): Returns what else to save, as JSON can hold it.
-        """
         self.memory = memory
         self.extra = extra
         self.error: Optional[Exception] = None
@@ -36,12 +28,7 @@ class BackgroundSaver(object):
         return self._thread is not None and self._thread.is_alive()
 
     def start(self, path: str, then: Callable[[], None]) -> bool:
-        """
-        Overview:
-            Begin a save of the memory as it is now, and call a function in the same thread when the file is written.
-        Returns:
-            - started (:obj:`bool`): False if a save is under way.
-        """
+        """Begin a save; call a function in its thread when the file is written. False if a save is under way."""
         if self.is_busy:
             return False
         snapshot = Snapshot(self.memory, self.extra())
@@ -69,10 +56,7 @@ class BackgroundSaver(object):
 
 
 class Autosave(object):
-    """
-    Overview:
-        Saves every so many pushes or seconds, and a last time when it is closed; never if neither is set.
-    """
+    """Saves every so many pushes or seconds, and a last time when it is closed; never if neither is set."""
 
     def __init__(self, saver: BackgroundSaver, path: str, every_pushes: int, every_s: float) -> None:
         self._saver = saver

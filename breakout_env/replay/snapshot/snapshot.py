@@ -32,10 +32,6 @@ class Snapshot(object):
     """
 
     def __init__(self, memory: ReplayMemory, extra: Mapping[str, Any]) -> None:
-        """
-        Arguments:
-            - extra (:obj:`Mapping[str, Any]`): What else to keep, as JSON can hold it.
-        """
         self._memory = memory
         self._store = memory._store
         with memory.lock:
