@@ -9,6 +9,7 @@ An error message names the option, the value found and what is allowed::
 
 import difflib
 import math
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -347,6 +348,8 @@ def table(model: Type[Options]) -> List[str]:
     """
     rows = ['| option | default | allowed | meaning |', '| --- | --- | --- | --- |']
     for name, field in model.model_fields.items():
-        meaning = ' '.join((field.description or '').split())
-        rows.append(f'| `{name}` | `{field.default!r}` | {describe(field)} | {meaning} |')
+        # the type is in the column beside it
+        meaning = re.sub(r'^\([^)]*\) ', '', ' '.join((field.description or '').split())).replace('``', '`')
+        default = 'required' if field.is_required() else f'`{field.default!r}`'
+        rows.append(f'| `{name}` | {default} | {describe(field)} | {meaning} |')
     return rows
