@@ -26,7 +26,7 @@ from ..replay.torchrl.options import TorchRLOptions
 from ..utils.options import Between, Flag, checked, section, shortened, shown
 from .budget import Budget
 from .folder import folder_below_here, new_folder
-from .progress import check_options as check_progress_options
+from .progress import ProgressOptions
 from .resume_hook import ResumeOptions
 
 EXAMPLE = 'as in breakout_dqn_config.py'
@@ -44,7 +44,7 @@ PIPELINE_OPTIONS: Dict[str, Any] = {
     'learn.resume_training': Flag,
     'collect.n_sample': Optional[Annotated[int, Between(1, 10**7)]],
 }
-_CHECK_HOOK = dict(progress=check_progress_options, resume=ResumeOptions.read)
+_CHECK_HOOK = dict(progress=ProgressOptions.read, resume=ResumeOptions.read)
 _REPLAY_OPTIONS = dict(frame=ReplayOptions, torchrl=TorchRLOptions)
 
 
