@@ -44,7 +44,7 @@ def main() -> None:
     \b
     Examples:
       breakout play --pretrained          watch the agent that is in the package
-      breakout train                      train one, above the human score in an hour
+      breakout train                      train one to above the human score
       breakout eval --pretrained -n 100   evaluate it over 100 games
       breakout doctor                     what works here, and how to fix the rest
     """

@@ -88,8 +88,6 @@ def _look_silently(check: Check) -> Finding:
     faulthandler.disable()  # it would write to descriptors of its own
     logging.disable()
     warnings.simplefilter('ignore')
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_DFL)
     try:
         return check.look()
     except Exception as error:  # whatever it is, that is what the check has found

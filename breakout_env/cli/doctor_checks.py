@@ -32,6 +32,7 @@ TRAINING_BYTES, TRANSITION_BYTES = 1.5e9, 300
 RUN_DISK_BYTES = 2e9
 # DI-engine's `subprocess` manager keeps an observation in shared memory for each environment, ours all of a step.
 SHARED_MEMORY_BYTES = 64 * 2**20
+SHARED_MEMORY_FIX = 'docker run --shm-size=1g'
 
 
 def package() -> Finding:
@@ -107,15 +108,13 @@ def gpu() -> Finding:
     """Which GPU would training use, and does it compute?"""
     driver = _nvidia_driver()
     if torch.cuda.is_available():
-        name, total = torch.cuda.get_device_name(), torch.ones(1000, device='cuda').sum().item()
-        if total != 1000:
-            raise RuntimeError(f'{name}: the sum of a thousand ones is {total}')
+        torch.ones(1000, device='cuda').sum().item()  # raises where the GPU does not compute
         free_bytes, total_bytes = torch.cuda.mem_get_info()
         others = torch.cuda.device_count() - 1
         return Finding(
             OK,
-            f'{name}, {free_bytes / 1e9:.1f} of {total_bytes / 1e9:.1f} GB free, driver {driver or "unknown"}, '
-            f'CUDA {torch.version.cuda}{f", and {others} more" if others else ""}',
+            f'{torch.cuda.get_device_name()}, {free_bytes / 1e9:.1f} of {total_bytes / 1e9:.1f} GB free, '
+            f'driver {driver or "unknown"}, CUDA {torch.version.cuda}{f", and {others} more" if others else ""}',
         )
     if driver is None:
         return Finding(OK, 'none: training uses the CPU')
@@ -181,16 +180,13 @@ def memory() -> Finding:
 
 def shared_memory(folder: str = '/dev/shm') -> Finding:
     """Is there room for the observations that env managers receive from their processes?"""
-    fix = 'docker run --shm-size=1g'
-    if not os.path.isdir(folder):
-        return Finding(FAILS, f'{folder}, through which environments pass observations, is missing', fix)
     room = psutil.disk_usage(folder)
     found = f'{room.free / 2**20:,.0f} of {room.total / 2**20:,.0f} MiB free in {folder}'
     if room.free < 4 * 2**20:
-        return Finding(FAILS, f'{found}, too little for the observations of a step', fix)
+        return Finding(FAILS, f'{found}, too little for the observations of a step', SHARED_MEMORY_FIX)
     if room.total <= SHARED_MEMORY_BYTES:
         enough = "docker's default: enough for 8 environments, not for hundreds or for PyTorch's data loaders"
-        return Finding(WARNING, f'{found}, {enough}', fix)
+        return Finding(WARNING, f'{found}, {enough}', SHARED_MEMORY_FIX)
     return Finding(OK, found)
 
 
@@ -215,8 +211,7 @@ def window() -> Finding:
     with contextlib.closing(open_window('breakout doctor')) as window:
         if not window.present(np.zeros((*SCREEN_SHAPE, 3), np.uint8)):
             raise RuntimeError('the window closed at once')
-    display = os.environ.get('DISPLAY') or os.environ.get('WAYLAND_DISPLAY')
-    return Finding(OK, f'a window was opened on display {display} and closed')
+    return Finding(OK, 'a window was opened and closed')
 
 
 def ffmpeg() -> Finding:
@@ -233,7 +228,7 @@ CHECKS = [
     Check('ROM', rom, fix=f"{_REINSTALL}--no-deps 'ale-py>=0.11'"),
     Check('worker process', worker, fix='ulimit -u, which may be too low; docker run --init --ipc=host'),
     Check('memory', memory, needed=False),
-    Check('shared memory', shared_memory),
+    Check('shared memory', shared_memory, fix=SHARED_MEMORY_FIX),
     Check('disk', disk, needed=False),
     Check('window', window, needed=False, fix='xvfb-run -a before the command'),
     Check('FFmpeg', ffmpeg, needed=False, fix=f'unset IMAGEIO_FFMPEG_EXE; {_REINSTALL}imageio-ffmpeg'),

@@ -126,10 +126,6 @@ def _train(
     seed: int,
     config: Optional[str],
     device: str,
-    env_steps: Optional[int],
-    updates: Optional[int],
-    episodes: Optional[int],
-    hours: Optional[float],
     exp_name: Optional[str],
     changes: Tuple[str, ...],
     threads: Optional[int],
@@ -138,8 +134,9 @@ def _train(
     auto_resume: bool,
     collectors: Union[int, Literal['auto'], None],
     ray_address: Optional[str],
+    **limits: Any,
 ) -> str:
-    """Train one run; returns the experiment folder."""
+    """Train one run, within the limits of its budget; returns the experiment folder."""
     if collectors is None and ray_address is not None:
         raise click.UsageError(f'--ray is {ray_address}, without --collectors; expected a number of them, or auto')
     if collectors is not None and overlap:
@@ -152,9 +149,7 @@ def _train(
     values['exp_name'] = _exp_name(file, exp_name, values)
     if threads is not None:
         torch.set_num_threads(threads)
-    budget = Budget(env_steps, updates, episodes, hours)
-    if budget == Budget():
-        budget = Budget(env_steps=ENV_STEPS[device])
+    budget = Budget(**limits) if any(limits.values()) else Budget(env_steps=ENV_STEPS[device])
     try:
         resume = values['exp_name'] if auto_resume else run_to_resume(resume, values['exp_name'])
         if collectors is not None:

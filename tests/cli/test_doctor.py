@@ -104,7 +104,7 @@ def test_packages_out_of_bounds_or_missing_come_with_their_pip_command(monkeypat
 
 def test_window_is_opened_on_the_display(display):
     row = only(doctor_checks.window)
-    assert (row.state, row.found) == ('ok', f'a window was opened on display {os.environ["DISPLAY"]} and closed')
+    assert (row.state, row.found) == ('ok', 'a window was opened and closed')
 
 
 def test_missing_display_is_a_warning_with_an_alternative(monkeypatch):
