@@ -317,25 +317,6 @@ def test_a_sample_is_a_copy(storage, tmp_path):
     assert same(memory.fetch(memory.rows())[0], expected)
 
 
-@examples(25)
-@given(
-    contents=st.lists(st.integers(0, 8), min_size=1, max_size=80),
-    order=st.randoms(use_true_random=False),
-    depth=st.integers(1, 5),
-)
-def test_equal_frames_are_stored_once_in_any_order(contents, order, depth):
-    shuffled = list(contents)
-    order.shuffle(shuffled)
-    screens = [np.full((SIDE, SIDE), content * 7, np.uint8) for content in contents + shuffled]
-    stacks = [np.stack([screens[(i + k) % len(screens)] for k in range(depth)]) for i in range(len(screens))]
-    for at_once in (True, False):
-        memory = ReplayMemory(1000)
-        for part in [stacks] if at_once else [[stack] for stack in stacks]:
-            memory.push([dict(obs=stack) for stack in part])
-        assert memory.frames == len(set(contents))
-        assert memory.usage().frame_references == len(stacks) * depth
-
-
 # ---------------------------------------------------------------- failures in the middle of a push
 
 
@@ -368,21 +349,3 @@ def test_a_failed_push_leaves_no_frame_behind(storage, fails_at, tmp_path, monke
     memory.push([dict(obs=stacks[0], next_obs=stacks[1], id=2)])
     assert [t['id'] for t in memory.fetch(memory.rows())] == [0, 2]
     assert np.array_equal(memory.fetch(memory.rows())[1]['next_obs'], stacks[1])
-
-
-def test_transitions_before_a_full_disk_are_sampled_by_priority_too(monkeypatch):
-    memory, play = ReplayMemory(20), Play(1, 1, np.random.default_rng(0))
-    memory.track_priorities()
-    memory.push([{**play.transition(), 'id': 0}])
-    put, calls = memory._store.storage.put, []
-
-    def put_or_fail(frame, pixels):
-        calls.append(frame)
-        if len(calls) == 4:
-            raise OSError('the disk is full')
-        put(frame, pixels)
-
-    monkeypatch.setattr(memory._store.storage, 'put', put_or_fail)
-    with pytest.raises(OSError, match='the disk is full'):
-        memory.push([{**play.transition(), 'id': number} for number in range(1, 7)], np.full(6, 2.0))
-    assert {t['id'] for t in memory.fetch(memory.sample_by_priority(60))} == set(range(memory.count)) >= {0, 1}

@@ -8,7 +8,17 @@ import numpy as np
 import pytest
 
 from breakout_env.replay import ReplayMemory, room
-from helpers.replay import STORAGES, filled, is_exact, make, open_files_in, references_add_up, transition, transitions
+from helpers.replay import (
+    STORAGES,
+    filled,
+    is_exact,
+    make,
+    open_files_in,
+    references_add_up,
+    set_priorities,
+    transition,
+    transitions,
+)
 from helpers.resources import resident_bytes
 
 
@@ -101,6 +111,7 @@ def test_without_a_folder_the_file_of_frames_is_below_the_experiment(tmp_path):
 def test_a_full_disk_is_reported_and_the_buffer_continues(small_disk, monkeypatch):
     monkeypatch.setattr(room, 'free_disk_bytes', lambda folder: 10**12)  # it was free when training began
     buffer = make(storage='memmap', folder=str(small_disk), replay_buffer_size=5000)
+    set_priorities(buffer, [], [])
     with pytest.raises(OSError, match='cannot grow to .* No space left on device. Make room there') as full:
         for i in range(5000):
             buffer.push(transition(i, side=84, depth=1), 0)
@@ -110,6 +121,7 @@ def test_a_full_disk_is_reported_and_the_buffer_continues(small_disk, monkeypatc
         with pytest.raises(OSError, match='No space left'):
             buffer.push(transitions(6000, 6003, side=84, depth=1), 0)
     assert all(is_exact(t, side=84, depth=1) for t in buffer.sample(50, 0))
+    assert (buffer._memory.priorities(buffer._memory.rows())[0] > 0).all()  # the last ones before the error, too
     buffer.remove([f'agent_buffer_{i}' for i in range(10)])
     count = buffer.count()
     buffer.push(transition(7000, side=84, depth=1), 0)  # there is room again

@@ -81,15 +81,6 @@ def test_a_smaller_buffer_takes_the_newest_and_a_larger_one_has_room():
         assert all(is_exact(t) for t in other.sample(10, 0)) and other.push_count == 61
 
 
-def test_an_empty_buffer_is_saved_and_loaded():
-    buffer, other = make(), filled()
-    buffer.save_data('empty.npz')
-    other.load_data('empty.npz')
-    assert other.count() == 0 and other._memory.frames == 0
-    other.push(transition(3), 0)
-    assert is_exact(other.sample(1, 0)[0])
-
-
 def test_a_state_dict_does_not_change_with_the_buffers():
     buffer = used(filled())
     before, state = content(buffer), buffer.state_dict()
