@@ -268,7 +268,7 @@ class Result(object):
 
 
 def machine(packages: Sequence[str]) -> Dict[str, Any]:
-    """What figures depend on besides the code: the processor, and the versions of packages."""
+    """What figures depend on besides the code: processor, other load, and versions of packages."""
     cpuinfo = Path('/proc/cpuinfo').read_text().splitlines()
     cpu = next((line.split(': ', 1)[1] for line in cpuinfo if line.startswith('model name')), platform.machine())
     versions = {'python': platform.python_version()}
@@ -276,4 +276,5 @@ def machine(packages: Sequence[str]) -> Dict[str, Any]:
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
     date = datetime.now(timezone.utc).isoformat(timespec='seconds')
-    return dict(cpu=cpu, cores=len(os.sched_getaffinity(0)), date=date, versions=versions)
+    load = round(os.getloadavg()[0], 1)
+    return dict(cpu=cpu, cores=len(os.sched_getaffinity(0)), load=load, date=date, versions=versions)

@@ -74,7 +74,7 @@ def config(learner: str, exp_name: str, env_step: int) -> Tuple[EasyDict, EasyDi
             ),
             nstep=3,
             discount_factor=0.99,
-            random_collect_size=10000,
+            random_collect_size=min(10_000, env_step // 20),
             learn=dict(
                 update_per_collect=UPDATES_PER_COLLECTION,
                 batch_size=32,
