@@ -1,0 +1,134 @@
+"""Readings of memory and descriptors count the workers, and a warning comes before memory runs out."""
+
+import multiprocessing
+import os
+import subprocess
+import sys
+
+import psutil
+import pytest
+import torch
+
+from breakout_env import BreakoutEnv
+from breakout_env.envs.options import BreakoutOptions
+from breakout_env.utils.memory_limits import Room
+from breakout_env.utils.resources import ResourceWatch, memory_bytes, sample, watch_of_process
+
+MB = 1_000_000
+
+
+class Watched(object):
+    """A watch with a clock and a memory limit of 1,000 MB that are set by hand."""
+
+    def __init__(self, interval_s: float = 5.0) -> None:
+        self.now_s, self.free_mb, self.warnings = 0.0, 1000, []
+        self.watch = ResourceWatch(interval_s, self.warnings.append, lambda: self.now_s, self.room)
+
+    def room(self) -> Room:
+        return Room(self.free_mb * MB, 1000 * MB, 'the memory limit of the test')
+
+    def warnings_with(self, *free_mb: int) -> int:
+        """How many warnings come while so much memory is left, one reading each."""
+        before = len(self.warnings)
+        for self.free_mb in free_mb:
+            self.watch.look()
+            self.now_s += 5
+        return len(self.warnings) - before
+
+
+def test_a_reading_is_taken_only_when_it_is_due():
+    watched = Watched()
+    assert watched.watch.last is None
+    readings = []
+    for watched.now_s in range(12):
+        watched.watch.look()
+        readings.append(watched.watch.last.time_s)
+    assert readings == [0] * 5 + [5] * 5 + [10] * 2
+
+
+def test_a_warning_comes_once_below_a_tenth_of_the_limit_and_again_at_half_of_that():
+    watched = Watched()
+    assert watched.warnings_with(1000, 100) == 0
+    assert watched.warnings_with(99, 98, 60, 50) == 1
+    assert watched.warnings_with(49, 48, 25) == 1
+    assert watched.warnings_with(24) == 1
+
+
+def test_memory_that_was_freed_and_runs_out_again_is_a_new_warning():
+    watched = Watched()
+    assert watched.warnings_with(99, 500, 99) == 2
+
+
+def test_the_warning_names_the_limit_what_is_left_and_what_to_change():
+    watched = Watched()
+    watched.warnings_with(80)
+    (warning,) = watched.warnings
+    assert 'memory is running out: 0.08 GB left of the 1.00 GB that the memory limit of the test allows' in warning
+    assert f'process {os.getpid()} and its workers use ' in warning and 'replay_buffer_size' in warning
+
+
+def test_a_watch_without_an_interval_is_refused():
+    with pytest.raises(ValueError, match='interval_s of ResourceWatch is 0; expected more than 0 seconds'):
+        ResourceWatch(interval_s=0)
+
+
+def test_readings_count_this_process_and_its_workers():
+    before, memory_before = sample(), memory_bytes()
+    assert before.resident_bytes == pytest.approx(psutil.Process().memory_info().rss, rel=0.1)
+    program = 'x = bytearray(b"x" * 30_000_000); print(); input()'
+    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with subprocess.Popen([sys.executable, '-c', program], **pipes) as worker:
+        worker.stdout.readline()
+        now = sample()
+        assert now.processes == before.processes + 1 and now.threads > before.threads
+        assert now.descriptors >= before.descriptors + 4  # two pipes, at both ends
+        assert now.workers_resident_bytes >= before.workers_resident_bytes + 30 * MB
+        assert memory_bytes() > memory_before + 20 * MB
+        worker.communicate(b'\n')
+    assert sample().processes == before.processes
+
+
+def test_pages_that_a_worker_shares_count_once_in_memory_bytes():
+    shared, before = bytearray(b'x' * 100 * MB), memory_bytes()
+    context, ends = multiprocessing.get_context('fork'), multiprocessing.Pipe()
+    worker = context.Process(target=ends[1].recv)
+    worker.start()
+    try:
+        assert memory_bytes() < before + len(shared) / 2
+        assert sample().workers_resident_bytes > len(shared) / 2
+    finally:
+        ends[0].send(None)
+        worker.join()
+
+
+def test_a_reading_does_not_initialise_cuda(monkeypatch):
+    monkeypatch.setattr(torch.cuda, '_lazy_init', lambda: pytest.fail('CUDA was initialised'))
+    monkeypatch.setattr(torch.cuda, 'is_initialized', lambda: False)
+    assert sample().gpu_bytes is None
+
+
+def test_the_watch_is_off_by_default_and_shared_by_the_environments_of_a_process():
+    assert BreakoutOptions.from_config({}).resource_watch_s == 0
+    off, *on = (BreakoutEnv(dict(resource_watch_s=interval_s)) for interval_s in (0.0, 60.5, 60.5))
+    for env in (off, *on):
+        env.reset()
+    watch = watch_of_process(60.5)
+    assert off._watch is None and on[0]._watch is on[1]._watch is watch
+    for env in (off, *on):
+        env.close()
+    assert on[0]._watch is None
+    on[0].reset()
+    assert on[0]._watch is watch
+    on[0].close()
+
+
+def test_an_environment_looks_at_each_step(monkeypatch):
+    looks = []
+    monkeypatch.setattr(ResourceWatch, 'look', lambda self: looks.append(self))
+    env = BreakoutEnv(dict(resource_watch_s=60.0))
+    env.reset()
+    before = len(looks)
+    for _ in range(3):
+        env.step(0)
+    env.close()
+    assert len(looks) == before + 3
