@@ -175,24 +175,18 @@ def test_within_an_episode_losses_and_weights_are_di_engines(collected):
     assert all(torch.allclose(a, b, atol=1e-7) for a, b in zip(theirs._model.parameters(), ours._model.parameters()))
 
 
-def test_steps_of_an_unfinished_episode_without_a_target_have_weight_0(collected, policy):
+def test_steps_without_a_target_have_weight_0_and_padding_does_not_influence_learning(collected):
     """The padding behind a short slice is no end of an episode."""
-    fragment = [transition for transition in collected[0] if not transition['null'] and not transition['done']][:8]
-    padding = dict(fragment[-1], null=True, reward=torch.zeros(1))
-    sliced = policy._with_targets(as_sampled(fragment + [padding] * (BURN_IN + UNROLL - 8)))
-    assert not any(sliced['done'])
-    assert [weight.item() for weight in sliced['weight']] == [1.0] * (8 - NSTEP - BURN_IN) + [0.0] * (
-        UNROLL - (8 - NSTEP - BURN_IN)
-    )
-
-
-def test_null_steps_do_not_influence_learning(collected):
     fragment = [transition for transition in collected[0] if not transition['null'] and not transition['done']][:8]
     losses = []
     for noise in (0.0, 100.0):
         padding = dict(fragment[-1], null=True, reward=torch.full((1,), noise))
-        batch = [as_sampled(fragment + [padding] * (BURN_IN + UNROLL - 8)) for _ in range(2)]
-        losses.append(new_policy().learn_mode.forward(batch)['total_loss'])
+        policy, slice_ = new_policy(), as_sampled(fragment + [padding] * (BURN_IN + UNROLL - 8))
+        with_targets = policy._with_targets(slice_)
+        assert not any(with_targets['done'])
+        learnable = 8 - NSTEP - BURN_IN
+        assert [float(weight) for weight in with_targets['weight']] == [1] * learnable + [0] * (UNROLL - learnable)
+        losses.append(policy.learn_mode.forward([slice_, slice_])['total_loss'])
     assert losses[0] == losses[1] > 0
 
 

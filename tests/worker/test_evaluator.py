@@ -40,34 +40,27 @@ def timestep(value, done=False, dtype=np.uint8, **info):
     return BaseEnvTimestep(np.full((4, 8, 8), value, dtype), np.zeros(1), done, info)
 
 
-def test_a_sample_game_has_every_second_screen_up_to_the_end_of_one_game():
+def game_of(timesteps):
     game = SampleGame()
-    obs = timestep(0)
-    for step in range(6):
-        obs.obs[:] = step * 10  # a manager reuses its memory
-        game.add(obs._replace(done=step == 4))
-    assert [int(picture.max()) for picture in game.pictures] == [0, 20, 40]
+    for each in timesteps:
+        game.add(each)
+    return game
 
 
-def test_a_sample_game_takes_scaled_screens_and_ends_at_its_limit_or_an_abnormal_step():
-    long, broken = SampleGame(), SampleGame()
-    for _ in range(3 * MAX_PICTURES):
-        long.add(timestep(1.0, dtype=np.float32))
-    assert len(long.pictures) == MAX_PICTURES and long.pictures[0].max() == 255
-    for step in range(10):
-        broken.add(timestep(step, abnormal=step == 4))
-    assert len(broken.pictures) == 2
+def test_a_sample_game_has_every_second_screen_up_to_its_end_or_limit():
+    reused = timestep(0)
+    steps = (reused.obs.fill(10 * step) or reused._replace(done=step == 4) for step in range(6))
+    assert [picture.max() for picture in game_of(steps).pictures] == [0, 20, 40]
+    assert len(game_of(timestep(step, abnormal=step == 4) for step in range(10)).pictures) == 2
+    scaled = game_of(timestep(1.0, dtype=np.float32) for _ in range(3 * MAX_PICTURES))
+    assert len(scaled.pictures) == MAX_PICTURES and scaled.pictures[0].max() == 255
 
 
 def test_a_sample_game_is_an_animation_in_tensorboard():
     summaries = []
     writer = SimpleNamespace(file_writer=SimpleNamespace(add_summary=lambda *args: summaries.append(args)))
-    game = SampleGame()
-    game.write(writer, 'evaluator/sample_game', 7)
-    assert not summaries
-    for step in range(4):
-        game.add(timestep(step * 60))
-    game.write(writer, 'evaluator/sample_game', 7)
+    SampleGame().write(writer, 'evaluator/sample_game', 7)
+    game_of(timestep(step * 60) for step in range(4)).write(writer, 'evaluator/sample_game', 7)
     ((summary, step),) = summaries
     assert step == 7 and summary.value[0].tag == 'evaluator/sample_game'
     gif = Image.open(io.BytesIO(summary.value[0].image.encoded_image_string))
