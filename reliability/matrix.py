@@ -68,8 +68,8 @@ TESTS = (
     'tests/test_model.py::test_collector_and_evaluator_see_the_same_numbers',
     'tests/test_model.py::test_a_pair_that_does_not_fit_is_refused_before_anything_starts',
     'tests/test_env_manager.py::test_breakout_plays_the_same_games',
-    'tests/test_replay_saving.py::test_a_loaded_buffer_is_the_saved_one_and_goes_on_alike',
-    'tests/test_replay_saving.py::test_a_file_that_is_cut_off_is_refused_wherever_that_is',
+    'tests/replay/test_saving.py::test_a_loaded_buffer_equals_the_saved_one_and_continues_alike',
+    'tests/replay/test_damaged_saves.py::test_a_file_that_is_cut_off_is_refused',
     'tests/test_resume.py::test_everything_comes_back',
     'tests/test_resume.py::test_a_checkpoint_that_would_run_code_is_refused',
 )
