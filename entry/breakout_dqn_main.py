@@ -6,11 +6,11 @@ resumes it. ``breakout train`` and ``make train`` run this file.
 """
 
 import contextlib
-import logging
 import os
 import sys
 from functools import partial
 from shlex import quote
+from types import SimpleNamespace
 from typing import Any, Callable, Iterator, List, Mapping, Optional, Union
 
 # first, as it keeps from the screen what DI-engine prints while it is imported
@@ -29,7 +29,6 @@ from ding.worker import (
     create_serial_collector,
     create_serial_evaluator,
 )
-from easydict import EasyDict
 from tensorboardX import SummaryWriter
 
 from breakout_env.compat.ding_timers import use_plain_timers
@@ -40,133 +39,11 @@ from breakout_env.run.folder import newest_checkpoint, run_summary, run_to_resum
 from breakout_env.run.stop_request import Stopped, StopRequest
 from breakout_env.utils.atomic_file import DamagedFile
 from breakout_env.utils.options import COUNT, SEED
-from breakout_env.utils.program import Program
+from breakout_env.utils.program import Program, show_only_warnings
 from breakout_env.worker.overlap import Overlap, own_collect_policy
 from breakout_env.worker.step_callback import StepCallback
 
 DEFAULT_CONFIG = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'configs', 'breakout_dqn_config.py')
-
-
-class Training(object):
-    """
-    Overview:
-        The parts of a run, in ``__init__``, and its loop, in ``run``. Each method after these is one step of the loop.
-    """
-
-    def __init__(self, cfg: EasyDict, budget: Budget, stop: StopRequest, overlap: bool) -> None:
-        self.cfg, self.budget, self.stop, self.overlap = cfg, budget, stop, overlap
-
-        # Environments. Nothing is opened here yet: the managers start their processes when collector and evaluator
-        # launch them, and each process opens its emulator at its first reset.
-        env_class, collector_cfgs, evaluator_cfgs = get_vec_env_setting(cfg.env)
-        self.collector_env = create_env_manager(cfg.env.manager, [partial(env_class, cfg=c) for c in collector_cfgs])
-        evaluator_env = create_env_manager(cfg.env.manager, [partial(env_class, cfg=c) for c in evaluator_cfgs])
-        self.collector_env.seed(cfg.seed, dynamic_seed=True)
-        evaluator_env.seed(cfg.seed, dynamic_seed=False)
-        set_pkg_seed(cfg.seed, use_cuda=cfg.policy.cuda)
-
-        # The policy holds the network in three modes (learn, collect, eval); each worker below drives one of them.
-        self.policy = create_policy(cfg.policy, enable_field=['learn', 'collect', 'eval', 'command'])
-        self.collect_policy = own_collect_policy(cfg.policy, self.policy) if overlap else self.policy
-        logs = dict(tb_logger=SummaryWriter(os.path.join(cfg.exp_name, 'log', 'serial')), exp_name=cfg.exp_name)
-        self.learner = BaseLearner(cfg.policy.learn.learner, self.policy.learn_mode, **logs)
-        self.collector = create_serial_collector(
-            cfg.policy.collect.collector, env=self.collector_env, policy=self.collect_policy.collect_mode, **logs
-        )
-        self.evaluator = create_serial_evaluator(
-            cfg.policy.eval.evaluator,
-            env=StepCallback(evaluator_env, lambda timesteps: stop.raise_if_requested()),
-            policy=self.policy.eval_mode,
-            **logs,
-        )
-        use_plain_timers(self.learner, self.collector, self.evaluator)
-        self.replay_buffer = create_buffer(cfg.policy.other.replay_buffer, **logs)
-        # sets epsilon
-        self.commander = BaseSerialCommander(
-            cfg.policy.other.commander,
-            self.learner,
-            self.collector,
-            self.evaluator,
-            self.replay_buffer,
-            self.policy.command_mode,
-        )
-        self.finished = False  # whether an evaluation has reached the config's stop_value
-        self.pushed_env_step = 0
-
-    def run(self) -> None:
-        with contextlib.ExitStack() as at_the_end:  # whatever ends the loop, from the last line up, each in any case
-            at_the_end.callback(close, self.evaluator)
-            at_the_end.callback(close, self.collector)
-            if self.budget.episodes is not None and not hasattr(self.collector, 'games'):
-                raise click.UsageError(
-                    f'--episodes is {self.budget.episodes}, and the collector '
-                    f'{self.cfg.policy.collect.collector.type!r} counts no full games; expected one of type '
-                    '`full_games` in create_config.collector'
-                )
-            self.learner.call_hook('before_run')  # restores the run if it is resumed
-            at_the_end.callback(self.learner.call_hook, 'after_run')  # saves a checkpoint, and the run
-            # A signal to all processes at once ends the environments during a step; then that is no error.
-            expected = (Stopped, OSError, EOFError)
-            at_the_end.push(lambda kind, error, trace: self.stop.requested and isinstance(error, expected))
-
-            self.collector.envstep = self.learner.collector_envstep
-            if self.cfg.policy.get('random_collect_size', 0) > 0:
-                # Random play first, so that the first updates see more than one game. It counts as env steps.
-                random_collect(
-                    self.cfg.policy,
-                    self.collect_policy,
-                    self.collector,
-                    self.collector_env,
-                    self.commander,
-                    self.replay_buffer,
-                )
-            collections = self.collections()
-            if self.overlap:
-                Overlap(partial(next, collections, None), self.push, self.learn, self.learner.run_progress.look).run()
-            else:
-                for collect in collections:
-                    self.push(collect())
-                    self.learn()
-            if not (self.finished or self.stop.requested):
-                self.evaluate()
-                print(f'The budget of {self.used_up()} is used up.')
-
-    def collections(self) -> Iterator[Callable[[], List[Any]]]:
-        """The collections of the run, each with the settings and weights of the moment when it is asked for."""
-        while not (self.finished or self.stop.requested or self.used_up()):
-            settings = self.commander.step()
-            if self.evaluator.should_eval(self.learner.train_iter):
-                self.evaluate()
-            if self.overlap:
-                self.collect_policy.collect_mode.load_state_dict(self.policy.collect_mode.state_dict())
-            yield partial(self.collector.collect, train_iter=self.learner.train_iter, policy_kwargs=settings)
-
-    def push(self, transitions: List[Any]) -> None:
-        self.pushed_env_step = self.collector.envstep
-        self.replay_buffer.push(transitions, cur_collector_envstep=self.pushed_env_step)
-
-    def learn(self) -> None:
-        for _ in range(self.cfg.policy.learn.update_per_collect):
-            batch = self.replay_buffer.sample(self.cfg.policy.learn.batch_size, self.learner.train_iter)
-            if batch is None:  # too few transitions yet
-                break
-            self.learner.train(batch, self.pushed_env_step)  # not the collector's count: it may be collecting
-            if self.cfg.policy.priority:
-                self.replay_buffer.update(self.learner.priority_info)
-
-    def evaluate(self) -> None:
-        learner = self.learner
-        self.finished, _ = self.evaluator.eval(learner.save_checkpoint, learner.train_iter, self.collector.envstep)
-
-    def used_up(self) -> Optional[str]:
-        games, hours = getattr(self.collector, 'games', 0), self.learner.run_progress.run_s / 3600
-        return self.budget.reached(self.collector.envstep, self.learner.train_iter, games, hours)
-
-
-def close(worker: Any) -> None:
-    """Close a collector or an evaluator, whose processes may have ended already."""
-    with contextlib.suppress(OSError, EOFError):
-        worker.close()
 
 
 def train(
@@ -192,34 +69,108 @@ def train(
     Raises:
         - click.UsageError: As ``merged_config``; or if the budget is in games, and the collector does not count them.
     """
-    # The workers log into files below exp_name/log; of what they also print, only warnings are left on the screen.
-    logging.basicConfig()
-    for handler in logging.getLogger().handlers:
-        handler.setLevel(logging.WARNING)
+    show_only_warnings()  # of DI-engine's workers; all is in their logs below exp_name/log
     cfg = merged_config(config, seed, budget, resume, changes)
-    with StopRequest() as stop:  # before the managers fork, so that Ctrl-C does not kill their workers
-        Training(cfg, budget, stop, overlap).run()
+
+    # Environments. Nothing is opened here yet: the managers start their processes when collector and evaluator launch
+    # them, and each process opens its emulator at its first reset.
+    env_class, collector_cfgs, evaluator_cfgs = get_vec_env_setting(cfg.env)
+    collector_env = create_env_manager(cfg.env.manager, [partial(env_class, cfg=c) for c in collector_cfgs])
+    evaluator_env = create_env_manager(cfg.env.manager, [partial(env_class, cfg=c) for c in evaluator_cfgs])
+    collector_env.seed(cfg.seed, dynamic_seed=True)
+    evaluator_env.seed(cfg.seed, dynamic_seed=False)
+    set_pkg_seed(cfg.seed, use_cuda=cfg.policy.cuda)
+
+    with contextlib.ExitStack() as at_the_end:  # whatever ends the loop, from the last line up, each in any case
+        stop = at_the_end.enter_context(StopRequest())  # before the managers fork: Ctrl-C is not for their workers
+
+        # The policy holds the network in three modes (learn, collect, eval); each worker drives one of them.
+        policy = create_policy(cfg.policy, enable_field=['learn', 'collect', 'eval', 'command'])
+        collect_policy = own_collect_policy(cfg.policy, policy) if overlap else policy
+        logs = dict(tb_logger=SummaryWriter(os.path.join(cfg.exp_name, 'log', 'serial')), exp_name=cfg.exp_name)
+        learner = BaseLearner(cfg.policy.learn.learner, policy.learn_mode, **logs)
+        collector = create_serial_collector(
+            cfg.policy.collect.collector, env=collector_env, policy=collect_policy.collect_mode, **logs
+        )
+        at_the_end.callback(close, collector)
+        eval_env = StepCallback(evaluator_env, lambda timesteps: stop.raise_if_requested())
+        evaluator = create_serial_evaluator(cfg.policy.eval.evaluator, env=eval_env, policy=policy.eval_mode, **logs)
+        at_the_end.callback(close, evaluator)
+        use_plain_timers(learner, collector, evaluator)
+        replay_buffer = create_buffer(cfg.policy.other.replay_buffer, **logs)
+        commander = BaseSerialCommander(  # sets epsilon
+            cfg.policy.other.commander, learner, collector, evaluator, replay_buffer, policy.command_mode
+        )
+
+        # The steps of the loop. With overlap, the collector's own count is ahead of what has been pushed.
+        pushed = SimpleNamespace(env_step=0)
+
+        def used_up() -> Optional[str]:
+            games, hours = getattr(collector, 'games', 0), learner.run_progress.run_s / 3600
+            return budget.reached(collector.envstep, learner.train_iter, games, hours)
+
+        def collections() -> Iterator[Callable[[], List[Any]]]:
+            """The collections of the run, each with the settings and weights of the moment when it is asked for."""
+            while not (stop.requested or used_up()):
+                settings = commander.step()
+                if evaluator.should_eval(learner.train_iter):
+                    finished, _ = evaluator.eval(learner.save_checkpoint, learner.train_iter, collector.envstep)
+                    if finished:  # its score is stop_value
+                        return
+                if overlap:
+                    collect_policy.collect_mode.load_state_dict(policy.collect_mode.state_dict())
+                yield partial(collector.collect, train_iter=learner.train_iter, policy_kwargs=settings)
+
+        def push(transitions: List[Any]) -> None:
+            pushed.env_step = collector.envstep
+            replay_buffer.push(transitions, cur_collector_envstep=pushed.env_step)
+
+        def learn() -> None:
+            for _ in range(cfg.policy.learn.update_per_collect):
+                batch = replay_buffer.sample(cfg.policy.learn.batch_size, learner.train_iter)
+                if batch is None:  # too few transitions yet
+                    break
+                learner.train(batch, pushed.env_step)
+                if cfg.policy.priority:
+                    replay_buffer.update(learner.priority_info)
+
+        if budget.episodes is not None and not hasattr(collector, 'games'):
+            raise click.UsageError(
+                f'--episodes is {budget.episodes}, and the collector {cfg.policy.collect.collector.type!r} counts no '
+                'full games; expected one of type `full_games` in create_config.collector'
+            )
+        learner.call_hook('before_run')  # restores the run if it is resumed
+        at_the_end.callback(learner.call_hook, 'after_run')  # saves a checkpoint, and the run
+        # A signal to all processes at once ends the environments during a step; then that is no error.
+        at_the_end.push(lambda kind, error, trace: stop.requested and isinstance(error, (Stopped, OSError, EOFError)))
+
+        collector.envstep = learner.collector_envstep
+        if cfg.policy.get('random_collect_size', 0) > 0:
+            # Random play first, so that the first updates see more than one game. It counts as env steps.
+            random_collect(cfg.policy, collect_policy, collector, collector_env, commander, replay_buffer)
+        if overlap:
+            Overlap(partial(next, collections(), None), push, learn, learner.run_progress.look).run()
+        else:
+            for collect in collections():
+                push(collect())
+                learn()
+        if not stop.requested and (limit := used_up()):
+            evaluator.eval(learner.save_checkpoint, learner.train_iter, collector.envstep)
+            print(f'The budget of {limit} is used up.')
     return cfg.exp_name
 
 
-@click.command(cls=Program, context_settings=dict(help_option_names=['-h', '--help']))
-@click.option(
-    '-c', '--config', default=DEFAULT_CONFIG, type=click.Path(exists=True, dir_okay=False), help='Config file.'
-)
-@click.option('-s', '--seed', default=0, show_default=True, type=SEED, help='Seed of everything random.')
-@click.option(
-    '--env-step',
-    default=10_000_000,
-    show_default=True,
-    type=COUNT,
-    help='Env steps to collect, those of a resumed run included; 4 emulator frames each.',
-)
-@click.option(
-    '--overlap/--serial',
-    default=False,
-    show_default=True,
-    help='Collect while learning, with the same ratio of updates to env steps; or one after the other.',
-)
+def close(worker: Any) -> None:
+    """Close a collector or an evaluator, whose processes may have ended already."""
+    with contextlib.suppress(OSError, EOFError):
+        worker.close()
+
+
+@click.command(cls=Program, context_settings=dict(help_option_names=['-h', '--help'], show_default=True))
+@click.option('-c', '--config', default=DEFAULT_CONFIG, type=click.Path(exists=True, dir_okay=False), help='A config.')
+@click.option('-s', '--seed', default=0, type=SEED, help='Seed of everything random.')
+@click.option('--env-step', default=10_000_000, type=COUNT, help='Env steps to collect, those before a stop included.')
+@click.option('--overlap/--serial', default=False, help='Collect while learning, or one after the other.')
 @click.option(
     '--resume',
     is_flag=False,
@@ -236,10 +187,10 @@ def main(config: str, seed: int, env_step: int, overlap: bool, resume: Optional[
         raise click.UsageError(str(error)) from None
     overlapped = ' --overlap' if overlap else ''
     resume_command = f'python {quote(sys.argv[0])} -c {quote(config)}{overlapped} --resume {quote(folder)}'
-    stored = f'--load-path {quote(newest_checkpoint(folder))}'
+    evaluate = f'ding -m eval -c {quote(os.path.relpath(config))} -s 0 --load-path {quote(newest_checkpoint(folder))}'
     commands = {
         'watch the curves': f'tensorboard --logdir {quote(f"{folder}/log")}',
-        'evaluate, record': f'ding -m eval -c {quote(os.path.relpath(config))} -s 0 {stored} --replay-path video',
+        'evaluate, record': f'{evaluate} --replay-path video',
     }
     click.echo(run_summary(folder, resume_command, commands))
 

@@ -51,9 +51,7 @@ _SAVES = TypeAdapter(List[Save])
 def saves_in(folder: Path) -> List[Save]:
     """
     Overview:
-        The saves of a run, the newest first; empty without a list.
-    Arguments:
-        - folder (:obj:`Path`): The experiment's folder.
+        The saves of the run in an experiment's folder, the newest first.
     Raises:
         - DamagedFile: If the list cannot be read.
     """
@@ -72,26 +70,14 @@ def saves_in(folder: Path) -> List[Save]:
 
 def older_saves(folder: Path, save: Save) -> List[Save]:
     """
-    Overview:
-        The saves to keep beside a new one. Those with more updates are unusable: else the run would not have been \
-        resumed from an earlier one.
-    Arguments:
-        - folder (:obj:`Path`): The experiment's folder.
-        - save (:obj:`Save`): The new save.
+    The saves to keep beside a new one. Those with more updates are unusable: else the run would not have been resumed
+    from an earlier one.
     """
     return [older for older in saves_in(folder) if older['iteration'] < save['iteration']][: _KEPT_SAVES - 1]
 
 
 def list_saves(folder: Path, saves: Sequence[Save]) -> None:
-    """
-    Overview:
-        Write the list, and remove the files of all other saves, and those that a kill left unfinished.
-    Arguments:
-        - folder (:obj:`Path`): The experiment's folder.
-        - saves (:obj:`Sequence[Save]`): The saves, the newest first.
-    Raises:
-        - OSError: If the list cannot be written; the one before it is kept then.
-    """
+    """Write the list, the newest save first; remove the files of other saves, and those that a kill left unfinished."""
     write_bytes(folder / LIST, json.dumps(saves, indent=2).encode())
     kept = {name for save in saves for name in (save['checkpoint'], save['buffer'])}
     for place in ('ckpt', FOLDER):

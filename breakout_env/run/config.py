@@ -45,17 +45,11 @@ PIPELINE_OPTIONS: Dict[str, Any] = {
     'collect.n_sample': Optional[Annotated[int, Between(1, 10**7)]],
 }
 _CHECK_HOOK = dict(progress=ProgressOptions.read, resume=ResumeOptions.read)
-_REPLAY_OPTIONS = dict(frame=ReplayOptions, torchrl=TorchRLOptions)
+_REPLAY_OPTIONS: Dict[str, Any] = dict(frame=ReplayOptions, torchrl=TorchRLOptions)
 
 
 class ConfigFile(NamedTuple):
-    """
-    Overview:
-        A config file that was read: what it declares, before DI-engine's defaults.
-    Arguments:
-        - main, create (:obj:`EasyDict`): ``main_config`` and ``create_config``.
-        - path (:obj:`str`): The file, for error messages.
-    """
+    """What a config file declares, before DI-engine's defaults."""
 
     main: EasyDict
     create: EasyDict
@@ -71,10 +65,6 @@ def read_config_file(path: str) -> ConfigFile:
     """
     Overview:
         Run a config file, as DI-engine's ``read_config``.
-    Arguments:
-        - path (:obj:`str`): The file.
-    Returns:
-        - file (:obj:`ConfigFile`): What it declares.
     Raises:
         - click.ClickException: If the file fails, or does not declare a config.
     """
@@ -127,7 +117,7 @@ def merged_config(
             f'policy.random_collect_size in {file.path} asks for before the first update'
         )
     learn = cfg.policy.learn
-    hooks = {hook.get('type'): hook for hook in learn.learner.hook.values() if isinstance(hook, dict)}
+    hooks: Dict[Any, Any] = {hook.get('type'): hook for hook in learn.learner.hook.values() if isinstance(hook, dict)}
     if 'progress' not in hooks:
         hooks['progress'] = EasyDict(type='progress', name='progress', position='before_run')
         learn.learner.hook.progress = hooks['progress']
@@ -154,16 +144,7 @@ def merged_config(
 
 
 def checked_config(config: Union[str, ConfigFile], seed: int, changes: Mapping[str, Any] = {}) -> EasyDict:
-    """
-    Overview:
-        The same for a process that trains nothing: without a folder, a budget and a run to resume.
-    Arguments:
-        - config, seed, changes: As in ``merged_config``.
-    Returns:
-        - cfg (:obj:`EasyDict`): What all parts are built from.
-    Raises:
-        - click.ClickException: If the config is wrong, or a change names no option.
-    """
+    """As ``merged_config``, for a process that trains nothing: without a folder, a budget and a run to resume."""
     file = read_config_file(config) if isinstance(config, str) else config
     main, create = copy.deepcopy(file.main), copy.deepcopy(file.create)
     main.setdefault('exp_name', DEFAULT_EXP_NAME)

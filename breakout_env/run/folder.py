@@ -16,11 +16,8 @@ from .checkpoints import LIST, saves_in
 
 def new_folder(exp_name: str) -> str:
     """
-    Overview:
-        Make the folder of a new run. As DI-engine does it, the time is added to a name that is taken; but runs that \
-        are started side by side do not get the same.
-    Arguments:
-        - exp_name (:obj:`str`): Its name.
+    Make the folder of a new run. As DI-engine does it, the time is added to a name that is taken; but runs that are
+    started side by side do not get the same.
     """
     folder = exp_name
     while True:
@@ -65,28 +62,16 @@ def run_to_resume(resume: Optional[str], exp_name: str) -> Optional[str]:
         - resume (:obj:`Optional[str]`): Its value, ``''`` if it was given none; None if it was not given.
         - exp_name (:obj:`str`): The config's.
     Raises:
-        - click.UsageError: If there is no saved run.
+        - click.UsageError: If there is no saved run, or a list of saves is damaged.
     """
     if resume == '':
-        return newest_run(exp_name)
-    if resume is not None and not is_saved(Path(resume)):
+        runs = saved_runs(exp_name)
+        if not runs:
+            raise click.UsageError(f'--resume found no saved run in {exp_name}; expected {exp_name}/{LIST}')
+        return str(max(runs, key=lambda run: (run / LIST).stat().st_mtime))
+    if resume is not None and not _is_saved(Path(resume)):
         raise click.UsageError(f'--resume {resume}: no saved run is there; expected {resume}/{LIST}')
     return resume
-
-
-def newest_run(exp_name: str) -> str:
-    """
-    Overview:
-        The run that was saved last.
-    Arguments:
-        - exp_name (:obj:`str`): As in ``saved_runs``.
-    Raises:
-        - click.UsageError: If none was saved.
-    """
-    runs = saved_runs(exp_name)
-    if not runs:
-        raise click.UsageError(f'--resume found no saved run in {exp_name}; expected {exp_name}/{LIST}')
-    return str(max(runs, key=lambda run: (run / LIST).stat().st_mtime))
 
 
 def saved_runs(exp_name: str) -> List[Path]:
@@ -95,18 +80,10 @@ def saved_runs(exp_name: str) -> List[Path]:
     # another run's name may begin like this one's, too
     ours = re.compile(re.escape(path.name) + r'(_\d{6}_\d{6})?')
     folders = path.parent.iterdir() if path.parent.is_dir() else ()
-    return [folder for folder in folders if ours.fullmatch(folder.name) and is_saved(folder)]
+    return [folder for folder in folders if ours.fullmatch(folder.name) and _is_saved(folder)]
 
 
-def is_saved(folder: Path) -> bool:
-    """
-    Overview:
-        Whether a folder holds a run to resume.
-    Arguments:
-        - folder (:obj:`Path`): The experiment's folder.
-    Raises:
-        - click.UsageError: If its list of saves is damaged.
-    """
+def _is_saved(folder: Path) -> bool:
     try:
         return bool(saves_in(folder))
     except DamagedFile as error:
@@ -129,10 +106,8 @@ def run_summary(folder: str, resume_command: str, commands: Mapping[str, str]) -
         - resume_command (:obj:`str`): The command that resumes it; printed if there is a save.
         - commands (:obj:`Mapping[str, str]`): What else to do with it, each command by a word or two.
     """
-
-    def line(what: str, command: str) -> str:
-        return f'  {what + ":":19}{command}'
-
-    resume = [line('resume', resume_command)] if saves_in(Path(folder)) else []
-    where = f'Checkpoints, logs and the merged config are in {folder}'
-    return '\n'.join([*resume, where, *(line(*item) for item in commands.items())])
+    lines = [f'Checkpoints, logs and the merged config are in {folder}']
+    lines += [f'  {what + ":":19}{command}' for what, command in commands.items()]
+    if saves_in(Path(folder)):
+        lines.insert(0, f'  {"resume:":19}{resume_command}')
+    return '\n'.join(lines)

@@ -17,6 +17,10 @@ class RunLock(object):
         Holds an experiment's folder. The operating system releases it with the process, in whatever way that ends; \
         forked workers do not hold it. On file systems without locks it does nothing. The same process may hold a \
         folder twice, as in a notebook whose first run failed.
+    Arguments:
+        - folder (:obj:`Path`): The experiment's folder.
+    Raises:
+        - ValueError: If another process holds it; the error names the process.
     Examples:
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -24,12 +28,6 @@ class RunLock(object):
     """
 
     def __init__(self, folder: Path) -> None:
-        """
-        Arguments:
-            - folder (:obj:`Path`): The experiment's folder.
-        Raises:
-            - ValueError: If another process holds it; the error names the process.
-        """
         path = Path(folder).resolve() / PLACE
         path.parent.mkdir(parents=True, exist_ok=True)
         # a lock that is a mere file, filelock's fallback, would outlive a killed process

@@ -39,6 +39,8 @@ class ResumeHook(LearnerHook):
     Overview:
         Before the run: restores the newest usable save, if ``policy.learn.resume_training`` is on. While it runs: \
         saves it from time to time, in the background. When it ends, and on SIGTERM or Ctrl-C: saves it a last time.
+    Arguments:
+        - ext_args (:obj:`Mapping`): See ``ResumeOptions``.
     Examples:
         >>> hook = ResumeHook('resume', 100, position='before_run', ext_args=dict(save_every_s=900))
         >>> hook.position
@@ -46,12 +48,6 @@ class ResumeHook(LearnerHook):
     """
 
     def __init__(self, *args: Any, ext_args: Mapping = {}, **kwargs: Any) -> None:
-        """
-        Arguments:
-            - ext_args (:obj:`Mapping`): See ``ResumeOptions``.
-        Raises:
-            - ValueError: If an option is unknown or not allowed.
-        """
         super().__init__(*args, **kwargs)
         self._options = ResumeOptions.read(ext_args)
 
@@ -61,7 +57,7 @@ class ResumeHook(LearnerHook):
             engine.run_lock = RunLock(engine.exp_name)  # lives as long as the learner
             engine.register_hook(CallHook('resume_unlock', 300, engine.run_lock.release, 'after_run'))
         ranks = run_registry.look_up(engine.exp_name, 'ranks')  # of a data-parallel run
-        saver = RunSaver(engine) if ranks is None else ranks.saver(engine, every_s)
+        saver: Any = RunSaver(engine) if ranks is None else ranks.saver(engine, every_s)
         engine.run_saver = saver
         if engine.policy.get_attribute('cfg').learn.get('resume_training', False):
             try:
@@ -84,16 +80,14 @@ class Autosave(object):
     Overview:
         Saves a run from time to time, when it ends, and when it is stopped. It saves between the updates for one \
         collection and the next collection, so that a resumed run repeats nothing; a stop at any other moment waits \
-        for that, or saves nothing but what was saved before.
+        for that.
+    Arguments:
+        - learner (:obj:`BaseLearner`): The learner; its run is resumed already if it is to be.
+        - saver (:obj:`RunSaver`): Saves its run.
+        - save_every_s (:obj:`float`): Seconds between two saves.
     """
 
     def __init__(self, learner: 'BaseLearner', saver: RunSaver, save_every_s: float) -> None:
-        """
-        Arguments:
-            - learner (:obj:`BaseLearner`): The learner; its run is resumed already if it is to be.
-            - saver (:obj:`RunSaver`): Saves its run.
-            - save_every_s (:obj:`float`): Seconds between two saves.
-        """
         self._learner = learner
         self._saver = saver
         self._save_every_s = save_every_s
@@ -103,11 +97,11 @@ class Autosave(object):
         self._iteration = learner.last_iter.val
         self._pushed = self._push_count
         learner.save_checkpoint = self._deferring_stop(learner.save_checkpoint)  # the one of the best score
-        learner.register_hook(CallHook('resume_wait', 0, self.before_update, position='before_iter'))
-        learner.register_hook(CallHook('resume_save', 200, self.after_update, position='after_iter'))
-        learner.register_hook(CallHook('resume_save_last', 200, self.after_run, position='after_run'))
+        learner.register_hook(CallHook('resume_wait', 0, self._before_update, position='before_iter'))
+        learner.register_hook(CallHook('resume_save', 200, self._after_update, position='after_iter'))
+        learner.register_hook(CallHook('resume_save_last', 200, self._after_run, position='after_run'))
         run_registry.register(learner.exp_name, 'autosave', self)
-        self._stop = StopRequest(lambda text: print(text, flush=True), self._on_stop, only_free=True)
+        self._stop = StopRequest(then=self._on_stop, only_free=True)
 
     @property
     def _push_count(self) -> int:
@@ -118,12 +112,10 @@ class Autosave(object):
         """Whether the run is as it was after the updates for the last collection."""
         return not self._is_busy and self._push_count == self._pushed
 
-    def before_update(self) -> None:
-        """Nothing can be saved until the updates for this collection are done."""
-        self._is_busy = True
+    def _before_update(self) -> None:
+        self._is_busy = True  # until the updates for this collection are done
 
-    def after_update(self) -> None:
-        """Save if it is time, after the last update for a collection."""
+    def _after_update(self) -> None:
         done = self._learner.last_iter.val + 1  # the learner counts this update after its hooks
         if done - self._iteration >= self._update_per_collect:
             self._between_collections(done)
@@ -138,8 +130,7 @@ class Autosave(object):
             if self._saver.seconds_since_save >= self._save_every_s:
                 self._saver.save(iteration)
 
-    def after_run(self) -> None:
-        """Save the end of the run, wait until that is done, and give the signals back."""
+    def _after_run(self) -> None:
         if self._can_save:  # else an error or a second Ctrl-C interrupted something
             self._saver.save(self._iteration, wait=True)
         self._stop.close()

@@ -14,7 +14,7 @@ import random
 import time
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple, cast
 
 import numpy as np
 import torch
@@ -51,13 +51,11 @@ class RunSaver(object):
     Overview:
         Saves and restores one run: model, target network, optimizer, iteration, env step (and with it epsilon), best \
         score, random states, replay buffer. With ``ding -m eval`` the checkpoint of a save loads as any other.
+    Arguments:
+        - learner (:obj:`BaseLearner`): The learner; buffer and evaluator are found by its experiment's name.
     """
 
     def __init__(self, learner: 'BaseLearner') -> None:
-        """
-        Arguments:
-            - learner (:obj:`BaseLearner`): The learner; buffer and evaluator are found by its experiment's name.
-        """
         self._learner = learner
         self._policy_cfg = learner.policy.get_attribute('cfg')
         self._folder = Path(learner.exp_name)
@@ -165,9 +163,9 @@ class RunSaver(object):
             except (DamagedFile, FileNotFoundError) as error:
                 _log.warning('%s; trying the save before it', error)
                 failures.append(str(error))
-                continue
-            self._apply(save, state)
-            return True
+            else:
+                self._apply(save, state)
+                return True
         return self._begin(failures)
 
     def _begin(self, failures: List[str]) -> bool:
@@ -262,7 +260,7 @@ class RunSaver(object):
 
 
 def _random_states() -> Dict[str, Any]:
-    name, keys, *rest = np.random.get_state()
+    name, keys, *rest = cast(Tuple[Any, ...], np.random.get_state())
     return dict(
         python=random.getstate(),
         numpy=(name, torch.from_numpy(keys.astype(np.int64)), *rest),

@@ -18,6 +18,10 @@ class StopRequest(object):
     Overview:
         Turns the first Ctrl-C, SIGTERM or SIGHUP into a flag that the training loop looks at. A second Ctrl-C forces \
         the shutdown. Outside the main thread, where Python lets nobody handle signals, no request comes.
+    Arguments:
+        - say (:obj:`Callable`): Called with the message that the first signal gets.
+        - then (:obj:`Callable`): Called after that, from the signal handler.
+        - only_free (:obj:`bool`): Whether to leave alone signals that the program handles itself.
     Examples:
         >>> with StopRequest(say=lambda text: None) as stop:
         ...     signal.raise_signal(signal.SIGTERM)
@@ -28,12 +32,6 @@ class StopRequest(object):
     def __init__(
         self, say: Callable[[str], None] = print, then: Callable[[], None] = lambda: None, only_free: bool = False
     ) -> None:
-        """
-        Arguments:
-            - say (:obj:`Callable`): Called with the message that the first signal gets.
-            - then (:obj:`Callable`): Called after that, from the signal handler.
-            - only_free (:obj:`bool`): Whether to leave alone signals that the program handles itself.
-        """
         self._number: Optional[int] = None
         self._say = say
         self._then = then

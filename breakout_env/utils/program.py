@@ -1,5 +1,6 @@
 """How all programs of this project start and end: the ``breakout`` command and the pipelines of ``entry/``."""
 
+import logging
 import signal
 from typing import Any
 
@@ -15,6 +16,13 @@ Exit codes:
   2    a wrong option or config
   129  ended by SIGHUP (the terminal was closed), 130 by Ctrl-C,
        143 by SIGTERM: without a run to save, or at once, by a second Ctrl-C"""
+
+
+def show_only_warnings() -> None:
+    """Keep from the screen what loggers print besides warnings: DI-engine's workers also log into files."""
+    logging.basicConfig()
+    for handler in logging.getLogger().handlers:
+        handler.setLevel(max(handler.level, logging.WARNING))
 
 
 class Program(click.Command):
