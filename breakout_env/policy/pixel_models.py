@@ -25,12 +25,9 @@ def _as_tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _nature_if_unnamed(value: Any) -> Any:
-    value = _as_tuple(value)
-    return NATURE_ENCODER if value is None or value == POLICY_DEFAULT_ENCODER else value
-
-
 def _check_encoder(sizes: Tuple[int, ...]) -> Tuple[int, ...]:
+    if sizes == POLICY_DEFAULT_ENCODER:
+        return NATURE_ENCODER
     if len(sizes) < 3 or set(sizes[3:-1]) - {sizes[2]}:
         raise ValueError('ConvEncoder builds three convolutions, blocks with the channels of the third, and a layer')
     return sizes
@@ -72,7 +69,7 @@ class PixelModelOptions(Options):
     """(int) Number of actions."""
     encoder_hidden_size_list: Annotated[
         Tuple[_Width, ...],
-        BeforeValidator(_nature_if_unnamed),
+        BeforeValidator(lambda sizes: NATURE_ENCODER if sizes is None else _as_tuple(sizes)),
         AfterValidator(_check_encoder),
         Expected(
             'a list of whole numbers up to 16,384: channels of three convolutions, perhaps of more blocks with as many '
