@@ -42,7 +42,7 @@ def card_as_markdown(card: Mapping[str, Any]) -> str:
         header = ['protocol', 'mean', 'std', 'median', '95% interval of the mean', 'games', 'different games', 'seed']
         lines += _table(header, [[name] + [row.get(key) for key in FIGURES] for name, row in scores.items()])
         lines += [
-            'Points of whole games. `breakout eval --pretrained --protocol <protocol>` plays such games again. The '
+            'Points of full games. `breakout eval --pretrained --protocol <protocol>` plays such games again. The '
             'interval is about the luck of the games; another training, from another seed, may end elsewhere.',
             '',
         ]

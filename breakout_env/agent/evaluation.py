@@ -1,5 +1,5 @@
 """
-Evaluating an agent: whole games under a named protocol, and what their scores say.
+Evaluating an agent: full games under a named protocol, and what their scores say.
 
 - ``nature``: after Mnih et al. 2015. A game starts with 1 to 30 no-ops, and 1 step in 100 plays a random action (1 in
   20 there, in games of 5 minutes).
@@ -194,7 +194,7 @@ def evaluate(
 ) -> Report:
     """
     Overview:
-        Play whole games. Their seeds are fixed before the first one begins, and each is played to its end: taking \
+        Play full games. Their seeds are fixed before the first one begins, and each is played to its end: taking \
         the first ones to end would favour short, bad games. A game whose process dies is played again, from its own \
         seed.
     Arguments:

@@ -66,7 +66,7 @@ def person_player(obs: np.ndarray, keys: FrozenSet[str]) -> int:
 def agent_env_options(agent: Agent, epsilon: float = EPSILON, sticky: bool = False) -> Dict[str, Any]:
     """
     Overview:
-        The options of an environment to watch an agent in: whole games, as an evaluation plays them.
+        The options of an environment to watch an agent in: full games, as an evaluation plays them.
     Arguments:
         - agent (:obj:`Agent`): The agent.
         - epsilon (:obj:`float`): Probability of a random action.
@@ -102,7 +102,7 @@ def play(
 ) -> Iterator[Game]:
     """
     Overview:
-        Play whole games.
+        Play full games.
     Arguments:
         - player (:obj:`Player`): Chooses the actions.
         - show (:obj:`Callable`): Shows a picture when it is due, and returns False if the game shall end.

@@ -50,12 +50,12 @@ def run_checks(checks: Iterable[Check]) -> Iterator[Finding]:
         [Finding(state='fails', found='ZeroDivisionError: division by zero', fix='', name='division')]
     """
     for check in checks:
-        finding = _run_apart(check)
+        finding = _run_in_fork(check)
         is_optional = finding.state == FAILS and not check.needed
         yield finding._replace(name=check.name, state=WARNING if is_optional else finding.state)
 
 
-def _run_apart(check: Check) -> Finding:
+def _run_in_fork(check: Check) -> Finding:
     """
     Run a check in a fork of this process. multiprocessing would wait for it when the interpreter exits, and a process
     in a call to a hanging driver does not even obey SIGKILL.

@@ -1,4 +1,4 @@
-"""``breakout eval``: play whole games, and print what their scores say."""
+"""``breakout eval``: play full games, and print what their scores say."""
 
 import contextlib
 import json
@@ -47,7 +47,7 @@ def command(
     device: str,
 ) -> None:
     """
-    Evaluate an agent over whole games of Breakout.
+    Evaluate an agent over full games of Breakout.
 
     The same seed plays the same games, on as many cores as there are. Where hardly any two games differ, as under
     --protocol greedy, no interval is given: it would be meaningless.

@@ -62,7 +62,7 @@ def command(
     speed: float,
 ) -> None:
     """
-    Watch an agent play whole games, or play yourself.
+    Watch an agent play full games, or play yourself.
 
     In a window, which needs a display; q quits. Without one: breakout record.
 

@@ -59,7 +59,7 @@ ENV_STEPS = dict(cpu=1_000_000, cuda=10_000_000)
     help='End after this many env steps, 4 emulator frames each.',
 )
 @click.option('--updates', type=COUNT, help='End after this many updates.')
-@click.option('--episodes', type=COUNT, help='End after this many whole games.')
+@click.option('--episodes', type=COUNT, help='End after this many full games.')
 @click.option('--hours', type=HOURS, help='End after this many hours.')
 @click.option('--exp-name', metavar='FOLDER', help="Folder of the run, in place of the config's exp_name.")
 @click.option(
