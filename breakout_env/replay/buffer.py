@@ -90,7 +90,7 @@ class FrameReplayBuffer(IBuffer):
         path = options.save_path or os.path.join(exp_name, 'replay', f'{instance_name}.npz')
         self._autosave = Autosave(self._saver, path, options.save_every_pushes, options.save_every_s)
         # at `close`, with the last reference, or at the exit of the interpreter
-        self._close = weakref.finalize(self, _close, self._autosave, self._prefetcher, memory)
+        self._finalizer = weakref.finalize(self, _close, self._autosave, self._prefetcher, memory)
         run_registry.register(exp_name, instance_name, self)
 
     @classmethod
@@ -341,8 +341,7 @@ class FrameReplayBuffer(IBuffer):
 
     def close(self) -> None:
         """Save if options ask for it, then release everything. It may be called at any time, any number of times."""
-        if hasattr(self, '_close'):  # else the constructor failed
-            self._close()
+        self._finalizer()
 
 
 def _close(autosave: Autosave, prefetcher: Optional[Prefetcher], memory: ReplayMemory) -> None:

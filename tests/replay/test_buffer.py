@@ -80,17 +80,14 @@ def test_the_default_config_makes_a_buffer():
     'options, message',
     [
         (dict(replay_buffer_size=0), r'`replay_buffer_size` is 0 \(int\); expected a whole number from 1'),
-        (dict(replay_buffer_size='many'), r"`replay_buffer_size` is 'many' \(str\); expected a whole number"),
         (dict(replay_buffer_size=1.5), r'`replay_buffer_size` is 1.5 \(float\); expected a whole number'),
         (dict(storage='disk'), r"`storage` is 'disk' \(str\); expected one of 'compressed', 'ring', 'memmap', 'devic"),
         (dict(eviction='lifo'), r"`eviction` is 'lifo' \(str\); expected one of 'fifo', 'random'"),
         (dict(alpha=2), r'`alpha` is 2 \(int\); expected a number from 0 to 1'),
         (dict(beta=math.nan), r'`beta` is nan \(float\); expected a number from 0 to 1'),
-        (dict(anneal_step=-1), r'`anneal_step` is -1 \(int\); expected a whole number from 0'),
         (dict(max_use=0), r'`max_use` is 0 \(int\); expected a number from 1 to inf'),
         (dict(prefetch=1), r'`prefetch` is 1 \(int\); expected True or False'),
         (dict(device='gpu'), r"`device` is 'gpu' \(str\); expected a device as PyTorch writes it, such as 'cuda'"),
-        (dict(device=0), r'`device` is 0 \(int\); expected a device as PyTorch writes it'),
         (dict(storage='device', device='meta'), r"`device` is 'meta' with storage='device', but PyTorch"),
         (
             dict(storage='device', device='cuda:99'),

@@ -1,6 +1,7 @@
 """Saves of the replay buffer: complete or not at all, of the moment they began, by request and by themselves."""
 
 import errno
+import json
 import logging
 import os
 import signal
@@ -90,6 +91,14 @@ def test_a_state_dict_does_not_change_with_the_buffers():
         other.load_state_dict(state)
         assert same_content(content(other), before)
         other.push(transitions(100, 700), 0)
+
+
+def test_the_names_in_saved_files_stay_so_that_old_saves_load():
+    state = used(filled()).state_dict()
+    assert {'tickets', 'uses', 'schema', 'priorities', 'schema0.frames', 'frames0.data', 'dictionary0'} <= set(state)
+    meta = json.loads(bytes(state['meta']))
+    assert {'version', 'frame_shape', 'next_ticket', 'schemas', 'strings', 'random', 'more'} <= set(meta)
+    assert meta['version'] == 1 and meta['more'].keys() == {'beta', 'max_priority'}
 
 
 # ---------------------------------------------------------------- in the background
