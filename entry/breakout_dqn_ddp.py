@@ -37,6 +37,7 @@ from easydict import EasyDict
 from tensorboardX import SummaryWriter
 
 from breakout_env.cluster.data_parallel import SEEDS_APART, RankFailed, RankLost, Ranks
+from breakout_env.cluster.rank_saver import RankSaver
 from breakout_env.compat.ding_rank_logs import average_logs, count_alone, learner_place
 from breakout_env.compat.ding_timers import use_plain_timers
 from breakout_env.run.budget import Budget
@@ -77,7 +78,7 @@ def train(ranks: Ranks, config: str, seed: int, budget: Budget, resume: Optional
     cfg = ranks.from_first(partial(common_config, ranks, config, seed, budget, resume))
     if ranks.is_first:
         click.echo(in_total(cfg, ranks))
-    ranks.register(cfg.exp_name)
+    ranks.register(cfg.exp_name, RankSaver)
 
     # Environments: each rank plays games of its own. The first one evaluates for all.
     own_seed = cfg.seed + ranks.rank * SEEDS_APART

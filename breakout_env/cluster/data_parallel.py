@@ -18,10 +18,10 @@ import torch.distributed as dist
 from ding.worker import BaseLearner
 from torch.distributed.rendezvous import rendezvous
 
+from ..run.saver import RunSaver
 from ..run.stop_request import Stopped
 from ..utils import run_registry
 from ..utils.options import Between, checked
-from .rank_saver import RankSaver
 
 Result = TypeVar('Result')
 
@@ -181,14 +181,14 @@ class Ranks(object):
 
     # ---------------------------------------------------------------- in a run
 
-    def saver(self, learner: BaseLearner, save_every_s: float) -> RankSaver:
-        """For the learner hook ``resume``: saves this rank's part of the run."""
-        return RankSaver(learner, save_every_s, self)
-
-    def register(self, exp_name: str) -> None:
-        """Let that hook find the ranks, until they part."""
-        self._exp_name = exp_name
+    def register(self, exp_name: str, saver: Callable[[BaseLearner, float, 'Ranks'], RunSaver]) -> None:
+        """Let the learner hook ``resume`` find the ranks, until they part, and what saves a rank's part of the run."""
+        self._exp_name, self._saver = exp_name, saver
         run_registry.register(exp_name, 'ranks', self)
+
+    def saver(self, learner: BaseLearner, save_every_s: float) -> RunSaver:
+        """For that hook."""
+        return self._saver(learner, save_every_s, self)
 
 
 def _place() -> Tuple[int, int, int]:

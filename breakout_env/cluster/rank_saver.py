@@ -8,7 +8,7 @@ run resumes from the newest save that all of them have.
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, List, Optional
+from typing import List, Optional
 
 from ding.worker import BaseLearner
 
@@ -16,9 +16,7 @@ from ..run.checkpoints import Save, saves_in
 from ..run.saver import RunSaver
 from ..utils import run_registry
 from ..utils.atomic_file import DamagedFile
-
-if TYPE_CHECKING:
-    from .data_parallel import Ranks
+from .data_parallel import Ranks
 
 _log = logging.getLogger(__name__)
 
@@ -29,7 +27,7 @@ class RankSaver(RunSaver):
         The ``RunSaver`` of one rank. It saves when a pipeline calls ``between_rounds``, on all ranks at once.
     """
 
-    def __init__(self, learner: BaseLearner, save_every_s: float, ranks: 'Ranks') -> None:
+    def __init__(self, learner: BaseLearner, save_every_s: float, ranks: Ranks) -> None:
         super().__init__(learner)
         self._save_every_s = save_every_s
         self._ranks = ranks
