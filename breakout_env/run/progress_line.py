@@ -28,7 +28,7 @@ class ProgressLine(tqdm):
         # a terminal that does not tell its size, such as a new pseudo-terminal, would get an empty line
         knows_its_size = os.get_terminal_size(sys.stderr.fileno()).columns > 0
         size = dict(dynamic_ncols=True) if knows_its_size else dict(ncols=120, nrows=20)
-        return cls(total=total, unit=' env steps', unit_scale=True, mininterval=0, **size)
+        return cls(total=total, unit=' env steps', unit_scale=True, mininterval=0, file=sys.stderr, **size)
 
     @property
     def format_dict(self) -> Dict[str, Any]:

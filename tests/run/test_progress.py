@@ -1,0 +1,213 @@
+"""The progress hook: its line on a terminal, its rows in the log and TensorBoard, its clock, its options."""
+
+import io
+import json
+import re
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from easydict import EasyDict
+
+from breakout_env.run.budget import Budget
+from breakout_env.run.folder import new_folder
+from breakout_env.run.progress import ProgressHook, ProgressOptions, RunProgress
+from breakout_env.utils import run_registry
+
+
+class Run(object):
+    """A learner, and a clock that is set by hand."""
+
+    def __init__(self, folder: Path, **options) -> None:
+        self.now_s, self.folder, self.scalars = 0.0, folder, []
+        self.learner = SimpleNamespace(
+            exp_name=str(folder),
+            collector_envstep=0,
+            last_iter=SimpleNamespace(val=0),
+            policy=SimpleNamespace(get_attribute=lambda name: EasyDict(learn=dict(learning_rate=0.1))),
+            log_buffer={'scalar': {}},
+            tb_logger=SimpleNamespace(add_scalar=lambda *event: self.scalars.append(event)),
+            info=lambda text: None,
+        )
+        self.progress = RunProgress(self.learner, ProgressOptions(**options), lambda: self.now_s)
+
+    def look(self, now_s: float, env_step: int = 0, updates: int = 0) -> None:
+        self.now_s, self.learner.collector_envstep, self.learner.last_iter.val = now_s, env_step, updates
+        self.progress.look()
+
+    def rows(self, kind: str = 'progress') -> list:
+        lines = (self.folder / 'log' / 'progress.jsonl').read_text().splitlines()
+        return [row for row in map(json.loads, lines) if row['kind'] == kind]
+
+
+@pytest.fixture
+def screen(monkeypatch):
+    """A terminal of 200 columns in place of stderr, and what is drawn on it."""
+    drawn = io.StringIO()
+    drawn.isatty, drawn.fileno = lambda: True, lambda: -1
+    monkeypatch.setattr('breakout_env.run.progress_line.sys', SimpleNamespace(stderr=drawn))
+    monkeypatch.setattr('os.get_terminal_size', lambda descriptor: SimpleNamespace(columns=200))
+    monkeypatch.setenv('COLUMNS', '200')
+    monkeypatch.setenv('LINES', '40')
+    return drawn
+
+
+def last_line(screen: io.StringIO) -> str:
+    return [line for line in screen.getvalue().split('\r') if line.strip()][-1]
+
+
+# ---------------------------------------------------------------- the line
+
+
+def test_the_line_shows_where_the_run_stands(tmp_path, screen):
+    run = Run(tmp_path, max_env_step=100_000, max_hours=2.0)
+    collector = EasyDict(envstep=0, game_return_mean=3.5, epsilon=0.5, games=7)
+    run_registry.register(str(tmp_path), 'collector', collector)
+    run.look(0.0)
+    assert 'random play, ' in last_line(screen)
+    run.progress.note_evaluation([4.0, 6.0], None)
+    run.progress.note_evaluation([2.0], None)
+    run.look(10.0, 5000, 300)
+    line = last_line(screen)
+    assert re.search(r'5%.*5\.00k/100k \[\d+:\d+<.*500 env steps/s', line), line
+    assert re.search(r'30 updates/s, score 2\.0 \(best 5\.0\), playing 3\.5, \d\.\d GB, at most 1:59:50 left', line), (
+        line
+    )
+
+
+def test_the_line_of_a_resumed_run_has_the_speed_of_this_process_and_the_time_left(tmp_path, screen):
+    run = Run(tmp_path, max_env_step=2_000_000, max_hours=3.0)
+    run.look(0.0, 0, 250_000)
+    run.progress.load_state(dict(run_s=3600.0, scores={}))
+    for i in range(10):
+        run.look(1.0 + i, 1_000_000 + 250 * i, 250_000)
+    line = last_line(screen)
+    assert re.search(r' 50%.*1\.00M/2\.00M \[\d+:\d+<1:06:3\d, 250 env steps/s', line), line
+    assert 'at most 1:59:50 left' in line
+    run.progress.close()
+    assert screen.getvalue().endswith('\n')  # the shell's prompt starts in a new line
+
+
+def test_speeds_are_those_of_the_last_minute(tmp_path):
+    run = Run(tmp_path, log_every_s=1e-9)
+    for second in range(0, 200, 5):
+        run.look(float(second), min(second, 100) * 10 + max(second - 100, 0) * 50)
+    speeds = [row['env_steps_per_s'] for row in run.rows()]
+    assert speeds[0] is None and speeds[10] == 10 and speeds[-1] == 50
+
+
+def test_without_a_terminal_nothing_is_drawn(tmp_path, capsys):
+    run = Run(tmp_path)
+    run.look(0.0)
+    run.progress.close()
+    assert capsys.readouterr() == ('', '') and len(run.rows()) == 2
+
+
+# ---------------------------------------------------------------- the rows
+
+
+def test_a_row_is_written_when_it_is_due_and_at_the_end(tmp_path):
+    run = Run(tmp_path, log_every_s=10.0)
+    for i in range(50):
+        run.look(i / 2, 5 * i)
+    assert [row['run_s'] for row in run.rows()] == [0.0, 10.0, 20.0]
+    run.progress.close()
+    run.progress.close()
+    run.look(60.0)
+    assert [row['env_step'] for row in run.rows()] == [0, 100, 200, 245]
+
+
+def test_a_row_has_the_values_of_the_newest_update_whatever_part_of_the_run_looks(tmp_path):
+    """DI-engine empties the learner's values after each update, and most looks come from the collector."""
+    run = Run(tmp_path, log_every_s=1e-9)
+    for second, loss in enumerate((3.0, 2.0)):
+        run.now_s = float(2 * second)
+        run.learner.log_buffer['scalar'].update(total_loss=loss, q_value=1.0, cur_lr=0.1)
+        run.progress.after_update()
+        run.learner.log_buffer['scalar'].clear()
+        run.look(2 * second + 1.0)
+    assert [row['loss'] for row in run.rows()] == [3.0, 3.0, 2.0, 2.0]
+    # values that no part of the run provides are unknown, not 0
+    last = run.rows()[-1]
+    assert last['replay_bytes'] is last['games'] is last['epsilon'] is None and last['resident_bytes'] > 10**7
+
+
+def test_tensorboard_gets_the_rows_without_the_learners_own_curves(tmp_path):
+    run = Run(tmp_path)
+    run.learner.log_buffer['scalar'].update(total_loss=1.0)
+    run.learner.collector_envstep = 50
+    run.progress.after_update()
+    written = {name: (value, step) for name, value, step in run.scalars}
+    (row,) = run.rows()
+    assert written['progress_step/memory_bytes'] == (row['memory_bytes'], 50)
+    assert 'progress_step/loss' not in written and row['loss'] == 1.0
+    assert not [name for name in written if row[name.split('/')[1]] is None]
+
+
+def test_a_run_and_its_evaluations_have_rows_of_their_own(tmp_path):
+    run = Run(tmp_path)
+    run.learner.collector_envstep = 40
+    run.progress.note_evaluation([1.0, 4.0], 0.25)
+    run.progress.note_evaluation([9.0], None, updates=3, env_step=30)
+    (start,) = run.rows('run')
+    assert (start['exp_name'], start['learning_rate'], start['env_step']) == (str(tmp_path), 0.1, 40)
+    first, second = run.rows('evaluation')
+    assert (first['returns'], first['held_out_q'], first['env_step']) == ([1.0, 4.0], 0.25, 40)
+    assert (second['returns'], second['updates'], second['env_step']) == ([9.0], 3, 30)
+    assert run.progress.state()['scores'] == dict(last=9.0, best=9.0)
+    run.progress.close()
+    run.progress.note_evaluation([5.0], None)
+    assert len(run.rows('evaluation')) == 2
+
+
+def test_the_clock_continues_without_the_pause_after_a_stop(tmp_path):
+    first, second = Run(tmp_path / 'a'), Run(tmp_path / 'b')
+    first.now_s = 120.0
+    second.now_s = 1000.0
+    second.progress.load_state(first.progress.state())
+    assert second.progress.run_s == 120.0
+    second.now_s = 1010.0
+    assert second.progress.run_s == 130.0
+
+
+# ---------------------------------------------------------------- options, budgets and folders
+
+
+@pytest.mark.parametrize(
+    'options, message',
+    [
+        (dict(log_every=3), 'hook `progress`: option `log_every` is unknown; did you mean `log_every_s`?'),
+        (dict(log_every_s=0), 'hook `progress`: option `log_every_s` is 0 (int); expected a number above 0'),
+        (dict(max_env_step='1e6'), "option `max_env_step` is '1e6' (str); expected None or a whole number from 1"),
+    ],
+)
+def test_an_option_of_the_hook_that_is_not_allowed_is_named(options, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        ProgressHook('progress', 100, position='before_run', ext_args=options)
+
+
+def test_a_budget_ends_at_the_limit_that_is_reached_first():
+    budget = Budget(env_steps=1000, updates=50, episodes=5000, hours=48)
+    assert budget.reached(999, 49, 4999, 47.99) is None
+    assert budget.reached(1000, 0, 0, 0) == '1,000 env steps'
+    assert budget.reached(0, 50, 0, 0) == '50 updates'
+    assert budget.reached(0, 0, 5000, 0) == '5,000 episodes'
+    assert budget.reached(0, 0, 0, 48.0) == '48 hours'
+    assert Budget().reached(10**12, 10**12, 10**12, 1e9) is None
+
+
+def test_runs_that_start_side_by_side_get_folders_of_their_own(tmp_path):
+    names = []
+    start = threading.Barrier(4)
+
+    def begin() -> None:
+        start.wait()
+        names.append(new_folder(str(tmp_path / 'run')))
+
+    threads = [threading.Thread(target=begin) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(names)) == 4 and all(re.fullmatch(r'.*/run(_\d{6}_\d{6})?', name) for name in names)
