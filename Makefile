@@ -36,7 +36,7 @@ test-process: $(VENV)/installed-test xvfb
 
 # hours: soak, faults, fuzz, Slurm, Redis; then versions, mutation, coverage and licences (see noxfile.py)
 test-release: $(VENV)/installed-release xvfb
-	HYPOTHESIS_PROFILE=release $(PYTEST) -m release --timeout 0 $(ARGS)
+	HYPOTHESIS_PROFILE=release $(PYTEST) -m "release or fuzz" --timeout 0 $(ARGS)
 	$(BIN)/nox
 
 lint: $(VENV)/installed-test

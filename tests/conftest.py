@@ -19,7 +19,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # The default tests are deterministic. HYPOTHESIS_PROFILE=release tries more examples, other ones each time.
 _COMMON = settings(deadline=None, database=None, print_blob=True, suppress_health_check=list(HealthCheck))
-settings.register_profile('default', _COMMON, derandomize=True, max_examples=50)
+settings.register_profile('default', _COMMON, derandomize=True, max_examples=25)
 settings.register_profile('release', _COMMON, max_examples=1000)
 settings.load_profile(os.environ.get('HYPOTHESIS_PROFILE', 'default'))
 
@@ -30,7 +30,7 @@ def pytest_collection_modifyitems(items: List[pytest.Item]) -> None:
         folder = item.path.relative_to(Path(__file__).parent).parts[0]
         if folder == 'process':
             item.add_marker(pytest.mark.process)
-        elif folder in ('reliability', 'release'):
+        elif folder in ('reliability', 'release') and item.get_closest_marker('fuzz') is None:
             item.add_marker(pytest.mark.release)
 
 
