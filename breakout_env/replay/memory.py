@@ -17,7 +17,6 @@ from .sum_tree import SumTree
 from .table import TransitionTable
 
 _CHUNK = 64
-_USUAL_FRAME_BYTES = 84 * 84
 # What a memory holds, as opposed to its settings.
 _CONTENT = ('_store', '_frame_shape', '_ring', '_table', '_tree')
 
@@ -69,13 +68,10 @@ class ReplayMemory(object):
         """
         Arguments:
             - capacity (:obj:`int`): The most transitions it holds.
-            - storage (:obj:`str`): One of ``frames.store.STORAGES``.
-            - eviction (:obj:`str`): Which transition a full memory evicts: ``fifo`` the oldest, ``random`` any.
-            - folder (:obj:`Optional[str]`): Where storage ``memmap`` keeps its file.
             - seed (:obj:`Optional[int]`): Seed of sampling and of random eviction.
             - before_first_frame (:obj:`Callable`): Called with the size of a frame before the first one is stored; \
                 may raise.
-            - device (:obj:`str`): Where storage ``device`` keeps frames and gathers batches.
+            - others: See ``ReplayOptions``.
         """
         self.capacity = capacity
         self.storage = storage
@@ -91,7 +87,7 @@ class ReplayMemory(object):
     def from_options(cls, options: ReplayOptions, exp_name: str) -> 'ReplayMemory':
         """The memory of a buffer, if there is room for it; its seed follows from numpy's, which pipelines set."""
         folder = options.folder or os.path.join(exp_name, 'replay')
-        check_room(options, _USUAL_FRAME_BYTES, folder)
+        check_room(options, 84 * 84, folder)  # with the usual screens; others are checked at the first one
         return cls(
             options.replay_buffer_size,
             options.storage,
@@ -134,8 +130,6 @@ class ReplayMemory(object):
             storage, references = self._store.storage, self._table.frame_references(self._ring.live())
             sizes = (storage.device_bytes, storage.file_bytes, storage.stored_bytes)
             return MemoryUsage(nbytes + self._store.nbytes, *sizes, references * self._store.frame_bytes, references)
-
-    # ---------------------------------------------------------------- rows
 
     def push(self, transitions: Sequence[Mapping], priorities: Optional[np.ndarray] = None) -> List[int]:
         """
@@ -202,7 +196,7 @@ class ReplayMemory(object):
         return frames
 
     def _release_frames(self, frames: List[int]) -> None:
-        if frames and self._store is not None:
+        if self._store is not None:
             self._store.release(frames)
 
     def _evict(self) -> None:
@@ -222,8 +216,7 @@ class ReplayMemory(object):
         order = self._ring.live()
         self._table.move(order)
         if self._tree is not None:
-            weights = self._tree.get(order)
-            self._tree = SumTree(self._ring.rows)
+            weights, self._tree = self._tree.get(order), SumTree(self._ring.rows)
             self._tree.set(np.arange(len(order)), weights)
         self._ring.compacted(self._ring.low_ids[order])
 
