@@ -1,0 +1,276 @@
+"""`breakout train` and `ding -m serial` as a user runs them: the line, the log, budgets, stops, several seeds."""
+
+import fcntl
+import io
+import json
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from breakout_env.run.checkpoints import saves_in
+from breakout_env.run.log import RunLog
+from helpers.processes import ENVIRON, Command, completed, run, start, wait_until
+from helpers.runs import NAME, RANDOM, config_in, ding_serial
+
+PROGRESS = (
+    r'log_show_after_iter=1,',
+    "log_show_after_iter=1, progress=dict(type='progress', name='progress', position='before_run', "
+    'ext_args=dict(max_env_step=3000, log_every_s=0.5)),',
+)
+FULL_GAMES = (r"evaluator=dict\(type='resumable'", "collector=dict(type='full_games'), evaluator=dict(type='resumable'")
+COMMAND = [sys.executable, '-m', 'breakout_env', 'train']
+
+
+def rows_of(folder: Path, kind: str = None) -> list:
+    rows = [json.loads(line) for line in (folder / 'log' / 'progress.jsonl').read_text().splitlines()]
+    return [row for row in rows if kind in (None, row['kind'])]
+
+
+def scalars(folder: Path, tag: str) -> list:
+    log = EventAccumulator(str(folder / 'log' / 'serial'), size_guidance={'scalars': 0, 'images': 0})
+    log.Reload()
+    return log.Scalars(tag)
+
+
+class Terminal(object):
+    """A command in a pseudo-terminal of 150 columns, and what it draws there."""
+
+    def __init__(self, command: list, folder: Path) -> None:
+        self._screen, terminal = pty.openpty()
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack('HHHH', 40, 150, 0, 0))
+        environ = {**ENVIRON, 'TERM': 'xterm-256color'}
+        self.process = start(command, folder, environ, terminal, terminal, terminal)
+        os.close(terminal)
+        self.text = ''
+
+    def read(self) -> str:
+        while select.select([self._screen], [], [], 0.05)[0]:
+            try:
+                self.text += os.read(self._screen, 65536).decode(errors='replace')
+            except OSError:  # the other side is closed
+                break
+        return self.text
+
+    def wait_for(self, pattern: str, timeout_s: float = 120) -> None:
+        assert wait_until(lambda: re.search(pattern, self.read()) or self.process.poll() is not None, timeout_s), (
+            self.text
+        )
+        assert re.search(pattern, self.read()), self.text
+
+    def end(self) -> int:
+        code = self.process.wait(120)
+        self.read()
+        os.close(self._screen)
+        return code
+
+
+@pytest.fixture(scope='module')
+def stopped_and_resumed(tmp_path_factory):
+    """`breakout train` in a terminal, stopped by Ctrl-C and resumed; its folder and what both drew."""
+    folder = tmp_path_factory.mktemp('terminal')
+    config = config_in(folder, 900, PROGRESS, FULL_GAMES)
+    first = Terminal([*COMMAND, '-c', str(config), '-s', '7', '--env-steps', '100000'], folder)
+    first.wait_for(r'updates/s.*GB')
+    first.process.send_signal(signal.SIGINT)
+    assert first.end() == 0, first.text
+    stopped_at = rows_of(folder / NAME)[-1]
+    again = re.search(r'resume: +(breakout .*?)\r?\n', first.text)[1]
+    further = str(stopped_at['env_step'] + 1600)  # several whole games, however busy the machine is
+    command = [*COMMAND[:3], *again.replace('100000', further).replace('-s 7 ', '').split()[1:]]
+    second = Terminal(command, folder)
+    assert second.end() == 0, second.text
+    return folder, first.text, second.text, stopped_at
+
+
+def test_the_terminal_shows_the_line_and_logs_stay_in_their_files(stopped_and_resumed):
+    folder, text, _, _ = stopped_and_resumed
+    line = re.findall(r'[^\r\n]*updates/s[^\r\n]*', text)[-1]
+    assert re.search(r'\d+%.*[\d.]+k?/100k \[\d+:\d+<.*env steps/s', line), line
+    assert re.search(r'\d+ updates/s, score [\d.]+ \(best [\d.]+\)(, playing [\d.]+)?, \d\.\d GB', line), line
+    assert 'Training Iteration' not in text
+    assert 'Training Iteration' in (folder / NAME / 'log' / 'learner' / 'learner_logger.txt').read_text()
+
+
+def test_ctrl_c_saves_the_run_and_the_shown_command_resumes_it(stopped_and_resumed):
+    folder, first, second, stopped_at = stopped_and_resumed
+    assert 'Stopping: finishing what is under way' in first
+    assert re.search(r'Resuming .* at [\d,]+ updates', second), second
+    runs, rows = rows_of(folder / NAME, 'run'), rows_of(folder / NAME, 'progress')
+    assert [run['env_step'] for run in runs][0] < [run['env_step'] for run in runs][1]
+    assert runs[1]['env_step'] == stopped_at['env_step']
+    # the clock continues where it was, without the pause
+    assert runs[1]['run_s'] == pytest.approx(stopped_at['run_s'], abs=15)
+    assert rows[-1]['run_s'] > stopped_at['run_s'] and rows[-1]['games'] >= stopped_at['games']
+    assert 'budget' in second and rows[-1]['env_step'] >= stopped_at['env_step'] + 400
+
+
+def test_the_log_has_all_that_a_curve_needs(stopped_and_resumed):
+    folder, _, _, _ = stopped_and_resumed
+    rows = rows_of(folder / NAME, 'progress')
+    last = rows[-1]
+    for name in ('loss', 'q_value', 'learning_rate', 'epsilon', 'env_steps_per_s', 'updates_per_s', 'train_return'):
+        assert isinstance(last[name], float), name
+    # pages that workers share are counted once in one and in each of them in the other
+    assert (
+        100e6 < last['memory_bytes'] < last['resident_bytes']
+        and last['transitions'] >= RANDOM
+        and last['replay_bytes'] > 0
+    )
+    assert all(a['env_step'] <= b['env_step'] and a['run_s'] < b['run_s'] for a, b in zip(rows, rows[1:]))
+    for row in rows_of(folder / NAME, 'evaluation'):
+        assert len(row['returns']) == 1 and isinstance(row['held_out_q'], float)
+    # a run keeps its random numbers, whichever seed is named when it is resumed
+    assert [row['seed'] for row in rows_of(folder / NAME, 'run')] == [7, 7]
+
+
+def test_tensorboard_shows_a_game_that_moves(stopped_and_resumed):
+    folder, _, _, _ = stopped_and_resumed
+    log = EventAccumulator(str(folder / NAME / 'log' / 'serial'), size_guidance={'images': 0})
+    log.Reload()
+    gif = Image.open(io.BytesIO(log.Images('evaluator/sample_game')[0].encoded_image_string))
+    assert gif.format == 'GIF' and gif.size == (168, 168) and gif.n_frames > 10
+    pictures = []
+    for i in range(gif.n_frames):
+        gif.seek(i)
+        pictures.append(np.array(gif.convert('L')))
+    assert pictures[0].max() > 100  # the wall
+    assert len({picture.tobytes() for picture in pictures}) > 5
+
+
+def test_ding_serial_without_a_terminal_draws_no_line_and_writes_the_log(tmp_path):
+    config = config_in(tmp_path, 900, PROGRESS, FULL_GAMES)
+    command = Command(ding_serial(config, 400), tmp_path)
+    assert command.process.wait(120) == 0, command.text
+    assert 'updates/s' not in command.text and 'Training Iteration' in command.text
+    assert rows_of(tmp_path / NAME, 'progress')[-1]['updates'] > 0
+    assert rows_of(tmp_path / NAME, 'evaluation')
+
+
+def test_ding_serial_in_a_terminal_draws_the_line(tmp_path):
+    config = config_in(tmp_path, 900, PROGRESS, FULL_GAMES)
+    terminal = Terminal(ding_serial(config, 1500), tmp_path)
+    terminal.wait_for(r'/3\.00k \[.*updates/s')  # the total is the hook's max_env_step
+    assert terminal.end() == 0
+    assert 'Training Iteration' not in terminal.text
+
+
+def test_after_a_kill_the_clock_and_the_games_continue_from_the_save(tmp_path):
+    folder = tmp_path / NAME
+    command = Command(ding_serial(config_in(tmp_path, 1, PROGRESS, FULL_GAMES), 1_000_000), tmp_path)
+
+    def stopped_beyond_a_save():
+        os.killpg(command.process.pid, signal.SIGSTOP)  # or the next save could come before the kill
+        if saves_in(folder) and rows_of(folder)[-1]['env_step'] > saves_in(folder)[0]['env_step']:
+            return True
+        os.killpg(command.process.pid, signal.SIGCONT)
+
+    command.wait_for(stopped_beyond_a_save)
+    assert command.end(signal.SIGKILL, whole_group=True) == -signal.SIGKILL
+    pair = saves_in(folder)[0]
+    saved = torch.load(folder / pair['checkpoint'], weights_only=True)['resume']
+    lost = rows_of(folder)[-1]
+    config_in(tmp_path, 900, PROGRESS, FULL_GAMES)
+    started_at = time.time()
+    run(ding_serial(tmp_path / 'breakout_dqn_demo_config.py', pair['env_step'] + 50), tmp_path, OMP_NUM_THREADS='1')
+    again = rows_of(folder, 'run')[1]
+    assert again['env_step'] == pair['env_step'] < lost['env_step']
+    # the time from the save to the kill and the pause are not in it
+    assert 0 <= again['run_s'] - saved['progress']['run_s'] < again['time'] - started_at
+    following = [row for row in rows_of(folder, 'progress') if row['time'] > again['time']]
+    assert following[0]['games'] == saved['collector']['games']
+    steps = RunLog.read(folder).progress['env_step']
+    assert (np.diff(steps) >= 0).all() and steps[-1] >= pair['env_step'] + 50
+
+
+@pytest.mark.parametrize(
+    'option, row', [('--updates=40', 'updates'), ('--episodes=3', 'games'), ('--hours=0.003', 'run_s')]
+)
+def test_each_budget_ends_the_run_with_a_save(tmp_path, option, row):
+    config = config_in(tmp_path, 900, PROGRESS, FULL_GAMES)
+    command = Command([*COMMAND, '-c', str(config), option], tmp_path)
+    assert command.process.wait(120) == 0, command.text
+    limit = float(option.split('=')[1]) * (3600 if row == 'run_s' else 1)
+    assert limit <= rows_of(tmp_path / NAME)[-1][row] < limit * 1.2 + 12
+    assert re.search(r'The budget of .* is used up', command.text)
+    assert re.search(r'resume: +breakout train .*--resume', command.text)
+
+
+BEGINS = (r'resume_training=True', 'resume_training=False')
+
+
+def test_several_seeds_are_runs_of_their_own_that_one_ctrl_c_stops_and_resume_continues(tmp_path):
+    config = config_in(tmp_path, 900, PROGRESS, FULL_GAMES, BEGINS)
+    seeds = [*COMMAND, '-c', str(config), '-s', '3', '-s', '5']
+    command = Command(seeds, tmp_path)
+    first, second = (tmp_path / f'{NAME}_seed{seed}' for seed in (3, 5))
+    command.wait_for((first / 'ckpt' / 'iteration_0.pth.tar').exists)
+    assert command.end(signal.SIGINT, whole_group=True) == 128 + signal.SIGINT
+    assert command.text.count('Stopping') == 1 and saves_in(first) and not second.exists()
+    command = Command([*seeds, '--updates', '10', '--resume'], tmp_path)
+    assert command.process.wait(120) == 0, command.text
+    assert f'Resuming {NAME}_seed3' in command.text
+    assert [[row['seed'] for row in rows_of(folder, 'run')] for folder in (first, second)] == [[3, 3], [5]]
+
+
+def test_sigterm_to_the_command_of_several_seeds_stops_the_run_that_trains(tmp_path):
+    """A scheduler signals only the command; Ctrl-C in a terminal reaches the run as well."""
+    config = config_in(tmp_path, 900, PROGRESS, FULL_GAMES, BEGINS)
+    command = Command([*COMMAND, '-c', str(config), '-s', '3', '-s', '5'], tmp_path)
+    first, second = (tmp_path / f'{NAME}_seed{seed}' for seed in (3, 5))
+    command.wait_for((first / 'ckpt' / 'iteration_0.pth.tar').exists)
+    assert command.end(signal.SIGTERM) == 128 + signal.SIGTERM
+    assert command.text.count('Stopping') == 1 and saves_in(first) and not second.exists()
+
+
+def test_the_shown_command_can_be_pasted_into_a_shell(tmp_path):
+    config = config_in(tmp_path, 900, PROGRESS, FULL_GAMES, BEGINS)
+    options = ['--exp-name', 'it\'s "mine" $HOME', '--set', 'policy.learn.note=a = b']
+    command = Command([*COMMAND, '-c', config.name, *options, '--updates', '6', '--serial'], tmp_path)
+    assert command.process.wait(120) == 0, command.text
+    again = re.search(r'resume: +(breakout train .*)', command.text)[1]
+    done = subprocess.run(again, shell=True, cwd=tmp_path, capture_output=True, text=True, env=ENVIRON, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert 'Resuming it\'s "mine" $HOME at 6 updates' in done.stdout
+    assert re.search(r'resume: +(breakout train .*)', done.stdout)[1] == again
+
+
+@pytest.mark.parametrize('mode', ['--serial', '--overlap'])
+def test_a_stop_does_not_wait_for_the_end_of_an_evaluation(tmp_path, mode):
+    """This one would take half a minute: nobody serves the ball."""
+    idle = (r'random_action_probability=[\d.]+', 'random_action_probability=0.0, fire_on_life_loss=False')
+    config = config_in(tmp_path, 900, PROGRESS, FULL_GAMES, idle)
+    command = Command([*COMMAND, '-c', str(config), mode], tmp_path)
+    log = tmp_path / NAME / 'log' / 'progress.jsonl'
+    command.wait_for(lambda: log.exists() and rows_of(tmp_path / NAME)[-1]['env_step'] == RANDOM)
+    assert command.end(signal.SIGTERM) == 0, command.text
+    assert 'Traceback' not in command.text and not rows_of(tmp_path / NAME, 'evaluation')
+
+
+STOCK = (  # DI-engine's collector, evaluator and buffer
+    (r"evaluator=dict\(type='resumable', import_names=\['breakout_env'\]\), ", ''),
+    (r"type='frame', import_names=\['breakout_env'\]", "type='advanced'"),
+)
+
+
+def test_stock_collector_evaluator_and_buffer_train_and_log_what_they_provide(tmp_path):
+    config = config_in(tmp_path, 900, PROGRESS, *STOCK)
+    command = Command([*COMMAND, '-c', str(config), '--updates', '4'], tmp_path)
+    assert command.process.wait(120) == 0, command.text
+    last = rows_of(tmp_path / NAME, 'progress')[-1]
+    assert last['updates'] == 4 and last['loss'] > 0 and last['games'] is last['replay_bytes'] is None
+    done = completed([*COMMAND, '-c', config, '--episodes', '3'], tmp_path)
+    assert done.returncode == 2 and "the collector 'sample' counts no full games; expected one of" in done.stderr
