@@ -27,7 +27,7 @@ setup(
     packages=find_packages(include=['breakout_env', 'breakout_env.*']) + ['breakout_env.configs', 'breakout_env.entry'],
     package_dir={'breakout_env.configs': 'configs', 'breakout_env.entry': 'entry'},
     # the file that runs as a program of its own is package code, too; py.typed tells type checkers to look inside
-    package_data={'breakout_env': ['py.typed', 'pretrained/*', 'data/*']},
+    package_data={'breakout_env': ['py.typed', 'pretrained/*', 'worker/*.npz']},
     entry_points={'console_scripts': ['breakout=breakout_env.cli:main']},
     # ale-py ships the ROMs and needs 3.10 since 0.11; numpy<2, which DI-engine wants, has no wheels for 3.13.
     python_requires='>=3.10,<3.13',
@@ -52,7 +52,7 @@ setup(
         'matplotlib>=3.7.3',
         'tensorboardX>=2.6',  # older ones want protobuf<4, which they do not say
         'tqdm>=4.60',
-        'rich>=13',  # the table of `breakout doctor`, the screen of `breakout play --terminal`
+        'rich>=13',  # the table of `breakout doctor`
         'safetensors>=0.4',  # agents that are data and nothing else
         'scipy>=1.11.2',  # the interval of a mean score
     ],
