@@ -80,15 +80,11 @@ def evaluate(config: str, load_path: str, seed: int, episodes: int, replay_path:
     return [score for done in scores for score in done]
 
 
-@click.command(cls=Program, context_settings=dict(help_option_names=['-h', '--help']))
-@click.option(
-    '-c', '--config', default=DEFAULT_CONFIG, type=click.Path(exists=True, dir_okay=False), help='Config file.'
-)
+@click.command(cls=Program, context_settings=dict(help_option_names=['-h', '--help'], show_default=True))
+@click.option('-c', '--config', default=DEFAULT_CONFIG, type=click.Path(exists=True, dir_okay=False), help='A config.')
 @click.option('--load-path', required=True, type=click.Path(exists=True, dir_okay=False), help='Checkpoint.')
-@click.option('-s', '--seed', default=0, show_default=True, type=SEED, help='Seed of the games.')
-@click.option(
-    '-n', '--episodes', default=8, show_default=True, type=click.IntRange(1, 1_000_000), help='Full games to play.'
-)
+@click.option('-s', '--seed', default=0, type=SEED, help='Seed of the games.')
+@click.option('-n', '--episodes', default=8, type=click.IntRange(1, 1_000_000), help='Full games to play.')
 @click.option('--replay-path', type=click.Path(file_okay=False), help='Folder for videos, one a game.')
 def main(config: str, load_path: str, seed: int, episodes: int, replay_path: Optional[str]) -> None:
     """Evaluate a DQN checkpoint on Breakout."""

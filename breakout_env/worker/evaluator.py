@@ -81,9 +81,9 @@ class ResumableEvaluator(InteractionSerialEvaluator):
 
     def should_eval(self, train_iter: int) -> bool:
         """Whether it is time. The pipelines ask between two collections, when a request to stop is handled, too."""
-        saver = run_registry.look_up(self._exp_name, 'saver')
-        if saver is not None:
-            saver.between_collections()
+        autosave = run_registry.look_up(self._exp_name, 'autosave')
+        if autosave is not None:
+            autosave.between_collections()
         is_first, self._is_resumed = self._is_resumed, False
         return super().should_eval(train_iter) or is_first
 

@@ -13,7 +13,7 @@ from breakout_env.run.checkpoints import saves_in
 from breakout_env.run.stop_request import Stopped, StopRequest
 from breakout_env.utils import signals
 from breakout_env.utils.program import Program
-from helpers.runs import N_SAMPLE, NAME, RANDOM, UPDATES, check_saves, config_in
+from helpers.runs import N_SAMPLE, NAME, RANDOM, UPDATES, check_saves, config_in, saved_transitions
 from helpers.serial_run import SerialRun, interrupt, stopped_run
 
 
@@ -96,6 +96,18 @@ def test_best_checkpoint_is_complete_before_a_signal_stops_the_run(config, monke
     with pytest.raises(SystemExit):
         run.evaluate(5)
     assert torch.load(Path(NAME, 'ckpt', 'ckpt_best.pth.tar'), weights_only=True)['last_iter'] == 3 * UPDATES
+
+
+def test_collection_without_updates_is_saved_too(config):
+    """While a buffer has too few transitions to sample from, the learner does not update."""
+    run = SerialRun(config)
+    run.train(1)
+    run.push(N_SAMPLE)
+    assert not run.evaluator.should_eval(run.learner.train_iter)  # the pipelines ask before each collection
+    with pytest.raises(SystemExit):
+        interrupt(signal.SIGTERM)
+    (save,) = saves_in(Path(NAME))
+    assert saved_transitions(Path(NAME, save['buffer'])) == RANDOM + 2 * N_SAMPLE
 
 
 def test_signal_before_the_first_update_says_that_there_is_nothing_to_save(config, capsys):
