@@ -126,6 +126,15 @@ def test_tables_are_those_that_were_measured(scripts):
             assert scripts('blocks').filled(ROOT / guide, name, make()) == (ROOT / guide).read_text(), (guide, name)
 
 
+def test_reliability_tables_are_those_that_were_recorded(scripts, monkeypatch, tmp_path):
+    make = scripts('make_reliability_table')
+    copy = tmp_path / 'reliability.md'
+    copy.write_text(make.GUIDE.read_text())
+    monkeypatch.setattr(make, 'GUIDE', copy)
+    make.main()
+    assert copy.read_text() == (ROOT / 'docs' / 'reliability.md').read_text()
+
+
 def test_every_figure_and_result_is_used():
     text = ''.join(path.read_text() for path in [*DOCUMENTS, *ROOT.glob('docs/scripts/*.py')])
     for path in (ROOT / 'docs' / 'figures').iterdir():
