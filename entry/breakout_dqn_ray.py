@@ -9,7 +9,6 @@ On this machine, and on a cluster, with as many collectors as it has CPUs, now a
 """
 
 import contextlib
-import logging
 import os
 import sys
 import time
@@ -39,7 +38,7 @@ from breakout_env.run.folder import newest_checkpoint, run_summary, run_to_resum
 from breakout_env.run.stop_request import StopRequest
 from breakout_env.utils.atomic_file import DamagedFile
 from breakout_env.utils.options import COUNT, SEED, NumberOrAuto
-from breakout_env.utils.program import Program
+from breakout_env.utils.program import Program, show_only_warnings
 from breakout_env.worker.event_recorder import write_events
 
 DEFAULT_CONFIG = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'configs', 'breakout_dqn_config.py')
@@ -162,9 +161,7 @@ def train(
         - ClusterError: If the run cannot go on with this cluster.
         - click.UsageError: As ``merged_config``.
     """
-    logging.basicConfig()
-    for handler in logging.getLogger().handlers:
-        handler.setLevel(logging.WARNING)
+    show_only_warnings()
     cfg = merged_config(config, seed, budget, resume, changes)
     with ray_session(ray_address, collectors) as ray, StopRequest() as stop:
         RayTraining(ray, cfg, budget, stop, collectors).run()

@@ -1,8 +1,8 @@
 """
 Play the games that ``breakout_env/worker/held_out_states.npz`` is taken from: states that no training meets.
 
-The player of benchmarks/common/recording.py follows the ball by the emulator's memory and errs now and then, so its games go
-through all stages, from a full wall to one with few bricks left. Seeds are out of the way of those that trainings use.
+The player of benchmarks/common/recording.py follows the ball by the emulator's memory and errs now and then, so its
+games go through all stages, from a full wall to one with few bricks left. No training uses these seeds.
 """
 
 import os
@@ -14,7 +14,6 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 from benchmarks.common.recording import BallPlayer  # noqa: E402
-
 from breakout_env import BreakoutEnv  # noqa: E402
 from breakout_env.worker.evaluator import HELD_OUT_FILE  # noqa: E402
 

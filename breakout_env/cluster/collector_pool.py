@@ -60,9 +60,7 @@ class CollectorPool(GameScores):
         self._actor_class = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=0)(CollectorActor)
         self._collectors: List[_Collector] = []
         self._created = 0
-        self._under_way: Dict[
-            Any, Tuple[_Collector, bool]
-        ] = {}  # whose, whether random; by Ray's reference
+        self._under_way: Dict[Any, Tuple[_Collector, bool]] = {}  # whose, whether random; by Ray's reference
         self._weights: Optional[Any] = None
         self._version = -1
         self._random_steps = 0
