@@ -31,10 +31,10 @@ class GroupEnvManager(BaseEnvManager):
         memory. A step is over when all its environments are, so that runs are repeatable. The interface is that of \
         DI-engine's managers, for any of its environments.
 
-        A process that dies or does not answer in time costs its own environments the episodes they were in, and no \
-        other environment anything. They come back from ``step`` as DI-engine marks a lost step, ``info['abnormal']``. \
-        ``reset`` starts them again in a new process, as DI-engine's collectors request; for callers that do not \
-        request it, such as its evaluators, the next access to the ready observations does (with ``auto_reset``).
+        A process that dies or does not answer in time costs only its own environments the episodes they were in. \
+        ``step`` returns these with DI-engine's mark of a lost step, ``info['abnormal']``. ``reset`` starts them in a \
+        new process, as DI-engine's collectors request; for callers that do not request it, such as its evaluators, \
+        the next access to the ready observations does (with ``auto_reset``).
     Examples:
         >>> from functools import partial
         >>> from breakout_env import BreakoutEnv, GroupEnvManager
@@ -116,14 +116,13 @@ class GroupEnvManager(BaseEnvManager):
         Overview:
             Reset environments, in all processes at once; those of a lost process get a new one.
         Arguments:
-            - reset_param (:obj:`Optional[Mapping]`): Arguments of ``reset`` (dict or None) for each environment to \
-                reset; None for all, with the arguments they had last.
+            - reset_param (:obj:`Optional[Mapping]`): Arguments of ``reset`` (dict or None) by environment; None for \
+                all environments, with the arguments they had last.
         Raises:
             - RuntimeError: If one can not be reset; the manager is closed then.
         """
         self._check_closed()
-        if reset_param is None:
-            reset_param = self._reset_param
+        reset_param = self._reset_param if reset_param is None else reset_param
         self._reset_param.update(reset_param)
         self._retry_reset(self._try_reset(set(reset_param)))
         self._unreported.difference_update(reset_param)  # the caller knows that their episodes are over
@@ -143,15 +142,12 @@ class GroupEnvManager(BaseEnvManager):
                 attempts_left -= 1
                 time.sleep(self._retry_waiting_time)
             else:
-                break
+                env_id, error = next(iter(errors.items()))
+                message = f'Env {env_id} reset has exceeded max retries({self._max_retry})'
+                logger.error(message)
+                self.close()
+                raise RuntimeError(f'{message}, and the latest exception is: {error}') from error
             errors = self._try_reset(set(errors))
-        if not errors:
-            return
-        env_id, error = next(iter(errors.items()))
-        message = f'Env {env_id} reset has exceeded max retries({self._max_retry})'
-        logger.error(message)
-        self.close()
-        raise RuntimeError(f'{message}, and the latest exception is: {error}') from error
 
     def _try_reset(self, env_ids: Set[int]) -> Dict[int, Exception]:
         """Reset some environments; the errors of those that failed."""
@@ -176,14 +172,12 @@ class GroupEnvManager(BaseEnvManager):
         return errors
 
     def _reset_requests(self, env_ids: Collection[int]) -> Iterator[Request]:
-        timeout_s = self._connect_timeout
         for worker in self._pool.workers:
             ours = [env_id for env_id in worker.env_ids if env_id in env_ids]
             if ours:
-                if self._reset_timeout is not None:
-                    timeout_s = self._reset_timeout * len(ours)
+                timeout_s = self._reset_timeout and self._reset_timeout * len(ours)
                 kwargs = {env_id: self._reset_param[env_id] for env_id in ours}
-                yield worker, timeout_s, ('reset', kwargs, self._new_seeds(ours))
+                yield worker, timeout_s or self._connect_timeout, ('reset', kwargs, self._new_seeds(ours))
 
     def _start_episodes(self, worker: WorkerHandle, results: Dict[int, Any]) -> Dict[int, Exception]:
         """Set the observations that episodes begin with; the errors of environments that could not be reset."""
@@ -199,10 +193,10 @@ class GroupEnvManager(BaseEnvManager):
                 if self._retry_type == 'renew':
                     self._renew(worker, env_id)
                 continue
-            if result is not None:
-                self._ready_obs[env_id] = result[0]
             self._env_states[env_id] = EnvState.RUN
             self._lost.discard(env_id)
+            if result is not None:
+                self._ready_obs[env_id] = result[0]
         return errors
 
     def _renew(self, worker: WorkerHandle, env_id: int) -> None:
@@ -252,13 +246,11 @@ class GroupEnvManager(BaseEnvManager):
             raise
         timesteps = self._timesteps(results)
         self._update_states(timesteps)
-        next_episodes = {env_id: result[1] for env_id, result in results.items() if type(result) is tuple}
-        if next_episodes:
-            errors: Dict[int, Exception] = {}
-            for worker in self._pool.workers:
-                ours = {env_id: result for env_id, result in next_episodes.items() if env_id in worker.env_ids}
-                errors.update(self._start_episodes(worker, ours))
-            self._retry_reset(errors)
+        errors: Dict[int, Exception] = {}
+        for env_id, result in results.items():
+            if type(result) is tuple:
+                errors.update(self._start_episodes(self._pool.worker_of(env_id), {env_id: result[1]}))
+        self._retry_reset(errors)
         timesteps.update(lost)
         return {env_id: timesteps.pop(env_id) for env_id in actions} | timesteps
 
@@ -298,10 +290,9 @@ class GroupEnvManager(BaseEnvManager):
                 timesteps[env_id] = BaseEnvTimestep(obs, reward, done, results[env_id])
                 self._ready_obs[env_id] = obs
         for env_id, result in results.items():
-            if type(result) is dict:
-                continue
-            timesteps[env_id] = result[0] if type(result) is tuple else result
-            self._ready_obs[env_id] = timesteps[env_id].obs
+            if type(result) is not dict:
+                timesteps[env_id] = result[0] if type(result) is tuple else result
+                self._ready_obs[env_id] = timesteps[env_id].obs
         return timesteps
 
     def _last_episodes(self, env_ids: Iterable[int]) -> List[int]:

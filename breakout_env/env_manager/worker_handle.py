@@ -81,8 +81,10 @@ class WorkerProcess(object):
         message = pickle.dumps((self._number, command, args), pickle.HIGHEST_PROTOCOL)
         try:
             self._connection.send_bytes(message)
-        except OSError as error:  # the other end of the pipe is closed
-            raise WorkerEnded(self._how_it_ended()) from error
+            return
+        except OSError:  # the other end of the pipe is closed
+            pass  # raised below, as a cause would keep this frame and its callers, the pool among them
+        raise WorkerEnded(self._how_it_ended())
 
     def receive(self, timeout_s: Optional[float] = None) -> Any:
         """
@@ -93,19 +95,22 @@ class WorkerProcess(object):
         """
         slices = math.inf if timeout_s is None else max(math.ceil(timeout_s / SLICE_S), 1)
         slice_ms = 1000 * (SLICE_S if timeout_s is None else timeout_s / slices)
-        while slices > 0:
+        has_ended = False
+        while slices > 0 and not has_ended:
             ready = [descriptor for descriptor, _ in self._poller.poll(slice_ms)]
             if self._connection.fileno() in ready:
                 try:
                     number, result = pickle.loads(self._connection.recv_bytes())
-                except (EOFError, OSError) as error:  # it ended before or while it answered
-                    raise WorkerEnded(self._how_it_ended()) from error
-                if number == self._number:
-                    return result
+                    if number == self._number:
+                        return result
+                except (EOFError, OSError):  # it ended before or while it answered
+                    has_ended = True
             elif ready:
-                raise WorkerEnded(self._how_it_ended())
+                has_ended = True
             else:
                 slices -= 1
+        if has_ended:
+            raise WorkerEnded(self._how_it_ended())
         raise WorkerLost(f'worker process {self.pid} did not answer within {timeout_s:g} s')
 
     def _how_it_ended(self) -> str:

@@ -1,8 +1,7 @@
 """
-The log of a training: a line of JSON each, appended to over stops, resumes and crashes.
+The log of a training: JSON lines, appended to over stops, resumes and crashes.
 
-Of kind ``run`` at each start, ``progress`` every few seconds, ``evaluation`` after each evaluation. Whatever reads JSON
-reads it; ``RunLog`` gives it as arrays.
+A line is of kind ``run`` at each start, ``progress`` every few seconds, ``evaluation`` after each evaluation.
 """
 
 import gzip
@@ -38,12 +37,12 @@ PROGRESS = POSITION + (
     'replay_bytes',
 )
 EVALUATION = POSITION + ('held_out_q',)
-# Unpacked; a run of months has some hundredths of this.
+# Unpacked; a run of months has a few hundredths of this.
 LARGEST_BYTES = 2**30
 
 
 def _plain(value: Any) -> Any:
-    """What JSON can hold: lists for arrays, null for what is no number."""
+    """A value as JSON can hold it: lists for arrays, null for NaN and infinities."""
     if hasattr(value, 'tolist'):  # numpy's and torch's, scalars as well
         value = value.tolist()
     if isinstance(value, dict):
@@ -58,37 +57,26 @@ def _plain(value: Any) -> Any:
 class RunLogWriter(object):
     """
     Overview:
-        Appends lines to a run's log. Nothing stays open between two lines, so that forked workers inherit nothing and \
-        there is nothing to close. A log never ends a training: where a line can not be written, on a full disk for \
-        example, a warning is logged the first time, and the line is lost.
-    Interfaces:
-        ``write``
+        Appends lines to a run's log. The file is closed between two lines, so that forked workers inherit nothing. \
+        A log never ends a training: a line that can not be written, on a full disk for example, is lost, and the \
+        first one is a warning.
+    Arguments:
+        - path (:obj:`Union[str, Path]`): The file; made with its folder at the first line.
     """
 
     def __init__(self, path: Union[str, Path]) -> None:
-        """
-        Arguments:
-            - path (:obj:`Union[str, Path]`): The file; made with its folder at the first line.
-        """
         self.path = Path(path)
         self._warned = False
 
     def write(self, kind: str, /, **values: Any) -> None:
-        """
-        Overview:
-            Append a line, and hand it to the operating system.
-        Arguments:
-            - kind (:obj:`str`): ``'run'``, ``'progress'`` or ``'evaluation'``.
-            - values (:obj:`Any`): The line's fields. Arrays become lists, NaN and infinities null; ``time`` is now \
-                unless it is given.
-        """
+        """Append a line of a kind with these fields and the time."""
         fields = _plain({'kind': kind, 'time': round(time.time(), 3), **values})
         line = json.dumps(fields, allow_nan=False, default=str).encode() + b'\n'
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
             try:
-                _mend_end(file)
+                _cut_off_partial_line(file)
                 written = os.write(file, line)
             finally:
                 os.close(file)
@@ -96,12 +84,12 @@ class RunLogWriter(object):
                 raise OSError(f'only {written} of {len(line)} bytes could be written')
         except OSError as error:
             if not self._warned:
-                logger.warning('%s misses lines, the training goes on: %s', self.path, error)
+                logger.warning('%s misses lines, the training continues: %s', self.path, error)
             self._warned = True
 
 
-def _mend_end(file: int) -> None:
-    """Take away the line that a crash or a full disk cut off, lest the next one is appended to it and lost as well."""
+def _cut_off_partial_line(file: int) -> None:
+    """Remove the part of a line that a crash or a full disk left, or the next line would be damaged as well."""
     size = os.fstat(file).st_size
     if size == 0 or os.pread(file, 1, size - 1) == b'\n':
         return
@@ -115,11 +103,8 @@ def _mend_end(file: int) -> None:
 class RunLog(object):
     """
     Overview:
-        A run's log as arrays. Rows that a crash left behind, which reach further than the save that a later start \
-        went on from, are not in it.
-    Interfaces:
-        ``read``
-    Properties:
+        A run's log as arrays. It leaves out rows beyond the save that a later start resumed from, which a crash left.
+    Attributes:
         - path (:obj:`Path`): The file.
         - starts (:obj:`List[Dict[str, Any]]`): The rows of kind ``run``, the first start and the resumes.
         - exp_name (:obj:`str`), seed (:obj:`Optional[int]`), version (:obj:`Optional[str]`), \
@@ -136,14 +121,14 @@ class RunLog(object):
             - path (:obj:`Path`): The file, for messages and names.
             - rows (:obj:`List[Tuple[int, Dict[str, Any]]]`): Line numbers and rows, in the order of the file.
         Raises:
-            - ValueError: If a value is of another kind than it has to be.
+            - ValueError: If a value is of the wrong type.
         """
         self.path = path
         kept: List[Tuple[int, Dict[str, Any]]] = []
         for line, row in rows:
             at = _number(path, line, row, 'env_step')
             if row['kind'] == 'run':
-                # beyond the save that this start went on from; what has no step is kept, as NaN compares false
+                # beyond the save that this start resumed from; rows without a step are kept, as NaN compares false
                 kept = [(number, other) for number, other in kept if not _number(path, number, other, 'env_step') > at]
             kept.append((line, row))
         of_kind = {
@@ -164,11 +149,9 @@ class RunLog(object):
     def read(cls, path: Union[str, Path]) -> 'RunLog':
         """
         Overview:
-            Read a log, also of a run that is under way. A last line that is cut off is left out.
+            Read a log, even of a run that is training. A last line that is incomplete is left out.
         Arguments:
             - path (:obj:`Union[str, Path]`): An experiment's folder, or a ``progress.jsonl``, gzipped or not.
-        Returns:
-            - log (:obj:`RunLog`): The log.
         Raises:
             - FileNotFoundError: If there is none.
             - ValueError: If a line is damaged, with its number.
@@ -182,7 +165,7 @@ class RunLog(object):
             try:
                 row = json.loads(line)
             except (ValueError, RecursionError):
-                # no newline after it: a crash cut it off, or it is just being written
+                # without a newline: a crash cut it off, or it is being written
                 if number == len(lines) and line.startswith(b'{'):
                     continue
                 raise ValueError(f'{file}, line {number} is damaged: {_short(line)}; expected a JSON object') from None
@@ -236,7 +219,7 @@ def _number(path: Path, line: int, row: Dict[str, Any], field: str) -> float:
 def _float(value: Union[int, float]) -> float:
     try:
         return float(value)
-    except OverflowError:  # JSON knows whole numbers of any length
+    except OverflowError:  # JSON has integers of any length
         return math.inf if value > 0 else -math.inf
 
 

@@ -167,7 +167,7 @@ def test_a_full_disk_is_said_once_and_ends_nothing(caplog):
         for env_step in range(3):
             writer.write('progress', env_step=env_step)
     assert len(caplog.records) == 1
-    assert '/dev/full misses lines, the training goes on' in caplog.text and 'No space left' in caplog.text
+    assert '/dev/full misses lines, the training continues' in caplog.text and 'No space left' in caplog.text
 
 
 def test_a_folder_that_can_not_be_made_ends_nothing(tmp_path, caplog):
