@@ -43,13 +43,16 @@ class CollectorPool(GameScores):
         It stands where DI-engine's pipelines have a collector, so that saves, progress and commander find one.
     """
 
-    def __init__(self, ray: Any, cfg: EasyDict, count: Count, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, ray: Any, cfg: EasyDict, count: Count, say: Callable[[str], None], actor_class: type = CollectorActor
+    ) -> None:
         """
         Arguments:
             - ray (:obj:`Any`): From ``ray_session``.
             - cfg (:obj:`EasyDict`): The merged config.
             - count (:obj:`Count`): Collectors; ``'auto'`` for as many as the cluster has CPUs, now and later.
             - say (:obj:`Callable`): Called with each message to the user.
+            - actor_class (:obj:`type`): Another one replays recorded fragments, to measure the learner.
         """
         super().__init__()
         # named as DI-engine's collectors have them
@@ -57,7 +60,7 @@ class CollectorPool(GameScores):
         self.settings: Dict[str, Any] = {}  # the policy's, for the next requests
         self._ray, self._cfg, self._count, self._say = ray, cfg, count, say
         self._n_sample = cfg.policy.collect.n_sample
-        self._actor_class = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=0)(CollectorActor)
+        self._actor_class = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=0)(actor_class)
         self._collectors: List[_Collector] = []
         self._created = 0
         self._under_way: Dict[Any, Tuple[_Collector, bool]] = {}  # whose, whether random; by Ray's reference
