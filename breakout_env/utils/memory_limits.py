@@ -38,7 +38,7 @@ def memory_room(root: str = '/sys/fs/cgroup', membership: str = '/proc/self/cgro
         used = _number(folder, 'memory.current', 'memory.usage_in_bytes')
         if limit is None or used is None or limit >= memory.total:
             continue
-        # files that were read and can be dropped again count as used, but nobody is killed for them
+        # the page cache counts as used, but the kernel drops it before it kills
         used -= min(used, _reclaimable(folder))
         if limit - used < room.free_bytes:
             room = Room(max(0, limit - used), limit, 'the memory limit of its control group (container or job)')
@@ -48,7 +48,7 @@ def memory_room(root: str = '/sys/fs/cgroup', membership: str = '/proc/self/cgro
 def gpu_room(device: str) -> Room:
     """
     Overview:
-        What a GPU has left, for whoever asks first; what PyTorch keeps of it for this process unused counts as left.
+        What a GPU has left; what PyTorch reserves of it for this process and does not use counts as left.
     Arguments:
         - device (:obj:`str`): 'cuda', 'cuda:1', ...
     """

@@ -33,7 +33,7 @@ class ManagerV2WithEnvs(GroupEnvManagerV2):
 
 
 @pytest.fixture(autouse=True)
-def ours_in_the_place_of_theirs(monkeypatch):
+def our_managers(monkeypatch):
     for module in (upstream, subprocess_tests):
         for name in ('AsyncSubprocessEnvManager', 'SyncSubprocessEnvManager'):
             if hasattr(module, name):
@@ -48,7 +48,7 @@ def ours_in_the_place_of_theirs(monkeypatch):
 
 class TestSubprocessEnvManager(subprocess_tests.TestSubprocessEnvManager):
     test_block = (
-        None  # a step beyond its time raises TimeoutError there; here it comes back as abnormal, and play goes on
+        None  # a step beyond its time raises TimeoutError there; here it returns as abnormal, and play continues
     )
 
 
@@ -57,7 +57,7 @@ class TestBaseEnvManagerV2(base_tests.TestBaseEnvManagerV2):
     test_block = None  # a step beyond its time raises there; see above
 
 
-def test_the_environments_were_theirs_and_the_managers_ours(setup_sync_manager_cfg):
+def test_these_tests_use_our_managers_with_di_engines_environments(setup_sync_manager_cfg):
     assert subprocess_tests.SyncSubprocessEnvManager is GroupEnvManager
     assert issubclass(base_tests.BaseEnvManagerV2, GroupEnvManagerV2)
     assert setup_sync_manager_cfg.cfg_type == 'GroupEnvManagerDict'

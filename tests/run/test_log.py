@@ -1,4 +1,4 @@
-"""A run's log: what is written is read again, whatever stops, crashes and full disks did in between."""
+"""A run's log can be read after stops, crashes and full disks."""
 
 import gzip
 import json
@@ -36,7 +36,7 @@ def write_a_run(writer):
     writer.write('evaluation', run_s=3610.0, env_step=200, updates=25, returns=[1.0, 4.0], held_out_q=0.25)
 
 
-def test_what_is_written_is_read_as_arrays(writer, path):
+def test_rows_are_read_as_arrays(writer, path):
     write_a_run(writer)
     log = RunLog.read(path)
     assert (log.exp_name, log.seed, log.version, log.commit) == ('experiments/dqn', 3, '1', 'abc')
@@ -52,7 +52,7 @@ def test_what_is_written_is_read_as_arrays(writer, path):
     assert all(column.dtype == np.float64 for column in log.progress.values())
 
 
-def test_a_folder_a_file_and_a_gzipped_file_are_the_same_run(writer, path, tmp_path):
+def test_a_run_is_read_from_its_folder_its_file_and_a_gzipped_file(writer, path, tmp_path):
     write_a_run(writer)
     kept = tmp_path / 'kept.jsonl.gz'
     kept.write_bytes(gzip.compress(path.read_bytes()))
@@ -64,7 +64,7 @@ def test_a_folder_a_file_and_a_gzipped_file_are_the_same_run(writer, path, tmp_p
     assert len(RunLog.read(path.parent.parent).progress['run_s']) == 2
 
 
-def test_numbers_of_numpy_and_torch_are_written_and_what_is_no_number_is_null(writer, path):
+def test_numbers_of_numpy_and_torch_are_written_and_nan_is_null(writer, path):
     values = dict(loss=np.float32(0.5), q_value=torch.tensor(1.5), updates=np.int64(7), epsilon=float('nan'))
     writer.write('progress', env_step=1, learning_rate=-math.inf, train_return=np.float64('nan'), **values)
     writer.write('evaluation', env_step=1, returns=np.array([1.0, np.nan]), about={'q': np.float32(2)})
@@ -76,7 +76,7 @@ def test_numbers_of_numpy_and_torch_are_written_and_what_is_no_number_is_null(wr
     assert RunLog.read(path).evaluation['score'] == [1.0]
 
 
-def test_rows_that_a_crash_left_beyond_the_save_are_dropped(writer, path):
+def test_rows_beyond_the_save_that_a_run_resumed_from_are_left_out(writer, path):
     def rows(kind, *env_steps, **values):
         for env_step in env_steps:
             writer.write(kind, env_step=env_step, **values)
@@ -84,9 +84,9 @@ def test_rows_that_a_crash_left_beyond_the_save_are_dropped(writer, path):
     rows('run', 0, seed=0)
     rows('progress', 100, 200, 300, 400, loss=1.0)
     rows('evaluation', 200, 390, returns=[1.0])
-    rows('run', 200, seed=0)  # after a crash: 300, 390 and 400 never were
+    rows('run', 200, seed=0)  # after a crash: 300, 390 and 400 are lost
     rows('progress', 290, 380, loss=2.0)
-    rows('run', 380, seed=0)  # stopped in order: nothing is lost
+    rows('run', 380, seed=0)  # after a graceful stop: nothing is lost
     rows('progress', 470, loss=3.0)
     rows('evaluation', 470, returns=[2.0])
     log = RunLog.read(path)
@@ -97,7 +97,7 @@ def test_rows_that_a_crash_left_beyond_the_save_are_dropped(writer, path):
     assert [start['env_step'] for start in log.starts] == [0, 200, 380]
 
 
-def test_a_run_begun_anew_in_the_same_folder_is_all_that_is_read(writer, path):
+def test_only_the_newest_run_in_a_folder_is_read(writer, path):
     write_a_run(writer)
     writer.write('run', env_step=0, seed=9, exp_name='dqn')
     writer.write('progress', env_step=50)
@@ -107,7 +107,7 @@ def test_a_run_begun_anew_in_the_same_folder_is_all_that_is_read(writer, path):
 
 
 @pytest.mark.parametrize('cut', [1, 5, 30])
-def test_a_last_line_that_is_cut_off_is_left_out_and_costs_no_other(writer, path, cut):
+def test_an_incomplete_last_line_is_left_out_and_damages_no_other(writer, path, cut):
     write_a_run(writer)
     whole = path.read_bytes()
     path.write_bytes(whole[:-cut])
@@ -129,7 +129,7 @@ def test_a_damaged_line_in_the_middle_is_named(writer, path, damage):
     assert str(path) in str(caught.value) and '\n' not in str(caught.value)
 
 
-def test_a_value_of_the_wrong_kind_is_named(writer, path):
+def test_a_value_of_the_wrong_type_is_named(writer, path):
     writer.write('run', env_step=0)
     writer.write('progress', env_step=1, loss='low')
     with pytest.raises(ValueError, match="line 2: loss is 'low'; expected a number or null"):
@@ -140,7 +140,7 @@ def test_a_value_of_the_wrong_kind_is_named(writer, path):
         RunLog.read(path)
 
 
-def test_what_is_no_run_is_said_in_a_sentence(tmp_path):
+def test_a_path_that_is_no_run_gets_an_error_message(tmp_path):
     with pytest.raises(FileNotFoundError, match='is no run: no log/progress.jsonl is in it; expected'):
         RunLog.read(tmp_path)
     with pytest.raises(FileNotFoundError, match='is no run: there is no such file; expected'):
@@ -154,14 +154,14 @@ def test_what_is_no_run_is_said_in_a_sentence(tmp_path):
         RunLog.read(cut)
 
 
-def test_kinds_and_fields_of_a_later_version_are_passed_over(writer, path):
+def test_kinds_and_fields_of_a_later_version_are_ignored(writer, path):
     writer.write('run', env_step=0)
     writer.write('video', env_step=5, file='a.mp4')
     writer.write('progress', env_step=6, fan='loud')
     np.testing.assert_array_equal(RunLog.read(path).progress['env_step'], [6])
 
 
-def test_a_full_disk_is_said_once_and_ends_nothing(caplog):
+def test_a_full_disk_is_one_warning_and_no_error(caplog):
     writer = RunLogWriter('/dev/full')
     with caplog.at_level(logging.WARNING, 'breakout_env'):
         for env_step in range(3):
@@ -170,14 +170,14 @@ def test_a_full_disk_is_said_once_and_ends_nothing(caplog):
     assert '/dev/full misses lines, the training continues' in caplog.text and 'No space left' in caplog.text
 
 
-def test_a_folder_that_can_not_be_made_ends_nothing(tmp_path, caplog):
+def test_a_folder_that_can_not_be_made_is_a_warning(tmp_path, caplog):
     (tmp_path / 'file').write_text('')
     with caplog.at_level(logging.WARNING, 'breakout_env'):
         RunLogWriter(tmp_path / 'file' / 'log' / 'progress.jsonl').write('progress', env_step=1)
     assert len(caplog.records) == 1
 
 
-def test_a_line_that_found_half_the_space_it_needs_does_not_spoil_the_next(writer, path, monkeypatch, caplog):
+def test_a_line_that_was_written_in_part_does_not_damage_the_next(writer, path, monkeypatch, caplog):
     write_a_run(writer)
     write = os.write
     with monkeypatch.context() as patched, caplog.at_level(logging.WARNING, 'breakout_env'):
