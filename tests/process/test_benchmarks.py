@@ -24,7 +24,7 @@ def bench(name, out, *options):
         ('env.speed', ['--only', 'BreakoutEnv', '--only', 'ALE act'], 2),
         ('env_manager.throughput', ['--env-nums', 2, '--only', 'subprocess', '--only', 'ours'], 4),
         ('learner.updates', ['--transitions', 320, '--batch-sizes', 16, '--only', 'lean_dqn'], 2),
-        ('training.speed', ['--random-steps', 64, '--warm-up-seconds', 0, '--only', 'serial'], 3),
+        ('training.speed', ['--random-steps', 64, '--warm-up-seconds', 0, '--only', 'overlapped'], 2),
     ],
 )
 def test_contestants_are_compared(tmp_path, name, options, contestants):
@@ -35,7 +35,7 @@ def test_contestants_are_compared(tmp_path, name, options, contestants):
 
 def test_replay_buffers_are_filled_with_recorded_play(tmp_path):
     recording = tmp_path / 'random.play'
-    command = ['-m', 'benchmarks.common.recording', '--steps', '3000', '--out', str(recording)]
+    command = ['-m', 'benchmarks.common.recording', '--steps', '4500', '--out', str(recording)]
     subprocess.run([sys.executable, *command], cwd=ROOT, check=True, timeout=120)
     options = ['--play', recording, '--sizes', 2000, '--only', 'compressed', '--only', 'ring']
     results = bench('replay.cost', tmp_path / 'out.json', *options)['results']
