@@ -9,11 +9,21 @@ import time
 from pathlib import Path
 
 import pytest
-import torch
 
 from breakout_env.run.checkpoints import saves_in
 from helpers.processes import ROOT, Command, completed, run
-from helpers.runs import ENTRY, N_SAMPLE, NAME, UPDATES, check_saves, config_in, curves, cut_off, ding_serial
+from helpers.runs import (
+    ENTRY,
+    N_SAMPLE,
+    NAME,
+    UPDATES,
+    check_saves,
+    config_in,
+    curves,
+    cut_off,
+    ding_serial,
+    expected_transitions,
+)
 
 
 def test_run_killed_at_random_moments_ends_as_if_it_was_not(tmp_path):
@@ -83,17 +93,25 @@ def test_make_train_resumes_the_newest_run_of_the_name_or_the_one_in_a_folder(tm
     assert result.returncode == 2 and 'can be used' in result.stderr and 'Traceback' not in result.stderr
 
 
-@pytest.mark.parametrize('buffer', ['advanced', 'torchrl'])
-def test_buffer_that_cannot_save_itself_is_filled_by_random_play_again(tmp_path, buffer):
-    if buffer == 'torchrl':
-        pytest.importorskip('torchrl', reason="TorchRL is not installed (pip install 'breakout-env[torchrl]')")
-    config = config_in(tmp_path, 900, (r"type='frame'", f"type='{buffer}'"))
-    counts = []
-    for max_env_step in (100, 200):
-        run(ding_serial(config, max_env_step), tmp_path)
-        save = saves_in(tmp_path / NAME)[0]
-        assert save['buffer'] is None and save['env_step'] >= max_env_step
-        counts.append(save['iteration'])
-        assert torch.load(tmp_path / NAME / save['checkpoint'], weights_only=True)['last_iter'] == counts[-1]
-    first, second = curves(tmp_path / NAME)
-    assert first == list(range(counts[0])) and second == list(range(*counts))
+@pytest.mark.parametrize(
+    'number, whole_group', [(signal.SIGINT, False), (signal.SIGTERM, True), (signal.SIGKILL, True)]
+)
+def test_ended_overlapped_run_resumes_with_the_same_ratio(tmp_path, number, whole_group):
+    """A kill may interrupt a save, which the learner's thread begins while games are played."""
+    folder = tmp_path / NAME
+    config = config_in(tmp_path, 0.2)
+    command = [*ENTRY, '-c', str(config), '--overlap']
+    first = Command(command, tmp_path)
+    first.wait_for(lambda: saves_in(folder))
+    code = first.end(number, whole_group)
+    assert code == (-number if number == signal.SIGKILL else 0) and 'Traceback' not in first.text, first.text
+    stopped = check_saves(folder)[0]
+    assert number == signal.SIGKILL or f'--overlap --resume {NAME}' in first.text
+
+    second = Command([*command, '--env-step', str(stopped['env_step'] + 100), '--resume'], tmp_path)
+    assert second.process.wait(120) == 0, second.text
+    transitions = expected_transitions(stopped['iteration'])
+    assert f'at {stopped["iteration"]:,} updates' in second.text and f'{transitions:,} transitions' in second.text
+    ended = check_saves(folder)[0]
+    assert ended['iteration'] >= stopped['iteration'] + UPDATES * (100 // N_SAMPLE - 2)
+    assert curves(folder)[-1] == list(range(stopped['iteration'], ended['iteration']))

@@ -1,23 +1,22 @@
 """However a run ends, it shuts down gracefully: with a message, an exit code, and no process left behind."""
 
-import contextlib
 import os
-import pty
 import re
 import signal
-import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
-from typing import Any, Callable, List
+from typing import Callable, List, Tuple
 
 import psutil
 import pytest
 
+from breakout_env.agent.agent import save_agent
 from breakout_env.run.checkpoints import saves_in
-from helpers.processes import BIN, ENVIRON, Command, completed, start, wait_until, watched_by_nobody
-from helpers.runs import ENTRY, NAME, config_in, ding_serial
+from helpers.agents import small_network
+from helpers.processes import BIN, Command, completed, wait_until
+from helpers.runs import ENTRY, N_SAMPLE, NAME, UPDATES, check_saves, config_in, ding_serial
+from helpers.terminal import Terminal
 
 BREAKOUT = [str(BIN / 'breakout')]
 OURS = (
@@ -29,88 +28,14 @@ ENDLESS_RANDOM = (r'random_collect_size=\d+', 'random_collect_size=9000')
 ENDLESS_GAMES = (r'random_action_probability=[\d.]+', 'random_action_probability=0.0, fire_on_life_loss=False')
 # Seconds for a forced shutdown, with what a busy machine adds.
 FORCED_S = 8.0
-# PyTorch keeps a folder for what it compiles; wandb, which DI-engine imports, removes its folders in a graceful
-# shutdown, for which there may be no time
-FOLDERS_OF_OTHERS = 'torchinductor|wandb'
-
-
-class Terminal(object):
-    """A terminal with a program in the foreground, which a person types at and closes."""
-
-    def __init__(self, command: List[str], folder: Path, **environ: str) -> None:
-        self._temporary = folder / 'temporary'
-        self._temporary.mkdir()
-        environ = {**ENVIRON, 'TMPDIR': str(self._temporary), **environ}
-        self._end, program_end = pty.openpty()
-        self._process = start(
-            command, folder, watched_by_nobody(environ), program_end, program_end, subprocess.STDOUT, terminal=True
-        )
-        self.pid = self._process.pid
-        os.close(program_end)
-        self._output = bytearray()
-        self._reader = threading.Thread(target=self._read, args=(self._end,), daemon=True)
-        self._reader.start()
-        self._family: List[psutil.Process] = []
-
-    def _read(self, end: int) -> None:
-        while True:
-            try:
-                self._output += os.read(end, 65536)
-            except OSError:  # the program or the test has closed it
-                return
-
-    @property
-    def text(self) -> str:
-        return self._output.decode(errors='replace')
-
-    def workers(self) -> List[psutil.Process]:
-        """Its forks: the workers of environments, not the git that DI-engine calls."""
-        program, found = psutil.Process(self.pid).cmdline(), []
-        for child in psutil.Process(self.pid).children(recursive=True):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                found += [child] if child.cmdline() == program else []
-        return found
-
-    def wait_for(self, condition: Callable[[], Any]) -> 'Terminal':
-        assert wait_until(lambda: condition() or self._process.poll() is not None, 120), self.text
-        assert self._process.poll() is None, self.text
-        self._family = psutil.Process(self.pid).children(recursive=True)
-        return self
-
-    def press_ctrl_c(self, times: int = 1, every_s: float = 0.0) -> None:
-        for _ in range(times):
-            with contextlib.suppress(OSError):  # the program may have ended already
-                os.write(self._end, b'\x03')
-            time.sleep(every_s)
-
-    def hang_up(self) -> None:
-        os.close(self._end)
-        self._end = -1
-
-    def exit_code(self, timeout_s: float = 60.0) -> int:
-        """The exit code. No process and no temporary file is left, and no traceback was shown."""
-        code = self._process.wait(timeout_s)
-        assert wait_until(lambda: not any(map(is_there, self._family)), 10), self._family
-        if self._end >= 0:
-            self._reader.join(5)
-            self.hang_up()
-        left = [path.name for path in self._temporary.iterdir() if not re.search(FOLDERS_OF_OTHERS, path.name)]
-        assert not left and 'Traceback' not in self.text and 'Exception ignored' not in self.text, (left, self.text)
-        return code
-
-    def kill(self) -> None:
-        """End what a failed test has left of the program."""
-        if self._process.poll() is None:
-            os.killpg(self.pid, signal.SIGKILL)
-            self._process.wait()
 
 
 @pytest.fixture
 def terminal(tmp_path):
     opened = []
 
-    def open_terminal(command: List[str], **environ: str) -> Terminal:
-        opened.append(Terminal(command, tmp_path, **environ))
+    def open_terminal(command: List[str]) -> Terminal:
+        opened.append(Terminal(command, tmp_path))
         return opened[-1]
 
     yield open_terminal
@@ -118,51 +43,55 @@ def terminal(tmp_path):
         one.kill()
 
 
-def is_there(process: psutil.Process) -> bool:
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
 def has_learned(folder: Path) -> Callable[[], bool]:
     return (folder / NAME / 'ckpt' / 'iteration_0.pth.tar').exists  # DI-engine writes it after the first update
+
+
+def training(program: str, config: Path) -> List[str]:
+    """The command that trains with this config, by our entry, by `breakout train` or by `ding`."""
+    if program == 'ding':
+        return ding_serial(config, 1_000_000)
+    if program == 'entry':
+        return [*ENTRY, '-c', str(config)]
+    return [*BREAKOUT, 'train', '-c', str(config), f'--{program}']
 
 
 # ---------------------------------------------------------------- Ctrl-C, once
 
 
 def test_ctrl_c_during_random_play_ends_a_run_gracefully(terminal, tmp_path):
-    command = terminal([*ENTRY, '-c', str(config_in(tmp_path, 900, OURS, ENDLESS_RANDOM))])
+    command = terminal(training('entry', config_in(tmp_path, 900, OURS, ENDLESS_RANDOM)))
     command.wait_for(lambda: 'random play' in command.text).press_ctrl_c()
     assert command.exit_code() == 0
     assert 'Stopping: finishing what is under way' in command.text and 'Checkpoints, logs' in command.text
 
 
-@pytest.mark.parametrize('whole_group', [True, False])
-def test_ctrl_c_during_an_evaluation_ends_a_run_gracefully(whole_group, terminal, tmp_path):
-    config = config_in(tmp_path, 900, OURS, ENDLESS_GAMES)
-    command = terminal([*BREAKOUT, 'train', '-c', str(config)])
+@pytest.mark.parametrize('program, whole_group', [('serial', True), ('overlap', False)])
+def test_ctrl_c_does_not_wait_for_the_end_of_an_evaluation(program, whole_group, terminal, tmp_path):
+    command = terminal(training(program, config_in(tmp_path, 900, OURS, ENDLESS_GAMES)))
     command.wait_for(lambda: len(command.workers()) == 3)  # the evaluator's has been started
     time.sleep(1)
     command.press_ctrl_c() if whole_group else os.kill(command.pid, signal.SIGINT)
     assert command.exit_code() == 0 and 'Stopping: finishing what is under way' in command.text
+    assert '"evaluation"' not in (tmp_path / NAME / 'log' / 'progress.jsonl').read_text()
 
 
-@pytest.mark.parametrize('how', ['--serial', '--overlap'])
-def test_ctrl_c_during_the_training_saves_the_run(how, terminal, tmp_path):
-    config = config_in(tmp_path, 900, OURS)
-    command = terminal([*BREAKOUT, 'train', '-c', str(config), how])
-    command.wait_for(has_learned(tmp_path)).press_ctrl_c()
-    assert command.exit_code() == 0 and saves_in(tmp_path / NAME)
-    assert '--resume' in command.text
-
-
-def test_ctrl_c_saves_a_run_of_di_engines_command(terminal, tmp_path):
-    command = terminal(ding_serial(config_in(tmp_path, 900, OURS), 1_000_000))
-    command.wait_for(has_learned(tmp_path)).press_ctrl_c()
-    assert command.exit_code() == 130 and saves_in(tmp_path / NAME)
-    assert re.search(r'Saved at .* To resume it: the same command', command.text)
+@pytest.mark.parametrize(
+    'program, ending, code',
+    [
+        ('serial', 'Ctrl-C', 0),
+        ('overlap', 'Ctrl-C', 0),
+        ('ding', 'Ctrl-C', 130),
+        ('entry', 'hang up', 0),
+        ('ding', 'hang up', 129),
+    ],
+)
+def test_run_is_saved_when_ctrl_c_is_pressed_or_its_terminal_closed(program, ending, code, terminal, tmp_path):
+    command = terminal(training(program, config_in(tmp_path, 900, OURS))).wait_for(has_learned(tmp_path))
+    command.press_ctrl_c() if ending == 'Ctrl-C' else command.hang_up()
+    assert command.exit_code() == code and saves_in(tmp_path / NAME)
+    how_to_resume = r'Saved at .* To resume it: the same command' if program == 'ding' else '--resume'
+    assert ending == 'hang up' or re.search(how_to_resume, command.text)
 
 
 def test_ctrl_c_while_a_video_is_encoded_leaves_no_file(terminal, tmp_path):
@@ -173,20 +102,22 @@ def test_ctrl_c_while_a_video_is_encoded_leaves_no_file(terminal, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ['temporary']
 
 
+def test_ctrl_c_ends_eval_and_its_workers(terminal, tmp_path):
+    save_agent(tmp_path / 'agent', small_network().state_dict(), {})
+    command = terminal([*BREAKOUT, 'eval', '--checkpoint', 'agent', '-n', '100000'])
+    # they stay, unlike processes that libraries start for a moment while they are imported
+    command.wait_for(lambda: any(time.time() - worker.create_time() > 1.5 for worker in command.workers()))
+    command.press_ctrl_c()
+    assert command.exit_code() == 130 and 'stopped' in command.text
+
+
 # ---------------------------------------------------------------- Ctrl-C, again and again
 
 
 @pytest.mark.parametrize('times', [2, 12])
 @pytest.mark.parametrize('program', ['entry', 'overlap', 'ding'])
 def test_second_ctrl_c_forces_the_shutdown(program, times, terminal, tmp_path):
-    config = config_in(tmp_path, 900, OURS, ENDLESS_RANDOM)  # random play that one Ctrl-C lets end
-    command = terminal(
-        {
-            'entry': [*ENTRY, '-c', str(config)],
-            'overlap': [*BREAKOUT, 'train', '-c', str(config), '--overlap'],
-            'ding': ding_serial(config, 1_000_000),
-        }[program]
-    )
+    command = terminal(training(program, config_in(tmp_path, 900, OURS, ENDLESS_RANDOM)))  # one lets random play end
     command.wait_for(lambda: (tmp_path / NAME).exists() and len(command.workers()) == 3)
     time.sleep(1)
     command.press_ctrl_c()
@@ -197,18 +128,6 @@ def test_second_ctrl_c_forces_the_shutdown(program, times, terminal, tmp_path):
     assert command.exit_code() in (130, -signal.SIGINT)  # the latter by the third one
     assert time.monotonic() - pressed_s < FORCED_S
     assert command.text.count('Stopping: ') == 1
-
-
-# ---------------------------------------------------------------- the terminal is closed
-
-
-@pytest.mark.parametrize('program', ['entry', 'ding'])
-def test_run_whose_terminal_is_closed_is_saved(program, terminal, tmp_path):
-    config = config_in(tmp_path, 900, OURS)
-    command = terminal([*ENTRY, '-c', str(config)] if program == 'entry' else ding_serial(config, 1_000_000))
-    command.wait_for(has_learned(tmp_path)).hang_up()
-    assert command.exit_code() == (0 if program == 'entry' else 129)
-    assert saves_in(tmp_path / NAME)
 
 
 def test_run_under_nohup_continues_without_its_terminal(tmp_path):
@@ -224,42 +143,65 @@ def test_run_under_nohup_continues_without_its_terminal(tmp_path):
 # ---------------------------------------------------------------- errors
 
 BROKEN = """
-import os, runpy, signal, sys
-what = sys.argv.pop(1)
-sys.argv.pop(0)
+import os, runpy, signal, sys, time
 from breakout_env import BreakoutEnv
 from ding.policy import DQNPolicy
-calls = 0
-def breaking(whole):
-    def function(*args, **kwargs):
-        global calls
-        calls += 1
-        if calls == 50:
-            raise KeyboardInterrupt if what == 'interrupt' else ValueError('it is broken')
-        return whole(*args, **kwargs)
-    return function
-if what == 'env':
-    BreakoutEnv.step = breaking(BreakoutEnv.step)
-else:
-    DQNPolicy._forward_learn = breaking(DQNPolicy._forward_learn)
+_, name, what = sys.argv[:3]
+del sys.argv[:3]
+owner = BreakoutEnv if name == 'step' else DQNPolicy
+whole, calls = getattr(owner, name), 0
+def broken(*args, **kwargs):
+    global calls
+    calls += 1
+    if calls == 41 and what == 'two signals':
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.5)
+    elif calls == 41:
+        raise KeyboardInterrupt if what == 'interrupt' else ValueError('it is broken')
+    return whole(*args, **kwargs)
+setattr(owner, name, broken)
 runpy.run_path(sys.argv[0], run_name='__main__')
 """
 
 
-@pytest.mark.parametrize('program', ['entry', 'ding'])
-@pytest.mark.parametrize('what', ['env', 'learner', 'interrupt'])
-def test_error_that_ended_a_run_is_the_last_thing_on_the_screen(program, what, tmp_path):
-    config = config_in(tmp_path, 900, OURS)
-    command = [*ENTRY[1:], '-c', str(config)] if program == 'entry' else ding_serial(config, 1_000_000)
-    done = completed([sys.executable, '-c', BROKEN, what, *command], tmp_path, merged=True)
-    output = done.stdout.rstrip()
-    if what == 'interrupt':
-        assert output.endswith('stopped' if program == 'entry' else 'Aborted!'), output
-        assert done.returncode == (130 if program == 'entry' else 1) and 'Traceback' not in output
-    else:
-        assert output.endswith(("ValueError('it is broken')", 'ValueError: it is broken')), output
-        assert done.returncode == 1 and output.count('Traceback') == 1
-    assert 'Exception ignored' not in output and 'BrokenPipe' not in output
+def broken_run(program: str, function: str, what: str, config: Path) -> Tuple[int, str]:
+    """The exit code and output of a training in which this function fails at its 41st call."""
+    command = [word for word in training(program, config) if word != sys.executable]
+    done = completed([sys.executable, '-c', BROKEN, function, what, *command], config.parent, merged=True)
+    assert 'Exception ignored' not in done.stdout and 'BrokenPipe' not in done.stdout
+    return done.returncode, done.stdout.rstrip()
+
+
+@pytest.mark.parametrize(
+    'program, function',
+    [(program, function) for program in ('entry', 'ding') for function in ('step', '_forward_learn')]
+    + [('overlap', '_forward_collect'), ('overlap', '_forward_learn')],
+)
+def test_error_that_ended_a_run_is_the_last_thing_on_the_screen(program, function, tmp_path):
+    code, output = broken_run(program, function, 'error', config_in(tmp_path, 0, OURS))
+    assert output.endswith(("ValueError('it is broken')", 'ValueError: it is broken')), output
+    assert code == 1 and output.count('Traceback') == 1
+    if program == 'overlap':
+        newest = check_saves(tmp_path / NAME)[0]
+        # up to the last complete step: a collection is 4 moves of 2 environments, and a broken one is not saved
+        complete = 40 if function == '_forward_learn' else UPDATES * (40 * 2 // N_SAMPLE - 1)
+        # a step is not saved while the save before it is under way
+        assert newest['iteration'] in (complete, complete - UPDATES)
+
+
+@pytest.mark.parametrize('program, last, expected', [('entry', 'stopped', 130), ('ding', 'Aborted!', 1)])
+def test_keyboard_interrupt_of_a_library_ends_a_run_without_a_traceback(program, last, expected, tmp_path):
+    code, output = broken_run(program, '_forward_learn', 'interrupt', config_in(tmp_path, 900, OURS))
+    assert output.endswith(last) and code == expected and 'Traceback' not in output, output
+
+
+@pytest.mark.parametrize('function', ['_forward_collect', '_forward_learn'])
+def test_second_ctrl_c_in_either_thread_of_an_overlapped_run_leaves_no_partial_save(function, tmp_path):
+    code, output = broken_run('overlap', function, 'two signals', config_in(tmp_path, 0))
+    assert output.endswith('stopped') and code == 128 + signal.SIGINT, output
+    assert 'Traceback' not in output and 'destroyed' not in output
+    assert check_saves(tmp_path / NAME)
 
 
 def test_ranks_stop_and_save_when_torchrun_is_killed(tmp_path):

@@ -1,0 +1,102 @@
+"""A program in a pseudo-terminal."""
+
+import contextlib
+import fcntl
+import os
+import pty
+import re
+import signal
+import struct
+import subprocess
+import termios
+import threading
+import time
+from pathlib import Path
+from typing import Any, Callable, List
+
+import psutil
+
+from helpers.processes import ENVIRON, start, wait_until, watched_by_nobody
+
+# PyTorch keeps a folder for what it compiles; wandb, which DI-engine imports, removes its folders in a graceful
+# shutdown, for which there may be no time
+FOLDERS_OF_OTHERS = 'torchinductor|wandb'
+
+
+def is_there(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+class Terminal(object):
+    """A terminal of 150 columns with a program in the foreground, which a person types at and closes."""
+
+    def __init__(self, command: List[str], folder: Path) -> None:
+        self._temporary = folder / 'temporary'
+        self._temporary.mkdir(exist_ok=True)
+        environ = {**ENVIRON, 'TMPDIR': str(self._temporary), 'TERM': 'xterm-256color'}
+        self._end, program_end = pty.openpty()
+        fcntl.ioctl(program_end, termios.TIOCSWINSZ, struct.pack('HHHH', 40, 150, 0, 0))
+        self._process = start(
+            command, folder, watched_by_nobody(environ), program_end, program_end, subprocess.STDOUT, terminal=True
+        )
+        self.pid = self._process.pid
+        os.close(program_end)
+        self._output = bytearray()
+        self._reader = threading.Thread(target=self._read, args=(self._end,), daemon=True)
+        self._reader.start()
+        self._family: List[psutil.Process] = []
+
+    def _read(self, end: int) -> None:
+        while True:
+            try:
+                self._output += os.read(end, 65536)
+            except OSError:  # the program or the test has closed it
+                return
+
+    @property
+    def text(self) -> str:
+        return self._output.decode(errors='replace')
+
+    def workers(self) -> List[psutil.Process]:
+        """Its forks: the workers of environments, not the git that DI-engine calls."""
+        program, found = psutil.Process(self.pid).cmdline(), []
+        for child in psutil.Process(self.pid).children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found += [child] if child.cmdline() == program else []
+        return found
+
+    def wait_for(self, condition: Callable[[], Any]) -> 'Terminal':
+        assert wait_until(lambda: condition() or self._process.poll() is not None, 120), self.text
+        assert self._process.poll() is None, self.text
+        self._family = psutil.Process(self.pid).children(recursive=True)
+        return self
+
+    def press_ctrl_c(self, times: int = 1, every_s: float = 0.0) -> None:
+        for _ in range(times):
+            with contextlib.suppress(OSError):  # the program may have ended already
+                os.write(self._end, b'\x03')
+            time.sleep(every_s)
+
+    def hang_up(self) -> None:
+        os.close(self._end)
+        self._end = -1
+
+    def exit_code(self, timeout_s: float = 60.0) -> int:
+        """The exit code. No process and no temporary file is left, and no traceback was shown."""
+        code = self._process.wait(timeout_s)
+        assert wait_until(lambda: not any(map(is_there, self._family)), 10), self._family
+        if self._end >= 0:
+            self._reader.join(5)
+            self.hang_up()
+        left = [path.name for path in self._temporary.iterdir() if not re.search(FOLDERS_OF_OTHERS, path.name)]
+        assert not left and 'Traceback' not in self.text and 'Exception ignored' not in self.text, (left, self.text)
+        return code
+
+    def kill(self) -> None:
+        """End what a failed test has left of the program."""
+        if self._process.poll() is None:
+            os.killpg(self.pid, signal.SIGKILL)
+            self._process.wait()
