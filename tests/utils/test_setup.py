@@ -1,0 +1,68 @@
+"""What setup.py declares agrees with the tested versions, and with the files that lie here."""
+
+import ast
+import re
+import subprocess
+import sys
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from helpers.processes import ROOT
+
+PYTHONS = ('3.10', '3.11', '3.12')
+
+
+def declared(name: str):
+    """An argument that setup.py gives to setup(), without running it."""
+    (call,) = [
+        node.value
+        for node in ast.parse((ROOT / 'setup.py').read_text()).body
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
+    ]
+    return ast.literal_eval(next(keyword.value for keyword in call.keywords if keyword.arg == name))
+
+
+REQUIREMENTS = [Requirement(line) for line in declared('install_requires')]
+EXTRAS = [Requirement(line) for lines in declared('extras_require').values() for line in lines]
+PINS = [Requirement(line) for line in (ROOT / 'constraints.txt').read_text().splitlines() if line[:1] not in ('#', '')]
+
+
+def applies(requirement: Requirement, python: str) -> bool:
+    return requirement.marker is None or requirement.marker.evaluate({'python_version': python})
+
+
+@pytest.mark.parametrize('python', PYTHONS)
+def test_tested_versions_are_within_the_bounds(python):
+    pins = {canonicalize_name(pin.name): pin for pin in PINS if applies(pin, python)}
+    for requirement in [*REQUIREMENTS, *EXTRAS]:
+        if not applies(requirement, python):
+            continue
+        (pin,) = pins[canonicalize_name(requirement.name)].specifier
+        assert Version(pin.version) in requirement.specifier, requirement
+
+
+def test_classifiers_name_the_pythons_that_are_admitted():
+    bounds = SpecifierSet(declared('python_requires'))
+    admitted = [f'3.{minor}' for minor in range(50) if f'3.{minor}.99' in bounds]
+    classified = re.findall(r"Python :: (3\.\d+)'", (ROOT / 'setup.py').read_text())
+    assert tuple(admitted) == tuple(classified) == PYTHONS
+
+
+def test_lowest_pytorch_reads_weights_only_by_default():
+    (torch,) = [requirement for requirement in REQUIREMENTS if requirement.name == 'torch']
+    assert '2.5.1' not in torch.specifier and '2.6' in torch.specifier
+
+
+def test_source_distribution_has_every_file(tmp_path):
+    listed = subprocess.run(['git', 'ls-files', '-z'], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip('this is no clone')
+    command = [sys.executable, 'setup.py', '-q', 'egg_info', '--egg-base', str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    there = set((tmp_path / 'breakout_env.egg-info' / 'SOURCES.txt').read_text().splitlines())
+    expected = {name for name in listed.stdout.split('\0') if name and (ROOT / name).exists()} - {'.gitignore'}
+    assert not expected - there
