@@ -5,14 +5,10 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 import time
 
-import numpy as np
 import pytest
 
-from breakout_env.replay import ReplayMemory
-from breakout_env.replay.snapshot import snapshot
 from breakout_env.utils import memory_limits
 from helpers.processes import ROOT, wait_until
 from helpers.replay import content, filled, is_exact, make, set_priorities, transition
@@ -79,29 +75,6 @@ def test_a_process_killed_at_any_moment_leaves_a_complete_save(tmp_path):
     assert 'was taken instead' not in result.stderr  # not even the previous save was needed
 
 
-def test_a_reader_never_sees_a_file_that_it_cannot_read():
-    buffer = filled(30)
-    buffer.save_data('buffer.npz')
-
-    def save():
-        for i in range(30, 10**6):
-            buffer.push(transition(i), 0)
-            buffer.save_data('buffer.npz')
-
-    pid = forked(save)
-    other, seen = make(), set()
-    try:
-        deadline_s = time.monotonic() + 60
-        while len(seen) < 20 and time.monotonic() < deadline_s:
-            snapshot.load(other._memory, 'buffer.npz', pytest.fail)
-            assert all(is_exact(t) for t in other.sample(10, 0))
-            assert other.count() == min(other.push_count, other.replay_buffer_size)
-            seen.add(other.push_count)
-    finally:
-        killed(pid)
-    assert len(seen) == 20
-
-
 STOPPED = """
 import signal
 from helpers.replay import make, transition
@@ -164,38 +137,6 @@ def test_a_push_interrupted_anywhere_leaves_an_exact_buffer(eviction):
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-
-
-def test_decoding_at_once_lets_other_threads_compute():
-    memory = ReplayMemory(50)
-    texture = np.random.default_rng(0).integers(0, 40, (600, 600), dtype=np.uint8)
-    for i in range(40):
-        memory.push([dict(obs=np.roll(texture, i * 997)[None])])
-    interval, ticks, stop = sys.getswitchinterval(), [0], threading.Event()
-
-    def count():
-        while not stop.is_set():
-            ticks[0] += 1
-            time.sleep(0)  # releases the GIL, takes it again where no other thread does
-
-    def rate_during(work):
-        before, started_s = ticks[0], time.perf_counter()
-        work()
-        return (ticks[0] - before) / (time.perf_counter() - started_s)
-
-    counter = threading.Thread(target=count)
-    sys.setswitchinterval(20)  # no thread is asked to release the GIL
-    try:
-        counter.start()
-        free = max(rate_during(lambda: time.sleep(0.05)) for _ in range(3))
-        busy = max(rate_during(lambda: sum(range(10**6))) for _ in range(3))
-        decoding = max(rate_during(lambda: memory.decode(memory.select(memory.rows()), at_once=True)) for _ in range(8))
-    finally:
-        stop.set()
-        sys.setswitchinterval(interval)
-        counter.join()
-    assert busy < free / 20, 'this test cannot tell'
-    assert decoding > free / 5, (free, busy, decoding)
 
 
 LIMITED = """

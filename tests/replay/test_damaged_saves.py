@@ -5,6 +5,7 @@ import json
 import os
 import pickle
 import random
+import struct
 import zipfile
 from pathlib import Path
 
@@ -82,11 +83,17 @@ def npz(**arrays):
     return file.getvalue()
 
 
-def foreign_zip():
+def zip_of(name, content, compression=zipfile.ZIP_STORED):
     file = io.BytesIO()
-    with zipfile.ZipFile(file, 'w') as archive:
-        archive.writestr('hello.txt', 'hello')
+    with zipfile.ZipFile(file, 'w', compression) as archive:
+        archive.writestr(name, content)
     return file.getvalue()
+
+
+def npy(dtype, shape):
+    """The head of an array that claims what it likes."""
+    text = f"{{'descr': {dtype}, 'fortran_order': False, 'shape': {shape}, }}".ljust(80).encode() + b'\n'
+    return b'\x93NUMPY\x01\x00' + struct.pack('<H', len(text)) + text
 
 
 def meta(**changes):
@@ -99,7 +106,7 @@ def meta(**changes):
     'data, message',
     [
         (b'\x89PNG\r\n\x1a\n' + bytes(1000), 'is no saved replay buffer'),
-        (foreign_zip(), 'is no saved replay buffer'),
+        (zip_of('hello.txt', 'hello'), 'is no saved replay buffer'),
         (npz(a=np.arange(5)), 'is no saved replay buffer'),
         (npz(meta=np.frombuffer(b'{"format": "other"}', np.uint8)), 'is no saved replay buffer'),
         (npz(meta=np.frombuffer(b'[1, 2]', np.uint8)), 'is no saved replay buffer'),
@@ -109,10 +116,14 @@ def meta(**changes):
         (npz(meta=meta(), schema=np.array([Harm()], object)), 'is damaged (schema: Object arrays cannot be loaded'),
         (npz(meta=meta(schemas=[7]), schema=np.zeros(1, 'u1'), tickets=np.zeros(1, 'u4'), uses=np.zeros(1)), 'fit'),
         (pickle.dumps(Harm()), 'is no saved replay buffer'),
+        (zip_of('meta.npy', npy("'|u1'", '(1000000000000000,)')), 'is damaged (meta: '),
+        (zip_of('meta.npy', npy("'|u1'", '(-5,)')), 'is damaged (meta: '),
+        (zip_of('meta.npy', npy("__import__('os')", '(3,)')), 'is damaged (meta: '),
+        (zip_of('meta.npy', b'\x93NUMPY\x09\x09' + bytes(100)), 'is damaged (meta: '),
+        (zip_of('meta.npy', bytes(50_000_000), zipfile.ZIP_DEFLATED), 'is damaged (meta: '),
     ],
-    ids=['png', 'zip', 'npz', 'json', 'list', 'object', 'version', 'bare', 'later object', 'schemas', 'pickle'],
 )
-def test_another_file_is_refused_and_no_code_in_it_is_run(data, message):
+def test_another_file_is_refused_and_no_code_in_it_is_run(data, message, same_footprint):
     assert message in refused(data)
     assert not os.path.exists('harm was done')
 

@@ -87,17 +87,6 @@ def test_a_pushed_priority_counts_and_a_new_transition_gets_the_highest():
     assert weights_of(buffer) == pytest.approx([8, 1, 0.5, 8], rel=1e-4)
 
 
-def test_beta_rises_to_one_over_the_given_samples():
-    buffer = filled(10, beta=0.4, anneal_step=4)
-    buffer.sample(5, 0)
-    assert buffer.beta == 0.4  # uniform samples have no bias
-    set_priorities(buffer, [], [])
-    betas = [buffer.sample(5, 0) and buffer.beta for _ in range(6)]
-    assert betas == pytest.approx([0.55, 0.7, 0.85, 1, 1, 1])
-    buffer.beta = 0.2
-    assert buffer.beta == 0.2
-
-
 def test_an_update_passes_over_transitions_that_are_gone():
     buffer = filled(10, replay_buffer_size=10)
     batch = list(buffer.sample(10, 0)) + [dict(replay_unique_id='agent_buffer_9999', replay_buffer_idx=3)]

@@ -69,19 +69,6 @@ def test_a_loaded_buffer_equals_the_saved_one_and_continues_alike(storage, by, t
     assert all(is_exact(t) for t in other.sample(16, 0))
 
 
-def test_a_smaller_buffer_takes_the_newest_and_a_larger_one_has_room():
-    buffer = filled(60)
-    buffer.save_data('buffer.npz')
-    smaller, larger = filled(5, replay_buffer_size=10), make(replay_buffer_size=2000)
-    for other in (smaller, larger):
-        other.load_data('buffer.npz')
-    assert ids(content(smaller)[1]) == list(range(50, 60))
-    assert smaller._memory.frames == 50 and same_content(content(larger), content(buffer))
-    for other in (smaller, larger):
-        other.push(transition(60), 0)
-        assert all(is_exact(t) for t in other.sample(10, 0)) and other.push_count == 61
-
-
 def test_a_state_dict_does_not_change_with_the_buffers():
     buffer = used(filled())
     before, state = content(buffer), buffer.state_dict()
@@ -152,27 +139,6 @@ def test_a_background_save_is_complete_though_the_buffer_is_emptied(then, may_wr
         assert references_add_up(buffer._memory)
         assert all(is_exact(t) for t in buffer.sample(50, 0))
     assert same_content(content(loaded()), before)
-
-
-def test_simultaneous_saves_to_one_path_leave_a_complete_one():
-    buffers, errors = [filled(200, start=1000 * k) for k in range(3)], []
-
-    def save(buffer):
-        try:
-            for _ in range(10):
-                buffer.save_data('buffer.npz')
-        except Exception as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=save, args=(buffer,)) for buffer in buffers]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors, errors[0]
-    for name in ('buffer.npz', 'buffer.npz.previous'):
-        assert any(same_content(content(loaded(name)), content(b)) for b in buffers)
-    assert sorted(os.listdir('.')) == ['buffer.npz', 'buffer.npz.previous']
 
 
 def test_a_buffer_saves_itself_every_so_many_pushes_and_when_it_is_closed():

@@ -101,15 +101,6 @@ def test_transitions_are_sampled_as_they_were_pushed(storage, sampler, tmp_path)
     assert collated['reward'].shape == collated['IS'].shape == (31,)
 
 
-def test_a_full_buffer_keeps_the_newest_transitions():
-    buffer = make(replay_buffer_size=20)
-    buffer.push(episode_of(0, 50), 0)
-    assert buffer.count() == 20
-    buffer.push(episode_of(1, 5), 0)
-    expected = {(0, step) for step in range(35, 50)} | {(1, step) for step in range(5)}
-    assert steps_seen(buffer, 50, 20) == expected
-
-
 def test_priorities_set_the_frequency_and_weights_correct_for_it():
     buffer = make(sampler='prioritized', alpha=0.5, beta=0.4, anneal_step=0)
     buffer.push(episode_of(0, 4), 0)

@@ -15,7 +15,7 @@ from breakout_env.agent.agent import load_agent
 from breakout_env.agent.evaluation import evaluate
 from breakout_env.replay.memory_lock import MemoryLock
 from breakout_env.utils import atomic_file
-from helpers.replay import STORAGES, filled, frames_in, references_add_up
+from helpers.replay import filled
 from helpers.resources import children, footprint, grown_since
 
 
@@ -29,59 +29,6 @@ def fail(*args, **kwargs):
 
 
 # ---------------------------------------------------------------- frames and memory of replay buffers
-
-
-def decode_failing(buffer, selection):
-    buffer._memory._store.storage.gather = fail
-    with pytest.raises(OSError):
-        buffer._memory.decode(selection)
-    del buffer._memory._store.storage.gather
-
-
-@pytest.mark.parametrize(
-    'release',
-    [
-        lambda buffer, selection: buffer._memory.release(selection),
-        lambda buffer, selection: buffer._memory.decode(selection),
-        decode_failing,
-    ],
-    ids=['release', 'decode', 'a failing decode'],
-)
-@pytest.mark.parametrize('storage', STORAGES)
-def test_frames_of_a_selection_are_released_once(storage, release):
-    buffer = filled(storage=storage)
-    memory, before = buffer._memory, frames_in(buffer._memory)
-    selection = memory.select(memory.sample(16, replace=True))
-    assert sum(frames_in(memory).values()) == sum(before.values()) + 16 * 8
-    release(buffer, selection)
-    assert frames_in(memory) == before
-    buffer.close()
-
-
-@pytest.mark.parametrize('how', ['save_data', 'state_dict', 'start_saving'])
-def test_a_failed_save_releases_every_frame(how, monkeypatch):
-    buffer = filled()
-    memory, before = buffer._memory, frames_in(buffer._memory)
-    with monkeypatch.context() as patch:
-        patch.setattr(os, 'fsync', fail)
-        patch.setattr(memory._store.storage, 'codec_for_export', fail)
-        if how == 'start_saving':
-            assert buffer.start_saving('buffer.npz', lambda: None)
-            assert isinstance(buffer.wait_for_saving(), OSError)
-        else:
-            with pytest.raises(OSError, match='No space left'):
-                buffer.save_data('buffer.npz') if how == 'save_data' else buffer.state_dict()
-    assert frames_in(memory) == before and references_add_up(memory)
-
-
-def test_a_prefetched_batch_that_nobody_wants_releases_its_frames_and_close_ends_the_thread():
-    buffer = filled(60, prefetch=True)
-    buffer.sample(32, 0)  # the next one of 32 is prefetched
-    buffer.sample(5, 0)
-    buffer._prefetcher.close()
-    assert references_add_up(buffer._memory)
-    buffer.close()
-    assert not any(thread.name.startswith('replay-prefetch') for thread in threading.enumerate())
 
 
 @pytest.mark.parametrize('by', ['close', 'clear', 'load'])
@@ -175,13 +122,3 @@ def test_a_file_is_flushed_before_it_gets_its_name_and_its_folder_after_that(tmp
     record('replace')
     atomic_file.write_bytes(tmp_path / 'file', b'content')
     assert order == [('fsync', 'unfinished'), ('replace', 'unfinished'), ('fsync', '')]
-
-
-@pytest.mark.parametrize('failing', ['fsync', 'replace'])
-def test_a_file_that_cannot_be_written_leaves_the_old_one_and_nothing_else(failing, tmp_path, monkeypatch):
-    atomic_file.write_bytes(tmp_path / 'list.json', b'before')
-    with monkeypatch.context() as patch:
-        patch.setattr(os, failing, fail)
-        with pytest.raises(OSError, match='No space left'):
-            atomic_file.write_bytes(tmp_path / 'list.json', b'after')
-    assert os.listdir(tmp_path) == ['list.json'] and (tmp_path / 'list.json').read_bytes() == b'before'
