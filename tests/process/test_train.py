@@ -1,30 +1,22 @@
 """`breakout train` and `ding -m serial` as a user runs them: the line, the log, budgets, stops, several seeds."""
 
-import fcntl
 import io
 import json
-import os
-import pty
 import re
-import select
 import signal
-import struct
 import subprocess
 import sys
-import termios
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from breakout_env.run.checkpoints import saves_in
-from breakout_env.run.log import RunLog
-from helpers.processes import ENVIRON, Command, completed, run, start, wait_until
+from helpers.processes import ENVIRON, Command, completed
 from helpers.runs import NAME, RANDOM, config_in, ding_serial
+from helpers.terminal import Terminal
 
 PROGRESS = (
     r'log_show_after_iter=1,',
@@ -40,59 +32,20 @@ def rows_of(folder: Path, kind: str = None) -> list:
     return [row for row in rows if kind in (None, row['kind'])]
 
 
-def scalars(folder: Path, tag: str) -> list:
-    log = EventAccumulator(str(folder / 'log' / 'serial'), size_guidance={'scalars': 0, 'images': 0})
-    log.Reload()
-    return log.Scalars(tag)
-
-
-class Terminal(object):
-    """A command in a pseudo-terminal of 150 columns, and what it draws there."""
-
-    def __init__(self, command: list, folder: Path) -> None:
-        self._screen, terminal = pty.openpty()
-        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack('HHHH', 40, 150, 0, 0))
-        environ = {**ENVIRON, 'TERM': 'xterm-256color'}
-        self.process = start(command, folder, environ, terminal, terminal, terminal)
-        os.close(terminal)
-        self.text = ''
-
-    def read(self) -> str:
-        while select.select([self._screen], [], [], 0.05)[0]:
-            try:
-                self.text += os.read(self._screen, 65536).decode(errors='replace')
-            except OSError:  # the other side is closed
-                break
-        return self.text
-
-    def wait_for(self, pattern: str, timeout_s: float = 120) -> None:
-        assert wait_until(lambda: re.search(pattern, self.read()) or self.process.poll() is not None, timeout_s), (
-            self.text
-        )
-        assert re.search(pattern, self.read()), self.text
-
-    def end(self) -> int:
-        code = self.process.wait(120)
-        self.read()
-        os.close(self._screen)
-        return code
-
-
 @pytest.fixture(scope='module')
 def stopped_and_resumed(tmp_path_factory):
     """`breakout train` in a terminal, stopped by Ctrl-C and resumed; its folder and what both drew."""
     folder = tmp_path_factory.mktemp('terminal')
     config = config_in(folder, 900, PROGRESS, FULL_GAMES)
     first = Terminal([*COMMAND, '-c', str(config), '-s', '7', '--env-steps', '100000'], folder)
-    first.wait_for(r'updates/s.*GB')
-    first.process.send_signal(signal.SIGINT)
-    assert first.end() == 0, first.text
+    first.wait_for(lambda: re.search(r'updates/s.*GB', first.text)).press_ctrl_c()
+    assert first.exit_code() == 0, first.text
     stopped_at = rows_of(folder / NAME)[-1]
     again = re.search(r'resume: +(breakout .*?)\r?\n', first.text)[1]
     further = str(stopped_at['env_step'] + 1600)  # several whole games, however busy the machine is
     command = [*COMMAND[:3], *again.replace('100000', further).replace('-s 7 ', '').split()[1:]]
     second = Terminal(command, folder)
-    assert second.end() == 0, second.text
+    assert second.exit_code(120) == 0, second.text
     return folder, first.text, second.text, stopped_at
 
 
@@ -163,37 +116,10 @@ def test_ding_serial_without_a_terminal_draws_no_line_and_writes_the_log(tmp_pat
 def test_ding_serial_in_a_terminal_draws_the_line(tmp_path):
     config = config_in(tmp_path, 900, PROGRESS, FULL_GAMES)
     terminal = Terminal(ding_serial(config, 1500), tmp_path)
-    terminal.wait_for(r'/3\.00k \[.*updates/s')  # the total is the hook's max_env_step
-    assert terminal.end() == 0
+    # the total is the hook's max_env_step
+    terminal.wait_for(lambda: re.search(r'/3\.00k \[.*updates/s', terminal.text))
+    assert terminal.exit_code(120) == 0
     assert 'Training Iteration' not in terminal.text
-
-
-def test_after_a_kill_the_clock_and_the_games_continue_from_the_save(tmp_path):
-    folder = tmp_path / NAME
-    command = Command(ding_serial(config_in(tmp_path, 1, PROGRESS, FULL_GAMES), 1_000_000), tmp_path)
-
-    def stopped_beyond_a_save():
-        os.killpg(command.process.pid, signal.SIGSTOP)  # or the next save could come before the kill
-        if saves_in(folder) and rows_of(folder)[-1]['env_step'] > saves_in(folder)[0]['env_step']:
-            return True
-        os.killpg(command.process.pid, signal.SIGCONT)
-
-    command.wait_for(stopped_beyond_a_save)
-    assert command.end(signal.SIGKILL, whole_group=True) == -signal.SIGKILL
-    pair = saves_in(folder)[0]
-    saved = torch.load(folder / pair['checkpoint'], weights_only=True)['resume']
-    lost = rows_of(folder)[-1]
-    config_in(tmp_path, 900, PROGRESS, FULL_GAMES)
-    started_at = time.time()
-    run(ding_serial(tmp_path / 'breakout_dqn_demo_config.py', pair['env_step'] + 50), tmp_path, OMP_NUM_THREADS='1')
-    again = rows_of(folder, 'run')[1]
-    assert again['env_step'] == pair['env_step'] < lost['env_step']
-    # the time from the save to the kill and the pause are not in it
-    assert 0 <= again['run_s'] - saved['progress']['run_s'] < again['time'] - started_at
-    following = [row for row in rows_of(folder, 'progress') if row['time'] > again['time']]
-    assert following[0]['games'] == saved['collector']['games']
-    steps = RunLog.read(folder).progress['env_step']
-    assert (np.diff(steps) >= 0).all() and steps[-1] >= pair['env_step'] + 50
 
 
 @pytest.mark.parametrize(
@@ -212,28 +138,20 @@ def test_each_budget_ends_the_run_with_a_save(tmp_path, option, row):
 BEGINS = (r'resume_training=True', 'resume_training=False')
 
 
-def test_several_seeds_are_runs_of_their_own_that_one_ctrl_c_stops_and_resume_continues(tmp_path):
+# a terminal's Ctrl-C reaches the run as well; a scheduler signals only the command
+@pytest.mark.parametrize('number, whole_group', [(signal.SIGINT, True), (signal.SIGTERM, False)])
+def test_several_seeds_are_runs_of_their_own_that_one_signal_stops_and_resume_continues(tmp_path, number, whole_group):
     config = config_in(tmp_path, 900, PROGRESS, FULL_GAMES, BEGINS)
     seeds = [*COMMAND, '-c', str(config), '-s', '3', '-s', '5']
     command = Command(seeds, tmp_path)
     first, second = (tmp_path / f'{NAME}_seed{seed}' for seed in (3, 5))
     command.wait_for((first / 'ckpt' / 'iteration_0.pth.tar').exists)
-    assert command.end(signal.SIGINT, whole_group=True) == 128 + signal.SIGINT
+    assert command.end(number, whole_group) == 128 + number
     assert command.text.count('Stopping') == 1 and saves_in(first) and not second.exists()
     command = Command([*seeds, '--updates', '10', '--resume'], tmp_path)
     assert command.process.wait(120) == 0, command.text
     assert f'Resuming {NAME}_seed3' in command.text
     assert [[row['seed'] for row in rows_of(folder, 'run')] for folder in (first, second)] == [[3, 3], [5]]
-
-
-def test_sigterm_to_the_command_of_several_seeds_stops_the_run_that_trains(tmp_path):
-    """A scheduler signals only the command; Ctrl-C in a terminal reaches the run as well."""
-    config = config_in(tmp_path, 900, PROGRESS, FULL_GAMES, BEGINS)
-    command = Command([*COMMAND, '-c', str(config), '-s', '3', '-s', '5'], tmp_path)
-    first, second = (tmp_path / f'{NAME}_seed{seed}' for seed in (3, 5))
-    command.wait_for((first / 'ckpt' / 'iteration_0.pth.tar').exists)
-    assert command.end(signal.SIGTERM) == 128 + signal.SIGTERM
-    assert command.text.count('Stopping') == 1 and saves_in(first) and not second.exists()
 
 
 def test_the_shown_command_can_be_pasted_into_a_shell(tmp_path):
@@ -246,18 +164,6 @@ def test_the_shown_command_can_be_pasted_into_a_shell(tmp_path):
     assert done.returncode == 0, done.stderr
     assert 'Resuming it\'s "mine" $HOME at 6 updates' in done.stdout
     assert re.search(r'resume: +(breakout train .*)', done.stdout)[1] == again
-
-
-@pytest.mark.parametrize('mode', ['--serial', '--overlap'])
-def test_a_stop_does_not_wait_for_the_end_of_an_evaluation(tmp_path, mode):
-    """This one would take half a minute: nobody serves the ball."""
-    idle = (r'random_action_probability=[\d.]+', 'random_action_probability=0.0, fire_on_life_loss=False')
-    config = config_in(tmp_path, 900, PROGRESS, FULL_GAMES, idle)
-    command = Command([*COMMAND, '-c', str(config), mode], tmp_path)
-    log = tmp_path / NAME / 'log' / 'progress.jsonl'
-    command.wait_for(lambda: log.exists() and rows_of(tmp_path / NAME)[-1]['env_step'] == RANDOM)
-    assert command.end(signal.SIGTERM) == 0, command.text
-    assert 'Traceback' not in command.text and not rows_of(tmp_path / NAME, 'evaluation')
 
 
 STOCK = (  # DI-engine's collector, evaluator and buffer
