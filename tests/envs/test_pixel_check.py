@@ -5,30 +5,20 @@ import types
 
 import numpy as np
 import pytest
-from ding.config import compile_config
 from ding.envs import get_vec_env_setting
 from ding.model import DQN
 from ding.utils import MODEL_REGISTRY
-from easydict import EasyDict
 
 from breakout_env import PixelDQN
+from helpers.configs import compiled
 
 SHAPE, ACTIONS = [4, 84, 84], 4
 SCALING = dict(type='pixel_dqn', import_names=['breakout_env'])
 
 
 def whole_config(env=None, model=None, policy='dqn'):
-    main = EasyDict(
-        exp_name='unused',
-        env=dict(collector_env_num=1, evaluator_env_num=1, n_evaluator_episode=1, stop_value=1, **(env or {})),
-        policy=dict(cuda=False, model=dict(obs_shape=SHAPE, action_shape=ACTIONS, **(model or {}))),
-    )
-    create = EasyDict(
-        env=dict(type='breakout', import_names=['breakout_env']),
-        env_manager=dict(type='base'),
-        policy=dict(type=policy),
-    )
-    return compile_config(main, auto=True, create_cfg=create, save_cfg=False)
+    shapes = dict(obs_shape=SHAPE, action_shape=ACTIONS)
+    return compiled(dict(cuda=False, model={**shapes, **(model or {})}), policy, env)
 
 
 @pytest.mark.parametrize(

@@ -234,7 +234,7 @@ def test_a_failed_system_call_leaves_the_previous_save(fails, monkeypatch):
         patch.setattr(os, fails, failing)
         with pytest.raises(OSError, match='Input/output error'):
             buffer.save_data('buffer.npz')
-    assert same_content(content(loaded()), before)
+    assert same_content(content(loaded()), before) and references_add_up(buffer._memory)
     assert not [name for name in os.listdir('.') if name.endswith('.unfinished')]
     buffer.save_data('buffer.npz')
     assert same_content(content(loaded()), content(buffer))
