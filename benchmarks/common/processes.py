@@ -68,21 +68,20 @@ class Processes(object):
         """The output of a program so far."""
         return (self.folder / f'{name}.log').read_text(errors='replace')
 
-    def wait(self, name: str, timeout_s: float, must_end: bool = True) -> None:
+    def wait(self, name: str, timeout_s: float) -> None:
         """
         Overview:
             Wait for the end of a program.
         Arguments:
             - name (:obj:`str`): The program.
             - timeout_s (:obj:`float`): Seconds to wait at most.
-            - must_end (:obj:`bool`): Whether it is an error that the program runs longer than that.
         Raises:
-            - click.ClickException: If it fails, with the end of its output.
+            - click.ClickException: If it fails or runs longer than that, with the end of its output.
         """
         try:
-            code = self._started[name].wait(timeout_s)
+            code: Any = self._started[name].wait(timeout_s)
         except subprocess.TimeoutExpired:
-            code = f'not after {timeout_s:.0f} s' if must_end else 0
+            code = f'not after {timeout_s:.0f} s'
         if code:
             raise click.ClickException(f'{name} ended: {code}; expected 0. The end of its output:\n{self._tail(name)}')
 

@@ -56,7 +56,7 @@ class Filling(object):
         self._name, self._size, self._recording = name, size, recording
 
     def measure(self) -> Dict[str, Any]:
-        """Bytes a transition, times, and what our buffers report of themselves."""
+        """Bytes a transition, and times."""
         kind, size = CONTESTANTS[self._name], self._size
         if kind.feed == 'steps':
             feed = play.steps(self._recording)
@@ -102,10 +102,6 @@ class Filling(object):
         )
         if self._name != NOTHING:
             result['collated_ms'] = _quartiles_ms(buffer.collated)
-            if kind.lists:
-                result['list_ms'] = _quartiles_ms(buffer.listed)
-        if self._name in OURS:
-            result['report'] = buffer.buffer.memory_report()
         buffer.close()
         return result
 

@@ -25,7 +25,6 @@ class Contestant(ABC):
 
     feed = 'transitions'  # or 'steps'
     obs_dtype = 'uint8'
-    lists = False  # whether it has a list form
     buffer: Any
 
     def __init__(self, size: int, folder: str) -> None:
@@ -49,10 +48,6 @@ class Contestant(ABC):
     def collated(self) -> Tuple[torch.Tensor, ...]:
         """A batch of 32 as tensors, the first of them screens."""
 
-    def listed(self) -> List[dict]:
-        """A batch of 32 as a list of dicts, where it has that form."""
-        return list(self.collated())
-
     def close(self) -> None:  # noqa: B027
         """Release what it holds; most need nothing for that."""
 
@@ -70,7 +65,6 @@ class Nothing(Contestant):
 class InDIEngine(Contestant):
     """DI-engine's serial buffers, ours among them, by their types."""
 
-    lists = True
     type = 'advanced'
     options: Dict[str, Any] = {}
 
@@ -96,9 +90,6 @@ class InDIEngine(Contestant):
 
         batch = default_collate(self.buffer.sample(BATCH, 0))
         return batch['obs'], batch['next_obs'], batch['action'], batch['reward'], batch['done']
-
-    def listed(self) -> List[dict]:
-        return list(self.buffer.sample(BATCH, 0))
 
     def close(self) -> None:
         self.buffer.close()
@@ -153,8 +144,6 @@ class FrameMemmap(Frame):
 class DIEngineDeque(Contestant):
     """DI-engine's ``DequeBuffer`` of the task pipelines."""
 
-    lists = True
-
     def __init__(self, size: int, folder: str) -> None:
         super().__init__(size, folder)
         from ding.data import DequeBuffer
@@ -168,11 +157,8 @@ class DIEngineDeque(Contestant):
     def collated(self) -> Tuple[torch.Tensor, ...]:
         from ding.utils.data import default_collate
 
-        batch = default_collate(self.listed())
+        batch = default_collate([item.data for item in self.buffer.sample(BATCH)])
         return batch['obs'], batch['next_obs'], batch['action'], batch['reward'], batch['done']
-
-    def listed(self) -> List[dict]:
-        return [item.data for item in self.buffer.sample(BATCH)]
 
 
 class StableBaselines3(Contestant):
