@@ -38,16 +38,3 @@ def test_dqn_learns_from_torchrls_buffer(policy, options, tmp_path):
     experiment = tmp_path / 'experiments' / 'breakout_dqn_demo'
     check_trained(experiment)
     assert 'memmap' not in options or not list((experiment / 'replay').iterdir())
-
-
-def test_lean_dqn_learns_and_logs_like_dqn(tmp_path):
-    config = shortened(
-        DEMO,
-        tmp_path,
-        (r"policy=dict\(type='dqn'\)", "policy=dict(type='lean_dqn', import_names=['breakout_env'])"),
-        (r'env_manager=dict\(.*\)', "env_manager=dict(type='breakout', import_names=['breakout_env'])"),
-    )
-    run(ding_serial(config, 1600), tmp_path)
-    experiment = tmp_path / 'experiments' / 'breakout_dqn_demo'
-    check_trained(experiment)
-    assert 'target_q_value_avg' in (experiment / 'log' / 'learner' / 'learner_logger.txt').read_text()

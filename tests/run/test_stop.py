@@ -7,14 +7,13 @@ from pathlib import Path
 import click
 import pytest
 import torch
-from click.testing import CliRunner
 
 from breakout_env.run.checkpoints import saves_in
 from breakout_env.run.stop_request import Stopped, StopRequest
 from breakout_env.utils import signals
 from breakout_env.utils.program import Program
 from helpers.runs import N_SAMPLE, NAME, RANDOM, UPDATES, check_saves, config_in, saved_transitions
-from helpers.serial_run import SerialRun, interrupt, stopped_run
+from helpers.serial_run import SerialRun, interrupt
 
 
 @pytest.fixture
@@ -32,11 +31,14 @@ def handlers() -> list:
 
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
 def test_signal_between_updates_saves_at_once(config, capsys, number):
+    before = handlers()
     run = SerialRun(config)
     run.train(3)
     with pytest.raises(SystemExit) as ended:
         interrupt(number)
     assert ended.value.code == 128 + number
+    run.end()
+    assert handlers() == before
     assert check_saves(Path(NAME))[0]['iteration'] == 3 * UPDATES
     assert 'Stopping: finishing what is under way' in capsys.readouterr().out
 
@@ -160,12 +162,6 @@ def test_buffer_that_saves_itself_does_not_keep_the_run_from_being_saved(config)
     assert check_saves(Path(NAME))[0]['iteration'] == UPDATES
 
 
-def test_ended_run_restores_the_signal_handlers(config):
-    before = handlers()
-    stopped_run(config)
-    assert handlers() == before
-
-
 def test_handlers_of_the_users_program_are_left_alone(config):
     ours = [signal.signal(number, lambda *args: None) for number in signals.STOPPING] and handlers()
     run = SerialRun(config)
@@ -190,12 +186,6 @@ def test_stop_request_is_a_flag_until_it_is_closed(capsys):
     assert handlers() == before and capsys.readouterr().out.count('Stopping: ') == 1
 
 
-def test_stop_request_under_nohup_leaves_sighup_ignored():
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    with StopRequest():
-        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-
-
 def test_stop_request_outside_the_main_thread_changes_nothing():
     before, requests = handlers(), []
     thread = threading.Thread(target=lambda: requests.append(StopRequest()))
@@ -210,14 +200,6 @@ def test_command_called_by_a_program_leaves_its_handlers_alone():
     before = handlers()
     command.main([], standalone_mode=False)
     assert seen == [before] and handlers() == before
-
-
-def test_ctrl_c_in_a_command_exits_with_130_and_a_word():
-    def pressed() -> None:
-        raise KeyboardInterrupt
-
-    result = CliRunner().invoke(Program('test', callback=pressed), [])
-    assert result.exit_code == 130 and result.output == 'stopped\n'
 
 
 def test_help_lists_the_exit_codes():

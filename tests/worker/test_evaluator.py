@@ -1,18 +1,15 @@
 """The evaluator's parts: the best score's file, held-out states, the sample game."""
 
-import io
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from ding.envs import BaseEnvTimestep
 from easydict import EasyDict
-from PIL import Image
 
 from breakout_env import ResumableEvaluator
 from breakout_env.worker.evaluator import BEST_FILE, best_score_in, held_out_states
 from breakout_env.worker.sample_game import MAX_PICTURES, SampleGame
-from breakout_env.worker.step_callback import StepCallback
 
 
 @pytest.mark.parametrize('content, score', [('12.5', 12.5), ('', -np.inf), ('NaN', -np.inf), ('[1]', -np.inf)])
@@ -54,22 +51,3 @@ def test_a_sample_game_has_every_second_screen_up_to_its_end_or_limit():
     assert len(game_of(timestep(step, abnormal=step == 4) for step in range(10)).pictures) == 2
     scaled = game_of(timestep(1.0, dtype=np.float32) for _ in range(3 * MAX_PICTURES))
     assert len(scaled.pictures) == MAX_PICTURES and scaled.pictures[0].max() == 255
-
-
-def test_a_sample_game_is_an_animation_in_tensorboard():
-    summaries = []
-    writer = SimpleNamespace(file_writer=SimpleNamespace(add_summary=lambda *args: summaries.append(args)))
-    SampleGame().write(writer, 'evaluator/sample_game', 7)
-    game_of(timestep(step * 60) for step in range(4)).write(writer, 'evaluator/sample_game', 7)
-    ((summary, step),) = summaries
-    assert step == 7 and summary.value[0].tag == 'evaluator/sample_game'
-    gif = Image.open(io.BytesIO(summary.value[0].image.encoded_image_string))
-    assert (gif.format, gif.n_frames, gif.size) == ('GIF', 2, (16, 16))
-
-
-def test_the_step_callback_forwards_everything_else_to_the_manager():
-    manager = SimpleNamespace(env_num=3, step=lambda actions: actions)
-    wrapped = StepCallback(manager, lambda timesteps: None)
-    assert wrapped.env_num == 3
-    with pytest.raises(AttributeError):
-        StepCallback.__new__(StepCallback)._manager  # noqa: B018
