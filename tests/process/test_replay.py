@@ -9,7 +9,6 @@ import time
 
 import pytest
 
-from breakout_env.utils import memory_limits
 from helpers.processes import ROOT, wait_until
 from helpers.replay import content, filled, is_exact, make, set_priorities, transition
 
@@ -65,13 +64,15 @@ def test_a_process_killed_at_any_moment_leaves_a_complete_save(tmp_path):
                 buffer.push(transition(i), 0)
 
         pid = forked(train)
+        if attempt % 2:  # some get further than the first save
+            assert wait_until(lambda path=path, first=os.stat(path).st_ino: os.stat(path).st_ino != first)
         time.sleep(rng.uniform(0, 0.15))
         killed(pid)
         paths.append(path)
     result = subprocess.run(python(LOAD, *paths), capture_output=True, text=True)
     lines = [line for line in result.stdout.splitlines() if line.startswith(str(tmp_path))]
     assert len(lines) == len(paths), result.stderr
-    assert any(int(line.split()[1]) > 60 for line in lines)  # some got further than the first save
+    assert sum(int(line.split()[1]) > 60 for line in lines) >= 6
     assert 'was taken instead' not in result.stderr  # not even the previous save was needed
 
 
@@ -137,37 +138,3 @@ def test_a_push_interrupted_anywhere_leaves_an_exact_buffer(eviction):
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-
-
-LIMITED = """
-import os
-open(sys.argv[1], 'w').write(str(os.getpid()))
-from breakout_env import FrameReplayBuffer
-for size in (100_000, 1_000_000):
-    FrameReplayBuffer(dict(replay_buffer_size=size, storage='ring')).close()
-    print('fits', size, flush=True)
-"""
-
-
-def test_a_size_is_refused_for_which_a_control_group_would_kill(tmp_path):
-    parent = next(iter(memory_limits.control_groups('memory', '/sys/fs/cgroup', '/proc/self/cgroup')), None)
-    if parent is None:
-        pytest.skip('this process is in no memory control group')
-    group = parent / f'breakout-test-{os.getpid()}'
-    limit = group / ('memory.limit_in_bytes' if (parent / 'memory.limit_in_bytes').exists() else 'memory.max')
-    try:
-        group.mkdir()
-        limit.write_text(str(3 * 10**9))
-    except OSError as error:
-        if group.exists():
-            group.rmdir()
-        pytest.skip(f'no control group can be made here: {error}')
-    try:
-        result = subprocess.run(
-            python(LIMITED, str(group / 'cgroup.procs')), capture_output=True, text=True, cwd=tmp_path, timeout=120
-        )
-    finally:
-        wait_until(lambda: not (group / 'cgroup.procs').read_text())
-        group.rmdir()
-    assert result.stdout.splitlines()[-1:] == ['fits 100000'], result.stderr
-    assert 'of the 3.00 GB that the memory limit of its control group' in result.stderr.splitlines()[-1]

@@ -17,7 +17,7 @@ from helpers.replay import (
     transition,
     transitions,
 )
-from helpers.resources import resident_bytes
+from helpers.resources import footprint, grown_since, resident_bytes
 
 
 @pytest.mark.parametrize('goes_by', ['close', 'last reference'])
@@ -71,6 +71,20 @@ def test_removed_transitions_release_their_memory_at_once():
     buffer.remove([f'agent_buffer_{i}' for i in range(2400)])
     assert full - resident_bytes() > 12 * 2**20 and buffer.memory_report()['bytes'] < reported / 3
     assert np.array_equal(buffer.sample(100, 0, sample_range=slice(-1, None), replace=True)[0]['obs'], noise[2499])
+
+
+@pytest.mark.parametrize('by', ['close', 'clear', 'load'])
+@pytest.mark.parametrize('storage', ['compressed', 'ring', 'memmap'])
+def test_memory_is_freed_at_once_though_a_snapshot_refers_to_it(storage, by):
+    before = footprint()
+    buffer, another = filled(storage=storage, folder='.'), filled(start=100)
+    snapshot, frames = buffer.state_dict(), buffer._memory._store
+    buffer.load_state_dict(another.state_dict()) if by == 'load' else getattr(buffer, by)()
+    with pytest.raises(ValueError, match='released|closed'):
+        frames.storage.read(np.array([0]), np.empty((1, 64), np.uint8))
+    loaded_file = 2 if storage == 'memmap' and by == 'load' else 0  # and its memory map's descriptor
+    assert snapshot and grown_since(before).get('descriptors', 0) == loaded_file
+    buffer.close()
 
 
 def test_a_file_of_frames_has_no_name_so_that_a_kill_leaves_nothing(tmp_path):

@@ -56,7 +56,8 @@ def test_a_loaded_buffer_equals_the_saved_one_and_continues_alike(storage, by, t
         other.load_data('saves/buffer.npz')
         assert os.listdir('saves') == ['buffer.npz']
     else:
-        other.load_state_dict(buffer.state_dict())
+        state = buffer.state_dict()
+        other.load_state_dict(state)
     assert same_content(content(buffer), before) and same_content(content(other), before)
     for step in range(5):
         one, two = buffer.sample(16, step), other.sample(16, step)
@@ -64,20 +65,12 @@ def test_a_loaded_buffer_equals_the_saved_one_and_continues_alike(storage, by, t
         for each in (buffer, other):
             each.push(transitions(1000 * step, 1000 * step + 20), 0)
     assert frames_in(other._memory) == frames_in(buffer._memory)
+    if by == 'state dict':  # it does not change with the buffers
+        other.load_state_dict(state)
+        assert same_content(content(other), before)
     with pytest.raises(FileNotFoundError, match='there is no saved replay buffer at nowhere.npz'):
         other.load_data('nowhere.npz')
     assert all(is_exact(t) for t in other.sample(16, 0))
-
-
-def test_a_state_dict_does_not_change_with_the_buffers():
-    buffer = used(filled())
-    before, state = content(buffer), buffer.state_dict()
-    buffer.push(transitions(100, 700), 0)
-    for _ in range(2):
-        other = make()
-        other.load_state_dict(state)
-        assert same_content(content(other), before)
-        other.push(transitions(100, 700), 0)
 
 
 def test_the_names_in_saved_files_stay_so_that_old_saves_load():
@@ -211,9 +204,9 @@ def test_a_full_disk_leaves_the_previous_save_and_training_continues(small_disk,
     assert sorted(os.listdir(small_disk)) == ['buffer.npz', 'other']
     assert same_content(content(loaded(path)), before)
     assert all(is_exact(t) for t in buffer.sample(100, 0)) and references_add_up(buffer._memory)
-    hole.unlink()
-    buffer.close()  # there is room again; nothing was pushed since the save that failed
-    assert loaded(path).count() == 200
+    caplog.clear()
+    buffer.close()  # it saves once more, and a warning is all that a full disk costs
+    assert 'was not saved' in caplog.text and same_content(content(loaded(path)), before)
 
 
 @pytest.mark.parametrize('fails', ['fsync', 'replace', 'unlink'])
@@ -238,19 +231,6 @@ def test_a_failed_system_call_leaves_the_previous_save(fails, monkeypatch):
     assert not [name for name in os.listdir('.') if name.endswith('.unfinished')]
     buffer.save_data('buffer.npz')
     assert same_content(content(loaded()), content(buffer))
-
-
-def test_a_failed_save_at_the_end_is_a_warning(monkeypatch, caplog):
-    buffer = filled(10, save_path='buffer.npz', save_every_s=1000)
-
-    def full(*_):
-        raise OSError(errno.ENOSPC, 'No space left on device')
-
-    monkeypatch.setattr(os, 'fsync', full)
-    with caplog.at_level(logging.WARNING):
-        buffer.close()
-    assert 'the replay buffer was not saved to buffer.npz: [Errno 28] No space left on device' in caplog.text
-    assert os.listdir('.') == []
 
 
 def test_a_disk_without_hard_links_keeps_the_newest_save(monkeypatch):

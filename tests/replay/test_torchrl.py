@@ -116,17 +116,6 @@ def test_priorities_set_the_frequency_and_weights_correct_for_it():
         assert sampled['IS'] == pytest.approx((root / tiny) ** -0.4, rel=1e-3)
 
 
-def test_beta_rises_to_1_in_anneal_step_batches():
-    buffer = make(sampler='prioritized', alpha=1.0, beta=0.4, anneal_step=10)
-    buffer.push(episode_of(0, 2), 0)
-    buffer.update(info_for(every_transition(buffer, 2), [1.0, 4.0]))
-    buffer._sampling.sample_count = 0
-    weights = [min(float(sampled['IS']) for sampled in buffer.sample(2, 0)) for _ in range(12)]
-    expected = [4 ** -min(1, 0.4 + 0.06 * i) for i in range(12)]
-    assert all(weight == 1 or weight == pytest.approx(at_beta, rel=1e-3) for weight, at_beta in zip(weights, expected))
-    assert min(weights) == pytest.approx(0.25, rel=1e-3)
-
-
 def test_overwritten_transitions_are_skipped_and_new_ones_get_the_largest_priority():
     buffer = make(sampler='prioritized', replay_buffer_size=4)
     buffer.push(episode_of(0, 4), 0)
