@@ -94,6 +94,7 @@ def merged_config(
     budget: Budget,
     resume: Optional[str] = None,
     changes: Mapping[str, Any] = {},
+    ranks: int = 1,
 ) -> EasyDict:
     """
     Overview:
@@ -102,6 +103,7 @@ def merged_config(
     Arguments:
         - config (:obj:`Union[str, ConfigFile]`): A config file.
         - seed, budget, resume, changes: As in ``train`` of ``entry/breakout_dqn_main.py``.
+        - ranks (:obj:`int`): Processes that train together; the budget is theirs in all, the config for each.
     Returns:
         - cfg (:obj:`EasyDict`): What all parts are built from.
     Raises:
@@ -110,11 +112,12 @@ def merged_config(
     """
     file = read_config_file(config) if isinstance(config, str) else config
     cfg = checked_config(file, seed, changes)
-    random_steps = cfg.policy.get('random_collect_size', 0)
+    random_steps = cfg.policy.get('random_collect_size', 0) * ranks
     if budget.env_steps is not None and budget.env_steps <= random_steps:
         raise click.UsageError(
             f'--env-step is {budget.env_steps}; expected more than the {random_steps} steps of random play that '
-            f'policy.random_collect_size in {file.path} asks for before the first update'
+            f'policy.random_collect_size in {file.path} asks for '
+            f'{"" if ranks == 1 else f"on {ranks} ranks "}before the first update'
         )
     learn = cfg.policy.learn
     hooks: Dict[Any, Any] = {hook.get('type'): hook for hook in learn.learner.hook.values() if isinstance(hook, dict)}

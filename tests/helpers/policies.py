@@ -1,0 +1,54 @@
+"""Small DQN policies, and transitions for them to learn from."""
+
+import torch
+from ding.utils import deep_merge_dicts
+from easydict import EasyDict
+
+SIZES = [8, 16, 16, 64]  # a small network of the same structure
+
+
+def policy(policy_class, own_model=None, **options):
+    shapes = dict(obs_shape=[4, 84, 84], action_shape=4, encoder_hidden_size_list=SIZES)
+    changes = dict(
+        cuda=False,
+        discount_factor=0.99,
+        nstep=3,
+        model=dict(type='pixel_dqn', import_names=['breakout_env'], **shapes),
+        learn=dict(learning_rate=0.0002, target_update_freq=10),
+    )
+    cfg = EasyDict(deep_merge_dicts(deep_merge_dicts(policy_class.default_config(), changes), options))
+    if 'target_theta' in options.get('learn', {}):
+        del cfg.learn['target_update_freq']
+    torch.manual_seed(0)
+    model = own_model(**shapes) if own_model else None
+    policy = policy_class(cfg, model=model, enable_field=['learn', 'collect', 'eval'])
+    policy.start = parameters(policy)
+    with torch.no_grad():  # different, as during a training, so that no test can mistake one for the other
+        for weight in policy._target_model.parameters():
+            weight.add_(0.05 * torch.randn_like(weight))
+    return policy
+
+
+def transitions(count, nstep=3, seed=0):
+    """Transitions as the collector makes them, with frequent rewards and ends."""
+    make = torch.Generator().manual_seed(seed)
+
+    def screens():
+        return torch.randint(0, 256, (4, 84, 84), dtype=torch.uint8, generator=make)
+
+    return [
+        dict(
+            obs=screens(),
+            next_obs=screens(),
+            action=torch.randint(0, 4, (1,), generator=make),
+            reward=torch.randint(-1, 2, (nstep,), generator=make).float(),
+            done=bool(torch.rand((), generator=make) < 0.2),
+            value_gamma=0.99 ** torch.randint(1, nstep + 1, (), generator=make).float(),
+            collect_iter=0,
+        )
+        for _ in range(count)
+    ]
+
+
+def parameters(policy):
+    return torch.cat([parameter.detach().flatten() for parameter in policy._learn_model.parameters()])
