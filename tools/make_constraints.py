@@ -1,7 +1,7 @@
 """
 Writes constraints.txt: the newest versions that setup.py admits, for each supported Python on 64-bit Linux.
 
-Needs uv (``pip install uv``). Run the tests on all of them afterwards: the file is called the tested set.
+Needs uv, which comes with the extra ``release``. Run the tests afterwards: the file lists what they ran with.
 """
 
 import itertools

@@ -37,10 +37,10 @@ def environ_now() -> Dict[str, str]:
     return {**os.environ, 'PATH': ENVIRON['PATH'], 'OMP_NUM_THREADS': '1'}
 
 
-def watched_by_nobody(environ: Mapping[str, str] = os.environ) -> Dict[str, str]:
+def without_coverage(environ: Mapping[str, str] = os.environ) -> Dict[str, str]:
     """
-    Variables for a program that is to say and do what it does by itself: while tests are measured (make coverage),
-    coverage.py is imported before it, which Ctrl-C would then meet, and warns on its screen.
+    Variables for a program whose screen or interruption a test looks at: while coverage is measured (nox -s coverage),
+    coverage.py is imported first, which Ctrl-C may then meet, and it warns on the screen.
     """
     return {name: value for name, value in environ.items() if not name.startswith('COVERAGE')}
 

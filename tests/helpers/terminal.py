@@ -16,7 +16,7 @@ from typing import Any, Callable, List
 
 import psutil
 
-from helpers.processes import ENVIRON, start, wait_until, watched_by_nobody
+from helpers.processes import ENVIRON, start, wait_until, without_coverage
 
 # PyTorch keeps a folder for what it compiles; wandb, which DI-engine imports, removes its folders in a graceful
 # shutdown, for which there may be no time
@@ -40,7 +40,7 @@ class Terminal(object):
         self._end, program_end = pty.openpty()
         fcntl.ioctl(program_end, termios.TIOCSWINSZ, struct.pack('HHHH', 40, 150, 0, 0))
         self._process = start(
-            command, folder, watched_by_nobody(environ), program_end, program_end, subprocess.STDOUT, terminal=True
+            command, folder, without_coverage(environ), program_end, program_end, subprocess.STDOUT, terminal=True
         )
         self.pid = self._process.pid
         os.close(program_end)
