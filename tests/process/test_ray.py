@@ -42,8 +42,11 @@ def ray_folder(monkeypatch) -> Iterator[Path]:
     monkeypatch.setenv('RAY_AUTH_MODE', 'token')
     monkeypatch.setenv('RAY_AUTH_TOKEN', 'a' * 64)
     yield folder
-    assert wait_until(lambda: not processes_of(folder)), processes_of(folder)
+    left = [] if wait_until(lambda: not processes_of(folder)) else processes_of(folder)
+    for process in left:
+        process.kill()
     shutil.rmtree(folder)
+    assert not left
 
 
 def processes_of(folder: Path) -> List[psutil.Process]:
@@ -64,6 +67,7 @@ def collectors_of(folder: Path) -> List[psutil.Process]:
 
 
 def training(config: Path, env_step: int, *more: str) -> Command:
+    # cold, as TorchRL in the warm process has imported Ray without the token
     return Command([*ENTRY, '-c', str(config), '--env-step', str(env_step), *more], config.parent, cold=True)
 
 
@@ -104,14 +108,15 @@ def test_two_collectors_train_and_each_fragment_counts_once(tmp_path):
 
 
 def test_a_killed_collector_is_restarted_and_its_fragment_collected_again(tmp_path, ray_folder):
-    command = training(config_in(tmp_path), 1500, '--collectors', '1')
+    command = training(config_in(tmp_path), 10**6, '--collectors', '1')
     for deaths in (1, 2):
         command.wait_for(lambda: env_steps(tmp_path) and collectors_of(ray_folder))
         collectors_of(ray_folder)[0].kill()
         command.wait_for(lambda deaths=deaths: command.text.count('Ray restarts it') == deaths)
-    ended(command)
-    (newest, *_) = check_saves(tmp_path / NAME)
-    assert newest['env_step'] >= 1500
+    steps = env_steps(tmp_path)
+    command.wait_for(lambda: env_steps(tmp_path) > steps)
+    assert command.end(signal.SIGTERM) == 0, command.text
+    check_saves(tmp_path / NAME)
 
 
 @pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM], ids=['ctrl_c', 'sigterm'])
@@ -135,7 +140,8 @@ def test_a_killed_learner_leaves_no_process_and_resumes_from_its_last_save(tmp_p
     command.wait_for(lambda: (tmp_path / NAME / 'resume' / 'pairs.json').exists())
     command.process.kill()
     command.process.wait()
-    assert wait_until(lambda: not processes_of(ray_folder), 60), processes_of(ray_folder)
+    # Ray's agents try to reach the rest of their cluster for a minute
+    assert wait_until(lambda: not processes_of(ray_folder), 150), processes_of(ray_folder)
     (saved, *_) = check_saves(tmp_path / NAME)
     ended(training(config, saved['env_step'] + 200, '--collectors', '1', '--resume'))
     (newest, *_) = check_saves(tmp_path / NAME)
