@@ -8,7 +8,6 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from breakout_env.agent import export
 from breakout_env.agent.agent import load_agent, save_agent
 from breakout_env.agent.export import FORMATS, ONNX_PACKAGES, ExportDiffers, export_agent
 from breakout_env.cli import main
@@ -45,7 +44,8 @@ def test_exported_agent_gives_the_same_values_in_batches_of_any_size(format, age
     assert export_agent(agent, path, format) < 1e-4
     for batch_size in (1, 2, 7):
         pixels = observations(batch_size, agent.frame_stack, agent.screen_size)
-        assert np.allclose(values(path, format, pixels), agent.q_values(pixels), atol=1e-4)
+        tolerance = 0 if format == 'safetensors' else 1e-4
+        assert np.allclose(values(path, format, pixels), agent.q_values(pixels), rtol=tolerance, atol=tolerance)
 
 
 def test_export_that_differs_from_its_source_is_not_kept(tmp_path, monkeypatch):
@@ -67,12 +67,6 @@ def test_export_that_differs_from_its_source_is_not_kept(tmp_path, monkeypatch):
     assert sorted(os.listdir(tmp_path)) == ['a', 'small'] and (tmp_path / 'a').read_text() == 'an older file'
 
 
-def test_export_is_checked_on_many_different_screens():
-    checked = export._observations(load_agent())
-    assert checked.shape == (64, 4, 84, 84) and checked.dtype == np.uint8
-    assert len(np.unique(checked, axis=0)) > 32
-
-
 def test_export_command_prints_the_file_and_its_interface(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(main, ['export', '--pretrained'])
@@ -80,15 +74,6 @@ def test_export_command_prints_the_file_and_its_interface(tmp_path, monkeypatch)
     name = f'{load_agent().name}.pt'
     assert os.listdir(tmp_path) == [name] and f'wrote {name}' in result.output
     assert 'pixels uint8 (batch, 4, 84, 84) -> q_values float32 (batch, 4)' in result.output
-
-
-def test_safetensors_of_a_checkpoint_play_exactly_as_the_checkpoint(tmp_path):
-    source = write_checkpoint(tmp_path / 'c.pth.tar', small_network())
-    output = str(tmp_path / 'a.safetensors')
-    arguments = ['export', '--checkpoint', str(source), '--format', 'safetensors', '-o', output]
-    result = CliRunner().invoke(main, arguments)
-    assert result.exit_code == 0 and result.output.strip().endswith('0.0e+00')
-    assert np.array_equal(load_agent(output).q_values(observations()), load_agent(source).q_values(observations()))
 
 
 def test_checkpoint_is_not_overwritten_by_its_export(tmp_path):
