@@ -4,6 +4,7 @@ import io
 import json
 import re
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,7 +13,7 @@ from easydict import EasyDict
 
 from breakout_env.run.budget import Budget
 from breakout_env.run.folder import new_folder
-from breakout_env.run.progress import ProgressHook, ProgressOptions, RunProgress
+from breakout_env.run.progress import ProgressOptions, RunProgress
 from breakout_env.utils import run_registry
 
 
@@ -97,13 +98,6 @@ def test_speeds_are_those_of_the_last_minute(tmp_path):
     assert speeds[0] is None and speeds[10] == 10 and speeds[-1] == 50
 
 
-def test_without_a_terminal_nothing_is_drawn(tmp_path, capsys):
-    run = Run(tmp_path)
-    run.look(0.0)
-    run.progress.close()
-    assert capsys.readouterr() == ('', '') and len(run.rows()) == 2
-
-
 # ---------------------------------------------------------------- the rows
 
 
@@ -171,20 +165,7 @@ def test_the_clock_continues_without_the_pause_after_a_stop(tmp_path):
     assert second.progress.run_s == 130.0
 
 
-# ---------------------------------------------------------------- options, budgets and folders
-
-
-@pytest.mark.parametrize(
-    'options, message',
-    [
-        (dict(log_every=3), 'hook `progress`: option `log_every` is unknown; did you mean `log_every_s`?'),
-        (dict(log_every_s=0), 'hook `progress`: option `log_every_s` is 0 (int); expected a number above 0'),
-        (dict(max_env_step='1e6'), "option `max_env_step` is '1e6' (str); expected None or a whole number from 1"),
-    ],
-)
-def test_an_option_of_the_hook_that_is_not_allowed_is_named(options, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        ProgressHook('progress', 100, position='before_run', ext_args=options)
+# ---------------------------------------------------------------- budgets and folders
 
 
 def test_a_budget_ends_at_the_limit_that_is_reached_first():
@@ -198,16 +179,12 @@ def test_a_budget_ends_at_the_limit_that_is_reached_first():
 
 
 def test_runs_that_start_side_by_side_get_folders_of_their_own(tmp_path):
-    names = []
     start = threading.Barrier(4)
 
-    def begin() -> None:
+    def begin(run: int) -> str:
         start.wait()
-        names.append(new_folder(str(tmp_path / 'run')))
+        return new_folder(str(tmp_path / 'run'))
 
-    threads = [threading.Thread(target=begin) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(set(names)) == 4 and all(re.fullmatch(r'.*/run(_\d{6}_\d{6})?', name) for name in names)
+    with ThreadPoolExecutor(4) as threads:
+        names = set(threads.map(begin, range(4)))
+    assert len(names) == 4 and all(re.fullmatch(r'.*/run(_\d{6}_\d{6})?', name) for name in names)

@@ -1,13 +1,11 @@
 """``Overlap``: a fragment is collected while the previous one is learned from, in the ratio of the config."""
 
 import threading
-import time
 from pathlib import Path
 from typing import Any, Callable, List
 
 import pytest
 import torch
-from ding.framework import task
 from ding.policy import DQNPolicy
 from ding.worker import SampleSerialCollector
 
@@ -29,127 +27,24 @@ IN_THIS_PROCESS = (r"type='subprocess', shared_memory=True, reset_inplace=True",
 # weights that change much with each update, and actions that depend on them
 GREEDY = [(r'learning_rate=[\d.]+', 'learning_rate=0.05'), (r'start=1.0, end=0.05', 'start=0.1, end=0.1')]
 
-# ---------------------------------------------------------------- the order of calls, with numbers for fragments
-
-
-class Numbers(object):
-    """A pipeline whose fragments are numbers, and its calls."""
-
-    def __init__(self, fragments: int) -> None:
-        self.left = list(range(1, fragments + 1))
-        self.calls = []
-        self.buffer = []
-
-    def next_collection(self) -> Any:
-        self.calls.append('next')
-        return self.collect if self.left else None
-
-    def collect(self) -> int:
-        return self.left.pop(0)
-
-    def push(self, fragment: int) -> None:
-        self.buffer.append(fragment)
-        self.calls.append(f'push {fragment}')
-
-    def learn(self) -> None:
-        self.calls.append(f'learn {self.buffer[-1]}')
-
-    def report(self) -> None:
-        self.calls.append('report')
-
-    def run(self) -> None:
-        Overlap(self.next_collection, self.push, self.learn, self.report).run()
-
-
-@pytest.mark.parametrize('fragments', [0, 1, 5])
-def test_each_fragment_is_pushed_and_then_learned_from_once(fragments):
-    pipeline = Numbers(fragments)
-    pipeline.run()
-    expected = ['next', 'report']
-    for fragment in range(1, fragments + 1):
-        expected += ['next', f'push {fragment}', f'learn {fragment}', 'report']
-    assert pipeline.calls == expected
-
 
 def test_it_collects_while_it_learns():
-    """Each of the two waits until the other has begun, too."""
-    pipeline = Numbers(4)
+    """Each of the two waits until the other has begun, too. Fragments are numbers here."""
     meeting = threading.Barrier(2, timeout=20)
-    met = []
-    collect, learn = pipeline.collect, pipeline.learn
+    left, pushed, met = [1, 2, 3, 4], [], []
 
-    def collecting() -> int:
-        if pipeline.buffer:  # nothing to learn from before that
+    def collect() -> int:
+        if pushed:  # nothing to learn from before that
             meeting.wait()
-        return collect()
+        return left.pop(0)
 
-    def learning() -> None:
-        if pipeline.left or len(pipeline.buffer) == 3:  # the last fragment is learned from alone
+    def learn() -> None:
+        if left or len(pushed) == 3:  # the last fragment is learned from alone
             meeting.wait()
-            met.append(pipeline.buffer[-1])
-        learn()
+            met.append(pushed[-1])
 
-    pipeline.collect, pipeline.learn = collecting, learning
-    pipeline.run()
-    assert met == [1, 2, 3]
-
-
-@pytest.mark.parametrize('part, other', [('collect', 'learn'), ('learn', 'collect')])
-def test_an_error_is_raised_after_the_other_thread_has_finished(part, other):
-    pipeline = Numbers(9)
-    error = ValueError('broken')
-    broken, ended = threading.Event(), []
-
-    def breaks() -> Any:
-        if pipeline.buffer:
-            broken.set()
-            raise error
-        return pipeline.left.pop(0)
-
-    def takes_long() -> Any:
-        if pipeline.buffer:
-            assert broken.wait(20)
-            time.sleep(0.1)  # time to notice the error too early
-            ended.append(True)
-        return pipeline.left.pop(0)
-
-    setattr(pipeline, part, breaks)
-    setattr(pipeline, other, takes_long)
-    threads = threading.active_count()
-    with pytest.raises(ValueError) as raised:
-        pipeline.run()
-    assert raised.value is error and ended == [True] and threading.active_count() == threads
-
-
-def test_only_collecting_and_learning_run_in_threads():
-    """Signals, evaluation and saving need the main thread."""
-    pipeline = Numbers(3)
-    threads = {}
-
-    def noted(name: str, function: Callable) -> Callable:
-        def call(*args: Any) -> Any:
-            threads.setdefault(name, set()).add(threading.current_thread() is threading.main_thread())
-            return function(*args)
-
-        return call
-
-    for name in ('next_collection', 'collect', 'push', 'learn', 'report'):
-        setattr(pipeline, name, noted(name, getattr(pipeline, name)))
-    pipeline.run()
-    assert threads == dict(next_collection={True}, push={True}, report={True}, collect={False}, learn={False})
-
-
-def test_it_runs_repeatedly_and_within_di_engines_global_task():
-    pipelines = []
-
-    def runs(ctx: Any) -> None:
-        pipelines.append(Numbers(2))
-        pipelines[-1].run()
-
-    with task.start(async_mode=False):
-        task.use(runs)
-        task.run(max_step=2)
-    assert [pipeline.buffer for pipeline in pipelines] == [[1, 2]] * 2
+    Overlap(lambda: collect if left else None, pushed.append, learn, lambda: None).run()
+    assert met == [1, 2, 3] and pushed == [1, 2, 3, 4]
 
 
 # ---------------------------------------------------------------- real games and updates
