@@ -50,14 +50,6 @@ def test_a_config_names_the_buffer_and_its_options(named_in):
     buffer.close()
 
 
-def test_the_default_config_makes_a_buffer():
-    default = FrameReplayBuffer.default_config()
-    assert default.type == 'frame' and default.cfg_type == 'FrameReplayBufferDict'
-    default.replay_buffer_size = 10
-    FrameReplayBuffer(default, None, 'exp', 'agent_buffer').close()
-    assert FrameReplayBuffer.config['replay_buffer_size'] == 1_000_000
-
-
 @pytest.mark.parametrize(
     'options, message',
     [

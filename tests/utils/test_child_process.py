@@ -51,16 +51,6 @@ def test_a_program_that_reads_nothing_is_reported_in_time(same_footprint):
         helper.close(0)
 
 
-def test_a_program_that_has_ended_is_reported_with_its_last_line(same_footprint):
-    helper = HelperProcess('helper', python('import sys; sys.exit("the reason")'))
-    with pytest.raises(HelperError, match='the helper ended at once: the reason'):
-        helper.wait_ready(10.0)
-    with pytest.raises(HelperError, match='the helper has ended: the reason'):
-        helper.write(memoryview(bytes(1 << 22)), 10.0)
-    with pytest.raises(HelperError, match='exit code 1'):
-        helper.close(1.0)
-
-
 def test_a_forked_copy_does_not_keep_the_programs_input_open(same_footprint):
     helper = HelperProcess('helper', READING)
     read_end, write_end = os.pipe()

@@ -1,13 +1,11 @@
 """The helper that starts programs warm: what it starts is to a test as a program that starts cold."""
 
-import signal
-import subprocess
 import sys
 import textwrap
 
 import pytest
 
-from helpers.processes import Command, completed, environ_now
+from helpers.processes import completed, environ_now
 
 PROGRAM = textwrap.dedent("""
     import atexit, os, signal, sys, threading, time
@@ -32,15 +30,3 @@ def test_a_warm_program_does_what_a_cold_one_does(tmp_path, end):
     )
     assert (warm.returncode, warm.stdout) == (cold.returncode, cold.stdout)
     assert warm.stderr.splitlines()[-1:] == cold.stderr.splitlines()[-1:]
-
-
-def test_signals_reach_a_running_program_and_its_code_comes_back(tmp_path):
-    command = Command([sys.executable, '-uc', 'import time; print("up"); time.sleep(60)'], tmp_path, cold=True)
-    command.wait_for(lambda: 'up' in command.text)
-    assert command.end(signal.SIGTERM) == -signal.SIGTERM
-    warm = Command([sys.executable, '-c', 'import time; print("up", flush=True); time.sleep(60)'], tmp_path)
-    warm.wait_for(lambda: 'up' in warm.text)
-    assert warm.process.poll() is None
-    with pytest.raises(subprocess.TimeoutExpired):
-        warm.process.wait(0.01)
-    assert warm.end(signal.SIGTERM) == -signal.SIGTERM == warm.process.returncode
