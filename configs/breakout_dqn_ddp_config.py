@@ -1,9 +1,9 @@
 """
-DQN on Breakout with data-parallel learners: the run of ``breakout_dqn_config.py`` on several processes, which play and
-remember each for itself and make every update together. Written for two; with more, each takes the same numbers.
+DQN on Breakout with data-parallel learners: the run of ``breakout_dqn_config.py`` on several processes (ranks), which
+collect and store each for itself and make every update together. Written for two; with more, each has the same numbers.
 
-Run it with ``torchrun --nproc-per-node 2 entry/breakout_dqn_ddp.py``. What stands here holds for each process (rank),
-as DI-engine takes it; the comments say what it comes to. docs/scale.md has the table.
+Run it with ``torchrun --nproc-per-node 2 entry/breakout_dqn_ddp.py``. As DI-engine reads them, the numbers are per rank;
+the comments give the totals. docs/scale.md has the table.
 """
 
 from easydict import EasyDict
@@ -17,12 +17,12 @@ breakout_dqn_ddp_config = dict(
         collector_env_num=8,
         # (int) Those of the first rank, which evaluates for all; the others wait.
         evaluator_env_num=8,
-        # (int) Whole games an evaluation plays.
+        # (int) Full games of an evaluation.
         n_evaluator_episode=8,
         # (float) Mean score of an evaluation that ends the training: DQN's after 50M steps (Mnih et al. 2015).
         stop_value=400,
-        # Options of breakout_env.BreakoutEnv that stand here hold for collectors and evaluators alike; what is not
-        # named follows DQN practice, see the table in the README.
+        # Options of breakout_env.BreakoutEnv, for collectors and evaluators alike; the others have the defaults of DQN
+        # practice, see the table in the README.
         frame_stack=4,
         evaluator=dict(
             # (float) A greedy agent meets at most 4 different games of Breakout, as no-op starts hardly vary it;
@@ -33,7 +33,7 @@ breakout_dqn_ddp_config = dict(
     policy=dict(
         # (bool) Learn on a GPU for each rank if there are any; DI-engine falls back to the CPU by itself.
         cuda=True,
-        # (bool) DI-engine's switch: gradients are the mean over all ranks. It needs the entry, which joins them.
+        # (bool) DI-engine's switch: gradients are averaged over all ranks. It needs the entry, which connects them.
         multi_gpu=True,
         # (bool) Uniform replay.
         priority=False,
@@ -54,17 +54,18 @@ breakout_dqn_ddp_config = dict(
             # (int) Updates after each collection, made by all ranks together: n_sample / update_per_collect = 4 env
             # steps of each rank to an update, 8 on two.
             update_per_collect=8,
-            # (int) Transitions that each rank draws for an update: 64 on two. Each is drawn as often as by one process.
+            # (int) Transitions that each rank samples for an update: 64 on two. Each is sampled as often as by one
+            # process.
             batch_size=32,
-            # (float) Of the one update that all ranks make. As for one process: nothing here scales it with the batch.
+            # (float) Of the update that all ranks make together; it is that of one process, not scaled with the batch.
             learning_rate=0.0001,
             # (str) 'bfloat16' computes the layers in half of the bits, much faster where the hardware has it
             # (docs/performance.md); None for float32.
             autocast=None,
             # (int) Updates between two copies of the online into the target network.
             target_update_freq=1000,
-            # (bool) Go on with the run in exp_name where it was saved last, or begin it. The same command then serves
-            # to start a run and to continue it, as job schedulers want it.
+            # (bool) Resume the run in exp_name from its last save, or begin it. The same command then starts and
+            # resumes a run, as job schedulers need it.
             resume_training=False,
             learner=dict(
                 hook=dict(
@@ -97,7 +98,7 @@ breakout_dqn_ddp_config = dict(
                 decay=250000,
             ),
             replay_buffer=dict(
-                # (int) Transitions that each rank keeps, of its own play: a million on two, 0.15 to 0.27 GB
+                # (int) Transitions that each rank stores of its own collections: a million on two, 0.15 to 0.27 GB
                 # in all (docs/memory.md).
                 replay_buffer_size=500000,
             ),
