@@ -1,23 +1,27 @@
 """What a virtual X server shows."""
 
+import contextlib
 from pathlib import Path
 
 import numpy as np
 import Xlib.display
 
 
+def game_windows(connection: Xlib.display.Display) -> list:
+    """The windows of the game that the X server has."""
+    title, pending, found = connection.intern_atom('_NET_WM_NAME'), [connection.screen().root], []
+    while pending:
+        window = pending.pop()
+        if (window.get_full_text_property(title) or '').startswith('Breakout'):
+            found.append(window)
+        pending += window.query_tree().children
+    return found
+
+
 def windows() -> int:
     """How many windows of the game the X server has."""
-    connection = Xlib.display.Display()
-    try:
-        title, pending, count = connection.intern_atom('_NET_WM_NAME'), [connection.screen().root], 0
-        while pending:
-            window = pending.pop()
-            count += window.get_full_text_property(title) == 'Breakout'
-            pending += window.query_tree().children
-        return count
-    finally:
-        connection.close()
+    with contextlib.closing(Xlib.display.Display()) as connection:
+        return len(game_windows(connection))
 
 
 def screenshot(framebuffer: Path) -> np.ndarray:

@@ -18,6 +18,7 @@ from breakout_env.utils.child_process import HelperError
 from helpers.games import paddle_column
 from helpers.processes import BIN, Command, wait_until
 from helpers.resources import newest_child
+from helpers.window import game_windows
 
 PICTURE = np.zeros((210, 160, 3), np.uint8)
 
@@ -30,18 +31,8 @@ class Keyboard(object):
         self.window = None
 
     def focus(self):
-        title = self.connection.intern_atom('_NET_WM_NAME')
-
-        def find():
-            pending = [self.connection.screen().root]
-            while pending:
-                window = pending.pop()
-                if (window.get_full_text_property(title) or '').startswith('Breakout'):
-                    self.window = window
-                pending += window.query_tree().children
-            return self.window is not None
-
-        assert wait_until(find, 60)
+        assert wait_until(lambda: game_windows(self.connection), 60)
+        (self.window,) = game_windows(self.connection)
         self.window.set_input_focus(Xlib.X.RevertToParent, Xlib.X.CurrentTime)
         self.connection.sync()
 
