@@ -2,8 +2,8 @@
 DQN on Breakout with data-parallel learners: the run of ``breakout_dqn_config.py`` on several processes (ranks), which
 collect and store each for itself and make every update together. Written for two; with more, each has the same numbers.
 
-Run it with ``torchrun --nproc-per-node 2 entry/breakout_dqn_ddp.py``. As DI-engine reads them, numbers are per rank; the
-comments give the totals. docs/scale.md has the table.
+Run it with ``torchrun --nproc-per-node 2 entry/breakout_dqn_ddp.py``. As DI-engine reads them, numbers are per rank;
+the comments give the totals. docs/scale.md has the table.
 """
 
 from easydict import EasyDict
