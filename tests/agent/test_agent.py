@@ -89,11 +89,6 @@ def test_card_and_name_are_stored_with_the_weights(tmp_path):
     assert load_agent(write_checkpoint(tmp_path / 'ckpt_best.pth.tar', small_network())).name == 'ckpt_best'
 
 
-def test_pretrained_agent_is_included():
-    agent = load_agent()
-    assert agent.card and agent.act(observations()).shape == (3,)
-
-
 @pytest.mark.parametrize('wrong', [observations()[0], observations().astype(np.float32), observations(size=80), [1]])
 def test_observations_of_another_shape_or_type_are_rejected(wrong, tmp_path):
     agent = load_agent(write_checkpoint(tmp_path / 'c.pth.tar', small_network()))

@@ -12,10 +12,10 @@ from click.testing import CliRunner
 
 from breakout_env import BreakoutEnv
 from breakout_env.agent.agent import save_agent
-from breakout_env.agent.play import LEFT, RIGHT, person_env_options, person_player, play, record
+from breakout_env.agent.play import RIGHT, person_env_options, person_player, play, record
 from breakout_env.cli import main
 from helpers.agents import small_network
-from helpers.games import Album, paddle_column
+from helpers.games import Album
 
 
 class Mover(object):
@@ -88,18 +88,6 @@ def test_no_button_is_pressed_for_a_person():
 @pytest.mark.parametrize('keys, action', [(['left'], 3), (['right'], 2), (['left', 'right'], 0), (['left', 'fire'], 1)])
 def test_keys_are_the_actions_of_the_console(keys, action):
     assert person_player(np.zeros(0), frozenset(keys)) == action
-
-
-def test_left_and_right_move_the_paddle_left_and_right():
-    env = BreakoutEnv(person_env_options(4))
-    env.reset()
-    columns = [paddle_column(env.render())]
-    for action in (LEFT, RIGHT):
-        for _ in range(5):
-            env.step(action)
-        columns.append(paddle_column(env.render()))
-    env.close()
-    assert columns[1] < columns[0] - 5 and columns[2] > columns[1] + 5
 
 
 # ---- videos

@@ -7,14 +7,12 @@ import torch
 from ding.model import DQN
 from ding.policy import DQNPolicy
 from ding.torch_utils import Adam
-from ding.utils import POLICY_REGISTRY, deep_merge_dicts
 from easydict import EasyDict
 
 from breakout_env import FrameReplayBuffer, LeanDQNPolicy
-from breakout_env.policy.lean_dqn import LeanDQNCommandModePolicy
+from helpers.policies import parameters, policy, transitions
 
 UPDATES = 25
-SIZES = [8, 16, 16, 64]  # a small network of the same structure
 
 
 @pytest.fixture(autouse=True)
@@ -24,49 +22,6 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
-
-
-def policy(policy_class, own_model=None, **options):
-    shapes = dict(obs_shape=[4, 84, 84], action_shape=4, encoder_hidden_size_list=SIZES)
-    changes = dict(
-        cuda=False,
-        discount_factor=0.99,
-        nstep=3,
-        model=dict(type='pixel_dqn', import_names=['breakout_env'], **shapes),
-        learn=dict(learning_rate=0.0002, target_update_freq=10),
-    )
-    cfg = EasyDict(deep_merge_dicts(deep_merge_dicts(policy_class.default_config(), changes), options))
-    if 'target_theta' in options.get('learn', {}):
-        del cfg.learn['target_update_freq']
-    torch.manual_seed(0)
-    model = own_model(**shapes) if own_model else None
-    policy = policy_class(cfg, model=model, enable_field=['learn', 'collect', 'eval'])
-    policy.start = parameters(policy)
-    with torch.no_grad():  # different, as during a training, so that no test can mistake one for the other
-        for weight in policy._target_model.parameters():
-            weight.add_(0.05 * torch.randn_like(weight))
-    return policy
-
-
-def transitions(count, nstep=3, seed=0):
-    """Transitions as the collector makes them, with frequent rewards and ends."""
-    make = torch.Generator().manual_seed(seed)
-
-    def screens():
-        return torch.randint(0, 256, (4, 84, 84), dtype=torch.uint8, generator=make)
-
-    return [
-        dict(
-            obs=screens(),
-            next_obs=screens(),
-            action=torch.randint(0, 4, (1,), generator=make),
-            reward=torch.randint(-1, 2, (nstep,), generator=make).float(),
-            done=bool(torch.rand((), generator=make) < 0.2),
-            value_gamma=0.99 ** torch.randint(1, nstep + 1, (), generator=make).float(),
-            collect_iter=0,
-        )
-        for _ in range(count)
-    ]
 
 
 @pytest.fixture
@@ -81,10 +36,6 @@ def buffer(tmp_path):
     yield make
     for buffer in buffers:
         buffer.close()
-
-
-def parameters(policy):
-    return torch.cat([parameter.detach().flatten() for parameter in policy._learn_model.parameters()])
 
 
 def retried_for_rounding(test):
@@ -152,14 +103,6 @@ def test_losses_priorities_and_weights_are_those_of_di_engines_dqn(buffer, one_f
             replay.update(dict(info, priority=found['priority']))
     assert_same_weights(ours, theirs)
     assert (parameters(ours) - ours.start).abs().max() > 0.001  # both have learned something
-
-
-def test_a_list_of_transitions_is_learned_from_like_a_batch(buffer):
-    ours, theirs = policy(LeanDQNPolicy), policy(LeanDQNPolicy)
-    batch = buffer().sample(16, 0)
-    ours._forward_learn(list(batch))
-    theirs._forward_learn(batch)
-    assert torch.equal(parameters(ours), parameters(theirs))
 
 
 @retried_for_rounding
@@ -238,8 +181,3 @@ def test_logged_losses_are_means_over_all_updates_since_the_last_log(buffer):
 def test_error_messages_name_the_option(option, value):
     with pytest.raises(ValueError, match=rf'policy option `learn\.{option}` is {value!r} \(.*\); expected'):
         policy(LeanDQNPolicy, learn={option: value})
-
-
-def test_the_serial_pipeline_finds_the_policy_and_its_command_mode():
-    assert POLICY_REGISTRY.get('lean_dqn') is LeanDQNPolicy
-    assert POLICY_REGISTRY.get('lean_dqn_command') is LeanDQNCommandModePolicy

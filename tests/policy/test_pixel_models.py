@@ -79,15 +79,6 @@ def test_every_config_builds_the_encoder_it_names_or_natures(path):
 
 
 @pytest.mark.parametrize('model', [PixelDQN, PixelVAC])
-@pytest.mark.parametrize('unnamed', [None, [128, 128, 64]], ids=['none', "the policies' default"])
-def test_unnamed_sizes_are_natures(model, unnamed):
-    built = model(SHAPE, ACTIONS, encoder_hidden_size_list=unnamed)
-    assert {k: v.shape for k, v in built.state_dict().items()} == {
-        k: v.shape for k, v in model(SHAPE, ACTIONS).state_dict().items()
-    }
-
-
-@pytest.mark.parametrize('model', [PixelDQN, PixelVAC])
 @pytest.mark.parametrize(
     'sizes, message',
     [

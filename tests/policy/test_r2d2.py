@@ -15,9 +15,6 @@ from ding.worker import create_serial_collector
 from easydict import EasyDict
 
 from breakout_env import BreakoutEnv, PixelDRQN, R2D2SlicesPolicy, SampleWithIdsCollector
-from helpers.processes import ROOT, run
-from helpers.runs import check_trained, ding_serial, shortened
-from helpers.trainings import SMALL_R2D2
 
 SHAPE, ACTIONS, ENVS = [4, 84, 84], 4, 3
 BURN_IN, UNROLL, NSTEP = 4, 12, 3
@@ -201,10 +198,3 @@ def test_slices_of_another_length_are_refused(collected, policy):
         policy.learn_mode.forward([as_sampled(collected[0][:10])] * 2)
     with pytest.raises(ValueError, match="slices of 1; expected a replay buffer of type 'torchrl'"):
         policy.learn_mode.forward(collected[0][:2])
-
-
-def test_r2d2_trains_on_slices_by_the_ding_command(tmp_path):
-    pytest.importorskip('torchrl')
-    config = shortened(ROOT / 'configs' / 'breakout_r2d2_config.py', tmp_path, *SMALL_R2D2)
-    run(ding_serial(config, 300), tmp_path)
-    check_trained(tmp_path / 'experiments' / 'breakout_r2d2')

@@ -4,20 +4,32 @@ import pytest
 
 from helpers.processes import ROOT, run
 from helpers.runs import DEMO, check_trained, ding_serial, shortened
-from helpers.trainings import SMALL_R2D2
+
+SMALL_R2D2 = (
+    (r'frame_stack=4,', 'frame_stack=4, max_episode_frames=400,'),
+    (r'action_shape=4,', 'action_shape=4, encoder_hidden_size_list=[8, 8, 8, 16],'),
+    (r'evaluator_env_num = 8, 8', 'evaluator_env_num = 2, 2'),
+    (r'n_evaluator_episode=8', 'n_evaluator_episode=2'),
+    (r'burnin_step, learn_unroll_len = 20, 40', 'burnin_step, learn_unroll_len = 4, 16'),
+    (r'random_collect_size=\d+', 'random_collect_size=200'),
+    (r'batch_size=\d+', 'batch_size=4'),
+    (r'n_sample=\d+', 'n_sample=64'),
+    (r'replay_buffer_size=\d+', 'replay_buffer_size=2000'),
+)
+STOCK_R2D2 = (
+    (r"type='r2d2_slices', import_names=\['breakout_env'\]", "type='r2d2'"),
+    (r'    collector=dict.*\n    replay_buffer=dict\(type.*\n', ''),
+    (r'random_collect_size=200', 'random_collect_size=10, transition_with_policy_data=True'),
+    (r'n_sample=64', 'n_sample=4'),
+)
 
 
-def test_the_recurrent_model_learns_with_di_engines_own_r2d2_and_buffer(tmp_path):
-    config = shortened(
-        ROOT / 'configs' / 'breakout_r2d2_config.py',
-        tmp_path,
-        *SMALL_R2D2,
-        (r"type='r2d2_slices', import_names=\['breakout_env'\]", "type='r2d2'"),
-        (r'    collector=dict.*\n    replay_buffer=dict\(type.*\n', ''),
-        (r'random_collect_size=200', 'random_collect_size=10, transition_with_policy_data=True'),
-        (r'n_sample=64', 'n_sample=4'),
-    )
-    run(ding_serial(config, 600), tmp_path)
+@pytest.mark.parametrize('changes, env_steps', [((), 300), (STOCK_R2D2, 600)], ids=['on slices', "DI-engine's own"])
+def test_recurrent_model_learns_by_r2d2(changes, env_steps, tmp_path):
+    if not changes:
+        pytest.importorskip('torchrl')
+    config = shortened(ROOT / 'configs' / 'breakout_r2d2_config.py', tmp_path, *SMALL_R2D2, *changes)
+    run(ding_serial(config, env_steps), tmp_path)
     check_trained(tmp_path / 'experiments' / 'breakout_r2d2')
 
 

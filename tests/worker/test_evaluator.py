@@ -12,7 +12,16 @@ from breakout_env.worker.evaluator import BEST_FILE, best_score_in, held_out_sta
 from breakout_env.worker.sample_game import MAX_PICTURES, SampleGame
 
 
-@pytest.mark.parametrize('content, score', [('12.5', 12.5), ('', -np.inf), ('NaN', -np.inf), ('[1]', -np.inf)])
+@pytest.mark.parametrize(
+    'content, score',
+    [
+        ('12.5', 12.5),
+        *(
+            (damaged, -np.inf)
+            for damaged in ('', 'null', '[1]', '"9 points"', 'NaN', 'Infinity', '1' + 400 * '0', 9999 * '[')
+        ),
+    ],
+)
 def test_the_best_score_is_read_from_its_file_if_it_is_a_finite_number(tmp_path, content, score):
     assert best_score_in(tmp_path) == -np.inf
     (tmp_path / BEST_FILE).parent.mkdir()
