@@ -66,23 +66,9 @@ def display(monkeypatch, tmp_path) -> Iterator[subprocess.Popen]:
     if shutil.which('Xvfb') is None:
         pytest.skip('no Xvfb on this machine (apt-get install xvfb)')
     read_end, write_end = os.pipe()
-    server = subprocess.Popen(
-        [
-            'Xvfb',
-            '-displayfd',
-            str(write_end),
-            '-screen',
-            '0',
-            '800x800x24',
-            '-nolisten',
-            'tcp',
-            '-noreset',
-            '-fbdir',
-            str(tmp_path),
-        ],
-        pass_fds=[write_end],
-        stderr=subprocess.DEVNULL,
-    )
+    screen = ['-screen', '0', '800x800x24', '-nolisten', 'tcp', '-noreset', '-fbdir', str(tmp_path)]
+    command = ['Xvfb', '-displayfd', str(write_end), *screen]
+    server = subprocess.Popen(command, pass_fds=[write_end], stderr=subprocess.DEVNULL)
     os.close(write_end)
     with os.fdopen(read_end) as numbers:
         number = numbers.readline().strip()  # it picks a free one and says so when it is up
