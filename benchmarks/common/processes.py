@@ -101,7 +101,8 @@ class Processes(object):
             ended = [name for name, process in self._started.items() if process.poll()]
             if ended or time.monotonic() > deadline_s:
                 output = '\n'.join(f'{name}: {self._tail(name)}' for name in ended or self._started)
-                raise click.ClickException(f'no {what} in {timeout_s:.0f} s. The end of the output:\n{output}')
+                reason = f'{", ".join(ended)} ended' if ended else f'{timeout_s:.0f} s have passed'
+                raise click.ClickException(f'no {what}: {reason}. The end of the output:\n{output}')
             time.sleep(0.05)
 
     def _tail(self, name: str) -> str:
