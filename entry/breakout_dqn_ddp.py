@@ -34,14 +34,14 @@ from breakout_env.cluster.data_parallel import SEEDS_APART, RankFailed, RankLost
 from breakout_env.cluster.rank_saver import RankSaver
 from breakout_env.compat.ding_rank_logs import average_logs, count_alone, learner_place
 from breakout_env.compat.ding_timers import use_plain_timers
-from breakout_env.replay.room import DoesNotFit
+from breakout_env.replay.size_check import DoesNotFit
 from breakout_env.run.budget import Budget
 from breakout_env.run.config import ConfigFile, merged_config, read_config_file
 from breakout_env.run.folder import newest_checkpoint, run_summary, run_to_resume
 from breakout_env.run.stop_request import Stopped, StopRequest
 from breakout_env.utils import signals
+from breakout_env.utils.command_line import Program, show_only_warnings
 from breakout_env.utils.options import COUNT, DAY_S, SEED, Between, CommandLineType
-from breakout_env.utils.program import Program, show_only_warnings
 from breakout_env.worker.step_callback import StepCallback
 
 DEFAULT_CONFIG = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'configs', 'breakout_dqn_ddp_config.py')

@@ -22,8 +22,8 @@ from ding.utils import set_pkg_seed
 
 from breakout_env.agent.weights_file import read_weights
 from breakout_env.run.config import checked_config
+from breakout_env.utils.command_line import Program
 from breakout_env.utils.options import SEED
-from breakout_env.utils.program import Program
 
 DEFAULT_CONFIG = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'configs', 'breakout_dqn_config.py')
 

@@ -32,14 +32,14 @@ from ding.worker import (
 from tensorboardX import SummaryWriter
 
 from breakout_env.compat.ding_timers import use_plain_timers
-from breakout_env.replay.room import DoesNotFit
+from breakout_env.replay.size_check import DoesNotFit
 from breakout_env.run.budget import Budget
 from breakout_env.run.config import ConfigFile, merged_config, read_config_file
 from breakout_env.run.folder import newest_checkpoint, run_summary, run_to_resume
 from breakout_env.run.stop_request import Stopped, StopRequest
 from breakout_env.utils.atomic_file import DamagedFile
+from breakout_env.utils.command_line import Program, show_only_warnings
 from breakout_env.utils.options import COUNT, SEED
-from breakout_env.utils.program import Program, show_only_warnings
 from breakout_env.worker.overlap import Overlap, own_collect_policy
 from breakout_env.worker.step_callback import StepCallback
 

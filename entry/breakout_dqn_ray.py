@@ -31,14 +31,14 @@ from breakout_env.cluster.collector_pool import CollectorPool
 from breakout_env.cluster.ray_session import ClusterError, Count, ray_session
 from breakout_env.cluster.remote_evaluator import RemoteEvaluator
 from breakout_env.compat.ding_timers import use_plain_timers
-from breakout_env.replay.room import DoesNotFit
+from breakout_env.replay.size_check import DoesNotFit
 from breakout_env.run.budget import Budget
 from breakout_env.run.config import ConfigFile, merged_config, read_config_file
 from breakout_env.run.folder import newest_checkpoint, run_summary, run_to_resume
 from breakout_env.run.stop_request import StopRequest
 from breakout_env.utils.atomic_file import DamagedFile
+from breakout_env.utils.command_line import Program, show_only_warnings
 from breakout_env.utils.options import COUNT, SEED, NumberOrAuto
-from breakout_env.utils.program import Program, show_only_warnings
 from breakout_env.worker.event_recorder import write_events
 
 DEFAULT_CONFIG = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'configs', 'breakout_dqn_config.py')

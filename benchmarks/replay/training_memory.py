@@ -23,7 +23,7 @@ import psutil
 from ding.config import read_config
 
 from breakout_env import FrameReplayBuffer
-from breakout_env.run.checkpoints import saves_in
+from breakout_env.run.save_list import saves_in
 
 from ..common import recording as play
 from ..common.cli import command

@@ -2,7 +2,7 @@
 The ``breakout`` command: train, watch, evaluate and export agents, without a line of code.
 
 Each command is a thin file of its own here, imported when it is called; the work is done by functions of the package
-that programs can call, too. ``utils/program.py`` says what the exit codes mean, as does their help.
+that programs can call, too. ``utils/command_line.py`` says what the exit codes mean, as does their help.
 """
 
 import importlib
@@ -10,7 +10,7 @@ from typing import Any, List, Optional
 
 import click
 
-from ..utils.program import Program
+from ..utils.command_line import Program
 
 COMMANDS = ('train', 'eval', 'play', 'record', 'plot', 'average', 'export', 'doctor')
 

@@ -12,7 +12,7 @@ from typing import List, Optional
 
 from ding.worker import BaseLearner
 
-from ..run.checkpoints import Save, saves_in
+from ..run.save_list import Save, saves_in
 from ..run.saver import RunSaver
 from ..utils import run_registry
 from ..utils.atomic_file import DamagedFile

@@ -10,9 +10,9 @@ from .batch import Extras, FrameBatch
 from .frames.store import FrameStore
 from .memory_lock import MemoryLock
 from .options import ReplayOptions
-from .room import check_room
 from .row_ring import RowRing
 from .selection import Selection
+from .size_check import check_room
 from .sum_tree import SumTree
 from .table import TransitionTable
 

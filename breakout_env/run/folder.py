@@ -11,7 +11,7 @@ import click
 
 from ..utils.atomic_file import DamagedFile
 from ..utils.options import PathText, checked
-from .checkpoints import LIST, saves_in
+from .save_list import LIST, saves_in
 
 
 def new_folder(exp_name: str) -> str:

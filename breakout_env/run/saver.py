@@ -24,7 +24,7 @@ from typing_extensions import TypedDict
 
 from ..utils import run_registry
 from ..utils.atomic_file import DamagedFile, write_bytes
-from .checkpoints import FOLDER, Count, Save, list_saves, older_saves, saves_in
+from .save_list import FOLDER, Count, Save, list_saves, older_saves, saves_in
 
 if TYPE_CHECKING:
     from ding.worker import BaseLearner

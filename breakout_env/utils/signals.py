@@ -3,7 +3,7 @@ Ctrl-C, SIGTERM and SIGHUP, which the end of a terminal or of an ssh connection 
 
 A graceful shutdown saves the run, ends the workers and removes what is temporary. A forced shutdown, by a second
 Ctrl-C, ends the process within moments. Importing this file changes nothing: our commands install handlers when they
-start (``program.py``), and the learner hook ``resume`` does for the time of a run.
+start (``command_line.py``), and the learner hook ``resume`` does for the time of a run.
 """
 
 import contextlib

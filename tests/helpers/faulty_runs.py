@@ -19,7 +19,7 @@ import torch
 import xxhash
 
 from breakout_env import FrameReplayBuffer
-from breakout_env.run.checkpoints import LIST, Save, saves_in
+from breakout_env.run.save_list import LIST, Save, saves_in
 from helpers.processes import environ_now, start, wait_until
 
 NAME = 'run'

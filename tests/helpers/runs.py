@@ -16,7 +16,7 @@ import xxhash
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
-from breakout_env.run.checkpoints import saves_in
+from breakout_env.run.save_list import saves_in
 from helpers.processes import BIN, ROOT
 
 DEMO = ROOT / 'configs' / 'breakout_dqn_demo_config.py'

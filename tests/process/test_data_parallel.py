@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from breakout_env.agent.agent import load_agent
 from breakout_env.cluster.data_parallel import SEEDS_APART
-from breakout_env.run.checkpoints import LIST, saves_in
+from breakout_env.run.save_list import LIST, saves_in
 from breakout_env.utils.run_registry import look_up
 from helpers.processes import BIN, ROOT, Command, free_port, run, wait_until
 from helpers.ranks import POLICIES, SHORT_GAMES, counting_config, counts_of, learn, of_rank, work_as_rank

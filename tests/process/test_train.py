@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from breakout_env.run.checkpoints import saves_in
+from breakout_env.run.save_list import saves_in
 from helpers.processes import ENVIRON, Command, completed
 from helpers.runs import NAME, RANDOM, config_in, ding_serial
 from helpers.terminal import Terminal

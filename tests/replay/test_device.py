@@ -1,4 +1,4 @@
-"""Frames on the learner's device: sent once, gathered there, refused where there is no room."""
+"""Frames on the learner's device: sent once, gathered there, refused where there is no size_check."""
 
 import weakref
 
@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from breakout_env.replay import room
+from breakout_env.replay import size_check
 from breakout_env.replay.frames import device as device_frames
 from breakout_env.replay.frames.device import DeviceFrames
 from breakout_env.replay.options import ReplayOptions
-from breakout_env.replay.room import DoesNotFit, check_room
+from breakout_env.replay.size_check import DoesNotFit, check_room
 from breakout_env.utils.memory_limits import Room
 from helpers.replay import filled, frames_in, ids, is_exact, make, same, transition, transitions
 
@@ -103,7 +103,7 @@ def test_on_a_gpu_batches_are_there_and_exact():
 
 def test_a_size_without_room_on_the_gpu_is_refused_with_the_numbers(monkeypatch):
     monkeypatch.setattr(torch.cuda, 'mem_get_info', lambda device: (2 * 10**9, 4 * 10**9))
-    monkeypatch.setattr(room, 'memory_room', lambda: Room(10**9, 4 * 10**9, "the machine's memory"))
+    monkeypatch.setattr(size_check, 'memory_room', lambda: Room(10**9, 4 * 10**9, "the machine's memory"))
 
     def check(size, frame_bytes, device='cuda'):
         check_room(ReplayOptions(replay_buffer_size=size, storage='device', device=device), frame_bytes, '')

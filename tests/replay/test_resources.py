@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 
-from breakout_env.replay import room
+from breakout_env.replay import size_check
 from helpers.replay import (
     STORAGES,
     filled,
@@ -102,7 +102,7 @@ def test_without_a_folder_the_file_of_frames_is_below_the_experiment(tmp_path):
 
 
 def test_a_full_disk_is_reported_and_the_buffer_continues(small_disk, monkeypatch):
-    monkeypatch.setattr(room, 'free_disk_bytes', lambda folder: 10**12)  # it was free when training began
+    monkeypatch.setattr(size_check, 'free_disk_bytes', lambda folder: 10**12)  # it was free when training began
     buffer = make(storage='memmap', folder=str(small_disk), replay_buffer_size=5000)
     set_priorities(buffer, [], [])
     with pytest.raises(OSError, match='cannot grow to .* No space left on device. Make room there') as full:

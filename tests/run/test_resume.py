@@ -13,7 +13,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from breakout_env.run.checkpoints import saves_in
+from breakout_env.run.save_list import saves_in
 from breakout_env.utils.atomic_file import DamagedFile
 from helpers.runs import (
     DEMO,

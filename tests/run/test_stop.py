@@ -8,10 +8,10 @@ import click
 import pytest
 import torch
 
-from breakout_env.run.checkpoints import saves_in
+from breakout_env.run.save_list import saves_in
 from breakout_env.run.stop_request import Stopped, StopRequest
 from breakout_env.utils import signals
-from breakout_env.utils.program import Program
+from breakout_env.utils.command_line import Program
 from helpers.runs import N_SAMPLE, NAME, RANDOM, UPDATES, check_saves, config_in, saved_transitions
 from helpers.serial_run import SerialRun, interrupt
 

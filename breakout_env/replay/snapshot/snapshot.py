@@ -14,8 +14,8 @@ import numpy as np
 from ...utils.atomic_file import DamagedFile
 from ..frames.codec import FrameCodec
 from ..memory import ReplayMemory
-from ..room import DoesNotFit
 from ..schema import TransitionSchema
+from ..size_check import DoesNotFit
 from . import array_file
 
 FORMAT = 'breakout_env replay memory'
