@@ -34,7 +34,7 @@ test: $(VENV)/installed-test xvfb
 test-process: $(VENV)/installed-test xvfb
 	$(PYTEST) -m process $(ARGS)
 
-# hours: soak, faults, fuzz, Slurm, Redis; then versions, mutation, coverage and licences (see noxfile.py)
+# hours: soak, faults, fuzz, Slurm; then versions, mutation, coverage and licences (see noxfile.py)
 test-release: $(VENV)/installed-release xvfb
 	HYPOTHESIS_PROFILE=release $(PYTEST) -m "release or fuzz" --timeout 0 $(ARGS)
 	$(BIN)/nox

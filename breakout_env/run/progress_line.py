@@ -17,6 +17,7 @@ class ProgressLine(tqdm):
     """
 
     env_steps_per_s: Optional[float] = None
+    n: int  # tqdm's: env steps shown so far
 
     @classmethod
     def on_terminal(cls, total: Optional[int]) -> 'Optional[ProgressLine]':
