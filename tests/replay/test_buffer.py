@@ -14,7 +14,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboardX import SummaryWriter
 
 from breakout_env import FrameBuffer, FrameReplayBuffer
-from breakout_env.replay import report, room
+from breakout_env.replay import report, size_check
 from breakout_env.utils.memory_limits import Room
 from helpers.configs import compiled
 from helpers.replay import (
@@ -88,7 +88,7 @@ def test_a_whole_number_may_be_a_float_or_numpys(number):
 
 @pytest.mark.parametrize('interface', ['serial', 'task'])
 def test_a_size_without_room_in_memory_is_refused_with_the_numbers(monkeypatch, interface, same_footprint):
-    monkeypatch.setattr(room, 'memory_room', lambda: Room(2 * 10**9, 4 * 10**9, "the machine's memory"))
+    monkeypatch.setattr(size_check, 'memory_room', lambda: Room(2 * 10**9, 4 * 10**9, "the machine's memory"))
     build = (
         make if interface == 'serial' else lambda replay_buffer_size, **more: FrameBuffer(replay_buffer_size, **more)
     )
@@ -102,7 +102,7 @@ def test_a_size_without_room_in_memory_is_refused_with_the_numbers(monkeypatch, 
 
 
 def test_large_screens_are_refused_at_the_first_one(monkeypatch):
-    monkeypatch.setattr(room, 'memory_room', lambda: Room(10**9, 4 * 10**9, "the machine's memory"))
+    monkeypatch.setattr(size_check, 'memory_room', lambda: Room(10**9, 4 * 10**9, "the machine's memory"))
     buffer = make(replay_buffer_size=100_000, storage='ring')
     with pytest.raises(ValueError, match='of frames of 40,000 pixels'):
         buffer.push(transition(0, side=200), 0)
@@ -112,7 +112,7 @@ def test_large_screens_are_refused_at_the_first_one(monkeypatch):
 
 
 def test_a_size_without_room_on_the_disk_is_refused_with_the_numbers(monkeypatch):
-    monkeypatch.setattr(room, 'free_disk_bytes', lambda folder: 10**9)
+    monkeypatch.setattr(size_check, 'free_disk_bytes', lambda folder: 10**9)
     with pytest.raises(ValueError, match=r'about 7.06 GB on the disk of elsewhere, which has 1.00 GB left') as refused:
         make(replay_buffer_size=1_000_000, storage='memmap', folder='elsewhere')
     assert "Expected at most 141,723, another `folder`, or storage='compressed'" in str(refused.value)
