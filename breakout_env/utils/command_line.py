@@ -6,16 +6,9 @@ from typing import Any
 
 import click
 
-from . import signals
+from breakout_command import EXIT_CODES
 
-# \b keeps click from making one paragraph of it.
-EXIT_CODES = """\b
-Exit codes:
-  0    done; or a run was stopped by one Ctrl-C, SIGTERM or SIGHUP, and saved
-  1    it could not be done, or a check failed; the reason is said last
-  2    a wrong option or config
-  129  ended by SIGHUP (the terminal was closed), 130 by Ctrl-C,
-       143 by SIGTERM: without a run to save, or at once, by a second Ctrl-C"""
+from . import signals
 
 
 def show_only_warnings() -> None:

@@ -6,7 +6,9 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from breakout_env.cli import COMMANDS, main
+from breakout_command import COMMANDS
+from breakout_command import main as front_door
+from breakout_env.cli import main
 from breakout_env.compat.ding_import_noise import quiet_import
 from helpers.processes import BIN, completed
 
@@ -17,7 +19,8 @@ def test_help_has_examples_and_fits_into_80_columns(name):
     assert result.exit_code == 0
     assert re.search(rf'Examples:\n +breakout {name or ""}', result.output), result.output
     assert not [line for line in result.output.splitlines() if len(line) > 80]
-    assert name or all(re.search(rf'^  {command} +\S+', result.output, re.M) for command in COMMANDS)
+    # what the front door says of each command is what the command says of itself
+    assert name or result.output == CliRunner().invoke(front_door, ['-h'], terminal_width=80).output
 
 
 def test_unknown_command_is_an_error_with_the_known_ones():
@@ -26,9 +29,11 @@ def test_unknown_command_is_an_error_with_the_known_ones():
     assert "there is no command 'trian'; expected one of train, eval" in result.output
 
 
-def test_installed_command_prints_its_version_and_nothing_else():
-    done = completed([BIN / 'breakout', '--version'], cold=True)
-    assert re.fullmatch(r'breakout, version [\d.]+\n', done.stdout) and not done.stderr
+@pytest.mark.parametrize('option, expected', [('--version', r'breakout, version [\d.]+\n'), ('-h', r'Usage.*')])
+def test_installed_command_answers_at_once_as_it_imports_neither_torch_nor_di_engine(option, expected):
+    done = completed([sys.executable, '-X', 'importtime', BIN / 'breakout', option], cold=True)
+    assert re.fullmatch(expected, done.stdout, re.S)
+    assert {'ding', 'torch', 'gym', 'breakout_env'}.isdisjoint(re.findall(r'\| +(\w+)$', done.stderr, re.M))
 
 
 def test_import_is_quiet_and_later_warnings_are_shown():

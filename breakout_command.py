@@ -1,0 +1,75 @@
+"""
+The front door of the ``breakout`` command: its help, its version and the names of its commands, at once.
+
+It lies beside the package because the import of any part of ``breakout_env`` registers it with DI-engine, which takes
+the seconds that PyTorch and DI-engine need. Here they are imported when a command is called.
+"""
+
+from typing import Any, List, Optional
+
+import click
+
+# \b keeps click from making one paragraph of it.
+EXIT_CODES = """\b
+Exit codes:
+  0    done; or a run was stopped by one Ctrl-C, SIGTERM or SIGHUP, and saved
+  1    it could not be done, or a check failed; the reason is said last
+  2    a wrong option or config
+  129  ended by SIGHUP (the terminal was closed), 130 by Ctrl-C,
+       143 by SIGTERM: without a run to save, or at once, by a second Ctrl-C"""
+
+# What the help of each says first; the commands themselves are in breakout_env/cli.
+COMMANDS = dict(
+    train='Train DQN on Breakout.',
+    eval='Evaluate an agent over full games of Breakout.',
+    play='Watch an agent play full games, or play yourself.',
+    record="Record an agent's games in one video, which appears when it is complete.",
+    plot='Draw the curves of runs.',
+    average="Make one agent out of a run's last checkpoints.",
+    export='Write an agent to a file for other programs.',
+    doctor='Try whether everything works on this machine, and say how to fix the rest.',
+)
+
+
+class CommandGroup(click.Group):
+    """A group of ``COMMANDS``, which its help describes without importing them."""
+
+    def list_commands(self, ctx: click.Context) -> List[str]:
+        """All commands."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> Optional[click.Command]:
+        """The name of a command and its help's first line, if there is such a command."""
+        return click.Command(name, help=COMMANDS[name]) if name in COMMANDS else None
+
+    def resolve_command(self, ctx: click.Context, args: List[str]) -> Any:
+        """As click's, which does not list the commands when a name is unknown."""
+        if args and args[0] not in COMMANDS:
+            ctx.fail(f'there is no command {args[0]!r}; expected one of {", ".join(COMMANDS)}')
+        return super().resolve_command(ctx, args)
+
+
+class FrontDoor(CommandGroup):
+    """The same, which imports the package where more than its own help is asked for."""
+
+    def resolve_command(self, ctx: click.Context, args: List[str]) -> Any:
+        """Check the command's name and call it; this process ends with it."""
+        super().resolve_command(ctx, args)
+        from breakout_env.cli import main as commands
+
+        return commands(args, prog_name=ctx.command_path)
+
+
+@click.group(cls=FrontDoor, epilog=EXIT_CODES, context_settings=dict(help_option_names=['-h', '--help']))
+@click.version_option(package_name='breakout-env', prog_name='breakout')
+def main() -> None:
+    """
+    Atari Breakout for DI-engine: train an agent, watch it, evaluate it.
+
+    \b
+    Examples:
+      breakout play --pretrained          watch the agent that is in the package
+      breakout train                      train one to above the human score
+      breakout eval --pretrained -n 100   evaluate it over 100 games
+      breakout doctor                     what works here, and how to fix the rest
+    """
