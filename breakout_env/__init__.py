@@ -4,9 +4,10 @@ Atari Breakout for DI-engine.
 Importing this package registers the environment ``breakout``, the env managers ``breakout`` and ``breakout_v2``, the
 models ``pixel_*``, the replay buffers ``frame`` and ``torchrl``, the collectors ``full_games`` and ``sample_with_ids``,
 the evaluator ``resumable``, the learner hooks ``resume`` and ``progress`` and the policies ``lean_dqn`` and
-``r2d2_slices`` with DI-engine, so that ``import_names=['breakout_env']`` is all another project writes. It starts no
-process, handles no signal and opens no emulator. It sets one environment variable, where PyTorch has not been imported
-before: its threads then spin briefly, which suits a machine that does other work, too (compat/openmp_spin_count.py).
+``r2d2_slices`` with DI-engine, so that ``import_names=['breakout_env']`` is all another project writes, and the id
+``breakout_env/Breakout-v0`` with gymnasium. It starts no process, handles no signal and opens no emulator. It sets one
+environment variable, where PyTorch has not been imported before: its threads then spin briefly, which suits a machine
+that does other work, too (compat/openmp_spin_count.py).
 """
 
 from ._version import __version__
@@ -16,6 +17,7 @@ from .compat.openmp_spin_count import set_spin_count
 set_spin_count()
 with quiet_import():
     from .env_manager import GroupEnvManager, GroupEnvManagerV2
+    from .envs import gymnasium_env
     from .envs.env import BreakoutEnv
     from .policy.lean_dqn import LeanDQNPolicy
     from .policy.pixel_models import PixelC51DQN, PixelDQN, PixelDRQN, PixelInput, PixelQRDQN, PixelRainbowDQN, PixelVAC
@@ -26,6 +28,8 @@ with quiet_import():
     from .run.resume_hook import ResumeHook
     from .worker.collector import FullGamesCollector, SampleWithIdsCollector
     from .worker.evaluator import ResumableEvaluator
+
+gymnasium_env.register()
 
 __all__ = [
     'BreakoutEnv',

@@ -1,0 +1,120 @@
+"""gymnasium's interface: its own checks, one game and many, and the libraries that use it."""
+
+import importlib.util
+import warnings
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode
+
+from helpers.managers import kill_worker_of
+from helpers.processes import ROOT, completed
+
+ENV_ID = 'breakout_env/Breakout-v0'
+
+
+@pytest.mark.parametrize(
+    'options',
+    [{}, dict(is_train=False, frame_stack=2, screen_size=42, obs_dtype='float32', render_mode='rgb_array')],
+)
+def test_gymnasiums_and_sb3s_checks_pass_without_a_warning(options):
+    sb3_checker = pytest.importorskip('stable_baselines3.common.env_checker')
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        env = gymnasium.make(ENV_ID, **options)
+        check_env(env.unwrapped)
+        if options.get('obs_dtype') != 'float32':  # SB3 wants images as uint8
+            sb3_checker.check_env(env)
+    assert isinstance(env.observation_space, gymnasium.spaces.Box)
+    env.close()
+
+
+@pytest.mark.parametrize('make', [gymnasium.make, gymnasium.make_vec])
+def test_wrong_options_are_named(make):
+    with pytest.raises(ValueError, match='`frame_skp` is unknown; did you mean `frame_skip`'):
+        make(ENV_ID, frame_skp=3)
+    env = make(ENV_ID)
+    with pytest.raises(ValueError, match='options of reset'):
+        env.reset(options=dict(lives=3))
+    env.close()
+
+
+def test_the_id_is_registered_by_the_import_and_by_gymnasiums_module_form():
+    code = "import gymnasium; e = gymnasium.make('breakout_env:{0}'); e.reset(); e.close(); gymnasium.make('{0}')"
+    assert completed(['python', '-c', code.format(ENV_ID)]).returncode == 0
+
+
+def test_many_games_are_the_same_games_as_one_by_one():
+    """Observations, rewards and ends of several lives, with the last observation of each where it belongs."""
+    options = dict(noop_max=3, max_episode_frames=700, is_train=False, episodic_life=True)
+    envs = gymnasium.make_vec(ENV_ID, num_envs=3, manager=dict(worker_num=2), render_mode='rgb_array', **options)
+    singles = [gymnasium.make(ENV_ID, **options) for _ in range(3)]
+    assert envs.metadata['autoreset_mode'] is AutoresetMode.SAME_STEP
+    try:
+        obs, _ = envs.reset(seed=5)
+        expected = [env.reset(seed=5 + i)[0] for i, env in enumerate(singles)]
+        np.testing.assert_array_equal(obs, expected)
+        rng, ends = np.random.default_rng(0), np.zeros(2, int)
+        for _ in range(400):
+            actions = rng.integers(4, size=3)
+            obs, rewards, terminations, truncations, infos = envs.step(actions)
+            for i, env in enumerate(singles):
+                one, reward, terminated, truncated, info = env.step(actions[i])
+                assert (rewards[i], terminations[i], truncations[i]) == (reward, terminated, truncated)
+                if terminated or truncated:
+                    np.testing.assert_array_equal(infos['final_obs'][i], one)
+                    assert infos['final_info']['lives'][i] == info['lives']
+                    one, _ = env.reset()
+                else:
+                    assert infos['lives'][i] == info['lives']
+                np.testing.assert_array_equal(obs[i], one)
+                ends += terminated, truncated
+        assert (ends > 0).all()
+        assert envs.observation_space.contains(obs) and envs.render()[2].shape == (210, 160, 3)
+    finally:
+        for env in [envs, *singles]:
+            env.close()
+
+
+def test_games_lost_with_a_worker_process_count_as_truncated():
+    envs = gymnasium.make_vec(ENV_ID, num_envs=2, manager=dict(worker_num=2))
+    first, _ = envs.reset(seed=0)
+    kill_worker_of(envs.unwrapped._manager, 1)
+    obs, rewards, terminations, truncations, infos = envs.step([0, 0])
+    assert truncations.tolist() == [False, True] and not terminations.any() and rewards[1] == 0
+    assert infos['final_info']['abnormal'][1] and obs.shape == first.shape
+    np.testing.assert_array_equal(infos['final_obs'][1], first[1])
+    envs.close()
+
+
+@pytest.mark.parametrize(
+    'options, message',
+    [(dict(render_mode='human'), 'render_mode'), (dict(manager=dict(reset_inplace=True)), '`reset_inplace`')],
+)
+def test_what_many_games_cannot_do_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        gymnasium.make_vec(ENV_ID, num_envs=2, **options)
+
+
+def _example(name):
+    spec = importlib.util.spec_from_file_location(name, ROOT / 'examples/gymnasium_users' / f'{name}.py')
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_stable_baselines3_trains_on_it(tmp_path, monkeypatch):
+    pytest.importorskip('stable_baselines3')
+    monkeypatch.chdir(tmp_path)
+    sizes = ['--total-timesteps=32', '--num-envs=2', '--num-steps=16', '--eval-games=1']
+    model = _example('sb3_ppo').main(sizes)
+    assert model.num_timesteps == 32 and (tmp_path / 'sb3_ppo_breakout.zip').is_file()
+
+
+def test_cleanrls_loop_trains_on_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    sizes = ['--total-timesteps=400', '--num-envs=2', '--learning-starts=380', '--buffer-size=1000', '--batch-size=4']
+    updates, scores = _example('cleanrl_dqn').main(sizes)
+    assert updates == 10 and (tmp_path / 'cleanrl_dqn_breakout.pt').is_file()
