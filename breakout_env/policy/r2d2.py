@@ -71,6 +71,9 @@ class R2D2SlicesPolicy(R2D2Policy):
         super()._init_collect()
         self._unroll_len = 1  # the collector hands over transitions instead of sequences
 
+    def _get_nstep(self) -> int:
+        return 1  # of what the collector hands over: returns are computed from the slice
+
     def _process_transition(self, obs: Any, policy_output: Dict[str, Any], timestep: Any) -> Dict[str, Any]:
         return dict(super()._process_transition(obs, policy_output, timestep), null=False)
 

@@ -12,10 +12,9 @@ from typing import Any, Deque, Dict, Iterable, List, Mapping, Optional
 import numpy as np
 from ding.envs import BaseEnvManager, BaseEnvTimestep
 from ding.utils import SERIAL_COLLECTOR_REGISTRY
-from ding.worker import SampleSerialCollector
-from ding.worker.collector.base_serial_collector import INF, TrajBuffer
 
 from ..utils import run_registry
+from .nstep_collector import NstepCollector, TailBuffer
 from .step_callback import StepCallback
 
 # Shared by all collectors of a process: two of them may fill one replay buffer.
@@ -62,11 +61,12 @@ def scores_in(timesteps: Mapping[int, BaseEnvTimestep]) -> List[float]:
 
 
 @SERIAL_COLLECTOR_REGISTRY.register('full_games')
-class FullGamesCollector(GameScores, SampleSerialCollector):
+class FullGamesCollector(GameScores, NstepCollector):
     """
     Overview:
-        DI-engine's ``sample`` collector, which also records the scores of full games, those of random play included, \
-        and writes their mean to TensorBoard (``collector_step/game_return_mean``).
+        DI-engine's ``sample`` collector with the n-step returns of ``NstepCollector``. It also records the scores of \
+        full games, those of random play included, and writes their mean to TensorBoard \
+        (``collector_step/game_return_mean``).
     Examples:
         >>> from ding.worker import get_serial_collector_cls
         >>> from easydict import EasyDict
@@ -100,15 +100,15 @@ class FullGamesCollector(GameScores, SampleSerialCollector):
         return transitions
 
 
-class NumberedTrajBuffer(TrajBuffer):
+class NumberedTrajBuffer(TailBuffer):
     """
     Overview:
-        DI-engine's list of the latest transitions of one environment, which adds ``env_id``, ``episode_id`` and \
-        ``step_id`` to each. The collector also empties the list within an episode; the ids continue.
+        The list of the latest transitions of one environment, which adds ``env_id``, ``episode_id`` and ``step_id`` \
+        to each. The collector also empties the list within an episode; the ids continue.
     """
 
-    def __init__(self, env_id: int, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+    def __init__(self, env_id: int, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self._env_id = env_id
         self.start_episode()
 
@@ -137,14 +137,8 @@ class SampleWithIdsCollector(FullGamesCollector):
         'SampleWithIdsCollector'
     """
 
-    def reset(self, _policy: Optional[Any] = None, _env: Optional[BaseEnvManager] = None) -> None:
-        """The base's ``reset``; every environment starts a new episode."""
-        super().reset(_policy, _env)
-        maxlen = None if self._traj_len == INF else self._traj_len
-        self._traj_buffer = {
-            env_id: NumberedTrajBuffer(env_id, maxlen=maxlen, deepcopy=self._deepcopy_obs)
-            for env_id in range(self._env_num)
-        }
+    def _new_buffer(self, env_id: int) -> NumberedTrajBuffer:
+        return NumberedTrajBuffer(env_id, self._nstep - 1, deepcopy=self._deepcopy_obs)
 
     def _reset_stat(self, env_id: int) -> None:
         # the base calls this at the end of an episode, and after an abnormal step, which ends it, too

@@ -1,5 +1,6 @@
 """The collectors: scores of full games, ids of episodes and steps."""
 
+from collections import namedtuple
 from unittest.mock import Mock
 
 import numpy as np
@@ -33,13 +34,17 @@ def collector(tmp_path, monkeypatch):
             return timesteps
 
         manager = Mock(env_num=ENVS, ready_obs={i: np.zeros(1) for i in range(ENVS)}, step=step)
-        attributes = dict(cfg=EasyDict(type='any', traj_len_inf=False), n_sample=8, unroll_len=1, on_policy=False)
-        policy = Mock(
+        attributes = dict(
+            cfg=EasyDict(type='any', traj_len_inf=False), n_sample=8, unroll_len=1, on_policy=False, nstep=1
+        )
+        policy = dict(
+            reset=Mock(),
             forward=lambda obs, **kwargs: {i: dict(action=np.zeros(1)) for i in obs},
             process_transition=lambda obs, output, timestep: dict(obs=obs, done=timestep.done),
             get_train_sample=list,
             get_attribute=attributes.__getitem__,
         )
+        policy = namedtuple('collect_mode', policy)(**policy)
         cfg = EasyDict(SampleSerialCollector.default_config(), type=kind, import_names=['breakout_env'])
         return create_serial_collector(cfg, env=manager, policy=policy, tb_logger=Mock(), exp_name='run')
 

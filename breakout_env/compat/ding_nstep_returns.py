@@ -1,0 +1,30 @@
+"""
+n-step returns that DI-engine computes from a piece of a trajectory.
+
+Upstream behaviour worked around (DI-engine 0.5.3, ``rl_utils/adder.py``): ``Adder.get_nstep_return_data`` discounts the
+value after the last ``nstep`` transitions of a piece once too little, ``gamma ** (len - i - 1)`` instead of
+``gamma ** (len - i)``. In pieces of 4 steps with 3-step returns that is three targets of four, the last without any
+discount. Its collectors also cut returns at the end of each piece, and take a time limit for the end of the game; see
+``worker/nstep_collector.py``.
+"""
+
+from typing import Any, Dict, List
+
+
+def correct_value_gamma(samples: List[Dict[str, Any]], nstep: int, gamma: float) -> None:
+    """
+    Overview:
+        Give the last transitions of a piece the discount of the steps that their returns have.
+    Arguments:
+        - samples (:obj:`List[Dict[str, Any]]`): What a policy's ``get_train_sample`` made of the piece; changed.
+        - nstep (:obj:`int`): Steps of a full return.
+        - gamma (:obj:`float`): Discount of one step.
+    Examples:
+        >>> samples = [dict(value_gamma=0.5 ** steps) for steps in (2, 1, 0)]  # upstream's, of three steps with nstep 2
+        >>> correct_value_gamma(samples, nstep=2, gamma=0.5)
+        >>> [sample['value_gamma'] for sample in samples]
+        [0.25, 0.25, 0.5]
+    """
+    for steps, sample in enumerate(reversed(samples[-nstep:]), start=1):
+        if 'value_gamma' in sample:
+            sample['value_gamma'] = gamma**steps

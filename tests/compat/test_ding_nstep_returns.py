@@ -1,0 +1,19 @@
+"""DI-engine's n-step returns are given the discount of the steps that they have."""
+
+import pytest
+import torch
+from ding.rl_utils import get_nstep_return_data
+
+from breakout_env.compat.ding_nstep_returns import correct_value_gamma
+
+
+@pytest.mark.parametrize('length', [1, 2, 3, 5])
+def test_the_discount_is_that_of_the_rewards_in_a_return_which_upstream_still_gets_wrong(length):
+    zero = torch.zeros(1)
+    piece = [dict(obs=zero, next_obs=zero, reward=zero + 1, done=False) for _ in range(length)]
+    samples = get_nstep_return_data(piece, 3, gamma=0.5)
+    steps = [int(sample['reward'].sum()) for sample in samples]
+    upstream = [sample['value_gamma'] for sample in samples]
+    assert upstream != [0.5**n for n in steps], 'upstream discounts rightly now: remove the workaround'
+    correct_value_gamma(samples, 3, 0.5)
+    assert [sample['value_gamma'] for sample in samples] == [0.5**n for n in steps]

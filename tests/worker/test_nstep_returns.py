@@ -1,0 +1,143 @@
+"""The targets that the learner gets, through env manager, collector and replay buffer, are those of the trajectory."""
+
+from collections import Counter
+from functools import partial
+
+import gym
+import numpy as np
+import pytest
+from ding.envs import BaseEnv, BaseEnvTimestep, create_env_manager, get_env_manager_cls
+from ding.policy import DQNPolicy, PolicyFactory
+from ding.worker import SampleSerialCollector, create_serial_collector
+from easydict import EasyDict
+
+from breakout_env import BreakoutEnv, FrameReplayBuffer, LeanDQNPolicy
+from helpers.policies import policy
+
+ENVS, GAMMA, LIMIT = 4, 0.99, 'TimeLimit.truncated'
+
+
+class RandomEnv(BaseEnv):
+    """Random rewards and screens; episodes end by a lost life, a time limit or an abnormal step."""
+
+    observation_space = gym.spaces.Box(0, 255, (4, 8, 8), np.uint8)
+    action_space, reward_space = gym.spaces.Discrete(4), gym.spaces.Box(0, 9, (1,), np.float32)
+
+    def __init__(self, cfg):
+        self._longest = cfg['longest']
+
+    def seed(self, seed, dynamic_seed=True):
+        self._rng = np.random.default_rng(seed)
+
+    def reset(self):
+        self._left = int(self._rng.integers(1, self._longest))
+        self._stack = self._rng.integers(0, 256, (4, 8, 8), np.uint8)
+        return self._stack
+
+    def step(self, action):
+        self._left -= 1
+        self._stack = np.concatenate([self._stack[1:], self._rng.integers(0, 256, (1, 8, 8), np.uint8)])
+        end = self._rng.choice(['lost', LIMIT, 'abnormal'], p=[0.45, 0.45, 0.1]) if self._left == 0 else None
+        info = {'eval_episode_return': 0.0, str(end): True}
+        reward = self._rng.integers(0, 10, 1).astype(np.float32)
+        return BaseEnvTimestep(self._stack, reward, end in ('lost', LIMIT), info)
+
+    def close(self):
+        """Nothing is open."""
+
+    def __repr__(self):
+        return 'RandomEnv'
+
+
+class Recorder(object):
+    """Records the episodes that an env manager plays: digests of observations, rewards, and how each ended."""
+
+    def __init__(self, manager):
+        self._manager, self.episodes, self._open = manager, [], {}
+
+    def __getattr__(self, name):
+        return getattr(self._manager, name)
+
+    def step(self, actions):
+        before = {env_id: digest(obs) for env_id, obs in self._manager.ready_obs.items()}
+        timesteps = self._manager.step(actions)
+        for env_id, timestep in timesteps.items():
+            if env_id not in self._open:
+                self.episodes.append(dict(end=None, numbers=[before[env_id]], rewards=[]))
+            episode = self._open.setdefault(env_id, self.episodes[-1])
+            episode['rewards'].append(float(timestep.reward[0]))
+            episode['numbers'].append(digest(timestep.obs))
+            if timestep.done or timestep.info.get('abnormal'):
+                episode['end'] = next((end for end in (LIMIT, 'abnormal') if timestep.info.get(end)), 'lost')
+                del self._open[env_id]
+        return timesteps
+
+    def targets(self, nstep, reset_inplace=False):
+        """Digest of ``obs``, rewards, digest of the observation to bootstrap from, and the discount of its value."""
+        for episode in self.episodes:
+            end, numbers, rewards = episode.values()
+            if end == LIMIT and reset_inplace:  # the last observation is another episode's
+                numbers, rewards = numbers[:-1], rewards[:-1]
+            for start in range(len(rewards)):
+                part = rewards[start : start + nstep]
+                after = start + len(part)
+                padded = (numbers[start], *part, *[0.0] * (nstep - len(part)))
+                is_end = end == 'lost' and after == len(rewards)
+                yield (*padded, None) if is_end else (*padded, numbers[after], round(GAMMA ** len(part), 5))
+
+
+def digest(obs):
+    return hash(np.asarray(obs).tobytes())
+
+
+def as_target(transition, nstep):
+    made = (digest(transition['obs']), *transition['reward'].tolist())
+    gamma = transition.get('value_gamma', GAMMA**nstep)
+    return (*made, None) if transition['done'] else (*made, digest(transition['next_obs']), round(float(gamma), 5))
+
+
+@pytest.fixture
+def sampled_and_recorded(tmp_path, monkeypatch):
+    def sample(policy_class, nstep, piece, collections, envs, kind, **options):
+        cfg = EasyDict(type=kind, import_names=['breakout_env'])
+        cfg = EasyDict(get_env_manager_cls(cfg).default_config(), **cfg, **options)
+        manager = Recorder(create_env_manager(cfg, envs))
+        manager.seed(3)
+        modes = policy(policy_class, nstep=nstep, collect=dict(n_sample=piece * ENVS)).collect_mode
+        cfg = EasyDict(SampleSerialCollector.default_config(), type='full_games', import_names=['breakout_env'])
+        acting = PolicyFactory.get_random_policy(modes, action_space=gym.spaces.Discrete(4))
+        collector = create_serial_collector(cfg, env=manager, policy=acting)
+        buffer = FrameReplayBuffer(dict(replay_buffer_size=100_000), exp_name='run')
+        for _ in range(collections):
+            buffer.push(collector.collect(drop_extra=False))
+        found = [as_target(transition, nstep) for transition in buffer.sample(buffer.count())]
+        buffer.close()
+        collector.close()
+        return found, manager
+
+    monkeypatch.chdir(tmp_path)
+    return sample
+
+
+@pytest.mark.parametrize('policy_class', [DQNPolicy, LeanDQNPolicy])
+@pytest.mark.parametrize('nstep', [1, 3, 5])
+@pytest.mark.parametrize('piece, longest', [(4, 12), (4, 200), (32, 60), (128, 300)])
+def test_targets_are_those_of_the_trajectory(sampled_and_recorded, policy_class, nstep, piece, longest):
+    envs = [partial(RandomEnv, dict(longest=longest))] * ENVS
+    found, recorder = sampled_and_recorded(policy_class, nstep, piece, max(4, 400 // piece), envs, 'base')
+    assert not Counter(found) - Counter(recorder.targets(nstep))
+    # nothing is left out but what is under way, also where an abnormal step interrupts it
+    interrupted = sum(episode['end'] == 'abnormal' for episode in recorder.episodes) + ENVS
+    played = sum(len(episode['rewards']) for episode in recorder.episodes)
+    assert played - len(found) <= interrupted * (piece + nstep - 1)
+
+
+@pytest.mark.parametrize('kind, reset_inplace', [('breakout', False), ('breakout', True), ('subprocess', True)])
+def test_targets_of_breakout_bootstrap_at_a_time_limit_and_not_at_a_lost_life(
+    sampled_and_recorded, kind, reset_inplace
+):
+    envs = [partial(BreakoutEnv, dict(max_episode_frames=240))] * ENVS
+    found, recorder = sampled_and_recorded(LeanDQNPolicy, 3, 4, 40, envs, kind, reset_inplace=reset_inplace)
+    assert not Counter(found) - Counter(recorder.targets(3, reset_inplace))
+    assert {episode['end'] for episode in recorder.episodes} == {LIMIT, 'lost', None}
+    assert {round(GAMMA**steps, 5) for steps in (1, 2, 3)} == {target[-1] for target in found} - {None}
