@@ -230,7 +230,7 @@ def close(worker: Any) -> None:
 @click.command(cls=Program, context_settings=dict(help_option_names=['-h', '--help'], show_default=True))
 @click.option('-c', '--config', default=DEFAULT_CONFIG, type=click.Path(exists=True, dir_okay=False), help='A config.')
 @click.option('-s', '--seed', default=0, type=SEED, help='Seed of everything random.')
-@click.option('--env-step', default=10_000_000, type=COUNT, help='Env steps of all ranks, with those before a stop.')
+@click.option('--env-step', '--env-steps', default=10_000_000, type=COUNT, help='Env steps of all ranks and starts.')
 @click.option('--resume', is_flag=False, flag_value='', metavar='[FOLDER]', help='Resume a run, by default the last.')
 @click.option('--peer-timeout', default=1800.0, type=TIMEOUT, help="Seconds to wait for a rank; above an evaluation's.")
 def main(config: str, seed: int, env_step: int, resume: Optional[str], peer_timeout: float) -> None:

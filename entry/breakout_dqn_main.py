@@ -169,7 +169,7 @@ def close(worker: Any) -> None:
 @click.command(cls=Program, context_settings=dict(help_option_names=['-h', '--help'], show_default=True))
 @click.option('-c', '--config', default=DEFAULT_CONFIG, type=click.Path(exists=True, dir_okay=False), help='A config.')
 @click.option('-s', '--seed', default=0, type=SEED, help='Seed of everything random.')
-@click.option('--env-step', default=10_000_000, type=COUNT, help='Env steps to collect, those before a stop included.')
+@click.option('--env-step', '--env-steps', default=10_000_000, type=COUNT, help='Env steps of all its starts.')
 @click.option('--overlap/--serial', default=False, help='Collect while learning, or one after the other.')
 @click.option(
     '--resume',

@@ -173,7 +173,7 @@ def train(
     '-c', '--config', default=DEFAULT_CONFIG, type=click.Path(exists=True, dir_okay=False), help='Config file.'
 )
 @click.option('-s', '--seed', default=0, show_default=True, type=SEED, help='Seed of everything random.')
-@click.option('--env-step', default=10_000_000, show_default=True, type=COUNT, help='Env steps to collect in all.')
+@click.option('--env-step', '--env-steps', default=10_000_000, show_default=True, type=COUNT, help='Of the whole run.')
 @click.option('--collectors', default='auto', show_default=True, type=NumberOrAuto(), help='How many, or auto.')
 @click.option('--ray', 'address', metavar='ADDRESS', help='Of a Ray cluster; without it, a Ray of this run alone.')
 @click.option('--resume', is_flag=False, flag_value='', metavar='[FOLDER]', help='Resume a run, by default the last.')

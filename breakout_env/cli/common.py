@@ -53,6 +53,22 @@ def load(checkpoint: Optional[str], pretrained: bool, device: str = 'cpu') -> 'A
         return load_agent(checkpoint, device=device)
 
 
+def device_of(device: str) -> str:
+    """``'cpu'`` or ``'cuda'``, for an option --device that may also be ``'auto'``: the GPU if there is one."""
+    import torch
+
+    from ..utils.gpu import gpu_problem
+
+    if device == 'cpu':
+        return device
+    problem = gpu_problem()
+    if problem and device == 'cuda':
+        raise click.UsageError(f'--device is cuda, but {problem}; expected cpu or auto (see breakout doctor)')
+    if problem and torch.cuda.is_available():
+        click.echo(f'The CPU is used: {problem}', err=True)
+    return 'cpu' if problem else 'cuda'
+
+
 @contextlib.contextmanager
 def user_errors(*more: type, option: str = '') -> Iterator[None]:
     """

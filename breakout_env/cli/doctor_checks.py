@@ -20,10 +20,14 @@ from ..agent.play import missing_for_window, open_window
 from ..env_manager import GroupEnvManager
 from ..envs.env import BreakoutEnv
 from ..utils.game_constants import FIRE, SCREEN_SHAPE
+from ..utils.gpu import OLD_GPU_WHEEL, gpu_problem
 from ..utils.memory_limits import control_groups, free_disk_bytes, memory_room
 from .doctor import FAILS, OK, WARNING, Check, Finding
 
 DISTRIBUTION = 'breakout-env'
+PROVIDES_THE_SAME = {
+    'opencv-python': ('opencv-python-headless', 'opencv-contrib-python', 'opencv-contrib-python-headless')
+}
 SHOWN = ('di-engine', 'torch', 'gymnasium', 'ale-py', 'numpy', 'opencv-python')
 # The resident memory of a training with a full buffer of a million transitions, and of one transition in the play of a
 # good agent (docs/memory.md).
@@ -46,7 +50,7 @@ def requirements() -> Finding:
     required, versions, wrong = _requirements(), {}, {}
     for name, requirement in required.items():
         try:
-            versions[name] = importlib.metadata.version(name)
+            versions[name] = _version(name)
         except importlib.metadata.PackageNotFoundError:
             wrong[name] = f'{name} is not installed'
             continue
@@ -57,6 +61,14 @@ def requirements() -> Finding:
         return Finding(FAILS, '; '.join(wrong.values()), f'pip install {fix}')
     shown = ', '.join(f'{name} {versions[name]}' for name in SHOWN)
     return Finding(OK, f'{shown} and {len(required) - len(SHOWN)} more, all within their bounds')
+
+
+def _version(name: str) -> str:
+    """The version of a package, or of one that provides the same modules."""
+    for other in (name, *PROVIDES_THE_SAME.get(name, ())):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            return importlib.metadata.version(other)
+    raise importlib.metadata.PackageNotFoundError(name)
 
 
 def _requirements() -> Dict[str, Requirement]:
@@ -107,6 +119,8 @@ def cpu_quota(root: str = '/sys/fs/cgroup', membership: str = '/proc/self/cgroup
 def gpu() -> Finding:
     """Which GPU would training use, and does it compute?"""
     driver = _nvidia_driver()
+    if torch.cuda.is_available() and (problem := gpu_problem()):
+        return Finding(WARNING, f'training uses the CPU: {problem}', OLD_GPU_WHEEL)
     if torch.cuda.is_available():
         torch.ones(1000, device='cuda').sum().item()  # raises where the GPU does not compute
         free_bytes, total_bytes = torch.cuda.mem_get_info()

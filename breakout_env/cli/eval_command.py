@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Callable, Iterator, Optional, Sequence
 
 import click
-import torch
 from tqdm import tqdm
 
-from ..agent.evaluation import PROTOCOLS, Game, Report, evaluate
+from ..agent.evaluation import ENOUGH_DIFFERENT_GAMES, PROTOCOLS, Game, Report, evaluate
 from ..utils.atomic_file import write_bytes
 from ..utils.options import SEED
-from .common import CONTEXT, GAMES, agent_options, load, user_errors
+from .common import CONTEXT, GAMES, agent_options, device_of, load, user_errors
 
 
 @click.command('eval', context_settings=CONTEXT)
@@ -58,9 +57,7 @@ def command(
       breakout eval --checkpoint RUN/ckpt/ckpt_best.pth.tar -n 30
       breakout eval --pretrained --protocol sticky --no-fire --json sticky.json
     """
-    if device == 'auto':
-        device = 'cuda' if torch.cuda.is_available() else 'cpu'
-    agent = load(checkpoint, pretrained, device)
+    agent = load(checkpoint, pretrained, device_of(device))
     with user_errors(RuntimeError), _progress(episodes) as on_step:
         report = evaluate(agent, protocol, episodes, seed, fire, on_step=on_step)
     _show(report)
@@ -90,12 +87,13 @@ def _progress(episodes: int) -> Iterator[Callable[[int, Sequence[Game]], None]]:
 def _show(report: Report) -> None:
     figures, interval = report.summary(), report.interval_95
     fire = 'pressed after a lost life' if report.env_options['fire_on_life_loss'] else 'left to the agent'
+    unknown = f'none: it takes at least {ENOUGH_DIFFERENT_GAMES} different games, and half of all'
     rows = [
         ('agent', report.agent),
         ('protocol', f'{report.protocol}, FIRE {fire}'),
         ('games', f'{figures["episodes"]}, of which {figures["distinct_games"]} different; seed {report.seed}'),
         ('mean', f'{figures["mean"]:.2f}'),
-        ('95% interval', "{:.2f} to {:.2f} (of the mean, Student's t)".format(*interval) if interval else 'none'),
+        ('95% interval', "{:.2f} to {:.2f} (of the mean, Student's t)".format(*interval) if interval else unknown),
         ('std', f'{figures["std"]:.2f}'),
         ('median', f'{figures["median"]:g}'),
         ('lowest, highest', f'{report.scores.min():g}, {report.scores.max():g}'),

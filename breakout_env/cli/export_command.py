@@ -21,7 +21,8 @@ from .common import CONTEXT, agent_options, load, user_errors
 @click.option(
     '-o', '--output', type=click.Path(dir_okay=False), help="The file to write; by default the agent's name, here."
 )
-def command(checkpoint: Optional[str], pretrained: bool, format: str, output: Optional[str]) -> None:
+@click.option('--force', is_flag=True, help='Replace an existing file.')
+def command(checkpoint: Optional[str], pretrained: bool, format: str, output: Optional[str], force: bool) -> None:
     """
     Write an agent to a file for other programs.
 
@@ -39,6 +40,8 @@ def command(checkpoint: Optional[str], pretrained: bool, format: str, output: Op
     if checkpoint is not None and os.path.exists(output) and os.path.samefile(checkpoint, output):
         raise click.UsageError(f'--output is {output}, the checkpoint itself; expected another file')
     with user_errors():
+        if os.path.exists(output) and not force:
+            raise FileExistsError(f'{output} exists already; expected another --output, or --force')
         difference = export_agent(agent, output, format)
     click.echo(f'wrote {output} ({format}, {os.path.getsize(output) / 1e6:.1f} MB)')
     click.echo(

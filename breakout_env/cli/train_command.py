@@ -2,11 +2,13 @@
 
 import ast
 import importlib.util
+import math
 import os
 import shlex
 import subprocess
 import sys
 import traceback
+from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 from shlex import quote
@@ -18,10 +20,11 @@ import torch
 from ..run.budget import Budget
 from ..run.config import ConfigFile, read_config_file
 from ..run.folder import folder_below_here, newest_checkpoint, run_summary, run_to_resume, saved_runs
+from ..run.log import RunLog
 from ..run.stop_request import StopRequest
 from ..utils.atomic_file import DamagedFile
 from ..utils.options import COUNT, HOURS, SEED, THREADS, NumberOrAuto
-from .common import CONTEXT, shipped
+from .common import CONTEXT, device_of, shipped
 
 CONFIGS = dict(cpu='configs/breakout_dqn_cpu_config.py', cuda='configs/breakout_dqn_config.py')
 ENV_STEPS = dict(cpu=1_000_000, cuda=10_000_000)
@@ -56,7 +59,7 @@ ENV_STEPS = dict(cpu=1_000_000, cuda=10_000_000)
     '--env-step',  # as ding calls it
     'env_steps',
     type=COUNT,
-    help='End after this many env steps, 4 emulator frames each.',
+    help="End after this many env steps, 4 emulator frames each; more than the config's random_collect_size.",
 )
 @click.option('--updates', type=COUNT, help='End after this many updates.')
 @click.option('--episodes', type=COUNT, help='End after this many full games.')
@@ -109,16 +112,20 @@ def command(ctx: click.Context, seeds: Tuple[int, ...], **options: Any) -> None:
     """
     if len(seeds) > 1:
         ctx.exit(_train_each(ctx, seeds, options))
-    folder = _train(seeds[0], **options)
-    again = _command_line(ctx, **({} if options['auto_resume'] else dict(exp_name=None, resume=folder)))
+    folder, budget = _train(seeds[0], **options)
+    changes = {} if options['auto_resume'] else dict(exp_name=None, resume=folder)
+    if budget.reached(*_used(folder)):
+        changes.update(asdict(budget.doubled()))
+    again = _command_line(ctx, **changes)
     best = quote(newest_checkpoint(folder))
     commands = {
         'its curves': f'breakout plot {quote(folder)}',
         'in TensorBoard': f'tensorboard --logdir {quote(os.path.join(folder, "log"))}',
         'its score': f'breakout eval --checkpoint {best}',
-        'a better agent': f'breakout average {quote(folder)}',
         'watch it': f'breakout play --checkpoint {best}',
     }
+    if len(list(Path(folder, 'ckpt').glob('iteration_*.pth.tar'))) > 2:  # the first is that of the untrained network
+        commands['a better agent'] = f'breakout average {quote(folder)}'
     click.echo(run_summary(folder, f'breakout train {shlex.join(again)}', commands))
 
 
@@ -135,15 +142,15 @@ def _train(
     collectors: Union[int, Literal['auto'], None],
     ray_address: Optional[str],
     **limits: Any,
-) -> str:
-    """Train one run, within the limits of its budget; returns the experiment folder."""
+) -> Tuple[str, Budget]:
+    """Train one run, within the limits of its budget; returns the experiment folder and the budget."""
     if collectors is None and ray_address is not None:
         raise click.UsageError(f'--ray is {ray_address}, without --collectors; expected a number of them, or auto')
     if collectors is not None and overlap:
         raise click.UsageError('--overlap and --collectors exclude each other; expected one of them')
     if auto_resume and resume is not None:
         raise click.UsageError('--resume and --auto-resume exclude each other; expected one of them')
-    device = _device(device)
+    device = device_of(device)
     file = read_config_file(config or str(shipped(CONFIGS[device])))
     values = {'policy.cuda': device == 'cuda', **dict(_read_change(text) for text in changes)}
     values['exp_name'] = _exp_name(file, exp_name, values)
@@ -153,12 +160,19 @@ def _train(
     try:
         resume = values['exp_name'] if auto_resume else run_to_resume(resume, values['exp_name'])
         if collectors is not None:
-            return _entry('breakout_dqn_ray').train(file, seed, budget, resume, collectors, ray_address, values)
-        return _entry('breakout_dqn_main').train(file, seed, budget, resume, overlap, values)
+            how = collectors, ray_address, values
+            return _entry('breakout_dqn_ray').train(file, seed, budget, resume, *how), budget
+        return _entry('breakout_dqn_main').train(file, seed, budget, resume, overlap, values), budget
     except (ValueError, OSError) as error:
         if _is_for_users(error):
             raise click.ClickException(str(error)) from None
         raise
+
+
+def _used(folder: str) -> List[float]:
+    """What a run has used of a budget, in its order; NaN where its parts do not count it."""
+    rows = RunLog.read(folder).progress
+    return [rows[name][-1] if len(rows[name]) else math.nan for name in ('env_step', 'updates', 'games', 'hours')]
 
 
 def _is_for_users(error: Exception) -> bool:
@@ -166,14 +180,6 @@ def _is_for_users(error: Exception) -> bool:
     raised_in = Path(traceback.extract_tb(error.__traceback__)[-1].filename).resolve()
     is_ours = Path(__file__).resolve().parent.parent in raised_in.parents
     return is_ours or isinstance(error, DamagedFile) or getattr(error, 'filename', None) is not None
-
-
-def _device(device: str) -> str:
-    """``'cpu'`` or ``'cuda'``."""
-    has_gpu = torch.cuda.is_available()
-    if device == 'cuda' and not has_gpu:
-        raise click.UsageError('--device is cuda, but PyTorch finds no GPU; expected cpu or auto (see breakout doctor)')
-    return 'cuda' if has_gpu and device != 'cpu' else 'cpu'
 
 
 @lru_cache(maxsize=None)
@@ -227,7 +233,7 @@ def _train_each(ctx: click.Context, seeds: Tuple[int, ...], options: Mapping[str
     """
     if options['resume']:
         raise click.UsageError('--resume with a folder resumes one run; expected no folder, or one --seed')
-    file = read_config_file(options['config'] or str(shipped(CONFIGS[_device(options['device'])])))
+    file = read_config_file(options['config'] or str(shipped(CONFIGS[device_of(options['device'])])))
     name = _exp_name(file, options['exp_name'], dict(_read_change(text) for text in options['changes']))
     names = {seed: f'{name}_seed{seed}' for seed in seeds}
     # with --resume, a seed without a save starts anew

@@ -1,12 +1,13 @@
 """Priorities to sampling weights, and the correction of their bias (Schaul et al. 2016)."""
 
-import math
 from typing import Any, Dict, Mapping, Optional, Tuple
 
 import numpy as np
 
 # Added to a priority, so that none is 0 (Schaul et al. 2016 and DI-engine's advanced buffer do so).
 _EPSILON = 1e-5
+# Importance weights are float32: beyond it, one transition would be all that is ever sampled.
+LARGEST_PRIORITY = float(np.finfo(np.float32).max)
 
 
 class PriorityWeights(object):
@@ -27,8 +28,8 @@ class PriorityWeights(object):
         if priority is None:
             return self.max_priority**self._alpha
         priority = float(priority)
-        if not 0 <= priority < math.inf:
-            raise ValueError(f'a priority is {priority}; expected a number from 0')
+        if not 0 <= priority <= LARGEST_PRIORITY:
+            raise ValueError(f'a priority is {priority}; expected a number from 0 to {LARGEST_PRIORITY:.1e} (float32)')
         return max((priority + _EPSILON) ** self._alpha, 1e-30)
 
     def correct(self, weights: np.ndarray, smallest: float) -> Tuple[np.ndarray, np.ndarray]:

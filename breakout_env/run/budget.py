@@ -1,6 +1,6 @@
 """How long a run may take, in the units that people have: env steps, updates, episodes or hours."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Optional
 
 
@@ -21,7 +21,11 @@ class Budget:
     episodes: Optional[int] = None
     hours: Optional[float] = None
 
-    def reached(self, env_steps: int, updates: int, episodes: int, hours: float) -> Optional[str]:
+    def doubled(self) -> 'Budget':
+        """Twice of each limit."""
+        return Budget(**{name: limit and 2 * limit for name, limit in asdict(self).items()})
+
+    def reached(self, env_steps: float, updates: float, episodes: float, hours: float) -> Optional[str]:
         """The limit that a run has reached with these, in words; None if it may continue."""
         used = dict(env_steps=env_steps, updates=updates, episodes=episodes, hours=hours)
         for name, value in used.items():

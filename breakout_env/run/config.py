@@ -12,6 +12,7 @@ import os
 from typing import Annotated, Any, Dict, Mapping, NamedTuple, Optional, Union
 
 import click
+import torch
 from ding.config import compile_config, read_config
 from ding.config import config as ding_config
 from easydict import EasyDict
@@ -23,6 +24,7 @@ from ..policy.lean_dqn import LeanDQNOptions
 from ..policy.pixel_models import PixelModelOptions
 from ..replay.options import ReplayOptions
 from ..replay.torchrl.options import TorchRLOptions
+from ..utils.gpu import gpu_problem
 from ..utils.options import Between, Flag, checked, section, shortened, shown
 from .budget import Budget
 from .folder import folder_below_here, new_folder
@@ -115,7 +117,7 @@ def merged_config(
     random_steps = cfg.policy.get('random_collect_size', 0) * ranks
     if budget.env_steps is not None and budget.env_steps <= random_steps:
         raise click.UsageError(
-            f'--env-step is {budget.env_steps}; expected more than the {random_steps} steps of random play that '
+            f'--env-steps is {budget.env_steps}; expected more than the {random_steps} steps of random play that '
             f'policy.random_collect_size in {file.path} asks for '
             f'{"" if ranks == 1 else f"on {ranks} ranks "}before the first update'
         )
@@ -125,7 +127,9 @@ def merged_config(
         hooks['progress'] = EasyDict(type='progress', name='progress', position='before_run')
         learn.learner.hook.progress = hooks['progress']
     limits = dict(max_env_step=budget.env_steps, max_hours=budget.hours)
-    hooks['progress'].ext_args = EasyDict({**(hooks['progress'].get('ext_args') or {}), **limits})
+    # without a terminal, our pipelines print these lines in place of DI-engine's tables
+    printed = dict(print_every_s=10.0)
+    hooks['progress'].ext_args = EasyDict({**printed, **(hooks['progress'].get('ext_args') or {}), **limits})
     if resume is None:
         cfg.exp_name = folder_below_here(cfg.exp_name)
     elif 'resume' not in hooks:
@@ -162,6 +166,9 @@ def checked_config(config: Union[str, ConfigFile], seed: int, changes: Mapping[s
         _check(merged)
     except ValueError as error:
         raise click.UsageError(f'{file.path}: {error}') from None
+    if merged.policy.get('cuda') and torch.cuda.is_available() and (problem := gpu_problem()):
+        click.echo(f'Training uses the CPU: {problem}', err=True)
+        merged.policy.cuda = False
     return merged
 
 

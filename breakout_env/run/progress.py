@@ -21,13 +21,14 @@ import torch
 from ding.worker.learner import LearnerHook, register_learner_hook
 
 from .._version import __version__
+from ..compat.ding_budget import max_env_step_of_pipeline
 from ..compat.ding_call_hook import CallHook
 from ..compat.tensorboardx_disk_full import retry_writes
 from ..utils import run_registry
 from ..utils.options import LONGEST_HOURS, Between, Options
 from ..utils.resources import ResourceWatch, memory_bytes
 from .log import PLACE, RunLogWriter
-from .progress_line import ProgressLine
+from .progress_line import Place, PrintedLines, ProgressLine
 
 logger = logging.getLogger(__name__)
 
@@ -45,11 +46,15 @@ class ProgressOptions(Options):
     _owner = 'hook `progress`: option'
 
     max_env_step: Optional[Annotated[int, Between(1, 10**15)]] = None
-    """(Optional[int]) Env steps at which the run will end, for percent and time left; None if unknown."""
+    """(Optional[int]) Env steps at which the run will end, for percent and time left; None if unknown. Under
+    `ding -m serial`, its own limit, `--env-step`, goes first."""
     max_hours: Optional[Annotated[float, Between(0.0, LONGEST_HOURS, above=True)]] = None
     """(Optional[float]) Hours after which the run will end; None if unknown."""
     log_every_s: Annotated[float, Between(0.0, math.inf, above=True)] = 10.0
     """(float) Seconds between two rows of the log."""
+    print_every_s: Optional[Annotated[float, Between(0.0, math.inf, above=True)]] = None
+    """(Optional[float]) Seconds between two printed lines where the output is no terminal. None prints none, as
+    DI-engine prints its own logs there; `breakout train` sets 10."""
     watch_resources_s: Annotated[float, Between(0.0, math.inf, above=True)] = 5.0
     """(float) Seconds between two readings of memory and descriptors."""
 
@@ -74,7 +79,8 @@ class ProgressHook(LearnerHook):
     def __call__(self, engine: Any) -> None:
         if engine.rank == 0:
             retry_writes(engine.tb_logger)
-            progress = RunProgress(engine, self._options)
+            limit = max_env_step_of_pipeline() or self._options.max_env_step
+            progress = RunProgress(engine, self._options.model_copy(update=dict(max_env_step=limit)))
             engine.run_progress = progress  # lives as long as the learner
             # before log_show, which empties the learner's buffer of values
             engine.register_hook(CallHook('progress_look', 0, progress.after_update, position='after_iter'))
@@ -87,8 +93,8 @@ register_learner_hook('progress', ProgressHook)
 class RunProgress(object):
     """
     Overview:
-        Where a run stands: env steps, updates, scores, speeds, memory, time. Shown as a line if stderr is a terminal, \
-        written to ``log/progress.jsonl`` and TensorBoard in any case.
+        Where a run stands: env steps, updates, scores, speeds, memory, time. Shown as a line on a terminal, printed \
+        now and then elsewhere, written to ``log/progress.jsonl`` and TensorBoard in any case.
     """
 
     def __init__(self, learner: Any, options: ProgressOptions, clock: Callable[[], float] = time.monotonic) -> None:
@@ -111,6 +117,7 @@ class RunProgress(object):
         self._has_begun = self._is_closed = False
         self._looking = threading.Lock()
         self._line = ProgressLine.on_terminal(options.max_env_step)
+        self._printed = PrintedLines.where_needed(options.max_env_step, options.print_every_s)
         run_registry.register(learner.exp_name, 'progress', self)
 
     @property
@@ -146,18 +153,21 @@ class RunProgress(object):
         if now_s - self._logged_at_s >= self._options.log_every_s:
             self._logged_at_s = now_s
             self._write_row(env_steps_per_s, updates_per_s)
+        hours = self._options.max_hours
+        place = Place(
+            self._env_step,
+            self._updates,
+            env_steps_per_s,
+            updates_per_s,
+            self._scores,
+            getattr(self._part('collector'), 'game_return_mean', None),
+            self._memory_bytes,
+            None if hours is None else hours * 3600 - self.run_s,
+        )
         if self._line is not None:
-            hours, collector = self._options.max_hours, self._part('collector')
-            self._line.draw(
-                self._env_step,
-                self._updates,
-                env_steps_per_s,
-                updates_per_s,
-                self._scores,
-                getattr(collector, 'game_return_mean', None),
-                self._memory_bytes,
-                None if hours is None else hours * 3600 - self.run_s,
-            )
+            self._line.draw(place)
+        if self._printed is not None:
+            self._printed.draw(place, now_s)
 
     def _part(self, role: str) -> Any:
         return run_registry.look_up(self._learner.exp_name, role)
@@ -193,6 +203,8 @@ class RunProgress(object):
         if self._has_begun:
             return
         self._has_begun = True
+        if self._printed is not None:
+            self._printed.write(f'Training in {self._learner.exp_name}')
         self._write(
             'run',
             exp_name=self._learner.exp_name,

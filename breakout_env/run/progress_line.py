@@ -1,18 +1,51 @@
-"""The line on the terminal that shows where a run stands."""
+"""Where a run stands: a line on the terminal, or lines that are printed into a file or a pipe."""
 
 import datetime
 import logging
+import math
 import os
 import sys
-from typing import Any, Dict, Optional
+from typing import Any, Dict, List, NamedTuple, Optional
 
 from tqdm import tqdm
+
+
+class Place(NamedTuple):
+    """Where a run stands; None is unknown and not shown."""
+
+    env_step: int
+    updates: int
+    env_steps_per_s: Optional[float]
+    updates_per_s: Optional[float]
+    scores: Dict[str, float]
+    train_return: Optional[float]
+    memory_bytes: Optional[int]
+    left_s: Optional[float]
+
+    def parts(self) -> List[str]:
+        """All but the env steps, in words."""
+        parts = [] if self.updates else ['random play']
+        if self.updates_per_s:
+            parts.append(f'{self.updates_per_s:.0f} updates/s')
+        if self.scores:
+            parts.append(f'score {self.scores["last"]:.1f} (best {self.scores["best"]:.1f})')
+        if self.train_return is not None:
+            parts.append(f'playing {self.train_return:.1f}')
+        if self.memory_bytes is not None:
+            parts.append(f'{self.memory_bytes / 1e9:.1f} GB')
+        if self.left_s is not None:
+            parts.append(f'at most {_time(self.left_s)} left')
+        return parts
+
+
+def _time(seconds: float) -> datetime.timedelta:
+    return datetime.timedelta(seconds=round(max(0.0, seconds)))
 
 
 class ProgressLine(tqdm):
     """
     Overview:
-        Percent, env steps, time and speed as tqdm shows them; behind them whatever ``draw`` is given. Speed and time \
+        Percent, env steps, time and speed as tqdm shows them; behind them the rest of the ``Place``. Speed and time \
         left are those of about the last minute, where tqdm's own are of two or three seconds.
     """
 
@@ -36,32 +69,50 @@ class ProgressLine(tqdm):
         # for None, tqdm would divide all env steps by the time since the start; it shows 0 as unknown
         return {**super().format_dict, 'rate': self.env_steps_per_s or 0.0}
 
-    def draw(
-        self,
-        env_step: int,
-        updates: int,
-        env_steps_per_s: Optional[float],
-        updates_per_s: Optional[float],
-        scores: Dict[str, float],
-        train_return: Optional[float],
-        memory_bytes: Optional[int],
-        left_s: Optional[float],
-    ) -> None:
-        """Show these; None is unknown and left out."""
-        parts = [] if updates else ['random play']
-        if updates_per_s:
-            parts.append(f'{updates_per_s:.0f} updates/s')
-        if scores:
-            parts.append(f'score {scores["last"]:.1f} (best {scores["best"]:.1f})')
-        if train_return is not None:
-            parts.append(f'playing {train_return:.1f}')
-        if memory_bytes is not None:
-            parts.append(f'{memory_bytes / 1e9:.1f} GB')
-        if left_s is not None:
-            parts.append(f'at most {datetime.timedelta(seconds=round(max(0.0, left_s)))} left')
-        if not self.n and env_step:  # the speed of a resumed run does not include the steps before it
-            self.initial = self.n = self.last_print_n = env_step
-        self.env_steps_per_s = env_steps_per_s
-        self.set_postfix_str(', '.join(parts), refresh=False)
-        self.update(env_step - self.n)
+    def draw(self, place: Place) -> None:
+        """Show it."""
+        if not self.n and place.env_step:  # the speed of a resumed run does not include the steps before it
+            self.initial = self.n = self.last_print_n = place.env_step
+        self.env_steps_per_s = place.env_steps_per_s
+        self.set_postfix_str(', '.join(place.parts()), refresh=False)
+        self.update(place.env_step - self.n)
         self.refresh()
+
+
+class PrintedLines(object):
+    """
+    Overview:
+        The same for a file or a pipe: a line on stdout from time to time. A pipe that nobody reads any more ends the \
+        lines, not the training.
+    """
+
+    def __init__(self, total: Optional[int], every_s: float) -> None:
+        self._total, self._every_s = total, every_s
+        self._drawn_at_s = -math.inf
+
+    @classmethod
+    def where_needed(cls, total: Optional[int], every_s: Optional[float]) -> 'Optional[PrintedLines]':
+        """Lines where nobody would see the line of a terminal; none without ``every_s``."""
+        if every_s is None or sys.stderr.isatty() and sys.stdout.isatty():
+            return None
+        return cls(total, every_s)
+
+    def draw(self, place: Place, now_s: float) -> None:
+        """Print it if that is due."""
+        if now_s - self._drawn_at_s < self._every_s:
+            return
+        self._drawn_at_s = now_s
+        steps, speed, total = f'{place.env_step:,} env steps', place.env_steps_per_s, self._total
+        if total is not None:
+            steps = f'{place.env_step:,} of {total:,} env steps ({place.env_step / total:.0%})'
+        parts = [steps, *([f'{speed:.0f} env steps/s'] if speed else []), *place.parts()]
+        if total is not None and speed:
+            parts.append(f'{_time((total - place.env_step) / speed)} left at this speed')
+        self.write(', '.join(parts))
+
+    def write(self, text: str) -> None:
+        """Print a line."""
+        try:
+            print(text, flush=True)
+        except OSError:  # such as a `head` that has ended
+            self._every_s = math.inf

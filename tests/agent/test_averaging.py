@@ -42,10 +42,15 @@ def test_checkpoints_are_ordered_by_their_updates(run_folder):
 
 
 @pytest.mark.parametrize(
-    'until, message', [([], 'has no checkpoint; expected'), (['--until', '9'], 'of up to 9 updates')]
+    'words, message',
+    [
+        (['ckpt'], 'has no checkpoint; expected'),
+        (['ckpt', '--until', '9'], 'of up to 9 updates'),
+        (['.', '--until', '2500'], 'iteration_2500.pth.tar is all that there is to average; expected 2'),
+    ],
 )
-def test_folder_without_checkpoints_is_an_error(tmp_path, until, message):
-    result = CliRunner().invoke(main, ['average', str(tmp_path), *until])
+def test_folder_without_several_checkpoints_is_an_error(run_folder, words, message):
+    result = CliRunner().invoke(main, ['average', str(run_folder / words[0]), *words[1:]])
     assert result.exit_code == 1 and re.search(f'Error: .*{message}', result.output)
 
 

@@ -1,6 +1,7 @@
 """``breakout eval``: reproducible games, and figures that say no more than the games do."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -206,6 +207,7 @@ def test_eval_command_prints_the_figures_and_writes_each_game(network_file, tmp_
     assert written['mean'] == np.mean([game['score'] for game in written['games']])
     assert f'mean             {written["mean"]:.2f}' in result.output
     assert 'FIRE pressed after a lost life' in result.output and 'would mean nothing' in result.output
+    assert re.search('95% interval +none: it takes at least 20 different games', result.output)
 
 
 @pytest.mark.parametrize('mean, says', [(300, 'The mean agrees with the card'), (200, 'The mean does not agree')])

@@ -61,7 +61,7 @@ def test_export_that_differs_from_its_source_is_not_kept(tmp_path, monkeypatch):
     with pytest.raises(ExportDiffers, match='torchscript differs from its source'):
         export_agent(load_agent(tmp_path / 'small'), tmp_path / 'a', 'torchscript')
     monkeypatch.setitem(FORMATS, 'torchscript', (suffix, lambda agent: wrong(agent, 2)))
-    words = ['export', '--checkpoint', str(tmp_path / 'small'), '-o', str(tmp_path / 'a')]
+    words = ['export', '--checkpoint', str(tmp_path / 'small'), '-o', str(tmp_path / 'a'), '--force']
     result = CliRunner().invoke(main, words)
     assert result.exit_code == 1 and result.output.startswith('Error: ') and result.output.count('\n') == 1
     assert sorted(os.listdir(tmp_path)) == ['a', 'small'] and (tmp_path / 'a').read_text() == 'an older file'
@@ -74,6 +74,8 @@ def test_export_command_prints_the_file_and_its_interface(tmp_path, monkeypatch)
     name = f'{load_agent().name}.pt'
     assert os.listdir(tmp_path) == [name] and f'wrote {name}' in result.output
     assert 'pixels uint8 (batch, 4, 84, 84) -> q_values float32 (batch, 4)' in result.output
+    again = CliRunner().invoke(main, ['export', '--pretrained'])
+    assert again.exit_code == 1 and f'{name} exists already; expected another --output, or --force' in again.output
 
 
 def test_checkpoint_is_not_overwritten_by_its_export(tmp_path):

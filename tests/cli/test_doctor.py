@@ -8,11 +8,14 @@ import subprocess
 import time
 
 import psutil
+import pytest
 from click.testing import CliRunner
 
 from breakout_env.cli import doctor_checks, doctor_command, main
+from breakout_env.cli.common import device_of
 from breakout_env.cli.doctor import Check, Finding, run_checks
-from helpers.processes import wait_until
+from breakout_env.run.config import checked_config
+from helpers.processes import ROOT, wait_until
 
 
 def only(look, **options):
@@ -91,15 +94,16 @@ def test_packages_out_of_bounds_or_missing_come_with_their_pip_command(monkeypat
     real = importlib.metadata.version
 
     def version(name):
-        if name == 'xxhash':
+        if name in ('xxhash', 'opencv-python'):
             raise importlib.metadata.PackageNotFoundError(name)
-        return {'torch': '2.13.0', 'numpy': '2.0'}.get(name) or real(name)
+        return {'torch': '2.13.0', 'numpy': '2.0', 'opencv-python-headless': '4.10.0.84'}.get(name) or real(name)
 
     monkeypatch.setattr(importlib.metadata, 'version', version)
     finding = doctor_checks.requirements()
     assert finding.state == 'fails' and 'xxhash is not installed' in finding.found
     assert 'torch is 2.13.0; expected ' in finding.found and 'numpy is 2.0' in finding.found  # DI-engine's bound
     assert finding.fix.startswith('pip install ') and '<2.13' in finding.fix and 'xxhash' in finding.fix
+    assert 'opencv' not in finding.found  # the headless one provides the same modules
 
 
 def test_window_is_opened_on_the_display(display):
@@ -148,3 +152,29 @@ def test_unusable_gpu_is_told_apart_from_none(monkeypatch, tmp_path):
     monkeypatch.setenv('CUDA_VISIBLE_DEVICES', '')
     finding = doctor_checks.gpu()
     assert finding.state == 'warning' and finding.fix == 'unset CUDA_VISIBLE_DEVICES'
+
+
+WHEEL = ['sm_75', 'sm_80', 'sm_86', 'sm_90']
+
+
+@pytest.mark.parametrize(
+    'capability, built_for, is_fit',
+    [
+        ((8, 9), WHEEL, True),
+        ((6, 0), WHEEL, False),
+        ((10, 0), WHEEL, False),
+        ((10, 0), [*WHEEL, 'compute_90'], True),
+        ((7, 0), ['sm_50', 'sm_60', 'sm_70'], True),
+        ((9, 0), ['gfx90a'], True),
+    ],
+)
+def test_gpu_without_code_in_this_pytorch_is_not_used_and_the_wheel_named(capability, built_for, is_fit, monkeypatch):
+    cuda = doctor_checks.torch.cuda
+    for name, value in dict(is_available=True, get_device_name='P100', get_arch_list=built_for).items():
+        monkeypatch.setattr(cuda, name, lambda value=value: value)
+    monkeypatch.setattr(cuda, 'get_device_capability', lambda: capability)
+    assert device_of('auto') == ('cuda' if is_fit else 'cpu')
+    assert checked_config(str(ROOT / 'configs' / 'breakout_dqn_config.py'), 0).policy.cuda is is_fit
+    if not is_fit:
+        finding = doctor_checks.gpu()
+        assert finding.state == 'warning' and 'P100 has compute' in finding.found and '/cu126' in finding.fix

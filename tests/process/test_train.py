@@ -116,8 +116,8 @@ def test_ding_serial_without_a_terminal_draws_no_line_and_writes_the_log(tmp_pat
 def test_ding_serial_in_a_terminal_draws_the_line(tmp_path):
     config = config_in(tmp_path, 900, PROGRESS, FULL_GAMES)
     terminal = Terminal(ding_serial(config, 1500), tmp_path)
-    # the total is the hook's max_env_step
-    terminal.wait_for(lambda: re.search(r'/3\.00k \[.*updates/s', terminal.text))
+    # the total is the run's, not the config's constant
+    terminal.wait_for(lambda: re.search(r'/1\.50k \[.*updates/s', terminal.text))
     assert terminal.exit_code(120) == 0
     assert 'Training Iteration' not in terminal.text
 
@@ -132,7 +132,9 @@ def test_each_budget_ends_the_run_with_a_save(tmp_path, option, row):
     limit = float(option.split('=')[1]) * (3600 if row == 'run_s' else 1)
     assert limit <= rows_of(tmp_path / NAME)[-1][row] < limit * 1.2 + 12
     assert re.search(r'The budget of .* is used up', command.text)
-    assert re.search(r'resume: +breakout train .*--resume', command.text)
+    more = f'{option.split("=")[0]} {2 * float(option.split("=")[1]):g}'  # the budget is used up
+    assert re.search(rf'resume: +breakout train .*{more} --resume', command.text)
+    assert command.text.startswith(f'Training in {NAME}\n') and 'env steps, random play' in command.text
 
 
 BEGINS = (r'resume_training=True', 'resume_training=False')

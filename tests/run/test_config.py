@@ -180,6 +180,7 @@ def test_runs_may_be_on_another_disk_behind_a_link(here):
     'words, message',
     [
         (['train', '-c', 'nowhere.py'], "File 'nowhere.py' does not exist"),
+        (['train', '--env-steps', '99'], '--env-steps is 99; expected more than the '),
         (['train', '--set', 'learning_rate'], "--set is 'learning_rate'; expected KEY=VALUE"),
         (['train', '--set', 'polcy.learn=3'], 'there is no section polcy in the config; expected one of env, policy'),
         (['train', '--set', 'env.frame_stak=3'], 'did you mean `frame_stack`?'),

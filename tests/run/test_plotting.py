@@ -91,6 +91,9 @@ def test_a_curve_has_the_values_of_the_log(tmp_path, x, end):
     figure = draw_curves(group_runs([log]), ['loss'], x, smooth=1)
     (line,) = lines_of(figure.axes[0], COLORS[0])
     np.testing.assert_array_equal(line.get_xdata(), log.progress[x][2:])  # the first two have no loss yet
+    log.progress['updates'][:5] = 0  # random play
+    (speed,) = lines_of(draw_curves(group_runs([log]), ['env_steps_per_s'], x, smooth=1).axes[0], COLORS[0])
+    assert len(speed.get_xdata()) == len(log.progress[x]) - 5
     np.testing.assert_array_equal(line.get_ydata(), log.progress['loss'][2:])
     assert line.get_xdata()[-1] == end
 

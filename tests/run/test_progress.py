@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -88,6 +89,18 @@ def test_the_line_of_a_resumed_run_has_the_speed_of_this_process_and_the_time_le
     assert 'at most 1:59:50 left' in line
     run.progress.close()
     assert screen.getvalue().endswith('\n')  # the shell's prompt starts in a new line
+
+
+def test_without_a_terminal_the_folder_and_a_line_every_ten_seconds_are_printed(tmp_path, capsys, monkeypatch):
+    run = Run(tmp_path, max_env_step=1000, print_every_s=10.0)
+    for second in range(25):
+        run.look(float(second), 10 * second, second)
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert first == f'Training in {tmp_path}' and len(lines) == 3
+    assert re.fullmatch(r'200 of 1,000 .* \(20%\), 10 env steps/s, 1 updates/s, .* GB, 0:01:20 left .*', lines[2])
+    monkeypatch.setattr('sys.stdout', open(os.devnull))  # one that cannot be written to, as a pipe without a reader
+    run.look(40.0, 400, 40)
+    assert run.rows()[-1]['env_step'] == 400
 
 
 def test_speeds_are_those_of_the_last_minute(tmp_path):

@@ -15,6 +15,7 @@ from ding.utils import BUFFER_REGISTRY
 from ding.worker.replay_buffer import IBuffer
 
 from ...utils.memory_limits import free_disk_bytes, memory_room
+from ..priority_weights import LARGEST_PRIORITY
 from .columns import KeyPath, to_columns
 from .options import TorchRLOptions
 from .sampling import make_sampling
@@ -205,8 +206,8 @@ class TorchRLReplayBuffer(IBuffer):
             )
         index, unique_id = (torch.as_tensor(info[key]) for key in ('replay_buffer_idx', 'replay_unique_id'))
         priority = torch.as_tensor(info['priority'], dtype=torch.float64)
-        if not (priority >= 0).all() or priority.isinf().any():
-            raise ValueError(f'priorities are {priority.tolist()}; expected finite numbers from 0')
+        if not ((priority >= 0) & (priority <= LARGEST_PRIORITY)).all():
+            raise ValueError(f'priorities are {priority.tolist()}; expected finite numbers from 0, in float32')
         is_stored = self._buffer.storage[:][UNIQUE_ID][index] == unique_id
         if is_stored.any():
             self._buffer.update_priority(index[is_stored], priority[is_stored])
