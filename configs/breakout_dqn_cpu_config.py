@@ -82,8 +82,7 @@ breakout_dqn_config = dict(
             ),
         ),
         collect=dict(
-            # (int) Env steps of a collection, 32 in each environment: much longer than nstep, as DI-engine cuts n-step
-            # returns at the end of a collection.
+            # (int) Env steps of a collection, 32 in each environment.
             n_sample=256,
         ),
         eval=dict(
@@ -121,7 +120,8 @@ breakout_dqn_create_config = dict(
     env_manager=dict(type='breakout', import_names=['breakout_env']),
     policy=dict(type='lean_dqn', import_names=['breakout_env']),
     replay_buffer=dict(type='frame', import_names=['breakout_env']),
-    # DI-engine's collector, which also counts full games and their scores: a training episode is one life.
+    # DI-engine's collector with n-step returns that do not end with a collection. It also counts full games and their
+    # scores: a training episode is one life.
     collector=dict(type='full_games', import_names=['breakout_env']),
     # DI-engine's evaluator, whose best score is kept when a run is resumed.
     evaluator=dict(type='resumable', import_names=['breakout_env']),

@@ -119,7 +119,8 @@ breakout_dqn_ddp_create_config = dict(
     policy=dict(type='lean_dqn', import_names=['breakout_env']),
     # Each distinct screen once, compressed.
     replay_buffer=dict(type='frame', import_names=['breakout_env']),
-    # DI-engine's, which also counts whole games and their points: an episode of training is one life.
+    # DI-engine's collector with n-step returns that do not end with a collection. It also counts full games and their
+    # scores: a training episode is one life.
     collector=dict(type='full_games', import_names=['breakout_env']),
     # DI-engine's, with a best score that survives a resumed run.
     evaluator=dict(type='resumable', import_names=['breakout_env']),

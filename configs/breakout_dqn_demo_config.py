@@ -62,6 +62,7 @@ breakout_dqn_demo_create_config = dict(
     env_manager=dict(type='subprocess', shared_memory=True, reset_inplace=True),
     policy=dict(type='dqn'),
     replay_buffer=dict(type='frame', import_names=['breakout_env']),
+    collector=dict(type='full_games', import_names=['breakout_env']),
 )
 breakout_dqn_demo_create_config = EasyDict(breakout_dqn_demo_create_config)
 create_config = breakout_dqn_demo_create_config

@@ -60,5 +60,7 @@ create_config = EasyDict(
         env_manager=dict(type='subprocess', reset_inplace=True),
         policy=dict(type='c51'),
         replay_buffer=dict(type='frame', import_names=['breakout_env']),
+        # DI-engine's collector with n-step returns that do not end with a collection.
+        collector=dict(type='full_games', import_names=['breakout_env']),
     )
 )
