@@ -23,7 +23,6 @@ PROGRESS = (
     "log_show_after_iter=1, progress=dict(type='progress', name='progress', position='before_run', "
     'ext_args=dict(max_env_step=3000, log_every_s=0.5)),',
 )
-FULL_GAMES = (r"evaluator=dict\(type='resumable'", "collector=dict(type='full_games'), evaluator=dict(type='resumable'")
 COMMAND = [sys.executable, '-m', 'breakout_env', 'train']
 
 
@@ -36,7 +35,7 @@ def rows_of(folder: Path, kind: str = None) -> list:
 def stopped_and_resumed(tmp_path_factory):
     """`breakout train` in a terminal, stopped by Ctrl-C and resumed; its folder and what both drew."""
     folder = tmp_path_factory.mktemp('terminal')
-    config = config_in(folder, 900, PROGRESS, FULL_GAMES)
+    config = config_in(folder, 900, PROGRESS)
     first = Terminal([*COMMAND, '-c', str(config), '-s', '7', '--env-steps', '100000'], folder)
     first.wait_for(lambda: re.search(r'updates/s.*GB', first.text)).press_ctrl_c()
     assert first.exit_code() == 0, first.text
@@ -105,7 +104,7 @@ def test_tensorboard_shows_a_game_that_moves(stopped_and_resumed):
 
 
 def test_ding_serial_without_a_terminal_draws_no_line_and_writes_the_log(tmp_path):
-    config = config_in(tmp_path, 900, PROGRESS, FULL_GAMES)
+    config = config_in(tmp_path, 900, PROGRESS)
     command = Command(ding_serial(config, 400), tmp_path)
     assert command.process.wait(120) == 0, command.text
     assert 'updates/s' not in command.text and 'Training Iteration' in command.text
@@ -114,7 +113,7 @@ def test_ding_serial_without_a_terminal_draws_no_line_and_writes_the_log(tmp_pat
 
 
 def test_ding_serial_in_a_terminal_draws_the_line(tmp_path):
-    config = config_in(tmp_path, 900, PROGRESS, FULL_GAMES)
+    config = config_in(tmp_path, 900, PROGRESS)
     terminal = Terminal(ding_serial(config, 1500), tmp_path)
     # the total is the run's, not the config's constant
     terminal.wait_for(lambda: re.search(r'/1\.50k \[.*updates/s', terminal.text))
@@ -126,7 +125,7 @@ def test_ding_serial_in_a_terminal_draws_the_line(tmp_path):
     'option, row', [('--updates=40', 'updates'), ('--episodes=3', 'games'), ('--hours=0.003', 'run_s')]
 )
 def test_each_budget_ends_the_run_with_a_save(tmp_path, option, row):
-    config = config_in(tmp_path, 900, PROGRESS, FULL_GAMES)
+    config = config_in(tmp_path, 900, PROGRESS)
     command = Command([*COMMAND, '-c', str(config), option], tmp_path)
     assert command.process.wait(120) == 0, command.text
     limit = float(option.split('=')[1]) * (3600 if row == 'run_s' else 1)
@@ -143,7 +142,7 @@ BEGINS = (r'resume_training=True', 'resume_training=False')
 # a terminal's Ctrl-C reaches the run as well; a scheduler signals only the command
 @pytest.mark.parametrize('number, whole_group', [(signal.SIGINT, True), (signal.SIGTERM, False)])
 def test_several_seeds_are_runs_of_their_own_that_one_signal_stops_and_resume_continues(tmp_path, number, whole_group):
-    config = config_in(tmp_path, 900, PROGRESS, FULL_GAMES, BEGINS)
+    config = config_in(tmp_path, 900, PROGRESS, BEGINS)
     seeds = [*COMMAND, '-c', str(config), '-s', '3', '-s', '5']
     command = Command(seeds, tmp_path)
     first, second = (tmp_path / f'{NAME}_seed{seed}' for seed in (3, 5))
@@ -157,7 +156,7 @@ def test_several_seeds_are_runs_of_their_own_that_one_signal_stops_and_resume_co
 
 
 def test_the_shown_command_can_be_pasted_into_a_shell(tmp_path):
-    config = config_in(tmp_path, 900, PROGRESS, FULL_GAMES, BEGINS)
+    config = config_in(tmp_path, 900, PROGRESS, BEGINS)
     options = ['--exp-name', 'it\'s "mine" $HOME', '--set', 'policy.learn.note=a = b']
     command = Command([*COMMAND, '-c', config.name, *options, '--updates', '6', '--serial'], tmp_path)
     assert command.process.wait(120) == 0, command.text
