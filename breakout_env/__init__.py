@@ -21,13 +21,16 @@ with quiet_import():
     from .envs.env import BreakoutEnv
     from .policy.lean_dqn import LeanDQNPolicy
     from .policy.pixel_models import PixelC51DQN, PixelDQN, PixelDRQN, PixelInput, PixelQRDQN, PixelRainbowDQN, PixelVAC
+    from .policy.pqn import PQNPolicy
     from .policy.r2d2 import R2D2SlicesPolicy
     from .replay import FrameBuffer, FrameReplayBuffer
+    from .replay.rollout_buffer import RolloutBuffer
     from .replay.torchrl.buffer import TorchRLReplayBuffer
     from .run.progress import ProgressHook
     from .run.resume_hook import ResumeHook
     from .worker.collector import FullGamesCollector, SampleWithIdsCollector
     from .worker.evaluator import ResumableEvaluator
+    from .worker.rollout_collector import RolloutCollector
 
 gymnasium_env.register()
 
@@ -39,6 +42,7 @@ __all__ = [
     'GroupEnvManager',
     'GroupEnvManagerV2',
     'LeanDQNPolicy',
+    'PQNPolicy',
     'PixelC51DQN',
     'PixelDQN',
     'PixelDRQN',
@@ -50,6 +54,8 @@ __all__ = [
     'R2D2SlicesPolicy',
     'ResumableEvaluator',
     'ResumeHook',
+    'RolloutBuffer',
+    'RolloutCollector',
     'SampleWithIdsCollector',
     'TorchRLReplayBuffer',
     '__version__',

@@ -210,7 +210,9 @@ def _network(weights: Weights, screen_size: int) -> PixelDQN:
         )
     try:
         convolutions = [weights[f'encoder.main.{index}.weight'] for index in (0, 2, 4)]
-        residual_blocks = {name.split('.')[2] for name in weights if name.startswith('encoder.main.')} - set('024')
+        residual_blocks = {name.split('.')[2] for name in weights if name.startswith('encoder.main.')} - set('012345')
+        layer_norm = 'encoder.main.1.0.weight' in weights
+        head_weights = sum(name.startswith(head) and name.endswith('.weight') for name in weights)
         sizes = [convolution.shape[0] for convolution in convolutions]
         # on the meta device, building takes no memory for the sizes that a file claims, and no random numbers
         with torch.device('meta'):
@@ -219,7 +221,8 @@ def _network(weights: Weights, screen_size: int) -> PixelDQN:
                 outputs.shape[0],
                 encoder_hidden_size_list=sizes + sizes[-1:] * len(residual_blocks) + [outputs.shape[1]],
                 dueling=head == 'head.A.0.',
-                head_layer_num=sum(name.startswith(head) and name.endswith('.weight') for name in weights),
+                head_layer_num=head_weights // 2 if layer_norm else head_weights,
+                layer_norm=layer_norm,
             )
     except (LookupError, RuntimeError):  # a weight is missing, or of a shape that no such network has
         raise _not_a_dqn(weights) from None

@@ -1,6 +1,6 @@
 """DI-engine's networks on pixel values 0..255."""
 
-from typing import Annotated, Any, Mapping, Optional, Sequence, Tuple, Union
+from typing import Annotated, Any, Dict, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
 from annotated_types import MinLen
@@ -179,7 +179,43 @@ class PixelInput(torch.nn.Module):
 
 @MODEL_REGISTRY.register('pixel_dqn')
 class PixelDQN(PixelInput, DQN):
-    """DI-engine's ``DQN`` on pixel values 0..255, for its policy ``dqn`` and for ``lean_dqn``."""
+    """
+    Overview:
+        DI-engine's ``DQN`` on pixel values 0..255, for its policy ``dqn``, for ``lean_dqn`` and for ``pqn``.
+    Examples:
+        >>> PixelDQN([4, 84, 84], 4, layer_norm=True).encoder.main[1][0]
+        LayerNorm((32, 20, 20), eps=1e-05, elementwise_affine=True)
+    """
+
+    def __init__(self, *args: Any, layer_norm: bool = False, **kwargs: Any) -> None:
+        """
+        Arguments:
+            - layer_norm (:obj:`bool`): Whether a LayerNorm (Ba et al. 2016) is before each ReLU. It keeps Q-learning \
+                stable without a target network (Gallici et al. 2025).
+            - args, kwargs (:obj:`Any`): As ``PixelInput``.
+        """
+        super().__init__(*args, **kwargs)
+        if layer_norm:
+            _add_layer_norm(self, kwargs['obs_shape'] if 'obs_shape' in kwargs else args[0])
+
+
+def _add_layer_norm(model: PixelInput, obs_shape: Sequence[int]) -> None:
+    """Put a LayerNorm over all features of a sample before each ReLU."""
+    shapes: Dict[torch.nn.Module, Sequence[int]] = {}
+    layers = [module for module in model.modules() if isinstance(module, (torch.nn.Conv2d, torch.nn.Linear))]
+    hooks = [
+        layer.register_forward_hook(lambda module, args, output: shapes.update({module: output.shape[1:]}))
+        for layer in layers
+    ]
+    device = layers[0].weight.device
+    with torch.no_grad():
+        model.forward_scaled(torch.zeros(1, *obs_shape, device=device))
+    for hook in hooks:
+        hook.remove()
+    for blocks in [module for module in model.modules() if isinstance(module, torch.nn.Sequential)]:
+        for i, (before, block) in enumerate(zip(list(blocks), list(blocks)[1:]), start=1):
+            if isinstance(block, torch.nn.ReLU):
+                blocks[i] = torch.nn.Sequential(torch.nn.LayerNorm(shapes[before], device=device), block)
 
 
 @MODEL_REGISTRY.register('pixel_rainbowdqn')

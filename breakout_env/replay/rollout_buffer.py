@@ -1,0 +1,75 @@
+"""A buffer of one rollout, for on-policy learning in DI-engine's off-policy pipeline."""
+
+from typing import Any, Dict, Optional
+
+import torch
+from ding.utils import BUFFER_REGISTRY
+from easydict import EasyDict
+
+Batch = Dict[str, torch.Tensor]
+
+
+@BUFFER_REGISTRY.register('rollout')
+class RolloutBuffer(object):
+    """
+    Overview:
+        Keeps the newest rollout and gives it out in random minibatches: each transition once, then, in another \
+        order, each once again. The policy ``pqn`` learns from it under ``ding -m serial`` and in our programs.
+    Examples:
+        >>> buffer = RolloutBuffer()
+        >>> buffer.push(dict(obs=torch.arange(6)))
+        >>> batches = [buffer.sample(2)['obs'] for _ in range(3)]
+        >>> torch.cat(batches).sort().values
+        tensor([0, 1, 2, 3, 4, 5])
+    """
+
+    config: Dict[str, Any] = dict(type='rollout', replay_buffer_size=1)
+
+    @classmethod
+    def default_config(cls) -> EasyDict:
+        """The defaults, as DI-engine's ``compile_config`` asks for them."""
+        return EasyDict(cls.config, cfg_type='RolloutBufferDict')
+
+    def __init__(self, cfg: Optional[Any] = None, tb_logger: Any = None, exp_name: str = '') -> None:
+        self._rollout: Batch = {}
+        self._order = torch.empty(0, dtype=torch.int64)
+
+    def push(self, data: Batch, cur_collector_envstep: int = 0) -> None:
+        """Replace the rollout by a newer one: tensors of one length."""
+        self._rollout = data
+        self._order = self._order[:0]
+
+    def sample(self, size: int, cur_learner_iter: int = 0) -> Optional[Batch]:
+        """
+        Overview:
+            The next minibatch.
+        Returns:
+            - batch (:obj:`Optional[Batch]`): ``size`` transitions; None if the rollout has fewer.
+        """
+        if self.count() < size:
+            return None
+        if len(self._order) < size:
+            self._order = torch.randperm(self.count())
+        chosen, self._order = self._order[:size], self._order[size:]
+        return {key: tensor[chosen] for key, tensor in self._rollout.items()}
+
+    def count(self) -> int:
+        """Transitions of the rollout."""
+        return len(next(iter(self._rollout.values()))) if self._rollout else 0
+
+    def update(self, info: Any) -> None:
+        """Priorities play no part."""
+
+    def clear(self) -> None:
+        """Forget the rollout."""
+        self._rollout = {}
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+    def state_dict(self) -> Dict[str, Any]:
+        """Nothing: a run is saved between two rollouts."""
+        return {}
+
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+        """The counterpart of ``state_dict``."""

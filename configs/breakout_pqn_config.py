@@ -1,0 +1,125 @@
+"""
+PQN on Breakout for a CPU: 64 environments, Q(lambda) targets, a small network with LayerNorm, no replay buffer.
+
+Run it with ``breakout train``, with ``ding -m serial -c configs/breakout_pqn_config.py -s 0 --env-step 5000000``, or
+with ``python`` on this file.
+"""
+
+from easydict import EasyDict
+
+breakout_pqn_config = dict(
+    # (str) Folder for logs, checkpoints and the merged config, below the current one; DI-engine appends the time if the
+    # folder exists.
+    exp_name='experiments/breakout_pqn',
+    env=dict(
+        # (int) Environments that collect, and that evaluate.
+        collector_env_num=64,
+        evaluator_env_num=8,
+        # (int) Full games of an evaluation.
+        n_evaluator_episode=8,
+        # (float) The training ends when an evaluation has this mean score; out of reach: the budget ends it.
+        stop_value=1000,
+        # (int) Screens in an observation.
+        frame_stack=4,
+        evaluator=dict(
+            # (float) Probability of a random action. A greedy agent plays at most 4 different games of Breakout, which
+            # no-op starts hardly vary: ckpt_best would depend on these four.
+            random_action_probability=0.01,
+        ),
+    ),
+    policy=dict(
+        # (bool) Whether to learn on a GPU.
+        cuda=False,
+        model=dict(
+            # (str) DI-engine's DQN for uint8, which it scales itself.
+            type='pixel_dqn',
+            import_names=['breakout_env'],
+            # (list) Frames, height and width of an observation.
+            obs_shape=[4, 84, 84],
+            # (int) Number of actions.
+            action_shape=4,
+            # (list) Channels of the three convolutions and width of the linear layer: half of Nature's, for updates in
+            # less than half of the time.
+            encoder_hidden_size_list=[16, 32, 32, 256],
+            # (bool) One head: the value of each action.
+            dueling=False,
+            # (bool) A LayerNorm before each ReLU, in place of a target network.
+            layer_norm=True,
+        ),
+        # (float) Discount of the next step's reward.
+        discount_factor=0.99,
+        learn=dict(
+            # (int) Updates after each collection: 2 passes over the rollout.
+            update_per_collect=32,
+            # (int) Transitions of an update.
+            batch_size=128,
+            # (float) Learning rate of Adam.
+            learning_rate=0.00025,
+            # (float) Weight of longer returns in the targets.
+            q_lambda=0.65,
+            # (bool) Whether to resume the run in exp_name from its last save, if there is one.
+            resume_training=False,
+            learner=dict(
+                hook=dict(
+                    # (int) Updates between two checkpoints: 10,000 env steps.
+                    save_ckpt_after_iter=2500,
+                    # (int) Updates between two entries in the log.
+                    log_show_after_iter=500,
+                    # Progress line, log/progress.jsonl, warnings before memory runs out. (int) max_env_step is for the
+                    # percentage and the remaining time; `breakout train` sets it.
+                    progress=dict(
+                        type='progress', name='progress', position='before_run', ext_args=dict(max_env_step=1000000)
+                    ),
+                    # Saves checkpoint and replay buffer together, every save_every_s (float) seconds and on SIGTERM or
+                    # Ctrl-C.
+                    resume=dict(type='resume', name='resume', position='before_run', ext_args=dict(save_every_s=900)),
+                ),
+            ),
+        ),
+        collect=dict(
+            # (int) Env steps of a rollout, 32 in each environment.
+            n_sample=2048,
+        ),
+        eval=dict(
+            evaluator=dict(
+                # (int) Updates between evaluations: 100,000 env steps.
+                eval_freq=25000,
+            ),
+        ),
+        other=dict(
+            eps=dict(
+                # (str) Epsilon decreases linearly from start to end.
+                type='linear',
+                # (float) Epsilon at the first env step.
+                start=1.0,
+                # (float) Epsilon from env step `decay` on.
+                end=0.01,
+                # (int) Env steps of the decrease.
+                decay=300000,
+            ),
+        ),
+    ),
+)
+breakout_pqn_config = EasyDict(breakout_pqn_config)
+main_config = breakout_pqn_config
+
+breakout_pqn_create_config = dict(
+    env=dict(
+        type='breakout',
+        import_names=['breakout_env'],
+    ),
+    env_manager=dict(type='breakout', import_names=['breakout_env']),
+    policy=dict(type='pqn', import_names=['breakout_env']),
+    replay_buffer=dict(type='rollout', import_names=['breakout_env']),
+    # DI-engine's collector, which also counts full games and their scores: a training episode is one life.
+    collector=dict(type='rollout', import_names=['breakout_env']),
+    # DI-engine's evaluator, whose best score is kept when a run is resumed.
+    evaluator=dict(type='resumable', import_names=['breakout_env']),
+)
+breakout_pqn_create_config = EasyDict(breakout_pqn_create_config)
+create_config = breakout_pqn_create_config
+
+if __name__ == '__main__':
+    from ding.entry import serial_pipeline
+
+    serial_pipeline((main_config, create_config), seed=0, max_env_step=int(1e6))

@@ -1,0 +1,185 @@
+"""PQN: targets, updates, and the way of a rollout from the environments to the learner."""
+
+import numpy as np
+import pytest
+import torch
+from ding.envs import BaseEnvTimestep
+from ding.utils import deep_merge_dicts
+from ding.worker import create_serial_collector, get_serial_collector_cls
+from easydict import EasyDict
+
+from breakout_env import PixelDQN
+from breakout_env.agent.agent import load_agent
+from breakout_env.policy.pqn import PQNPolicy
+from breakout_env.replay.rollout_buffer import RolloutBuffer
+
+STEPS, ENVS, GAMMA = 6, 3, 0.9
+SHAPES = dict(obs_shape=[4, 84, 84], action_shape=4, encoder_hidden_size_list=[8, 8, 8, 16])
+
+
+def pqn(**learn):
+    torch.manual_seed(0)
+    changes = dict(
+        discount_factor=GAMMA,
+        model=dict(type='pixel_dqn', import_names=['breakout_env'], dueling=False, layer_norm=True, **SHAPES),
+        learn=dict(dict(learning_rate=0.001, autocast=None, log_every_updates=1), **learn),
+        collect=dict(n_sample=STEPS * ENVS),
+    )
+    cfg = EasyDict(deep_merge_dicts(PQNPolicy.default_config(), changes))
+    return PQNPolicy(cfg, enable_field=['learn', 'collect', 'eval'])
+
+
+@pytest.fixture
+def rollout():
+    make = np.random.default_rng(0)
+    return dict(
+        obs=torch.from_numpy(make.integers(0, 256, (STEPS, ENVS, 4, 84, 84), dtype=np.uint8)),
+        action=torch.from_numpy(make.integers(0, 4, (STEPS, ENVS))),
+        reward=torch.from_numpy(make.normal(size=(STEPS, ENVS)).astype(np.float32)),
+        done=torch.from_numpy(make.random((STEPS, ENVS)) < 0.25),
+        value=torch.from_numpy(make.normal(size=(STEPS + 1, ENVS)).astype(np.float32)),
+        weight=torch.ones(STEPS, ENVS),
+    )
+
+
+def mixture_of_returns(rollout, t, env, q_lambda):
+    """The definition: n-step returns, the one of n steps with a share of (1 - lambda) lambda^(n - 1)."""
+    total, share, rewards = 0.0, 1.0, 0.0
+    for n in range(1, STEPS - t + 1):
+        rewards += GAMMA ** (n - 1) * float(rollout['reward'][t + n - 1, env])
+        if rollout['done'][t + n - 1, env]:
+            return total + share * rewards
+        n_step_return = rewards + GAMMA**n * float(rollout['value'][t + n, env])
+        if t + n == STEPS:
+            return total + share * n_step_return
+        total += share * (1 - q_lambda) * n_step_return
+        share *= q_lambda
+
+
+@pytest.mark.parametrize('q_lambda', [0.0, 0.65, 1.0])
+def test_targets_are_the_mixture_of_all_returns(rollout, q_lambda):
+    targets = pqn(q_lambda=q_lambda)._get_train_sample(rollout)['target'].view(STEPS, ENVS)
+    for t in range(STEPS):
+        for env in range(ENVS):
+            assert targets[t, env] == pytest.approx(mixture_of_returns(rollout, t, env, q_lambda), abs=1e-5)
+
+
+def test_a_lost_step_neither_counts_nor_spoils_the_steps_before_it(rollout):
+    rollout['done'][:] = False
+    rollout['weight'][3, 0] = 0
+    policy = pqn()
+    before = policy._get_train_sample(rollout)
+    rollout['reward'][3:, 0] = 1e6  # it has none, and what follows is another game
+    after = policy._get_train_sample(rollout)
+    earlier = torch.arange(STEPS * ENVS).view(STEPS, ENVS)[:3].flatten()
+    assert torch.equal(before['target'][earlier], after['target'][earlier])
+    after['target'][3 * ENVS] = 1e6
+    after['weight'][4 * ENVS :: ENVS] = 0
+    assert policy._forward_learn(after)['total_loss'] < 100
+
+
+def test_updates_move_q_values_to_the_targets(rollout):
+    policy, buffer = pqn(), RolloutBuffer()
+    buffer.push(policy._get_train_sample(rollout))
+    losses = [policy._forward_learn(buffer.sample(9))['total_loss'] for _ in range(60)]
+    assert np.mean(losses[-4:]) < 0.1 * np.mean(losses[:4])
+
+
+def test_each_pass_over_a_rollout_has_each_transition_once():
+    buffer = RolloutBuffer()
+    buffer.push(dict(obs=torch.arange(12)))
+    for _ in range(2):
+        assert sorted(torch.cat([buffer.sample(4)['obs'] for _ in range(3)]).tolist()) == list(range(12))
+    buffer.push(dict(obs=torch.arange(100, 103)))
+    assert buffer.sample(4) is None and buffer.sample(3)['obs'].min() >= 100
+
+
+@pytest.mark.parametrize('dueling', [False, True])
+def test_a_checkpoint_with_layer_norm_is_an_agent(tmp_path, rollout, dueling):
+    model = PixelDQN(**SHAPES, dueling=dueling, layer_norm=True)
+    torch.save(dict(model=model.state_dict()), tmp_path / 'ckpt.pth.tar')
+    obs = rollout['obs'][0]
+    expected = model.eval()(obs)['logit'].detach().numpy()
+    np.testing.assert_allclose(load_agent(tmp_path / 'ckpt.pth.tar').q_values(obs.numpy()), expected, rtol=1e-5)
+
+
+def test_wrong_options_are_refused():
+    with pytest.raises(ValueError, match='policy option `q_lambda` is 1.5'):
+        pqn(q_lambda=1.5)
+
+
+class Games(object):
+    """An env manager whose environments play what the test says: (reward, done, info) a step."""
+
+    env_num = ENVS
+
+    def __init__(self, answers):
+        self.answers, self.steps, self.resets = answers, 0, []
+        self.ready_obs = {i: self._screen(i) for i in range(ENVS)}
+
+    def _screen(self, env_id):
+        return np.full((4, 84, 84), 10 * self.steps + env_id, dtype=np.uint8)
+
+    def launch(self):
+        pass
+
+    close = seed = launch
+
+    def reset(self, env_ids=None):
+        self.resets.append(env_ids)
+
+    def step(self, actions):
+        self.steps += 1
+        self.ready_obs = {i: self._screen(i) for i in range(ENVS)}
+        answers = {i: self.answers.get((self.steps, i), (0.0, False, {})) for i in actions}
+        return {
+            i: BaseEnvTimestep(self._screen(i), np.array([r]), done, info) for i, (r, done, info) in answers.items()
+        }
+
+
+@pytest.fixture
+def collect(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def make(answers):
+        policy = pqn()
+        games = Games(answers)
+        cfg = EasyDict(type='rollout', import_names=['breakout_env'])
+        cfg = EasyDict(get_serial_collector_cls(cfg).default_config(), **cfg)
+        collector = create_serial_collector(cfg, env=games, policy=policy.collect_mode, exp_name='run')
+        return collector, games, policy
+
+    return make
+
+
+def test_a_rollout_has_the_same_number_of_steps_of_each_environment(collect):
+    score = dict(game_return=np.array([7.0]), eval_episode_return=7.0)
+    collector, _, _ = collect({(2, 1): (1.0, True, score)})
+    first, second = (collector.collect(policy_kwargs=dict(eps=0.5)) for _ in range(2))
+    assert first['obs'][:, 0, 0, 0].tolist() == [10 * t + i for t in range(STEPS) for i in range(ENVS)]
+    assert second['obs'][0, 0, 0, 0] == 10 * STEPS, 'the second one goes on where the first one ended'
+    assert collector.envstep == 2 * STEPS * ENVS
+    assert (collector.games, collector.game_return_mean, collector.epsilon) == (1, 7.0, 0.5)
+
+
+def test_the_value_of_the_last_screen_follows_a_time_limit_and_nothing_follows_a_lost_life(collect):
+    ends = dict(eval_episode_return=0.0)
+    truncated = {**ends, 'TimeLimit.truncated': True}
+    collector, _, policy = collect({(1, 0): (1.0, True, ends), (1, 1): (1.0, True, truncated)})
+    target = collector.collect(policy_kwargs=dict(eps=0.0))['target']
+    last = torch.full((4, 84, 84), 11, dtype=torch.uint8)
+    value = policy._forward_collect({0: last}, eps=0.0)[0]['value']
+    assert target[0] == 1
+    assert target[1] == pytest.approx(float(1 + GAMMA * value), abs=1e-5)
+
+
+def test_an_environment_lost_in_a_rollout_is_reset_and_its_step_left_out(collect):
+    collector, games, _ = collect({(3, 2): (None, None, dict(abnormal=True))})
+    weight = collector.collect(policy_kwargs=dict(eps=0.0))['weight'].view(STEPS, ENVS)
+    assert games.resets == [{2: None}]
+    assert (weight == 0).nonzero().tolist() == [[2, 2]]
+
+
+def test_a_rollout_that_does_not_fit_the_environments_is_refused(collect):
+    with pytest.raises(ValueError, match=r'n_sample is 7; expected a multiple of env.collector_env_num \(3\)'):
+        collect({})[0].collect(n_sample=7)
