@@ -6,7 +6,7 @@ import logging
 import os
 import weakref
 from enum import Enum
-from typing import Annotated, Dict, List, Mapping, Optional, Union
+from typing import Annotated, Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
 
 import gym  # DI-engine checks spaces by the classes of gym, not of gymnasium
 import numpy as np
@@ -16,17 +16,22 @@ from ding.utils import ENV_REGISTRY
 from ..rendering.video import GameRecorder
 from ..rendering.window import GameWindow
 from ..utils.game_constants import FIRE, NOOP, SCREEN_SHAPE
-from ..utils.options import Between, checked, shown
+from ..utils.options import Between, checked, section, shown
 from ..utils.resources import ResourceWatch, watch_of_process
 from .emulator import Emulator
 from .options import BreakoutOptions
-from .pixel_check import check_pixel_pairing
+from .pixel_check import fitting_obs_dtype
 from .preprocessing import fill_stack, observe, push_frame
 
 logger = logging.getLogger(__name__)
 # Environments of one pipeline: beyond some thousands it is a mistake, or a matter for several machines.
 _COUNT = Annotated[int, Between(1, 4096)]
 _Resource = Union[Emulator, GameWindow, GameRecorder]
+# Attributes of an instance that its copies do not get: what is open, and the course of its games.
+_NOT_COPIED = frozenset(
+    ['_resources', '_env', '_recorder', '_window', '_watch', '_state', '_rng', '_emulator_rng', '_seed_is_new']
+    + ['_stack', '_stacked_screen', '_lives', '_game_points', '_episode_points', '_np_random']
+)
 
 
 class _State(Enum):
@@ -43,7 +48,8 @@ class BreakoutEnv(BaseEnv):
         Atari Breakout with DQN's preprocessing (Mnih et al. 2015): gray screens, max-pooled over the last two frames \
         of a step, resized by area interpolation and stacked. The constructor only checks its config. ``reset`` opens \
         the emulator or reuses the open one, ``close`` releases everything, and after that ``reset`` opens a new one. \
-        ``observation_space``, ``action_space`` and ``reward_space`` are known before the first ``reset``.
+        ``observation_space``, ``action_space`` and ``reward_space`` are known before the first ``reset``. A copy, \
+        deep, shallow or unpickled, is an environment of its own: closed, with the same options, seed and replay folder.
     Examples:
         >>> env = BreakoutEnv(dict(frame_skip=4, noop_max=30))
         >>> env.seed(0)
@@ -58,9 +64,29 @@ class BreakoutEnv(BaseEnv):
     # An attribute only while the emulator is open: ``ding.utils.render`` and DI-engine's evaluator use it, and
     # ``ding.envs.env.env_implementation_check`` expects that it does not exist before the first ``reset``.
     _env: Emulator
-    # created by the first ``reset``
+    # created by ``reset``
     _rng: np.random.Generator
     _emulator_rng: np.random.Generator
+    _stack: np.ndarray
+    _stacked_screen: np.ndarray  # what the newest frame was resized from
+    # Before ``reset``; of the class, as ``close`` may be called where the constructor of a subclass raised first.
+    _state = _State.CLOSED
+    _seed: Optional[int] = None
+    _dynamic_seed = True
+    _seed_is_new = True
+    _replay_folder: Optional[str] = None
+    _recorder: Optional[GameRecorder] = None
+    _window: Optional[GameWindow] = None
+    _watch: Optional[ResourceWatch] = None
+    _lives = _game_points = _episode_points = 0
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> 'BreakoutEnv':
+        env = super().__new__(cls)
+        # Everything that close releases. It is an object of its own so that it can be released when this instance is
+        # garbage collected or the interpreter exits, whichever comes first, without keeping the instance alive.
+        env._resources = contextlib.ExitStack()
+        weakref.finalize(env, env._resources.close)
+        return env
 
     def __init__(self, cfg: Mapping = {}) -> None:
         """
@@ -77,21 +103,21 @@ class BreakoutEnv(BaseEnv):
         self.action_space = gym.spaces.Discrete(18 if options.full_action_space else 4)
         low, high = (options.life_loss_penalty, 1.0) if options.clip_reward else (-np.inf, np.inf)
         self.reward_space = gym.spaces.Box(low, high, (1,), np.float32)
-        self._state = _State.CLOSED
-        self._seed: Optional[int] = None
-        self._dynamic_seed = True
-        self._seed_is_new = True
-        self._replay_folder: Optional[str] = None
-        self._recorder: Optional[GameRecorder] = None
-        self._window: Optional[GameWindow] = None
-        self._watch: Optional[ResourceWatch] = None
-        self._stack = np.zeros(shape, dtype=np.uint8)
-        self._stacked_screen = np.zeros(SCREEN_SHAPE, dtype=np.uint8)  # what the newest frame was resized from
-        self._lives = self._game_points = self._episode_points = 0
-        # Everything that close releases. It is an object of its own so that it can be released when this instance is
-        # garbage collected or the interpreter exits, whichever comes first, without keeping the instance alive.
-        self._resources = contextlib.ExitStack()
-        weakref.finalize(self, self._resources.close)
+
+    def __reduce__(self) -> Tuple[Callable, Tuple, Dict[str, Any]]:
+        """What ``copy`` and ``pickle`` make a copy from."""
+        state = {name: value for name, value in vars(self).items() if name not in _NOT_COPIED}
+        for name, value in state.items():
+            if isinstance(value, gym.spaces.Space):
+                # one of its own: the generator would be shared, and gym's cannot be copied
+                state[name] = copy.copy(value)
+                state[name]._np_random = None
+        return type(self).__new__, (type(self),), state
+
+    def __setstate__(self, state: Dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self._seed is not None:
+            self.seed(self._seed, self._dynamic_seed)
 
     def reset(self) -> np.ndarray:
         """
@@ -171,7 +197,9 @@ class BreakoutEnv(BaseEnv):
         if done:
             self._state = _State.GAME_OVER if game_over else _State.LIFE_LOST
             info['eval_episode_return'] = np.float32(self._episode_points)
-            info['TimeLimit.truncated'] = self._env.truncated
+            # not where the last frame also ends the life or the game: nothing comes after it
+            ended = self._lives == 0 or (life_lost and options.episodic_life)
+            info['TimeLimit.truncated'] = self._env.truncated and not ended
         if game_over:
             info['game_return'] = np.float32(self._game_points)
             if self._recorder is not None:
@@ -258,9 +286,11 @@ class BreakoutEnv(BaseEnv):
                 options.full_action_space,
             )
             self._own('emulator', self._env)
+            self._stack = np.zeros((options.frame_stack, *[options.screen_size] * 2), dtype=np.uint8)
+            self._stacked_screen = np.zeros(SCREEN_SHAPE, dtype=np.uint8)
             if options.resource_watch_s:
                 self._watch = watch_of_process(options.resource_watch_s)
-            if options.render_mode == 'human':
+            if options.windows:
                 self._window = GameWindow('Breakout', options.frame_skip)
                 self._own('window', self._window)
         else:
@@ -325,8 +355,11 @@ def _env_cfgs(cfg: dict, role: str) -> List[dict]:
     count = checked('env option', f'{role}_env_num', cfg.get(f'{role}_env_num'), _COUNT)
     is_train = role == 'collector'
     options = BreakoutOptions.from_config({**cfg, 'is_train': is_train})  # raises before any process is started
-    check_pixel_pairing(cfg, role, options.obs_dtype)
+    own = section(f'env option `{role}`', cfg.get(role))
+    own['obs_dtype'] = fitting_obs_dtype(cfg, role, options.obs_dtype, 'obs_dtype' in own or 'obs_dtype' in cfg)
+    windows = options.windows if is_train or 'render_mode' in own else 0
     cfgs = [copy.deepcopy(cfg) for _ in range(count)]
-    for env_cfg in cfgs:
+    for index, env_cfg in enumerate(cfgs):
         env_cfg['is_train'] = is_train
+        env_cfg[role] = {**own, 'render_mode': 'human' if index < windows else None}
     return cfgs

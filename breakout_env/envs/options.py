@@ -2,7 +2,7 @@
 
 import importlib.util
 import re
-from typing import Annotated, Dict, Literal, Mapping, Optional
+from typing import Annotated, Dict, Literal, Mapping, Union
 
 from pydantic import AfterValidator, BeforeValidator
 
@@ -35,8 +35,8 @@ _NAMES_BY_OPTION = {
 NAMES_ELSEWHERE = {name: option for option, names in _NAMES_BY_OPTION.items() for name in names}
 # Evaluation plays full games for their own score, and presses FIRE for the agent after a lost life.
 EVALUATION_DEFAULTS = dict(episodic_life=False, clip_reward=False, life_loss_penalty=0.0, fire_on_life_loss=True)
-# gymnasium's and gym's names of the game. v0 and v5 mean sticky actions with probability 0.25 (Machado et al. 2018).
-_ENV_ID = re.compile(r'(?:ALE/)?Breakout(?:NoFrameskip|Deterministic)?-v(?P<version>[045])')
+# The names of the game in gymnasium, gym and EnvPool.
+_ENV_ID = re.compile(r'Breakout(?P<skip>NoFrameskip|Deterministic)?-v(?P<version>[04])|(?:ALE/)?Breakout-v5')
 
 
 def _dtype_name(value: object) -> object:
@@ -44,8 +44,8 @@ def _dtype_name(value: object) -> object:
     return getattr(value, 'name', getattr(value, '__name__', value))
 
 
-def _check_render_mode(value: Optional[str]) -> Optional[str]:
-    if value == 'human' and importlib.util.find_spec('pygame') is None:
+def _check_render_mode(value: Union[None, str, int]) -> Union[None, str, int]:
+    if value not in (None, 'rgb_array') and importlib.util.find_spec('pygame') is None:
         raise ValueError('no pygame')
     return value
 
@@ -67,7 +67,10 @@ class BreakoutOptions(Options):
 
     # the upper bounds of frame_skip and frame_stack, a second and four seconds of play, stop typing errors
     frame_skip: Annotated[int, Between(1, 60)] = 4
-    """(int) Emulator frames for which an action is repeated; their rewards are summed."""
+    """(int) Emulator frames for which an action is repeated; their rewards are summed. With \
+    ``env_id='BreakoutNoFrameskip-v4'`` 4 is what ``dizoo.atari`` plays, with ``BreakoutDeterministic-v4`` and \
+    ``ALE/Breakout-v5`` what these names mean by themselves (``dizoo.atari`` repeats that 4 times); ``Breakout-v4``, \
+    which means a random number, needs the option."""
     frame_stack: Annotated[int, Between(1, 256)] = 4
     """(int) Screens in an observation, the newest last."""
     screen_size: Annotated[int, Between(8, 160)] = 84  # at most the screen's width: area interpolation only shrinks
@@ -97,16 +100,21 @@ class BreakoutOptions(Options):
         BeforeValidator(_dtype_name),
         Expected("'uint8' (pixels 0..255) or 'float32' (pixels scaled to [0, 1])"),
     ] = 'uint8'
-    """(str) ``uint8`` for pixels 0..255, ``float32`` for pixels scaled to [0, 1]."""
+    """(str) ``uint8`` for pixels 0..255, ``float32`` for pixels scaled to [0, 1]. Where a config does not name it, \
+    DI-engine's own models and an ``env_id`` get ``float32``, as from ``dizoo.atari``."""
     random_action_probability: Annotated[float, Between(0.0, 1.0)] = 0.0
     """(float) Probability that a step plays a uniformly random action instead of the given one: the epsilon of \
     evaluation protocols, for any policy."""
     render_mode: Annotated[
-        Optional[Literal['rgb_array', 'human']],
+        Union[None, Literal['rgb_array', 'human'], Annotated[int, Between(1, 4096)]],
         AfterValidator(_check_render_mode),
-        Expected("None, 'rgb_array', or 'human', which needs pygame (pip install pygame)"),
+        Expected(
+            "None, 'rgb_array', or, with pygame (pip install pygame), 'human' or the number of windows from 1 to 4,096"
+        ),
     ] = None
-    """(Optional[str]) None, ``rgb_array``, or ``human`` to watch the game in a window."""
+    """(Union[None, str, int]) ``human`` to watch a game in a window, at the speed at which people play. In a config \
+    that is the game of the first collector, or of the first evaluator with the option in ``evaluator``; a number \
+    opens windows for as many of them."""
     resource_watch_s: Annotated[float, Between(0.0, DAY_S)] = 0.0
     """(float) Seconds between two readings of the process's memory, with a warning before memory runs out; 0 for \
     none. Environments of one process share the readings."""
@@ -133,10 +141,16 @@ class BreakoutOptions(Options):
             )
         values: Dict[str, object] = {} if top.is_train else dict(EVALUATION_DEFAULTS)
         if 'env_id' in cfg:
-            values['repeat_action_probability'] = _sticky_probability_of(cfg['env_id'])
+            values.update(_values_of(cfg['env_id']))
         names_at_top = top.model_fields_set if top.is_train else top.model_fields_set - TRAINING_ONLY
         values.update((name, getattr(top, name)) for name in names_at_top)
         values.update(sections['collector' if top.is_train else 'evaluator'])
+        if values.get('frame_skip', 0) is None:
+            raise ValueError(
+                f'env option `env_id` is {shown(cfg["env_id"])}, which repeats an action for 2 to 4 frames at random; '
+                'this environment repeats it for a fixed number: expected `frame_skip` beside it, or '
+                "'BreakoutNoFrameskip-v4', which dizoo.atari repeats for 4"
+            )
         options = cls.model_validate(values)
         shortest = options.noop_max + 2 * options.frame_skip
         if options.max_episode_frames <= shortest:
@@ -145,6 +159,13 @@ class BreakoutOptions(Options):
                 f'which `noop_max` ({options.noop_max}) and two steps of `frame_skip` ({options.frame_skip}) take'
             )
         return options
+
+    @property
+    def windows(self) -> int:
+        """How many environments of a config have a window."""
+        if isinstance(self.render_mode, int):
+            return self.render_mode
+        return int(self.render_mode == 'human')
 
     @classmethod
     def _section_values(cls, role: str, cfg: object) -> Dict[str, object]:
@@ -157,7 +178,8 @@ class BreakoutOptions(Options):
         return values
 
 
-def _sticky_probability_of(env_id: object) -> float:
+def _values_of(env_id: object) -> Dict[str, object]:
+    """What dizoo.atari's name of the game means for the options; a ``frame_skip`` of None: a random number."""
     match = _ENV_ID.fullmatch(env_id) if isinstance(env_id, str) else None
     if match is None:
         raise ValueError(
@@ -165,4 +187,7 @@ def _sticky_probability_of(env_id: object) -> float:
             "'BreakoutNoFrameskip-v4', or, with sticky actions, 'BreakoutNoFrameskip-v0' or 'ALE/Breakout-v5': this "
             'environment plays no other game'
         )
-    return 0.0 if match['version'] == '4' else 0.25
+    # v0 and ALE's v5 have sticky actions (Machado et al. 2018), v4 and EnvPool's v5 have none
+    sticky = 0.25 if match['version'] == '0' or match[0].startswith('ALE/') else 0.0
+    frame_skip = None if match['version'] and not match['skip'] else 4
+    return dict(repeat_action_probability=sticky, obs_dtype='float32', frame_skip=frame_skip)

@@ -1,14 +1,16 @@
 """
 Pixels and model must fit: a model that scales takes 0..255, a model that does not takes 0..1.
 
-A wrong combination trains without an error in places (DI-engine's evaluator casts uint8 to float32 and continues), so
-it is refused before anything starts. Upstream behaviour worked around (DI-engine 0.5.3): ``get_vec_env_setting`` passes
-``cfg.env`` alone to an environment class, which cannot reach ``cfg.policy`` from there. The pipelines do hold the whole
-config in a local variable at that time, so ``_whole_config`` finds it in the calling frames, by identity. It can be
-removed once DI-engine passes the whole config.
+Where the config names no ``obs_dtype``, it follows from the model: a config written for ``dizoo.atari`` names neither,
+as dizoo's environment scales. A wrong combination trains without an error in places (DI-engine's evaluator casts uint8
+to float32 and continues), so it is refused before anything starts. Upstream behaviour worked around (DI-engine 0.5.3):
+``get_vec_env_setting`` passes ``cfg.env`` alone to an environment class, which cannot reach ``cfg.policy`` from there.
+The pipelines do hold the whole config in a local variable at that time, so ``_whole_config`` finds it in the calling
+frames, by identity. It can be removed once DI-engine passes the whole config.
 """
 
 import inspect
+import logging
 from types import FrameType
 from typing import Mapping, Optional, Tuple
 
@@ -17,34 +19,48 @@ from ding.utils import MODEL_REGISTRY, POLICY_REGISTRY, import_module
 
 from ..utils.options import section
 
+logger = logging.getLogger(__name__)
 SCALING_MODELS = ('pixel_dqn', 'pixel_rainbowdqn', 'pixel_c51dqn', 'pixel_qrdqn', 'pixel_drqn', 'pixel_vac')
+_PIXELS = {'uint8': 'pixels 0..255', 'float32': 'pixels scaled to [0, 1]'}
 PAIRS = (
     f"Choose obs_dtype='uint8' in the env with a model that scales ({', '.join(SCALING_MODELS)}), or "
     "obs_dtype='float32' with a model that does not, such as DI-engine's own."
 )
 
 
-def check_pixel_pairing(env_cfg: Mapping, role: str, obs_dtype: str) -> None:
+def fitting_obs_dtype(env_cfg: Mapping, role: str, obs_dtype: str, is_named: bool) -> str:
     """
     Overview:
-        Refuse uint8 observations for DI-engine's own models and scaled ones for ours. Accept everything where the \
-        model is unknown: somebody else's, passed to the pipeline ready-made, or no whole config in the callers.
+        The observations that fit the model of the config that ``env_cfg`` is a section of. Where the model is unknown \
+        (somebody else's, passed to the pipeline ready-made, or no whole config in the callers) any fit.
     Arguments:
         - env_cfg (:obj:`Mapping`): ``cfg.env``, the very object that the pipeline's config holds.
+        - role (:obj:`str`): ``collector`` or ``evaluator``, for the error message.
+        - obs_dtype (:obj:`str`): That of the options.
+        - is_named (:obj:`bool`): Whether the config names it; otherwise another one is returned where it does not fit.
     Raises:
-        - ValueError: If they do not fit; the message says which combinations do.
+        - ValueError: If a named one does not fit; the message says which combinations do.
     """
     found = _whole_config(env_cfg)
     if found is None or isinstance(found[1].f_locals.get('model'), torch.nn.Module):  # its name in DI-engine's entries
-        return
+        return obs_dtype
     cfg, frame = found
     model_type, scales = _model_of(cfg, in_di_engine=frame.f_globals.get('__name__', '').startswith('ding.'))
-    if scales is not None and scales != (obs_dtype == 'uint8'):
-        pixels = 'pixels 0..255' if obs_dtype == 'uint8' else 'pixels scaled to [0, 1]'
+    fitting = obs_dtype if scales is None else 'uint8' if scales else 'float32'
+    if is_named and fitting != obs_dtype:
         raise ValueError(
-            f'the {role} env returns {obs_dtype} observations ({pixels}), but the model '
+            f'the {role} env returns {obs_dtype} observations ({_PIXELS[obs_dtype]}), but the model '
             f'(policy.model.type: {model_type}) {"scales" if scales else "does not scale"} them itself. {PAIRS}'
         )
+    if fitting == 'float32' and not is_named:
+        # a warning: it takes four times the memory, and DI-engine's programs show no lower level
+        logger.warning(
+            'the %s env returns float32 observations (%s), as the config names no obs_dtype, and %s',
+            role,
+            _PIXELS[fitting],
+            'has an env_id' if scales is None else f'its model (policy.model.type: {model_type}) does not scale',
+        )
+    return fitting
 
 
 def _model_of(cfg: Mapping, in_di_engine: bool) -> Tuple[str, Optional[bool]]:
@@ -62,10 +78,11 @@ def _model_of(cfg: Mapping, in_di_engine: bool) -> Tuple[str, Optional[bool]]:
             return shown, None
     if not isinstance(name, str):
         return shown, None
-    if name in SCALING_MODELS:
-        return shown, True
     known = registry.get(name) if name in registry else None
-    return shown, False if known is not None and known.__module__.startswith('ding.') else None
+    package = '' if known is None else known.__module__.split('.')[0]
+    if name in SCALING_MODELS or package == 'breakout_env':  # our policies take our models by default
+        return shown, True
+    return shown, False if package == 'ding' else None
 
 
 def _whole_config(env_cfg: Mapping) -> Optional[Tuple[dict, FrameType]]:

@@ -1,7 +1,9 @@
-"""``close`` releases everything, from every state."""
+"""``close`` releases everything, from every state, and a copy is an environment of its own."""
 
+import copy
 import logging
 import os
+import pickle
 import signal
 import time
 
@@ -26,6 +28,63 @@ def test_close_before_reset_and_twice_is_safe_and_reset_opens_again(same_footpri
         play(env, 20)
         env.close()
         env.close()
+
+
+class Unfinished(BreakoutEnv):
+    def __init__(self):
+        try:
+            fail()
+        except RuntimeError:
+            self.close()
+            raise
+
+
+def test_close_hides_no_error_of_a_subclass_whose_constructor_raises():
+    BreakoutEnv.__new__(BreakoutEnv).close()
+    with pytest.raises(RuntimeError, match='planted'):
+        Unfinished()
+
+
+class Labelled(BreakoutEnv):
+    label = None
+
+
+def unpickled(env, protocol):
+    return pickle.loads(pickle.dumps(env, protocol))
+
+
+COPIES = [copy.copy, copy.deepcopy, *(lambda env, n=n: unpickled(env, n) for n in (0, pickle.HIGHEST_PROTOCOL))]
+
+
+@pytest.mark.parametrize('copied', COPIES, ids=['shallow', 'deep', 'pickled with protocol 0', 'pickled'])
+@pytest.mark.parametrize('state', ['half-built', 'closed', 'playing'])
+def test_a_copy_is_a_closed_environment_of_its_own(copied, state, tmp_path, same_footprint):
+    if state == 'half-built':
+        copied(BreakoutEnv.__new__(BreakoutEnv)).close()
+        return
+    env, reference = (Labelled(dict(frame_stack=2, episodic_life=False)) for _ in range(2))
+    for one in (env, reference):
+        one.label = 'its own'
+        one.seed(7)
+        one.enable_save_replay(str(tmp_path / 'reference'))
+    env.enable_save_replay(str(tmp_path))
+    if state == 'playing':
+        play(env, 20), play(reference, 20)
+    twin = copied(env)
+    with pytest.raises(RuntimeError, match="in state 'closed'"):
+        twin.step(0)
+    assert twin.label == 'its own' and repr(twin) == repr(Labelled(dict(frame_stack=2, episodic_life=False)))
+    drawn = [twin.random_action().item() for _ in range(9)]
+    course = play(twin, 20, seed=3)
+    twin.close()
+    assert play(env, 30) == play(reference, 30)  # undisturbed
+    reference.seed(7)
+    assert [reference.random_action().item() for _ in range(9)] == drawn and play(reference, 20, seed=3) == course
+    play(twin, 20)
+    del twin
+    assert wait_until(lambda: sum('unfinished' in path.name for path in tmp_path.iterdir()) >= 2)
+    env.close(), reference.close()
+    assert not list(tmp_path.glob('**/*.part.mp4'))
 
 
 @pytest.mark.parametrize('failing', ['reload', 'reset_game', 'advance'])

@@ -104,38 +104,36 @@ def test_reward_shaping_at_the_top_does_not_reach_the_scores_of_an_evaluation():
 
 
 @pytest.mark.parametrize(
-    'env_id, sticky',
+    'env_id, sticky, is_random',
     [
-        ('BreakoutNoFrameskip-v4', 0.0),
-        ('BreakoutNoFrameskip-v0', 0.25),
-        ('Breakout-v4', 0.0),
-        ('BreakoutDeterministic-v4', 0.0),
-        ('ALE/Breakout-v5', 0.25),
+        ('BreakoutNoFrameskip-v4', 0.0, False),
+        ('BreakoutNoFrameskip-v0', 0.25, False),
+        ('Breakout-v4', 0.0, True),
+        ('Breakout-v0', 0.25, True),
+        ('BreakoutDeterministic-v4', 0.0, False),
+        ('ALE/Breakout-v5', 0.25, False),
+        ('Breakout-v5', 0.0, False),
     ],
 )
-def test_the_env_ids_of_dizoo_set_sticky_actions_as_gymnasium_does(env_id, sticky):
-    assert options(env_id=env_id, obs_plus_prev_action_reward=False).repeat_action_probability == sticky
-    assert options(env_id=env_id, repeat_action_probability=0.1).repeat_action_probability == 0.1
+def test_the_env_ids_of_dizoo_mean_what_they_mean_there_or_the_error_says_what_is_different(env_id, sticky, is_random):
+    if is_random:
+        with pytest.raises(ValueError, match='for 2 to 4 frames at random; this .* expected `frame_skip` beside it'):
+            options(env_id=env_id)
+    else:
+        assert options(env_id=env_id).frame_skip == 4
+    o = options(env_id=env_id, frame_skip=3, obs_plus_prev_action_reward=False)
+    assert (o.repeat_action_probability, o.frame_skip, o.obs_dtype) == (sticky, 3, 'float32')
+    named = options(env_id=env_id, repeat_action_probability=0.1, collector=dict(frame_skip=2, obs_dtype='uint8'))
+    assert (named.repeat_action_probability, named.frame_skip, named.obs_dtype) == (0.1, 2, 'uint8')
 
 
-def test_a_dizoo_config_works_with_type_and_import_names_changed():
-    # dizoo/atari/config/serial: the keys of its configs, one of them in the wrong place there; and DI-engine's own
-    cfg = EasyDict(
-        exp_name='pong_rainbow_seed0',
-        collector_env_num=8,
-        evaluator_env_num=8,
-        n_evaluator_episode=8,
-        stop_value=20,
-        env_id='BreakoutNoFrameskip-v4',
-        frame_stack=4,
-        manager=dict(shared_memory=False),
-        is_train=True,
-        obs_plus_prev_action_reward=False,
-        type='breakout',
-        import_names=['breakout_env'],
-        cfg_type='BreakoutEnvDict',
-        replay_path=None,
+def test_keys_of_dizoos_configs_are_accepted():
+    # those of dizoo/atari/config/serial, some of them in the wrong place there, and DI-engine's own
+    theirs = dict(
+        exp_name='rainbow', stop_value=20, n_evaluator_episode=8, cfg_type='BreakoutEnvDict', replay_path=None
     )
+    cfg = EasyDict(type='breakout', import_names=['breakout_env'], manager=dict(shared_memory=False), **theirs)
+    cfg.update(collector_env_num=8, evaluator_env_num=8, env_id='BreakoutNoFrameskip-v4', is_train=True)
     assert len(BreakoutEnv.create_collector_env_cfg(cfg)) == len(BreakoutEnv.create_evaluator_env_cfg(cfg)) == 8
 
 

@@ -1,4 +1,4 @@
-"""An env and a model that scale pixels both, or neither, are refused before anything starts."""
+"""An env fits the model that the config names; one that is named not to fit is refused before anything starts."""
 
 import copy
 import types
@@ -21,23 +21,35 @@ def whole_config(env=None, model=None, policy='dqn'):
     return compiled(dict(cuda=False, model={**shapes, **(model or {})}), policy, env)
 
 
+DIZOO = dict(env_id='BreakoutNoFrameskip-v4')
+STOCK = dict(type='dqn', import_names=['ding.model.template.q_learning'])
+SCALED = dict(obs_dtype='float32')
+
+
 @pytest.mark.parametrize(
-    'env, model, fits',
+    'env, model, obs_dtype',
     [
-        (dict(), SCALING, True),
-        (dict(obs_dtype='float32'), dict(), True),
-        (dict(obs_dtype='float32'), dict(type='dqn'), True),
-        (dict(), dict(type='dqn', import_names=['ding.model.template.q_learning']), False),
-        (dict(obs_dtype=np.float32), SCALING, False),
-        (dict(evaluator=dict(obs_dtype='float32')), SCALING, False),
-        (dict(obs_dtype='float32', collector=dict(obs_dtype='uint8')), dict(type='dqn'), False),
+        (dict(), SCALING, 'uint8'),
+        (SCALED, dict(), 'float32'),
+        (SCALED, dict(type='dqn'), 'float32'),
+        (dict(), STOCK, 'float32'),
+        (DIZOO, STOCK, 'float32'),
+        (dict(evaluator=SCALED), STOCK, 'float32'),
+        (DIZOO, SCALING, 'uint8'),
+        ({**DIZOO, 'obs_dtype': 'uint8'}, SCALING, 'uint8'),
+        (dict(obs_dtype='uint8'), STOCK, None),
+        ({**DIZOO, **SCALED}, SCALING, None),
+        (dict(obs_dtype=np.float32), SCALING, None),
+        (dict(evaluator=SCALED), SCALING, None),
+        (dict(collector=dict(obs_dtype='uint8'), **SCALED), dict(type='dqn'), None),
     ],
 )
 @pytest.mark.parametrize('policy', ['dqn', 'dqn_command'])
-def test_only_fitting_envs_and_models_are_accepted(env, model, fits, policy):
+def test_observations_fit_the_model_and_named_ones_that_do_not_are_refused(env, model, obs_dtype, policy):
     cfg = whole_config(env, model, policy)
-    if fits:
-        get_vec_env_setting(cfg.env)
+    if obs_dtype:
+        env_class, *cfgs = get_vec_env_setting(cfg.env)
+        assert [env_class(role_cfgs[0]).observation_space.dtype for role_cfgs in cfgs] == [obs_dtype] * 2
         return
     with pytest.raises(ValueError, match='Choose obs_dtype=') as error:
         get_vec_env_setting(cfg.env)
@@ -62,15 +74,17 @@ def in_di_engine(function):
     return types.FunctionType(function.__code__, {**function.__globals__, '__name__': 'ding.entry.serial_entry'})
 
 
-def test_an_unnamed_model_is_the_policys_default_in_di_engines_pipelines_only():
-    def pipeline():
-        cfg = whole_config(dict(), dict())
-        get_vec_env_setting(cfg.env)
-        return PixelDQN(**cfg.policy.model)
+def test_an_unnamed_model_is_the_policys_default_in_di_engines_pipelines_only(caplog):
+    def pipeline(env, policy='dqn'):
+        cfg = whole_config(env, dict(), policy)
+        env_class, _, (env_cfg,) = get_vec_env_setting(cfg.env, collect=False)
+        return env_class(env_cfg).observation_space.dtype
 
-    pipeline()
-    with pytest.raises(ValueError, match='not set, so the default of policy'):
-        in_di_engine(pipeline)()
+    assert pipeline({}) == 'uint8' and pipeline(DIZOO) == 'float32'  # as dizoo.atari's, whatever model is built
+    assert in_di_engine(pipeline)(DIZOO, 'lean_dqn') == 'uint8'
+    caplog.clear()
+    assert in_di_engine(pipeline)({}, 'dqn') == 'float32'
+    assert 'the evaluator env returns float32' in caplog.text and "default of policy 'dqn') does not" in caplog.text
 
 
 def test_unregistered_names_and_copied_configs_are_accepted():

@@ -1,10 +1,14 @@
 """A real window on a virtual screen."""
 
+from functools import partial
+
 import numpy as np
 import pytest
+from ding.envs import create_env_manager, get_vec_env_setting
 
 from breakout_env import BreakoutEnv
 from breakout_env.utils.child_process import HelperError
+from helpers.configs import compiled
 from helpers.processes import wait_until
 from helpers.window import screenshot, windows
 
@@ -29,6 +33,25 @@ def test_the_window_shows_what_render_returns_until_close(display, tmp_path, sam
     assert wait_until(shown)
     env.close()
     assert wait_until(lambda: windows() == 0)
+
+
+@pytest.mark.parametrize(
+    'env, opened',
+    [
+        (dict(render_mode='human'), (1, 0)),
+        (dict(evaluator=dict(render_mode='human')), (0, 1)),
+        (dict(render_mode=2, evaluator=dict(render_mode=9)), (2, 3)),
+    ],
+)
+def test_a_config_opens_one_window_or_as_many_as_it_says(display, env, opened):
+    cfg = compiled({}, env=dict(env, collector_env_num=3, evaluator_env_num=3))
+    env_class, *role_cfgs = get_vec_env_setting(cfg.env)
+    for cfgs, expected in zip(role_cfgs, opened):
+        manager = create_env_manager(cfg.env.manager, [partial(env_class, one) for one in cfgs])
+        manager.launch()
+        assert wait_until(lambda expected=expected: windows() == expected)
+        manager.close()
+        assert wait_until(lambda: windows() == 0)
 
 
 def test_without_a_display_the_error_says_so_and_nothing_is_left(monkeypatch, same_footprint):
