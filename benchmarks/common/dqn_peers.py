@@ -21,9 +21,9 @@ class PlainDQN(object):
     """
 
     def __init__(self) -> None:
-        self._online, self._target = self._network(), self._network()
-        self._target.load_state_dict(self._online.state_dict())
-        self._optimizer = torch.optim.Adam(self._online.parameters(), lr=LEARNING_RATE)
+        self.online, self._target = self._network(), self._network()
+        self._target.load_state_dict(self.online.state_dict())
+        self._optimizer = torch.optim.Adam(self.online.parameters(), lr=LEARNING_RATE)
         self.updates = 0
 
     @staticmethod
@@ -35,21 +35,21 @@ class PlainDQN(object):
     def act(self, obs: torch.Tensor) -> torch.Tensor:
         """The best actions in a batch of pixels."""
         with torch.no_grad():
-            return self._online(obs / 255.0).argmax(1)
+            return self.online(obs / 255.0).argmax(1)
 
     def update(self, batch: Any) -> None:
         """One step of the optimizer, on a batch of Stable-Baselines3's buffer."""
         with torch.no_grad():
             best = self._target(batch.next_observations / 255.0).amax(1)
             wanted = batch.rewards.flatten() + GAMMA * best * (1 - batch.dones.flatten())
-        values = self._online(batch.observations / 255.0).gather(1, batch.actions).squeeze(1)
+        values = self.online(batch.observations / 255.0).gather(1, batch.actions).squeeze(1)
         loss = nn.functional.mse_loss(wanted, values)
         self._optimizer.zero_grad()
         loss.backward()
         self._optimizer.step()
         self.updates += 1
         if self.updates % TARGET_EVERY_UPDATES == 0:
-            self._target.load_state_dict(self._online.state_dict())
+            self._target.load_state_dict(self.online.state_dict())
 
 
 def tianshou_dqn() -> Any:

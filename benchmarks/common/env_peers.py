@@ -267,12 +267,13 @@ def gymnasium_env(rules: Rules = TRAINING) -> gymnasium.Env:
 
 
 def sb3_env(rules: Rules) -> gymnasium.Env:
-    """Stable-Baselines3's preprocessing except for the stack; it presses FIRE in each game."""
+    """Stable-Baselines3's preprocessing except for the stack, with its count of full games; it presses FIRE in each."""
     from stable_baselines3.common.atari_wrappers import AtariWrapper
+    from stable_baselines3.common.monitor import Monitor
 
     # it turns the screens gray itself, and so needs colours
     training = rules.training
-    return AtariWrapper(ale_env('rgb'), rules.noop_max, terminal_on_life_loss=training, clip_reward=training)
+    return AtariWrapper(Monitor(ale_env('rgb')), rules.noop_max, terminal_on_life_loss=training, clip_reward=training)
 
 
 def sb3_vector(processes: bool, env_num: int, rules: Rules = TRAINING) -> Any:

@@ -12,8 +12,9 @@ makes 0.242 of them in the long run. How the algorithms differ is in benchmarks/
 """
 
 import time
+from collections import deque
 from functools import partial
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Deque, Dict, List, Optional
 
 import click
 import numpy as np
@@ -105,34 +106,44 @@ class InDIEngine(Training):
 
 
 class StableBaselines3(Training):
-    """Its DQN."""
+    """Its DQN, or another of its algorithms."""
 
-    def __init__(self, env_num: int, threads: int, random_steps: int) -> None:
-        from stable_baselines3 import DQN
+    def __init__(
+        self,
+        env_num: int,
+        threads: int,
+        random_steps: int,
+        algorithm: str = 'DQN',
+        all_steps: int = ENDLESS_STEPS,
+        **options: Any,
+    ) -> None:
+        import stable_baselines3
 
         from ..common.env_peers import sb3_vector
 
         super().__init__(threads, random_steps)
         self.envs = sb3_vector(env_num > 1, env_num)
-        self._dqn = DQN(
-            'CnnPolicy',
-            self.envs,
-            learning_rate=LEARNING_RATE,
-            buffer_size=BUFFER_SIZE,
-            learning_starts=random_steps,
-            batch_size=BATCH_SIZE,
-            train_freq=4,  # of all environments at once
-            gradient_steps=4 * env_num // STEPS_PER_UPDATE,
-            optimize_memory_usage=True,
-            replay_buffer_kwargs=dict(handle_timeout_termination=False),  # the two exclude each other
-            target_update_interval=4000,
-            exploration_fraction=1 / ENDLESS_STEPS,
-            exploration_final_eps=EPSILON,
-            device='cpu',
-        )
+        self._all_steps = all_steps
+        if algorithm == 'DQN':
+            options.update(learning_starts=random_steps, optimize_memory_usage=True)
+            options['replay_buffer_kwargs'] = dict(handle_timeout_termination=False)  # the two exclude each other
+        self.model = getattr(stable_baselines3, algorithm)('CnnPolicy', self.envs, device='cpu', **options)
+
+    @property
+    def network(self) -> torch.nn.Module:
+        """Of the agent."""
+        return self.model.policy
+
+    def scores(self) -> List[float]:
+        """Of the last 100 full games."""
+        return [episode['r'] for episode in self.model.ep_info_buffer]
 
     def run(self, running: Running) -> None:
         from stable_baselines3.common.callbacks import BaseCallback
+
+        updates_each = 1
+        if hasattr(self.model, 'n_epochs'):  # PPO counts epochs
+            updates_each = self.model.n_steps * self.model.n_envs // self.model.batch_size
 
         class Look(BaseCallback):
             """A callback can stop a training only after a step; it asks before the first one of a collection."""
@@ -140,18 +151,25 @@ class StableBaselines3(Training):
             continues = True
 
             def _on_rollout_start(self) -> None:
-                self.continues = running(self.num_timesteps, self.model._n_updates)
+                self.continues = running(self.num_timesteps, self.model._n_updates * updates_each)
 
             def _on_step(self) -> bool:
                 return self.continues
 
-        self._dqn.learn(ENDLESS_STEPS, callback=Look())
+        self.model.learn(self._all_steps, callback=Look())
 
 
 class PlainTorch(Training):
     """The loop as CleanRL has it: one environment, Stable-Baselines3's wrappers and buffer, plain PyTorch."""
 
-    def __init__(self, threads: int, random_steps: int) -> None:
+    def __init__(
+        self,
+        threads: int,
+        random_steps: int,
+        seed: int = 0,
+        buffer_size: int = BUFFER_SIZE,
+        epsilon: Callable[[int], float] = lambda step: EPSILON,
+    ) -> None:
         from gymnasium import spaces
         from gymnasium.wrappers import FrameStackObservation
         from stable_baselines3.common.buffers import ReplayBuffer
@@ -159,32 +177,41 @@ class PlainTorch(Training):
         from ..common.env_peers import TRAINING, sb3_env
 
         super().__init__(threads, random_steps)
+        self._seed, self._epsilon = seed, epsilon
         self.envs = FrameStackObservation(sb3_env(TRAINING), stack_size=4)
-        self._dqn = PlainDQN()
+        self.dqn = PlainDQN()
+        self.network = self.dqn.online
+        self._scores: Deque[float] = deque(maxlen=100)  # of full games
         self._buffer = ReplayBuffer(
-            BUFFER_SIZE,
-            spaces.Box(0, 255, (4, 84, 84)),
+            buffer_size,
+            spaces.Box(0, 255, (4, 84, 84), np.uint8),
             spaces.Discrete(ACTIONS),
             device='cpu',
             optimize_memory_usage=True,
             handle_timeout_termination=False,
         )
 
+    def scores(self) -> List[float]:
+        """Of the last 100 full games."""
+        return list(self._scores)
+
     def run(self, running: Running) -> None:
-        random = np.random.default_rng(0)
-        steps, obs = 0, self.envs.reset(seed=0)[0][..., 0]  # its screens have an axis of one channel
-        while steps % STEPS_PER_UPDATE or running(steps, self._dqn.updates):
-            if steps < self.random_steps or random.random() < EPSILON:
+        random = np.random.default_rng(self._seed)
+        steps, obs = 0, self.envs.reset(seed=self._seed)[0][..., 0]  # its screens have an axis of one channel
+        while steps % STEPS_PER_UPDATE or running(steps, self.dqn.updates):
+            if steps < self.random_steps or random.random() < self._epsilon(steps):
                 action = int(random.integers(ACTIONS))
             else:
-                action = int(self._dqn.act(torch.from_numpy(obs[None])))
+                action = int(self.dqn.act(torch.from_numpy(obs[None])))
             next_obs, reward, terminated, truncated, info = self.envs.step(action)
             next_obs = next_obs[..., 0]
             self._buffer.add(obs, next_obs, np.array([action]), np.array([reward]), np.array([terminated]), [info])
+            if 'episode' in info:
+                self._scores.append(float(info['episode']['r']))
             obs = self.envs.reset()[0][..., 0] if terminated or truncated else next_obs
             steps += 1
             if steps > self.random_steps and steps % STEPS_PER_UPDATE == 0:
-                self._dqn.update(self._buffer.sample(BATCH_SIZE))
+                self.dqn.update(self._buffer.sample(BATCH_SIZE))
 
 
 class Tianshou(Training):
@@ -219,14 +246,21 @@ class Tianshou(Training):
 
 OURS = dict(policy='lean_dqn', manager='breakout', buffer='frame')
 BFLOAT16 = dict(OURS, learn=dict(autocast='bfloat16'))
+# train_freq is of all environments at once
+SB3_DQN: Dict[str, Any] = dict(
+    learning_rate=LEARNING_RATE, buffer_size=BUFFER_SIZE, batch_size=BATCH_SIZE, train_freq=4
+)
+SB3_DQN.update(target_update_interval=4000, exploration_fraction=1 / ENDLESS_STEPS, exploration_final_eps=EPSILON)
 CONTESTANTS: Dict[str, Callable] = {
     REFERENCE: partial(InDIEngine, dict(policy='dqn', manager='subprocess', buffer='advanced'), False),
     'ours, serial': partial(InDIEngine, OURS, False),
     'ours, serial, bfloat16': partial(InDIEngine, BFLOAT16, False),
     'ours, overlapped': partial(InDIEngine, OURS, True),
     'ours, overlapped, bfloat16': partial(InDIEngine, BFLOAT16, True),
-    'Stable-Baselines3, 1 environment': partial(StableBaselines3, 1),
-    'Stable-Baselines3, 8 environments': partial(StableBaselines3, ENVS),
+    'Stable-Baselines3, 1 environment': partial(StableBaselines3, 1, gradient_steps=1, **SB3_DQN),
+    'Stable-Baselines3, 8 environments': partial(
+        StableBaselines3, ENVS, gradient_steps=4 * ENVS // STEPS_PER_UPDATE, **SB3_DQN
+    ),
     'plain torch, as CleanRL': PlainTorch,
     'Tianshou': Tianshou,
 }

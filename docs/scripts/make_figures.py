@@ -7,6 +7,7 @@ Draw the figures of the guides, from the measurements in docs/results.
 import json
 from pathlib import Path
 
+import training_rows
 from blocks import ROOT
 from make_tables import FAILURES, RECIPE, RESULTS, variants
 
@@ -59,6 +60,9 @@ def main() -> None:
     recipe = Curve('recipe for the CPU, 1 thread', (RunLog.read(RECIPE),))
     panels = ('score', 'train_return', 'loss', 'q_value')
     save_figure(draw_curves([recipe], panels, 'env_step'), FIGURES / 'training_curve.png')
+    for x, name in (('env_step', 'recipes_env_steps.png'), ('hours', 'recipes_hours.png')):
+        if curves := training_rows.curves(training_rows.rows()):
+            save_figure(draw_curves(curves, ['train_return'], x), FIGURES / name)
     logs = variants()
     curves = [Curve(label, (logs[name],)) for name, label in FAILURES.items()]
     save_figure(draw_curves(curves, ('train_return', 'q_value', 'loss'), 'env_step'), FIGURES / 'training_failures.png')

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List
 
 import numpy as np
+import training_rows
 from blocks import ROOT, fill, markdown
 
 from breakout_env.run.log import RunLog
@@ -318,6 +319,8 @@ TABLES: Dict[str, Dict[str, Callable[[], str]]] = {
     'docs/memory.md': {'replay': replay, 'million': million, 'training': training_memory},
     'docs/training.md': {
         'run': recipe_run,
+        'recipes': lambda: training_rows.table(training_rows.rows()),
+        'recipes-what': lambda: training_rows.changes(training_rows.rows()),
         'averages': averages,
         'variants': lambda: variants_table(VARIANTS),
         'failures': lambda: variants_table(FAILURES),

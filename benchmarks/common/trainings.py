@@ -1,0 +1,109 @@
+"""Trainings as rows of one JSON file: who trained, how long, with which curve, and the games that were played then."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+
+import click
+import numpy as np
+
+from breakout_env.agent.averaging import checkpoints_of
+from breakout_env.run.log import PLACE, RunLog
+from breakout_env.run.stop_request import StopRequest
+from breakout_env.utils.atomic_file import write_bytes
+
+from .processes import ROOT
+from .rounds import machine
+
+GAMES, GAMES_SEED = 40, 1000
+CURVE_POINTS = 100
+# Weights are averaged over the last quarter of the checkpoints, at most as many as `breakout average` takes by default.
+AVERAGED_SHARE, MOST_AVERAGED = 4, 16
+# env steps, hours, score while training: the mean of the last 100 full games, 0 before the first
+Point = Tuple[float, float, float]
+# Runs Python with these arguments in a folder; raises click.ClickException if that fails.
+Program = Callable[[Sequence[Any], Path], None]
+
+
+class Rows(object):
+    """
+    Overview:
+        The file of results, a line for each training. It is written after each, so that it says what is done.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.rows: List[Dict[str, Any]] = json.loads(path.read_text())['rows'] if path.exists() else []
+
+    def find(self, name: str, seed: int, minutes: float) -> Optional[Dict[str, Any]]:
+        """The row of a training that is done."""
+        wanted = (name, seed, minutes)
+        return next((row for row in self.rows if (row['variant'], row['seed'], row['minutes']) == wanted), None)
+
+    def add(self, row: Dict[str, Any]) -> None:
+        """Append a row and write the file."""
+        self.rows.append(row)
+        lines = ',\n'.join(json.dumps(each) for each in self.rows)
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(self._path, f'{{"rows": [\n{lines}\n]}}\n'.encode())
+
+
+def training_row(commit: str, updates: int, curve: Sequence[Point], games: Sequence[float]) -> Dict[str, Any]:
+    """What there is to say about a training that has ended."""
+    env_steps, hours, train_score = curve[-1]
+    kept = np.unique(np.linspace(0, len(curve) - 1, CURVE_POINTS).astype(int))
+    return dict(
+        commit=commit,
+        cpu=machine([])['cpu'],
+        env_steps=int(env_steps),
+        updates=updates,
+        hours=round(hours, 4),
+        train_score=train_score,
+        score=float(np.mean(games)),
+        games=list(games),
+        env_steps_per_s=round(env_steps / hours / 3600, 1),
+        updates_per_s=round(updates / hours / 3600, 1),
+        curve=[[int(curve[i][0]), round(curve[i][1], 4), round(curve[i][2], 2)] for i in kept],
+    )
+
+
+def hours_of(run: Path) -> float:
+    """Hours that a run of this package has trained, pauses left out; 0 if it has not begun."""
+    hours = RunLog.read(run).progress['hours'] if (run / PLACE).exists() else []
+    return float(hours[-1]) if len(hours) else 0.0
+
+
+def judged_run(run: Path, execute: Program) -> Dict[str, Any]:
+    """The row of a run of this package: its averaged weights play, by the commands that users have."""
+    checkpoints = checkpoints_of(run)
+    agent, report = checkpoints[-1], run / 'games.json'
+    if len(checkpoints) > 1:
+        agent, last = run / 'averaged.safetensors', min(MOST_AVERAGED, max(2, len(checkpoints) // AVERAGED_SHARE))
+        execute(['-m', 'breakout_env', 'average', run, '--last', last, '--output', agent], run)
+    asked = ['--protocol', 'nature', '--episodes', GAMES, '--seed', GAMES_SEED, '--json', report]
+    execute(['-m', 'breakout_env', 'eval', '--checkpoint', agent, *asked], run)
+    log = RunLog.read(run)
+    curve = list(zip(*(np.nan_to_num(log.progress[name]) for name in ('env_step', 'hours', 'train_return'))))
+    commits = ', '.join(dict.fromkeys(str(start.get('commit')) for start in log.starts))
+    games = [game['score'] for game in json.loads(report.read_text())['games']]
+    return training_row(commits, int(log.progress['updates'][-1]), curve, games)
+
+
+def run_python(arguments: Sequence[Any], folder: Path) -> None:
+    """
+    Overview:
+        Run a Python program to its end. Ctrl-C and SIGTERM end it gracefully, and then this program.
+    Raises:
+        - click.ClickException: If it fails.
+    """
+    words, started = [sys.executable, *map(str, arguments)], []  # type: ignore[var-annotated]
+    with StopRequest(then=lambda: [process.terminate() for process in started], only_free=True) as stop:
+        started.append(subprocess.Popen(words, cwd=folder, env={**os.environ, 'PYTHONPATH': str(ROOT)}))
+        code = started[0].wait()
+    if stop.requested:
+        sys.exit(stop.exit_code)
+    if code:
+        raise click.ClickException(f'{" ".join(words[1:])} ended with exit code {code}; expected 0')

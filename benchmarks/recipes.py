@@ -1,0 +1,182 @@
+"""
+Which recipe scores most for the time that it takes? Successive halving over named variants of the shipped configs.
+
+    python -m benchmarks.recipes --out experiments/recipes
+    python -m benchmarks.recipes --out experiments/recipes --round 0 15 1 --round 4 40 2 --round 1 80 3
+    python -m benchmarks.recipes --out experiments/recipes --variant nstep_5 --seed 1 --minutes 40
+    python -m benchmarks.recipes --out experiments/recipes --variant 'SB3 PPO' --minutes 40
+
+All variants of a round train for the same time, one after the other. Those whose averaged weights score most in 40
+games of the nature protocol go to the next round (Jamieson & Talwalkar 2016), where their runs are resumed, not begun
+again. Each training is ``breakout train``. Whatever stopped the search, the same command resumes it, a run from its
+last save: time counts only while a run trains. It takes about 10 hours of an idle machine by default.
+docs/results/recipes.json has a row for each training that is done. Other libraries (benchmarks/training/peers.py) train
+by name, too.
+"""
+
+from functools import partial
+from pathlib import Path
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+import click
+import numpy as np
+from filelock import FileLock
+
+from .common.processes import ROOT
+from .common.trainings import Program, Rows, hours_of, judged_run, run_python
+from .training.peers import PEERS
+
+# A bound on games of agents that have learned nothing yet: evaluations take from the time of a training.
+COMMON = ('env.evaluator.max_episode_frames=20000',)
+RESULTS = ROOT / 'docs' / 'results' / 'recipes.json'
+# variants that train (0 for all), minutes, seeds
+ROUNDS = ((0, 15.0, 1), (4, 40.0, 2), (1, 80.0, 3))
+# Trains and judges a variant by name, seed and minutes; returns its mean score, None if it fails.
+Trainer = Callable[[str, int, float], Optional[float]]
+
+
+class Variant(NamedTuple):
+    """What is trained: a config, other values in it (``--set``), and options of ``breakout train``."""
+
+    changes: Tuple[str, ...] = ()
+    options: Tuple[str, ...] = ('--threads', '2')
+    config: str = 'configs/breakout_dqn_cpu_config.py'
+
+
+def changed(*changes: str) -> Variant:
+    """The recipe for the CPU with other values."""
+    return Variant(changes)
+
+
+def updates_every(env_steps: int) -> Variant:
+    """One update to so many env steps; the recipe makes collections of 256."""
+    return changed(f'policy.learn.update_per_collect={256 // env_steps}')
+
+
+BFLOAT16 = 'policy.learn.autocast=bfloat16'
+FULL_WIDTH = 'policy.model.encoder_hidden_size_list=[32,64,64,512]'
+VARIANTS: Dict[str, Variant] = {
+    'recipe': Variant(),
+    'threads_1': Variant(options=('--threads', '1')),
+    'bfloat16': changed(BFLOAT16),
+    'full_width': changed(FULL_WIDTH),
+    'full_width_bfloat16': changed(FULL_WIDTH, BFLOAT16),
+    'overlap': Variant(options=('--threads', '1', '--overlap')),
+    'update_every_2': updates_every(2),
+    'update_every_8': updates_every(8),
+    'update_every_16': updates_every(16),
+    'nstep_5': changed('policy.nstep=5'),
+    'nstep_10': changed('policy.nstep=10'),
+    'discount_0.997': changed('policy.discount_factor=0.997'),
+    'ema_0.999': changed('policy.learn.ema_decay=0.999'),
+    'soft_target': changed('policy.learn.target_theta=0.005'),
+    'huber': changed('policy.learn.huber_delta=1.0'),
+    'prioritised': changed('policy.priority=True'),
+}
+# On purpose, for the training guide; they take no part in the search.
+MODELS = "policy.model.import_names=['benchmarks.training.wrong_models']"
+MISTAKES: Dict[str, Variant] = {
+    'unscaled': changed('policy.model.type=unscaled_dqn', MODELS),
+    'scaled_twice': changed('policy.model.type=twice_scaled_dqn', MODELS),
+    'no_exploration': changed('policy.other.eps.start=0.01'),
+    'whole_games': changed('env.episodic_life=False'),
+}
+
+
+def search(names: Sequence[str], rounds: Sequence[Tuple[int, float, int]], train: Trainer) -> List[str]:
+    """
+    Overview:
+        Successive halving.
+    Arguments:
+        - names (:obj:`Sequence[str]`): Variants.
+        - rounds (:obj:`Sequence[Tuple[int, float, int]]`): Of each: how many of the best variants of the round before \
+            (0 for all), minutes, seeds.
+        - train (:obj:`Trainer`): What a training scores; a variant with a training that fails is out.
+    Returns:
+        - names (:obj:`List[str]`): Those of the last round, the best first.
+    """
+    ranked = list(names)
+    for keep, minutes, seeds in rounds:
+        scores: Dict[str, List[Optional[float]]] = {name: [] for name in (ranked[:keep] if keep else ranked)}
+        for seed in range(seeds):
+            for name, of_name in scores.items():
+                of_name.append(train(name, seed, minutes))
+        means = {name: np.mean(of_name) for name, of_name in scores.items() if None not in of_name}
+        ranked = sorted(means, key=lambda name: means[name], reverse=True)
+        click.echo(f'after {minutes:g} minutes: ' + ', '.join(f'{name} {means[name]:.1f}' for name in ranked))
+    return ranked
+
+
+def train_and_judge(name: str, seed: int, minutes: float, out: Path, rows: Rows, execute: Program) -> Optional[float]:
+    """
+    Overview:
+        Train one variant or peer for so many minutes in all, unless that is done; returns its mean score.
+    Arguments:
+        - name, seed, minutes: The training.
+        - out (:obj:`Path`): Folder of the runs.
+        - rows (:obj:`Rows`): Of the trainings that are done.
+        - execute (:obj:`Program`): Runs ``breakout``.
+    """
+    row = rows.find(name, seed, minutes)
+    if row is None:
+        try:
+            if name in PEERS:
+                found = PEERS[name](name=name, seed=seed, minutes=minutes, out=out)
+            else:
+                found = train_variant({**VARIANTS, **MISTAKES}[name], out / f'{name}_{seed}', seed, minutes, execute)
+        except (click.ClickException, ValueError) as error:  # the others continue
+            click.echo(f'{name}, seed {seed}: {error}', err=True)
+            return None
+        row = dict(variant=name, seed=seed, minutes=minutes, **found)
+        rows.add(row)
+        click.echo(f'{name}, seed {seed}, {minutes:g} minutes: {row["score"]:.1f} points')
+    return row['score']
+
+
+def train_variant(variant: Variant, run: Path, seed: int, minutes: float, execute: Program) -> Dict[str, Any]:
+    """Train one run until it has had its time, and let its averaged weights play; returns its row."""
+    if hours_of(run) < minutes / 60:
+        words = ['-m', 'breakout_env', 'train', '--device', 'cpu', '--config', ROOT / variant.config, '--seed', seed]
+        words += ['--hours', minutes / 60, '--exp-name', run.name, '--auto-resume', *variant.options]
+        words += [word for change in (*COMMON, *variant.changes) for word in ('--set', change)]
+        execute(words, run.parent)
+    return dict(changes=[variant.config, *variant.options, *variant.changes], **judged_run(run, execute))
+
+
+@click.command(context_settings=dict(show_default=True, help_option_names=['-h', '--help']))
+@click.option('--out', required=True, type=click.Path(file_okay=False, path_type=Path), help='Folder of the runs.')
+@click.option('--results', default=RESULTS, type=click.Path(dir_okay=False, path_type=Path), help='JSON file of rows.')
+@click.option(
+    '--round',
+    'rounds',
+    multiple=True,
+    type=(click.IntRange(min=0), click.FloatRange(min=0, min_open=True), click.IntRange(min=1)),
+    default=ROUNDS,
+    metavar='VARIANTS MINUTES SEEDS',
+    help='A round: how many of the best variants (0 for all), minutes of each training, seeds; may be repeated.',
+)
+@click.option('--only', multiple=True, type=click.Choice(list(VARIANTS)), help='Search among these; all by default.')
+@click.option('--variant', type=click.Choice([*VARIANTS, *MISTAKES, *PEERS]), help='Train this one, and no others.')
+@click.option('--seed', default=0, type=click.IntRange(min=0), help='With --variant.')
+@click.option('--minutes', default=15.0, type=click.FloatRange(min=0, min_open=True), help='With --variant.')
+def main(
+    out: Path,
+    results: Path,
+    rounds: Tuple[Tuple[int, float, int], ...],
+    only: Tuple[str, ...],
+    variant: Optional[str],
+    seed: int,
+    minutes: float,
+) -> None:
+    """Search for the best recipe, or train one variant."""
+    out.mkdir(parents=True, exist_ok=True)
+    with FileLock(out / 'lock', timeout=0):  # trainings beside each other would measure each other
+        train = partial(train_and_judge, out=out.resolve(), rows=Rows(results), execute=run_python)
+        if variant is None:
+            search(only or list(VARIANTS), rounds, train)
+        elif train(variant, seed, minutes) is None:
+            raise SystemExit(1)
+
+
+if __name__ == '__main__':
+    main()

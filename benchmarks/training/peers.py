@@ -1,0 +1,133 @@
+"""
+DQN and PPO of other libraries as whole trainings with a limit of time, each with what its authors publish for Atari, on
+its own environments. benchmarks/recipes.py runs them.
+
+Stable-Baselines3's DQN and PPO have the settings of RL Zoo; ``CleanRL dqn_atari`` is its loop with its settings,
+written anew in plain PyTorch; ``DI-engine dqn`` is its serial pipeline with its policy, ``subprocess`` manager and
+buffer (stock_config.py). In the end they play in our environments, as all agents do; PPO samples its actions, as in RL
+Zoo's own evaluation. A training that is interrupted begins anew.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Callable, Dict, List, Sequence, Tuple
+
+import numpy as np
+import torch
+
+from breakout_env.agent.evaluation import evaluate
+
+from ..common.processes import ROOT
+from ..common.trainings import GAMES, GAMES_SEED, Point, hours_of, judged_run, run_python, training_row
+from .speed import PlainTorch, StableBaselines3
+
+POINT_EVERY_S = 10.0
+ALL_STEPS = 10_000_000  # of the published trainings; where epsilon, learning rate and clipping end
+# of an agent, for `evaluate`
+SCREENS: Dict[str, Any] = dict(frame_stack=4, screen_size=84, full_action_space=False, obs_dtype='uint8')
+
+
+class Recorder(object):
+    """
+    Overview:
+        The curve of a training, and whether its time is over.
+    Arguments:
+        - minutes (:obj:`float`): How long it may take.
+        - scores (:obj:`Callable[[], Sequence[float]]`): Of its last 100 full games.
+        - clock (:obj:`Callable[[], float]`): Seconds.
+    """
+
+    def __init__(
+        self, minutes: float, scores: Callable[[], Sequence[float]], clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self._scores, self._clock, self._begin_s = scores, clock, clock()
+        self._limit_s, self._due_s = minutes * 60, 0.0
+        self.curve: List[Point] = []
+        self.updates = 0
+
+    def running(self, env_steps: int, updates: int) -> bool:
+        """To be called all the time, with what was done so far."""
+        run_s = self._clock() - self._begin_s
+        if run_s >= min(self._due_s, self._limit_s):
+            self._due_s, self.updates, scores = run_s + POINT_EVERY_S, updates, self._scores()
+            self.curve.append((env_steps, run_s / 3600, float(np.mean(scores)) if len(scores) else 0.0))
+        return run_s < self._limit_s
+
+
+def train_peer(make: Callable, act: Callable, about: Tuple, name: str, seed: int, minutes: float, out: Path) -> Dict:
+    """The row of a training of benchmarks/training/speed.py; its weights are in ``out``."""
+    torch.manual_seed(seed)
+    peer = make(seed=seed)
+    try:
+        recorder = Recorder(minutes, peer.scores)
+        peer.run(recorder.running)
+        torch.save(peer.network.state_dict(), out / f'{name.replace(" ", "_")}_{seed}.pt')
+        player: Any = SimpleNamespace(name=name, env_options=SCREENS, act=partial(act, peer))
+        games = evaluate(player, 'nature', GAMES, GAMES_SEED).scores.tolist()
+    finally:
+        peer.close()
+    describe = ['git', 'describe', '--always', '--dirty=+', '--exclude=*']
+    commit = subprocess.run(describe, cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    return dict(changes=about, **training_row(commit, recorder.updates, recorder.curve, games))
+
+
+def train_stock(name: str, seed: int, minutes: float, out: Path) -> Dict[str, Any]:
+    """DI-engine's serial pipeline, which knows no limit of time: it is stopped as by SIGTERM, and saves."""
+    config = 'benchmarks/training/stock_config.py'
+    folder = out.resolve() / f'stock_{seed}_{time.strftime("%y%m%d_%H%M%S")}'
+    folder.mkdir(parents=True)
+    ding = Path(sys.executable).with_name('ding')
+    words = [ding, '-m', 'serial', '-c', str(ROOT / config), '-s', str(seed)]
+    process = subprocess.Popen(words, cwd=folder, env={**os.environ, 'PYTHONPATH': str(ROOT)})
+    try:
+        while process.poll() is None and hours_of(folder / 'run') < minutes / 60:
+            time.sleep(1)
+    finally:
+        process.terminate()
+        process.wait()
+    return dict(changes=[config], **judged_run(folder / 'run', run_python))
+
+
+def sb3(algorithm: str, seed: int, **options: Any) -> StableBaselines3:
+    """One of its algorithms; the schedules among the options fall from a value to 0."""
+    for name in set(options) & {'learning_rate', 'clip_range'} if algorithm == 'PPO' else ():
+        options[name] = partial(lambda begin, remaining: begin * remaining, options[name])
+    options.update(algorithm=algorithm, seed=seed, all_steps=ALL_STEPS)
+    return StableBaselines3(threads=torch.get_num_threads(), **options)
+
+
+def cleanrl(seed: int) -> PlainTorch:
+    """Its loop; its buffer of a million transitions would not be full within the hour, either."""
+    options: Dict[str, Any] = dict(random_steps=80_000, buffer_size=500_000, seed=seed)
+    options['epsilon'] = lambda step: max(0.01, 1 - 0.99 * step / (0.1 * ALL_STEPS))
+    return PlainTorch(torch.get_num_threads(), **options)
+
+
+def predict(samples: bool, peer: StableBaselines3, obs: np.ndarray) -> np.ndarray:
+    return peer.model.predict(obs, deterministic=not samples)[0]
+
+
+def best(peer: PlainTorch, obs: np.ndarray) -> np.ndarray:
+    return peer.dqn.act(torch.from_numpy(np.ascontiguousarray(obs))).numpy()
+
+
+DQN = dict(learning_rate=1e-4, batch_size=32, buffer_size=100_000, target_update_interval=1000, train_freq=4)
+DQN.update(gradient_steps=1, exploration_fraction=0.1, exploration_final_eps=0.01)
+PPO = dict(n_steps=128, n_epochs=4, batch_size=256, vf_coef=0.5, ent_coef=0.01, learning_rate=2.5e-4, clip_range=0.1)
+ZOO = "RL Zoo's settings"
+# trained by name, seed, minutes and folder; each returns its row
+PEERS: Dict[str, Callable[..., Dict[str, Any]]] = {
+    'SB3 DQN': partial(
+        train_peer, partial(sb3, 'DQN', env_num=1, random_steps=100_000, **DQN), partial(predict, False), (ZOO,)
+    ),
+    'SB3 PPO': partial(
+        train_peer, partial(sb3, 'PPO', env_num=8, random_steps=0, **PPO), partial(predict, True), (ZOO, '8 envs')
+    ),
+    'CleanRL dqn_atari': partial(train_peer, cleanrl, best, ('its settings, in plain PyTorch',)),
+    'DI-engine dqn': train_stock,
+}

@@ -1,0 +1,100 @@
+"""Tables and curves of the trainings in docs/results/recipes.json, which benchmarks/recipes.py writes."""
+
+import json
+from pathlib import Path
+from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
+
+import numpy as np
+from blocks import ROOT, markdown
+from scipy.stats import trim_mean
+
+from breakout_env.run.log import RunLog
+from breakout_env.run.plotting import Curve
+
+RESULTS = ROOT / 'docs' / 'results' / 'recipes.json'
+RESAMPLES = 10_000
+# Trainings of at least so many minutes are drawn.
+DRAWN_MINUTES = 40
+
+
+class Statistics(NamedTuple):
+    """What the games of several seeds say about a recipe."""
+
+    mean: float
+    interquartile_mean: float
+    interval_95: Tuple[float, float]
+    seeds_std: float
+    """Standard deviation of the seeds' means; 0 for one seed."""
+
+
+def statistics(games: Sequence[Sequence[float]]) -> Statistics:
+    """
+    Overview:
+        Mean, interquartile mean (Agarwal et al. 2021) and the 95% percentile bootstrap interval of the mean. A \
+        resample draws seeds, and games of each of them (two stages, Davison & Hinkley 1997, section 3.8; \
+        ``scipy.stats.bootstrap`` has one): the interval is about another training as well as about other games. Of \
+        one seed it is about the games alone.
+    Arguments:
+        - games (:obj:`Sequence[Sequence[float]]`): The scores of each seed, as many of each.
+    """
+    scores = np.asarray(games, float)
+    seeds, count = scores.shape
+    random = np.random.default_rng(0)
+    drawn = random.integers(seeds, size=(RESAMPLES, seeds, 1))
+    means = scores[drawn, random.integers(count, size=(RESAMPLES, seeds, count))].mean(axis=(1, 2))
+    low, high = np.percentile(means, [2.5, 97.5])
+    std = scores.mean(axis=1).std(ddof=1) if seeds > 1 else 0.0
+    return Statistics(float(scores.mean()), float(trim_mean(scores, 0.25, axis=None)), (low, high), float(std))
+
+
+def rows() -> List[Dict[str, Any]]:
+    """All trainings, also those that lost."""
+    return json.loads(RESULTS.read_text())['rows'] if RESULTS.exists() else []
+
+
+def by_variant(found: Sequence[Dict[str, Any]]) -> Dict[Tuple[float, str], List[Dict[str, Any]]]:
+    """The seeds of each variant, by minutes and name."""
+    groups: Dict[Tuple[float, str], List[Dict[str, Any]]] = {}
+    for row in found:
+        groups.setdefault((row['minutes'], row['variant']), []).append(row)
+    return groups
+
+
+def table(found: Sequence[Dict[str, Any]]) -> str:
+    """A row for each variant and time: the longest trainings first, and of those the best."""
+    groups = [(*key, seeds, statistics([row['games'] for row in seeds])) for key, seeds in by_variant(found).items()]
+    groups.sort(key=lambda group: (-group[0], -group[3].mean))
+    lines = []
+    for minutes, name, seeds, of_games in groups:
+        speeds = [np.mean([row[key] for row in seeds]) for key in ('env_steps', 'env_steps_per_s', 'updates_per_s')]
+        cpus = ', '.join(sorted({row['cpu'] for row in seeds}))
+        scores = [f'{of_games.mean:.1f}', f'{of_games.interquartile_mean:.1f}']
+        scores.append('{:.1f} to {:.1f}'.format(*of_games.interval_95))
+        while_training = np.mean([row['train_score'] for row in seeds])
+        about = [f'{minutes:g}', name, cpus, str(len(seeds)), *(f'{speed:,.0f}' for speed in speeds)]
+        lines.append([*about, f'{while_training:.1f}', *scores, f'{of_games.seeds_std:.1f}' if len(seeds) > 1 else ''])
+    headers = ['minutes', 'variant', 'CPU', 'seeds', 'env steps', 'env steps/s', 'updates/s', 'while training', 'mean']
+    return markdown([*headers, 'interquartile mean', '95% interval', 'std of seeds'], lines, 9)
+
+
+def changes(found: Sequence[Dict[str, Any]]) -> str:
+    """What each variant is."""
+    named = {row['variant']: row['changes'] for row in found}
+    return markdown(['variant', 'what'], [[name, f'`{" ".join(what)}`'] for name, what in named.items()], 0)
+
+
+def curves(found: Sequence[Dict[str, Any]]) -> List[Curve]:
+    """The score while training of the longest trainings of each variant, for ``draw_curves``."""
+    longest: Dict[str, List[Dict[str, Any]]] = {}
+    for (minutes, name), seeds in sorted(by_variant(found).items()):
+        if minutes >= DRAWN_MINUTES:
+            longest[name] = seeds  # sorted by minutes
+    return [Curve(name, tuple(_log(row) for row in seeds)) for name, seeds in longest.items()]
+
+
+def _log(row: Dict[str, Any]) -> RunLog:
+    points = [
+        dict(kind='progress', env_step=env_step, run_s=3600 * hours, train_return=score)
+        for env_step, hours, score in row['curve']
+    ]
+    return RunLog(Path(f'{row["variant"]}_{row["seed"]}'), list(enumerate(points, start=1)))
