@@ -276,7 +276,7 @@ def test_run_of_another_number_of_ranks_is_refused(here):
 def test_wrong_budget_resume_config_and_environment_are_refused(here, monkeypatch):
     config = counting_config(here)
     message = invoke(breakout_dqn_ddp, config, '--env-step', '64', code=2)
-    assert '--env-step is 64; expected more than the 64 steps of random play' in message
+    assert '--env-steps is 64; expected more than the 64 steps of random play' in message
     assert '--resume found no saved run' in invoke(breakout_dqn_ddp, config, '--resume', code=2)
     too_early = counting_config(here, (r'policy=dict\(\n', 'policy=dict(bp_update_sync=False,\n'))
     assert 'policy.bp_update_sync is False' in invoke(breakout_dqn_ddp, too_early, code=2)
