@@ -1,7 +1,7 @@
 """
-DI-engine's R2D2 on Breakout, with slices of episodes from TorchRL's replay buffer.
+DI-engine's R2D2 on Breakout, with slices of episodes from the replay buffer that keeps each screen once.
 
-It needs ``pip install 'breakout-env[torchrl]'``. Run it with ``ding -m serial -c configs/breakout_r2d2_config.py -s 0
+Run it with ``ding -m serial -c configs/breakout_r2d2_config.py -s 0
 --env-step 10000000`` or ``python`` on this file. An update processes 32 x 60 screens: use a GPU.
 """
 
@@ -58,6 +58,16 @@ breakout_r2d2_config = dict(
             learning_rate=0.0001,
             # (float) Share of the online network in the target network's moving average, at each update.
             target_update_theta=0.005,
+            # (bool) Whether to resume the run in exp_name from its last save, if there is one.
+            resume_training=False,
+            learner=dict(
+                hook=dict(
+                    progress=dict(type='progress', name='progress', position='before_run'),
+                    # Saves checkpoint and replay buffer together, every save_every_s (float) seconds and on SIGTERM or
+                    # Ctrl-C.
+                    resume=dict(type='resume', name='resume', position='before_run', ext_args=dict(save_every_s=900)),
+                ),
+            ),
         ),
         collect=dict(
             # (int) Env steps of a collection, 32 in each environment.
@@ -75,14 +85,15 @@ breakout_r2d2_config = dict(
             # (str, float, float, int) Epsilon decreases linearly from start to end over `decay` env steps.
             eps=dict(type='linear', start=1.0, end=0.01, decay=250000),
             replay_buffer=dict(
-                # (int) Transitions kept; one takes 32 kB for screens and hidden state, 100,000 take 3.3 GB.
-                replay_buffer_size=100000,
-                # (str) 'tensor' keeps them in memory, 'memmap' in files.
-                storage='tensor',
-                # (str) What a sample consists of: slices of episodes.
-                sampler='slice',
+                # (int) Transitions kept; one takes about 0.5 kB for screens and its share of a hidden state, where
+                # TorchRL's buffer (type 'torchrl' with sampler='slice') takes 32 kB.
+                replay_buffer_size=1000000,
                 # (int) Steps of a slice.
                 slice_len=burnin_step + learn_unroll_len,
+                # (int) Steps of an episode from one slice's beginning to the next; only there the hidden state is kept.
+                slice_every=burnin_step,
+                # (bool) Decode the next batch in a thread while the learner computes.
+                prefetch=True,
             ),
         ),
     ),
@@ -99,7 +110,9 @@ breakout_r2d2_create_config = dict(
     policy=dict(type='r2d2_slices', import_names=['breakout_env']),
     # Adds the ids of episode and step to transitions; the buffer composes slices by them.
     collector=dict(type='sample_with_ids', import_names=['breakout_env']),
-    replay_buffer=dict(type='torchrl', import_names=['breakout_env']),
+    replay_buffer=dict(type='frame', import_names=['breakout_env']),
+    # DI-engine's evaluator, whose best score is kept when a run is resumed.
+    evaluator=dict(type='resumable', import_names=['breakout_env']),
 )
 breakout_r2d2_create_config = EasyDict(breakout_r2d2_create_config)
 create_config = breakout_r2d2_create_config

@@ -22,6 +22,7 @@ from .prefetcher import Prefetcher
 from .priority_weights import PriorityWeights
 from .report import MemoryReporter, memory_report
 from .selection import Selection
+from .slices import SliceSampler
 from .snapshot import snapshot
 from .snapshot.background_saver import Autosave, BackgroundSaver
 
@@ -56,6 +57,8 @@ class FrameReplayBuffer(IBuffer):
         >>> buffer.close()
     """
 
+    save_suffix = '.npz'  # of the names of saves in a run's folder
+
     config = dict(type='frame', **ReplayOptions().model_dump())
 
     def __init__(
@@ -80,6 +83,9 @@ class FrameReplayBuffer(IBuffer):
         self._min_limit_ratio = (cfg.get('thruput_controller') or {}).get('sample_min_limit_ratio', 1)
         # None of these parts refers to the buffer: without a cycle, its memory is released with its last reference.
         memory = self._memory = ReplayMemory.from_options(options, exp_name)
+        self._slices = None
+        if options.slice_len is not None:
+            self._slices = SliceSampler(memory, options.slice_len, options.slice_every)
         self._weights = PriorityWeights(options.alpha, options.beta, options.anneal_step)
         self._pinned = torch.cuda.is_available() if options.pin_memory is None else options.pin_memory
         # batches of storage 'device' are gathered asynchronously: a thread would have nothing to do
@@ -123,8 +129,13 @@ class FrameReplayBuffer(IBuffer):
             transitions = [{k: v for k, v in t.items() if k not in _ADDED} for t in transitions]
         with self._memory.lock:
             if any(priority is not None for priority in given):
+                self._refuse_with_slices('priorities')
                 self._memory.track_priorities()
-            self._memory.push(transitions, np.array(weights))
+            if self._slices is not None:
+                transitions = self._slices.prepare(transitions)
+            insertion_ids = self._memory.push(transitions, np.array(weights))
+            if self._slices is not None:
+                self._slices.pushed(transitions, insertion_ids)
         self._reporter.report(cur_collector_envstep)
         self._autosave.save_if_due()
 
@@ -140,6 +151,7 @@ class FrameReplayBuffer(IBuffer):
         """
         if 'priority' not in info:
             return
+        self._refuse_with_slices('priorities')
         with self._memory.lock:
             priorities = [float(p) for p in info['priority']]
             weights = [self._weights.weight(p) for p in priorities]
@@ -163,7 +175,15 @@ class FrameReplayBuffer(IBuffer):
         Returns:
             - removed (:obj:`int`): How many of them were still there.
         """
+        self._refuse_with_slices('removals')
         return self._memory.remove(map(_insertion_id, replay_unique_ids))
+
+    def _refuse_with_slices(self, what: str) -> None:
+        if self._slices is not None:
+            raise ValueError(
+                f'the replay buffer samples slices of whole episodes, uniformly (`slice_len`), and takes no {what}; '
+                'expected policy.priority=False, and no middleware that removes transitions'
+            )
 
     def clear(self) -> None:
         """Remove all transitions and release their memory."""
@@ -172,6 +192,8 @@ class FrameReplayBuffer(IBuffer):
             self._cancel_prefetched()
             self._memory.clear()
             self._weights.max_priority = 1.0
+            if self._slices is not None:
+                self._slices.clear()
 
     # ---------------------------------------------------------------- out
 
@@ -190,10 +212,13 @@ class FrameReplayBuffer(IBuffer):
         Returns:
             - batch (:obj:`Union[FrameBatch, None]`): None if there are too few. Besides what was pushed, each has \
                 ``replay_unique_id``, ``replay_buffer_idx``, ``use``, ``staleness``, ``priority``, and the \
-                importance-sampling weight as ``IS`` and ``priority_IS`` (1 for all in uniform sampling).
+                importance-sampling weight as ``IS`` and ``priority_IS`` (1 for all in uniform sampling). With \
+                ``slice_len`` a list of slices, dicts of lists with a value for each step.
         """
         if size == 0:
             return []
+        if sample_range is not None:
+            self._refuse_with_slices('sample_range')
         request = (size, sample_range, replace)
         batch = None if self._prefetcher is None else self._prefetcher.take(request)
         if batch is None:
@@ -206,13 +231,15 @@ class FrameReplayBuffer(IBuffer):
                 selected = self._select(*request, cur_learner_iter + 1, acquire=True)
                 if selected is not None:
                     self._prefetcher.prepare(request, *selected)
-        return batch
+        return batch if self._slices is None or batch is None else self._slices.cut(batch)
 
     def _select(
         self, size: int, sample_range: Optional[slice], replace: bool, cur_learner_iter: int, acquire: bool
     ) -> Optional[Tuple[Selection, Extras]]:
         """The transitions of a batch and what is added to each; None if there are too few."""
         memory = self._memory
+        if self._slices is not None:
+            return self._select_slices(self._slices, size, acquire)
         self._remove_stale(cur_learner_iter)
         there = memory.count if sample_range is None else len(range(memory.count)[sample_range])
         if there < size * self._min_limit_ratio and not (replace and there):
@@ -245,6 +272,15 @@ class FrameReplayBuffer(IBuffer):
             priority=priorities,
         )
         return selection, extras
+
+    def _select_slices(self, slices: SliceSampler, size: int, acquire: bool) -> Optional[Tuple[Selection, Extras]]:
+        too_few = self._memory.count < max(size * self._min_limit_ratio, self._options.slice_len or 0)
+        sampled = None if too_few else slices.sample(size)
+        if sampled is None:
+            _log.info('%d slices are to be sampled from %d steps; none are', size, self._memory.count)
+            return None
+        rows, padded = sampled
+        return self._memory.select(rows, acquire), dict(padded=padded)
 
     def _remove_stale(self, cur_learner_iter: int) -> None:
         memory = self._memory
@@ -296,6 +332,8 @@ class FrameReplayBuffer(IBuffer):
         with self._memory.lock:
             self._cancel_prefetched()
             self._weights.restore(extra)
+            if self._slices is not None:
+                self._slices.loaded()
             self._autosave.saved()
 
     def start_saving(self, file_name: str, then: Callable[[], None]) -> bool:

@@ -1,7 +1,7 @@
 """The options of the replay buffers ``frame`` (serial pipelines) and ``FrameBuffer`` (task pipelines)."""
 
 import math
-from typing import Annotated, Any, Literal, Mapping, Optional
+from typing import Annotated, Any, Iterable, Literal, Mapping, Optional
 
 import torch
 from pydantic import AfterValidator
@@ -12,6 +12,8 @@ _OWNER = 'replay buffer option'
 _Count = Annotated[int, Between(0, 2**31 - 1, from_float=True)]
 _Share = Annotated[float, Between(0.0, 1.0)]
 _Seconds = Annotated[float, Between(0.0)]
+# These belong to priorities, or leave gaps in episodes.
+_NOT_WITH_SLICES = ('eviction', 'alpha', 'beta', 'anneal_step', 'max_use', 'max_staleness')
 
 
 def _check_device(name: str) -> str:
@@ -92,6 +94,13 @@ class ReplayOptions(Options):
     """(float) Seconds between two saves; 0 for never."""
     report_every_s: _Seconds = 30.0
     """(float) Seconds between two points of the memory's curve in TensorBoard."""
+    slice_len: Optional[Annotated[int, Between(2, 2**31 - 1)]] = None
+    """(Optional[int]) Sample slices of so many consecutive steps of an episode, for recurrent policies \
+    (``r2d2_slices``), from transitions with `episode_id` and `step_id` (collector ``sample_with_ids``); None for \
+    single transitions. Slices are sampled uniformly; shorter episodes are padded with null steps."""
+    slice_every: Annotated[int, Between(1, 2**31 - 1)] = 1
+    """(int) Slices begin at steps of an episode that are multiples of this. Only these keep `prev_state`, the hidden \
+    state of R2D2, which takes 4 kB."""
 
     @classmethod
     def from_config(cls, cfg: Mapping) -> 'ReplayOptions':
@@ -105,7 +114,26 @@ class ReplayOptions(Options):
         _check_controller(section(_OWNER, cfg).get('thruput_controller'))
         if options.storage == 'device':
             _try_device(options.device)
+        options._check_slices()
         return options
+
+    def _check_slices(self) -> None:
+        if self.slice_len is None:
+            self.expect_defaults(['slice_every'], 'without `slice_len`')
+            return
+        self.expect_defaults(_NOT_WITH_SLICES, 'with `slice_len`: slices are sampled uniformly, from whole episodes')
+        if not self.slice_every <= self.slice_len <= self.replay_buffer_size:
+            raise ValueError(
+                f'{_OWNER} `slice_len` is {self.slice_len}; expected at least `slice_every` ({self.slice_every}) and '
+                f'at most `replay_buffer_size` ({self.replay_buffer_size})'
+            )
+
+    def expect_defaults(self, names: Iterable[str], why: str) -> None:
+        """Refuse options that would have no effect, where they are not at their defaults."""
+        for name in names:
+            value, default = getattr(self, name), type(self).model_fields[name].default
+            if value != default:
+                raise ValueError(f'{_OWNER} `{name}` is {shown(value)}; expected {default!r} {why}')
 
 
 def _try_device(device: str) -> None:

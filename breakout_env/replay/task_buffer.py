@@ -13,6 +13,7 @@ from .snapshot import snapshot
 
 # The key under which a transition's meta information is stored with it.
 _META = '__meta__'
+_OPTIONS = ('replay_buffer_size', 'storage', 'eviction', 'folder', 'device')
 
 
 class FrameBuffer(Buffer):
@@ -38,11 +39,16 @@ class FrameBuffer(Buffer):
         Arguments:
             - size (:obj:`int`): The most transitions it holds.
             - exp_name (:obj:`str`): Folder of the experiment, below which storage ``memmap`` keeps its file.
-            - options (:obj:`Any`): ``storage``, ``eviction``, ``folder``, ``device`` of ``ReplayOptions``.
+            - options (:obj:`Any`): ``storage``, ``eviction``, ``folder``, ``device`` of ``ReplayOptions``. Others \
+                would have no effect: in a task pipeline priorities, expiry and the like are middleware.
         Raises:
             - ValueError: If an option is not allowed, or the size does not fit.
         """
         checked = ReplayOptions.from_config(dict(options, replay_buffer_size=size))
+        checked.expect_defaults(
+            [name for name in ReplayOptions.model_fields if name not in _OPTIONS],
+            "for FrameBuffer: it has no effect in a task pipeline, where DI-engine's middleware does such things",
+        )
         super().__init__(checked.replay_buffer_size)
         self._memory = ReplayMemory.from_options(checked, exp_name)
 

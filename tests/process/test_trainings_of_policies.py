@@ -16,17 +16,28 @@ SMALL_R2D2 = (
     (r'n_sample=\d+', 'n_sample=64'),
     (r'replay_buffer_size=\d+', 'replay_buffer_size=2000'),
 )
+TORCHRL = (
+    (r'slice_every=.*\n', "sampler='slice',"),
+    (r"replay_buffer=dict\(type='frame'", "replay_buffer=dict(type='torchrl'"),
+)
 STOCK_R2D2 = (
     (r"type='r2d2_slices', import_names=\['breakout_env'\]", "type='r2d2'"),
     (r'    collector=dict.*\n    replay_buffer=dict\(type.*\n', ''),
+    (r'slice_len=.*\n', ''),
+    (r'slice_every=.*\n', ''),
+    (r'prefetch=.*\n', ''),
     (r'random_collect_size=200', 'random_collect_size=10, transition_with_policy_data=True'),
     (r'n_sample=64', 'n_sample=4'),
 )
 
 
-@pytest.mark.parametrize('changes, env_steps', [((), 300), (STOCK_R2D2, 600)], ids=['on slices', "DI-engine's own"])
+@pytest.mark.parametrize(
+    'changes, env_steps',
+    [((), 300), (TORCHRL, 300), (STOCK_R2D2, 600)],
+    ids=['on slices', "on TorchRL's slices", "DI-engine's own"],
+)
 def test_recurrent_model_learns_by_r2d2(changes, env_steps, tmp_path):
-    if not changes:
+    if changes is TORCHRL:
         pytest.importorskip('torchrl')
     config = shortened(ROOT / 'configs' / 'breakout_r2d2_config.py', tmp_path, *SMALL_R2D2, *changes)
     run(ding_serial(config, env_steps), tmp_path)

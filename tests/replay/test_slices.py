@@ -1,0 +1,147 @@
+"""Slices of episodes from the buffer ``frame``: the same as TorchRL's, for a small part of the memory."""
+
+import pytest
+import torch
+from ding.utils.data import timestep_collate
+from ding.worker import create_buffer
+from easydict import EasyDict
+
+from breakout_env import FrameReplayBuffer
+from helpers.torchrl_buffers import SLICE, episode_of, interleaved_fragments, make, transition
+
+
+def frame_buffer(**options):
+    cfg = dict(type='frame', import_names=['breakout_env'], replay_buffer_size=500, slice_len=SLICE)
+    return create_buffer(EasyDict({**cfg, **options}), tb_logger=None, exp_name='unused')
+
+
+def place(sampled):
+    return int(sampled['episode_id'][0]), int(sampled['step_id'][0])
+
+
+def same_values(one, other):
+    if isinstance(one, (list, dict)):
+        keys = range(len(one)) if isinstance(one, list) else one
+        return list(keys) == list(range(len(other)) if isinstance(other, list) else other) and all(
+            same_values(one[key], other[key]) for key in keys
+        )
+    return torch.equal(one, other) and one.dtype == other.dtype
+
+
+@pytest.mark.parametrize('options', [{}, dict(prefetch=True), dict(storage='ring')])
+def test_slices_are_those_of_torchrl_value_by_value(options):
+    """Also in fragments of episodes, and while new steps evict old ones; and all places to begin are the same."""
+    pytest.importorskip('torchrl')
+    buffer, other = frame_buffer(**options), make(sampler='slice')
+    for i, fragment in enumerate(interleaved_fragments(60)):
+        buffer.push(fragment, 0)
+        other.push(fragment, 0)
+        if i not in (20, 150, 250):  # with few steps, half full, and full
+            continue
+        buffer.sample(1)  # with prefetch, a batch is sampled one call earlier
+        ours = {place(s): s for _ in range(40) for s in buffer.sample(32, 0)}
+        buffer.sample(1)
+        theirs = {place(s): s for _ in range(12) for s in other.sample(32, 0)}
+        common = ours.keys() & theirs.keys()
+        assert len(common) > 0.9 * len(theirs)
+        for key in common:
+            expected = theirs[key]
+            assert ours[key].keys() == expected.keys() - {'replay_unique_id'}
+            assert all(same_values(ours[key][name], expected[name]) for name in ours[key])
+    assert buffer.count() == 500
+    buffer.close()
+
+
+def test_every_place_to_begin_is_as_likely_as_any_other():
+    buffer = frame_buffer()
+    buffer.push(episode_of(0, 40) + episode_of(1, 4), 0)
+    starts = [place(s) for _ in range(200) for s in buffer.sample(16)]
+    counts = {start: starts.count(start) for start in starts}
+    expected = {(0, step) for step in range(40 - SLICE + 1)} | {(1, 0)}
+    assert counts.keys() == expected and 60 < min(counts.values()) <= max(counts.values()) < 145
+    assert timestep_collate(buffer.sample(3))['obs'].shape == (SLICE, 3, 2, 4, 4)
+
+
+def test_with_slice_every_only_the_first_states_are_kept_and_ends_of_episodes_are_reached():
+    buffer = frame_buffer(slice_every=4)
+    buffer.push(episode_of(0, 23) + episode_of(1, 3), 0)
+    slices = {place(s): s for _ in range(40) for s in buffer.sample(16)}
+    assert slices.keys() == {(0, 0), (0, 4), (0, 8), (0, 12), (0, 16), (1, 0)}
+    for (episode, step), sampled in slices.items():
+        states = sampled['prev_state']
+        assert torch.equal(states[0]['h'], transition(episode, step)['prev_state']['h'])
+        assert [state is None for state in states[:4]] == [False, *[True] * min(3, len(states) - 1)][:4]
+    assert bool(slices[0, 16]['done'][-1]) and [bool(n) for n in slices[0, 16]['null']] == [False] * 7 + [True] * 3
+
+
+def test_a_step_of_r2d2_takes_hundreds_of_bytes():
+    torch.manual_seed(0)
+    buffer = frame_buffer(replay_buffer_size=20_000, slice_len=60, slice_every=20)
+    state = dict(h=torch.rand(1, 1, 512), c=torch.rand(1, 1, 512))
+    screen = torch.zeros(4, 84, 84, dtype=torch.uint8)
+    used = []
+    for first in range(0, 2000, 100):
+        steps = []
+        for step in range(first, first + 100):
+            screen = torch.cat([screen[1:], torch.zeros(1, 84, 84, dtype=torch.uint8)])
+            screen[3, step % 80 : step % 80 + 4, step // 80 : step // 80 + 2] = 200
+            steps.append(dict(transition(0, step), obs=screen, prev_state=state))
+        buffer.push(steps)
+        if first in (900, 1900):
+            used.append(buffer._memory.usage().memory_bytes)
+    assert (used[1] - used[0]) / 1000 < 500
+
+
+def test_a_saved_buffer_goes_on_with_slices_and_new_episodes_stay_apart(tmp_path):
+    buffer, resumed = frame_buffer(), frame_buffer()
+    buffer.push(episode_of(0, 30) + episode_of(1, 30)[:15], 0)
+    buffer.save_data('saved.npz')
+    resumed.load_data('saved.npz')
+    resumed.push(episode_of(0, 20), 0)
+    lengths = {}
+    for sampled in [s for _ in range(50) for s in resumed.sample(16)]:
+        assert len(set(map(int, sampled['episode_id']))) == 1
+        episode, step = place(sampled)
+        lengths[episode] = max(lengths.get(episode, 0), step + SLICE)
+    assert lengths == {0: 30, 1: 15, 2: 20}
+
+
+def test_transitions_without_slices_are_not_loaded_as_slices(tmp_path):
+    plain, buffer = frame_buffer(slice_len=None), frame_buffer()
+    plain.push([dict(obs=torch.zeros(4, 8, 8, dtype=torch.uint8), action=1)] * 30)
+    plain.save_data('saved.npz')
+    with pytest.raises(ValueError, match='cannot be sampled in slices'):
+        buffer.load_data('saved.npz')
+    assert buffer.count() == 0 and buffer.sample(2) is None
+
+
+def test_what_does_not_go_with_slices_is_refused():
+    buffer = frame_buffer()
+    buffer.push(episode_of(0, 20), 0)
+    with pytest.raises(ValueError, match="lack episode_id, step_id; choose .*type='sample_with_ids'"):
+        buffer.push({key: value for key, value in transition(0, 20).items() if key not in ('episode_id', 'step_id')})
+    with pytest.raises(ValueError, match='has step_id 25; expected 20'):
+        buffer.push(transition(0, 25))
+    for call in (
+        lambda: buffer.update(dict(replay_unique_id=['buffer_0'], replay_buffer_idx=[0], priority=[1.0])),
+        lambda: buffer.push(dict(transition(0, 20), priority=2.0)),
+        lambda: buffer.remove(['buffer_0']),
+        lambda: buffer.sample(2, sample_range=slice(3)),
+    ):
+        with pytest.raises(ValueError, match=r'slices of whole episodes, uniformly \(`slice_len`\)'):
+            call()
+    assert buffer.count() == 20 and buffer.sample(4)
+
+
+@pytest.mark.parametrize(
+    'options, message',
+    [
+        (dict(slice_every=4), '`slice_every` is 4 .*; expected 1 without `slice_len`'),
+        (dict(slice_len=8, slice_every=9), '`slice_len` is 8; expected at least `slice_every`'),
+        (dict(slice_len=8, eviction='random'), "`eviction` is 'random' .*; expected 'fifo' with `slice_len`"),
+        (dict(slice_len=8, alpha=0.5), '`alpha` is 0.5 .*; expected 0.6 with `slice_len`'),
+    ],
+)
+def test_options_that_have_no_meaning_with_or_without_slices_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        FrameReplayBuffer(options)
