@@ -12,6 +12,8 @@ from typing import Any, Dict, Mapping, Tuple, Union
 import torch
 from safetensors import SafetensorError, safe_open
 
+from ..policy.lean_dqn import AVERAGED
+
 logger = logging.getLogger(__name__)
 Weights = Dict[str, torch.Tensor]
 
@@ -24,7 +26,8 @@ def read_weights(path: Union[str, Path]) -> Tuple[Weights, Dict[str, str]]:
     Arguments:
         - path (:obj:`Union[str, Path]`): The file.
     Returns:
-        - weights (:obj:`Weights`): Floating tensors by name, on the CPU; those of ``model`` in a DI-engine checkpoint.
+        - weights (:obj:`Weights`): Floating tensors by name, on the CPU; of a DI-engine checkpoint \
+            the averaged ones, if it has them, or those of ``model``.
         - metadata (:obj:`Dict[str, str]`): What safetensors keeps beside them; for a checkpoint, nothing.
     Raises:
         - OSError: If the file cannot be opened.
@@ -62,7 +65,9 @@ def _read_checkpoint(path: Union[str, Path]) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter('ignore')  # about formats that are then rejected
             content = torch.load(path, map_location='cpu', weights_only=True)
-        return content.get('model', content) if isinstance(content, Mapping) else None
+        if not isinstance(content, Mapping):
+            return None
+        return content.get(AVERAGED, content.get('model', content))
     except pickle.UnpicklingError as error:
         logger.debug('%s', error)
         # not PyTorch's own message, which proposes to load the file anyway and so to run what is in it

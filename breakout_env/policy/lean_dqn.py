@@ -4,7 +4,7 @@ import copy
 from typing import Annotated, Any, Dict, List, Literal, Mapping, Optional, Sequence, Tuple
 
 import torch
-from ding.model.wrapper.model_wrappers import IModelWrapper
+from ding.model.wrapper.model_wrappers import IModelWrapper, model_wrap
 from ding.policy import DQNPolicy
 from ding.policy.command_mode_policy_instance import EpsCommandModePolicy
 from ding.policy.common_utils import default_preprocess_learn
@@ -14,13 +14,17 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from ..replay.batch import FrameBatch
-from ..utils.options import Between, Options, checked
+from ..utils.options import Between, Options, checked, shown
 from .pixel_models import PixelInput
 
 # What ``policy.learn.autocast`` means to torch.
 AUTOCAST = {None: torch.float32, 'bfloat16': torch.bfloat16}
+# What ``policy.learn.loss`` means: of each transition, on its own.
+LOSSES = dict(mse=torch.nn.MSELoss(reduction='none'), huber=torch.nn.HuberLoss(reduction='none'))
 # BaseLearner's monitor averages over so many updates.
 LOG_WINDOW_UPDATES = 10
+# Where a checkpoint has the averaged weights.
+AVERAGED = 'ema_model'
 # The keys of a transition that an update uses.
 USED_KEYS = ('obs', 'next_obs', 'action', 'reward', 'done', 'weight', 'value_gamma')
 
@@ -32,12 +36,44 @@ class LeanDQNOptions(Options):
     """(Optional[str]) None for float32; ``bfloat16`` pays on CPUs with AVX512-BF16 or AMX and on GPUs since Ampere."""
     log_every_updates: Annotated[int, Between(1, 1_000_000_000)] = 100
     """(int) Updates over which loss and Q values are averaged for the log."""
+    target_theta: Optional[Annotated[float, Between(0, 1, above=True)]] = None
+    """(Optional[float]) Share by which each update moves the target network towards the online one (Lillicrap et al. \
+    2016), with ``target_update_freq`` None or left out; None to copy it every ``target_update_freq`` updates."""
+    loss: Literal['mse', 'huber'] = 'mse'
+    """(str) ``mse`` for the squared TD error; ``huber`` for half of it up to an error of 1 and linear beyond, as Mnih et \
+    al. (2015) clip it."""
+    grad_clip: Optional[Annotated[float, Between(0, above=True)]] = None
+    """(Optional[float]) Gradients whose norm over all weights is larger are scaled to it; None for no limit."""
+    ema_decay: Optional[Annotated[float, Between(0, 0.999999, above=True)]] = None
+    """(Optional[float]) Collector and evaluator act with an exponential moving average of the weights, of which each \
+    update keeps this share; ``breakout average``, ``eval``, ``play`` and ``export`` take it from checkpoints. None to \
+    act with the weights themselves."""
 
     @classmethod
-    def check(cls, owner: str, section_name: str, learn: Mapping) -> None:
-        """Check ``policy.learn``, which also holds DI-engine's options; ``owner`` begins the error messages."""
-        for name, field in cls.model_fields.items():
-            checked(owner, f'{section_name}.{name}', learn[name], field.rebuild_annotation())
+    def check(cls, owner: str, section_name: str, learn: Mapping) -> 'LeanDQNOptions':
+        """
+        Overview:
+            The options in ``policy.learn``, which also holds DI-engine's; ``owner`` begins the error messages.
+        Raises:
+            - ValueError: If one is not allowed, or two contradict each other.
+        """
+        values = {
+            name: checked(owner, f'{section_name}.{name}', learn.get(name, field.default), field.rebuild_annotation())
+            for name, field in cls.model_fields.items()
+        }
+        theta, freq = values['target_theta'], learn.get('target_update_freq')
+        if theta is None and freq is None:
+            raise ValueError(
+                f'{owner} `{section_name}.target_update_freq` is None (NoneType), as is `{section_name}.target_theta`; '
+                'expected one of them to update the target network'
+            )
+        # DI-engine's default is in every config, so that it does not tell whether somebody named it
+        if theta is not None and freq not in (None, DQNPolicy.config['learn']['target_update_freq']):
+            raise ValueError(
+                f'{owner} `{section_name}.target_update_freq` is {shown(freq)}; expected None beside '
+                f'`{section_name}.target_theta`, which updates the target network at each update'
+            )
+        return cls(**values)
 
 
 @POLICY_REGISTRY.register('lean_dqn')
@@ -64,6 +100,8 @@ class LeanDQNPolicy(DQNPolicy):
         100
     """
 
+    _average: Optional[torch.nn.Module] = None
+
     config = dict(type='lean_dqn', learn=LeanDQNOptions().model_dump())
 
     def default_model(self) -> Tuple[str, List[str]]:
@@ -72,10 +110,10 @@ class LeanDQNPolicy(DQNPolicy):
 
     def _init_learn(self) -> None:
         options = self._cfg.learn
-        LeanDQNOptions.check('policy option', 'learn', options)
+        own = self._options = LeanDQNOptions.check('policy option', 'learn', options)
         super()._init_learn()
         self._optimizer = torch.optim.Adam(self._model.parameters(), lr=options.learning_rate, fused=True)
-        self._dtype = AUTOCAST[options.autocast]
+        self._dtype = AUTOCAST[own.autocast]
         self._one_forward = self._cuda and not any(
             isinstance(module, (_BatchNorm, _DropoutNd)) for module in self._model.modules()
         )  # these would mix the two states
@@ -113,13 +151,21 @@ class LeanDQNPolicy(DQNPolicy):
             self._gamma,
             nstep=self._nstep,
             value_gamma=batch.get('value_gamma'),
+            criterion=LOSSES[self._options.loss],
         )
         self._optimizer.zero_grad()
         loss.backward()
         if self._cfg.multi_gpu:
             self.sync_gradients(self._learn_model)
+        if self._options.grad_clip is not None:
+            torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._options.grad_clip)
         self._optimizer.step()
-        self._target_model.update(self._weights)
+        if self._options.target_theta is None:
+            self._target_model.update(self._weights)
+        else:
+            _follow(_unwrapped(self._target_model), self._model, self._options.target_theta)
+        if self._options.ema_decay is not None:
+            _follow(self._acting_model(), self._model, 1 - self._options.ema_decay)
 
         info: Dict[str, Any] = {'cur_lr': self._optimizer.defaults['lr']}
         info.update(self._scalars(loss, q_value, target_q_value))
@@ -213,11 +259,9 @@ class LeanDQNPolicy(DQNPolicy):
 
     def _target(self) -> torch.nn.Module:
         """The target network; under autocast a copy in that type, which saves casting its weights at each update."""
-        if self._dtype is torch.float32 or 'target_update_freq' not in self._cfg.learn:
+        if self._dtype is torch.float32 or self._options.target_theta is not None:
             return self._target_model
-        model = self._target_model
-        while isinstance(model, IModelWrapper):  # DI-engine wraps a wrapper of its own in each
-            model = model._model
+        model = _unwrapped(self._target_model)
         version = sum(weight._version for weight in model.parameters())  # every write into them counts
         if self._target_copy is None or self._copied_version != version:
             self._target_copy = copy.deepcopy(model).to(self._dtype)
@@ -241,12 +285,58 @@ class LeanDQNPolicy(DQNPolicy):
         """A state that ``DQNPolicy`` can load, too."""
         state = super()._state_dict_learn()
         state['optimizer'] = _fused(state['optimizer'], None)
+        if self._options.ema_decay is not None:
+            state[AVERAGED] = self._acting_model().state_dict()
         return state
 
     def _load_state_dict_learn(self, state_dict: Dict[str, Any]) -> None:
         """Load a state of this policy or of ``DQNPolicy``."""
         super()._load_state_dict_learn({**state_dict, 'optimizer': _fused(state_dict['optimizer'], True)})
         self._weights = self._learn_model.state_dict()
+        if self._options.ema_decay is not None:
+            self._acting_model().load_state_dict(_acting_weights(state_dict))
+
+    def _init_collect(self) -> None:
+        super()._init_collect()
+        self._collect_model = model_wrap(self._acting_model(), wrapper_name='eps_greedy_sample')
+        self._collect_model.reset()
+
+    def _init_eval(self) -> None:
+        super()._init_eval()
+        self._eval_model = model_wrap(self._acting_model(), wrapper_name='argmax_sample')
+        self._eval_model.reset()
+
+    def _load_state_dict_collect(self, state_dict: Dict[str, Any]) -> None:
+        super()._load_state_dict_collect(dict(model=_acting_weights(state_dict)))
+
+    def _load_state_dict_eval(self, state_dict: Dict[str, Any]) -> None:
+        super()._load_state_dict_eval(dict(model=_acting_weights(state_dict)))
+
+    def _acting_model(self) -> torch.nn.Module:
+        """The network that acts: the average, where this policy learns it; one that only acts is given its weights."""
+        if self._cfg.learn.get('ema_decay') is None or 'learn' not in self._enable_field:
+            return self._model
+        if self._average is None:  # the fields are set up in any order
+            self._average = copy.deepcopy(self._model).requires_grad_(False)
+        return self._average
+
+
+def _unwrapped(model: Any) -> torch.nn.Module:
+    while isinstance(model, IModelWrapper):  # DI-engine wraps a wrapper of its own in each
+        model = model._model
+    return model
+
+
+@torch.no_grad()
+def _follow(model: torch.nn.Module, online: torch.nn.Module, share: float) -> None:
+    """Move a model's weights by this share towards the online network's."""
+    torch._foreach_lerp_(list(model.parameters()), list(online.parameters()), share)
+    for ours, theirs in zip(model.buffers(), online.buffers()):
+        ours.copy_(theirs)
+
+
+def _acting_weights(state_dict: Mapping[str, Any]) -> Dict[str, Any]:
+    return state_dict.get(AVERAGED, state_dict['model'])
 
 
 def _fused(optimizer_state: Dict[str, Any], fused: Optional[bool]) -> Dict[str, Any]:

@@ -10,6 +10,8 @@ from ding.torch_utils import Adam
 from easydict import EasyDict
 
 from breakout_env import FrameReplayBuffer, LeanDQNPolicy
+from breakout_env.agent.weights_file import read_weights
+from breakout_env.policy.lean_dqn import LeanDQNOptions
 from helpers.policies import parameters, policy, transitions
 
 UPDATES = 25
@@ -175,9 +177,75 @@ def test_logged_losses_are_means_over_all_updates_since_the_last_log(buffer):
     assert found[40] == pytest.approx(sum(losses[16:41]) / 25)
 
 
+def test_a_soft_target_moves_by_theta_at_each_update(buffer):
+    ours = policy(LeanDQNPolicy, learn=dict(target_theta=0.25, target_update_freq=None))
+    before = flat(ours._target_model)
+    ours._forward_learn(buffer().sample(16, 0))
+    torch.testing.assert_close(flat(ours._target_model), before.lerp(parameters(ours), 0.25))
+
+
+def test_huber_loss_grows_linearly_with_large_errors(buffer):
+    batch = [dict(transition, reward=transition['reward'] + 1000) for transition in buffer().sample(16, 0)]
+    squared, huber = (policy(LeanDQNPolicy, learn=dict(ONCE, loss=loss)) for loss in ('mse', 'huber'))
+    error = squared._forward_learn(batch)['total_loss'] ** 0.5
+    assert error > 1000 and huber._forward_learn(batch)['total_loss'] == pytest.approx(error - 0.5, rel=0.001)
+
+
+def test_gradients_are_clipped_to_their_norm(buffer):
+    batch = buffer().sample(16, 0)
+    norms = []
+    for limit in (None, 0.01):
+        ours = policy(LeanDQNPolicy, learn=dict(grad_clip=limit))
+        ours._forward_learn(batch)
+        norms.append(torch.cat([weight.grad.flatten() for weight in ours._model.parameters()]).norm())
+    assert norms[0] > 0.1 and norms[1] == pytest.approx(0.01, rel=0.001)
+
+
+def test_the_averaged_weights_act_and_are_those_of_checkpoints_and_resumed_runs(buffer, tmp_path):
+    replay, options = buffer(), dict(learn=dict(ema_decay=0.75))
+    ours = policy(LeanDQNPolicy, **options)
+    expected = parameters(ours)
+    for _ in range(3):
+        ours._forward_learn(replay.sample(16, 0))
+        expected = expected.lerp(parameters(ours), 0.25)
+    torch.save(ours._state_dict_learn(), tmp_path / 'checkpoint')
+    resumed, without = policy(LeanDQNPolicy, **options), policy(LeanDQNPolicy)
+    state = torch.load(tmp_path / 'checkpoint', weights_only=True)
+    for other in (resumed, without):
+        other._load_state_dict_learn(state)
+        assert torch.equal(parameters(other), parameters(ours))
+    assert torch.equal(flat(without._eval_model), parameters(ours))
+    # a collector of its own, as in another process, is given the weights that act
+    collector = LeanDQNPolicy(ours._cfg, enable_field=['collect'])
+    collector._load_state_dict_collect(ours._state_dict_collect())
+    acting = [
+        ours._collect_model,
+        ours._eval_model,
+        resumed._collect_model,
+        resumed._eval_model,
+        collector._collect_model,
+    ]
+    for weights in [*map(flat, acting), flat(read_weights(tmp_path / 'checkpoint')[0])]:
+        torch.testing.assert_close(weights, expected)
+    resumed._forward_learn(replay.sample(16, 0))
+    torch.testing.assert_close(flat(resumed._eval_model), expected.lerp(parameters(resumed), 0.25))
+
+
+def flat(model):
+    weights = model if isinstance(model, dict) else model.state_dict()
+    return torch.cat([weight.flatten() for weight in weights.values()])
+
+
 @pytest.mark.parametrize(
-    'option, value', [('autocast', 'half'), ('autocast', 16), ('log_every_updates', 0), ('log_every_updates', 2.5)]
+    'option, value',
+    [('autocast', 'half'), ('log_every_updates', 2.5), ('loss', 'mae'), ('grad_clip', 0), ('ema_decay', 1.0)]
+    + [('target_theta', 1.5), ('target_update_freq', None)],
 )
 def test_error_messages_name_the_option(option, value):
-    with pytest.raises(ValueError, match=rf'policy option `learn\.{option}` is {value!r} \(.*\); expected'):
+    with pytest.raises(ValueError, match=rf'policy option `learn\.{option}` is {value!r} \(.*\).*; expected'):
         policy(LeanDQNPolicy, learn={option: value})
+
+
+def test_a_soft_target_beside_copies_is_an_error():
+    with pytest.raises(ValueError, match=r'`learn\.target_update_freq` is 1000 \(int\); expected None beside .*theta`'):
+        LeanDQNOptions.check('policy option', 'learn', dict(target_theta=0.01, target_update_freq=1000))
