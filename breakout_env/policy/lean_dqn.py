@@ -40,8 +40,8 @@ class LeanDQNOptions(Options):
     """(Optional[float]) Share by which each update moves the target network towards the online one (Lillicrap et al. \
     2016), with ``target_update_freq`` None or left out; None to copy it every ``target_update_freq`` updates."""
     loss: Literal['mse', 'huber'] = 'mse'
-    """(str) ``mse`` for the squared TD error; ``huber`` for half of it up to an error of 1 and linear beyond, as Mnih et \
-    al. (2015) clip it."""
+    """(str) ``mse`` for the squared TD error; ``huber`` for half of it up to an error of 1 and linear beyond, which \
+    clips its gradient (Mnih et al. 2015)."""
     grad_clip: Optional[Annotated[float, Between(0, above=True)]] = None
     """(Optional[float]) Gradients whose norm over all weights is larger are scaled to it; None for no limit."""
     ema_decay: Optional[Annotated[float, Between(0, 0.999999, above=True)]] = None
