@@ -12,6 +12,7 @@ _OWNER = 'replay buffer option'
 _Count = Annotated[int, Between(0, 2**31 - 1, from_float=True)]
 _Share = Annotated[float, Between(0.0, 1.0)]
 _Seconds = Annotated[float, Between(0.0)]
+_NEEDS = dict(folder=dict(storage='memmap'), device=dict(storage='device'))
 # These belong to priorities, or leave gaps in episodes.
 _NOT_WITH_SLICES = ('eviction', 'alpha', 'beta', 'anneal_step', 'max_use', 'max_staleness')
 
@@ -115,25 +116,37 @@ class ReplayOptions(Options):
         if options.storage == 'device':
             _try_device(options.device)
         options._check_slices()
+        refuse_without_effect(options, _NEEDS)
+        if not (options.save_every_pushes or options.save_every_s):
+            expect_defaults(options, ['save_path'], 'without `save_every_pushes` and `save_every_s`')
         return options
 
     def _check_slices(self) -> None:
         if self.slice_len is None:
-            self.expect_defaults(['slice_every'], 'without `slice_len`')
+            expect_defaults(self, ['slice_every'], 'without `slice_len`')
             return
-        self.expect_defaults(_NOT_WITH_SLICES, 'with `slice_len`: slices are sampled uniformly, from whole episodes')
+        expect_defaults(self, _NOT_WITH_SLICES, 'with `slice_len`: slices are sampled uniformly, from whole episodes')
         if not self.slice_every <= self.slice_len <= self.replay_buffer_size:
             raise ValueError(
                 f'{_OWNER} `slice_len` is {self.slice_len}; expected at least `slice_every` ({self.slice_every}) and '
                 f'at most `replay_buffer_size` ({self.replay_buffer_size})'
             )
 
-    def expect_defaults(self, names: Iterable[str], why: str) -> None:
-        """Refuse options that would have no effect, where they are not at their defaults."""
-        for name in names:
-            value, default = getattr(self, name), type(self).model_fields[name].default
-            if value != default:
-                raise ValueError(f'{_OWNER} `{name}` is {shown(value)}; expected {default!r} {why}')
+
+def expect_defaults(options: Options, names: Iterable[str], why: str) -> None:
+    """Refuse options that would have no effect, where they are not at their defaults."""
+    for name in names:
+        value, default = getattr(options, name), type(options).model_fields[name].default
+        if value != default:
+            raise ValueError(f'{_OWNER} `{name}` is {shown(value)}; expected {default!r} {why}')
+
+
+def refuse_without_effect(options: Options, needs: Mapping[str, Mapping[str, Any]]) -> None:
+    """Refuse options that have an effect only with some value of another one, by name."""
+    for name, condition in needs.items():
+        for other, value in condition.items():
+            if getattr(options, other) != value:
+                expect_defaults(options, [name], f'where {other}={getattr(options, other)!r}; or {other}={value!r}')
 
 
 def _try_device(device: str) -> None:

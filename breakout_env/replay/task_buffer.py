@@ -8,7 +8,7 @@ from ding.data.buffer import Buffer, BufferedData, apply_middleware
 from ditk import logging
 
 from .memory import ReplayMemory
-from .options import ReplayOptions
+from .options import ReplayOptions, expect_defaults
 from .snapshot import snapshot
 
 # The key under which a transition's meta information is stored with it.
@@ -45,7 +45,8 @@ class FrameBuffer(Buffer):
             - ValueError: If an option is not allowed, or the size does not fit.
         """
         checked = ReplayOptions.from_config(dict(options, replay_buffer_size=size))
-        checked.expect_defaults(
+        expect_defaults(
+            checked,
             [name for name in ReplayOptions.model_fields if name not in _OPTIONS],
             "for FrameBuffer: it has no effect in a task pipeline, where DI-engine's middleware does such things",
         )

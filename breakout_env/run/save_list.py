@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 from pathlib import Path
 from typing import Annotated, List, Optional, Sequence
 
@@ -22,7 +23,9 @@ FOLDER = 'resume'
 LIST = Path(FOLDER, 'pairs.json')
 _KEPT_SAVES = 2
 # files of a save, finished or not
-_SAVED = re.compile(r'(resume_\d+\.pth\.tar|buffer_\d+\.npz)(\.previous|\.[\d-]+\.unfinished)?$')
+_SAVED = re.compile(
+    r'(resume_\d+\.pth\.tar|buffer_\d+\.npz)(\.previous|\.[\d-]+\.unfinished)?$|buffer_\d+\.torchrl(\.\w+(\.old)?)?$'
+)
 # what a kill leaves of the small files; the second number is the process that wrote it
 _UNFINISHED = re.compile(r'(pairs|best_score)\.json\.(\d+)-\d+\.unfinished')
 
@@ -39,7 +42,7 @@ class Save(TypedDict):
     checkpoint: Annotated[str, Field(pattern=r'^ckpt/resume_[0-9]+\.pth\.tar$')]
     checkpoint_digest: str
     """XXH3 of the checkpoint file, 128 bits."""
-    buffer: Optional[Annotated[str, Field(pattern=r'^resume/buffer_[0-9]+\.npz$')]]
+    buffer: Optional[Annotated[str, Field(pattern=r'^resume/buffer_[0-9]+\.(npz|torchrl)$')]]
     """None for a run whose buffer is DI-engine's own: it does not save itself."""
     ranks: NotRequired[Count]
     """Ranks of a data-parallel run, 1 without."""
@@ -85,7 +88,7 @@ def list_saves(folder: Path, saves: Sequence[Save]) -> None:
             is_older = _SAVED.match(path.name) and f'{place}/{path.name}' not in kept
             if is_older or _is_unfinished(path.name):
                 with contextlib.suppress(OSError):  # the user may have removed it already
-                    path.unlink()
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _is_unfinished(name: str) -> bool:

@@ -100,7 +100,7 @@ class RunSaver(object):
             env_step=self._learner.collector_envstep,
             checkpoint=f'ckpt/resume_{iteration}.pth.tar',
             checkpoint_digest='',
-            buffer=None if buffer is None else f'{FOLDER}/buffer_{iteration}.npz',
+            buffer=None if buffer is None else f'{FOLDER}/buffer_{iteration}{buffer.save_suffix}',
             ranks=self._rank_count,
         )
         finish = partial(self._finish, save, self._state(iteration))

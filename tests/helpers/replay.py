@@ -27,7 +27,8 @@ def examples(count: int, **options) -> settings:
 def make(tb_logger=None, **options):
     """A buffer of type ``frame``, as DI-engine's pipelines make it."""
     np.random.seed(0)  # as DI-engine's set_pkg_seed does
-    cfg = EasyDict(dict(type='frame', import_names=['breakout_env'], replay_buffer_size=500, device='cpu'), **options)
+    device = dict(device='cpu') if options.get('storage') == 'device' else {}
+    cfg = EasyDict(dict(type='frame', import_names=['breakout_env'], replay_buffer_size=500, **device), **options)
     return create_buffer(cfg, tb_logger=tb_logger, exp_name='exp', instance_name='agent_buffer')
 
 

@@ -9,10 +9,12 @@ from easydict import EasyDict
 SLICE = 10
 
 
-def make(folder=None, **options):
+def make(folder=None, exp_name='unused', **options):
     slices = dict(slice_len=SLICE) if options.get('sampler') == 'slice' else {}
-    cfg = dict(type='torchrl', import_names=['breakout_env'], replay_buffer_size=500, folder=folder and str(folder))
-    return create_buffer(EasyDict({**cfg, **slices, **options}), tb_logger=None, exp_name='unused')
+    cfg = dict(type='torchrl', import_names=['breakout_env'], replay_buffer_size=500)
+    if options.get('storage') == 'memmap':
+        cfg['folder'] = folder and str(folder)
+    return create_buffer(EasyDict({**cfg, **slices, **options}), tb_logger=None, exp_name=exp_name)
 
 
 def transition(episode, step, done=False, size=4):

@@ -146,6 +146,32 @@ def test_priorities_have_to_be_finite_and_used_by_the_sampler(sampler, priority,
         buffer.update(info)
 
 
+@pytest.mark.parametrize('storage', ['tensor', 'memmap'])
+@pytest.mark.parametrize('sampler', ['uniform', 'prioritized', 'slice'])
+def test_prefetched_batches_are_those_of_the_moment_they_were_asked_for(sampler, storage, tmp_path):
+    """And follow from the seed, whatever else draws random numbers; a changed request is answered anew."""
+    runs = []
+    for _ in range(2):
+        torch.manual_seed(3)
+        buffer, batches = make(tmp_path, sampler=sampler, storage=storage, prefetch=True), []
+        for number in range(6):
+            buffer.push(episode_of(number, 30), 0)
+            batches.append([s['step_id'] for s in buffer.sample(5 + number // 3, 0)])
+            newest = max(int(torch.as_tensor(s['episode_id']).max()) for s in buffer.sample(5 + number // 3, 0))
+            assert newest <= number
+            torch.rand(number + len(runs))
+        runs.append(batches)
+        buffer.clear()
+        assert buffer.sample(1, 0) is None
+        buffer.close()
+    assert str(runs[0]) == str(runs[1])
+
+
+def test_single_transitions_cannot_be_removed():
+    with pytest.raises(NotImplementedError, match="expected the type 'frame'"):
+        make().remove([0])
+
+
 # ---------------------------------------------------------------- memory and files
 
 
@@ -239,6 +265,8 @@ def test_a_size_that_cannot_fit_is_refused_at_the_first_push(monkeypatch, tmp_pa
         (dict(sampler='slice', slice_len=None), "`slice_len` is None with `sampler` 'slice'"),
         (dict(slice_len=10), "`slice_len` is 10 with `sampler` 'uniform'"),
         (dict(sampler='slice', slice_len=1), '`slice_len` is 1 .*; expected None or a whole number from 2'),
+        (dict(alpha=0.5), "`alpha` is 0.5 .*; expected 0.6 where sampler='uniform'; or sampler='prioritized'"),
+        (dict(storage='tensor', folder='here'), "`folder` is 'here' .*; expected None where storage='tensor'"),
         (dict(sampler='slice', slice_len=501), '`slice_len` is 501; expected at most `replay_buffer_size`, which is'),
     ],
 )

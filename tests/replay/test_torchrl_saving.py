@@ -4,11 +4,15 @@ import json
 import os
 import pickle
 import shutil
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
+from easydict import EasyDict
 from torch.utils._pytree import tree_leaves
 
+from breakout_env.run.saver import RunSaver
 from helpers.torchrl_buffers import episode_of, filled, make
 
 pytest.importorskip('torchrl', reason="TorchRL is not installed (pip install 'breakout-env[torchrl]')")
@@ -179,3 +183,40 @@ def test_saving_does_not_replace_foreign_folders(tmp_path):
     with pytest.raises(ValueError, match='thesis exists and is no folder of a replay buffer; expected another name'):
         buffer.save_data(str(tmp_path / 'thesis'))
     assert (tmp_path / 'thesis' / 'chapter1').read_text() == '...' and len(list(tmp_path.iterdir())) == 1
+
+
+def learner_of(exp_name):
+    """As much of a learner as saving its run needs."""
+    cfg = EasyDict(learn=dict(learning_rate=0.1), random_collect_size=9)
+    policy = SimpleNamespace(
+        get_attribute=lambda name: {'cfg': cfg}[name] if name == 'cfg' else Mock(),
+        state_dict=lambda: dict(model=dict(weight=torch.zeros(1))),
+        load_state_dict=lambda state: None,
+    )
+    return Mock(policy=policy, exp_name=exp_name, collector_envstep=5, tb_logger=None, rank=0, cfg=cfg)
+
+
+@pytest.mark.parametrize('sampler', ['uniform', 'prioritized', 'slice'])
+def test_it_is_saved_and_resumed_with_its_run_and_old_saves_are_removed(sampler, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    learner = learner_of('run')
+    buffer = filled(make(sampler=sampler, exp_name='run'), False)
+    saver = RunSaver(learner)
+    for iteration in (1, 2, 3):
+        assert saver.save(iteration, wait=True) is None
+    kept = sorted(path.name for path in (tmp_path / 'run' / 'resume').iterdir())
+    assert kept == ['buffer_2.torchrl', 'buffer_3.torchrl', 'pairs.json']
+    truncate(tmp_path / 'run' / 'resume' / 'buffer_3.torchrl')  # the one before is used then
+    resumed = make(sampler=sampler, exp_name='run')
+    again = learner_of('run')
+    assert RunSaver(again).resume() and again.cfg.random_collect_size == 0
+    assert resumed.count() == buffer.count() and resumed.push_count == buffer.push_count
+    continue_episode_ids(resumed)
+    assert same_batch(seeded_batch(resumed), seeded_batch(buffer))
+
+
+def test_a_save_that_fails_is_reported_and_does_not_end_the_training(tmp_path):
+    buffer = filled(make(tmp_path), False)
+    (tmp_path / 'file').write_text('')
+    assert buffer.start_saving(str(tmp_path / 'file' / 'below'), lambda: None)
+    assert isinstance(buffer.wait_for_saving(), OSError)

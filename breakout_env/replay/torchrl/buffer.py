@@ -1,34 +1,34 @@
 """TorchRL's replay buffers behind DI-engine's buffer interface."""
 
 import json
+import logging
 import math
 import os
-import pickle
 import shutil
 import tempfile
 import weakref
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
 
 import torch
 from ding.utils import BUFFER_REGISTRY
 from ding.worker.replay_buffer import IBuffer
 
+from ...utils import run_registry
+from ...utils.atomic_file import DamagedFile
 from ...utils.memory_limits import free_disk_bytes, memory_room
 from ..priority_weights import LARGEST_PRIORITY
 from .columns import KeyPath, to_columns
 from .options import TorchRLOptions
 from .sampling import make_sampling
+from .save_folder import MANIFEST, PREFETCHED, file_sizes, refuse_programs
 
+_log = logging.getLogger(__name__)
 # dtype and shape of each value of a transition, as lists: they are saved as JSON
 Layout = Dict[KeyPath, List[Any]]
 
 UNIQUE_ID = ('replay_unique_id',)
-MANIFEST = 'breakout_replay.json'
-# Upstream behaviour worked around (TorchRL 0.14): a buffer saves its prefetched batches as a pickle, and unpickles the
-# one it finds in any folder that it loads. Ours never prefetches; earlier versions left this pickle of nothing there.
-PREFETCHED = 'prefetch.pkl'
-_NOTHING_PREFETCHED = pickle.dumps(dict(version=1, capacity=0, queue=()))
 
 
 def _release_storage(storage: Any, folder: Optional[str], owner: int) -> None:
@@ -53,10 +53,15 @@ class TorchRLReplayBuffer(IBuffer):
 
         .. note::
             The first push allocates all memory. ``close`` or the end of the last reference to the buffer releases \
-            it, at once and without garbage collection. ``clear`` empties the buffer and keeps its memory.
+            it, at once and without garbage collection. ``clear`` empties the buffer and keeps its memory. TorchRL's \
+            storages have no holes, so there is no removal of single transitions (``remove``); new ones replace the \
+            oldest.
+
+        With the learner hook ``resume`` it is saved and resumed with its run. Training waits while it is saved.
     Arguments:
         - cfg (:obj:`Mapping`): ``policy.other.replay_buffer``.
-        - tb_logger, instance_name: Not used; DI-engine passes them.
+        - tb_logger: Not used; DI-engine passes it.
+        - instance_name (:obj:`str`): What a run finds it by, to save it.
         - exp_name (:obj:`Optional[str]`): Folder of the experiment.
     Raises:
         - ImportError: If TorchRL is not installed.
@@ -66,6 +71,9 @@ class TorchRLReplayBuffer(IBuffer):
         'tensor'
     """
 
+    # of the names of saves in a run's folder
+    save_suffix = '.torchrl'
+
     config = dict(type='torchrl', **TorchRLOptions().model_dump())
 
     def __init__(
@@ -73,7 +81,7 @@ class TorchRLReplayBuffer(IBuffer):
         cfg: Mapping,
         tb_logger: Optional[Any] = None,
         exp_name: Optional[str] = 'default_experiment',
-        instance_name: Optional[str] = 'buffer',
+        instance_name: str = 'buffer',
     ) -> None:
         self._options = TorchRLOptions.from_config(cfg)
         try:
@@ -85,7 +93,10 @@ class TorchRLReplayBuffer(IBuffer):
             ) from error
         self._parts = parts
         self._home = os.path.abspath(self._options.folder or os.path.join(exp_name or '', 'replay'))
+        self._pending: Optional[Tuple[int, 'Future[Any]']] = None  # the next batch, and the size that was guessed
+        self._save_error: Optional[Exception] = None
         self._open()
+        run_registry.register(exp_name or '', instance_name, self)
 
     def _open(self) -> None:
         self._folder: Optional[str] = None
@@ -93,6 +104,10 @@ class TorchRLReplayBuffer(IBuffer):
             os.makedirs(self._home, exist_ok=True)
             self._folder = tempfile.mkdtemp(prefix='torchrl-', dir=self._home)
         self._buffer = self._parts.make_buffer(self._options, self._folder)
+        self._executor = ThreadPoolExecutor(1, 'replay-prefetch') if self._options.prefetch else None
+        if self._executor is not None:  # else what the thread and others draw would depend on who comes first
+            seed = int(torch.randint(2**31, ()))
+            self._buffer.set_rng(torch.Generator().manual_seed(seed))
         # runs with the last reference to this object, and at the latest when the program ends
         self._release = weakref.finalize(self, _release_storage, self._buffer.storage, self._folder, os.getpid())
         self._sampling = make_sampling(self._options)
@@ -106,12 +121,23 @@ class TorchRLReplayBuffer(IBuffer):
 
     def close(self) -> None:
         """Release memory and files. The buffer cannot be used any more; further calls do nothing."""
+        self._wait_for_batch()
+        self._pending = None
         if self._buffer is not None:
+            if self._executor is not None:
+                self._executor.shutdown()
             self._buffer, self._layout = None, None
             self._release()
 
+    def _wait_for_batch(self) -> None:
+        """The thread reads the storage: wait for it before that changes."""
+        if self._pending is not None:
+            self._pending[1].exception()
+
     def clear(self) -> None:
         """Forget all transitions; their memory is kept for new ones."""
+        self._wait_for_batch()
+        self._pending = None
         if self._buffer is not None:
             self._buffer.empty()
 
@@ -137,6 +163,7 @@ class TorchRLReplayBuffer(IBuffer):
         count = len(next(iter(columns.values())))
         columns[UNIQUE_ID] = torch.arange(self._pushed, self._pushed + count)
         self._sampling.prepare(columns)
+        self._wait_for_batch()
         is_first = self._layout is None
         self._check_layout({path: [str(c.dtype), list(c.shape[1:])] for path, c in columns.items()})
         self._buffer.extend(self._parts.TensorDict(columns, batch_size=[count]))
@@ -190,7 +217,13 @@ class TorchRLReplayBuffer(IBuffer):
         """
         if self._layout is None or self.count() < max(batch_size, self._options.slice_len or 1):
             return None
-        return self._sampling.sample(self._buffer, self._layout, batch_size)
+        pending, self._pending = self._pending, None
+        guessed = None if pending is None else pending[1].result()
+        arguments = (self._buffer, self._layout, batch_size)
+        batch = guessed if pending and pending[0] == batch_size else self._sampling.sample(*arguments)
+        if self._executor is not None:
+            self._pending = batch_size, self._executor.submit(self._sampling.sample, *arguments)
+        return batch
 
     def update(self, info: Dict[str, list]) -> None:
         """
@@ -202,8 +235,11 @@ class TorchRLReplayBuffer(IBuffer):
         if self._options.sampler != 'prioritized':
             raise ValueError(
                 f'the policy returns priorities, but the replay buffer option `sampler` is '
-                f"{self._options.sampler!r}; expected sampler='prioritized', or policy.priority=False"
+                f"{self._options.sampler!r}; expected sampler='prioritized', or policy.priority=False. There are no "
+                "prioritized slices: TorchRL's sampler for them needs the steps of an episode side by side, which "
+                'several environments do not give, and an extension that does not load with this torch'
             )
+        self._wait_for_batch()
         index, unique_id = (torch.as_tensor(info[key]) for key in ('replay_buffer_idx', 'replay_unique_id'))
         priority = torch.as_tensor(info['priority'], dtype=torch.float64)
         if not ((priority >= 0) & (priority <= LARGEST_PRIORITY)).all():
@@ -211,6 +247,33 @@ class TorchRLReplayBuffer(IBuffer):
         is_stored = self._buffer.storage[:][UNIQUE_ID][index] == unique_id
         if is_stored.any():
             self._buffer.update_priority(index[is_stored], priority[is_stored])
+
+    def remove(self, replay_unique_ids: Any) -> int:
+        """Not possible: TorchRL's storages have no holes. Raises NotImplementedError."""
+        raise NotImplementedError(
+            "a replay buffer of type 'torchrl' cannot remove single transitions, as TorchRL's storages have no holes; "
+            "expected the type 'frame', or `clear`"
+        )
+
+    @property
+    def push_count(self) -> int:
+        """Transitions ever pushed."""
+        return self._pushed
+
+    def start_saving(self, file_name: str, then: Callable[[], None]) -> bool:
+        """Save, then call a function; True. It returns when both are done; a failure is logged."""
+        self._save_error = None
+        try:
+            self.save_data(file_name)
+            then()
+        except (OSError, RuntimeError, ValueError) as error:  # no failure of a save may end the training
+            self._save_error = error
+            _log.warning('the replay buffer was not saved to %s: %s. The save before it is kept', file_name, error)
+        return True
+
+    def wait_for_saving(self) -> Optional[Exception]:
+        """The error of the last save; there is none to wait for."""
+        return self._save_error
 
     def state_dict(self) -> Dict[str, Any]:
         """A copy of everything, in memory; for large buffers there is ``save_data``."""
@@ -252,7 +315,7 @@ class TorchRLReplayBuffer(IBuffer):
             if self.count():
                 self._buffer.dumps(fresh)
                 (fresh / PREFETCHED).unlink(missing_ok=True)
-            description = dict(self._description(), files=_file_sizes(fresh))
+            description = dict(self._description(), files=file_sizes(fresh))
             (fresh / MANIFEST).write_text(json.dumps(description))
             old = fresh.with_name(f'{fresh.name}.old')
             if target.exists():
@@ -268,19 +331,20 @@ class TorchRLReplayBuffer(IBuffer):
             Restore what ``save_data`` wrote, with TorchRL's ``loads``. That unpickles what it finds, which may run \
             any program: a folder with anything but numbers and JSON in it is refused.
         Raises:
-            - ValueError: If there is no such folder, it is damaged, or does not fit this buffer.
+            - DamagedFile: If there is no such folder, or it is damaged.
+            - ValueError: If it does not fit this buffer.
         """
         folder = Path(file_name).absolute()
         try:
             description = json.loads((folder / MANIFEST).read_text())
             expected = description['files']
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ValueError(f'{folder} cannot be read ({error!r}); expected a folder that save_data wrote') from error
-        _refuse_programs(folder)
-        found = _file_sizes(folder)
+            raise DamagedFile(f'{folder} cannot be read ({error!r}); expected a folder that save_data wrote') from error
+        refuse_programs(folder)
+        found = file_sizes(folder)
         for name, size in expected.items():
             if found.get(name) != size:  # TorchRL would fill a file that is too short with zeros
-                raise ValueError(
+                raise DamagedFile(
                     f'{folder} is damaged: {name} has {found.get(name, "no")} bytes; expected the {size} that '
                     'save_data wrote'
                 )
@@ -318,26 +382,8 @@ class TorchRLReplayBuffer(IBuffer):
         except Exception as error:  # damaged files make TorchRL fail in any way
             self.close()
             self._open()
-            raise ValueError(f'{source} cannot be loaded ({error}); the replay buffer is empty now') from error
-
-
-def _refuse_programs(folder: Path) -> None:
-    for path in sorted(folder.rglob('*')):
-        is_data = path.is_dir() or path.suffix in ('.json', '.memmap') or path.name == 'weights.pt'
-        if path.is_symlink() or not (is_data or (path.name == PREFETCHED and path.read_bytes() == _NOTHING_PREFETCHED)):
-            raise ValueError(
-                f'{folder} holds {path.relative_to(folder)}, which save_data did not write and loading may run; '
-                'expected numbers and JSON only'
-            )
+            raise DamagedFile(f'{source} cannot be loaded ({error}); the replay buffer is empty now') from error
 
 
 def _transition_bytes(layout: Layout) -> int:
     return sum(getattr(torch, dtype.split('.')[1]).itemsize * math.prod(shape) for dtype, shape in layout.values())
-
-
-def _file_sizes(folder: Path) -> Dict[str, int]:
-    return {
-        str(path.relative_to(folder)): path.stat().st_size
-        for path in sorted(folder.rglob('*'))
-        if path.is_file() and path.name != MANIFEST
-    }

@@ -5,13 +5,21 @@ from typing import Annotated, Literal, Mapping, Optional
 from ding.worker import AdvancedReplayBuffer
 from pydantic import Field
 
-from ...utils.options import Between, Options, PathText
+from ...utils.options import Between, Flag, Options, PathText
+from ..options import refuse_without_effect
 
 # Where only the policy names the buffer's type, DI-engine's compile_config merges the options of its own buffer into
 # the section. Those that are not ours have no meaning here.
 DI_ENGINE_KEYS = frozenset(AdvancedReplayBuffer.config) | {
     *('import_names', 'cfg_type', 'name', 'multi_buffer', 'periodic_thruput_seconds')
 }
+
+_NEEDS = dict(
+    alpha=dict(sampler='prioritized'),
+    beta=dict(sampler='prioritized'),
+    anneal_step=dict(sampler='prioritized'),
+    folder=dict(storage='memmap'),
+)
 
 
 class TorchRLOptions(Options):
@@ -53,6 +61,10 @@ slice with 'slice', and None with 'uniform' and 'prioritized'
     anneal_step: Annotated[int, Between(0, 2**63 - 1)] = 100000
     """(int) ``prioritized`` only: the number of samples over which beta rises to 1; 0 to keep beta."""
 
+    prefetch: Flag = False
+    """(bool) Whether a thread samples the next batch while the learner computes: before what is pushed in between. \
+    Its random numbers are then its own, seeded from PyTorch's."""
+
     @classmethod
     def from_config(cls, cfg: Mapping) -> 'TorchRLOptions':
         """Read and check the section; a ValueError names the option that is unknown, not allowed or contradicted."""
@@ -62,6 +74,7 @@ slice with 'slice', and None with 'uniform' and 'prioritized'
                 f'replay buffer option `slice_len` is {options.slice_len} with `sampler` {options.sampler!r}; expected '
                 "the number of steps in a slice with 'slice', and None with 'uniform' and 'prioritized'"
             )
+        refuse_without_effect(options, _NEEDS)
         if options.slice_len is not None and options.slice_len > options.replay_buffer_size:
             raise ValueError(
                 f'replay buffer option `slice_len` is {options.slice_len}; expected at most `replay_buffer_size`, '
