@@ -118,14 +118,6 @@ def test_a_failing_release_does_not_prevent_the_others(monkeypatch, caplog, tmp_
     env.close()
 
 
-def test_garbage_collection_closes(tmp_path, same_footprint):
-    env = BreakoutEnv({})
-    env.enable_save_replay(str(tmp_path))
-    play(env, 20)
-    del env
-    assert wait_until(lambda: [f.name.endswith('-unfinished.mp4') for f in tmp_path.iterdir()] == [True])
-
-
 def test_a_forked_copy_neither_closes_nor_keeps_what_its_parent_uses(tmp_path, caplog):
     env = BreakoutEnv(dict(episodic_life=False))
     env.enable_save_replay(str(tmp_path))

@@ -1,5 +1,9 @@
-"""An environment whose process ends, in order or not, leaves no process and a complete video."""
+"""
+An environment whose process ends, in order or not, leaves no process and a complete video; and a program that
+imports the package ends as its own handlers say.
+"""
 
+import shutil
 import signal
 import sys
 
@@ -39,3 +43,49 @@ def test_a_killed_process_leaves_no_process_and_a_complete_video(tmp_path, numbe
     (video,) = folder.iterdir()
     with av.open(str(video)) as container:
         assert len(list(container.decode(video=0))) == 31  # what reset left, and 30 steps
+
+
+PROGRAM = """
+import atexit, os, signal, sys, time
+import ale_py, numpy, psutil, torch
+def refuse(*args, **kwargs): raise AssertionError('an emulator was opened')
+def state():
+    handlers = [signal.getsignal(number) for number in signal.valid_signals()]
+    return handlers, numpy.random.get_state()[1].tolist(), psutil.Process().children(), psutil.Process().num_threads()
+ale_py.ALEInterface.loadROM = refuse
+import ding.envs, ding.model
+before = state()
+import breakout_env
+breakout_env.BreakoutEnv({}).observation_space
+assert state() == before and not torch.cuda.is_initialized() and 'pygame' not in sys.modules
+atexit.register(print, 'atexit')
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(60)
+except KeyboardInterrupt:
+    print('interrupted')
+finally:
+    print('finally')
+"""
+AS_PID_1 = [shutil.which('unshare') or 'unshare', '--user', '--map-root-user', '--pid', '--fork', '--mount-proc']
+
+
+@pytest.mark.parametrize(
+    'started_by, arguments',
+    [
+        ([], ['breakout.py']),
+        ([], ['breakout_dqn_main.py']),
+        ([], ['-um', 'breakout_users']),
+        ([], ['-Bm', 'breakout_users']),
+        (AS_PID_1, ['breakout.py']),
+    ],
+    ids=lambda part: ' '.join(part[-2:]),
+)
+def test_importing_the_package_has_no_side_effects(tmp_path, started_by, arguments):
+    if started_by and completed([*started_by, 'true']).returncode:
+        pytest.skip('this user cannot make a PID namespace')
+    (tmp_path / 'breakout_users').mkdir()
+    for name in ('breakout.py', 'breakout_dqn_main.py', 'breakout_users/__main__.py'):
+        (tmp_path / name).write_text(PROGRAM)
+    result = completed([*started_by, sys.executable, *arguments], tmp_path, cold=True)
+    assert (result.returncode, result.stdout.split()) == (0, ['interrupted', 'finally', 'atexit']), result.stderr

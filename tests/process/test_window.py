@@ -42,16 +42,6 @@ def step_with_log(env, caplog, steps):
             env.step(0)
 
 
-def test_a_window_opens_and_closes_ten_times(env, same_footprint):
-    assert windows() == 0
-    for _ in range(10):
-        env.reset()
-        assert wait_until(lambda: windows() == 1)
-        env.step(0)
-        env.close()
-        assert wait_until(lambda: windows() == 0)
-
-
 def test_the_game_has_the_speed_at_which_people_play_it(env):
     env.reset()
     for _ in range(5):
