@@ -5,17 +5,20 @@ How many env steps a second does a training make in one process, and with collec
 
 The recipe for the CPU without evaluations and with little random play, the learner on one thread: ``breakout train``
 with ``--serial``, ``--overlap`` and ``--collectors N``, in interleaved rounds. A second table has a learner that makes
-an update to 256 env steps instead of 4: what collectors could play if the learner were no limit.
+an update to 256 env steps instead of 4: what collectors could play if the learner were no limit. A third one has two
+collectors of which one is killed every 20 seconds, beside two that nobody disturbs.
 """
 
 import contextlib
 import json
+import math
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import click
+import psutil
 
 from ..common.cli import Numbers, chosen, command, rounds
 from ..common.processes import ROOT, Processes
@@ -23,9 +26,11 @@ from ..common.rounds import Result, interleaved, section
 
 PACKAGES = ['DI-engine', 'ray', 'torch', 'numpy', 'ale-py']
 REFERENCE = 'serial'
+Factory = Callable[[], Any]
 CONFIG = ROOT / 'configs' / 'breakout_dqn_cpu_config.py'
 # more than any of these runs comes to
 ENDLESS_STEPS = 10**8
+KILL_EVERY_S = 20.0
 CHANGES = {
     'policy.random_collect_size': 1024,
     'policy.eval.evaluator.eval_freq': 10**9,
@@ -50,10 +55,12 @@ class Training(object):
     Arguments:
         - options (:obj:`List[Any]`): The command's.
         - updates (:obj:`int`): Updates after each 256 env steps.
+        - kill_every_s (:obj:`float`): Seconds between two kills of a collector, while it is measured.
     """
 
-    def __init__(self, options: List[Any], updates: int) -> None:
+    def __init__(self, options: List[Any], updates: int, kill_every_s: float = math.inf) -> None:
         self._processes = Processes(Path.cwd())
+        self._kill_every_s = kill_every_s
         self._log = Path.cwd() / 'run' / 'log' / 'progress.jsonl'
         common = ['--env-steps', ENDLESS_STEPS, '--exp-name', 'run', '--threads', 1, '--device', 'cpu']
         changes = {**CHANGES, 'policy.learn.update_per_collect': updates}
@@ -67,7 +74,10 @@ class Training(object):
         )
         time.sleep(warm_up_s)
         begin_s, end_s = time.time(), time.time() + seconds
-        time.sleep(seconds)
+        while (left_s := end_s - time.time()) > 0:
+            time.sleep(min(left_s, self._kill_every_s))
+            if left_s > self._kill_every_s:
+                self._kill_a_collector()
         memory_bytes = self._processes.memory_bytes('run')
         rows = [row for row in self._rows() if begin_s <= row['time'] <= end_s]
         # env steps come a fragment at a time: they are counted from one arrival to another
@@ -78,6 +88,11 @@ class Training(object):
         elapsed_s = last['time'] - first['time']
         steps, updates = (last[key] - first[key] for key in ('env_step', 'updates'))
         return dict(env_steps_per_s=steps / elapsed_s, updates_per_s=updates / elapsed_s, memory_gb=memory_bytes / 1e9)
+
+    def _kill_a_collector(self) -> None:
+        """SIGKILL to the collector that has lived longest."""
+        collectors = [p for p in psutil.process_iter() if p.name().startswith('ray::CollectorA')]
+        min(collectors, key=lambda process: process.create_time()).kill()
 
     def _rows(self) -> List[Dict[str, Any]]:
         """The progress that the run has logged."""
@@ -104,15 +119,37 @@ def main(
     """Measure trainings in one process and in several."""
     result = Result(out, PACKAGES, repeats=repeats, seconds=seconds)
     on_ray = {f'{n} collector{"s" * (n > 1)}': ['--collectors', n] for n in collectors}
-    tables = (
-        ('an update to 4 env steps', 64, {REFERENCE: ['--serial'], 'overlapped': ['--overlap'], **on_ray}),
-        ('an update to 256 env steps', 1, on_ray),
+    two = ['--collectors', 2]
+    tables: Tuple[Tuple[str, int, str, float, Dict[str, Factory]], ...] = (
+        (
+            'an update to 4 env steps',
+            64,
+            REFERENCE,
+            seconds,
+            {
+                name: partial(Training, options, 64)
+                for name, options in {REFERENCE: ['--serial'], 'overlapped': ['--overlap'], **on_ray}.items()
+            },
+        ),
+        (
+            'an update to 256 env steps',
+            1,
+            REFERENCE,
+            seconds,
+            {name: partial(Training, options, 1) for name, options in on_ray.items()},
+        ),
+        (
+            f'2 collectors, a kill every {KILL_EVERY_S:.0f} s',
+            64,
+            'undisturbed',
+            4.5 * KILL_EVERY_S,
+            {'undisturbed': partial(Training, two, 64), 'disturbed': partial(Training, two, 64, KILL_EVERY_S)},
+        ),
     )
-    for title, updates, modes in tables:
-        factories = {name: partial(Training, options, updates) for name, options in modes.items()}
-        runs, failures = interleaved(chosen(factories, only), repeats, warm_up_s=warm_up_seconds, seconds=seconds)
+    for title, updates, reference, measured_s, factories in tables:
+        runs, failures = interleaved(chosen(factories, only), repeats, warm_up_s=warm_up_seconds, seconds=measured_s)
         more = ['updates_per_s', 'memory_gb']
-        result.add(section(title, runs, failures, 'env_steps_per_s', REFERENCE, more), updates=updates)
+        result.add(section(title, runs, failures, 'env_steps_per_s', reference, more), updates=updates)
 
 
 if __name__ == '__main__':
