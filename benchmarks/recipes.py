@@ -69,9 +69,10 @@ VARIANTS: Dict[str, Variant] = {
     'nstep_10': changed('policy.nstep=10'),
     'discount_0.997': changed('policy.discount_factor=0.997'),
     'ema_0.999': changed('policy.learn.ema_decay=0.999'),
-    'soft_target': changed('policy.learn.target_theta=0.005'),
-    'huber': changed('policy.learn.huber_delta=1.0'),
+    'soft_target': changed('policy.learn.target_theta=0.005', 'policy.learn.target_update_freq=None'),
+    'huber': changed('policy.learn.loss=huber'),
     'prioritised': changed('policy.priority=True'),
+    'pqn': Variant(config='configs/breakout_pqn_config.py'),
 }
 # On purpose, for the training guide; they take no part in the search.
 MODELS = "policy.model.import_names=['benchmarks.training.wrong_models']"

@@ -2,6 +2,7 @@
 How many env steps a second does a whole training make, learning included: DI-engine's, ours, other libraries'?
 
     python -m benchmarks.training.speed --out docs/results/bench_train.json
+    GOMP_SPINCOUNT=10000 python -m benchmarks.training.speed --only 'ours, serial' --threads 1,2 --busy 2
 
 All learn from batches of 32 with the same network, that of Mnih et al. 2015, on the CPU, make 1 update to 4 env steps,
 explore with epsilon 0.1 and keep 100,000 transitions; nothing is evaluated or saved. Each turn is a training from its
@@ -9,12 +10,18 @@ beginning, in a process of its own: random play, a warm-up that is not counted, 
 readings of the clock. The measured updates a step are in the table: where they differ, so does the work. DI-engine's
 collector, with any manager, plays a few steps more than asked for where an episode ends within a collection, which
 makes 0.242 of them in the long run. How the algorithms differ is in benchmarks/learner/updates.py.
+
+With ``--busy``, other processes compute without end meanwhile: PyTorch's threads wait for each other by spinning, for
+as long as ``GOMP_SPINCOUNT`` says (breakout_env/compat/openmp_spin_count.py), which only a busy machine feels.
 """
 
+import contextlib
+import multiprocessing
+import os
 import time
 from collections import deque
 from functools import partial
-from typing import Any, Callable, Deque, Dict, List, Optional
+from typing import Any, Callable, Deque, Dict, Iterator, List, Optional
 
 import click
 import numpy as np
@@ -266,8 +273,28 @@ CONTESTANTS: Dict[str, Callable] = {
 }
 
 
+def _compute(parent: int) -> None:
+    while os.getppid() == parent:  # whatever ends the benchmark ends this
+        pass
+
+
+@contextlib.contextmanager
+def computing(count: int) -> Iterator[None]:
+    """So many processes compute meanwhile."""
+    context = multiprocessing.get_context('spawn')
+    started = [context.Process(target=_compute, args=(os.getpid(),), daemon=True) for _ in range(count)]
+    try:
+        for process in started:
+            process.start()
+        yield
+    finally:
+        for process in started:
+            process.kill()
+
+
 @command(
     *rounds(repeats=5, seconds=30.0),
+    click.option('--busy', default=0, type=click.IntRange(min=0), help='Processes that compute without end meanwhile.'),
     click.option('--warm-up-seconds', default=5.0, type=click.FloatRange(min=0), help='Of training, not counted.'),
     click.option('--random-steps', default=2000, type=click.IntRange(min=64), help='Env steps before learning.'),
     THREADS,
@@ -276,6 +303,7 @@ def main(
     repeats: int,
     seconds: float,
     only: tuple,
+    busy: int,
     warm_up_seconds: float,
     random_steps: int,
     threads: List[int],
@@ -287,10 +315,11 @@ def main(
     for thread_num in threads:
         given = dict(threads=thread_num, random_steps=random_steps)
         factories = {name: partial(make, **given) for name, make in contestants.items()}
-        runs, failures = interleaved(factories, repeats, warm_up_s=warm_up_seconds, seconds=seconds)
+        with computing(busy):
+            runs, failures = interleaved(factories, repeats, warm_up_s=warm_up_seconds, seconds=seconds)
         title = f'training, {thread_num} thread{"s" * (thread_num > 1)}'
         measured = section(title, runs, failures, 'steps_per_s', REFERENCE, more=['updates_per_step'])
-        result.add(measured, threads=thread_num)
+        result.add(measured, threads=thread_num, busy=busy)
 
 
 if __name__ == '__main__':

@@ -107,20 +107,6 @@ def update_parts() -> str:
     return markdown(['ms of an update', *learners], rows, len(learners))
 
 
-def learner_scores() -> str:
-    by_learner: Dict[str, list] = {}
-    for run in load('bench_score')['runs']:
-        by_learner.setdefault(run['learner'], []).append(run)
-    stock = np.mean([run['score'] for run in by_learner['stock']])
-    rows = []
-    for learner, runs in by_learner.items():
-        score = np.mean([run['score'] for run in runs])
-        games = sum(len(scores) for run in runs for scores in run['games'].values())
-        checkpoints = '; '.join(', '.join(f'{mean:.1f}' for mean in run['means']) for run in runs)
-        rows.append([learner, f'{score:.1f}', f'{score / stock:.2f}', checkpoints, str(len(runs)), str(games)])
-    return markdown(['learner', 'score', 'of stock', 'by checkpoint', 'runs', 'games'], rows, 5)
-
-
 def replay() -> str:
     from benchmarks.replay.cost import table
 
@@ -312,7 +298,6 @@ TABLES: Dict[str, Dict[str, Callable[[], str]]] = {
         'learner': lambda: several('bench_learner', 'updates/s'),
         'update-parts': update_parts,
         'batches': lambda: across('bench_learner_batches', 'batch_size'),
-        'score': learner_scores,
         'train': lambda: several('bench_train', 'env steps/s'),
         'busy': lambda: several('bench_busy', 'env steps/s'),
     },

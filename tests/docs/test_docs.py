@@ -1,9 +1,7 @@
 """The documents say what is true: links, names, commands and generated tables."""
 
-import importlib.util
 import json
 import re
-import sys
 
 import click
 import pytest
@@ -19,14 +17,6 @@ DOCUMENTS = sorted([*ROOT.glob('*.md'), *ROOT.glob('examples/*/*.md'), *ROOT.glo
 READMES = [ROOT / 'README.md', ROOT / 'README.zh-CN.md']
 TOP_FOLDERS = 'benchmarks|breakout_env|configs|deploy|docs|entry|examples|tests|tools'
 every_document = pytest.mark.parametrize('path', DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-
-
-@pytest.fixture
-def scripts(monkeypatch):
-    """Import a program of docs/scripts."""
-    monkeypatch.syspath_prepend(ROOT / 'docs' / 'scripts')
-    monkeypatch.setattr(sys, 'path', [*sys.path])
-    return importlib.import_module
 
 
 def code(path, language):

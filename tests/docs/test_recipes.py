@@ -1,0 +1,125 @@
+"""The search for a recipe: which variants go on, what is repeated after a stop, and what a table says of the games."""
+
+import json
+
+import click
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from scipy.stats import bootstrap
+
+from benchmarks import recipes
+from benchmarks.common.trainings import CURVE_POINTS, Rows
+from benchmarks.training.peers import Recorder
+from breakout_env.cli.train_command import _read_change
+from breakout_env.run.config import checked_config, read_config_file
+from breakout_env.run.log import RunLogWriter
+from helpers.processes import ROOT
+
+
+class Breakout(object):
+    """Stands for the command `breakout`: a run's log grows as it trains, and a game's score is in the run's name."""
+
+    def __init__(self):
+        self.trained, self.stops = [], []
+
+    def __call__(self, arguments, folder):
+        words = list(map(str, arguments))[2:]
+        given = dict(zip(words[1:], words[2:]))
+        if words[0] == 'train':
+            run, hours = folder / given['--exp-name'], float(given['--hours'])
+            if self.stops:
+                hours, error = hours / 2, self.stops.pop()
+                self.log(run, hours)
+                raise error
+            self.trained.append((run.name, round(60 * hours, 6)))
+            self.log(run, hours)
+        elif words[0] == 'eval':
+            score = {'recipe': 3.0, 'bfloat16': 9.0, 'huber': 6.0}[folder.name.rsplit('_', 1)[0]]
+            (folder / 'games.json').write_text(json.dumps(dict(games=[dict(score=score)] * 40)))
+
+    def log(self, run, hours):
+        log = RunLogWriter(run / 'log' / 'progress.jsonl')
+        log.write('run', commit='abc1234', env_step=0)
+        for row in range(1, 301):
+            at = dict(env_step=row * 100, updates=row * 25, run_s=3600 * hours * row / 300)
+            log.write('progress', **at, train_return=None if row < 3 else row)
+        (run / 'ckpt').mkdir(exist_ok=True)
+        for updates in (1000, 2000):
+            (run / 'ckpt' / f'iteration_{updates}.pth.tar').touch()
+
+
+@pytest.fixture
+def breakout(monkeypatch):
+    monkeypatch.setattr(recipes, 'run_python', command := Breakout())
+    return command
+
+
+def searched(tmp_path, *rounds):
+    words = ['--out', tmp_path / 'runs', '--results', tmp_path / 'rows.json']
+    words += [word for name in ('recipe', 'bfloat16', 'huber') for word in ('--only', name)]
+    words += [word for one in rounds for word in ('--round', *one)]
+    return CliRunner().invoke(recipes.main, list(map(str, words)))
+
+
+def test_every_variant_is_a_config_that_can_train():
+    for variant in [*recipes.VARIANTS.values(), *recipes.MISTAKES.values()]:
+        changes = dict(_read_change(change) for change in (*recipes.COMMON, *variant.changes))
+        checked_config(read_config_file(str(ROOT / variant.config)), 0, changes)
+
+
+def test_the_best_variants_of_a_round_train_on_in_the_next_with_more_seeds(tmp_path, breakout):
+    assert searched(tmp_path, (0, 15, 1), (2, 40, 2), (1, 80, 1)).exit_code == 0
+    first = [('recipe_0', 15), ('bfloat16_0', 15), ('huber_0', 15)]
+    second = [(f'{name}_{seed}', 40) for seed in range(2) for name in ('bfloat16', 'huber')]
+    assert breakout.trained == [*first, *second, ('bfloat16_0', 80)]
+    row = Rows(tmp_path / 'rows.json').find('bfloat16', 1, 40)
+    assert row['changes'][-1] == 'policy.learn.autocast=bfloat16' and row['commit'] == 'abc1234'
+    assert (row['env_steps'], row['updates'], row['train_score'], row['score']) == (30000, 7500, 300, 9)
+    assert row['games'] == [9] * 40 and row['env_steps_per_s'] == pytest.approx(12.5)
+    assert len(row['curve']) == CURVE_POINTS and row['curve'][-1] == [30000, pytest.approx(2 / 3, abs=1e-3), 300]
+
+
+@pytest.mark.parametrize('stop', [SystemExit(130), KeyboardInterrupt()])
+def test_a_search_that_was_stopped_repeats_nothing_that_is_done(tmp_path, breakout, stop):
+    searched(tmp_path, (0, 15, 1))
+    breakout.stops = [stop]
+    assert searched(tmp_path, (0, 15, 1), (2, 40, 1)).exit_code != 0  # while the first of the second round trained
+    assert searched(tmp_path, (0, 15, 1), (2, 40, 1)).exit_code == 0
+    assert [name for name, minutes in breakout.trained if minutes == 40] == ['bfloat16_0', 'huber_0']
+    trained = len(breakout.trained)
+    assert searched(tmp_path, (0, 15, 1), (2, 40, 1)).exit_code == 0 and len(breakout.trained) == trained == 5
+
+
+def test_a_training_that_fails_is_said_and_leaves_the_others(tmp_path, breakout):
+    breakout.stops = [click.ClickException('no such option')]
+    done = searched(tmp_path, (0, 15, 1), (1, 40, 1))
+    assert 'recipe, seed 0: no such option' in done.output
+    assert breakout.trained == [('bfloat16_0', 15), ('huber_0', 15), ('bfloat16_0', 40)]
+
+
+def test_a_peer_trains_until_its_time_is_over():
+    now = iter([100.0, 100.0, 105.0, 111.0, 160.0])
+    recorder = Recorder(1.0, lambda: [1.0, 3.0], lambda: next(now))
+    assert [recorder.running(step, step // 4) for step in (8, 16, 24, 32)] == [True, True, True, False]
+    assert recorder.curve == [(8, 0, 2), (24, 11 / 3600, 2), (32, 60 / 3600, 2)] and recorder.updates == 8
+
+
+def test_the_interval_of_a_score_is_over_seeds_and_games(scripts):
+    statistics = scripts('training_rows').statistics
+    games = np.random.default_rng(0).poisson(100, (1, 100))
+    one = statistics(games)
+    expected = bootstrap(games, np.mean, method='percentile', rng=1).confidence_interval
+    assert one.interval_95 == pytest.approx(tuple(expected), abs=0.2)
+    several = statistics([games[0] + shift for shift in (-30, 0, 30)])  # the seeds differ by more than the games
+    assert several.mean == pytest.approx(one.mean) and several.seeds_std == pytest.approx(30)
+    assert several.interval_95[1] - several.interval_95[0] > 8 * (one.interval_95[1] - one.interval_95[0])
+    assert statistics([[0, 10, 10, 90]]).interquartile_mean == 10
+
+
+def test_all_trainings_are_in_the_table_and_the_long_ones_are_drawn(scripts, tmp_path, breakout):
+    searched(tmp_path, (0, 15, 1), (2, 40, 2))
+    make, rows = scripts('training_rows'), Rows(tmp_path / 'rows.json').rows
+    lines = [[cell.strip() for cell in line.split('|')[1:3]] for line in make.table(rows).splitlines()[2:]]
+    assert lines == [['40', 'bfloat16'], ['40', 'huber'], ['15', 'bfloat16'], ['15', 'huber'], ['15', 'recipe']]
+    assert [(curve.label, len(curve.runs)) for curve in make.curves(rows)] == [('bfloat16', 2), ('huber', 2)]
