@@ -19,6 +19,7 @@ from ..utils.game_constants import FIRE, NOOP, SCREEN_SHAPE
 from ..utils.options import Between, checked, section, shown
 from ..utils.resources import ResourceWatch, watch_of_process
 from .emulator import Emulator
+from .model_sizes import fit_model_sizes
 from .options import BreakoutOptions
 from .pixel_check import fitting_obs_dtype
 from .preprocessing import fill_stack, observe, push_frame
@@ -357,6 +358,7 @@ def _env_cfgs(cfg: dict, role: str) -> List[dict]:
     options = BreakoutOptions.from_config({**cfg, 'is_train': is_train})  # raises before any process is started
     own = section(f'env option `{role}`', cfg.get(role))
     own['obs_dtype'] = fitting_obs_dtype(cfg, role, options.obs_dtype, 'obs_dtype' in own or 'obs_dtype' in cfg)
+    fit_model_sizes(cfg, role, options)
     windows = options.windows if is_train or 'render_mode' in own else 0
     cfgs = [copy.deepcopy(cfg) for _ in range(count)]
     for index, env_cfg in enumerate(cfgs):

@@ -77,7 +77,8 @@ def test_removed_transitions_release_their_memory_at_once():
 @pytest.mark.parametrize('storage', ['compressed', 'ring', 'memmap'])
 def test_memory_is_freed_at_once_though_a_snapshot_refers_to_it(storage, by):
     before = footprint()
-    buffer, another = filled(storage=storage, folder='.'), filled(start=100)
+    folder = dict(folder='.') if storage == 'memmap' else {}
+    buffer, another = filled(storage=storage, **folder), filled(start=100)
     snapshot, frames = buffer.state_dict(), buffer._memory._store
     buffer.load_state_dict(another.state_dict()) if by == 'load' else getattr(buffer, by)()
     with pytest.raises(ValueError, match='released|closed'):

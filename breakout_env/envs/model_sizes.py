@@ -1,0 +1,64 @@
+"""
+The sizes of observations and actions follow from the environment's options, and the model must be made for them.
+
+A config may leave ``policy.model.obs_shape`` and ``action_shape`` out. Where it has others than the environment, the
+run is refused at its start, instead of ending in an error of PyTorch about the shapes of weights.
+"""
+
+from typing import Any, Dict, Mapping
+
+import torch
+from easydict import EasyDict
+
+from ..utils.options import section, shown
+from .options import BreakoutOptions
+from .pixel_check import _model_of, _whole_config
+
+
+def fit_model_sizes(env_cfg: Mapping, role: str, options: BreakoutOptions) -> None:
+    """
+    Overview:
+        Put the sizes that ``cfg.policy.model`` leaves out into it. It does nothing where the model is passed to the \
+        pipeline ready-made, or no whole config is in the callers, and adds none where the model is somebody else's.
+    Arguments:
+        - env_cfg (:obj:`Mapping`): ``cfg.env``, the very object that the pipeline's config holds.
+        - role (:obj:`str`): ``collector`` or ``evaluator``, for the error message.
+        - options (:obj:`BreakoutOptions`): Those of this role.
+    Raises:
+        - ValueError: If the config names other sizes.
+    """
+    found = _whole_config(env_cfg)
+    if found is None or isinstance(found[1].f_locals.get('model'), torch.nn.Module):  # its name in DI-engine's entries
+        return
+    cfg, frame = found
+    # ours builds the same models as DI-engine's pipelines; of somebody else's nothing is known
+    in_di_engine = frame.f_globals.get('__name__', '').split('.')[0] in ('ding', 'breakout_env')
+    is_known = _model_of(cfg, in_di_engine)[1] is not None
+    model = section('policy.model', cfg['policy'].get('model'))
+    sizes: Dict[str, Any] = dict(
+        obs_shape=[options.frame_stack, options.screen_size, options.screen_size],
+        action_shape=18 if options.full_action_space else 4,
+    )
+    causes = dict(
+        obs_shape=f'frame_stack={options.frame_stack}, screen_size={options.screen_size}',
+        action_shape=f'full_action_space={options.full_action_space}',
+    )
+    for name, expected in sizes.items():
+        value = model.get(name)
+        if value is None:
+            if is_known:
+                if not isinstance(cfg['policy'].get('model'), dict):
+                    cfg['policy']['model'] = EasyDict()
+                cfg['policy']['model'][name] = expected
+        elif _is_another(value, expected):
+            raise ValueError(
+                f'policy.model.{name} is {shown(value)}, but the {role} env has {expected} (env options '
+                f'{causes[name]}); expected {expected}, or to leave policy.model.{name} out'
+            )
+
+
+def _is_another(value: Any, expected: Any) -> bool:
+    """Whether a size is a valid one, of another environment; the model checks what is none."""
+    if isinstance(expected, list):
+        return isinstance(value, (list, tuple)) and len(value) == 3 and list(value) != expected
+    return isinstance(value, int) and not isinstance(value, bool) and value != expected
