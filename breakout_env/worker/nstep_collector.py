@@ -114,7 +114,7 @@ class NstepCollector(SampleSerialCollector):
             return []
         samples: List[Any] = self._plain_policy.get_train_sample(transitions)
         if self._nstep > 1:
-            correct_value_gamma(samples, self._nstep, self._policy_cfg.discount_factor)
+            correct_value_gamma(samples, self._nstep, self._plain_policy.get_attribute('gamma'))
             if not ended:
                 del samples[max(0, len(samples) - self._nstep + 1) :]
         return samples
