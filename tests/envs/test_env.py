@@ -278,15 +278,6 @@ def test_reset_never_returns_a_game_that_is_over(make):
         assert not env._env.game_over
 
 
-def test_changing_an_observation_does_not_change_the_next_one(make):
-    env, twin = make(), make()
-    obs, twin_obs = env.reset(), twin.reset()
-    for _ in range(10):
-        obs[:] = 0
-        obs, twin_obs = env.step(2).obs, twin.step(2).obs
-        np.testing.assert_array_equal(obs, twin_obs)
-
-
 def test_render_returns_the_picture_in_colour_also_through_di_engine(make):
     env = make()
     with pytest.raises(RuntimeError, match='call reset first'):
