@@ -55,9 +55,13 @@ class FrontDoor(CommandGroup):
     def resolve_command(self, ctx: click.Context, args: List[str]) -> Any:
         """Check the command's name and call it; this process ends with it."""
         super().resolve_command(ctx, args)
-        from breakout_env.cli import main as commands
+        try:
+            from breakout_env.cli import main as commands
 
-        return commands(args, prog_name=ctx.command_path)
+            return commands(args, prog_name=ctx.command_path)
+        except KeyboardInterrupt:  # during the import
+            click.echo('stopped', err=True)
+            ctx.exit(130)
 
 
 @click.group(cls=FrontDoor, epilog=EXIT_CODES, context_settings=dict(help_option_names=['-h', '--help']))

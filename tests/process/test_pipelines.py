@@ -4,12 +4,13 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import av
 import pytest
 
 from helpers.processes import BIN, ROOT, run
-from helpers.runs import DEMO, ENTRY, NAME, check_trained, shortened
+from helpers.runs import DEMO, ENTRY, NAME, check_trained, shortened, weights
 
 SHORT_RANDOM = (r'random_collect_size=\d+', 'random_collect_size=200')
 
@@ -45,10 +46,24 @@ def test_eval_entry_prints_the_score_of_each_game(trained):
     assert len(scores) == 5 and f'over {len(scores)} games' in output
 
 
-def test_config_trains_as_a_program_too(tmp_path):
+def test_config_trains_as_a_program_too_and_two_documented_lines_send_its_curves_to_weights_and_biases(tmp_path):
     config = shortened(DEMO, tmp_path, SHORT_RANDOM, (r'max_env_step=\d+', 'max_env_step=500'))
-    run([sys.executable, str(config)], tmp_path)
-    assert (tmp_path / NAME / 'ckpt' / 'ckpt_best.pth.tar').exists()
+    lines = re.search(r'^import wandb\n.*\n', (ROOT / 'docs' / 'training.md').read_text(), re.M)[0]
+    config.write_text(lines + config.read_text())
+    run([sys.executable, str(config)], tmp_path, WANDB_MODE='offline')
+    check_trained(tmp_path / NAME)
+    (log,) = tmp_path.glob('wandb/offline-run-*/*.wandb')
+    assert b'learner_step/total_loss' in log.read_bytes()
+
+
+@pytest.mark.parametrize('program', ['python', 'ditask'])
+def test_task_pipeline_of_the_examples_trains_in_one_process_and_in_three(tmp_path, program):
+    example = Path(shutil.copy(ROOT / 'examples' / 'task_pipeline.py', tmp_path))
+    command = re.search(rf'^    ({program} .*)', example.read_text(), re.M)[1].replace('python ', f'{sys.executable} ')
+    output = run(command.split(), tmp_path, BREAKOUT_ENV_STEPS='400')
+    assert re.search(r'Evaluation: .*Env Step\(0\)', output) and re.search(r'Training: .*Loss\(0\.', output)
+    (checkpoint,) = tmp_path.glob('experiments/task_pipeline*/ckpt/final.pth.tar')
+    assert all(value.isfinite().all() for value in weights(checkpoint).values())
 
 
 def test_main_config_starts_and_learns(tmp_path):

@@ -18,7 +18,7 @@ def installed(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp('wheel')
     source = folder / 'source'
     source.mkdir()
-    for name in ('setup.py', 'README.md'):
+    for name in ('setup.py', 'README.md', 'breakout_command.py'):
         shutil.copy(ROOT / name, source)
     for name in ('breakout_env', 'configs', 'entry'):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns('__pycache__'))
@@ -50,8 +50,11 @@ def test_wheel_trains_with_its_own_recipe(installed, tmp_path):
     assert 'INFO' not in done.stdout + done.stderr  # DI-engine's logs stay in their files
 
 
-def test_wheel_has_every_config_and_entry_and_one_package(installed):
+def test_wheel_has_every_config_and_entry_and_one_package_with_its_command(installed):
     for folder in ('configs', 'entry'):
         ours = {path.name for path in (ROOT / folder).glob('*.py')}
         assert {path.name for path in (installed / 'breakout_env' / folder).iterdir()} == ours
-    assert {path.name for path in installed.iterdir() if not path.name.endswith('.dist-info')} == {'breakout_env'}
+    assert {path.name for path in installed.iterdir() if not path.name.endswith('.dist-info')} == {
+        'breakout_command.py',
+        'breakout_env',
+    }

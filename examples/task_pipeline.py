@@ -1,10 +1,13 @@
 """
-DQN on Breakout with DI-engine's task engine and its stock distributed middleware: a learner, an evaluator and a
-collector, each a process, with this package's environment, model and replay buffer::
+DQN on Breakout as a pipeline of DI-engine's task engine: ``task.use`` adds a function to the loop. The environment, its
+manager, the model and the replay buffer are this package's, all else is DI-engine's::
 
-    ditask --package . --main breakout_dqn_ditask.main --parallel-workers 3 --topology mesh --address 127.0.0.1
+    python task_pipeline.py
 
-In one process, which then does all three: ``python breakout_dqn_ditask.py``.
+The same with a process each for learner, evaluator and collector, which exchange what they make by DI-engine's stock
+distributed middleware::
+
+    ditask --package . --main task_pipeline.main --parallel-workers 3 --topology mesh --address 127.0.0.1
 
 What DI-engine 0.5.3 does when a process dies: a collector or an evaluator that is killed is not restarted, and the
 learner waits for its messages for ever; a killed learner leaves the others waiting. Messages are pickles on an open
@@ -15,11 +18,11 @@ what dies, saves the run, and authenticates.
 import os
 from functools import partial
 
-from breakout_env import FrameBuffer, GroupEnvManagerV2  # first: it keeps what DI-engine prints from the screen
+from breakout_env import FrameBuffer  # first: it keeps what DI-engine prints from the screen
 
 # isort: split
 from ding.config import compile_config
-from ding.envs import get_vec_env_setting
+from ding.envs import create_env_manager, get_vec_env_setting
 from ding.framework import ding_init, task
 from ding.framework.context import OnlineRLContext
 from ding.framework.middleware import (
@@ -36,11 +39,12 @@ from ding.framework.middleware import (
 )
 from ding.policy import DQNPolicy
 from ding.utils import set_pkg_seed
+from ditk import logging
 from easydict import EasyDict
 
 ENV_STEPS = int(os.environ.get('BREAKOUT_ENV_STEPS', 20_000))
 main_config = EasyDict(
-    exp_name='experiments/breakout_dqn_ditask',
+    exp_name='experiments/task_pipeline',
     env=dict(collector_env_num=4, evaluator_env_num=2, n_evaluator_episode=2, stop_value=400),
     policy=dict(
         cuda=False,
@@ -64,6 +68,7 @@ create_config = EasyDict(
 
 def main() -> None:
     """What each process runs; ``ditask`` calls it in all of them."""
+    logging.getLogger().setLevel(logging.INFO)  # the log goes to the screen
     node = task.router.node_id or 0
     cfg = compile_config(main_config, create_cfg=create_config, auto=True, seed=0, save_cfg=node == 0)
     ding_init(cfg)
@@ -75,7 +80,7 @@ def main() -> None:
         set_pkg_seed(cfg.seed + node, use_cuda=cfg.policy.cuda)
         env_class, collector_cfgs, evaluator_cfgs = get_vec_env_setting(cfg.env)
         collector_env, evaluator_env = (
-            GroupEnvManagerV2([partial(env_class, cfg=c) for c in cfgs], cfg.env.manager)
+            create_env_manager(cfg.env.manager, [partial(env_class, cfg=c) for c in cfgs])
             for cfgs in (collector_cfgs, evaluator_cfgs)
         )
         policy = DQNPolicy(cfg.policy)
@@ -88,8 +93,8 @@ def main() -> None:
         task.use(data_pusher(cfg, buffer))
         task.use(OffPolicyLearner(cfg, policy.learn_mode, buffer))
         task.use(online_logger(train_show_freq=100))
-        task.use(CkptSaver(policy, cfg.exp_name, train_freq=1000))
         task.use(termination_checker(max_env_step=ENV_STEPS))
+        task.use(CkptSaver(policy, cfg.exp_name, train_freq=1000))
         task.run()
         collector_env.close()
         evaluator_env.close()
