@@ -32,7 +32,7 @@ def register() -> None:
 
 def _spaces(env: BreakoutEnv) -> Tuple[gymnasium.spaces.Box, gymnasium.spaces.Discrete]:
     """The observation and action space as gymnasium's."""
-    box = env.observation_space
+    box: Any = env.observation_space
     return gymnasium.spaces.Box(box.low, box.high, box.shape, box.dtype), gymnasium.spaces.Discrete(env.action_space.n)
 
 

@@ -59,7 +59,8 @@ class SliceSampler(object):
         Raises:
             - ValueError: If they have no ids, or are not the next steps of their episodes.
         """
-        prepared, next_steps = [], {}
+        prepared: List[Dict[str, Any]] = []
+        next_steps: Dict[int, int] = {}
         for transition in transitions:
             missing = [key for key in ('episode_id', 'step_id', 'reward') if key not in transition]
             if missing:
@@ -141,8 +142,8 @@ class SliceSampler(object):
         length = self._slice_len
         lengths = np.array([len(ids) for ids in slices[:size]])
         padded = np.arange(length) >= lengths[:, None]
-        ids = np.array([[*ids, *[ids[-1]] * (length - len(ids))] for ids in slices[:size]])
-        return self._memory.rows_at(ids.ravel() - self._oldest), padded.ravel()
+        filled = np.array([[*ids, *[ids[-1]] * (length - len(ids))] for ids in slices[:size]])
+        return self._memory.rows_at((filled.ravel() - self._oldest).tolist()), padded.ravel()
 
     def _slice(self, number: int, start: int) -> Optional[Sequence[int]]:
         """The insertion ids of the slice that begins at a step; None if none may begin there."""

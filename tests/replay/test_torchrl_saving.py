@@ -211,6 +211,7 @@ def test_it_is_saved_and_resumed_with_its_run_and_old_saves_are_removed(sampler,
     again = learner_of('run')
     assert RunSaver(again).resume() and again.cfg.random_collect_size == 0
     assert resumed.count() == buffer.count() and resumed.push_count == buffer.push_count
+    assert resumed.memory_report() == dict(transitions=resumed.count(), bytes=resumed.nbytes, file_bytes=0)
     continue_episode_ids(resumed)
     assert same_batch(seeded_batch(resumed), seeded_batch(buffer))
 

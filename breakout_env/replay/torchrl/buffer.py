@@ -260,6 +260,11 @@ class TorchRLReplayBuffer(IBuffer):
         """Transitions ever pushed."""
         return self._pushed
 
+    def memory_report(self) -> Dict[str, float]:
+        """What the buffer costs: ``transitions``, ``bytes`` of memory, ``file_bytes`` on the disk."""
+        in_files = self.nbytes if self._options.storage == 'memmap' else 0
+        return dict(transitions=self.count(), bytes=self.nbytes - in_files, file_bytes=in_files)
+
     def start_saving(self, file_name: str, then: Callable[[], None]) -> bool:
         """Save, then call a function; True. It returns when both are done; a failure is logged."""
         self._save_error = None
