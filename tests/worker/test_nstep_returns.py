@@ -7,7 +7,7 @@ import gym
 import numpy as np
 import pytest
 from ding.envs import BaseEnv, BaseEnvTimestep, create_env_manager, get_env_manager_cls
-from ding.policy import DQNPolicy, PolicyFactory
+from ding.policy import C51Policy, DQNPolicy, PolicyFactory, QRDQNPolicy, RainbowDQNPolicy
 from ding.worker import SampleSerialCollector, create_serial_collector
 from easydict import EasyDict
 
@@ -15,6 +15,7 @@ from breakout_env import BreakoutEnv, FrameReplayBuffer, LeanDQNPolicy
 from helpers.policies import policy
 
 ENVS, GAMMA, LIMIT = 4, 0.99, 'TimeLimit.truncated'
+MODELS = {RainbowDQNPolicy: 'pixel_rainbowdqn', C51Policy: 'pixel_c51dqn', QRDQNPolicy: 'pixel_qrdqn'}
 
 
 class RandomEnv(BaseEnv):
@@ -103,7 +104,8 @@ def sampled_and_recorded(tmp_path, monkeypatch):
         cfg = EasyDict(get_env_manager_cls(cfg).default_config(), **cfg, **options)
         manager = Recorder(create_env_manager(cfg, envs))
         manager.seed(3)
-        modes = policy(policy_class, nstep=nstep, collect=dict(n_sample=piece * ENVS)).collect_mode
+        model = dict(type=MODELS.get(policy_class, 'pixel_dqn'))
+        modes = policy(policy_class, nstep=nstep, collect=dict(n_sample=piece * ENVS), model=model).collect_mode
         cfg = EasyDict(SampleSerialCollector.default_config(), type='full_games', import_names=['breakout_env'])
         acting = PolicyFactory.get_random_policy(modes, action_space=gym.spaces.Discrete(4))
         collector = create_serial_collector(cfg, env=manager, policy=acting)
@@ -130,6 +132,14 @@ def test_targets_are_those_of_the_trajectory(sampled_and_recorded, policy_class,
     interrupted = sum(episode['end'] == 'abnormal' for episode in recorder.episodes) + ENVS
     played = sum(len(episode['rewards']) for episode in recorder.episodes)
     assert played - len(found) <= interrupted * (piece + nstep - 1)
+
+
+@pytest.mark.parametrize('policy_class', MODELS)
+def test_targets_of_distributional_policies_are_those_of_the_trajectory(sampled_and_recorded, policy_class):
+    found, recorder = sampled_and_recorded(
+        policy_class, 3, 4, 40, [partial(RandomEnv, dict(longest=40))] * ENVS, 'base'
+    )
+    assert len(found) >= 640 and not Counter(found) - Counter(recorder.targets(3))
 
 
 @pytest.mark.parametrize('kind, reset_inplace', [('breakout', False), ('breakout', True), ('subprocess', True)])
