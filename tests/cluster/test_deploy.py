@@ -89,7 +89,7 @@ def test_the_run_is_kept_on_a_volume_and_the_image_has_one_name(manifest):
 
 def test_the_image_is_built_from_the_files_that_dockerignore_admits():
     admitted = set(re.findall(r'^!(\S+)$', (ROOT / '.dockerignore').read_text(), re.M))
-    assert {'setup.py', 'constraints.txt', 'README.md', 'breakout_env', 'configs', 'entry'} <= admitted
+    assert {'setup.py', 'constraints.txt', 'breakout_command.py', 'breakout_env', 'configs', 'entry'} <= admitted
     assert all((ROOT / name).exists() for name in admitted)
 
 

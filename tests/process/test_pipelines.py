@@ -60,7 +60,7 @@ def test_config_trains_as_a_program_too_and_two_documented_lines_send_its_curves
 def test_task_pipeline_of_the_examples_trains_in_one_process_and_in_three(tmp_path, program):
     example = Path(shutil.copy(ROOT / 'examples' / 'task_pipeline.py', tmp_path))
     command = re.search(rf'^    ({program} .*)', example.read_text(), re.M)[1].replace('python ', f'{sys.executable} ')
-    output = run(command.split(), tmp_path, BREAKOUT_ENV_STEPS='400')
+    output = run(command.split(), tmp_path, BREAKOUT_ENV_STEPS='200')
     assert re.search(r'Evaluation: .*Env Step\(0\)', output) and re.search(r'Training: .*Loss\(0\.', output)
     (checkpoint,) = tmp_path.glob('experiments/task_pipeline*/ckpt/final.pth.tar')
     assert all(value.isfinite().all() for value in weights(checkpoint).values())
