@@ -57,18 +57,16 @@ class PQNPolicy(DQNPolicy):
     def _init_collect(self) -> None:
         self._unroll_len = 1
         self._dtype = AUTOCAST[fastest_precision(self._cfg.learn.autocast, self._device)]
-        self._acting: Any = None
-        self._acting_version = -1
+        self._acting: Any = None  # the network in the type it computes with; None after a change of the weights
 
     def _reset_collect(self, data_id: Optional[List[int]] = None) -> None:
         """Acting keeps no state of an episode."""
 
     def _acting_model(self) -> Any:
         """The network in the type that it computes with, which saves casting its weights at each step."""
-        version = sum(weight._version for weight in self._model.parameters())
-        if self._acting is None or self._acting_version != version:
+        # fused optimizers do not count their writes in the version of a tensor, so it cannot tell that weights changed
+        if self._acting is None:
             self._acting = copy.deepcopy(self._model).to(self._dtype).eval()
-            self._acting_version = version
         return self._acting
 
     def _forward_collect(self, data: Mapping[int, Any], eps: float) -> Dict[int, Any]:
@@ -151,6 +149,7 @@ class PQNPolicy(DQNPolicy):
         if self._grad_clip is not None:
             torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._grad_clip)
         self._optimizer.step()
+        self._acting = None
         return {'cur_lr': self._optimizer.param_groups[0]['lr'], **self._scalars(loss, chosen)}
 
     def _scalars(self, loss: torch.Tensor, q_value: torch.Tensor) -> Dict[str, float]:
@@ -173,6 +172,7 @@ class PQNPolicy(DQNPolicy):
 
     def _load_state_dict_learn(self, state_dict: Dict[str, Any]) -> None:
         self._model.load_state_dict(state_dict['model'])
+        self._acting = None
         self._optimizer.load_state_dict(state_dict['optimizer'])
 
     def _state_dict_collect(self) -> Dict[str, Any]:
@@ -180,6 +180,7 @@ class PQNPolicy(DQNPolicy):
 
     def _load_state_dict_collect(self, state_dict: Dict[str, Any]) -> None:
         self._model.load_state_dict(state_dict['model'], strict=True)
+        self._acting = None
 
 
 @POLICY_REGISTRY.register('pqn_command')

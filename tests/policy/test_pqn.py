@@ -85,6 +85,16 @@ def test_updates_move_q_values_to_the_targets(rollout):
     assert np.mean(losses[-4:]) < 0.1 * np.mean(losses[:4])
 
 
+def test_actions_are_chosen_with_the_weights_of_the_newest_update(rollout):
+    policy, obs = pqn(), {0: rollout['obs'][0, 0]}
+    samples = policy._get_train_sample(rollout)
+    for _ in range(2):
+        policy._forward_collect(obs, eps=0.0)
+        policy._forward_learn(samples)
+    expected = policy._model(rollout['obs'][0, :1])['logit'].max()
+    torch.testing.assert_close(policy._forward_collect(obs, eps=0.0)[0]['value'], expected.detach())
+
+
 def test_each_pass_over_a_rollout_has_each_transition_once():
     buffer = RolloutBuffer()
     buffer.push(dict(obs=torch.arange(12)))
