@@ -1,6 +1,7 @@
 """
-DQN on Breakout with data-parallel learners: the run of ``breakout_dqn_config.py`` on several processes (ranks), which
-collect and store each for itself and make every update together. Written for two; with more, each has the same numbers.
+DQN on Breakout with data-parallel learners: the run of ``breakout_lean_dqn_config.py`` on several processes (ranks),
+which collect and store each for itself and make every update together. Written for two; with more, each has the same
+numbers.
 
 Run it with ``torchrun --nproc-per-node 2 entry/breakout_dqn_ddp.py``. As DI-engine reads them, numbers are per rank;
 the comments give the totals. docs/scale.md has the table.
@@ -22,7 +23,7 @@ breakout_dqn_ddp_config = dict(
         # (float) Mean score of an evaluation that ends the training: DQN's after 50M steps (Mnih et al. 2015).
         stop_value=400,
         # Options of breakout_env.BreakoutEnv, for collectors and evaluators alike; the others have the defaults of DQN
-        # practice, see the table in the README.
+        # practice, see docs/options.md.
         frame_stack=4,
         evaluator=dict(
             # (float) A greedy agent meets at most 4 different games of Breakout, as no-op starts hardly vary it;

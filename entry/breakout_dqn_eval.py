@@ -25,7 +25,7 @@ from breakout_env.run.config import checked_config
 from breakout_env.utils.command_line import Program
 from breakout_env.utils.options import SEED
 
-DEFAULT_CONFIG = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'configs', 'breakout_dqn_config.py')
+DEFAULT_CONFIG = os.path.join(os.path.dirname(os.path.abspath(__file__)), '../configs/breakout_lean_dqn_config.py')
 
 
 def evaluate(config: str, load_path: str, seed: int, episodes: int, replay_path: Optional[str] = None) -> List[float]:

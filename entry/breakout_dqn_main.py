@@ -43,7 +43,7 @@ from breakout_env.utils.options import COUNT, SEED
 from breakout_env.worker.overlap import Overlap, own_collect_policy
 from breakout_env.worker.step_callback import StepCallback
 
-DEFAULT_CONFIG = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'configs', 'breakout_dqn_config.py')
+DEFAULT_CONFIG = os.path.join(os.path.dirname(os.path.abspath(__file__)), '../configs/breakout_lean_dqn_config.py')
 
 
 def train(

@@ -41,7 +41,7 @@ from breakout_env.utils.command_line import Program, show_only_warnings
 from breakout_env.utils.options import COUNT, SEED, NumberOrAuto
 from breakout_env.worker.event_recorder import write_events
 
-DEFAULT_CONFIG = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'configs', 'breakout_dqn_config.py')
+DEFAULT_CONFIG = os.path.join(os.path.dirname(os.path.abspath(__file__)), '../configs/breakout_lean_dqn_config.py')
 # Seconds without a working collector after which the learner says so.
 ALONE_S = 30.0
 

@@ -1,4 +1,4 @@
-"""Learners and trainings of DI-engine's parts and ours, with the options of configs/breakout_dqn_config.py."""
+"""Learners and trainings of DI-engine's parts and ours, with the options of configs/breakout_lean_dqn_config.py."""
 
 import os
 from functools import partial
@@ -16,7 +16,7 @@ from tensorboardX import SummaryWriter
 
 from .dqn_peers import EPSILON
 
-CONFIG = Path(__file__).resolve().parents[2] / 'configs' / 'breakout_dqn_config.py'
+CONFIG = Path(__file__).resolve().parents[2] / 'configs' / 'breakout_lean_dqn_config.py'
 STOCK_MANAGER = dict(shared_memory=True, reset_inplace=True)
 
 

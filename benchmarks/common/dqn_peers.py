@@ -1,4 +1,4 @@
-"""DQN of other libraries, with the options of configs/breakout_dqn_config.py where they have them."""
+"""DQN of other libraries, with the options of configs/breakout_lean_dqn_config.py where they have them."""
 
 from typing import Any
 

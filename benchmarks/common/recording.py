@@ -3,8 +3,9 @@ Real play, recorded once and played back to every replay buffer that is measured
 
     python -m benchmarks.common.recording --player random --steps 1050000 --out experiments/random_1m.play
 
-plays 8 environments as the collector of configs/breakout_dqn_config.py would, every step by the emulator, and keeps the
-newest screen of each observation. Nothing is repeated: that would flatter buffers that keep equal screens once.
+plays 8 environments as the collector of configs/breakout_lean_dqn_config.py would, every step by the emulator, and
+keeps the newest screen of each observation. Nothing is repeated: that would flatter buffers that keep equal screens
+once.
 
 ``transitions`` plays it back as what DI-engine's collector pushes: collections of 32 transitions, 4 steps of each
 environment, with 3-step returns made by DI-engine's own functions. It decodes into memory that it allocates once, so
@@ -200,7 +201,7 @@ def _envs_of(archive: zipfile.ZipFile, obs_dtype: str = 'uint8') -> List[Iterato
 def transitions(path: str, nstep: int = 3, obs_dtype: str = 'uint8') -> Iterator[List[dict]]:
     """
     Overview:
-        A recording as what the collector of configs/breakout_dqn_config.py pushes.
+        A recording as what the collector of configs/breakout_lean_dqn_config.py pushes.
     Arguments:
         - path (:obj:`str`): A file of ``record``.
         - nstep (:obj:`int`): Steps of the return.

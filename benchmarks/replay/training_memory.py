@@ -4,8 +4,9 @@ How much memory does a training take when its replay buffer holds a million tran
     python -m benchmarks.common.recording --player random --steps 1050000 --out random_1m.play
     python -m benchmarks.replay.training_memory --play random_1m.play --out docs/results/training_memory.json
 
-Begins a run of configs/breakout_dqn_config.py, stops it after its random play, fills its saved buffer with recorded
-play, resumes it, and reads the resident memory of the training process (its env workers apart) every two seconds.
+Begins a run of configs/breakout_lean_dqn_config.py, stops it after its random play, fills its saved buffer with
+recorded play, resumes it, and reads the resident memory of the training process (its env workers apart) every two
+seconds.
 """
 
 import contextlib
@@ -31,8 +32,8 @@ from ..common.processes import ROOT
 from ..common.rounds import Result
 
 ENTRY = ROOT / 'entry' / 'breakout_dqn_main.py'
-CONFIG = ROOT / 'configs' / 'breakout_dqn_config.py'
-EXPERIMENT = 'experiments/breakout_dqn'
+CONFIG = ROOT / 'configs' / 'breakout_lean_dqn_config.py'
+EXPERIMENT = 'experiments/breakout_lean_dqn'
 
 
 def fill(folder: Path, recording: str) -> int:

@@ -4,8 +4,8 @@ Where does the time of an environment's step and of a learner's update go, part 
     python -m benchmarks.training.time_shares --out docs/results/profile.json
 
 The environment: a group of four as it runs in a worker of the manager ``breakout``, random play, by cProfile, whose own
-time is included: read the shares. The learner: updates with the network and options of configs/breakout_dqn_config.py,
-by torch.profiler, for DI-engine's policy and for ours, from batches of one buffer.
+time is included: read the shares. The learner: updates with the network and options of
+configs/breakout_lean_dqn_config.py, by torch.profiler, for DI-engine's policy and for ours, from batches of one buffer.
 """
 
 import cProfile

@@ -26,7 +26,7 @@ from ..utils.atomic_file import DamagedFile
 from ..utils.options import COUNT, HOURS, SEED, THREADS, NumberOrAuto
 from .common import CONTEXT, device_of, shipped
 
-CONFIGS = dict(cpu='configs/breakout_dqn_cpu_config.py', cuda='configs/breakout_dqn_config.py')
+CONFIGS = dict(cpu='configs/breakout_dqn_cpu_config.py', cuda='configs/breakout_lean_dqn_config.py')
 ENV_STEPS = dict(cpu=1_000_000, cuda=10_000_000)
 
 
@@ -151,6 +151,8 @@ def _train(
     if auto_resume and resume is not None:
         raise click.UsageError('--resume and --auto-resume exclude each other; expected one of them')
     device = device_of(device)
+    if config is None:
+        click.echo(f'The config for this machine: {CONFIGS[device]}')
     file = read_config_file(config or str(shipped(CONFIGS[device])))
     values = {'policy.cuda': device == 'cuda', **dict(_read_change(text) for text in changes)}
     values['exp_name'] = _exp_name(file, exp_name, values)

@@ -39,4 +39,5 @@ def test_an_option_that_neither_the_config_nor_di_engine_knows_is_reported():
     changes = [*known, 'policy.learn.lerning_rate=0.1', 'policy.learn.batch_size=none']
     result = CliRunner().invoke(main, ['train', *(word for change in changes for word in ('--set', change))])
     said = [line for line in result.output.splitlines() if 'is set' in line]
+    assert 'The config for this machine: configs/breakout_' in result.output
     assert said == ['policy.learn.lerning_rate is set, but neither the config nor DI-engine knows such an option.']

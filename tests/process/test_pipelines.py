@@ -66,12 +66,13 @@ def test_task_pipeline_of_the_examples_trains_in_one_process_and_in_three(tmp_pa
     assert all(value.isfinite().all() for value in weights(checkpoint).values())
 
 
-def test_main_config_starts_and_learns(tmp_path):
+@pytest.mark.parametrize('name', ['breakout_dqn', 'breakout_lean_dqn'])
+def test_config_for_a_gpu_starts_and_learns_without_one(tmp_path, name):
     """As it is but for the length of random play, and of the exploration."""
-    config = ROOT / 'configs' / 'breakout_dqn_config.py'
+    config = ROOT / 'configs' / f'{name}_config.py'
     config = shortened(config, tmp_path, SHORT_RANDOM, (r'decay=\d+', 'decay=1000'))
     output = run([*ENTRY, '-c', str(config), '-s', '1', '--env-step', '500'], tmp_path)
-    check_trained(tmp_path / 'experiments' / 'breakout_dqn')
+    check_trained(tmp_path / 'experiments' / name)
     assert 'ding -m eval' in output and 'env steps' in output
 
 
