@@ -146,7 +146,11 @@ def main(
             {'undisturbed': partial(Training, two, 64), 'disturbed': partial(Training, two, 64, KILL_EVERY_S)},
         ),
     )
+    names = chosen({name: factory for *_, factories in tables for name, factory in factories.items()}, only)
     for title, updates, reference, measured_s, factories in tables:
+        factories = {name: factory for name, factory in factories.items() if name in names}
+        if not factories:
+            continue
         runs, failures = interleaved(chosen(factories, only), repeats, warm_up_s=warm_up_seconds, seconds=measured_s)
         more = ['updates_per_s', 'memory_gb']
         result.add(section(title, runs, failures, 'env_steps_per_s', reference, more), updates=updates)
