@@ -99,7 +99,7 @@ breakout_dqn_ddp_config = dict(
                 decay=250000,
             ),
             replay_buffer=dict(
-                # (int) Transitions that each rank stores of its own collections: a million on two, 0.15 to 0.27 GB
+                # (int) Transitions that each rank stores of its own collections: a million on two, about 0.27 GB
                 # in all (docs/memory.md).
                 replay_buffer_size=500000,
             ),

@@ -14,6 +14,7 @@ import platform
 import random
 import signal
 import statistics
+import subprocess
 import tempfile
 import time
 import traceback
@@ -27,6 +28,8 @@ import click
 from tabulate import tabulate
 from tqdm import tqdm
 
+from .processes import ROOT
+
 # A contestant that has not answered by then never will; filling a buffer takes the longest.
 TURN_LIMIT_S = 1200
 # Makes a contestant: an object with `measure(**options)`, which returns a dict of figures, and `close()`.
@@ -39,10 +42,7 @@ class ContestantFailed(Exception):
 
 
 class Throughput(ABC):
-    """
-    Overview:
-        A contestant whose figure is how much it does a second.
-    """
+    """A contestant whose figure is how much it does a second."""
 
     figure = 'steps_per_s'
 
@@ -69,10 +69,8 @@ class Throughput(ABC):
 
 class ContestantProcess(object):
     """
-    Overview:
-        A process for one contestant, in an empty folder of its own. What the contestant prints is not shown.
-    Arguments:
-        - factory (:obj:`Factory`): Makes the contestant in that process; it must be picklable.
+    A process for one contestant, in an empty folder of its own, where the ``factory``, which must be picklable, makes
+    it. What the contestant prints is not shown.
     """
 
     def __init__(self, factory: Factory) -> None:
@@ -85,12 +83,7 @@ class ContestantProcess(object):
         theirs.close()
 
     def measure(self, **options: Any) -> Dict[str, Any]:
-        """
-        Overview:
-            The contestant's ``measure``.
-        Raises:
-            - ContestantFailed: If it raises, dies or does not end.
-        """
+        """The contestant's ``measure``; ``ContestantFailed`` if it raises, dies or does not end."""
         with contextlib.suppress(OSError):  # it has died; waiting for its answer finds that out
             self._connection.send(options)
         failure, figures = self._answer()
@@ -164,13 +157,10 @@ def interleaved(
 ) -> Tuple[Runs, Dict[str, str]]:
     """
     Overview:
-        Let contestants take turns.
+        Let contestants take turns in so many rounds; ``options`` are what ``measure`` is called with.
     Arguments:
-        - factories (:obj:`Dict[str, Factory]`): What makes each, by name.
-        - repeats (:obj:`int`): Rounds.
         - keep (:obj:`bool`): Whether a contestant keeps its process from round to round, for those that take long to \
             prepare and are idle between their turns; else each turn has a process of its own.
-        - options (:obj:`Any`): What ``measure`` is called with.
     Returns:
         - runs (:obj:`Runs`): The figures of each turn, of the contestants that took all of them.
         - failures (:obj:`Dict[str, str]`): Why the others did not.
@@ -206,16 +196,8 @@ def section(
     title: str, runs: Runs, failures: Dict[str, str], figure: str, reference: str, more: Sequence[str] = ()
 ) -> Dict[str, Any]:
     """
-    Overview:
-        Print a table of one figure.
-    Arguments:
-        - title (:obj:`str`): Heads the first column.
-        - runs, failures (:obj:`Runs`, :obj:`Dict[str, str]`): What ``interleaved`` returned.
-        - figure (:obj:`str`): Which of the figures; its name heads the column.
-        - reference (:obj:`str`): The contestant that ratios are to. Where it took no part there are none.
-        - more (:obj:`Sequence[str]`): Figures whose medians are shown besides.
-    Returns:
-        - section (:obj:`Dict[str, Any]`): The same, with each single turn, for JSON.
+    Print a table of one figure, from what ``interleaved`` returned, with ratios to the contestant ``reference`` where
+    it took part, and the medians of ``more`` figures. Returns the same, with each single turn, for JSON.
     """
     rows, cells = [], []
     for name, of_name in runs.items():
@@ -240,13 +222,9 @@ def section(
 
 class Result(object):
     """
-    Overview:
-        The JSON file of a benchmark: machine and versions, the settings, and a section for each table. It is written \
-        after each section, so that a benchmark that is interrupted leaves what it has measured.
-    Arguments:
-        - out (:obj:`Optional[str]`): The file; None for no file.
-        - packages (:obj:`Sequence[str]`): Their versions are recorded, where they are installed.
-        - settings (:obj:`Any`): What else the figures depend on.
+    The JSON file of a benchmark: machine, versions of packages, where they are installed, the settings, and a section
+    for each table. It is written after each section, so that a benchmark that is interrupted leaves what it has
+    measured.
     """
 
     def __init__(self, out: Optional[str], packages: Sequence[str], **settings: Any) -> None:
@@ -267,8 +245,14 @@ class Result(object):
             self._path.write_text(json.dumps(self.content, indent=1) + '\n')
 
 
+def measured_commit() -> str:
+    """The commit whose code is measured, with a + if files were changed."""
+    describe = ['git', 'describe', '--always', '--dirty=+', '--exclude=*']
+    return subprocess.run(describe, cwd=ROOT, capture_output=True, text=True).stdout.strip()
+
+
 def machine(packages: Sequence[str]) -> Dict[str, Any]:
-    """What figures depend on besides the code: processor, other load, and versions of packages."""
+    """What figures depend on: date and commit, processor, other load, and versions of packages."""
     cpuinfo = Path('/proc/cpuinfo').read_text().splitlines()
     cpu = next((line.split(': ', 1)[1] for line in cpuinfo if line.startswith('model name')), platform.machine())
     versions = {'python': platform.python_version()}
@@ -277,4 +261,5 @@ def machine(packages: Sequence[str]) -> Dict[str, Any]:
             versions[package] = metadata.version(package)
     date = datetime.now(timezone.utc).isoformat(timespec='seconds')
     load = round(os.getloadavg()[0], 1)
-    return dict(cpu=cpu, cores=len(os.sched_getaffinity(0)), load=load, date=date, versions=versions)
+    about = dict(cpu=cpu, cores=len(os.sched_getaffinity(0)), load=load, date=date, commit=measured_commit())
+    return dict(about, versions=versions)

@@ -29,10 +29,7 @@ Program = Callable[[Sequence[Any], Path], None]
 
 
 class Rows(object):
-    """
-    Overview:
-        The file of results, a line for each training. It is written after each, so that it says what is done.
-    """
+    """The file of results, a line for each training. It is written after each, so that it says what is done."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -54,10 +51,12 @@ class Rows(object):
 def training_row(commit: str, updates: int, curve: Sequence[Point], games: Sequence[float]) -> Dict[str, Any]:
     """What there is to say about a training that has ended."""
     env_steps, hours, train_score = curve[-1]
+    about = machine([])
     kept = np.unique(np.linspace(0, len(curve) - 1, CURVE_POINTS).astype(int))
     return dict(
+        date=about['date'],
         commit=commit,
-        cpu=machine([])['cpu'],
+        cpu=about['cpu'],
         env_steps=int(env_steps),
         updates=updates,
         hours=round(hours, 4),
@@ -93,12 +92,7 @@ def judged_run(run: Path, execute: Program) -> Dict[str, Any]:
 
 
 def run_python(arguments: Sequence[Any], folder: Path) -> None:
-    """
-    Overview:
-        Run a Python program to its end. Ctrl-C and SIGTERM end it gracefully, and then this program.
-    Raises:
-        - click.ClickException: If it fails.
-    """
+    """Run a Python program; a ClickException if it fails. Ctrl-C and SIGTERM end it gracefully, and then this one."""
     words, started = [sys.executable, *map(str, arguments)], []  # type: ignore[var-annotated]
     with StopRequest(then=lambda: [process.terminate() for process in started], only_free=True) as stop:
         started.append(subprocess.Popen(words, cwd=folder, env={**os.environ, 'PYTHONPATH': str(ROOT)}))

@@ -23,6 +23,7 @@ import torch
 from breakout_env.agent.evaluation import evaluate
 
 from ..common.processes import ROOT
+from ..common.rounds import measured_commit
 from ..common.trainings import GAMES, GAMES_SEED, Point, hours_of, judged_run, run_python, training_row
 from .speed import PlainTorch, StableBaselines3
 
@@ -33,14 +34,7 @@ SCREENS: Dict[str, Any] = dict(frame_stack=4, screen_size=84, full_action_space=
 
 
 class Recorder(object):
-    """
-    Overview:
-        The curve of a training, and whether its time is over.
-    Arguments:
-        - minutes (:obj:`float`): How long it may take.
-        - scores (:obj:`Callable[[], Sequence[float]]`): Of its last 100 full games.
-        - clock (:obj:`Callable[[], float]`): Seconds.
-    """
+    """The curve of a training, by the scores of its last 100 full games, and whether its time is over."""
 
     def __init__(
         self, minutes: float, scores: Callable[[], Sequence[float]], clock: Callable[[], float] = time.perf_counter
@@ -71,9 +65,7 @@ def train_peer(make: Callable, act: Callable, about: Tuple, name: str, seed: int
         games = evaluate(player, 'nature', GAMES, GAMES_SEED).scores.tolist()
     finally:
         peer.close()
-    describe = ['git', 'describe', '--always', '--dirty=+', '--exclude=*']
-    commit = subprocess.run(describe, cwd=ROOT, capture_output=True, text=True).stdout.strip()
-    return dict(changes=about, **training_row(commit, recorder.updates, recorder.curve, games))
+    return dict(changes=about, **training_row(measured_commit(), recorder.updates, recorder.curve, games))
 
 
 def train_stock(name: str, seed: int, minutes: float, out: Path) -> Dict[str, Any]:

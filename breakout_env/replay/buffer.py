@@ -1,6 +1,5 @@
 """The replay buffer of DI-engine's serial pipelines, type ``frame``."""
 
-import copy
 import logging
 import math
 import os
@@ -11,7 +10,6 @@ import numpy as np
 import torch
 from ding.utils import BUFFER_REGISTRY
 from ding.worker.replay_buffer import IBuffer
-from easydict import EasyDict
 
 from ..utils import run_registry
 from ..utils.options import section
@@ -40,7 +38,7 @@ class FrameReplayBuffer(IBuffer):
     """
     Overview:
         Keeps transitions whose ``obs`` and ``next_obs`` are stacks of uint8 screens, each distinct screen once and \
-        compressed: a million transitions of Breakout in 0.15 to 0.27 GB (docs/memory.md), returned bit for bit.
+        compressed: a million transitions of Breakout in about 0.27 GB (docs/memory.md), returned bit for bit.
 
         Samples uniformly until priorities arrive by ``update``, as DI-engine's advanced buffer does; from then on in \
         proportion to them. Sampling takes the same time whatever the size.
@@ -72,7 +70,6 @@ class FrameReplayBuffer(IBuffer):
         Arguments:
             - cfg (:obj:`Mapping`): ``policy.other.replay_buffer``; see ``ReplayOptions``.
             - tb_logger (:obj:`Optional[SummaryWriter]`): Where the curve of the memory goes; None for nowhere.
-            - exp_name (:obj:`str`): Folder of the experiment.
             - instance_name (:obj:`str`): Name in curves, and in the ids of transitions.
         Raises:
             - ValueError: If an option is not allowed, or the size does not fit into memory or on the disk.
@@ -98,13 +95,6 @@ class FrameReplayBuffer(IBuffer):
         # at `close`, with the last reference, or at the exit of the interpreter
         self._finalizer = weakref.finalize(self, _close, self._autosave, self._prefetcher, memory)
         run_registry.register(exp_name, instance_name, self)
-
-    @classmethod
-    def default_config(cls) -> EasyDict:
-        """All options with their defaults."""
-        cfg = EasyDict(copy.deepcopy(cls.config))
-        cfg.cfg_type = f'{cls.__name__}Dict'
-        return cfg
 
     # ---------------------------------------------------------------- in
 
@@ -169,12 +159,7 @@ class FrameReplayBuffer(IBuffer):
                 self._memory.set_priorities(np.array(rows), np.array(kept))
 
     def remove(self, replay_unique_ids: Sequence[str]) -> int:
-        """
-        Overview:
-            Remove transitions by the ``replay_unique_id`` that they had when they were sampled.
-        Returns:
-            - removed (:obj:`int`): How many of them were still there.
-        """
+        """Remove transitions by the ``replay_unique_id`` of samples; returns how many of them were still there."""
         self._refuse_with_slices('removals')
         return self._memory.remove(map(_insertion_id, replay_unique_ids))
 

@@ -3,8 +3,7 @@ Write the tables of the README and the guides, from the measurements in docs/res
 
     python docs/scripts/make_tables.py
 
-Who measured what is in the docstrings of benchmarks/; docs/results/agents is from tools/make_pretrained.py,
-docs/results/training is the log of the recipe's run, and docs/results/no_fire.json is from ``breakout eval --no-fire``.
+Who measured what is in sources.py.
 """
 
 import json
@@ -13,6 +12,8 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List
 
 import numpy as np
+import reliability_rows
+import sources
 import training_rows
 from blocks import ROOT, fill, markdown
 
@@ -30,6 +31,8 @@ FAILURES = {
     'no_exploration': 'no exploration',
     'whole_games': 'life loss ends no episode',
 }
+# learner in bench_score.json -> its name in other tables
+LEARNERS = dict(stock="DI-engine's dqn", lean='ours, lean_dqn', bf16='ours, lean_dqn, bfloat16')
 PROTOCOLS = ('nature', 'sticky', 'greedy')
 
 
@@ -107,6 +110,18 @@ def update_parts() -> str:
     return markdown(['ms of an update', *learners], rows, len(learners))
 
 
+def learner_scores() -> str:
+    by_learner: Dict[str, list] = {}
+    for run in load('bench_score')['runs']:
+        by_learner.setdefault(run['learner'], []).append(run)
+    rows = []
+    for learner, runs in by_learner.items():
+        score = np.mean([run['score'] for run in runs])
+        checkpoints = '; '.join(', '.join(f'{mean:.1f}' for mean in run['means']) for run in runs)
+        rows.append([bold(LEARNERS[learner]), f'{score:.1f}', checkpoints, str(len(runs))])
+    return markdown(['learner', 'mean score', 'by checkpoint', 'trainings'], rows, 3)
+
+
 def replay() -> str:
     from benchmarks.replay.cost import table
 
@@ -124,6 +139,11 @@ def million() -> str:
         cells = [f'{row["bytes_per_transition"] / 1e3:.2f} GB' for row in taken]
         rows.append([name, f'{about["bricks_per_game"]:.1f}', *cells])
     return markdown(['1,000,000 transitions of', 'bricks a game', 'uniform', 'prioritised'], rows, 3)
+
+
+def million_transitions() -> str:
+    """The one number that all documents name: of play that fills the buffer with more different screens."""
+    return _gb(load('bench_replay_ball')['results']['compressed']['1000000']['bytes_per_transition'])
 
 
 def training_memory() -> str:
@@ -237,13 +257,12 @@ def comparison() -> str:
         name: by_size['1000000']['bytes_per_transition'] + by_size['1000000']['disk_bytes_per_transition']
         for name, by_size in load('bench_replay')['results'].items()
     }
-    skilled = load('bench_replay_ball')['results']['compressed']['1000000']['bytes_per_transition']
     sent = {row['name']: row['play_bytes_per_env_step'] for row in load('bench_exchange')['sections'][0]['rows']}
     gymnasium = env['gymnasium AtariPreprocessing + FrameStackObservation']
     rows = [
         ['one environment, env steps/s', env['BreakoutEnv'], 'its own does not run', f'{gymnasium} (gymnasium)'],
         [
-            '8 environments, env steps/s',
+            '8 environments, episodes of a life, env steps/s',
             manager['ours, breakout'],
             manager["DI-engine's subprocess"],
             f'{manager["EnvPool, asynchronous, 2 threads"]} (EnvPool)',
@@ -262,7 +281,7 @@ def comparison() -> str:
         ],
         [
             'a million transitions, uint8',
-            f'{_gb(bytes_stored["compressed"])}, of skilled play {_gb(skilled)}',
+            million_transitions(),
             _gb(bytes_stored["DI-engine's advanced, uint8"]),
             f'{_gb(bytes_stored["snappy elements, as in Dopamine"])} (as in Dopamine)',
         ],
@@ -298,9 +317,11 @@ TABLES: Dict[str, Dict[str, Callable[[], str]]] = {
         'learner': lambda: several('bench_learner', 'updates/s'),
         'update-parts': update_parts,
         'batches': lambda: across('bench_learner_batches', 'batch_size'),
+        'score': learner_scores,
         'train': lambda: several('bench_train', 'env steps/s'),
         'busy': lambda: several('bench_busy', 'env steps/s'),
     },
+    'docs/results/README.md': {'sources': sources.table},
     'docs/memory.md': {'replay': replay, 'million': million, 'training': training_memory},
     'docs/training.md': {
         'run': recipe_run,
@@ -311,6 +332,11 @@ TABLES: Dict[str, Dict[str, Callable[[], str]]] = {
         'failures': lambda: variants_table(FAILURES),
         'no-fire': no_fire,
         'scores': scores,
+    },
+    'docs/reliability.md': {
+        'promises': lambda: reliability_rows.block('faults', reliability_rows.promises),
+        'soak': lambda: reliability_rows.block('soak', reliability_rows.soak),
+        'input': lambda: reliability_rows.block('fuzz', reliability_rows.odd_input),
     },
     'docs/scale.md': {
         'runs': lambda: several('bench_scale', 'env steps/s', {'updates_per_s': '.1f', 'memory_gb': '.2f'}),

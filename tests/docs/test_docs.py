@@ -116,21 +116,42 @@ def test_tables_are_those_that_were_measured(scripts):
             assert scripts('blocks').filled(ROOT / guide, name, make()) == (ROOT / guide).read_text(), (guide, name)
 
 
-def test_reliability_tables_are_those_that_were_recorded(scripts, monkeypatch, tmp_path):
-    make = scripts('make_reliability_table')
-    copy = tmp_path / 'reliability.md'
-    copy.write_text(make.GUIDE.read_text())
-    monkeypatch.setattr(make, 'GUIDE', copy)
-    make.main()
-    assert copy.read_text() == (ROOT / 'docs' / 'reliability.md').read_text()
+def test_memory_of_a_million_transitions_is_one_number(scripts):
+    paths = [*ROOT.glob('configs/*.py'), ROOT / 'breakout_env' / 'replay' / 'buffer.py', ROOT / 'docs' / 'memory.md']
+    stated = [number for path in paths for number in re.findall(r'(?:about|name,) ([\d.]+ GB)', path.read_text())]
+    assert len(stated) > 4 and set(stated) == {scripts('make_tables').million_transitions()}
 
 
-def test_every_figure_and_result_is_used():
-    text = ''.join(path.read_text() for path in [*DOCUMENTS, *ROOT.glob('docs/scripts/*.py')])
+def test_every_figure_is_used():
+    text = ''.join(path.read_text() for path in DOCUMENTS)
     for path in (ROOT / 'docs' / 'figures').iterdir():
         assert f'figures/{path.name}' in text, path.name
-    for path in (ROOT / 'docs' / 'results').iterdir():
-        assert path.stem in text, path.name
+
+
+def test_every_result_has_a_program_a_date_and_commits_of_the_history(scripts):
+    sources = scripts('sources')
+    assert {path for name in sources.SOURCES for path in sources.results(name)} == set(sources.results())
+    documents = [*DOCUMENTS, sources.GUIDE, PRETRAINED.parent / 'CARD.md']
+    texts = {path: path.read_text() for path in documents}
+    for path in sources.results():
+        days, commits = sources.stamps(path)
+        assert days and commits, path.name
+        texts[path] = '; '.join(commits)
+    for path, text in texts.items() if sources.has_history() else ():
+        for commit in re.findall(r'\b(?=\w*[a-f])(?=\w*\d)[0-9a-f]{7}\b(?! \(not kept)', text):
+            assert sources.git('cat-file', '-t', commit) == 'commit', f'{path.name}: {commit}'
+
+
+def test_no_figure_is_older_than_its_code_by_more_than_a_release(scripts):
+    sources = scripts('sources')
+    days = sources.releases()
+    for name, source in sources.SOURCES.items() if sources.has_history() else ():
+        for path in sources.results(name):
+            measured = sources.stamps(path)[0][0]
+            assert not sources.is_outdated(measured, sources.last_change(source.about), days), path.name
+    months = ['2026-01-01', '2026-02-01', '2026-03-01']
+    assert days and not sources.is_outdated('2026-01-15', '2026-02-15', months)
+    assert sources.is_outdated('2026-01-01', '2026-02-15', months)
 
 
 def test_shipped_agent_has_the_scores_of_the_kept_games():

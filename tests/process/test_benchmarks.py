@@ -14,7 +14,7 @@ def bench(name, out, *options):
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr
     result = json.loads(out.read_text())
-    assert {'cpu', 'cores', 'date', 'versions'} <= set(result)
+    assert {'cpu', 'cores', 'date', 'commit', 'versions'} <= set(result)
     return result
 
 

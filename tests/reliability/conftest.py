@@ -3,7 +3,7 @@ How often the release tests try each promise, and the record of what came out.
 
 ``RELIABILITY_TRIES=10`` repeats each test that takes a ``seed`` so many times. ``RELIABILITY_RECORD=1`` puts what was
 tried into docs/results/reliability.json, in the place of earlier results of the same promises;
-docs/scripts/make_reliability_table.py makes the tables of the guide from that file.
+docs/scripts/make_tables.py makes the tables of the guide from that file.
 """
 
 import json

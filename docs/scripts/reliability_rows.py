@@ -1,17 +1,15 @@
 """
-Write the tables of docs/reliability.md, from what the release tests recorded in docs/results/reliability.json.
+Tables of docs/reliability.md, from what the release tests recorded in docs/results/reliability.json.
 
     RELIABILITY_TRIES=10 RELIABILITY_RECORD=1 make test-release
-    python docs/scripts/make_reliability_table.py
 """
 
 import json
-from typing import Any, Dict, List
+from typing import Any, Callable, Dict, List
 
-from blocks import ROOT, fill, markdown
+from blocks import ROOT, markdown
 
 RESULTS = ROOT / 'docs' / 'results' / 'reliability.json'
-GUIDE = ROOT / 'docs' / 'reliability.md'
 Rows = List[Dict[str, Any]]
 
 
@@ -46,13 +44,8 @@ def odd_input(rows: Rows) -> str:
     return markdown(['input', 'accepted and used', 'refused with a message'], cells, 2)
 
 
-def main() -> None:
-    found = json.loads(RESULTS.read_text())['rows']
-    for block, suite, table in (('promises', 'faults', promises), ('soak', 'soak', soak), ('input', 'fuzz', odd_input)):
-        rows = [row for row in found if row['suite'] == suite]
-        tried = sorted({f'{row["date"]} (commit {row["commit"]})' for row in rows})
-        fill(GUIDE, block, f'{table(rows)}\n\nLast tried: {", ".join(tried)}.')
-
-
-if __name__ == '__main__':
-    main()
+def block(suite: str, table: Callable[[Rows], str]) -> str:
+    """The table of a suite, and when and by which code it was recorded."""
+    rows = [row for row in json.loads(RESULTS.read_text())['rows'] if row['suite'] == suite]
+    tried = sorted({f'{row["date"]} (commit {row["commit"]})' for row in rows})
+    return f'{table(rows)}\n\nLast tried: {", ".join(tried)}.'

@@ -1,0 +1,127 @@
+"""
+Where each result in docs/results is from: the program that measured it, the code that it is about, its date and commit.
+
+A result that names no commit of its own (``commit``) names the one that stored it (``stored_by``, and where it has no
+date either, ``stored``): the code that was measured is of that commit or older. Of a commit that is "not kept", the
+history has only the later one that stored the result.
+"""
+
+import json
+import re
+import subprocess
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
+
+from blocks import ROOT, markdown
+
+from breakout_env.run.log import RunLog
+
+RESULTS = ROOT / 'docs' / 'results'
+CHANGELOG = ROOT / 'CHANGELOG.md'
+GUIDE = RESULTS / 'README.md'
+# A figure may be so many releases older than the last change of the code that it is about.
+RELEASES = 1
+
+
+class Source(NamedTuple):
+    """What wrote the results of a pattern, and the code that they are about, below the root."""
+
+    program: str
+    about: Tuple[str, ...]
+
+
+_TRAINING = ('breakout_env/envs', 'breakout_env/policy', 'breakout_env/worker')
+SOURCES = {
+    'agents/*': Source('tools/make_pretrained.py', ('breakout_env/pretrained', 'breakout_env/envs')),
+    'bench_busy.json': Source('python -m benchmarks.training.speed', ('breakout_env/compat',)),
+    'bench_env.json': Source('python -m benchmarks.env.speed', ('breakout_env/envs',)),
+    'bench_exchange.json': Source('python -m benchmarks.distributed.exchange', ('breakout_env/cluster',)),
+    'bench_learner*.json': Source('python -m benchmarks.learner.updates', ('breakout_env/policy',)),
+    'bench_manager*.json': Source('python -m benchmarks.env_manager.throughput', ('breakout_env/env_manager',)),
+    'bench_replay*.json': Source('python -m benchmarks.replay.cost', ('breakout_env/replay',)),
+    'bench_scale.json': Source('python -m benchmarks.distributed.scale', ('breakout_env/cluster',)),
+    'bench_score.json': Source("a program that 473c168 has and today's code has not", ('breakout_env/policy',)),
+    'bench_train.json': Source('python -m benchmarks.training.speed', _TRAINING),
+    'no_fire.json': Source('breakout eval --no-fire', ('breakout_env/envs', 'breakout_env/agent')),
+    'profile.json': Source('python -m benchmarks.training.time_shares', ('breakout_env/envs', 'breakout_env/policy')),
+    'recipes.json': Source('python -m benchmarks.recipes', _TRAINING),
+    'reliability.json': Source('make test-release', ('breakout_env',)),
+    'training/*': Source('breakout train', _TRAINING),
+    'training_memory.json': Source('python -m benchmarks.replay.training_memory', ('breakout_env/replay',)),
+    'variants/*': Source('breakout train, by a program that bd78ef8 has', _TRAINING),
+}
+
+
+def results(pattern: str = '**/*') -> List[Path]:
+    """The stored results."""
+    return sorted(path for path in RESULTS.glob(pattern) if path.is_file() and path != GUIDE)
+
+
+def stamps(path: Path) -> Tuple[List[str], List[str]]:
+    """
+    Overview:
+        When a result was measured, as far as it is known, and by which code.
+    Returns:
+        - dates (:obj:`List[str]`): Days, as in ``2026-11-22``.
+        - commits (:obj:`List[str]`): As in ``1a2b3c4`` or ``stored by 1a2b3c4``.
+    """
+    if path.suffix == '.gz':
+        about: Sequence[Dict[str, Any]] = RunLog.read(path).starts
+    else:
+        content = json.loads(path.read_text())
+        about = [content, content.get('about', {}), content.get('card', {}), *content.get('rows', [])]
+    days, commits = set(), set()
+    for each in about:
+        days |= {each[key][:10] for key in ('date', 'stored') if key in each}
+        if 'time' in each:
+            days.add(datetime.fromtimestamp(each['time'], timezone.utc).date().isoformat())
+        commits |= {each['commit']} if 'commit' in each else set()
+        commits |= {f'stored by {each["stored_by"]}'} if 'stored_by' in each and 'card' not in each else set()
+    return sorted(days), sorted(commits)
+
+
+def table() -> str:
+    """The results with their sources."""
+    rows = []
+    for pattern, source in SOURCES.items():
+        found = [stamps(path) for path in results(pattern)]
+        if found:
+            days, commits = (sorted({one for stamp in found for one in stamp[kind]}) for kind in (0, 1))
+            what = ', '.join(f'`{folder}`' for folder in source.about)
+            rows.append([f'`{pattern}`', source.program, what, ', '.join(days), ', '.join(commits)])
+    return markdown(['result', 'written by', 'about', 'date', 'commit'], rows, 0)
+
+
+def releases() -> List[str]:
+    """The days of the releases in the changelog, the oldest first."""
+    return sorted(re.findall(r'^## \d+\.\d+\.\d+ \((\d{4}-\d{2}-\d{2})\)$', CHANGELOG.read_text(), re.M))
+
+
+def release_of(day: str, days: Sequence[str]) -> int:
+    """Which release has what was done on a day: the first one from then on; the next one if there is none yet."""
+    return sum(release < day for release in days)
+
+
+def last_change(folders: Sequence[str]) -> str:
+    """The day on which code was last changed."""
+    return git('log', '-1', '--format=%cs', '--', *folders)
+
+
+def is_outdated(measured: str, changed: str, days: Sequence[str]) -> bool:
+    """Whether a figure is older than its code by more than a release."""
+    return release_of(changed, days) - release_of(measured, days) > RELEASES
+
+
+def has_history() -> bool:
+    """Whether this is a clone with all of its commits."""
+    return (ROOT / '.git').exists() and git('rev-parse', '--is-shallow-repository') == 'false'
+
+
+def git(*arguments: str) -> str:
+    """What git answers; nothing where it fails or is not installed."""
+    try:
+        answer = subprocess.run(['git', *arguments], cwd=ROOT, capture_output=True, text=True)
+    except OSError:  # not installed
+        return ''
+    return answer.stdout.strip() if answer.returncode == 0 else ''
