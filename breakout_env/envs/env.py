@@ -125,13 +125,11 @@ class BreakoutEnv(BaseEnv):
         Overview:
             Begin an episode. After a lost life (``episodic_life``) the same game continues after one no-op step; in \
             all other cases, and whenever ``seed`` was called in between, a new game starts.
-        Returns:
-            - obs (:obj:`np.ndarray`): The first observation, in memory of its own.
         Raises:
             - HelperError: If ``render_mode='human'`` finds no display.
             - OSError: If the replay folder can't be written to.
         Shapes:
-            - obs (:obj:`np.ndarray`): :math:`(F, S, S)`, F ``frame_stack``, S ``screen_size``.
+            - obs (:obj:`np.ndarray`): :math:`(F, S, S)`, in memory of its own, F ``frame_stack``, S ``screen_size``.
         """
         try:
             game_continues = self._state is _State.LIFE_LOST and not self._seed_is_new
@@ -146,7 +144,8 @@ class BreakoutEnv(BaseEnv):
             fill_stack(self._stack, self._env.screen, self._stacked_screen)
             if self._recorder is not None and not game_continues:
                 self._recorder.begin(self._env.render())
-            self._state, self._seed_is_new = _State.PLAYING, False
+            self._enter(_State.PLAYING, 'episode begins' if game_continues else 'game and episode begin')
+            self._seed_is_new = False
             return observe(self._stack, self._options.obs_dtype)
         except BaseException:
             self.close()  # half a reset leaves nothing open
@@ -196,7 +195,8 @@ class BreakoutEnv(BaseEnv):
         done = game_over or (life_lost and options.episodic_life)
         info: Dict[str, object] = {'lives': self._lives, 'episode_frame_number': self._env.frame_number}
         if done:
-            self._state = _State.GAME_OVER if game_over else _State.LIFE_LOST
+            points = self._episode_points
+            self._enter(_State.GAME_OVER if game_over else _State.LIFE_LOST, f'episode ends with {points} points')
             info['eval_episode_return'] = np.float32(self._episode_points)
             # not where the last frame also ends the life or the game: nothing comes after it
             ended = self._lives == 0 or (life_lost and options.episodic_life)
@@ -227,12 +227,12 @@ class BreakoutEnv(BaseEnv):
 
     def close(self) -> None:
         """
-        Overview:
-            Release emulator, window and recorder; complete a video that is being recorded. May be called at any time: \
-            before the first ``reset``, twice, after an error. A release that fails does not prevent the others. Takes \
-            less than 5 seconds even where window or encoder do not answer: they are then killed, with a warning.
+        Release emulator, window and recorder; complete a video that is being recorded. May be called at any time:
+        before the first ``reset``, twice, after an error. A release that fails does not prevent the others. Takes
+        less than 5 seconds even where window or encoder do not answer: they are then killed, with a warning.
         """
-        self._state = _State.CLOSED
+        if self._state is not _State.CLOSED:
+            self._enter(_State.CLOSED, 'closes')
         self._recorder = self._window = self._watch = None
         self.__dict__.pop('_env', None)
         self._resources.close()  # the newest first
@@ -270,6 +270,11 @@ class BreakoutEnv(BaseEnv):
     def create_evaluator_env_cfg(cfg: dict) -> List[dict]:
         """The same for ``evaluator_env_num`` environments, with ``is_train=False``."""
         return _env_cfgs(cfg, 'evaluator')
+
+    def _enter(self, state: _State, event: str) -> None:
+        """Change the state, with a line in the debug log."""
+        logger.debug('BreakoutEnv %d in process %d: %s, %s', id(self), os.getpid(), event, state.value)
+        self._state = state
 
     def _start_game(self) -> None:
         """Open or reuse the emulator, seed it where that is due, and begin a game."""
