@@ -183,8 +183,8 @@ class PixelDQN(PixelInput, DQN):
     Overview:
         DI-engine's ``DQN`` on pixel values 0..255, for its policy ``dqn``, for ``lean_dqn`` and for ``pqn``.
     Examples:
-        >>> PixelDQN([4, 84, 84], 4, layer_norm=True).encoder.main[1][0]
-        LayerNorm((32, 20, 20), eps=1e-05, elementwise_affine=True)
+        >>> PixelDQN([4, 84, 84], 4, layer_norm=True).encoder.main[1][0].normalized_shape
+        (32, 20, 20)
     """
 
     def __init__(self, *args: Any, layer_norm: bool = False, **kwargs: Any) -> None:
