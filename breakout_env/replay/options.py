@@ -4,6 +4,7 @@ import math
 from typing import Annotated, Any, Iterable, Literal, Mapping, Optional
 
 import torch
+from ding.worker import AdvancedReplayBuffer
 from pydantic import AfterValidator
 
 from ..utils.options import Between, Expected, Flag, Options, PathText, checked, section, shown
@@ -12,6 +13,12 @@ _OWNER = 'replay buffer option'
 _Count = Annotated[int, Between(0, 2**31 - 1, from_float=True)]
 _Share = Annotated[float, Between(0.0, 1.0)]
 _Seconds = Annotated[float, Between(0.0)]
+# Keys that DI-engine puts into the section itself, or that configs written for its own buffers have, and no options of
+# ours. They have no effect. (compile_config merges the advanced buffer's defaults in where only that section names the
+# type.)
+DI_ENGINE_KEYS = frozenset(AdvancedReplayBuffer.config) | {
+    *('import_names', 'cfg_type', 'name', 'multi_buffer', 'periodic_thruput_seconds')
+}
 _NEEDS = dict(folder=dict(storage='memmap'), device=dict(storage='device'))
 # These belong to priorities, or leave gaps in episodes.
 _NOT_WITH_SLICES = ('eviction', 'alpha', 'beta', 'anneal_step', 'max_use', 'max_staleness')
@@ -39,22 +46,7 @@ class ReplayOptions(Options):
     """
 
     _owner = _OWNER
-    # Keys that DI-engine puts into the section itself, or that configs written for its own buffers have. They have no
-    # effect here. (compile_config merges the advanced buffer's defaults in where only that section names the type.)
-    _passed_over = frozenset(
-        [
-            'type',
-            'import_names',
-            'cfg_type',
-            'name',
-            'multi_buffer',
-            'deepcopy',
-            'enable_track_used_data',
-            'monitor',
-            'periodic_thruput_seconds',
-            'thruput_controller',
-        ]
-    )
+    _passed_over = DI_ENGINE_KEYS
 
     replay_buffer_size: Annotated[int, Between(1, 2**31 - 1, from_float=True)] = 1_000_000
     """(int) The most transitions it keeps."""

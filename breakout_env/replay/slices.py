@@ -8,7 +8,7 @@ the others need not be kept.
 
 from array import array
 from bisect import bisect_left
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Collection, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
@@ -36,8 +36,7 @@ class SliceSampler(object):
         slice that reaches beyond it is padded with copies of its last step, reward 0 and ``null``.
     Arguments:
         - memory (:obj:`ReplayMemory`): It evicts the oldest and nothing else, so that it has no holes.
-        - slice_len (:obj:`int`): Steps of a slice.
-        - every (:obj:`int`): Steps from one beginning to the next.
+        - slice_len, every (:obj:`int`): Steps of a slice, and from one beginning to the next.
     """
 
     def __init__(self, memory: ReplayMemory, slice_len: int, every: int) -> None:
@@ -53,22 +52,11 @@ class SliceSampler(object):
         self._first_episode = 0
 
     def prepare(self, transitions: Sequence[Mapping]) -> List[Dict[str, Any]]:
-        """
-        Overview:
-            The transitions as they are stored.
-        Raises:
-            - ValueError: If they have no ids, or are not the next steps of their episodes.
-        """
+        """The transitions as they are stored; a ValueError if they are not the next steps of their episodes."""
         prepared: List[Dict[str, Any]] = []
         next_steps: Dict[int, int] = {}
         for transition in transitions:
-            missing = [key for key in ('episode_id', 'step_id', 'reward') if key not in transition]
-            if missing:
-                raise ValueError(
-                    f'the replay buffer samples slices (`slice_len`), but its transitions lack {", ".join(missing)}; '
-                    "choose the collector that adds ids: create_config.collector=dict(type='sample_with_ids', "
-                    "import_names=['breakout_env'])"
-                )
+            expect_ids(transition)
             number, step = int(transition['episode_id']) + self._first_episode, int(transition['step_id'])
             episode = self._episodes.get(number)
             stored = None if episode is None else episode.first_step + len(episode.insertion_ids)
@@ -168,12 +156,7 @@ class SliceSampler(object):
         return [ids for ids in found if ids]
 
     def cut(self, steps: Sequence[Mapping]) -> List[Dict[str, list]]:
-        """
-        Overview:
-            Slices as dicts of lists with a value for each step, the form that DI-engine's R2D2 expects.
-        Arguments:
-            - steps (:obj:`Sequence[Mapping]`): Of the rows that ``sample`` returned, with ``padded``.
-        """
+        """Slices from the steps in the rows that ``sample`` returned, with its ``padded``."""
         made = []
         for step in steps:
             padded = step[_PADDED]
@@ -185,8 +168,23 @@ class SliceSampler(object):
         if any(_STATE in step for step in made):
             for step in made:
                 step.setdefault(_STATE, None)
-        length = self._slice_len
-        return [lists_to_dicts(made[i : i + length], recursive=True) for i in range(0, len(made), length)]
+        return cut(made, self._slice_len)
+
+
+def expect_ids(keys: Collection[str]) -> None:
+    """Refuse transitions without the keys that slices of episodes need."""
+    missing = [key for key in ('episode_id', 'step_id', 'reward') if key not in keys]
+    if missing:
+        raise ValueError(
+            f'the replay buffer samples slices (`slice_len`), but its transitions lack {", ".join(missing)}; choose '
+            "the collector that adds ids: create_config.collector=dict(type='sample_with_ids', "
+            "import_names=['breakout_env'])"
+        )
+
+
+def cut(steps: Sequence[Dict[str, Any]], length: int) -> List[Dict[str, list]]:
+    """Slices, one after the other, as dicts of lists with a value for each step: the form of DI-engine's R2D2."""
+    return [lists_to_dicts(steps[i : i + length], recursive=True) for i in range(0, len(steps), length)]
 
 
 def _as_tensor(value: Any) -> Any:

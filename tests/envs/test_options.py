@@ -127,16 +127,6 @@ def test_the_env_ids_of_dizoo_mean_what_they_mean_there_or_the_error_says_what_i
     assert (named.repeat_action_probability, named.frame_skip, named.obs_dtype) == (0.1, 2, 'uint8')
 
 
-def test_keys_of_dizoos_configs_are_accepted():
-    # those of dizoo/atari/config/serial, some of them in the wrong place there, and DI-engine's own
-    theirs = dict(
-        exp_name='rainbow', stop_value=20, n_evaluator_episode=8, cfg_type='BreakoutEnvDict', replay_path=None
-    )
-    cfg = EasyDict(type='breakout', import_names=['breakout_env'], manager=dict(shared_memory=False), **theirs)
-    cfg.update(collector_env_num=8, evaluator_env_num=8, env_id='BreakoutNoFrameskip-v4', is_train=True)
-    assert len(BreakoutEnv.create_collector_env_cfg(cfg)) == len(BreakoutEnv.create_evaluator_env_cfg(cfg)) == 8
-
-
 def test_numpy_values_and_dtypes_are_accepted():
     o = options(
         frame_skip=np.int64(2), clip_reward=np.bool_(False), obs_dtype=np.uint8, life_loss_penalty=np.float32(-1)

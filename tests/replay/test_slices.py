@@ -1,18 +1,16 @@
 """Slices of episodes from the buffer ``frame``: the same as TorchRL's, for a small part of the memory."""
 
+from functools import partial
+
 import pytest
 import torch
 from ding.utils.data import timestep_collate
-from ding.worker import create_buffer
-from easydict import EasyDict
 
 from breakout_env import FrameReplayBuffer
+from helpers.replay import make as make_frame
 from helpers.torchrl_buffers import SLICE, episode_of, interleaved_fragments, make, transition
 
-
-def frame_buffer(**options):
-    cfg = dict(type='frame', import_names=['breakout_env'], replay_buffer_size=500, slice_len=SLICE)
-    return create_buffer(EasyDict({**cfg, **options}), tb_logger=None, exp_name='unused')
+frame_buffer = partial(make_frame, slice_len=SLICE)
 
 
 def place(sampled):
@@ -92,14 +90,18 @@ def test_a_step_of_r2d2_takes_hundreds_of_bytes():
     assert (used[1] - used[0]) / 1000 < 500
 
 
-def test_a_saved_buffer_goes_on_with_slices_and_new_episodes_stay_apart(tmp_path):
-    buffer, resumed = frame_buffer(), frame_buffer()
+@pytest.mark.parametrize('type_', ['frame', 'torchrl'])
+def test_a_saved_buffer_goes_on_with_slices_and_new_episodes_stay_apart(type_, tmp_path):
+    """A collector counts episodes from 0 in each process."""
+    if type_ == 'torchrl':
+        pytest.importorskip('torchrl')
+    buffer, resumed = (frame_buffer() if type_ == 'frame' else make(sampler='slice') for _ in range(2))
     buffer.push(episode_of(0, 30) + episode_of(1, 30)[:15], 0)
-    buffer.save_data('saved.npz')
-    resumed.load_data('saved.npz')
+    buffer.save_data('saved')
+    resumed.load_data('saved')
     resumed.push(episode_of(0, 20), 0)
     lengths = {}
-    for sampled in [s for _ in range(50) for s in resumed.sample(16)]:
+    for sampled in [s for _ in range(50) for s in resumed.sample(16, 0)]:
         assert len(set(map(int, sampled['episode_id']))) == 1
         episode, step = place(sampled)
         lengths[episode] = max(lengths.get(episode, 0), step + SLICE)

@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 import torch
-from ding.utils.data import default_collate, timestep_collate
+from ding.utils.data import default_collate
 from ding.worker import create_buffer
 from easydict import EasyDict
 
@@ -67,17 +67,6 @@ def test_a_slice_is_consecutive_stored_steps_of_one_episode(storage, tmp_path):
                 short += 1
             seen += 1
     assert buffer.count() == 500 and seen > 500 and 50 < short < seen
-
-
-def test_slices_start_at_every_step_and_collate_as_di_engines_r2d2_expects():
-    buffer = make(sampler='slice')
-    buffer.push(episode_of(0, 40) + episode_of(1, 4), 0)
-    starts = {(int(s['episode_id'][0]), int(s['step_id'][0])) for _ in range(40) for s in buffer.sample(16, 0)}
-    assert starts == {(0, step) for step in range(40 - SLICE + 1)} | {(1, 0)}
-    batch = timestep_collate(buffer.sample(3, 0))
-    assert batch['obs'].shape == (SLICE, 3, 2, 4, 4) and batch['obs'].dtype == torch.uint8
-    assert batch['done'].shape == batch['action'].shape == (SLICE, 3)
-    assert len(batch['prev_state']) == SLICE and list(batch['prev_state'][0][0]) == ['h', 'c']
 
 
 # ---------------------------------------------------------------- transitions and priorities

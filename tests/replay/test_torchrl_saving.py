@@ -81,21 +81,6 @@ def test_an_empty_buffer_can_be_saved_and_loaded(tmp_path):
     assert other.count() == 0
 
 
-def test_new_episodes_are_not_joined_with_loaded_ones_of_the_same_id(tmp_path):
-    """A collector counts from 0 in each process."""
-    buffer, resumed = make(sampler='slice'), make(sampler='slice')
-    buffer.push(episode_of(0, 30) + episode_of(1, 30)[:15], 0)
-    buffer.save_data(str(tmp_path / 'saved'))
-    resumed.load_data(str(tmp_path / 'saved'))
-    resumed.push(episode_of(0, 20), 0)
-    lengths = {}
-    for sequence in [s for _ in range(50) for s in resumed.sample(16, 0)]:
-        assert len(set(map(int, sequence['episode_id']))) == 1
-        episode = int(sequence['episode_id'][0])
-        lengths[episode] = max(lengths.get(episode, 0), int(sequence['step_id'][-1]) + 1)
-    assert lengths == {0: 30, 1: 15, 2: 20}
-
-
 def truncate(folder):
     path = folder / 'storage' / 'obs.memmap'
     os.truncate(path, path.stat().st_size // 2)

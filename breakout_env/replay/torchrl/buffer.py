@@ -58,11 +58,6 @@ class TorchRLReplayBuffer(IBuffer):
             oldest.
 
         With the learner hook ``resume`` it is saved and resumed with its run. Training waits while it is saved.
-    Arguments:
-        - cfg (:obj:`Mapping`): ``policy.other.replay_buffer``.
-        - tb_logger: Not used; DI-engine passes it.
-        - instance_name (:obj:`str`): What a run finds it by, to save it.
-        - exp_name (:obj:`Optional[str]`): Folder of the experiment.
     Raises:
         - ImportError: If TorchRL is not installed.
         - ValueError: If an option is not allowed; the message names it.

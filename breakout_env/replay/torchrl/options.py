@@ -2,17 +2,10 @@
 
 from typing import Annotated, Literal, Mapping, Optional
 
-from ding.worker import AdvancedReplayBuffer
 from pydantic import Field
 
 from ...utils.options import Between, Flag, Options, PathText
-from ..options import refuse_without_effect
-
-# Where only the policy names the buffer's type, DI-engine's compile_config merges the options of its own buffer into
-# the section. Those that are not ours have no meaning here.
-DI_ENGINE_KEYS = frozenset(AdvancedReplayBuffer.config) | {
-    *('import_names', 'cfg_type', 'name', 'multi_buffer', 'periodic_thruput_seconds')
-}
+from ..options import DI_ENGINE_KEYS, refuse_without_effect
 
 _NEEDS = dict(
     alpha=dict(sampler='prioritized'),

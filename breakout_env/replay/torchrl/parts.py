@@ -16,10 +16,9 @@ __all__ = ['MemmapStorage', 'ProportionalSampler', 'TensorDict', 'TensorStorage'
 
 class WeaklyAttached(object):
     """
-    Overview:
-        A mixin that makes a TorchRL storage refer weakly to its buffer. TorchRL's own reference is strong: buffer and \
-        storage form a cycle, and the memory of an unused buffer waits for Python's cyclic garbage collector, which \
-        does not know how large tensors are. With a weak reference the last user's reference frees it.
+    A mixin that makes a TorchRL storage refer weakly to its buffer. TorchRL's own reference is strong: buffer and
+    storage form a cycle, and the memory of an unused buffer waits for Python's cyclic garbage collector, which
+    does not know how large tensors are. With a weak reference the last user's reference frees it.
     """
 
     def attach(self, buffer: Any) -> None:
@@ -36,14 +35,10 @@ class MemmapStorage(WeaklyAttached, LazyMemmapStorage):
 
 class ProportionalSampler(Sampler):
     """
-    Overview:
-        Proportional prioritized sampling (Schaul et al. 2016, section 3.3) as a sampler of TorchRL's buffers. \
-        TorchRL's own ``PrioritizedSampler`` needs its C++ extension, which only loads with the torch version it was \
-        built for: torchrl 0.14 wants torch 2.13, which DI-engine's requirements rule out. This one takes a cumulative \
-        sum over all weights and a binary search: a few ms at 1M transitions, little beside an update of the network.
-    Arguments:
-        - capacity (:obj:`int`): Transitions at most.
-        - alpha (:obj:`float`): 0 for uniform sampling, 1 for sampling in proportion to the priority.
+    Proportional prioritized sampling (Schaul et al. 2016, section 3.3) as a sampler of TorchRL's buffers.
+    TorchRL's own ``PrioritizedSampler`` needs its C++ extension, which only loads with the torch version it was
+    built for: torchrl 0.14 wants torch 2.13, which DI-engine's requirements rule out. This one takes a cumulative
+    sum over all weights and a binary search: a few ms at 1M transitions, little beside an update of the network.
     """
 
     # Added to each priority, so that no transition is excluded for good.
