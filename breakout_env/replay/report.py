@@ -1,15 +1,12 @@
 """What a replay memory costs: a report, its curve in TensorBoard, and a warning before memory runs out."""
 
-import logging
 import math
 import time
 from typing import Any, Dict, Optional
 
 from ..utils.memory_limits import memory_room, resident_bytes
+from ..utils.resources import ResourceWatch
 from .memory import ReplayMemory
-
-_log = logging.getLogger(__name__)
-_WARN_EVERY_S = 600.0
 
 
 def memory_report(memory: ReplayMemory) -> Dict[str, float]:
@@ -51,27 +48,15 @@ class MemoryReporter(object):
         self._name = name
         self._every_s = every_s
         self._reported_at_s = -math.inf
-        self._warned_at_s = -math.inf
+        self._watch = ResourceWatch(every_s or 1.0)
 
     def report(self, env_step: int) -> None:
-        """Add a point to the curve if one is due, and warn if memory runs short."""
+        """Add a point to the curve if one is due, and warn before memory runs out."""
+        self._watch.look()
         now = time.monotonic()
         if now - self._reported_at_s < self._every_s:
             return
         self._reported_at_s = now
-        room = memory_room()
-        if room.free_bytes < max(room.limit_bytes // 20, 200_000_000) and now - self._warned_at_s > _WARN_EVERY_S:
-            self._warned_at_s = now
-            _log.warning(
-                'memory runs short: %.2f GB are left of the %.2f GB that %s allows, and the replay buffer holds %d of '
-                '%d transitions in %.2f GB. A smaller replay_buffer_size would keep the run from being killed',
-                room.free_bytes / 1e9,
-                room.limit_bytes / 1e9,
-                room.whose,
-                self._memory.count,
-                self._memory.capacity,
-                self._memory.usage().memory_bytes / 1e9,
-            )
         if self._tb_logger is not None:
             for name, value in memory_report(self._memory).items():
                 self._tb_logger.add_scalar(f'{self._name}_memory/{name}', value, max(0, env_step))

@@ -21,9 +21,8 @@ _LOW_SHARE = 0.1
 @dataclass(frozen=True)
 class Resources:
     """
-    Overview:
-        What this process and its workers (the processes below it) use at one moment. Resident bytes are those that \
-        ``top`` shows; pages that forked workers share count in each of them (``memory_bytes`` counts them once).
+    What this process and its workers (the processes below it) use at one moment. Resident bytes are those that
+    ``top`` shows; pages that forked workers share count in each of them (``memory_bytes`` counts them once).
     """
 
     time_s: float
@@ -38,10 +37,8 @@ class Resources:
 
 def sample(time_s: Optional[float] = None) -> Resources:
     """
-    Overview:
-        Read what this process and its workers use: a millisecond or two for 8 workers. It does not initialise CUDA.
-    Arguments:
-        - time_s (:obj:`Optional[float]`): The time on the caller's clock; ``time.monotonic`` by default.
+    Read what this process and its workers use: a millisecond or two for 8 workers. It does not initialise CUDA. The
+    time is that of the caller's clock, ``time.monotonic`` by default.
     """
     this = psutil.Process()
     resident_bytes = workers_resident_bytes = descriptors = threads = processes = 0
@@ -70,10 +67,9 @@ def sample(time_s: Optional[float] = None) -> Resources:
 
 def memory_bytes() -> Optional[int]:
     """
-    Overview:
-        Memory of this process and its workers together, each shared page counted once (Linux's proportional set \
-        size): what the machine would have more of without them. The kernel walks over all pages of a process for it, \
-        tens of milliseconds for a gigabyte, so it is for a display, not for each reading. None where it is unknown.
+    Memory of this process and its workers together, each shared page counted once (Linux's proportional set
+    size): what the machine would have more of without them. The kernel walks over all pages of a process for it,
+    tens of milliseconds for a gigabyte, so it is for a display, not for each reading. None where it is unknown.
     """
     this = psutil.Process()
     total = 0
@@ -107,15 +103,6 @@ class ResourceWatch(object):
         clock: Callable[[], float] = time.monotonic,
         room: Callable[[], Room] = memory_room,
     ) -> None:
-        """
-        Arguments:
-            - interval_s (:obj:`float`): Seconds between two readings, more than 0.
-            - warn (:obj:`Callable`): Takes the text of a warning.
-            - clock (:obj:`Callable`): Seconds.
-            - room (:obj:`Callable`): Memory that this process may still take.
-        Raises:
-            - ValueError: If the interval is not more than 0.
-        """
         if not interval_s > 0:
             raise ValueError(f'the interval_s of ResourceWatch is {interval_s!r}; expected more than 0 seconds')
         self.last: Optional[Resources] = None

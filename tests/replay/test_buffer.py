@@ -3,6 +3,7 @@
 import logging
 import math
 import os
+from functools import partial
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from tensorboardX import SummaryWriter
 from breakout_env import FrameBuffer, FrameReplayBuffer
 from breakout_env.replay import report, size_check
 from breakout_env.utils.memory_limits import Room
+from breakout_env.utils.resources import ResourceWatch
 from helpers.configs import compiled
 from helpers.replay import (
     STORAGES,
@@ -296,11 +298,11 @@ def test_the_memorys_curve_is_in_tensorboard(monkeypatch):
 
 
 def test_a_warning_comes_before_memory_runs_out(monkeypatch, caplog):
-    monkeypatch.setattr(report, 'memory_room', lambda: Room(10**8, 4 * 10**9, 'its control group'))
+    room = Room(10**8, 4 * 10**9, 'its control group')
+    monkeypatch.setattr(report, 'ResourceWatch', partial(ResourceWatch, room=lambda: room))
     buffer = make(report_every_s=0)
     with caplog.at_level(logging.WARNING):
         for i in range(5):
             buffer.push(transition(i), 0)
-    warnings = [m for m in caplog.messages if 'memory runs short' in m]
-    assert len(warnings) == 1 and '0.10 GB are left of the 4.00 GB that its control group allows' in warnings[0]
-    assert 'holds 1 of 500 transitions' in warnings[0]
+    (warning,) = [m for m in caplog.messages if 'memory is running out' in m]
+    assert '0.10 GB left of the 4.00 GB that its control group allows' in warning
