@@ -7,34 +7,27 @@ run is refused at its start, instead of ending in an error of PyTorch about the 
 
 from typing import Any, Dict, Mapping
 
-import torch
 from easydict import EasyDict
 
 from ..utils.options import section, shown
 from .options import BreakoutOptions
-from .pixel_check import _model_of, _whole_config
+from .pixel_check import configured_model
 
 
 def fit_model_sizes(env_cfg: Mapping, role: str, options: BreakoutOptions) -> None:
     """
     Overview:
         Put the sizes that ``cfg.policy.model`` leaves out into it. It does nothing where the model is passed to the \
-        pipeline ready-made, or no whole config is in the callers, and adds none where the model is somebody else's.
-    Arguments:
-        - env_cfg (:obj:`Mapping`): ``cfg.env``, the very object that the pipeline's config holds.
-        - role (:obj:`str`): ``collector`` or ``evaluator``, for the error message.
-        - options (:obj:`BreakoutOptions`): Those of this role.
+        pipeline ready-made, or no whole config is in the callers, and adds none where the model is somebody else's. \
+        Arguments as of ``fitting_obs_dtype``.
     Raises:
         - ValueError: If the config names other sizes.
     """
-    found = _whole_config(env_cfg)
-    if found is None or isinstance(found[1].f_locals.get('model'), torch.nn.Module):  # its name in DI-engine's entries
+    found = configured_model(env_cfg, built_by=['ding', 'breakout_env'])
+    if found is None:
         return
-    cfg, frame = found
-    # ours builds the same models as DI-engine's pipelines; of somebody else's nothing is known
-    in_di_engine = frame.f_globals.get('__name__', '').split('.')[0] in ('ding', 'breakout_env')
-    is_known = _model_of(cfg, in_di_engine)[1] is not None
-    model = section('policy.model', cfg['policy'].get('model'))
+    policy, _, scales = found
+    model = section('policy.model', policy.get('model'))
     sizes: Dict[str, Any] = dict(
         obs_shape=[options.frame_stack, options.screen_size, options.screen_size],
         action_shape=18 if options.full_action_space else 4,
@@ -46,10 +39,10 @@ def fit_model_sizes(env_cfg: Mapping, role: str, options: BreakoutOptions) -> No
     for name, expected in sizes.items():
         value = model.get(name)
         if value is None:
-            if is_known:
-                if not isinstance(cfg['policy'].get('model'), dict):
-                    cfg['policy']['model'] = EasyDict()
-                cfg['policy']['model'][name] = expected
+            if scales is not None:
+                if not isinstance(policy.get('model'), dict):
+                    policy['model'] = EasyDict()
+                policy['model'][name] = expected
         elif _is_another(value, expected):
             raise ValueError(
                 f'policy.model.{name} is {shown(value)}, but the {role} env has {expected} (env options '

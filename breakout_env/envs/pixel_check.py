@@ -12,7 +12,7 @@ frames, by identity. It can be removed once DI-engine passes the whole config.
 import inspect
 import logging
 from types import FrameType
-from typing import Mapping, Optional, Tuple
+from typing import Collection, Mapping, Optional, Tuple
 
 import torch
 from ding.utils import MODEL_REGISTRY, POLICY_REGISTRY, import_module
@@ -36,16 +36,15 @@ def fitting_obs_dtype(env_cfg: Mapping, role: str, obs_dtype: str, is_named: boo
     Arguments:
         - env_cfg (:obj:`Mapping`): ``cfg.env``, the very object that the pipeline's config holds.
         - role (:obj:`str`): ``collector`` or ``evaluator``, for the error message.
-        - obs_dtype (:obj:`str`): That of the options.
-        - is_named (:obj:`bool`): Whether the config names it; otherwise another one is returned where it does not fit.
+        - is_named (:obj:`bool`): Whether the config names ``obs_dtype``; otherwise another one is returned where it \
+            does not fit.
     Raises:
         - ValueError: If a named one does not fit; the message says which combinations do.
     """
-    found = _whole_config(env_cfg)
-    if found is None or isinstance(found[1].f_locals.get('model'), torch.nn.Module):  # its name in DI-engine's entries
+    found = configured_model(env_cfg, built_by=['ding'])
+    if found is None:
         return obs_dtype
-    cfg, frame = found
-    model_type, scales = _model_of(cfg, in_di_engine=frame.f_globals.get('__name__', '').startswith('ding.'))
+    _, model_type, scales = found
     fitting = obs_dtype if scales is None else 'uint8' if scales else 'float32'
     if is_named and fitting != obs_dtype:
         raise ValueError(
@@ -63,26 +62,33 @@ def fitting_obs_dtype(env_cfg: Mapping, role: str, obs_dtype: str, is_named: boo
     return fitting
 
 
-def _model_of(cfg: Mapping, in_di_engine: bool) -> Tuple[str, Optional[bool]]:
-    """Which model the pipeline will build, and whether it scales pixels; None where that is unknown."""
-    model_cfg = section('policy.model', cfg['policy'].get('model'))
+def configured_model(env_cfg: Mapping, built_by: Collection[str]) -> Optional[Tuple[dict, str, Optional[bool]]]:
+    """
+    The policy's config beside ``env_cfg``, its model's name, and whether that scales pixels; None where it is unknown.
+    Pipelines of the packages ``built_by`` build the policy's default model where none is named. None of these where no
+    whole config is in the callers, or the model is passed to the pipeline ready-made.
+    """
+    found = _whole_config(env_cfg)
+    if found is None or isinstance(found[1].f_locals.get('model'), torch.nn.Module):  # its name in DI-engine's entries
+        return None
+    policy, package = found[0]['policy'], found[1].f_globals.get('__name__', '').split('.')[0]
+    model_cfg = section('policy.model', policy.get('model'))
     if 'type' in model_cfg:
         import_module(model_cfg.get('import_names', []))
         name, registry = model_cfg['type'], MODEL_REGISTRY
         shown = name
     else:
-        # DI-engine's pipelines then take the policy's own default; somebody else's pipeline may build any model
-        name, registry = cfg['policy'].get('type'), POLICY_REGISTRY
+        name, registry = policy.get('type'), POLICY_REGISTRY
         shown = f'not set, so the default of policy {name!r}'
-        if not in_di_engine:
-            return shown, None
+        if package not in built_by:  # somebody else's pipeline may build any model
+            return policy, shown, None
     if not isinstance(name, str):
-        return shown, None
+        return policy, shown, None
     known = registry.get(name) if name in registry else None
     package = '' if known is None else known.__module__.split('.')[0]
     if name in SCALING_MODELS or package == 'breakout_env':  # our policies take our models by default
-        return shown, True
-    return shown, False if package == 'ding' else None
+        return policy, shown, True
+    return policy, shown, False if package == 'ding' else None
 
 
 def _whole_config(env_cfg: Mapping) -> Optional[Tuple[dict, FrameType]]:
