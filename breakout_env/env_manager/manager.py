@@ -17,7 +17,7 @@ from .options import EnvManagerOptions
 from .shared_buffers import SharedSteps
 from .worker_handle import WorkerEnded, WorkerLost, WorkerProcess
 from .worker_main import EnvFailed
-from .worker_pool import Request, WorkerHandle, WorkerPool
+from .worker_pool import Request, WorkerPool
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class GroupEnvManager(BaseEnvManager):
 
     config = EnvManagerOptions().model_dump()
     # What starts a worker.
-    _worker_class: Callable[..., WorkerHandle] = WorkerProcess
+    _worker_class: Callable[..., WorkerProcess] = WorkerProcess
 
     def __init__(self, env_fn: List[Callable], cfg: Optional[Mapping] = None) -> None:
         """
@@ -89,7 +89,7 @@ class GroupEnvManager(BaseEnvManager):
             raise
         self._env_states = dict.fromkeys(range(self._env_num), EnvState.INIT)
 
-    def _prepare(self, worker: WorkerHandle, env_ids: Iterable[int]) -> None:
+    def _prepare(self, worker: WorkerProcess, env_ids: Iterable[int]) -> None:
         """Give new environments what the old ones were given before their first reset."""
         for env_id in env_ids:
             if self._env_replay_path is not None:
@@ -179,7 +179,7 @@ class GroupEnvManager(BaseEnvManager):
                 kwargs = {env_id: self._reset_param[env_id] for env_id in ours}
                 yield worker, timeout_s or self._connect_timeout, ('reset', kwargs, self._new_seeds(ours))
 
-    def _start_episodes(self, worker: WorkerHandle, results: Dict[int, Any]) -> Dict[int, Exception]:
+    def _start_episodes(self, worker: WorkerProcess, results: Dict[int, Any]) -> Dict[int, Exception]:
         """Set the observations that episodes begin with; the errors of environments that could not be reset."""
         errors: Dict[int, Exception] = {}
         in_shared_memory = [env_id for env_id, result in results.items() if result is None]
@@ -199,7 +199,7 @@ class GroupEnvManager(BaseEnvManager):
                 self._ready_obs[env_id] = result[0]
         return errors
 
-    def _renew(self, worker: WorkerHandle, env_id: int) -> None:
+    def _renew(self, worker: WorkerProcess, env_id: int) -> None:
         """Replace a failed environment by a new one."""
         try:
             self._pool.ask(worker, 'renew', env_id)
@@ -314,7 +314,7 @@ class GroupEnvManager(BaseEnvManager):
 
     # ---- lost processes
 
-    def _lose(self, worker: WorkerHandle) -> None:
+    def _lose(self, worker: WorkerProcess) -> None:
         """End a process that can not be used any more."""
         if not worker.lost:
             worker.end()

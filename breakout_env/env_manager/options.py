@@ -9,10 +9,7 @@ Seconds = Annotated[float, Between(0.0, DAY_S, above=True)]
 
 
 class EnvManagerOptions(Options):
-    """
-    Overview:
-        ``cfg.env.manager``: what DI-engine's managers offer by the same names, and how the worker processes are run.
-    """
+    """``cfg.env.manager``: what DI-engine's managers offer by the same names, and how the worker processes are run."""
 
     _owner = 'env_manager option'
     # What DI-engine puts into the section, or its other managers read there.

@@ -12,19 +12,14 @@ BOXES = (gym.spaces.Box, gymnasium.spaces.Box)
 
 class SharedSteps(object):
     """
-    Overview:
-        Each environment's last action, observation, reward and done, in anonymous shared memory: the system frees it \
-        with the last process that has it, however that ended. One side writes, the other one reads, and the message \
-        that passes between them says whose turn it is. What does not fit, because the space is no box or the \
-        environment does not keep to it, travels in the message instead.
+    Each environment's last action, observation, reward and done, in anonymous shared memory: the system frees it
+    with the last process that has it, however that ended. One side writes, the other one reads, and the message
+    that passes between them says whose turn it is. What does not fit, because the space is no box or the
+    environment does not keep to it, travels in the message instead.
     """
 
     def __init__(self, context: Any, env_num: int, observation_space: Any, reward_space: Any) -> None:
-        """
-        Arguments:
-            - context (:obj:`multiprocessing.context.BaseContext`): That of the processes that will share it.
-            - env_num, observation_space, reward_space: As the manager's properties.
-        """
+        """``context``: that of the processes that will share it; others: as the manager's properties."""
         self._obs = _shared_array(context, env_num, observation_space)
         self._rewards = _shared_array(context, env_num, reward_space)
         self._dones = _SharedArray(context, (env_num,), np.dtype(np.bool_))

@@ -28,21 +28,14 @@ class WorkerEnded(WorkerLost):
 
 class WorkerProcess(object):
     """
-    Overview:
-        A worker process, with the interface ``worker_pool.WorkerHandle``. It has one command at a time; an answer to \
-        an earlier one, whose caller was interrupted while it waited, is dropped.
+    A worker process. It has one command at a time; an answer to an earlier one, whose caller was interrupted
+    while it waited, is dropped.
     """
 
     def __init__(self, context: Any, env_fns: Dict[int, Callable], *options: Any) -> None:
-        """
-        Overview:
-            Start the process; the first command must be ``open``.
-        Arguments:
-            - context (:obj:`multiprocessing.context.BaseContext`): How processes are started.
-            - env_fns, options: ``EnvGroup``'s arguments.
-        """
+        """Start the process; the first command must be ``open``. ``env_fns`` and ``options`` are ``EnvGroup``'s."""
         self.env_ids = list(env_fns)
-        self.lost = False
+        self.lost = False  # whether it was ended for good
         self._connection, theirs = context.Pipe()
         self._number = 0
         forked = context.get_start_method() == 'fork'
@@ -88,10 +81,8 @@ class WorkerProcess(object):
 
     def receive(self, timeout_s: Optional[float] = None) -> Any:
         """
-        Overview:
-            Wait for the answer to the last command, ``timeout_s`` seconds or, with None, as long as the process lives.
-        Raises:
-            - WorkerLost: If there is no answer in time; ``WorkerEnded`` if the process has ended.
+        Wait for the answer to the last command, ``timeout_s`` seconds or, with None, as long as the process lives;
+        ``WorkerLost`` if there is none in time, ``WorkerEnded`` if the process has ended.
         """
         slices = math.inf if timeout_s is None else max(math.ceil(timeout_s / SLICE_S), 1)
         slice_ms = 1000 * (SLICE_S if timeout_s is None else timeout_s / slices)

@@ -39,19 +39,13 @@ class EnvFailed(Exception):
 
 class EnvGroup(object):
     """
-    Overview:
-        Some environments in one process, stepped one after the other. Each public method is a command of the manager's.
+    Some environments in one process, stepped one after the other. Each public method is a command of the manager's.
     """
 
     def __init__(
         self, env_fns: Dict[int, Callable], shared: Optional[SharedSteps], auto_reset: bool, reset_inplace: bool
     ) -> None:
-        """
-        Arguments:
-            - env_fns (:obj:`Dict[int, Callable]`): What makes each environment, by its index in the manager.
-            - shared (:obj:`Optional[SharedSteps]`): Where results go; None to send all of them.
-            - auto_reset, reset_inplace (:obj:`bool`): As in ``EnvManagerOptions``.
-        """
+        """``env_fns`` by index in the manager; ``shared``: where results go, None to send all; others: its options."""
         self._env_fns = env_fns
         self._shared = shared
         self._auto_reset, self._reset_inplace = auto_reset, reset_inplace
@@ -174,9 +168,7 @@ def run_group(
     Overview:
         The main function of a worker process: carry out commands until ``end`` or the manager's process has ended.
     Arguments:
-        - connection (:obj:`Connection`): Where commands come in and results go out.
-        - others (:obj:`Optional[Connection]`): The manager's end of it, which a fork inherits; it is closed here.
-        - owner_pid (:obj:`int`): The manager's process.
+        - others (:obj:`Optional[Connection]`): The manager's end of ``connection``, which a fork inherits; closed here.
         - ends_with_owner (:obj:`bool`): Whether the kernel kills this process with it, even a stopped one.
         - env_fns, options: ``EnvGroup``'s arguments.
     """

@@ -203,14 +203,6 @@ def test_by_default_there_is_one_worker_for_each_usable_core(cores, monkeypatch)
         assert len(set(manager.pid)) == len(cores)
 
 
-@pytest.mark.parametrize(
-    'name, value', [('worker_num', 0), ('worker_num', True), ('step_timeout', 0), ('context', 'x')]
-)
-def test_an_option_that_is_not_allowed_is_named(name, value):
-    with pytest.raises(ValueError, match=f'env_manager option `{name}` is {value!r}'):
-        build(**{name: value})
-
-
 def test_options_that_are_not_set_have_their_defaults_and_those_of_stock_managers_are_accepted():
     manager = create_env_manager(dict(type='breakout', wait_num=2, step_timeout=None), [lambda: GameEnv({})])
     assert manager._options.step_timeout is None

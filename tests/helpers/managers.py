@@ -206,7 +206,7 @@ class WordEnv(GameEnv):
 
 
 class InProcessWorker(object):
-    """A ``WorkerHandle`` without a process: what goes wrong, and when, is exact, and a debugger sees all of it."""
+    """A ``WorkerProcess`` without a process: what goes wrong, and when, is exact, and a debugger sees all of it."""
 
     def __init__(self, context, env_fns, *options):
         self.env_ids = list(env_fns)

@@ -35,6 +35,7 @@ def hook(kind: type, ext_args: object) -> object:
         (lambda: TorchRLReplayBuffer(dict(sampler=np.array(['slice', 'x']))), '`sampler` is array('),
         (lambda: GroupEnvManager([BreakoutEnv], 3), 'expected a dict of options'),
         (lambda: GroupEnvManager([BreakoutEnv], dict(step_timeout='60')), "`step_timeout` is '60' (str)"),
+        (lambda: GroupEnvManager([BreakoutEnv], dict(worker_num=True)), 'option `worker_num` is True (bool)'),
         (lambda: GroupEnvManager([BreakoutEnv], dict(worker_nun=2)), '`worker_nun` is unknown; did you mean'),
         (lambda: GroupEnvManager([BreakoutEnv], {3: 4}), '`3` is unknown'),
         (lambda: hook(ProgressHook, dict(max_env_step=10**5000)), '`max_env_step` is a value that cannot be printed'),
