@@ -41,11 +41,8 @@ class Agent(object):
 
     def __init__(self, model: PixelDQN, card: Mapping[str, Any], name: str, screen_size: int) -> None:
         """
-        Arguments:
-            - model (:obj:`PixelDQN`): The network; this puts it into evaluation mode.
-            - card (:obj:`Mapping[str, Any]`): What is known about it, see ``card.py``; ``{}`` for nothing.
-            - name (:obj:`str`): A short name for people.
-            - screen_size (:obj:`int`): Width and height of the screens it was trained on.
+        The network, which is put into evaluation mode, its card (see ``card.py``), a short name for people, and the
+        width of the screens it was trained on.
         """
         self.model = model.eval()
         self.card = dict(card)
@@ -71,15 +68,11 @@ class Agent(object):
         """
         Overview:
             The discounted return that the agent expects of each action.
-        Arguments:
-            - obs (:obj:`np.ndarray`): Observations, uint8.
-        Returns:
-            - q_values (:obj:`np.ndarray`): Discounted returns, float32.
         Raises:
             - ValueError: If the observations have another shape or type.
         Shapes:
-            - obs (:obj:`np.ndarray`): :math:`(B, F, S, S)`, B batch size, F ``frame_stack``, S ``screen_size``.
-            - q_values (:obj:`np.ndarray`): :math:`(B, A)`, A number of actions.
+            - obs (:obj:`np.ndarray`): :math:`(B, F, S, S)`, uint8, B batch size, F ``frame_stack``, S ``screen_size``.
+            - q_values (:obj:`np.ndarray`): :math:`(B, A)`, float32, A number of actions.
         """
         expected = (self.frame_stack, self.screen_size, self.screen_size)
         if not isinstance(obs, np.ndarray) or obs.dtype != np.uint8 or obs.ndim != 4 or obs.shape[1:] != expected:
@@ -90,16 +83,7 @@ class Agent(object):
             return self.model(pixels.to(self.device))['logit'].cpu().numpy()
 
     def act(self, obs: np.ndarray) -> np.ndarray:
-        """
-        Overview:
-            The action with the highest value, for each observation.
-        Arguments:
-            - obs (:obj:`np.ndarray`): As in ``q_values``.
-        Returns:
-            - actions (:obj:`np.ndarray`): Indices, int64.
-        Shapes:
-            - actions (:obj:`np.ndarray`): :math:`(B, )`.
-        """
+        """The index of the action with the highest value, for each observation of a batch as in ``q_values``."""
         return self.q_values(obs).argmax(axis=1)
 
 
@@ -113,8 +97,6 @@ def load_agent(path: Union[str, Path, None] = None, device: str = 'cpu') -> Agen
         - path (:obj:`Union[str, Path, None]`): A checkpoint (``ckpt/*.pth.tar``) of DI-engine's ``dqn`` or ours, or \
             a file that ``save_agent`` wrote; None for the agent that comes with the package.
         - device (:obj:`str`): Where the network runs, such as ``'cpu'`` or ``'cuda'``.
-    Returns:
-        - agent (:obj:`Agent`): The agent.
     Raises:
         - OSError: If the file cannot be read.
         - ValueError: If it holds no agent, or the device is missing.
@@ -144,7 +126,6 @@ def save_agent(
     Overview:
         Write an agent to a file, completely or not at all: weights in safetensors, the card as JSON in its metadata.
     Arguments:
-        - path (:obj:`Union[str, Path]`): Where to.
         - state_dict (:obj:`Mapping[str, torch.Tensor]`): The network's weights, such as ``model`` of a checkpoint.
         - card (:obj:`Mapping[str, Any]`): What is known about the agent, see ``card.py``; ``{}`` for nothing.
         - screen_size (:obj:`Optional[int]`): Of the screens it was trained on; None for the smallest that fits.

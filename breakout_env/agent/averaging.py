@@ -20,10 +20,7 @@ def checkpoints_of(folder: Union[str, Path], until_updates: Optional[int] = None
     """
     Overview:
         The numbered checkpoints of a run (``ckpt/iteration_<updates>.pth.tar``) by their number of updates, without \
-        that of the untrained network.
-    Arguments:
-        - folder (:obj:`Union[str, Path]`): Experiment folder.
-        - until_updates (:obj:`Optional[int]`): Leave out checkpoints after more updates.
+        that of the untrained network and those after more updates than ``until_updates``.
     Raises:
         - ValueError: If there is none.
     """
@@ -49,9 +46,7 @@ def updates_of(path: Path) -> int:
 def average_weights(paths: Sequence[Path]) -> Dict[str, torch.Tensor]:
     """
     Overview:
-        The mean of the online networks' weights, in float32.
-    Arguments:
-        - paths (:obj:`Sequence[Path]`): Checkpoints of one run, or agents in safetensors.
+        The mean of the online networks' weights, in float32, of checkpoints of one run or agents in safetensors.
     Raises:
         - OSError: If a file cannot be read.
         - ValueError: If one is not an agent, or they do not have the same network.

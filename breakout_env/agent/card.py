@@ -19,9 +19,8 @@ FIGURES = ('mean', 'std', 'median', 'interval_95', 'episodes', 'distinct_games',
 
 def stated_score(card: Mapping[str, Any], protocol: str) -> Optional[Dict[str, Any]]:
     """
-    Overview:
-        The figures that a card states for a protocol; None if it states none that can be compared with. Anyone may \
-        have written the card, so nothing about it is assumed.
+    The figures that a card states for a protocol; None if it states none that can be compared with. Anyone may
+    have written the card, so nothing about it is assumed.
     """
     scores = card.get('scores')
     figures = scores.get(protocol) if isinstance(scores, Mapping) else None

@@ -148,8 +148,6 @@ class Report(object):
         Overview:
             Compare the mean with the one that a card states for this protocol: they agree if their difference is \
             within 1.96 joint standard errors, as 95 of 100 such differences are.
-        Arguments:
-            - card (:obj:`Mapping[str, Any]`): The agent's card.
         Returns:
             - agreement (:obj:`Optional[str]`): That it agrees or does not, with the figures; None if the card states \
                 nothing for this protocol, its games were played differently, or too few games are different.
@@ -198,9 +196,7 @@ def evaluate(
         the first ones to end would favour short, bad games. A game whose process dies is played again, from its own \
         seed.
     Arguments:
-        - agent (:obj:`Agent`): Who plays.
         - protocol (:obj:`str`): One of ``PROTOCOLS``.
-        - episodes (:obj:`int`): How many games.
         - seed (:obj:`int`): Of the games. The same seed gives the same scores on the same machine, whatever \
             ``env_num`` is; the first games of a longer evaluation are those of a shorter one.
         - fire (:obj:`bool`): Press FIRE after a lost life. It changes the protocol: state it beside a score.

@@ -37,7 +37,6 @@ def export_agent(agent: Agent, path: Union[str, Path], format: str) -> float:
         and gives float32 ``q_values``. It is compared with its source on observations of a game before it is kept.
     Arguments:
         - agent (:obj:`Agent`): The agent, on the CPU.
-        - path (:obj:`Union[str, Path]`): Where to.
         - format (:obj:`str`): One of ``FORMATS``.
     Returns:
         - difference (:obj:`float`): The largest difference between a value and the source's.

@@ -65,12 +65,8 @@ def person_player(obs: np.ndarray, keys: FrozenSet[str]) -> int:
 
 def agent_env_options(agent: Agent, epsilon: float = EPSILON, sticky: bool = False) -> Dict[str, Any]:
     """
-    Overview:
-        The options of an environment to watch an agent in: full games, as an evaluation plays them.
-    Arguments:
-        - agent (:obj:`Agent`): The agent.
-        - epsilon (:obj:`float`): Probability of a random action.
-        - sticky (:obj:`bool`): Whether the emulator sometimes repeats the previous action.
+    The options of an environment to watch an agent in: full games, as an evaluation plays them, with random actions
+    with probability ``epsilon`` and perhaps sticky ones.
     """
     return dict(
         agent.env_options,
@@ -104,10 +100,7 @@ def play(
     Overview:
         Play full games.
     Arguments:
-        - player (:obj:`Player`): Chooses the actions.
         - show (:obj:`Callable`): Shows a picture when it is due, and returns False if the game shall end.
-        - env_options (:obj:`Dict[str, Any]`): Options of ``BreakoutEnv``.
-        - games (:obj:`int`): How many.
         - seed (:obj:`Optional[int]`): Makes the games reproducible; None for other games each time.
         - keys (:obj:`Callable`): Returns the keys that are pressed; 'quit' ends the game.
     Yields:
@@ -148,15 +141,8 @@ def missing_for_window() -> str:
 
 def open_window(title: str, frame_skip: int = AGENT_FRAME_SKIP, speed: float = 1.0) -> GameWindow:
     """
-    Overview:
-        Open a window to watch or play a game in.
-    Arguments:
-        - title (:obj:`str`): Its title.
-        - frame_skip (:obj:`int`): Emulator frames from one picture to the next.
-        - speed (:obj:`float`): Speed of the game, relative to the console's.
-    Raises:
-        - ValueError: If there is no display, or pygame is not installed.
-        - HelperError: If no window could be opened.
+    A window to watch or play a game in. A ValueError says that there is no display or no pygame, a HelperError that it
+    could not be opened.
     """
     missing = missing_for_window()
     if missing:
@@ -180,10 +166,8 @@ def record(
     Overview:
         Record games into one video file, which appears complete or not at all.
     Arguments:
-        - agent (:obj:`Agent`): Who plays.
         - path (:obj:`str`): The file, ending with ``.mp4`` or ``.gif``.
-        - games, seed: As for ``play``.
-        - epsilon, sticky: As for ``agent_env_options``.
+        - games, seed, epsilon, sticky: As for ``play`` and ``agent_env_options``.
         - speed (:obj:`float`): Speed of the game, relative to the console's.
         - max_seconds (:obj:`Optional[float]`): Where the video ends; None for no limit, or 30 s for a GIF.
         - overwrite (:obj:`bool`): Whether an existing file may be replaced.

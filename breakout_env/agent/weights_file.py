@@ -23,8 +23,6 @@ def read_weights(path: Union[str, Path]) -> Tuple[Weights, Dict[str, str]]:
     Overview:
         The weights of a network, from an agent in safetensors or a checkpoint in PyTorch's format. The first bytes \
         of the file tell which, not its name.
-    Arguments:
-        - path (:obj:`Union[str, Path]`): The file.
     Returns:
         - weights (:obj:`Weights`): Floating tensors by name, on the CPU; of a DI-engine checkpoint \
             the averaged ones, if it has them, or those of ``model``.

@@ -18,12 +18,8 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 
 def shipped(relative: str) -> Path:
     """
-    Overview:
-        Where a file of ``configs/`` or ``entry/`` is: inside the package in a wheel, beside it in a clone.
-    Arguments:
-        - relative (:obj:`str`): Such as ``'configs/breakout_dqn_cpu_config.py'``.
-    Raises:
-        - click.ClickException: If it is in neither place.
+    Where a file of ``configs/`` or ``entry/``, such as ``'configs/breakout_dqn_cpu_config.py'``, is: inside the package
+    in a wheel, beside it in a clone.
     """
     for folder in (_PACKAGE, _PACKAGE.parent):
         if (folder / relative).is_file():

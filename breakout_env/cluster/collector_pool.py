@@ -34,13 +34,12 @@ class _Collector(object):
 
 class CollectorPool(GameScores):
     """
-    Overview:
-        Requests rollout fragments from Ray actors, as many as the learner can use, and hands them over in the order \
-        of their arrival. Env steps, episodes and games count when a fragment is handed over: what a collector that \
-        died was asked for is collected again, and what is under way at the end counts nowhere. Ray restarts actors \
-        that die; nodes that leave or join change the number of collectors while training goes on.
+    Requests rollout fragments from Ray actors, as many as the learner can use, and hands them over in the order
+    of their arrival. Env steps, episodes and games count when a fragment is handed over: what a collector that
+    died was asked for is collected again, and what is under way at the end counts nowhere. Ray restarts actors
+    that die; nodes that leave or join change the number of collectors while training goes on.
 
-        It stands where DI-engine's pipelines have a collector, so that saves, progress and commander find one.
+    It stands where DI-engine's pipelines have a collector, so that saves, progress and commander find one.
     """
 
     def __init__(
@@ -48,8 +47,7 @@ class CollectorPool(GameScores):
     ) -> None:
         """
         Arguments:
-            - ray (:obj:`Any`): From ``ray_session``.
-            - cfg (:obj:`EasyDict`): The merged config.
+            - ray, cfg: From ``ray_session``; the merged config.
             - count (:obj:`Count`): Collectors; ``'auto'`` for as many as the cluster has CPUs, now and later.
             - say (:obj:`Callable`): Called with each message to the user.
             - actor_class (:obj:`type`): Another one replays recorded fragments, to measure the learner.
@@ -74,13 +72,7 @@ class CollectorPool(GameScores):
     # ---------------------------------------------------------------- requesting
 
     def open(self, random_steps: int, step_limit: Optional[int]) -> None:
-        """
-        Overview:
-            Create the actors.
-        Arguments:
-            - random_steps (:obj:`int`): Env steps of random play, before all others.
-            - step_limit (:obj:`Optional[int]`): Env steps of the run, beyond which nothing is requested.
-        """
+        """Create the actors; random play comes first, and beyond the run's ``step_limit`` nothing is requested."""
         self._random_steps, self._step_limit = random_steps, step_limit
         self._resize()
 
@@ -145,8 +137,6 @@ class CollectorPool(GameScores):
         """
         Overview:
             Hand over the fragment that arrived first, if one arrives in time; it counts from now on.
-        Arguments:
-            - timeout_s (:obj:`float`): Seconds to wait for one.
         Returns:
             - fragment (:obj:`Optional[Tuple]`): Transitions, the ``Fragment`` they came in, whether they are random.
         Raises:

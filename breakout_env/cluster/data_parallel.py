@@ -40,13 +40,12 @@ class RankFailed(RuntimeError):
 
 class Ranks(object):
     """
-    Overview:
-        The processes of a run, seen from one of them: those that ``torchrun`` started, or this one alone. A context: \
-        all ranks join at its start, and this one leaves at its end. If a rank is lost, the others end with \
-        ``RankLost``: at once if its process ended, after ``peer_timeout_s`` if it hangs or its machine is off.
+    The processes of a run, seen from one of them: those that ``torchrun`` started, or this one alone. A context:
+    all ranks join at its start, and this one leaves at its end. If a rank is lost, the others end with
+    ``RankLost``: at once if its process ended, after ``peer_timeout_s`` if it hangs or its machine is off.
 
-        Gradients go by NCCL where each process has a GPU of its own, else by gloo; all other messages go by gloo, \
-        which waits for no GPU. All ranks call each method together.
+    Gradients go by NCCL where each process has a GPU of its own, else by gloo; all other messages go by gloo,
+    which waits for no GPU. All ranks call each method together.
     """
 
     def __init__(self, cuda: bool, peer_timeout_s: float = 1800.0) -> None:

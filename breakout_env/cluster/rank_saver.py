@@ -22,10 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 class RankSaver(RunSaver):
-    """
-    Overview:
-        The ``RunSaver`` of one rank. It saves when a pipeline calls ``between_rounds``, on all ranks at once.
-    """
+    """The ``RunSaver`` of one rank. It saves when a pipeline calls ``between_rounds``, on all ranks at once."""
 
     def __init__(self, learner: BaseLearner, save_every_s: float, ranks: Ranks) -> None:
         super().__init__(learner)

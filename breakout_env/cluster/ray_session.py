@@ -24,8 +24,7 @@ def ray_session(address: Optional[str], collectors: Count) -> Iterator[Any]:
         Connect to Ray, and disconnect at the end of the context, which ends all actors of the run.
     Arguments:
         - address (:obj:`Optional[str]`): ``'auto'`` or ``'HOST:PORT'`` of a cluster; None starts a local Ray that \
-            listens on 127.0.0.1 and ends with the context.
-        - collectors (:obj:`Count`): How many a local Ray must have room for.
+            listens on 127.0.0.1, has room for the collectors and ends with the context.
     Raises:
         - ClusterError: If Ray is not installed, the cluster is not there, or refuses the token.
     """

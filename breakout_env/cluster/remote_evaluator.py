@@ -23,21 +23,15 @@ from .ray_session import ClusterError
 
 class RemoteEvaluator(object):
     """
-    Overview:
-        Has weights evaluated by a Ray actor, one evaluation at a time, and does with the result what DI-engine's \
-        evaluator does: curves, the best checkpoint, the end at ``stop_value``. The learner does not wait, so the \
-        best checkpoint is a copy from when the evaluation began.
+    Has weights evaluated by a Ray actor, one evaluation at a time, and does with the result what DI-engine's
+    evaluator does: curves, the best checkpoint, the end at ``stop_value``. The learner does not wait, so the
+    best checkpoint is a copy from when the evaluation began.
     """
 
     def __init__(
         self, ray: Any, cfg: EasyDict, policy: Policy, tb_logger: SummaryWriter, say: Callable[[str], None]
     ) -> None:
-        """
-        Arguments:
-            - ray, cfg, say: As in ``CollectorPool``.
-            - policy (:obj:`Policy`): The learner's.
-            - tb_logger (:obj:`SummaryWriter`): The run's.
-        """
+        """``ray``, ``cfg`` and ``say`` as in ``CollectorPool``; the learner's policy, and the run's log."""
         self._ray, self._policy, self._tb_logger, self._say = ray, policy, tb_logger, say
         self._cfg, self._exp_name = cfg.policy.eval.evaluator, cfg.exp_name
         self._actor = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=0)(EvaluatorActor).remote(cfg)
@@ -76,12 +70,8 @@ class RemoteEvaluator(object):
 
     def look(self, timeout_s: float = 0.0) -> bool:
         """
-        Overview:
-            Take the result, if there is one within ``timeout_s`` seconds.
-        Returns:
-            - finished (:obj:`bool`): Whether the score has reached ``stop_value``.
-        Raises:
-            - ClusterError: If the evaluator cannot work.
+        Take the result, if there is one within ``timeout_s`` seconds; whether the score has reached ``stop_value``. A
+        ClusterError says that the evaluator cannot work.
         """
         if self._result is None or not self._ray.wait([self._result], timeout=timeout_s)[0]:
             return False

@@ -11,17 +11,9 @@ from ding.worker.learner import LearnerHook
 
 
 class CallHook(LearnerHook):
-    """
-    Overview:
-        A learner hook that calls a function.
-    """
+    """A learner hook that calls a function without arguments."""
 
     def __init__(self, name: str, priority: float, function: Callable[[], Any], position: str) -> None:
-        """
-        Arguments:
-            - name, priority, position: As the base's.
-            - function (:obj:`Callable`): Called without arguments.
-        """
         super().__init__(name, priority, position=position)
         self._function = function
 

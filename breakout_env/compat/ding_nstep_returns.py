@@ -14,11 +14,8 @@ from typing import Any, Dict, List
 def correct_value_gamma(samples: List[Dict[str, Any]], nstep: int, gamma: float) -> None:
     """
     Overview:
-        Give the last transitions of a piece the discount of the steps that their returns have.
-    Arguments:
-        - samples (:obj:`List[Dict[str, Any]]`): What a policy's ``get_train_sample`` made of the piece; changed.
-        - nstep (:obj:`int`): Steps of a full return.
-        - gamma (:obj:`float`): Discount of one step.
+        Give the last transitions of a piece, as a policy's ``get_train_sample`` made them, the discount of the steps \
+        that their returns have.
     Examples:
         >>> samples = [dict(value_gamma=0.5 ** steps) for steps in (2, 1, 0)]  # upstream's, of three steps with nstep 2
         >>> correct_value_gamma(samples, nstep=2, gamma=0.5)

@@ -23,12 +23,8 @@ def learner_place(rank: int) -> Tuple[int, int]:
 
 def average_logs(learner: BaseLearner, average: Callable[[List[float]], List[float]], show_every: int) -> None:
     """
-    Overview:
-        Let the learner's log and curves show averages over all ranks, with one message for all numbers.
-    Arguments:
-        - learner (:obj:`BaseLearner`): This rank's.
-        - average (:obj:`Callable`): Averages numbers over all ranks.
-        - show_every (:obj:`int`): Updates from one line of the log to the next.
+    Let the learner's log, with a line every ``show_every`` updates, and curves show averages over all ranks; one
+    message for all numbers.
     """
 
     def average_log() -> None:

@@ -20,9 +20,8 @@ _RELATED = (VARIABLE, 'OMP_WAIT_POLICY')
 
 def set_spin_count() -> None:
     """
-    Overview:
-        Set the environment variable for this process and those it starts. libgomp reads it when it is loaded, so this \
-        does nothing if PyTorch was imported before, as in DI-engine's own command.
+    Set the environment variable for this process and those it starts. libgomp reads it when it is loaded, so this
+    does nothing if PyTorch was imported before, as in DI-engine's own command.
     """
     if 'torch' not in sys.modules and not any(name in os.environ for name in _RELATED):
         os.environ[VARIABLE] = str(SPIN_COUNT)

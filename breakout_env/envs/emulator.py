@@ -19,11 +19,8 @@ ROM_MD5 = 'f34f08e5eb96e500e851a80be3277a56'
 
 def checked_rom() -> str:
     """
-    Overview:
-        The path of the ROM, checked. Upstream behaviour worked around (ale-py 0.12): given any other file, ALE ends \
-        the whole process, by exit or by a segmentation fault.
-    Raises:
-        - ValueError: If the ROM is damaged or missing.
+    The path of the ROM; a ValueError if it is damaged or missing. Upstream behaviour worked around (ale-py 0.12): given
+    any other file, ALE ends the whole process, by exit or by a segmentation fault.
     """
     path = roms.get_rom_path('breakout')
     try:
@@ -54,13 +51,7 @@ class Emulator(object):
     def __init__(
         self, seed: int, repeat_action_probability: float, max_episode_frames: int, full_action_space: bool
     ) -> None:
-        """
-        Arguments:
-            - seed (:obj:`int`): Seeds ALE's own random numbers, which only sticky actions use.
-            - repeat_action_probability (:obj:`float`): Probability, in each frame, of a sticky action.
-            - max_episode_frames (:obj:`int`): Frames after which ALE truncates a game.
-            - full_action_space (:obj:`bool`): Whether to offer all 18 joystick actions instead of Breakout's 4.
-        """
+        """Options as in ``BreakoutOptions``; the seed is for ALE's random numbers, which only sticky actions use."""
         # max_pool_into(screen, earlier_screen) after a step; a game that ends inside a step leaves both unchanged
         self.screen = np.zeros(SCREEN_SHAPE, dtype=np.uint8)
         self._earlier_screen = np.zeros(SCREEN_SHAPE, dtype=np.uint8)
@@ -75,9 +66,8 @@ class Emulator(object):
 
     def reload(self, seed: int) -> None:
         """
-        Overview:
-            Seed ALE's random numbers, from 0 to 2**31 - 1. ALE takes a seed only while it loads a ROM, so this loads \
-            it again, which takes some twenty times as long as ``reset_game``. Only sticky actions need it.
+        Seed ALE's random numbers, from 0 to 2**31 - 1. ALE takes a seed only while it loads a ROM, so this loads
+        it again, which takes some twenty times as long as ``reset_game``. Only sticky actions need it.
         """
         self._ale.setInt('random_seed', seed)
         self._ale.loadROM(checked_rom())
@@ -110,11 +100,8 @@ class Emulator(object):
 
     def advance(self, action: int, frames: int) -> int:
         """
-        Overview:
-            Repeat an action for some frames and leave the maximum of the last two screens in ``screen``. Where the \
-            game ends, stop and leave ``screen`` as it was, as gymnasium's ``AtariPreprocessing`` does.
-        Returns:
-            - points (:obj:`int`): Points won in these frames.
+        Repeat an action for some frames and leave the maximum of the last two screens in ``screen``. Where the game
+        ends, stop and leave ``screen`` as it was, as gymnasium's ``AtariPreprocessing`` does. Returns the points won.
         """
         ale, joystick, points = self._ale, self._actions[action], 0
         for frames_left in range(frames - 1, -1, -1):

@@ -61,13 +61,7 @@ class GymnasiumBreakout(gymnasium.Env):
     metadata = {'render_modes': ['rgb_array'], 'render_fps': 15}
 
     def __init__(self, render_mode: Optional[str] = None, **options: Any) -> None:
-        """
-        Arguments:
-            - render_mode (:obj:`Optional[str]`): None or ``rgb_array``, for ``render``.
-            - options (:obj:`Any`): As in ``BreakoutOptions``.
-        Raises:
-            - ValueError: If an option is unknown or its value is not allowed.
-        """
+        """Options as in ``BreakoutOptions``; ``render_mode`` is None or ``rgb_array``, for ``render``."""
         self._env = BreakoutEnv(dict(options, render_mode=render_mode))
         self.render_mode = render_mode
         self.observation_space, self.action_space = _spaces(self._env)
@@ -118,10 +112,8 @@ class GymnasiumBreakoutVector(VectorEnv):
     ) -> None:
         """
         Arguments:
-            - num_envs (:obj:`int`): Games at the same time.
-            - render_mode (:obj:`Optional[str]`): None or ``rgb_array``, for ``render``.
             - manager (:obj:`Optional[Mapping]`): ``EnvManagerOptions``, such as ``worker_num``.
-            - options (:obj:`Any`): As in ``BreakoutOptions``.
+            - render_mode, options: As of ``GymnasiumBreakout``.
         Raises:
             - ValueError: If an option is unknown or its value is not allowed.
         """

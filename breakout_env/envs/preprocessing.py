@@ -10,10 +10,8 @@ import numpy as np
 def max_pool_into(screen: np.ndarray, earlier: np.ndarray) -> None:
     """
     Overview:
-        Merge two successive screens in place, so that sprites the console draws only in every other frame are seen.
-        See "Human-level control through deep reinforcement learning" (Mnih et al. 2015), Methods.
-    Arguments:
-        - screen (:obj:`np.ndarray`): The newer screen, overwritten by the maximum of both.
+        Overwrite the newer screen by the maximum of both, so that sprites the console draws only in every other frame \
+        are seen. See "Human-level control through deep reinforcement learning" (Mnih et al. 2015), Methods.
     Shapes:
         - screen, earlier (:obj:`np.ndarray`): :math:`(210, 160)`, uint8.
     """
@@ -67,12 +65,8 @@ def push_frame(stack: np.ndarray, screen: np.ndarray, last_screen: np.ndarray) -
 
 def fill_stack(stack: np.ndarray, screen: np.ndarray, last_screen: np.ndarray) -> None:
     """
-    Overview:
-        Start a stack: fill every place with the first screen, as gymnasium's ``FrameStackObservation`` does.
-        ``last_screen`` becomes a copy of ``screen``.
-    Shapes:
-        - stack (:obj:`np.ndarray`): :math:`(F, S, S)`, uint8, C-contiguous.
-        - screen, last_screen (:obj:`np.ndarray`): :math:`(210, 160)`, uint8, C-contiguous.
+    Start a stack: fill every place with the first screen, as gymnasium's ``FrameStackObservation`` does.
+    ``last_screen`` becomes a copy of ``screen``; shapes as of ``push_frame``.
     """
     resize_into(stack[-1], screen)
     stack[:-1] = stack[-1]

@@ -56,22 +56,15 @@ def _start_encoder(picture: np.ndarray, pictures_per_second: str, path: str) -> 
 
 class GameRecorder(object):
     """
-    Overview:
-        Writes each game into a file of its own in a folder. A file is named ``*.part.mp4`` while it grows and gets \
-        the score into its name at the end. If this process is killed, FFmpeg sees its input end and completes the \
-        file. A recording that fails (full disk, encoder stuck) is given up with a warning: the game goes on.
+    Writes each game into a file of its own in a folder. A file is named ``*.part.mp4`` while it grows and gets
+    the score into its name at the end. If this process is killed, FFmpeg sees its input end and completes the
+    file. A recording that fails (full disk, encoder stuck) is given up with a warning: the game goes on.
     """
 
     def __init__(self, folder: str, name: str, frame_skip: int) -> None:
         """
-        Overview:
-            Make the folder, or check it. The first file appears with the first step of a game.
-        Arguments:
-            - folder (:obj:`str`): Where the files go.
-            - name (:obj:`str`): Beginning of the file names.
-            - frame_skip (:obj:`int`): Emulator frames from one picture to the next, for the playing speed.
-        Raises:
-            - OSError: If the folder can't be made or written to.
+        Make the folder, or check it: an OSError says that it can't be made or written to. The names of files begin
+        with ``name``; the first file appears with the first step of a game.
         """
         try:
             os.makedirs(folder, exist_ok=True)

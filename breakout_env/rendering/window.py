@@ -21,20 +21,15 @@ _GIVEN_UP = 'the window is given up, the game goes on without it: %s'
 
 class GameWindow(object):
     """
-    Overview:
-        A window that shows the game at the speed people play it: it takes a picture only when the picture is due, and \
-        ``show`` and ``present`` wait until then. A window that its user closes or that does not answer is given up: \
-        ``show`` warns, for games that continue without it; ``present`` tells its caller.
+    A window that shows the game at the speed people play it: it takes a picture only when the picture is due, and
+    ``show`` and ``present`` wait until then. A window that its user closes or that does not answer is given up:
+    ``show`` warns, for games that continue without it; ``present`` tells its caller.
     """
 
     def __init__(self, title: str, frame_skip: int, speed: float = 1.0) -> None:
         """
-        Arguments:
-            - title (:obj:`str`): Its title.
-            - frame_skip (:obj:`int`): Emulator frames from one picture to the next.
-            - speed (:obj:`float`): Speed of the game, relative to the console's own.
-        Raises:
-            - HelperError: If no window could be opened, for example because there is no display.
+        Open a window for pictures that are ``frame_skip`` emulator frames apart; a HelperError says that none could be
+        opened, for example because there is no display.
         """
         height, width = SCREEN_SHAPE
         self._held: FrozenSet[str] = frozenset()

@@ -24,10 +24,9 @@ class BatchPart(NamedTuple):
 
 class FrameBatch(Sequence):
     """
-    Overview:
-        The screens of a batch are decoded into one tensor for each key. ``collated`` returns these without a copy, \
-        and all other keys as DI-engine's ``default_collate`` would collate them. Other code sees a list of dicts, \
-        whose tensors are views of the same memory, created at the first access; a dict keeps what is written into it.
+    The screens of a batch are decoded into one tensor for each key. ``collated`` returns these without a copy,
+    and all other keys as DI-engine's ``default_collate`` would collate them. Other code sees a list of dicts,
+    whose tensors are views of the same memory, created at the first access; a dict keeps what is written into it.
     """
 
     def __init__(self, size: int, parts: List[BatchPart], extras: Optional[Extras] = None) -> None:

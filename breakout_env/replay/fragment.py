@@ -32,11 +32,7 @@ _UNREADABLE = (
 def pack(transitions: Sequence[Mapping]) -> bytes:
     """
     Overview:
-        Pack transitions into bytes.
-    Arguments:
-        - transitions (:obj:`Sequence[Mapping]`): As a replay buffer of type ``frame`` takes them.
-    Returns:
-        - payload (:obj:`bytes`): For ``unpack``.
+        Pack transitions, as a replay buffer of type ``frame`` takes them, into bytes for ``unpack``.
     Raises:
         - ValueError, TypeError: As that buffer, if ``obs`` is not a stack of uint8 screens or a value has a type that \
             it does not store.
@@ -77,8 +73,6 @@ def unpack(payload: bytes) -> List[Dict[str, Any]]:
     Overview:
         Unpack the transitions that ``pack`` was given, equal in every value, type and order. Those that shared a \
         screen have copies of it.
-    Arguments:
-        - payload (:obj:`bytes`): From ``pack``.
     Raises:
         - ValueError: If the bytes are damaged or not from ``pack``.
     """

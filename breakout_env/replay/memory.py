@@ -134,10 +134,8 @@ class ReplayMemory(object):
     def push(self, transitions: Sequence[Mapping], priorities: Optional[np.ndarray] = None) -> List[int]:
         """
         Overview:
-            Store transitions; a full memory evicts as many.
-        Arguments:
-            - transitions (:obj:`Sequence[Mapping]`): Dicts of tensors, arrays, numbers, strings, and dicts of these.
-            - priorities (:obj:`Optional[np.ndarray]`): Sampling weight of each, used once priorities are tracked.
+            Store transitions, dicts of tensors, arrays, numbers, strings, and dicts of these; a full memory evicts as \
+            many. Their ``priorities``, the sampling weights, are used once priorities are tracked.
         Returns:
             - insertion_ids (:obj:`List[int]`): A number for each, never reused, to find it by.
         Raises:
@@ -353,9 +351,8 @@ class ReplayMemory(object):
 
     def select(self, rows: np.ndarray, acquire: bool = True) -> Selection:
         """
-        Overview:
-            All of some rows but the pixels. Their frames are acquired, so that ``decode`` finds them whatever happens \
-            to the rows in between. ``decode`` or ``release`` must follow.
+        All of some rows but the pixels. Their frames are acquired, so that ``decode`` finds them whatever happens
+        to the rows in between. ``decode`` or ``release`` must follow.
         """
         with self.lock:
             rows = np.asarray(rows, np.int64)
@@ -377,9 +374,8 @@ class ReplayMemory(object):
         self, selection: Selection, extras: Optional[Extras] = None, pinned: bool = False, at_once: bool = False
     ) -> FrameBatch:
         """
-        Overview:
-            The batch of a selection, which is released. ``extras`` are added to each transition; for ``pinned`` and \
-            ``at_once`` see ``FrameStorage.gather``.
+        The batch of a selection, which is released. ``extras`` are added to each transition; for ``pinned`` and
+        ``at_once`` see ``FrameStorage.gather``.
         """
         pixels = None
         try:

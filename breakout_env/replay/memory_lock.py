@@ -14,10 +14,9 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM, signal
 
 class MemoryLock(object):
     """
-    Overview:
-        A reentrant lock, used as a context manager. Python runs signal handlers in the main thread between any two \
-        bytecodes, and those of Ctrl-C or SIGTERM may raise: half a push would remain, to be sampled and saved. While \
-        the main thread holds this lock, such signals are noted; their handlers run as soon as it is released.
+    A reentrant lock, used as a context manager. Python runs signal handlers in the main thread between any two
+    bytecodes, and those of Ctrl-C or SIGTERM may raise: half a push would remain, to be sampled and saved. While
+    the main thread holds this lock, such signals are noted; their handlers run as soon as it is released.
     """
 
     def __init__(self) -> None:

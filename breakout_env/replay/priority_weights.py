@@ -12,9 +12,8 @@ LARGEST_PRIORITY = float(np.finfo(np.float32).max)
 
 class PriorityWeights(object):
     """
-    Overview:
-        A transition is sampled in proportion to its priority to the power of ``alpha``. Importance-sampling weights \
-        to the power of ``beta``, which rises to 1, correct the bias. A new transition has the highest priority so far.
+    A transition is sampled in proportion to its priority to the power of ``alpha``. Importance-sampling weights
+    to the power of ``beta``, which rises to 1, correct the bias. A new transition has the highest priority so far.
     """
 
     def __init__(self, alpha: float, beta: float, anneal_step: int) -> None:

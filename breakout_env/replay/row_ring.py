@@ -9,15 +9,14 @@ _BLOCK = 1024
 
 class RowRing(object):
     """
-    Overview:
-        Hands out rows round a ring, always at the end, and lets any be removed. Rows thus stay in the order of \
-        pushing, so that "the oldest" and "the last thousand" have a meaning under random eviction, too.
+    Hands out rows round a ring, always at the end, and lets any be removed. Rows thus stay in the order of
+    pushing, so that "the oldest" and "the last thousand" have a meaning under random eviction, too.
 
-        A ring has more rows than its capacity. When the end meets the start although there are holes, ``live`` says \
-        how the live rows move up, and the owner of the rows moves them. That happens once in as many pushes as there \
-        are spare rows, so a push stays O(1) on average.
+    A ring has more rows than its capacity. When the end meets the start although there are holes, ``live`` says
+    how the live rows move up, and the owner of the rows moves them. That happens once in as many pushes as there
+    are spare rows, so a push stays O(1) on average.
 
-        Counts of live rows in blocks of 1,024 find the n-th one without a search over all.
+    Counts of live rows in blocks of 1,024 find the n-th one without a search over all.
     """
 
     def __init__(self, capacity: int) -> None:

@@ -19,9 +19,8 @@ _SCALARS = {bool: ('bool', np.bool_), int: ('int', np.int64), float: ('float', n
 
 class StringTable(object):
     """
-    Overview:
-        Numbers for strings, each kept once, as long as it is referred to. Transitions carry few different strings \
-        (names of policies or games), so a dict is enough.
+    Numbers for strings, each kept once, as long as it is referred to. Transitions carry few different strings
+    (names of policies or games), so a dict is enough.
     """
 
     def __init__(self) -> None:
@@ -67,11 +66,8 @@ class StringTable(object):
 def signature_of(transition: Mapping) -> Tuple[Leaf, ...]:
     """
     Overview:
-        The structure of a transition. Transitions with equal signatures share columns.
-    Arguments:
-        - transition (:obj:`Mapping`): Tensors, arrays, numbers, strings, None, and dicts of these, under string keys.
-    Returns:
-        - signature (:obj:`Tuple[Leaf, ...]`): Path, kind, dtype and shape of each value, in the order of the keys.
+        The structure of a transition: path, kind, dtype and shape of each value, in the order of the keys. \
+        Transitions with equal signatures share columns.
     Raises:
         - TypeError: If a value is of another type; the message names the key.
         - ValueError: If ``obs`` or ``next_obs`` is not a stack of uint8 screens; the message names the env option.
@@ -83,9 +79,8 @@ def signature_of(transition: Mapping) -> Tuple[Leaf, ...]:
 
 def structure_of(transition: Mapping) -> Optional[tuple]:
     """
-    Overview:
-        A key by which to look up the signature, several times faster to make: transitions with equal keys have equal \
-        signatures. None for structures that are rare enough to need the signature.
+    A key by which to look up the signature, several times faster to make: transitions with equal keys have equal
+    signatures. None for structures that are rare enough to need the signature.
     """
     structure: list = []
     for key, value in transition.items():
@@ -169,10 +164,9 @@ def _check_stack(key: str, value: Any, leaf: Leaf) -> None:
 
 class TransitionSchema(object):
     """
-    Overview:
-        The table of all transitions of one signature: numbers of frames for the stacks of screens, a column for each \
-        other value. A row is contiguous, so that to read one among a million takes one or two cache misses instead of \
-        one for each value. The caller chooses rows; rows never written to take no memory.
+    The table of all transitions of one signature: numbers of frames for the stacks of screens, a column for each
+    other value. A row is contiguous, so that to read one among a million takes one or two cache misses instead of
+    one for each value. The caller chooses rows; rows never written to take no memory.
     """
 
     def __init__(self, signature: Tuple[Leaf, ...], rows: int) -> None:

@@ -23,8 +23,6 @@ def check_room(options: ReplayOptions, frame_bytes: int, folder: str) -> None:
     Overview:
         Refuse a size that cannot fit.
     Arguments:
-        - options (:obj:`ReplayOptions`): The size, the storage and its device.
-        - frame_bytes (:obj:`int`): Size of a frame.
         - folder (:obj:`str`): Where storage ``memmap`` keeps its file.
     Raises:
         - DoesNotFit: With the numbers.

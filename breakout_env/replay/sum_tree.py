@@ -9,11 +9,10 @@ _FAN_OUT = 128
 
 class SumTree(object):
     """
-    Overview:
-        A sum tree (Schaul et al. 2016, appendix B.2.1) and a minimum tree over the same leaves. Nodes have 128 \
-        children instead of 2: a million leaves are three levels instead of twenty, each level of a batch is one numpy \
-        call, and the inner nodes take 1/128 of the leaves' memory instead of as much again. A node is always summed \
-        from its children, so that rounding errors do not add up.
+    A sum tree (Schaul et al. 2016, appendix B.2.1) and a minimum tree over the same leaves. Nodes have 128
+    children instead of 2: a million leaves are three levels instead of twenty, each level of a batch is one numpy
+    call, and the inner nodes take 1/128 of the leaves' memory instead of as much again. A node is always summed
+    from its children, so that rounding errors do not add up.
     """
 
     def __init__(self, rows: int) -> None:

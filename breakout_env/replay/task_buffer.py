@@ -55,13 +55,7 @@ class FrameBuffer(Buffer):
 
     @apply_middleware('push')
     def push(self, data: Mapping, meta: Optional[dict] = None) -> BufferedData:
-        """
-        Overview:
-            Store one transition.
-        Arguments:
-            - data (:obj:`Mapping`): See ``FrameReplayBuffer.push``.
-            - meta (:obj:`Optional[dict]`): Numbers and strings that belong to it: priority, env, ...
-        """
+        """Store one transition as of ``FrameReplayBuffer.push``, and numbers and strings that belong to it."""
         meta = {} if meta is None else meta
         (insertion_id,) = self._memory.push([{**data, _META: meta}])
         return BufferedData(data=data, index=_index(insertion_id), meta=meta)

@@ -64,12 +64,7 @@ class ConfigFile(NamedTuple):
 
 
 def read_config_file(path: str) -> ConfigFile:
-    """
-    Overview:
-        Run a config file, as DI-engine's ``read_config``.
-    Raises:
-        - click.ClickException: If the file fails, or does not declare a config.
-    """
+    """Run a config file, as DI-engine's ``read_config``; a ClickException if it fails or does not declare a config."""
     try:
         found = read_config(path)
     except Exception as error:  # a config is a program, which fails in any way
@@ -103,11 +98,8 @@ def merged_config(
         The config of a run: DI-engine's defaults, then the file's values, then the changes. The folder of the run is \
         there then, with the config in it.
     Arguments:
-        - config (:obj:`Union[str, ConfigFile]`): A config file.
-        - seed, budget, resume, changes: As in ``train`` of ``entry/breakout_dqn_main.py``.
+        - config, seed, budget, resume, changes: As in ``train`` of ``entry/breakout_dqn_main.py``.
         - ranks (:obj:`int`): Processes that train together; the budget is theirs in all, the config for each.
-    Returns:
-        - cfg (:obj:`EasyDict`): What all parts are built from.
     Raises:
         - click.ClickException: If the config is wrong, all env steps would go into random play, a change names no \
             option, or the config has no hook to resume with.

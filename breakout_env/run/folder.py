@@ -33,11 +33,8 @@ def new_folder(exp_name: str) -> str:
 def folder_below_here(name: Any, option: str = 'exp_name') -> str:
     """
     Overview:
-        The name of a run's folder, as a path below the current folder. All of DI-engine takes it as that, and no name
+        The name of a run's folder, as a path below the current folder. All of DI-engine takes it as that, and no name \
         shall make a run write elsewhere. Links are followed: `experiments` is often one, to a larger disk.
-    Arguments:
-        - name (:obj:`Any`): What was found.
-        - option (:obj:`str`): Where it was found.
     Raises:
         - click.UsageError: If it is no such path.
     """
@@ -57,10 +54,8 @@ def folder_below_here(name: Any, option: str = 'exp_name') -> str:
 def run_to_resume(resume: Optional[str], exp_name: str) -> Optional[str]:
     """
     Overview:
-        The experiment folder that ``--resume`` asks for.
-    Arguments:
-        - resume (:obj:`Optional[str]`): Its value, ``''`` if it was given none; None if it was not given.
-        - exp_name (:obj:`str`): The config's.
+        The experiment folder that ``--resume`` asks for: its value, ``''`` for the last saved run of this name; None \
+        if it was not given.
     Raises:
         - click.UsageError: If there is no saved run, or a list of saves is damaged.
     """
@@ -98,14 +93,7 @@ def newest_checkpoint(folder: str) -> str:
 
 
 def run_summary(folder: str, resume_command: str, commands: Mapping[str, str]) -> str:
-    """
-    Overview:
-        What a program prints at the end of a run.
-    Arguments:
-        - folder (:obj:`str`): The run's folder.
-        - resume_command (:obj:`str`): The command that resumes it; printed if there is a save.
-        - commands (:obj:`Mapping[str, str]`): What else to do with it, each command by a word or two.
-    """
+    """What a program prints at the end of a run: how to resume it, if there is a save, and what else to do with it."""
     lines = [f'Checkpoints, logs and the merged config are in {folder}']
     lines += [f'  {what + ":":19}{command}' for what, command in commands.items()]
     if saves_in(Path(folder)):

@@ -17,8 +17,6 @@ class RunLock(object):
         Holds an experiment's folder. The operating system releases it with the process, in whatever way that ends; \
         forked workers do not hold it. On file systems without locks it does nothing. The same process may hold a \
         folder twice, as in a notebook whose first run failed.
-    Arguments:
-        - folder (:obj:`Path`): The experiment's folder.
     Raises:
         - ValueError: If another process holds it; the error names the process.
     Examples:

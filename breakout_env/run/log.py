@@ -56,12 +56,9 @@ def _plain(value: Any) -> Any:
 
 class RunLogWriter(object):
     """
-    Overview:
-        Appends lines to a run's log. The file is closed between two lines, so that forked workers inherit nothing. \
-        A log never ends a training: a line that can not be written, on a full disk for example, is lost, and the \
-        first one is a warning.
-    Arguments:
-        - path (:obj:`Union[str, Path]`): The file; made with its folder at the first line.
+    Appends lines to a run's log. The file is closed between two lines, so that forked workers inherit nothing.
+    A log never ends a training: a line that can not be written, on a full disk for example, is lost, and the
+    first one is a warning. The first line makes the file and its folder.
     """
 
     def __init__(self, path: Union[str, Path]) -> None:
@@ -116,13 +113,7 @@ class RunLog(object):
     """
 
     def __init__(self, path: Path, rows: List[Tuple[int, Dict[str, Any]]]) -> None:
-        """
-        Arguments:
-            - path (:obj:`Path`): The file, for messages and names.
-            - rows (:obj:`List[Tuple[int, Dict[str, Any]]]`): Line numbers and rows, in the order of the file.
-        Raises:
-            - ValueError: If a value is of the wrong type.
-        """
+        """Rows with their line numbers, in the order of the file; a ValueError names a value of the wrong type."""
         self.path = path
         kept: List[Tuple[int, Dict[str, Any]]] = []
         for line, row in rows:
@@ -149,9 +140,8 @@ class RunLog(object):
     def read(cls, path: Union[str, Path]) -> 'RunLog':
         """
         Overview:
-            Read a log, even of a run that is training. A last line that is incomplete is left out.
-        Arguments:
-            - path (:obj:`Union[str, Path]`): An experiment's folder, or a ``progress.jsonl``, gzipped or not.
+            Read a log from an experiment's folder, or from a ``progress.jsonl``, gzipped or not, even of a run that \
+            is training. A last line that is incomplete is left out.
         Raises:
             - FileNotFoundError: If there is none.
             - ValueError: If a line is damaged, with its number.

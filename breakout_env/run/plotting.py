@@ -86,12 +86,11 @@ def group_runs(
     Overview:
         Decide which runs are seeds of one curve.
     Arguments:
-        - logs (:obj:`Sequence[RunLog]`): The runs.
         - together (:obj:`Optional[bool]`): All of them, or none; None (default) for those whose names differ only \
             in an ending like ``_seed1`` or ``_1``, and whose seeds all differ.
-        - labels (:obj:`Optional[Sequence[str]]`): A name for each curve, in the order of their first runs.
+        - labels (:obj:`Optional[Sequence[str]]`): A name for each curve.
     Returns:
-        - curves (:obj:`List[Curve]`): The curves, in the order of their first runs.
+        - curves (:obj:`List[Curve]`): In the order of their first runs.
     Raises:
         - ValueError: If there are not as many labels as curves.
     """
@@ -167,15 +166,12 @@ def draw_curves(
 ) -> 'Figure':
     """
     Overview:
-        A figure of panels, with a legend over them.
+        A figure of panels for ``save_figure``, with a legend over them.
     Arguments:
-        - curves (:obj:`Sequence[Curve]`): What ``group_runs`` gave.
         - what (:obj:`Optional[Sequence[str]]`): Names out of ``PANELS``; by default those that have values.
         - x (:obj:`str`): One of ``X_AXES``.
         - smooth (:obj:`Optional[int]`): Rows that a moving average takes in, 1 for no smoothing; by default a \
             fortieth of a run's.
-    Returns:
-        - figure (:obj:`Figure`): For ``save_figure``.
     Raises:
         - ValueError: If a name is unknown, or there is nothing to draw.
     """

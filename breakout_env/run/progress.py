@@ -60,18 +60,10 @@ class ProgressOptions(Options):
 
 
 class ProgressHook(LearnerHook):
-    """
-    Overview:
-        Creates the ``RunProgress`` of a run before it starts, and lets it look after each update.
-    """
+    """Creates the ``RunProgress`` of a run before it starts, and lets it look after each update."""
 
     def __init__(self, *args: Any, ext_args: Mapping = {}, **kwargs: Any) -> None:
-        """
-        Arguments:
-            - ext_args (:obj:`Mapping`): ``ProgressOptions``.
-        Raises:
-            - ValueError: If an option is unknown or not allowed.
-        """
+        """As the base's, with ``ProgressOptions`` as ``ext_args``."""
         super().__init__(*args, **kwargs)
         self._priority = min(self.priority, 50)  # before the hook that loads a run, which restores the clock
         self._options = ProgressOptions.read(ext_args)
@@ -92,18 +84,12 @@ register_learner_hook('progress', ProgressHook)
 
 class RunProgress(object):
     """
-    Overview:
-        Where a run stands: env steps, updates, scores, speeds, memory, time. Shown as a line on a terminal, printed \
-        now and then elsewhere, written to ``log/progress.jsonl`` and TensorBoard in any case.
+    Where a run stands: env steps, updates, scores, speeds, memory, time. Shown as a line on a terminal, printed
+    now and then elsewhere, written to ``log/progress.jsonl`` and TensorBoard in any case.
     """
 
     def __init__(self, learner: Any, options: ProgressOptions, clock: Callable[[], float] = time.monotonic) -> None:
-        """
-        Arguments:
-            - learner (:obj:`BaseLearner`): The learner; the other parts of the run are found by its experiment's name.
-            - options (:obj:`ProgressOptions`): The hook's.
-            - clock (:obj:`Callable`): Seconds.
-        """
+        # the other parts of the run are found by the name of the learner's experiment
         self._learner, self._options, self._clock = learner, options, clock
         self._log = RunLogWriter(Path(learner.exp_name) / PLACE)
         self._watch = ResourceWatch(options.watch_resources_s, self._warn, clock)
@@ -250,12 +236,8 @@ class RunProgress(object):
         env_step: Optional[int] = None,
     ) -> None:
         """
-        Overview:
-            Write the row of a finished evaluation.
-        Arguments:
-            - returns (:obj:`List[float]`): Score of each of its games.
-            - held_out_q (:obj:`Optional[float]`): Mean of the highest Q values on states that were never trained on.
-            - updates, env_step (:obj:`Optional[int]`): What the policy had seen; by default, as much as it has now.
+        Write the row of a finished evaluation: the score of each of its games, the mean of the highest Q values on
+        states that were never trained on, and what the policy had seen; by default, as much as it has now.
         """
         if self._is_closed:  # a later run of this name in the same process, without a progress of its own
             return

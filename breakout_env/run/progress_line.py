@@ -44,9 +44,8 @@ def _time(seconds: float) -> datetime.timedelta:
 
 class ProgressLine(tqdm):
     """
-    Overview:
-        Percent, env steps, time and speed as tqdm shows them; behind them the rest of the ``Place``. Speed and time \
-        left are those of about the last minute, where tqdm's own are of two or three seconds.
+    Percent, env steps, time and speed as tqdm shows them; behind them the rest of the ``Place``. Speed and time
+    left are those of about the last minute, where tqdm's own are of two or three seconds.
     """
 
     env_steps_per_s: Optional[float] = None
@@ -81,9 +80,8 @@ class ProgressLine(tqdm):
 
 class PrintedLines(object):
     """
-    Overview:
-        The same for a file or a pipe: a line on stdout from time to time. A pipe that nobody reads any more ends the \
-        lines, not the training.
+    The same for a file or a pipe: a line on stdout from time to time. A pipe that nobody reads any more ends the
+    lines, not the training.
     """
 
     def __init__(self, total: Optional[int], every_s: float) -> None:

@@ -38,9 +38,8 @@ class ResumeHook(LearnerHook):
     """
     Overview:
         Before the run: restores the newest usable save, if ``policy.learn.resume_training`` is on. While it runs: \
-        saves it from time to time, in the background. When it ends, and on SIGTERM or Ctrl-C: saves it a last time.
-    Arguments:
-        - ext_args (:obj:`Mapping`): See ``ResumeOptions``.
+        saves it from time to time, in the background. When it ends, and on SIGTERM or Ctrl-C: saves it a last time. \
+        ``ext_args`` are ``ResumeOptions``.
     Examples:
         >>> hook = ResumeHook('resume', 100, position='before_run', ext_args=dict(save_every_s=900))
         >>> hook.position
@@ -77,14 +76,9 @@ register_learner_hook('resume', ResumeHook)
 
 class Autosave(object):
     """
-    Overview:
-        Saves a run from time to time, when it ends, and when it is stopped. It saves between the updates for one \
-        collection and the next collection, so that a resumed run repeats nothing; a stop at any other moment waits \
-        for that.
-    Arguments:
-        - learner (:obj:`BaseLearner`): The learner; its run is resumed already if it is to be.
-        - saver (:obj:`RunSaver`): Saves its run.
-        - save_every_s (:obj:`float`): Seconds between two saves.
+    Saves a run from time to time, when it ends, and when it is stopped. It saves between the updates for one
+    collection and the next collection, so that a resumed run repeats nothing; a stop at any other moment waits
+    for that. The learner's run is resumed already if it is to be.
     """
 
     def __init__(self, learner: 'BaseLearner', saver: RunSaver, save_every_s: float) -> None:

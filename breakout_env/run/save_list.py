@@ -52,12 +52,7 @@ _SAVES = TypeAdapter(List[Save])
 
 
 def saves_in(folder: Path) -> List[Save]:
-    """
-    Overview:
-        The saves of the run in an experiment's folder, the newest first.
-    Raises:
-        - DamagedFile: If the list cannot be read.
-    """
+    """The saves of the run in an experiment's folder, the newest first; ``DamagedFile`` if the list cannot be read."""
     path = Path(folder) / LIST
     try:
         return _SAVES.validate_json(path.read_bytes())

@@ -78,11 +78,8 @@ class RunSaver(object):
     def save(self, iteration: int, wait: bool = False) -> Optional[Exception]:
         """
         Overview:
-            Save the run as it is now, in the background, whole or not at all. Before the first update there is \
-            nothing to save.
-        Arguments:
-            - iteration (:obj:`int`): Updates done.
-            - wait (:obj:`bool`): Whether to wait until the save is on the disk.
+            Save the run as it is now, after so many updates, in the background or, with ``wait``, before this \
+            returns; whole or not at all. Before the first update there is nothing to save.
         Returns:
             - error (:obj:`Optional[Exception]`): Why the save failed, if that is known already.
         """
@@ -118,7 +115,7 @@ class RunSaver(object):
         return None
 
     def _state(self, iteration: int) -> Dict[str, Any]:
-        state = copy.deepcopy(self._learner.policy.state_dict())
+        state = _on_host(self._learner.policy.state_dict())
         # the names that DI-engine's own checkpoints have
         state.update(last_iter=iteration, last_step=self._learner.collector_envstep)
         parts = {role: run_registry.look_up(self._learner.exp_name, role) for role in _PARTS_WITH_STATE}
@@ -148,9 +145,7 @@ class RunSaver(object):
     def resume(self) -> bool:
         """
         Overview:
-            Restore the newest save that is usable.
-        Returns:
-            - is_resumed (:obj:`bool`): Whether there was a save; without one the run begins.
+            Restore the newest save that is usable; False if there is none, and the run begins.
         Raises:
             - DamagedFile: If there are saves, but none of them is usable.
             - ValueError: If they are of another network, or of a run of several ranks.
@@ -257,6 +252,15 @@ class RunSaver(object):
             with contextlib.suppress(NotImplementedError):  # not all policies have one optimizer
                 for group in self._learner.policy.get_attribute('optimizer').param_groups:
                     group['lr'] = now
+
+
+def _on_host(state: Any) -> Any:
+    """A copy in the memory of the process: a GPU that is full has no room for one."""
+    if isinstance(state, torch.Tensor):
+        return state.detach().to('cpu', copy=True)
+    if isinstance(state, Mapping):
+        return {key: _on_host(value) for key, value in state.items()}
+    return copy.deepcopy(state)
 
 
 def _random_states() -> Dict[str, Any]:

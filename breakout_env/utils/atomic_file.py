@@ -23,11 +23,9 @@ def previous(path: Union[str, Path]) -> str:
 def atomic_write(path: Union[str, Path], keep_previous: bool = False) -> Iterator[BinaryIO]:
     """
     Overview:
-        A file that gets its name when the block ends, complete and on the disk. A reader thus sees the old content or \
-        the new, whenever this process is killed.
-    Arguments:
-        - path (:obj:`Union[str, Path]`): The file; its folder is made.
-        - keep_previous (:obj:`bool`): Whether the replaced file stays as ``<path>.previous``.
+        A file that gets its name when the block ends, complete and on the disk; its folder is made. A reader thus \
+        sees the old content or the new, whenever this process is killed. With ``keep_previous`` the replaced file \
+        stays as ``<path>.previous``.
     Raises:
         - OSError: If it cannot be written, as on a full disk; the old content is still there.
     """
@@ -54,15 +52,7 @@ def atomic_write(path: Union[str, Path], keep_previous: bool = False) -> Iterato
 
 
 def write_bytes(path: Union[str, Path], content: Any) -> None:
-    """
-    Overview:
-        Write a small file atomically.
-    Arguments:
-        - path (:obj:`Union[str, Path]`): The file; its folder is made.
-        - content (:obj:`Any`): Bytes or another object with the buffer protocol.
-    Raises:
-        - OSError: If it cannot be written; the old content is still there.
-    """
+    """Write a small file, bytes or another object with the buffer protocol, by ``atomic_write``."""
     with atomic_write(path) as file:
         file.write(content)
 

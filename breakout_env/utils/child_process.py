@@ -28,13 +28,7 @@ class HelperProcess(object):
     """
 
     def __init__(self, name: str, command: List[str]) -> None:
-        """
-        Arguments:
-            - name (:obj:`str`): The program's name in messages, such as ``video encoder``.
-            - command (:obj:`List[str]`): Program and arguments.
-        Raises:
-            - HelperError: If the program cannot be started.
-        """
+        """Start a command, called ``name`` in messages; a HelperError says that it could not be started."""
         self._name = name
         self._closed = False
         self._messages = tempfile.TemporaryFile()  # a file, because an unread pipe would fill and block the program
@@ -89,9 +83,7 @@ class HelperProcess(object):
         """
         Overview:
             End the program's input and wait for the program to finish; kill it where it does not. May be called \
-            repeatedly.
-        Returns:
-            - finished (:obj:`bool`): Whether it was this call that ended the program.
+            repeatedly; returns whether it was this call that ended the program.
         Raises:
             - HelperError: If the program had to be killed or reported a failure. It has ended then, too.
         """

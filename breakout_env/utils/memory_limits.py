@@ -23,13 +23,9 @@ def resident_bytes() -> int:
 
 def memory_room(root: str = '/sys/fs/cgroup', membership: str = '/proc/self/cgroup') -> Room:
     """
-    Overview:
-        The tightest of the machine's memory and the limits of the control groups that this process is in (docker, \
-        Kubernetes, Slurm and systemd set them; version 1 and 2). A process in a container sees all memory of the \
-        host, and is killed at the container's limit.
-    Arguments:
-        - root (:obj:`str`): Where control groups are mounted.
-        - membership (:obj:`str`): The file that says in which groups this process is.
+    The tightest of the machine's memory and the limits of the control groups that this process is in (docker,
+    Kubernetes, Slurm and systemd set them; version 1 and 2). A process in a container sees all memory of the
+    host, and is killed at the container's limit. ``control_groups`` explains the arguments.
     """
     memory = psutil.virtual_memory()
     room = Room(memory.available, memory.total, "the machine's memory")
@@ -46,12 +42,7 @@ def memory_room(root: str = '/sys/fs/cgroup', membership: str = '/proc/self/cgro
 
 
 def gpu_room(device: str) -> Room:
-    """
-    Overview:
-        What a GPU has left; what PyTorch reserves of it for this process and does not use counts as left.
-    Arguments:
-        - device (:obj:`str`): 'cuda', 'cuda:1', ...
-    """
+    """What a GPU has left; what PyTorch reserves of it for this process and does not use counts as left."""
     free_bytes, total_bytes = torch.cuda.mem_get_info(device)
     kept_bytes = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     return Room(free_bytes + kept_bytes, total_bytes, f'the GPU {device}')

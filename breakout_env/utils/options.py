@@ -153,12 +153,8 @@ class Options(BaseModel):
     def read(cls: Type[T], cfg: Any) -> T:
         """
         Overview:
-            Check a section of a config.
-        Arguments:
-            - cfg (:obj:`Any`): What was found there: a dict or EasyDict; None for an empty one.
-        Returns:
-            - options (:obj:`T`): All options, those that are not set with their defaults. \
-                ``model_fields_set`` has the names of the others.
+            Check a section of a config, a dict or EasyDict, None for an empty one. Options that are not set have \
+            their defaults; ``model_fields_set`` has the names of the others.
         Raises:
             - ValueError: If the section is no dict, an option is unknown, or a value is not allowed.
         """
@@ -179,13 +175,7 @@ class Options(BaseModel):
 
     @classmethod
     def unknown(cls, name: Any, prefix: str = '') -> ValueError:
-        """
-        Overview:
-            The error for a name that is not an option, with the nearest one that is.
-        Arguments:
-            - name (:obj:`Any`): What was found.
-            - prefix (:obj:`str`): Where, such as ``'collector.'``.
-        """
+        """The error for a name that is not an option, with the nearest one that is; ``prefix`` says where it was."""
         elsewhere = cls._setting('_names_elsewhere')
         if isinstance(name, str) and name in elsewhere:
             hint = f'it is called {elsewhere[name]} here'
@@ -200,12 +190,7 @@ class Options(BaseModel):
 
 
 def describe(field: FieldInfo) -> str:
-    """
-    Overview:
-        What an option may be, in words, from its type: ``'None or a whole number from 1 to 60'``.
-    Arguments:
-        - field (:obj:`FieldInfo`): The field of an ``Options`` model.
-    """
+    """What an option may be, in words, from its type: ``'None or a whole number from 1 to 60'``."""
     return _describe(field.annotation, field.metadata)
 
 
@@ -237,14 +222,10 @@ def _adapter(type_: Any) -> TypeAdapter:
 def checked(owner: str, name: str, value: Any, type_: Any) -> Any:
     """
     Overview:
-        Check a single value that is in no section of ours.
+        Check a single value that is in no section of ours; returns it, numpy's numbers as Python's.
     Arguments:
         - owner (:obj:`str`): How the error message begins, such as ``'env option'``.
-        - name (:obj:`str`): The option's name.
-        - value (:obj:`Any`): What was found.
         - type_ (:obj:`Any`): What it may be, such as ``Annotated[int, Between(1, 8)]``.
-    Returns:
-        - value (:obj:`Any`): The value, numpy's numbers as Python's.
     Raises:
         - ValueError: If it is not allowed.
     """
@@ -300,15 +281,7 @@ _SMALL_COUNT = CommandLineType(Annotated[int, Between(1, 4096)])
 
 
 def section(owner: str, value: Any) -> Dict[Any, Any]:
-    """
-    Overview:
-        A section of a config as a plain dict.
-    Arguments:
-        - owner (:obj:`str`): What it is called in an error message.
-        - value (:obj:`Any`): What was found; None for an empty one.
-    Raises:
-        - ValueError: If it is no dict.
-    """
+    """A section of a config as a plain dict, empty for None; a ValueError, which names the owner, if it is no dict."""
     if value is None:
         return {}
     if not isinstance(value, Mapping):
@@ -340,12 +313,7 @@ def shortened(value: Any) -> str:
 
 
 def table(model: Type[Options]) -> List[str]:
-    """
-    Overview:
-        The options of a section as the rows of a Markdown table, for the docs.
-    Arguments:
-        - model (:obj:`Type[Options]`): The section.
-    """
+    """The options of a section as the rows of a Markdown table, for the docs."""
     rows = ['| option | default | allowed | meaning |', '| --- | --- | --- | --- |']
     for name, field in model.model_fields.items():
         # the type is in the column beside it

@@ -47,9 +47,6 @@ def handle(number: int, function: Callable[[], None]) -> None:
     Overview:
         Call a function when a signal comes, in this process only. A forked worker inherits the handler of its parent; \
         there, SIGTERM and SIGHUP end the worker, as its manager expects, and Ctrl-C is left to the parent.
-    Arguments:
-        - number (:obj:`int`): One of ``STOPPING``.
-        - function (:obj:`Callable`): What to do.
     Raises:
         - ValueError: If this is not the main thread, the only one that Python lets set handlers.
     """
@@ -82,13 +79,9 @@ def _exit(number: int) -> None:
 
 def follow_parent(parent_pid: int, number: int = signal.SIGKILL) -> None:
     """
-    Overview:
-        Have the system send this process a signal when its parent ends, in whatever way: a stopped process, which \
-        cannot check for itself, obeys SIGKILL, too. For Linux, the parent is the thread that started this process; \
-        so only a process that a main thread has started may call this.
-    Arguments:
-        - parent_pid (:obj:`int`): The parent, which may have ended already.
-        - number (:obj:`int`): The signal.
+    Have the system send this process a signal when its parent ends, in whatever way: a stopped process, which
+    cannot check for itself, obeys SIGKILL, too. For Linux, the parent is the thread that started this process;
+    so only a process that a main thread has started may call this. The parent may have ended already.
     """
     if sys.platform == 'linux':
         _libc.prctl(_PR_SET_PDEATHSIG, number)
@@ -110,12 +103,9 @@ def leave_terminal() -> None:
 
 def force_shutdown(number: int) -> None:
     """
-    Overview:
-        End a command: raise ``SystemExit``, and end the process within moments, whatever its threads and workers do \
-        meanwhile; the next Ctrl-C ends it at once. A process without a command, such as a notebook's, may outlive \
-        the run and gets the exception only. So do the processes of multiprocessing, which their parents end.
-    Arguments:
-        - number (:obj:`int`): The signal that asked for it.
+    End a command: raise ``SystemExit``, and end the process within moments, whatever its threads and workers do
+    meanwhile; the next Ctrl-C ends it at once. A process without a command, such as a notebook's, may outlive
+    the run and gets the exception only. So do the processes of multiprocessing, which their parents end.
     """
     with contextlib.suppress(OSError):  # the terminal may be gone
         os.write(2, b'stopped\n')

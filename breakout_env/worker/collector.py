@@ -24,10 +24,7 @@ GAMES_IN_MEAN = 100
 
 
 class GameScores(object):
-    """
-    Overview:
-        The scores of the full games that a run has collected, for the progress line, the log and saves.
-    """
+    """The scores of the full games that a run has collected, for the progress line, the log and saves."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.games = 0
@@ -102,9 +99,8 @@ class FullGamesCollector(GameScores, NstepCollector):
 
 class NumberedTrajBuffer(TailBuffer):
     """
-    Overview:
-        The list of the latest transitions of one environment, which adds ``env_id``, ``episode_id`` and ``step_id`` \
-        to each. The collector also empties the list within an episode; the ids continue.
+    The list of the latest transitions of one environment, which adds ``env_id``, ``episode_id`` and ``step_id``
+    to each. The collector also empties the list within an episode; the ids continue.
     """
 
     def __init__(self, env_id: int, *args: Any, **kwargs: Any) -> None:

@@ -9,10 +9,7 @@ Event = Tuple[str, tuple]
 
 
 class EventRecorder(object):
-    """
-    Overview:
-        Stands where DI-engine's workers expect a ``SummaryWriter``, and keeps what they write.
-    """
+    """Stands where DI-engine's workers expect a ``SummaryWriter``, and keeps what they write."""
 
     def __init__(self) -> None:
         self._events: List[Event] = []

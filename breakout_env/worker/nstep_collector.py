@@ -16,9 +16,7 @@ class TailBuffer(TrajBuffer):
     """
     Overview:
         DI-engine's list of the latest transitions of one environment. After each piece of an episode that goes on it \
-        keeps the last ones, whose returns need the next steps.
-    Arguments:
-        - tail (:obj:`int`): How many of them: ``nstep - 1``.
+        keeps the last ones, ``tail`` of them (``nstep - 1``), whose returns need the next steps.
     Examples:
         >>> buffer = TailBuffer(2)
         >>> buffer.extend(dict(step=step, done=False) for step in range(6))
@@ -122,11 +120,8 @@ class NstepCollector(SampleSerialCollector):
 
 def nstep_of(policy: Any) -> int:
     """
-    Overview:
-        Steps of the returns that a policy's ``get_train_sample`` computes for each transition; 1 if it computes none, \
-        or for sequences of transitions, or for one collection only.
-    Arguments:
-        - policy (:obj:`Any`): Its ``collect_mode``.
+    Steps of the returns that a policy's ``get_train_sample`` computes for each transition; 1 if it computes none, or
+    for sequences of transitions, or for one collection only.
     """
     if policy.get_attribute('on_policy') or policy.get_attribute('unroll_len') != 1:
         return 1

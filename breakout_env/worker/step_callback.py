@@ -8,11 +8,8 @@ from ding.envs import BaseEnvManager, BaseEnvTimestep
 class StepCallback(object):
     """
     Overview:
-        Wraps any of DI-engine's env managers. DI-engine's collectors and evaluators have no hook for what is not a \
-        transition, but all of them step through their manager.
-    Arguments:
-        - manager (:obj:`BaseEnvManager`): The manager; everything else is forwarded to it.
-        - callback (:obj:`Callable`): Called with the timesteps of each step; it must not change them.
+        Wraps any of DI-engine's env managers, and calls back with the timesteps of each step. DI-engine's collectors \
+        and evaluators have no hook for what is not a transition, but all of them step through their manager.
     Examples:
         >>> class Manager:
         ...     def step(self, actions):

@@ -13,9 +13,8 @@ DICTIONARY_BYTES = 32 * 1024
 
 class FrameCodec(object):
     """
-    Overview:
-        Compresses frames of one size. Little repeats within a frame; with a dictionary of what frames of this game \
-        have in common (walls, bricks, paddle) zstd takes a third of the bytes that it takes without.
+    Compresses frames of one size. Little repeats within a frame; with a dictionary of what frames of this game
+    have in common (walls, bricks, paddle) zstd takes a third of the bytes that it takes without.
     """
 
     def __init__(self, frame_bytes: int, dictionary: bytes = b'') -> None:
@@ -53,10 +52,8 @@ class FrameCodec(object):
     def decompress(self, blobs: memoryview, places: np.ndarray) -> List[Any]:
         """
         Overview:
-            Many frames in one call, which releases the GIL: other threads compute meanwhile.
-        Arguments:
-            - blobs (:obj:`memoryview`): Memory that holds the compressed frames.
-            - places (:obj:`np.ndarray`): Offset and length of each in it.
+            Many frames, by offset and length of each in ``blobs``, in one call, which releases the GIL: other threads \
+            compute meanwhile.
         Raises:
             - ValueError: If a blob is no frame of this size.
         Shapes:

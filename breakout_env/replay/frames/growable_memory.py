@@ -10,13 +10,12 @@ _STEP_BYTES = 16 * 1024 * 1024
 
 class GrowableMemory(object):
     """
-    Overview:
-        A byte range that grows without being copied (``mremap``), so that no moment needs twice the memory. Only \
-        pages that were written to are resident.
+    A byte range that grows without being copied (``mremap``), so that no moment needs twice the memory. Only
+    pages that were written to are resident.
 
-        With a folder, it is a file without a name in that folder, which the system removes with the process, however \
-        that ends. Room on the disk is reserved before it is used: a full disk is an ``OSError`` here, where a plain \
-        sparse mapping would end the process with SIGBUS.
+    With a folder, it is a file without a name in that folder, which the system removes with the process, however
+    that ends. Room on the disk is reserved before it is used: a full disk is an ``OSError`` here, where a plain
+    sparse mapping would end the process with SIGBUS.
     """
 
     def __init__(self, folder: Optional[str] = None) -> None:
@@ -40,10 +39,8 @@ class GrowableMemory(object):
 
     def reserve(self, nbytes: int) -> None:
         """
-        Overview:
-            Make it at least this large. ``view`` is a new one afterwards; nobody may keep the old.
-        Raises:
-            - OSError: If the disk has no room; nothing has changed then.
+        Make it at least this large. ``view`` is a new one afterwards; nobody may keep the old. After an OSError, as the
+        disk has no room, nothing has changed.
         """
         if nbytes <= self._nbytes:
             return

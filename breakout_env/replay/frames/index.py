@@ -12,15 +12,14 @@ _GROWTH = 4096
 
 class FrameIndex(object):
     """
-    Overview:
-        Finds a frame by its content. Two frames are the same if their 128-bit xxh3 digests are: among a million \
-        frames in memory and ten billion pushed the chance of one mistake is below 1e-22, which is what content \
-        addressing elsewhere (git, backup tools) relies on.
+    Finds a frame by its content. Two frames are the same if their 128-bit xxh3 digests are: among a million
+    frames in memory and ten billion pushed the chance of one mistake is below 1e-22, which is what content
+    addressing elsewhere (git, backup tools) relies on.
 
-        The table is a chained hash map in flat arrays: ``heads[bucket]`` is the first frame of a bucket and \
-        ``next[frame]`` the one after it, 0 ends a chain. A Python dict would take over 150 bytes a frame for this, \
-        the arrays take about 32. Single entries are read and written through memoryviews, which Python does twice as \
-        fast as numpy does.
+    The table is a chained hash map in flat arrays: ``heads[bucket]`` is the first frame of a bucket and
+    ``next[frame]`` the one after it, 0 ends a chain. A Python dict would take over 150 bytes a frame for this,
+    the arrays take about 32. Single entries are read and written through memoryviews, which Python does twice as
+    fast as numpy does.
     """
 
     def __init__(self, expected_frames: int) -> None:

@@ -48,13 +48,11 @@ class FrameStore(object):
     def add(self, pixels: memoryview, known: Dict[bytes, int]) -> List[int]:
         """
         Overview:
-            Take some frames, with one reference to each.
+            Take some frames, with one reference to each; returns their numbers.
         Arguments:
             - pixels (:obj:`memoryview`): Any whole number of frames, one after the other, as bytes.
             - known (:obj:`Dict[bytes, int]`): Frames of recent calls by digest, which saves looking them up again; \
                 filled here. Valid as long as nothing is released.
-        Returns:
-            - frames (:obj:`List[int]`): Their numbers.
         Raises:
             - OSError: If the disk is full. The frames before that one are released again.
         """
@@ -92,10 +90,8 @@ class FrameStore(object):
 
     def load(self, codec: FrameCodec, lengths: np.ndarray, blobs: np.ndarray) -> List[int]:
         """
-        Overview:
-            Take compressed frames, one after the other, from a save; there is no reference to them yet.
-        Raises:
-            - ValueError: If these are no frames of this size, or the store has one of them.
+        Take compressed frames, one after the other, from a save; there is no reference to them yet. A ValueError says
+        that these are no frames of this size, or that the store has one of them.
         """
         ends = np.cumsum(lengths, dtype=np.int64)
         if len(lengths) == 0 or lengths.min() == 0 or ends[-1] != len(blobs):

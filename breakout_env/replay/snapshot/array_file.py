@@ -46,12 +46,7 @@ def _remove_leftovers(path: str) -> None:
 
 
 class SavedArrays(Mapping):
-    """
-    Overview:
-        The arrays of a file, each read when it is asked for.
-    Raises:
-        - DamagedFile: If the file, or the array asked for, cannot be read.
-    """
+    """The arrays of a file, each read when it is asked for; ``DamagedFile`` if the file or the array cannot be read."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -102,12 +97,8 @@ class SavedArrays(Mapping):
 def read_newest(path: str, use: Callable[[SavedArrays], T], warn: Callable[[str], None]) -> T:
     """
     Overview:
-        Read a file or, if it is damaged or missing, the previous one.
-    Arguments:
-        - use (:obj:`Callable`): Reads the arrays; raises ``DamagedFile`` if it cannot use them.
-        - warn (:obj:`Callable`): Called with a message if the previous file was taken.
-    Returns:
-        - result (:obj:`T`): What ``use`` returned.
+        Read a file or, if it is damaged or missing, with a warning the previous one. ``use`` reads the arrays, raises \
+        ``DamagedFile`` if it cannot, and returns the result.
     Raises:
         - FileNotFoundError: If there is neither.
         - DamagedFile: If neither can be used; the message is about the newer.

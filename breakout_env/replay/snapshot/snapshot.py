@@ -25,10 +25,9 @@ _CHUNK_FRAMES = 8192
 
 class Snapshot(object):
     """
-    Overview:
-        A memory as it is now, to be read later and from another thread, while the memory changes. It copies the rows \
-        (about 80 bytes a transition) and acquires the frames, which ``arrays`` reads a few thousand at a time; so \
-        memory and training never wait for a disk.
+    A memory as it is now, to be read later and from another thread, while the memory changes. It copies the rows
+    (about 80 bytes a transition) and acquires the frames, which ``arrays`` reads a few thousand at a time; so
+    memory and training never wait for a disk.
     """
 
     def __init__(self, memory: ReplayMemory, extra: Mapping[str, Any]) -> None:
@@ -132,7 +131,6 @@ def restore(memory: ReplayMemory, arrays: Mapping[str, np.ndarray], name: str) -
         are taken. A memory keeps its own storage, whatever storage the snapshot was taken from.
     Arguments:
         - memory (:obj:`ReplayMemory`): The memory; unchanged if this fails.
-        - arrays (:obj:`Mapping[str, np.ndarray]`): The arrays of a ``Snapshot``.
         - name (:obj:`str`): What to call the source in an error message.
     Returns:
         - extra (:obj:`Dict[str, Any]`): What else was kept.
