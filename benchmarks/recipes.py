@@ -86,15 +86,8 @@ MISTAKES: Dict[str, Variant] = {
 
 def search(names: Sequence[str], rounds: Sequence[Tuple[int, float, int]], train: Trainer) -> List[str]:
     """
-    Overview:
-        Successive halving.
-    Arguments:
-        - names (:obj:`Sequence[str]`): Variants.
-        - rounds (:obj:`Sequence[Tuple[int, float, int]]`): Of each: how many of the best variants of the round before \
-            (0 for all), minutes, seeds.
-        - train (:obj:`Trainer`): What a training scores; a variant with a training that fails is out.
-    Returns:
-        - names (:obj:`List[str]`): Those of the last round, the best first.
+    Successive halving, with ``rounds`` as in the command's help. A variant with a training that fails is out. Returns
+    the variants of the last round, the best first.
     """
     ranked = list(names)
     for keep, minutes, seeds in rounds:
@@ -109,15 +102,7 @@ def search(names: Sequence[str], rounds: Sequence[Tuple[int, float, int]], train
 
 
 def train_and_judge(name: str, seed: int, minutes: float, out: Path, rows: Rows, execute: Program) -> Optional[float]:
-    """
-    Overview:
-        Train one variant or peer for so many minutes in all, unless that is done; returns its mean score.
-    Arguments:
-        - name, seed, minutes: The training.
-        - out (:obj:`Path`): Folder of the runs.
-        - rows (:obj:`Rows`): Of the trainings that are done.
-        - execute (:obj:`Program`): Runs ``breakout``.
-    """
+    """Train one variant or peer for so many minutes in all, unless that is done; returns its mean score."""
     row = rows.find(name, seed, minutes)
     if row is None:
         try:

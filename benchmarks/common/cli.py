@@ -30,10 +30,7 @@ THREADS = click.option('--threads', default=str(CORES), type=Numbers(), help="Py
 
 
 def command(*options: Callable) -> Callable:
-    """
-    Overview:
-        A click command with ``--out`` and the given options, all defaults shown.
-    """
+    """A click command with ``--out`` and the given options, all defaults shown."""
 
     def decorate(function: Callable) -> click.Command:
         for option in reversed([*options, OUT]):
@@ -54,12 +51,7 @@ def rounds(repeats: int, seconds: float) -> Sequence[Callable]:
 
 
 def chosen(factories: Dict[str, Factory], only: Sequence[str]) -> Dict[str, Factory]:
-    """
-    Overview:
-        The contestants whose names contain one of the given words; all of them if none is given.
-    Raises:
-        - click.UsageError: If no name does.
-    """
+    """The contestants whose names contain one of the given words, or all of them; a UsageError if no name does."""
     kept = {name: factory for name, factory in factories.items() if not only or any(word in name for word in only)}
     if not kept:
         raise click.UsageError(f'--only is {", ".join(only)}; expected part of one of these: {"; ".join(factories)}')

@@ -17,7 +17,6 @@ import gymnasium
 import numpy as np
 from ding.envs import BaseEnv, BaseEnvTimestep, create_env_manager
 from ding.utils import ENV_MANAGER_REGISTRY
-from easydict import EasyDict
 
 from breakout_env import BreakoutEnv
 
@@ -43,10 +42,7 @@ FULL_GAMES = Rules(0, False, dict(is_train=False, noop_max=0, fire_on_life_loss=
 
 
 class Vector(Throughput):
-    """
-    Overview:
-        Environments that are stepped by one call, with actions drawn beforehand; what the others derive from.
-    """
+    """Environments that are stepped by one call, with actions drawn beforehand; what the others derive from."""
 
     action_dtype: Any = np.int32  # what the vectors written in C++ take without a conversion
 
@@ -147,20 +143,6 @@ class PlainEnv(BaseEnv):
 
     def __repr__(self) -> str:
         return 'PlainEnv'
-
-
-class DingEnvPool(Manager):
-    """DI-engine's own manager over EnvPool; it takes no number of threads, and makes observations float32."""
-
-    def __init__(self, env_num: int) -> None:
-        from ding.envs.env_manager.envpool_env_manager import PoolEnvManager
-
-        config = dict(env_num=env_num, batch_size=env_num, env_id='Breakout-v5', episodic_life=True, reward_clip=True)
-        Vector.__init__(self, PoolEnvManager(EasyDict(config, stack_num=4, gray_scale=True, frame_skip=4)), env_num)
-
-    def step(self) -> int:
-        row = self.random_actions()
-        return len(self.env.step({i: row[i] for i in self.env.ready_obs}))
 
 
 class EnvPool(Vector):

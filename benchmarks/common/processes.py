@@ -17,11 +17,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 class Processes(object):
     """
-    Overview:
-        A context of Python programs that run beside each other. At its end all of them are killed, with everything \
-        that they have started.
-    Arguments:
-        - folder (:obj:`Path`): Where they run, and where their output is kept.
+    A context of Python programs that run beside each other in a folder, which keeps their output. At its end all of
+    them are killed, with everything that they have started.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -44,14 +41,7 @@ class Processes(object):
             process.wait()
 
     def start(self, name: str, arguments: Sequence[Any], **environ: Any) -> None:
-        """
-        Overview:
-            Start a program.
-        Arguments:
-            - name (:obj:`str`): What the other methods call it.
-            - arguments (:obj:`Sequence[Any]`): Python's.
-            - environ (:obj:`Any`): Environment variables, besides those of this process.
-        """
+        """Start Python with these arguments and environment variables; the other methods find the program by name."""
         variables = dict(os.environ, PYTHONPATH=str(ROOT), **{key: str(value) for key, value in environ.items()})
         with open(self.folder / f'{name}.log', 'wb') as output:
             self._started[name] = subprocess.Popen(
@@ -70,13 +60,7 @@ class Processes(object):
 
     def wait(self, name: str, timeout_s: float) -> None:
         """
-        Overview:
-            Wait for the end of a program.
-        Arguments:
-            - name (:obj:`str`): The program.
-            - timeout_s (:obj:`float`): Seconds to wait at most.
-        Raises:
-            - click.ClickException: If it fails or runs longer than that, with the end of its output.
+        Wait for the end of a program. A ClickException, with the end of its output, says that it failed or ran longer.
         """
         try:
             code: Any = self._started[name].wait(timeout_s)
@@ -87,14 +71,8 @@ class Processes(object):
 
     def wait_until(self, condition: Callable[[], Any], what: str, timeout_s: float = 120.0) -> None:
         """
-        Overview:
-            Wait for something that these programs do.
-        Arguments:
-            - condition (:obj:`Callable[[], Any]`): Whether it is done.
-            - what (:obj:`str`): What is waited for, for the error message.
-            - timeout_s (:obj:`float`): Seconds to wait at most.
-        Raises:
-            - click.ClickException: If it is not done in time, or a program has failed.
+        Wait until these programs have done something, called ``what`` in messages. A ClickException says that it is not
+        done in time, or that a program has failed.
         """
         deadline_s = time.monotonic() + timeout_s
         while not condition():

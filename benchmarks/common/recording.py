@@ -52,9 +52,8 @@ class RandomPlayer(object):
 
 class BallPlayer(object):
     """
-    Overview:
-        Follows the ball, which it reads from the emulator's memory, with some random actions, a tenth by default, so \
-        that no two games are the same.
+    Follows the ball, which it reads from the emulator's memory, with some random actions, a tenth by default, so
+    that no two games are the same.
     """
 
     def __init__(self, env: BreakoutEnv, seed: int, errors: float = 0.1) -> None:
@@ -123,15 +122,8 @@ def _play(player: str, seeds: List[int], steps: int, out: Any) -> None:
 
 def record(player: str, steps: int, out: str, seed: int = 0) -> Dict[str, float]:
     """
-    Overview:
-        Play, and write a recording.
-    Arguments:
-        - player (:obj:`str`): One of ``PLAYERS``.
-        - steps (:obj:`int`): Env steps of all environments together.
-        - out (:obj:`str`): The file.
-        - seed (:obj:`int`): Seed; each environment has one of its own.
-    Returns:
-        - summary (:obj:`Dict[str, float]`): Games, their mean number of bricks (clipped rewards), minutes.
+    Let one of ``PLAYERS`` play so many env steps in all, and write a recording. Returns its games, their mean number of
+    bricks (clipped rewards) and minutes.
     """
     start = time.monotonic()
     context = multiprocessing.get_context('spawn')
@@ -200,14 +192,8 @@ def _envs_of(archive: zipfile.ZipFile, obs_dtype: str = 'uint8') -> List[Iterato
 
 def transitions(path: str, nstep: int = 3, obs_dtype: str = 'uint8') -> Iterator[List[dict]]:
     """
-    Overview:
-        A recording as what the collector of configs/breakout_lean_dqn_config.py pushes.
-    Arguments:
-        - path (:obj:`str`): A file of ``record``.
-        - nstep (:obj:`int`): Steps of the return.
-        - obs_dtype (:obj:`str`): 'uint8', or 'float32' for screens scaled to [0, 1].
-    Returns:
-        - collections (:obj:`Iterator[List[dict]]`): Lists of 32 transitions.
+    A recording as lists of 32 transitions, which the collector of configs/breakout_lean_dqn_config.py pushes; with the
+    ``obs_dtype`` 'float32' screens are scaled to [0, 1].
     """
     with zipfile.ZipFile(path) as archive:
         envs = _envs_of(archive, obs_dtype)
@@ -247,12 +233,8 @@ def transitions(path: str, nstep: int = 3, obs_dtype: str = 'uint8') -> Iterator
 
 def steps(path: str) -> Iterator[List[tuple]]:
     """
-    Overview:
-        A recording step by step, for buffers that are fed so.
-    Arguments:
-        - path (:obj:`str`): A file of ``record``.
-    Returns:
-        - steps (:obj:`Iterator[List[tuple]]`): Of each environment stack, action, reward, next stack, done, number.
+    A recording step by step, for buffers that are fed so: of each environment stack, action, reward, next stack, done
+    and number.
     """
     with zipfile.ZipFile(path) as archive:
         envs = _envs_of(archive)

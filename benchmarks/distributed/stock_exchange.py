@@ -70,15 +70,7 @@ def merged_config(envs: int) -> EasyDict:
 
 
 def take_part(role: str, cfg: EasyDict, env_steps: int, counts: str) -> None:
-    """
-    Overview:
-        The work of one of the two processes.
-    Arguments:
-        - role (:obj:`str`): 'learner' or 'collector'.
-        - cfg (:obj:`EasyDict`): The merged config.
-        - env_steps (:obj:`int`): When to end.
-        - counts (:obj:`str`): JSON file to write.
-    """
+    """The work of one of the two processes, 'learner' or 'collector'; its counts go into a JSON file."""
     with task.start(async_mode=False, ctx=OnlineRLContext()):
         task.add_role(task.role.LEARNER if role == 'learner' else task.role.COLLECTOR)
         set_pkg_seed(cfg.seed, use_cuda=False)

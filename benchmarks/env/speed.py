@@ -118,10 +118,7 @@ CONTESTANTS = {
 
 
 def life_cycle(repeats: int) -> Dict[str, Any]:
-    """
-    Overview:
-        Print the times of what ``BreakoutEnv`` opens, reuses and releases; returns them as a section.
-    """
+    """Print the times of what ``BreakoutEnv`` opens, reuses and releases; returns them as a section."""
     env = BreakoutEnv(FULL_GAMES.ours)
     sticky = BreakoutEnv(dict(FULL_GAMES.ours, repeat_action_probability=0.25))
     sticky.reset()

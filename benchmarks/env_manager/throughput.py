@@ -16,7 +16,6 @@ import click
 from ..common.cli import Numbers, chosen, command, rounds
 from ..common.env_peers import (
     AtariVector,
-    DingEnvPool,
     EnvPool,
     Gymnasium,
     Manager,
@@ -35,7 +34,6 @@ BESIDE_PEERS: Dict[str, Callable[[int], Any]] = {
     REFERENCE: partial(Manager, 'subprocess', STOCK),
     "DI-engine's subprocess, a plain env": partial(Manager, 'subprocess', STOCK, env_class=PlainEnv),
     "DI-engine's async_subprocess": partial(Manager, 'async_subprocess', STOCK),
-    "DI-engine's env_pool": DingEnvPool,
     OURS: partial(Manager, 'breakout', {}),
     'EnvPool, 2 threads': partial(EnvPool, 2, False),
     'EnvPool, asynchronous, 2 threads': partial(EnvPool, 2, True),

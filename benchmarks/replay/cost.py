@@ -42,14 +42,7 @@ MARGIN_BYTES = 4 * 2**30
 
 
 class Filling(object):
-    """
-    Overview:
-        One buffer that is filled and measured in a fresh process.
-    Arguments:
-        - name (:obj:`str`): One of ``CONTESTANTS``.
-        - size (:obj:`int`): Transitions.
-        - recording (:obj:`str`): A file of benchmarks/common/recording.py.
-    """
+    """One of ``CONTESTANTS`` that is filled with a recording and measured in a fresh process."""
 
     def __init__(self, name: str, size: int, recording: str) -> None:
         torch.set_num_threads(1)

@@ -44,10 +44,7 @@ Running = Callable[[int, int], bool]
 
 
 class Window(object):
-    """
-    Overview:
-        Reads the clock and what has been done when the warm-up ends and when the measured time ends.
-    """
+    """Reads the clock and what has been done when the warm-up ends and when the measured time ends."""
 
     def __init__(self, warm_up_s: float, seconds: float) -> None:
         self._warm_up_s, self._seconds = warm_up_s, seconds
@@ -74,10 +71,7 @@ class Window(object):
 
 
 class Training(object):
-    """
-    Overview:
-        A contestant: one training.
-    """
+    """A contestant: one training."""
 
     def __init__(self, threads: int, random_steps: int) -> None:
         torch.set_num_threads(threads)

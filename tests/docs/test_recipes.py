@@ -10,7 +10,6 @@ from scipy.stats import bootstrap
 
 from benchmarks import recipes
 from benchmarks.common.trainings import CURVE_POINTS, Rows
-from benchmarks.training.peers import Recorder
 from breakout_env.cli.train_command import _read_change
 from breakout_env.run.config import checked_config, read_config_file
 from breakout_env.run.log import RunLogWriter
@@ -96,13 +95,6 @@ def test_a_training_that_fails_is_said_and_leaves_the_others(tmp_path, breakout)
     done = searched(tmp_path, (0, 15, 1), (1, 40, 1))
     assert 'recipe, seed 0: no such option' in done.output
     assert breakout.trained == [('bfloat16_0', 15), ('huber_0', 15), ('bfloat16_0', 40)]
-
-
-def test_a_peer_trains_until_its_time_is_over():
-    now = iter([100.0, 100.0, 105.0, 111.0, 160.0])
-    recorder = Recorder(1.0, lambda: [1.0, 3.0], lambda: next(now))
-    assert [recorder.running(step, step // 4) for step in (8, 16, 24, 32)] == [True, True, True, False]
-    assert recorder.curve == [(8, 0, 2), (24, 11 / 3600, 2), (32, 60 / 3600, 2)] and recorder.updates == 8
 
 
 def test_the_interval_of_a_score_is_over_seeds_and_games(scripts):
