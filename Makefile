@@ -12,7 +12,7 @@ RUN_FOLDER := experiments/demo-$(shell date +%Y%m%d-%H%M%S)
 # one thread each: the tests' networks are tiny, and two workers share the cores
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: train demo test test-process test-release lint bench xvfb clean
+.PHONY: train demo test test-process test-release lint bench gpu-check xvfb clean
 
 train: $(VENV)/installed-window
 	$(BIN)/breakout train $(ARGS)
@@ -46,6 +46,10 @@ lint: $(VENV)/installed-test
 BENCH ?= env.speed
 bench: $(VENV)/installed-bench
 	$(BIN)/python -m benchmarks.$(BENCH) $(ARGS)
+
+# on a GPU less than 8 minutes; without one, what needs none; a table, and gpu_check.json
+gpu-check: $(VENV)/installed-test
+	$(BIN)/python -m benchmarks.gpu.check --out gpu_check.json $(ARGS)
 
 # window, test, release and bench are extras of setup.py
 $(VENV)/installed-%: setup.py constraints.txt | $(VENV)/bin/python

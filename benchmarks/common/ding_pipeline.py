@@ -14,6 +14,8 @@ from ding.worker import BaseLearner, BaseSerialCommander, create_buffer, create_
 from easydict import EasyDict
 from tensorboardX import SummaryWriter
 
+from breakout_env.compat.ding_timers import use_plain_timers
+
 from .dqn_peers import EPSILON
 
 CONFIG = Path(__file__).resolve().parents[2] / 'configs' / 'breakout_lean_dqn_config.py'
@@ -28,22 +30,15 @@ def merged_config(
     batch_size: int = 32,
     random_steps: int = 0,
     learn: Optional[Dict[str, Any]] = None,
+    cuda: bool = False,
 ) -> EasyDict:
     """
-    Overview:
-        The project's config of DQN with other parts in it, merged with DI-engine's defaults.
-    Arguments:
-        - policy, manager, buffer (:obj:`str`): Registered types.
-        - buffer_size (:obj:`int`): Transitions.
-        - batch_size (:obj:`int`): Transitions of an update.
-        - random_steps (:obj:`int`): Env steps of random play before the first update.
-        - learn (:obj:`Optional[Dict[str, Any]]`): More options of ``policy.learn``.
-    Returns:
-        - cfg (:obj:`EasyDict`): What all parts are built from.
+    The project's config of DQN with other parts in it, by their registered types, and with more options of
+    ``policy.learn``, merged with DI-engine's defaults.
     """
     main, create = read_config(str(CONFIG))
     main.exp_name = 'training'
-    main.policy.update(cuda=False, random_collect_size=random_steps)
+    main.policy.update(cuda=cuda, random_collect_size=random_steps)
     main.policy.learn.update(batch_size=batch_size, **(learn or {}))
     main.policy.learn.pop('learner')  # no saving of the run
     main.policy.other.eps.update(start=EPSILON, end=EPSILON)
@@ -57,16 +52,17 @@ def merged_config(
 
 
 class Updates(object):
-    """
-    Overview:
-        A policy that learns, in DI-engine's ``BaseLearner``, as in its pipelines.
-    """
+    """A policy that learns, in DI-engine's ``BaseLearner``, as in its pipelines."""
 
-    def __init__(self, policy: str, batch_size: int, learn: Optional[Dict[str, Any]] = None) -> None:
-        cfg = merged_config(policy, batch_size=batch_size, learn=learn)
-        set_pkg_seed(0, use_cuda=False)
+    def __init__(
+        self, policy: str, batch_size: int, learn: Optional[Dict[str, Any]] = None, cuda: bool = False
+    ) -> None:
+        cfg = merged_config(policy, batch_size=batch_size, learn=learn, cuda=cuda)
+        set_pkg_seed(0, use_cuda=cuda)
         self._policy = create_policy(cfg.policy, enable_field=['learn'])
         self._learner = BaseLearner(cfg.policy.learn.learner, self._policy.learn_mode, exp_name=cfg.exp_name)
+        if policy != 'dqn':  # DI-engine's pipelines wait for the GPU at both ends of an update, ours do not
+            use_plain_timers(self._learner)
         self._batch_size = batch_size
 
     def update(self, buffer: Any) -> None:
@@ -76,12 +72,8 @@ class Updates(object):
 
 class Training(object):
     """
-    Overview:
-        DI-engine's serial pipeline without evaluations; or, overlapped, collecting while learning.
-    Arguments:
-        - random_steps (:obj:`int`): Env steps of random play before the first update.
-        - overlap (:obj:`bool`): Whether to collect while learning.
-        - parts (:obj:`Any`): As in ``merged_config``.
+    DI-engine's serial pipeline without evaluations, of the parts of ``merged_config``; or, overlapped, collecting while
+    learning.
     """
 
     def __init__(self, random_steps: int, overlap: bool, **parts: Any) -> None:
@@ -104,8 +96,6 @@ class Training(object):
             cfg.policy.collect.collector, env=self._envs, policy=self._playing.collect_mode, **named
         )
         if overlap:  # two threads must not share one timer
-            from breakout_env.compat.ding_timers import use_plain_timers
-
             use_plain_timers(self._learner, self._collector)
         self._buffer = create_buffer(cfg.policy.other.replay_buffer, **named)
         self._commander = BaseSerialCommander(
@@ -113,13 +103,7 @@ class Training(object):
         )
 
     def run(self, running: Callable[[int, int], bool]) -> None:
-        """
-        Overview:
-            Train until told to stop.
-        Arguments:
-            - running (:obj:`Callable[[int, int], bool]`): Called between two collections, with env steps and \
-                updates so far; False ends the training.
-        """
+        """Train until ``running``, called between two collections with env steps and updates so far, returns False."""
         self._learner.call_hook('before_run')
         random_collect(self._cfg.policy, self._playing, self._collector, self._envs, self._commander, self._buffer)
 

@@ -14,14 +14,13 @@ TARGET_EVERY_UPDATES = 250
 
 class PlainDQN(object):
     """
-    Overview:
-        DQN in plain PyTorch with the hyper-parameters that CleanRL publishes for ``dqn_atari``, written anew: no \
-        double, no dueling, 1-step returns, Adam at 1e-4, mean squared error, an update every 4 steps, and a target \
-        network that is copied every 1,000 steps. The network is that of Mnih et al. 2015, on pixels scaled to [0, 1].
+    DQN in plain PyTorch with the hyper-parameters that CleanRL publishes for ``dqn_atari``, written anew: no
+    double, no dueling, 1-step returns, Adam at 1e-4, mean squared error, an update every 4 steps, and a target
+    network that is copied every 1,000 steps. The network is that of Mnih et al. 2015, on pixels scaled to [0, 1].
     """
 
-    def __init__(self) -> None:
-        self.online, self._target = self._network(), self._network()
+    def __init__(self, device: str = 'cpu') -> None:
+        self.online, self._target = self._network().to(device), self._network().to(device)
         self._target.load_state_dict(self.online.state_dict())
         self._optimizer = torch.optim.Adam(self.online.parameters(), lr=LEARNING_RATE)
         self.updates = 0

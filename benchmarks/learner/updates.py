@@ -56,12 +56,12 @@ class Learning(Throughput):
 class InDIEngine(Learning):
     """A policy of DI-engine's registry."""
 
-    def __init__(self, policy: str, kind: type, learn: Dict[str, Any], *args: Any) -> None:
+    def __init__(self, policy: str, kind: type, learn: Dict[str, Any], *args: Any, cuda: bool = False) -> None:
         from ..common.ding_pipeline import Updates
 
         self.kind = kind
         super().__init__(*args)
-        self._updates = Updates(policy, self.batch_size, learn)
+        self._updates = Updates(policy, self.batch_size, learn, cuda)
 
     def step(self) -> int:
         self._updates.update(self.peer.buffer)
@@ -80,7 +80,7 @@ class StableBaselines3(Learning):
         env = gymnasium.Env()  # nothing is played; it only has the shapes
         env.observation_space = gymnasium.spaces.Box(0, 255, (4, 84, 84), np.uint8)
         env.action_space = gymnasium.spaces.Discrete(ACTIONS)
-        self._dqn = DQN('CnnPolicy', env, learning_rate=LEARNING_RATE, buffer_size=8, device='cpu')
+        self._dqn = DQN('CnnPolicy', env, learning_rate=LEARNING_RATE, buffer_size=8, device=self.peer.device)
         self._dqn.set_logger(Logger(None, []))
         self._dqn.replay_buffer = self.peer.buffer
 
@@ -95,7 +95,7 @@ class PlainTorch(Learning):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._dqn = PlainDQN()
+        self._dqn = PlainDQN(self.peer.device)
 
     def step(self) -> int:
         self._dqn.update(self.peer.buffer.sample(self.batch_size))

@@ -18,10 +18,7 @@ BATCH = 32
 
 
 class Contestant(ABC):
-    """
-    Overview:
-        A buffer to be measured.
-    """
+    """A buffer to be measured."""
 
     feed = 'transitions'  # or 'steps'
     obs_dtype = 'uint8'
@@ -165,6 +162,7 @@ class StableBaselines3(Contestant):
     """Stable-Baselines3's ``ReplayBuffer`` with ``optimize_memory_usage``; 1-step, as it has no n-step with that."""
 
     feed = 'steps'
+    device = 'cpu'  # of batches
 
     def __init__(self, size: int, folder: str) -> None:
         super().__init__(size, folder)
@@ -175,7 +173,7 @@ class StableBaselines3(Contestant):
             size,
             spaces.Box(0, 255, (4, 84, 84), np.uint8),
             spaces.Discrete(4),
-            device='cpu',
+            device=self.device,
             n_envs=8,
             optimize_memory_usage=True,
             handle_timeout_termination=False,
@@ -229,9 +227,8 @@ class Tianshou(Contestant):
 
 class DopamineElements(Contestant):
     """
-    Overview:
-        The idea of Dopamine's JAX replay: each transition an element with both stacks compressed by snappy, in a dict \
-        by key. Written anew from its description, and with less around the bytes than Dopamine has: a lower bound.
+    The idea of Dopamine's JAX replay: each transition an element with both stacks compressed by snappy, in a dict
+    by key. Written anew from its description, and with less around the bytes than Dopamine has: a lower bound.
     """
 
     def __init__(self, size: int, folder: str) -> None:

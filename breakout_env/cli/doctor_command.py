@@ -2,7 +2,7 @@
 
 import json
 import sys
-from typing import List
+from typing import Iterable, List
 
 import click
 from rich.console import Console
@@ -12,13 +12,15 @@ from rich.table import Table
 from .common import CONTEXT
 from .doctor import FAILS, OK, WARNING, Finding, run_checks
 from .doctor_checks import CHECKS
+from .gpu_checks import FAIL, NOT_APPLICABLE, PASS, gpu_rows
 
-COLOURS = {OK: 'green', WARNING: 'yellow', FAILS: 'bold red'}
+COLOURS = {OK: 'green', PASS: 'green', WARNING: 'yellow', NOT_APPLICABLE: 'dim', FAILS: 'bold red', FAIL: 'bold red'}
 
 
 @click.command(context_settings=CONTEXT)
 @click.option('--json', 'as_json', is_flag=True, help='For programs: a list of checks, their states and findings.')
-def command(as_json: bool) -> None:
+@click.option('--gpu', is_flag=True, help='Does learning on the GPU compute what a CPU computes? It takes two minutes.')
+def command(as_json: bool, gpu: bool) -> None:
     """
     Try whether everything works on this machine, and say how to fix the rest.
 
@@ -28,20 +30,22 @@ def command(as_json: bool) -> None:
     Examples:
       breakout doctor
       breakout doctor --json > doctor.json
+      breakout doctor --gpu
     """
+    findings = gpu_rows() if gpu else run_checks(CHECKS)
     if as_json:
-        rows = list(run_checks(CHECKS))
+        rows = list(findings)
         click.echo(json.dumps([row._asdict() for row in rows], indent=2))
     else:
-        rows = _show()
-    sys.exit(any(row.state == FAILS for row in rows))
+        rows = _show(findings)
+    sys.exit(any(row.state in (FAILS, FAIL) for row in rows))
 
 
-def _show() -> List[Finding]:
-    """Run the checks and print them as a table, and below it the fixes, to be copied."""
+def _show(findings: Iterable[Finding]) -> List[Finding]:
+    """Print findings as a table, and below it the fixes, to be copied."""
     console, table, rows = Console(), Table('check', 'state', 'found'), []
     with console.status('checking ...') as status:
-        for row in run_checks(CHECKS):
+        for row in findings:
             rows.append(row)
             table.add_row(row.name, f'[{COLOURS[row.state]}]{row.state}', escape(row.found))
             status.update(f'checked {row.name} ...')

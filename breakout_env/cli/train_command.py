@@ -165,6 +165,11 @@ def _train(
             how = collectors, ray_address, values
             return _entry('breakout_dqn_ray').train(file, seed, budget, resume, *how), budget
         return _entry('breakout_dqn_main').train(file, seed, budget, resume, overlap, values), budget
+    except (torch.OutOfMemoryError, MemoryError) as error:
+        raise click.ClickException(
+            f'{(str(error) or "The memory is full.").splitlines()[0]} If the run had learned, it was saved: resume it '
+            'by breakout train --resume, with a smaller policy.learn.batch_size or replay buffer'
+        ) from None
     except (ValueError, OSError) as error:
         if _is_for_users(error):
             raise click.ClickException(str(error)) from None

@@ -15,6 +15,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from ..replay.batch import FrameBatch
 from ..utils.options import Between, Options, checked, shown
+from ..utils.streams import Uploader
 from .pixel_models import PixelInput
 
 # What ``policy.learn.autocast`` means to torch.
@@ -117,7 +118,9 @@ class LeanDQNPolicy(DQNPolicy):
         self._one_forward = self._cuda and not any(
             isinstance(module, (_BatchNorm, _DropoutNd)) for module in self._model.modules()
         )  # these would mix the two states
-        self._copy_stream = torch.cuda.Stream() if self._cuda else None
+        self._uploader = Uploader(self._device)
+        # DI-engine makes them at each update, on the host, and waits until the GPU has them
+        self._discounts = (self._gamma ** torch.arange(self._nstep)).unsqueeze(1).to(self._device)
         # its tensors are the parameters: built once, it serves all later updates of the target network
         self._weights = self._learn_model.state_dict()
         self._target_copy: Optional[torch.nn.Module] = None
@@ -136,7 +139,9 @@ class LeanDQNPolicy(DQNPolicy):
             - info (:obj:`Dict[str, Any]`): ``cur_lr``; ``total_loss``, ``q_value`` and ``target_q_value``, averaged \
                 over the last ``log_every_updates`` updates; ``priority`` if priorities are used.
         """
-        batch = self._upload(self._prepared(data))
+        prepared = self._prepared(data)
+        used = {key: prepared[key] for key in USED_KEYS if prepared.get(key) is not None}
+        batch = self._uploader.upload(used)
         q_value, next_q_value, target_q_value = self._q_values(batch['obs'], batch['next_obs'])
         loss, td_error = q_nstep_td_error(
             q_nstep_td_data(
@@ -144,12 +149,13 @@ class LeanDQNPolicy(DQNPolicy):
                 target_q_value,
                 batch['action'],
                 next_q_value.argmax(dim=-1),
-                batch['reward'],
+                (batch['reward'] * self._discounts).sum(0),
                 batch['done'],
-                batch['weight'],
+                batch.get('weight'),
             ),
             self._gamma,
             nstep=self._nstep,
+            cum_reward=True,
             value_gamma=batch.get('value_gamma'),
             criterion=LOSSES[self._options.loss],
         )
@@ -207,19 +213,6 @@ class LeanDQNPolicy(DQNPolicy):
         else:
             batch['weight'] = batch.get('weight')
         return batch
-
-    def _upload(self, data: Dict[str, Any]) -> Dict[str, Any]:
-        """The batch on the learner's device; pinned memory is copied while the previous update is computed."""
-        used = {key: data[key] for key in USED_KEYS if data.get(key) is not None}
-        # needed on a CPU, too: the buffer may keep its frames on another device
-        with torch.cuda.stream(self._copy_stream):
-            used = {key: value.to(self._device, non_blocking=self._cuda) for key, value in used.items()}
-        if self._copy_stream is not None:
-            computing = torch.cuda.current_stream()
-            computing.wait_stream(self._copy_stream)
-            for value in used.values():
-                value.record_stream(computing)  # otherwise the allocator reuses the memory while it is still read
-        return {'weight': None, **used}
 
     def _q_values(self, obs: torch.Tensor, next_obs: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """

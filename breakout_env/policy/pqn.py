@@ -6,10 +6,10 @@ from typing import Annotated, Any, Dict, List, Mapping, Optional, Tuple
 import torch
 from ding.policy import DQNPolicy
 from ding.policy.command_mode_policy_instance import EpsCommandModePolicy
-from ding.torch_utils import to_device
 from ding.utils import POLICY_REGISTRY
 
 from ..utils.options import Between, Options
+from ..utils.streams import Uploader
 from .lean_dqn import AUTOCAST
 from .precision import Precision, fastest_precision
 
@@ -77,9 +77,7 @@ class PQNPolicy(DQNPolicy):
             - output (:obj:`Dict[int, Any]`): For each environment its ``action`` and its ``value``, the highest Q \
                 value of the observation.
         """
-        obs = torch.stack([torch.as_tensor(obs) for obs in data.values()])
-        if self._cuda:
-            obs = to_device(obs, self._device)
+        obs = torch.stack([torch.as_tensor(obs) for obs in data.values()]).to(self._device)
         with torch.inference_mode():
             model = self._acting_model()
             q_value = model.forward_scaled(obs.to(self._dtype).div_(255))['logit'].float().cpu()
@@ -123,6 +121,7 @@ class PQNPolicy(DQNPolicy):
         options = PQNOptions.read({name: learn[name] for name in PQNOptions.model_fields})
         self._priority = self._priority_IS_weight = False
         self._learn_model = self._model
+        self._uploader = Uploader(self._device)
         self._optimizer = torch.optim.Adam(self._model.parameters(), lr=learn.learning_rate, eps=1e-5, fused=True)
         self._grad_clip, self._log_every = options.grad_clip, options.log_every_updates
         self._learn_dtype = AUTOCAST[fastest_precision(options.autocast, self._device)]
@@ -137,7 +136,7 @@ class PQNPolicy(DQNPolicy):
             - info (:obj:`Dict[str, Any]`): ``cur_lr``; ``total_loss`` and ``q_value``, averaged over the last \
                 ``log_every_updates`` updates.
         """
-        data = to_device(data, self._device) if self._cuda else data
+        data = self._uploader.upload(data)
         self._model.train()
         with torch.autocast(torch.device(self._device).type, self._learn_dtype, self._learn_dtype != torch.float32):
             scaled = data['obs'].to(self._learn_dtype).div_(255)

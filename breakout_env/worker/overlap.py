@@ -8,6 +8,8 @@ from ding.framework import Context, Task
 from ding.policy import Policy, create_policy
 from easydict import EasyDict
 
+from ..utils import streams
+
 Fragment = List[Any]
 
 
@@ -72,8 +74,8 @@ class Overlap(object):
         self._collection: Optional[Callable[[], Fragment]] = None
         self._newest: Optional[Fragment] = None
         self._is_pushed = False
-        # On one stream the collector's forward would wait for all queued updates.
-        self._stream = torch.cuda.Stream() if torch.cuda.is_available() else None
+        # On one stream the collector's forward would wait for all queued updates. Not initialised: all is on the CPU.
+        self._stream = streams.new_stream('cuda') if torch.cuda.is_initialized() else None
         self._weights_copied: Any = None
 
     def run(self) -> None:
@@ -97,13 +99,13 @@ class Overlap(object):
             self._push(self._newest)
             self._newest = None
         if self._stream is not None:
-            self._weights_copied = torch.cuda.current_stream().record_event()
+            self._weights_copied = streams.mark()
 
     def _collect_fragment(self, ctx: Context) -> None:
         if self._collection is not None:
-            with torch.cuda.stream(self._stream):
+            with streams.on(self._stream):
                 if self._stream is not None:
-                    self._stream.wait_event(self._weights_copied)
+                    streams.wait_for_mark(self._weights_copied)
                 self._newest = self._collection()
 
     def _learn_from_fragment(self, ctx: Context) -> None:

@@ -5,6 +5,7 @@ from typing import Dict, List, Tuple
 import numpy as np
 import torch
 
+from ...utils import streams
 from .raw import UncompressedFrames
 
 # Frames that wait on the host to be sent together: more than DI-engine's collectors push at a time.
@@ -126,6 +127,6 @@ class DeviceFrames(UncompressedFrames):
     def _sent(self, array: np.ndarray) -> torch.Tensor:
         tensor = torch.from_numpy(array)
         if self.device.type == 'cuda':
-            # PyTorch keeps the pinned copy until the GPU has fetched it; the array may change immediately
-            return tensor.pin_memory().to(self.device, non_blocking=True)
+            # the array may change immediately
+            return streams.pinned(tensor).to(self.device, non_blocking=True)
         return tensor.to(self.device)

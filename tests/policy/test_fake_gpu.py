@@ -1,0 +1,224 @@
+"""What a CPU can prove of the way to a GPU: that tensors are on the right device, and work in the right order."""
+
+import contextlib
+import inspect
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+import torch
+from ding.policy import create_policy
+from torch._subclasses import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from breakout_env.agent.agent import Agent
+from breakout_env.cli.common import shipped
+from breakout_env.cli.gpu_checks import FRAME_BYTES, batch_for, filled_buffer, policy_on
+from breakout_env.policy.lean_dqn import LeanDQNPolicy
+from breakout_env.policy.pqn import PQNPolicy
+from breakout_env.replay.frames.device import DeviceFrames
+from breakout_env.run.config import checked_config
+from breakout_env.utils import streams
+from breakout_env.utils.streams import Uploader
+from breakout_env.worker.overlap import Overlap
+
+GPU_CONFIGS = ('breakout_dqn_config', 'breakout_lean_dqn_config', 'breakout_pqn_gpu_config')
+aten = torch.ops.aten
+
+
+class Recorder(TorchDispatchMode):
+    """Calls of streams, copies between devices, and operations on the GPU, in their order."""
+
+    def __init__(self, patch):
+        super().__init__()
+        self.calls = []
+        for name in ('wait_for', 'wait_for_mark', 'mark', 'keep_until_used', 'pinned'):
+            patch.setattr(streams, name, lambda what=None, name=name: self.calls.append(name) or what)
+        patch.setattr(streams, 'on', self.on)
+        patch.setattr(streams, 'new_stream', lambda device: 'stream' if torch.device(device).type == 'cuda' else None)
+
+    @contextlib.contextmanager
+    def on(self, stream):
+        self.calls.append(f'begin {stream}')
+        yield
+        self.calls.append(f'end {stream}')
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        result = operation(*args, **kwargs)
+        devices = {tensor.device.type for tensor in [*args, result] if isinstance(tensor, torch.Tensor)}
+        non_blocking = kwargs.get('non_blocking', len(args) > 2 and args[2])
+        if operation is aten._local_scalar_dense.default:
+            self.calls.append('waits')
+        elif operation in (aten._to_copy.default, aten.copy_.default) and len(devices) > 1:
+            self.calls.append('copies' if non_blocking else 'waits')
+        elif 'cuda' in devices:
+            self.calls.append('computes')
+        return result
+
+
+def replace_weights(module, function):
+    """``Module._apply``, which cannot exchange the content of tensors without any."""
+    for part in module.modules():
+        for name, weight in part._parameters.items():
+            if weight is not None:
+                part._parameters[name] = torch.nn.Parameter(function(weight.detach()))
+    return module
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """A GPU whose tensors have shape, type and device, and no content."""
+    monkeypatch.setattr(FakeTensorMode, 'avoid_device_init', True)
+    found = dict(is_available=True, device_count=1, current_device=0, is_bf16_supported=True)
+    found.update(get_device_capability=(9, 0), get_arch_list=[])
+    for name, value in found.items():
+        monkeypatch.setattr(torch.cuda, name, lambda *args, value=value: value)
+    # these need more of a GPU
+    monkeypatch.setattr(torch.nn.Module, 'cuda', lambda module: module.to('cuda:0'))
+    monkeypatch.setattr(torch.nn.Module, '_apply', replace_weights)
+    monkeypatch.setattr(torch.Tensor, 'backward', lambda loss: None)
+    monkeypatch.setattr(torch.optim.Adam, 'step', lambda optimizer: None)
+    monkeypatch.setattr(torch.Tensor, 'numpy', lambda tensor: tensor)
+    recorder = Recorder(monkeypatch)
+    with FakeTensorMode(allow_non_fake_inputs=True), recorder:
+        yield recorder
+
+
+def without(patch, owner, name, text):
+    """Put a function of a class in its place that lacks a piece of its text."""
+    source = textwrap.dedent(inspect.getsource(getattr(owner, name)))
+    assert source.count(text) == 1
+    found = dict(vars(sys.modules[owner.__module__]))
+    exec(source.replace(text, '').replace('super()', f'super({owner.__name__}, self)'), found)
+    patch.setattr(owner, name, found[name])
+
+
+# ---------------------------------------------------------------- the ways to a GPU
+
+
+def learns(kind, data, **learn):
+    """One update; the means are not due."""
+    policy = policy_on('cuda', kind, log_every_updates=10**6, **learn)
+    policy._means = dict(total_loss=0.0)
+    return lambda: policy._forward_learn(data)
+
+
+def batch_of(**options):
+    """A batch of the buffer, as it samples it without the fake GPU."""
+    return filled_buffer(32, **options).sample(32)
+
+
+def acts(kind):
+    policy = policy_on('cuda', kind)
+    return lambda: policy._forward_collect({i: torch.zeros(4, 84, 84, dtype=torch.uint8) for i in range(3)}, eps=0.0)
+
+
+def gathers():
+    frames = DeviceFrames(FRAME_BYTES, 5000, 'cuda')
+    for frame in (0, 4000):  # of two chunks
+        frames.put(frame, memoryview(bytes(FRAME_BYTES)))
+    return lambda: frames.gather(np.array([0, 4000, 0]))
+
+
+def plays():
+    agent = Agent(policy_on('cuda', 'lean_dqn')._model, {}, 'it', 84)
+    return lambda: agent.q_values(np.zeros((2, 4, 84, 84), np.uint8))
+
+
+STORAGES = {storage: dict(storage=storage) for storage in ('compressed', 'ring')}
+WAYS = {
+    **{f'lean_dqn, {name}': lambda name=name: learns('lean_dqn', BATCHES[name]) for name in STORAGES},
+    'lean_dqn, bfloat16': lambda: learns('lean_dqn', BATCHES['ring'], autocast='bfloat16'),
+    'lean_dqn, soft target, average': lambda: learns(
+        'lean_dqn', BATCHES['ring'], target_theta=0.1, target_update_freq=None, ema_decay=0.9, grad_clip=1.0
+    ),
+    'pqn': lambda: learns('pqn', batch_for('pqn', 0)),
+    'frames on the GPU': gathers,
+}
+BATCHES = {}
+
+
+@pytest.fixture(autouse=True, scope='module')
+def batches():
+    """Sampled before there is a fake GPU, which has no content to decompress."""
+    BATCHES.update({name: batch_of(**options) for name, options in STORAGES.items()})
+    for batch in BATCHES.values():
+        batch.collated()
+
+
+@pytest.mark.parametrize('way', WAYS)
+def test_all_tensors_are_on_the_gpu_and_nothing_waits_for_it(gpu, way):
+    go = WAYS[way]()
+    gpu.calls.clear()
+    go()
+    assert 'computes' in gpu.calls and 'copies' in gpu.calls and 'waits' not in gpu.calls
+
+
+@pytest.mark.parametrize('kind', ['dqn', 'lean_dqn', 'pqn'])
+def test_actions_are_computed_on_the_gpu(gpu, kind):
+    output = acts(kind)()
+    assert 'computes' in gpu.calls and output[0]['action'].device.type == 'cpu'
+
+
+def test_a_batch_is_copied_on_its_own_stream_and_computing_waits_for_it(gpu):
+    go = learns('lean_dqn', BATCHES['ring'])
+    gpu.calls.clear()
+    go()
+    begin, end, computes = (gpu.calls.index(call) for call in ('begin stream', 'end stream', 'computes'))
+    count = end - begin - 1
+    assert count >= 5 and gpu.calls[begin + 1 : end] == ['copies'] * count
+    assert gpu.calls[end + 1 : computes] == ['wait_for'] + ['keep_until_used'] * count
+
+
+def test_frames_reach_the_gpu_from_pinned_memory(gpu):
+    go = gathers()
+    gpu.calls.clear()
+    go()
+    copies = [i for i, call in enumerate(gpu.calls) if call == 'copies']
+    assert copies and all(gpu.calls[i - 1] == 'pinned' for i in copies)
+
+
+def test_collecting_waits_for_the_weights_on_a_stream_of_its_own(monkeypatch):
+    monkeypatch.setattr(torch.cuda, 'is_initialized', lambda: True)
+    calls, left = Recorder(monkeypatch).calls, [1]
+
+    def collect():
+        calls.append('collects')
+        return left.pop()
+
+    Overlap(lambda: collect if left else None, lambda fragment: None, lambda: None, lambda: None).run()
+    assert calls[:5] == ['mark', 'begin stream', 'wait_for_mark', 'collects', 'end stream']
+
+
+@pytest.mark.parametrize('config', GPU_CONFIGS)
+def test_the_configs_for_a_gpu_learn_and_act_there(gpu, config):
+    cfg = checked_config(str(shipped(f'configs/{config}.py')), 0).policy
+    assert cfg.cuda
+    policy = create_policy(cfg, enable_field=['learn', 'collect'])
+    assert policy._device == 'cuda:0' and {weight.device.type for weight in policy._model.parameters()} == {'cuda'}
+    assert policy._forward_collect({0: torch.zeros(4, 84, 84, dtype=torch.uint8)}, eps=0.0)
+    if cfg.type != 'dqn_command':  # DI-engine's waits for its loss
+        policy._means = dict(total_loss=0.0)
+        policy._forward_learn(batch_for(cfg.type.split('_command')[0], 0))
+
+
+# ---------------------------------------------------------------- the five places that move tensors
+
+MUTATIONS = {
+    'batches': (Uploader, 'upload', '.to(self._device, non_blocking=on_gpu)', WAYS['lean_dqn, ring']),
+    'discounts': (LeanDQNPolicy, '_init_learn', '.to(self._device)', WAYS['lean_dqn, ring']),
+    'frames': (DeviceFrames, '_sent', '.to(self.device, non_blocking=True)', gathers),
+    'observations of pqn': (PQNPolicy, '_forward_collect', '.to(self._device)', lambda: acts('pqn')),
+    'observations of an agent': (Agent, 'q_values', '.to(self.device)', plays),
+}
+
+
+@pytest.mark.parametrize('place', MUTATIONS)
+def test_a_tensor_that_stays_on_the_cpu_fails(gpu, monkeypatch, place):
+    owner, name, text, way = MUTATIONS[place]
+    way()()
+    without(monkeypatch, owner, name, text)
+    with pytest.raises(RuntimeError, match='device'):
+        way()()
