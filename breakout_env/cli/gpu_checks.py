@@ -272,7 +272,7 @@ def full_gpu_is_refused() -> Finding:
 
 # ---------------------------------------------------------------- whole programs
 
-# Fills its share of the GPU (with 'cpu', says that it did) in the 21st update, for as long as the error is handled.
+# Fills its share of the GPU (with 'cpu', says that it did) in the 23rd update, for as long as the error is handled.
 _FULL = """
 import sys, torch
 from breakout_env.cli import main
@@ -284,10 +284,10 @@ def fill(policy, data):
     updates.append(None)
     if len(updates) == 1 and policy._cuda:
         torch.cuda.set_per_process_memory_fraction(0.25)
-    if len(updates) > 20 and not policy._cuda:
+    if len(updates) > 22 and not policy._cuda:
         raise torch.OutOfMemoryError('CUDA out of memory. Tried to allocate 16.00 MiB.')
     held = []
-    while len(updates) > 20:
+    while len(updates) > 22:
         held.append(torch.empty(2**26, dtype=torch.uint8, device=policy._device))
     return learn(policy, data)
 
@@ -319,7 +319,7 @@ def out_of_memory(device: str = 'cuda') -> Finding:
         if full.returncode != 1 or 'out of memory' not in _last_line(full) or 'Traceback' in full.stdout:
             return Finding(FAILS, f'it ended with {full.returncode}: {_last_line(full)}')
         resumed = _program(folder, '-m', 'breakout_env', *words, '--device', 'cpu', '--resume', 'full')
-        if resumed.returncode or 'Resuming full at 20 updates' not in resumed.stdout:
+        if resumed.returncode or 'Resuming full at 22 updates' not in resumed.stdout:
             return Finding(FAILS, f'a CPU does not resume it ({resumed.returncode}): {_last_line(resumed)}')
     return Finding(OK, 'it ended with a message and a save, which a CPU resumed')
 

@@ -12,6 +12,7 @@ import sys
 from functools import wraps
 from typing import TYPE_CHECKING, Annotated, Any, Callable, Iterator, Mapping
 
+import torch
 from ding.worker.learner import LearnerHook, register_learner_hook
 
 from ..compat.ding_call_hook import CallHook
@@ -127,6 +128,9 @@ class Autosave(object):
     def _after_run(self) -> None:
         if self._can_save:  # else an error or a second Ctrl-C interrupted something
             self._saver.save(self._iteration, wait=True)
+        elif isinstance(sys.exc_info()[1], (torch.OutOfMemoryError, MemoryError)):
+            # an update needs all of its memory before it changes a weight: the run is as after the update before
+            self._saver.save(self._learner.last_iter.val, wait=True)
         self._stop.close()
         run_registry.forget(self._learner.exp_name)
 
