@@ -97,12 +97,7 @@ class ReplayOptions(Options):
 
     @classmethod
     def from_config(cls, cfg: Mapping) -> 'ReplayOptions':
-        """
-        Overview:
-            Read and check ``policy.other.replay_buffer``.
-        Raises:
-            - ValueError: If an option is unknown or its value is not allowed; the message names the option.
-        """
+        """Read and check the section; a ValueError names the option that is unknown, not allowed or contradicted."""
         options = cls.read(cfg)
         _check_controller(section(_OWNER, cfg).get('thruput_controller'))
         if options.storage == 'device':

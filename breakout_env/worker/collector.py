@@ -126,11 +126,6 @@ class SampleWithIdsCollector(FullGamesCollector):
         ``full_games`` for any policy. Its transitions, those of random play included, carry ``env_id``, \
         ``episode_id`` (unique in the process) and ``step_id`` (0, 1, ... within the episode). It returns all \
         transitions: the base cuts a collection to ``n_sample``, which would leave gaps in episodes.
-    Examples:
-        >>> from ding.worker import get_serial_collector_cls
-        >>> from easydict import EasyDict
-        >>> get_serial_collector_cls(EasyDict(type='sample_with_ids', import_names=['breakout_env'])).__name__
-        'SampleWithIdsCollector'
     """
 
     def _new_buffer(self, env_id: int) -> NumberedTrajBuffer:
