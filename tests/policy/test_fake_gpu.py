@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 import torch
 from ding.policy import create_policy
+from ding.rl_utils import q_nstep_td_data, q_nstep_td_error
 from torch._subclasses import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from breakout_env.agent.agent import Agent
 from breakout_env.cli.common import shipped
-from breakout_env.cli.gpu_checks import FRAME_BYTES, batch_for, filled_buffer, policy_on
+from breakout_env.cli.gpu_checks import FRAME_BYTES, NSTEP, batch_for, filled_buffer, policy_on
 from breakout_env.policy.lean_dqn import LeanDQNPolicy
 from breakout_env.policy.pqn import PQNPolicy
 from breakout_env.replay.frames.device import DeviceFrames
@@ -70,7 +71,8 @@ def replace_weights(module, function):
 @pytest.fixture
 def gpu(monkeypatch):
     """A GPU whose tensors have shape, type and device, and no content."""
-    monkeypatch.setattr(FakeTensorMode, 'avoid_device_init', True)
+    mode = FakeTensorMode(allow_non_fake_inputs=True)  # older ones ask here, newer ones later, whether there is a GPU
+    monkeypatch.setattr(FakeTensorMode, 'avoid_device_init', True, raising=False)
     found = dict(is_available=True, device_count=1, current_device=0, is_bf16_supported=True)
     found.update(get_device_capability=(9, 0), get_arch_list=[])
     for name, value in found.items():
@@ -82,7 +84,7 @@ def gpu(monkeypatch):
     monkeypatch.setattr(torch.optim.Adam, 'step', lambda optimizer: None)
     monkeypatch.setattr(torch.Tensor, 'numpy', lambda tensor: tensor)
     recorder = Recorder(monkeypatch)
-    with FakeTensorMode(allow_non_fake_inputs=True), recorder:
+    with mode, recorder:
         yield recorder
 
 
@@ -160,6 +162,14 @@ def test_all_tensors_are_on_the_gpu_and_nothing_waits_for_it(gpu, way):
 def test_actions_are_computed_on_the_gpu(gpu, kind):
     output = acts(kind)()
     assert 'computes' in gpu.calls and output[0]['action'].device.type == 'cpu'
+
+
+def test_di_engines_returns_still_wait_for_the_gpu(gpu):
+    """Else ``lean_dqn`` could leave them to DI-engine."""
+    values, action = torch.zeros(2, 4, device='cuda'), torch.zeros(2, dtype=torch.int64, device='cuda')
+    reward, done = torch.zeros(NSTEP, 2, device='cuda'), torch.zeros(2, device='cuda')
+    q_nstep_td_error(q_nstep_td_data(values, values, action, action, reward, done, None), 0.99, nstep=NSTEP)
+    assert 'waits' in gpu.calls
 
 
 def test_a_batch_is_copied_on_its_own_stream_and_computing_waits_for_it(gpu):

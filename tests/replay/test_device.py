@@ -87,20 +87,6 @@ def test_the_devices_memory_is_released_at_once(goes_by):
     assert chunk() is None
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason='there is no CUDA GPU here')
-def test_on_a_gpu_batches_are_there_and_exact():
-    buffer = make(storage='device', device='cuda', replay_buffer_size=200)
-    for start in range(0, 1000, 50):
-        buffer.push(transitions(start, start + 50), 0)
-        batch = buffer.sample(32, 0)
-        assert batch.collated()['obs'].device.type == batch[0]['next_obs'].device.type == 'cuda'
-        on_host = [{k: v.cpu() if torch.is_tensor(v) else v for k, v in t.items()} for t in batch]
-        assert all(is_exact(t) for t in on_host)
-    other = make(replay_buffer_size=200)
-    other.load_state_dict(buffer.state_dict())
-    assert all(is_exact(t) for t in other.sample(32, 0))
-
-
 def test_a_size_without_room_on_the_gpu_is_refused_with_the_numbers(monkeypatch):
     monkeypatch.setattr(torch.cuda, 'mem_get_info', lambda device: (2 * 10**9, 4 * 10**9))
     monkeypatch.setattr(size_check, 'memory_room', lambda: Room(10**9, 4 * 10**9, "the machine's memory"))
