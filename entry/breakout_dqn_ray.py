@@ -162,7 +162,7 @@ def train(
         - click.UsageError: As ``merged_config``.
     """
     show_only_warnings()
-    cfg = merged_config(config, seed, budget, resume, changes)
+    cfg = merged_config(config, seed, budget, resume, changes, on_ray=True)
     with ray_session(ray_address, collectors) as ray, StopRequest() as stop:
         RayTraining(ray, cfg, budget, stop, collectors).run()
     return cfg.exp_name

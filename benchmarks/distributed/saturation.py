@@ -54,10 +54,11 @@ def collector_of(fragment: Dict[str, Any]) -> type:
 
 
 def recorded_fragment(cfg: Any) -> Dict[str, Any]:
-    """A fragment of real play with random actions."""
+    """A fragment of real play with random actions; the second, as the first one begins with incomplete returns."""
     actor = CollectorActor(cfg, 0)
     try:
-        fragment = actor.collect(cfg.policy.collect.n_sample, 0, True, {}, [None], 0)
+        for _ in range(2):
+            fragment = actor.collect(cfg.policy.collect.n_sample, 0, True, {}, [None], 0)
     finally:
         actor.close()
     return {**fragment._asdict(), 'events': []}

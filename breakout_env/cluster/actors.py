@@ -93,6 +93,7 @@ class CollectorActor(_Actor):
         env = StepCallback(env, lambda timesteps: self._games.extend(scores_in(timesteps)))
         self._worker = create_serial_collector(cfg.policy.collect.collector, env=env, policy=self._policy, **self._logs)
         use_plain_timers(self._worker)
+        self._folder.cleanup()  # the log is open, so writing goes on; a killed collector leaves nothing behind
 
     def collect(
         self, n_sample: int, env_step: int, is_random: bool, settings: Dict[str, Any], weights: List[Any], version: int

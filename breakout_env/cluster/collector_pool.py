@@ -16,6 +16,8 @@ _REQUESTS_EACH = 2
 # Finished fragments beyond which no more are requested: the learner is the slower side then, and play would get old.
 _READY = 2
 _RESIZE_EVERY_S = 5.0
+# Room for the episodes of a collector between two starts: each start numbers its episodes from 0.
+_EPISODES_EACH = 10**9
 # A collector whose requests fail this often in a row, without having died, cannot work.
 _FAILURES = 5
 _CLOSE_S = 5.0
@@ -28,6 +30,7 @@ class _Collector(object):
         self.index, self.actor = index, actor
         self.requests: List[Any] = []
         self.failures = 0
+        self.first_episode = 0
         # answered once the actor works, at first and after each restart; None from then on
         self.ready: Optional[Any] = actor.ready.remote()
 
@@ -60,7 +63,7 @@ class CollectorPool(GameScores):
         self._n_sample = cfg.policy.collect.n_sample
         self._actor_class = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=0)(actor_class)
         self._collectors: List[_Collector] = []
-        self._created = 0
+        self._created = self._starts = 0
         self._under_way: Dict[Any, Tuple[_Collector, bool]] = {}  # whose, whether random; by Ray's reference
         self._weights: Optional[Any] = None
         self._version = -1
@@ -155,7 +158,7 @@ class CollectorPool(GameScores):
         collector.requests.remove(done[0])
         try:
             fragment: Fragment = self._ray.get(done[0])
-            transitions = unpack(fragment.payload)
+            transitions = [_renumbered(each, collector.first_episode) for each in unpack(fragment.payload)]
         except (self._ray.exceptions.RayError, ValueError) as error:
             self._random_steps += self._n_sample if is_random else 0
             self._note_failure(collector, error)
@@ -173,7 +176,8 @@ class CollectorPool(GameScores):
         for ref in self._done(list(waiting)):
             try:
                 self._ray.get(ref)
-                waiting[ref].ready = None
+                waiting[ref].ready, waiting[ref].first_episode = None, self._starts * _EPISODES_EACH
+                self._starts += 1
             except self._ray.exceptions.RayError as error:
                 self._note_failure(waiting[ref], error)
 
@@ -213,3 +217,10 @@ class CollectorPool(GameScores):
     def epsilon(self) -> Optional[float]:
         """Of the newest requests."""
         return self.settings.get('eps')
+
+
+def _renumbered(transition: Dict[str, Any], first_episode: int) -> Dict[str, Any]:
+    """A transition whose ``episode_id``, if it has one, is unique among all collectors: buffers cut slices by it."""
+    if 'episode_id' not in transition:
+        return transition
+    return {**transition, 'episode_id': transition['episode_id'] + first_episode}

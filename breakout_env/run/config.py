@@ -91,7 +91,8 @@ def merged_config(
     budget: Budget,
     resume: Optional[str] = None,
     changes: Mapping[str, Any] = {},
-    ranks: int = 1,
+    ranks: Optional[int] = None,
+    on_ray: bool = False,
 ) -> EasyDict:
     """
     Overview:
@@ -99,13 +100,21 @@ def merged_config(
         there then, with the config in it.
     Arguments:
         - config, seed, budget, resume, changes: As in ``train`` of ``entry/breakout_dqn_main.py``.
-        - ranks (:obj:`int`): Processes that train together; the budget is theirs in all, the config for each.
+        - ranks (:obj:`Optional[int]`): Processes that train together; the budget is theirs in all, the config for \
+            each. None for a run without DDP.
+        - on_ray (:obj:`bool`): Whether other processes collect.
     Raises:
         - click.ClickException: If the config is wrong, all env steps would go into random play, a change names no \
             option, or the config has no hook to resume with.
     """
     file = read_config_file(config) if isinstance(config, str) else config
     cfg = checked_config(file, seed, changes)
+    if (on_ray or ranks) and cfg.policy.collect.collector.type == 'rollout':
+        raise click.UsageError(
+            f"{file.path}: create_config.collector.type is 'rollout', which collects in one process with its learner; "
+            'expected another one for several processes, such as full_games in breakout_dqn_cpu_config.py'
+        )
+    ranks = ranks or 1
     random_steps = cfg.policy.get('random_collect_size', 0) * ranks
     if budget.env_steps is not None and budget.env_steps <= random_steps:
         raise click.UsageError(

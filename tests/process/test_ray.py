@@ -112,15 +112,18 @@ def test_two_collectors_train_and_each_fragment_counts_once(tmp_path):
     check_trained(tmp_path / NAME)
 
 
-def test_a_killed_collector_is_restarted_and_its_fragment_collected_again(tmp_path, ray_folder):
+def test_collectors_killed_again_and_again_are_restarted_and_leave_nothing_behind(tmp_path, ray_folder, monkeypatch):
+    monkeypatch.setenv('TMPDIR', str(ray_folder))
     command = training(config_in(tmp_path), 10**6, '--collectors', '1')
     command.wait_for(lambda: env_steps(tmp_path) and collectors_of(ray_folder))
-    collectors_of(ray_folder)[0].kill()
-    command.wait_for(lambda: 'Ray restarts it' in command.text)
-    steps = env_steps(tmp_path)
-    command.wait_for(lambda: env_steps(tmp_path) > steps)
+    for kills in (1, 2, 3):
+        collectors_of(ray_folder)[0].kill()
+        command.wait_for(lambda kills=kills: command.text.count('Ray restarts it') == kills)
+        steps = env_steps(tmp_path)
+        command.wait_for(lambda steps=steps: env_steps(tmp_path) > steps)
     assert command.end(signal.SIGTERM) == 0, command.text
     check_saves(tmp_path / NAME)
+    assert not list(ray_folder.glob('breakout_actor_*'))
 
 
 @pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM], ids=['ctrl_c', 'sigterm'])

@@ -15,6 +15,7 @@ from helpers.processes import ROOT
 from helpers.runs import entry
 
 CONFIG = ROOT / 'configs' / 'breakout_dqn_cpu_config.py'
+PQN = str(ROOT / 'configs' / 'breakout_pqn_config.py')
 BUDGET = Budget(env_steps=10**6)
 
 
@@ -192,6 +193,7 @@ def test_runs_may_be_on_another_disk_behind_a_link(here):
         (['train', '--env-steps', '1' + '0' * 30], 'is not allowed; expected a whole number from 1'),
         (['train', '--threads', '1000000'], 'is not allowed'),
         (['train', '--resume', 'a_file'], 'no saved run is there'),
+        (['train', '-c', PQN, '--collectors', '1'], "is 'rollout', which collects in one process with its learner"),
         (['eval', '-n', '1' + '0' * 12], 'is not'),
         (['play', '--epsilon', 'nan'], "'nan' is not allowed"),
         (['record', '--out', 'x.gif', '--max-seconds', 'inf'], 'inf'),
