@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import platform
 import random
+import shutil
 import signal
 import statistics
 import subprocess
@@ -248,6 +249,8 @@ class Result(object):
 def measured_commit() -> str:
     """The commit whose code is measured, with a + if files were changed."""
     describe = ['git', 'describe', '--always', '--dirty=+', '--exclude=*']
+    if shutil.which('git') is None:  # as on a machine that was given the files alone
+        return ''
     return subprocess.run(describe, cwd=ROOT, capture_output=True, text=True).stdout.strip()
 
 

@@ -23,6 +23,7 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 from xml.etree import ElementTree
 
 import click
+import numpy as np
 import torch
 from tabulate import tabulate
 
@@ -98,9 +99,10 @@ LEARNERS = {
     'plain torch, as CleanRL': PlainTorch,
 }
 TRIO, WHILE_COLLECTING = 'the trio: dqn, subprocess', 'lean_dqn, overlapped, an update each step'
-LEAN = ('-c', 'configs/breakout_lean_dqn_config.py')
+RANDOM_PLAY = ('--set', 'policy.random_collect_size=2048')
+LEAN = ('-c', 'configs/breakout_lean_dqn_config.py', *RANDOM_PLAY)
 TRAININGS: Dict[str, Tuple[str, ...]] = {
-    TRIO: ('-c', 'configs/breakout_dqn_config.py'),
+    TRIO: ('-c', 'configs/breakout_dqn_config.py', *RANDOM_PLAY),
     'lean_dqn, serial': LEAN,
     'lean_dqn, overlapped': (*LEAN, '--overlap'),
     WHILE_COLLECTING: (*LEAN, '--overlap', '--set', 'policy.learn.update_per_collect=32'),
@@ -156,10 +158,9 @@ def judged(name: str, value: float, bar: float, found: str, is_fast_machine: boo
 
 def trained(name: str, words: Tuple[str, ...], seconds: float, device: str = 'cuda') -> Dict[str, float]:
     """Train for some seconds; env steps and updates a second between the first update and the end."""
-    changes = [*COMMON, 'policy.random_collect_size=2048']
     options = ['--device', device, '--hours', str(seconds / 3600), '--exp-name', 'run', *words]
     options = [str(ROOT / word) if word.startswith('configs/') else word for word in options]
-    options += [word for change in changes for word in ('--set', change)]
+    options += [word for change in COMMON for word in ('--set', change)]
     with tempfile.TemporaryDirectory() as folder:
         environment = dict(os.environ, PYTHONPATH=os.pathsep.join([str(ROOT), *sys.path]))
         program = [sys.executable, '-m', 'breakout_env', 'train', *options]
@@ -167,14 +168,18 @@ def trained(name: str, words: Tuple[str, ...], seconds: float, device: str = 'cu
         if done.returncode:
             raise click.ClickException(f'{name} ended with {done.returncode}: {done.stderr.strip()[-300:]}')
         rows = RunLog.read(Path(folder, 'run')).progress
-    learning = rows['updates'] > 0
+    learning = np.flatnonzero(rows['updates'] > 0)
+    if len(learning) < 2:
+        raise click.ClickException(f'{name} logged {len(learning)} times; expected a longer --training-seconds')
     elapsed_s, steps, learned = (
-        float(rows[key][learning][-1] - rows[key][learning][0]) for key in ('run_s', 'env_step', 'updates')
+        float(rows[key][learning[-1]] - rows[key][learning[0]]) for key in ('run_s', 'env_step', 'updates')
     )
     return dict(env_steps_per_s=steps / elapsed_s, updates_per_s=learned / elapsed_s)
 
 
-def speed_rows(result: Result, is_fast: bool, seconds: float, training_seconds: float) -> Iterator[Finding]:
+def speed_rows(
+    result: Result, is_fast: bool, seconds: float, training_seconds: float, device: str = 'cuda'
+) -> Iterator[Finding]:
     """Learners alone, then whole trainings."""
     with tempfile.TemporaryDirectory() as folder:
         recording = os.path.join(folder, 'random.play')
@@ -196,7 +201,7 @@ def speed_rows(result: Result, is_fast: bool, seconds: float, training_seconds: 
     trainings: Dict[str, Dict[str, float]] = {}
     for name, words in TRAININGS.items():
         try:
-            figures = trainings[name] = trained(name, words, training_seconds)
+            figures = trainings[name] = trained(name, words, training_seconds, device)
         except click.ClickException as error:
             yield Finding(FAIL, error.message, name=f'training: {name}')
             continue
