@@ -62,6 +62,8 @@ def by_variant(found: Sequence[Dict[str, Any]]) -> Dict[Tuple[float, str], List[
 
 def table(found: Sequence[Dict[str, Any]]) -> str:
     """A row for each variant and time: the longest trainings first, and of those the best."""
+    if not found:
+        return 'No training is stored so far.'
     groups = [(*key, seeds, statistics([row['games'] for row in seeds])) for key, seeds in by_variant(found).items()]
     groups.sort(key=lambda group: (-group[0], -group[3].mean))
     lines = []
@@ -79,6 +81,8 @@ def table(found: Sequence[Dict[str, Any]]) -> str:
 
 def changes(found: Sequence[Dict[str, Any]]) -> str:
     """What each variant is."""
+    if not found:
+        return ''
     named = {row['variant']: row['changes'] for row in found}
     return markdown(['variant', 'what'], [[name, f'`{" ".join(what)}`'] for name, what in named.items()], 0)
 
