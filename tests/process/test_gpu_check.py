@@ -3,9 +3,11 @@
 import json
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 
+from benchmarks.common.rounds import Result
 from benchmarks.gpu import check
 from breakout_env.cli import gpu_checks
 from helpers.processes import ROOT
@@ -29,13 +31,21 @@ def test_its_programs_run_on_a_cpu(look):
     assert look().state == 'ok'
 
 
-def test_trainings_are_measured_between_the_first_update_and_the_end():
+def test_learners_and_trainings_are_measured_and_judged(monkeypatch):
     small = ('--set', 'policy.model.encoder_hidden_size_list=[8,8,8,16]', '--set', 'policy.learn.batch_size=8')
-    figures = check.trained('it', (*check.LEAN, *small), 12, 'cpu')
-    assert figures['updates_per_s'] > 0
-    assert figures['env_steps_per_s'] == pytest.approx(4 * figures['updates_per_s'], rel=0.2)
-
-
-def test_an_unknown_config_becomes_a_message():
-    with pytest.raises(check.click.ClickException, match='it ended with 2: .*'):
-        check.trained('it', ('-c', 'configs/nowhere.py'), 5, 'cpu')
+    learner = partial(check.Learner, device='cpu')
+    learners = {"DI-engine's dqn": 'dqn', 'lean_dqn': 'lean_dqn'}
+    learners = {name: partial(learner, kind, check.peers.Frame, {}) for name, kind in learners.items()}
+    trainings = {name: (*check.TRAININGS[name], *small) for name in (check.TRIO, 'lean_dqn, overlapped')}
+    trainings['wrong'] = ('-c', 'configs/nowhere.py')
+    for name, value in dict(LEARNERS=learners, TRAININGS=trainings, BATCH_SIZES=(16,), TRANSITIONS=320).items():
+        monkeypatch.setattr(check, name, value)
+    result = Result(None, [], rows=[])
+    rows = {row.name: row for row in check.speed_rows(result, True, 0.3, 12, 'cpu')}
+    assert rows['updates/s, batch of 16'].state == 'pass'
+    assert rows['training: wrong'].state == 'fail' and 'ended with 2' in rows['training: wrong'].found
+    for name in (check.TRIO, 'lean_dqn, overlapped'):
+        figures = result.content['trainings'][name]
+        assert figures['updates_per_s'] > 0
+        assert figures['env_steps_per_s'] == pytest.approx(4 * figures['updates_per_s'], rel=0.2)
+    assert 'expected 4 or more' in rows["the trio's env steps/s"].found
