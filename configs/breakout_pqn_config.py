@@ -50,40 +50,40 @@ breakout_pqn_config = dict(
         discount_factor=0.99,
         learn=dict(
             # (int) Updates after each collection: 2 passes over the rollout.
-            update_per_collect=32,
+            update_per_collect=64,
             # (int) Transitions of an update.
-            batch_size=128,
+            batch_size=32,
             # (float) Learning rate of Adam.
-            learning_rate=0.00025,
+            learning_rate=0.0001,
             # (float) Weight of longer returns in the targets.
-            q_lambda=0.65,
+            q_lambda=0.9,
             # (bool) Whether to resume the run in exp_name from its last save, if there is one.
             resume_training=False,
             learner=dict(
                 hook=dict(
-                    # (int) Updates between two checkpoints: 10,000 env steps.
-                    save_ckpt_after_iter=2500,
+                    # (int) Updates between two checkpoints: 80,000 env steps.
+                    save_ckpt_after_iter=5000,
                     # (int) Updates between two entries in the log.
-                    log_show_after_iter=500,
+                    log_show_after_iter=2000,
                     # Progress line, log/progress.jsonl, warnings before memory runs out. (int) max_env_step is for the
                     # percentage and the remaining time; `breakout train` sets it.
                     progress=dict(
-                        type='progress', name='progress', position='before_run', ext_args=dict(max_env_step=1000000)
+                        type='progress', name='progress', position='before_run', ext_args=dict(max_env_step=5000000)
                     ),
-                    # Saves checkpoint and replay buffer together, every save_every_s (float) seconds and on SIGTERM or
+                    # Saves the run every save_every_s (float) seconds and on SIGTERM or
                     # Ctrl-C.
                     resume=dict(type='resume', name='resume', position='before_run', ext_args=dict(save_every_s=900)),
                 ),
             ),
         ),
         collect=dict(
-            # (int) Env steps of a rollout, 32 in each environment.
-            n_sample=2048,
+            # (int) Env steps of a rollout, 16 in each environment.
+            n_sample=1024,
         ),
         eval=dict(
             evaluator=dict(
-                # (int) Updates between evaluations: 100,000 env steps.
-                eval_freq=25000,
+                # (int) Updates between evaluations: 800,000 env steps.
+                eval_freq=50000,
             ),
         ),
         other=dict(
@@ -95,7 +95,7 @@ breakout_pqn_config = dict(
                 # (float) Epsilon from env step `decay` on.
                 end=0.01,
                 # (int) Env steps of the decrease.
-                decay=300000,
+                decay=100000,
             ),
         ),
     ),
@@ -111,7 +111,7 @@ breakout_pqn_create_config = dict(
     env_manager=dict(type='breakout', import_names=['breakout_env']),
     policy=dict(type='pqn', import_names=['breakout_env']),
     replay_buffer=dict(type='rollout', import_names=['breakout_env']),
-    # DI-engine's collector, which also counts full games and their scores: a training episode is one life.
+    # Steps all environments at once, and counts full games and their scores: a training episode is one life.
     collector=dict(type='rollout', import_names=['breakout_env']),
     # DI-engine's evaluator, whose best score is kept when a run is resumed.
     evaluator=dict(type='resumable', import_names=['breakout_env']),
@@ -122,4 +122,4 @@ create_config = breakout_pqn_create_config
 if __name__ == '__main__':
     from ding.entry import serial_pipeline
 
-    serial_pipeline((main_config, create_config), seed=0, max_env_step=int(1e6))
+    serial_pipeline((main_config, create_config), seed=0, max_env_step=int(5e6))

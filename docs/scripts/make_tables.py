@@ -301,6 +301,22 @@ def _medians(name: str) -> Dict[str, str]:
     return {row['name']: f'{row["median"]:,.0f}' for row in rows if 'median' in row}
 
 
+def before_ray() -> str:
+    """The protocol that Ray replaced, on the same machine in the same hour."""
+    rows = [
+        [mode['name'], f'{mode["env_steps_per_s"]:.0f}', f'{mode["low"]:.0f} to {mode["high"]:.0f}']
+        for mode in load('bench_scale_before_ray')['modes']
+    ]
+    return markdown(['before Ray, an update to 4 env steps', 'env steps/s', 'min to max'], rows, 2)
+
+
+def saturation() -> str:
+    """What one learner takes in."""
+    sections = load('bench_saturation')['sections']
+    rows = [[row['title'], f'{row["env_steps_per_s"]:,.0f}', f'{row["updates_per_s"]:.0f}'] for row in sections]
+    return markdown(['64 collectors that replay a fragment of 256 env steps', 'env steps/s', 'updates/s'], rows, 2)
+
+
 def _gb(bytes_per_transition: float) -> str:
     return f'{bytes_per_transition / 1e3:,.2f} GB'
 
@@ -340,6 +356,8 @@ TABLES: Dict[str, Dict[str, Callable[[], str]]] = {
     },
     'docs/scale.md': {
         'runs': lambda: several('bench_scale', 'env steps/s', {'updates_per_s': '.1f', 'memory_gb': '.2f'}),
+        'runs-before': before_ray,
+        'saturation': saturation,
         'exchange': exchange,
     },
 }

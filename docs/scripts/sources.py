@@ -41,6 +41,8 @@ SOURCES = {
     'bench_manager*.json': Source('python -m benchmarks.env_manager.throughput', ('breakout_env/env_manager',)),
     'bench_replay*.json': Source('python -m benchmarks.replay.cost', ('breakout_env/replay',)),
     'bench_scale.json': Source('python -m benchmarks.distributed.scale', ('breakout_env/cluster',)),
+    'bench_scale_before_ray.json': Source('benchmarks/bench_scale.py of 0a5bc66', ()),
+    'bench_saturation.json': Source('python -m benchmarks.distributed.saturation', ('breakout_env/cluster',)),
     'bench_score.json': Source("a program that 473c168 has and today's code has not", ('breakout_env/policy',)),
     'bench_train.json': Source('python -m benchmarks.training.speed', _TRAINING),
     'no_fire.json': Source('breakout eval --no-fire', ('breakout_env/envs', 'breakout_env/agent')),
