@@ -70,8 +70,7 @@ breakout_pqn_config = dict(
                     progress=dict(
                         type='progress', name='progress', position='before_run', ext_args=dict(max_env_step=5000000)
                     ),
-                    # Saves the run every save_every_s (float) seconds and on SIGTERM or
-                    # Ctrl-C.
+                    # Saves the run every save_every_s (float) seconds and on SIGTERM or Ctrl-C.
                     resume=dict(type='resume', name='resume', position='before_run', ext_args=dict(save_every_s=900)),
                 ),
             ),
