@@ -33,16 +33,16 @@ breakout_pqn_config = dict(
         discount_factor=0.99,
         learn=dict(
             # (int) Updates after each collection: 2 passes over the rollout.
-            update_per_collect=64,
-            batch_size=128,
-            learning_rate=0.00025,
-            q_lambda=0.65,
+            update_per_collect=128,
+            batch_size=64,
+            learning_rate=0.0001,
+            q_lambda=0.9,
             resume_training=False,
             learner=dict(
                 hook=dict(
                     # (int) Updates between two checkpoints: 320,000 env steps.
-                    save_ckpt_after_iter=5000,
-                    log_show_after_iter=500,
+                    save_ckpt_after_iter=10000,
+                    log_show_after_iter=2000,
                     progress=dict(
                         type='progress', name='progress', position='before_run', ext_args=dict(max_env_step=40000000)
                     ),
@@ -53,14 +53,14 @@ breakout_pqn_config = dict(
         # (int) Env steps of a rollout, 32 in each environment.
         collect=dict(n_sample=4096),
         # (int) Updates between evaluations: 1.6 million env steps.
-        eval=dict(evaluator=dict(eval_freq=25000)),
+        eval=dict(evaluator=dict(eval_freq=50000)),
         other=dict(
             eps=dict(
                 type='linear',
                 start=1.0,
                 end=0.01,
                 # (int) Env steps of the decrease.
-                decay=2000000,
+                decay=500000,
             ),
         ),
     ),
