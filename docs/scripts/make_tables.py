@@ -314,7 +314,7 @@ def saturation() -> str:
     """What one learner takes in."""
     sections = load('bench_saturation')['sections']
     rows = [[row['title'], f'{row["env_steps_per_s"]:,.0f}', f'{row["updates_per_s"]:.0f}'] for row in sections]
-    return markdown(['64 collectors that replay a fragment of 256 env steps', 'env steps/s', 'updates/s'], rows, 2)
+    return markdown(['64 collectors that replay a fragment of 256 transitions', 'env steps/s', 'updates/s'], rows, 2)
 
 
 def _gb(bytes_per_transition: float) -> str:
