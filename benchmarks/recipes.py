@@ -53,6 +53,11 @@ def updates_every(env_steps: int) -> Variant:
     return changed(f'policy.learn.update_per_collect={256 // env_steps}')
 
 
+def pqn(*changes: str, options: Tuple[str, ...] = ('--threads', '2')) -> Variant:
+    """PQN's config with other values."""
+    return Variant(changes, options, 'configs/breakout_pqn_config.py')
+
+
 BFLOAT16 = 'policy.learn.autocast=bfloat16'
 FULL_WIDTH = 'policy.model.encoder_hidden_size_list=[32,64,64,512]'
 VARIANTS: Dict[str, Variant] = {
@@ -72,7 +77,15 @@ VARIANTS: Dict[str, Variant] = {
     'soft_target': changed('policy.learn.target_theta=0.005', 'policy.learn.target_update_freq=None'),
     'huber': changed('policy.learn.loss=huber'),
     'prioritised': changed('policy.priority=True'),
-    'pqn': Variant(config='configs/breakout_pqn_config.py'),
+    'pqn': pqn(),
+    'pqn_overlap': pqn(options=('--threads', '1', '--overlap')),
+    'pqn_full_width': pqn(FULL_WIDTH),
+    'pqn_lambda_0.65': pqn('policy.learn.q_lambda=0.65'),
+    'pqn_lambda_0.95': pqn('policy.learn.q_lambda=0.95'),
+    'pqn_learning_rate_2.5e-4': pqn('policy.learn.learning_rate=0.00025'),
+    'pqn_batch_64': pqn('policy.learn.batch_size=64', 'policy.learn.update_per_collect=32'),
+    'pqn_4_passes': pqn('policy.learn.update_per_collect=128'),
+    'pqn_128_environments': pqn('env.collector_env_num=128', 'policy.collect.n_sample=2048'),
 }
 # On purpose, for the training guide; they take no part in the search.
 MODELS = "policy.model.import_names=['benchmarks.training.wrong_models']"

@@ -112,7 +112,7 @@ class PQNPolicy(DQNPolicy):
         return {key: tensor.flatten(0, 1) for key, tensor in samples.items()}
 
     def _process_transition(self, obs: Any, policy_output: Mapping, timestep: Any) -> Dict[str, Any]:
-        raise NotImplementedError("pqn learns from whole rollouts; choose create_config.collector type='rollout'")
+        raise TypeError("the policy pqn learns from whole rollouts; expected create_config.collector type='rollout'")
 
     # ---------------------------------------------------------------- learning
 
