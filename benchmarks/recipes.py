@@ -85,7 +85,9 @@ VARIANTS: Dict[str, Variant] = {
     'pqn_learning_rate_2.5e-4': pqn('policy.learn.learning_rate=0.00025'),
     'pqn_batch_64': pqn('policy.learn.batch_size=64', 'policy.learn.update_per_collect=32'),
     'pqn_4_passes': pqn('policy.learn.update_per_collect=128'),
-    'pqn_128_environments': pqn('env.collector_env_num=128', 'policy.collect.n_sample=2048'),
+    'pqn_128_environments': pqn(
+        'env.collector_env_num=128', 'policy.collect.n_sample=2048', 'policy.learn.update_per_collect=128'
+    ),
 }
 # On purpose, for the training guide; they take no part in the search.
 MODELS = "policy.model.import_names=['benchmarks.training.wrong_models']"
