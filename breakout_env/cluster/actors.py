@@ -52,10 +52,14 @@ class _Actor(object):
     def ready(self) -> None:
         """Return once the actor works."""
 
+    def _start(self, worker: Any) -> None:
+        self._worker = worker
+        use_plain_timers(worker)
+        self._folder.cleanup()  # its log is open, so writing goes on; an actor that is killed leaves nothing behind
+
     def close(self) -> None:
         """Close the environments."""
         self._worker.close()
-        self._folder.cleanup()
 
     def _load(self, mode: Any, weights: List[Any]) -> None:
         if weights[0] != self._weights:
@@ -91,9 +95,7 @@ class CollectorActor(_Actor):
         self._policy = create_policy(cfg.policy, enable_field=['collect']).collect_mode
         self._random_policy = PolicyFactory.get_random_policy(self._policy, action_space=env.action_space)
         env = StepCallback(env, lambda timesteps: self._games.extend(scores_in(timesteps)))
-        self._worker = create_serial_collector(cfg.policy.collect.collector, env=env, policy=self._policy, **self._logs)
-        use_plain_timers(self._worker)
-        self._folder.cleanup()  # the log is open, so writing goes on; a killed collector leaves nothing behind
+        self._start(create_serial_collector(cfg.policy.collect.collector, env=env, policy=self._policy, **self._logs))
 
     def collect(
         self, n_sample: int, env_step: int, is_random: bool, settings: Dict[str, Any], weights: List[Any], version: int
@@ -148,8 +150,7 @@ class EvaluatorActor(_Actor):
         env.seed(cfg.seed, dynamic_seed=False)
         set_pkg_seed(cfg.seed, use_cuda=False)
         self._policy = create_policy(cfg.policy, enable_field=['eval']).eval_mode
-        self._worker = create_serial_evaluator(cfg.policy.eval.evaluator, env=env, policy=self._policy, **self._logs)
-        use_plain_timers(self._worker)
+        self._start(create_serial_evaluator(cfg.policy.eval.evaluator, env=env, policy=self._policy, **self._logs))
 
     def evaluate(self, weights: List[Any], train_iter: int, env_step: int) -> Tuple[List[float], List[Event]]:
         """

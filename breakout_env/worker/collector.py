@@ -14,6 +14,7 @@ from ding.envs import BaseEnvManager, BaseEnvTimestep
 from ding.utils import SERIAL_COLLECTOR_REGISTRY
 
 from ..utils import run_registry
+from ..utils.weak import weakly
 from .nstep_collector import NstepCollector, TailBuffer
 from .step_callback import StepCallback
 
@@ -78,7 +79,7 @@ class FullGamesCollector(GameScores, NstepCollector):
 
     def reset_env(self, _env: Optional[BaseEnvManager] = None) -> None:
         """Continue in an env manager, or reset the present one."""
-        super().reset_env(None if _env is None else StepCallback(_env, self._on_step))
+        super().reset_env(None if _env is None else StepCallback(_env, weakly(self._on_step)))
 
     def _on_step(self, timesteps: Dict[int, BaseEnvTimestep]) -> None:
         self.add_games(scores_in(timesteps))

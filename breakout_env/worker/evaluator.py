@@ -15,6 +15,7 @@ from ding.worker import InteractionSerialEvaluator
 
 from ..utils import run_registry
 from ..utils.atomic_file import write_bytes
+from ..utils.weak import weakly
 from .sample_game import SampleGame
 from .step_callback import StepCallback
 
@@ -77,7 +78,7 @@ class ResumableEvaluator(InteractionSerialEvaluator):
 
     def reset_env(self, _env: Optional[BaseEnvManager] = None) -> None:
         """Continue in an env manager, or reset the present one."""
-        super().reset_env(None if _env is None else StepCallback(_env, self._on_step))
+        super().reset_env(None if _env is None else StepCallback(_env, weakly(self._on_step)))
 
     def should_eval(self, train_iter: int) -> bool:
         """Whether it is time. The pipelines ask between two collections, when a request to stop is handled, too."""
@@ -96,7 +97,7 @@ class ResumableEvaluator(InteractionSerialEvaluator):
             self._sample = SampleGame()
         finished, info = super().eval(save_ckpt_fn, train_iter, envstep, *args, **kwargs)
         self._update_state()
-        if self._max_episode_return > best_before:
+        if self._max_episode_return > best_before and save_ckpt_fn is not None:
             # together with ckpt_best: a run that is killed now resumes from a save that has neither
             write_bytes(self._best_path, json.dumps(self._state['best_score']).encode())
         self._log(info, envstep)

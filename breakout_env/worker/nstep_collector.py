@@ -7,6 +7,7 @@ from ding.worker import SampleSerialCollector
 from ding.worker.collector.base_serial_collector import TrajBuffer
 
 from ..compat.ding_nstep_returns import correct_value_gamma
+from ..utils.weak import weakly
 
 # The last transition before a time limit has this key on its way through the collector.
 _TRUNCATED = 'truncated'
@@ -69,7 +70,7 @@ class NstepCollector(SampleSerialCollector):
         self._plain_policy: Any = _policy
         super().reset_policy(
             self._plain_policy._replace(
-                process_transition=self._process_transition, get_train_sample=self._get_train_sample
+                process_transition=weakly(self._process_transition), get_train_sample=weakly(self._get_train_sample)
             )
         )
         self._nstep = nstep_of(_policy)

@@ -1,5 +1,6 @@
 """The collectors: scores of full games, ids of episodes and steps."""
 
+import weakref
 from collections import namedtuple
 from unittest.mock import Mock
 
@@ -50,6 +51,16 @@ def collector(tmp_path, monkeypatch):
 
     monkeypatch.chdir(tmp_path)
     return create
+
+
+@pytest.mark.parametrize('kind', ['full_games', 'sample_with_ids'])
+def test_a_collector_that_is_dropped_closes_its_environments_at_once(collector, kind):
+    collecting = collector(kind, [STEP])
+    manager, dropped = collecting._env._manager, weakref.ref(collecting)
+    collecting.collect(n_sample=4)
+    del collecting
+    assert dropped() is None
+    manager.close.assert_called_once_with()
 
 
 def test_scores_are_those_of_games_instead_of_lives(collector):
