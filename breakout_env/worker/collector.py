@@ -91,11 +91,15 @@ class FullGamesCollector(GameScores, NstepCollector):
         self.epsilon = (policy_kwargs or {}).get('eps')
         games_before = self.games
         transitions = super().collect(*args, **kwargs)
+        self._log_scores(games_before)
+        return transitions
+
+    def _log_scores(self, games_before: int) -> None:
+        """Write the mean score to TensorBoard if games have ended since there were ``games_before``."""
         if self.games > games_before and self._tb_logger is not None:
             self._tb_logger.add_scalar(
                 f'{self._instance_name}_step/game_return_mean', self.game_return_mean, self._total_envstep_count
             )
-        return transitions
 
 
 class NumberedTrajBuffer(TailBuffer):

@@ -64,10 +64,7 @@ class RolloutCollector(FullGamesCollector):
         rollout = self._rollout(n_sample // self._env_num, kwargs)
         self._total_envstep_count += n_sample
         self._total_train_sample_count += n_sample
-        if self.games > games_before and self._tb_logger is not None:
-            self._tb_logger.add_scalar(
-                f'{self._instance_name}_step/game_return_mean', self.game_return_mean, self._total_envstep_count
-            )
+        self._log_scores(games_before)
         return self._plain_policy.get_train_sample(rollout)
 
     def _rollout(self, steps: int, kwargs: Mapping[str, Any]) -> Dict[str, torch.Tensor]:
