@@ -51,7 +51,8 @@ class RolloutBuffer(object):
         if len(self._order) < size:
             self._order = torch.randperm(self.count())
         chosen, self._order = self._order[:size], self._order[size:]
-        return {key: tensor[chosen] for key, tensor in self._rollout.items()}
+        # indexing would copy screens byte by byte
+        return {key: tensor.index_select(0, chosen) for key, tensor in self._rollout.items()}
 
     def count(self) -> int:
         """Transitions of the rollout."""
