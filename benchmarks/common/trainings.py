@@ -20,8 +20,6 @@ from .rounds import machine
 
 GAMES, GAMES_SEED = 40, 1000
 CURVE_POINTS = 100
-# Weights are averaged over the last quarter of the checkpoints, at most as many as `breakout average` takes by default.
-AVERAGED_SHARE, MOST_AVERAGED = 4, 16
 # env steps, hours, score while training: the mean of the last 100 full games, 0 before the first
 Point = Tuple[float, float, float]
 # Runs Python with these arguments in a folder; raises click.ClickException if that fails.
@@ -80,8 +78,8 @@ def judged_run(run: Path, execute: Program) -> Dict[str, Any]:
     checkpoints = checkpoints_of(run)
     agent, report = checkpoints[-1], run / 'games.json'
     if len(checkpoints) > 1:
-        agent, last = run / 'averaged.safetensors', min(MOST_AVERAGED, max(2, len(checkpoints) // AVERAGED_SHARE))
-        execute(['-m', 'breakout_env', 'average', run, '--last', last, '--output', agent], run)
+        agent = run / 'averaged.safetensors'
+        execute(['-m', 'breakout_env', 'average', run, '--output', agent], run)
     asked = ['--protocol', 'nature', '--episodes', GAMES, '--seed', GAMES_SEED, '--json', report]
     execute(['-m', 'breakout_env', 'eval', '--checkpoint', agent, *asked], run)
     log = RunLog.read(run)

@@ -6,33 +6,36 @@ from typing import Optional
 import click
 
 from ..agent.agent import save_agent
-from ..agent.averaging import average_weights, checkpoints_of, updates_of
+from ..agent.averaging import average_weights, checkpoints_of, last_quarter, updates_of
 from ..utils.options import COUNT
 from .common import CONTEXT, user_errors
 
 
 @click.command('average', context_settings=CONTEXT)
 @click.argument('run', type=click.Path(exists=True, file_okay=False))
-@click.option('--last', default=16, show_default=True, type=COUNT, help='How many checkpoints, the last of the run.')
+@click.option(
+    '--last', type=COUNT, help='How many of its last checkpoints; by default the last quarter of them, 2 to 16.'
+)
 @click.option('--until', type=COUNT, help='Take only checkpoints of up to this many updates.')
 @click.option(
     '-o', '--output', type=click.Path(dir_okay=False), help='The file to write; by default averaged.safetensors in RUN.'
 )
-def command(run: str, last: int, until: Optional[int], output: Optional[str]) -> None:
+def command(run: str, last: Optional[int], until: Optional[int], output: Optional[str]) -> None:
     """
     Make one agent out of a run's last checkpoints.
 
     RUN is its folder. The mean of their weights usually plays better than the last of them. The interval between
-    checkpoints is the config's save_ckpt_after_iter, 2,500 updates in the recipe for the CPU.
+    checkpoints is the config's save_ckpt_after_iter.
 
     \b
     Examples:
-      breakout average experiments/breakout_dqn_cpu
-      breakout eval --checkpoint experiments/breakout_dqn_cpu/averaged.safetensors
+      breakout average experiments/breakout_pqn
+      breakout eval --checkpoint experiments/breakout_pqn/averaged.safetensors
     """
     output = output or str(Path(run, 'averaged.safetensors'))
     with user_errors():
-        paths = checkpoints_of(run, until)[-last:]
+        paths = checkpoints_of(run, until)
+        paths = last_quarter(paths) if last is None else paths[-last:]
         if len(paths) < 2:
             raise ValueError(f'{paths[0]} is all that there is to average; expected 2 checkpoints or more')
         first, newest = updates_of(paths[0]), updates_of(paths[-1])

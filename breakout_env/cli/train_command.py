@@ -1,4 +1,4 @@
-"""``breakout train``: train DQN, on this machine's recipe or a config."""
+"""``breakout train``: train an agent, by this machine's recipe or a config."""
 
 import ast
 import importlib.util
@@ -26,8 +26,10 @@ from ..utils.atomic_file import DamagedFile
 from ..utils.options import COUNT, HOURS, SEED, THREADS, NumberOrAuto
 from .common import CONTEXT, device_of, shipped
 
-CONFIGS = dict(cpu='configs/breakout_dqn_cpu_config.py', cuda='configs/breakout_lean_dqn_config.py')
-ENV_STEPS = dict(cpu=1_000_000, cuda=10_000_000)
+CONFIGS = dict(cpu='configs/breakout_pqn_config.py', cuda='configs/breakout_lean_dqn_config.py')
+# with --collectors: PQN collects in its learner's process
+CONFIGS_ON_RAY = dict(CONFIGS, cpu='configs/breakout_dqn_cpu_config.py')
+ENV_STEPS = 10_000_000
 
 
 @click.command('train', context_settings=CONTEXT)
@@ -72,8 +74,14 @@ ENV_STEPS = dict(cpu=1_000_000, cuda=10_000_000)
     metavar='KEY=VALUE',
     help='Another value than the one in the config, such as policy.learn.learning_rate=0.00025; may be repeated.',
 )
-@click.option('--threads', type=THREADS, help="PyTorch's threads; by default one for each core.")
-@click.option('--overlap/--serial', default=False, show_default=True, help='Collect while learning; pays on GPUs.')
+@click.option(
+    '--threads', type=THREADS, help="PyTorch's threads; by default one for each core, of half the cores with --overlap."
+)
+@click.option(
+    '--overlap/--serial',
+    default=None,
+    help='Collect while learning, or one after the other; by default the former for PQN on several cores.',
+)
 @click.option(
     '--resume',
     is_flag=False,
@@ -96,10 +104,10 @@ ENV_STEPS = dict(cpu=1_000_000, cuda=10_000_000)
 @click.pass_context
 def command(ctx: click.Context, seeds: Tuple[int, ...], **options: Any) -> None:
     """
-    Train DQN on Breakout.
+    Train an agent on Breakout: PQN on a CPU, DQN on a GPU, or what a config says.
 
-    Whichever of --env-steps, --updates, --episodes and --hours comes first ends the run; the default is a million env
-    steps on a CPU and ten million on a GPU. The run is saved when it ends, also by Ctrl-C or SIGTERM.
+    Whichever of --env-steps, --updates, --episodes and --hours comes first ends the run; the default is ten million env
+    steps. The run is saved when it ends, also by Ctrl-C or SIGTERM.
 
     \b
     Examples:
@@ -136,7 +144,7 @@ def _train(
     exp_name: Optional[str],
     changes: Tuple[str, ...],
     threads: Optional[int],
-    overlap: bool,
+    overlap: Optional[bool],
     resume: Optional[str],
     auto_resume: bool,
     collectors: Union[int, Literal['auto'], None],
@@ -152,13 +160,17 @@ def _train(
         raise click.UsageError('--resume and --auto-resume exclude each other; expected one of them')
     device = device_of(device)
     if config is None:
-        click.echo(f'The config for this machine: {CONFIGS[device]}')
-    file = read_config_file(config or str(shipped(CONFIGS[device])))
+        click.echo(f'The config for this machine: {_recipe(device, collectors)}')
+    file = read_config_file(config or str(shipped(_recipe(device, collectors))))
     values = {'policy.cuda': device == 'cuda', **dict(_read_change(text) for text in changes)}
     values['exp_name'] = _exp_name(file, exp_name, values)
+    if overlap is None:
+        overlap = collectors is None and file.create.policy.type == 'pqn' and len(os.sched_getaffinity(0)) > 1
+    if threads is None and overlap and device == 'cpu':  # the other half is the collector's
+        threads = max(1, torch.get_num_threads() // 2)
     if threads is not None:
         torch.set_num_threads(threads)
-    budget = Budget(**limits) if any(limits.values()) else Budget(env_steps=ENV_STEPS[device])
+    budget = Budget(**limits) if any(limits.values()) else Budget(env_steps=ENV_STEPS)
     try:
         resume = values['exp_name'] if auto_resume else run_to_resume(resume, values['exp_name'])
         if collectors is not None:
@@ -174,6 +186,11 @@ def _train(
         if _is_for_users(error):
             raise click.ClickException(str(error)) from None
         raise
+
+
+def _recipe(device: str, collectors: Any) -> str:
+    """The config where the user names none."""
+    return (CONFIGS if collectors is None else CONFIGS_ON_RAY)[device]
 
 
 def _used(folder: str) -> List[float]:
@@ -227,7 +244,8 @@ def _command_line(ctx: click.Context, **changes: Any) -> List[str]:
             continue
         for each in value if option.multiple else (value,):
             # a flag has no value, and --resume need not have one
-            words += [option.opts[0]] if each is True or each == '' else [option.opts[0], str(each)]
+            name = option.secondary_opts[0] if each is False else option.opts[0]
+            words += [name] if isinstance(each, bool) or each == '' else [name, str(each)]
     return words
 
 
@@ -240,7 +258,8 @@ def _train_each(ctx: click.Context, seeds: Tuple[int, ...], options: Mapping[str
     """
     if options['resume']:
         raise click.UsageError('--resume with a folder resumes one run; expected no folder, or one --seed')
-    file = read_config_file(options['config'] or str(shipped(CONFIGS[device_of(options['device'])])))
+    recipe = _recipe(device_of(options['device']), options['collectors'])
+    file = read_config_file(options['config'] or str(shipped(recipe)))
     name = _exp_name(file, options['exp_name'], dict(_read_change(text) for text in options['changes']))
     names = {seed: f'{name}_seed{seed}' for seed in seeds}
     # with --resume, a seed without a save starts anew

@@ -1,10 +1,10 @@
 """DI-engine's DQN with a faster update: the same losses and weights."""
 
 import copy
-from typing import Annotated, Any, Dict, List, Literal, Mapping, Optional, Sequence, Tuple
+from typing import Annotated, Any, Dict, Literal, Mapping, Optional, Sequence, Tuple
 
 import torch
-from ding.model.wrapper.model_wrappers import IModelWrapper, model_wrap
+from ding.model.wrapper.model_wrappers import IModelWrapper
 from ding.policy import DQNPolicy
 from ding.policy.command_mode_policy_instance import EpsCommandModePolicy
 from ding.policy.common_utils import default_preprocess_learn
@@ -16,6 +16,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from ..replay.batch import FrameBatch
 from ..utils.options import Between, Options, checked, shown
 from ..utils.streams import Uploader
+from .ema_dqn import EmaDQNPolicy, follow
 from .pixel_models import PixelInput
 
 # What ``policy.learn.autocast`` means to torch.
@@ -24,8 +25,6 @@ AUTOCAST = {None: torch.float32, 'bfloat16': torch.bfloat16}
 LOSSES = dict(mse=torch.nn.MSELoss(reduction='none'), huber=torch.nn.HuberLoss(reduction='none'))
 # BaseLearner's monitor averages over so many updates.
 LOG_WINDOW_UPDATES = 10
-# Where a checkpoint has the averaged weights.
-AVERAGED = 'ema_model'
 # The keys of a transition that an update uses.
 USED_KEYS = ('obs', 'next_obs', 'action', 'reward', 'done', 'weight', 'value_gamma')
 
@@ -78,7 +77,7 @@ class LeanDQNOptions(Options):
 
 
 @POLICY_REGISTRY.register('lean_dqn')
-class LeanDQNPolicy(DQNPolicy):
+class LeanDQNPolicy(EmaDQNPolicy):
     """
     Overview:
         DI-engine's ``dqn`` (double, dueling, n-step, prioritised, as configured) with the same hyper-parameters, the \
@@ -101,13 +100,7 @@ class LeanDQNPolicy(DQNPolicy):
         100
     """
 
-    _average: Optional[torch.nn.Module] = None
-
     config = dict(type='lean_dqn', learn=LeanDQNOptions().model_dump())
-
-    def default_model(self) -> Tuple[str, List[str]]:
-        """DI-engine's DQN on pixels 0..255, where the config names no model."""
-        return 'pixel_dqn', ['breakout_env']
 
     def _init_learn(self) -> None:
         options = self._cfg.learn
@@ -169,9 +162,8 @@ class LeanDQNPolicy(DQNPolicy):
         if self._options.target_theta is None:
             self._target_model.update(self._weights)
         else:
-            _follow(_unwrapped(self._target_model), self._model, self._options.target_theta)
-        if self._options.ema_decay is not None:
-            _follow(self._acting_model(), self._model, 1 - self._options.ema_decay)
+            follow(_unwrapped(self._target_model), self._model, self._options.target_theta)
+        self._update_average()
 
         info: Dict[str, Any] = {'cur_lr': self._optimizer.defaults['lr']}
         info.update(self._scalars(loss, q_value, target_q_value))
@@ -277,59 +269,19 @@ class LeanDQNPolicy(DQNPolicy):
     def _state_dict_learn(self) -> Dict[str, Any]:
         """A state that ``DQNPolicy`` can load, too."""
         state = super()._state_dict_learn()
-        state['optimizer'] = _fused(state['optimizer'], None)
-        if self._options.ema_decay is not None:
-            state[AVERAGED] = self._acting_model().state_dict()
-        return state
+        return {**state, 'optimizer': _fused(state['optimizer'], None), **self._average_state()}
 
     def _load_state_dict_learn(self, state_dict: Dict[str, Any]) -> None:
         """Load a state of this policy or of ``DQNPolicy``."""
         super()._load_state_dict_learn({**state_dict, 'optimizer': _fused(state_dict['optimizer'], True)})
         self._weights = self._learn_model.state_dict()
-        if self._options.ema_decay is not None:
-            self._acting_model().load_state_dict(_acting_weights(state_dict))
-
-    def _init_collect(self) -> None:
-        super()._init_collect()
-        self._collect_model = model_wrap(self._acting_model(), wrapper_name='eps_greedy_sample')
-        self._collect_model.reset()
-
-    def _init_eval(self) -> None:
-        super()._init_eval()
-        self._eval_model = model_wrap(self._acting_model(), wrapper_name='argmax_sample')
-        self._eval_model.reset()
-
-    def _load_state_dict_collect(self, state_dict: Dict[str, Any]) -> None:
-        super()._load_state_dict_collect(dict(model=_acting_weights(state_dict)))
-
-    def _load_state_dict_eval(self, state_dict: Dict[str, Any]) -> None:
-        super()._load_state_dict_eval(dict(model=_acting_weights(state_dict)))
-
-    def _acting_model(self) -> torch.nn.Module:
-        """The network that acts: the average, where this policy learns it; one that only acts is given its weights."""
-        if self._cfg.learn.get('ema_decay') is None or 'learn' not in self._enable_field:
-            return self._model
-        if self._average is None:  # the fields are set up in any order
-            self._average = copy.deepcopy(self._model).requires_grad_(False)
-        return self._average
+        self._load_average(state_dict)
 
 
 def _unwrapped(model: Any) -> torch.nn.Module:
     while isinstance(model, IModelWrapper):  # DI-engine wraps a wrapper of its own in each
         model = model._model
     return model
-
-
-@torch.no_grad()
-def _follow(model: torch.nn.Module, online: torch.nn.Module, share: float) -> None:
-    """Move a model's weights by this share towards the online network's."""
-    torch._foreach_lerp_(list(model.parameters()), list(online.parameters()), share)
-    for ours, theirs in zip(model.buffers(), online.buffers()):
-        ours.copy_(theirs)
-
-
-def _acting_weights(state_dict: Mapping[str, Any]) -> Dict[str, Any]:
-    return state_dict.get(AVERAGED, state_dict['model'])
 
 
 def _fused(optimizer_state: Dict[str, Any], fused: Optional[bool]) -> Dict[str, Any]:

@@ -1,15 +1,15 @@
 """PQN: Q-learning from parallel environments, without a replay buffer and without a target network."""
 
 import copy
-from typing import Annotated, Any, Dict, List, Mapping, Optional, Tuple
+from typing import Annotated, Any, Dict, List, Mapping, Optional
 
 import torch
-from ding.policy import DQNPolicy
 from ding.policy.command_mode_policy_instance import EpsCommandModePolicy
 from ding.utils import POLICY_REGISTRY
 
 from ..utils.options import Between, Options
 from ..utils.streams import Uploader
+from .ema_dqn import EmaDQNPolicy, acting_weights
 from .lean_dqn import AUTOCAST
 from .precision import Precision, fastest_precision
 
@@ -29,10 +29,17 @@ class PQNOptions(Options):
     """(Optional[str]) As in ``lean_dqn``; ``auto`` is ``bfloat16`` where the hardware computes it faster."""
     log_every_updates: Annotated[int, Between(1, 1_000_000_000)] = 100
     """(int) Updates over which loss and Q values are averaged for the log."""
+    ema_decay: Optional[Annotated[float, Between(0, 0.999999, above=True)]] = None
+    """(Optional[float]) As in ``lean_dqn``; the values in the targets are those of the average, too."""
+
+    @classmethod
+    def check(cls, learn: Mapping) -> 'PQNOptions':
+        """The options in ``policy.learn``, which also holds DI-engine's; a ValueError names one that is not allowed."""
+        return cls.read({name: learn[name] for name in cls.model_fields})
 
 
 @POLICY_REGISTRY.register('pqn')
-class PQNPolicy(DQNPolicy):
+class PQNPolicy(EmaDQNPolicy):
     """
     Overview:
         PQN (Gallici et al. 2025, "Simplifying Deep Temporal Difference Learning"): rollouts of many environments, \
@@ -48,26 +55,22 @@ class PQNPolicy(DQNPolicy):
 
     config = dict(type='pqn', learn=PQNOptions().model_dump())
 
-    def default_model(self) -> Tuple[str, List[str]]:
-        """DI-engine's DQN on pixels 0..255, where the config names no model."""
-        return 'pixel_dqn', ['breakout_env']
-
     # ---------------------------------------------------------------- collecting
 
     def _init_collect(self) -> None:
         self._unroll_len = 1
         self._dtype = AUTOCAST[fastest_precision(self._cfg.learn.autocast, self._device)]
-        self._acting: Any = None  # the network in the type it computes with; None after a change of the weights
+        self._cast: Any = None  # the network that acts in the type it computes with; None after a change of its weights
 
     def _reset_collect(self, data_id: Optional[List[int]] = None) -> None:
         """Acting keeps no state of an episode."""
 
-    def _acting_model(self) -> Any:
-        """The network in the type that it computes with, which saves casting its weights at each step."""
+    def _cast_model(self) -> Any:
+        """The network that acts in the type that it computes with, which saves casting its weights at each step."""
         # fused optimizers do not count their writes in the version of a tensor, so it cannot tell that weights changed
-        if self._acting is None:
-            self._acting = copy.deepcopy(self._model).to(self._dtype).eval()
-        return self._acting
+        if self._cast is None:
+            self._cast = copy.deepcopy(self._acting_model).to(self._dtype).eval()
+        return self._cast
 
     def _forward_collect(self, data: Mapping[int, Any], eps: float) -> Dict[int, Any]:
         """
@@ -79,7 +82,7 @@ class PQNPolicy(DQNPolicy):
         """
         obs = torch.stack([torch.as_tensor(obs) for obs in data.values()]).to(self._device)
         with torch.inference_mode():
-            model = self._acting_model()
+            model = self._cast_model()
             q_value = model.forward_scaled(obs.to(self._dtype).div_(255))['logit'].float().cpu()
         value, action = q_value.max(dim=1)
         explores = torch.rand(len(action)) < eps
@@ -118,7 +121,7 @@ class PQNPolicy(DQNPolicy):
 
     def _init_learn(self) -> None:
         learn = self._cfg.learn
-        options = PQNOptions.read({name: learn[name] for name in PQNOptions.model_fields})
+        options = PQNOptions.check(learn)
         self._priority = self._priority_IS_weight = False
         self._learn_model = self._model
         self._uploader = Uploader(self._device)
@@ -148,7 +151,8 @@ class PQNPolicy(DQNPolicy):
         if self._grad_clip is not None:
             torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._grad_clip)
         self._optimizer.step()
-        self._acting = None
+        self._update_average()
+        self._cast = None
         return {'cur_lr': self._optimizer.param_groups[0]['lr'], **self._scalars(loss, chosen)}
 
     def _scalars(self, loss: torch.Tensor, q_value: torch.Tensor) -> Dict[str, float]:
@@ -167,19 +171,20 @@ class PQNPolicy(DQNPolicy):
         return ['cur_lr', 'total_loss', 'q_value']
 
     def _state_dict_learn(self) -> Dict[str, Any]:
-        return dict(model=self._model.state_dict(), optimizer=self._optimizer.state_dict())
+        return dict(model=self._model.state_dict(), optimizer=self._optimizer.state_dict(), **self._average_state())
 
     def _load_state_dict_learn(self, state_dict: Dict[str, Any]) -> None:
         self._model.load_state_dict(state_dict['model'])
-        self._acting = None
         self._optimizer.load_state_dict(state_dict['optimizer'])
+        self._load_average(state_dict)
+        self._cast = None
 
     def _state_dict_collect(self) -> Dict[str, Any]:
-        return dict(model=self._model.state_dict())
+        return dict(model=self._acting_model.state_dict())
 
     def _load_state_dict_collect(self, state_dict: Dict[str, Any]) -> None:
-        self._model.load_state_dict(state_dict['model'], strict=True)
-        self._acting = None
+        self._model.load_state_dict(acting_weights(state_dict), strict=True)
+        self._cast = None
 
 
 @POLICY_REGISTRY.register('pqn_command')

@@ -32,11 +32,14 @@ class RolloutBuffer(object):
 
     def __init__(self, cfg: Optional[Any] = None, tb_logger: Any = None, exp_name: str = '') -> None:
         self._rollout: Batch = {}
+        # Of its own, as a collector that runs in another thread meanwhile explores with the global one.
+        self._random = torch.Generator()
         self._order = torch.empty(0, dtype=torch.int64)
 
     def push(self, data: Batch, cur_collector_envstep: int = 0) -> None:
         """Replace the rollout by a newer one: tensors of one length."""
         self._rollout = data
+        self._random.manual_seed(int(torch.randint(2**62, ())))
         self._order = self._order[:0]
 
     def sample(self, size: int, cur_learner_iter: int = 0) -> Optional[Batch]:
@@ -49,7 +52,7 @@ class RolloutBuffer(object):
         if self.count() < size:
             return None
         if len(self._order) < size:
-            self._order = torch.randperm(self.count())
+            self._order = torch.randperm(self.count(), generator=self._random)
         chosen, self._order = self._order[:size], self._order[size:]
         # indexing would copy screens byte by byte
         return {key: tensor.index_select(0, chosen) for key, tensor in self._rollout.items()}

@@ -22,6 +22,7 @@ from ..envs.env import BreakoutEnv
 from ..envs.pixel_check import SCALING_MODELS
 from ..policy.lean_dqn import LeanDQNOptions
 from ..policy.pixel_models import PixelModelOptions
+from ..policy.pqn import PQNOptions
 from ..replay.options import ReplayOptions
 from ..replay.torchrl.options import TorchRLOptions
 from ..utils.gpu import gpu_problem
@@ -236,6 +237,8 @@ def _check_pipeline(policy: EasyDict) -> None:
             checked('config option', f'policy.{path}', values[name], type_)
     if policy.type.startswith('lean_dqn'):
         LeanDQNOptions.check('config option', 'policy.learn', policy.learn)
+    elif policy.type.startswith('pqn'):
+        PQNOptions.check(policy.learn)
     for name, hook in policy.learn.learner.hook.items():
         if isinstance(hook, Mapping) and hook.get('type') in _CHECK_HOOK:
             _CHECK_HOOK[hook['type']](hook.get('ext_args', {}))

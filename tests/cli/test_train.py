@@ -6,6 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from breakout_env.cli import main
+from helpers.processes import ROOT
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +31,31 @@ def test_each_seed_gets_the_options_of_all(monkeypatch):
         at = [command[command.index(option) + 1] for option in ('-s', '--exp-name', '--device', '--threads', '--hours')]
         assert at == [str(seed), f'mine/x_seed{seed}', 'cpu', '2', '1.5'] and '--overlap' in command
     CliRunner().invoke(main, ['train', '-s', '1', '-s', '2', '--device', 'cpu'])
-    assert 'experiments/breakout_dqn_cpu_seed1' in commands[2]
+    CliRunner().invoke(main, ['train', '-s', '1', '-s', '2', '--device', 'cpu', '--collectors', '2', '--serial'])
+    assert 'experiments/breakout_pqn_seed1' in commands[2] and '--overlap' not in commands[2]
+    assert 'experiments/breakout_dqn_cpu_seed1' in commands[4] and '--serial' in commands[4]
+
+
+@pytest.mark.parametrize(
+    'config, options, overlap, threads',
+    [
+        ('pqn', [], True, 4),
+        ('pqn', ['--threads', '3'], True, 3),
+        ('pqn', ['--serial'], False, 8),
+        ('dqn_cpu', [], False, 8),
+        ('dqn_cpu', ['--overlap'], True, 4),
+    ],
+)
+def test_pqn_collects_while_it_learns_with_half_of_the_threads(monkeypatch, config, options, overlap, threads):
+    started, used = [], [8]
+    pipeline = SimpleNamespace(train=lambda *arguments: started.append(arguments) or arguments[0].exp_name)
+    monkeypatch.setattr('breakout_env.cli.train_command._entry', lambda name: pipeline)
+    monkeypatch.setattr('breakout_env.cli.train_command.os.sched_getaffinity', lambda pid: set(range(8)))
+    monkeypatch.setattr('torch.get_num_threads', lambda: used[-1])
+    monkeypatch.setattr('torch.set_num_threads', used.append)
+    path = str(ROOT / 'configs' / f'breakout_{config}_config.py')
+    CliRunner().invoke(main, ['train', '--device', 'cpu', '-c', path, *options])
+    assert started[0][4] is overlap and used[-1] == threads
 
 
 def test_an_option_that_neither_the_config_nor_di_engine_knows_is_reported():

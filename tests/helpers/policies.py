@@ -1,10 +1,16 @@
-"""Small DQN policies, and transitions for them to learn from."""
+"""Small policies, and play for them to learn from."""
 
+import numpy as np
 import torch
 from ding.utils import deep_merge_dicts
 from easydict import EasyDict
 
+from breakout_env.policy.pqn import PQNPolicy
+
 SIZES = [8, 16, 16, 64]  # a small network of the same structure
+# Of a rollout for PQN.
+STEPS, ENVS, GAMMA = 6, 3, 0.9
+PQN_SIZES = dict(obs_shape=[4, 84, 84], action_shape=4, encoder_hidden_size_list=[8, 8, 8, 16])
 
 
 def policy(policy_class, own_model=None, **options):
@@ -52,3 +58,27 @@ def transitions(count, nstep=3, seed=0):
 
 def parameters(policy):
     return torch.cat([parameter.detach().flatten() for parameter in policy._learn_model.parameters()])
+
+
+def pqn(**learn):
+    torch.manual_seed(0)
+    changes = dict(
+        discount_factor=GAMMA,
+        model=dict(type='pixel_dqn', import_names=['breakout_env'], dueling=False, layer_norm=True, **PQN_SIZES),
+        learn=dict(dict(learning_rate=0.001, autocast=None, log_every_updates=1), **learn),
+        collect=dict(n_sample=STEPS * ENVS),
+    )
+    cfg = EasyDict(deep_merge_dicts(PQNPolicy.default_config(), changes))
+    return PQNPolicy(cfg, enable_field=['learn', 'collect', 'eval'])
+
+
+def rollout():
+    make = np.random.default_rng(0)
+    return dict(
+        obs=torch.from_numpy(make.integers(0, 256, (STEPS, ENVS, 4, 84, 84), dtype=np.uint8)),
+        action=torch.from_numpy(make.integers(0, 4, (STEPS, ENVS))),
+        reward=torch.from_numpy(make.normal(size=(STEPS, ENVS)).astype(np.float32)),
+        done=torch.from_numpy(make.random((STEPS, ENVS)) < 0.25),
+        value=torch.from_numpy(make.normal(size=(STEPS + 1, ENVS)).astype(np.float32)),
+        weight=torch.ones(STEPS, ENVS),
+    )

@@ -4,42 +4,18 @@ import numpy as np
 import pytest
 import torch
 from ding.envs import BaseEnvTimestep
-from ding.utils import deep_merge_dicts
 from ding.worker import create_serial_collector, get_serial_collector_cls
 from easydict import EasyDict
 
 from breakout_env import PixelDQN
 from breakout_env.agent.agent import load_agent
-from breakout_env.policy.pqn import PQNPolicy
 from breakout_env.replay.rollout_buffer import RolloutBuffer
-
-STEPS, ENVS, GAMMA = 6, 3, 0.9
-SHAPES = dict(obs_shape=[4, 84, 84], action_shape=4, encoder_hidden_size_list=[8, 8, 8, 16])
+from helpers.policies import ENVS, GAMMA, PQN_SIZES, STEPS, pqn, rollout
 
 
-def pqn(**learn):
-    torch.manual_seed(0)
-    changes = dict(
-        discount_factor=GAMMA,
-        model=dict(type='pixel_dqn', import_names=['breakout_env'], dueling=False, layer_norm=True, **SHAPES),
-        learn=dict(dict(learning_rate=0.001, autocast=None, log_every_updates=1), **learn),
-        collect=dict(n_sample=STEPS * ENVS),
-    )
-    cfg = EasyDict(deep_merge_dicts(PQNPolicy.default_config(), changes))
-    return PQNPolicy(cfg, enable_field=['learn', 'collect', 'eval'])
-
-
-@pytest.fixture
-def rollout():
-    make = np.random.default_rng(0)
-    return dict(
-        obs=torch.from_numpy(make.integers(0, 256, (STEPS, ENVS, 4, 84, 84), dtype=np.uint8)),
-        action=torch.from_numpy(make.integers(0, 4, (STEPS, ENVS))),
-        reward=torch.from_numpy(make.normal(size=(STEPS, ENVS)).astype(np.float32)),
-        done=torch.from_numpy(make.random((STEPS, ENVS)) < 0.25),
-        value=torch.from_numpy(make.normal(size=(STEPS + 1, ENVS)).astype(np.float32)),
-        weight=torch.ones(STEPS, ENVS),
-    )
+@pytest.fixture(name='rollout')
+def of_a_policy():
+    return rollout()
 
 
 def mixture_of_returns(rollout, t, env, q_lambda):
@@ -104,9 +80,21 @@ def test_each_pass_over_a_rollout_has_each_transition_once():
     assert buffer.sample(4) is None and buffer.sample(3)['obs'].min() >= 100
 
 
+def test_minibatches_do_not_depend_on_random_numbers_that_others_draw_meanwhile():
+    """The collector explores in another thread."""
+    orders = []
+    for drawn in (0, 3):
+        torch.manual_seed(0)
+        buffer = RolloutBuffer()
+        buffer.push(dict(obs=torch.arange(100)))
+        torch.rand(drawn)
+        orders.append(buffer.sample(100)['obs'].tolist())
+    assert orders[0] == orders[1] != list(range(100))
+
+
 @pytest.mark.parametrize('dueling', [False, True])
 def test_a_checkpoint_with_layer_norm_is_an_agent(tmp_path, rollout, dueling):
-    model = PixelDQN(**SHAPES, dueling=dueling, layer_norm=True)
+    model = PixelDQN(**PQN_SIZES, dueling=dueling, layer_norm=True)
     torch.save(dict(model=model.state_dict()), tmp_path / 'ckpt.pth.tar')
     obs = rollout['obs'][0]
     expected = model.eval()(obs)['logit'].detach().numpy()

@@ -1,8 +1,8 @@
 """No option is accepted and ignored: another value makes a difference that a user can see, or an error."""
 
-import re
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import numpy as np
@@ -10,17 +10,24 @@ import pytest
 import torch
 from easydict import EasyDict
 
-from breakout_env import BreakoutEnv, FrameBuffer, FrameReplayBuffer, TorchRLReplayBuffer
+from breakout_env import BreakoutEnv, FrameBuffer, FrameReplayBuffer, LeanDQNPolicy, PixelDQN, TorchRLReplayBuffer
 from breakout_env.env_manager.options import EnvManagerOptions
 from breakout_env.envs import env as env_module
 from breakout_env.envs.options import BreakoutOptions
 from breakout_env.policy.lean_dqn import LeanDQNOptions
+from breakout_env.policy.pixel_models import PixelModelOptions
+from breakout_env.policy.pqn import PQNOptions
 from breakout_env.replay.batch import FrameBatch
 from breakout_env.replay.options import ReplayOptions
 from breakout_env.replay.torchrl.options import TorchRLOptions
 from breakout_env.run.progress import ProgressOptions
 from breakout_env.run.resume_hook import ResumeOptions
-from helpers.processes import ROOT
+from breakout_env.utils import resources
+from helpers.managers import InProcessManager, InProcessWorker, build_in_process, course, launched
+from helpers.policies import parameters, policy, pqn, rollout, transitions
+from helpers.progress_run import ProgressRun
+from helpers.runs import config_in
+from helpers.serial_run import SerialRun
 
 PIXELS = torch.arange(60 * 16, dtype=torch.int64).view(60, 1, 4, 4).expand(60, 2, 4, 4).to(torch.uint8)
 STEPS = [
@@ -94,6 +101,70 @@ def in_tasks(options, monkeypatch):
     return shown
 
 
+def managed(options, monkeypatch):
+    """Play of three environments; one of the first resets fails, which is tried again."""
+    made, slept = [], []
+
+    class Worker(InProcessWorker):
+        def __init__(self, context, env_fns, *others):
+            super().__init__(context, env_fns, *others)
+            made.append(self)
+            self.about = type(context).__name__, list(env_fns), [type(other).__name__ for other in others]
+
+    class Manager(InProcessManager):
+        _worker_class = Worker
+
+    monkeypatch.setattr('breakout_env.env_manager.manager.time', SimpleNamespace(sleep=slept.append))
+    Path('faults').write_text('raise\n')
+    cfgs = [{}, {}, dict(events='events', reset_faults='faults')]
+    options = dict(worker_num=None, retry_waiting_time=0.1, max_retry=2) | options
+    with launched(build_in_process(3, cfgs, manager_class=Manager, **options)) as manager:
+        shown = course(manager, 20, 0, forced_resets=False)
+    return shown, slept, Path('events').read_text(), [(worker.about, worker.timeouts) for worker in made]
+
+
+def updated_dqn(options, monkeypatch):
+    """A few updates of ``lean_dqn``."""
+    learner, shown = policy(LeanDQNPolicy, learn=options), []
+    for seed in range(3):
+        learner._forward_learn(transitions(8, seed=seed))
+        shown.append(str(learner._forward_learn(transitions(8, seed=seed))))
+    networks = [learner._learn_model, learner._target_model, learner._collect_model, learner._eval_model]
+    return shown, [[weight.tolist() for weight in network.parameters()] for network in networks]
+
+
+def updated_pqn(options, monkeypatch):
+    """The targets of a rollout, and a few updates from it."""
+    learner = pqn(**options)
+    samples = learner._get_train_sample(rollout())
+    shown = [str(learner._forward_learn(samples)) for _ in range(3)]
+    shown.append(learner._forward_collect({0: samples['obs'][0]}, eps=0.0)[0]['value'])
+    return shown, samples['target'].tolist(), parameters(learner).tolist()
+
+
+def model(options, monkeypatch):
+    sizes = dict(obs_shape=[4, 84, 84], action_shape=4) | options
+    return [weight.shape for weight in PixelDQN(**sizes).parameters()]
+
+
+def progress(options, monkeypatch):
+    """What a run of a minute prints and writes, and how often it looks at the memory."""
+    printed, looks = [], Mock(wraps=resources.sample)
+    monkeypatch.setattr(resources, 'sample', looks)
+    monkeypatch.setattr('breakout_env.run.progress_line.print', lambda *said, **_: printed.append(said), raising=False)
+    run = ProgressRun(Path('run'), **options)
+    for second in range(60):
+        run.look(float(second), 10 * second, second)
+    return printed, looks.call_count, [row['run_s'] for row in run.rows()]
+
+
+def saved(options, monkeypatch):
+    """Saves of a short run, before its end."""
+    run = SerialRun(config_in(Path().resolve(), **options))
+    run.train(2)
+    return len(list(Path().rglob('resume_*.pth.tar')))
+
+
 SLICES, MEMMAP = dict(slice_len=4), dict(storage='memmap', replay_buffer_size=50)
 PRIORITISED = dict(sampler='prioritized', replay_buffer_size=50)
 # Another value of each option, after what it goes with.
@@ -117,11 +188,35 @@ TORCHRL = dict(
     slice_len=(dict(sampler='slice', slice_len=3), 4), alpha=(PRIORITISED, 0.1), beta=(PRIORITISED, 0.9),
     anneal_step=(PRIORITISED, 2), prefetch=({}, True),
 )  # fmt: skip
+MANAGER = dict(
+    episode_num=({}, 1), max_retry=({}, 0), retry_type=({}, 'renew'), auto_reset=({}, False),
+    reset_inplace=({}, False), step_timeout=({}, 5.0), reset_timeout=({}, 5.0), retry_waiting_time=({}, 0.3),
+    worker_num=(dict(worker_num=1), 3), shared_memory=({}, False), context=({}, 'spawn'), connect_timeout=({}, 5.0),
+)  # fmt: skip
+LEAN_DQN = dict(
+    autocast=({}, 'bfloat16'), log_every_updates=({}, 2), target_theta=({}, 0.5), loss=({}, 'huber'),
+    grad_clip=({}, 1e-3), ema_decay=({}, 0.5),
+)  # fmt: skip
+PQN = dict(
+    q_lambda=({}, 0.1), grad_clip=({}, 1e-3), autocast=({}, 'bfloat16'), log_every_updates=({}, 2), ema_decay=({}, 0.5)
+)  # fmt: skip
+MODEL = dict(obs_shape=({}, [2, 84, 84]), action_shape=({}, 6), encoder_hidden_size_list=({}, [8, 8, 8, 16]))
+LINES = dict(print_every_s=10.0)
+PROGRESS = dict(
+    max_env_step=(LINES, 1000), max_hours=(LINES, 2.0), log_every_s=({}, 1.0), print_every_s=({}, 10.0),
+    watch_resources_s=({}, 1.0),
+)  # fmt: skip
 SECTIONS = dict(
     env=(BreakoutOptions, ENV, played),
     frame=(ReplayOptions, FRAME, frame),
     torchrl=(TorchRLOptions, TORCHRL, torchrl),
     in_tasks=(ReplayOptions, FRAME, in_tasks),
+    env_manager=(EnvManagerOptions, MANAGER, managed),
+    lean_dqn=(LeanDQNOptions, LEAN_DQN, updated_dqn),
+    pqn=(PQNOptions, PQN, updated_pqn),
+    model=(PixelModelOptions, MODEL, model),
+    progress=(ProgressOptions, PROGRESS, progress),
+    resume=(ResumeOptions, dict(save_every_s=({}, 0.0)), saved),
 )
 
 
@@ -147,11 +242,3 @@ def test_each_option_makes_a_difference_or_an_error(section, name, tmp_path, mon
     except (ValueError, RuntimeError):  # PyTorch refuses to pin memory without a GPU
         return
     assert found != expected
-
-
-@pytest.mark.parametrize('section', [EnvManagerOptions, LeanDQNOptions, ProgressOptions, ResumeOptions])
-def test_each_option_of_what_takes_a_whole_run_to_see_is_read(section):
-    sources = ''.join(path.read_text() for path in (ROOT / 'breakout_env').rglob('*.py'))
-    read = r"(?:options|learn)\._?{0}\b|self\._{0}\b|\['{0}'\]|get\('{0}'"
-    ignored = [name for name in section.model_fields if not re.search(read.format(name), sources)]
-    assert not ignored

@@ -1,12 +1,10 @@
 """The progress hook: its line on a terminal, its rows in the log and TensorBoard, its clock, its options."""
 
 import io
-import json
 import os
 import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -14,33 +12,8 @@ from easydict import EasyDict
 
 from breakout_env.run.budget import Budget
 from breakout_env.run.folder import new_folder
-from breakout_env.run.progress import ProgressOptions, RunProgress
 from breakout_env.utils import run_registry
-
-
-class Run(object):
-    """A learner, and a clock that is set by hand."""
-
-    def __init__(self, folder: Path, **options) -> None:
-        self.now_s, self.folder, self.scalars = 0.0, folder, []
-        self.learner = SimpleNamespace(
-            exp_name=str(folder),
-            collector_envstep=0,
-            last_iter=SimpleNamespace(val=0),
-            policy=SimpleNamespace(get_attribute=lambda name: EasyDict(learn=dict(learning_rate=0.1))),
-            log_buffer={'scalar': {}},
-            tb_logger=SimpleNamespace(add_scalar=lambda *event: self.scalars.append(event)),
-            info=lambda text: None,
-        )
-        self.progress = RunProgress(self.learner, ProgressOptions(**options), lambda: self.now_s)
-
-    def look(self, now_s: float, env_step: int = 0, updates: int = 0) -> None:
-        self.now_s, self.learner.collector_envstep, self.learner.last_iter.val = now_s, env_step, updates
-        self.progress.look()
-
-    def rows(self, kind: str = 'progress') -> list:
-        lines = (self.folder / 'log' / 'progress.jsonl').read_text().splitlines()
-        return [row for row in map(json.loads, lines) if row['kind'] == kind]
+from helpers.progress_run import ProgressRun
 
 
 @pytest.fixture
@@ -63,7 +36,7 @@ def last_line(screen: io.StringIO) -> str:
 
 
 def test_the_line_shows_where_the_run_stands(tmp_path, screen):
-    run = Run(tmp_path, max_env_step=100_000, max_hours=2.0)
+    run = ProgressRun(tmp_path, max_env_step=100_000, max_hours=2.0)
     collector = EasyDict(envstep=0, game_return_mean=3.5, epsilon=0.5, games=7)
     run_registry.register(str(tmp_path), 'collector', collector)
     run.look(0.0)
@@ -79,7 +52,7 @@ def test_the_line_shows_where_the_run_stands(tmp_path, screen):
 
 
 def test_the_line_of_a_resumed_run_has_the_speed_of_this_process_and_the_time_left(tmp_path, screen):
-    run = Run(tmp_path, max_env_step=2_000_000, max_hours=3.0)
+    run = ProgressRun(tmp_path, max_env_step=2_000_000, max_hours=3.0)
     run.look(0.0, 0, 250_000)
     run.progress.load_state(dict(run_s=3600.0, scores={}))
     for i in range(10):
@@ -92,7 +65,7 @@ def test_the_line_of_a_resumed_run_has_the_speed_of_this_process_and_the_time_le
 
 
 def test_without_a_terminal_the_folder_and_a_line_every_ten_seconds_are_printed(tmp_path, capsys, monkeypatch):
-    run = Run(tmp_path, max_env_step=1000, print_every_s=10.0)
+    run = ProgressRun(tmp_path, max_env_step=1000, print_every_s=10.0)
     for second in range(25):
         run.look(float(second), 10 * second, second)
     first, *lines = capsys.readouterr().out.splitlines()
@@ -104,7 +77,7 @@ def test_without_a_terminal_the_folder_and_a_line_every_ten_seconds_are_printed(
 
 
 def test_speeds_are_those_of_the_last_minute(tmp_path):
-    run = Run(tmp_path, log_every_s=1e-9)
+    run = ProgressRun(tmp_path, log_every_s=1e-9)
     for second in range(0, 200, 5):
         run.look(float(second), min(second, 100) * 10 + max(second - 100, 0) * 50)
     speeds = [row['env_steps_per_s'] for row in run.rows()]
@@ -115,7 +88,7 @@ def test_speeds_are_those_of_the_last_minute(tmp_path):
 
 
 def test_a_row_is_written_when_it_is_due_and_at_the_end(tmp_path):
-    run = Run(tmp_path, log_every_s=10.0)
+    run = ProgressRun(tmp_path, log_every_s=10.0)
     for i in range(50):
         run.look(i / 2, 5 * i)
     assert [row['run_s'] for row in run.rows()] == [0.0, 10.0, 20.0]
@@ -127,7 +100,7 @@ def test_a_row_is_written_when_it_is_due_and_at_the_end(tmp_path):
 
 def test_a_row_has_the_values_of_the_newest_update_whatever_part_of_the_run_looks(tmp_path):
     """DI-engine empties the learner's values after each update, and most looks come from the collector."""
-    run = Run(tmp_path, log_every_s=1e-9)
+    run = ProgressRun(tmp_path, log_every_s=1e-9)
     for second, loss in enumerate((3.0, 2.0)):
         run.now_s = float(2 * second)
         run.learner.log_buffer['scalar'].update(total_loss=loss, q_value=1.0, cur_lr=0.1)
@@ -141,7 +114,7 @@ def test_a_row_has_the_values_of_the_newest_update_whatever_part_of_the_run_look
 
 
 def test_tensorboard_gets_the_rows_without_the_learners_own_curves(tmp_path):
-    run = Run(tmp_path)
+    run = ProgressRun(tmp_path)
     run.learner.log_buffer['scalar'].update(total_loss=1.0)
     run.learner.collector_envstep = 50
     run.progress.after_update()
@@ -153,7 +126,7 @@ def test_tensorboard_gets_the_rows_without_the_learners_own_curves(tmp_path):
 
 
 def test_a_run_and_its_evaluations_have_rows_of_their_own(tmp_path):
-    run = Run(tmp_path)
+    run = ProgressRun(tmp_path)
     run.learner.collector_envstep = 40
     run.progress.note_evaluation([1.0, 4.0], 0.25)
     run.progress.note_evaluation([9.0], None, updates=3, env_step=30)
@@ -169,7 +142,7 @@ def test_a_run_and_its_evaluations_have_rows_of_their_own(tmp_path):
 
 
 def test_the_clock_continues_without_the_pause_after_a_stop(tmp_path):
-    first, second = Run(tmp_path / 'a'), Run(tmp_path / 'b')
+    first, second = ProgressRun(tmp_path / 'a'), ProgressRun(tmp_path / 'b')
     first.now_s = 120.0
     second.now_s = 1000.0
     second.progress.load_state(first.progress.state())
