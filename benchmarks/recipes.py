@@ -53,7 +53,7 @@ def updates_every(env_steps: int) -> Variant:
     return changed(f'policy.learn.update_per_collect={256 // env_steps}')
 
 
-def pqn(*changes: str, options: Tuple[str, ...] = ('--threads', '2')) -> Variant:
+def pqn(*changes: str, options: Tuple[str, ...] = ()) -> Variant:
     """PQN's config with other values."""
     return Variant(changes, options, 'configs/breakout_pqn_config.py')
 
@@ -78,7 +78,8 @@ VARIANTS: Dict[str, Variant] = {
     'huber': changed('policy.learn.loss=huber'),
     'prioritised': changed('policy.priority=True'),
     'pqn': pqn(),
-    'pqn_overlap': pqn(options=('--threads', '1', '--overlap')),
+    'pqn_serial': pqn(options=('--serial',)),
+    'pqn_no_ema': pqn('policy.learn.ema_decay=None'),
     'pqn_full_width': pqn(FULL_WIDTH),
     'pqn_lambda_0.65': pqn('policy.learn.q_lambda=0.65'),
     'pqn_lambda_0.95': pqn('policy.learn.q_lambda=0.95'),

@@ -42,11 +42,11 @@ def test_wheel_records_a_game_of_the_pretrained_agent(installed, tmp_path):
 
 def test_wheel_trains_with_its_own_recipe(installed, tmp_path):
     options = ['--updates', '5', '--device', 'cpu', '--set', 'env.evaluator.max_episode_frames=400']
-    for change in ('policy.random_collect_size=100', 'policy.learn.update_per_collect=5', 'policy.collect.n_sample=16'):
+    for change in ('env.collector_env_num=4', 'policy.learn.update_per_collect=5', 'policy.collect.n_sample=64'):
         options += ['--set', change]
     done = breakout(installed, tmp_path, 'train', *options)
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / 'experiments' / 'breakout_dqn_cpu' / 'ckpt' / 'ckpt_best.pth.tar').exists()
+    assert (tmp_path / 'experiments' / 'breakout_pqn' / 'ckpt' / 'ckpt_best.pth.tar').exists()
     assert 'INFO' not in done.stdout + done.stderr  # DI-engine's logs stay in their files
 
 
