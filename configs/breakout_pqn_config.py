@@ -57,8 +57,8 @@ breakout_pqn_config = dict(
             learning_rate=0.0001,
             # (float) Weight of longer returns in the targets.
             q_lambda=0.9,
-            # (float) Share that the moving average of the weights, which acts and gives the values in the targets, keeps
-            # at each update.
+            # (float) What each update keeps of the moving average of the weights, which acts and gives the targets
+            # their values.
             ema_decay=0.999,
             # (bool) Whether to resume the run in exp_name from its last save, if there is one.
             resume_training=False,

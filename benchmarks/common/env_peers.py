@@ -99,12 +99,20 @@ class Manager(Vector):
 
     action_dtype = np.int64
 
-    def __init__(self, type_name: str, options: Dict[str, Any], env_num: int, env_class: type = BreakoutEnv) -> None:
+    def __init__(
+        self,
+        type_name: str,
+        options: Dict[str, Any],
+        env_num: int,
+        env_class: type = BreakoutEnv,
+        rules: Rules = TRAINING,
+    ) -> None:
         if type_name == 'breakout':
             import breakout_env.env_manager  # noqa: F401
         config = ENV_MANAGER_REGISTRY.get(type_name).default_config()
         config.update(type=type_name, **options)
-        super().__init__(create_env_manager(config, [partial(env_class, {})] * env_num), env_num)
+        cfg = rules if env_class is PlainEnv else rules.ours
+        super().__init__(create_env_manager(config, [partial(env_class, cfg)] * env_num), env_num)
 
     def start(self) -> None:
         self.env.launch()
@@ -122,12 +130,12 @@ class PlainEnv(BaseEnv):
     action_space = gym.spaces.Discrete(ACTIONS)
     reward_space = gym.spaces.Box(-1, 1, (1,), np.float32)
 
-    def __init__(self, cfg: Dict[str, Any]) -> None:
-        self._env = None
+    def __init__(self, rules: Rules) -> None:
+        self._rules, self._env = rules, None
 
     def reset(self) -> np.ndarray:
         if self._env is None:
-            self._env = gymnasium.wrappers.FrameStackObservation(sb3_env(TRAINING), stack_size=4)
+            self._env = gymnasium.wrappers.FrameStackObservation(sb3_env(self._rules), stack_size=4)
         return self._env.reset()[0][..., 0]
 
     def step(self, action: np.ndarray) -> BaseEnvTimestep:
@@ -207,20 +215,20 @@ class StableBaselines3(Vector):
 class Gymnasium(Vector):
     """gymnasium's vector of processes, observations in shared memory and returned without a copy."""
 
-    def __init__(self, env_num: int) -> None:
+    def __init__(self, env_num: int, rules: Rules = TRAINING) -> None:
         from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 
         options = dict(shared_memory=True, copy=False, context='fork', autoreset_mode=AutoresetMode.SAME_STEP)
-        super().__init__(AsyncVectorEnv([gymnasium_env] * env_num, **options), env_num)
+        super().__init__(AsyncVectorEnv([partial(gymnasium_env, rules)] * env_num, **options), env_num)
 
 
 class Tianshou(Vector):
     """Tianshou's vector of processes with shared memory, on its own wrappers."""
 
-    def __init__(self, env_num: int) -> None:
+    def __init__(self, env_num: int, rules: Rules = TRAINING) -> None:
         from tianshou.env import ShmemVectorEnv
 
-        super().__init__(ShmemVectorEnv([tianshou_env] * env_num), env_num)
+        super().__init__(ShmemVectorEnv([partial(tianshou_env, rules)] * env_num), env_num)
 
     def step(self) -> int:
         row = self.random_actions()
@@ -267,8 +275,8 @@ def sb3_vector(processes: bool, env_num: int, rules: Rules = TRAINING) -> Any:
     return VecFrameStack(SubprocVecEnv(envs, 'fork') if processes else DummyVecEnv(envs), 4)
 
 
-def tianshou_env() -> gymnasium.Env:
-    """Tianshou's preprocessing; its defaults are those of ``TRAINING``."""
+def tianshou_env(rules: Rules = TRAINING) -> gymnasium.Env:
+    """Tianshou's preprocessing; it always plays up to 30 no-ops and presses FIRE."""
     from tianshou.env.atari.atari_wrapper import wrap_deepmind
 
-    return wrap_deepmind(ale_env('rgb'))
+    return wrap_deepmind(ale_env('rgb'), episode_life=rules.training, clip_rewards=rules.training)

@@ -4,8 +4,8 @@ How many env steps a second do env managers play: DI-engine's, ours, and the vec
     python -m benchmarks.env_manager.throughput --out docs/results/bench_manager.json
     python -m benchmarks.env_manager.throughput --scaling --out docs/results/bench_manager_scaling.json
 
-Actions are random and cost nothing. Resets are included in the time, not in the count of steps. The rules of the game
-are in benchmarks/common/env_peers.py.
+Actions are random and cost nothing. Resets are included in the time, not in the count of steps. All play under two
+rules, those of a training, where the loss of a life ends an episode, and full games (benchmarks/common/env_peers.py).
 """
 
 from functools import partial
@@ -15,6 +15,8 @@ import click
 
 from ..common.cli import Numbers, chosen, command, rounds
 from ..common.env_peers import (
+    FULL_GAMES,
+    TRAINING,
     AtariVector,
     EnvPool,
     Gymnasium,
@@ -65,10 +67,12 @@ def main(
     contestants = chosen(SCALING if scaling else BESIDE_PEERS, only)
     result = Result(out, PACKAGES, repeats=repeats, seconds=seconds)
     for env_num in env_nums or ([1, 4, 16, 64] if scaling else [8]):
-        factories = {name: partial(make, env_num=env_num) for name, make in contestants.items()}
-        runs, failures = interleaved(factories, repeats, seconds=seconds)
-        title = f'{env_num} environment{"s" * (env_num > 1)}'
-        result.add(section(title, runs, failures, 'steps_per_s', REFERENCE), env_num=env_num)
+        for rules in (TRAINING,) if scaling else (TRAINING, FULL_GAMES):
+            factories = {name: partial(make, env_num=env_num, rules=rules) for name, make in contestants.items()}
+            runs, failures = interleaved(factories, repeats, seconds=seconds)
+            episodes = 'episodes of a life' if rules.training else 'full games'
+            title = f'{env_num} environment{"s" * (env_num > 1)}, {episodes}'
+            result.add(section(title, runs, failures, 'steps_per_s', REFERENCE), env_num=env_num)
 
 
 if __name__ == '__main__':

@@ -114,7 +114,8 @@ class BreakoutOptions(Options):
     ] = None
     """(Union[None, str, int]) ``human`` to watch a game in a window, at the speed at which people play. In a config \
     that is the game of the first collector, or of the first evaluator with the option in ``evaluator``; a number \
-    opens windows for as many of them."""
+    opens windows for as many of them. None and ``rgb_array``, gymnasium's name for it, open none; ``render`` returns \
+    the picture in any case."""
     resource_watch_s: Annotated[float, Between(0.0, DAY_S)] = 0.0
     """(float) Seconds between two readings of the process's memory, with a warning before memory runs out; 0 for \
     none. Environments of one process share the readings."""
