@@ -341,6 +341,7 @@ TABLES: Dict[str, Dict[str, Callable[[], str]]] = {
     'docs/memory.md': {'replay': replay, 'million': million, 'training': training_memory},
     'docs/training.md': {
         'run': recipe_run,
+        'expect': lambda: training_rows.expect(training_rows.rows()),
         'recipes': lambda: training_rows.table(training_rows.rows()),
         'recipes-what': lambda: training_rows.changes(training_rows.rows()),
         'averages': averages,

@@ -79,6 +79,23 @@ def table(found: Sequence[Dict[str, Any]]) -> str:
     return markdown([*headers, 'interquartile mean', '95% interval', 'std of seeds'], lines, 9)
 
 
+def expect(found: Sequence[Dict[str, Any]], variant: str = 'pqn') -> str:
+    """What a recipe has reached after some minutes: mean over the seeds that trained so long."""
+    trained = [row for row in found if row['variant'] == variant]
+    lines = []
+    for minutes in (5, 10, 15, 30, 40, 60, 80, 120, 180):
+        longest = {row['seed']: row for row in sorted(trained, key=lambda row: row['minutes'])}
+        curves = [row['curve'] for row in longest.values() if row['minutes'] >= minutes]
+        if not curves:
+            continue
+        points = [[np.interp(minutes / 60, *zip(*((p[1], p[i]) for p in curve))) for i in (0, 2)] for curve in curves]
+        env_steps, score = np.mean(points, axis=0)
+        judged = [row['score'] for row in trained if row['minutes'] == minutes]
+        agent = f'{np.mean(judged):.0f}' if judged else ''
+        lines.append([str(minutes), f'{env_steps / 1e6:.1f}', f'{score:.0f}', agent, str(len(curves))])
+    return markdown(['minutes', 'million env steps', 'score while training', 'averaged agent', 'seeds'], lines, 5)
+
+
 def changes(found: Sequence[Dict[str, Any]]) -> str:
     """What each variant is."""
     if not found:

@@ -115,3 +115,18 @@ def test_all_trainings_are_in_the_table_and_the_long_ones_are_drawn(scripts, tmp
     lines = [[cell.strip() for cell in line.split('|')[1:3]] for line in make.table(rows).splitlines()[2:]]
     assert lines == [['40', 'bfloat16'], ['40', 'huber'], ['15', 'bfloat16'], ['15', 'huber'], ['15', 'recipe']]
     assert [(curve.label, len(curve.runs)) for curve in make.curves(rows)] == [('bfloat16', 2), ('huber', 2)]
+
+
+def test_what_to_expect_is_read_off_the_longest_training_of_each_seed(scripts, tmp_path, breakout):
+    searched(tmp_path, (0, 15, 1), (2, 40, 2))
+    rows = Rows(tmp_path / 'rows.json').rows
+
+    def expected(variant):
+        table = scripts('training_rows').expect(rows, variant).splitlines()[2:]
+        return [[cell.strip() for cell in line.split('|')[1:-1]] for line in table]
+
+    minutes, _, scores, agents, seeds = zip(*expected('bfloat16'))
+    assert minutes == ('5', '10', '15', '30', '40') and seeds == ('2',) * 5
+    assert [float(score) for score in scores] == pytest.approx([37.5, 75, 112.5, 225, 300], abs=1)
+    assert agents == ('', '', '9', '', '9')
+    assert [line[-1] for line in expected('recipe')] == ['1'] * 3
