@@ -1,6 +1,5 @@
 """DI-engine's DQN with a faster update: the same losses and weights."""
 
-import copy
 from typing import Annotated, Any, Dict, Literal, Mapping, Optional, Sequence, Tuple
 
 import torch
@@ -18,6 +17,7 @@ from ..utils.options import Between, Options, checked, shown
 from ..utils.streams import Uploader
 from .ema_dqn import EmaDQNPolicy, follow
 from .pixel_models import PixelInput
+from .precision import cast_copy
 
 # What ``policy.learn.autocast`` means to torch.
 AUTOCAST = {None: torch.float32, 'bfloat16': torch.bfloat16}
@@ -249,7 +249,7 @@ class LeanDQNPolicy(EmaDQNPolicy):
         model = _unwrapped(self._target_model)
         version = sum(weight._version for weight in model.parameters())  # every write into them counts
         if self._target_copy is None or self._copied_version != version:
-            self._target_copy = copy.deepcopy(model).to(self._dtype)
+            self._target_copy = cast_copy(model, self._dtype)
             self._copied_version = version
         return self._target_copy
 

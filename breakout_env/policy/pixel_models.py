@@ -187,6 +187,9 @@ class PixelDQN(PixelInput, DQN):
         (32, 20, 20)
     """
 
+    encoder: torch.nn.Module
+    head: torch.nn.Module
+
     def __init__(self, *args: Any, layer_norm: bool = False, **kwargs: Any) -> None:
         """
         Arguments:
@@ -197,6 +200,17 @@ class PixelDQN(PixelInput, DQN):
         super().__init__(*args, **kwargs)
         if layer_norm:
             _add_layer_norm(self, kwargs['obs_shape'] if 'obs_shape' in kwargs else args[0])
+
+    def forward_scaled(self, x: torch.Tensor) -> Any:
+        """
+        As the base's; the head computes in float32. In bfloat16 numbers from 1 to 2 are 0.008 apart, about as much as
+        the values of two actions.
+        """
+        features = self.encoder(x)
+        if not torch.amp.is_autocast_available(x.device.type):
+            return self.head(features)
+        with torch.autocast(x.device.type, enabled=False):
+            return self.head(features.float())
 
 
 def _add_layer_norm(model: PixelInput, obs_shape: Sequence[int]) -> None:

@@ -1,6 +1,5 @@
 """PQN: Q-learning from parallel environments, without a replay buffer and without a target network."""
 
-import copy
 from typing import Annotated, Any, Dict, List, Mapping, Optional
 
 import torch
@@ -11,7 +10,7 @@ from ..utils.options import Between, Options
 from ..utils.streams import Uploader
 from .ema_dqn import EmaDQNPolicy, acting_weights
 from .lean_dqn import AUTOCAST
-from .precision import Precision, fastest_precision
+from .precision import Precision, cast_copy, fastest_precision
 
 Batch = Dict[str, torch.Tensor]
 
@@ -69,7 +68,7 @@ class PQNPolicy(EmaDQNPolicy):
         """The network that acts in the type that it computes with, which saves casting its weights at each step."""
         # fused optimizers do not count their writes in the version of a tensor, so it cannot tell that weights changed
         if self._cast is None:
-            self._cast = copy.deepcopy(self._acting_model).to(self._dtype).eval()
+            self._cast = cast_copy(self._acting_model, self._dtype).eval()
         return self._cast
 
     def _forward_collect(self, data: Mapping[int, Any], eps: float) -> Dict[int, Any]:

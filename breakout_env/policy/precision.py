@@ -1,10 +1,12 @@
 """Which floating-point type a network computes with fastest."""
 
-from typing import Literal, Optional, Union
+import copy
+from typing import Literal, Optional, TypeVar, Union
 
 import torch
 
 Precision = Literal[None, 'bfloat16', 'auto']
+_Model = TypeVar('_Model', bound=torch.nn.Module)
 
 
 def fastest_precision(option: Optional[str], device: Union[str, torch.device]) -> Optional[str]:
@@ -22,3 +24,13 @@ def fastest_precision(option: Optional[str], device: Union[str, torch.device]) -
         return 'bfloat16' if torch.cuda.get_device_capability(device) >= (8, 0) else None
     has_bfloat16 = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
     return 'bfloat16' if has_bfloat16 else None
+
+
+def cast_copy(model: _Model, dtype: torch.dtype) -> _Model:
+    """
+    A copy of a network that is not trained, with the weights of its encoder, or all where it has none, in another type,
+    which saves casting them at each forward. The head of ``pixel_dqn`` always computes in float32.
+    """
+    model = copy.deepcopy(model).requires_grad_(False)
+    getattr(model, 'encoder', model).to(dtype)
+    return model

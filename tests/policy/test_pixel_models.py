@@ -13,6 +13,7 @@ from ding.utils import MODEL_REGISTRY
 
 from breakout_env import BreakoutEnv, PixelC51DQN, PixelDQN, PixelQRDQN, PixelRainbowDQN, PixelVAC
 from breakout_env.envs.pixel_check import SCALING_MODELS
+from breakout_env.policy.precision import cast_copy
 from helpers.processes import ROOT
 
 SHAPE, ACTIONS = [4, 84, 84], 4
@@ -110,3 +111,18 @@ def test_scaled_pixels_are_refused(pixels):
         model(pixels.float() / 255)
     model(pixels.float())
     model(torch.ones(1, *SHAPE))  # a nearly black screen, after brighter ones
+
+
+@pytest.mark.parametrize('dueling', [False, True])
+def test_values_in_bfloat16_are_as_fine_as_in_float32(dueling):
+    """Between 1 and 2 its numbers are 0.008 apart, about as much as the values of two actions."""
+    model = PixelDQN([4, 84, 84], 4, encoder_hidden_size_list=[8, 8, 8, 16], dueling=dueling)
+    screens = torch.rand(8, 4, 84, 84)
+    exact = model.forward_scaled(screens)['logit']
+    with torch.autocast('cpu', torch.bfloat16):
+        trained = model.forward_scaled(screens)['logit']
+    acting = cast_copy(model, torch.bfloat16).forward_scaled(screens.bfloat16())['logit']
+    for found in (trained, acting):
+        torch.testing.assert_close(found, exact, rtol=0, atol=0.02)
+        assert found.dtype is torch.float32 and not torch.equal(found, found.bfloat16().float())
+        assert not torch.equal(found, exact), 'the encoder computes in bfloat16'
