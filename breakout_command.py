@@ -20,7 +20,7 @@ Exit codes:
 
 # What the help of each says first; the commands themselves are in breakout_env/cli.
 COMMANDS = dict(
-    train='Train DQN on Breakout.',
+    train='Train an agent on Breakout.',
     eval='Evaluate an agent over full games of Breakout.',
     play='Watch an agent play full games, or play yourself.',
     record="Record an agent's games in one video, which appears when it is complete.",

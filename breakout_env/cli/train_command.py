@@ -104,10 +104,11 @@ ENV_STEPS = 10_000_000
 @click.pass_context
 def command(ctx: click.Context, seeds: Tuple[int, ...], **options: Any) -> None:
     """
-    Train an agent on Breakout: PQN on a CPU, DQN on a GPU, or what a config says.
+    Train an agent on Breakout.
 
-    Whichever of --env-steps, --updates, --episodes and --hours comes first ends the run; the default is ten million env
-    steps. The run is saved when it ends, also by Ctrl-C or SIGTERM.
+    That is by PQN on a CPU, by DQN on a GPU, or as a config says. Whichever of --env-steps, --updates, --episodes and
+    --hours comes first ends the run; the default is ten million env steps. The run is saved when it ends, also by
+    Ctrl-C or SIGTERM.
 
     \b
     Examples:

@@ -13,7 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from ..replay.batch import FrameBatch
-from ..utils.options import Between, Options, checked, shown
+from ..utils.options import Between, Options, shown
 from ..utils.streams import Uploader
 from .ema_dqn import EmaDQNPolicy, follow
 from .pixel_models import PixelInput
@@ -57,11 +57,8 @@ class LeanDQNOptions(Options):
         Raises:
             - ValueError: If one is not allowed, or two contradict each other.
         """
-        values = {
-            name: checked(owner, f'{section_name}.{name}', learn.get(name, field.default), field.rebuild_annotation())
-            for name, field in cls.model_fields.items()
-        }
-        theta, freq = values['target_theta'], learn.get('target_update_freq')
+        options = cls.of_section(owner, section_name, learn)
+        theta, freq = options.target_theta, learn.get('target_update_freq')
         if theta is None and freq is None:
             raise ValueError(
                 f'{owner} `{section_name}.target_update_freq` is None (NoneType), as is `{section_name}.target_theta`; '
@@ -73,7 +70,7 @@ class LeanDQNOptions(Options):
                 f'{owner} `{section_name}.target_update_freq` is {shown(freq)}; expected None beside '
                 f'`{section_name}.target_theta`, which updates the target network at each update'
             )
-        return cls(**values)
+        return options
 
 
 @POLICY_REGISTRY.register('lean_dqn')

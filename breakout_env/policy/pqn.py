@@ -31,11 +31,6 @@ class PQNOptions(Options):
     ema_decay: Optional[Annotated[float, Between(0, 0.999999, above=True)]] = None
     """(Optional[float]) As in ``lean_dqn``; the values in the targets are those of the average, too."""
 
-    @classmethod
-    def check(cls, learn: Mapping) -> 'PQNOptions':
-        """The options in ``policy.learn``, which also holds DI-engine's; a ValueError names one that is not allowed."""
-        return cls.read({name: learn[name] for name in cls.model_fields})
-
 
 @POLICY_REGISTRY.register('pqn')
 class PQNPolicy(EmaDQNPolicy):
@@ -120,7 +115,7 @@ class PQNPolicy(EmaDQNPolicy):
 
     def _init_learn(self) -> None:
         learn = self._cfg.learn
-        options = PQNOptions.check(learn)
+        options = PQNOptions.of_section('policy option', 'learn', learn)
         self._priority = self._priority_IS_weight = False
         self._learn_model = self._model
         self._uploader = Uploader(self._device)

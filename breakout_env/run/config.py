@@ -238,7 +238,7 @@ def _check_pipeline(policy: EasyDict) -> None:
     if policy.type.startswith('lean_dqn'):
         LeanDQNOptions.check('config option', 'policy.learn', policy.learn)
     elif policy.type.startswith('pqn'):
-        PQNOptions.check(policy.learn)
+        PQNOptions.of_section('config option', 'policy.learn', policy.learn)
     for name, hook in policy.learn.learner.hook.items():
         if isinstance(hook, Mapping) and hook.get('type') in _CHECK_HOOK:
             _CHECK_HOOK[hook['type']](hook.get('ext_args', {}))

@@ -174,6 +174,19 @@ class Options(BaseModel):
             raise ValueError(f'{owner} `{name}` is {shown(given[name])}; expected {expected}') from None
 
     @classmethod
+    def of_section(cls: Type[T], owner: str, section_name: str, values: Mapping) -> T:
+        """
+        Overview:
+            As ``read``, of a section that also holds others' options, such as ``policy.learn`` those of DI-engine. \
+            ``owner`` and ``section_name`` begin the error messages.
+        """
+        checked_values = {
+            name: checked(owner, f'{section_name}.{name}', values.get(name, field.default), field.rebuild_annotation())
+            for name, field in cls.model_fields.items()
+        }
+        return cls(**checked_values)
+
+    @classmethod
     def unknown(cls, name: Any, prefix: str = '') -> ValueError:
         """The error for a name that is not an option, with the nearest one that is; ``prefix`` says where it was."""
         elsewhere = cls._setting('_names_elsewhere')

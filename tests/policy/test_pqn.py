@@ -102,7 +102,7 @@ def test_a_checkpoint_with_layer_norm_is_an_agent(tmp_path, rollout, dueling):
 
 
 def test_wrong_options_are_refused():
-    with pytest.raises(ValueError, match='policy option `q_lambda` is 1.5'):
+    with pytest.raises(ValueError, match='policy option `learn.q_lambda` is 1.5'):
         pqn(q_lambda=1.5)
 
 

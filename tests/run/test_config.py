@@ -95,7 +95,7 @@ def test_config_file_that_declares_no_config_is_named_with_the_reason(name, here
     ids=lambda value: value[:60],
 )
 def test_wrong_value_in_any_section_is_refused_before_a_folder_is_made(change, message, here):
-    assert message in refused('train', '--device', 'cpu', '--set', change)
+    assert message in refused('train', '--device', 'cpu', '-c', str(CONFIG), '--set', change)
     assert not files_below(here)
 
 
@@ -181,7 +181,8 @@ def test_runs_may_be_on_another_disk_behind_a_link(here):
     'words, message',
     [
         (['train', '-c', 'nowhere.py'], "File 'nowhere.py' does not exist"),
-        (['train', '--env-steps', '99'], '--env-steps is 99; expected more than the '),
+        (['train', '-c', str(CONFIG), '--env-steps', '99'], '--env-steps is 99; expected more than the '),
+        (['train', '-c', PQN, '--set', 'policy.learn.q_lambda=2'], '`policy.learn.q_lambda` is 2 (int); expected'),
         (['train', '--set', 'learning_rate'], "--set is 'learning_rate'; expected KEY=VALUE"),
         (['train', '--set', 'polcy.learn=3'], 'there is no section polcy in the config; expected one of env, policy'),
         (['train', '--set', 'env.frame_stak=3'], 'did you mean `frame_stack`?'),

@@ -188,10 +188,12 @@ TORCHRL = dict(
     slice_len=(dict(sampler='slice', slice_len=3), 4), alpha=(PRIORITISED, 0.1), beta=(PRIORITISED, 0.9),
     anneal_step=(PRIORITISED, 2), prefetch=({}, True),
 )  # fmt: skip
+# With shared memory, `spawn` starts multiprocessing's tracker, which stays until the end of all tests.
+PIPES = dict(shared_memory=False)
 MANAGER = dict(
     episode_num=({}, 1), max_retry=({}, 0), retry_type=({}, 'renew'), auto_reset=({}, False),
     reset_inplace=({}, False), step_timeout=({}, 5.0), reset_timeout=({}, 5.0), retry_waiting_time=({}, 0.3),
-    worker_num=(dict(worker_num=1), 3), shared_memory=({}, False), context=({}, 'spawn'), connect_timeout=({}, 5.0),
+    worker_num=(dict(worker_num=1), 3), shared_memory=({}, False), context=(PIPES, 'spawn'), connect_timeout=({}, 5.0),
 )  # fmt: skip
 LEAN_DQN = dict(
     autocast=({}, 'bfloat16'), log_every_updates=({}, 2), target_theta=({}, 0.5), loss=({}, 'huber'),
