@@ -58,6 +58,11 @@ def pqn(*changes: str, options: Tuple[str, ...] = ()) -> Variant:
     return Variant(changes, options, 'configs/breakout_pqn_config.py')
 
 
+def ppo(*changes: str, options: Tuple[str, ...] = ()) -> Variant:
+    """PPO's config with other values."""
+    return Variant(changes, options, 'configs/breakout_ppo_config.py')
+
+
 BFLOAT16 = 'policy.learn.autocast=bfloat16'
 FULL_WIDTH = 'policy.model.encoder_hidden_size_list=[32,64,64,512]'
 VARIANTS: Dict[str, Variant] = {
@@ -77,6 +82,15 @@ VARIANTS: Dict[str, Variant] = {
     'soft_target': changed('policy.learn.target_theta=0.005', 'policy.learn.target_update_freq=None'),
     'huber': changed('policy.learn.loss=huber'),
     'prioritised': changed('policy.priority=True'),
+    'ppo': ppo(),
+    'ppo_serial': ppo(options=('--serial',)),
+    'ppo_full_width': ppo(FULL_WIDTH),
+    'ppo_layer_norm': ppo('policy.model.layer_norm=True'),
+    'ppo_no_lr_decay': ppo('policy.learn.lr_decay_updates=None'),
+    'ppo_batch_32': ppo('policy.learn.batch_size=32', 'policy.learn.update_per_collect=96'),
+    'ppo_batch_128': ppo('policy.learn.batch_size=128', 'policy.learn.update_per_collect=24'),
+    'ppo_batch_256': ppo('policy.learn.batch_size=256', 'policy.learn.update_per_collect=12'),
+    'ppo_ema_0.999': ppo('policy.learn.ema_decay=0.999'),
     'pqn': pqn(),
     'pqn_serial': pqn(options=('--serial',)),
     'pqn_no_ema': pqn('policy.learn.ema_decay=None'),

@@ -20,7 +20,17 @@ with quiet_import():
     from .envs import gymnasium_env
     from .envs.env import BreakoutEnv
     from .policy.lean_dqn import LeanDQNPolicy
-    from .policy.pixel_models import PixelC51DQN, PixelDQN, PixelDRQN, PixelInput, PixelQRDQN, PixelRainbowDQN, PixelVAC
+    from .policy.lean_ppo import LeanPPOPolicy
+    from .policy.pixel_models import (
+        PixelActorCritic,
+        PixelC51DQN,
+        PixelDQN,
+        PixelDRQN,
+        PixelInput,
+        PixelQRDQN,
+        PixelRainbowDQN,
+        PixelVAC,
+    )
     from .policy.pqn import PQNPolicy
     from .policy.r2d2 import R2D2SlicesPolicy
     from .replay import FrameBuffer, FrameReplayBuffer
@@ -42,7 +52,9 @@ __all__ = [
     'GroupEnvManager',
     'GroupEnvManagerV2',
     'LeanDQNPolicy',
+    'LeanPPOPolicy',
     'PQNPolicy',
+    'PixelActorCritic',
     'PixelC51DQN',
     'PixelDQN',
     'PixelDRQN',

@@ -13,7 +13,7 @@ from safetensors.torch import save
 
 from ..policy.pixel_models import PixelDQN
 from ..utils.atomic_file import write_bytes
-from .weights_file import Weights, read_json_object, read_weights
+from .weights_file import Weights, read_json_object, read_weights, without_critic
 
 logger = logging.getLogger(__name__)
 PRETRAINED = Path(__file__).parent.parent / 'pretrained' / 'breakout_dqn.safetensors'
@@ -67,7 +67,8 @@ class Agent(object):
     def q_values(self, obs: np.ndarray) -> np.ndarray:
         """
         Overview:
-            The discounted return that the agent expects of each action.
+            The discounted return that the agent expects of each action; of an agent from ``lean_ppo`` the logits of \
+            its policy.
         Raises:
             - ValueError: If the observations have another shape or type.
         Shapes:
@@ -133,7 +134,8 @@ def save_agent(
         - OSError: If the file cannot be written.
         - ValueError: If the weights are not those of a DQN on screens, or the card is not JSON.
     """
-    weights = {name: tensor.detach().to('cpu', torch.float32).contiguous() for name, tensor in state_dict.items()}
+    chosen = without_critic(state_dict)
+    weights = {name: tensor.detach().to('cpu', torch.float32).contiguous() for name, tensor in chosen.items()}
     size = _screen_size(weights, None if screen_size is None else str(screen_size))
     _network(weights, size)
     metadata = dict(card=json.dumps(card, allow_nan=False), screen_size=str(size))

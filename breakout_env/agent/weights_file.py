@@ -25,7 +25,7 @@ def read_weights(path: Union[str, Path]) -> Tuple[Weights, Dict[str, str]]:
         of the file tell which, not its name.
     Returns:
         - weights (:obj:`Weights`): Floating tensors by name, on the CPU; of a DI-engine checkpoint \
-            the averaged ones, if it has them, or those of ``model``.
+            the averaged ones, if it has them, or those of ``model``; without those of a critic.
         - metadata (:obj:`Dict[str, str]`): What safetensors keeps beside them; for a checkpoint, nothing.
     Raises:
         - OSError: If the file cannot be opened.
@@ -42,7 +42,12 @@ def read_weights(path: Union[str, Path]) -> Tuple[Weights, Dict[str, str]]:
         raise ValueError(
             f'{path} holds no weights of a network; expected floating tensors, in a checkpoint under `model`'
         )
-    return dict(weights), metadata
+    return without_critic(weights), metadata
+
+
+def without_critic(weights: Mapping[str, torch.Tensor]) -> Weights:
+    """The weights that choose actions: what is left of an actor with a critic is a DQN (``pixel_actor_critic``)."""
+    return {name: tensor for name, tensor in weights.items() if not name.startswith('critic.')}
 
 
 def _read_safetensors(path: Union[str, Path]) -> Tuple[Weights, Dict[str, str]]:

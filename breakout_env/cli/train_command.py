@@ -26,8 +26,8 @@ from ..utils.atomic_file import DamagedFile
 from ..utils.options import COUNT, HOURS, SEED, THREADS, NumberOrAuto
 from .common import CONTEXT, device_of, shipped
 
-CONFIGS = dict(cpu='configs/breakout_pqn_config.py', cuda='configs/breakout_lean_dqn_config.py')
-# with --collectors: PQN collects in its learner's process
+CONFIGS = dict(cpu='configs/breakout_ppo_config.py', cuda='configs/breakout_lean_dqn_config.py')
+# with --collectors: PPO collects in its learner's process
 CONFIGS_ON_RAY = dict(CONFIGS, cpu='configs/breakout_dqn_cpu_config.py')
 ENV_STEPS = 10_000_000
 
@@ -80,7 +80,7 @@ ENV_STEPS = 10_000_000
 @click.option(
     '--overlap/--serial',
     default=None,
-    help='Collect while learning, or one after the other; by default the former for PQN on several cores.',
+    help='Collect while learning, or one after the other; by default the former for PPO and PQN on several cores.',
 )
 @click.option(
     '--resume',
@@ -106,7 +106,7 @@ def command(ctx: click.Context, seeds: Tuple[int, ...], **options: Any) -> None:
     """
     Train an agent on Breakout.
 
-    That is by PQN on a CPU, by DQN on a GPU, or as a config says. Whichever of --env-steps, --updates, --episodes and
+    That is by PPO on a CPU, by DQN on a GPU, or as a config says. Whichever of --env-steps, --updates, --episodes and
     --hours comes first ends the run; the default is ten million env steps. The run is saved when it ends, also by
     Ctrl-C or SIGTERM.
 
@@ -166,7 +166,8 @@ def _train(
     values = {'policy.cuda': device == 'cuda', **dict(_read_change(text) for text in changes)}
     values['exp_name'] = _exp_name(file, exp_name, values)
     if overlap is None:
-        overlap = collectors is None and file.create.policy.type == 'pqn' and len(os.sched_getaffinity(0)) > 1
+        rollouts = file.create.get('collector', {}).get('type') == 'rollout'
+        overlap = collectors is None and rollouts and len(os.sched_getaffinity(0)) > 1
     if threads is None and overlap and device == 'cpu':  # the other half is the collector's
         threads = max(1, torch.get_num_threads() // 2)
     if threads is not None:

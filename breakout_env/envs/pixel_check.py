@@ -20,7 +20,10 @@ from ding.utils import MODEL_REGISTRY, POLICY_REGISTRY, import_module
 from ..utils.options import section
 
 logger = logging.getLogger(__name__)
-SCALING_MODELS = ('pixel_dqn', 'pixel_rainbowdqn', 'pixel_c51dqn', 'pixel_qrdqn', 'pixel_drqn', 'pixel_vac')
+SCALING_MODELS = (
+    *('pixel_dqn', 'pixel_actor_critic', 'pixel_rainbowdqn', 'pixel_c51dqn', 'pixel_qrdqn', 'pixel_drqn'),
+    'pixel_vac',
+)
 _PIXELS = {'uint8': 'pixels 0..255', 'float32': 'pixels scaled to [0, 1]'}
 PAIRS = (
     f"Choose obs_dtype='uint8' in the env with a model that scales ({', '.join(SCALING_MODELS)}), or "

@@ -1,6 +1,6 @@
 """DI-engine's networks on pixel values 0..255."""
 
-from typing import Annotated, Any, Dict, Mapping, Optional, Sequence, Tuple, Union
+from typing import Annotated, Any, Dict, Mapping, Optional, Sequence, Tuple, Union, cast
 
 import torch
 from annotated_types import MinLen
@@ -208,9 +208,39 @@ class PixelDQN(PixelInput, DQN):
         """
         features = self.encoder(x)
         if not torch.amp.is_autocast_available(x.device.type):
-            return self.head(features)
+            return self._heads(features)
         with torch.autocast(x.device.type, enabled=False):
-            return self.head(features.float())
+            return self._heads(features.float())
+
+    def _heads(self, features: torch.Tensor) -> Dict[str, torch.Tensor]:
+        return self.head(features)
+
+
+@MODEL_REGISTRY.register('pixel_actor_critic')
+class PixelActorCritic(PixelDQN):
+    """
+    Overview:
+        ``PixelDQN`` whose head gives the logits of a policy, with a linear layer for the value of the observation \
+        beside it, for the policy ``lean_ppo``. Without the latter its weights are those of a DQN, which plays as the \
+        policy's most probable actions. All weights begin orthogonal, the policy's last ones small (Andrychowicz et \
+        al. 2021, "What Matters for On-Policy Deep Actor-Critic Methods?").
+    Examples:
+        >>> sorted(PixelActorCritic([4, 84, 84], 4)(torch.zeros(1, 4, 84, 84)))
+        ['logit', 'value']
+    """
+
+    def __init__(self, *args: Any, dueling: bool = False, **kwargs: Any) -> None:
+        """As ``PixelDQN``, with one head."""
+        super().__init__(*args, dueling=dueling, **kwargs)
+        layers = [module for module in self.modules() if isinstance(module, (torch.nn.Conv2d, torch.nn.Linear))]
+        self.critic = torch.nn.Linear(cast(int, self.encoder.output_size), 1)
+        for layer, gain in [*((layer, 2**0.5) for layer in layers), (layers[-1], 0.01), (self.critic, 1.0)]:
+            torch.nn.init.orthogonal_(layer.weight, gain)
+            if layer.bias is not None:
+                torch.nn.init.zeros_(layer.bias)
+
+    def _heads(self, features: torch.Tensor) -> Dict[str, torch.Tensor]:
+        return dict(logit=self.head(features)['logit'], value=self.critic(features).squeeze(1))
 
 
 def _add_layer_norm(model: PixelInput, obs_shape: Sequence[int]) -> None:

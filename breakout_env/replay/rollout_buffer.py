@@ -14,7 +14,8 @@ class RolloutBuffer(object):
     """
     Overview:
         Keeps the newest rollout and gives it out in random minibatches: each transition once, then, in another \
-        order, each once again. The policy ``pqn`` learns from it under ``ding -m serial`` and in our programs.
+        order, each once again. The policies ``pqn`` and ``lean_ppo`` learn from it under ``ding -m serial`` and \
+        in our programs.
     Examples:
         >>> buffer = RolloutBuffer()
         >>> buffer.push(dict(obs=torch.arange(6)))

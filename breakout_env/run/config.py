@@ -21,6 +21,7 @@ from ..env_manager.options import EnvManagerOptions
 from ..envs.env import BreakoutEnv
 from ..envs.pixel_check import SCALING_MODELS
 from ..policy.lean_dqn import LeanDQNOptions
+from ..policy.lean_ppo import LeanPPOOptions
 from ..policy.pixel_models import PixelModelOptions
 from ..policy.pqn import PQNOptions
 from ..replay.options import ReplayOptions
@@ -239,6 +240,8 @@ def _check_pipeline(policy: EasyDict) -> None:
         LeanDQNOptions.check('config option', 'policy.learn', policy.learn)
     elif policy.type.startswith('pqn'):
         PQNOptions.of_section('config option', 'policy.learn', policy.learn)
+    elif policy.type.startswith('lean_ppo'):
+        LeanPPOOptions.of_section('config option', 'policy.learn', policy.learn)
     for name, hook in policy.learn.learner.hook.items():
         if isinstance(hook, Mapping) and hook.get('type') in _CHECK_HOOK:
             _CHECK_HOOK[hook['type']](hook.get('ext_args', {}))

@@ -17,8 +17,8 @@ class RolloutCollector(FullGamesCollector):
     Overview:
         Collects ``n_sample`` env steps, as many from each environment, into one tensor for each key: no dict and no \
         tensor a transition, which took DI-engine's collector half a millisecond each. A rollout goes through the \
-        policy's ``get_train_sample`` as a whole; ``pqn`` needs it so. It steps all environments at once, so its env \
-        manager must be synchronous.
+        policy's ``get_train_sample`` as a whole; ``pqn`` and ``lean_ppo`` need it so. It steps all environments at \
+        once, so its env manager must be synchronous.
     Examples:
         >>> from ding.worker import get_serial_collector_cls
         >>> from easydict import EasyDict
@@ -70,15 +70,14 @@ class RolloutCollector(FullGamesCollector):
     def _rollout(self, steps: int, kwargs: Mapping[str, Any]) -> Dict[str, torch.Tensor]:
         size = steps, self._env_num
         screens = self._next_screens(steps)
-        action = torch.zeros(size, dtype=torch.int64)
+        decided: Dict[str, List[torch.Tensor]] = {}
         reward, weight, done = torch.zeros(size), torch.zeros(size), torch.zeros(size, dtype=torch.bool)
-        value = torch.zeros(steps + 1, self._env_num)
         for t in range(steps):
             obs = self._obs()
             np.stack(list(obs.values()), out=screens[t].numpy())
             output = self._policy.forward(dict(zip(obs, screens[t])), **kwargs)
-            action[t] = torch.stack([output[i]['action'] for i in obs])
-            value[t] = torch.stack([output[i]['value'] for i in obs])
+            for key in output[next(iter(obs))]:
+                decided.setdefault(key, []).append(torch.stack([output[i][key] for i in obs]))
             timesteps = self._env.step(to_ndarray({i: output[i]['action'] for i in obs}))
             for row, i in enumerate(obs):
                 timestep = timesteps[i]
@@ -91,8 +90,10 @@ class RolloutCollector(FullGamesCollector):
                     if timestep.info.get('TimeLimit.truncated', False):  # the game would have gone on
                         final = self._policy.forward({i: timestep.obs}, **kwargs)[i]['value']
                         reward[t, row] += self._policy_cfg.discount_factor * final
-        value[steps] = torch.stack([o['value'] for o in self._policy.forward(self._obs(), **kwargs).values()])
-        return dict(obs=screens, action=action, reward=reward, done=done, value=value, weight=weight)
+        last = self._policy.forward(self._obs(), **kwargs)
+        decided['value'].append(torch.stack([output['value'] for output in last.values()]))
+        outputs = {key: torch.stack(rows) for key, rows in decided.items()}
+        return dict(obs=screens, reward=reward, done=done, weight=weight, **outputs)
 
     def _obs(self) -> Dict[int, Any]:
         obs = self._env.ready_obs

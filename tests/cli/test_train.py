@@ -32,7 +32,7 @@ def test_each_seed_gets_the_options_of_all(monkeypatch):
         assert at == [str(seed), f'mine/x_seed{seed}', 'cpu', '2', '1.5'] and '--overlap' in command
     CliRunner().invoke(main, ['train', '-s', '1', '-s', '2', '--device', 'cpu'])
     CliRunner().invoke(main, ['train', '-s', '1', '-s', '2', '--device', 'cpu', '--collectors', '2', '--serial'])
-    assert 'experiments/breakout_pqn_seed1' in commands[2] and '--overlap' not in commands[2]
+    assert 'experiments/breakout_ppo_seed1' in commands[2] and '--overlap' not in commands[2]
     assert 'experiments/breakout_dqn_cpu_seed1' in commands[4] and '--serial' in commands[4]
 
 

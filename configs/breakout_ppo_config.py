@@ -1,0 +1,115 @@
+"""
+PPO on Breakout for a CPU: 32 environments, a small network, small minibatches, no replay buffer.
+
+Run it with ``breakout train``, with ``ding -m serial -c configs/breakout_ppo_config.py -s 0 --env-step 5000000``, or
+with ``python`` on this file.
+"""
+
+from easydict import EasyDict
+
+breakout_ppo_config = dict(
+    # (str) Folder for logs, checkpoints and the merged config, below the current one; DI-engine appends the time if the
+    # folder exists.
+    exp_name='experiments/breakout_ppo',
+    env=dict(
+        # (int) Environments that collect, and that evaluate.
+        collector_env_num=32,
+        evaluator_env_num=8,
+        # (int) Full games of an evaluation.
+        n_evaluator_episode=8,
+        # (float) The training ends when an evaluation has this mean score; out of reach: the budget ends it.
+        stop_value=1000,
+        # (int) Screens in an observation.
+        frame_stack=4,
+        evaluator=dict(
+            # (float) Probability of a random action. A greedy agent plays at most 4 different games of Breakout, which
+            # no-op starts hardly vary: ckpt_best would depend on these four.
+            random_action_probability=0.01,
+        ),
+    ),
+    policy=dict(
+        # (bool) Whether to learn on a GPU.
+        cuda=False,
+        model=dict(
+            # (str) DI-engine's DQN for uint8, which it scales itself, with a linear layer for values beside its head.
+            type='pixel_actor_critic',
+            import_names=['breakout_env'],
+            # (list) Frames, height and width of an observation.
+            obs_shape=[4, 84, 84],
+            # (int) Number of actions.
+            action_shape=4,
+            # (list) Channels of the three convolutions and width of the linear layer: half of Nature's, for updates in
+            # less than half of the time.
+            encoder_hidden_size_list=[16, 32, 32, 256],
+        ),
+        # (float) Discount of the next step's reward.
+        discount_factor=0.99,
+        learn=dict(
+            # (int) Updates after each collection: 3 passes over the rollout.
+            update_per_collect=48,
+            # (int) Transitions of an update.
+            batch_size=64,
+            # (float) Learning rate of Adam at the start, and from update `lr_decay_updates` on.
+            learning_rate=0.00025,
+            lr_end=0.00005,
+            # (int) Updates over which it falls linearly: 6.4 million env steps.
+            lr_decay_updates=300000,
+            # (float) Weight of longer returns in the advantages.
+            gae_lambda=0.95,
+            # (float) By how much the probability of an action may change before it gains nothing more.
+            clip_ratio=0.1,
+            # (float) Weight of the policy's entropy, which keeps it exploring.
+            entropy_weight=0.01,
+            # (bool) Whether to resume the run in exp_name from its last save, if there is one.
+            resume_training=False,
+            learner=dict(
+                hook=dict(
+                    # (int) Updates between two checkpoints: 100,000 env steps.
+                    save_ckpt_after_iter=4800,
+                    # (int) Updates between two entries in the log.
+                    log_show_after_iter=2000,
+                    # Progress line, log/progress.jsonl, warnings before memory runs out. (int) max_env_step is for the
+                    # percentage and the remaining time; `breakout train` sets it.
+                    progress=dict(
+                        type='progress', name='progress', position='before_run', ext_args=dict(max_env_step=5000000)
+                    ),
+                    # Saves the run every save_every_s (float) seconds and on SIGTERM or Ctrl-C.
+                    resume=dict(type='resume', name='resume', position='before_run', ext_args=dict(save_every_s=900)),
+                ),
+            ),
+        ),
+        collect=dict(
+            # (int) Env steps of a rollout, 32 in each environment.
+            n_sample=1024,
+        ),
+        eval=dict(
+            evaluator=dict(
+                # (int) Updates between evaluations: 1 million env steps.
+                eval_freq=48000,
+            ),
+        ),
+    ),
+)
+breakout_ppo_config = EasyDict(breakout_ppo_config)
+main_config = breakout_ppo_config
+
+breakout_ppo_create_config = dict(
+    env=dict(
+        type='breakout',
+        import_names=['breakout_env'],
+    ),
+    env_manager=dict(type='breakout', import_names=['breakout_env']),
+    policy=dict(type='lean_ppo', import_names=['breakout_env']),
+    replay_buffer=dict(type='rollout', import_names=['breakout_env']),
+    # Steps all environments at once, and counts full games and their scores: a training episode is one life.
+    collector=dict(type='rollout', import_names=['breakout_env']),
+    # DI-engine's evaluator, whose best score is kept when a run is resumed.
+    evaluator=dict(type='resumable', import_names=['breakout_env']),
+)
+breakout_ppo_create_config = EasyDict(breakout_ppo_create_config)
+create_config = breakout_ppo_create_config
+
+if __name__ == '__main__':
+    from ding.entry import serial_pipeline
+
+    serial_pipeline((main_config, create_config), seed=0, max_env_step=int(5e6))
