@@ -32,7 +32,11 @@ from .common import shipped
 from .doctor import FAILS, OK, Check, Finding, run_checks
 
 PASS, FAIL, NOT_APPLICABLE = 'pass', 'fail', 'not applicable'
-POLICIES = ('dqn', 'lean_dqn', 'pqn')
+POLICIES = ('dqn', 'lean_dqn', 'pqn', 'lean_ppo')
+FROM_ROLLOUTS = ('pqn', 'lean_ppo')
+MODELS: Dict[str, Dict[str, Any]] = dict(
+    pqn=dict(type='pixel_dqn', dueling=False, layer_norm=True), lean_ppo=dict(type='pixel_actor_critic')
+)
 UPDATES, BATCH, NSTEP = 50, 32, 3
 FRAME_BYTES = 84 * 84
 # Rounding makes millionths of the distance that the weights move; a target network that is never copied makes 0.019.
@@ -67,11 +71,9 @@ def policy_on(device: str, kind: str, seed: int = 0, **learn: Any) -> Any:
         cuda=torch.device(device).type == 'cuda',
         nstep=NSTEP,
         discount_factor=0.99,
-        model=dict(type='pixel_dqn', import_names=['breakout_env'], dueling=kind != 'pqn', **sizes),
+        model=dict(import_names=['breakout_env'], **sizes, **MODELS.get(kind, dict(type='pixel_dqn'))),
         learn=dict(learning_rate=0.0001, target_update_freq=10, log_every_updates=1, autocast=None),
     )
-    if kind == 'pqn':
-        options['model'].update(layer_norm=True)
     cfg = deep_merge_dicts(deep_merge_dicts(policy_class.default_config(), options), dict(learn=learn))
     torch.manual_seed(seed)
     return policy_class(EasyDict(cfg), enable_field=['learn', 'collect'])
@@ -92,10 +94,13 @@ def transitions(count: int, seed: int) -> List[Dict[str, Any]]:
 def batch_for(kind: str, seed: int) -> Batch:
     """A batch that a policy learns from."""
     made = transitions(BATCH, seed)
-    if kind != 'pqn':
+    if kind not in FROM_ROLLOUTS:
         return made
     obs, action = (torch.stack([one[key] for one in made]) for key in ('obs', 'action'))
-    return dict(obs=obs, action=action[:, 0], target=torch.linspace(-1, 1, BATCH), weight=torch.ones(BATCH))
+    batch, learned = dict(obs=obs, action=action[:, 0], weight=torch.ones(BATCH)), torch.linspace(-1, 1, BATCH)
+    if kind == 'pqn':
+        return dict(batch, target=learned)
+    return {**batch, 'advantage': learned, 'return': learned.flip(0), 'log_prob': torch.full([BATCH], 0.25).log()}
 
 
 def filled_buffer(count: int = 256, **options: Any) -> FrameReplayBuffer:
@@ -200,7 +205,7 @@ def no_waiting(kind: str, storage: str, device: str = 'cuda') -> Finding:
     buffer = filled_buffer(storage=storage, **options)
 
     def sample() -> Any:
-        return made if kind == 'pqn' else buffer.sample(BATCH)
+        return made if kind in FROM_ROLLOUTS else buffer.sample(BATCH)
 
     for _ in range(5):  # libraries prepare themselves, and the first means are fetched
         policy._forward_learn(sample())
@@ -363,9 +368,8 @@ CHECKS = [
     *(_check(f'{kind}: actions', same_actions, kind) for kind in POLICIES),
     _check('batches', same_batches),
     *(_check(f'{kind}: saved and resumed', saves_fit, kind) for kind in POLICIES),
-    _check('lean_dqn: no waiting', no_waiting, 'lean_dqn', 'compressed'),
+    *(_check(f'{kind}: no waiting', no_waiting, kind, 'compressed') for kind in ('lean_dqn', *FROM_ROLLOUTS)),
     _check('lean_dqn: no waiting, frames on the GPU', no_waiting, 'lean_dqn', 'device'),
-    _check('pqn: no waiting', no_waiting, 'pqn', 'compressed'),
     _check('memory is level', level_memory),
     _check('frames of a million transitions', frames_of_a_million),
     _check('too large a buffer', full_gpu_is_refused),

@@ -243,7 +243,7 @@ class PixelActorCritic(PixelDQN):
         return dict(logit=self.head(features)['logit'], value=self.critic(features).squeeze(1))
 
 
-def _add_layer_norm(model: PixelInput, obs_shape: Sequence[int]) -> None:
+def _add_layer_norm(model: PixelDQN, obs_shape: Sequence[int]) -> None:
     """Put a LayerNorm over all features of a sample before each ReLU."""
     shapes: Dict[torch.nn.Module, Sequence[int]] = {}
     layers = [module for module in model.modules() if isinstance(module, (torch.nn.Conv2d, torch.nn.Linear))]
@@ -253,7 +253,7 @@ def _add_layer_norm(model: PixelInput, obs_shape: Sequence[int]) -> None:
     ]
     device = layers[0].weight.device
     with torch.no_grad():
-        model.forward_scaled(torch.zeros(1, *obs_shape, device=device))
+        model.head(model.encoder(torch.zeros(1, *obs_shape, device=device)))
     for hook in hooks:
         hook.remove()
     for blocks in [module for module in model.modules() if isinstance(module, torch.nn.Sequential)]:

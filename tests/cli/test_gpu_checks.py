@@ -22,10 +22,10 @@ def short(monkeypatch):
     [
         *(partial(gpu_checks.same_updates, kind) for kind in gpu_checks.POLICIES),
         partial(gpu_checks.same_updates, 'lean_dqn', 'bfloat16'),
-        partial(gpu_checks.same_actions, 'pqn'),
+        *(partial(gpu_checks.same_actions, kind) for kind in gpu_checks.FROM_ROLLOUTS),
         gpu_checks.same_batches,
         partial(gpu_checks.saves_fit, 'lean_dqn'),
-        partial(gpu_checks.saves_fit, 'pqn'),
+        *(partial(gpu_checks.saves_fit, kind) for kind in gpu_checks.FROM_ROLLOUTS),
         partial(gpu_checks.level_memory, 25, allocated=lambda: 0),
         partial(gpu_checks.frames_of_a_million, count=1000),
     ],

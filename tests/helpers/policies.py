@@ -5,10 +5,11 @@ import torch
 from ding.utils import deep_merge_dicts
 from easydict import EasyDict
 
+from breakout_env.policy.lean_ppo import LeanPPOPolicy
 from breakout_env.policy.pqn import PQNPolicy
 
 SIZES = [8, 16, 16, 64]  # a small network of the same structure
-# Of a rollout for PQN.
+# Of a rollout.
 STEPS, ENVS, GAMMA = 6, 3, 0.9
 PQN_SIZES = dict(obs_shape=[4, 84, 84], action_shape=4, encoder_hidden_size_list=[8, 8, 8, 16])
 
@@ -61,15 +62,23 @@ def parameters(policy):
 
 
 def pqn(**learn):
+    return _from_rollouts(PQNPolicy, learn, type='pixel_dqn', dueling=False, layer_norm=True)
+
+
+def ppo(**learn):
+    return _from_rollouts(LeanPPOPolicy, learn, type='pixel_actor_critic')
+
+
+def _from_rollouts(policy_class, learn, **model):
     torch.manual_seed(0)
     changes = dict(
         discount_factor=GAMMA,
-        model=dict(type='pixel_dqn', import_names=['breakout_env'], dueling=False, layer_norm=True, **PQN_SIZES),
+        model=dict(import_names=['breakout_env'], **model, **PQN_SIZES),
         learn=dict(dict(learning_rate=0.001, autocast=None, log_every_updates=1), **learn),
         collect=dict(n_sample=STEPS * ENVS),
     )
-    cfg = EasyDict(deep_merge_dicts(PQNPolicy.default_config(), changes))
-    return PQNPolicy(cfg, enable_field=['learn', 'collect', 'eval'])
+    cfg = EasyDict(deep_merge_dicts(policy_class.default_config(), changes))
+    return policy_class(cfg, enable_field=['learn', 'collect', 'eval'])
 
 
 def rollout():
@@ -81,4 +90,5 @@ def rollout():
         done=torch.from_numpy(make.random((STEPS, ENVS)) < 0.25),
         value=torch.from_numpy(make.normal(size=(STEPS + 1, ENVS)).astype(np.float32)),
         weight=torch.ones(STEPS, ENVS),
+        log_prob=torch.from_numpy(make.uniform(0.1, 0.9, (STEPS, ENVS)).astype(np.float32)).log(),
     )

@@ -15,9 +15,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from breakout_env.agent.agent import Agent
 from breakout_env.cli.common import shipped
-from breakout_env.cli.gpu_checks import FRAME_BYTES, NSTEP, batch_for, filled_buffer, policy_on
+from breakout_env.cli.gpu_checks import FRAME_BYTES, FROM_ROLLOUTS, NSTEP, batch_for, filled_buffer, policy_on
 from breakout_env.policy.lean_dqn import LeanDQNPolicy
-from breakout_env.policy.pqn import PQNPolicy
+from breakout_env.policy.rollout_policy import RolloutPolicy
 from breakout_env.replay.frames.device import DeviceFrames
 from breakout_env.run.config import checked_config
 from breakout_env.utils import streams
@@ -136,7 +136,7 @@ WAYS = {
     'lean_dqn, soft target, average': lambda: learns(
         'lean_dqn', BATCHES['ring'], target_theta=0.1, target_update_freq=None, ema_decay=0.9, grad_clip=1.0
     ),
-    'pqn': lambda: learns('pqn', batch_for('pqn', 0)),
+    **{kind: lambda kind=kind: learns(kind, batch_for(kind, 0)) for kind in FROM_ROLLOUTS},
     'frames on the GPU': gathers,
 }
 BATCHES = {}
@@ -158,7 +158,7 @@ def test_all_tensors_are_on_the_gpu_and_nothing_waits_for_it(gpu, way):
     assert 'computes' in gpu.calls and 'copies' in gpu.calls and 'waits' not in gpu.calls
 
 
-@pytest.mark.parametrize('kind', ['dqn', 'lean_dqn', 'pqn'])
+@pytest.mark.parametrize('kind', ['dqn', 'lean_dqn', *FROM_ROLLOUTS])
 def test_actions_are_computed_on_the_gpu(gpu, kind):
     output = acts(kind)()
     assert 'computes' in gpu.calls and output[0]['action'].device.type == 'cpu'
@@ -220,7 +220,7 @@ MUTATIONS = {
     'batches': (Uploader, 'upload', '.to(self._device, non_blocking=on_gpu)', WAYS['lean_dqn, ring']),
     'discounts': (LeanDQNPolicy, '_init_learn', '.to(self._device)', WAYS['lean_dqn, ring']),
     'frames': (DeviceFrames, '_sent', '.to(self.device, non_blocking=True)', gathers),
-    'observations of pqn': (PQNPolicy, '_forward_collect', '.to(self._device)', lambda: acts('pqn')),
+    'observations of rollouts': (RolloutPolicy, '_forward_collect', '.to(self._device)', lambda: acts('pqn')),
     'observations of an agent': (Agent, 'q_values', '.to(self.device)', plays),
 }
 

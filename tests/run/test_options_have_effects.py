@@ -15,6 +15,7 @@ from breakout_env.env_manager.options import EnvManagerOptions
 from breakout_env.envs import env as env_module
 from breakout_env.envs.options import BreakoutOptions
 from breakout_env.policy.lean_dqn import LeanDQNOptions
+from breakout_env.policy.lean_ppo import LeanPPOOptions
 from breakout_env.policy.pixel_models import PixelModelOptions
 from breakout_env.policy.pqn import PQNOptions
 from breakout_env.replay.batch import FrameBatch
@@ -24,7 +25,7 @@ from breakout_env.run.progress import ProgressOptions
 from breakout_env.run.resume_hook import ResumeOptions
 from breakout_env.utils import resources
 from helpers.managers import InProcessManager, InProcessWorker, build_in_process, course, launched
-from helpers.policies import parameters, policy, pqn, rollout, transitions
+from helpers.policies import parameters, policy, ppo, pqn, rollout, transitions
 from helpers.progress_run import ProgressRun
 from helpers.runs import config_in
 from helpers.serial_run import SerialRun
@@ -133,13 +134,17 @@ def updated_dqn(options, monkeypatch):
     return shown, [[weight.tolist() for weight in network.parameters()] for network in networks]
 
 
-def updated_pqn(options, monkeypatch):
-    """The targets of a rollout, and a few updates from it."""
-    learner = pqn(**options)
-    samples = learner._get_train_sample(rollout())
-    shown = [str(learner._forward_learn(samples)) for _ in range(3)]
-    shown.append(learner._forward_collect({0: samples['obs'][0]}, eps=0.0)[0]['value'])
-    return shown, samples['target'].tolist(), parameters(learner).tolist()
+def updated_by_rollouts(make):
+    """What is learned from a rollout, and a few updates from it."""
+
+    def updated(options, monkeypatch):
+        learner = make(**options)
+        samples = learner._get_train_sample(rollout())
+        shown = [str(learner._forward_learn(samples)) for _ in range(3)]
+        shown.append(learner._forward_collect({0: samples['obs'][0]}, eps=0.0)[0]['value'])
+        return shown, {key: samples[key].tolist() for key in samples if key != 'obs'}, parameters(learner).tolist()
+
+    return updated
 
 
 def model(options, monkeypatch):
@@ -199,8 +204,13 @@ LEAN_DQN = dict(
     autocast=({}, 'bfloat16'), log_every_updates=({}, 2), target_theta=({}, 0.5), loss=({}, 'huber'),
     grad_clip=({}, 1e-3), ema_decay=({}, 0.5),
 )  # fmt: skip
-PQN = dict(
-    q_lambda=({}, 0.1), grad_clip=({}, 1e-3), autocast=({}, 'bfloat16'), log_every_updates=({}, 2), ema_decay=({}, 0.5)
+ROLLOUTS = dict(
+    grad_clip=({}, 1e-3), autocast=({}, 'bfloat16'), log_every_updates=({}, 2), ema_decay=({}, 0.5),
+    lr_decay_updates=({}, 2), lr_end=(dict(lr_decay_updates=2), 0.0005),
+)  # fmt: skip
+PQN = dict(ROLLOUTS, q_lambda=({}, 0.1))
+LEAN_PPO = dict(
+    ROLLOUTS, gae_lambda=({}, 0.1), clip_ratio=({}, 0.5), value_weight=({}, 0.1), entropy_weight=({}, 0.5),
 )  # fmt: skip
 MODEL = dict(obs_shape=({}, [2, 84, 84]), action_shape=({}, 6), encoder_hidden_size_list=({}, [8, 8, 8, 16]))
 LINES = dict(print_every_s=10.0)
@@ -215,7 +225,8 @@ SECTIONS = dict(
     in_tasks=(ReplayOptions, FRAME, in_tasks),
     env_manager=(EnvManagerOptions, MANAGER, managed),
     lean_dqn=(LeanDQNOptions, LEAN_DQN, updated_dqn),
-    pqn=(PQNOptions, PQN, updated_pqn),
+    pqn=(PQNOptions, PQN, updated_by_rollouts(pqn)),
+    lean_ppo=(LeanPPOOptions, LEAN_PPO, updated_by_rollouts(ppo)),
     model=(PixelModelOptions, MODEL, model),
     progress=(ProgressOptions, PROGRESS, progress),
     resume=(ResumeOptions, dict(save_every_s=({}, 0.0)), saved),

@@ -1,0 +1,125 @@
+"""PPO: advantages, the loss, actions, and what becomes of its checkpoints."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from ding.rl_utils import ppo_data, ppo_error
+
+from breakout_env import PixelActorCritic
+from breakout_env.agent.agent import load_agent, save_agent
+from helpers.policies import ENVS, GAMMA, PQN_SIZES, STEPS, parameters, ppo, rollout
+
+
+def advantage_of(rollout, t, env, gae_lambda):
+    """The definition: the discounted sum of the one-step errors up to the end of the episode or of the rollout."""
+    total, discount = 0.0, 1.0
+    for k in range(t, STEPS):
+        ends = bool(rollout['done'][k, env])
+        following = 0.0 if ends else GAMMA * float(rollout['value'][k + 1, env])
+        total += discount * (float(rollout['reward'][k, env]) + following - float(rollout['value'][k, env]))
+        if ends:
+            break
+        discount *= GAMMA * gae_lambda
+    return total
+
+
+@pytest.mark.parametrize('gae_lambda', [0.0, 0.95, 1.0])
+def test_advantages_are_the_discounted_sum_of_errors(gae_lambda):
+    made = rollout()
+    samples = ppo(gae_lambda=gae_lambda)._get_train_sample(made)
+    advantages = samples['advantage'].view(STEPS, ENVS)
+    for t in range(STEPS):
+        for env in range(ENVS):
+            assert advantages[t, env] == pytest.approx(advantage_of(made, t, env, gae_lambda), abs=1e-5)
+    torch.testing.assert_close(samples['return'], (advantages + made['value'][:-1]).flatten())
+
+
+def test_a_lost_step_neither_counts_nor_spoils_the_steps_before_it():
+    made = rollout()
+    made['done'][:] = False
+    made['weight'][3, 0] = 0
+    policy = ppo()
+    before = policy._get_train_sample(made)
+    made['reward'][3:, 0] = 1e6  # it has none, and what follows is another game
+    after = policy._get_train_sample(made)
+    earlier = torch.arange(STEPS * ENVS).view(STEPS, ENVS)[:3].flatten()
+    assert torch.equal(before['advantage'][earlier], after['advantage'][earlier])
+    after['weight'][:] = 0  # a minibatch of lost steps
+    start = parameters(policy)
+    policy._forward_learn(after)
+    assert torch.equal(parameters(policy), start)
+
+
+@pytest.mark.parametrize('clip_ratio', [0.1, 0.3])
+def test_the_loss_is_di_engines(clip_ratio):
+    policy = ppo(clip_ratio=clip_ratio)
+    batch = policy._get_train_sample(rollout())
+    batch['weight'][::3] = 0
+    logit, old = torch.randn(STEPS * ENVS, 4), torch.randn(STEPS * ENVS, 4)
+    value = torch.randn(STEPS * ENVS)
+    batch['log_prob'] = old.log_softmax(1).gather(1, batch['action'][:, None])[:, 0]
+    advantage = (batch['advantage'] - batch['advantage'].mean()) / (batch['advantage'].std() + 1e-8)
+    data = ppo_data(logit, old, batch['action'], value, value, advantage, batch['return'], batch['weight'])
+    expected, _ = ppo_error(data, clip_ratio, use_value_clip=False)
+    found, mean, entropy = policy._loss(dict(logit=logit, value=value), batch)
+    torch.testing.assert_close(found, expected.policy_loss + 0.5 * expected.value_loss - 0.01 * expected.entropy_loss)
+    torch.testing.assert_close(torch.stack([mean, entropy]), torch.stack([value.mean(), expected.entropy_loss]))
+
+
+def test_updates_raise_the_probability_of_actions_with_an_advantage():
+    policy, made = ppo(entropy_weight=0.0, clip_ratio=1.0), rollout()
+    made['action'][:] = torch.arange(STEPS)[:, None] % 4
+    samples = policy._get_train_sample(made)
+    samples['advantage'] = (samples['action'] == 2).float()
+    samples['log_prob'][:] = np.log(0.25)
+    before, after = [], []
+    for shares in (before, after):
+        shares += policy._model(samples['obs'])['logit'].softmax(1)[:, 2].tolist()
+        for _ in range(30):
+            policy._forward_learn(samples)
+    assert min(after) > 0.3 > max(before)
+
+
+def test_actions_are_drawn_from_the_policy_and_evaluation_takes_the_most_probable():
+    policy = ppo()
+    with torch.no_grad():
+        policy._model.head.Q[1][0].bias.copy_(torch.tensor([0.4, 0.1, 0.3, 0.2]).log())
+        policy._model.head.Q[1][0].weight.zero_()
+    obs = torch.zeros(4, 84, 84, dtype=torch.uint8)
+    drawn = policy._forward_collect(dict.fromkeys(range(4000), obs)).values()
+    shares = np.bincount([int(step['action']) for step in drawn], minlength=4) / 4000
+    np.testing.assert_allclose(shares, [0.4, 0.1, 0.3, 0.2], atol=0.04)
+    for step in list(drawn)[:20]:
+        assert step['log_prob'] == pytest.approx(np.log([0.4, 0.1, 0.3, 0.2][int(step['action'])]), abs=1e-5)
+    assert policy._forward_eval({0: obs.float()})[0]['action'] == 0
+
+
+def test_the_learning_rate_falls_linearly_also_after_a_resume():
+    options = dict(learning_rate=0.001, lr_decay_updates=4, lr_end=0.0002)
+    policy, resumed, rates = ppo(**options), ppo(**options), []
+    samples = policy._get_train_sample(rollout())
+    for update in range(6):
+        if update == 3:
+            resumed._load_state_dict_learn(copy.deepcopy(policy._state_dict_learn()))
+            policy = resumed
+        rates.append(policy._forward_learn(samples)['cur_lr'])
+    np.testing.assert_allclose(rates, [0.001, 0.0008, 0.0006, 0.0004, 0.0002, 0.0002])
+
+
+@pytest.mark.parametrize('layer_norm', [False, True])
+def test_a_checkpoint_is_an_agent_that_plays_the_most_probable_action(tmp_path, layer_norm):
+    model, obs = PixelActorCritic(**PQN_SIZES, layer_norm=layer_norm), rollout()['obs'][0]
+    torch.save(dict(model=model.state_dict()), tmp_path / 'ckpt.pth.tar')
+    save_agent(tmp_path / 'agent.safetensors', model.state_dict(), {})
+    expected = model.eval()(obs)['logit'].detach().numpy()
+    for name in ('ckpt.pth.tar', 'agent.safetensors'):
+        agent = load_agent(tmp_path / name)
+        np.testing.assert_allclose(agent.q_values(obs.numpy()), expected, rtol=1e-4, atol=1e-6)
+        assert agent.act(obs.numpy()).tolist() == expected.argmax(1).tolist()
+
+
+def test_wrong_options_are_refused():
+    with pytest.raises(ValueError, match='policy option `learn.clip_ratio` is 0 '):
+        ppo(clip_ratio=0)
