@@ -83,7 +83,7 @@ VARIANTS: Dict[str, Variant] = {
     'huber': changed('policy.learn.loss=huber'),
     'prioritised': changed('policy.priority=True'),
     'ppo': ppo(),
-    'ppo_serial': ppo(options=('--serial',)),
+    'ppo_overlap': ppo(options=('--overlap',)),
     'ppo_full_width': ppo(FULL_WIDTH),
     'ppo_layer_norm': ppo('policy.model.layer_norm=True'),
     'ppo_no_lr_decay': ppo('policy.learn.lr_decay_updates=None'),

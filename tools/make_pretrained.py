@@ -1,7 +1,7 @@
 """
 An agent to ship, out of a training: chosen on some games, judged on others, written with its card.
 
-    python tools/make_pretrained.py experiments/breakout_pqn --name breakout_dqn --card
+    python tools/make_pretrained.py experiments/breakout_ppo --name breakout_dqn --card
 
 Candidates are the means of the last 1, 4, 8, 16 and 32 checkpoints of the run within so many env steps (``breakout
 average``). Each plays games of the selection's seed under protocol ``nature``; the best of them plays those that are
@@ -54,7 +54,7 @@ def candidates(run: str, env_steps: int, folder: Path) -> Dict[int, List[Path]]:
 @click.command(context_settings=dict(help_option_names=['-h', '--help']))
 @click.argument('run', type=click.Path(exists=True, file_okay=False))
 @click.option('--name', required=True, help='Of the agent and its files.')
-@click.option('--config', default='configs/breakout_pqn_config.py', help='The config of the run.')
+@click.option('--config', default='configs/breakout_ppo_config.py', help='The config of the run.')
 @click.option('--env-steps', default=10**12, help='Take checkpoints within so many env steps; all by default.')
 @click.option('--card/--no-card', default=False, help="Write CARD.md, the package's own card, from it.")
 def main(run: str, name: str, config: str, env_steps: int, card: bool) -> None:

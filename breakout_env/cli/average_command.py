@@ -29,8 +29,8 @@ def command(run: str, last: Optional[int], until: Optional[int], output: Optiona
 
     \b
     Examples:
-      breakout average experiments/breakout_pqn
-      breakout eval --checkpoint experiments/breakout_pqn/averaged.safetensors
+      breakout average experiments/breakout_ppo
+      breakout eval --checkpoint experiments/breakout_ppo/averaged.safetensors
     """
     output = output or str(Path(run, 'averaged.safetensors'))
     with user_errors():

@@ -79,7 +79,7 @@ def table(found: Sequence[Dict[str, Any]]) -> str:
     return markdown([*headers, 'interquartile mean', '95% interval', 'std of seeds'], lines, 9)
 
 
-def expect(found: Sequence[Dict[str, Any]], variant: str = 'pqn') -> str:
+def expect(found: Sequence[Dict[str, Any]], variant: str = 'ppo') -> str:
     """What a recipe has reached after some minutes: mean over the seeds that trained so long."""
     trained = [row for row in found if row['variant'] == variant]
     lines = []

@@ -46,7 +46,7 @@ def test_wheel_trains_with_its_own_recipe(installed, tmp_path):
         options += ['--set', change]
     done = breakout(installed, tmp_path, 'train', *options)
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / 'experiments' / 'breakout_pqn' / 'ckpt' / 'ckpt_best.pth.tar').exists()
+    assert (tmp_path / 'experiments' / 'breakout_ppo' / 'ckpt' / 'ckpt_best.pth.tar').exists()
     assert 'INFO' not in done.stdout + done.stderr  # DI-engine's logs stay in their files
 
 
