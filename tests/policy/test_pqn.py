@@ -10,7 +10,7 @@ from easydict import EasyDict
 from breakout_env import PixelDQN
 from breakout_env.agent.agent import load_agent
 from breakout_env.replay.rollout_buffer import RolloutBuffer
-from helpers.policies import ENVS, GAMMA, PQN_SIZES, STEPS, pqn, rollout
+from helpers.policies import ENVS, GAMMA, PQN_SIZES, STEPS, parameters, ppo, pqn, rollout
 
 
 @pytest.fixture(name='rollout')
@@ -139,8 +139,8 @@ class Games(object):
 def collect(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
-    def make(answers):
-        policy = pqn()
+    def make(answers, policy=None):
+        policy = policy or pqn()
         games = Games(answers)
         cfg = EasyDict(type='rollout', import_names=['breakout_env'])
         cfg = EasyDict(get_serial_collector_cls(cfg).default_config(), **cfg)
@@ -158,6 +158,16 @@ def test_a_rollout_has_the_same_number_of_steps_of_each_environment(collect):
     assert second['obs'][0, 0, 0, 0] == 10 * STEPS, 'the second one goes on where the first one ended'
     assert collector.envstep == 2 * STEPS * ENVS
     assert (collector.games, collector.game_return_mean, collector.epsilon) == (1, 7.0, 0.5)
+
+
+def test_what_a_policy_says_of_its_actions_reaches_its_learner(collect):
+    collector, _, policy = collect({}, ppo())
+    start = parameters(policy)
+    samples = collector.collect()
+    logit = policy._model(samples['obs'])['logit'].detach().log_softmax(1)
+    torch.testing.assert_close(samples['log_prob'], logit.gather(1, samples['action'][:, None])[:, 0])
+    policy._forward_learn(samples)
+    assert not torch.equal(parameters(policy), start)
 
 
 def test_the_value_of_the_last_screen_follows_a_time_limit_and_nothing_follows_a_lost_life(collect):

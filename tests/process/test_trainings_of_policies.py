@@ -44,6 +44,25 @@ def test_recurrent_model_learns_by_r2d2(changes, env_steps, tmp_path):
     check_trained(tmp_path / 'experiments' / 'breakout_r2d2')
 
 
+SMALL_ROLLOUTS = (
+    (r'frame_stack=4,', 'frame_stack=4, max_episode_frames=400,'),
+    (r'encoder_hidden_size_list=.*,', 'encoder_hidden_size_list=[8, 8, 8, 16],'),
+    (r'collector_env_num=\d+', 'collector_env_num=4'),
+    (r'evaluator_env_num=\d+', 'evaluator_env_num=2'),
+    (r'n_evaluator_episode=\d+', 'n_evaluator_episode=2'),
+    (r'update_per_collect=\d+', 'update_per_collect=4'),
+    (r'batch_size=\d+', 'batch_size=16'),
+    (r'n_sample=\d+', 'n_sample=64'),
+)
+
+
+@pytest.mark.parametrize('name', ['breakout_ppo', 'breakout_pqn'])
+def test_policies_learn_from_rollouts_by_di_engines_command(name, tmp_path):
+    config = shortened(ROOT / 'configs' / f'{name}_config.py', tmp_path, *SMALL_ROLLOUTS)
+    run(ding_serial(config, 300), tmp_path)
+    check_trained(tmp_path / 'experiments' / name)
+
+
 @pytest.mark.parametrize(
     'policy, options',
     [('', "storage='memmap'"), ('priority=True, priority_IS_weight=True, ', "sampler='prioritized'")],
