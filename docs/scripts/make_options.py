@@ -12,8 +12,8 @@ from blocks import ROOT, fill
 from breakout_env.env_manager.options import EnvManagerOptions
 from breakout_env.envs.options import EVALUATION_DEFAULTS, BreakoutOptions
 from breakout_env.policy.lean_dqn import LeanDQNOptions
-from breakout_env.policy.pixel_models import PixelModelOptions
 from breakout_env.policy.lean_ppo import LeanPPOOptions
+from breakout_env.policy.pixel_models import PixelModelOptions
 from breakout_env.policy.pqn import PQNOptions
 from breakout_env.policy.r2d2 import R2D2SlicesOptions
 from breakout_env.replay.options import ReplayOptions
