@@ -1,7 +1,7 @@
 """
 An agent to ship, out of a training: chosen on some games, judged on others, written with its card.
 
-    python tools/make_pretrained.py experiments/breakout_ppo --name breakout_dqn --card
+    python tools/make_pretrained.py experiments/breakout_ppo --name breakout_ppo --card
 
 Candidates are the means of the last 1, 4, 8, 16 and 32 checkpoints of the run within so many env steps (``breakout
 average``). Each plays games of the selection's seed under protocol ``nature``; the best of them plays those that are

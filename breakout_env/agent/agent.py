@@ -16,7 +16,7 @@ from ..utils.atomic_file import write_bytes
 from .weights_file import Weights, read_json_object, read_weights, without_critic
 
 logger = logging.getLogger(__name__)
-PRETRAINED = Path(__file__).parent.parent / 'pretrained' / 'breakout_dqn.safetensors'
+PRETRAINED = Path(__file__).parent.parent / 'pretrained' / 'breakout_ppo.safetensors'
 # Kernels and strides of DI-engine's ConvEncoder, which are those of Mnih et al. 2015; its DQN supports no others.
 KERNELS, STRIDES = (8, 4, 3), (4, 2, 1)
 # Breakout's own actions, and all of the joystick's.

@@ -14,8 +14,8 @@ import torch
 from .weights_file import read_weights
 
 _NUMBERED = re.compile(r'iteration_(\d+)\.pth\.tar')
-# By default the last quarter of the checkpoints is averaged, within these bounds.
-_SHARE, _FEWEST, _MOST = 4, 2, 16
+# By default the last eighth of the checkpoints is averaged, within these bounds.
+_SHARE, _FEWEST, _MOST = 8, 2, 16
 
 
 def checkpoints_of(folder: Union[str, Path], until_updates: Optional[int] = None) -> List[Path]:
@@ -38,8 +38,8 @@ def checkpoints_of(folder: Union[str, Path], until_updates: Optional[int] = None
     return [numbered[updates] for updates in chosen]
 
 
-def last_quarter(paths: List[Path]) -> List[Path]:
-    """The checkpoints to average where nothing else is asked for: the last quarter of them, 2 to 16."""
+def last_eighth(paths: List[Path]) -> List[Path]:
+    """The checkpoints to average where nothing else is asked for: the last eighth of them, 2 to 16."""
     return paths[-min(_MOST, max(_FEWEST, len(paths) // _SHARE)) :]
 
 

@@ -6,7 +6,7 @@ from typing import Optional
 import click
 
 from ..agent.agent import save_agent
-from ..agent.averaging import average_weights, checkpoints_of, last_quarter, updates_of
+from ..agent.averaging import average_weights, checkpoints_of, last_eighth, updates_of
 from ..utils.options import COUNT
 from .common import CONTEXT, user_errors
 
@@ -14,7 +14,7 @@ from .common import CONTEXT, user_errors
 @click.command('average', context_settings=CONTEXT)
 @click.argument('run', type=click.Path(exists=True, file_okay=False))
 @click.option(
-    '--last', type=COUNT, help='How many of its last checkpoints; by default the last quarter of them, 2 to 16.'
+    '--last', type=COUNT, help='How many of its last checkpoints; by default the last eighth of them, 2 to 16.'
 )
 @click.option('--until', type=COUNT, help='Take only checkpoints of up to this many updates.')
 @click.option(
@@ -35,7 +35,7 @@ def command(run: str, last: Optional[int], until: Optional[int], output: Optiona
     output = output or str(Path(run, 'averaged.safetensors'))
     with user_errors():
         paths = checkpoints_of(run, until)
-        paths = last_quarter(paths) if last is None else paths[-last:]
+        paths = last_eighth(paths) if last is None else paths[-last:]
         if len(paths) < 2:
             raise ValueError(f'{paths[0]} is all that there is to average; expected 2 checkpoints or more')
         first, newest = updates_of(paths[0]), updates_of(paths[-1])

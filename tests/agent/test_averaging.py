@@ -8,7 +8,7 @@ import torch
 from click.testing import CliRunner
 
 from breakout_env.agent.agent import load_agent
-from breakout_env.agent.averaging import average_weights, checkpoints_of, last_quarter
+from breakout_env.agent.averaging import average_weights, checkpoints_of, last_eighth
 from breakout_env.cli import main
 from helpers.agents import observations, small_network, write_checkpoint
 
@@ -35,9 +35,9 @@ def test_average_command_writes_the_mean_of_the_last_checkpoints(run_folder):
     assert agent.act(observations()).shape == (3,)
 
 
-@pytest.mark.parametrize('checkpoints, averaged', [(2, 2), (7, 2), (12, 3), (64, 16), (100, 16)])
-def test_the_last_quarter_of_the_checkpoints_is_averaged_by_default(checkpoints, averaged):
-    assert last_quarter([Path(str(i)) for i in range(checkpoints)])[0] == Path(str(checkpoints - averaged))
+@pytest.mark.parametrize('checkpoints, averaged', [(2, 2), (7, 2), (24, 3), (64, 8), (200, 16)])
+def test_the_last_eighth_of_the_checkpoints_is_averaged_by_default(checkpoints, averaged):
+    assert last_eighth([Path(str(i)) for i in range(checkpoints)])[0] == Path(str(checkpoints - averaged))
 
 
 def test_checkpoints_are_ordered_by_their_updates(run_folder):
