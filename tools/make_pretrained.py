@@ -10,6 +10,7 @@ breakout_env/pretrained/NAME.safetensors; docs/scripts/make_tables.py writes the
 """
 
 import json
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Dict, List
 
@@ -97,6 +98,7 @@ def main(run: str, name: str, config: str, env_steps: int, card: bool) -> None:
     PRETRAINED.mkdir(exist_ok=True)
     save_agent(str(PRETRAINED / f'{name}.safetensors'), average_weights(chosen), facts)
     result = dict(
+        date=datetime.now(timezone.utc).isoformat(timespec='seconds'),
         card=facts,
         selection=dict(seed=SELECTION_SEED, games=SELECTION_GAMES, candidates=selection),
         games={protocol: [game.score for game in report.games] for protocol, report in reports.items()},

@@ -239,6 +239,10 @@ class PixelActorCritic(PixelDQN):
             if layer.bias is not None:
                 torch.nn.init.zeros_(layer.bias)
 
+    def forward(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+        """``logit`` and ``value`` of pixels 0..255; see ``PixelInput``."""
+        return self.forward_scaled(self.scaled(x))
+
     def _heads(self, features: torch.Tensor) -> Dict[str, torch.Tensor]:
         return dict(logit=self.head(features)['logit'], value=self.critic(features).squeeze(1))
 
