@@ -83,7 +83,8 @@ class LeanPPOPolicy(RolloutPolicy):
 
     def _loss(self, output: Mapping[str, torch.Tensor], data: Batch) -> Tuple[torch.Tensor, ...]:
         options, weight, advantage = self._options, data['weight'], data['advantage']
-        advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+        # the population's deviation, as a minibatch of one sample has no other
+        advantage = (advantage - advantage.mean()) / (advantage.std(correction=0) + 1e-8)
         log_probs = output['logit'].log_softmax(dim=1)
         ratio = (log_probs.gather(1, data['action'].unsqueeze(1)).squeeze(1) - data['log_prob']).exp()
         clipped = ratio.clamp(1 - options.clip_ratio, 1 + options.clip_ratio)

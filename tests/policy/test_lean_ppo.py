@@ -60,12 +60,19 @@ def test_the_loss_is_di_engines(clip_ratio):
     logit, old = torch.randn(STEPS * ENVS, 4), torch.randn(STEPS * ENVS, 4)
     value = torch.randn(STEPS * ENVS)
     batch['log_prob'] = old.log_softmax(1).gather(1, batch['action'][:, None])[:, 0]
-    advantage = (batch['advantage'] - batch['advantage'].mean()) / (batch['advantage'].std() + 1e-8)
+    advantage = (batch['advantage'] - batch['advantage'].mean()) / (batch['advantage'].std(correction=0) + 1e-8)
     data = ppo_data(logit, old, batch['action'], value, value, advantage, batch['return'], batch['weight'])
     expected, _ = ppo_error(data, clip_ratio, use_value_clip=False)
     found, mean, entropy = policy._loss(dict(logit=logit, value=value), batch)
     torch.testing.assert_close(found, expected.policy_loss + 0.5 * expected.value_loss - 0.01 * expected.entropy_loss)
     torch.testing.assert_close(torch.stack([mean, entropy]), torch.stack([value.mean(), expected.entropy_loss]))
+
+
+def test_a_minibatch_of_one_sample_leaves_finite_weights():
+    policy = ppo()
+    samples = policy._get_train_sample(rollout())
+    policy._forward_learn({key: tensor[:1] for key, tensor in samples.items()})
+    assert parameters(policy).isfinite().all()
 
 
 def test_updates_raise_the_probability_of_actions_with_an_advantage():
