@@ -31,8 +31,6 @@ FAILURES = {
     'no_exploration': 'no exploration',
     'whole_games': 'life loss ends no episode',
 }
-# learner in bench_score.json -> its name in other tables
-LEARNERS = dict(stock="DI-engine's dqn", lean='ours, lean_dqn', bf16='ours, lean_dqn, bfloat16')
 PROTOCOLS = ('nature', 'sticky', 'greedy')
 
 
@@ -108,18 +106,6 @@ def update_parts() -> str:
     learners = load('profile')['learners']
     rows = [[part, *(f'{parts[part]:.1f}' for parts in learners.values())] for part in learners['lean_dqn']]
     return markdown(['ms of an update', *learners], rows, len(learners))
-
-
-def learner_scores() -> str:
-    by_learner: Dict[str, list] = {}
-    for run in load('bench_score')['runs']:
-        by_learner.setdefault(run['learner'], []).append(run)
-    rows = []
-    for learner, runs in by_learner.items():
-        score = np.mean([run['score'] for run in runs])
-        checkpoints = '; '.join(', '.join(f'{mean:.1f}' for mean in run['means']) for run in runs)
-        rows.append([bold(LEARNERS[learner]), f'{score:.1f}', checkpoints, str(len(runs))])
-    return markdown(['learner', 'mean score', 'by checkpoint', 'trainings'], rows, 3)
 
 
 def replay() -> str:
@@ -310,15 +296,6 @@ def _medians(name: str, index: int = 0) -> Dict[str, str]:
     return {row['name']: f'{row["median"]:,.0f}' for row in rows if 'median' in row}
 
 
-def before_ray() -> str:
-    """The protocol that Ray replaced, on the same machine in the same hour."""
-    rows = [
-        [mode['name'], f'{mode["env_steps_per_s"]:.0f}', f'{mode["low"]:.0f} to {mode["high"]:.0f}']
-        for mode in load('bench_scale_before_ray')['modes']
-    ]
-    return markdown(['before Ray, an update to 4 env steps', 'env steps/s', 'min to max'], rows, 2)
-
-
 def saturation() -> str:
     """What one learner takes in."""
     sections = load('bench_saturation')['sections']
@@ -342,7 +319,6 @@ TABLES: Dict[str, Dict[str, Callable[[], str]]] = {
         'learner': lambda: several('bench_learner', 'updates/s'),
         'update-parts': update_parts,
         'batches': lambda: across('bench_learner_batches', 'batch_size'),
-        'score': learner_scores,
         'train': lambda: several('bench_train', 'env steps/s'),
         'busy': lambda: several('bench_busy', 'env steps/s'),
     },
@@ -367,7 +343,6 @@ TABLES: Dict[str, Dict[str, Callable[[], str]]] = {
     },
     'docs/scale.md': {
         'runs': lambda: several('bench_scale', 'env steps/s', {'updates_per_s': '.1f', 'memory_gb': '.2f'}),
-        'runs-before': before_ray,
         'saturation': saturation,
         'exchange': exchange,
     },
