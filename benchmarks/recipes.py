@@ -156,6 +156,8 @@ def train_variant(variant: Variant, run: Path, seed: int, minutes: float, execut
         words += ['--hours', minutes / 60, '--exp-name', run.name, '--auto-resume', *variant.options]
         words += [word for change in (*COMMON, *variant.changes) for word in ('--set', change)]
         execute(words, run.parent)
+        if (hours := hours_of(run)) < 0.99 * minutes / 60:  # stopped by a signal to it alone, or by its stop_value
+            raise click.ClickException(f'{run} has trained for {60 * hours:.1f} minutes; expected {minutes:g}')
     return dict(changes=[variant.config, *variant.options, *variant.changes], **judged_run(run, execute))
 
 

@@ -30,7 +30,9 @@ class Breakout(object):
             if self.stops:
                 hours, error = hours / 2, self.stops.pop()
                 self.log(run, hours)
-                raise error
+                if error:
+                    raise error
+                return
             self.trained.append((run.name, round(60 * hours, 6)))
             self.log(run, hours)
         elif words[0] == 'eval':
@@ -95,6 +97,13 @@ def test_a_training_that_fails_is_said_and_leaves_the_others(tmp_path, breakout)
     done = searched(tmp_path, (0, 15, 1), (1, 40, 1))
     assert 'recipe, seed 0: no such option' in done.output
     assert breakout.trained == [('bfloat16_0', 15), ('huber_0', 15), ('bfloat16_0', 40)]
+
+
+def test_a_training_that_ends_before_its_time_has_no_row(tmp_path, breakout):
+    breakout.stops = [None]
+    assert 'recipe_0 has trained for 7.5 minutes; expected 15' in searched(tmp_path, (0, 15, 1)).output
+    assert [row['variant'] for row in Rows(tmp_path / 'rows.json').rows] == ['bfloat16', 'huber']
+    assert searched(tmp_path, (0, 15, 1)).exit_code == 0 and breakout.trained[-1] == ('recipe_0', 15)  # resumed
 
 
 def test_the_interval_of_a_score_is_over_seeds_and_games(scripts):
