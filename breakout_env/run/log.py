@@ -28,6 +28,8 @@ PROGRESS = POSITION + (
     'epsilon',
     'loss',
     'q_value',
+    'value',
+    'entropy',
     'learning_rate',
     'train_return',
     'games',

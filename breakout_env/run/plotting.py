@@ -35,10 +35,12 @@ class Panel(NamedTuple):
 PANELS = {
     'score': Panel('Evaluation score', 'points a game', 'evaluation', 'score'),
     'train_return': Panel('Score while training', 'points a game', 'progress', 'train_return'),
-    'loss': Panel('Loss', 'TD loss', 'progress', 'loss'),
+    'loss': Panel('Loss', 'mean over updates', 'progress', 'loss'),
     'q_value': Panel('Q values of training batches', 'discounted clipped points', 'progress', 'q_value'),
+    'value': Panel('Values of training batches', 'discounted clipped points', 'progress', 'value'),
     'held_out_q': Panel('Q values of held-out states', 'discounted clipped points', 'evaluation', 'held_out_q'),
     'epsilon': Panel('Exploration', 'epsilon', 'progress', 'epsilon', is_noisy=False),
+    'entropy': Panel('Entropy of the policy', 'nats', 'progress', 'entropy'),
     'env_steps_per_s': Panel('Speed', 'env steps a second', 'progress', 'env_steps_per_s', of_learning=True),
     'memory': Panel('Resident memory, with workers', 'bytes', 'progress', 'memory_bytes', is_noisy=False),
 }

@@ -37,7 +37,7 @@ LINE_EVERY_S = 0.5
 SPEED_OVER_S = 60.0
 MEMORY_EVERY_S = 30.0
 # The learner writes these to TensorBoard itself.
-_OF_THE_LEARNER = ('loss', 'q_value', 'learning_rate')
+_OF_THE_LEARNER = ('loss', 'q_value', 'value', 'entropy', 'learning_rate')
 
 
 class ProgressOptions(Options):
@@ -210,7 +210,8 @@ class RunProgress(object):
             updates_per_s=updates_per_s,
             epsilon=getattr(collector, 'epsilon', None),
             loss=_number(learned.get('total_loss')),
-            q_value=_number(learned.get('q_value')),
+            # of DQN and PQN the first, of PPO the others
+            **{name: _number(learned.get(name)) for name in ('q_value', 'value', 'entropy')},
             learning_rate=_number(learned.get('cur_lr')),
             train_return=getattr(collector, 'game_return_mean', None),
             games=getattr(collector, 'games', None),

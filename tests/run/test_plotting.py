@@ -24,11 +24,11 @@ def write_run(folder, seed=0, exp_name=None, points=10.0, rows=100, env_steps=1_
     for row in range(1, rows + 1):
         at = dict(run_s=10800 * row / rows, env_step=env_steps * row // rows, updates=env_steps * row // rows // 4)
         jitter = noise * rng.standard_normal()
-        learned = dict(loss=0.5 + 0.1 * jitter, q_value=row / rows) if row > 2 else dict(loss=None, q_value=None)
+        learned = dict(dict.fromkeys(('q_value', 'value', 'entropy'), row / rows), loss=0.5 + 0.1 * jitter)
         writer.write(
             'progress',
             **at,
-            **learned,
+            **(learned if row > 2 else dict.fromkeys(learned)),
             env_steps_per_s=500 + 20 * jitter,
             epsilon=1 - row / rows,
             train_return=points / 2 + jitter,

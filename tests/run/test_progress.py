@@ -103,13 +103,14 @@ def test_a_row_has_the_values_of_the_newest_update_whatever_part_of_the_run_look
     run = ProgressRun(tmp_path, log_every_s=1e-9)
     for second, loss in enumerate((3.0, 2.0)):
         run.now_s = float(2 * second)
-        run.learner.log_buffer['scalar'].update(total_loss=loss, q_value=1.0, cur_lr=0.1)
+        run.learner.log_buffer['scalar'].update(total_loss=loss, value=1.0, entropy=0.5, cur_lr=0.1)
         run.progress.after_update()
         run.learner.log_buffer['scalar'].clear()
         run.look(2 * second + 1.0)
     assert [row['loss'] for row in run.rows()] == [3.0, 3.0, 2.0, 2.0]
     # values that no part of the run provides are unknown, not 0
     last = run.rows()[-1]
+    assert (last['value'], last['entropy'], last['q_value']) == (1.0, 0.5, None)
     assert last['replay_bytes'] is last['games'] is last['epsilon'] is None and last['resident_bytes'] > 10**7
 
 
