@@ -91,6 +91,11 @@ VARIANTS: Dict[str, Variant] = {
     'ppo_batch_128': ppo('policy.learn.batch_size=128', 'policy.learn.update_per_collect=24'),
     'ppo_batch_256': ppo('policy.learn.batch_size=256', 'policy.learn.update_per_collect=12'),
     'ppo_ema_0.999': ppo('policy.learn.ema_decay=0.999'),
+    'ppo_2_passes': ppo('policy.learn.update_per_collect=32'),
+    'ppo_learning_rate_5e-4': ppo('policy.learn.learning_rate=0.0005'),
+    'ppo_entropy_0.003': ppo('policy.learn.entropy_weight=0.003'),
+    # the critic's errors are larger by the square of the points
+    'ppo_points': ppo('env.clip_reward=False', 'policy.learn.value_weight=0.05'),
     'pqn': pqn(),
     'pqn_serial': pqn(options=('--serial',)),
     'pqn_no_ema': pqn('policy.learn.ema_decay=None'),
@@ -156,8 +161,9 @@ def train_variant(variant: Variant, run: Path, seed: int, minutes: float, execut
         words += ['--hours', minutes / 60, '--exp-name', run.name, '--auto-resume', *variant.options]
         words += [word for change in (*COMMON, *variant.changes) for word in ('--set', change)]
         execute(words, run.parent)
-        if (hours := hours_of(run)) < 0.99 * minutes / 60:  # stopped by a signal to it alone, or by its stop_value
-            raise click.ClickException(f'{run} has trained for {60 * hours:.1f} minutes; expected {minutes:g}')
+    trained = 60 * hours_of(run)
+    if not 0.99 * minutes <= trained <= 1.01 * minutes + 1:  # stopped by a signal to it alone, or trained before
+        raise click.ClickException(f'{run} has trained for {trained:.1f} minutes; expected {minutes:g}')
     return dict(changes=[variant.config, *variant.options, *variant.changes], **judged_run(run, execute))
 
 

@@ -104,6 +104,7 @@ def test_a_training_that_ends_before_its_time_has_no_row(tmp_path, breakout):
     assert 'recipe_0 has trained for 7.5 minutes; expected 15' in searched(tmp_path, (0, 15, 1)).output
     assert [row['variant'] for row in Rows(tmp_path / 'rows.json').rows] == ['bfloat16', 'huber']
     assert searched(tmp_path, (0, 15, 1)).exit_code == 0 and breakout.trained[-1] == ('recipe_0', 15)  # resumed
+    assert 'recipe_0 has trained for 15.0 minutes; expected 5' in searched(tmp_path, (0, 5, 1)).output
 
 
 def test_the_interval_of_a_score_is_over_seeds_and_games(scripts):
