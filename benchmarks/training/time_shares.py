@@ -1,11 +1,12 @@
 """
-Where does the time of an environment's step and of a learner's update go, part by part?
+Where does the time of an environment's step, of a learner's update and of a rollout by PPO go, part by part?
 
     python -m benchmarks.training.time_shares --out docs/results/profile.json
 
 The environment: a group of four as it runs in a worker of the manager ``breakout``, random play, by cProfile, whose own
 time is included: read the shares. The learner: updates with the network and options of
 configs/breakout_lean_dqn_config.py, by torch.profiler, for DI-engine's policy and for ours, from batches of one buffer.
+PPO: configs/breakout_ppo_config.py, collecting a rollout by the clock, its updates as the learner's.
 """
 
 import cProfile
@@ -18,20 +19,28 @@ import time
 from functools import partial
 from typing import Any, Callable, Dict, Optional
 
+# first, as in trainings: it keeps PyTorch's threads from spinning for long
+import breakout_env  # noqa: F401
+
+# isort: split
 import click
 import cv2
 import numpy as np
+from ding.envs import create_env_manager, get_vec_env_setting
 from ding.policy import create_policy
+from ding.worker import create_buffer, create_serial_collector
 from tabulate import tabulate
 from torch.profiler import ProfilerActivity, profile
 
 from breakout_env import BreakoutEnv, FrameReplayBuffer
 from breakout_env.env_manager.shared_buffers import SharedSteps
 from breakout_env.env_manager.worker_main import EnvGroup
+from breakout_env.run.config import checked_config
 
 from ..common import recording as play
 from ..common.cli import command
 from ..common.ding_pipeline import merged_config
+from ..common.processes import ROOT
 from ..common.rounds import Result
 
 PACKAGES = ['DI-engine', 'torch', 'numpy', 'ale-py', 'opencv-python']
@@ -137,19 +146,45 @@ def learners_ms(updates: int, transitions: int) -> Dict[str, Dict[str, float]]:
     return found
 
 
+def rollout_ms(updates: int, rollouts: int) -> Dict[str, float]:
+    """Milliseconds of a rollout by PPO: collecting it, and each part of its updates."""
+    cfg = checked_config(str(ROOT / 'configs' / 'breakout_ppo_config.py'), 0)
+    env_class, env_cfgs, _ = get_vec_env_setting(cfg.env)
+    policy = create_policy(cfg.policy, enable_field=['learn', 'collect'])
+    envs = create_env_manager(cfg.env.manager, [partial(env_class, cfg=one) for one in env_cfgs])
+    envs.seed(0)
+    with tempfile.TemporaryDirectory() as folder:
+        named = dict(exp_name=os.path.join(folder, 'run'))
+        collector = create_serial_collector(
+            cfg.policy.collect.collector, env=envs, policy=policy.collect_mode, tb_logger=None, **named
+        )
+        buffer, elapsed = create_buffer(cfg.policy.other.replay_buffer, **named), []
+        for _ in range(rollouts):
+            start = time.perf_counter()
+            buffer.push(collector.collect(), 0)
+            elapsed.append(1e3 * (time.perf_counter() - start))
+        parts = update_ms(lambda: policy.learn_mode.forward(buffer.sample(cfg.policy.learn.batch_size, 0)), updates)
+        collector.close()
+    count = cfg.policy.learn.update_per_collect
+    in_updates = {f'{count} updates: {part}': count * ms for part, ms in parts.items() if part != 'an update'}
+    return {'collecting it': statistics.median(elapsed), **in_updates}
+
+
 @command(
     click.option('--seconds', default=10.0, help='Of play.'),
     click.option('--updates', default=100, type=click.IntRange(min=1), help='Of each learner.'),
     click.option('--transitions', default=20_000, type=click.IntRange(min=100), help='In the buffer.'),
+    click.option('--rollouts', default=20, type=click.IntRange(min=1), help='Of PPO.'),
 )
-def main(seconds: float, updates: int, transitions: int, out: Optional[str]) -> None:
-    """Profile an environment's step and a learner's update."""
+def main(seconds: float, updates: int, transitions: int, rollouts: int, out: Optional[str]) -> None:
+    """Profile an environment's step, a learner's update and a rollout by PPO."""
     result = Result(out, PACKAGES)
-    env, learners = env_shares(seconds), learners_ms(updates, transitions)
+    env, learners, ppo = env_shares(seconds), learners_ms(updates, transitions), rollout_ms(updates, rollouts)
     click.echo(tabulate([[part, f'{share:.0%}'] for part, share in env.items()], ['a step of a group', 'share']))
     rows = [[part, *(f'{parts[part]:.2f}' for parts in learners.values())] for part in learners['lean_dqn']]
     click.echo('\n' + tabulate(rows, ['an update, ms', *learners], disable_numparse=True))
-    result.content.update(env=env, learners=learners)
+    click.echo('\n' + tabulate(ppo.items(), ['a rollout by PPO', 'ms'], floatfmt='.0f'))
+    result.content.update(env=env, learners=learners, ppo=ppo)
     result.write()
 
 

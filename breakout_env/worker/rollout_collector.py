@@ -84,7 +84,8 @@ class RolloutCollector(FullGamesCollector):
                 if timestep.info.get('abnormal', False):
                     self._env.reset({i: None})
                     continue
-                reward[t, row], done[t, row], weight[t, row] = float(timestep.reward), bool(timestep.done), 1.0
+                reward[t, row] = np.asarray(timestep.reward).item()  # of one element, in an array or not
+                done[t, row], weight[t, row] = bool(timestep.done), 1.0
                 if timestep.done:
                     self._end_episode(i, timestep)
                     if timestep.info.get('TimeLimit.truncated', False):  # the game would have gone on

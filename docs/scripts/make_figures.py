@@ -9,7 +9,7 @@ from pathlib import Path
 
 import training_rows
 from blocks import ROOT
-from make_tables import FAILURES, R2D2, RECIPE, RESULTS, variants
+from make_tables import FAILURES, PPO, R2D2, RESULTS, variants
 
 from breakout_env.run.log import RunLog
 from breakout_env.run.plotting import COLORS, STYLE, Curve, draw_curves, save_figure
@@ -57,9 +57,8 @@ def draw_replay_memory(path: Path) -> None:
 def main() -> None:
     """Draw them all."""
     draw_replay_memory(FIGURES / 'replay_memory.png')
-    dqn = Curve('DQN on a CPU, 1 thread', (RunLog.read(RECIPE),))
-    panels = ('score', 'train_return', 'loss', 'q_value')
-    save_figure(draw_curves([dqn], panels, 'env_step'), FIGURES / 'training_curve.png')
+    ppo = Curve('PPO on a CPU, 2 threads', (RunLog.read(PPO),))
+    save_figure(draw_curves([ppo], ('score', 'train_return', 'loss'), 'env_step'), FIGURES / 'training_curve.png')
     r2d2 = Curve('R2D2 on a CPU, 1 thread', (RunLog.read(R2D2),))
     save_figure(draw_curves([r2d2], ('score', 'train_return'), 'env_step'), FIGURES / 'r2d2_curve.png')
     for x, name in (('env_step', 'recipes_env_steps.png'), ('hours', 'recipes_hours.png')):

@@ -21,7 +21,7 @@ from breakout_env.run.log import RunLog
 
 sys.path.insert(0, str(ROOT))  # for the table of benchmarks.replay.cost
 RESULTS = ROOT / 'docs' / 'results'
-RECIPE, R2D2 = (RESULTS / 'training' / f'{name}_seed0.jsonl.gz' for name in ('cpu', 'r2d2'))
+PPO, DQN, R2D2 = (RESULTS / 'training' / f'{name}_seed0.jsonl.gz' for name in ('ppo', 'dqn', 'r2d2'))
 # file of a variant without its seed -> its name in tables and figures
 VARIANTS = {'recipe': 'recipe', 'lr_0.0001': 'learning rate 1e-4', 'nstep_1': '1-step returns'}
 FAILURES = {
@@ -108,6 +108,12 @@ def update_parts() -> str:
     return markdown(['ms of an update', *learners], rows, len(learners))
 
 
+def rollout() -> str:
+    parts = load('profile')['ppo']
+    rows = [[part, f'{ms:,.0f}', f'{ms / sum(parts.values()):.0%}'] for part, ms in parts.items()]
+    return markdown(['a rollout of 1,024 env steps', 'ms', 'share'], rows, 2)
+
+
 def replay() -> str:
     from benchmarks.replay.cost import table
 
@@ -158,11 +164,11 @@ def last(values: np.ndarray) -> float:
 
 
 def variants() -> Dict[str, RunLog]:
-    """The logs of the variants, by name; and the recipe's long run, cut to their length."""
+    """The logs of the variants, by name; and the long run of their recipe, cut to their length."""
     paths = sorted((RESULTS / 'variants').glob('*.jsonl.gz'))
     logs = {path.name.rsplit('_', 1)[0]: RunLog.read(path) for path in paths}
     longest = max(last(log.progress['env_step']) for log in logs.values())
-    recipe = RunLog.read(RECIPE)
+    recipe = RunLog.read(DQN)
     for rows in (recipe.progress, recipe.evaluation):
         within = rows['env_step'] <= longest
         rows.update({column: values[within] for column, values in rows.items()})
@@ -318,6 +324,7 @@ TABLES: Dict[str, Dict[str, Callable[[], str]]] = {
         'env-shares': env_shares,
         'learner': lambda: several('bench_learner', 'updates/s'),
         'update-parts': update_parts,
+        'rollout': rollout,
         'batches': lambda: across('bench_learner_batches', 'batch_size'),
         'train': lambda: several('bench_train', 'env steps/s'),
         'busy': lambda: several('bench_busy', 'env steps/s'),
@@ -325,7 +332,7 @@ TABLES: Dict[str, Dict[str, Callable[[], str]]] = {
     'docs/results/README.md': {'sources': sources.table},
     'docs/memory.md': {'replay': replay, 'million': million, 'training': training_memory},
     'docs/training.md': {
-        'run': lambda: one_run(RECIPE, 'DQN on a CPU, seed 0, 1 thread'),
+        'run': lambda: one_run(PPO, 'PPO on a CPU, seed 0, 2 threads'),
         'run-r2d2': lambda: one_run(R2D2, 'R2D2 on a CPU, seed 0, 1 thread'),
         'expect': lambda: training_rows.expect(training_rows.rows()),
         'recipes': lambda: training_rows.table(training_rows.rows()),

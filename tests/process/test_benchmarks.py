@@ -42,6 +42,15 @@ def test_replay_buffers_are_filled_with_recorded_play(tmp_path):
     assert results['compressed']['2000']['bytes_per_transition'] < results['ring']['2000']['bytes_per_transition']
 
 
+def test_the_time_of_a_step_an_update_and_a_rollout_is_split_into_parts(tmp_path):
+    options = ['--seconds', 0.5, '--updates', 3, '--transitions', 300, '--rollouts', 1]
+    shares = bench('training.time_shares', tmp_path / 'out.json', *options)
+    assert sum(shares['env'].values()) == pytest.approx(1)
+    for parts in shares['learners'].values():
+        assert 0 < parts['an update'] <= sum(parts.values()) - parts['an update'] + 1e-6
+    assert shares['ppo']['collecting it'] > 0 and shares['ppo']['48 updates: convolutions, backward'] > 0
+
+
 def test_env_step_takes_a_fraction_of_the_bytes_of_the_stock_exchange(tmp_path):
     rows = bench('distributed.exchange', tmp_path / 'out.json', '--env-steps', 512)['sections'][0]['rows']
     ours, *stock = rows
