@@ -29,7 +29,7 @@ PRETRAINED = ROOT / 'breakout_env' / 'pretrained'
 CANDIDATES = (1, 4, 8, 16, 32)
 SELECTION_SEED, SELECTION_GAMES = 20_000, 24
 REPORT_SEED = 0
-# greedy play has at most 4 different games, so more of them say nothing
+# greedy play has hardly more than 4 different games, so more of them say nothing
 REPORT_GAMES = dict(nature=100, sticky=100, greedy=12)
 LIMITS = (
     'It plays Breakout as this package shows it (4 screens of 84 by 84 gray pixels, 4 frames a step, 4 actions), and '
