@@ -26,7 +26,7 @@ breakout_dqn_ddp_config = dict(
         # practice, see docs/options.md.
         frame_stack=4,
         evaluator=dict(
-            # (float) A greedy agent meets at most 4 different games of Breakout, as no-op starts hardly vary it;
+            # (float) A greedy agent meets about 4 different games of Breakout, as no-op starts hardly vary it;
             # stop_value and ckpt_best would then follow the luck of these four.
             random_action_probability=0.01,
         ),

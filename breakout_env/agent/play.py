@@ -16,7 +16,7 @@ from .agent import Agent
 RIGHT, LEFT = 2, 3  # in Breakout's minimal action set
 LIVES = 5
 STICKY_PROBABILITY = 0.25  # Machado et al. 2018
-EPSILON = 0.01  # a greedy agent meets at most 4 different games
+EPSILON = 0.01  # a greedy agent meets about 4 different games
 AGENT_FRAME_SKIP = 4
 PERSON_FRAME_SKIP = 1  # the console's own pace
 GIF_SECONDS = 30.0  # longer ones are too large for most pages and chats

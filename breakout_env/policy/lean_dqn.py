@@ -91,7 +91,7 @@ class LeanDQNPolicy(EmaDQNPolicy):
         - priorities are fetched only if they are used (``policy.priority``).
 
         ``autocast='bfloat16'`` computes the layers with half of the bits, with weights, loss and optimizer in \
-        float32. It changes the numbers; docs/performance.md has its effect on the score.
+        float32. It changes the numbers.
     Examples:
         >>> LeanDQNPolicy.default_config().learn.log_every_updates
         100
