@@ -94,6 +94,8 @@ VARIANTS: Dict[str, Variant] = {
     'ppo_2_passes': ppo('policy.learn.update_per_collect=32'),
     'ppo_learning_rate_5e-4': ppo('policy.learn.learning_rate=0.0005'),
     'ppo_entropy_0.003': ppo('policy.learn.entropy_weight=0.003'),
+    'ppo_learning_rate_2.5e-3': ppo('policy.learn.learning_rate=0.0025'),
+    'ppo_whole_games': ppo('env.episodic_life=False'),
     # the critic's errors are larger by the square of the points
     'ppo_points': ppo('env.clip_reward=False', 'policy.learn.value_weight=0.05'),
     'pqn': pqn(),
@@ -108,14 +110,6 @@ VARIANTS: Dict[str, Variant] = {
     'pqn_128_environments': pqn(
         'env.collector_env_num=128', 'policy.collect.n_sample=2048', 'policy.learn.update_per_collect=128'
     ),
-}
-# On purpose, for the training guide; they take no part in the search.
-MODELS = "policy.model.import_names=['benchmarks.training.wrong_models']"
-MISTAKES: Dict[str, Variant] = {
-    'unscaled': changed('policy.model.type=unscaled_dqn', MODELS),
-    'scaled_twice': changed('policy.model.type=twice_scaled_dqn', MODELS),
-    'no_exploration': changed('policy.other.eps.start=0.01'),
-    'whole_games': changed('env.episodic_life=False'),
 }
 
 
@@ -144,7 +138,7 @@ def train_and_judge(name: str, seed: int, minutes: float, out: Path, rows: Rows,
             if name in PEERS:
                 found = PEERS[name](name=name, seed=seed, minutes=minutes, out=out)
             else:
-                found = train_variant({**VARIANTS, **MISTAKES}[name], out / f'{name}_{seed}', seed, minutes, execute)
+                found = train_variant(VARIANTS[name], out / f'{name}_{seed}', seed, minutes, execute)
         except (click.ClickException, ValueError) as error:  # the others continue
             click.echo(f'{name}, seed {seed}: {error}', err=True)
             return None
@@ -180,7 +174,7 @@ def train_variant(variant: Variant, run: Path, seed: int, minutes: float, execut
     help='A round: how many of the best variants (0 for all), minutes of each training, seeds; may be repeated.',
 )
 @click.option('--only', multiple=True, type=click.Choice(list(VARIANTS)), help='Search among these; all by default.')
-@click.option('--variant', type=click.Choice([*VARIANTS, *MISTAKES, *PEERS]), help='Train this one, and no others.')
+@click.option('--variant', type=click.Choice([*VARIANTS, *PEERS]), help='Train this one, and no others.')
 @click.option('--seed', default=0, type=click.IntRange(min=0), help='With --variant.')
 @click.option('--minutes', default=15.0, type=click.FloatRange(min=0, min_open=True), help='With --variant.')
 def main(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import training_rows
 from blocks import ROOT
-from make_tables import FAILURES, PPO, R2D2, RESULTS, variants
+from make_tables import PPO, R2D2, RESULTS
 
 from breakout_env.run.log import RunLog
 from breakout_env.run.plotting import COLORS, STYLE, Curve, draw_curves, save_figure
@@ -64,9 +64,6 @@ def main() -> None:
     for x, name in (('env_step', 'recipes_env_steps.png'), ('hours', 'recipes_hours.png')):
         if curves := training_rows.curves(training_rows.rows()):
             save_figure(draw_curves(curves, ['train_return'], x), FIGURES / name)
-    logs = variants()
-    curves = [Curve(label, (logs[name],)) for name, label in FAILURES.items()]
-    save_figure(draw_curves(curves, ('train_return', 'q_value', 'loss'), 'env_step'), FIGURES / 'training_failures.png')
 
 
 if __name__ == '__main__':

@@ -21,16 +21,7 @@ from breakout_env.run.log import RunLog
 
 sys.path.insert(0, str(ROOT))  # for the table of benchmarks.replay.cost
 RESULTS = ROOT / 'docs' / 'results'
-PPO, DQN, R2D2 = (RESULTS / 'training' / f'{name}_seed0.jsonl.gz' for name in ('ppo', 'dqn', 'r2d2'))
-# file of a variant without its seed -> its name in tables and figures
-VARIANTS = {'recipe': 'recipe', 'lr_0.0001': 'learning rate 1e-4', 'nstep_1': '1-step returns'}
-FAILURES = {
-    'recipe': 'recipe',
-    'unscaled': 'unscaled pixels',
-    'scaled_twice': 'pixels scaled twice',
-    'no_exploration': 'no exploration',
-    'whole_games': 'life loss ends no episode',
-}
+PPO, R2D2 = (RESULTS / 'training' / f'{name}_seed0.jsonl.gz' for name in ('ppo', 'r2d2'))
 PROTOCOLS = ('nature', 'sticky', 'greedy')
 
 
@@ -161,28 +152,6 @@ def last(values: np.ndarray) -> float:
     """The last value that is a number."""
     numbers = values[np.isfinite(values)]
     return float(numbers[-1]) if len(numbers) else float('nan')
-
-
-def variants() -> Dict[str, RunLog]:
-    """The logs of the variants, by name; and the long run of their recipe, cut to their length."""
-    paths = sorted((RESULTS / 'variants').glob('*.jsonl.gz'))
-    logs = {path.name.rsplit('_', 1)[0]: RunLog.read(path) for path in paths}
-    longest = max(last(log.progress['env_step']) for log in logs.values())
-    recipe = RunLog.read(DQN)
-    for rows in (recipe.progress, recipe.evaluation):
-        within = rows['env_step'] <= longest
-        rows.update({column: values[within] for column, values in rows.items()})
-    return {'recipe': recipe, **logs}
-
-
-def variants_table(names: Dict[str, str]) -> str:
-    logs = variants()
-    rows = []
-    for name, label in names.items():
-        progress, evaluation = logs[name].progress, logs[name].evaluation
-        figures = [f'{last(progress["env_step"]):,.0f}', f'{last(progress["train_return"]):.1f}']
-        rows.append([label, *figures, f'{last(evaluation["score"]):.1f}', f'{last(progress["q_value"]):.2f}'])
-    return markdown(['', 'env steps', 'score while training', 'last evaluation', 'Q values'], rows, 4)
 
 
 def one_run(path: Path, title: str) -> str:
@@ -336,10 +305,9 @@ TABLES: Dict[str, Dict[str, Callable[[], str]]] = {
         'run-r2d2': lambda: one_run(R2D2, 'R2D2 on a CPU, seed 0, 1 thread'),
         'expect': lambda: training_rows.expect(training_rows.rows()),
         'recipes': lambda: training_rows.table(training_rows.rows()),
+        'beside': lambda: training_rows.beside(training_rows.rows()),
         'recipes-what': lambda: training_rows.changes(training_rows.rows()),
         'averages': averages,
-        'variants': lambda: variants_table(VARIANTS),
-        'failures': lambda: variants_table(FAILURES),
         'no-fire': no_fire,
         'scores': scores,
     },

@@ -2,8 +2,7 @@
 Where each result in docs/results is from: the program that measured it, the code that it is about, its date and commit.
 
 A result that names no commit of its own (``commit``) names the one that stored it (``stored_by``, and where it has no
-date either, ``stored``): the code that was measured is of that commit or older. Of a commit that is "not kept", the
-history has only the later one that stored the result.
+date either, ``stored``): the code that was measured is of that commit or older.
 """
 
 import json
@@ -49,7 +48,6 @@ SOURCES = {
     'reliability.json': Source('make test-release', ('breakout_env',)),
     'training/*': Source('breakout train', _TRAINING),
     'training_memory.json': Source('python -m benchmarks.replay.training_memory', ('breakout_env/replay',)),
-    'variants/*': Source('breakout train, by a program that bd78ef8 has', _TRAINING),
 }
 
 

@@ -81,19 +81,32 @@ def table(found: Sequence[Dict[str, Any]]) -> str:
 
 def expect(found: Sequence[Dict[str, Any]], variant: str = 'ppo') -> str:
     """What a recipe has reached after some minutes: mean over the seeds that trained so long."""
-    trained = [row for row in found if row['variant'] == variant]
     lines = []
     for minutes in (5, 10, 15, 30, 40, 60, 80, 120, 180):
-        longest = {row['seed']: row for row in sorted(trained, key=lambda row: row['minutes'])}
-        curves = [row['curve'] for row in longest.values() if row['minutes'] >= minutes]
-        if not curves:
-            continue
-        points = [[np.interp(minutes / 60, *zip(*((p[1], p[i]) for p in curve))) for i in (0, 2)] for curve in curves]
-        env_steps, score = np.mean(points, axis=0)
-        judged = [row['score'] for row in trained if row['minutes'] == minutes]
-        agent = f'{np.mean(judged):.0f}' if judged else ''
-        lines.append([str(minutes), f'{env_steps / 1e6:.1f}', f'{score:.0f}', agent, str(len(curves))])
+        if points := reached(found, variant, minutes):
+            env_steps, score = np.mean(points, axis=0)
+            judged = [row['score'] for row in found if (row['variant'], row['minutes']) == (variant, minutes)]
+            agent = f'{np.mean(judged):.0f}' if judged else ''
+            lines.append([str(minutes), f'{env_steps / 1e6:.1f}', f'{score:.0f}', agent, str(len(points))])
     return markdown(['minutes', 'million env steps', 'score while training', 'averaged agent', 'seeds'], lines, 5)
+
+
+def beside(found: Sequence[Dict[str, Any]]) -> str:
+    """The scores while training of all that trained for long, after equal times; the best last score first."""
+    times, lines = (10, 20, 40), []
+    for name in {row['variant'] for row in found if row['minutes'] >= times[-1]}:
+        points = [reached(found, name, minutes) for minutes in times]
+        env_steps, scores = np.array([np.mean(each, axis=0) for each in points]).T
+        speed = env_steps[-1] / times[-1] / 60
+        lines.append([name, str(len(points[-1])), f'{speed:,.0f}', *(f'{score:.1f}' for score in scores)])
+    lines.sort(key=lambda line: -float(line[-1]))
+    return markdown(['', 'seeds', 'env steps/s', *(f'{minutes} minutes' for minutes in times)], lines, 5)
+
+
+def reached(found: Sequence[Dict[str, Any]], variant: str, minutes: float) -> List[List[float]]:
+    """Env steps and score while training after so many minutes, of each seed that trained so long."""
+    curves = [row['curve'] for row in longest(found, variant) if row['minutes'] >= minutes]
+    return [[np.interp(minutes / 60, *zip(*((p[1], p[i]) for p in curve))) for i in (0, 2)] for curve in curves]
 
 
 def changes(found: Sequence[Dict[str, Any]]) -> str:
@@ -104,13 +117,17 @@ def changes(found: Sequence[Dict[str, Any]]) -> str:
     return markdown(['variant', 'what'], [[name, f'`{" ".join(what)}`'] for name, what in named.items()], 0)
 
 
+def longest(found: Sequence[Dict[str, Any]], variant: str) -> List[Dict[str, Any]]:
+    """The row of each seed of a variant after its longest training."""
+    of_variant = [row for row in found if row['variant'] == variant]
+    return list({row['seed']: row for row in sorted(of_variant, key=lambda row: row['minutes'])}.values())
+
+
 def curves(found: Sequence[Dict[str, Any]]) -> List[Curve]:
-    """The score while training of the longest trainings of each variant, for ``draw_curves``."""
-    longest: Dict[str, List[Dict[str, Any]]] = {}
-    for (minutes, name), seeds in sorted(by_variant(found).items()):
-        if minutes >= DRAWN_MINUTES:
-            longest[name] = seeds  # sorted by minutes
-    return [Curve(name, tuple(_log(row) for row in seeds)) for name, seeds in longest.items()]
+    """The score while training of the long trainings of each variant, for ``draw_curves``."""
+    long = [row for row in found if row['minutes'] >= DRAWN_MINUTES]
+    names = sorted({row['variant'] for row in long})
+    return [Curve(name, tuple(_log(row) for row in longest(long, name))) for name in names]
 
 
 def _log(row: Dict[str, Any]) -> RunLog:
