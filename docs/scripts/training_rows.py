@@ -87,6 +87,7 @@ def expect(found: Sequence[Dict[str, Any]], variant: str = 'ppo') -> str:
             env_steps, score = np.mean(points, axis=0)
             judged = [row['score'] for row in found if (row['variant'], row['minutes']) == (variant, minutes)]
             agent = f'{np.mean(judged):.0f}' if judged else ''
+            agent += f' ({len(judged)} of the seeds)' if 0 < len(judged) < len(points) else ''
             lines.append([str(minutes), f'{env_steps / 1e6:.1f}', f'{score:.0f}', agent, str(len(points))])
     return markdown(['minutes', 'million env steps', 'score while training', 'averaged agent', 'seeds'], lines, 5)
 
