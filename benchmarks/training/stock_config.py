@@ -13,7 +13,7 @@ policy = main_config.policy
 policy.update(cuda=False, nstep=3, discount_factor=0.99, random_collect_size=0)
 policy.model.encoder_hidden_size_list = [128, 128, 512]
 policy.learn.update(update_per_collect=10, batch_size=32, learning_rate=0.0001, target_update_freq=500)
-policy.learn.learner.hook.save_ckpt_after_iter = 20
+policy.learn.learner.hook.save_ckpt_after_iter = 500  # one is of 228 MB
 policy.collect.n_sample = 96
 policy.eval.evaluator.eval_freq = 4000
 policy.other.eps.update(type='exp', start=1.0, end=0.05, decay=250000)
