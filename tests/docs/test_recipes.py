@@ -145,5 +145,5 @@ def test_what_to_expect_is_read_off_the_longest_training_of_each_seed(scripts, t
     minutes, _, scores, agents, seeds = zip(*expected('bfloat16'))
     assert minutes == ('5', '10', '15', '30', '40') and seeds == ('2',) * 5
     assert [float(score) for score in scores] == pytest.approx([37.5, 75, 112.5, 225, 300], abs=1)
-    assert agents == ('', '', '9', '', '9')
+    assert agents == ('', '', '9 (1 of the seeds)', '', '9')
     assert [line[-1] for line in expected('recipe')] == ['1'] * 3
