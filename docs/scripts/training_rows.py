@@ -94,8 +94,8 @@ def expect(found: Sequence[Dict[str, Any]], variant: str = 'ppo') -> str:
 
 def beside(found: Sequence[Dict[str, Any]]) -> str:
     """The scores while training of all that trained for long, after equal times; the best last score first."""
-    times, lines = (10, 20, 40), []
-    for name in {row['variant'] for row in found if row['minutes'] >= times[-1]}:
+    times, lines = (10, 20, DRAWN_MINUTES), []
+    for name in sorted({row['variant'] for row in found if row['minutes'] >= DRAWN_MINUTES}):
         points = [reached(found, name, minutes) for minutes in times]
         env_steps, scores = np.array([np.mean(each, axis=0) for each in points]).T
         speed = env_steps[-1] / times[-1] / 60
