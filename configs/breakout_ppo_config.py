@@ -1,8 +1,8 @@
 """
 PPO on Breakout for a CPU: 32 environments, a small network, small minibatches, no replay buffer.
 
-Run it with ``breakout train``, with ``ding -m serial -c configs/breakout_ppo_config.py -s 0 --env-step 5000000``, or
-with ``python`` on this file.
+Run it with ``breakout train`` on a machine without a GPU, with ``ding -m serial -c configs/breakout_ppo_config.py -s 0
+--env-step 5000000``, or with ``python`` on this file.
 """
 
 from easydict import EasyDict

@@ -1,8 +1,8 @@
 """
 PQN on Breakout for a CPU: 64 environments, Q(lambda) targets, a small network with LayerNorm, no replay buffer.
 
-Run it with ``breakout train``, with ``ding -m serial -c configs/breakout_pqn_config.py -s 0 --env-step 5000000``, or
-with ``python`` on this file.
+Run it with ``breakout train -c configs/breakout_pqn_config.py``, with ``ding -m serial -c
+configs/breakout_pqn_config.py -s 0 --env-step 5000000``, or with ``python`` on this file.
 """
 
 from easydict import EasyDict

@@ -28,6 +28,7 @@ from ..replay.options import ReplayOptions
 from ..replay.torchrl.options import TorchRLOptions
 from ..utils.gpu import gpu_problem
 from ..utils.options import Between, Flag, checked, section, shortened, shown
+from ..worker.rollout_collector import check_rollout
 from .budget import Budget
 from .folder import folder_below_here, new_folder
 from .progress import ProgressOptions
@@ -201,6 +202,10 @@ def _check(merged: EasyDict) -> None:
     manager = section('env.manager', merged.env.get('manager'))
     if manager.get('type') in ('breakout', 'breakout_v2'):
         EnvManagerOptions.read(manager)
+    collector = section('policy.collect.collector', merged.policy.collect.get('collector'))
+    if collector.get('type') == 'rollout' and 'collector_env_num' in merged.env:
+        random_steps = merged.policy.get('random_collect_size', 0)
+        check_rollout(merged.policy.collect.get('n_sample'), merged.env.collector_env_num, random_steps)
     replay = section('policy.other.replay_buffer', merged.policy.other.get('replay_buffer'))
     if replay.get('type') in _REPLAY_OPTIONS:
         _REPLAY_OPTIONS[replay['type']].from_config(replay)

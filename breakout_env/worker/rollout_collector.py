@@ -11,6 +11,19 @@ from ding.utils import SERIAL_COLLECTOR_REGISTRY
 from .collector import FullGamesCollector
 
 
+def check_rollout(n_sample: Optional[int], env_num: int, random_collect_size: int = 0) -> None:
+    """``ValueError`` unless a rollout has as many steps of each environment, all of them chosen by the policy."""
+    if not n_sample or n_sample % env_num:
+        raise ValueError(
+            f'policy.collect.n_sample is {n_sample}; expected a multiple of env.collector_env_num ({env_num})'
+        )
+    if random_collect_size:
+        raise ValueError(
+            f'policy.random_collect_size is {random_collect_size}; expected 0, as policies that learn from rollouts '
+            'learn nothing from random play'
+        )
+
+
 @SERIAL_COLLECTOR_REGISTRY.register('rollout')
 class RolloutCollector(FullGamesCollector):
     """
@@ -50,14 +63,12 @@ class RolloutCollector(FullGamesCollector):
             - samples (:obj:`Dict[str, torch.Tensor]`): What the policy's ``get_train_sample`` made of the rollout. \
                 Its observations are overwritten by the collection after the next.
         Raises:
-            - ValueError: If ``n_sample`` is not a multiple of the number of environments.
+            - ValueError: If ``n_sample`` is not a multiple of the number of environments, or the config asks for \
+                random play.
             - RuntimeError: If the env manager is not synchronous.
         """
         n_sample = n_sample or self._default_n_sample
-        if not n_sample or n_sample % self._env_num:
-            raise ValueError(
-                f'policy.collect.n_sample is {n_sample}; expected a multiple of env.collector_env_num ({self._env_num})'
-            )
+        check_rollout(n_sample, self._env_num, self._policy_cfg.get('random_collect_size', 0))
         kwargs = policy_kwargs or {}
         self.epsilon = kwargs.get('eps')
         games_before = self.games

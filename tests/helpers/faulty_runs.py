@@ -1,5 +1,6 @@
 """
-A whole training in small, with faults in it: ``breakout train`` with a tiny network and a few hundred env steps.
+A whole training in small, with faults in it: ``breakout train`` with a tiny network and a few hundred env steps, by DQN
+with a replay buffer or by the default recipe, PPO.
 
 It saves all the time, so that a fault at a random moment often meets a save. What it leaves is checked against numbers
 that are known beforehand: so many updates, env steps and transitions belong to each save.
@@ -15,12 +16,13 @@ from typing import Any, Dict, List, Optional
 
 import numpy as np
 import psutil
+import pytest
 import torch
 import xxhash
 
 from breakout_env import FrameReplayBuffer
 from breakout_env.run.save_list import LIST, Save, saves_in
-from helpers.processes import environ_now, start, wait_until
+from helpers.processes import ROOT, environ_now, start, wait_until
 
 NAME = 'run'
 RANDOM, N_SAMPLE, UPDATES = 32, 8, 2  # steps of random play, transitions and updates of a collection
@@ -31,20 +33,28 @@ CONFIG = {
     'env.n_evaluator_episode': 1,
     'env.max_episode_frames': 80,
     'policy.model.encoder_hidden_size_list': [4, 4, 4, 8],
-    'policy.random_collect_size': RANDOM,
     'policy.learn.update_per_collect': UPDATES,
     'policy.learn.batch_size': 8,
-    'policy.learn.target_update_freq': 25,
     'policy.learn.learner.hook.log_show_after_iter': 10,
     'policy.learn.learner.hook.save_ckpt_after_iter': 100,
     'policy.learn.learner.hook.resume.ext_args': {'save_every_s': 0},
     'policy.learn.learner.hook.progress.ext_args': {'log_every_s': 0.2},
     'policy.collect.n_sample': N_SAMPLE,
     'policy.eval.evaluator.eval_freq': 24,
+}
+DQN = {
+    'policy.random_collect_size': RANDOM,
+    'policy.learn.target_update_freq': 25,
     'policy.other.replay_buffer.replay_buffer_size': BUFFER_SIZE,
 }
 ENV_STEPS = 160
 UNENDING = 10**9
+
+
+def promise(on: str, fault: str, outcome: str, words: str, *values: Any) -> Any:
+    """A row of the guide's table, and the arguments of the test for it."""
+    mark = pytest.mark.promise('faults', on, fault, f'**{outcome}.** {words}')
+    return pytest.param(*values, id=f'{on}, {fault}', marks=mark)
 
 
 class FaultyRun(object):
@@ -60,6 +70,7 @@ class FaultyRun(object):
         faults: Optional[Dict[str, Dict[str, Any]]] = None,
         resume: bool = False,
         overlap: bool = False,
+        ppo: bool = False,
         cold: bool = False,
         changes: Optional[Dict[str, Any]] = None,
         disk: Optional[Path] = None,
@@ -70,14 +81,17 @@ class FaultyRun(object):
             - env_steps (:obj:`int`): Its budget.
             - faults (:obj:`Optional[Dict[str, Dict[str, Any]]]`): See ``faulty_program.py``.
             - resume, overlap (:obj:`bool`): As the command's options.
+            - ppo (:obj:`bool`): Whether it trains by the default recipe in place of DQN.
             - cold (:obj:`bool`): Whether it starts in a new interpreter.
             - changes (:obj:`Optional[Dict[str, Any]]`): Other values of the config, by their paths.
             - disk (:obj:`Optional[Path]`): Where it starts in place of the folder.
         """
-        self._places = dict(folder=folder, disk=disk)
+        self._same = dict(folder=folder, disk=disk, overlap=overlap, ppo=ppo)
         self.folder = (disk or folder) / NAME
         self._moment = self.folder.parent / 'moment'
-        options = [w for path, value in {**CONFIG, **(changes or {})}.items() for w in ('--set', f'{path}={value!r}')]
+        values = {**CONFIG, **({} if ppo else DQN), **(changes or {})}
+        options = [word for path, value in values.items() for word in ('--set', f'{path}={value!r}')]
+        options += [] if ppo else ['--config', str(ROOT / 'configs' / 'breakout_dqn_cpu_config.py')]
         options += ['--overlap'] * overlap + ['--resume'] * resume
         words = ['train', '--device', 'cpu', '--threads', '1', '--exp-name', NAME, '--env-steps', str(env_steps)]
         program = [str(Path(__file__).with_name('faulty_program.py')), json.dumps(faults or {})]
@@ -137,18 +151,18 @@ class FaultyRun(object):
         assert saves and saves[0]['env_step'] >= env_steps
         check_tidy(self.folder)
 
-    def is_resumed(self, save: Optional[Save] = None, **options: Any) -> str:
+    def is_resumed(self, save: Optional[Save] = None) -> str:
         """
         Another process resumes this run from its newest save, or the given one, and completes it. A run that ended
         before its first update has no save, and that is what the other says.
         """
         saves = [save] if save else check_saves(self.folder)
         if not saves:
-            again = FaultyRun(**self._places, resume=True, **options)
+            again = FaultyRun(**self._same, resume=True)
             assert again.wait() == 2 and 'found no saved run' in again.text, again.text
             return again.text
         env_steps = saves[0]['env_step'] + 40
-        again = FaultyRun(**self._places, env_steps=env_steps, resume=True, **options)
+        again = FaultyRun(**self._same, env_steps=env_steps, resume=True)
         again.completes(env_steps)
         check_resumed_from(saves[0], again.text)
         return again.text
@@ -166,26 +180,28 @@ def expected_transitions(iteration: int) -> int:
 
 
 def check_resumed_from(save: Save, text: str) -> None:
-    """A run was resumed with all updates, env steps and transitions of a save."""
-    numbers = (save['iteration'], save['env_step'], expected_transitions(save['iteration']))
-    updates, env_steps, transitions = (f'{number:,}' for number in numbers)
-    expected = f'at {updates} updates and {env_steps} env steps, {transitions} transitions.'
-    assert re.findall(rf'{NAME} (at .* transitions\.)', text) == [expected], text
+    """A run was resumed with all updates, env steps and, of DQN, transitions of a save."""
+    expected = f'at {save["iteration"]:,} updates and {save["env_step"]:,} env steps'
+    if save['buffer']:
+        expected += f', {expected_transitions(save["iteration"]):,} transitions'
+    assert re.findall(rf'{NAME} (at \d.*)\.$', text, re.M) == [expected], text
 
 
 def check_saves(folder: Path) -> List[Save]:
     """The saves that are listed, the newest first: all are complete, and each is of one moment."""
     saves = saves_in(folder)
     for save in saves:
-        path = folder / save['checkpoint']
+        iteration, path = save['iteration'], folder / save['checkpoint']
         assert xxhash.xxh3_128_hexdigest(path.read_bytes()) == save['checkpoint_digest']
         state = torch.load(path, weights_only=True)
-        with np.load(folder / save['buffer']) as arrays:
-            pushed = json.loads(bytes(arrays['meta']))['next_ticket']
-        found = (state['last_iter'], state['last_step'], pushed)
-        assert found == (save['iteration'], save['env_step'], expected_transitions(save['iteration']))
-        assert save['iteration'] % UPDATES == 0, 'saved in the middle of a collection'
-    if saves:
+        assert (state['last_iter'], state['last_step']) == (iteration, save['env_step'])
+        assert iteration % UPDATES == 0, 'saved in the middle of a collection'
+        if save['buffer']:
+            with np.load(folder / save['buffer']) as arrays:
+                assert json.loads(bytes(arrays['meta']))['next_ticket'] == expected_transitions(iteration)
+        else:
+            assert save['env_step'] == N_SAMPLE * iteration // UPDATES
+    if saves and saves[0]['buffer']:
         _check_transitions(folder / saves[0]['buffer'])
     return saves
 

@@ -7,42 +7,31 @@ nothing of the run is left, and its saves are complete and each of one moment. A
 """
 
 import contextlib
-import io
-import os
-import pickle
-import random
 import re
 import signal
 import subprocess
 import time
-import zipfile
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List
+from typing import Any, Dict, Iterator
 
-import numpy as np
 import pytest
-import xxhash
 
-from helpers.faulty_runs import ENV_STEPS, NAME, UNENDING, FaultyRun, check_resumed_from, check_saves, check_tidy
+from helpers.faulty_runs import ENV_STEPS, UNENDING, FaultyRun, check_saves, promise
 from helpers.processes import FORK_SERVER, wait_until
 
 LOST = 'Its unfinished games are lost; a new process plays the missing steps.'
 TIMED_OUT = f'After `step_timeout` it is killed. {LOST}'
 RESUMED = 'Resumed from the last complete save: updates, env steps and transitions are of one moment.'
+LOST_BY_PPO = 'Its unfinished games and the step are lost; a new process plays on.'
+RESUMED_BY_PPO = 'Resumed from the last complete save: updates and env steps are of one moment.'
 STOPPED = 'It says that it stops, finishes its current work, saves and ends; nothing is lost.'
 ERROR = "The environment's error ends the run, which saves first; resumed, it goes to its end."
 KEPT = 'A warning names each save that fails, the save before it is kept; later it saves again.'
-REFUSED = 'An error message names the file; all files stay as they are.'
-OLDER = 'A warning names the damaged file; the save before it is used.'
 # Seconds that a worker has for a step, and for the first reset, in tests where it hangs.
 STEP_TIMEOUT = {'env.manager.step_timeout': 2.0}
 RESET_TIMEOUT = {'env.manager.reset_timeout': 5.0}
-
-
-def promise(on: str, fault: str, outcome: str, words: str, *values: Any) -> Any:
-    """A row of the guide's table, and the arguments of the test for it."""
-    mark = pytest.mark.promise('faults', on, fault, f'**{outcome}.** {words}')
-    return pytest.param(*values, id=f'{on}, {fault}', marks=mark)
+# How a run trains: by DQN with a replay buffer, unless it says otherwise.
+DQN, OVERLAPPED, PPO = {}, dict(overlap=True), dict(ppo=True)
 
 
 def at_random_moment(place: Any, env_steps: int = ENV_STEPS, **options: Any) -> FaultyRun:
@@ -63,18 +52,19 @@ def all_ended() -> None:
 
 
 @pytest.mark.parametrize(
-    'name, overlap, of_evaluator',
+    'name, how, of_evaluator',
     [
-        promise('environment worker', 'SIGKILL', 'Continues', LOST, 'SIGKILL', False, False),
-        promise('environment worker', 'SIGTERM', 'Continues', LOST, 'SIGTERM', False, False),
-        promise('environment worker', 'SIGSTOP', 'Continues', TIMED_OUT, 'SIGSTOP', False, False),
-        promise("evaluator's environment worker", 'SIGKILL', 'Continues', LOST, 'SIGKILL', False, True),
-        promise('environment worker, overlapped run', 'SIGKILL', 'Continues', LOST, 'SIGKILL', True, False),
-        promise('environment worker, overlapped run', 'SIGSTOP', 'Continues', TIMED_OUT, 'SIGSTOP', True, False),
+        promise('environment worker', 'SIGKILL', 'Continues', LOST, 'SIGKILL', DQN, False),
+        promise('environment worker', 'SIGTERM', 'Continues', LOST, 'SIGTERM', DQN, False),
+        promise('environment worker', 'SIGSTOP', 'Continues', TIMED_OUT, 'SIGSTOP', DQN, False),
+        promise("evaluator's environment worker", 'SIGKILL', 'Continues', LOST, 'SIGKILL', DQN, True),
+        promise('environment worker, overlapped run', 'SIGKILL', 'Continues', LOST, 'SIGKILL', OVERLAPPED, False),
+        promise('environment worker, overlapped run', 'SIGSTOP', 'Continues', TIMED_OUT, 'SIGSTOP', OVERLAPPED, False),
+        promise('environment worker, PPO', 'SIGKILL', 'Continues', LOST_BY_PPO, 'SIGKILL', PPO, False),
     ],
 )
-def test_a_run_replaces_a_lost_worker(place, seed, name, overlap, of_evaluator):
-    run = at_random_moment(place, overlap=overlap, changes=STEP_TIMEOUT if name == 'SIGSTOP' else {})
+def test_a_run_replaces_a_lost_worker(place, seed, name, how, of_evaluator):
+    run = at_random_moment(place, changes=STEP_TIMEOUT if name == 'SIGSTOP' else {}, **how)
     *collectors, evaluators = run.workers()
     (evaluators if of_evaluator else place.rng.choice(collectors)).send_signal(getattr(signal, name))
     run.completes()
@@ -104,21 +94,22 @@ def test_a_pause_loses_nothing(place, seed, whole_run):
 
 @pytest.mark.tries(3)
 @pytest.mark.parametrize(
-    'to_all, overlap',
+    'to_all, how',
     [
-        promise('learner', 'SIGKILL', 'Is resumed', f'Its workers end by themselves. {RESUMED}', False, False),
-        promise('learner, overlapped run', 'SIGKILL', 'Is resumed', RESUMED, False, True),
-        promise('whole run', 'SIGKILL', 'Is resumed', RESUMED, True, False),
+        promise('learner', 'SIGKILL', 'Is resumed', f'Its workers end by themselves. {RESUMED}', False, DQN),
+        promise('learner, overlapped run', 'SIGKILL', 'Is resumed', RESUMED, False, OVERLAPPED),
+        promise('learner, PPO', 'SIGKILL', 'Is resumed', RESUMED_BY_PPO, False, PPO),
+        promise('whole run', 'SIGKILL', 'Is resumed', RESUMED, True, DQN),
     ],
 )
-def test_a_killed_run_is_resumed_from_a_complete_save(place, seed, to_all, overlap):
-    run = FaultyRun(place.folder, UNENDING, overlap=overlap, cold=seed % 10 == 9)
+def test_a_killed_run_is_resumed_from_a_complete_save(place, seed, to_all, how):
+    run = FaultyRun(place.folder, UNENDING, cold=seed % 10 == 9, **how)
     run.until_save()
     time.sleep(place.rng.uniform(0, 0.7))
     run.send(signal.SIGKILL, to_all)
     assert run.wait() == -signal.SIGKILL
     all_ended()
-    run.is_resumed(overlap=overlap)
+    run.is_resumed()
 
 
 UNFINISHED = 'An unfinished save is not read, and the next save removes it.'
@@ -137,20 +128,21 @@ def test_a_run_killed_between_two_system_calls_of_a_save_is_resumed(place, seed)
 
 
 @pytest.mark.parametrize(
-    'name, to_all, overlap',
+    'name, to_all, how',
     [
-        promise('learner', 'SIGTERM', 'Stops', STOPPED, 'SIGTERM', False, False),
-        promise('learner, overlapped run', 'SIGTERM', 'Stops', STOPPED, 'SIGTERM', False, True),
-        promise('whole run', 'SIGTERM', 'Stops', STOPPED, 'SIGTERM', True, False),
-        promise('whole run', 'SIGINT', 'Stops', STOPPED, 'SIGINT', True, False),
+        promise('learner', 'SIGTERM', 'Stops', STOPPED, 'SIGTERM', False, DQN),
+        promise('learner, overlapped run', 'SIGTERM', 'Stops', STOPPED, 'SIGTERM', False, OVERLAPPED),
+        promise('whole run', 'SIGTERM', 'Stops', STOPPED, 'SIGTERM', True, DQN),
+        promise('whole run', 'SIGINT', 'Stops', STOPPED, 'SIGINT', True, DQN),
+        promise('whole run, PPO', 'SIGINT', 'Stops', STOPPED, 'SIGINT', True, PPO),
     ],
 )
-def test_a_run_that_is_asked_to_stop_saves_everything(place, seed, name, to_all, overlap):
-    run = at_random_moment(place, UNENDING, overlap=overlap)
+def test_a_run_that_is_asked_to_stop_saves_everything(place, seed, name, to_all, how):
+    run = at_random_moment(place, UNENDING, **how)
     run.send(getattr(signal, name), to_all)
     run.wait()
     assert 'Stopping: ' in run.text and 'Traceback' not in run.text, run.text
-    run.is_resumed(overlap=overlap)
+    run.is_resumed()
 
 
 # ---------------------------------------------------------------- environments
@@ -319,128 +311,3 @@ def test_a_run_continues_when_the_clock_is_set(place, seed, sign):
     time.sleep(after_s)
     run.until_next_save()
     run.stops()
-
-
-# ---------------------------------------------------------------- files
-
-
-def truncate(path: Path, rng: random.Random) -> None:
-    os.truncate(path, rng.randrange(1, path.stat().st_size))
-
-
-def flip_bytes(path: Path, rng: random.Random) -> None:
-    content = bytearray(path.read_bytes())
-    for place in rng.sample(range(len(content)), min(16, len(content))):
-        content[place] ^= rng.randrange(1, 256)
-    path.write_bytes(content)
-
-
-def empty(path: Path, rng: random.Random) -> None:
-    os.truncate(path, 0)
-
-
-def replace(path: Path, rng: random.Random) -> None:
-    """A file of something else: an array, an archive, a pickle, JSON, text, or random bytes."""
-    array, archive = io.BytesIO(), io.BytesIO()
-    np.savez(array, frames=np.zeros(3))
-    with zipfile.ZipFile(archive, 'w') as file:
-        file.writestr('data.pkl', pickle.dumps([1, 2]))
-    others = [array.getvalue(), archive.getvalue(), pickle.dumps({'model': [1]}), rng.randbytes(3000), b'\xff\xfe\x00']
-    path.write_bytes(rng.choice([*others, b'[]', b'{}', b'7', b'"text"', b'null', b'no JSON\n']))
-
-
-DAMAGES = {'truncated': truncate, 'flipped bytes': flip_bytes, 'emptied': empty, 'foreign': replace}
-
-
-def damages(on: str, outcome: str, words: str, *values: Any) -> List[Any]:
-    return [promise(on, fault, outcome, words, damage, *values) for fault, damage in DAMAGES.items()]
-
-
-@pytest.fixture(scope='module')
-def completed_run(tmp_path_factory) -> Path:
-    """The folder of a run that has completed, with two saves."""
-    folder = tmp_path_factory.mktemp('completed')
-    FaultyRun(folder).completes()
-    return folder / NAME
-
-
-@pytest.fixture
-def two_saves(place, completed_run) -> List[Any]:
-    """A copy of that run in the test's folder; its saves, the newest first."""
-    subprocess.run(['cp', '-r', completed_run, place.folder / NAME], check=True)
-    saves = check_saves(place.folder / NAME)
-    assert len(saves) == 2
-    return saves
-
-
-def refused(place: Any, run: FaultyRun, before: Dict[Path, str]) -> None:
-    """It ended with an error message, and changed no file."""
-    assert run.wait() in (1, 2) and 'Traceback' not in run.text, run.text
-    assert digests(place.folder / NAME) == before
-
-
-def digests(folder: Path) -> Dict[Path, str]:
-    files = [path for path in folder.rglob('*') if path.is_file() and 'log' not in path.parts and path.suffix != '.py']
-    return {path: xxhash.xxh3_128_hexdigest(path.read_bytes()) for path in files}
-
-
-@pytest.mark.parametrize(
-    'damage, part',
-    [
-        *damages('checkpoint', 'Is resumed', OLDER, 'checkpoint'),
-        *damages('buffer', 'Is resumed', OLDER, 'buffer'),
-    ],
-)
-def test_the_save_before_a_damaged_one_is_resumed(place, two_saves, seed, damage: Callable, part):
-    newest, older = two_saves
-    damage(place.folder / NAME / newest[part], place.rng)
-    run = FaultyRun(place.folder, newest['env_step'] + 40, resume=True)
-    run.completes(newest['env_step'] + 40)
-    assert 'trying the save before it' in run.text
-    check_resumed_from(older, run.text)
-
-
-@pytest.mark.parametrize(
-    'part',
-    [
-        promise('checkpoints', 'all damaged', 'Stops', REFUSED, 'checkpoint'),
-        promise('buffers', 'all damaged', 'Stops', REFUSED, 'buffer'),
-    ],
-)
-def test_without_a_usable_save_nothing_is_changed(place, two_saves, seed, part):
-    for save in two_saves:
-        DAMAGES[place.rng.choice(sorted(DAMAGES))](place.folder / NAME / save[part], place.rng)
-    before = digests(place.folder / NAME)
-    run = FaultyRun(place.folder, UNENDING, resume=True)
-    refused(place, run, before)
-    assert re.search('no save of the run in .* can be used', run.text), run.text
-
-
-@pytest.mark.parametrize(
-    'damage', damages('list of saves', 'Stops', f'{REFUSED} A save of a readable list is used if its digest is right.')
-)
-def test_a_damaged_list_of_saves_is_refused_or_still_right(place, two_saves, seed, damage):
-    newest, older = two_saves
-    damage(place.folder / NAME / 'resume' / 'pairs.json', place.rng)
-    before, env_steps = digests(place.folder / NAME), newest['env_step'] + 40
-    run = FaultyRun(place.folder, env_steps, resume=True)
-    if run.wait() == 0:
-        check_resumed_from(newest if 'trying the save before it' not in run.text else older, run.text)
-        check_tidy(run.folder)
-    else:
-        refused(place, run, before)
-
-
-@pytest.mark.parametrize(
-    'damage, name',
-    [
-        *damages('best score', 'Is resumed', 'Resumed without it.', 'resume/best_score.json'),
-        *damages('log of the run', 'Is resumed', 'Resumed without it.', 'log/progress.jsonl'),
-    ],
-)
-def test_a_run_is_resumed_without_a_damaged_file_beside_its_saves(place, two_saves, seed, damage, name):
-    damage(place.folder / NAME / name, place.rng)
-    env_steps = two_saves[0]['env_step'] + 40
-    run = FaultyRun(place.folder, env_steps, resume=True)
-    run.completes(env_steps)
-    check_resumed_from(two_saves[0], run.text)

@@ -183,6 +183,8 @@ def test_runs_may_be_on_another_disk_behind_a_link(here):
         (['train', '-c', 'nowhere.py'], "File 'nowhere.py' does not exist"),
         (['train', '-c', str(CONFIG), '--env-steps', '99'], '--env-steps is 99; expected more than the '),
         (['train', '-c', PQN, '--set', 'policy.learn.q_lambda=2'], '`policy.learn.q_lambda` is 2 (int); expected'),
+        (['train', '-c', PQN, '--set', 'policy.collect.n_sample=100'], 'n_sample is 100; expected a multiple of'),
+        (['train', '-c', PQN, '--set', 'policy.random_collect_size=8'], 'policy.random_collect_size is 8; expected 0'),
         (['train', '--set', 'learning_rate'], "--set is 'learning_rate'; expected KEY=VALUE"),
         (['train', '--set', 'polcy.learn=3'], 'there is no section polcy in the config; expected one of env, policy'),
         (['train', '--set', 'env.frame_stak=3'], 'did you mean `frame_stack`?'),
