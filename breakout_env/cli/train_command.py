@@ -195,8 +195,11 @@ def _recipe(device: str, collectors: Any) -> str:
 
 
 def _used(folder: str) -> List[float]:
-    """What a run has used of a budget, in its order; NaN where its parts do not count it."""
-    rows = RunLog.read(folder).progress
+    """What a run has used of a budget, in its order; NaN where its parts do not count it, or its log is damaged."""
+    try:
+        rows = RunLog.read(folder).progress
+    except (OSError, ValueError):
+        return 4 * [math.nan]
     return [rows[name][-1] if len(rows[name]) else math.nan for name in ('env_step', 'updates', 'games', 'hours')]
 
 

@@ -16,6 +16,7 @@ import torch
 from ding.worker.learner import LearnerHook, register_learner_hook
 
 from ..compat.ding_call_hook import CallHook
+from ..compat.ding_checkpoint_files import keep_checkpoints_whole
 from ..utils import run_registry, signals
 from ..utils.options import Between, Options
 from .lock import RunLock
@@ -54,6 +55,7 @@ class ResumeHook(LearnerHook):
     def __call__(self, engine: 'BaseLearner') -> None:
         every_s = self._options.save_every_s
         if engine.rank == 0:
+            keep_checkpoints_whole(engine)
             engine.run_lock = RunLock(engine.exp_name)  # lives as long as the learner
             engine.register_hook(CallHook('resume_unlock', 300, engine.run_lock.release, 'after_run'))
         ranks = run_registry.look_up(engine.exp_name, 'ranks')  # of a data-parallel run

@@ -26,8 +26,8 @@ _KEPT_SAVES = 2
 _SAVED = re.compile(
     r'(resume_\d+\.pth\.tar|buffer_\d+\.npz)(\.previous|\.[\d-]+\.unfinished)?$|buffer_\d+\.torchrl(\.\w+(\.old)?)?$'
 )
-# what a kill leaves of the small files; the second number is the process that wrote it
-_UNFINISHED = re.compile(r'(pairs|best_score)\.json\.(\d+)-\d+\.unfinished')
+# what a kill leaves of the other files; the number in the middle is the process that wrote it
+_UNFINISHED = re.compile(r'((?:pairs|best_score)\.json|(?:iteration_\d+|ckpt_best)\.pth\.tar)\.(\d+)-\d+\.unfinished')
 
 Count = Annotated[int, Field(ge=0, strict=True)]
 
@@ -87,6 +87,6 @@ def list_saves(folder: Path, saves: Sequence[Save]) -> None:
 
 
 def _is_unfinished(name: str) -> bool:
-    """Whether a kill left a list or a best score unfinished; this process may be writing the latter just now."""
+    """Whether a kill left a file unfinished; this process may be writing any but the list just now."""
     match = _UNFINISHED.fullmatch(name)
-    return match is not None and (match[1] == 'pairs' or int(match[2]) != os.getpid())
+    return match is not None and (match[1] == 'pairs.json' or int(match[2]) != os.getpid())

@@ -1,11 +1,12 @@
 """An evaluator whose best score outlives a resumed run, with a sample game and Q values of held-out states."""
 
 import json
+import logging
 import math
 import time
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Dict, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from ..utils.weak import weakly
 from .sample_game import SampleGame
 from .step_callback import StepCallback
 
+_log = logging.getLogger(__name__)
 BEST_FILE = Path('resume', 'best_score.json')
 HELD_OUT_FILE = Path(__file__).with_name('held_out_states.npz')
 SAMPLE_EVERY_S = 600.0  # a game takes up to half a megabyte in TensorBoard's log
@@ -95,11 +97,26 @@ class ResumableEvaluator(InteractionSerialEvaluator):
         best_before = self._max_episode_return
         if time.monotonic() - self._sampled_at_s >= SAMPLE_EVERY_S:
             self._sample = SampleGame()
-        finished, info = super().eval(save_ckpt_fn, train_iter, envstep, *args, **kwargs)
+        failures: List[OSError] = []  # of the disk, which must not end the training
+
+        def save_best(name: str) -> None:
+            try:
+                save_ckpt_fn(name)
+            except OSError as error:
+                failures.append(error)
+
+        finished, info = super().eval(save_ckpt_fn and save_best, train_iter, envstep, *args, **kwargs)
+        if failures:
+            self._max_episode_return = best_before  # that of the file
         self._update_state()
         if self._max_episode_return > best_before and save_ckpt_fn is not None:
-            # together with ckpt_best: a run that is killed now resumes from a save that has neither
-            write_bytes(self._best_path, json.dumps(self._state['best_score']).encode())
+            try:
+                # together with ckpt_best: a run that is killed now resumes from a save that has neither
+                write_bytes(self._best_path, json.dumps(self._state['best_score']).encode())
+            except OSError as error:
+                failures.append(error)
+        for error in failures:
+            _log.warning('the best score and its checkpoint were not saved, the training continues: %s', error)
         self._log(info, envstep)
         return finished, info
 

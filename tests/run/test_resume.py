@@ -99,6 +99,18 @@ def test_best_checkpoint_is_not_overwritten_by_a_worse_one_after_a_kill(config):
     assert second.best_score == 8 and Path(NAME, 'ckpt', 'ckpt_best.pth.tar').read_bytes() != best
 
 
+@pytest.mark.parametrize('unwritable, kept', [('ckpt/ckpt_best.pth.tar', -np.inf), ('resume/best_score.json', 7.0)])
+def test_training_continues_where_the_best_checkpoint_or_its_score_can_not_be_saved(config, unwritable, kept, caplog):
+    run, path = SerialRun(config), Path(NAME, unwritable)
+    path.mkdir(parents=True)  # a folder is in the place of the file
+    run.evaluate(7)
+    assert 'were not saved, the training continues' in caplog.text
+    assert run.best_score == kept, 'a score counts as the best if ckpt_best has it'
+    path.rmdir()
+    run.evaluate(8)
+    assert run.best_score == 8 and path.is_file()
+
+
 def test_resumed_run_is_evaluated_once_and_then_on_schedule(config):
     """DI-engine's pipeline fails at its end if it never evaluated."""
     first = stopped_run(config)

@@ -1,0 +1,57 @@
+"""
+Checkpoints on a full disk.
+
+Upstream behaviour worked around (DI-engine 0.5.3): its hook writes a checkpoint straight into its place, so that a kill
+or a full disk leaves a part of a file where ``ckpt_best`` was; and the error of the disk ends the training.
+"""
+
+import io
+import logging
+from pathlib import Path
+from typing import Any
+
+import torch
+from ding.worker.learner.learner_hook import SaveCkptHook
+from easydict import EasyDict
+
+from ..utils.atomic_file import write_bytes
+
+logger = logging.getLogger(__name__)
+
+
+class WholeCkptHook(SaveCkptHook):
+    """In place of a hook of DI-engine: the same checkpoints, each of them written whole or not at all."""
+
+    def __init__(self, replaced: SaveCkptHook) -> None:
+        ext_args = EasyDict(freq=replaced._freq)
+        super().__init__(replaced.name, replaced.priority, position=replaced.position, ext_args=ext_args)
+
+    def __call__(self, engine: Any) -> None:
+        """
+        Overview:
+            Save a checkpoint if it is time. One that cannot be written is left out with a warning.
+        Raises:
+            - OSError: If it has a name (``learner.save_checkpoint``) and cannot be written.
+        """
+        if engine.rank or engine.last_iter.val % self._freq:
+            return
+        named, engine.ckpt_name = engine.ckpt_name, None
+        folder = 'ckpt' if engine.instance_name == 'learner' else f'ckpt_{engine.instance_name}'
+        path = Path(engine.exp_name, folder, named or f'iteration_{engine.last_iter.val}.pth.tar')
+        counts = dict(last_iter=engine.last_iter.val, last_step=engine.collector_envstep)
+        content = io.BytesIO()
+        torch.save({**engine.policy.state_dict(), **counts}, content)
+        try:
+            write_bytes(path, content.getbuffer())
+        except OSError as error:
+            if named:
+                raise
+            logger.warning('the checkpoint %s was not saved, the training continues: %s', path, error)
+        else:
+            engine.info(f'{engine.instance_name} save ckpt in {path}')
+
+
+def keep_checkpoints_whole(learner: Any) -> None:
+    """Let a learner's checkpoints outlast a full disk; its other hooks stay as they are."""
+    for hooks in learner._hooks.values():
+        hooks[:] = [WholeCkptHook(hook) if type(hook) is SaveCkptHook else hook for hook in hooks]

@@ -1,0 +1,73 @@
+"""A full disk ends no training and leaves the checkpoint of the best score as it was."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from ding.worker.learner.learner_hook import SaveCkptHook
+from easydict import EasyDict
+
+from breakout_env.compat.ding_checkpoint_files import keep_checkpoints_whole
+
+BEST = 'ckpt_best.pth.tar'
+
+
+@pytest.fixture
+def learner(small_disk, monkeypatch):
+    """One with DI-engine's hook, a small best checkpoint on a disk, and weights that are too large for it by now."""
+    monkeypatch.chdir(small_disk)
+    state, hook = (
+        dict(weights=torch.zeros(10)),
+        SaveCkptHook('save_ckpt', 20, position='after_iter', ext_args=EasyDict(freq=5)),
+    )
+    count = SimpleNamespace(val=10)
+    policy = SimpleNamespace(state_dict=lambda: dict(state))
+    found = SimpleNamespace(
+        rank=0,
+        instance_name='learner',
+        exp_name='run',
+        last_iter=count,
+        collector_envstep=40,
+        info=print,
+        policy=policy,
+    )
+    found.ckpt_name, found._hooks = BEST, dict(before_run=[], after_iter=[hook])
+    hook(found)
+    state['weights'] = torch.zeros(10**7)
+    return found
+
+
+def save(learner, name):
+    learner.ckpt_name = name
+    learner._hooks['after_iter'][0](learner)
+
+
+def best():
+    return torch.load(f'run/ckpt/{BEST}', weights_only=True)
+
+
+def test_upstream_still_loses_the_best_checkpoint_to_a_full_disk(learner):
+    with pytest.raises((RuntimeError, OSError)):
+        save(learner, BEST)
+    with pytest.raises((RuntimeError, OSError, EOFError)):
+        best()
+
+
+def test_the_best_checkpoint_outlasts_a_full_disk_and_the_caller_learns_of_it(learner):
+    keep_checkpoints_whole(learner)
+    with pytest.raises(OSError, match='No space left'):
+        save(learner, BEST)
+    assert len(best()['weights']) == 10 and (best()['last_iter'], best()['last_step']) == (10, 40)
+    assert learner.ckpt_name is None, 'the next checkpoint would get its name'
+
+
+def test_a_training_continues_without_a_checkpoint_and_saves_the_next_one(learner, caplog):
+    keep_checkpoints_whole(learner)
+    save(learner, None)
+    assert 'iteration_10.pth.tar was not saved, the training continues' in caplog.text
+    learner.policy.state_dict = lambda: dict(weights=torch.zeros(10))
+    for learner.last_iter.val in (14, 15):
+        save(learner, None)
+    files = sorted(path.name for path in Path('run/ckpt').iterdir())
+    assert files == [BEST, 'iteration_15.pth.tar']
