@@ -41,7 +41,7 @@ from helpers.odd_values import FLOATS, NUMBERS, Shown, near, one_of, texts, valu
 from helpers.processes import ROOT, wait_until
 
 pytestmark = pytest.mark.fuzz
-CONFIG = str(ROOT / 'configs' / 'breakout_dqn_cpu_config.py')
+CONFIG, PPO = (str(ROOT / 'configs' / f'breakout_{name}_config.py') for name in ('dqn_cpu', 'ppo'))
 EXPECTATIONS = ('expected', 'did you mean', 'it is called', 'has to be', 'remove the option', 'choose')
 # What click itself says about a wrong option.
 CLICKS = ('invalid value', 'no such option', 'missing', 'requires', 'unexpected extra', 'does not take')
@@ -188,12 +188,12 @@ def paths(section: Mapping, before: str = '') -> Iterator[str]:
             yield from paths(value, f'{before}{name}.')
 
 
-def config_paths() -> List[str]:
-    found = [*paths(read_config(CONFIG)[0])]
+def config_paths(file: str, learner: str) -> List[str]:
+    found = [*paths(read_config(file)[0])]
     for place, model in (
         ('env', 'BreakoutOptions'),
         ('env.manager', 'EnvManagerOptions'),
-        ('policy.learn', 'LeanDQNOptions'),
+        ('policy.learn', learner),
         ('policy.other.replay_buffer', 'ReplayOptions'),
     ):
         (fields,) = [each.model_fields for each in models() if each.__name__ == model]
@@ -201,16 +201,22 @@ def config_paths() -> List[str]:
     return found
 
 
-@pytest.mark.parametrize('file', [promise('changes of a config', CONFIG)])
-def test_odd_changes_of_a_config_work_or_are_explained(file, tmp_path, record_property):
+@pytest.mark.parametrize(
+    'file, learner',
+    [
+        promise('changes of a config', CONFIG, 'LeanDQNOptions'),
+        promise('changes of the one of PPO', PPO, 'LeanPPOOptions'),
+    ],
+)
+def test_odd_changes_of_a_config_work_or_are_explained(file, learner, tmp_path, record_property):
     outcomes: Counter = Counter()
-    config = read_config_file(file)
+    config, there = read_config_file(file), config_paths(file, learner)
     invented = st.lists(st.sampled_from(['policy', 'env', 'learn', 'items', 'x', '__class__', 'get']), min_size=1)
     literals = st.one_of(
         st.none(), st.booleans(), one_of(NUMBERS), one_of(FLOATS), texts(), st.lists(st.integers(), max_size=3)
     )
 
-    @given(st.one_of(*[st.sampled_from(config_paths())] * 5, invented.map('.'.join)), literals.map(Shown))
+    @given(st.one_of(*[st.sampled_from(there)] * 5, invented.map('.'.join)), literals.map(Shown))
     def attempt(path: str, shown: Shown) -> None:
         with place(tmp_path):
             is_refused = refusal(lambda: checked_config(config, 0, {path: shown.value}), None)
