@@ -121,7 +121,8 @@ class FaultyRun(object):
 
     def workers(self) -> List[psutil.Process]:
         """The processes of its environments, the oldest first: the collector's, then the evaluator's."""
-        forks = psutil.Process(self.process.pid).children()
+        children = psutil.Process(self.process.pid).children()
+        forks = [child for child in children if not any('resource_tracker' in word for word in child.cmdline())]
         return sorted(forks, key=lambda process: (process.create_time(), process.pid))
 
     def _until(self, condition: Any, what: str) -> None:
