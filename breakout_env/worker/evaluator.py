@@ -107,7 +107,7 @@ class ResumableEvaluator(InteractionSerialEvaluator):
 
         finished, info = super().eval(save_ckpt_fn and save_best, train_iter, envstep, *args, **kwargs)
         if failures:
-            self._max_episode_return = best_before  # that of the file
+            self._max_episode_return: float = best_before  # that of the file
         self._update_state()
         if self._max_episode_return > best_before and save_ckpt_fn is not None:
             try:
@@ -115,8 +115,8 @@ class ResumableEvaluator(InteractionSerialEvaluator):
                 write_bytes(self._best_path, json.dumps(self._state['best_score']).encode())
             except OSError as error:
                 failures.append(error)
-        for error in failures:
-            _log.warning('the best score and its checkpoint were not saved, the training continues: %s', error)
+        for failure in failures:
+            _log.warning('the best score and its checkpoint were not saved, the training continues: %s', failure)
         self._log(info, envstep)
         return finished, info
 
