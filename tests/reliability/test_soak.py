@@ -296,7 +296,7 @@ def section(function: Callable, cycles: int, name: str, cycle: str, least: int =
         section(managers, 200, 'managers', 'launch, step, reset, close'),
         section(evaluations, 80, 'evaluations', 'an evaluation of each kind'),
         section(run_saves, 100, 'saves of a run', 'save a whole run, resume it'),
-        section(buffer_saves, 200, 'saves of a buffer', 'save and load a buffer in each way'),
+        section(buffer_saves, 200, 'saves of a buffer', 'save and load a buffer in each way', 60),
         section(buffer, 200, 'buffer, compressed', '1,500 transitions into room for 1,000'),
         section(
             partial(buffer, is_prioritised=True, prefetch=True), 100, 'buffer, prioritised', 'the same, prefetched'
