@@ -116,7 +116,7 @@ class ResumableEvaluator(InteractionSerialEvaluator):
             except OSError as error:
                 failures.append(error)
         for failure in failures:
-            _log.warning('the best score and its checkpoint were not saved, the training continues: %s', failure)
+            _log.warning('ckpt_best or its score was not saved, the training continues: %s', failure)
         self._log(info, envstep)
         return finished, info
 

@@ -104,7 +104,7 @@ def test_training_continues_where_the_best_checkpoint_or_its_score_can_not_be_sa
     run, path = SerialRun(config), Path(NAME, unwritable)
     path.mkdir(parents=True)  # a folder is in the place of the file
     run.evaluate(7)
-    assert 'were not saved, the training continues' in caplog.text
+    assert 'ckpt_best or its score was not saved, the training continues' in caplog.text
     assert run.best_score == kept, 'a score counts as the best if ckpt_best has it'
     path.rmdir()
     run.evaluate(8)
