@@ -96,6 +96,11 @@ VARIANTS: Dict[str, Variant] = {
     'ppo_entropy_0.003': ppo('policy.learn.entropy_weight=0.003'),
     'ppo_learning_rate_2.5e-3': ppo('policy.learn.learning_rate=0.0025'),
     'ppo_whole_games': ppo('env.episodic_life=False'),
+    'ppo_life_loss_penalty': ppo('env.life_loss_penalty=-1.0'),
+    'ppo_discount_0.997': ppo('policy.discount_factor=0.997'),
+    'ppo_random_shifts': ppo(
+        'policy.model.type=shifted_actor_critic', "policy.model.import_names=['benchmarks.learner.networks']"
+    ),
     # the critic's errors are larger by the square of the points
     'ppo_points': ppo('env.clip_reward=False', 'policy.learn.value_weight=0.05'),
     'pqn': pqn(),

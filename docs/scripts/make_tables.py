@@ -294,6 +294,7 @@ TABLES: Dict[str, Dict[str, Callable[[], str]]] = {
         'learner': lambda: several('bench_learner', 'updates/s'),
         'update-parts': update_parts,
         'rollout': rollout,
+        'networks': lambda: several('bench_networks', 'updates/s'),
         'batches': lambda: across('bench_learner_batches', 'batch_size'),
         'train': lambda: several('bench_train', 'env steps/s'),
         'busy': lambda: several('bench_busy', 'env steps/s'),

@@ -38,6 +38,7 @@ SOURCES = {
     'bench_exchange.json': Source('python -m benchmarks.distributed.exchange', ('breakout_env/cluster',)),
     'bench_learner*.json': Source('python -m benchmarks.learner.updates', ('breakout_env/policy',)),
     'bench_manager*.json': Source('python -m benchmarks.env_manager.throughput', ('breakout_env/env_manager',)),
+    'bench_networks.json': Source('python -m benchmarks.learner.networks', ('breakout_env/policy',)),
     'bench_replay*.json': Source('python -m benchmarks.replay.cost', ('breakout_env/replay',)),
     'bench_scale.json': Source('python -m benchmarks.distributed.scale', ('breakout_env/cluster',)),
     'bench_saturation.json': Source('python -m benchmarks.distributed.saturation', ('breakout_env/cluster',)),

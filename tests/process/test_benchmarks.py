@@ -24,6 +24,7 @@ def bench(name, out, *options):
         ('env.speed', ['--only', 'BreakoutEnv', '--only', 'ALE act'], 2),
         ('env_manager.throughput', ['--env-nums', 2, '--only', 'subprocess', '--only', 'ours'], 4),
         ('learner.updates', ['--transitions', 320, '--batch-sizes', 16, '--only', 'lean_dqn'], 2),
+        ('learner.networks', ['--only', 'half width, '], 3),
         ('training.speed', ['--random-steps', 64, '--warm-up-seconds', 0, '--only', 'overlapped'], 2),
     ],
 )
