@@ -221,9 +221,19 @@ def comparison() -> str:
         name: by_size['1000000']['bytes_per_transition'] + by_size['1000000']['disk_bytes_per_transition']
         for name, by_size in load('bench_replay')['results'].items()
     }
-    sent = {row['name']: row['play_bytes_per_env_step'] for row in load('bench_exchange')['sections'][0]['rows']}
+    judged = training_rows.by_variant(training_rows.rows())
+    points = {
+        name: np.mean([row['score'] for row in seeds]) for (minutes, name), seeds in judged.items() if minutes == 40
+    }
+    other = max((name for name in points if name.startswith(('SB3', 'CleanRL'))), key=lambda name: points[name])
     gymnasium = env['gymnasium AtariPreprocessing + FrameStackObservation']
     rows = [
+        [
+            'score after 40 minutes of training',
+            f'{points["ppo"]:.0f}',
+            f'{points["DI-engine dqn"]:.0f}',
+            f'{points[other]:.0f} ({other})',
+        ],
         ['one environment, env steps/s', env['BreakoutEnv'], 'its own does not run', f'{gymnasium} (gymnasium)'],
         [
             '8 environments, episodes of a life, env steps/s',
@@ -244,7 +254,7 @@ def comparison() -> str:
             f'{learner["plain torch, as CleanRL"]} (plain PyTorch)',
         ],
         [
-            'training, env steps/s',
+            'DQN training, env steps/s',
             f'{train["ours, serial"]}, in bfloat16 {train["ours, serial, bfloat16"]}',
             train["DI-engine's serial pipeline"],
             f'{train["Stable-Baselines3, 8 environments"]} (Stable-Baselines3)',
@@ -254,12 +264,6 @@ def comparison() -> str:
             million_transitions(),
             _gb(bytes_stored["DI-engine's advanced, uint8"]),
             f'{_gb(bytes_stored["snappy elements, as in Dopamine"])} (as in Dopamine)',
-        ],
-        [
-            'bytes an env step to the learner',
-            f'{sent["ours"]:,.0f}',
-            format(sent["DI-engine's ContextExchanger, 8 environments"], ',.0f'),
-            '',
         ],
     ]
     return markdown(['on 2 CPU cores', 'breakout_env', 'DI-engine', 'best other'], rows, 0)
