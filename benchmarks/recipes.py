@@ -3,7 +3,7 @@ Which recipe scores most for the time that it takes? Successive halving over nam
 
     python -m benchmarks.recipes --out experiments/recipes
     python -m benchmarks.recipes --out experiments/recipes --round 0 15 1 --round 4 40 2 --round 1 80 3
-    python -m benchmarks.recipes --out experiments/recipes --variant nstep_5 --seed 1 --minutes 40
+    python -m benchmarks.recipes --out experiments/recipes --variant ppo_overlap --seed 1 --minutes 40
     python -m benchmarks.recipes --out experiments/recipes --variant 'SB3 PPO' --minutes 40
 
 All variants of a round train for the same time, one after the other. Those whose averaged weights score most in 40
@@ -38,83 +38,47 @@ Trainer = Callable[[str, int, float], Optional[float]]
 class Variant(NamedTuple):
     """What is trained: a config, other values in it (``--set``), and options of ``breakout train``."""
 
+    config: str
     changes: Tuple[str, ...] = ()
-    options: Tuple[str, ...] = ('--threads', '2')
-    config: str = 'configs/breakout_dqn_cpu_config.py'
-
-
-def changed(*changes: str) -> Variant:
-    """The recipe for the CPU with other values."""
-    return Variant(changes)
-
-
-def updates_every(env_steps: int) -> Variant:
-    """One update to so many env steps; the recipe makes collections of 256."""
-    return changed(f'policy.learn.update_per_collect={256 // env_steps}')
-
-
-def pqn(*changes: str, options: Tuple[str, ...] = ()) -> Variant:
-    """PQN's config with other values."""
-    return Variant(changes, options, 'configs/breakout_pqn_config.py')
+    options: Tuple[str, ...] = ()
 
 
 def ppo(*changes: str, options: Tuple[str, ...] = ()) -> Variant:
     """PPO's config with other values."""
-    return Variant(changes, options, 'configs/breakout_ppo_config.py')
+    return Variant('configs/breakout_ppo_config.py', changes, options)
 
 
-BFLOAT16 = 'policy.learn.autocast=bfloat16'
+def pqn(*changes: str) -> Variant:
+    """PQN's config with other values."""
+    return Variant('configs/breakout_pqn_config.py', changes)
+
+
 FULL_WIDTH = 'policy.model.encoder_hidden_size_list=[32,64,64,512]'
 VARIANTS: Dict[str, Variant] = {
-    'recipe': Variant(),
-    'threads_1': Variant(options=('--threads', '1')),
-    'bfloat16': changed(BFLOAT16),
-    'full_width': changed(FULL_WIDTH),
-    'full_width_bfloat16': changed(FULL_WIDTH, BFLOAT16),
-    'overlap': Variant(options=('--threads', '1', '--overlap')),
-    'update_every_2': updates_every(2),
-    'update_every_8': updates_every(8),
-    'update_every_16': updates_every(16),
-    'nstep_5': changed('policy.nstep=5'),
-    'nstep_10': changed('policy.nstep=10'),
-    'discount_0.997': changed('policy.discount_factor=0.997'),
-    'ema_0.999': changed('policy.learn.ema_decay=0.999'),
-    'soft_target': changed('policy.learn.target_theta=0.005', 'policy.learn.target_update_freq=None'),
-    'huber': changed('policy.learn.loss=huber'),
-    'prioritised': changed('policy.priority=True'),
     'ppo': ppo(),
     'ppo_overlap': ppo(options=('--overlap',)),
     'ppo_full_width': ppo(FULL_WIDTH),
     'ppo_layer_norm': ppo('policy.model.layer_norm=True'),
-    'ppo_no_lr_decay': ppo('policy.learn.lr_decay_updates=None'),
-    'ppo_batch_32': ppo('policy.learn.batch_size=32', 'policy.learn.update_per_collect=96'),
-    'ppo_batch_128': ppo('policy.learn.batch_size=128', 'policy.learn.update_per_collect=24'),
-    'ppo_batch_256': ppo('policy.learn.batch_size=256', 'policy.learn.update_per_collect=12'),
-    'ppo_ema_0.999': ppo('policy.learn.ema_decay=0.999'),
-    'ppo_2_passes': ppo('policy.learn.update_per_collect=32'),
-    'ppo_learning_rate_5e-4': ppo('policy.learn.learning_rate=0.0005'),
-    'ppo_entropy_0.003': ppo('policy.learn.entropy_weight=0.003'),
-    'ppo_learning_rate_2.5e-3': ppo('policy.learn.learning_rate=0.0025'),
-    'ppo_whole_games': ppo('env.episodic_life=False'),
-    'ppo_life_loss_penalty': ppo('env.life_loss_penalty=-1.0'),
-    'ppo_discount_0.997': ppo('policy.discount_factor=0.997'),
     'ppo_random_shifts': ppo(
         'policy.model.type=shifted_actor_critic', "policy.model.import_names=['benchmarks.learner.networks']"
     ),
+    'ppo_batch_32': ppo('policy.learn.batch_size=32', 'policy.learn.update_per_collect=96'),
+    'ppo_batch_128': ppo('policy.learn.batch_size=128', 'policy.learn.update_per_collect=24'),
+    'ppo_2_passes': ppo('policy.learn.update_per_collect=32'),
+    'ppo_learning_rate_5e-4': ppo('policy.learn.learning_rate=0.0005'),
+    'ppo_learning_rate_2.5e-3': ppo('policy.learn.learning_rate=0.0025'),
+    'ppo_entropy_0.003': ppo('policy.learn.entropy_weight=0.003'),
+    'ppo_discount_0.997': ppo('policy.discount_factor=0.997'),
+    'ppo_ema_0.999': ppo('policy.learn.ema_decay=0.999'),
+    'ppo_whole_games': ppo('env.episodic_life=False'),
+    'ppo_life_loss_penalty': ppo('env.life_loss_penalty=-1.0'),
     # the critic's errors are larger by the square of the points
     'ppo_points': ppo('env.clip_reward=False', 'policy.learn.value_weight=0.05'),
     'pqn': pqn(),
-    'pqn_serial': pqn(options=('--serial',)),
     'pqn_no_ema': pqn('policy.learn.ema_decay=None'),
     'pqn_full_width': pqn(FULL_WIDTH),
-    'pqn_lambda_0.65': pqn('policy.learn.q_lambda=0.65'),
     'pqn_lambda_0.95': pqn('policy.learn.q_lambda=0.95'),
-    'pqn_learning_rate_2.5e-4': pqn('policy.learn.learning_rate=0.00025'),
-    'pqn_batch_64': pqn('policy.learn.batch_size=64', 'policy.learn.update_per_collect=32'),
-    'pqn_4_passes': pqn('policy.learn.update_per_collect=128'),
-    'pqn_128_environments': pqn(
-        'env.collector_env_num=128', 'policy.collect.n_sample=2048', 'policy.learn.update_per_collect=128'
-    ),
+    'lean_dqn': Variant('configs/breakout_dqn_cpu_config.py', options=('--threads', '2')),
 }
 
 
