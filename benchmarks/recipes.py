@@ -57,6 +57,7 @@ FULL_WIDTH = 'policy.model.encoder_hidden_size_list=[32,64,64,512]'
 VARIANTS: Dict[str, Variant] = {
     'ppo': ppo(),
     'ppo_overlap': ppo(options=('--overlap',)),
+    'ppo_overlap_learning_rate_5e-4': ppo('policy.learn.learning_rate=0.0005', options=('--overlap',)),
     'ppo_full_width': ppo(FULL_WIDTH),
     'ppo_layer_norm': ppo('policy.model.layer_norm=True'),
     'ppo_random_shifts': ppo(
