@@ -30,6 +30,8 @@ CONFIGS = dict(cpu='configs/breakout_ppo_config.py', cuda='configs/breakout_lean
 # with --collectors: PPO collects in its learner's process
 CONFIGS_ON_RAY = dict(CONFIGS, cpu='configs/breakout_dqn_cpu_config.py')
 ENV_STEPS = 10_000_000
+# Policies that collect while they learn, unless the command says --serial.
+OVERLAPPED = ('lean_ppo', 'pqn')
 
 
 @click.command('train', context_settings=CONTEXT)
@@ -80,7 +82,7 @@ ENV_STEPS = 10_000_000
 @click.option(
     '--overlap/--serial',
     default=None,
-    help='Collect while learning, or one after the other; by default the former for PQN on several cores.',
+    help='Collect while learning, or one after the other; by default the former for PPO and PQN on several cores.',
 )
 @click.option(
     '--resume',
@@ -166,7 +168,7 @@ def _train(
     values = {'policy.cuda': device == 'cuda', **dict(_read_change(text) for text in changes)}
     values['exp_name'] = _exp_name(file, exp_name, values)
     if overlap is None:
-        overlap = collectors is None and file.create.policy.type == 'pqn' and len(os.sched_getaffinity(0)) > 1
+        overlap = collectors is None and file.create.policy.type in OVERLAPPED and len(os.sched_getaffinity(0)) > 1
     if threads is None and overlap and device == 'cpu':  # the other half is the collector's
         threads = max(1, torch.get_num_threads() // 2)
     if threads is not None:

@@ -230,7 +230,7 @@ def comparison() -> str:
     rows = [
         [
             'score after 40 minutes of training',
-            f'{points["ppo"]:.0f}',
+            f'{points[training_rows.DEFAULT]:.0f}',
             f'{points["DI-engine dqn"]:.0f}',
             f'{points[other]:.0f} ({other})',
         ],
