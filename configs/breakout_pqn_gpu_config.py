@@ -1,7 +1,7 @@
 """
 PQN on Breakout for a GPU and 16 CPU cores: 128 environments, Nature's network with LayerNorm, no replay buffer.
 
-Run it with ``breakout train -c configs/breakout_pqn_gpu_config.py --overlap``, which collects while it learns, with
+Run it with ``breakout train -c configs/breakout_pqn_gpu_config.py``, which collects while it learns, with
 ``ding -m serial -c configs/breakout_pqn_gpu_config.py -s 0 --env-step 40000000``, or with ``python`` on this file. The
 options have comments in ``breakout_pqn_config.py``.
 """

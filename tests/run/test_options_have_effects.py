@@ -75,6 +75,7 @@ def sampled(buffer_class, options, monkeypatch):
             info = {name: [step[name] for step in batch] for name in names}
             if buffer_class is FrameReplayBuffer or options.get('sampler') == 'prioritized':
                 buffer.update(dict(info, priority=[float(j + i) for j in range(8)]))
+    buffer.wait_for_saving()
     shown += [*threads_and_files(), len(writer.mock_calls)]
     if buffer_class is FrameReplayBuffer:
         is_pinned = isinstance(batch, FrameBatch) and batch.collated()['obs'].is_pinned()
@@ -167,6 +168,7 @@ def saved(options, monkeypatch):
     """Saves of a short run, before its end."""
     run = SerialRun(config_in(Path().resolve(), **options))
     run.train(2)
+    run.buffer.wait_for_saving()
     return len(list(Path().rglob('resume_*.pth.tar')))
 
 
