@@ -77,7 +77,7 @@ OVERLAPPED = ('lean_ppo', 'pqn')
     help='Another value than the one in the config, such as policy.learn.learning_rate=0.00025; may be repeated.',
 )
 @click.option(
-    '--threads', type=THREADS, help="PyTorch's threads; by default one for each core, or each second one if it overlaps."
+    '--threads', type=THREADS, help="PyTorch's threads; by default one for each core, half of that if it overlaps."
 )
 @click.option(
     '--overlap/--serial',
