@@ -191,8 +191,9 @@ def draw_curves(
         )
     columns = min(len(what), 3)
     rows = -(-len(what) // columns)
+    width, height = (7.2, 3.6) if len(what) == 1 else (3.6, 2.4)
     with style.context(['default', STYLE]):
-        figure = Figure(figsize=(1.4 + 3.6 * columns, 0.6 + 2.4 * rows), layout='constrained')
+        figure = Figure(figsize=(1.4 + width * columns, 0.6 + height * rows), layout='constrained')
         all_axes = [figure.add_subplot(rows, columns, number + 1) for number in range(len(what))]
         for axes, name in zip(all_axes, what):
             _draw_panel(axes, name, curves, x, smooth)
