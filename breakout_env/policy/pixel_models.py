@@ -1,6 +1,6 @@
 """DI-engine's networks on pixel values 0..255."""
 
-from typing import Annotated, Any, Dict, Mapping, Optional, Sequence, Tuple, Union, cast
+from typing import Annotated, Any, Dict, Iterable, Mapping, Optional, Sequence, Tuple, Union, cast
 
 import torch
 from annotated_types import MinLen
@@ -99,7 +99,9 @@ class PixelInput(torch.nn.Module):
         A mixin for DI-engine's template models, which then take pixel values 0..255, uint8 or floating, and scale \
         them to [0, 1] on their own device; the default encoder is Nature's. It always divides by 255, whatever the \
         dtype: DI-engine's collector passes uint8, its evaluator the same pixels as float32, and both must compute the \
-        same numbers. It adds no parameters: checkpoints are the template's.
+        same numbers. It adds no parameters: checkpoints are the template's. The encoder's weights begin orthogonal \
+        (Saxe et al. 2014), which preserves the differences between screens; from PyTorch's default weights, which \
+        shrink them at each layer, DQN learns one value for all states (docs/training.md).
     Examples:
         >>> model = PixelDQN([4, 84, 84], 4)
         >>> pixels = torch.randint(0, 256, (1, 4, 84, 84), dtype=torch.uint8)
@@ -116,6 +118,8 @@ class PixelInput(torch.nn.Module):
         obs_shape: Sequence[int],
         action_shape: int,
         encoder_hidden_size_list: Optional[Sequence[int]] = NATURE_ENCODER,
+        *,
+        orthogonal: bool = True,
         **kwargs: Any,
     ) -> None:
         """
@@ -125,6 +129,7 @@ class PixelInput(torch.nn.Module):
             - encoder_hidden_size_list (:obj:`Optional[Sequence[int]]`): Channels of the convolutions, then the width \
                 of the linear layer. None and [128, 128, 64] stand for the default: DI-engine's policies insert the \
                 latter where none is named. For those very sizes use DI-engine's own model with ``obs_dtype='float32'``.
+            - orthogonal (:obj:`bool`): Whether the encoder's weights begin orthogonal instead of as PyTorch's.
             - kwargs (:obj:`Any`): The template's other arguments.
         Raises:
             - ValueError: If a shape or size is not allowed.
@@ -138,6 +143,8 @@ class PixelInput(torch.nn.Module):
             # overwriting it saves a twentieth of an update on a CPU.
             if isinstance(module, torch.nn.ReLU):
                 module.inplace = True
+        if orthogonal:
+            _begin_orthogonal(module for name, module in self.named_modules() if 'encoder' in name)
 
     def forward(self, x: Union[torch.Tensor, Mapping], *args: Any, **kwargs: Any) -> Any:
         """
@@ -194,10 +201,11 @@ class PixelDQN(PixelInput, DQN):
         """
         Arguments:
             - layer_norm (:obj:`bool`): Whether a LayerNorm (Ba et al. 2016) is before each ReLU. It keeps Q-learning \
-                stable without a target network (Gallici et al. 2025).
+                stable without a target network (Gallici et al. 2025), and the scale of weights does not matter: they \
+                begin as PyTorch's.
             - args, kwargs (:obj:`Any`): As ``PixelInput``.
         """
-        super().__init__(*args, **kwargs)
+        super().__init__(*args, **{'orthogonal': not layer_norm, **kwargs})
         if layer_norm:
             _add_layer_norm(self, kwargs['obs_shape'] if 'obs_shape' in kwargs else args[0])
 
@@ -231,13 +239,12 @@ class PixelActorCritic(PixelDQN):
 
     def __init__(self, *args: Any, dueling: bool = False, **kwargs: Any) -> None:
         """As ``PixelDQN``, with one head."""
-        super().__init__(*args, dueling=dueling, **kwargs)
+        super().__init__(*args, dueling=dueling, orthogonal=False, **kwargs)
         layers = [module for module in self.modules() if isinstance(module, (torch.nn.Conv2d, torch.nn.Linear))]
         self.critic = torch.nn.Linear(cast(int, self.encoder.output_size), 1)
-        for layer, gain in [*((layer, 2**0.5) for layer in layers), (layers[-1], 0.01), (self.critic, 1.0)]:
-            torch.nn.init.orthogonal_(layer.weight, gain)
-            if layer.bias is not None:
-                torch.nn.init.zeros_(layer.bias)
+        _begin_orthogonal(layers)
+        _begin_orthogonal([layers[-1]], 0.01)
+        _begin_orthogonal([self.critic], 1.0)
 
     def forward(self, x: Any, *args: Any, **kwargs: Any) -> Any:
         """``logit`` and ``value`` of pixels 0..255; see ``PixelInput``."""
@@ -245,6 +252,15 @@ class PixelActorCritic(PixelDQN):
 
     def _heads(self, features: torch.Tensor) -> Dict[str, torch.Tensor]:
         return dict(logit=self.head(features)['logit'], value=self.critic(features).squeeze(1))
+
+
+def _begin_orthogonal(layers: Iterable[torch.nn.Module], gain: float = 2**0.5) -> None:
+    """Orthogonal weights and zero biases; this gain preserves the scale through a ReLU (He et al. 2015)."""
+    for layer in layers:
+        if isinstance(layer, (torch.nn.Conv2d, torch.nn.Linear)):
+            torch.nn.init.orthogonal_(layer.weight, gain)
+            if layer.bias is not None:
+                torch.nn.init.zeros_(layer.bias)
 
 
 def _add_layer_norm(model: PixelDQN, obs_shape: Sequence[int]) -> None:
