@@ -53,6 +53,11 @@ def pqn(*changes: str) -> Variant:
     return Variant('configs/breakout_pqn_config.py', changes)
 
 
+def dqn(*changes: str, config: str = 'configs/breakout_dqn_cpu_config.py') -> Variant:
+    """DQN's config for a CPU with other values."""
+    return Variant(config, changes, ('--threads', '2'))
+
+
 FULL_WIDTH = 'policy.model.encoder_hidden_size_list=[32,64,64,512]'
 VARIANTS: Dict[str, Variant] = {
     'ppo': ppo(),
@@ -79,7 +84,14 @@ VARIANTS: Dict[str, Variant] = {
     'pqn_no_ema': pqn('policy.learn.ema_decay=None'),
     'pqn_full_width': pqn(FULL_WIDTH),
     'pqn_lambda_0.95': pqn('policy.learn.q_lambda=0.95'),
-    'lean_dqn': Variant('configs/breakout_dqn_cpu_config.py', options=('--threads', '2')),
+    'lean_dqn': dqn(),
+    'lean_dqn_nstep_5': dqn('policy.nstep=5'),
+    'lean_dqn_nstep_10': dqn('policy.nstep=10'),
+    'lean_dqn_prioritised': dqn('policy.priority=True', 'policy.priority_IS_weight=True'),
+    # update ratios; the config's is one update for 4 env steps
+    'lean_dqn_1_update_in_2': dqn('policy.learn.update_per_collect=128'),
+    'lean_dqn_1_update_in_8': dqn('policy.learn.update_per_collect=32'),
+    'lean_dqn_1_update_in_16': dqn('policy.learn.update_per_collect=16'),
 }
 
 
