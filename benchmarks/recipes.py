@@ -88,6 +88,8 @@ VARIANTS: Dict[str, Variant] = {
     'lean_dqn_nstep_5': dqn('policy.nstep=5'),
     'lean_dqn_nstep_10': dqn('policy.nstep=10'),
     'lean_dqn_prioritised': dqn('policy.priority=True', 'policy.priority_IS_weight=True'),
+    'lean_dqn_munchausen': dqn(config='benchmarks/training/munchausen_config.py'),
+    'lean_dqn_quantiles': dqn(config='benchmarks/training/quantile_config.py'),
     # update ratios; the config's is one update for 4 env steps
     'lean_dqn_1_update_in_2': dqn('policy.learn.update_per_collect=128'),
     'lean_dqn_1_update_in_8': dqn('policy.learn.update_per_collect=32'),

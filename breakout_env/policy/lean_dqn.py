@@ -98,6 +98,8 @@ class LeanDQNPolicy(EmaDQNPolicy):
     """
 
     config = dict(type='lean_dqn', learn=LeanDQNOptions().model_dump())
+    # Which output of the network learns.
+    _output = 'logit'
 
     def _init_learn(self) -> None:
         options = self._cfg.learn
@@ -132,23 +134,7 @@ class LeanDQNPolicy(EmaDQNPolicy):
         prepared = self._prepared(data)
         used = {key: prepared[key] for key in USED_KEYS if prepared.get(key) is not None}
         batch = self._uploader.upload(used)
-        q_value, next_q_value, target_q_value = self._q_values(batch['obs'], batch['next_obs'])
-        loss, td_error = q_nstep_td_error(
-            q_nstep_td_data(
-                q_value,
-                target_q_value,
-                batch['action'],
-                next_q_value.argmax(dim=-1),
-                (batch['reward'] * self._discounts).sum(0),
-                batch['done'],
-                batch.get('weight'),
-            ),
-            self._gamma,
-            nstep=self._nstep,
-            cum_reward=True,
-            value_gamma=batch.get('value_gamma'),
-            criterion=LOSSES[self._options.loss],
-        )
+        loss, td_error, q_value, target_q_value = self._loss(batch)
         self._optimizer.zero_grad()
         loss.backward()
         if self._cfg.multi_gpu:
@@ -167,6 +153,27 @@ class LeanDQNPolicy(EmaDQNPolicy):
         if self._priority:
             info['priority'] = td_error.abs().tolist()
         return info
+
+    def _loss(self, batch: Dict[str, torch.Tensor]) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """The loss of a batch, the TD error of each transition, and ``q_value`` and ``target_q_value`` for the log."""
+        q_value, next_q_value, target_q_value = self._q_values(batch['obs'], batch['next_obs'])
+        loss, td_error = q_nstep_td_error(
+            q_nstep_td_data(
+                q_value,
+                target_q_value,
+                batch['action'],
+                next_q_value.argmax(dim=-1),
+                (batch['reward'] * self._discounts).sum(0),
+                batch['done'],
+                batch.get('weight'),
+            ),
+            self._gamma,
+            nstep=self._nstep,
+            cum_reward=True,
+            value_gamma=batch.get('value_gamma'),
+            criterion=LOSSES[self._options.loss],
+        )
+        return loss, td_error, q_value, target_q_value
 
     def sync_gradients(self, model: torch.nn.Module) -> None:
         """
@@ -225,7 +232,7 @@ class LeanDQNPolicy(EmaDQNPolicy):
             both = self._model.scaled(both, out=self._scaled)
 
         def q_values(model: Any, x: torch.Tensor) -> torch.Tensor:
-            return (model.forward_scaled(x) if pixels else model.forward(x))['logit']
+            return (model.forward_scaled(x) if pixels else model.forward(x))[self._output]
 
         with torch.autocast(self._device_type, self._dtype, enabled=self._dtype is not torch.float32):
             # with a gradient first: autocast caches the weights that it casts there, and the next forward reuses them

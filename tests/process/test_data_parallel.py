@@ -65,7 +65,8 @@ def test_two_ranks_learn_as_one_process_does_from_both_batches(two_ranks, name):
     for rank in two_ranks:
         rank_gradients, rank_after, rank_start = rank[name]
         assert torch.equal(rank_start, start)
-        torch.testing.assert_close(rank_gradients, gradients, rtol=1e-4, atol=1e-7)
+        # another order of additions leaves rounding errors of the size of the largest gradients
+        torch.testing.assert_close(rank_gradients, gradients, rtol=1e-4, atol=1e-5 * gradients.abs().max().item())
         # as in test_lean_dqn: Adam amplifies a gradient that is only rounding
         assert (rank_after - after).norm() < 0.003 * (after - start).norm()
     # one batch alone would have led elsewhere

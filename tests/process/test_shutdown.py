@@ -23,6 +23,8 @@ OURS = (
     r"env_manager=dict\(type='subprocess', shared_memory=True, reset_inplace=True\)",
     "env_manager=dict(type='breakout', import_names=['breakout_env'], worker_num=2)",
 )
+# a lost life ends a collection early
+WHOLE_GAMES = (r'collector_env_num=2', 'collector_env_num=2, episodic_life=False')
 ENDLESS_RANDOM = (r'random_collect_size=\d+', 'random_collect_size=9000')
 # nobody serves the ball, so that an evaluation takes half a minute
 ENDLESS_GAMES = (r'random_action_probability=[\d.]+', 'random_action_probability=0.0, fire_on_life_loss=False')
@@ -179,7 +181,7 @@ def broken_run(program: str, function: str, what: str, config: Path) -> Tuple[in
     + [('overlap', '_forward_collect'), ('overlap', '_forward_learn')],
 )
 def test_error_that_ended_a_run_is_the_last_thing_on_the_screen(program, function, tmp_path):
-    code, output = broken_run(program, function, 'error', config_in(tmp_path, 0, OURS))
+    code, output = broken_run(program, function, 'error', config_in(tmp_path, 0, OURS, WHOLE_GAMES))
     assert output.endswith(("ValueError('it is broken')", 'ValueError: it is broken')), output
     assert code == 1 and output.count('Traceback') == 1
     if program == 'overlap':
