@@ -9,7 +9,7 @@ Which recipe scores most for the time that it takes? Successive halving over nam
 All variants of a round train for the same time, one after the other. Those whose averaged weights score most in 40
 games of the nature protocol go to the next round (Jamieson & Talwalkar 2016), where their runs are resumed, not begun
 again. Each training is ``breakout train``. Whatever stopped the search, the same command resumes it, a run from its
-last save: time counts only while a run trains. It takes about 12 hours of an idle machine by default.
+last save: time counts only while a run trains. It takes about 16 hours of an idle machine by default.
 docs/results/recipes.json has a row for each training that is done. Other libraries (benchmarks/training/peers.py) train
 by name, too.
 """
