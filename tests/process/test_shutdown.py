@@ -23,7 +23,7 @@ OURS = (
     r"env_manager=dict\(type='subprocess', shared_memory=True, reset_inplace=True\)",
     "env_manager=dict(type='breakout', import_names=['breakout_env'], worker_num=2)",
 )
-# a lost life ends a collection early
+# the end of an episode changes how many moves a collection takes
 WHOLE_GAMES = (r'collector_env_num=2', 'collector_env_num=2, episodic_life=False')
 ENDLESS_RANDOM = (r'random_collect_size=\d+', 'random_collect_size=9000')
 # nobody serves the ball, so that an evaluation takes half a minute
@@ -186,8 +186,8 @@ def test_error_that_ended_a_run_is_the_last_thing_on_the_screen(program, functio
     assert code == 1 and output.count('Traceback') == 1
     if program == 'overlap':
         newest = check_saves(tmp_path / NAME)[0]
-        # up to the last complete step: a collection is 4 moves of 2 environments, and a broken one is not saved
-        complete = 40 if function == '_forward_learn' else UPDATES * (40 * 2 // N_SAMPLE - 1)
+        # A collection is 4 moves of 2 environments: the broken one is the eleventh, while the tenth is learned from.
+        complete = 40 if function == '_forward_learn' else UPDATES * (40 * 2 // N_SAMPLE)
         # a step is not saved while the save before it is under way
         assert newest['iteration'] in (complete, complete - UPDATES)
 
