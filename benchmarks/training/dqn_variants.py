@@ -8,10 +8,10 @@ networks act with those of ``pixel_dqn``.
 from typing import Any, Dict, Tuple, cast
 
 import torch
-from ding.rl_utils import q_nstep_td_data, q_nstep_td_error, qrdqn_nstep_td_data, qrdqn_nstep_td_error
+from ding.rl_utils import qrdqn_nstep_td_data, qrdqn_nstep_td_error
 from ding.utils import MODEL_REGISTRY, POLICY_REGISTRY
 
-from breakout_env.policy.lean_dqn import LOSSES, LeanDQNCommandModePolicy
+from breakout_env.policy.lean_dqn import LeanDQNCommandModePolicy
 from breakout_env.policy.pixel_models import PixelDQN
 
 # Vieillard et al. 2020, for Atari: the entropy's temperature, the share of the bonus and its lower bound.
@@ -34,22 +34,8 @@ class MunchausenDQNPolicy(LeanDQNCommandModePolicy):
             log_prob = policy.gather(1, batch['action'].unsqueeze(1)).squeeze(1)
             bonus = SHARE * (TEMPERATURE * log_prob).clamp(LOWEST, 0)
             soft_value = TEMPERATURE * torch.logsumexp(target_q_value / TEMPERATURE, dim=-1, keepdim=True)
-        loss, td_error = q_nstep_td_error(
-            q_nstep_td_data(
-                q_value,
-                soft_value,
-                batch['action'],
-                torch.zeros_like(batch['action']),
-                (batch['reward'] * self._discounts).sum(0) + bonus,
-                batch['done'],
-                batch.get('weight'),
-            ),
-            self._gamma,
-            nstep=self._nstep,
-            cum_reward=True,
-            value_gamma=batch.get('value_gamma'),
-            criterion=LOSSES[self._options.loss],
-        )
+        rewarded = {**batch, 'reward': torch.cat([batch['reward'][:1] + bonus, batch['reward'][1:]])}
+        loss, td_error = self._td_error(rewarded, q_value, soft_value, torch.zeros_like(batch['action']))
         return loss, td_error, q_value, target_q_value
 
 

@@ -157,12 +157,19 @@ class LeanDQNPolicy(EmaDQNPolicy):
     def _loss(self, batch: Dict[str, torch.Tensor]) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
         """The loss of a batch, the TD error of each transition, and ``q_value`` and ``target_q_value`` for the log."""
         q_value, next_q_value, target_q_value = self._q_values(batch['obs'], batch['next_obs'])
-        loss, td_error = q_nstep_td_error(
+        loss, td_error = self._td_error(batch, q_value, target_q_value, next_q_value.argmax(dim=-1))
+        return loss, td_error, q_value, target_q_value
+
+    def _td_error(
+        self, batch: Dict[str, torch.Tensor], q_value: torch.Tensor, next_value: torch.Tensor, next_action: torch.Tensor
+    ) -> Tuple[torch.Tensor, torch.Tensor]:
+        """The loss, and the TD error of each transition, whose rewards are followed by the value of ``next_action``."""
+        return q_nstep_td_error(
             q_nstep_td_data(
                 q_value,
-                target_q_value,
+                next_value,
                 batch['action'],
-                next_q_value.argmax(dim=-1),
+                next_action,
                 (batch['reward'] * self._discounts).sum(0),
                 batch['done'],
                 batch.get('weight'),
@@ -173,7 +180,6 @@ class LeanDQNPolicy(EmaDQNPolicy):
             value_gamma=batch.get('value_gamma'),
             criterion=LOSSES[self._options.loss],
         )
-        return loss, td_error, q_value, target_q_value
 
     def sync_gradients(self, model: torch.nn.Module) -> None:
         """
