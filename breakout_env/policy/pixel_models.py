@@ -101,7 +101,7 @@ class PixelInput(torch.nn.Module):
         dtype: DI-engine's collector passes uint8, its evaluator the same pixels as float32, and both must compute the \
         same numbers. It adds no parameters: checkpoints are the template's. The encoder's weights begin orthogonal \
         (Saxe et al. 2014), which preserves the differences between screens; from PyTorch's default weights, which \
-        shrink them at each layer, DQN learns one value for all states (docs/training.md).
+        shrink them at each layer, DQN may learn one value for all states (docs/training.md).
     Examples:
         >>> model = PixelDQN([4, 84, 84], 4)
         >>> pixels = torch.randint(0, 256, (1, 4, 84, 84), dtype=torch.uint8)

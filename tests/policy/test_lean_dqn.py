@@ -296,9 +296,9 @@ class TestLearning(object):
             )
         return made
 
-    @pytest.mark.parametrize('seed', [0, 1])
+    @pytest.mark.parametrize('seed', [0, 1, 2])
     def test_the_values_of_states_come_to_differ(self, random_play, seed):
-        """From PyTorch's weights they come to agree: the third convolution's units die, and Adam learns the mean."""
+        """From PyTorch's weights they come to agree: most units of the third convolution die, and Adam learns the mean."""
         cfg = dict(read_config(str(ROOT / 'configs/breakout_dqn_cpu_config.py'))[0].policy, other=dict())
         torch.manual_seed(seed)
         cfg = EasyDict(deep_merge_dicts(LeanDQNPolicy.default_config(), cfg))
@@ -308,4 +308,4 @@ class TestLearning(object):
         states = torch.from_numpy(np.stack(random_play[0][::20]))
         with torch.no_grad():
             values = learner._model(states)['logit']
-        assert values.std(dim=0).mean() > 0.003
+        assert values.std(dim=0).mean() > 0.0005  # from PyTorch's weights less than 0.0001
