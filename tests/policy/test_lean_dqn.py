@@ -298,7 +298,7 @@ class TestLearning(object):
 
     @pytest.mark.parametrize('seed', [0, 1, 2])
     def test_the_values_of_states_come_to_differ(self, random_play, seed):
-        """From PyTorch's weights they come to agree: most units of the third convolution die, and Adam learns the mean."""
+        """From PyTorch's weights they come to agree: most units of the third convolution die."""
         cfg = dict(read_config(str(ROOT / 'configs/breakout_dqn_cpu_config.py'))[0].policy, other=dict())
         torch.manual_seed(seed)
         cfg = EasyDict(deep_merge_dicts(LeanDQNPolicy.default_config(), cfg))
