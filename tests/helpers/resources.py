@@ -3,7 +3,7 @@
 import multiprocessing
 import os
 import re
-from multiprocessing import resource_tracker
+from multiprocessing import forkserver, resource_tracker
 from typing import Dict, List
 
 import psutil
@@ -27,10 +27,9 @@ def footprint() -> Dict[str, int]:
 def children() -> List[psutil.Process]:
     """The processes started from this one that have not ended."""
     multiprocessing.active_children()  # joins those that have ended: DI-engine's managers do not
-    # spawning starts multiprocessing's resource tracker, which stays until the interpreter exits
-    tracker_pid = resource_tracker._resource_tracker._pid
-    ours = (tracker_pid, FORK_SERVER.pid)
-    return [process for process in psutil.Process().children(recursive=True) if process.pid not in ours]
+    # multiprocessing starts these with the first process that needs them; they stay until the interpreter exits
+    staying = (resource_tracker._resource_tracker._pid, forkserver._forkserver._forkserver_pid, FORK_SERVER.pid)
+    return [process for process in psutil.Process().children(recursive=True) if process.pid not in staying]
 
 
 def newest_child() -> psutil.Process:

@@ -65,4 +65,4 @@ def test_source_distribution_has_every_file(tmp_path):
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     there = set((tmp_path / 'breakout_env.egg-info' / 'SOURCES.txt').read_text().splitlines())
     expected = {name for name in listed.stdout.split('\0') if name and (ROOT / name).exists()} - {'.gitignore'}
-    assert not expected - there
+    assert sorted(expected - there) == []
