@@ -94,6 +94,13 @@ VARIANTS: Dict[str, Variant] = {
     'lean_dqn_1_update_in_2': dqn('policy.learn.update_per_collect=128'),
     'lean_dqn_1_update_in_8': dqn('policy.learn.update_per_collect=32'),
     'lean_dqn_1_update_in_16': dqn('policy.learn.update_per_collect=16'),
+    # for few env steps instead of little time
+    'lean_dqn_full_width_1_update_in_3': dqn(
+        FULL_WIDTH,
+        'policy.learn.autocast=bfloat16',
+        'policy.learn.update_per_collect=85',
+        'policy.eval.evaluator.eval_freq=75000',
+    ),
 }
 
 
