@@ -5,6 +5,7 @@ Which recipe scores most for the time that it takes? Successive halving over nam
     python -m benchmarks.recipes --out experiments/recipes --round 0 15 1 --round 4 40 2 --round 1 80 3
     python -m benchmarks.recipes --out experiments/recipes --variant ppo_overlap --seed 1 --minutes 40
     python -m benchmarks.recipes --out experiments/recipes --variant 'SB3 PPO' --minutes 40
+    python -m benchmarks.recipes --out experiments/recipes --variant lean_dqn_ema --env-steps 1000000
 
 All variants of a round train for the same time, one after the other. Those whose averaged weights score most in 40
 games of the nature protocol go to the next round (Jamieson & Talwalkar 2016), where their runs are resumed, not begun
@@ -12,6 +13,9 @@ again. Each training is ``breakout train``. Whatever stopped the search, the sam
 last save: time counts only while a run trains. It takes about 16 hours of an idle machine by default.
 docs/results/recipes.json has a row for each training that is done. Other libraries (benchmarks/training/peers.py) train
 by name, too.
+
+With ``--env-steps`` a variant trains for as many env steps, whatever time they take: two such trainings may run beside
+each other, in two folders. Their rows are in docs/results/recipes_env_steps.json.
 """
 
 from functools import partial
@@ -23,12 +27,13 @@ import numpy as np
 from filelock import FileLock
 
 from .common.processes import ROOT
-from .common.trainings import Program, Rows, hours_of, judged_run, run_python
+from .common.trainings import Program, Rows, env_steps_of, hours_of, judged_run, run_python
 from .training.peers import PEERS
 
 # A bound on games of agents that have learned nothing yet: evaluations take from the time of a training.
 COMMON = ('env.evaluator.max_episode_frames=20000',)
 RESULTS = ROOT / 'docs' / 'results' / 'recipes.json'
+ENV_STEPS_RESULTS = RESULTS.with_name('recipes_env_steps.json')
 # variants that train (0 for all), minutes, seeds
 ROUNDS = ((0, 15.0, 1), (4, 40.0, 2), (1, 80.0, 3))
 # Trains and judges a variant by name, seed and minutes; returns its mean score, None if it fails.
@@ -53,9 +58,14 @@ def pqn(*changes: str) -> Variant:
     return Variant('configs/breakout_pqn_config.py', changes)
 
 
-def dqn(*changes: str, config: str = 'configs/breakout_dqn_cpu_config.py') -> Variant:
+def dqn(*changes: str, config: str = 'configs/breakout_dqn_cpu_config.py', threads: int = 2) -> Variant:
     """DQN's config for a CPU with other values."""
-    return Variant(config, changes, ('--threads', '2'))
+    return Variant(config, changes, ('--threads', str(threads)))
+
+
+def dqn_for_env_steps(*changes: str, threads: int = 1) -> Variant:
+    """DQN for few env steps instead of little time: one thread for each of two trainings, and fewer evaluations."""
+    return dqn('policy.learn.autocast=bfloat16', 'policy.eval.evaluator.eval_freq=75000', *changes, threads=threads)
 
 
 FULL_WIDTH = 'policy.model.encoder_hidden_size_list=[32,64,64,512]'
@@ -94,12 +104,10 @@ VARIANTS: Dict[str, Variant] = {
     'lean_dqn_1_update_in_2': dqn('policy.learn.update_per_collect=128'),
     'lean_dqn_1_update_in_8': dqn('policy.learn.update_per_collect=32'),
     'lean_dqn_1_update_in_16': dqn('policy.learn.update_per_collect=16'),
-    # for few env steps instead of little time
-    'lean_dqn_full_width_1_update_in_3': dqn(
-        FULL_WIDTH,
-        'policy.learn.autocast=bfloat16',
-        'policy.learn.update_per_collect=85',
-        'policy.eval.evaluator.eval_freq=75000',
+    'lean_dqn_full_width_1_update_in_3': dqn_for_env_steps(FULL_WIDTH, 'policy.learn.update_per_collect=85', threads=2),
+    'lean_dqn_ema': dqn_for_env_steps('policy.learn.ema_decay=0.999'),
+    'lean_dqn_ema_target': dqn_for_env_steps(
+        'policy.learn.ema_decay=0.999', 'policy.learn.target_theta=0.002', 'policy.learn.target_update_freq=None'
     ),
 }
 
@@ -123,7 +131,7 @@ def search(names: Sequence[str], rounds: Sequence[Tuple[int, float, int]], train
 
 def train_and_judge(name: str, seed: int, minutes: float, out: Path, rows: Rows, execute: Program) -> Optional[float]:
     """Train one variant or peer for so many minutes in all, unless that is done; returns its mean score."""
-    row = rows.find(name, seed, minutes)
+    row = rows.find(variant=name, seed=seed, minutes=minutes)
     if row is None:
         try:
             if name in PEERS:
@@ -142,19 +150,49 @@ def train_and_judge(name: str, seed: int, minutes: float, out: Path, rows: Rows,
 def train_variant(variant: Variant, run: Path, seed: int, minutes: float, execute: Program) -> Dict[str, Any]:
     """Train one run until it has had its time, and let its averaged weights play; returns its row."""
     if hours_of(run) < minutes / 60:
-        words = ['-m', 'breakout_env', 'train', '--device', 'cpu', '--config', ROOT / variant.config, '--seed', seed]
-        words += ['--hours', minutes / 60, '--exp-name', run.name, '--auto-resume', *variant.options]
-        words += [word for change in (*COMMON, *variant.changes) for word in ('--set', change)]
-        execute(words, run.parent)
+        train(variant, run, seed, ['--hours', minutes / 60], execute)
     trained = 60 * hours_of(run)
     if not 0.99 * minutes <= trained <= 1.01 * minutes + 1:  # stopped by a signal to it alone, or trained before
         raise click.ClickException(f'{run} has trained for {trained:.1f} minutes; expected {minutes:g}')
+    return judged_variant(variant, run, execute)
+
+
+def train_for_env_steps(name: str, seed: int, env_steps: int, out: Path, rows: Rows, execute: Program) -> float:
+    """Train one variant for so many env steps in all, unless that is done; returns its mean score."""
+    asked = dict(variant=name, seed=seed, budget_env_steps=env_steps)
+    row = rows.find(**asked)
+    if row is None:
+        run = out / f'{name}_{seed}'
+        if env_steps_of(run) < env_steps:
+            train(VARIANTS[name], run, seed, ['--env-steps', env_steps], execute)
+        if not env_steps <= (trained := env_steps_of(run)) <= 1.01 * env_steps:
+            raise click.ClickException(f'{run} has trained for {trained:,} env steps; expected {env_steps:,}')
+        row = dict(asked, **judged_variant(VARIANTS[name], run, execute))
+        rows.add(row)
+        click.echo(f'{name}, seed {seed}, {env_steps:,} env steps: {row["score"]:.1f} points')
+    return row['score']
+
+
+def train(variant: Variant, run: Path, seed: int, budget: Sequence[Any], execute: Program) -> None:
+    """Train one run until its budget, options of ``breakout train``, is used up; resume it if it has begun."""
+    words = ['-m', 'breakout_env', 'train', '--device', 'cpu', '--config', ROOT / variant.config, '--seed', seed]
+    words += [*budget, '--exp-name', run.name, '--auto-resume', *variant.options]
+    words += [word for change in (*COMMON, *variant.changes) for word in ('--set', change)]
+    execute(words, run.parent)
+
+
+def judged_variant(variant: Variant, run: Path, execute: Program) -> Dict[str, Any]:
+    """The row of a run: what the variant is, and what its averaged weights score."""
     return dict(changes=[variant.config, *variant.options, *variant.changes], **judged_run(run, execute))
 
 
 @click.command(context_settings=dict(show_default=True, help_option_names=['-h', '--help']))
 @click.option('--out', required=True, type=click.Path(file_okay=False, path_type=Path), help='Folder of the runs.')
-@click.option('--results', default=RESULTS, type=click.Path(dir_okay=False, path_type=Path), help='JSON file of rows.')
+@click.option(
+    '--results',
+    type=click.Path(dir_okay=False, path_type=Path),
+    help='JSON file of rows; one of those in docs/results by default.',
+)
 @click.option(
     '--round',
     'rounds',
@@ -168,22 +206,29 @@ def train_variant(variant: Variant, run: Path, seed: int, minutes: float, execut
 @click.option('--variant', type=click.Choice([*VARIANTS, *PEERS]), help='Train this one, and no others.')
 @click.option('--seed', default=0, type=click.IntRange(min=0), help='With --variant.')
 @click.option('--minutes', default=15.0, type=click.FloatRange(min=0, min_open=True), help='With --variant.')
+@click.option('--env-steps', type=click.IntRange(min=1), help='With --variant, instead of --minutes.')
 def main(
     out: Path,
-    results: Path,
+    results: Optional[Path],
     rounds: Tuple[Tuple[int, float, int], ...],
     only: Tuple[str, ...],
     variant: Optional[str],
     seed: int,
     minutes: float,
+    env_steps: Optional[int],
 ) -> None:
     """Search for the best recipe, or train one variant."""
+    if env_steps is not None and variant not in VARIANTS:
+        raise click.UsageError(f'--env-steps beside --variant {variant}; expected a variant of this package')
     out.mkdir(parents=True, exist_ok=True)
+    rows = Rows(results or (RESULTS if env_steps is None else ENV_STEPS_RESULTS))
     with FileLock(out / 'lock', timeout=0):  # trainings beside each other would measure each other
-        train = partial(train_and_judge, out=out.resolve(), rows=Rows(results), execute=run_python)
-        if variant is None:
-            search(only or list(VARIANTS), rounds, train)
-        elif train(variant, seed, minutes) is None:
+        trainer = partial(train_and_judge, out=out.resolve(), rows=rows, execute=run_python)
+        if env_steps is not None and variant is not None:
+            train_for_env_steps(variant, seed, env_steps, out.resolve(), rows, run_python)
+        elif variant is None:
+            search(only or list(VARIANTS), rounds, trainer)
+        elif trainer(variant, seed, minutes) is None:
             raise SystemExit(1)
 
 

@@ -33,10 +33,9 @@ class Rows(object):
         self._path = path
         self.rows: List[Dict[str, Any]] = json.loads(path.read_text())['rows'] if path.exists() else []
 
-    def find(self, name: str, seed: int, minutes: float) -> Optional[Dict[str, Any]]:
-        """The row of a training that is done."""
-        wanted = (name, seed, minutes)
-        return next((row for row in self.rows if (row['variant'], row['seed'], row['minutes']) == wanted), None)
+    def find(self, **wanted: Any) -> Optional[Dict[str, Any]]:
+        """The row of a training that is done, by its variant, seed and budget."""
+        return next((row for row in self.rows if wanted.items() <= row.items()), None)
 
     def add(self, row: Dict[str, Any]) -> None:
         """Append a row and write the file."""
@@ -69,8 +68,17 @@ def training_row(commit: str, updates: int, curve: Sequence[Point], games: Seque
 
 def hours_of(run: Path) -> float:
     """Hours that a run of this package has trained, pauses left out; 0 if it has not begun."""
-    hours = RunLog.read(run).progress['hours'] if (run / PLACE).exists() else []
-    return float(hours[-1]) if len(hours) else 0.0
+    return _last(run, 'hours')
+
+
+def env_steps_of(run: Path) -> int:
+    """Env steps that a run of this package has trained; 0 if it has not begun."""
+    return int(_last(run, 'env_step'))
+
+
+def _last(run: Path, name: str) -> float:
+    values = RunLog.read(run).progress[name] if (run / PLACE).exists() else []
+    return float(values[-1]) if len(values) else 0.0
 
 
 def judged_run(run: Path, execute: Program) -> Dict[str, Any]:

@@ -61,8 +61,10 @@ def main() -> None:
     save_figure(draw_curves([ppo], ('score', 'train_return', 'loss'), 'env_step'), FIGURES / 'training_curve.png')
     r2d2 = Curve('R2D2 on a CPU, 1 thread', (RunLog.read(R2D2),))
     save_figure(draw_curves([r2d2], ('score', 'train_return'), 'env_step'), FIGURES / 'r2d2_curve.png')
-    for x, name in (('env_step', 'recipes_env_steps.png'), ('hours', 'recipes_hours.png')):
-        if curves := training_rows.curves(training_rows.rows()):
+    timed = training_rows.rows()
+    everything = [*timed, *training_rows.env_steps_rows()]
+    for x, name, rows in (('env_step', 'recipes_env_steps.png', everything), ('hours', 'recipes_hours.png', timed)):
+        if curves := training_rows.curves(rows):
             save_figure(draw_curves(curves, ['train_return'], x), FIGURES / name)
 
 

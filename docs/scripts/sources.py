@@ -45,7 +45,7 @@ SOURCES = {
     'bench_train.json': Source('python -m benchmarks.training.speed', _TRAINING),
     'no_fire.json': Source('breakout eval --no-fire', ('breakout_env/envs', 'breakout_env/agent')),
     'profile.json': Source('python -m benchmarks.training.time_shares', ('breakout_env/envs', 'breakout_env/policy')),
-    'recipes.json': Source('python -m benchmarks.recipes', _TRAINING),
+    'recipes*.json': Source('python -m benchmarks.recipes', _TRAINING),
     'reliability.json': Source('make test-release', ('breakout_env',)),
     'training/*': Source('breakout train', _TRAINING),
     'training_memory.json': Source('python -m benchmarks.replay.training_memory', ('breakout_env/replay',)),

@@ -1,4 +1,4 @@
-"""Tables and curves of the trainings in docs/results/recipes.json, which benchmarks/recipes.py writes."""
+"""Tables and curves of the trainings in docs/results/recipes*.json, which benchmarks/recipes.py writes."""
 
 import json
 from pathlib import Path
@@ -12,6 +12,7 @@ from breakout_env.run.log import RunLog
 from breakout_env.run.plotting import Curve
 
 RESULTS = ROOT / 'docs' / 'results' / 'recipes.json'
+ENV_STEPS_RESULTS = RESULTS.with_name('recipes_env_steps.json')
 RESAMPLES = 10_000
 # Trainings of at least so many minutes are drawn.
 DRAWN_MINUTES = 40
@@ -49,16 +50,21 @@ def statistics(games: Sequence[Sequence[float]]) -> Statistics:
     return Statistics(float(scores.mean()), float(trim_mean(scores, 0.25, axis=None)), (low, high), float(std))
 
 
-def rows() -> List[Dict[str, Any]]:
-    """All trainings, also those that lost."""
-    return json.loads(RESULTS.read_text())['rows'] if RESULTS.exists() else []
+def rows(results: Path = RESULTS) -> List[Dict[str, Any]]:
+    """All trainings of equal time, also those that lost."""
+    return json.loads(results.read_text())['rows'] if results.exists() else []
 
 
-def by_variant(found: Sequence[Dict[str, Any]]) -> Dict[Tuple[float, str], List[Dict[str, Any]]]:
-    """The seeds of each variant, by minutes and name."""
-    groups: Dict[Tuple[float, str], List[Dict[str, Any]]] = {}
+def env_steps_rows() -> List[Dict[str, Any]]:
+    """All trainings that ended with their env steps."""
+    return rows(ENV_STEPS_RESULTS)
+
+
+def by_variant(found: Sequence[Dict[str, Any]], budget: str = 'minutes') -> Dict[Tuple[float, str], List[Dict]]:
+    """The seeds of each variant, by its budget (``minutes`` or ``budget_env_steps``) and name."""
+    groups: Dict[Tuple[float, str], List[Dict]] = {}
     for row in found:
-        groups.setdefault((row['minutes'], row['variant']), []).append(row)
+        groups.setdefault((row[budget], row['variant']), []).append(row)
     return groups
 
 
@@ -79,6 +85,21 @@ def table(found: Sequence[Dict[str, Any]]) -> str:
         lines.append([*about, f'{while_training:.1f}', *scores, f'{of_games.seeds_std:.1f}' if len(seeds) > 1 else ''])
     headers = ['minutes', 'variant', 'CPU', 'seeds', 'env steps', 'env steps/s', 'updates/s', 'while training', 'mean']
     return markdown([*headers, 'interquartile mean', '95% interval', 'std of seeds'], lines, 9)
+
+
+def after_env_steps(found: Sequence[Dict[str, Any]]) -> str:
+    """A row for each variant that trained for a number of env steps, the best of each number first."""
+    if not found:
+        return 'No training is stored so far.'
+    groups = by_variant(found, 'budget_env_steps')
+    ranked = [(*key, seeds, statistics([row['games'] for row in seeds])) for key, seeds in groups.items()]
+    ranked.sort(key=lambda group: (-group[0], -group[3].mean))
+    lines = []
+    for env_steps, name, seeds, of_games in ranked:
+        updates, while_training = (np.mean([row[key] for row in seeds]) for key in ('updates', 'train_score'))
+        about = [f'{env_steps:,}', name, str(len(seeds)), f'{updates:,.0f}', f'{while_training:.1f}']
+        lines.append([*about, f'{of_games.mean:.1f}', '{:.1f} to {:.1f}'.format(*of_games.interval_95)])
+    return markdown(['env steps', 'variant', 'seeds', 'updates', 'while training', 'mean', '95% interval'], lines, 5)
 
 
 def expect(found: Sequence[Dict[str, Any]], variant: str = DEFAULT) -> str:
@@ -123,12 +144,12 @@ def changes(found: Sequence[Dict[str, Any]]) -> str:
 def longest(found: Sequence[Dict[str, Any]], variant: str) -> List[Dict[str, Any]]:
     """The row of each seed of a variant after its longest training."""
     of_variant = [row for row in found if row['variant'] == variant]
-    return list({row['seed']: row for row in sorted(of_variant, key=lambda row: row['minutes'])}.values())
+    return list({row['seed']: row for row in sorted(of_variant, key=lambda row: row['hours'])}.values())
 
 
 def curves(found: Sequence[Dict[str, Any]]) -> List[Curve]:
     """The score while training of the long trainings of each variant, for ``draw_curves``."""
-    long = [row for row in found if row['minutes'] >= DRAWN_MINUTES]
+    long = [row for row in found if row.get('minutes', DRAWN_MINUTES) >= DRAWN_MINUTES]
     names = sorted({row['variant'] for row in long})
     return [Curve(name, tuple(_log(row) for row in longest(long, name))) for name in names]
 

@@ -26,7 +26,11 @@ class Breakout(object):
         words = list(map(str, arguments))[2:]
         given = dict(zip(words[1:], words[2:]))
         if words[0] == 'train':
-            run, hours = folder / given['--exp-name'], float(given['--hours'])
+            run, hours = folder / given['--exp-name'], float(given.get('--hours', 1))
+            if '--env-steps' in given:
+                self.trained.append((run.name, given['--env-steps']))
+                self.log(run, hours, int(given['--env-steps']) / 300)
+                return
             if self.stops:
                 hours, error = hours / 2, self.stops.pop()
                 self.log(run, hours)
@@ -39,11 +43,11 @@ class Breakout(object):
             score = {'lean_dqn': 3.0, 'pqn_no_ema': 9.0, 'ppo': 6.0}[folder.name.rsplit('_', 1)[0]]
             (folder / 'games.json').write_text(json.dumps(dict(games=[dict(score=score)] * 40)))
 
-    def log(self, run, hours):
+    def log(self, run, hours, env_steps=100):
         log = RunLogWriter(run / 'log' / 'progress.jsonl')
         log.write('run', commit='abc1234', env_step=0)
         for row in range(1, 301):
-            at = dict(env_step=row * 100, updates=row * 25, run_s=3600 * hours * row / 300)
+            at = dict(env_step=int(row * env_steps), updates=row * 25, run_s=3600 * hours * row / 300)
             log.write('progress', **at, train_return=None if row < 3 else row)
         (run / 'ckpt').mkdir(exist_ok=True)
         for updates in (1000, 2000):
@@ -74,7 +78,7 @@ def test_the_best_variants_of_a_round_train_on_in_the_next_with_more_seeds(tmp_p
     first = [('lean_dqn_0', 15), ('pqn_no_ema_0', 15), ('ppo_0', 15)]
     second = [(f'{name}_{seed}', 40) for seed in range(2) for name in ('pqn_no_ema', 'ppo')]
     assert breakout.trained == [*first, *second, ('pqn_no_ema_0', 80)]
-    row = Rows(tmp_path / 'rows.json').find('pqn_no_ema', 1, 40)
+    row = Rows(tmp_path / 'rows.json').find(variant='pqn_no_ema', seed=1, minutes=40)
     assert row['changes'][-1] == 'policy.learn.ema_decay=None' and row['commit'] == 'abc1234'
     assert (row['env_steps'], row['updates'], row['train_score'], row['score']) == (30000, 7500, 300, 9)
     assert row['games'] == [9] * 40 and row['env_steps_per_s'] == pytest.approx(12.5)
@@ -105,6 +109,31 @@ def test_a_training_that_ends_before_its_time_has_no_row(tmp_path, breakout):
     assert [row['variant'] for row in Rows(tmp_path / 'rows.json').rows] == ['pqn_no_ema', 'ppo']
     assert searched(tmp_path, (0, 15, 1)).exit_code == 0 and breakout.trained[-1] == ('lean_dqn_0', 15)  # resumed
     assert 'lean_dqn_0 has trained for 15.0 minutes; expected 5' in searched(tmp_path, (0, 5, 1)).output
+
+
+def after_env_steps(tmp_path, *words):
+    paths = ['--out', tmp_path / 'runs', '--results', tmp_path / 'rows.json']
+    return CliRunner().invoke(recipes.main, list(map(str, [*paths, *words])))
+
+
+def test_a_variant_trains_once_for_as_many_env_steps_as_are_asked(scripts, tmp_path, breakout):
+    for _ in range(2):
+        assert after_env_steps(tmp_path, '--variant', 'ppo', '--env-steps', 60000).exit_code == 0
+    assert breakout.trained == [('ppo_0', '60000')]
+    (row,) = Rows(tmp_path / 'rows.json').rows
+    assert (row['env_steps'], row['score'], row['train_score']) == (60000, 6, 300) and 'minutes' not in row
+    (line,) = scripts('training_rows').after_env_steps([row]).splitlines()[2:]
+    assert [cell.strip() for cell in line.split('|')[1:6]] == ['60,000', 'ppo', '1', '7,500', '300.0']
+    assert (
+        'ppo_0 has trained for 60,000 env steps; expected 50,000'
+        in after_env_steps(tmp_path, '--variant', 'ppo', '--env-steps', 50000).output
+    )
+
+
+@pytest.mark.parametrize('words', [(), ('--variant', 'SB3 PPO')])
+def test_env_steps_are_for_one_variant_of_this_package(tmp_path, words):
+    done = after_env_steps(tmp_path, *words, '--env-steps', 60000)
+    assert done.exit_code == 2 and 'expected a variant of this package' in done.output
 
 
 def test_the_interval_of_a_score_is_over_seeds_and_games(scripts):
