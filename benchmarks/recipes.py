@@ -105,6 +105,7 @@ VARIANTS: Dict[str, Variant] = {
     'lean_dqn_1_update_in_8': dqn('policy.learn.update_per_collect=32'),
     'lean_dqn_1_update_in_16': dqn('policy.learn.update_per_collect=16'),
     'lean_dqn_full_width_1_update_in_3': dqn_for_env_steps(FULL_WIDTH, 'policy.learn.update_per_collect=85', threads=2),
+    'lean_dqn_layer_norm': dqn_for_env_steps('policy.model.layer_norm=True'),
     'lean_dqn_ema': dqn_for_env_steps('policy.learn.ema_decay=0.999'),
     'lean_dqn_ema_target': dqn_for_env_steps(
         'policy.learn.ema_decay=0.999', 'policy.learn.target_theta=0.002', 'policy.learn.target_update_freq=None'
