@@ -62,10 +62,10 @@ def main() -> None:
     r2d2 = Curve('R2D2 on a CPU, 1 thread', (RunLog.read(R2D2),))
     save_figure(draw_curves([r2d2], ('score', 'train_return'), 'env_step'), FIGURES / 'r2d2_curve.png')
     timed = training_rows.rows()
-    everything = [*timed, *training_rows.env_steps_rows()]
-    for x, name, rows in (('env_step', 'recipes_env_steps.png', everything), ('hours', 'recipes_hours.png', timed)):
+    long, first = training_rows.drawn(timed), training_rows.first_million(timed, training_rows.env_steps_rows())
+    for x, name, rows in (('env_step', 'env_steps', long), ('hours', 'hours', long), ('env_step', 'million', first)):
         if curves := training_rows.curves(rows):
-            save_figure(draw_curves(curves, ['train_return'], x), FIGURES / name)
+            save_figure(draw_curves(curves, ['train_return'], x), FIGURES / f'recipes_{name}.png')
 
 
 if __name__ == '__main__':

@@ -118,7 +118,7 @@ def expect(found: Sequence[Dict[str, Any]], variant: str = DEFAULT) -> str:
 def beside(found: Sequence[Dict[str, Any]]) -> str:
     """The scores while training of all that trained for long, after equal times; the best last score first."""
     times, lines = (10, 20, DRAWN_MINUTES), []
-    for name in sorted({row['variant'] for row in found if row['minutes'] >= DRAWN_MINUTES}):
+    for name in sorted({row['variant'] for row in drawn(found)}):
         points = [reached(found, name, minutes) for minutes in times]
         env_steps, scores = np.array([np.mean(each, axis=0) for each in points]).T
         speed = env_steps[-1] / times[-1] / 60
@@ -147,11 +147,26 @@ def longest(found: Sequence[Dict[str, Any]], variant: str) -> List[Dict[str, Any
     return list({row['seed']: row for row in sorted(of_variant, key=lambda row: row['hours'])}.values())
 
 
+def drawn(found: Sequence[Dict[str, Any]]) -> List[Dict[str, Any]]:
+    """The trainings that are long enough to be drawn."""
+    return [row for row in found if row['minutes'] >= DRAWN_MINUTES]
+
+
+def first_million(found: Sequence[Dict[str, Any]], counted: Sequence[Dict[str, Any]]) -> List[Dict[str, Any]]:
+    """The first million env steps of the long trainings of DQN and of the default, of trainings by time and others."""
+    # a stored curve has 100 points: of the default's trainings those of 15 minutes have the most in a million
+    default = [row for row in found if row['variant'] == DEFAULT and row['minutes'] == 15]
+    dqn = [row for row in drawn(found) if row['variant'].startswith('lean_dqn')]
+    return [
+        dict(row, curve=[point for point in row['curve'] if point[0] <= 1_000_000])
+        for row in (*default, *dqn, *counted)
+    ]
+
+
 def curves(found: Sequence[Dict[str, Any]]) -> List[Curve]:
-    """The score while training of the long trainings of each variant, for ``draw_curves``."""
-    long = [row for row in found if row.get('minutes', DRAWN_MINUTES) >= DRAWN_MINUTES]
-    names = sorted({row['variant'] for row in long})
-    return [Curve(name, tuple(_log(row) for row in longest(long, name))) for name in names]
+    """The score while training of the longest training of each variant and seed, for ``draw_curves``."""
+    names = sorted({row['variant'] for row in found})
+    return [Curve(name, tuple(_log(row) for row in longest(found, name))) for name in names]
 
 
 def _log(row: Dict[str, Any]) -> RunLog:

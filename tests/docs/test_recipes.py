@@ -153,14 +153,33 @@ def test_all_trainings_are_in_the_table_and_the_long_ones_are_drawn(scripts, tmp
     make, rows = scripts('training_rows'), Rows(tmp_path / 'rows.json').rows
     lines = [[cell.strip() for cell in line.split('|')[1:3]] for line in make.table(rows).splitlines()[2:]]
     assert lines == [['40', 'pqn_no_ema'], ['40', 'ppo'], ['15', 'pqn_no_ema'], ['15', 'ppo'], ['15', 'lean_dqn']]
-    assert [(curve.label, len(curve.runs)) for curve in make.curves(rows)] == [('ppo', 2), ('pqn_no_ema', 2)]
+    assert [(curve.label, len(curve.runs)) for curve in make.curves(make.drawn(rows))] == [
+        ('ppo', 2),
+        ('pqn_no_ema', 2),
+    ]
 
 
 def test_a_seed_that_trained_longer_is_drawn_beside_the_others(scripts, tmp_path, breakout):
     searched(tmp_path, (0, 15, 1), (1, 40, 3), (1, 80, 1))
-    (curve,) = scripts('training_rows').curves(Rows(tmp_path / 'rows.json').rows)
+    make = scripts('training_rows')
+    (curve,) = make.curves(make.drawn(Rows(tmp_path / 'rows.json').rows))
     hours = [log.progress['hours'][-1] for log in curve.runs]
     assert hours == pytest.approx([80 / 60, 40 / 60, 40 / 60], abs=1e-3)
+
+
+def test_the_first_million_env_steps_of_dqn_are_drawn_beside_those_of_the_default(scripts):
+    def row(name, minutes, **more):
+        curve = [[1000, 0.1, 2.0], [1_000_000, 0.2, 3.0], [1_100_000, 0.3, 4.0]]
+        return dict(variant=name, seed=0, minutes=minutes, hours=minutes / 60, curve=curve, **more)
+
+    timed = [row('ppo_overlap', 15), row('ppo_overlap', 40), row('pqn', 40), row('lean_dqn', 15), row('lean_dqn_a', 40)]
+    found = scripts('training_rows').first_million(timed, [row('lean_dqn_b', 70)])
+    assert [(each['variant'], each['minutes']) for each in found] == [
+        ('ppo_overlap', 15),
+        ('lean_dqn_a', 40),
+        ('lean_dqn_b', 70),
+    ]
+    assert all(each['curve'][-1][0] == 1_000_000 for each in found)
 
 
 def test_what_to_expect_is_read_off_the_longest_training_of_each_seed(scripts, tmp_path, breakout):
