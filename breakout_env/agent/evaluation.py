@@ -53,7 +53,7 @@ class Game(object):
 
     # (int) Its number in the evaluation, from 0; the number alone determines the seed.
     game: int
-    # (int) What ``BreakoutEnv.seed(seed, dynamic_seed=False)`` was called with.
+    # (int) What ``BreakoutEnv.seed`` was called with.
     seed: int
     # (int) Which environment played it.
     env: int

@@ -73,7 +73,6 @@ class BreakoutEnv(BaseEnv):
     # Before ``reset``; of the class, as ``close`` may be called where the constructor of a subclass raised first.
     _state = _State.CLOSED
     _seed: Optional[int] = None
-    _dynamic_seed = True
     _seed_is_new = True
     _replay_folder: Optional[str] = None
     _recorder: Optional[GameRecorder] = None
@@ -118,7 +117,7 @@ class BreakoutEnv(BaseEnv):
     def __setstate__(self, state: Dict[str, Any]) -> None:
         self.__dict__.update(state)
         if self._seed is not None:
-            self.seed(self._seed, self._dynamic_seed)
+            self.seed(self._seed)
 
     def reset(self) -> np.ndarray:
         """
@@ -215,14 +214,15 @@ class BreakoutEnv(BaseEnv):
             give the same observations, rewards and ends in every process. numpy's global state is not touched.
         Arguments:
             - seed (:obj:`int`): 0 or more.
-            - dynamic_seed (:obj:`bool`): True: each game differs, in a sequence that the seed fixes. False: each \
-                game starts from this very seed, as DI-engine's evaluators require.
+            - dynamic_seed (:obj:`bool`): For DI-engine's contract; either value gives the same games. Each game \
+                differs from the one before, in a sequence that the seed fixes. That is what DI-engine's evaluators \
+                expect of False; the very same game at each reset would make a mean over games one over a single game.
         Raises:
             - ValueError: If the seed is not a whole number of 0 or more.
         """
         if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
             raise ValueError(f'the seed is {shown(seed)}; expected a whole number of 0 or more')
-        self._seed, self._dynamic_seed, self._seed_is_new = int(seed), bool(dynamic_seed), True
+        self._seed, self._seed_is_new = int(seed), True
         self.action_space.seed(self._seed)
 
     def close(self) -> None:
@@ -279,8 +279,7 @@ class BreakoutEnv(BaseEnv):
     def _start_game(self) -> None:
         """Open or reuse the emulator, seed it where that is due, and begin a game."""
         options = self._options
-        reseed = self._seed_is_new or not self._dynamic_seed
-        if reseed:
+        if self._seed_is_new:
             # two streams, so that the no-ops are the same whether an emulator is opened or reused
             ours, emulators = np.random.SeedSequence(self._seed).spawn(2)
             self._rng, self._emulator_rng = np.random.default_rng(ours), np.random.default_rng(emulators)
@@ -300,7 +299,7 @@ class BreakoutEnv(BaseEnv):
                 self._window = GameWindow('Breakout', options.frame_skip)
                 self._own('window', self._window)
         else:
-            if reseed and options.repeat_action_probability > 0:
+            if self._seed_is_new and options.repeat_action_probability > 0:
                 self._env.reload(int(self._emulator_rng.integers(2**31)))
             logger.debug('BreakoutEnv %d in process %d reused emulator %d', id(self), os.getpid(), id(self._env))
         if self._recorder is not None:
