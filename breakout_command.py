@@ -5,6 +5,9 @@ It lies beside the package because the import of any part of ``breakout_env`` re
 the seconds that PyTorch and DI-engine need. Here they are imported when a command is called.
 """
 
+import importlib.util
+import runpy
+from pathlib import Path
 from typing import Any, List, Optional
 
 import click
@@ -29,6 +32,14 @@ COMMANDS = dict(
     export='Write an agent to a file for other programs.',
     doctor='Try whether everything works on this machine, and say how to fix the rest.',
 )
+
+
+def version() -> str:
+    """The package's version, from its file: importing it takes seconds, and installed metadata may be out of date."""
+    spec = importlib.util.find_spec('breakout_env')
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError('breakout_env is not there; expected pip install . in its checkout')
+    return runpy.run_path(str(Path(spec.origin).with_name('_version.py')))['__version__']
 
 
 class CommandGroup(click.Group):
@@ -65,7 +76,7 @@ class FrontDoor(CommandGroup):
 
 
 @click.group(cls=FrontDoor, epilog=EXIT_CODES, context_settings=dict(help_option_names=['-h', '--help']))
-@click.version_option(package_name='breakout-env', prog_name='breakout')
+@click.version_option(version(), prog_name='breakout')
 def main() -> None:
     """
     Atari Breakout for DI-engine: train an agent, watch it, evaluate it.

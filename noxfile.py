@@ -34,7 +34,7 @@ nox.options.error_on_missing_interpreters = True
 @nox.parametrize('resolution', ['lowest-direct', 'highest'], ids=['lowest-direct', 'highest'])
 def versions(session: nox.Session, resolution: str) -> None:
     """The tests with the lowest and the newest versions that setup.py admits, on each Python."""
-    ours = [Requirement(line) for line in metadata.requires('breakout-env') or [] if 'extra ==' not in line]
+    ours = [Requirement(line) for line in metadata.requires('ding-breakout') or [] if 'extra ==' not in line]
     # of old versions only wheels: whether an old source compiles is a question about compilers; DI-engine has none
     wheels = [word for each in ours if each.name != 'DI-engine' for word in ('--only-binary', each.name)]
     session.run('uv', 'pip', 'install', '--resolution', resolution, *wheels, '-e', '.')

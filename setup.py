@@ -7,7 +7,7 @@ here = Path(__file__).parent
 version = re.search(r"__version__ = '([^']+)'", (here / 'breakout_env' / '_version.py').read_text())[1]
 
 setup(
-    name='breakout-env',
+    name='ding-breakout',
     version=version,
     description='Atari Breakout for DI-engine: a lazy environment that closes without a trace, and DQN on it',
     long_description=(here / 'README.md').read_text(encoding='utf-8'),

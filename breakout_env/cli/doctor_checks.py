@@ -16,6 +16,7 @@ import psutil
 import torch
 from packaging.requirements import Requirement
 
+from .._version import __version__
 from ..agent.play import missing_for_window, open_window
 from ..env_manager import GroupEnvManager
 from ..envs.env import BreakoutEnv
@@ -24,7 +25,8 @@ from ..utils.gpu import OLD_GPU_WHEEL, gpu_problem
 from ..utils.memory_limits import control_groups, free_disk_bytes, memory_room
 from .doctor import FAILS, OK, WARNING, Check, Finding
 
-DISTRIBUTION = 'breakout-env'
+DISTRIBUTION = 'ding-breakout'  # as setup.py names it; the import name is another
+INSTALL = 'pip install . in the checkout, or its wheel'
 PROVIDES_THE_SAME = {
     'opencv-python': ('opencv-python-headless', 'opencv-contrib-python', 'opencv-contrib-python-headless')
 }
@@ -42,11 +44,15 @@ SHARED_MEMORY_FIX = 'docker run --shm-size=1g'
 def package() -> Finding:
     """The version of this package, and where it is."""
     folder = Path(__file__).resolve().parent.parent
-    return Finding(OK, f'{importlib.metadata.version(DISTRIBUTION)} in {folder}, Python {platform.python_version()}')
+    return Finding(OK, f'{__version__} in {folder}, Python {platform.python_version()}')
 
 
 def requirements() -> Finding:
     """Are the required packages within the bounds of this package and DI-engine?"""
+    try:
+        importlib.metadata.version(DISTRIBUTION)
+    except importlib.metadata.PackageNotFoundError:  # an editable installation from before the name changed
+        return Finding(WARNING, f'{DISTRIBUTION} is not installed, so its bounds are unknown', INSTALL)
     required, versions, wrong = _requirements(), {}, {}
     for name, requirement in required.items():
         try:
@@ -235,7 +241,7 @@ def ffmpeg() -> Finding:
 
 _REINSTALL = 'pip install --force-reinstall '
 CHECKS = [
-    Check('breakout_env', package, fix='pip install . in the checkout, or its wheel'),
+    Check('breakout_env', package, fix=INSTALL),
     Check('packages', requirements),
     Check('CPU', cpu, needed=False),
     Check('GPU', gpu, needed=False, timeout_s=60, fix='nvidia-smi, which shows whether the driver answers'),

@@ -33,7 +33,7 @@ def ray_session(address: Optional[str], collectors: Count) -> Iterator[Any]:
     try:
         import ray
     except ImportError:
-        raise ClusterError("--collectors needs Ray; expected pip install 'breakout-env[ray]'") from None
+        raise ClusterError("--collectors needs Ray; expected pip install 'ray>=2.54'") from None
     # Ray's own handler ends the driver without a save; a run installs its handlers after this
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     options: Dict[str, Any] = dict(log_to_driver=False, logging_level=logging.ERROR)

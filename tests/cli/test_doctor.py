@@ -106,6 +106,13 @@ def test_packages_out_of_bounds_or_missing_come_with_their_pip_command(monkeypat
     assert 'opencv' not in finding.found  # the headless one provides the same modules
 
 
+def test_installation_under_an_earlier_name_is_told_to_be_renewed(monkeypatch):
+    monkeypatch.setattr(doctor_checks, 'DISTRIBUTION', 'no-such-distribution')
+    finding = doctor_checks.requirements()
+    assert finding.state == 'warning' and finding.fix.startswith('pip install .')
+    assert doctor_checks.package().state == 'ok'
+
+
 def test_window_is_opened_on_the_display(display):
     row = only(doctor_checks.window)
     assert (row.state, row.found) == ('ok', 'a window was opened and closed')

@@ -82,7 +82,7 @@ def test_the_run_is_kept_on_a_volume_and_the_image_has_one_name(manifest):
     (container,) = pod_templates(manifest)['head']['spec']['containers']
     work_folder = re.search(r'^WORKDIR (\S+)$', DOCKERFILE.read_text(), re.M)[1]
     assert [mount['mountPath'] for mount in container['volumeMounts']] == [work_folder] == [container['workingDir']]
-    name = f'breakout-env:{breakout_env.__version__}'
+    name = f'ding-breakout:{breakout_env.__version__}'
     images = {c['image'] for template in pod_templates(manifest).values() for c in template['spec']['containers']}
     assert images == {name} and f'--tag {name} ' in DOCKERFILE.read_text()
 

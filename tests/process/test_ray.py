@@ -17,7 +17,7 @@ import pytest
 from helpers.processes import ROOT, Command, run, wait_until
 from helpers.runs import NAME, check_saves, check_trained, config_in, ding_serial
 
-pytest.importorskip('ray', reason="pip install 'breakout-env[ray]'")
+pytest.importorskip('ray', reason="pip install 'ray>=2.54'")
 ENTRY = [sys.executable, str(ROOT / 'entry' / 'breakout_dqn_ray.py')]
 NODES = """
 import sys

@@ -18,7 +18,7 @@ from helpers.configs import compiled
 from helpers.processes import ROOT, completed, run
 from helpers.torchrl_buffers import SLICE, episode_of, info_for, interleaved_fragments, make, transition
 
-pytest.importorskip('torchrl', reason="TorchRL is not installed (pip install 'breakout-env[torchrl]')")
+pytest.importorskip('torchrl', reason="TorchRL is not installed (pip install 'torchrl>=0.14,<0.15')")
 
 
 def same(one, other):
@@ -302,4 +302,4 @@ breakout_env.TorchRLReplayBuffer({})
     result = completed(['python', '-c', program], tmp_path)
     assert result.stdout.startswith('torchrl\n'), result.stderr
     assert "ImportError: the replay buffer of type 'torchrl' needs TorchRL" in result.stderr
-    assert "pip install 'breakout-env[torchrl]'" in result.stderr
+    assert "pip install 'torchrl>=0.14,<0.15'" in result.stderr

@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 from breakout_env.run.saver import RunSaver
 from helpers.torchrl_buffers import episode_of, filled, make
 
-pytest.importorskip('torchrl', reason="TorchRL is not installed (pip install 'breakout-env[torchrl]')")
+pytest.importorskip('torchrl', reason="TorchRL is not installed (pip install 'torchrl>=0.14,<0.15')")
 
 
 def seeded_batch(buffer):

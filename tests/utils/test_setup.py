@@ -57,12 +57,28 @@ def test_lowest_pytorch_reads_weights_only_by_default():
     assert '2.5.1' not in torch.specifier and '2.6' in torch.specifier
 
 
-def test_source_distribution_has_every_file(tmp_path):
+def files_of_the_clone():
     listed = subprocess.run(['git', 'ls-files', '-z'], cwd=ROOT, capture_output=True, text=True)
     if listed.returncode:
         pytest.skip('this is no clone')
+    return [name for name in listed.stdout.split('\0') if name and (ROOT / name).exists()]
+
+
+def test_no_text_tells_to_install_by_a_name_that_is_not_a_requirement():
+    """This package is on no index, and a stranger's has its import name: texts name a path to a checkout instead."""
+    known = {canonicalize_name(each.name) for each in [*REQUIREMENTS, *EXTRAS]} | {'uv'}
+    wrong = []
+    for name in files_of_the_clone():
+        text = (ROOT / name).read_text(errors='ignore')
+        for found in re.findall(r'pip3? install(?: +-\S+)* +[\'"]?([\w./~$@][\w./~$@-]*)', text):
+            if not found.startswith(('.', '/', '~', '$')) and not found.endswith('.txt'):
+                wrong += [(name, found)] * (canonicalize_name(found) not in known)
+        wrong += [(name, found) for found in re.findall(r'\b(?:breakout-env\b|breakout_env\[\w+\])', text)]
+    assert [each for each in wrong if each[0] not in ('CHANGELOG.md', 'tests/utils/test_setup.py')] == []
+
+
+def test_source_distribution_has_every_file(tmp_path):
     command = [sys.executable, 'setup.py', '-q', 'egg_info', '--egg-base', str(tmp_path)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-    there = set((tmp_path / 'breakout_env.egg-info' / 'SOURCES.txt').read_text().splitlines())
-    expected = {name for name in listed.stdout.split('\0') if name and (ROOT / name).exists()} - {'.gitignore'}
-    assert sorted(expected - there) == []
+    there = set((tmp_path / 'ding_breakout.egg-info' / 'SOURCES.txt').read_text().splitlines())
+    assert sorted({*files_of_the_clone()} - {'.gitignore'} - there) == []

@@ -84,7 +84,7 @@ class TorchRLReplayBuffer(IBuffer):
         except ImportError as error:
             raise ImportError(
                 f"the replay buffer of type 'torchrl' needs TorchRL, which cannot be imported ({error}); "
-                "pip install 'breakout-env[torchrl]'"
+                "pip install 'torchrl>=0.14,<0.15'"
             ) from error
         self._parts = parts
         self._home = os.path.abspath(self._options.folder or os.path.join(exp_name or '', 'replay'))
