@@ -1,6 +1,6 @@
 """What the policies that learn from whole rollouts have in common: acting in batches, updates, schedules, saves."""
 
-from typing import Annotated, Any, ClassVar, Dict, List, Mapping, Optional, Tuple, Type
+from typing import Annotated, Any, Callable, ClassVar, Dict, List, Mapping, Optional, Tuple, Type
 
 import torch
 
@@ -82,12 +82,30 @@ class RolloutPolicy(EmaDQNPolicy):
             - output (:obj:`Dict[int, Any]`): For each environment its ``action``, the ``value`` of its observation, \
                 and what else the policy's targets need of the step.
         """
-        obs = torch.stack([torch.as_tensor(obs) for obs in data.values()]).to(self._device)
-        with torch.inference_mode():
-            output = self._cast_model().forward_scaled(obs.to(self._dtype).div_(255))
-            decided = self._decide({key: tensor.float().cpu() for key, tensor in output.items()}, eps)
+        decided = self.act_on_batch(torch.stack([torch.as_tensor(obs) for obs in data.values()]), eps)
         steps = zip(*(tensor.unbind() for tensor in decided.values()))
         return {env_id: dict(zip(decided, step)) for env_id, step in zip(data, steps)}
+
+    def act_on_batch(self, obs: torch.Tensor, eps: float = 0.0) -> Batch:
+        """
+        Overview:
+            Choose actions that explore, for a batch of observations; the collector ``rollout`` calls this.
+        Arguments:
+            - obs (:obj:`torch.Tensor`): Observations of B environments.
+            - eps (:obj:`float`): As of ``forward``.
+        Returns:
+            - output (:obj:`Batch`): ``action``, ``value`` and what else the policy's targets need, on the CPU.
+        Shapes:
+            - obs: :math:`(B, 4, 84, 84)`, uint8; output: :math:`(B)`.
+        """
+        with torch.inference_mode():
+            scaled = obs.to(self._device).to(self._dtype).div_(255)
+            output = self._cast_model().forward_scaled(scaled)
+            return self._decide({key: tensor.float().cpu() for key, tensor in output.items()}, eps)
+
+    def _get_act_on_batch(self) -> Callable[..., Batch]:
+        """``collect_mode.get_attribute('act_on_batch')``: DI-engine's modes have no other way to another method."""
+        return self.act_on_batch
 
     def _process_transition(self, obs: Any, policy_output: Mapping, timestep: Any) -> Dict[str, Any]:
         raise TypeError(
