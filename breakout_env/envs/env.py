@@ -1,45 +1,27 @@
 """Breakout as DI-engine's environment contract asks for it."""
 
-import contextlib
 import copy
-import logging
 import os
 import weakref
-from enum import Enum
-from typing import Annotated, Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
+from typing import Annotated, Any, Callable, Dict, List, Mapping, Optional, Tuple, TypeVar
 
 import gym  # DI-engine checks spaces by the classes of gym, not of gymnasium
 import numpy as np
 from ding.envs import BaseEnv, BaseEnvTimestep
 from ding.utils import ENV_REGISTRY
 
-from ..rendering.video import GameRecorder
-from ..rendering.window import GameWindow
-from ..utils.game_constants import FIRE, NOOP, SCREEN_SHAPE
+from ..utils.game_constants import FIRE, NOOP
 from ..utils.options import Between, checked, section, shown
-from ..utils.resources import ResourceWatch, watch_of_process
 from .emulator import Emulator
 from .model_sizes import fit_model_sizes
 from .options import BreakoutOptions
 from .pixel_check import fitting_obs_dtype
-from .preprocessing import fill_stack, observe, push_frame
+from .preprocessing import observe
+from .session import Session, State
 
-logger = logging.getLogger(__name__)
 # Environments of one pipeline: beyond some thousands it is a mistake, or a matter for several machines.
 _COUNT = Annotated[int, Between(1, 4096)]
-_Resource = Union[Emulator, GameWindow, GameRecorder]
-# Attributes of an instance that its copies do not get: what is open, and the course of its games.
-_NOT_COPIED = frozenset(
-    ['_resources', '_env', '_recorder', '_window', '_watch', '_state', '_rng', '_emulator_rng', '_seed_is_new']
-    + ['_stack', '_stacked_screen', '_lives', '_game_points', '_episode_points', '_np_random']
-)
-
-
-class _State(Enum):
-    CLOSED = 'closed'
-    PLAYING = 'playing'
-    LIFE_LOST = 'life lost'  # the episode has ended, the game has not
-    GAME_OVER = 'game over'
+_Resource = TypeVar('_Resource')
 
 
 @ENV_REGISTRY.register('breakout')
@@ -62,30 +44,15 @@ class BreakoutEnv(BaseEnv):
         >>> env.close()
     """
 
-    # An attribute only while the emulator is open: ``ding.utils.render`` and DI-engine's evaluator use it, and
-    # ``ding.envs.env.env_implementation_check`` expects that it does not exist before the first ``reset``.
-    _env: Emulator
-    # created by ``reset``
-    _rng: np.random.Generator
-    _emulator_rng: np.random.Generator
-    _stack: np.ndarray
-    _stacked_screen: np.ndarray  # what the newest frame was resized from
-    # Before ``reset``; of the class, as ``close`` may be called where the constructor of a subclass raised first.
-    _state = _State.CLOSED
+    # of the class, as a subclass whose constructor raises may be closed and copied
+    _session: Session
     _seed: Optional[int] = None
-    _seed_is_new = True
     _replay_folder: Optional[str] = None
-    _recorder: Optional[GameRecorder] = None
-    _window: Optional[GameWindow] = None
-    _watch: Optional[ResourceWatch] = None
-    _lives = _game_points = _episode_points = 0
 
     def __new__(cls, *args: Any, **kwargs: Any) -> 'BreakoutEnv':
         env = super().__new__(cls)
-        # Everything that close releases. It is an object of its own so that it can be released when this instance is
-        # garbage collected or the interpreter exits, whichever comes first, without keeping the instance alive.
-        env._resources = contextlib.ExitStack()
-        weakref.finalize(env, env._resources.close)
+        env._session = Session(id(env))
+        weakref.finalize(env, env._session.close)  # at garbage collection or at exit, whichever comes first
         return env
 
     def __init__(self, cfg: Mapping = {}) -> None:
@@ -104,9 +71,18 @@ class BreakoutEnv(BaseEnv):
         low, high = (options.life_loss_penalty, 1.0) if options.clip_reward else (-np.inf, np.inf)
         self.reward_space = gym.spaces.Box(low, high, (1,), np.float32)
 
+    @property
+    def _env(self) -> Emulator:
+        """
+        The open emulator, whose ``render`` is called by ``ding.utils.render`` and DI-engine's evaluator. It is no
+        attribute before ``reset`` and after ``close``: DI-engine's ``env_implementation_check`` expects that.
+        """
+        return self._session.emulator
+
     def __reduce__(self) -> Tuple[Callable, Tuple, Dict[str, Any]]:
         """What ``copy`` and ``pickle`` make a copy from."""
-        state = {name: value for name, value in vars(self).items() if name not in _NOT_COPIED}
+        not_copied = {'_session', '_np_random', *self._names_of_resources()}  # the second is gym's random generator
+        state = {name: value for name, value in vars(self).items() if name not in not_copied}
         for name, value in state.items():
             if isinstance(value, gym.spaces.Space):
                 # one of its own: the generator would be shared, and gym's cannot be copied
@@ -130,25 +106,67 @@ class BreakoutEnv(BaseEnv):
         Shapes:
             - obs (:obj:`np.ndarray`): :math:`(F, S, S)`, in memory of its own, F ``frame_stack``, S ``screen_size``.
         """
+        session = self._session
         try:
-            game_continues = self._state is _State.LIFE_LOST and not self._seed_is_new
+            game_continues = session.state is State.LIFE_LOST and not session.seed_is_new
             if game_continues:
-                self._play_first_steps(NOOP)
-                game_continues = not self._env.game_over  # max_episode_frames may truncate it here
+                session.play_first_steps(NOOP)
+                game_continues = not session.emulator.game_over  # max_episode_frames may truncate it here
             if not game_continues:
-                self._start_game()
-                self._play_first_steps()
-            self._lives = self._env.lives
-            self._episode_points = 0
-            fill_stack(self._stack, self._env.screen, self._stacked_screen)
-            if self._recorder is not None and not game_continues:
-                self._recorder.begin(self._env.render())
-            self._enter(_State.PLAYING, 'episode begins' if game_continues else 'game and episode begin')
-            self._seed_is_new = False
-            return observe(self._stack, self._options.obs_dtype)
+                if session.open(self._options, self._seed):
+                    self.open_resources()
+                name = 'breakout' if self._seed is None else f'breakout-seed{self._seed}'
+                session.start_game(self._replay_folder, f'{name}-process{os.getpid()}')
+                session.play_first_steps()
+            session.begin_episode(game_continues)
+            return observe(session.stack, self._options.obs_dtype)
         except BaseException:
             self.close()  # half a reset leaves nothing open
             raise
+
+    def open_resources(self) -> None:
+        """
+        Overview:
+            For subclasses that need more than the game, such as a controller or a socket: ``reset`` calls it when it \
+            has opened the emulator, the first time and after each ``close``. Here it does nothing.
+        Examples:
+            >>> class TiltedBreakout(BreakoutEnv):
+            ...     def open_resources(self):
+            ...         self.sensor = self.own(Sensor('/dev/ttyUSB0'), Sensor.disconnect)
+        """
+
+    def own(self, resource: _Resource, release: Optional[Callable[[_Resource], object]] = None) -> _Resource:
+        """
+        Overview:
+            Hand over a resource that was just opened. It is released once: by ``close``, after an error in ``reset`` \
+            or ``step``, at garbage collection of the environment, or when the interpreter exits, and only by the \
+            process that handed it over. An attribute that holds it disappears then, and copies do not get it.
+        Arguments:
+            - resource (:obj:`_Resource`): An open resource: an object, no file descriptor. Keep it in an attribute of \
+                its own, not in a list.
+            - release (:obj:`Optional[Callable]`): Called with the resource; its ``close`` by default. A failure is \
+                logged. It must not refer to the environment, which could not be garbage collected then.
+        Returns:
+            - resource (:obj:`_Resource`): The same.
+        Raises:
+            - ValueError: If the resource is a number or None, there is no ``release`` to call, or it is a method of \
+                this environment.
+        """
+        if resource is None or isinstance(resource, int):  # not to be told from other attributes of this value
+            raise ValueError(f'the resource is {shown(resource)}; expected an object, such as os.fdopen returns')
+        release = getattr(type(resource), 'close', None) if release is None else release
+        if not callable(release) or getattr(release, '__self__', None) is self:
+            raise ValueError(
+                f'release of {shown(resource)} is {shown(release)}; expected a function of the resource that is no '
+                'method of the environment, such as Controller.disconnect'
+            )
+        self._session.own(type(resource).__name__, resource, release)
+        return resource
+
+    def _names_of_resources(self) -> List[str]:
+        """The attributes that hold what ``own`` was given."""
+        resources = set(map(id, self._session.resources))
+        return [name for name, value in vars(self).items() if id(value) in resources]
 
     def step(self, action: object) -> BaseEnvTimestep:
         """
@@ -168,23 +186,21 @@ class BreakoutEnv(BaseEnv):
             - obs (:obj:`np.ndarray`): :math:`(F, S, S)`, F ``frame_stack``, S ``screen_size``.
             - reward (:obj:`np.ndarray`): :math:`(1, )`, float32.
         """
-        if self._state is not _State.PLAYING:
-            raise RuntimeError(f'BreakoutEnv.step was called in state {self._state.value!r}; call reset first')
-        index, options = self._index_of(action), self._options
-        if self._watch is not None:
-            self._watch.look()
+        session, options = self._session, self._options
+        if session.state is not State.PLAYING:
+            raise RuntimeError(f'BreakoutEnv.step was called in state {session.state.value!r}; call reset first')
+        index, emulator = self._index_of(action), session.emulator
         try:
-            if options.random_action_probability and self._rng.random() < options.random_action_probability:
-                index = int(self._rng.integers(self.action_space.n))
-            points = self._advance(index)
-            push_frame(self._stack, self._env.screen, self._stacked_screen)
-            game_over = self._env.game_over
-            life_lost = self._env.lives < self._lives
+            if options.random_action_probability and session.rng.random() < options.random_action_probability:
+                index = int(session.rng.integers(self.action_space.n))
+            points = session.advance(index)
+            session.stack_screen()
+            game_over, life_lost = emulator.game_over, emulator.lives < session.lives
             if life_lost and options.fire_on_life_loss and not (game_over or options.episodic_life):
-                points += self._advance(FIRE)
-                push_frame(self._stack, self._env.screen, self._stacked_screen)
-                game_over = self._env.game_over
-            self._lives = self._env.lives
+                points += session.advance(FIRE)
+                session.stack_screen()
+                game_over = emulator.game_over
+            session.lives = emulator.lives
         except BaseException:
             self.close()  # an interrupted emulator is in no defined state; reset opens another
             raise
@@ -192,19 +208,19 @@ class BreakoutEnv(BaseEnv):
         if life_lost:
             reward += options.life_loss_penalty
         done = game_over or (life_lost and options.episodic_life)
-        info: Dict[str, object] = {'lives': self._lives, 'episode_frame_number': self._env.frame_number}
+        info: Dict[str, object] = {'lives': session.lives, 'episode_frame_number': emulator.frame_number}
         if done:
-            points = self._episode_points
-            self._enter(_State.GAME_OVER if game_over else _State.LIFE_LOST, f'episode ends with {points} points')
-            info['eval_episode_return'] = np.float32(self._episode_points)
+            points = session.episode_points
+            session.enter(State.GAME_OVER if game_over else State.LIFE_LOST, f'episode ends with {points} points')
+            info['eval_episode_return'] = np.float32(points)
             # not where the last frame also ends the life or the game: nothing comes after it
-            ended = self._lives == 0 or (life_lost and options.episodic_life)
-            info['TimeLimit.truncated'] = self._env.truncated and not ended
+            ended = session.lives == 0 or (life_lost and options.episodic_life)
+            info['TimeLimit.truncated'] = emulator.truncated and not ended
         if game_over:
-            info['game_return'] = np.float32(self._game_points)
-            if self._recorder is not None:
-                self._recorder.end(self._game_points)
-        obs = observe(self._stack, options.obs_dtype)
+            info['game_return'] = np.float32(session.game_points)
+            if session.recorder is not None:
+                session.recorder.end(session.game_points)
+        obs = observe(session.stack, options.obs_dtype)
         return BaseEnvTimestep(obs, np.array([reward], dtype=np.float32), done, info)
 
     def seed(self, seed: int, dynamic_seed: bool = True) -> None:
@@ -222,24 +238,23 @@ class BreakoutEnv(BaseEnv):
         """
         if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
             raise ValueError(f'the seed is {shown(seed)}; expected a whole number of 0 or more')
-        self._seed, self._seed_is_new = int(seed), True
+        self._seed, self._session.seed_is_new = int(seed), True
         self.action_space.seed(self._seed)
 
     def close(self) -> None:
         """
-        Release emulator, window and recorder; complete a video that is being recorded. May be called at any time:
-        before the first ``reset``, twice, after an error. A release that fails does not prevent the others. Takes
-        less than 5 seconds even where window or encoder do not answer: they are then killed, with a warning.
+        Release emulator, window, recorder and what ``own`` was given; complete a video that is being recorded. May be
+        called at any time: before the first ``reset``, twice, after an error. A release that fails does not prevent the
+        others. Takes less than 5 seconds even where window or encoder do not answer: they are then killed, with a
+        warning; a subclass's own resources take their time besides.
         """
-        if self._state is not _State.CLOSED:
-            self._enter(_State.CLOSED, 'closes')
-        self._recorder = self._window = self._watch = None
-        self.__dict__.pop('_env', None)
-        self._resources.close()  # the newest first
+        for name in self._names_of_resources():
+            del self.__dict__[name]
+        self._session.close()
 
     def render(self, mode: str = 'rgb_array') -> np.ndarray:
         """As ``Emulator.render``; a RuntimeError before ``reset`` and after ``close``."""
-        if self._state is _State.CLOSED:
+        if self._session.state is State.CLOSED:
             raise RuntimeError('BreakoutEnv.render was called without a game; call reset first')
         return self._env.render(mode)
 
@@ -252,7 +267,7 @@ class BreakoutEnv(BaseEnv):
         return np.array([self.action_space.sample()], dtype=np.int64)
 
     def __repr__(self) -> str:
-        return f'BreakoutEnv({self._options!r}, state={self._state.value!r})'
+        return f'BreakoutEnv({self._options!r}, state={self._session.state.value!r})'
 
     @staticmethod
     def create_collector_env_cfg(cfg: dict) -> List[dict]:
@@ -271,69 +286,6 @@ class BreakoutEnv(BaseEnv):
         """The same for ``evaluator_env_num`` environments, with ``is_train=False``."""
         return _env_cfgs(cfg, 'evaluator')
 
-    def _enter(self, state: _State, event: str) -> None:
-        """Change the state, with a line in the debug log."""
-        logger.debug('BreakoutEnv %d in process %d: %s, %s', id(self), os.getpid(), event, state.value)
-        self._state = state
-
-    def _start_game(self) -> None:
-        """Open or reuse the emulator, seed it where that is due, and begin a game."""
-        options = self._options
-        if self._seed_is_new:
-            # two streams, so that the no-ops are the same whether an emulator is opened or reused
-            ours, emulators = np.random.SeedSequence(self._seed).spawn(2)
-            self._rng, self._emulator_rng = np.random.default_rng(ours), np.random.default_rng(emulators)
-        if self._state is _State.CLOSED:
-            self._env = Emulator(
-                int(self._emulator_rng.integers(2**31)),
-                options.repeat_action_probability,
-                options.max_episode_frames,
-                options.full_action_space,
-            )
-            self._own('emulator', self._env)
-            self._stack = np.zeros((options.frame_stack, *[options.screen_size] * 2), dtype=np.uint8)
-            self._stacked_screen = np.zeros(SCREEN_SHAPE, dtype=np.uint8)
-            if options.resource_watch_s:
-                self._watch = watch_of_process(options.resource_watch_s)
-            if options.windows:
-                self._window = GameWindow('Breakout', options.frame_skip)
-                self._own('window', self._window)
-        else:
-            if self._seed_is_new and options.repeat_action_probability > 0:
-                self._env.reload(int(self._emulator_rng.integers(2**31)))
-            logger.debug('BreakoutEnv %d in process %d reused emulator %d', id(self), os.getpid(), id(self._env))
-        if self._recorder is not None:
-            self._recorder.end()  # the game before may be unfinished
-        if self._replay_folder is not None and (self._recorder is None or self._recorder.folder != self._replay_folder):
-            name = f'breakout-seed{self._seed}' if self._seed is not None else 'breakout'
-            self._recorder = GameRecorder(self._replay_folder, f'{name}-process{os.getpid()}', options.frame_skip)
-            self._own('recorder', self._recorder)
-        self._env.reset_game(int(self._rng.integers(1, options.noop_max + 1)) if options.noop_max else 0)
-        self._game_points = 0
-
-    def _play_first_steps(self, *actions: int) -> None:
-        """The steps that reset plays before the agent's first one."""
-        for action in actions + ((FIRE,) if self._options.fire_on_reset else ()):
-            self._advance(action)
-
-    def _own(self, name: str, resource: _Resource) -> None:
-        """Register a resource that was just opened, so that ``close`` closes it."""
-        logger.debug('BreakoutEnv %d in process %d opened %s %d', id(self), os.getpid(), name, id(resource))
-        self._resources.callback(_close_one, id(self), name, resource)
-
-    def _advance(self, action: int) -> int:
-        """Play one step, show it in window and video, and count its points."""
-        points = self._env.advance(action, self._options.frame_skip)
-        self._game_points += points
-        self._episode_points += points
-        if self._recorder is not None or self._window is not None:
-            picture = self._env.render()
-            if self._recorder is not None:
-                self._recorder.write(picture)
-            if self._window is not None:
-                self._window.show(picture)
-        return points
-
     def _index_of(self, action: object) -> int:
         """The action as an int, or an error that names the value found."""
         try:
@@ -345,15 +297,6 @@ class BreakoutEnv(BaseEnv):
                 f'the action is {shown(action)}; expected one whole number from 0 to {self.action_space.n - 1}'
             )
         return array.item()
-
-
-def _close_one(env_id: int, name: str, resource: _Resource) -> None:
-    """Close a resource; log a failure, so that the other resources are closed, too."""
-    logger.debug('BreakoutEnv %d in process %d closes %s %d', env_id, os.getpid(), name, id(resource))
-    try:
-        resource.close()
-    except Exception:
-        logger.warning('BreakoutEnv %d in process %d: closing the %s failed', env_id, os.getpid(), name, exc_info=True)
 
 
 def _env_cfgs(cfg: dict, role: str) -> List[dict]:

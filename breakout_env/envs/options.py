@@ -6,7 +6,7 @@ from typing import Annotated, Dict, Literal, Mapping, Union
 
 from pydantic import AfterValidator, BeforeValidator
 
-from ..utils.options import DAY_S, Between, Expected, Flag, Options, checked, section, shown
+from ..utils.options import Between, Expected, Flag, Options, checked, section, shown
 
 # Keys that DI-engine's pipelines put into ``cfg.env`` or read from it; a single environment does not use them.
 _COUNT_KEYS = frozenset(['n_evaluator_episode', 'collector_env_num', 'evaluator_env_num'])
@@ -116,9 +116,6 @@ class BreakoutOptions(Options):
     that is the game of the first collector, or of the first evaluator with the option in ``evaluator``; a number \
     opens windows for as many of them. None and ``rgb_array``, gymnasium's name for it, open none; ``render`` returns \
     the picture in any case."""
-    resource_watch_s: Annotated[float, Between(0.0, DAY_S)] = 0.0
-    """(float) Seconds between two readings of the process's memory, with a warning before memory runs out; 0 for \
-    none. Environments of one process share the readings."""
     is_train: Flag = True
     """(bool) Whether the instance serves a collector or an evaluator."""
 

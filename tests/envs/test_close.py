@@ -108,9 +108,9 @@ def test_a_failing_release_does_not_prevent_the_others(monkeypatch, caplog, tmp_
     env.enable_save_replay(str(tmp_path))
     play(env, 20)
     closed = []
-    close_emulator, close_recorder = env._env.close, env._recorder.close
+    close_emulator, close_recorder = env._env.close, env._session.recorder.close
     monkeypatch.setattr(env._env, 'close', lambda: (close_emulator(), closed.append('emulator'), fail()))
-    monkeypatch.setattr(env._recorder, 'close', lambda: (close_recorder(), closed.append('recorder'), fail()))
+    monkeypatch.setattr(env._session.recorder, 'close', lambda: (close_recorder(), closed.append('recorder'), fail()))
     with caplog.at_level(logging.WARNING):
         env.close()
     assert closed == ['recorder', 'emulator']

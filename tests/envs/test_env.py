@@ -131,12 +131,12 @@ def test_rewards_are_points_or_signs_with_an_optional_penalty(make):
     def rewards(**cfg):
         env = make(episodic_life=False, noop_max=0, **cfg)
         env.reset()
-        rng, rewards, lost = np.random.default_rng(0), [], []
+        rng, rewards, lost, lives = np.random.default_rng(0), [], [], 5
         while True:
-            lives = env._lives
             timestep = env.step(int(rng.integers(4)))
             rewards.append(timestep.reward.item())
             lost.append(timestep.info['lives'] < lives)
+            lives = timestep.info['lives']
             if timestep.done:
                 return np.array(rewards), np.array(lost), timestep.info['game_return']
 

@@ -1,0 +1,160 @@
+"""What one environment has open, and the course of its games."""
+
+import contextlib
+import logging
+import os
+from enum import Enum
+from typing import Any, Callable, List, Optional
+
+import numpy as np
+
+from ..rendering.video import GameRecorder
+from ..rendering.window import GameWindow
+from ..utils.game_constants import FIRE, SCREEN_SHAPE
+from .emulator import Emulator
+from .options import BreakoutOptions
+from .preprocessing import fill_stack, push_frame
+
+logger = logging.getLogger(__name__)
+
+
+class State(Enum):
+    """Where an environment is between ``reset`` and ``close``."""
+
+    CLOSED = 'closed'
+    PLAYING = 'playing'
+    LIFE_LOST = 'life lost'  # the episode has ended, the game has not
+    GAME_OVER = 'game over'
+
+
+class Session(object):
+    """
+    Overview:
+        All of an environment that its copies do not get: what is open (emulator, window, recorder, resources of a \
+        subclass), and the course of the games (state, random generators, stack of frames, lives, points). ``close`` \
+        releases what is open, from any state, and keeps the generators: the sequence of games continues when it is \
+        opened again. A session does not refer to its environment, so garbage collection of the environment can close \
+        it.
+    """
+
+    # attributes only while they are open
+    options: BreakoutOptions
+    emulator: Emulator
+    stack: np.ndarray
+    stacked_screen: np.ndarray  # what the newest frame was resized from
+    # created by the first ``open``
+    rng: np.random.Generator
+    emulator_rng: np.random.Generator
+
+    def __init__(self, env_id: int) -> None:
+        """``env_id`` is the ``id`` of the environment, for the log."""
+        self.state = State.CLOSED
+        self.seed_is_new = True
+        self.recorder: Optional[GameRecorder] = None
+        self.window: Optional[GameWindow] = None
+        self.resources: List[Any] = []  # all that ``own`` was given since the last ``close``
+        self.lives = self.game_points = self.episode_points = 0
+        self._env_id = env_id
+        self._releases = contextlib.ExitStack()
+
+    def enter(self, state: State, event: str) -> None:
+        """Change the state, with a line in the debug log."""
+        self._log(f': {event}, {state.value}')
+        self.state = state
+
+    def open(self, options: BreakoutOptions, seed: Optional[int]) -> bool:
+        """Open emulator and window, or reuse the open ones; seed where that is due. Returns whether it opened them."""
+        if self.seed_is_new:
+            # two streams, so that the no-ops are the same whether an emulator is opened or reused
+            ours, emulators = np.random.SeedSequence(seed).spawn(2)
+            self.rng, self.emulator_rng = np.random.default_rng(ours), np.random.default_rng(emulators)
+        if self.state is not State.CLOSED:
+            if self.seed_is_new and options.repeat_action_probability > 0:
+                self.emulator.reload(int(self.emulator_rng.integers(2**31)))
+            self._log(f' reused emulator {id(self.emulator)}')
+            return False
+        self.options = options
+        self.emulator = Emulator(
+            int(self.emulator_rng.integers(2**31)),
+            options.repeat_action_probability,
+            options.max_episode_frames,
+            options.full_action_space,
+        )
+        self.own('emulator', self.emulator, Emulator.close)
+        self.stack = np.zeros((options.frame_stack, *[options.screen_size] * 2), dtype=np.uint8)
+        self.stacked_screen = np.zeros(SCREEN_SHAPE, dtype=np.uint8)
+        if options.windows:
+            self.window = GameWindow('Breakout', options.frame_skip)
+            self.own('window', self.window, GameWindow.close)
+        return True
+
+    def start_game(self, replay_folder: Optional[str], video_name: str) -> None:
+        """Begin a game, recorded if there is a folder for it."""
+        if self.recorder is not None:
+            self.recorder.end()  # the game before may be unfinished
+        if replay_folder is not None and (self.recorder is None or self.recorder.folder != replay_folder):
+            self.recorder = GameRecorder(replay_folder, video_name, self.options.frame_skip)
+            self.own('recorder', self.recorder, GameRecorder.close)
+        noop_max = self.options.noop_max
+        self.emulator.reset_game(int(self.rng.integers(1, noop_max + 1)) if noop_max else 0)
+        self.game_points = 0
+
+    def begin_episode(self, game_continues: bool) -> None:
+        """Count from zero, and fill the stack with the present screen."""
+        self.lives, self.episode_points = self.emulator.lives, 0
+        fill_stack(self.stack, self.emulator.screen, self.stacked_screen)
+        if self.recorder is not None and not game_continues:
+            self.recorder.begin(self.emulator.render())
+        self.enter(State.PLAYING, 'episode begins' if game_continues else 'game and episode begin')
+        self.seed_is_new = False
+
+    def play_first_steps(self, *actions: int) -> None:
+        """The steps that reset plays before the agent's first one."""
+        for action in actions + ((FIRE,) if self.options.fire_on_reset else ()):
+            self.advance(action)
+
+    def advance(self, action: int) -> int:
+        """Play one step, show it in window and video, and count its points."""
+        points = self.emulator.advance(action, self.options.frame_skip)
+        self.game_points += points
+        self.episode_points += points
+        if self.recorder is not None or self.window is not None:
+            picture = self.emulator.render()
+            if self.recorder is not None:
+                self.recorder.write(picture)
+            if self.window is not None:
+                self.window.show(picture)
+        return points
+
+    def stack_screen(self) -> None:
+        """Add the present screen to the stack."""
+        push_frame(self.stack, self.emulator.screen, self.stacked_screen)
+
+    def own(self, name: str, resource: Any, release: Callable[[Any], object]) -> None:
+        """Register a resource that was just opened, so that ``close`` releases it."""
+        self._log(f' opened {name} {id(resource)}')
+        self.resources.append(resource)
+        self._releases.callback(self._release, os.getpid(), name, resource, release)
+
+    def close(self) -> None:
+        """Release everything, the newest first."""
+        if self.state is not State.CLOSED:
+            self.enter(State.CLOSED, 'closes')
+        self.recorder = self.window = None
+        vars(self).pop('emulator', None)
+        self.resources.clear()
+        self._releases.close()
+
+    def _release(self, opened_by: int, name: str, resource: Any, release: Callable[[Any], object]) -> None:
+        """Release a resource; log a failure, so that the other resources are released, too."""
+        if os.getpid() != opened_by:  # a forked child must not end what its parent uses
+            return
+        self._log(f' closes {name} {id(resource)}')
+        try:
+            release(resource)
+        except Exception:
+            message = 'BreakoutEnv %d in process %d: closing the %s failed'
+            logger.warning(message, self._env_id, os.getpid(), name, exc_info=True)
+
+    def _log(self, event: str) -> None:
+        logger.debug('BreakoutEnv %d in process %d%s', self._env_id, os.getpid(), event)
