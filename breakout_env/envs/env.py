@@ -3,6 +3,7 @@
 import copy
 import os
 import weakref
+from operator import methodcaller
 from typing import Annotated, Any, Callable, Dict, List, Mapping, Optional, Tuple, TypeVar
 
 import gym  # DI-engine checks spaces by the classes of gym, not of gymnasium
@@ -154,11 +155,12 @@ class BreakoutEnv(BaseEnv):
         """
         if resource is None or isinstance(resource, int):  # not to be told from other attributes of this value
             raise ValueError(f'the resource is {shown(resource)}; expected an object, such as os.fdopen returns')
-        release = getattr(type(resource), 'close', None) if release is None else release
+        if release is None and callable(getattr(resource, 'close', None)):
+            release = methodcaller('close')
         if not callable(release) or getattr(release, '__self__', None) is self:
             raise ValueError(
-                f'release of {shown(resource)} is {shown(release)}; expected a function of the resource that is no '
-                'method of the environment, such as Controller.disconnect'
+                f'the release of {shown(resource)} is {shown(release)}; expected a function of the resource, such as '
+                'Controller.disconnect, that is no method of the environment'
             )
         self._session.own(type(resource).__name__, resource, release)
         return resource

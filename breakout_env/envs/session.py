@@ -4,6 +4,7 @@ import contextlib
 import logging
 import os
 from enum import Enum
+from operator import methodcaller
 from typing import Any, Callable, List, Optional
 
 import numpy as np
@@ -80,12 +81,12 @@ class Session(object):
             options.max_episode_frames,
             options.full_action_space,
         )
-        self.own('emulator', self.emulator, Emulator.close)
+        self.own('emulator', self.emulator)
         self.stack = np.zeros((options.frame_stack, *[options.screen_size] * 2), dtype=np.uint8)
         self.stacked_screen = np.zeros(SCREEN_SHAPE, dtype=np.uint8)
         if options.windows:
             self.window = GameWindow('Breakout', options.frame_skip)
-            self.own('window', self.window, GameWindow.close)
+            self.own('window', self.window)
         return True
 
     def start_game(self, replay_folder: Optional[str], video_name: str) -> None:
@@ -94,7 +95,7 @@ class Session(object):
             self.recorder.end()  # the game before may be unfinished
         if replay_folder is not None and (self.recorder is None or self.recorder.folder != replay_folder):
             self.recorder = GameRecorder(replay_folder, video_name, self.options.frame_skip)
-            self.own('recorder', self.recorder, GameRecorder.close)
+            self.own('recorder', self.recorder)
         noop_max = self.options.noop_max
         self.emulator.reset_game(int(self.rng.integers(1, noop_max + 1)) if noop_max else 0)
         self.game_points = 0
@@ -130,7 +131,7 @@ class Session(object):
         """Add the present screen to the stack."""
         push_frame(self.stack, self.emulator.screen, self.stacked_screen)
 
-    def own(self, name: str, resource: Any, release: Callable[[Any], object]) -> None:
+    def own(self, name: str, resource: Any, release: Callable[[Any], object] = methodcaller('close')) -> None:
         """Register a resource that was just opened, so that ``close`` releases it."""
         self._log(f' opened {name} {id(resource)}')
         self.resources.append(resource)

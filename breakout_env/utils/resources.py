@@ -5,7 +5,7 @@ import logging
 import os
 import time
 from dataclasses import dataclass
-from typing import Callable, Dict, Optional, Tuple
+from typing import Callable, Optional
 
 import psutil
 import torch
@@ -132,14 +132,3 @@ class ResourceWatch(object):
                 f'that {room.whose} allows; process {os.getpid()} and its workers use {used_bytes / 1e9:.2f} GB. '
                 'Expected a smaller replay_buffer_size, fewer environments, or a machine with more memory'
             )
-
-
-_watches: Dict[Tuple[int, float], ResourceWatch] = {}
-
-
-def watch_of_process(interval_s: float) -> ResourceWatch:
-    """The watch that all environments in this process with this interval share."""
-    key = (os.getpid(), interval_s)  # a forked process has copies of its parent's watches
-    if key not in _watches:
-        _watches[key] = ResourceWatch(interval_s)
-    return _watches[key]

@@ -12,7 +12,7 @@ from easydict import EasyDict
 
 from breakout_env import BreakoutEnv, FrameBuffer, FrameReplayBuffer, LeanDQNPolicy, PixelDQN, TorchRLReplayBuffer
 from breakout_env.env_manager.options import EnvManagerOptions
-from breakout_env.envs import env as env_module
+from breakout_env.envs import session
 from breakout_env.envs.options import BreakoutOptions
 from breakout_env.policy.lean_dqn import LeanDQNOptions
 from breakout_env.policy.lean_ppo import LeanPPOOptions
@@ -40,8 +40,7 @@ STEPS = [
 def played(options, monkeypatch):
     """A few hundred steps of random play."""
     outside = Mock()
-    monkeypatch.setattr(env_module, 'GameWindow', outside.window)
-    monkeypatch.setattr(env_module, 'watch_of_process', outside.watch)
+    monkeypatch.setattr(session, 'GameWindow', outside.window)
     env = BreakoutEnv(options)
     env.seed(0)
     shown = [str((env.observation_space, env.action_space, env.reward_space)), env.reset().tobytes()]
@@ -51,7 +50,7 @@ def played(options, monkeypatch):
         if step.done:
             shown.append(env.reset().tobytes())
     env.close()
-    return shown, outside.window.called, outside.watch.called
+    return shown, outside.window.called
 
 
 def threads_and_files():
@@ -180,7 +179,7 @@ ENV = dict(
     repeat_action_probability=({}, 0.3), fire_on_reset=({}, False), fire_on_life_loss=(dict(episodic_life=False), True),
     episodic_life=({}, False), clip_reward=({}, False), life_loss_penalty=({}, -1.0), max_episode_frames=({}, 300),
     full_action_space=({}, True), obs_dtype=({}, 'float32'), random_action_probability=({}, 0.5),
-    render_mode=({}, 'human'), resource_watch_s=({}, 1.0), is_train=({}, False),
+    render_mode=({}, 'human'), is_train=({}, False),
 )  # fmt: skip
 FRAME = dict(
     replay_buffer_size=({}, 20), storage=({}, 'ring'), eviction=(dict(replay_buffer_size=30), 'random'),

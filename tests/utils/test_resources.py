@@ -9,10 +9,8 @@ import psutil
 import pytest
 import torch
 
-from breakout_env import BreakoutEnv
-from breakout_env.envs.options import BreakoutOptions
 from breakout_env.utils.memory_limits import Room
-from breakout_env.utils.resources import ResourceWatch, memory_bytes, sample, watch_of_process
+from breakout_env.utils.resources import ResourceWatch, memory_bytes, sample
 
 MB = 1_000_000
 
@@ -96,16 +94,3 @@ def test_a_reading_does_not_initialise_cuda(monkeypatch):
     monkeypatch.setattr(torch.cuda, '_lazy_init', lambda: pytest.fail('CUDA was initialised'))
     monkeypatch.setattr(torch.cuda, 'is_initialized', lambda: False)
     assert sample().gpu_bytes is None
-
-
-def test_environments_of_a_process_share_a_watch_and_look_at_each_step(monkeypatch):
-    looks = []
-    monkeypatch.setattr(ResourceWatch, 'look', lambda self: looks.append(self))
-    off, *on = (BreakoutEnv(dict(resource_watch_s=interval_s)) for interval_s in (0.0, 60.5, 60.5))
-    for env in (off, *on):
-        env.reset()
-        looks.clear()
-        env.step(0)
-        assert looks == ([] if env is off else [watch_of_process(60.5)])
-        env.close()
-    assert BreakoutOptions.from_config({}).resource_watch_s == 0 and on[0]._watch is None
