@@ -121,6 +121,8 @@ class FrameReplayBuffer(IBuffer):
             if any(priority is not None for priority in given):
                 self._refuse_with_slices('priorities')
                 self._memory.track_priorities()
+                highest = max(float(priority) for priority in given if priority is not None)
+                self._weights.max_priority = max(self._weights.max_priority, highest)
             if self._slices is not None:
                 transitions = self._slices.prepare(transitions)
             insertion_ids = self._memory.push(transitions, np.array(weights))

@@ -1,6 +1,8 @@
-"""How much memory this process may take, and how much it takes: the cgroup's limit where there is one."""
+"""How much memory this process may take, and how much it takes: the limits of the machine, the job and the shell."""
 
 import os
+import resource
+import sys
 from pathlib import Path
 from typing import Iterator, NamedTuple, Optional
 
@@ -23,9 +25,10 @@ def resident_bytes() -> int:
 
 def memory_room(root: str = '/sys/fs/cgroup', membership: str = '/proc/self/cgroup') -> Room:
     """
-    The tightest of the machine's memory and the limits of the control groups that this process is in (docker,
-    Kubernetes, Slurm and systemd set them; version 1 and 2). A process in a container sees all memory of the
-    host, and is killed at the container's limit. ``control_groups`` explains the arguments.
+    The tightest of the machine's memory, the limits of the control groups that this process is in (docker,
+    Kubernetes, Slurm and systemd set them; version 1 and 2), and those of the shell (``ulimit``; SGE and PBS set
+    them). A process in a container sees all memory of the host, and is killed at the container's limit.
+    ``control_groups`` explains the arguments.
     """
     memory = psutil.virtual_memory()
     room = Room(memory.available, memory.total, "the machine's memory")
@@ -38,7 +41,21 @@ def memory_room(root: str = '/sys/fs/cgroup', membership: str = '/proc/self/cgro
         used -= min(used, _reclaimable(folder))
         if limit - used < room.free_bytes:
             room = Room(max(0, limit - used), limit, 'the memory limit of its control group (container or job)')
-    return room
+    used = psutil.Process().memory_info()
+    data = _limited(resource.RLIMIT_DATA, used.data, 'the limit of its data, ulimit -d')
+    return min(room, address_room(), data, key=lambda room: room.free_bytes)
+
+
+def address_room() -> Room:
+    """What ``ulimit -v`` leaves for memory and for files that are mapped into it."""
+    return _limited(resource.RLIMIT_AS, psutil.Process().memory_info().vms, 'the limit of its address space, ulimit -v')
+
+
+def _limited(which: int, used_bytes: int, whose: str) -> Room:
+    limit = resource.getrlimit(which)[0]
+    if limit == resource.RLIM_INFINITY:
+        limit = sys.maxsize
+    return Room(max(0, limit - used_bytes), limit, whose)
 
 
 def gpu_room(device: str) -> Room:
@@ -96,9 +113,15 @@ def _reclaimable(folder: Path) -> int:
     return int(fields.get('total_inactive_file', fields.get('inactive_file', 0)))
 
 
-def free_disk_bytes(folder: str) -> int:
+def disk_room(folder: str) -> Room:
     """Room on the disk of a folder, which need not be there yet."""
     path = os.path.abspath(folder)
     while not os.path.isdir(path):
         path = os.path.dirname(path)
-    return psutil.disk_usage(path).free
+    usage = psutil.disk_usage(path)
+    return Room(usage.free, usage.total, f'the disk of {folder}')
+
+
+def free_disk_bytes(folder: str) -> int:
+    """``disk_room`` as a number."""
+    return disk_room(folder).free_bytes

@@ -65,7 +65,7 @@ def test_updates_that_wait_fail(monkeypatch):
 def test_a_buffer_without_room_is_refused(monkeypatch):
     monkeypatch.setattr(gpu_checks, 'gpu_room', lambda device: Room(4 * 10**9, 4 * 10**9, f'the GPU {device}'))
     monkeypatch.setattr(size_check, 'gpu_room', lambda device: Room(4 * 10**9, 4 * 10**9, f'the GPU {device}'))
-    assert 'the GPU cuda has 4.00 GB left' in gpu_checks.full_gpu_is_refused().found
+    assert 'of 4.00 GB (the GPU cuda)' in gpu_checks.full_gpu_is_refused().found
 
 
 def test_without_a_gpu_each_row_says_so_and_nothing_fails():

@@ -96,7 +96,7 @@ def test_a_size_without_room_in_memory_is_refused_with_the_numbers(monkeypatch, 
     )
     with pytest.raises(ValueError, match='`replay_buffer_size` is 1,000,000: about 7.22 GB') as refused:
         build(replay_buffer_size=1_000_000, storage='ring')
-    for part in ('2.00 GB more of the 4.00 GB', "the machine's memory", "storage='compressed'"):
+    for part in ('2.00 GB are left of 4.00 GB', "the machine's memory", "storage='compressed'"):
         assert part in str(refused.value)
     fits = int(str(refused.value).split('at most ')[1].split(', or')[0].replace(',', ''))
     build(replay_buffer_size=fits, storage='ring').close()
@@ -106,7 +106,7 @@ def test_a_size_without_room_in_memory_is_refused_with_the_numbers(monkeypatch, 
 def test_large_screens_are_refused_at_the_first_one(monkeypatch):
     monkeypatch.setattr(size_check, 'memory_room', lambda: Room(10**9, 4 * 10**9, "the machine's memory"))
     buffer = make(replay_buffer_size=100_000, storage='ring')
-    with pytest.raises(ValueError, match='of frames of 40,000 pixels'):
+    with pytest.raises(ValueError, match='40,160 bytes a transition'):
         buffer.push(transition(0, side=200), 0)
     assert buffer.count() == 0
     buffer.push(transition(0, side=84), 0)
@@ -114,8 +114,10 @@ def test_large_screens_are_refused_at_the_first_one(monkeypatch):
 
 
 def test_a_size_without_room_on_the_disk_is_refused_with_the_numbers(monkeypatch):
-    monkeypatch.setattr(size_check, 'free_disk_bytes', lambda folder: 10**9)
-    with pytest.raises(ValueError, match=r'about 7.06 GB on the disk of elsewhere, which has 1.00 GB left') as refused:
+    monkeypatch.setattr(size_check, 'disk_room', lambda folder: Room(10**9, 10**10, f'the disk of {folder}'))
+    with pytest.raises(
+        ValueError, match=r'about 7.06 GB, .* 1.00 GB are left of 10.00 GB \(the disk of elsewhere'
+    ) as refused:
         make(replay_buffer_size=1_000_000, storage='memmap', folder='elsewhere')
     assert "Expected at most 141,723, another `folder`, or storage='compressed'" in str(refused.value)
     assert not os.path.exists('elsewhere')

@@ -6,12 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from breakout_env.replay import size_check
 from breakout_env.replay.frames import device as device_frames
 from breakout_env.replay.frames.device import DeviceFrames
-from breakout_env.replay.options import ReplayOptions
-from breakout_env.replay.size_check import DoesNotFit, check_room
-from breakout_env.utils.memory_limits import Room
 from helpers.replay import filled, frames_in, ids, is_exact, make, same, transition, transitions
 
 
@@ -85,20 +81,3 @@ def test_the_devices_memory_is_released_at_once(goes_by):
     else:
         getattr(buffer, goes_by)()
     assert chunk() is None
-
-
-def test_a_size_without_room_on_the_gpu_is_refused_with_the_numbers(monkeypatch):
-    monkeypatch.setattr(torch.cuda, 'mem_get_info', lambda device: (2 * 10**9, 4 * 10**9))
-    monkeypatch.setattr(size_check, 'memory_room', lambda: Room(10**9, 4 * 10**9, "the machine's memory"))
-
-    def check(size, frame_bytes, device='cuda'):
-        check_room(ReplayOptions(replay_buffer_size=size, storage='device', device=device), frame_bytes, '')
-
-    for device in ('cuda', 'cuda:1'):
-        with pytest.raises(DoesNotFit, match='`replay_buffer_size` is 1,000,000: about 7.06 GB') as refused:
-            check(1_000_000, 7056, device)
-        assert f'the GPU {device} has 2.00 GB left of 4.00 GB. Expected at most 283,446, another' in str(refused.value)
-    check(283_446, 7056)  # more than the host has
-    for size, frame_bytes, device in ((10_000_000, 84, 'cuda'), (1_000_000, 7056, 'cpu')):  # rows are on the host
-        with pytest.raises(DoesNotFit, match="1.00 GB more of the 4.00 GB that the machine's memory allows"):
-            check(size, frame_bytes, device)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from breakout_env.replay import size_check
+from breakout_env.utils.memory_limits import Room
 from helpers.replay import (
     STORAGES,
     filled,
@@ -103,7 +104,9 @@ def test_without_a_folder_the_file_of_frames_is_below_the_experiment(tmp_path):
 
 
 def test_a_full_disk_is_reported_and_the_buffer_continues(small_disk, monkeypatch):
-    monkeypatch.setattr(size_check, 'free_disk_bytes', lambda folder: 10**12)  # it was free when training began
+    monkeypatch.setattr(
+        size_check, 'disk_room', lambda folder: Room(10**12, 10**12, folder)
+    )  # it was free when training began
     buffer = make(storage='memmap', folder=str(small_disk), replay_buffer_size=5000)
     set_priorities(buffer, [], [])
     with pytest.raises(OSError, match='cannot grow to .* No space left on device. Make room there') as full:

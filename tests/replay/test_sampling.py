@@ -82,9 +82,10 @@ def test_a_pushed_priority_counts_and_a_new_transition_gets_the_highest():
     buffer.push(
         [transition(0, priority=3.0), transition(1, priority=None), transition(2, priority=torch.tensor(0.5))], 0
     )
-    buffer.update(dict(replay_unique_id=['agent_buffer_0'], replay_buffer_idx=[0], priority=[8.0]))
     buffer.push(transition(3), 0)
-    assert weights_of(buffer) == pytest.approx([8, 1, 0.5, 8], rel=1e-4)
+    buffer.update(dict(replay_unique_id=['agent_buffer_0'], replay_buffer_idx=[0], priority=[8.0]))
+    buffer.push(transition(4), 0)
+    assert weights_of(buffer) == pytest.approx([8, 1, 0.5, 3, 8], rel=1e-4)
 
 
 def test_an_update_passes_over_transitions_that_are_gone():

@@ -1,5 +1,8 @@
 """How much memory a process may take: the control group's limit, else the machine's memory."""
 
+import subprocess
+import sys
+
 import pytest
 
 from breakout_env.utils.memory_limits import memory_room
@@ -70,3 +73,27 @@ def test_without_a_limit_the_machines_memory_counts(tmp_path, membership):
     cgroups(tmp_path / 'cgroup', {'box/memory.max': 'max', 'box/memory.current': 5})
     room = memory_room(str(tmp_path / 'cgroup'), str(tmp_path / 'membership'))
     assert 0 < room.free_bytes <= room.limit_bytes and room.whose == "the machine's memory"
+
+
+LIMITED = """
+import resource, sys
+import psutil
+from breakout_env import FrameReplayBuffer
+used = psutil.Process().memory_info()
+which, used = dict(v=(resource.RLIMIT_AS, used.vms), d=(resource.RLIMIT_DATA, used.data))[sys.argv[1]]
+resource.setrlimit(which, (used + 4 * 10**8,) * 2)
+FrameReplayBuffer(dict(replay_buffer_size=1000, storage=sys.argv[2]))
+try:
+    FrameReplayBuffer(dict(replay_buffer_size=1_000_000, storage=sys.argv[2], folder=sys.argv[3]))
+except ValueError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize('limit, storage', [('v', 'ring'), ('v', 'memmap'), ('d', 'ring')])
+def test_limits_of_the_shell_count(tmp_path, limit, storage):
+    """SGE and PBS limit the address space of a job, as ``ulimit -v`` does."""
+    folder = str(tmp_path) if storage == 'memmap' else ''
+    command = [sys.executable, '-c', LIMITED, limit, storage, folder]
+    output = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert f'ulimit -{limit}' in output and ' 0.4' in output or ' 0.3' in output, output
