@@ -53,11 +53,6 @@ def ppo(*changes: str, options: Tuple[str, ...] = ('--serial',)) -> Variant:
     return Variant('configs/breakout_ppo_config.py', changes, options)
 
 
-def pqn(*changes: str) -> Variant:
-    """PQN's config with other values."""
-    return Variant('configs/breakout_pqn_config.py', changes)
-
-
 def dqn(*changes: str, config: str = 'configs/breakout_dqn_cpu_config.py', threads: int = 2) -> Variant:
     """DQN's config for a CPU with other values."""
     return Variant(config, changes, ('--threads', str(threads)))
@@ -90,10 +85,6 @@ VARIANTS: Dict[str, Variant] = {
     'ppo_life_loss_penalty': ppo('env.life_loss_penalty=-1.0'),
     # the critic's errors are larger by the square of the points
     'ppo_points': ppo('env.clip_reward=False', 'policy.learn.value_weight=0.05'),
-    'pqn': pqn(),
-    'pqn_no_ema': pqn('policy.learn.ema_decay=None'),
-    'pqn_full_width': pqn(FULL_WIDTH),
-    'pqn_lambda_0.95': pqn('policy.learn.q_lambda=0.95'),
     'lean_dqn': dqn(),
     'lean_dqn_nstep_5': dqn('policy.nstep=5'),
     'lean_dqn_nstep_10': dqn('policy.nstep=10'),

@@ -31,7 +31,6 @@ with quiet_import():
         PixelRainbowDQN,
         PixelVAC,
     )
-    from .policy.pqn import PQNPolicy
     from .policy.r2d2 import R2D2SlicesPolicy
     from .replay import FrameBuffer, FrameReplayBuffer
     from .replay.rollout_buffer import RolloutBuffer
@@ -53,7 +52,6 @@ __all__ = [
     'GroupEnvManagerV2',
     'LeanDQNPolicy',
     'LeanPPOPolicy',
-    'PQNPolicy',
     'PixelActorCritic',
     'PixelC51DQN',
     'PixelDQN',

@@ -106,7 +106,6 @@ TRAININGS: Dict[str, Tuple[str, ...]] = {
     'lean_dqn, serial': LEAN,
     'lean_dqn, overlapped': (*LEAN, '--overlap'),
     WHILE_COLLECTING: (*LEAN, '--overlap', '--set', 'policy.learn.update_per_collect=32'),
-    'pqn, the recipe for 16 cores': ('-c', 'configs/breakout_pqn_gpu_config.py', '--overlap'),
 }
 # Little besides playing and learning.
 COMMON = ('env.n_evaluator_episode=1', 'env.evaluator_env_num=1', 'env.evaluator.max_episode_frames=1000')

@@ -32,11 +32,9 @@ from .common import shipped
 from .doctor import FAILS, OK, Check, Finding, run_checks
 
 PASS, FAIL, NOT_APPLICABLE = 'pass', 'fail', 'not applicable'
-POLICIES = ('dqn', 'lean_dqn', 'pqn', 'lean_ppo')
-FROM_ROLLOUTS = ('pqn', 'lean_ppo')
-MODELS: Dict[str, Dict[str, Any]] = dict(
-    pqn=dict(type='pixel_dqn', dueling=False, layer_norm=True), lean_ppo=dict(type='pixel_actor_critic')
-)
+POLICIES = ('dqn', 'lean_dqn', 'lean_ppo')
+FROM_ROLLOUTS = ('lean_ppo',)
+MODELS: Dict[str, Dict[str, Any]] = dict(lean_ppo=dict(type='pixel_actor_critic'))
 UPDATES, BATCH, NSTEP = 50, 32, 3
 FRAME_BYTES = 84 * 84
 # Rounding makes millionths of the distance that the weights move; a target network that is never copied makes 0.019.
@@ -98,8 +96,6 @@ def batch_for(kind: str, seed: int) -> Batch:
         return made
     obs, action = (torch.stack([one[key] for one in made]) for key in ('obs', 'action'))
     batch, learned = dict(obs=obs, action=action[:, 0], weight=torch.ones(BATCH)), torch.linspace(-1, 1, BATCH)
-    if kind == 'pqn':
-        return dict(batch, target=learned)
     return {**batch, 'advantage': learned, 'return': learned.flip(0), 'log_prob': torch.full([BATCH], 0.25).log()}
 
 

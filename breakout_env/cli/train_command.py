@@ -31,7 +31,7 @@ CONFIGS = dict(cpu='configs/breakout_ppo_config.py', cuda='configs/breakout_lean
 CONFIGS_ON_RAY = dict(CONFIGS, cpu='configs/breakout_dqn_cpu_config.py')
 ENV_STEPS = 10_000_000
 # Policies that collect while they learn, unless the command says --serial.
-OVERLAPPED = ('lean_ppo', 'pqn')
+OVERLAPPED = ('lean_ppo',)
 
 
 @click.command('train', context_settings=CONTEXT)
@@ -82,7 +82,7 @@ OVERLAPPED = ('lean_ppo', 'pqn')
 @click.option(
     '--overlap/--serial',
     default=None,
-    help='Collect while learning, or one after the other; by default the former for PPO and PQN on several cores.',
+    help='Collect while learning, or one after the other; by default the former for PPO on several cores.',
 )
 @click.option(
     '--resume',

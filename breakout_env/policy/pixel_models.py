@@ -188,7 +188,7 @@ class PixelInput(torch.nn.Module):
 class PixelDQN(PixelInput, DQN):
     """
     Overview:
-        DI-engine's ``DQN`` on pixel values 0..255, for its policy ``dqn``, for ``lean_dqn`` and for ``pqn``.
+        DI-engine's ``DQN`` on pixel values 0..255, for its policy ``dqn`` and for ``lean_dqn``.
     Examples:
         >>> PixelDQN([4, 84, 84], 4, layer_norm=True).encoder.main[1][0].normalized_shape
         (32, 20, 20)

@@ -14,7 +14,7 @@ Batch = Dict[str, torch.Tensor]
 
 
 class RolloutOptions(Options):
-    """The options in ``policy.learn`` that ``pqn`` and ``lean_ppo`` both add to DI-engine's."""
+    """The options in ``policy.learn`` of policies that learn from whole rollouts."""
 
     _owner = 'policy option'
 
@@ -35,7 +35,7 @@ class RolloutOptions(Options):
 class RolloutPolicy(EmaDQNPolicy):
     """
     Overview:
-        The base of ``pqn`` and ``lean_ppo``. A subclass says how its network acts, what it learns from a rollout, and \
+        The base of ``lean_ppo``. A subclass says how its network acts, what it learns from a rollout, and \
         its loss. It needs the collector ``rollout`` and the buffer ``rollout``.
     """
 

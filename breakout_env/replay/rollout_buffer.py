@@ -14,7 +14,7 @@ class RolloutBuffer(object):
     """
     Overview:
         Keeps the newest rollout and gives it out in random minibatches: each transition once, then, in another \
-        order, each once again. The policies ``pqn`` and ``lean_ppo`` learn from it under ``ding -m serial`` and \
+        order, each once again. The policy ``lean_ppo`` learns from it under ``ding -m serial`` and \
         in our programs.
     Examples:
         >>> buffer = RolloutBuffer()

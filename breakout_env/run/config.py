@@ -23,7 +23,6 @@ from ..envs.pixel_check import SCALING_MODELS
 from ..policy.lean_dqn import LeanDQNOptions
 from ..policy.lean_ppo import LeanPPOOptions
 from ..policy.pixel_models import PixelModelOptions
-from ..policy.pqn import PQNOptions
 from ..replay.options import ReplayOptions
 from ..replay.torchrl.options import TorchRLOptions
 from ..utils.gpu import gpu_problem
@@ -243,8 +242,6 @@ def _check_pipeline(policy: EasyDict) -> None:
             checked('config option', f'policy.{path}', values[name], type_)
     if policy.type.startswith('lean_dqn'):
         LeanDQNOptions.check('config option', 'policy.learn', policy.learn)
-    elif policy.type.startswith('pqn'):
-        PQNOptions.of_section('config option', 'policy.learn', policy.learn)
     elif policy.type.startswith('lean_ppo'):
         LeanPPOOptions.of_section('config option', 'policy.learn', policy.learn)
     for name, hook in policy.learn.learner.hook.items():

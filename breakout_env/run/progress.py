@@ -210,7 +210,7 @@ class RunProgress(object):
             updates_per_s=updates_per_s,
             epsilon=getattr(collector, 'epsilon', None),
             loss=_number(learned.get('total_loss')),
-            # of DQN and PQN the first, of PPO the others
+            # of DQN the first, of PPO the others
             **{name: _number(learned.get(name)) for name in ('q_value', 'value', 'entropy')},
             learning_rate=_number(learned.get('cur_lr')),
             train_return=getattr(collector, 'game_return_mean', None),

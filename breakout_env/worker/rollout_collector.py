@@ -30,7 +30,7 @@ class RolloutCollector(FullGamesCollector):
     Overview:
         Collects ``n_sample`` env steps, as many from each environment, into one tensor for each key: no dict and no \
         tensor a transition, which took DI-engine's collector half a millisecond each. A rollout goes through the \
-        policy's ``get_train_sample`` as a whole; ``pqn`` and ``lean_ppo`` need it so. It steps all environments at \
+        policy's ``get_train_sample`` as a whole; ``lean_ppo`` needs it so. It steps all environments at \
         once, so its env manager must be synchronous.
     Examples:
         >>> from ding.worker import get_serial_collector_cls

@@ -14,7 +14,6 @@ from breakout_env.envs.options import EVALUATION_DEFAULTS, BreakoutOptions
 from breakout_env.policy.lean_dqn import LeanDQNOptions
 from breakout_env.policy.lean_ppo import LeanPPOOptions
 from breakout_env.policy.pixel_models import PixelModelOptions
-from breakout_env.policy.pqn import PQNOptions
 from breakout_env.policy.r2d2 import R2D2SlicesOptions
 from breakout_env.replay.options import ReplayOptions
 from breakout_env.replay.torchrl.options import TorchRLOptions
@@ -31,7 +30,6 @@ MODELS = {
     'model': PixelModelOptions,
     'lean-dqn': LeanDQNOptions,
     'lean-ppo': LeanPPOOptions,
-    'pqn': PQNOptions,
     'r2d2': R2D2SlicesOptions,
     'progress': ProgressOptions,
     'resume': ResumeOptions,

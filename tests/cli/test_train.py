@@ -39,16 +39,14 @@ def test_each_seed_gets_the_options_of_all(monkeypatch):
 @pytest.mark.parametrize(
     'config, options, overlap, threads',
     [
-        ('pqn', [], True, 4),
-        ('pqn', ['--threads', '3'], True, 3),
-        ('pqn', ['--serial'], False, 8),
         ('ppo', [], True, 4),
+        ('ppo', ['--threads', '3'], True, 3),
         ('ppo', ['--serial'], False, 8),
         ('dqn_cpu', [], False, 8),
         ('dqn_cpu', ['--overlap'], True, 4),
     ],
 )
-def test_ppo_and_pqn_collect_while_they_learn_with_half_of_the_threads(monkeypatch, config, options, overlap, threads):
+def test_ppo_collects_while_it_learns_with_half_of_the_threads(monkeypatch, config, options, overlap, threads):
     started, used = [], [8]
     pipeline = SimpleNamespace(train=lambda *arguments: started.append(arguments) or arguments[0].exp_name)
     monkeypatch.setattr('breakout_env.cli.train_command._entry', lambda name: pipeline)

@@ -40,7 +40,7 @@ class Breakout(object):
             self.trained.append((run.name, round(60 * hours, 6)))
             self.log(run, hours)
         elif words[0] == 'eval':
-            score = {'lean_dqn': 3.0, 'pqn_no_ema': 9.0, 'ppo': 6.0}[folder.name.rsplit('_', 1)[0]]
+            score = {'lean_dqn': 3.0, 'ppo_points': 9.0, 'ppo': 6.0}[folder.name.rsplit('_', 1)[0]]
             (folder / 'games.json').write_text(json.dumps(dict(games=[dict(score=score)] * 40)))
 
     def log(self, run, hours, env_steps=100):
@@ -62,7 +62,7 @@ def breakout(monkeypatch):
 
 def searched(tmp_path, *rounds):
     words = ['--out', tmp_path / 'runs', '--results', tmp_path / 'rows.json']
-    words += [word for name in ('lean_dqn', 'pqn_no_ema', 'ppo') for word in ('--only', name)]
+    words += [word for name in ('lean_dqn', 'ppo_points', 'ppo') for word in ('--only', name)]
     words += [word for one in rounds for word in ('--round', *one)]
     return CliRunner().invoke(recipes.main, list(map(str, words)))
 
@@ -75,10 +75,10 @@ def test_every_variant_is_a_config_that_can_train():
 
 def test_the_best_variants_of_a_round_train_on_in_the_next_with_more_seeds(tmp_path, breakout):
     assert searched(tmp_path, (0, 15, 1), (2, 40, 2), (1, 80, 1)).exit_code == 0
-    first = [('lean_dqn_0', 15), ('pqn_no_ema_0', 15), ('ppo_0', 15)]
-    second = [(f'{name}_{seed}', 40) for seed in range(2) for name in ('pqn_no_ema', 'ppo')]
-    assert breakout.trained == [*first, *second, ('pqn_no_ema_0', 80)]
-    row = Rows(tmp_path / 'rows.json').find(variant='pqn_no_ema', seed=1, minutes=40)
+    first = [('lean_dqn_0', 15), ('ppo_points_0', 15), ('ppo_0', 15)]
+    second = [(f'{name}_{seed}', 40) for seed in range(2) for name in ('ppo_points', 'ppo')]
+    assert breakout.trained == [*first, *second, ('ppo_points_0', 80)]
+    row = Rows(tmp_path / 'rows.json').find(variant='ppo_points', seed=1, minutes=40)
     assert row['changes'][-1] == 'policy.learn.ema_decay=None' and row['commit'] == 'abc1234'
     assert (row['env_steps'], row['updates'], row['train_score'], row['score']) == (30000, 7500, 300, 9)
     assert row['games'] == [9] * 40 and row['env_steps_per_s'] == pytest.approx(12.5)
@@ -91,7 +91,7 @@ def test_a_search_that_was_stopped_repeats_nothing_that_is_done(tmp_path, breako
     breakout.stops = [stop]
     assert searched(tmp_path, (0, 15, 1), (2, 40, 1)).exit_code != 0  # while the first of the second round trained
     assert searched(tmp_path, (0, 15, 1), (2, 40, 1)).exit_code == 0
-    assert [name for name, minutes in breakout.trained if minutes == 40] == ['pqn_no_ema_0', 'ppo_0']
+    assert [name for name, minutes in breakout.trained if minutes == 40] == ['ppo_points_0', 'ppo_0']
     trained = len(breakout.trained)
     assert searched(tmp_path, (0, 15, 1), (2, 40, 1)).exit_code == 0 and len(breakout.trained) == trained == 5
 
@@ -100,13 +100,13 @@ def test_a_training_that_fails_is_said_and_leaves_the_others(tmp_path, breakout)
     breakout.stops = [click.ClickException('no such option')]
     done = searched(tmp_path, (0, 15, 1), (1, 40, 1))
     assert 'lean_dqn, seed 0: no such option' in done.output
-    assert breakout.trained == [('pqn_no_ema_0', 15), ('ppo_0', 15), ('pqn_no_ema_0', 40)]
+    assert breakout.trained == [('ppo_points_0', 15), ('ppo_0', 15), ('ppo_points_0', 40)]
 
 
 def test_a_training_that_ends_before_its_time_has_no_row(tmp_path, breakout):
     breakout.stops = [None]
     assert 'lean_dqn_0 has trained for 7.5 minutes; expected 15' in searched(tmp_path, (0, 15, 1)).output
-    assert [row['variant'] for row in Rows(tmp_path / 'rows.json').rows] == ['pqn_no_ema', 'ppo']
+    assert [row['variant'] for row in Rows(tmp_path / 'rows.json').rows] == ['ppo_points', 'ppo']
     assert searched(tmp_path, (0, 15, 1)).exit_code == 0 and breakout.trained[-1] == ('lean_dqn_0', 15)  # resumed
     assert 'lean_dqn_0 has trained for 15.0 minutes; expected 5' in searched(tmp_path, (0, 5, 1)).output
 
@@ -152,10 +152,16 @@ def test_all_trainings_are_in_the_table_and_the_long_ones_are_drawn(scripts, tmp
     searched(tmp_path, (0, 15, 1), (2, 40, 2))
     make, rows = scripts('training_rows'), Rows(tmp_path / 'rows.json').rows
     lines = [[cell.strip() for cell in line.split('|')[1:3]] for line in make.table(rows).splitlines()[2:]]
-    assert lines == [['40', 'pqn_no_ema'], ['40', 'ppo'], ['15', 'pqn_no_ema'], ['15', 'ppo'], ['15', 'lean_dqn']]
+    assert lines == [
+        ['40', 'ppo_points'],
+        ['40', 'ppo'],
+        ['15', 'ppo_points'],
+        ['15', 'ppo'],
+        ['15', 'lean_dqn'],
+    ]
     assert [(curve.label, len(curve.runs)) for curve in make.curves(make.drawn(rows))] == [
         ('ppo', 2),
-        ('pqn_no_ema', 2),
+        ('ppo_points', 2),
     ]
 
 
@@ -172,7 +178,13 @@ def test_the_first_million_env_steps_of_dqn_are_drawn_beside_those_of_the_defaul
         curve = [[1000, 0.1, 2.0], [1_000_000, 0.2, 3.0], [1_100_000, 0.3, 4.0]]
         return dict(variant=name, seed=0, minutes=minutes, hours=minutes / 60, curve=curve, **more)
 
-    timed = [row('ppo_overlap', 15), row('ppo_overlap', 40), row('pqn', 40), row('lean_dqn', 15), row('lean_dqn_a', 40)]
+    timed = [
+        row('ppo_overlap', 15),
+        row('ppo_overlap', 40),
+        row('ppo_batch_32', 40),
+        row('lean_dqn', 15),
+        row('lean_dqn_a', 40),
+    ]
     found = scripts('training_rows').first_million(timed, [row('lean_dqn_b', 70)])
     assert [(each['variant'], each['minutes']) for each in found] == [
         ('ppo_overlap', 15),
@@ -190,7 +202,7 @@ def test_what_to_expect_is_read_off_the_longest_training_of_each_seed(scripts, t
         table = scripts('training_rows').expect(rows, variant).splitlines()[2:]
         return [[cell.strip() for cell in line.split('|')[1:-1]] for line in table]
 
-    minutes, _, scores, agents, seeds = zip(*expected('pqn_no_ema'))
+    minutes, _, scores, agents, seeds = zip(*expected('ppo_points'))
     assert minutes == ('5', '10', '15', '30', '40') and seeds == ('2',) * 5
     assert [float(score) for score in scores] == pytest.approx([37.5, 75, 112.5, 225, 300], abs=1)
     assert agents == ('', '', '9 (1 of the seeds)', '', '9')

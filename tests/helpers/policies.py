@@ -6,12 +6,11 @@ from ding.utils import deep_merge_dicts
 from easydict import EasyDict
 
 from breakout_env.policy.lean_ppo import LeanPPOPolicy
-from breakout_env.policy.pqn import PQNPolicy
 
 SIZES = [8, 16, 16, 64]  # a small network of the same structure
 # Of a rollout.
 STEPS, ENVS, GAMMA = 6, 3, 0.9
-PQN_SIZES = dict(obs_shape=[4, 84, 84], action_shape=4, encoder_hidden_size_list=[8, 8, 8, 16])
+SMALL_SIZES = dict(obs_shape=[4, 84, 84], action_shape=4, encoder_hidden_size_list=[8, 8, 8, 16])
 
 
 def policy(policy_class, own_model=None, **options):
@@ -61,10 +60,6 @@ def parameters(policy):
     return torch.cat([parameter.detach().flatten() for parameter in policy._learn_model.parameters()])
 
 
-def pqn(**learn):
-    return _from_rollouts(PQNPolicy, learn, type='pixel_dqn', dueling=False, layer_norm=True)
-
-
 def ppo(**learn):
     return _from_rollouts(LeanPPOPolicy, learn, type='pixel_actor_critic')
 
@@ -73,7 +68,7 @@ def _from_rollouts(policy_class, learn, **model):
     torch.manual_seed(0)
     changes = dict(
         discount_factor=GAMMA,
-        model=dict(import_names=['breakout_env'], **model, **PQN_SIZES),
+        model=dict(import_names=['breakout_env'], **model, **SMALL_SIZES),
         learn=dict(dict(learning_rate=0.001, autocast=None, log_every_updates=1), **learn),
         collect=dict(n_sample=STEPS * ENVS),
     )

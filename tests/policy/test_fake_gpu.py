@@ -24,7 +24,7 @@ from breakout_env.utils import streams
 from breakout_env.utils.streams import Uploader
 from breakout_env.worker.overlap import Overlap
 
-GPU_CONFIGS = ('breakout_dqn_config', 'breakout_lean_dqn_config', 'breakout_pqn_gpu_config')
+GPU_CONFIGS = ('breakout_dqn_config', 'breakout_lean_dqn_config')
 aten = torch.ops.aten
 
 
@@ -220,7 +220,7 @@ MUTATIONS = {
     'batches': (Uploader, 'upload', '.to(self._device, non_blocking=on_gpu)', WAYS['lean_dqn, ring']),
     'discounts': (LeanDQNPolicy, '_init_learn', '.to(self._device)', WAYS['lean_dqn, ring']),
     'frames': (DeviceFrames, '_sent', '.to(self.device, non_blocking=True)', gathers),
-    'observations of rollouts': (RolloutPolicy, '_forward_collect', '.to(self._device)', lambda: acts('pqn')),
+    'observations of rollouts': (RolloutPolicy, '_forward_collect', '.to(self._device)', lambda: acts('lean_ppo')),
     'observations of an agent': (Agent, 'q_values', '.to(self.device)', plays),
 }
 

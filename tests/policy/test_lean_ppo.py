@@ -9,7 +9,7 @@ from ding.rl_utils import ppo_data, ppo_error
 
 from breakout_env import PixelActorCritic
 from breakout_env.agent.agent import load_agent, save_agent
-from helpers.policies import ENVS, GAMMA, PQN_SIZES, STEPS, parameters, ppo, rollout
+from helpers.policies import ENVS, GAMMA, SMALL_SIZES, STEPS, parameters, ppo, rollout
 
 
 def advantage_of(rollout, t, env, gae_lambda):
@@ -117,7 +117,7 @@ def test_the_learning_rate_falls_linearly_also_after_a_resume():
 
 @pytest.mark.parametrize('layer_norm', [False, True])
 def test_a_checkpoint_is_an_agent_that_plays_the_most_probable_action(tmp_path, layer_norm):
-    model, obs = PixelActorCritic(**PQN_SIZES, layer_norm=layer_norm), rollout()['obs'][0]
+    model, obs = PixelActorCritic(**SMALL_SIZES, layer_norm=layer_norm), rollout()['obs'][0]
     torch.save(dict(model=model.state_dict()), tmp_path / 'ckpt.pth.tar')
     save_agent(tmp_path / 'agent.safetensors', model.state_dict(), {})
     expected = model.eval()(obs)['logit'].detach().numpy()

@@ -15,7 +15,7 @@ from helpers.processes import ROOT
 from helpers.runs import entry
 
 CONFIG = ROOT / 'configs' / 'breakout_dqn_cpu_config.py'
-PQN = str(ROOT / 'configs' / 'breakout_pqn_config.py')
+PPO = str(ROOT / 'configs' / 'breakout_ppo_config.py')
 BUDGET = Budget(env_steps=10**6)
 
 
@@ -182,9 +182,9 @@ def test_runs_may_be_on_another_disk_behind_a_link(here):
     [
         (['train', '-c', 'nowhere.py'], "File 'nowhere.py' does not exist"),
         (['train', '-c', str(CONFIG), '--env-steps', '99'], '--env-steps is 99; expected more than the '),
-        (['train', '-c', PQN, '--set', 'policy.learn.q_lambda=2'], '`policy.learn.q_lambda` is 2 (int); expected'),
-        (['train', '-c', PQN, '--set', 'policy.collect.n_sample=100'], 'n_sample is 100; expected a multiple of'),
-        (['train', '-c', PQN, '--set', 'policy.random_collect_size=8'], 'policy.random_collect_size is 8; expected 0'),
+        (['train', '-c', PPO, '--set', 'policy.learn.gae_lambda=2'], '`policy.learn.gae_lambda` is 2 (int); expected'),
+        (['train', '-c', PPO, '--set', 'policy.collect.n_sample=100'], 'n_sample is 100; expected a multiple of'),
+        (['train', '-c', PPO, '--set', 'policy.random_collect_size=8'], 'policy.random_collect_size is 8; expected 0'),
         (['train', '--set', 'learning_rate'], "--set is 'learning_rate'; expected KEY=VALUE"),
         (['train', '--set', 'polcy.learn=3'], 'there is no section polcy in the config; expected one of env, policy'),
         (['train', '--set', 'env.frame_stak=3'], 'did you mean `frame_stack`?'),
@@ -196,7 +196,7 @@ def test_runs_may_be_on_another_disk_behind_a_link(here):
         (['train', '--env-steps', '1' + '0' * 30], 'is not allowed; expected a whole number from 1'),
         (['train', '--threads', '1000000'], 'is not allowed'),
         (['train', '--resume', 'a_file'], 'no saved run is there'),
-        (['train', '-c', PQN, '--collectors', '1'], "is 'rollout', which collects in one process with its learner"),
+        (['train', '-c', PPO, '--collectors', '1'], "is 'rollout', which collects in one process with its learner"),
         (['eval', '-n', '1' + '0' * 12], 'is not'),
         (['play', '--epsilon', 'nan'], "'nan' is not allowed"),
         (['record', '--out', 'x.gif', '--max-seconds', 'inf'], 'inf'),

@@ -17,7 +17,6 @@ from breakout_env.envs.options import BreakoutOptions
 from breakout_env.policy.lean_dqn import LeanDQNOptions
 from breakout_env.policy.lean_ppo import LeanPPOOptions
 from breakout_env.policy.pixel_models import PixelModelOptions
-from breakout_env.policy.pqn import PQNOptions
 from breakout_env.replay.batch import FrameBatch
 from breakout_env.replay.options import ReplayOptions
 from breakout_env.replay.torchrl.options import TorchRLOptions
@@ -25,7 +24,7 @@ from breakout_env.run.progress import ProgressOptions
 from breakout_env.run.resume_hook import ResumeOptions
 from breakout_env.utils import resources
 from helpers.managers import InProcessManager, InProcessWorker, build_in_process, course, launched
-from helpers.policies import parameters, policy, ppo, pqn, rollout, transitions
+from helpers.policies import parameters, policy, ppo, rollout, transitions
 from helpers.progress_run import ProgressRun
 from helpers.runs import config_in
 from helpers.serial_run import SerialRun
@@ -209,7 +208,6 @@ ROLLOUTS = dict(
     grad_clip=({}, 1e-3), autocast=({}, 'bfloat16'), log_every_updates=({}, 2), ema_decay=({}, 0.5),
     lr_decay_updates=({}, 2), lr_end=(dict(lr_decay_updates=2), 0.0005),
 )  # fmt: skip
-PQN = dict(ROLLOUTS, q_lambda=({}, 0.1))
 LEAN_PPO = dict(
     ROLLOUTS, gae_lambda=({}, 0.1), clip_ratio=({}, 0.5), value_weight=({}, 0.1), entropy_weight=({}, 0.5),
 )  # fmt: skip
@@ -226,7 +224,6 @@ SECTIONS = dict(
     in_tasks=(ReplayOptions, FRAME, in_tasks),
     env_manager=(EnvManagerOptions, MANAGER, managed),
     lean_dqn=(LeanDQNOptions, LEAN_DQN, updated_dqn),
-    pqn=(PQNOptions, PQN, updated_by_rollouts(pqn)),
     lean_ppo=(LeanPPOOptions, LEAN_PPO, updated_by_rollouts(ppo)),
     model=(PixelModelOptions, MODEL, model),
     progress=(ProgressOptions, PROGRESS, progress),

@@ -1,4 +1,4 @@
-"""PQN: targets, updates, and the way of a rollout from the environments to the learner."""
+"""The way of a rollout from the environments to the learner."""
 
 import numpy as np
 import pytest
@@ -7,68 +7,8 @@ from ding.envs import BaseEnvTimestep
 from ding.worker import create_serial_collector, get_serial_collector_cls
 from easydict import EasyDict
 
-from breakout_env import PixelDQN
-from breakout_env.agent.agent import load_agent
 from breakout_env.replay.rollout_buffer import RolloutBuffer
-from helpers.policies import ENVS, GAMMA, PQN_SIZES, STEPS, parameters, ppo, pqn, rollout
-
-
-@pytest.fixture(name='rollout')
-def of_a_policy():
-    return rollout()
-
-
-def mixture_of_returns(rollout, t, env, q_lambda):
-    """The definition: n-step returns, the one of n steps with a share of (1 - lambda) lambda^(n - 1)."""
-    total, share, rewards = 0.0, 1.0, 0.0
-    for n in range(1, STEPS - t + 1):
-        rewards += GAMMA ** (n - 1) * float(rollout['reward'][t + n - 1, env])
-        if rollout['done'][t + n - 1, env]:
-            return total + share * rewards
-        n_step_return = rewards + GAMMA**n * float(rollout['value'][t + n, env])
-        if t + n == STEPS:
-            return total + share * n_step_return
-        total += share * (1 - q_lambda) * n_step_return
-        share *= q_lambda
-
-
-@pytest.mark.parametrize('q_lambda', [0.0, 0.65, 1.0])
-def test_targets_are_the_mixture_of_all_returns(rollout, q_lambda):
-    targets = pqn(q_lambda=q_lambda)._get_train_sample(rollout)['target'].view(STEPS, ENVS)
-    for t in range(STEPS):
-        for env in range(ENVS):
-            assert targets[t, env] == pytest.approx(mixture_of_returns(rollout, t, env, q_lambda), abs=1e-5)
-
-
-def test_a_lost_step_neither_counts_nor_spoils_the_steps_before_it(rollout):
-    rollout['done'][:] = False
-    rollout['weight'][3, 0] = 0
-    policy = pqn()
-    before = policy._get_train_sample(rollout)
-    rollout['reward'][3:, 0] = 1e6  # it has none, and what follows is another game
-    after = policy._get_train_sample(rollout)
-    earlier = torch.arange(STEPS * ENVS).view(STEPS, ENVS)[:3].flatten()
-    assert torch.equal(before['target'][earlier], after['target'][earlier])
-    after['target'][3 * ENVS] = 1e6
-    after['weight'][4 * ENVS :: ENVS] = 0
-    assert policy._forward_learn(after)['total_loss'] < 100
-
-
-def test_updates_move_q_values_to_the_targets(rollout):
-    policy, buffer = pqn(), RolloutBuffer()
-    buffer.push(policy._get_train_sample(rollout))
-    losses = [policy._forward_learn(buffer.sample(9))['total_loss'] for _ in range(60)]
-    assert np.mean(losses[-4:]) < 0.1 * np.mean(losses[:4])
-
-
-def test_actions_are_chosen_with_the_weights_of_the_newest_update(rollout):
-    policy, obs = pqn(), {0: rollout['obs'][0, 0]}
-    samples = policy._get_train_sample(rollout)
-    for _ in range(2):
-        policy._forward_collect(obs, eps=0.0)
-        policy._forward_learn(samples)
-    expected = policy._model(rollout['obs'][0, :1])['logit'].max()
-    torch.testing.assert_close(policy._forward_collect(obs, eps=0.0)[0]['value'], expected.detach())
+from helpers.policies import ENVS, GAMMA, STEPS, parameters, ppo
 
 
 def test_each_pass_over_a_rollout_has_each_transition_once():
@@ -90,20 +30,6 @@ def test_minibatches_do_not_depend_on_random_numbers_that_others_draw_meanwhile(
         torch.rand(drawn)
         orders.append(buffer.sample(100)['obs'].tolist())
     assert orders[0] == orders[1] != list(range(100))
-
-
-@pytest.mark.parametrize('dueling', [False, True])
-def test_a_checkpoint_with_layer_norm_is_an_agent(tmp_path, rollout, dueling):
-    model = PixelDQN(**PQN_SIZES, dueling=dueling, layer_norm=True)
-    torch.save(dict(model=model.state_dict()), tmp_path / 'ckpt.pth.tar')
-    obs = rollout['obs'][0]
-    expected = model.eval()(obs)['logit'].detach().numpy()
-    np.testing.assert_allclose(load_agent(tmp_path / 'ckpt.pth.tar').q_values(obs.numpy()), expected, rtol=1e-5)
-
-
-def test_wrong_options_are_refused():
-    with pytest.raises(ValueError, match='policy option `learn.q_lambda` is 1.5'):
-        pqn(q_lambda=1.5)
 
 
 class Games(object):
@@ -140,7 +66,7 @@ def collect(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def make(answers, policy=None):
-        policy = policy or pqn()
+        policy = policy or ppo()
         games = Games(answers)
         cfg = EasyDict(type='rollout', import_names=['breakout_env'])
         cfg = EasyDict(get_serial_collector_cls(cfg).default_config(), **cfg)
@@ -161,7 +87,7 @@ def test_a_rollout_has_the_same_number_of_steps_of_each_environment(collect):
 
 
 def test_what_a_policy_says_of_its_actions_reaches_its_learner(collect):
-    collector, _, policy = collect({}, ppo())
+    collector, _, policy = collect({})
     start = parameters(policy)
     samples = collector.collect()
     logit = policy._model(samples['obs'])['logit'].detach().log_softmax(1)
@@ -174,16 +100,16 @@ def test_the_value_of_the_last_screen_follows_a_time_limit_and_nothing_follows_a
     ends = dict(eval_episode_return=0.0)
     truncated = {**ends, 'TimeLimit.truncated': True}
     collector, _, policy = collect({(1, 0): (1.0, True, ends), (1, 1): (1.0, True, truncated)})
-    target = collector.collect(policy_kwargs=dict(eps=0.0))['target']
+    target = collector.collect()['return']
     last = torch.full((4, 84, 84), 11, dtype=torch.uint8)
-    value = policy._forward_collect({0: last}, eps=0.0)[0]['value']
-    assert target[0] == 1
+    value = policy._forward_collect({0: last})[0]['value']
+    assert target[0] == pytest.approx(1, abs=1e-6)
     assert target[1] == pytest.approx(float(1 + GAMMA * value), abs=1e-5)
 
 
 def test_an_environment_lost_in_a_rollout_is_reset_and_its_step_left_out(collect):
     collector, games, _ = collect({(3, 2): (None, None, dict(abnormal=True))})
-    weight = collector.collect(policy_kwargs=dict(eps=0.0))['weight'].view(STEPS, ENVS)
+    weight = collector.collect()['weight'].view(STEPS, ENVS)
     assert games.resets == [{2: None}]
     assert (weight == 0).nonzero().tolist() == [[2, 2]]
 
