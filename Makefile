@@ -47,9 +47,9 @@ BENCH ?= env.speed
 bench: $(VENV)/installed-bench
 	$(BIN)/python -m benchmarks.$(BENCH) $(ARGS)
 
-# on a GPU less than 8 minutes; without one, what needs none; a table, and gpu_check.json
+# does learning on this machine's GPU compute what a CPU computes? without a GPU, what needs none
 gpu-check: $(VENV)/installed-test
-	$(BIN)/python -m benchmarks.gpu.check --out gpu_check.json $(ARGS)
+	$(PYTEST) tests/gpu tests/policy/test_fake_gpu.py -v -rs $(ARGS)
 
 # window, test, release and bench are extras of setup.py
 $(VENV)/installed-%: setup.py constraints.txt | $(VENV)/bin/python

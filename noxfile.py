@@ -68,7 +68,8 @@ def mutation(session: nox.Session) -> None:
 
 @nox.session(python='3.11')
 def licences(session: nox.Session) -> None:
-    """Write docs/materials: what an installation brings, and under which licences."""
+    """Write docs/materials, for a release: what an installation brings, and under which licences."""
+    MATERIALS.mkdir(exist_ok=True)
     session.install('-c', 'constraints.txt', '.')
     before = session.run('uv', 'pip', 'freeze', silent=True)
     names = [line.partition('==')[0] for line in before.splitlines() if '==' in line]

@@ -2,7 +2,6 @@
 
 import contextlib
 import importlib.util
-import io
 import logging
 import os
 import tempfile
@@ -94,24 +93,6 @@ class _Values(torch.nn.Module):
         return self.model(pixels)['logit']
 
 
-def _example(agent: Agent) -> torch.Tensor:
-    # a batch of two: an export takes a size of 1 for fixed
-    return torch.zeros(2, agent.frame_stack, agent.screen_size, agent.screen_size, dtype=torch.uint8)
-
-
-def _torchscript(agent: Agent) -> Exported:
-    content = io.BytesIO()
-    with _quiet(), torch.no_grad():
-        torch.jit.save(torch.jit.trace(_Values(agent).eval(), _example(agent)), content)
-        loaded = torch.jit.load(io.BytesIO(content.getvalue()))
-
-    def run(pixels: np.ndarray) -> np.ndarray:
-        with torch.no_grad():
-            return loaded(torch.from_numpy(pixels)).numpy()
-
-    return content.getvalue(), run
-
-
 def _onnx(agent: Agent) -> Exported:
     missing = [package for package in ONNX_PACKAGES if importlib.util.find_spec(package) is None]
     if missing:
@@ -119,12 +100,14 @@ def _onnx(agent: Agent) -> Exported:
             f'ONNX needs {", ".join(missing)}, not found here: pip install {" ".join(ONNX_PACKAGES)} '
             "(the extra 'onnx' of this package has their versions)"
         )
+    # two, as an export takes a size of 1 for fixed
+    example = torch.zeros(2, agent.frame_stack, agent.screen_size, agent.screen_size, dtype=torch.uint8)
     with _quiet():
         import onnxruntime
 
         program = torch.onnx.export(
             _Values(agent).eval(),
-            (_example(agent),),
+            (example,),
             dynamo=True,
             input_names=['pixels'],
             output_names=['q_values'],
@@ -146,7 +129,7 @@ def _safetensors(agent: Agent) -> Exported:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """PyTorch warns that TorchScript is deprecated and torchvision missing; the caller can change neither."""
+    """PyTorch warns that torchvision is missing, and of its own deprecations; the caller can change neither."""
     disabled_before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -159,5 +142,5 @@ def _quiet() -> Iterator[None]:
 
 # The usual suffix of a file, and what makes its content.
 FORMATS: Dict[str, Tuple[str, Callable[[Agent], Exported]]] = dict(
-    torchscript=('.pt', _torchscript), onnx=('.onnx', _onnx), safetensors=('.safetensors', _safetensors)
+    onnx=('.onnx', _onnx), safetensors=('.safetensors', _safetensors)
 )

@@ -12,15 +12,13 @@ from rich.table import Table
 from .common import CONTEXT
 from .doctor import FAILS, OK, WARNING, Finding, run_checks
 from .doctor_checks import CHECKS
-from .gpu_checks import FAIL, NOT_APPLICABLE, PASS, gpu_rows
 
-COLOURS = {OK: 'green', PASS: 'green', WARNING: 'yellow', NOT_APPLICABLE: 'dim', FAILS: 'bold red', FAIL: 'bold red'}
+COLOURS = {OK: 'green', WARNING: 'yellow', FAILS: 'bold red'}
 
 
 @click.command(context_settings=CONTEXT)
 @click.option('--json', 'as_json', is_flag=True, help='For programs: a list of checks, their states and findings.')
-@click.option('--gpu', is_flag=True, help='Does learning on the GPU compute what a CPU computes? It takes two minutes.')
-def command(as_json: bool, gpu: bool) -> None:
+def command(as_json: bool) -> None:
     """
     Try whether everything works on this machine, and say how to fix the rest.
 
@@ -30,15 +28,14 @@ def command(as_json: bool, gpu: bool) -> None:
     Examples:
       breakout doctor
       breakout doctor --json > doctor.json
-      breakout doctor --gpu
     """
-    findings = gpu_rows() if gpu else run_checks(CHECKS)
+    findings = run_checks(CHECKS)
     if as_json:
         rows = list(findings)
         click.echo(json.dumps([row._asdict() for row in rows], indent=2))
     else:
         rows = _show(findings)
-    sys.exit(any(row.state in (FAILS, FAIL) for row in rows))
+    sys.exit(any(row.state == FAILS for row in rows))
 
 
 def _show(findings: Iterable[Finding]) -> List[Finding]:

@@ -13,10 +13,10 @@ from .common import CONTEXT, agent_options, load, user_errors
 @agent_options
 @click.option(
     '--format',
-    default='torchscript',
+    default='onnx',
     show_default=True,
     type=click.Choice(list(FORMATS)),
-    help='torchscript: for PyTorch and LibTorch. onnx: for ONNX Runtime and others. safetensors: for commands here.',
+    help='onnx: for ONNX Runtime and others. safetensors: for the commands here.',
 )
 @click.option(
     '-o', '--output', type=click.Path(dir_okay=False), help="The file to write; by default the agent's name, here."
@@ -31,8 +31,7 @@ def command(checkpoint: Optional[str], pretrained: bool, format: str, output: Op
 
     \b
     Examples:
-      breakout export --pretrained
-      breakout export --pretrained --format onnx -o breakout.onnx
+      breakout export --pretrained -o breakout.onnx
       breakout export --checkpoint RUN/ckpt/ckpt_best.pth.tar --format safetensors
     """
     agent = load(checkpoint, pretrained)

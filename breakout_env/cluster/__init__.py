@@ -1,1 +1,1 @@
-"""A run on several processes that update together."""
+"""Collectors and evaluators of a run as Ray actors, on this machine or on many."""

@@ -8,7 +8,7 @@ from ding.policy import DQNPolicy
 from ding.policy.command_mode_policy_instance import EpsCommandModePolicy
 from ding.policy.common_utils import default_preprocess_learn
 from ding.rl_utils import q_nstep_td_data, q_nstep_td_error
-from ding.utils import POLICY_REGISTRY, allreduce
+from ding.utils import POLICY_REGISTRY
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
@@ -180,21 +180,6 @@ class LeanDQNPolicy(EmaDQNPolicy):
             value_gamma=batch.get('value_gamma'),
             criterion=LOSSES[self._options.loss],
         )
-
-    def sync_gradients(self, model: torch.nn.Module) -> None:
-        """
-        Overview:
-            Average the gradients over all ranks of a data-parallel run, as the base does, but in one message instead \
-            of one for each weight.
-        """
-        if not self._bp_update_sync:  # the backward pass has already sent them
-            super().sync_gradients(model)
-            return
-        gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
-        together = torch.cat([gradient.flatten() for gradient in gradients])
-        allreduce(together)
-        for gradient, mean in zip(gradients, together.split([gradient.numel() for gradient in gradients])):
-            gradient.copy_(mean.view_as(gradient))
 
     def _prepared(self, data: Sequence[Dict[str, Any]]) -> Dict[str, Any]:
         """The result of DI-engine's ``default_preprocess_learn``, without listing and stacking the batch."""

@@ -93,7 +93,6 @@ def merged_config(
     budget: Budget,
     resume: Optional[str] = None,
     changes: Mapping[str, Any] = {},
-    ranks: Optional[int] = None,
     on_ray: bool = False,
 ) -> EasyDict:
     """
@@ -102,8 +101,6 @@ def merged_config(
         there then, with the config in it.
     Arguments:
         - config, seed, budget, resume, changes: As in ``train`` of ``entry/breakout_dqn_main.py``.
-        - ranks (:obj:`Optional[int]`): Processes that train together; the budget is theirs in all, the config for \
-            each. None for a run without DDP.
         - on_ray (:obj:`bool`): Whether other processes collect.
     Raises:
         - click.ClickException: If the config is wrong, all env steps would go into random play, a change names no \
@@ -111,18 +108,16 @@ def merged_config(
     """
     file = read_config_file(config) if isinstance(config, str) else config
     cfg = checked_config(file, seed, changes)
-    if (on_ray or ranks) and cfg.policy.collect.collector.type == 'rollout':
+    if on_ray and cfg.policy.collect.collector.type == 'rollout':
         raise click.UsageError(
             f"{file.path}: create_config.collector.type is 'rollout', which collects in one process with its learner; "
-            'expected another one for several processes, such as full_games in breakout_dqn_cpu_config.py'
+            'expected another one on Ray, such as full_games in breakout_dqn_cpu_config.py'
         )
-    ranks = ranks or 1
-    random_steps = cfg.policy.get('random_collect_size', 0) * ranks
+    random_steps = cfg.policy.get('random_collect_size', 0)
     if budget.env_steps is not None and budget.env_steps <= random_steps:
         raise click.UsageError(
             f'--env-steps is {budget.env_steps}; expected more than the {random_steps} steps of random play that '
-            f'policy.random_collect_size in {file.path} asks for '
-            f'{"" if ranks == 1 else f"on {ranks} ranks "}before the first update'
+            f'policy.random_collect_size in {file.path} asks for before the first update'
         )
     learn = cfg.policy.learn
     hooks: Dict[Any, Any] = {hook.get('type'): hook for hook in learn.learner.hook.values() if isinstance(hook, dict)}

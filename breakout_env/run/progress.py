@@ -69,14 +69,13 @@ class ProgressHook(LearnerHook):
         self._options = ProgressOptions.read(ext_args)
 
     def __call__(self, engine: Any) -> None:
-        if engine.rank == 0:
-            retry_writes(engine.tb_logger)
-            limit = max_env_step_of_pipeline() or self._options.max_env_step
-            progress = RunProgress(engine, self._options.model_copy(update=dict(max_env_step=limit)))
-            engine.run_progress = progress  # lives as long as the learner
-            # before log_show, which empties the learner's buffer of values
-            engine.register_hook(CallHook('progress_look', 0, progress.after_update, position='after_iter'))
-            engine.register_hook(CallHook('progress_end', 0, progress.close, position='after_run'))
+        retry_writes(engine.tb_logger)
+        limit = max_env_step_of_pipeline() or self._options.max_env_step
+        progress = RunProgress(engine, self._options.model_copy(update=dict(max_env_step=limit)))
+        engine.run_progress = progress  # lives as long as the learner
+        # before log_show, which empties the learner's buffer of values
+        engine.register_hook(CallHook('progress_look', 0, progress.after_update, position='after_iter'))
+        engine.register_hook(CallHook('progress_end', 0, progress.close, position='after_run'))
 
 
 register_learner_hook('progress', ProgressHook)

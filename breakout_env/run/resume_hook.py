@@ -53,25 +53,17 @@ class ResumeHook(LearnerHook):
         self._options = ResumeOptions.read(ext_args)
 
     def __call__(self, engine: 'BaseLearner') -> None:
-        every_s = self._options.save_every_s
-        if engine.rank == 0:
-            keep_checkpoints_whole(engine)
-            engine.run_lock = RunLock(engine.exp_name)  # lives as long as the learner
-            engine.register_hook(CallHook('resume_unlock', 300, engine.run_lock.release, 'after_run'))
-        ranks = run_registry.look_up(engine.exp_name, 'ranks')  # of a data-parallel run
-        saver: Any = RunSaver(engine) if ranks is None else ranks.saver(engine, every_s)
-        engine.run_saver = saver
+        keep_checkpoints_whole(engine)
+        engine.run_lock = RunLock(engine.exp_name)  # lives as long as the learner
+        engine.register_hook(CallHook('resume_unlock', 300, engine.run_lock.release, 'after_run'))
+        engine.run_saver = saver = RunSaver(engine)
         if engine.policy.get_attribute('cfg').learn.get('resume_training', False):
             try:
                 saver.resume()
             except Exception:  # whatever it is, no run holds the folder now
-                if engine.rank == 0:
-                    engine.run_lock.release()
+                engine.run_lock.release()
                 raise
-        if ranks is None:
-            engine.run_autosave = Autosave(engine, saver, every_s)
-        else:  # they save together, when the pipeline says so
-            engine.register_hook(CallHook('resume_leave', 200, saver.after_run, position='after_run'))
+        engine.run_autosave = Autosave(engine, saver, self._options.save_every_s)
 
 
 register_learner_hook('resume', ResumeHook)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, List, Optional, Sequence
 
 from pydantic import Field, TypeAdapter, ValidationError
-from typing_extensions import NotRequired, TypedDict
+from typing_extensions import TypedDict
 
 from ..utils.atomic_file import DamagedFile, write_bytes
 
@@ -44,8 +44,6 @@ class Save(TypedDict):
     """XXH3 of the checkpoint file, 128 bits."""
     buffer: Optional[Annotated[str, Field(pattern=r'^resume/buffer_[0-9]+\.(npz|torchrl)$')]]
     """None for a run whose buffer is DI-engine's own: it does not save itself."""
-    ranks: NotRequired[Count]
-    """Ranks of a data-parallel run, 1 without."""
 
 
 _SAVES = TypeAdapter(List[Save])

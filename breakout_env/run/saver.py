@@ -14,7 +14,7 @@ import random
 import time
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple, cast
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple, cast
 
 import numpy as np
 import torch
@@ -59,7 +59,6 @@ class RunSaver(object):
         self._learner = learner
         self._policy_cfg = learner.policy.get_attribute('cfg')
         self._folder = Path(learner.exp_name)
-        self._rank_count = 1
         self._saved_at_s = time.monotonic()
         self._saved_iteration = self._begun_iteration = -1
 
@@ -98,7 +97,6 @@ class RunSaver(object):
             checkpoint=f'ckpt/resume_{iteration}.pth.tar',
             checkpoint_digest='',
             buffer=None if buffer is None else f'{FOLDER}/buffer_{iteration}{buffer.save_suffix}',
-            ranks=self._rank_count,
         )
         finish = partial(self._finish, save, self._state(iteration))
         if save['buffer'] is None:
@@ -134,11 +132,8 @@ class RunSaver(object):
         write_bytes(self._folder / save['checkpoint'], content.getbuffer())
         if self._learner.tb_logger is not None:
             self._learner.tb_logger.flush()  # else the curves have a gap if the run is killed later
-        list_saves(self._folder, [save, *self._kept_beside(save)])
+        list_saves(self._folder, [save, *older_saves(self._folder, save)])
         self._saved_iteration = save['iteration']
-
-    def _kept_beside(self, save: Save) -> List[Save]:
-        return older_saves(self._folder, save)
 
     # ---------------------------------------------------------------- resuming
 
@@ -148,11 +143,10 @@ class RunSaver(object):
             Restore the newest save that is usable; False if there is none, and the run begins.
         Raises:
             - DamagedFile: If there are saves, but none of them is usable.
-            - ValueError: If they are of another network, or of a run of several ranks.
+            - ValueError: If they are of another network.
         """
-        failures, saves = [], saves_in(self._folder)
-        self._check_ranks(saves)
-        for save in saves:
+        failures = []
+        for save in saves_in(self._folder):
             try:
                 state = self._load(save)
             except (DamagedFile, FileNotFoundError) as error:
@@ -161,10 +155,6 @@ class RunSaver(object):
             else:
                 self._apply(save, state)
                 return True
-        return self._begin(failures)
-
-    def _begin(self, failures: List[str]) -> bool:
-        """Begin the run without a save; an error if there are saves that are unusable."""
         if failures:
             raise DamagedFile(
                 f'policy.learn.resume_training is on, but no save of the run in {self._folder} can be used: '
@@ -172,15 +162,6 @@ class RunSaver(object):
             )
         self._learner.info(f'there is no save in {self._folder / FOLDER}: the run begins')
         return False
-
-    def _check_ranks(self, saves: Sequence[Save]) -> None:
-        """The transitions of a data-parallel run are in the saves of all its ranks."""
-        for saved_by in {save.get('ranks', 1) for save in saves} - {self._rank_count}:
-            how = 'torchrun --nproc-per-node N entry/breakout_dqn_ddp.py --resume, N on all machines together'
-            raise ValueError(
-                f'the run in {self._learner.exp_name} was saved with {saved_by} rank(s), and {self._rank_count} would '
-                f'resume it; expected {saved_by} ({"breakout train --resume" if saved_by == 1 else how})'
-            )
 
     def _load(self, save: Save) -> Dict[str, Any]:
         """The state in the checkpoint of a save; the buffer has its transitions then."""
@@ -242,8 +223,7 @@ class RunSaver(object):
                 self._policy_cfg.random_collect_size = 0
         message = f'Resuming {self._folder} at {iteration:,} updates and {env_step:,} env steps{transitions}.'
         learner.info(message)
-        if learner.rank == 0:
-            print(message, flush=True)
+        print(message, flush=True)
 
     def _keep_new_learning_rate(self, before: Optional[float]) -> None:
         """The optimizer's state has the rate of the save; one that was changed in the config since then wins."""

@@ -272,7 +272,7 @@ class CommandLineType(click.ParamType):
             self.fail(f'{value!r} is not allowed; expected {_describe(self._type, ())}', param, ctx)
 
 
-# numpy takes seeds of 32 bits, and each environment and rank gets one further on.
+# numpy takes seeds of 32 bits, and each environment gets one further on.
 SEED = CommandLineType(Annotated[int, Between(0, 2**31 - 1)])
 # Env steps, updates, games: fewer than floating point numbers tell apart.
 COUNT = CommandLineType(Annotated[int, Between(1, 10**15)])

@@ -5,7 +5,6 @@ import os
 
 import numpy as np
 import pytest
-import torch
 from click.testing import CliRunner
 
 from breakout_env.agent.agent import load_agent, save_agent
@@ -27,9 +26,6 @@ def agent_file(request, tmp_path) -> str:
 
 def values(path, format, pixels):
     """As a program without this package computes them."""
-    if format == 'torchscript':
-        with torch.no_grad():
-            return torch.jit.load(path)(torch.from_numpy(pixels)).numpy()
     if format == 'onnx':
         import onnxruntime
 
@@ -51,30 +47,30 @@ def test_exported_agent_gives_the_same_values_in_batches_of_any_size(format, age
 def test_export_that_differs_from_its_source_is_not_kept(tmp_path, monkeypatch):
     save_agent(tmp_path / 'small', small_network().state_dict(), {})
     (tmp_path / 'a').write_text('an older file')
-    suffix, make = FORMATS['torchscript']
+    suffix, make = FORMATS['safetensors']
 
     def wrong(agent, factor):
         content, run = make(agent)
         return content, lambda pixels: run(pixels) * factor
 
-    monkeypatch.setitem(FORMATS, 'torchscript', (suffix, lambda agent: wrong(agent, float('nan'))))
-    with pytest.raises(ExportDiffers, match='torchscript differs from its source'):
-        export_agent(load_agent(tmp_path / 'small'), tmp_path / 'a', 'torchscript')
-    monkeypatch.setitem(FORMATS, 'torchscript', (suffix, lambda agent: wrong(agent, 2)))
-    words = ['export', '--checkpoint', str(tmp_path / 'small'), '-o', str(tmp_path / 'a'), '--force']
-    result = CliRunner().invoke(main, words)
+    monkeypatch.setitem(FORMATS, 'safetensors', (suffix, lambda agent: wrong(agent, float('nan'))))
+    with pytest.raises(ExportDiffers, match='safetensors differs from its source'):
+        export_agent(load_agent(tmp_path / 'small'), tmp_path / 'a', 'safetensors')
+    monkeypatch.setitem(FORMATS, 'safetensors', (suffix, lambda agent: wrong(agent, 2)))
+    words = ['--format', 'safetensors', '--checkpoint', str(tmp_path / 'small'), '-o', str(tmp_path / 'a'), '--force']
+    result = CliRunner().invoke(main, ['export', *words])
     assert result.exit_code == 1 and result.output.startswith('Error: ') and result.output.count('\n') == 1
     assert sorted(os.listdir(tmp_path)) == ['a', 'small'] and (tmp_path / 'a').read_text() == 'an older file'
 
 
 def test_export_command_prints_the_file_and_its_interface(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    result = CliRunner().invoke(main, ['export', '--pretrained'])
+    result = CliRunner().invoke(main, ['export', '--pretrained', '--format', 'safetensors'])
     assert result.exit_code == 0, result.output
-    name = f'{load_agent().name}.pt'
+    name = f'{load_agent().name}.safetensors'
     assert os.listdir(tmp_path) == [name] and f'wrote {name}' in result.output
     assert 'pixels uint8 (batch, 4, 84, 84) -> q_values float32 (batch, 4)' in result.output
-    again = CliRunner().invoke(main, ['export', '--pretrained'])
+    again = CliRunner().invoke(main, ['export', '--pretrained', '--format', 'safetensors'])
     assert again.exit_code == 1 and f'{name} exists already; expected another --output, or --force' in again.output
 
 

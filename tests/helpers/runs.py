@@ -19,9 +19,9 @@ from tensorboard.backend.event_processing.event_file_loader import EventFileLoad
 from breakout_env.run.save_list import saves_in
 from helpers.processes import BIN, ROOT
 
-DEMO = ROOT / 'configs' / 'breakout_dqn_demo_config.py'
+DQN = ROOT / 'configs' / 'breakout_dqn_config.py'
 RANDOM, N_SAMPLE, UPDATES = 64, 8, 2  # steps of random play, transitions and updates of a collection
-NAME = 'experiments/breakout_dqn_demo'
+NAME = 'experiments/breakout_dqn'
 ENTRY = [sys.executable, str(ROOT / 'entry' / 'breakout_dqn_main.py')]
 
 
@@ -62,10 +62,9 @@ def shortened(config: Path, folder: Path, *changes) -> Path:
 
 
 def config_in(folder: Path, save_every_s: float = 900, *changes) -> Path:
-    """The demo's config with small networks and collections, and with the hook that saves and resumes."""
-    hook = f"dict(type='resume', name='resume', position='before_run', ext_args=dict(save_every_s={save_every_s}))"
+    """The DQN config with small networks and collections, which saves and resumes and shows no progress."""
     return shortened(
-        DEMO,
+        DQN,
         folder,
         (r'collector_env_num=\d+', 'collector_env_num=2'),
         (r'evaluator_env_num=\d+', 'evaluator_env_num=1'),
@@ -76,14 +75,12 @@ def config_in(folder: Path, save_every_s: float = 900, *changes) -> Path:
         (r'n_sample=\d+', f'n_sample={N_SAMPLE}'),
         (r'batch_size=\d+', 'batch_size=8'),
         (r'target_update_freq=\d+', 'target_update_freq=25'),
-        (
-            r'learn=dict\(',
-            f'learn=dict(resume_training=True, learner=dict(hook=dict(log_show_after_iter=1, resume={hook})),',
-        ),
-        (
-            r'replay_buffer=dict\(type',
-            "evaluator=dict(type='resumable', import_names=['breakout_env']), replay_buffer=dict(type",
-        ),
+        (r'resume_training=False', 'resume_training=True'),
+        (r'progress=dict\(.*\),', 'log_show_after_iter=1,'),
+        (r"name='resume', ", f"name='resume', ext_args=dict(save_every_s={save_every_s}), "),
+        (r'eval_freq=\d+', 'eval_freq=500'),
+        (r'decay=\d+', 'decay=5000'),
+        (r'replay_buffer_size=\d+', 'replay_buffer_size=8000'),
         *changes,
     )
 

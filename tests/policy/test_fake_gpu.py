@@ -15,7 +15,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from breakout_env.agent.agent import Agent
 from breakout_env.cli.common import shipped
-from breakout_env.cli.gpu_checks import FRAME_BYTES, FROM_ROLLOUTS, NSTEP, batch_for, filled_buffer, policy_on
 from breakout_env.policy.lean_dqn import LeanDQNPolicy
 from breakout_env.policy.rollout_policy import RolloutPolicy
 from breakout_env.replay.frames.device import DeviceFrames
@@ -23,8 +22,10 @@ from breakout_env.run.config import checked_config
 from breakout_env.utils import streams
 from breakout_env.utils.streams import Uploader
 from breakout_env.worker.overlap import Overlap
+from helpers.learners import FROM_ROLLOUTS, NSTEP, batch_for, filled_buffer, policy_on
 
 GPU_CONFIGS = ('breakout_dqn_config', 'breakout_lean_dqn_config')
+FRAME_BYTES = 84 * 84
 aten = torch.ops.aten
 
 

@@ -204,12 +204,3 @@ def test_second_ctrl_c_in_either_thread_of_an_overlapped_run_leaves_no_partial_s
     assert output.endswith('stopped') and code == 128 + signal.SIGINT, output
     assert 'Traceback' not in output and 'destroyed' not in output
     assert check_saves(tmp_path / NAME)
-
-
-def test_ranks_stop_and_save_when_torchrun_is_killed(tmp_path):
-    config = config_in(tmp_path, 900, OURS)
-    torchrun = [str(BIN / 'torchrun'), '--standalone', '--nproc-per-node', '2']
-    command = Command([*torchrun, str(Path(ENTRY[1]).with_name('breakout_dqn_ddp.py')), '-c', str(config)], tmp_path)
-    command.wait_for(has_learned(tmp_path))
-    assert command.end(signal.SIGKILL) == -signal.SIGKILL  # and waits for the ranks
-    assert 'Stopping: ' in command.text and saves_in(tmp_path / NAME)

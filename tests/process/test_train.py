@@ -169,7 +169,7 @@ def test_the_shown_command_can_be_pasted_into_a_shell(tmp_path):
 
 STOCK = (  # DI-engine's collector, evaluator and buffer
     (r"collector=dict\(type='full_games', import_names=\['breakout_env'\]\),", ''),
-    (r"evaluator=dict\(type='resumable', import_names=\['breakout_env'\]\), ", ''),
+    (r"evaluator=dict\(type='resumable', import_names=\['breakout_env'\]\),", ''),
     (r"type='frame', import_names=\['breakout_env'\]", "type='advanced'"),
 )
 

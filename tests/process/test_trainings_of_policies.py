@@ -3,7 +3,7 @@
 import pytest
 
 from helpers.processes import ROOT, run
-from helpers.runs import DEMO, check_trained, ding_serial, shortened
+from helpers.runs import DQN, check_trained, ding_serial, shortened
 
 SMALL_R2D2 = (
     (r'frame_stack=4,', 'frame_stack=4, max_episode_frames=400,'),
@@ -69,13 +69,14 @@ def test_ppo_learns_from_rollouts_by_di_engines_command(tmp_path):
 def test_dqn_learns_from_torchrls_buffer(policy, options, tmp_path):
     pytest.importorskip('torchrl')
     config = shortened(
-        DEMO,
+        DQN,
         tmp_path,
         (r'random_collect_size=\d+', f'{policy}random_collect_size=200'),
         (r'replay_buffer_size=\d+', f'replay_buffer_size=1000, {options}'),
         (r"replay_buffer=dict\(type='frame'", "replay_buffer=dict(type='torchrl'"),
+        (r'eval_freq=\d+', 'eval_freq=100'),
     )
     run(ding_serial(config, 600), tmp_path)
-    experiment = tmp_path / 'experiments' / 'breakout_dqn_demo'
+    experiment = tmp_path / 'experiments' / 'breakout_dqn'
     check_trained(experiment)
     assert 'memmap' not in options or not list((experiment / 'replay').iterdir())

@@ -5,7 +5,6 @@ import logging
 import os
 import random
 import re
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,7 @@ from click.testing import CliRunner
 from breakout_env.run.save_list import saves_in
 from breakout_env.utils.atomic_file import DamagedFile
 from helpers.runs import (
-    DEMO,
+    DQN,
     N_SAMPLE,
     NAME,
     RANDOM,
@@ -26,6 +25,7 @@ from helpers.runs import (
     cut_off,
     entry,
     expected_transitions,
+    shortened,
 )
 from helpers.serial_run import SerialRun, flat, stopped_run
 
@@ -205,7 +205,7 @@ def test_resume_without_a_saved_run_gets_an_error_message(config):
     assert f'--resume found no saved run in {NAME}; expected {NAME}/resume/pairs.json' in message('--resume')
     assert '--resume nowhere: no saved run is there' in message('--resume', 'nowhere')
     stopped_run(config)
-    shutil.copy(DEMO, config)  # has no hook
+    shortened(DQN, config.parent, (r'resume=dict\(.*\),', ''))
     assert 'has no hook that could; expected one of type `resume`' in message('--resume', NAME)
 
 

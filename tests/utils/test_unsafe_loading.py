@@ -14,7 +14,6 @@ SAFE_WITH |= dict.fromkeys(['np.load', 'numpy.load'], ('allow_pickle', False))
 EXCEPTIONS = {
     ('breakout_env/env_manager/worker_handle.py', 'pickle.loads'): 'from a pipe to a process that this one has started',
     ('breakout_env/env_manager/worker_main.py', 'pickle.loads'): 'from that pipe, and what it has just pickled itself',
-    ('breakout_env/agent/export.py', 'torch.jit.load'): 'what this process has just written',
 }
 
 

@@ -1,0 +1,190 @@
+"""
+Does learning on this machine's GPU compute what a CPU computes, without waiting and without losing memory?
+
+``make gpu-check`` runs these. Without a GPU, the CPU stands for it where a test allows that; the others are skipped.
+"""
+
+import contextlib
+import subprocess
+import sys
+import tempfile
+
+import pytest
+import torch
+
+from breakout_env.cli.common import shipped
+from breakout_env.utils.gpu import gpu_problem
+from breakout_env.utils.streams import Uploader
+from helpers.learners import BATCH, FROM_ROLLOUTS, POLICIES, batch_for, filled_buffer, policy_on, transitions
+from helpers.processes import ROOT
+
+PROBLEM = gpu_problem()
+DEVICE = 'cpu' if PROBLEM else 'cuda'
+needs_gpu = pytest.mark.skipif(bool(PROBLEM), reason=PROBLEM)
+UPDATES = 3 if PROBLEM else 50
+# Rounding makes millionths of the distance that the weights move; a target network that is never copied makes 0.019.
+LARGEST_DIFFERENCE = 0.01
+# bfloat16 has 8 bits for a number.
+LARGEST_LOSS_DIFFERENCE = {None: 0.001, 'bfloat16': 0.02}
+# What PyTorch's allocator may keep or lose in rounding.
+LEVEL_BYTES = 2**20
+
+
+def weights_of(policy):
+    return torch.cat([weight.detach().cpu().flatten() for weight in policy._model.parameters()])
+
+
+def differences(kind, autocast, seed):
+    """Of the first loss, and of the weights after all updates as a share of the way that they moved."""
+    there, here = policy_on(DEVICE, kind, seed, autocast=autocast), policy_on('cpu', kind, seed)
+    start, losses = weights_of(here), []
+    for update in range(UPDATES):
+        batch = batch_for(kind, UPDATES * seed + update)
+        losses.append([policy._forward_learn(batch)['total_loss'] for policy in (there, here)])
+    found, expected = losses[0]
+    apart, moved = (weights_of(there) - weights_of(here)).norm(), (weights_of(here) - start).norm()
+    return abs(found - expected) / abs(expected), float(apart / moved)
+
+
+@pytest.mark.parametrize('kind, autocast', [*((kind, None) for kind in POLICIES), ('lean_dqn', 'bfloat16')])
+def test_updates_give_the_losses_and_weights_of_a_cpu(kind, autocast):
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    for seed in range(3):  # rarely rounding decides between two actions of the same value, and two learners diverge
+        loss, weights = differences(kind, autocast, seed)
+        if loss <= LARGEST_LOSS_DIFFERENCE[autocast] and (autocast or weights <= LARGEST_DIFFERENCE):
+            return
+    pytest.fail(f'the first loss differs by {loss:.1e}, the weights by {weights:.1e} of their way')
+
+
+@pytest.mark.parametrize('kind', POLICIES)
+def test_actions_are_those_of_a_cpu(kind):
+    obs = {i: one['obs'] for i, one in enumerate(transitions(BATCH, 1))}
+    chosen = []
+    for policy in (policy_on(device, kind) for device in (DEVICE, 'cpu')):
+        torch.manual_seed(0)
+        output = policy._forward_collect(obs, eps=0.0)
+        chosen.append([int(output[i]['action']) for i in obs])
+    # rounding decides between equal values
+    assert sum(ours == theirs for ours, theirs in zip(*chosen)) >= BATCH - 1
+
+
+def test_batches_are_the_same_whatever_way_they_take():
+    ways = dict(compressed={}, ring=dict(storage='ring'), prefetched=dict(prefetch=True))
+    if DEVICE == 'cuda':
+        ways['pinned'] = dict(prefetch=True, pin_memory=True)
+    uploader, expected = Uploader(DEVICE), None
+    for way, options in ways.items():
+        found = []
+        with contextlib.closing(filled_buffer(**options)) as buffer:
+            for _ in range(20):
+                sampled = buffer.sample(BATCH).collated()
+                batch = uploader.upload({key: sampled[key] for key in ('obs', 'next_obs', 'action', 'reward')})
+                assert {tensor.device.type for tensor in batch.values()} == {DEVICE}, way
+                found += [tensor.cpu() for tensor in batch.values()]
+        expected = expected or found
+        assert all(map(torch.equal, found, expected)), way
+
+
+@pytest.mark.parametrize('kind', POLICIES)
+@pytest.mark.parametrize('first, then', [(DEVICE, 'cpu'), ('cpu', DEVICE)])
+def test_a_state_that_one_device_saved_continues_on_the_other(kind, first, then):
+    one, other = policy_on(first, kind), policy_on(then, kind, seed=1)
+    for update in range(5):
+        one._forward_learn(batch_for(kind, update))
+    with tempfile.TemporaryFile() as file:
+        torch.save(one._state_dict_learn(), file)
+        file.seek(0)
+        other._load_state_dict_learn(torch.load(file, map_location='cpu', weights_only=True))
+    assert torch.equal(weights_of(one), weights_of(other))
+    losses = [policy._forward_learn(batch_for(kind, 5))['total_loss'] for policy in (one, other)]
+    assert losses[0] == pytest.approx(losses[1], rel=0.01)
+
+
+@needs_gpu
+@pytest.mark.parametrize('kind', ['lean_dqn', *FROM_ROLLOUTS])
+def test_an_update_never_waits_for_the_gpu(kind):
+    policy, made = policy_on('cuda', kind, log_every_updates=10**6), batch_for(kind, 0)
+    buffer = filled_buffer(pin_memory=True)
+
+    def update():
+        policy._forward_learn(made if kind in FROM_ROLLOUTS else buffer.sample(BATCH))
+
+    for _ in range(5):  # libraries prepare themselves, and the first means are fetched
+        update()
+    torch.cuda.set_sync_debug_mode('error')
+    try:
+        for _ in range(UPDATES):
+            update()
+        with pytest.raises(RuntimeError):  # waiting is detected
+            torch.zeros(1, device='cuda').item()
+    finally:
+        torch.cuda.set_sync_debug_mode('default')
+
+
+@needs_gpu
+def test_memory_is_level_over_2000_updates_and_released_with_policy_and_buffer():
+    def allocated():
+        torch.cuda.synchronize()
+        return torch.cuda.memory_allocated()
+
+    def growth(updates):
+        policy, used = policy_on('cuda', 'lean_dqn'), []
+        with contextlib.closing(filled_buffer()) as buffer:
+            for update in range(updates):
+                policy._forward_learn(buffer.sample(BATCH))
+                if update in (19, updates - 1):  # past two copies into the target network
+                    used.append(allocated())
+        return used[-1] - used[0]
+
+    growth(20)  # what libraries take for themselves stays
+    before = allocated()
+    assert growth(2000) <= LEVEL_BYTES
+    assert allocated() - before <= LEVEL_BYTES
+
+
+# Fills its share of the GPU (a CPU says that it did) in the 23rd update, for as long as the error is handled.
+FULL = """
+import sys, torch
+from breakout_env.cli import main
+from breakout_env.policy.lean_dqn import LeanDQNPolicy as Policy
+
+learn, updates = Policy._forward_learn, []
+
+def fill(policy, data):
+    updates.append(None)
+    if len(updates) == 1 and policy._cuda:
+        torch.cuda.set_per_process_memory_fraction(0.25)
+    if len(updates) > 22 and not policy._cuda:
+        raise torch.OutOfMemoryError('CUDA out of memory. Tried to allocate 16.00 MiB.')
+    held = []
+    while len(updates) > 22:
+        held.append(torch.empty(2**26, dtype=torch.uint8, device=policy._device))
+    return learn(policy, data)
+
+Policy._forward_learn = fill
+main(sys.argv[1:])
+"""
+SMALL = {
+    'policy.random_collect_size': 64,
+    'policy.collect.n_sample': 16,
+    'policy.learn.update_per_collect': 4,
+    'env.collector_env_num': 2,
+    'env.evaluator_env_num': 1,
+    'env.n_evaluator_episode': 1,
+    'env.evaluator.max_episode_frames': 400,
+}
+
+
+def test_a_training_without_memory_left_ends_with_a_message_and_a_save_that_a_cpu_resumes(tmp_path, monkeypatch):
+    monkeypatch.setenv('PYTHONPATH', str(ROOT))
+    words = ['train', '-c', str(shipped('configs/breakout_lean_dqn_config.py')), '--updates', '40']
+    words += [word for key, value in SMALL.items() for word in ('--set', f'{key}={value}')]
+
+    def ends(*command):
+        done = subprocess.run([sys.executable, *command], cwd=tmp_path, capture_output=True, text=True)
+        return done.returncode, done.stdout + done.stderr
+
+    code, output = ends('-c', FULL, *words, '--device', DEVICE, '--exp-name', 'full')
+    assert code == 1 and 'out of memory' in output.splitlines()[-1] and 'Traceback' not in output, output
+    code, output = ends('-m', 'breakout_env', *words, '--device', 'cpu', '--resume', 'full')
+    assert code == 0 and 'Resuming full at 22 updates' in output, output

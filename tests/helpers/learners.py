@@ -1,0 +1,61 @@
+"""Policies with Nature's network, and batches of noise that they learn from, on any device."""
+
+from typing import Any, Dict, List, Union
+
+import numpy as np
+import torch
+from ding.utils import POLICY_REGISTRY, deep_merge_dicts
+from easydict import EasyDict
+
+from breakout_env.replay.buffer import FrameReplayBuffer
+
+POLICIES = ('dqn', 'lean_dqn', 'lean_ppo')
+FROM_ROLLOUTS = ('lean_ppo',)
+MODELS: Dict[str, Dict[str, Any]] = dict(lean_ppo=dict(type='pixel_actor_critic'))
+BATCH, NSTEP = 32, 3
+
+
+def policy_on(device: str, kind: str, seed: int = 0, **learn: Any) -> Any:
+    """A policy of DI-engine's registry; a seed gives the same weights on all devices."""
+    policy_class = POLICY_REGISTRY.get(kind)
+    sizes = dict(obs_shape=[4, 84, 84], action_shape=4)
+    options: Dict[str, Any] = dict(
+        cuda=torch.device(device).type == 'cuda',
+        nstep=NSTEP,
+        discount_factor=0.99,
+        model=dict(import_names=['breakout_env'], **sizes, **MODELS.get(kind, dict(type='pixel_dqn'))),
+        learn=dict(learning_rate=0.0001, target_update_freq=10, log_every_updates=1, autocast=None),
+    )
+    cfg = deep_merge_dicts(deep_merge_dicts(policy_class.default_config(), options), dict(learn=learn))
+    torch.manual_seed(seed)
+    return policy_class(EasyDict(cfg), enable_field=['learn', 'collect'])
+
+
+def transitions(count: int, seed: int) -> List[Dict[str, Any]]:
+    """Transitions of noise, as a collector makes them."""
+    make = torch.Generator().manual_seed(seed)
+    screens = torch.randint(0, 256, (count, 5, 84, 84), dtype=torch.uint8, generator=make)
+    action = torch.randint(0, 4, (count, 1), generator=make)
+    reward = torch.randint(-1, 2, (count, NSTEP), generator=make).float()
+    return [
+        dict(obs=screens[i, :-1], next_obs=screens[i, 1:], action=action[i], reward=reward[i], done=i % 8 == 0)
+        for i in range(count)
+    ]
+
+
+def batch_for(kind: str, seed: int) -> Union[Dict[str, torch.Tensor], List[Dict[str, Any]]]:
+    """A batch that a policy learns from."""
+    made = transitions(BATCH, seed)
+    if kind not in FROM_ROLLOUTS:
+        return made
+    obs, action = (torch.stack([one[key] for one in made]) for key in ('obs', 'action'))
+    batch, learned = dict(obs=obs, action=action[:, 0], weight=torch.ones(BATCH)), torch.linspace(-1, 1, BATCH)
+    return {**batch, 'advantage': learned, 'return': learned.flip(0), 'log_prob': torch.full([BATCH], 0.25).log()}
+
+
+def filled_buffer(count: int = 256, **options: Any) -> FrameReplayBuffer:
+    """A buffer with the same transitions each time, which it samples in the same order."""
+    np.random.seed(0)  # from which the buffer takes its own seed
+    buffer = FrameReplayBuffer(dict(dict(replay_buffer_size=2 * count, pin_memory=False), **options))
+    buffer.push(transitions(count, 0))
+    return buffer
