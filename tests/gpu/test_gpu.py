@@ -175,6 +175,7 @@ SMALL = {
 }
 
 
+@pytest.mark.process
 def test_a_training_without_memory_left_ends_with_a_message_and_a_save_that_a_cpu_resumes(tmp_path, monkeypatch):
     monkeypatch.setenv('PYTHONPATH', str(ROOT))
     words = ['train', '-c', str(shipped('configs/breakout_lean_dqn_config.py')), '--updates', '40']
