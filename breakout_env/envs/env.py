@@ -14,9 +14,7 @@ from ding.utils import ENV_REGISTRY
 from ..utils.game_constants import FIRE, NOOP
 from ..utils.options import Between, checked, section, shown
 from .emulator import Emulator
-from .model_sizes import fit_model_sizes
 from .options import BreakoutOptions
-from .pixel_check import fitting_obs_dtype
 from .preprocessing import observe
 from .session import Session, State
 
@@ -65,10 +63,10 @@ class BreakoutEnv(BaseEnv):
             - ValueError: If an option is unknown or its value is not allowed.
         """
         self._options = options = BreakoutOptions.from_config(cfg)
-        shape = (options.frame_stack, options.screen_size, options.screen_size)
+        sizes = options.model_sizes
         low, high, dtype = (0, 255, np.uint8) if options.obs_dtype == 'uint8' else (0.0, 1.0, np.float32)
-        self.observation_space = gym.spaces.Box(low, high, shape, dtype)
-        self.action_space = gym.spaces.Discrete(18 if options.full_action_space else 4)
+        self.observation_space = gym.spaces.Box(low, high, tuple(sizes['obs_shape']), dtype)
+        self.action_space = gym.spaces.Discrete(sizes['action_shape'])
         low, high = (options.life_loss_penalty, 1.0) if options.clip_reward else (-np.inf, np.inf)
         self.reward_space = gym.spaces.Box(low, high, (1,), np.float32)
 
@@ -279,7 +277,7 @@ class BreakoutEnv(BaseEnv):
         Arguments:
             - cfg (:obj:`dict`): DI-engine's ``cfg.env``. It is not changed.
         Raises:
-            - ValueError: If an option is wrong, or the observations do not suit ``cfg.policy.model``.
+            - ValueError: If an option is unknown or its value is not allowed.
         """
         return _env_cfgs(cfg, 'collector')
 
@@ -306,8 +304,6 @@ def _env_cfgs(cfg: dict, role: str) -> List[dict]:
     is_train = role == 'collector'
     options = BreakoutOptions.from_config({**cfg, 'is_train': is_train})  # raises before any process is started
     own = section(f'env option `{role}`', cfg.get(role))
-    own['obs_dtype'] = fitting_obs_dtype(cfg, role, options.obs_dtype, 'obs_dtype' in own or 'obs_dtype' in cfg)
-    fit_model_sizes(cfg, role, options)
     windows = options.windows if is_train or 'render_mode' in own else 0
     cfgs = [copy.deepcopy(cfg) for _ in range(count)]
     for index, env_cfg in enumerate(cfgs):

@@ -2,7 +2,7 @@
 
 import importlib.util
 import re
-from typing import Annotated, Dict, Literal, Mapping, Union
+from typing import Annotated, Any, Dict, Literal, Mapping, Union
 
 from pydantic import AfterValidator, BeforeValidator
 
@@ -100,8 +100,8 @@ class BreakoutOptions(Options):
         BeforeValidator(_dtype_name),
         Expected("'uint8' (pixels 0..255) or 'float32' (pixels scaled to [0, 1])"),
     ] = 'uint8'
-    """(str) ``uint8`` for pixels 0..255, ``float32`` for pixels scaled to [0, 1]. Where a config does not name it, \
-    DI-engine's own models and an ``env_id`` get ``float32``, as from ``dizoo.atari``."""
+    """(str) ``uint8`` for pixels 0..255, ``float32`` for pixels scaled to [0, 1]. With an ``env_id`` \
+    the default is ``float32``, as from ``dizoo.atari``."""
     random_action_probability: Annotated[float, Between(0.0, 1.0)] = 0.0
     """(float) Probability that a step plays a uniformly random action instead of the given one: the epsilon of \
     evaluation protocols, for any policy."""
@@ -157,6 +157,12 @@ class BreakoutOptions(Options):
                 f'which `noop_max` ({options.noop_max}) and two steps of `frame_skip` ({options.frame_skip}) take'
             )
         return options
+
+    @property
+    def model_sizes(self) -> Dict[str, Any]:
+        """The sizes of ``policy.model`` that the observations and actions need."""
+        obs_shape = [self.frame_stack, self.screen_size, self.screen_size]
+        return dict(obs_shape=obs_shape, action_shape=18 if self.full_action_space else 4)
 
     @property
     def windows(self) -> int:

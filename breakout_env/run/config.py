@@ -9,17 +9,20 @@ here; DI-engine's other options are DI-engine's to check.
 
 import copy
 import os
+import sys
 from typing import Annotated, Any, Dict, Mapping, NamedTuple, Optional, Union
 
 import click
 import torch
 from ding.config import compile_config, read_config
 from ding.config import config as ding_config
+from ding.envs import get_env_cls
+from ding.utils import MODEL_REGISTRY
 from easydict import EasyDict
 
 from ..env_manager.options import EnvManagerOptions
 from ..envs.env import BreakoutEnv
-from ..envs.pixel_check import SCALING_MODELS
+from ..envs.pixel_check import fit_model_and_buffer
 from ..policy.lean_dqn import LeanDQNOptions
 from ..policy.lean_ppo import LeanPPOOptions
 from ..policy.pixel_models import PixelModelOptions
@@ -66,7 +69,13 @@ class ConfigFile(NamedTuple):
 
 
 def read_config_file(path: str) -> ConfigFile:
-    """Run a config file, as DI-engine's ``read_config``; a ClickException if it fails or does not declare a config."""
+    """
+    Run a config file, as DI-engine's ``read_config``; a ClickException if it fails or does not declare a config. What
+    it names in ``import_names`` may be beside it, too.
+    """
+    folder = os.path.dirname(os.path.abspath(path))
+    if folder not in sys.path:
+        sys.path.append(folder)  # last: no file beside a config hides an installed module
     try:
         found = read_config(path)
     except Exception as error:  # a config is a program, which fails in any way
@@ -190,9 +199,10 @@ def _check(merged: EasyDict) -> None:
     """Check all that is ours, before anything is made of it: a folder, a process, a buffer."""
     _check_types(merged)
     _check_pipeline(merged.policy)
-    if merged.env.get('type') == 'breakout':
+    if issubclass(get_env_cls(merged.env), BreakoutEnv):  # perhaps one of somebody's own
         BreakoutEnv.create_collector_env_cfg(merged.env)
         BreakoutEnv.create_evaluator_env_cfg(merged.env)
+        fit_model_and_buffer(merged)
     manager = section('env.manager', merged.env.get('manager'))
     if manager.get('type') in ('breakout', 'breakout_v2'):
         EnvManagerOptions.read(manager)
@@ -204,7 +214,8 @@ def _check(merged: EasyDict) -> None:
     if replay.get('type') in _REPLAY_OPTIONS:
         _REPLAY_OPTIONS[replay['type']].from_config(replay)
     model = section('policy.model', merged.policy.get('model'))
-    if model.get('type') in SCALING_MODELS:
+    model_class = MODEL_REGISTRY.get(model['type']) if model.get('type') in MODEL_REGISTRY else None
+    if getattr(model_class, '__module__', '') == PixelModelOptions.__module__:
         sizes = (model.get(name) for name in ('obs_shape', 'action_shape', 'encoder_hidden_size_list'))
         PixelModelOptions.from_sizes(*sizes)
 

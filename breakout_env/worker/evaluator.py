@@ -17,6 +17,7 @@ from ding.worker import InteractionSerialEvaluator
 from ..utils import run_registry
 from ..utils.atomic_file import write_bytes
 from ..utils.weak import weakly
+from .first_batch import check_first_batch
 from .sample_game import SampleGame
 from .step_callback import StepCallback
 
@@ -73,6 +74,7 @@ class ResumableEvaluator(InteractionSerialEvaluator):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._sample: Optional[SampleGame] = None
         self._sampled_at_s = -SAMPLE_EVERY_S
+        self._network_checked = False
         super().__init__(*args, **kwargs)
         self._is_resumed = False
         self._update_state()
@@ -93,7 +95,10 @@ class ResumableEvaluator(InteractionSerialEvaluator):
     def eval(
         self, save_ckpt_fn: Any = None, train_iter: int = -1, envstep: int = -1, *args: Any, **kwargs: Any
     ) -> Tuple[bool, Dict[str, list]]:
-        """The base's ``eval``."""
+        """The base's ``eval``; a ValueError at the first one if the network does not take the observations."""
+        if not self._network_checked:
+            check_first_batch(self._policy, self._env.observation_space)
+            self._network_checked = True
         best_before = self._max_episode_return
         if time.monotonic() - self._sampled_at_s >= SAMPLE_EVERY_S:
             self._sample = SampleGame()

@@ -1,97 +1,101 @@
-"""An env fits the model that the config names; one that is named not to fit is refused before anything starts."""
+"""Environment, model and replay buffer fit, or the run is refused before anything starts or at its first batch."""
 
-import copy
-import types
-
-import numpy as np
+import click
 import pytest
+import torch
 from ding.envs import get_vec_env_setting
 from ding.model import DQN
+from ding.policy import create_policy
 from ding.utils import MODEL_REGISTRY
+from gym.spaces import Box
 
-from breakout_env import PixelDQN
-from helpers.configs import compiled
+from breakout_env.envs.pixel_check import fit_model_and_buffer
+from breakout_env.run.config import checked_config
+from breakout_env.worker.first_batch import check_first_batch
+from helpers.configs import NAMES, compiled
+from helpers.processes import ROOT
 
-SHAPE, ACTIONS = [4, 84, 84], 4
-SCALING = dict(type='pixel_dqn', import_names=['breakout_env'])
-
-
-def whole_config(env=None, model=None, policy='dqn'):
-    shapes = dict(obs_shape=SHAPE, action_shape=ACTIONS)
-    return compiled(dict(cuda=False, model={**shapes, **(model or {})}), policy, env)
-
-
+SMALL = dict(encoder_hidden_size_list=[4, 4, 4, 8])
+SCALING = dict(type='pixel_dqn', import_names=NAMES, **SMALL)
+STOCK = dict(type='dqn', import_names=['ding.model.template.q_learning'], **SMALL)
 DIZOO = dict(env_id='BreakoutNoFrameskip-v4')
-STOCK = dict(type='dqn', import_names=['ding.model.template.q_learning'])
-SCALED = dict(obs_dtype='float32')
+FLOAT = dict(obs_dtype='float32')
+
+
+@MODEL_REGISTRY.register('a_model_of_somebody_else')
+class Model(DQN):
+    pass
+
+
+THEIRS = dict(type='a_model_of_somebody_else')
+
+
+def whole_config(env, model, policy='dqn', **create):
+    return compiled(dict(cuda=False, model=model), policy, env, **create)
 
 
 @pytest.mark.parametrize(
-    'env, model, obs_dtype',
+    'env, model, policy',
     [
-        (dict(), SCALING, 'uint8'),
-        (SCALED, dict(), 'float32'),
-        (SCALED, dict(type='dqn'), 'float32'),
-        (dict(), STOCK, 'float32'),
-        (DIZOO, STOCK, 'float32'),
-        (dict(evaluator=SCALED), STOCK, 'float32'),
-        (DIZOO, SCALING, 'uint8'),
-        ({**DIZOO, 'obs_dtype': 'uint8'}, SCALING, 'uint8'),
-        (dict(obs_dtype='uint8'), STOCK, None),
-        ({**DIZOO, **SCALED}, SCALING, None),
-        (dict(obs_dtype=np.float32), SCALING, None),
-        (dict(evaluator=SCALED), SCALING, None),
-        (dict(collector=dict(obs_dtype='uint8'), **SCALED), dict(type='dqn'), None),
+        ({}, SCALING, 'dqn'),
+        ({}, {}, 'lean_dqn'),
+        (FLOAT, STOCK, 'dqn'),
+        (DIZOO, {}, 'dqn'),
+        ({**DIZOO, 'obs_dtype': 'uint8'}, SCALING, 'dqn'),
+        ({}, THEIRS, 'dqn'),
+        (FLOAT, THEIRS, 'dqn'),
+        ({}, dict(type='nobody_registered_this'), 'dqn'),
     ],
 )
-@pytest.mark.parametrize('policy', ['dqn', 'dqn_command'])
-def test_observations_fit_the_model_and_named_ones_that_do_not_are_refused(env, model, obs_dtype, policy):
+def test_an_env_id_means_scaled_pixels_and_pairs_that_fit_are_accepted(env, model, policy):
     cfg = whole_config(env, model, policy)
-    if obs_dtype:
-        env_class, *cfgs = get_vec_env_setting(cfg.env)
-        assert [env_class(role_cfgs[0]).observation_space.dtype for role_cfgs in cfgs] == [obs_dtype] * 2
-        return
-    with pytest.raises(ValueError, match='Choose obs_dtype=') as error:
-        get_vec_env_setting(cfg.env)
-    assert 'observations' in str(error.value) and 'policy.model.type' in str(error.value)
+    fit_model_and_buffer(cfg)
+    env_class, *cfgs = get_vec_env_setting(cfg.env)
+    expected = 'float32' if env == FLOAT or env == DIZOO else 'uint8'
+    assert [env_class(role_cfgs[0]).observation_space.dtype for role_cfgs in cfgs] == [expected] * 2
 
 
-def test_models_of_others_and_ready_made_models_are_accepted():
-    @MODEL_REGISTRY.register('a_model_of_somebody_else', force_overwrite=True)
-    class Model(DQN):
-        pass
-
-    for obs_dtype in ('uint8', 'float32'):
-        cfg = whole_config(dict(obs_dtype=obs_dtype), dict(type='a_model_of_somebody_else'))
-        get_vec_env_setting(cfg.env)
-    # DI-engine's entries call a ready-made model `model`
-    cfg, model = whole_config(dict(), dict(type='dqn')), PixelDQN(SHAPE, ACTIONS)  # noqa: F841
-    get_vec_env_setting(cfg.env)
-
-
-def in_di_engine(function):
-    """The function as if a pipeline of DI-engine's had defined it."""
-    return types.FunctionType(function.__code__, {**function.__globals__, '__name__': 'ding.entry.serial_entry'})
-
-
-def test_an_unnamed_model_is_the_policys_default_in_di_engines_pipelines_only(caplog):
-    def pipeline(env, policy='dqn'):
-        cfg = whole_config(env, dict(), policy)
-        env_class, _, (env_cfg,) = get_vec_env_setting(cfg.env, collect=False)
-        return env_class(env_cfg).observation_space.dtype
-
-    assert pipeline({}) == 'uint8' and pipeline(DIZOO) == 'float32'  # as dizoo.atari's, whatever model is built
-    assert in_di_engine(pipeline)(DIZOO, 'lean_dqn') == 'uint8'
-    caplog.clear()
-    assert in_di_engine(pipeline)({}, 'dqn') == 'float32'
-    assert 'the evaluator env returns float32' in caplog.text and "default of policy 'dqn') does not" in caplog.text
+@pytest.mark.parametrize(
+    'env, model, message',
+    [
+        ({}, STOCK, r'collector env returns uint8 .*policy.model.type: dqn\) does not scale .*Choose obs_dtype='),
+        ({}, {}, r'policy.model.type: the default of dqn\) does not scale'),
+        (DIZOO, SCALING, r'collector env returns float32 .*pixel_dqn\) scales them'),
+        (dict(evaluator=FLOAT), SCALING, 'the evaluator env returns float32'),
+        (FLOAT, dict(STOCK, frame=True), 'the replay buffer `frame` stores uint8 only'),
+        (dict(frame_stack=2), dict(SCALING, obs_shape=[4, 84, 84]), r'obs_shape is \[4, 84, 84\] .*env has \[2, 84'),
+        (dict(full_action_space=True), dict(SCALING, action_shape=4), 'action_shape is 4 .*expected 18, or to leave'),
+        (dict(evaluator=dict(screen_size=42)), SCALING, r'obs_shape is .* the evaluator env has \[4, 42, 42\]'),
+        (
+            {},
+            dict(type='mine', import_names=['no_such_module']),
+            'No module named .* beside the config',
+        ),
+    ],
+)
+def test_pairs_that_do_not_fit_are_refused(env, model, message):
+    model = dict(model)
+    create = dict(replay_buffer=dict(type='frame', import_names=NAMES)) if model.pop('frame', False) else {}
+    with pytest.raises(ValueError, match=message):
+        fit_model_and_buffer(whole_config(env, model, **create))
 
 
-def test_unregistered_names_and_copied_configs_are_accepted():
-    registry, cfg = MODEL_REGISTRY, whole_config(dict(), SCALING)  # noqa: F841  (a registry is a dict whose get raises)
-    env_cfg = copy.deepcopy(cfg.env)  # no whole config holds it
-    get_vec_env_setting(env_cfg)
-    cfg.policy.type = 'a_policy_that_nobody_registered'
-    get_vec_env_setting(cfg.env)
-    cfg.policy.model.type = 'a_model_that_nobody_registered'
-    get_vec_env_setting(cfg.env)
+def test_breakout_train_refuses_them_and_fills_in_the_sizes_that_are_left_out():
+    config = str(ROOT / 'configs' / 'breakout_dqn_config.py')
+    with pytest.raises(click.UsageError, match='float32 observations, but the model .*pixel_dqn'):
+        checked_config(config, 0, {'env.obs_dtype': 'float32'})
+    sizes = {'policy.model.obs_shape': None, 'policy.model.action_shape': None}
+    cfg = checked_config(config, 0, {'env.screen_size': 42, **sizes})
+    assert (cfg.policy.model.obs_shape, cfg.policy.model.action_shape) == ([4, 42, 42], 4)
+
+
+@pytest.mark.parametrize('model, shape', [(STOCK, (4, 84, 84)), (THEIRS, (4, 84, 84)), (SCALING, (2, 84, 84))])
+def test_a_network_that_does_not_take_the_observations_is_told_so_at_its_first_batch(model, shape):
+    sizes = dict(obs_shape=[4, 84, 84], action_shape=4)
+    policy = create_policy(whole_config({}, {**model, **sizes}).policy).eval_mode
+    with pytest.raises(ValueError, match=r'the network \w+ does not take .*uint8 \(\d, 84, 84\): .*Choose obs_dtype='):
+        check_first_batch(policy, Box(0, 255, shape, 'uint8'))
+    scaling = create_policy(whole_config({}, {**SCALING, **sizes}).policy).eval_mode
+    before = torch.get_rng_state()
+    check_first_batch(scaling, Box(0, 255, (4, 84, 84), 'uint8'))
+    assert torch.equal(torch.get_rng_state(), before)

@@ -9,10 +9,8 @@ import torch
 from ding.config import compile_config, read_config
 from ding.model import C51DQN, DQN, QRDQN, VAC, RainbowDQN
 from ding.policy import create_policy
-from ding.utils import MODEL_REGISTRY
 
 from breakout_env import BreakoutEnv, PixelC51DQN, PixelDQN, PixelQRDQN, PixelRainbowDQN, PixelVAC
-from breakout_env.envs.pixel_check import SCALING_MODELS
 from breakout_env.policy.precision import cast_copy
 from helpers.processes import ROOT
 
@@ -28,11 +26,6 @@ def pixels():
     screens = [env.reset()] + [env.step(env.random_action()).obs for _ in range(3)]
     env.close()
     return torch.from_numpy(np.stack(screens))
-
-
-def test_the_list_of_scaling_models_is_complete():
-    ours = {name for name in MODEL_REGISTRY if MODEL_REGISTRY.get(name).__module__.startswith('breakout_env')}
-    assert ours == set(SCALING_MODELS)
 
 
 @pytest.mark.parametrize('ours, template', FAMILIES)

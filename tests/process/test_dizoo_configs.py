@@ -37,6 +37,5 @@ def test_a_config_of_dizoo_trains_with_type_and_import_names_changed(policy, mod
     name = f'spaceinvaders_{policy}'
     with resources.as_file(resources.files('dizoo.atari.config.serial.spaceinvaders')) as folder:
         config = shortened(folder / f'{name}_config.py', tmp_path, *CHANGED, *SIZES, *more)
-    output = run(['ding', '-m', mode, '-c', config.name, '-s', '0', '--env-step', '100'], tmp_path)
-    assert 'env returns float32 observations' in output
+    run(['ding', '-m', mode, '-c', config.name, '-s', '0', '--env-step', '100'], tmp_path)
     check_trained(tmp_path / f'{name}_seed0')
