@@ -37,6 +37,7 @@ from breakout_env.run.budget import Budget
 from breakout_env.run.config import ConfigFile, merged_config, read_config_file
 from breakout_env.run.folder import newest_checkpoint, run_summary, run_to_resume
 from breakout_env.run.stop_request import Stopped, StopRequest
+from breakout_env.utils import output
 from breakout_env.utils.atomic_file import DamagedFile
 from breakout_env.utils.command_line import Program, show_only_warnings
 from breakout_env.utils.options import COUNT, SEED
@@ -180,6 +181,7 @@ def close(worker: Any) -> None:
 )
 def main(config: str, seed: int, env_step: int, overlap: bool, resume: Optional[str]) -> None:
     """Train DQN on Breakout."""
+    output.ignore_lost_output()
     try:
         file = read_config_file(config)
         folder = train(file, seed, Budget(env_steps=env_step), run_to_resume(resume, file.exp_name), overlap)

@@ -36,6 +36,7 @@ from breakout_env.run.budget import Budget
 from breakout_env.run.config import ConfigFile, merged_config, read_config_file
 from breakout_env.run.folder import newest_checkpoint, run_summary, run_to_resume
 from breakout_env.run.stop_request import StopRequest
+from breakout_env.utils import output
 from breakout_env.utils.atomic_file import DamagedFile
 from breakout_env.utils.command_line import Program, show_only_warnings
 from breakout_env.utils.options import COUNT, SEED, NumberOrAuto
@@ -181,6 +182,7 @@ def main(
     config: str, seed: int, env_step: int, collectors: Count, address: Optional[str], resume: Optional[str]
 ) -> None:
     """Train DQN on Breakout with collectors on Ray."""
+    output.ignore_lost_output()
     try:
         file = read_config_file(config)
         resume = run_to_resume(resume, file.exp_name)

@@ -22,6 +22,7 @@ from ..run.config import ConfigFile, read_config_file
 from ..run.folder import folder_below_here, newest_checkpoint, run_summary, run_to_resume, saved_runs
 from ..run.log import RunLog
 from ..run.stop_request import StopRequest
+from ..utils import output
 from ..utils.atomic_file import DamagedFile
 from ..utils.options import COUNT, HOURS, SEED, THREADS, NumberOrAuto
 from .common import CONTEXT, device_of, shipped
@@ -121,6 +122,7 @@ def command(ctx: click.Context, seeds: Tuple[int, ...], **options: Any) -> None:
       breakout train --set policy.learn.learning_rate=0.0005
       breakout train --collectors auto --ray auto --auto-resume --exp-name RUN
     """
+    output.ignore_lost_output()
     if len(seeds) > 1:
         ctx.exit(_train_each(ctx, seeds, options))
     folder, budget = _train(seeds[0], **options)

@@ -7,6 +7,7 @@ A learner hook, under plain ``ding -m serial`` and in our entries alike; all of 
                                               ext_args=dict(max_env_step=1000000))
 """
 
+import contextlib
 import logging
 import math
 import subprocess
@@ -177,7 +178,8 @@ class RunProgress(object):
         """A warning of the watch, above the line and in the learner's log."""
         self._learner.info(text)
         if self._line is not None:
-            self._line.write(text)
+            with contextlib.suppress(OSError, ValueError):
+                self._line.write(text)
         else:
             logger.warning(text)
 

@@ -5,7 +5,7 @@ import logging
 import math
 import os
 import sys
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Dict, List, NamedTuple, Optional, TextIO
 
 from tqdm import tqdm
 
@@ -42,6 +42,13 @@ def _time(seconds: float) -> datetime.timedelta:
     return datetime.timedelta(seconds=round(max(0.0, seconds)))
 
 
+def _is_terminal(stream: Optional[TextIO]) -> bool:
+    try:
+        return stream is not None and stream.isatty()
+    except ValueError:  # it is closed
+        return False
+
+
 class ProgressLine(tqdm):
     """
     Percent, env steps, time and speed as tqdm shows them; behind them the rest of the ``Place``. Speed and time
@@ -54,7 +61,7 @@ class ProgressLine(tqdm):
     @classmethod
     def on_terminal(cls, total: Optional[int]) -> 'Optional[ProgressLine]':
         """A line on stderr, if that is a terminal; DI-engine's logs then go only to their files."""
-        if not sys.stderr.isatty():
+        if not _is_terminal(sys.stderr):
             return None
         for handler in logging.getLogger().handlers:  # the workers' logs, which would be mixed up with the line
             handler.setLevel(max(handler.level, logging.WARNING))
@@ -74,8 +81,11 @@ class ProgressLine(tqdm):
             self.initial = self.n = self.last_print_n = place.env_step
         self.env_steps_per_s = place.env_steps_per_s
         self.set_postfix_str(', '.join(place.parts()), refresh=False)
-        self.update(place.env_step - self.n)
-        self.refresh()
+        try:
+            self.update(place.env_step - self.n)
+            self.refresh()
+        except (OSError, ValueError):  # the terminal is gone, or does not take the characters
+            self.disable = True
 
 
 class PrintedLines(object):
@@ -91,7 +101,7 @@ class PrintedLines(object):
     @classmethod
     def where_needed(cls, total: Optional[int], every_s: Optional[float]) -> 'Optional[PrintedLines]':
         """Lines where nobody would see the line of a terminal; none without ``every_s``."""
-        if every_s is None or sys.stderr.isatty() and sys.stdout.isatty():
+        if every_s is None or _is_terminal(sys.stderr) and _is_terminal(sys.stdout):
             return None
         return cls(total, every_s)
 
@@ -112,5 +122,5 @@ class PrintedLines(object):
         """Print a line."""
         try:
             print(text, flush=True)
-        except OSError:  # such as a `head` that has ended
+        except (OSError, ValueError):  # such as a `head` that has ended
             self._every_s = math.inf

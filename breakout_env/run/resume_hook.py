@@ -17,7 +17,7 @@ from ding.worker.learner import LearnerHook, register_learner_hook
 
 from ..compat.ding_call_hook import CallHook
 from ..compat.ding_checkpoint_files import keep_checkpoints_whole
-from ..utils import run_registry, signals
+from ..utils import output, run_registry, signals
 from ..utils.options import Between, Options
 from .lock import RunLock
 from .saver import RunSaver
@@ -166,6 +166,6 @@ class Autosave(object):
                 + ' To resume it: the same command with policy.learn.resume_training=True and '
                 f'exp_name={self._learner.exp_name!r} in the config (breakout train: --resume).'
             )
-        print(message, flush=True)
+        output.say(message)
         signals.let_ctrl_c_kill()
         sys.exit(self._stop.exit_code)

@@ -22,7 +22,7 @@ import xxhash
 from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from ..utils import run_registry
+from ..utils import output, run_registry
 from ..utils.atomic_file import DamagedFile, write_bytes
 from .save_list import FOLDER, Count, Save, list_saves, older_saves, saves_in
 
@@ -223,7 +223,7 @@ class RunSaver(object):
                 self._policy_cfg.random_collect_size = 0
         message = f'Resuming {self._folder} at {iteration:,} updates and {env_step:,} env steps{transitions}.'
         learner.info(message)
-        print(message, flush=True)
+        output.say(message)
 
     def _keep_new_learning_rate(self, before: Optional[float]) -> None:
         """The optimizer's state has the rate of the save; one that was changed in the config since then wins."""

@@ -1,12 +1,12 @@
 """Ctrl-C, SIGTERM and SIGHUP as a request for a graceful shutdown of a run."""
 
+import contextlib
 import signal
-import sys
 from functools import partial
 from types import TracebackType
 from typing import Any, Callable, Dict, Optional, Type
 
-from ..utils import signals
+from ..utils import output, signals
 
 
 class Stopped(Exception):
@@ -19,8 +19,8 @@ class StopRequest(object):
         Turns the first Ctrl-C, SIGTERM or SIGHUP into a flag that the training loop looks at. A second Ctrl-C forces \
         the shutdown. Outside the main thread, where Python lets nobody handle signals, no request comes.
     Arguments:
-        - say (:obj:`Callable`): Called with the message that the first signal gets.
-        - then (:obj:`Callable`): Called after that, from the signal handler.
+        - say (:obj:`Callable`): Called with the message that the first signal gets, once the stop is requested.
+        - then (:obj:`Callable`): Called after that, from the signal handler, printed or not.
         - only_free (:obj:`bool`): Whether to leave alone signals that the program handles itself.
     Examples:
         >>> with StopRequest(say=lambda text: None) as stop:
@@ -30,7 +30,7 @@ class StopRequest(object):
     """
 
     def __init__(
-        self, say: Callable[[str], None] = print, then: Callable[[], None] = lambda: None, only_free: bool = False
+        self, say: Callable[[str], None] = output.say, then: Callable[[], None] = lambda: None, only_free: bool = False
     ) -> None:
         self._number: Optional[int] = None
         self._say = say
@@ -58,15 +58,14 @@ class StopRequest(object):
         return 128 + (self._number or 0)
 
     def _on_signal(self, number: int) -> None:
-        if number == signal.SIGHUP:
-            signals.leave_terminal()
         if self.requested:
             if number == signal.SIGINT:
                 signals.force_shutdown(number)
             return
         self._number = number
-        self._say('\nStopping: finishing what is under way and saving the run (Ctrl-C again stops at once).')
-        sys.stdout.flush()
+        output.discard_unread()  # with the terminal or by the same Ctrl-C, those who read it may have ended
+        with contextlib.suppress(OSError, ValueError):
+            self._say('\nStopping: finishing what is under way and saving the run (Ctrl-C again stops at once).')
         self._then()
 
     def raise_if_requested(self) -> None:

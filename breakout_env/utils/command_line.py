@@ -2,13 +2,14 @@
 
 import logging
 import signal
+import sys
 from typing import Any
 
 import click
 
 from breakout_command import EXIT_CODES
 
-from . import signals
+from . import output, signals
 
 
 def show_only_warnings() -> None:
@@ -39,8 +40,13 @@ class Program(click.Command):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run as the command of this process, which ends afterwards."""
         signals.exit_on_signals()
+        output.survive_lost_output()
         try:
             return self.main(*args, **kwargs)
+        except SystemExit as end:
+            if not end.code and (error := output.lost_output()):
+                sys.exit(f'What was to be printed is lost: {error}')
+            raise
         finally:
             # as signals.let_ctrl_c_kill, outside of the command's context
             signal.signal(signal.SIGINT, signal.SIG_DFL)

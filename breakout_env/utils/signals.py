@@ -19,6 +19,8 @@ from typing import Callable, Optional
 
 import click
 
+from . import output
+
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # What a forced shutdown leaves for closing what is open.
 _FORCED_SHUTDOWN_S = 1.2
@@ -72,8 +74,7 @@ def exit_on_signals() -> None:
 
 
 def _exit(number: int) -> None:
-    if number == signal.SIGHUP:
-        leave_terminal()
+    output.discard_unread()
     sys.exit(128 + number)
 
 
@@ -89,18 +90,6 @@ def follow_parent(parent_pid: int, number: int = signal.SIGKILL) -> None:
         os.kill(os.getpid(), number)
 
 
-def leave_terminal() -> None:
-    """After a SIGHUP, write to nowhere what would go to the closed terminal: it would be an error otherwise."""
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    for descriptor in (0, 1, 2):
-        with contextlib.suppress(OSError):
-            # a closed terminal does not even answer what it is
-            os.write(descriptor, b'') if descriptor else os.fstat(descriptor)
-            continue
-        os.dup2(nowhere, descriptor)
-    os.close(nowhere)
-
-
 def force_shutdown(number: int) -> None:
     """
     End a command: raise ``SystemExit``, and end the process within moments, whatever its threads and workers do
@@ -108,7 +97,8 @@ def force_shutdown(number: int) -> None:
     the run and gets the exception only. So do the processes of multiprocessing, which their parents end.
     """
     with contextlib.suppress(OSError):  # the terminal may be gone
-        os.write(2, b'stopped\n')
+        if sys.stderr is not None:  # else it is closed, and another file may be in its place
+            os.write(2, b'stopped\n')
     if _is_command():
         let_ctrl_c_kill()
         timer = threading.Timer(_FORCED_SHUTDOWN_S, _end_now, (128 + number,))

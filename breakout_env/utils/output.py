@@ -1,0 +1,99 @@
+"""
+What a program says may get lost; it never decides what becomes of its work.
+
+Ctrl-C reaches every program of a pipeline, so ``tee`` may have ended before ours says that it stops. A stream may also
+be closed (``2>&-``: ``sys.stderr`` is None then), full, or of an encoding that cannot take the text.
+"""
+
+import contextlib
+import io
+import os
+import select
+import sys
+from typing import Any, List, Optional
+
+# What a reader that is merely slow gets before a program that stops goes on without it.
+_SLOW_READER_S = 1.0
+_streams: 'List[_Output]' = []
+
+
+class _Output(io.FileIO):
+    """The file below stdout or stderr; what it cannot write is lost, and ``error`` says why."""
+
+    error: Optional[OSError] = None
+
+    def write(self, data: Any) -> int:
+        try:
+            while (written := super().write(data)) is None:  # full, and its owner made it non-blocking
+                _takes_data(self.fileno())
+        except OSError as error:
+            self.error = error
+            return len(data)
+        return written
+
+
+def survive_lost_output() -> None:
+    """For the process of a command: from now on, no write to stdout or stderr raises an error."""
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:  # a checkpoint would be opened in its place, and get what libraries print
+            os.open(os.devnull, os.O_RDWR)  # the lowest that is free
+    for name, descriptor in (('stdout', 1), ('stderr', 2)):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, 'w'))
+        elif isinstance(stream, io.TextIOWrapper) and stream.fileno() == descriptor:
+            file = _Output(descriptor, 'w', closefd=False)
+            how = dict(line_buffering=stream.line_buffering, write_through=stream.write_through)
+            text = io.TextIOWrapper(io.BufferedWriter(file), stream.encoding, 'backslashreplace', **how)
+            setattr(sys, name, text)
+            if descriptor == 1:
+                _streams.append(file)
+
+
+def ignore_lost_output() -> None:
+    """For a training: what counts is the run, whoever read along."""
+    _streams.clear()
+
+
+def lost_output() -> Optional[OSError]:
+    """Why something that was printed on stdout is lost; None if nothing is."""
+    with contextlib.suppress(AttributeError):
+        sys.stdout.flush()
+    return next((file.error for file in _streams if file.error is not None), None)
+
+
+def say(text: str) -> None:
+    """Print a line about a run, also in a signal handler and in programs that are not ours; it raises no error."""
+    try:
+        print(text, flush=True)
+    except (RuntimeError, UnicodeError):  # the signal came during another print, or the encoding lacks a character
+        with contextlib.suppress(OSError, ValueError):
+            os.write(sys.stdout.fileno(), f'{text}\n'.encode('ascii', 'backslashreplace'))
+    except (OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError):
+            _discard(sys.stdout.fileno())
+
+
+def discard_unread() -> None:
+    """
+    Discard from now on what goes to a closed terminal, or to a pipe that nobody reads. This also ends a write to a full
+    pipe that a signal has interrupted, which would otherwise wait for ever.
+    """
+    for descriptor in (1, 2):
+        if not _takes_data(descriptor, _SLOW_READER_S):
+            _discard(descriptor)
+
+
+def _takes_data(descriptor: int, timeout_s: Optional[float] = None) -> bool:
+    poller = select.poll()
+    poller.register(descriptor, select.POLLOUT)
+    found = poller.poll(None if timeout_s is None else timeout_s * 1000)
+    return bool(found) and not found[0][1] & (select.POLLERR | select.POLLHUP)
+
+
+def _discard(descriptor: int) -> None:
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)

@@ -1,0 +1,96 @@
+"""Nobody reads what a program says: the pipe's reader has ended, a stream is closed or full. The run is saved."""
+
+import contextlib
+import fcntl
+import os
+import select
+import signal
+from pathlib import Path
+from typing import Callable, List
+
+import pytest
+
+from breakout_env.agent.agent import save_agent
+from breakout_env.run.save_list import saves_in
+from helpers.agents import small_network
+from helpers.processes import BIN, Command, completed, start, wait_until
+from helpers.runs import ENTRY, NAME, config_in, ding_serial
+
+BREAKOUT = str(BIN / 'breakout')
+OURS = (
+    r"env_manager=dict\(type='subprocess', shared_memory=True, reset_inplace=True\)",
+    "env_manager=dict(type='breakout', import_names=['breakout_env'], worker_num=2)",
+)
+
+
+def programs(config: Path) -> dict:
+    train = [BREAKOUT, 'train', '-c', str(config)]
+    return {
+        'serial': [*train, '--serial'],
+        'overlap': [*train, '--overlap'],
+        'two seeds': [*train, '-s', '0', '-s', '1'],
+        'ray': [*train, '--collectors', '1'],
+        'entry': [*ENTRY, '-c', str(config)],
+        'ding': ding_serial(config, 1_000_000),
+    }
+
+
+def in_shell(words: List[str], line: str, folder: Path) -> Command:
+    """A command in a line of the shell, which outlives the signal and passes on the command's exit code."""
+    return Command(['bash', '-c', f'trap : INT TERM; "$@" {line}; exit ${{PIPESTATUS[0]}}', 'bash', *words], folder)
+
+
+def has_learned(folder: Path, run: str = NAME) -> Callable[[], bool]:
+    return (folder / run / 'ckpt' / 'iteration_0.pth.tar').exists
+
+
+@pytest.mark.parametrize(
+    'program, line, number, code',
+    [
+        ('serial', '2>&1 | tee log', signal.SIGINT, 0),
+        ('overlap', '2>&1 | tee log', signal.SIGINT, 0),
+        ('two seeds', '2>&1 | tee log', signal.SIGINT, 130),
+        ('ray', '2>&1 | tee log', signal.SIGINT, 0),
+        ('entry', '2>&1 | head -1', signal.SIGTERM, 0),
+        ('ding', '2>&1 | tee log', signal.SIGINT, 130),
+        ('ding', '2>&1 | head -1', signal.SIGTERM, 143),
+        ('serial', '>&-', signal.SIGTERM, 0),
+        ('serial', '2>&-', signal.SIGTERM, 0),
+        ('ding', '>&- 2>&-', signal.SIGTERM, 143),
+        ('serial', '>/dev/full', signal.SIGTERM, 0),
+    ],
+)
+def test_run_is_saved_whoever_reads_along(program, line, number, code, tmp_path):
+    words = programs(config_in(tmp_path, 900, OURS))[program]
+    command = in_shell(words, line, tmp_path)
+    name = f'{NAME}_seed0' if program == 'two seeds' else NAME
+    command.wait_for(has_learned(tmp_path, name))
+    assert command.end(number, whole_group=True) == code, command.text
+    assert saves_in(tmp_path / name) and 'Traceback' not in command.text
+
+
+def test_run_whose_pipe_is_full_is_saved(tmp_path):
+    reading, writing = os.pipe()
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
+    poller = select.poll()
+    poller.register(writing, select.POLLOUT)
+    process = start(programs(config_in(tmp_path, 900, OURS))['ding'], tmp_path, stdout=writing)
+    try:
+        assert wait_until(lambda: has_learned(tmp_path)() and not poller.poll(0), 120)
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(60) == 130 and saves_in(tmp_path / NAME)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        os.close(reading)
+        os.close(writing)
+
+
+@pytest.mark.parametrize('line, code', [('2>&-', 0), ('>&-', 0), ('| true', 1), ('>/dev/full', 1)])
+def test_evaluation_ends_as_usual_without_stderr_and_fails_if_its_result_is_lost(line, code, tmp_path):
+    save_agent(tmp_path / 'agent', small_network().state_dict(), {})
+    words = [BREAKOUT, 'eval', '--checkpoint', 'agent', '-n', '1', '--json', 'report']
+    shell = ['bash', '-c', f'"$@" {line}; exit ${{PIPESTATUS[0]}}', 'bash', *words]
+    done = completed(shell, tmp_path)
+    assert done.returncode == code and (tmp_path / 'report').exists()
+    assert 'Traceback' not in done.stderr and ('lost' in done.stderr) == bool(code)
