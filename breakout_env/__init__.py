@@ -7,13 +7,16 @@ the evaluator ``resumable``, the learner hooks ``resume`` and ``progress`` and t
 ``r2d2_slices`` with DI-engine, so that ``import_names=['breakout_env']`` is all another project writes, and the id
 ``breakout_env/Breakout-v0`` with gymnasium. It starts no process, handles no signal and opens no emulator. It sets one
 environment variable, where PyTorch has not been imported before: its threads then spin briefly, which suits a machine
-that does other work, too (compat/openmp_spin_count.py).
+that does other work, too (compat/openmp_spin_count.py). A user id without a name gets one in ``LOGNAME``
+(compat/torch_unnamed_user.py).
 """
 
 from ._version import __version__
 from .compat.ding_import_noise import quiet_import
 from .compat.openmp_spin_count import set_spin_count
+from .compat.torch_unnamed_user import name_user
 
+name_user()
 set_spin_count()
 with quiet_import():
     from .env_manager import GroupEnvManager, GroupEnvManagerV2

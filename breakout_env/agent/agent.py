@@ -193,22 +193,26 @@ def _network(weights: Weights, screen_size: int) -> PixelDQN:
         )
     try:
         convolutions = [weights[f'encoder.main.{index}.weight'] for index in (0, 2, 4)]
-        residual_blocks = {name.split('.')[2] for name in weights if name.startswith('encoder.main.')} - set('012345')
-        layer_norm = 'encoder.main.1.0.weight' in weights
-        head_weights = sum(name.startswith(head) and name.endswith('.weight') for name in weights)
         sizes = [convolution.shape[0] for convolution in convolutions]
-        # on the meta device, building takes no memory for the sizes that a file claims, and no random numbers
-        with torch.device('meta'):
+        frame_stack = convolutions[0].shape[1]
+    except LookupError:
+        raise _not_a_dqn(weights) from None
+    residual_blocks = {name.split('.')[2] for name in weights if name.startswith('encoder.main.')} - set('012345')
+    layer_norm = 'encoder.main.1.0.weight' in weights
+    head_weights = sum(name.startswith(head) and name.endswith('.weight') for name in weights)
+    # on the meta device, building takes no memory for the sizes that a file claims, and no random numbers
+    with torch.device('meta'):
+        try:
             model = PixelDQN(
-                [convolutions[0].shape[1], screen_size, screen_size],
+                [frame_stack, screen_size, screen_size],
                 outputs.shape[0],
                 encoder_hidden_size_list=sizes + sizes[-1:] * len(residual_blocks) + [outputs.shape[1]],
                 dueling=head == 'head.A.0.',
                 head_layer_num=head_weights // 2 if layer_norm else head_weights,
                 layer_norm=layer_norm,
             )
-    except (LookupError, RuntimeError):  # a weight is missing, or of a shape that no such network has
-        raise _not_a_dqn(weights) from None
+        except RuntimeError as error:  # a weight has a shape that no such network has
+            raise _not_a_dqn(weights) from error
     expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     if expected != {name: tuple(tensor.shape) for name, tensor in weights.items()}:
         raise _not_a_dqn(weights)

@@ -6,6 +6,7 @@ import os
 import platform
 import shlex
 import subprocess
+import tempfile
 from functools import partial
 from pathlib import Path
 from typing import Dict, Optional
@@ -172,6 +173,9 @@ def rom() -> Finding:
 
 def worker() -> Finding:
     """Does an environment run in a process of its own?"""
+    memory_for_it = shared_memory()
+    if memory_for_it.state == FAILS:
+        return memory_for_it
     manager = GroupEnvManager([partial(BreakoutEnv, {})], dict(connect_timeout=20, step_timeout=10))
     try:
         manager.seed(0)
@@ -204,6 +208,11 @@ def shared_memory(folder: str = '/dev/shm') -> Finding:
     found = f'{room.free / 2**20:,.0f} of {room.total / 2**20:,.0f} MiB free in {folder}'
     if room.free < 4 * 2**20:
         return Finding(FAILS, f'{found}, too little for the observations of a step', SHARED_MEMORY_FIX)
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:  # read-only, or the rights of another user
+        fix = f'mount -o remount,rw {folder}; docker run --tmpfs {folder}:rw,exec'
+        return Finding(FAILS, f'no file can be made in {folder}: {error.strerror}; env managers need it', fix)
     if room.total <= SHARED_MEMORY_BYTES:
         enough = "docker's default: enough for 8 environments, not for hundreds or for PyTorch's data loaders"
         return Finding(WARNING, f'{found}, {enough}', SHARED_MEMORY_FIX)

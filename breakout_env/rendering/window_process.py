@@ -54,6 +54,8 @@ def main(title: str, width: int, height: int, pictures_per_second: float) -> Non
     pygame.event.pump()  # everything has been sent to the display before the next line says so
     print('ready', flush=True)
     os.set_blocking(1, False)
+    poller = select.poll()
+    poller.register(0, select.POLLIN)
     picture_size, received, due, keys = width * height * 3, bytearray(), time.monotonic(), ''
     while True:
         events = pygame.event.get()
@@ -62,7 +64,7 @@ def main(title: str, width: int, height: int, pictures_per_second: float) -> Non
         keys_before, keys = keys, pressed_keys(events)
         if keys != keys_before:
             report(keys)
-        if not select.select([0], [], [], EVENT_INTERVAL_S)[0]:
+        if not poller.poll(EVENT_INTERVAL_S * 1000):
             continue
         data = os.read(0, picture_size - len(received))
         if not data:

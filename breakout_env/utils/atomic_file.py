@@ -1,6 +1,7 @@
 """Write a file atomically: under another name, flushed to the disk, then moved to its place."""
 
 import contextlib
+import errno
 import os
 import threading
 from pathlib import Path
@@ -8,6 +9,8 @@ from typing import Any, BinaryIO, Iterator, Union
 
 # To keep the previous file takes two steps, so one thread at a time takes them.
 _moving = threading.Lock()
+# What shared folders of virtual machines, old network file systems and some FUSE ones answer where they cannot flush.
+_CANNOT_FLUSH = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EISDIR)
 
 
 class DamagedFile(ValueError):
@@ -24,8 +27,8 @@ def atomic_write(path: Union[str, Path], keep_previous: bool = False) -> Iterato
     """
     Overview:
         A file that gets its name when the block ends, complete and on the disk; its folder is made. A reader thus \
-        sees the old content or the new, whenever this process is killed. With ``keep_previous`` the replaced file \
-        stays as ``<path>.previous``.
+        sees the old content or the new, whenever this process is killed; after a power cut, too, where the file \
+        system can flush. With ``keep_previous`` the replaced file stays as ``<path>.previous``.
     Raises:
         - OSError: If it cannot be written, as on a full disk; the old content is still there.
     """
@@ -37,7 +40,7 @@ def atomic_write(path: Union[str, Path], keep_previous: bool = False) -> Iterato
         with open(unfinished, 'wb') as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())
+            flush(file.fileno())
         with _moving:
             if keep_previous and os.path.exists(path):
                 with contextlib.suppress(FileNotFoundError):
@@ -57,10 +60,22 @@ def write_bytes(path: Union[str, Path], content: Any) -> None:
         file.write(content)
 
 
-def flush_folder(folder: str) -> None:
-    """Flush a folder's entries to the disk, so that a rename survives a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def flush(descriptor: int) -> None:
+    """Flush a file or a folder to the disk, where its file system can; an OSError is one of the disk."""
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _CANNOT_FLUSH:
+            raise
+
+
+def flush_folder(folder: str) -> None:
+    """Flush a folder's entries to the disk, so that a rename survives a power cut."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError:  # some file systems open no folder, and some folders may be written to but not read
+        return
+    try:
+        flush(descriptor)
     finally:
         os.close(descriptor)

@@ -55,8 +55,7 @@ class HelperProcess(object):
 
     def wait_ready(self, timeout_s: float) -> None:
         """Wait until the program prints anything on its standard output; a HelperError says that it did not."""
-        ready, _, _ = select.select([self._stdout], [], [], timeout_s)
-        if not ready:
+        if not _is_ready(self._stdout, select.POLLIN, timeout_s):
             raise HelperError(f'the {self._name} did not answer within {timeout_s:g} s')
         if not os.read(self._stdout.fileno(), 64):
             raise HelperError(f'the {self._name} ended at once{self._last_message()}')
@@ -70,14 +69,14 @@ class HelperProcess(object):
                 rest = rest[os.write(stdin, rest) :]
             except BlockingIOError:
                 left = deadline - time.monotonic()
-                if left <= 0 or not select.select([], [stdin], [], left)[1]:
+                if left <= 0 or not _is_ready(self._stdin, select.POLLOUT, left):
                     raise HelperError(f'the {self._name} took no data for {timeout_s:g} s') from None
             except BrokenPipeError:
                 raise HelperError(f'the {self._name} has ended{self._last_message()}') from None
 
     def read(self) -> bytes:
         """Up to 64 KiB of what the program has printed on its standard output since the last call; never waits."""
-        return os.read(self._stdout.fileno(), 65536) if select.select([self._stdout], [], [], 0)[0] else b''
+        return os.read(self._stdout.fileno(), 65536) if _is_ready(self._stdout, select.POLLIN, 0) else b''
 
     def close(self, timeout_s: float) -> bool:
         """
@@ -124,6 +123,12 @@ class HelperProcess(object):
             self._stdout.close()
             self._process.returncode = 0  # another process's child: keeps Popen's destructor from warning about it
             self._messages.close()
+
+
+def _is_ready(pipe: IO[bytes], event: int, timeout_s: float) -> bool:
+    poller = select.poll()  # select.select takes no descriptor above 1,023
+    poller.register(pipe, event)
+    return bool(poller.poll(timeout_s * 1000))
 
 
 _RUNNING: 'weakref.WeakSet[HelperProcess]' = weakref.WeakSet()

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 
 import psutil
@@ -136,6 +137,17 @@ def test_small_shared_memory_is_a_warning_and_a_full_one_fails(small_disk):
     assert finding.state == 'warning' and '--shm-size' in finding.fix
     (small_disk / 'full').write_bytes(b'x' * 22 * 2**20)
     assert doctor_checks.shared_memory(str(small_disk)).state == 'fails'
+
+
+def test_read_only_shared_memory_fails_as_does_the_worker_that_needs_it(tmp_path):
+    program = (
+        'from breakout_env.cli.doctor_checks import *; print(*(tuple(check()) for check in (shared_memory, worker)))'
+    )
+    shell = f'mount -t tmpfs -o ro none /dev/shm && {sys.executable} -W ignore -c "{program}"'
+    done = subprocess.run(['unshare', '--mount', 'sh', '-c', shell], cwd=tmp_path, capture_output=True, text=True)
+    if 'unshare' in done.stderr or 'mount' in done.stderr:
+        pytest.skip('this user can not mount')
+    assert done.stdout.count("'fails'") == done.stdout.count('remount,rw /dev/shm') == 2, done.stdout + done.stderr
 
 
 def test_cpu_limit_of_a_container_is_read_from_its_control_group(tmp_path):
