@@ -45,8 +45,13 @@ def survive_lost_output() -> None:
             setattr(sys, name, open(os.devnull, 'w'))
         elif isinstance(stream, io.TextIOWrapper) and stream.fileno() == descriptor:
             file = _Output(descriptor, 'w', closefd=False)
-            how = dict(line_buffering=stream.line_buffering, write_through=stream.write_through)
-            text = io.TextIOWrapper(io.BufferedWriter(file), stream.encoding, 'backslashreplace', **how)
+            text = io.TextIOWrapper(
+                io.BufferedWriter(file),
+                stream.encoding,
+                'backslashreplace',
+                line_buffering=stream.line_buffering,
+                write_through=stream.write_through,
+            )
             setattr(sys, name, text)
             if descriptor == 1:
                 _streams.append(file)
