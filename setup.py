@@ -44,7 +44,6 @@ setup(
         'opencv-python>=4.8,<4.12',  # 4.12 wants numpy 2
         'zstandard>=0.22',  # what keeps the replay buffer small
         'xxhash>=3.4.1',  # the first with wheels for 3.12
-        'filelock>=3.12',  # one process for each run's folder
         'packaging>=21.3',  # versions in `breakout doctor`
         'pandas>=1.5',  # curves; comes with DI-engine
         'pydantic>=2.7',  # option models; comes with DI-engine

@@ -24,7 +24,8 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 
 import click
 import numpy as np
-from filelock import FileLock
+
+from breakout_env.run.lock import RunLock
 
 from .common.processes import ROOT
 from .common.trainings import Program, Rows, env_steps_of, hours_of, judged_run, run_python
@@ -214,14 +215,15 @@ def main(
         raise click.UsageError(f'--env-steps beside --variant {variant}; expected a variant of this package')
     out.mkdir(parents=True, exist_ok=True)
     rows = Rows(results or (RESULTS if env_steps is None else ENV_STEPS_RESULTS))
-    with FileLock(out / 'lock', timeout=0):  # trainings beside each other would measure each other
-        trainer = partial(train_and_judge, out=out.resolve(), rows=rows, execute=run_python)
-        if env_steps is not None and variant is not None:
-            train_for_env_steps(variant, seed, env_steps, out.resolve(), rows, run_python)
-        elif variant is None:
-            search(only or list(VARIANTS), rounds, trainer)
-        elif trainer(variant, seed, minutes) is None:
-            raise SystemExit(1)
+    lock = RunLock(out)  # trainings beside each other would measure each other
+    trainer = partial(train_and_judge, out=out.resolve(), rows=rows, execute=run_python)
+    if env_steps is not None and variant is not None:
+        train_for_env_steps(variant, seed, env_steps, out.resolve(), rows, run_python)
+    elif variant is None:
+        search(only or list(VARIANTS), rounds, trainer)
+    elif trainer(variant, seed, minutes) is None:
+        raise SystemExit(1)
+    lock.release()
 
 
 if __name__ == '__main__':

@@ -1,5 +1,6 @@
 """One process trains in a folder."""
 
+import errno
 import multiprocessing
 import os
 from multiprocessing.connection import Connection
@@ -55,12 +56,25 @@ def test_same_process_may_train_in_the_folder_again_after_a_failed_run(tmp_path)
     failed.release()
 
 
-def test_file_system_without_locks_is_trained_on_without_one(tmp_path, monkeypatch):
-    def refuse(descriptor: int, operation: int) -> None:
-        raise OSError(38, 'Function not implemented')
+def test_folder_is_released_with_the_last_reference(tmp_path):
+    failed = RunLock(tmp_path)
+    again = RunLock(tmp_path)
+    del failed
+    assert str(tmp_path / 'log' / 'lock') in open_files()
+    del again
+    assert str(tmp_path / 'log' / 'lock') not in open_files()
 
-    monkeypatch.setattr('fcntl.flock', refuse)
+
+@pytest.mark.parametrize('answer', [errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS, errno.EINVAL])
+def test_file_system_without_locks_is_trained_on_without_one_and_named(answer, tmp_path, monkeypatch, caplog):
+    def refuse(descriptor: int, operation: int) -> None:
+        raise OSError(answer, os.strerror(answer))
+
+    monkeypatch.setattr('fcntl.flock', refuse)  # no such file system can be mounted here
+    (tmp_path / 'log').mkdir()
+    (tmp_path / 'log' / 'lock').write_text('4711')  # of an earlier run
     RunLock(tmp_path).release()
+    assert f'the file system of {tmp_path} has no locks ({os.strerror(answer)})' in caplog.text
 
 
 def open_files() -> list:
