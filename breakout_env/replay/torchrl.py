@@ -1,0 +1,486 @@
+"""
+TorchRL's replay buffers behind DI-engine's interface, type ``torchrl``.
+
+TorchRL stores, samples and writes. Here transitions are converted (DI-engine has a dict for each, TorchRL a tensor for
+each key), what TorchRL would find out too late is checked, and memory and files are released at once.
+"""
+
+import copy
+import importlib
+import json
+import math
+import os
+import shutil
+import tempfile
+import weakref
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Callable, Dict, List, Literal, Mapping, Optional, Tuple, Union
+
+import torch
+from ding.utils import BUFFER_REGISTRY
+from pydantic import Field
+
+from ..compat.torchrl_saves import check_files, write_buffer
+from ..utils.atomic_file import DamagedFile
+from ..utils.memory_limits import disk_room, memory_room
+from ..utils.options import Between, Flag, Options, PathText
+from .options import DI_ENGINE_KEYS, refuse_without_effect
+from .serial_base import SerialBuffer
+from .size_check import expect_room
+from .slices import cut, expect_ids
+
+KeyPath = Tuple[str, ...]  # ('prev_state', 'h') for transition['prev_state']['h']
+Layout = Dict[KeyPath, List[Any]]  # dtype and shape of each value of a transition, as a save has them (JSON)
+UNIQUE_ID = ('replay_unique_id',)
+MANIFEST = 'breakout_replay.json'
+
+
+class TorchRLOptions(Options):
+    """
+    Overview:
+        The checked options of ``cfg.policy.other.replay_buffer``.
+    Examples:
+        >>> TorchRLOptions.from_config(dict(type='torchrl', sampler='slice', slice_len=60)).slice_len
+        60
+    """
+
+    _owner = 'replay buffer option'
+    _passed_over = DI_ENGINE_KEYS
+
+    replay_buffer_size: Annotated[int, Between(1, 2**31 - 1)] = 10000
+    """(int) Transitions kept; new ones replace the oldest. The first push allocates memory for all of them and \
+    refuses a number that cannot fit: a transition of R2D2 on Breakout takes 32 kB, one of DQN 57 kB."""
+    storage: Literal['tensor', 'memmap'] = 'tensor'
+    """(str) ``tensor`` to keep transitions in memory (TorchRL's LazyTensorStorage), ``memmap`` in files \
+    (LazyMemmapStorage)."""
+    folder: Optional[Annotated[PathText, Field(min_length=1)]] = None
+    """(Optional[str]) Folder for these files; each buffer creates its own subfolder and removes it. None for a folder \
+    ``replay`` in the experiment's."""
+    sampler: Literal['uniform', 'prioritized', 'slice'] = 'uniform'
+    """(str) What a sample consists of: ``uniform`` or ``prioritized`` transitions, or ``slice``, consecutive steps of \
+    an episode, for which transitions need `episode_id` and `step_id`. TorchRL's SliceSampler samples an episode, all \
+    with equal probability, then a start in it: steps of short episodes are seen more often."""
+    slice_len: Optional[Annotated[int, Between(2, 2**31 - 1)]] = None
+    """(Optional[int]) Steps in a slice; shorter episodes are padded with null steps."""
+    alpha: Annotated[float, Between(0.0, 1.0)] = 0.6
+    """(float) ``prioritized`` only: 0 for uniform sampling, 1 for sampling in proportion to the priority."""
+    beta: Annotated[float, Between(0.0, 1.0)] = 0.4
+    """(float) ``prioritized`` only: how much importance sampling weights correct for it at the start."""
+    anneal_step: Annotated[int, Between(0, 2**63 - 1)] = 100000
+    """(int) ``prioritized`` only: the number of samples over which beta rises to 1; 0 to keep beta."""
+    prefetch: Flag = False
+    """(bool) Whether a thread samples the next batch while the learner computes: before what is pushed in between. \
+    Its random numbers are then its own, seeded from PyTorch's."""
+
+    @classmethod
+    def from_config(cls, cfg: Mapping) -> 'TorchRLOptions':
+        """Read and check the section; a ValueError names the option that is unknown, not allowed or contradicted."""
+        options = cls.read(cfg)
+        prioritized = dict(sampler='prioritized')
+        needs = dict(alpha=prioritized, beta=prioritized, anneal_step=prioritized, slice_len=dict(sampler='slice'))
+        refuse_without_effect(options, dict(needs, folder=dict(storage='memmap')))
+        if options.sampler == 'slice' and not 0 < (options.slice_len or 0) <= options.replay_buffer_size:
+            raise ValueError(
+                f"replay buffer option `slice_len` is {options.slice_len} with sampler='slice'; expected the number of "
+                f'steps in a slice, at most `replay_buffer_size`, which is {options.replay_buffer_size}'
+            )
+        return options
+
+
+@BUFFER_REGISTRY.register('torchrl')
+class TorchRLReplayBuffer(SerialBuffer):
+    """
+    Overview:
+        TorchRL's ``TensorDictReplayBuffer`` in DI-engine's pipelines, chosen by \
+        ``create_config.replay_buffer=dict(type='torchrl', import_names=['breakout_env'])`` and configured in \
+        ``policy.other.replay_buffer`` by ``TorchRLOptions``. All transitions have the keys, shapes and dtypes of the \
+        first.
+
+        .. note::
+            The first push allocates all memory. ``close`` or the end of the last reference to the buffer releases \
+            it, at once and without garbage collection. ``clear`` empties the buffer and keeps its memory. TorchRL's \
+            storages have no holes, so there is no removal of single transitions (``remove``); new ones replace the \
+            oldest.
+
+        With the learner hook ``resume`` it is saved and resumed with its run. Training waits while it is saved.
+    Raises:
+        - ImportError: If TorchRL is not installed.
+        - ValueError: If an option is not allowed; the message names it.
+    Examples:
+        >>> TorchRLReplayBuffer.default_config().storage
+        'tensor'
+    """
+
+    save_suffix = '.torchrl'
+    config = dict(type='torchrl', **TorchRLOptions().model_dump())
+
+    def __init__(
+        self,
+        cfg: Mapping,
+        tb_logger: Optional[Any] = None,
+        exp_name: Optional[str] = 'default_experiment',
+        instance_name: str = 'buffer',
+    ) -> None:
+        self._options = TorchRLOptions.from_config(cfg)
+        try:
+            importlib.import_module('torchrl.data')
+        except ImportError as error:
+            raise ImportError(
+                f"the replay buffer of type 'torchrl' needs TorchRL, which cannot be imported ({error}); "
+                "pip install 'torchrl>=0.14,<0.15'"
+            ) from error
+        self._home = os.path.abspath(self._options.folder or os.path.join(exp_name or '', 'replay'))
+        self._name = exp_name or '', instance_name
+        self._make()
+
+    def _make(self) -> None:
+        """Make TorchRL's buffer, empty: it allocates with its first transitions."""
+        self._folder: Optional[str] = None
+        if self._options.storage == 'memmap':
+            os.makedirs(self._home, exist_ok=True)
+            self._folder = tempfile.mkdtemp(prefix='torchrl-', dir=self._home)
+        self._buffer: Any = _torchrl_buffer(self._options, self._folder)
+        self._layout: Layout = {}  # known from the first push on
+        self._pushed = 0  # transitions since the beginning: the next one's unique id
+        self._sample_count = 0  # batches so far, for the annealing of beta
+        # Each process counts episodes from 0; new ones must not share ids with those loaded from an earlier process.
+        self._first_episode = 0
+        self._pending: Optional[Tuple[int, 'Future[Any]']] = None  # the batch size that was guessed, and the batch
+        self._thread = ThreadPoolExecutor(1, 'replay-prefetch') if self._options.prefetch else None
+        if self._thread is not None:  # else what the thread and others draw would depend on who comes first
+            self._buffer.set_rng(torch.Generator().manual_seed(int(torch.randint(2**31, ()))))
+        this = weakref.proxy(self)
+        release = partial(_release, self._buffer.storage, self._folder, self._thread)
+        self._open(*self._name, lambda: this.save_data, release)
+
+    def close(self) -> None:
+        """Release memory and files. The buffer cannot be used any more; further calls do nothing."""
+        super().close()
+        self._buffer, self._pending, self._layout = None, None, {}
+
+    @property
+    def push_count(self) -> int:
+        """Transitions ever pushed."""
+        return self._pushed
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory or files that are allocated for transitions."""
+        return _transition_bytes(self._layout) * self._options.replay_buffer_size
+
+    def memory_report(self) -> Dict[str, float]:
+        """What the buffer costs: ``transitions``, ``bytes`` of memory, ``file_bytes`` on the disk."""
+        in_files = self.nbytes if self._folder else 0
+        return dict(transitions=self.count(), bytes=self.nbytes - in_files, file_bytes=in_files)
+
+    def count(self) -> int:
+        """Transitions in the buffer."""
+        return 0 if self._buffer is None else len(self._buffer)
+
+    def clear(self) -> None:
+        """Forget all transitions; their memory is kept for new ones."""
+        self._wait_for_batch()
+        self._pending = None
+        if self._buffer is not None:
+            self._buffer.empty()
+
+    def _wait_for_batch(self) -> None:
+        """The thread reads the storage: wait for it before that changes."""
+        if self._pending is not None:
+            self._pending[1].exception()
+
+    def push(self, data: Union[List[Any], Any], cur_collector_envstep: int) -> None:
+        """
+        Overview:
+            Store one transition or a list: dicts of tensors, numbers and dicts.
+        Raises:
+            - ValueError: If there is no room for ``replay_buffer_size`` of them, or they differ from earlier ones.
+            - TypeError: If a value is neither tensor nor number.
+            - RuntimeError: If the buffer is closed.
+        """
+        from tensordict import TensorDict
+
+        if self._buffer is None:
+            raise RuntimeError('the replay buffer is closed; expected no more transitions')
+        transitions = data if isinstance(data, list) else [data]
+        rows = [_flat(transition) for transition in transitions[-self._options.replay_buffer_size :]]
+        for i, row in enumerate(rows):
+            row[UNIQUE_ID] = torch.tensor(self._pushed + i)
+            if self._options.sampler == 'slice':
+                expect_ids([path[0] for path in row])
+                row['episode_id',] = row['episode_id',] + self._first_episode
+        if not rows:
+            return
+        layouts = [{path: [str(value.dtype), list(value.shape)] for path, value in row.items()} for row in rows]
+        known = self._layout or layouts[0]
+        differing = {path for each in layouts for path in {**known, **each} if known.get(path) != each.get(path)}
+        if differing:
+            raise ValueError(
+                f'transitions differ from others in the replay buffer in {", ".join(sorted(map(".".join, differing)))}; '
+                'expected the same keys, shapes and dtypes'
+            )
+        if not self._layout:
+            self._expect_room(known)
+        self._wait_for_batch()
+        columns = {path: torch.stack([row[path] for row in rows]) for path in known}
+        self._buffer.extend(TensorDict(columns, batch_size=[len(rows)]))
+        self._pushed += len(rows)
+        if not self._layout:
+            self._allocated(known)
+
+    def _expect_room(self, layout: Layout) -> None:
+        """Refuse now what would end in an out-of-memory kill, or in SIGBUS on a full disk, hours later."""
+        size, each = self._options.replay_buffer_size, _transition_bytes(layout)
+        if self._folder is None:
+            expect_room(size, each, memory_room(), ", or storage='memmap', which keeps them in files")
+        else:
+            expect_room(size, each, disk_room(self._home), ', or another `folder`')
+
+    def _allocated(self, layout: Layout) -> None:
+        """TorchRL's files are sparse: have the file system allocate their blocks."""
+        self._layout = layout
+        for path in Path(self._folder).rglob('*.memmap') if self._folder else ():
+            with open(path, 'r+b') as file:
+                os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
+
+    def sample(self, batch_size: int, cur_learner_iter: int) -> Optional[List[Dict[str, Any]]]:
+        """
+        Overview:
+            Sample transitions or slices, with replacement.
+        Returns:
+            - batch (:obj:`Optional[List[Dict[str, Any]]]`): None if there are too few. Transitions come with \
+                ``replay_unique_id``, ``replay_buffer_idx`` and ``IS``, and with ``priority`` if they have one. A \
+                slice is a dict of lists with a value for each step, the form that DI-engine's R2D2 expects; ``null`` \
+                marks the padding behind the end of a short episode.
+        """
+        if self.count() < max(batch_size, self._options.slice_len or 1):
+            return None
+        pending, self._pending = self._pending, None
+        guessed = None if pending is None else pending[1].result()
+        batch = guessed if pending and pending[0] == batch_size else self._sampler_of(batch_size)()
+        if self._thread is not None:
+            self._pending = batch_size, self._thread.submit(self._sampler_of(batch_size))
+        return batch
+
+    def _sampler_of(self, batch_size: int) -> Callable[[], List[Dict[str, Any]]]:
+        """What samples the next batch; it does not refer to this object, which a thread would keep alive."""
+        options = self._options
+        # beta rises to 1 (Schaul et al. 2016, section 3.4)
+        progress = min(1.0, self._sample_count / options.anneal_step) if options.anneal_step else 0.0
+        self._sample_count += options.sampler == 'prioritized'
+        beta = options.beta + (1 - options.beta) * progress
+        return partial(_sample, self._buffer, list(self._layout), batch_size, options.slice_len, beta)
+
+    def update(self, info: Dict[str, list]) -> None:
+        """
+        Overview:
+            Set the priorities that the learner found. Transitions that have been overwritten since are skipped.
+        Raises:
+            - ValueError: If the sampler does not use priorities, or one is negative, infinite or NaN.
+        """
+        if self._options.sampler != 'prioritized':
+            raise ValueError(
+                f'the policy returns priorities, but the replay buffer option `sampler` is '
+                f"{self._options.sampler!r}; expected sampler='prioritized', or policy.priority=False. There are no "
+                "prioritized slices: TorchRL's sampler for them needs the steps of an episode side by side, which "
+                'several environments do not give, and an extension that does not load with this torch'
+            )
+        self._wait_for_batch()
+        index, unique_id = (torch.as_tensor(info[key]) for key in ('replay_buffer_idx', 'replay_unique_id'))
+        priority = torch.as_tensor(info['priority'], dtype=torch.float64)
+        if not ((priority >= 0) & (priority <= torch.finfo(torch.float32).max)).all():
+            raise ValueError(f'priorities are {priority.tolist()}; expected finite numbers from 0, in float32')
+        is_stored = self._buffer.storage[:][UNIQUE_ID][index] == unique_id
+        if is_stored.any():
+            self._buffer.update_priority(index[is_stored], priority[is_stored])
+
+    def remove(self, replay_unique_ids: Any) -> int:
+        """Not possible: TorchRL's storages have no holes. Raises NotImplementedError."""
+        raise NotImplementedError(
+            "a replay buffer of type 'torchrl' cannot remove single transitions, as TorchRL's storages have no holes; "
+            "expected the type 'frame', or `clear`"
+        )
+
+    # ---------------------------------------------------------------- saved and loaded
+
+    def start_saving(self, file_name: str, then: Callable[[], None]) -> bool:
+        """Save, then call a function. It returns when both are done, as TorchRL takes no snapshots."""
+        started = super().start_saving(file_name, then)
+        self.wait_for_saving()
+        return started
+
+    def state_dict(self) -> Dict[str, Any]:
+        """A copy of everything, in memory; for large buffers there is ``save_data``."""
+        return dict(self._description(), buffer=copy.deepcopy(self._buffer.state_dict()) if self.count() else None)
+
+    def load_state_dict(self, _state_dict: Dict[str, Any]) -> None:
+        """Restore what ``state_dict`` returned; a ValueError says what does not fit."""
+        self._restore(_state_dict, 'the state', lambda: self._buffer.load_state_dict(_state_dict['buffer']))
+
+    def save_data(self, file_name: str) -> None:
+        """
+        Overview:
+            Write everything to a folder, with TorchRL's ``dumps``. A complete folder replaces what an earlier call \
+            wrote there; the disk must have room for both. It takes ``nbytes``, however few transitions there are.
+        Raises:
+            - ValueError: If something of that name exists which ``save_data`` did not write.
+        """
+        target = Path(file_name).absolute()
+        if target.exists() and not (target / MANIFEST).is_file():
+            raise ValueError(f'{target} exists and is no folder of a replay buffer; expected another name')
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f'{target.name}.', dir=target.parent) as folder:
+            fresh, old = Path(folder, 'new'), Path(folder, 'old')
+            fresh.mkdir()
+            files = write_buffer(self._buffer, fresh) if self.count() else {}
+            (fresh / MANIFEST).write_text(json.dumps(dict(self._description(), files=files)))
+            if target.exists():
+                target.rename(old)
+            fresh.rename(target)
+
+    def load_data(self, file_name: str) -> None:
+        """
+        Overview:
+            Restore what ``save_data`` wrote, with TorchRL's ``loads``.
+        Raises:
+            - DamagedFile: If there is no such folder, or it is damaged.
+            - ValueError: If it does not fit this buffer, or holds anything but numbers and JSON.
+        """
+        folder = Path(file_name).absolute()
+        try:
+            description = json.loads((folder / MANIFEST).read_text())
+            files = dict(description['files'])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise DamagedFile(f'{folder} cannot be read ({error!r}); expected a folder that save_data wrote') from error
+        check_files(folder, {**files, MANIFEST: (folder / MANIFEST).stat().st_size})
+        self._restore(description, str(folder), lambda: self._buffer.loads(folder))
+
+    def _description(self) -> Dict[str, Any]:
+        return dict(
+            replay_buffer_size=self._options.replay_buffer_size,
+            sampler=self._options.sampler,
+            layout=[[list(path), kind] for path, kind in self._layout.items()],
+            count=self.count(),
+            pushed=self._pushed,
+            samples=self._sample_count,
+        )
+
+    def _restore(self, description: Mapping, source: str, load: Callable[[], None]) -> None:
+        """Check that a saved buffer fits, and load it. After an error the buffer is as it was, or empty."""
+        for name in ('replay_buffer_size', 'sampler'):
+            if description.get(name) != getattr(self._options, name):
+                raise ValueError(
+                    f'replay buffer option `{name}` is {getattr(self._options, name)!r}, but {source} was saved with '
+                    f'{description.get(name)!r}; expected the same'
+                )
+        self.close()
+        self._make()
+        try:
+            if description['count']:
+                layout = {tuple(path): kind for path, kind in description['layout']}
+                self._expect_room(layout)
+                load()
+                self._allocated(layout)
+                if self.count() != description['count']:
+                    raise ValueError(f'it holds {self.count()} transitions; expected {description["count"]}')
+                if self._options.sampler == 'slice':
+                    self._first_episode = int(self._buffer.storage[:]['episode_id'].max()) + 1
+            self._pushed, self._sample_count = int(description['pushed']), int(description['samples'])
+        except Exception as error:  # damaged files make TorchRL fail in any way
+            self.close()
+            self._make()
+            raise DamagedFile(f'{source} cannot be loaded ({error}); the replay buffer is empty now') from error
+
+
+def _torchrl_buffer(options: TorchRLOptions, folder: Optional[str]) -> Any:
+    # not at the top: TorchRL is optional, and takes seconds to import
+    from torchrl.data import SliceSampler, TensorDictReplayBuffer
+    from torchrl.data.replay_buffers import RandomSampler
+
+    from ..compat.torchrl_priorities import ProportionalSampler
+    from ..compat.torchrl_storages import MemmapStorage, TensorStorage
+
+    size = options.replay_buffer_size
+    sampler: Any = RandomSampler()
+    if options.sampler == 'prioritized':
+        sampler = ProportionalSampler(size, options.alpha)
+    elif options.sampler == 'slice':
+        sampler = SliceSampler(
+            slice_len=options.slice_len,
+            traj_key='episode_id',
+            step_key='step_id',
+            fragmented=True,  # a collector's environments take turns: the steps of an episode are not adjacent
+            strict_length=False,  # an episode may be shorter than a slice
+            pad_output=True,
+            truncated_key=None,
+            init_key=None,
+        )
+    storage = TensorStorage(size) if folder is None else MemmapStorage(size, scratch_dir=folder)
+    return TensorDictReplayBuffer(storage=storage, sampler=sampler)
+
+
+def _release(storage: Any, folder: Optional[str], thread: Optional[ThreadPoolExecutor]) -> None:
+    if thread is not None:
+        thread.shutdown()
+    if folder is not None:
+        storage.unlock()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _sample(
+    buffer: Any, paths: List[KeyPath], batch_size: int, slice_len: Optional[int], beta: float
+) -> List[Dict[str, Any]]:
+    if hasattr(buffer.sampler, 'beta'):
+        buffer.sampler.beta = beta
+    data = buffer.sample(batch_size * (slice_len or 1))
+    columns = {path: data[path] for path in paths}
+    if slice_len is not None:
+        padded = ~data['collector', 'mask']  # TorchRL pads short slices with copies of their last step
+        columns['reward',][padded] = 0
+        columns['null',] = padded | columns.get(('null',), padded)
+        return cut(_nested(columns), slice_len)
+    columns['IS',] = data.get('IS', torch.ones(batch_size))
+    if 'priority' in data.keys():
+        columns['priority',] = data['priority']
+    batch = _nested(columns)
+    for transition, index in zip(batch, data['index'].tolist()):
+        transition['replay_buffer_idx'] = index
+    return batch
+
+
+def _flat(transition: Mapping, parent: KeyPath = ()) -> Dict[KeyPath, torch.Tensor]:
+    """
+    A transition's tensors and numbers by their paths, in the order of its keys, as DI-engine's LSTM tells its hidden
+    from its cell state by their order in a dict.
+    """
+    flat: Dict[KeyPath, torch.Tensor] = {}
+    for key, value in transition.items():
+        path = (*parent, key)
+        if isinstance(value, Mapping):
+            flat.update(_flat(value, path))
+        elif isinstance(value, (torch.Tensor, bool, int, float)):
+            flat[path] = torch.as_tensor(value)
+        else:
+            raise TypeError(
+                f'transition{"".join(f"[{key!r}]" for key in path)} is of type {type(value).__name__}; expected a '
+                'tensor, a number, or a dict of these. The sequences that the policy `r2d2` cuts while it collects do '
+                'not fit: the policy `r2d2_slices` hands over transitions'
+            )
+    return flat
+
+
+def _nested(columns: Mapping[KeyPath, torch.Tensor]) -> List[Dict[str, Any]]:
+    """Transitions of columns, as views. Numbers stay tensors of no dimension, which collate to the same batch."""
+    transitions: List[Dict[str, Any]] = [{} for _ in range(len(next(iter(columns.values()))))]
+    for path, column in columns.items():
+        for transition, value in zip(transitions, column.unbind(0)):
+            for key in path[:-1]:
+                transition = transition.setdefault(key, {})
+            transition[path[-1]] = value
+    return transitions
+
+
+def _transition_bytes(layout: Layout) -> int:
+    return sum(getattr(torch, dtype.split('.')[1]).itemsize * math.prod(shape) for dtype, shape in layout.values())

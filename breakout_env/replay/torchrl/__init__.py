@@ -1,1 +1,0 @@
-"""TorchRL's replay buffers behind the interface of ours."""
