@@ -37,7 +37,7 @@ with quiet_import():
     from .policy.r2d2 import R2D2SlicesPolicy
     from .replay import FrameBuffer, FrameReplayBuffer
     from .replay.rollout_buffer import RolloutBuffer
-    from .replay.torchrl.buffer import TorchRLReplayBuffer
+    from .replay.torchrl import TorchRLReplayBuffer
     from .run.progress import ProgressHook
     from .run.resume_hook import ResumeHook
     from .worker.collector import FullGamesCollector, SampleWithIdsCollector

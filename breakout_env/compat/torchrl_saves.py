@@ -6,33 +6,40 @@ unpickles the one that it finds in any folder it loads, which may run any progra
 with zeros.
 """
 
+import json
 import pickle
 from pathlib import Path
-from typing import Any, Dict, Mapping
+from typing import Any, Dict, Mapping, Optional
 
 from ..utils.atomic_file import DamagedFile
 
+MANIFEST = 'breakout_replay.json'
 _PREFETCHED = 'prefetch.pkl'
 _NOTHING_PREFETCHED = pickle.dumps(dict(version=1, capacity=0, queue=()))  # left in saves of earlier versions
 
 
-def write_buffer(buffer: Any, folder: Path) -> Dict[str, int]:
-    """Write a TorchRL buffer that prefetches nothing to an empty folder; returns the bytes of each file."""
-    buffer.dumps(folder)
-    (folder / _PREFETCHED).unlink(missing_ok=True)
-    return {str(path.relative_to(folder)): path.stat().st_size for path in folder.rglob('*') if path.is_file()}
+def write_buffer(folder: Path, buffer: Optional[Any], description: Mapping[str, Any]) -> None:
+    """Write a description and a TorchRL buffer that prefetches nothing, None for an empty one, to an empty folder."""
+    if buffer is not None:
+        buffer.dumps(folder)
+        (folder / _PREFETCHED).unlink(missing_ok=True)
+    files = {str(path.relative_to(folder)): path.stat().st_size for path in folder.rglob('*') if path.is_file()}
+    (folder / MANIFEST).write_text(json.dumps(dict(description, files=files)))
 
 
-def check_files(folder: Path, sizes: Mapping[str, int]) -> None:
+def read_description(folder: Path) -> Dict[str, Any]:
     """
     Overview:
-        Check a folder before TorchRL loads it.
-    Arguments:
-        - sizes (:obj:`Mapping[str, int]`): The bytes of each file, as ``write_buffer`` returned them.
+        Check a folder before TorchRL loads it, and read the description that was written with it.
     Raises:
-        - DamagedFile: If a file is missing or has another size.
+        - DamagedFile: If there is none, or a file is missing or has another size.
         - ValueError: If there is anything but numbers and JSON.
     """
+    try:
+        description = json.loads((folder / MANIFEST).read_text())
+        files = dict(description['files'])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DamagedFile(f'{folder} cannot be read ({error!r}); expected a folder that save_data wrote') from error
     for path in sorted(folder.rglob('*')):
         is_data = path.is_dir() or path.suffix in ('.json', '.memmap') or path.name == 'weights.pt'
         is_empty = path.name == _PREFETCHED and path.read_bytes() == _NOTHING_PREFETCHED
@@ -41,10 +48,11 @@ def check_files(folder: Path, sizes: Mapping[str, int]) -> None:
                 f'{folder} holds {path.relative_to(folder)}, which save_data did not write and loading may run; '
                 'expected numbers and JSON only'
             )
-    for name, size in sizes.items():
+    for name, size in files.items():
         path = folder / name
         found = path.stat().st_size if path.is_file() else 'no'
         if found != size:
             raise DamagedFile(
                 f'{folder} is damaged: {name} has {found} bytes; expected the {size} that save_data wrote'
             )
+    return description

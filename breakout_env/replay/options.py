@@ -1,11 +1,11 @@
-"""The options of the replay buffers ``frame`` (serial pipelines) and ``FrameBuffer`` (task pipelines)."""
+"""The options of the replay buffers: ``frame``, ``FrameBuffer`` of task pipelines, and ``torchrl``."""
 
 import math
 from typing import Annotated, Any, Iterable, Literal, Mapping, Optional
 
 import torch
 from ding.worker import AdvancedReplayBuffer
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
 
 from ..utils.options import Between, Expected, Flag, Options, PathText, checked, section, shown
 
@@ -118,6 +118,58 @@ class ReplayOptions(Options):
                 f'{_OWNER} `slice_len` is {self.slice_len}; expected at least `slice_every` ({self.slice_every}) and '
                 f'at most `replay_buffer_size` ({self.replay_buffer_size})'
             )
+
+
+class TorchRLOptions(Options):
+    """
+    Overview:
+        The checked options of ``cfg.policy.other.replay_buffer``.
+    Examples:
+        >>> TorchRLOptions.from_config(dict(type='torchrl', sampler='slice', slice_len=60)).slice_len
+        60
+    """
+
+    _owner = 'replay buffer option'
+    _passed_over = DI_ENGINE_KEYS
+
+    replay_buffer_size: Annotated[int, Between(1, 2**31 - 1)] = 10000
+    """(int) Transitions kept; new ones replace the oldest. The first push allocates memory for all of them and \
+    refuses a number that cannot fit: a transition of R2D2 on Breakout takes 32 kB, one of DQN 57 kB."""
+    storage: Literal['tensor', 'memmap'] = 'tensor'
+    """(str) ``tensor`` to keep transitions in memory (TorchRL's LazyTensorStorage), ``memmap`` in files \
+    (LazyMemmapStorage)."""
+    folder: Optional[Annotated[PathText, Field(min_length=1)]] = None
+    """(Optional[str]) Folder for these files; each buffer creates its own subfolder and removes it. None for a folder \
+    ``replay`` in the experiment's."""
+    sampler: Literal['uniform', 'prioritized', 'slice'] = 'uniform'
+    """(str) What a sample consists of: ``uniform`` or ``prioritized`` transitions, or ``slice``, consecutive steps of \
+    an episode, for which transitions need `episode_id` and `step_id`. TorchRL's SliceSampler samples an episode, all \
+    with equal probability, then a start in it: steps of short episodes are seen more often."""
+    slice_len: Optional[Annotated[int, Between(2, 2**31 - 1)]] = None
+    """(Optional[int]) Steps in a slice; shorter episodes are padded with null steps."""
+    alpha: Annotated[float, Between(0.0, 1.0)] = 0.6
+    """(float) ``prioritized`` only: 0 for uniform sampling, 1 for sampling in proportion to the priority."""
+    beta: Annotated[float, Between(0.0, 1.0)] = 0.4
+    """(float) ``prioritized`` only: how much importance sampling weights correct for it at the start."""
+    anneal_step: Annotated[int, Between(0, 2**63 - 1)] = 100000
+    """(int) ``prioritized`` only: the number of samples over which beta rises to 1; 0 to keep beta."""
+    prefetch: Flag = False
+    """(bool) Whether a thread samples the next batch while the learner computes: before what is pushed in between. \
+    Its random numbers are then its own, seeded from PyTorch's."""
+
+    @classmethod
+    def from_config(cls, cfg: Mapping) -> 'TorchRLOptions':
+        """Read and check the section; a ValueError names the option that is unknown, not allowed or contradicted."""
+        options = cls.read(cfg)
+        prioritized = dict(sampler='prioritized')
+        needs = dict(alpha=prioritized, beta=prioritized, anneal_step=prioritized, slice_len=dict(sampler='slice'))
+        refuse_without_effect(options, dict(needs, folder=dict(storage='memmap')))
+        if options.sampler == 'slice' and not 0 < (options.slice_len or 0) <= options.replay_buffer_size:
+            raise ValueError(
+                f"replay buffer option `slice_len` is {options.slice_len} with sampler='slice'; expected the number of "
+                f'steps in a slice, at most `replay_buffer_size`, which is {options.replay_buffer_size}'
+            )
+        return options
 
 
 def expect_defaults(options: Options, names: Iterable[str], why: str) -> None:

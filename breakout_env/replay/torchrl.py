@@ -7,26 +7,22 @@ each key), what TorchRL would find out too late is checked, and memory and files
 
 import copy
 import importlib
-import json
 import math
 import os
-import shutil
 import tempfile
 import weakref
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Callable, Dict, List, Literal, Mapping, Optional, Tuple, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
 
 import torch
 from ding.utils import BUFFER_REGISTRY
-from pydantic import Field
 
-from ..compat.torchrl_saves import check_files, write_buffer
+from ..compat.torchrl_saves import MANIFEST, read_description, write_buffer
 from ..utils.atomic_file import DamagedFile
 from ..utils.memory_limits import disk_room, memory_room
-from ..utils.options import Between, Flag, Options, PathText
-from .options import DI_ENGINE_KEYS, refuse_without_effect
+from .options import TorchRLOptions
 from .serial_base import SerialBuffer
 from .size_check import expect_room
 from .slices import cut, expect_ids
@@ -34,59 +30,6 @@ from .slices import cut, expect_ids
 KeyPath = Tuple[str, ...]  # ('prev_state', 'h') for transition['prev_state']['h']
 Layout = Dict[KeyPath, List[Any]]  # dtype and shape of each value of a transition, as a save has them (JSON)
 UNIQUE_ID = ('replay_unique_id',)
-MANIFEST = 'breakout_replay.json'
-
-
-class TorchRLOptions(Options):
-    """
-    Overview:
-        The checked options of ``cfg.policy.other.replay_buffer``.
-    Examples:
-        >>> TorchRLOptions.from_config(dict(type='torchrl', sampler='slice', slice_len=60)).slice_len
-        60
-    """
-
-    _owner = 'replay buffer option'
-    _passed_over = DI_ENGINE_KEYS
-
-    replay_buffer_size: Annotated[int, Between(1, 2**31 - 1)] = 10000
-    """(int) Transitions kept; new ones replace the oldest. The first push allocates memory for all of them and \
-    refuses a number that cannot fit: a transition of R2D2 on Breakout takes 32 kB, one of DQN 57 kB."""
-    storage: Literal['tensor', 'memmap'] = 'tensor'
-    """(str) ``tensor`` to keep transitions in memory (TorchRL's LazyTensorStorage), ``memmap`` in files \
-    (LazyMemmapStorage)."""
-    folder: Optional[Annotated[PathText, Field(min_length=1)]] = None
-    """(Optional[str]) Folder for these files; each buffer creates its own subfolder and removes it. None for a folder \
-    ``replay`` in the experiment's."""
-    sampler: Literal['uniform', 'prioritized', 'slice'] = 'uniform'
-    """(str) What a sample consists of: ``uniform`` or ``prioritized`` transitions, or ``slice``, consecutive steps of \
-    an episode, for which transitions need `episode_id` and `step_id`. TorchRL's SliceSampler samples an episode, all \
-    with equal probability, then a start in it: steps of short episodes are seen more often."""
-    slice_len: Optional[Annotated[int, Between(2, 2**31 - 1)]] = None
-    """(Optional[int]) Steps in a slice; shorter episodes are padded with null steps."""
-    alpha: Annotated[float, Between(0.0, 1.0)] = 0.6
-    """(float) ``prioritized`` only: 0 for uniform sampling, 1 for sampling in proportion to the priority."""
-    beta: Annotated[float, Between(0.0, 1.0)] = 0.4
-    """(float) ``prioritized`` only: how much importance sampling weights correct for it at the start."""
-    anneal_step: Annotated[int, Between(0, 2**63 - 1)] = 100000
-    """(int) ``prioritized`` only: the number of samples over which beta rises to 1; 0 to keep beta."""
-    prefetch: Flag = False
-    """(bool) Whether a thread samples the next batch while the learner computes: before what is pushed in between. \
-    Its random numbers are then its own, seeded from PyTorch's."""
-
-    @classmethod
-    def from_config(cls, cfg: Mapping) -> 'TorchRLOptions':
-        """Read and check the section; a ValueError names the option that is unknown, not allowed or contradicted."""
-        options = cls.read(cfg)
-        prioritized = dict(sampler='prioritized')
-        needs = dict(alpha=prioritized, beta=prioritized, anneal_step=prioritized, slice_len=dict(sampler='slice'))
-        refuse_without_effect(options, dict(needs, folder=dict(storage='memmap')))
-        if options.sampler == 'slice' and not 0 < (options.slice_len or 0) <= options.replay_buffer_size:
-            raise ValueError(
-                f"replay buffer option `slice_len` is {options.slice_len} with sampler='slice'; expected the number of "
-                f'steps in a slice, at most `replay_buffer_size`, which is {options.replay_buffer_size}'
-            )
-        return options
 
 
 @BUFFER_REGISTRY.register('torchrl')
@@ -108,9 +51,6 @@ class TorchRLReplayBuffer(SerialBuffer):
     Raises:
         - ImportError: If TorchRL is not installed.
         - ValueError: If an option is not allowed; the message names it.
-    Examples:
-        >>> TorchRLReplayBuffer.default_config().storage
-        'tensor'
     """
 
     save_suffix = '.torchrl'
@@ -125,7 +65,7 @@ class TorchRLReplayBuffer(SerialBuffer):
     ) -> None:
         self._options = TorchRLOptions.from_config(cfg)
         try:
-            importlib.import_module('torchrl.data')
+            importlib.import_module('torchrl')
         except ImportError as error:
             raise ImportError(
                 f"the replay buffer of type 'torchrl' needs TorchRL, which cannot be imported ({error}); "
@@ -141,19 +81,38 @@ class TorchRLReplayBuffer(SerialBuffer):
         if self._options.storage == 'memmap':
             os.makedirs(self._home, exist_ok=True)
             self._folder = tempfile.mkdtemp(prefix='torchrl-', dir=self._home)
-        self._buffer: Any = _torchrl_buffer(self._options, self._folder)
+        self._buffer: Any = self._torchrl_buffer()
         self._layout: Layout = {}  # known from the first push on
         self._pushed = 0  # transitions since the beginning: the next one's unique id
         self._sample_count = 0  # batches so far, for the annealing of beta
         # Each process counts episodes from 0; new ones must not share ids with those loaded from an earlier process.
         self._first_episode = 0
         self._pending: Optional[Tuple[int, 'Future[Any]']] = None  # the batch size that was guessed, and the batch
-        self._thread = ThreadPoolExecutor(1, 'replay-prefetch') if self._options.prefetch else None
-        if self._thread is not None:  # else what the thread and others draw would depend on who comes first
+        self._thread = ThreadPoolExecutor(1, 'replay-prefetch')  # starts with its first batch
+        if self._options.prefetch:  # else what the thread and others draw would depend on who comes first
             self._buffer.set_rng(torch.Generator().manual_seed(int(torch.randint(2**31, ()))))
         this = weakref.proxy(self)
-        release = partial(_release, self._buffer.storage, self._folder, self._thread)
-        self._open(*self._name, lambda: this.save_data, release)
+        self._open(*self._name, lambda: this.save_data, partial(_release, self._buffer.storage, self._thread))
+
+    def _torchrl_buffer(self) -> Any:
+        # not at the top: TorchRL is optional, and takes seconds to import
+        from torchrl.data import SliceSampler, TensorDictReplayBuffer
+        from torchrl.data.replay_buffers import RandomSampler
+
+        from ..compat.torchrl_priorities import ProportionalSampler
+        from ..compat.torchrl_storages import make_storage
+
+        options = self._options
+        sampler: Any = RandomSampler()
+        if options.sampler == 'prioritized':
+            sampler = ProportionalSampler(options.replay_buffer_size, options.alpha)
+        elif options.sampler == 'slice':
+            # A collector's environments take turns, so the steps of an episode are not adjacent (`fragmented`), and an
+            # episode may be shorter than a slice (`strict_length`).
+            keys = dict(traj_key='episode_id', step_key='step_id', truncated_key=None, init_key=None)
+            cut = dict(slice_len=options.slice_len, fragmented=True, strict_length=False, pad_output=True)
+            sampler = SliceSampler(**keys, **cut)
+        return TensorDictReplayBuffer(storage=make_storage(options.replay_buffer_size, self._folder), sampler=sampler)
 
     def close(self) -> None:
         """Release memory and files. The buffer cannot be used any more; further calls do nothing."""
@@ -217,9 +176,9 @@ class TorchRLReplayBuffer(SerialBuffer):
         known = self._layout or layouts[0]
         differing = {path for each in layouts for path in {**known, **each} if known.get(path) != each.get(path)}
         if differing:
+            names = ', '.join(sorted('.'.join(path) for path in differing))
             raise ValueError(
-                f'transitions differ from others in the replay buffer in {", ".join(sorted(map(".".join, differing)))}; '
-                'expected the same keys, shapes and dtypes'
+                f'transitions of the replay buffer differ in {names}; expected the same keys, shapes and dtypes'
             )
         if not self._layout:
             self._expect_room(known)
@@ -232,11 +191,10 @@ class TorchRLReplayBuffer(SerialBuffer):
 
     def _expect_room(self, layout: Layout) -> None:
         """Refuse now what would end in an out-of-memory kill, or in SIGBUS on a full disk, hours later."""
-        size, each = self._options.replay_buffer_size, _transition_bytes(layout)
-        if self._folder is None:
-            expect_room(size, each, memory_room(), ", or storage='memmap', which keeps them in files")
-        else:
-            expect_room(size, each, disk_room(self._home), ', or another `folder`')
+        room, instead = memory_room(), ", or storage='memmap', which keeps them in files"
+        if self._folder is not None:
+            room, instead = disk_room(self._home), ', or another `folder`'
+        expect_room(self._options.replay_buffer_size, _transition_bytes(layout), room, instead)
 
     def _allocated(self, layout: Layout) -> None:
         """TorchRL's files are sparse: have the file system allocate their blocks."""
@@ -260,7 +218,7 @@ class TorchRLReplayBuffer(SerialBuffer):
         pending, self._pending = self._pending, None
         guessed = None if pending is None else pending[1].result()
         batch = guessed if pending and pending[0] == batch_size else self._sampler_of(batch_size)()
-        if self._thread is not None:
+        if self._options.prefetch:
             self._pending = batch_size, self._thread.submit(self._sampler_of(batch_size))
         return batch
 
@@ -297,13 +255,8 @@ class TorchRLReplayBuffer(SerialBuffer):
             self._buffer.update_priority(index[is_stored], priority[is_stored])
 
     def remove(self, replay_unique_ids: Any) -> int:
-        """Not possible: TorchRL's storages have no holes. Raises NotImplementedError."""
-        raise NotImplementedError(
-            "a replay buffer of type 'torchrl' cannot remove single transitions, as TorchRL's storages have no holes; "
-            "expected the type 'frame', or `clear`"
-        )
-
-    # ---------------------------------------------------------------- saved and loaded
+        """Raises NotImplementedError."""
+        raise NotImplementedError("TorchRL's storages have no holes; expected the buffer of type 'frame', or `clear`")
 
     def start_saving(self, file_name: str, then: Callable[[], None]) -> bool:
         """Save, then call a function. It returns when both are done, as TorchRL takes no snapshots."""
@@ -334,8 +287,7 @@ class TorchRLReplayBuffer(SerialBuffer):
         with tempfile.TemporaryDirectory(prefix=f'{target.name}.', dir=target.parent) as folder:
             fresh, old = Path(folder, 'new'), Path(folder, 'old')
             fresh.mkdir()
-            files = write_buffer(self._buffer, fresh) if self.count() else {}
-            (fresh / MANIFEST).write_text(json.dumps(dict(self._description(), files=files)))
+            write_buffer(fresh, self._buffer if self.count() else None, self._description())
             if target.exists():
                 target.rename(old)
             fresh.rename(target)
@@ -349,13 +301,7 @@ class TorchRLReplayBuffer(SerialBuffer):
             - ValueError: If it does not fit this buffer, or holds anything but numbers and JSON.
         """
         folder = Path(file_name).absolute()
-        try:
-            description = json.loads((folder / MANIFEST).read_text())
-            files = dict(description['files'])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise DamagedFile(f'{folder} cannot be read ({error!r}); expected a folder that save_data wrote') from error
-        check_files(folder, {**files, MANIFEST: (folder / MANIFEST).stat().st_size})
-        self._restore(description, str(folder), lambda: self._buffer.loads(folder))
+        self._restore(read_description(folder), str(folder), lambda: self._buffer.loads(folder))
 
     def _description(self) -> Dict[str, Any]:
         return dict(
@@ -394,39 +340,9 @@ class TorchRLReplayBuffer(SerialBuffer):
             raise DamagedFile(f'{source} cannot be loaded ({error}); the replay buffer is empty now') from error
 
 
-def _torchrl_buffer(options: TorchRLOptions, folder: Optional[str]) -> Any:
-    # not at the top: TorchRL is optional, and takes seconds to import
-    from torchrl.data import SliceSampler, TensorDictReplayBuffer
-    from torchrl.data.replay_buffers import RandomSampler
-
-    from ..compat.torchrl_priorities import ProportionalSampler
-    from ..compat.torchrl_storages import MemmapStorage, TensorStorage
-
-    size = options.replay_buffer_size
-    sampler: Any = RandomSampler()
-    if options.sampler == 'prioritized':
-        sampler = ProportionalSampler(size, options.alpha)
-    elif options.sampler == 'slice':
-        sampler = SliceSampler(
-            slice_len=options.slice_len,
-            traj_key='episode_id',
-            step_key='step_id',
-            fragmented=True,  # a collector's environments take turns: the steps of an episode are not adjacent
-            strict_length=False,  # an episode may be shorter than a slice
-            pad_output=True,
-            truncated_key=None,
-            init_key=None,
-        )
-    storage = TensorStorage(size) if folder is None else MemmapStorage(size, scratch_dir=folder)
-    return TensorDictReplayBuffer(storage=storage, sampler=sampler)
-
-
-def _release(storage: Any, folder: Optional[str], thread: Optional[ThreadPoolExecutor]) -> None:
-    if thread is not None:
-        thread.shutdown()
-    if folder is not None:
-        storage.unlock()
-        shutil.rmtree(folder, ignore_errors=True)
+def _release(storage: Any, thread: ThreadPoolExecutor) -> None:
+    thread.shutdown()
+    storage.release()
 
 
 def _sample(
@@ -451,10 +367,7 @@ def _sample(
 
 
 def _flat(transition: Mapping, parent: KeyPath = ()) -> Dict[KeyPath, torch.Tensor]:
-    """
-    A transition's tensors and numbers by their paths, in the order of its keys, as DI-engine's LSTM tells its hidden
-    from its cell state by their order in a dict.
-    """
+    """By their paths, in the order of the keys: DI-engine's LSTM tells its hidden from its cell state by that."""
     flat: Dict[KeyPath, torch.Tensor] = {}
     for key, value in transition.items():
         path = (*parent, key)

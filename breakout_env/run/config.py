@@ -26,8 +26,7 @@ from ..envs.pixel_check import fit_model_and_buffer
 from ..policy.lean_dqn import LeanDQNOptions
 from ..policy.lean_ppo import LeanPPOOptions
 from ..policy.pixel_models import PixelModelOptions
-from ..replay.options import ReplayOptions
-from ..replay.torchrl.options import TorchRLOptions
+from ..replay.options import ReplayOptions, TorchRLOptions
 from ..utils.gpu import gpu_problem
 from ..utils.options import Between, Flag, checked, section, shortened, shown
 from ..worker.rollout_collector import check_rollout

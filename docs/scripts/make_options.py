@@ -15,8 +15,7 @@ from breakout_env.policy.lean_dqn import LeanDQNOptions
 from breakout_env.policy.lean_ppo import LeanPPOOptions
 from breakout_env.policy.pixel_models import PixelModelOptions
 from breakout_env.policy.r2d2 import R2D2SlicesOptions
-from breakout_env.replay.options import ReplayOptions
-from breakout_env.replay.torchrl.options import TorchRLOptions
+from breakout_env.replay.options import ReplayOptions, TorchRLOptions
 from breakout_env.run.progress import ProgressOptions
 from breakout_env.run.resume_hook import ResumeOptions
 from breakout_env.utils.options import table

@@ -12,7 +12,7 @@ from ding.worker import create_buffer
 from easydict import EasyDict
 
 from breakout_env import TorchRLReplayBuffer
-from breakout_env.replay.torchrl import buffer as torchrl_buffer
+from breakout_env.replay import torchrl
 from breakout_env.utils.memory_limits import Room
 from helpers.configs import compiled
 from helpers.processes import ROOT, completed, run
@@ -27,19 +27,11 @@ def same(one, other):
     return torch.equal(torch.as_tensor(one), torch.as_tensor(other))
 
 
-def steps_seen(buffer, batches, batch_size):
-    batch = [sampled for _ in range(batches) for sampled in buffer.sample(batch_size, 0)]
-    return {(int(sampled['episode_id']), int(sampled['step_id'])) for sampled in batch}
-
-
 def every_transition(buffer, count):
     found = {}
     while len(found) < count:
         found.update((int(sampled['step_id']), sampled) for sampled in buffer.sample(count, 0))
     return [found[step] for step in sorted(found)]
-
-
-# ---------------------------------------------------------------- slices
 
 
 @pytest.mark.parametrize('storage', ['tensor', 'memmap'])
@@ -67,16 +59,14 @@ def test_a_slice_is_consecutive_stored_steps_of_one_episode(storage, tmp_path):
                 short += 1
             seen += 1
     assert buffer.count() == 500 and seen > 500 and 50 < short < seen
+    buffer.clear()
+    buffer.push(episode_of(0, 30), 0)  # the same ids again: the old ones are forgotten
+    assert buffer.sample(16, 0)
 
 
-# ---------------------------------------------------------------- transitions and priorities
-
-
-@pytest.mark.parametrize('sampler', ['uniform', 'prioritized'])
-@pytest.mark.parametrize('storage', ['tensor', 'memmap'])
+@pytest.mark.parametrize('storage, sampler', [('tensor', 'prioritized'), ('memmap', 'uniform')])
 def test_transitions_are_sampled_as_they_were_pushed(storage, sampler, tmp_path):
     buffer = make(tmp_path, sampler=sampler, storage=storage)
-    assert buffer.sample(1, 0) is None
     buffer.push(transition(0, 0), 0)
     buffer.push([], 0)
     buffer.push(episode_of(1, 30), 0)
@@ -86,9 +76,11 @@ def test_transitions_are_sampled_as_they_were_pushed(storage, sampler, tmp_path)
         pushed = transition(int(sampled['episode_id']), int(sampled['step_id']), bool(sampled['done']))
         assert all(same(pushed[key], sampled[key]) for key in pushed)
         assert sampled['IS'] == 1 and sampled['replay_unique_id'] == sampled['replay_buffer_idx']
-    collated = default_collate(batch)
-    assert collated['done'].dtype == torch.bool and collated['value_gamma'].dtype == torch.float32
-    assert collated['reward'].shape == collated['IS'].shape == (31,)
+    assert default_collate(batch)['reward'].shape == (31,)
+    buffer.clear()
+    assert buffer.count() == 0 and buffer.sample(1, 0) is None
+    buffer.push(episode_of(0, 30), 0)
+    assert buffer.count() == 30 and buffer.sample(16, 0)
 
 
 def test_priorities_set_the_frequency_and_weights_correct_for_it():
@@ -117,26 +109,19 @@ def test_overwritten_transitions_are_skipped_and_new_ones_get_the_largest_priori
     assert [float(s['priority']) for s in every_transition(buffer, 4)] == pytest.approx([2, 2, 1, 7], rel=1e-3)
 
 
-@pytest.mark.parametrize(
-    'sampler, priority, message',
-    [
-        *(
-            ('prioritized', value, rf'priorities are .*{re.escape(str(value))}.*; expected finite')
-            for value in (-1.0, math.nan, math.inf, 1e70)
-        ),
-        *((name, 1.0, "expected sampler='prioritized', or policy.priority=False") for name in ('uniform', 'slice')),
-    ],
-)
-def test_priorities_have_to_be_finite_and_used_by_the_sampler(sampler, priority, message):
-    buffer = make(sampler=sampler)
+def test_priorities_have_to_be_finite_and_used_by_the_sampler():
+    buffer = make(sampler='prioritized')
     buffer.push(episode_of(0, 30), 0)
-    info = dict(replay_unique_id=[0, 1], replay_buffer_idx=[0, 1], priority=[1.0, priority])
-    with pytest.raises(ValueError, match=message):
-        buffer.update(info)
+    for value in (-1.0, math.nan, math.inf, 1e70):
+        info = dict(replay_unique_id=[0, 1], replay_buffer_idx=[0, 1], priority=[1.0, value])
+        with pytest.raises(ValueError, match=rf'priorities are .*{re.escape(str(value))}.*; expected finite'):
+            buffer.update(info)
+    for sampler in ('uniform', 'slice'):
+        with pytest.raises(ValueError, match="expected sampler='prioritized', or policy.priority=False"):
+            make(sampler=sampler).update({})
 
 
-@pytest.mark.parametrize('storage', ['tensor', 'memmap'])
-@pytest.mark.parametrize('sampler', ['uniform', 'prioritized', 'slice'])
+@pytest.mark.parametrize('sampler, storage', [('uniform', 'memmap'), ('prioritized', 'tensor'), ('slice', 'tensor')])
 def test_prefetched_batches_are_those_of_the_moment_they_were_asked_for(sampler, storage, tmp_path):
     """And follow from the seed, whatever else draws random numbers; a changed request is answered anew."""
     runs = []
@@ -156,36 +141,11 @@ def test_prefetched_batches_are_those_of_the_moment_they_were_asked_for(sampler,
     assert str(runs[0]) == str(runs[1])
 
 
-def test_single_transitions_cannot_be_removed():
-    with pytest.raises(NotImplementedError, match="expected the type 'frame'"):
-        make().remove([0])
-
-
-# ---------------------------------------------------------------- memory and files
-
-
-@pytest.mark.parametrize('sampler', ['uniform', 'prioritized', 'slice'])
-def test_a_cleared_buffer_can_be_filled_again(sampler):
-    buffer = make(sampler=sampler)
-    buffer.clear()
-    for _ in range(3):
-        buffer.push(episode_of(0, 30), 0)  # the same ids again: the old ones are forgotten
-        assert buffer.count() == 30 and buffer.sample(16, 0)
-        buffer.clear()
-        assert buffer.count() == 0 and buffer.sample(1, 0) is None
-
-
-@pytest.fixture
-def no_garbage_collection():
-    gc.disable()
-    yield
-    gc.enable()
-
-
-@pytest.mark.parametrize('sampler', ['uniform', 'prioritized', 'slice'])
-@pytest.mark.parametrize('storage', ['tensor', 'memmap'])
+@pytest.mark.parametrize('sampler, storage', [('uniform', 'memmap'), ('prioritized', 'tensor'), ('slice', 'memmap')])
 @pytest.mark.parametrize('by', ['close', 'last reference'])
-def test_memory_and_files_are_released_at_once(storage, sampler, by, tmp_path, no_garbage_collection, same_footprint):
+def test_memory_and_files_are_released_at_once(storage, sampler, by, tmp_path, request, same_footprint):
+    gc.disable()
+    request.addfinalizer(gc.enable)
     buffer = make(tmp_path, sampler=sampler, storage=storage)
     buffer.push(episode_of(0, 30), 0)
     buffer.sample(4, 0)
@@ -230,33 +190,26 @@ print(len(os.listdir({str(tmp_path)!r})), len(buffer.sample(4, 0)))
     assert not list(tmp_path.iterdir())
 
 
-def test_a_size_that_cannot_fit_is_refused_at_the_first_push(monkeypatch, tmp_path):
-    monkeypatch.setattr(torchrl_buffer, 'memory_room', lambda: Room(10**6, 10**7, 'the memory'))
-    monkeypatch.setattr(torchrl_buffer, 'free_disk_bytes', lambda folder: 2 * 10**6)
-    for storage, most in (('tensor', 10**6), ('memmap', 2 * 10**6)):
-        buffer = make(tmp_path, storage=storage, replay_buffer_size=10**9)
-        with pytest.raises(ValueError, match='`replay_buffer_size` is 1000000000; at .* Expected at most') as error:
-            buffer.push(episode_of(0, 3), 0)
-        fits = int(str(error.value).split('at most ')[1].split(',')[0])
-        buffer = make(tmp_path, storage=storage, replay_buffer_size=fits)
+@pytest.mark.parametrize('storage, place', [('tensor', 'memory_room'), ('memmap', 'disk_room')])
+def test_a_size_that_cannot_fit_is_refused_at_the_first_push(storage, place, monkeypatch, tmp_path):
+    monkeypatch.setattr(torchrl, place, lambda *_: Room(10**6, 10**7, 'the place'))
+    buffer = make(tmp_path, storage=storage, replay_buffer_size=10**6)
+    with pytest.raises(ValueError, match='`replay_buffer_size` is 1,000,000: .*the place.* Expected at most') as error:
         buffer.push(episode_of(0, 3), 0)
-        assert 0.99 * most < buffer.nbytes <= most
-
-
-# ---------------------------------------------------------------- options and wrong input
+    fits = int(str(error.value).split('at most ')[1].split(',')[0].replace(',', ''))
+    buffer = make(tmp_path, storage=storage, replay_buffer_size=fits)
+    buffer.push(episode_of(0, 3), 0)
+    assert buffer.nbytes <= 10**6
 
 
 @pytest.mark.parametrize(
     'options, message',
     [
         (dict(storage='disk'), "`storage` is 'disk' .*; expected one of 'tensor', 'memmap'"),
-        (dict(replay_buffer_size=1e5), r'`replay_buffer_size` is 100000.0 \(float\); expected a whole number from 1'),
-        (dict(sampler='slice', slice_len=None), "`slice_len` is None with `sampler` 'slice'"),
-        (dict(slice_len=10), "`slice_len` is 10 with `sampler` 'uniform'"),
-        (dict(sampler='slice', slice_len=1), '`slice_len` is 1 .*; expected None or a whole number from 2'),
+        (dict(sampler='slice', slice_len=None), "`slice_len` is None with sampler='slice'; expected the number of"),
+        (dict(sampler='slice', slice_len=501), '`slice_len` is 501 .* at most `replay_buffer_size`, which is 500'),
+        (dict(slice_len=10), "`slice_len` is 10 .*; expected None where sampler='uniform'; or sampler='slice'"),
         (dict(alpha=0.5), "`alpha` is 0.5 .*; expected 0.6 where sampler='uniform'; or sampler='prioritized'"),
-        (dict(storage='tensor', folder='here'), "`folder` is 'here' .*; expected None where storage='tensor'"),
-        (dict(sampler='slice', slice_len=501), '`slice_len` is 501; expected at most `replay_buffer_size`, which is'),
     ],
 )
 def test_error_messages_name_the_option_and_what_is_allowed(options, message):
@@ -271,14 +224,15 @@ def test_transitions_of_different_structure_are_refused():
     with pytest.raises(TypeError, match=r"transition\['obs'\] is of type list; .* `r2d2_slices` hands over"):
         buffer.push([dict(obs=[torch.zeros(2)] * 3)], 0)
     buffer.push(episode_of(0, 3), 0)
-    with pytest.raises(ValueError, match='differ from those in the replay buffer in obs; expected the same'):
-        buffer.push(transition(1, 0, size=5), 0)
-    with pytest.raises(ValueError, match='differ .* in extra'):
-        buffer.push(dict(transition(1, 0), extra=1), 0)
-    with pytest.raises(ValueError, match=r"transition\['obs'\] differs in shape or dtype within a push"):
-        buffer.push([transition(1, 0), transition(1, 1, size=5)], 0)
-    with pytest.raises(ValueError, match=r"a transition has the keys .*'extra'"):
-        buffer.push([transition(1, 0), dict(transition(1, 1), extra=1)], 0)
+    for wrong, name in (
+        (transition(1, 0, size=5), 'obs'),
+        (dict(transition(1, 0), extra=1), 'extra'),
+        ([transition(1, 0), transition(1, 1, size=5)], 'obs'),
+    ):
+        with pytest.raises(ValueError, match=f'transitions .* differ in {name}; expected the same keys'):
+            buffer.push(wrong, 0)
+    with pytest.raises(NotImplementedError, match="expected the buffer of type 'frame', or `clear`"):
+        buffer.remove([0])
     assert buffer.count() == 3
 
 
@@ -286,7 +240,7 @@ def test_the_policy_alone_may_name_the_buffer():
     """DI-engine then merges the options of its own buffer into ours."""
     options = dict(type='torchrl', import_names=['breakout_env'], replay_buffer_size=50, sampler='prioritized')
     cfg = compiled(dict(other=dict(replay_buffer=options))).policy.other.replay_buffer
-    assert cfg.cfg_type == 'AdvancedReplayBufferDict' and 'thruput_controller' in cfg
+    assert 'thruput_controller' in cfg
     buffer = create_buffer(cfg, tb_logger=None, exp_name='unused')
     assert isinstance(buffer, TorchRLReplayBuffer) and buffer._options.replay_buffer_size == 50
 

@@ -18,8 +18,7 @@ from breakout_env.policy.lean_dqn import LeanDQNOptions
 from breakout_env.policy.lean_ppo import LeanPPOOptions
 from breakout_env.policy.pixel_models import PixelModelOptions
 from breakout_env.replay.batch import FrameBatch
-from breakout_env.replay.options import ReplayOptions
-from breakout_env.replay.torchrl.options import TorchRLOptions
+from breakout_env.replay.options import ReplayOptions, TorchRLOptions
 from breakout_env.run.progress import ProgressOptions
 from breakout_env.run.resume_hook import ResumeOptions
 from breakout_env.utils import resources
