@@ -39,7 +39,7 @@ setup(
         # wheels of 530 MB each before it settles on 2.12
         # since 2.6 torch.load runs no code of a file unless it is told to
         'torch>=2.6,<2.13',
-        'gymnasium>=1.0',
+        'gymnasium>=1.1.1',  # 1.1.0 counts the lengths of episodes wrong in vector environments
         'ale-py>=0.11',
         'opencv-python>=4.8,<4.12',  # 4.12 wants numpy 2
         'zstandard>=0.22',  # what keeps the replay buffer small
@@ -51,7 +51,7 @@ setup(
         'imageio-ffmpeg>=0.6',  # a static FFmpeg, for videos
         'click>=8.1',  # these come with DI-engine
         'matplotlib>=3.7.3',
-        'tensorboardX>=2.6',  # older ones want protobuf<4, which they do not say
+        'tensorboardX>=2.6.1',  # older ones want protobuf<4, which fits few other packages
         'tqdm>=4.60',
         'rich>=13',  # the table of `breakout doctor`
         'safetensors>=0.4',  # agents that are data and nothing else

@@ -90,7 +90,8 @@ class ReplayOptions(Options):
     slice_len: Optional[Annotated[int, Between(2, 2**31 - 1)]] = None
     """(Optional[int]) Sample slices of so many consecutive steps of an episode, for recurrent policies \
     (``r2d2_slices``), from transitions with `episode_id` and `step_id` (collector ``sample_with_ids``); None for \
-    single transitions. Slices are sampled uniformly; shorter episodes are padded with null steps."""
+    single transitions. A stored step is sampled uniformly, then the slice that begins at it or at the last start \
+    before it; shorter episodes are padded with null steps."""
     slice_every: Annotated[int, Between(1, 2**31 - 1)] = 1
     """(int) Slices begin at steps of an episode that are multiples of this. Only these keep `prev_state`, the hidden \
     state of R2D2, which takes 4 kB."""

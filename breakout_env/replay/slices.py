@@ -31,9 +31,11 @@ class _Episode(NamedTuple):
 class SliceSampler(object):
     """
     Overview:
-        Samples slices uniformly from a memory, from all places where one may begin: the steps whose ``step_id`` is a \
-        multiple of ``every``, up to the first from which a slice reaches the end of what is stored of the episode. A \
-        slice that reaches beyond it is padded with copies of its last step, reward 0 and ``null``.
+        Samples slices from a memory: a stored step, uniformly, and the slice that begins at it or at the last start \
+        before it, so that a start counts as often as steps are stored from it to the next one. Starts are the steps \
+        whose ``step_id`` is a multiple of ``every``, up to the first from which a slice reaches the end of what is \
+        stored of the episode. A slice that reaches beyond it is padded with copies of its last step, reward 0 and \
+        ``null``.
     Arguments:
         - memory (:obj:`ReplayMemory`): It evicts the oldest and nothing else, so that it has no holes.
         - slice_len, every (:obj:`int`): Steps of a slice, and from one beginning to the next.

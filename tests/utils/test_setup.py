@@ -52,9 +52,17 @@ def test_classifiers_name_the_pythons_that_are_admitted():
     assert tuple(admitted) == tuple(classified) == PYTHONS
 
 
-def test_lowest_pytorch_reads_weights_only_by_default():
-    (torch,) = [requirement for requirement in REQUIREMENTS if requirement.name == 'torch']
-    assert '2.5.1' not in torch.specifier and '2.6' in torch.specifier
+@pytest.mark.parametrize(
+    'name, too_old, lowest',
+    [
+        ('torch', '2.5.1', '2.6'),  # reads weights only by default
+        ('gymnasium', '1.1.0', '1.1.1'),  # counts the lengths of episodes right in vector environments
+        ('tensorboardX', '2.6', '2.6.1'),  # works with the protobuf of today
+    ],
+)
+def test_versions_known_not_to_work_are_out_of_bounds(name, too_old, lowest):
+    (requirement,) = [requirement for requirement in REQUIREMENTS if requirement.name == name]
+    assert too_old not in requirement.specifier and lowest in requirement.specifier
 
 
 def files_of_the_clone():
