@@ -40,8 +40,8 @@ with quiet_import():
     from .replay.torchrl import TorchRLReplayBuffer
     from .run.progress import ProgressHook
     from .run.resume_hook import ResumeHook
-    from .worker.collector import FullGamesCollector, SampleWithIdsCollector
     from .worker.evaluator import ResumableEvaluator
+    from .worker.nstep_collector import FullGamesCollector, SampleWithIdsCollector
     from .worker.rollout_collector import RolloutCollector
 
 gymnasium_env.register()

@@ -7,7 +7,8 @@ import treetensor.numpy as tnp
 from ding.envs import BaseEnvTimestep
 from ding.utils import ENV_MANAGER_REGISTRY, make_key_as_identifier, remove_illegal_item
 
-from .manager import GroupEnvManager, is_abnormal
+from .manager import GroupEnvManager
+from .worker_main import is_abnormal
 
 
 @ENV_MANAGER_REGISTRY.register('breakout_v2')

@@ -1,6 +1,6 @@
 """Shared memory in which the manager puts actions for its workers, and they put the results."""
 
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import gym
 import gymnasium
@@ -12,19 +12,25 @@ BOXES = (gym.spaces.Box, gymnasium.spaces.Box)
 
 class SharedSteps(object):
     """
-    Each environment's last action, observation, reward and done, in anonymous shared memory: the system frees it
-    with the last process that has it, however that ended. One side writes, the other one reads, and the message
-    that passes between them says whose turn it is. What does not fit, because the space is no box or the
-    environment does not keep to it, travels in the message instead.
+    Each environment's last action, observation, reward, done, and the last observation of its last episode, in
+    anonymous shared memory: the system frees it with the last process that has it, however that ended. One side writes,
+    the other one reads, and the message that passes between them says whose turn it is. What does not fit, because the
+    space is no box or the environment does not keep to it, travels in the message instead.
     """
 
     def __init__(self, context: Any, env_num: int, observation_space: Any, reward_space: Any) -> None:
         """``context``: that of the processes that will share it; others: as the manager's properties."""
         self._obs = _shared_array(context, env_num, observation_space)
+        self._final_obs = _shared_array(context, env_num, observation_space)
         self._rewards = _shared_array(context, env_num, reward_space)
         self._dones = _SharedArray(context, (env_num,), np.dtype(np.bool_))
         # what DI-engine's policies give for discrete actions: one integer
         self._actions = _SharedArray(context, (env_num, 1), np.dtype(np.int64))
+
+    @property
+    def takes_batches(self) -> bool:
+        """Whether observations are arrays and rewards single numbers, so that steps of many have a row each."""
+        return self._obs is not None and self._rewards is not None and self._rewards.array[0].size == 1
 
     def put_actions(self, actions: Dict[int, Any]) -> Optional[tuple]:
         """Write actions, if all of them are NumPy arrays of one int64; then the shape of each of them, else None."""
@@ -39,34 +45,45 @@ class SharedSteps(object):
             self._actions.array[env_id, 0] = action.item()
         return shape
 
+    def put_batch_of_actions(self, env_ids: List[int], actions: np.ndarray) -> None:
+        """Write one integer for each of some environments."""
+        self._actions.array[env_ids, 0] = actions
+
     def take_action(self, env_id: int, shape: tuple) -> np.ndarray:
         """An environment's action, in memory of its own."""
         return self._actions.array[env_id].copy().reshape(shape)
 
     def put_obs(self, env_id: int, obs: Any) -> bool:
         """Write an observation, if it fits; whether it was written."""
-        if not _fits(self._obs, obs):
-            return False
-        self._obs.array[env_id] = obs
-        return True
+        return _put(self._obs, env_id, obs)
 
-    def put_timestep(self, env_id: int, timestep: BaseEnvTimestep) -> bool:
-        """Write all of a timestep but its ``info``, if it fits; whether it was written."""
+    def put_timestep(self, env_id: int, timestep: BaseEnvTimestep, is_last: bool) -> bool:
+        """
+        Write all of a timestep but its ``info``, if it fits; whether it was written. The observation of one that
+        ``is_last`` has a place of its own: the first one of the next episode is written beside it.
+        """
         if not (type(timestep.done) is bool and _fits(self._rewards, timestep.reward)):
             return False
-        if not self.put_obs(env_id, timestep.obs):
+        if not _put(self._final_obs if is_last else self._obs, env_id, timestep.obs):
             return False
         self._rewards.array[env_id] = timestep.reward
         self._dones.array[env_id] = timestep.done
         return True
 
-    def take_obs(self, env_ids: List[int]) -> np.ndarray:
-        """A copy of some environments' observations: :math:`(N, ...)` for N environments."""
-        return self._obs.array[env_ids]
+    def take_obs(self, env_ids: Sequence[int], out: Optional[np.ndarray] = None) -> np.ndarray:
+        """A copy of some environments' observations: :math:`(N, ...)` for N environments, in ``out`` if given."""
+        copy: np.ndarray = np.take(self._obs.array, env_ids, axis=0, out=out, mode='clip')  # else `out` is buffered
+        return copy
 
-    def take_timesteps(self, env_ids: List[int]) -> Tuple[np.ndarray, np.ndarray, List[bool]]:
+    def take_timesteps(self, env_ids: List[int], are_last: bool) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Copies of some environments' observations, rewards and dones."""
-        return self._obs.array[env_ids], self._rewards.array[env_ids], self._dones.array[env_ids].tolist()
+        obs = self._final_obs if are_last else self._obs
+        return obs.array[env_ids], self._rewards.array[env_ids], self._dones.array[env_ids]
+
+    def take_ends(self, env_ids: List[int]) -> Tuple[np.ndarray, np.ndarray]:
+        """Rewards and dones of some environments: :math:`(N)`, float32 and bool."""
+        rewards = self._rewards.array[env_ids].reshape(len(env_ids))
+        return rewards.astype(np.float32, copy=False), self._dones.array[env_ids]
 
 
 class _SharedArray(object):
@@ -97,3 +114,10 @@ def _fits(shared: Any, value: Any) -> bool:
     if shared is None or type(value) is not np.ndarray:
         return False
     return value.dtype == shared.array.dtype and value.shape == shared.array.shape[1:]
+
+
+def _put(shared: Any, env_id: int, value: Any) -> bool:
+    if not _fits(shared, value):
+        return False
+    shared.array[env_id] = value
+    return True

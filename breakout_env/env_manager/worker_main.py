@@ -17,6 +17,7 @@ from ding.envs import BaseEnvTimestep
 from ding.utils import CloudPickleWrapper, render
 
 from ..utils import signals
+from .options import EnvManagerOptions
 from .shared_buffers import SharedSteps
 
 logger = logging.getLogger(__name__)
@@ -42,13 +43,11 @@ class EnvGroup(object):
     Some environments in one process, stepped one after the other. Each public method is a command of the manager's.
     """
 
-    def __init__(
-        self, env_fns: Dict[int, Callable], shared: Optional[SharedSteps], auto_reset: bool, reset_inplace: bool
-    ) -> None:
-        """``env_fns`` by index in the manager; ``shared``: where results go, None to send all; others: its options."""
+    def __init__(self, env_fns: Dict[int, Callable], shared: Optional[SharedSteps], options: EnvManagerOptions) -> None:
+        """``env_fns`` by index in the manager; ``shared``: where results go, None to send all."""
         self._env_fns = env_fns
         self._shared = shared
-        self._auto_reset, self._reset_inplace = auto_reset, reset_inplace
+        self._options = options
         self._envs: Dict[int, Any] = {}
         self._reset_kwargs: Dict[int, dict] = {env_id: {} for env_id in env_fns}
 
@@ -63,7 +62,7 @@ class EnvGroup(object):
         self._envs[env_id] = self._of(env_id, self._env_fns[env_id])
 
     def step(
-        self, actions: Any, action_shape: Optional[tuple] = None, last_episodes: Sequence[int] = ()
+        self, actions: Any, action_shape: Optional[tuple], last_episodes: Sequence[int], only_news: bool
     ) -> Dict[int, Any]:
         """
         Overview:
@@ -72,28 +71,36 @@ class EnvGroup(object):
             - actions (:obj:`Union[Dict[int, Any], List[int]]`): Action by environment; only the environments where \
                 the actions are in shared memory, each of ``action_shape``.
             - last_episodes (:obj:`Sequence[int]`): Those that must not begin another episode.
+            - only_news (:obj:`bool`): Whether to leave out those whose episodes go on, with all in shared memory.
         Returns:
-            - results (:obj:`Dict[int, Any]`): The ``info`` of each, where all else is in shared memory; else the \
-                whole timestep; at the end of an episode without ``reset_inplace``, a tuple of the timestep and what \
-                ``reset`` gives for this environment.
+            - results (:obj:`Dict[int, Any]`): The ``info`` of each, where all else is in shared memory, else the \
+                whole timestep. Where the next episode began, a tuple of that and of what ``reset`` gives for this \
+                environment.
         """
-        if self._shared is not None and action_shape is not None:
-            actions = {env_id: self._shared.take_action(env_id, action_shape) for env_id in actions}
-        return {env_id: self._step(env_id, action, env_id in last_episodes) for env_id, action in actions.items()}
+        results: Dict[int, Any] = {}
+        for env_id in actions:
+            if self._shared is None or action_shape is None:
+                action = actions[env_id]
+            else:
+                action = self._shared.take_action(env_id, action_shape)
+            result = self._step(env_id, action, env_id in last_episodes)
+            if not only_news or type(result) is not dict:
+                results[env_id] = result
+        return results
 
     def _step(self, env_id: int, action: Any, last_episode: bool) -> Any:
         timestep = self._of(env_id, self._envs[env_id].step, action)
-        # some environments' info is a list, one for each player
-        if isinstance(timestep.info, dict) and timestep.info.get('abnormal', False):
+        if is_abnormal(timestep):
             return timestep
-        if timestep.done and self._auto_reset and not last_episode:
-            if not self._reset_inplace:
-                return timestep, self._reset(env_id)
-            timestep = timestep._replace(obs=self._of(env_id, self._envs[env_id].reset))
+        begins_next = timestep.done and self._options.auto_reset and not last_episode
+        result = timestep
         if self._shared is not None and type(timestep) is BaseEnvTimestep and type(timestep.info) is dict:
-            if self._shared.put_timestep(env_id, timestep):
-                return timestep.info
-        return timestep
+            if self._shared.put_timestep(env_id, timestep, begins_next):
+                result = timestep.info
+        if not begins_next:
+            return result
+        # in place, as in DI-engine, without the arguments that `reset` was given last
+        return result, self._reset(env_id, {} if self._options.reset_inplace else self._reset_kwargs[env_id])
 
     def reset(self, kwargs: Dict[int, Optional[dict]], seeds: Dict[int, tuple]) -> Dict[int, Any]:
         """
@@ -108,15 +115,15 @@ class EnvGroup(object):
         results: Dict[int, Any] = {}
         for env_id, kwargs_of_env in kwargs.items():
             self._reset_kwargs[env_id] = kwargs_of_env or {}
-            results[env_id] = self._reset(env_id, seeds.get(env_id))
+            results[env_id] = self._reset(env_id, self._reset_kwargs[env_id], seeds.get(env_id))
         return results
 
-    def _reset(self, env_id: int, seed: Optional[tuple] = None) -> Any:
+    def _reset(self, env_id: int, kwargs: dict, seed: Optional[tuple] = None) -> Any:
         try:
             if seed is not None:
                 self._of(env_id, self._envs[env_id].seed, *seed)
-            obs = self._of(env_id, self._envs[env_id].reset, **self._reset_kwargs[env_id])
-        except EnvFailed as error:  # in its place, as the other environments have been reset
+            obs = self._of(env_id, self._envs[env_id].reset, **kwargs)
+        except EnvFailed as error:  # in its place, as the other environments have been reset or stepped
             return error
         in_shared_memory = self._shared is not None and self._shared.put_obs(env_id, obs)
         return None if in_shared_memory else (obs,)
@@ -143,6 +150,12 @@ class EnvGroup(object):
             return function(*args, **kwargs)
         except Exception as error:  # the manager raises it in the user's process
             raise EnvFailed(env_id, _portable(error)) from error
+
+
+def is_abnormal(timestep: BaseEnvTimestep) -> bool:
+    """Whether DI-engine's mark of a lost step is on a timestep."""
+    # some environments' info is a list, one for each player
+    return isinstance(timestep.info, dict) and timestep.info.get('abnormal', False)
 
 
 def _portable(error: Exception) -> Exception:

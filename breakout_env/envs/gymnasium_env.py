@@ -12,7 +12,8 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from ..env_manager.manager import GroupEnvManager, is_abnormal
+from ..env_manager.manager import GroupEnvManager
+from ..env_manager.worker_main import is_abnormal
 from ..utils.options import section, shown
 from .env import BreakoutEnv
 

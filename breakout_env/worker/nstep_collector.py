@@ -1,32 +1,41 @@
 """DI-engine's collector with n-step returns that go on from one collection to the next."""
 
+import itertools
 from typing import Any, Dict, List, NamedTuple, Optional
 
 from ding.envs import BaseEnvManager, BaseEnvTimestep
-from ding.worker import SampleSerialCollector
+from ding.utils import SERIAL_COLLECTOR_REGISTRY
 from ding.worker.collector.base_serial_collector import TrajBuffer
 
 from ..compat.ding_nstep_returns import correct_value_gamma
 from ..utils.weak import weakly
+from .collector import ScoringCollector, scores_in
+from .step_callback import StepCallback
 
-# The last transition before a time limit has this key on its way through the collector.
+# The last transition before a time limit has this key on its way through the collector: whether its `next_obs` is that
+# of its game.
 _TRUNCATED = 'truncated'
+# The same in the `info` of its timestep.
+_LAST_OBS_IS_KNOWN = 'last_obs_is_known'
+# Shared by all collectors of a process: two of them may fill one replay buffer.
+_EPISODE_IDS = itertools.count()
 
 
 class TailBuffer(TrajBuffer):
     """
     Overview:
-        DI-engine's list of the latest transitions of one environment. After each piece of an episode that goes on it \
-        keeps the last ones, ``tail`` of them (``nstep - 1``), whose returns need the next steps.
+        DI-engine's list of the latest transitions of one environment. Unless the episode has ended, ``clear`` keeps \
+        the last ``nstep - 1`` transitions, whose returns need the next steps.
     Examples:
         >>> buffer = TailBuffer(2)
         >>> buffer.extend(dict(step=step, done=False) for step in range(6))
-        >>> buffer.clear()  # as the collector does after a piece
+        >>> buffer.clear()  # as the collector does after a fragment
         >>> [transition['step'] for transition in buffer]
         [4, 5]
     """
 
     def __init__(self, tail: int, deepcopy: bool = False) -> None:
+        """``tail``: how many transitions ``clear`` keeps."""
         super().__init__(maxlen=None, deepcopy=deepcopy)
         self._tail = tail
 
@@ -40,27 +49,40 @@ class TailBuffer(TrajBuffer):
         del self[:]
 
 
-class NstepCollector(SampleSerialCollector):
+@SERIAL_COLLECTOR_REGISTRY.register('full_games')
+@SERIAL_COLLECTOR_REGISTRY.register('nstep')
+class NstepCollector(ScoringCollector):
     """
     Overview:
-        DI-engine's ``sample`` collector, for any policy that computes n-step returns in ``get_train_sample``: \
-        ``dqn``, ``lean_dqn``, ``rainbow``, ``c51``, ``qrdqn`` and others::
+        DI-engine's ``sample`` collector with correct n-step returns, for any policy that computes them in \
+        ``get_train_sample``: ``dqn``, ``lean_dqn``, ``rainbow``, ``c51``, ``qrdqn`` and others. Its registered names \
+        are ``nstep`` and, from earlier releases, ``full_games``::
 
-            steps         0  1  2  3  4  5 | 6  7  8  9 | 10 ...   pieces of 4, nstep 3
-            transitions   0  1  2  3       |            |          handed over with the first piece
+            steps         0  1  2  3  4  5 | 6  7  8  9 | 10 ...   fragments of 4, nstep 3
+            transitions   0  1  2  3       |            |          returned with the first fragment
                                       4  5 | 6  7       |          with the second
 
-        - A transition is handed over once its return is complete, ``nstep - 1`` steps later than the base would; the \
-          base cuts returns at the end of each piece. Pieces, and so the env steps of all collections but the first, \
-          are as long as before.
-        - At the end of an episode returns are shorter, without a value after them.
-        - At a time limit (``info['TimeLimit.truncated']``) they are shorter, too, but end with the value of the last \
-          observation, and are not ``done`` (Pardo et al. 2018). A manager with ``reset_inplace`` does not hand that \
-          observation over: its last transition is left out, and the others end with the value of the one before.
-        - What an environment has played and not handed over, less than a piece and ``nstep - 1`` steps, is dropped \
-          where the collector does not see what follows: at an abnormal step, a reset, and the end of the process. \
-          Saves do not hold it; a resumed run starts new episodes.
+        - A transition is returned once its n-step return is complete, ``nstep - 1`` steps later than by the base, \
+          which cuts returns at the end of each fragment.
+        - At the end of an episode returns are shorter, and nothing is bootstrapped.
+        - At a time limit (``info['TimeLimit.truncated']``) returns are shorter, too, but bootstrap from the value of \
+          the last observation; ``done`` is False there (Pardo et al. 2018). The env manager ``breakout`` hands that \
+          observation over. DI-engine's managers with ``reset_inplace`` do not: the last transition is left out there, \
+          and the others bootstrap from the observation before it.
+        - All transitions are returned. DI-engine cuts a collection to ``n_sample``, which drops most often those \
+          before an end, as several are completed there at once. What one collection returns beyond ``n_sample`` is \
+          subtracted from the next, so that updates and env steps keep the configured ratio.
+        - Pending transitions are dropped at an abnormal step, a reset, and the end of the process. Saves do not hold \
+          them; a resumed run starts new episodes.
+    Examples:
+        >>> from ding.worker import get_serial_collector_cls
+        >>> from easydict import EasyDict
+        >>> get_serial_collector_cls(EasyDict(type='full_games', import_names=['breakout_env'])).__name__
+        'NstepCollector'
     """
+
+    # What the collections so far have returned beyond ``n_sample``.
+    _surplus = 0
 
     def reset_policy(self, _policy: Optional[NamedTuple] = None) -> None:
         """Collect with another policy, or reset the present one."""
@@ -77,8 +99,8 @@ class NstepCollector(SampleSerialCollector):
         self._traj_len += self._nstep - 1
 
     def reset_env(self, _env: Optional[BaseEnvManager] = None) -> None:
-        """Continue in an env manager, or reset the present one; what was not handed over is dropped."""
-        super().reset_env(_env)
+        """Continue in an env manager, or reset the present one; pending transitions are dropped."""
+        super().reset_env(None if _env is None else StepCallback(_env, weakly(self._on_step)))
         for env_id in getattr(self, '_traj_buffer', ()):
             self._reset_stat(env_id)
 
@@ -95,19 +117,63 @@ class NstepCollector(SampleSerialCollector):
         self._traj_buffer[env_id].drop()
         super()._reset_stat(env_id)
 
+    def collect(
+        self,
+        n_sample: Optional[int] = None,
+        train_iter: int = 0,
+        drop_extra: bool = False,
+        random_collect: bool = False,
+        record_random_collect: bool = True,
+        policy_kwargs: Optional[dict] = None,
+        level_seeds: Optional[List] = None,
+    ) -> List[Any]:
+        """
+        Overview:
+            The base's ``collect``, with ``drop_extra`` off by default.
+        Returns:
+            - transitions (:obj:`List[Any]`): ``n_sample`` on average, after random play at least as many; none where \
+                earlier collections have returned enough.
+        """
+        self.epsilon = (policy_kwargs or {}).get('eps')
+        games_before = self.games
+        n_sample = request = n_sample or self._default_n_sample
+        counts = n_sample is not None and not (drop_extra or random_collect)
+        if counts:
+            if self._surplus >= n_sample:
+                self._surplus -= n_sample
+                return []
+            request = n_sample - self._surplus
+            if n_sample % self._env_num == 0:  # in whole steps of all environments, as the base warns otherwise
+                request = -(-request // self._env_num) * self._env_num
+        transitions = super().collect(
+            request, train_iter, drop_extra, random_collect, record_random_collect, policy_kwargs, level_seeds
+        )
+        if counts:
+            self._surplus += len(transitions) - n_sample
+        self._log_scores(games_before)
+        return transitions
+
+    def _on_step(self, timesteps: Dict[int, BaseEnvTimestep]) -> None:
+        self._note_step(scores_in(timesteps))
+        for env_id, timestep in timesteps.items():
+            if is_truncated(timestep):
+                obs = final_obs_of(self._env, env_id, timestep)
+                info = dict(timestep.info, **{_LAST_OBS_IS_KNOWN: obs is not None})
+                timesteps[env_id] = timestep._replace(obs=timestep.obs if obs is None else obs, info=info)
+
     def _process_transition(self, obs: Any, output: Any, timestep: BaseEnvTimestep, *args: Any) -> Dict[str, Any]:
         transition = self._plain_policy.process_transition(obs, output, timestep, *args)
-        if timestep.done and timestep.info.get('TimeLimit.truncated', False):
-            transition[_TRUNCATED] = True
+        if is_truncated(timestep):
+            transition[_TRUNCATED] = timestep.info[_LAST_OBS_IS_KNOWN]
         return transition
 
     def _get_train_sample(self, transitions: List[Dict[str, Any]]) -> List[Any]:
-        """The policy's samples of a piece, those whose returns are complete or end with it."""
-        is_truncated = transitions[-1].pop(_TRUNCATED, False)
+        """The policy's samples of a fragment, those whose returns are complete or end with it."""
+        last_obs_is_known = transitions[-1].pop(_TRUNCATED, None)
         ended = transitions[-1]['done']
-        if is_truncated:
+        if last_obs_is_known is not None:
             transitions[-1]['done'] = False
-            if self._env._cfg.get('reset_inplace', False):  # its next_obs is that of another game
+            if not last_obs_is_known:  # its next_obs is that of another game
                 transitions = transitions[:-1]
         if not transitions:
             return []
@@ -117,6 +183,25 @@ class NstepCollector(SampleSerialCollector):
             if not ended:
                 del samples[max(0, len(samples) - self._nstep + 1) :]
         return samples
+
+
+FullGamesCollector = NstepCollector
+
+
+def is_truncated(timestep: BaseEnvTimestep) -> bool:
+    """Whether an episode ended at a time limit."""
+    return bool(timestep.done) and timestep.info.get('TimeLimit.truncated', False)
+
+
+def final_obs_of(manager: BaseEnvManager, env_id: int, timestep: BaseEnvTimestep) -> Optional[Any]:
+    """
+    The last observation of an episode that ended in the manager's last step; None if the manager does not hand it over:
+    with DI-engine's option ``reset_inplace`` the timestep has the first observation of the next episode.
+    """
+    known = getattr(manager, 'final_obs', None)  # of our manager
+    if isinstance(known, dict) and env_id in known:
+        return known[env_id]
+    return None if getattr(manager, '_cfg', {}).get('reset_inplace', False) else timestep.obs
 
 
 def nstep_of(policy: Any) -> int:
@@ -130,3 +215,42 @@ def nstep_of(policy: Any) -> int:
         return policy.get_attribute('nstep')
     except NotImplementedError:  # DI-engine's way to say that there is no such attribute
         return 1
+
+
+class NumberedTrajBuffer(TailBuffer):
+    """
+    The list of the latest transitions of one environment, which adds ``env_id``, ``episode_id`` and ``step_id``
+    to each. The collector also empties the list within an episode; the ids continue.
+    """
+
+    def __init__(self, env_id: int, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._env_id = env_id
+        self.start_episode()
+
+    def start_episode(self) -> None:
+        """Number the next transitions as the steps of a new episode."""
+        self._episode_id = next(_EPISODE_IDS)
+        self._step_id = 0
+
+    def append(self, data: dict) -> None:
+        """Add a transition and its ids."""
+        super().append(dict(data, env_id=self._env_id, episode_id=self._episode_id, step_id=self._step_id))
+        self._step_id += 1
+
+
+@SERIAL_COLLECTOR_REGISTRY.register('sample_with_ids')
+class SampleWithIdsCollector(NstepCollector):
+    """
+    Overview:
+        ``nstep`` for any policy. Its transitions, those of random play included, carry ``env_id``, ``episode_id`` \
+        (unique in the process) and ``step_id`` (0, 1, ... within the episode).
+    """
+
+    def _new_buffer(self, env_id: int) -> NumberedTrajBuffer:
+        return NumberedTrajBuffer(env_id, self._nstep - 1, deepcopy=self._deepcopy_obs)
+
+    def _reset_stat(self, env_id: int) -> None:
+        # the base calls this at the end of an episode, and after an abnormal step, which ends it, too
+        super()._reset_stat(env_id)
+        self._traj_buffer[env_id].start_episode()

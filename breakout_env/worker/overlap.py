@@ -1,10 +1,10 @@
-"""Collecting and learning at the same time on one machine, in the parallel mode of DI-engine's task pipelines."""
+"""Collecting and learning at the same time on one machine."""
 
 import copy
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, Callable, List, Optional
 
 import torch
-from ding.framework import Context, Task
 from ding.policy import Policy, create_policy
 from easydict import EasyDict
 
@@ -71,12 +71,8 @@ class Overlap(object):
         self._push = push
         self._learn = learn
         self._report = report
-        self._collection: Optional[Callable[[], Fragment]] = None
-        self._newest: Optional[Fragment] = None
-        self._is_pushed = False
         # On one stream the collector's forward would wait for all queued updates. Not initialised: all is on the CPU.
         self._stream = streams.new_stream('cuda') if torch.cuda.is_initialized() else None
-        self._weights_copied: Any = None
 
     def run(self) -> None:
         """
@@ -84,30 +80,26 @@ class Overlap(object):
             Collect and learn until there is no next collection. An error in a thread or a KeyboardInterrupt is raised \
             as soon as both threads have finished the step.
         """
-        # not DI-engine's global `task`, in which the caller may be running
-        with Task().start(n_async_workers=2) as task:
-            task.use(lambda ctx: self._between_steps(task))
-            task.use(task.parallel(self._collect_fragment, self._learn_from_fragment))
-            task.use(lambda ctx: self._report())
-            task.run()
+        newest: Optional[Fragment] = None
+        with ThreadPoolExecutor(2, 'overlap') as threads:  # leaving it waits for both
+            while True:
+                collection = self._next_collection()
+                if newest is not None:
+                    self._push(newest)
+                weights_copied = None if self._stream is None else streams.mark()
+                steps: List[Future] = []
+                if collection is not None:
+                    steps.append(threads.submit(self._collect, collection, weights_copied))
+                if newest is not None:
+                    steps.append(threads.submit(self._learn))
+                wait(steps)
+                newest, *_ = [step.result() for step in steps] + [None]
+                self._report()
+                if collection is None:  # the last fragment has been learned from
+                    return
 
-    def _between_steps(self, task: Task) -> None:
-        self._collection = self._next_collection()
-        task.finish = self._collection is None  # after this step, which learns from the last fragment
-        self._is_pushed = self._newest is not None
-        if self._newest is not None:
-            self._push(self._newest)
-            self._newest = None
-        if self._stream is not None:
-            self._weights_copied = streams.mark()
-
-    def _collect_fragment(self, ctx: Context) -> None:
-        if self._collection is not None:
-            with streams.on(self._stream):
-                if self._stream is not None:
-                    streams.wait_for_mark(self._weights_copied)
-                self._newest = self._collection()
-
-    def _learn_from_fragment(self, ctx: Context) -> None:
-        if self._is_pushed:
-            self._learn()
+    def _collect(self, collection: Callable[[], Fragment], weights_copied: Any) -> Fragment:
+        with streams.on(self._stream):
+            if self._stream is not None:
+                streams.wait_for_mark(weights_copied)
+            return collection()

@@ -2,13 +2,11 @@
 
 from typing import Any, Dict, List, Mapping, Optional
 
-import numpy as np
 import torch
-from ding.envs import BaseEnvTimestep
-from ding.torch_utils import to_ndarray
 from ding.utils import SERIAL_COLLECTOR_REGISTRY
 
-from .collector import FullGamesCollector
+from .collector import ScoringCollector
+from .dict_batches import DictBatches
 
 
 def check_rollout(n_sample: Optional[int], env_num: int, random_collect_size: int = 0) -> None:
@@ -25,13 +23,21 @@ def check_rollout(n_sample: Optional[int], env_num: int, random_collect_size: in
 
 
 @SERIAL_COLLECTOR_REGISTRY.register('rollout')
-class RolloutCollector(FullGamesCollector):
+class RolloutCollector(ScoringCollector):
     """
     Overview:
         Collects ``n_sample`` env steps, as many from each environment, into one tensor for each key: no dict and no \
-        tensor a transition, which took DI-engine's collector half a millisecond each. A rollout goes through the \
-        policy's ``get_train_sample`` as a whole; ``lean_ppo`` needs it so. It steps all environments at \
-        once, so its env manager must be synchronous.
+        tensor a transition, which took DI-engine's collector half a millisecond each. The policy chooses the actions \
+        of a batch (``act_on_batch``) and makes samples of a rollout as a whole (``get_train_sample``); ``lean_ppo`` \
+        does.
+
+        Under the env manager ``breakout`` the environments are in two halves: one plays while the policy acts for the \
+        other (``BatchedManager``). Under any other synchronous manager all of them are stepped at once.
+
+        At a time limit the discounted value of the episode's last observation is added to the reward (Pardo et al. \
+        2018). Where the manager does not hand it over (DI-engine's ``subprocess`` with ``reset_inplace``), the last \
+        step gets weight 0 and no reward, and the step before it bootstraps from the value of the last observation \
+        that is known. A step that was lost with its environment has weight 0, too.
     Examples:
         >>> from ding.worker import get_serial_collector_cls
         >>> from easydict import EasyDict
@@ -39,13 +45,18 @@ class RolloutCollector(FullGamesCollector):
         'RolloutCollector'
     """
 
-    def reset(self, _policy: Optional[Any] = None, _env: Optional[Any] = None) -> None:
-        """The base's ``reset``."""
-        super().reset(_policy, _env)
+    def reset_env(self, _env: Optional[Any] = None) -> None:
+        """Continue in an env manager, or reset the present one."""
+        super().reset_env(_env)
+        self._batches: Any = self._env if getattr(self._env, 'takes_batches', False) is True else DictBatches(self._env)
+        self._halves = self._batches.halves
+        ends = torch.tensor([0, *map(len, self._halves)]).cumsum(0).tolist()
+        # Their columns in the rollout.
+        self._columns = [slice(*pair) for pair in zip(ends, ends[1:])]
         # The memory of the newest two rollouts, as one may be learned from while the next is collected.
         self._screens: List[torch.Tensor] = []
 
-    def collect(  # type: ignore[override]
+    def collect(
         self,
         n_sample: Optional[int] = None,
         train_iter: int = 0,
@@ -58,7 +69,7 @@ class RolloutCollector(FullGamesCollector):
         Arguments:
             - n_sample (:obj:`Optional[int]`): Env steps of all environments together; None for the config's.
             - train_iter (:obj:`int`): Updates so far, for the log.
-            - policy_kwargs (:obj:`Optional[dict]`): Arguments of the policy's ``forward``, such as ``eps``.
+            - policy_kwargs (:obj:`Optional[dict]`): Arguments of the policy's ``act_on_batch``, such as ``eps``.
         Returns:
             - samples (:obj:`Dict[str, torch.Tensor]`): What the policy's ``get_train_sample`` made of the rollout. \
                 Its observations are overwritten by the collection after the next.
@@ -76,56 +87,65 @@ class RolloutCollector(FullGamesCollector):
         self._total_envstep_count += n_sample
         self._total_train_sample_count += n_sample
         self._log_scores(games_before)
-        return self._plain_policy.get_train_sample(rollout)
+        return self._policy.get_train_sample(rollout)
 
     def _rollout(self, steps: int, kwargs: Mapping[str, Any]) -> Dict[str, torch.Tensor]:
+        act = self._policy.get_attribute('act_on_batch')
         size = steps, self._env_num
         screens = self._next_screens(steps)
-        decided: Dict[str, List[torch.Tensor]] = {}
-        reward, weight, done = torch.zeros(size), torch.zeros(size), torch.zeros(size, dtype=torch.bool)
-        for t in range(steps):
-            obs = self._obs()
-            np.stack(list(obs.values()), out=screens[t].numpy())
-            output = self._policy.forward(dict(zip(obs, screens[t])), **kwargs)
-            for key in output[next(iter(obs))]:
-                decided.setdefault(key, []).append(torch.stack([output[i][key] for i in obs]))
-            timesteps = self._env.step(to_ndarray({i: output[i]['action'] for i in obs}))
-            for row, i in enumerate(obs):
-                timestep = timesteps[i]
-                if timestep.info.get('abnormal', False):
-                    self._env.reset({i: None})
-                    continue
-                reward[t, row] = np.asarray(timestep.reward).item()  # of one element, in an array or not
-                done[t, row], weight[t, row] = bool(timestep.done), 1.0
-                if timestep.done:
-                    self._end_episode(i, timestep)
-                    if timestep.info.get('TimeLimit.truncated', False):  # the game would have gone on
-                        final = self._policy.forward({i: timestep.obs}, **kwargs)[i]['value']
-                        reward[t, row] += self._policy_cfg.discount_factor * final
-        last = self._policy.forward(self._obs(), **kwargs)
-        decided['value'].append(torch.stack([output['value'] for output in last.values()]))
-        outputs = {key: torch.stack(rows) for key, rows in decided.items()}
-        return dict(obs=screens, reward=reward, done=done, weight=weight, **outputs)
+        rollout = dict(
+            obs=screens[:-1],
+            reward=torch.zeros(size),
+            done=torch.zeros(size, dtype=torch.bool),
+            weight=torch.zeros(size),
+            value=torch.empty(steps + 1, self._env_num),
+        )
+        for half, columns in zip(self._halves, self._columns):
+            self._batches.first_obs(half, out=screens[0, columns].numpy())
+        for t in range(steps + 1):
+            for half, columns in zip(self._halves, self._columns):
+                if t > 0:
+                    row = {key: rollout[key][t - 1, columns] for key in ('reward', 'done', 'weight')}
+                    self._receive(screens[t, columns], row, act, kwargs)
+                decided = act(screens[t, columns], **kwargs)
+                if t == steps:  # only the value of what follows the last step is needed
+                    decided = dict(value=decided['value'])
+                else:
+                    self._batches.send(decided['action'].numpy(), half)
+                for key, tensor in decided.items():
+                    if key not in rollout:
+                        rollout[key] = torch.empty(size, dtype=tensor.dtype)
+                    rollout[key][t, columns] = tensor
+        return rollout
 
-    def _obs(self) -> Dict[int, Any]:
-        obs = self._env.ready_obs
-        if len(obs) != self._env_num:
-            raise RuntimeError(
-                f'the env manager has observations of {len(obs)} of {self._env_num} environments; the collector '
-                '`rollout` expects one that steps all of them at once, such as `breakout`'
-            )
-        return dict(sorted(obs.items()))
+    def _receive(self, screens: torch.Tensor, row: Dict[str, torch.Tensor], act: Any, kwargs: Mapping) -> None:
+        """Enter what the environments of a half answered to their newest actions."""
+        batch = self._batches.recv(out=screens.numpy())
+        row['reward'][:] = torch.from_numpy(batch.reward)
+        row['done'][:] = torch.from_numpy(batch.done)
+        row['weight'][:] = 1
+        for column, info in batch.infos.items():
+            if info.get('abnormal', False):
+                row['weight'][column] = 0
+                continue
+            self._total_episode_count += 1
+            self._policy.reset([batch.env_ids[column]])
+            if not info.get('TimeLimit.truncated', False):
+                continue
+            if column in batch.final_obs:  # the game would have gone on
+                final = torch.as_tensor(batch.final_obs[column]).unsqueeze(0)
+                row['reward'][column] += self._policy_cfg.discount_factor * act(final, **kwargs)['value'].item()
+            else:
+                row['reward'][column] = row['weight'][column] = 0
+        self._note_step(float(info['game_return']) for info in batch.infos.values() if 'game_return' in info)
 
     def _next_screens(self, steps: int) -> torch.Tensor:
-        if self._screens and len(self._screens[0]) != steps:
+        """Memory for the observations of a rollout and for those after it: :math:`(T + 1, N, ...)`."""
+        if self._screens and len(self._screens[0]) != steps + 1:
             self._screens.clear()
         if len(self._screens) < 2:
-            first = torch.as_tensor(next(iter(self._obs().values())))
-            self._screens.append(torch.empty((steps, self._env_num, *first.shape), dtype=first.dtype))
+            first = torch.from_numpy(self._batches.first_obs(self._halves[0]))[0]
+            self._screens.append(torch.empty((steps + 1, self._env_num, *first.shape), dtype=first.dtype))
         else:
             self._screens.append(self._screens.pop(0))
         return self._screens[-1]
-
-    def _end_episode(self, env_id: int, timestep: BaseEnvTimestep) -> None:
-        self._total_episode_count += 1
-        self._policy.reset([env_id])

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from breakout_env import BreakoutEnv, GroupEnvManager
-from breakout_env.env_manager.worker_handle import WorkerEnded, WorkerLost
+from breakout_env.env_manager.workers import WorkerEnded, WorkerLost
 from helpers.managers import (
     RAISE,
     RAISE_AWKWARD,
@@ -93,7 +93,7 @@ def test_the_answer_to_an_interrupted_command_is_dropped():
 def test_a_worker_that_does_not_answer_in_time_is_lost():
     with launched(worker_num=1) as manager:
         with pytest.raises(WorkerLost, match=r'did not answer within 0.01 s') as caught:
-            manager._pool.workers[0].receive(0.01)  # it was asked nothing
+            manager._pool.workers[0].receive(99, 0.01)  # it was asked nothing
         assert not isinstance(caught.value, WorkerEnded)
 
 
@@ -102,7 +102,7 @@ def test_an_exit_code_is_in_the_error_message():
         worker = manager._pool.workers[0]
         worker.request_end()
         with pytest.raises(WorkerEnded, match=r'has ended \(exit code 0\)'):
-            worker.receive(None)
+            worker.receive(99)
 
 
 def test_close_before_launch_twice_and_after_a_loss_is_safe(same_footprint):

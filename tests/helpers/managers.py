@@ -21,8 +21,8 @@ from ding.envs import BaseEnv, BaseEnvTimestep, create_env_manager, get_env_mana
 from easydict import EasyDict
 
 from breakout_env import GroupEnvManager, GroupEnvManagerV2
-from breakout_env.env_manager.worker_handle import WorkerEnded, WorkerLost
 from breakout_env.env_manager.worker_main import EnvFailed, EnvGroup
+from breakout_env.env_manager.workers import WorkerEnded, WorkerLost
 from helpers.processes import wait_until
 
 MAIN_PID = os.getpid()
@@ -213,29 +213,38 @@ class InProcessWorker(object):
         self.lost = self.killed = False
         self.timeouts = []
         self._group = EnvGroup(env_fns, *options)
+        self._commands = []
+        self._answered = 0
 
     @property
     def alive(self):
         return not self.lost and not self.killed
 
-    def send(self, command, *args):
+    def _check_alive(self):
         if not self.alive:
             raise WorkerEnded('worker process 0 has ended (signal 9)')
-        self._command = command, args
 
-    def receive(self, timeout_s):
-        self.timeouts.append((self._command[0], timeout_s))
-        if not self.alive:
-            raise WorkerEnded('worker process 0 has ended (signal 9)')
-        try:
-            return getattr(self._group, self._command[0])(*self._command[1])
-        except EnvFailed as error:
-            return error
-        except Killed:
-            self.killed = True
-            raise WorkerEnded('worker process 0 has ended (signal 9)') from None
-        except Silent:
-            raise WorkerLost(f'worker process 0 did not answer within {timeout_s} s') from None
+    def send(self, command, *args):
+        self._check_alive()
+        self._commands.append((command, args))
+        return len(self._commands)
+
+    def receive(self, number, timeout_s):
+        self.timeouts.append((self._commands[number - 1][0], timeout_s))
+        for command, args in self._commands[self._answered : number]:
+            self._check_alive()
+            try:
+                result = getattr(self._group, command)(*args)
+            except EnvFailed as error:
+                result = error
+            except Killed:
+                self.killed = True
+                self._check_alive()
+            except Silent:
+                raise WorkerLost(f'worker process 0 did not answer within {timeout_s} s') from None
+            self._answered += 1
+        self._check_alive()
+        return result
 
     def request_end(self):
         pass

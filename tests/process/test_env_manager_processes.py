@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from breakout_env import BreakoutEnv
-from breakout_env.env_manager import worker_pool
+from breakout_env.env_manager import workers
 from helpers.managers import (
     EXIT,
     HANG,
@@ -167,7 +167,7 @@ MOMENTS = {
 @pytest.mark.parametrize('moment', MOMENTS)
 def test_close_releases_everything(moment, tmp_path, monkeypatch):
     faults = tmp_path / 'faults'
-    monkeypatch.setattr(worker_pool, 'CLOSE_TIMEOUT_S', 1.0)  # for workers that do not answer
+    monkeypatch.setattr(workers, 'CLOSE_TIMEOUT_S', 1.0)  # for workers that do not answer
 
     def scenario():
         faults.write_text('')
@@ -188,7 +188,7 @@ def test_close_releases_everything(moment, tmp_path, monkeypatch):
 
 
 def test_an_environment_that_hangs_in_close_delays_the_manager_only_for_a_while(monkeypatch, same_footprint):
-    monkeypatch.setattr(worker_pool, 'CLOSE_TIMEOUT_S', 0.5)
+    monkeypatch.setattr(workers, 'CLOSE_TIMEOUT_S', 0.5)
     with launched(env_cfg=dict(endless_close=True), worker_num=2) as manager:
         start = time.monotonic()
         manager.close()

@@ -12,7 +12,7 @@ SAFE_WITH = {'torch.load': ('weights_only', True), 'read_array': ('allow_pickle'
 SAFE_WITH |= dict.fromkeys(['np.load', 'numpy.load'], ('allow_pickle', False))
 # by file and call; what they read is never a user's file
 EXCEPTIONS = {
-    ('breakout_env/env_manager/worker_handle.py', 'pickle.loads'): 'from a pipe to a process that this one has started',
+    ('breakout_env/env_manager/workers.py', 'pickle.loads'): 'from a pipe to a process that this one has started',
     ('breakout_env/env_manager/worker_main.py', 'pickle.loads'): 'from that pipe, and what it has just pickled itself',
 }
 

@@ -34,7 +34,7 @@ def collector(tmp_path, monkeypatch):
                 steps[i] += 1
             return timesteps
 
-        manager = Mock(env_num=ENVS, ready_obs={i: np.zeros(1) for i in range(ENVS)}, step=step)
+        manager = Mock(env_num=ENVS, _cfg={}, ready_obs={i: np.zeros(1) for i in range(ENVS)}, step=step)
         attributes = dict(
             cfg=EasyDict(type='any', traj_len_inf=False), n_sample=8, unroll_len=1, on_policy=False, nstep=1
         )
@@ -92,7 +92,11 @@ def test_ids_number_the_steps_of_each_episode_and_an_abnormal_step_ends_one(coll
     assert [len(steps) for (env_id, _), steps in episodes.items() if env_id == 0][:2] == [3, 4]
 
 
-def test_all_collected_transitions_are_returned(collector):
-    """DI-engine's collector cuts a collection to n_sample, which would leave gaps in episodes."""
-    collecting = collector('sample_with_ids', [STEP, STEP, STEP, LIFE_LOST])
-    assert len(collecting.collect(n_sample=5)) == 8 and len(collecting.collect(n_sample=5, drop_extra=True)) == 5
+@pytest.mark.parametrize('n_sample', [4, 5, 8])
+def test_all_transitions_are_returned_and_make_n_sample_on_average(collector, n_sample):
+    """DI-engine's collector cuts a collection to n_sample: transitions before an end are lost, and updates too many."""
+    collecting = collector('full_games', [STEP, STEP, LIFE_LOST, STEP, LIFE_LOST])
+    returned = [len(collecting.collect(n_sample=n_sample)) for _ in range(40)]
+    assert 0 <= sum(returned) - 40 * n_sample < 8 and max(returned) > n_sample
+    assert 0 <= collecting.envstep - sum(returned) <= 8  # pending
+    assert len(collecting.collect(n_sample=n_sample, drop_extra=True)) == n_sample

@@ -67,17 +67,18 @@ class Recorder(object):
                 self.episodes.append(dict(end=None, numbers=[before[env_id]], rewards=[]))
             episode = self._open.setdefault(env_id, self.episodes[-1])
             episode['rewards'].append(float(timestep.reward[0]))
-            episode['numbers'].append(digest(timestep.obs))
+            final_obs = getattr(self._manager, 'final_obs', {})
+            episode['numbers'].append(digest(final_obs.get(env_id, timestep.obs)))
             if timestep.done or timestep.info.get('abnormal'):
                 episode['end'] = next((end for end in (LIMIT, 'abnormal') if timestep.info.get(end)), 'lost')
                 del self._open[env_id]
         return timesteps
 
-    def targets(self, nstep, reset_inplace=False):
+    def targets(self, nstep, last_obs_is_known=True):
         """Digest of ``obs``, rewards, digest of the observation to bootstrap from, and the discount of its value."""
         for episode in self.episodes:
             end, numbers, rewards = episode.values()
-            if end == LIMIT and reset_inplace:  # the last observation is another episode's
+            if end == LIMIT and not last_obs_is_known:  # the one that was recorded is another episode's
                 numbers, rewards = numbers[:-1], rewards[:-1]
             for start in range(len(rewards)):
                 part = rewards[start : start + nstep]
@@ -111,7 +112,7 @@ def sampled_and_recorded(tmp_path, monkeypatch):
         collector = create_serial_collector(cfg, env=manager, policy=acting)
         buffer = FrameReplayBuffer(dict(replay_buffer_size=100_000), exp_name='run')
         for _ in range(collections):
-            buffer.push(collector.collect(drop_extra=False))
+            buffer.push(collector.collect())
         found = [as_target(transition, nstep) for transition in buffer.sample(buffer.count())]
         buffer.close()
         collector.close()
@@ -148,6 +149,6 @@ def test_targets_of_breakout_bootstrap_at_a_time_limit_and_not_at_a_lost_life(
 ):
     envs = [partial(BreakoutEnv, dict(max_episode_frames=240))] * ENVS
     found, recorder = sampled_and_recorded(LeanDQNPolicy, 3, 4, 40, envs, kind, reset_inplace=reset_inplace)
-    assert not Counter(found) - Counter(recorder.targets(3, reset_inplace))
+    assert not Counter(found) - Counter(recorder.targets(3, last_obs_is_known=kind == 'breakout'))
     assert {episode['end'] for episode in recorder.episodes} == {LIMIT, 'lost', None}
     assert {round(GAMMA**steps, 5) for steps in (1, 2, 3)} == {target[-1] for target in found} - {None}

@@ -7,10 +7,10 @@ from typing import Any, Callable, List
 import pytest
 import torch
 from ding.policy import DQNPolicy
-from ding.worker import SampleSerialCollector
 
 from breakout_env.replay import FrameReplayBuffer
 from breakout_env.run.budget import Budget
+from breakout_env.worker.nstep_collector import NstepCollector
 from breakout_env.worker.overlap import Overlap
 from helpers.runs import (  # noqa: F401
     N_SAMPLE,
@@ -69,10 +69,10 @@ class Recorded(object):
             self.collections.append((set(weights), kwargs.get('train_iter')))
             return result
 
-        collect = SampleSerialCollector.collect
+        collect = NstepCollector.collect
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(folder)
-            patch.setattr(SampleSerialCollector, 'collect', collects)
+            patch.setattr(NstepCollector, 'collect', collects)
             before(patch, DQNPolicy, '_forward_collect', lambda policy, *args: weights.add(weights_hash(policy)))
             before(patch, DQNPolicy, '_forward_learn', lambda policy, *args: self.updates.append(weights_hash(policy)))
             before(patch, FrameReplayBuffer, 'push', lambda buffer, data, *args: self.pushed.append(len(data)))
@@ -100,7 +100,10 @@ def overlapped(tmp_path_factory):
 
 
 def test_the_ratio_of_updates_to_env_steps_is_that_of_the_config(overlapped):
-    assert overlapped.pushed == [RANDOM] + [N_SAMPLE] * len(overlapped.collections)
+    """What a collection returns beyond ``n_sample``, where an episode ended, is made up for by the next ones."""
+    random, *pushed = overlapped.pushed
+    assert random >= RANDOM and len(pushed) == len(overlapped.collections)
+    assert 0 <= sum(pushed) - N_SAMPLE * len(pushed) < 2 * N_SAMPLE
     assert len(overlapped.updates) == UPDATES * len(overlapped.collections) > 50
     assert overlapped.saved['iteration'] == len(overlapped.updates) and 500 <= overlapped.saved['env_step'] < 520
 
@@ -109,7 +112,7 @@ def test_each_fragment_is_collected_with_the_weights_before_the_previous_updates
     """The weights that the learner begins the previous fragment with, the same for the whole fragment."""
     for number, (weights, iteration) in enumerate(overlapped.collections):
         begun = UPDATES * max(0, number - 1)
-        assert (weights, iteration) == ({overlapped.updates[begun]}, begun)
+        assert iteration == begun and weights in ({overlapped.updates[begun]}, set())  # none where none was needed
     assert len(set(overlapped.updates)) == len(overlapped.updates)
 
 

@@ -1,0 +1,177 @@
+"""What becomes of a reset that failed, and of a worker process that was killed, crashed or does not answer."""
+
+import logging
+import time
+from typing import Any, Callable, Collection, Dict, Iterable, Iterator, List, Mapping, Optional, Set
+
+import numpy as np
+from ding.envs import BaseEnvManager, BaseEnvTimestep
+from ding.envs.env_manager.base_env_manager import EnvState
+from easydict import EasyDict
+
+from ..utils.options import section
+from .options import EnvManagerOptions
+from .shared_buffers import SharedSteps
+from .worker_main import EnvFailed
+from .workers import Exchange, Request, WorkerEnded, WorkerLost, WorkerPool, WorkerProcess
+
+logger = logging.getLogger(__name__)
+
+
+class RecoveringManager(BaseEnvManager):
+    """
+    Overview:
+        The part of ``GroupEnvManager`` that begins episodes: it retries resets that fail, and starts another process \
+        in the place of a lost one. The environments of a lost process get DI-engine's mark of a lost step \
+        (``info['abnormal']``) where a caller's step needs them next, and new games at their reset.
+    """
+
+    config = EnvManagerOptions().model_dump()
+    # What starts a worker.
+    _worker_class: Callable[..., WorkerProcess] = WorkerProcess
+
+    def __init__(self, env_fn: List[Callable], cfg: Optional[Mapping] = None) -> None:
+        """
+        Arguments:
+            - env_fn (:obj:`List[Callable]`): What makes each environment.
+            - cfg (:obj:`Optional[Mapping]`): ``EnvManagerOptions``; those not named keep their defaults.
+        Raises:
+            - ValueError: If an option is unknown or its value is not allowed; the message names the option.
+        """
+        self._options = EnvManagerOptions.read({**self.config, **section('the config of the env manager', cfg)})
+        super().__init__(env_fn, EasyDict(self._options.model_dump()))
+        self._connect_timeout = self._options.connect_timeout
+        self._pool = WorkerPool(self._options, env_fn, self._worker_class)
+        self._shared: Optional[SharedSteps] = None
+        # The arguments of ``seed`` that each environment was given last.
+        self._given_seeds: Dict[int, tuple] = {}
+        self._reseed_count = 0
+        # Environments lost with their process and not reset since; those of them that no timestep has reported yet.
+        self._lost: Set[int] = set()
+        self._unreported: Set[int] = set()
+
+    def _prepare(self, worker: WorkerProcess, env_ids: Iterable[int]) -> None:
+        """Give new environments what the old ones were given before their first reset."""
+        for env_id in env_ids:
+            if self._env_replay_path is not None:
+                self._pool.ask(worker, 'call', env_id, 'enable_save_replay', self._env_replay_path[env_id])
+            if env_id in self._given_seeds and self._env_seed[env_id] is None:
+                seed, *dynamic = self._given_seeds[env_id]
+                # environments whose games are to differ must not repeat the games that they played before
+                self._reseed_count += 1
+                derived = np.random.SeedSequence([seed, self._reseed_count]).generate_state(1)[0] >> 1
+                self._env_seed[env_id] = seed if dynamic == [False] else int(derived)
+
+    # ---- resets
+
+    def _retry_reset(self, errors: Dict[int, Exception]) -> None:
+        """
+        Retry after a first attempt in which some environments failed. Whoever killed a process, it is no failure of
+        its environments, so one such attempt does not count; a second one does, as an environment may crash it.
+        """
+        attempts_left, may_be_a_kill = self._max_retry - 1, True
+        while errors:
+            for error in errors.values():
+                logger.info('a reset failed, %d attempts left', attempts_left, exc_info=error)
+            if may_be_a_kill and all(isinstance(error, WorkerEnded) for error in errors.values()):
+                may_be_a_kill = False
+            elif attempts_left > 0:
+                attempts_left -= 1
+                time.sleep(self._retry_waiting_time)
+            else:
+                env_id, error = next(iter(errors.items()))
+                message = f'Env {env_id} reset has exceeded max retries({self._max_retry})'
+                logger.error(message)
+                self.close()
+                raise RuntimeError(f'{message}, and the latest exception is: {error}') from error
+            errors = self._try_reset(set(errors))
+
+    def _try_reset(self, env_ids: Set[int]) -> Dict[int, Exception]:
+        """Reset some environments, those of a lost process in a new one; the errors of those that failed."""
+        errors: Dict[int, Exception] = {}
+        for env_id in env_ids:
+            self._env_states[env_id] = EnvState.RESET
+        for index, worker in enumerate(self._pool.workers):
+            ours = env_ids.intersection(worker.env_ids)
+            if ours and not worker.alive:
+                self._lose(worker)
+                try:
+                    self._prepare(self._pool.replace(index), worker.env_ids)
+                except (WorkerLost, EnvFailed) as error:  # counts as an attempt; the caller decides about another
+                    self._lose(self._pool.workers[index])
+                    errors.update(dict.fromkeys(ours, error.with_traceback(None)))
+        for worker, answer in Exchange(self._reset_requests(env_ids.difference(errors))).answers():
+            if isinstance(answer, (WorkerLost, EnvFailed)):  # as above
+                self._lose(worker)
+                errors.update(dict.fromkeys(env_ids.intersection(worker.env_ids), answer))
+            else:
+                errors.update(self._start_episodes(worker, answer))
+        return errors
+
+    def _reset_requests(self, env_ids: Collection[int]) -> Iterator[Request]:
+        for worker in self._pool.workers:
+            ours = [env_id for env_id in worker.env_ids if env_id in env_ids]
+            if ours:
+                timeout_s = self._reset_timeout and self._reset_timeout * len(ours)
+                kwargs = {env_id: self._reset_param[env_id] for env_id in ours}
+                yield worker, timeout_s or self._connect_timeout, ('reset', kwargs, self._new_seeds(ours))
+
+    def _new_seeds(self, env_ids: List[int]) -> Dict[int, tuple]:
+        """Arguments of ``seed`` for those environments that have not had theirs yet."""
+        seeds = {}
+        for env_id in env_ids:
+            if self._env_seed[env_id] is not None:
+                dynamic = () if self._env_dynamic_seed is None else (self._env_dynamic_seed,)
+                seeds[env_id] = self._given_seeds[env_id] = (self._env_seed[env_id], *dynamic)
+                self._env_seed[env_id] = None
+        return seeds
+
+    def _start_episodes(self, worker: WorkerProcess, results: Dict[int, Any]) -> Dict[int, Exception]:
+        """Set the observations that episodes begin with; the errors of environments that could not be reset."""
+        errors: Dict[int, Exception] = {}
+        in_shared_memory = [env_id for env_id, result in results.items() if result is None]
+        if in_shared_memory:
+            assert self._shared is not None
+            self._ready_obs.update(zip(in_shared_memory, self._shared.take_obs(in_shared_memory)))
+        for env_id, result in results.items():
+            if isinstance(result, EnvFailed):
+                errors[env_id] = result.error
+                self._env_states[env_id] = EnvState.ERROR
+                if self._retry_type == 'renew':
+                    self._renew(worker, env_id)
+                continue
+            self._env_states[env_id] = EnvState.RUN
+            self._lost.discard(env_id)
+            if result is not None:
+                self._ready_obs[env_id] = result[0]
+        return errors
+
+    def _renew(self, worker: WorkerProcess, env_id: int) -> None:
+        """Replace a failed environment by a new one."""
+        try:
+            self._pool.ask(worker, 'renew', env_id)
+            self._prepare(worker, [env_id])
+        except (WorkerLost, EnvFailed):  # the next attempt starts a new process
+            self._lose(worker)
+
+    # ---- lost processes
+
+    def _lose(self, worker: WorkerProcess) -> None:
+        """End a process that can not be used any more."""
+        if not worker.lost:
+            worker.end()
+            playing = [env_id for env_id in worker.env_ids if self._env_states[env_id] != EnvState.DONE]
+            self._env_states.update(dict.fromkeys(playing, EnvState.ERROR))
+            self._lost.update(playing)
+            self._unreported.update(playing)
+
+    def _report(self, env_ids: Iterable[int], error: str) -> Dict[int, BaseEnvTimestep]:
+        """Timesteps with DI-engine's mark of a lost step for environments whose loss is not reported yet."""
+        lost = self._unreported.intersection(env_ids)
+        self._unreported -= lost
+        return {env_id: BaseEnvTimestep(None, None, None, dict(abnormal=True, error=error)) for env_id in sorted(lost)}
+
+    def _restart_lost(self) -> None:
+        """Start lost environments again that the caller has not reset."""
+        if self._lost and self._auto_reset and not self._closed:
+            self._retry_reset(self._try_reset(set(self._lost)))

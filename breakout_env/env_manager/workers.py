@@ -1,0 +1,254 @@
+"""The worker processes of an env manager, seen from the manager: start, ask, notice a loss, replace and end them."""
+
+import contextlib
+import math
+import multiprocessing
+import os
+import pickle
+import select
+import threading
+import time
+import weakref
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
+
+import numpy as np
+from ding.utils import CloudPickleWrapper
+
+from .options import EnvManagerOptions
+from .shared_buffers import SharedSteps
+from .worker_main import EnvFailed, run_group
+
+# A timeout is counted in slices of waiting: a process that was stopped (Ctrl-Z) or suspended with its machine does not
+# count that time against its workers.
+SLICE_S = 1.0
+# What workers get to close their environments (finish a video, close a window) before they are killed.
+CLOSE_TIMEOUT_S = 5.0
+
+
+class WorkerLost(RuntimeError):
+    """A worker process ended or did not answer in time; the message says which."""
+
+
+class WorkerEnded(WorkerLost):
+    """A worker process ended, or was killed by somebody else."""
+
+
+class WorkerProcess(object):
+    """
+    A worker process, which carries out its commands in their order. An answer that nobody waits for any more, because
+    the caller was interrupted, is dropped.
+    """
+
+    def __init__(self, context: Any, env_fns: Dict[int, Callable], *options: Any) -> None:
+        """Start the process; the first command must be ``open``. ``env_fns`` and ``options`` are ``EnvGroup``'s."""
+        self.env_ids = list(env_fns)
+        self.lost = False  # whether it was ended for good
+        self._connection, theirs = context.Pipe()
+        self._number = 0
+        forked = context.get_start_method() == 'fork'
+        try:
+            self._process = context.Process(
+                target=run_group,
+                args=(
+                    theirs,
+                    self._connection if forked else None,
+                    os.getpid(),
+                    threading.current_thread() is threading.main_thread(),
+                    CloudPickleWrapper(env_fns),
+                    *options,
+                ),
+                daemon=True,
+                name=f'environments {self.env_ids[0]} to {self.env_ids[-1]}',
+            )
+            self._process.start()
+        except BaseException:  # no more processes, or an environment that can't be sent to one
+            self._connection.close()
+            raise
+        finally:
+            theirs.close()
+        self.pid: int = self._process.pid
+        self._poller = select.poll()
+        self._poller.register(self._connection.fileno(), select.POLLIN)
+        self._poller.register(self._process.sentinel, select.POLLIN)
+
+    @property
+    def alive(self) -> bool:
+        return not self.lost and self._process.is_alive()
+
+    def send(self, command: str, *args: Any) -> int:
+        """
+        Give it a command: the name of a method of ``EnvGroup``, and arguments. Returns the number that its answer will
+        have; ``WorkerEnded`` if the process has ended.
+        """
+        self._number += 1
+        message = pickle.dumps((self._number, command, args), pickle.HIGHEST_PROTOCOL)
+        try:
+            self._connection.send_bytes(message)
+            return self._number
+        except OSError:  # the other end of the pipe is closed
+            pass  # raised below, as a cause would keep this frame and its callers, the pool among them
+        raise WorkerEnded(self._how_it_ended())
+
+    def receive(self, number: int, timeout_s: Optional[float] = None) -> Any:
+        """
+        Wait for the answer to a command, and drop those to earlier ones: ``timeout_s`` seconds or, with None, as long
+        as the process lives. ``WorkerLost`` if there is none in time, ``WorkerEnded`` if the process has ended.
+        """
+        slices = math.inf if timeout_s is None else max(math.ceil(timeout_s / SLICE_S), 1)
+        slice_ms = 1000 * (SLICE_S if timeout_s is None else timeout_s / slices)
+        has_ended = self.lost
+        while slices > 0 and not has_ended:
+            ready = [descriptor for descriptor, _ in self._poller.poll(slice_ms)]
+            if self._connection.fileno() in ready:
+                try:
+                    answered, result = pickle.loads(self._connection.recv_bytes())
+                    if answered == number:
+                        return result
+                except (EOFError, OSError):  # it ended before or while it answered
+                    has_ended = True
+            elif ready:
+                has_ended = True
+            else:
+                slices -= 1
+        if has_ended:
+            raise WorkerEnded(self._how_it_ended())
+        raise WorkerLost(f'worker process {self.pid} did not answer within {timeout_s:g} s')
+
+    def _how_it_ended(self) -> str:
+        if self.lost:
+            return f'the worker process of environments {self.env_ids} has ended; reset them to start another'
+        self._process.join(SLICE_S)
+        code = self._process.exitcode
+        how = f'signal {-code}' if code is not None and code < 0 else f'exit code {code}'
+        return f'worker process {self.pid} has ended ({how})'
+
+    def request_end(self) -> None:
+        """Ask it to close its environments and end; returns at once."""
+        # Closing the pipe alone may not reach it: processes forked since have copies of our end.
+        with contextlib.suppress(WorkerLost):
+            if not self.lost:
+                self.send('end')
+
+    def end(self, deadline: float = 0.0) -> None:
+        """Wait for its end until a time of ``time.monotonic``, then kill it; release what belonged to it."""
+        if self.lost:
+            return
+        self.lost = True
+        self._connection.close()
+        self._process.join(max(deadline - time.monotonic(), 0.0))
+        if self._process.is_alive():
+            self._process.kill()  # a stopped process does not see a SIGTERM
+            self._process.join()
+        self._process.close()
+
+
+# A worker, the seconds it has to answer, and a command with its arguments.
+Request = Tuple[WorkerProcess, Optional[float], Tuple[Any, ...]]
+
+
+class Exchange(object):
+    """Commands to several workers, sent at once and carried out side by side, and their answers."""
+
+    def __init__(self, requests: Iterable[Request]) -> None:
+        self._sent = [(worker, timeout_s, _or_lost(worker.send, *command)) for worker, timeout_s, command in requests]
+        self._answers: List[Tuple[WorkerProcess, Any]] = []
+
+    def answers(self) -> List[Tuple[WorkerProcess, Any]]:
+        """
+        Wait for the answers. A ``WorkerLost`` or ``EnvFailed`` comes in place of an answer. A call that was interrupted
+        may be repeated.
+        """
+        for worker, timeout_s, number in self._sent[len(self._answers) :]:
+            lost = isinstance(number, WorkerLost)
+            self._answers.append((worker, number if lost else _or_lost(worker.receive, number, timeout_s)))
+        return self._answers
+
+
+def _or_lost(function: Callable, *args: Any) -> Any:
+    try:
+        return function(*args)
+    except WorkerLost as error:
+        return error.with_traceback(None)  # lest this frame and the error hold the pool in a cycle
+
+
+class WorkerPool(object):
+    """
+    Workers with a group of neighbouring environments each. A pool that is dropped without ``close`` ends them, too.
+    """
+
+    def __init__(
+        self, options: EnvManagerOptions, env_fns: Sequence[Callable], start: Callable[..., WorkerProcess]
+    ) -> None:
+        self._options, self._env_fns, self._start_worker = options, env_fns, start
+        self.context = multiprocessing.get_context(options.context)
+        worker_num = min(options.worker_num or _usable_cores(), len(env_fns))
+        self._groups = [list(map(int, env_ids)) for env_ids in np.array_split(range(len(env_fns)), worker_num)]
+        self._shared: Optional[SharedSteps] = None
+        self._owner_pid = os.getpid()
+        self.workers: List[WorkerProcess] = []
+        weakref.finalize(self, _end, self.workers, self._owner_pid)
+
+    @property
+    def halves(self) -> List[List[int]]:
+        """The environments of the first half of each group, and those of the second halves, if there are any."""
+        halves = (
+            [i for group in self._groups for i in group[: (len(group) + 1) // 2]],
+            [i for group in self._groups for i in group[(len(group) + 1) // 2 :]],
+        )
+        return [half for half in halves if half]
+
+    def start(self, shared: Optional[SharedSteps]) -> None:
+        """
+        Start all workers side by side and wait until they have made their environments. Results go to ``shared``; with
+        None all of them are sent. Where one fails, which raises, those that were started run until ``close``.
+        """
+        self._shared = shared
+        numbers = []
+        for env_ids in self._groups:  # one by one: close has to find those that were started before an error
+            self.workers.append(self._start(env_ids))
+            numbers.append(self.workers[-1].send('open'))
+        for worker, number in zip(self.workers, numbers):
+            self._receive(worker, number)
+
+    def replace(self, index: int) -> WorkerProcess:
+        """Start a worker in the place of a lost one, given by its index in ``workers``."""
+        worker = self.workers[index] = self._start(self._groups[index])
+        self.ask(worker, 'open')
+        return worker
+
+    def _start(self, env_ids: List[int]) -> WorkerProcess:
+        env_fns = {env_id: self._env_fns[env_id] for env_id in env_ids}
+        return self._start_worker(self.context, env_fns, self._shared, self._options)
+
+    def ask(self, worker: WorkerProcess, command: str, *args: Any) -> Any:
+        """Give one worker a command; its result, or ``WorkerLost`` or ``EnvFailed`` raised."""
+        return self._receive(worker, worker.send(command, *args))
+
+    def _receive(self, worker: WorkerProcess, number: int) -> Any:
+        result = worker.receive(number, self._options.connect_timeout)
+        if isinstance(result, EnvFailed):
+            raise result
+        return result
+
+    def worker_of(self, env_id: int) -> WorkerProcess:
+        """The worker that an environment is in."""
+        return next(worker for worker in self.workers if env_id in worker.env_ids)
+
+    def close(self) -> None:
+        """End all workers within a bounded time; ``start`` may follow."""
+        _end(self.workers, self._owner_pid)
+
+
+def _usable_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
+
+
+def _end(workers: List[WorkerProcess], owner_pid: int) -> None:
+    """End workers and forget them; a fork of the owner, whose workers they are not, only forgets them."""
+    if os.getpid() == owner_pid:
+        for worker in workers:
+            worker.request_end()
+        deadline = time.monotonic() + CLOSE_TIMEOUT_S
+        for worker in workers:
+            worker.end(deadline)
+    workers.clear()

@@ -1,0 +1,143 @@
+"""Rollouts: each step is that of its game, with the right value at a time limit, under our env manager and others."""
+
+from collections import namedtuple
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from ding.envs import create_env_manager, get_env_manager_cls
+from ding.worker import create_serial_collector, get_serial_collector_cls
+from easydict import EasyDict
+
+from breakout_env import BreakoutEnv
+from helpers.managers import KILL, GameEnv, advance, build_in_process, observe
+
+ENVS, STEPS, GAMMA, SEED = 3, 40, 0.9, 5
+
+
+def value_of(obs):
+    return torch.as_tensor(obs).float().mean()
+
+
+def policy(act, env_num=ENVS, steps=STEPS):
+    """What the collector needs of a policy that acts by a function of an observation; rollouts are not changed."""
+
+    def act_on_batch(obs):
+        return dict(
+            action=torch.tensor([act(one) for one in obs.numpy()]),
+            value=torch.stack([value_of(one) for one in obs]),
+        )
+
+    cfg = EasyDict(type='any', traj_len_inf=False, discount_factor=GAMMA)
+    attributes = dict(cfg=cfg, n_sample=steps * env_num, unroll_len=1, on_policy=False, act_on_batch=act_on_batch)
+    functions = dict(
+        reset=lambda env_ids=None: None, get_train_sample=dict, get_attribute=attributes.__getitem__, forward=None
+    )
+    return namedtuple('collect_mode', functions)(**functions)
+
+
+@pytest.fixture
+def collector_of(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def make(manager, *args, **kwargs):
+        cfg = EasyDict(type='rollout', import_names=['breakout_env'])
+        cfg = EasyDict(get_serial_collector_cls(cfg).default_config(), **cfg)
+        return create_serial_collector(cfg, env=manager, policy=policy(*args, **kwargs), exp_name='run')
+
+    return make
+
+
+@pytest.mark.parametrize(
+    'kind, options, hands_over',
+    [
+        ('breakout', dict(worker_num=2), True),
+        ('breakout', dict(worker_num=1, reset_inplace=False), True),
+        ('breakout', dict(worker_num=2, shared_memory=False), True),
+        ('subprocess', dict(reset_inplace=True), False),
+        ('base', {}, True),
+    ],
+)
+def test_a_rollout_is_the_games_with_the_value_of_the_last_screen_at_a_time_limit(
+    collector_of, kind, options, hands_over
+):
+    """Played again by environments of the same seeds."""
+    game = dict(max_episode_frames=240, noop_max=5)
+    cfg = EasyDict(type=kind, import_names=['breakout_env'])
+    cfg = EasyDict(get_env_manager_cls(cfg).default_config(), **cfg, **options)
+    manager = create_env_manager(cfg, [partial(BreakoutEnv, game)] * ENVS)
+    manager.seed(SEED)
+    collector = collector_of(manager, lambda screens: int(screens.sum()) % 4)
+    try:
+        env_ids = [env_id for half in collector._halves for env_id in half]
+        games = [BreakoutEnv(game) for _ in env_ids]
+        for env_id, env in zip(env_ids, games):
+            env.seed(SEED + env_id)
+        obs = [env.reset() for env in games]
+        truncated = lives_lost = 0
+        for _ in range(4):
+            rollout = collector.collect()
+            for t in range(STEPS):
+                for column, env in enumerate(games):
+                    at = t, column
+                    np.testing.assert_array_equal(rollout['obs'][at], obs[column])
+                    assert rollout['value'][at] == value_of(obs[column])
+                    timestep = env.step(rollout['action'][at])
+                    reward, weight, obs[column] = float(timestep.reward[0]), 1.0, timestep.obs
+                    if timestep.info.get('TimeLimit.truncated', False):
+                        truncated += 1
+                        reward, weight = (reward + GAMMA * value_of(timestep.obs), 1) if hands_over else (0, 0)
+                    assert rollout['reward'][at] == pytest.approx(float(reward), abs=1e-4)
+                    assert (rollout['done'][at], rollout['weight'][at]) == (timestep.done, weight)
+                    if timestep.done:
+                        lives_lost += 1
+                        obs[column] = env.reset()
+            assert rollout['value'][STEPS].tolist() == [value_of(one) for one in obs]
+        assert truncated > 3 and lives_lost > truncated
+        assert (collector.envstep, collector.games) == (4 * STEPS * ENVS, truncated)
+    finally:
+        collector.close()
+
+
+def test_a_lost_worker_costs_its_environments_a_step_and_their_games(collector_of):
+    """The policy itself kills it, twice; all other steps are those of games of numbers."""
+    acted = iter(range(10**6))
+
+    def act(obs):
+        return KILL if next(acted) in (21, 50) else int(obs.sum()) % 4
+
+    collector = collector_of(build_in_process(env_num=5), act, 5, 12)
+    with pytest.MonkeyPatch.context():
+        rollouts = [collector.collect() for _ in range(2)]
+    states = [rollout['obs'].numpy().copy().view(np.uint64).reshape(12, 5, 2).tolist() for rollout in rollouts]
+    lost = [(rollout['weight'] == 0).sum().item() for rollout in rollouts]
+    assert sum(lost) in (4, 5, 6)  # both environments of the first worker, or three of the second, each time
+    for rollout, of_rollout in zip(rollouts, states):
+        for t in range(11):
+            for column in range(5):
+                state, ticks = of_rollout[t][column]
+                if rollout['done'][t, column] or rollout['weight'][t, column] == 0:
+                    assert of_rollout[t + 1][column][1] == 0
+                else:
+                    after = observe(advance(state, int(rollout['action'][t, column])), ticks + 1)
+                    np.testing.assert_array_equal(rollout['obs'][t + 1, column], after)
+    collector.close()
+
+
+def test_rollouts_are_the_same_in_each_run(collector_of):
+    runs = []
+    for _ in range(2):
+        manager = build_in_process(GameEnv and 6, worker_num=2)
+        collector = collector_of(manager, lambda obs: int(obs.sum()) % 4, 6, 10)
+        runs.append([collector.collect() for _ in range(3)])
+        collector.close()
+    for first, second in zip(*runs):
+        assert all(torch.equal(first[key], second[key]) for key in first)
+
+
+def test_a_rollout_that_does_not_fit_the_environments_is_refused(collector_of):
+    collector = collector_of(build_in_process(env_num=4), lambda obs: 0, 4)
+    with pytest.raises(ValueError, match=r'n_sample is 7; expected a multiple of env.collector_env_num \(4\)'):
+        collector.collect(n_sample=7)
+    collector.close()
