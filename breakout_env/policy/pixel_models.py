@@ -1,6 +1,8 @@
 """DI-engine's networks on pixel values 0..255."""
 
-from typing import Annotated, Any, Dict, Iterable, Mapping, Optional, Sequence, Tuple, Union, cast
+import functools
+import inspect
+from typing import Annotated, Any, Callable, Dict, Iterable, Mapping, Optional, Sequence, Tuple, Union, cast
 
 import torch
 from annotated_types import MinLen
@@ -96,8 +98,9 @@ class PixelModelOptions(Options):
 class PixelInput(torch.nn.Module):
     """
     Overview:
-        A mixin for DI-engine's template models, which then take pixel values 0..255, uint8 or floating, and scale \
-        them to [0, 1] on their own device; the default encoder is Nature's. It always divides by 255, whatever the \
+        A mixin for DI-engine's template models and for networks of one's own layers (docs/own_network.md), which then \
+        take pixel values 0..255, uint8 or floating, and scale them to [0, 1] on their own device; the templates' \
+        default encoder is Nature's. It always divides by 255, whatever the \
         dtype: DI-engine's collector passes uint8, its evaluator the same pixels as float32, and both must compute the \
         same numbers. It adds no parameters: checkpoints are the template's. The encoder's weights begin orthogonal \
         (Saxe et al. 2014), which preserves the differences between screens; from PyTorch's default weights, which \
@@ -109,14 +112,21 @@ class PixelInput(torch.nn.Module):
         True
     """
 
+    # What ``envs/pixel_check.py`` asks of a model.
+    scales_pixels = True
     # Arguments of the template for sizes that have to be the width of the encoder.
     _head_sizes: Tuple[str, ...] = ()
     _pixels_checked = False
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if '__init__' in vars(cls):
+            setattr(cls, '__init__', _without_default_encoder(cls.__init__))  # noqa: B010  (mypy allows no assignment)
+
     def __init__(
         self,
-        obs_shape: Sequence[int],
-        action_shape: int,
+        obs_shape: Optional[Sequence[int]] = None,
+        action_shape: Optional[int] = None,
         encoder_hidden_size_list: Optional[Sequence[int]] = NATURE_ENCODER,
         *,
         orthogonal: bool = True,
@@ -124,8 +134,9 @@ class PixelInput(torch.nn.Module):
     ) -> None:
         """
         Arguments:
-            - obs_shape (:obj:`Sequence[int]`): Shape of an observation, such as [4, 84, 84].
-            - action_shape (:obj:`int`): Number of actions, Python's or numpy's.
+            - obs_shape (:obj:`Optional[Sequence[int]]`): Shape of an observation, such as [4, 84, 84]. Without it the \
+                next class's constructor is called as it is: a network of its own layers, in ``forward_scaled``.
+            - action_shape (:obj:`Optional[int]`): Number of actions, Python's or numpy's.
             - encoder_hidden_size_list (:obj:`Optional[Sequence[int]]`): Channels of the convolutions, then the width \
                 of the linear layer. None and [128, 128, 64] stand for the default: DI-engine's policies insert the \
                 latter where none is named. For those very sizes use DI-engine's own model with ``obs_dtype='float32'``.
@@ -134,6 +145,9 @@ class PixelInput(torch.nn.Module):
         Raises:
             - ValueError: If a shape or size is not allowed.
         """
+        if obs_shape is None:
+            super().__init__(**kwargs)
+            return
         options = PixelModelOptions.from_sizes(obs_shape, action_shape, encoder_hidden_size_list)
         sizes = list(options.encoder_hidden_size_list)
         kwargs = {**dict.fromkeys(self._head_sizes, sizes[-1]), **kwargs}
@@ -159,11 +173,11 @@ class PixelInput(torch.nn.Module):
         """
         if isinstance(x, Mapping):
             return super().forward({**x, 'obs': self.scaled(x['obs'])}, *args, **kwargs)
-        return super().forward(self.scaled(x), *args, **kwargs)
+        return self.forward_scaled(self.scaled(x), *args, **kwargs)
 
-    def forward_scaled(self, x: torch.Tensor) -> Any:
+    def forward_scaled(self, x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         """``forward`` for what ``scaled`` returned: several networks scale the same screens once."""
-        return super().forward(x)
+        return super().forward(x, *args, **kwargs)
 
     def scaled(self, pixels: torch.Tensor, out: Optional[torch.Tensor] = None) -> torch.Tensor:
         """
@@ -182,6 +196,22 @@ class PixelInput(torch.nn.Module):
                 )
             self._pixels_checked = brightest > 1
         return pixels.float() / 255 if out is None else out.copy_(pixels).div_(255)
+
+
+def _without_default_encoder(init: Callable[..., None]) -> Callable[..., None]:
+    """A constructor that takes ``POLICY_DEFAULT_ENCODER``, whether or not it knows ``encoder_hidden_size_list``."""
+    parameters = inspect.signature(init).parameters
+    name = 'encoder_hidden_size_list'
+    if name in parameters or any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return init
+
+    @functools.wraps(init)
+    def wrapped(self: Any, *args: Any, **kwargs: Any) -> None:
+        if kwargs.get(name) is not None and tuple(kwargs[name]) == POLICY_DEFAULT_ENCODER:
+            del kwargs[name]
+        init(self, *args, **kwargs)
+
+    return wrapped
 
 
 @MODEL_REGISTRY.register('pixel_dqn')
@@ -214,10 +244,10 @@ class PixelDQN(PixelInput, DQN):
         As the base's; the head computes in float32. In bfloat16 numbers from 1 to 2 are 0.008 apart, about as much as
         the values of two actions.
         """
-        features = self.encoder(x)
-        if not torch.amp.is_autocast_available(x.device.type):
-            return self._heads(features)
-        with torch.autocast(x.device.type, enabled=False):
+        features, device_type = self.encoder(x), x.device.type
+        if not torch.amp.is_autocast_available(device_type) or not torch.is_autocast_enabled(device_type):
+            return self._heads(features.float())
+        with torch.autocast(device_type, enabled=False):
             return self._heads(features.float())
 
     def _heads(self, features: torch.Tensor) -> Dict[str, torch.Tensor]:

@@ -85,7 +85,7 @@ def test_config_file_that_declares_no_config_is_named_with_the_reason(name, here
         ('policy.learn.learner.hook.progress.ext_args.max_hours=inf', '`max_hours` is'),
         ('policy.learn.learner.hook.resume.ext_args.save_every_s=-1', '`save_every_s` is -1 (int)'),
         ('policy.learn.learner.hook.resume.ext_args.save_every=1', 'did you mean `save_every_s`?'),
-        ('policy.model.obs_shape=84', '`obs_shape` is 84 (int)'),
+        ('policy.model.obs_shape=84', 'policy.model.obs_shape is 84 (int)'),
         ('env.manager.step_timeout=0', '`step_timeout` is 0 (int)'),
         ('policy.get=3', 'policy.get is 3; expected a value like'),
         ('policy.learn.learner.hook.resume.type=[]', 'policy.learn.learner.hook.resume.type is [] (list)'),

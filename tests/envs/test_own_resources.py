@@ -1,0 +1,105 @@
+"""What a subclass hands over is released once, whatever happens, and copies do not share it."""
+
+import copy
+import os
+import pickle
+import sys
+
+import pytest
+
+from breakout_env import BreakoutEnv
+from helpers.processes import completed
+
+RELEASED = []
+
+
+class Controller(object):
+    def disconnect(self):
+        RELEASED.append(self)
+
+
+class Controlled(BreakoutEnv):
+    fails = False
+
+    def open_resources(self):
+        self.controller = self.own(Controller(), Controller.disconnect)
+        if self.fails:
+            raise OSError('no answer')
+
+
+@pytest.fixture
+def env():
+    RELEASED.clear()
+    return Controlled({})
+
+
+def test_reset_opens_it_once_and_close_releases_it_once(env):
+    assert not hasattr(env, 'controller')
+    env.reset()
+    first = env.controller
+    env.reset()
+    assert env.controller is first and not RELEASED
+    env.close()
+    env.close()
+    assert RELEASED == [first] and not hasattr(env, 'controller')
+    env.reset()
+    assert env.controller is not first
+    env.close()
+    assert len(RELEASED) == 2
+
+
+def test_an_error_in_open_resources_or_a_step_releases_it_and_the_emulator(env, monkeypatch):
+    env.fails = True
+    with pytest.raises(OSError, match='no answer'):
+        env.reset()
+    assert len(RELEASED) == 1 and not hasattr(env, '_env') and not hasattr(env, 'controller')
+    env.fails = False
+    env.reset()
+    monkeypatch.setattr(env._env, 'advance', None)
+    with pytest.raises(TypeError):
+        env.step(0)
+    assert len(RELEASED) == 2 and not hasattr(env, '_env')
+
+
+@pytest.mark.parametrize('copied', [copy.copy, copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
+def test_a_copy_opens_its_own(env, copied):
+    env.reset()
+    twin = copied(env)
+    twin.close()
+    assert not RELEASED and not hasattr(twin, 'controller')
+    twin.reset()
+    assert twin.controller is not env.controller
+    twin.close()
+    assert len(RELEASED) == 1
+    env.step(0)
+    env.close()
+
+
+def test_garbage_collection_releases_it_and_a_forked_child_does_not():
+    RELEASED.clear()
+    env = Controlled({})
+    env.reset()
+    pid = os.fork()
+    if pid == 0:
+        env.close()
+        os._exit(len(RELEASED))
+    assert os.waitpid(pid, 0)[1] == 0
+    del env
+    assert len(RELEASED) == 1
+
+
+def test_the_exit_of_the_interpreter_releases_it():
+    program = (
+        'import sys\nfrom breakout_env import BreakoutEnv\nenv = BreakoutEnv({})\nenv.keep = env\n'
+        "env.own(sys.stdout, lambda stream: stream.write('released'))\n"
+    )
+    assert completed([sys.executable, '-c', program]).stdout == 'released'
+
+
+@pytest.mark.parametrize(
+    'resource, release, message',
+    [(3, os.close, 'expected an object'), (object(), None, 'expected a function'), (object(), 'own', 'is no method')],
+)
+def test_what_could_not_be_released_is_refused(env, resource, release, message):
+    with pytest.raises(ValueError, match=message):
+        env.own(resource, getattr(env, release) if isinstance(release, str) else release)
