@@ -1,4 +1,4 @@
-"""A network and an environment of one's own; ``my_config.py`` names this module in ``import_names``."""
+"""A network and an environment of one's own; ``config.py`` names this module in ``import_names``."""
 
 import socket
 

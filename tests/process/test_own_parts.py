@@ -26,7 +26,7 @@ SHORT = (
 )
 def test_an_own_network_and_an_own_environment_train(command, environ, tmp_path, monkeypatch):
     folder = ROOT / 'examples' / 'own_parts'
-    config = shortened(folder / 'my_config.py', tmp_path, *SHORT)
+    config = shortened(folder / 'config.py', tmp_path, *SHORT)
     shutil.copy(folder / 'my_parts.py', tmp_path)
     for name, value in environ.items():
         monkeypatch.setenv(name, os.pathsep.join([value, os.environ.get(name, '')]))

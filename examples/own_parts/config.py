@@ -1,4 +1,4 @@
-"""DQN with own parts: ``breakout train -c my_config.py`` or ``PYTHONPATH=. ding -m serial -c my_config.py``."""
+"""DQN with own parts: ``breakout train -c config.py`` or ``PYTHONPATH=. ding -m serial -c config.py``."""
 
 from easydict import EasyDict
 
