@@ -148,16 +148,6 @@ def test_rewards_are_points_or_signs_with_an_optional_penalty(make):
     np.testing.assert_array_equal(penalised, np.sign(raw) - lost)
 
 
-def test_fire_on_reset_serves_the_ball(make):
-    def frames_to_first_loss(**cfg):
-        env = make(noop_max=0, max_episode_frames=1000, **cfg)
-        env.reset()
-        return play_until_done(env, 0).info['episode_frame_number']
-
-    assert frames_to_first_loss() < 200
-    assert frames_to_first_loss(fire_on_reset=False) == 1000  # nothing happened before the truncation
-
-
 def test_games_start_with_1_to_noop_max_no_ops(make):
     env = make(noop_max=30, fire_on_reset=False, episodic_life=False)
     starts = []
