@@ -17,6 +17,14 @@ class ClusterError(RuntimeError):
     """The run cannot go on with this cluster; the message says what to change."""
 
 
+def _session_folder() -> Optional[str]:
+    """Where a local Ray keeps its sockets: where it does by itself (None), unless TMPDIR is missing or too long."""
+    folder = os.environ.get('TMPDIR')
+    # 107 characters are for a socket's path, 66 of them for what Ray adds
+    suits = folder is None or (len(os.path.abspath(folder)) <= 40 and os.access(folder, os.W_OK))
+    return None if suits or 'RAY_TMPDIR' in os.environ else '/tmp/ray'
+
+
 @contextlib.contextmanager
 def ray_session(address: Optional[str], collectors: Count) -> Iterator[Any]:
     """
@@ -39,7 +47,7 @@ def ray_session(address: Optional[str], collectors: Count) -> Iterator[Any]:
     options: Dict[str, Any] = dict(log_to_driver=False, logging_level=logging.ERROR)
     if address is None:
         cpus = max(os.cpu_count() or 1, EVALUATOR_CPUS + (1 if collectors == 'auto' else collectors))
-        options.update(address='local', num_cpus=cpus, include_dashboard=False)
+        options.update(address='local', num_cpus=cpus, include_dashboard=False, _temp_dir=_session_folder())
     else:
         options.update(address=address)
     try:

@@ -172,10 +172,8 @@ class VideoFile(object):
         if suffix.lower() not in ENCODER_OPTIONS:
             raise ValueError(f'the video is {self.path!r}; expected a name that ends with .mp4 or .gif')
         folder = os.path.dirname(os.path.abspath(self.path))
-        if not os.path.isdir(folder):
-            raise FileNotFoundError(f'the video is {self.path!r}, but there is no folder {folder!r}')
         if not os.access(folder, os.W_OK):
-            raise PermissionError(f'the video is {self.path!r}, but the folder {folder!r} cannot be written to')
+            raise OSError(f'the video is {self.path!r}; expected a name in a folder that exists and can be written to')
         if os.path.isdir(self.path):
             raise IsADirectoryError(f'the video is {self.path!r}, which is a folder; expected a file')
         if os.path.exists(self.path) and not overwrite:

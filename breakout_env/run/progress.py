@@ -216,7 +216,7 @@ class RunProgress(object):
             learning_rate=_number(learned.get('cur_lr')),
             train_return=getattr(collector, 'game_return_mean', None),
             games=getattr(collector, 'games', None),
-            resident_bytes=resources.resident_bytes + resources.workers_resident_bytes,
+            resident_bytes=resources.resident_bytes,
             memory_bytes=self._memory_bytes,
             descriptors=resources.descriptors,
             threads=resources.threads,

@@ -21,48 +21,28 @@ _LOW_SHARE = 0.1
 @dataclass(frozen=True)
 class Resources:
     """
-    What this process and its workers (the processes below it) use at one moment. Resident bytes are those that
+    What this process and its workers (the processes below it) use at one moment. ``resident_bytes`` are those that
     ``top`` shows; pages that forked workers share count in each of them (``memory_bytes`` counts them once).
+    ``gpu_bytes`` are of this process's tensors on all GPUs; None before it has used one.
     """
 
-    time_s: float
     resident_bytes: int
-    workers_resident_bytes: int
     descriptors: int
     threads: int
-    processes: int
-    # of this process's PyTorch tensors on all GPUs; None before it has used one
     gpu_bytes: Optional[int]
 
 
-def sample(time_s: Optional[float] = None) -> Resources:
-    """
-    Read what this process and its workers use: a millisecond or two for 8 workers. It does not initialise CUDA. The
-    time is that of the caller's clock, ``time.monotonic`` by default.
-    """
-    this = psutil.Process()
-    resident_bytes = workers_resident_bytes = descriptors = threads = processes = 0
+def sample() -> Resources:
+    """Read what this process and its workers use: a millisecond or two for 8 workers. It does not initialise CUDA."""
+    this, rows = psutil.Process(), []
     for process in [this, *this.children(recursive=True)]:
-        # a worker may end meanwhile
-        with contextlib.suppress(psutil.Error), process.oneshot():
-            memory, its_descriptors, its_threads = process.memory_info(), process.num_fds(), process.num_threads()
-            descriptors, threads, processes = descriptors + its_descriptors, threads + its_threads, processes + 1
-            if process is this:
-                resident_bytes = memory.rss
-            else:
-                workers_resident_bytes += memory.rss
+        with contextlib.suppress(psutil.Error), process.oneshot():  # a worker may end meanwhile
+            rows.append((process.memory_info().rss, process.num_fds(), process.num_threads()))
+    resident_bytes, descriptors, threads = map(sum, zip(*rows))
     gpu_bytes = None
     if torch.cuda.is_initialized():
         gpu_bytes = sum(torch.cuda.memory_allocated(device) for device in range(torch.cuda.device_count()))
-    return Resources(
-        time.monotonic() if time_s is None else time_s,
-        resident_bytes,
-        workers_resident_bytes,
-        descriptors,
-        threads,
-        processes,
-        gpu_bytes,
-    )
+    return Resources(resident_bytes, descriptors, threads, gpu_bytes)
 
 
 def memory_bytes() -> Optional[int]:
@@ -119,16 +99,16 @@ class ResourceWatch(object):
         if now_s < self._due_s:
             return
         self._due_s = now_s + self._interval_s
-        self.last = sample(now_s)
+        self.last = sample()
         room = self._room()
         low_bytes = room.limit_bytes * _LOW_SHARE
         if room.free_bytes >= low_bytes:
             self._warned_below_bytes = None
         elif self._warned_below_bytes is None or room.free_bytes < self._warned_below_bytes / 2:
             self._warned_below_bytes = room.free_bytes
-            used_bytes = self.last.resident_bytes + self.last.workers_resident_bytes
             self._warn(
                 f'memory is running out: {room.free_bytes / 1e9:.2f} GB left of the {room.limit_bytes / 1e9:.2f} GB '
-                f'that {room.whose} allows; process {os.getpid()} and its workers use {used_bytes / 1e9:.2f} GB. '
-                'Expected a smaller replay_buffer_size, fewer environments, or a machine with more memory'
+                f'that {room.whose} allows; process {os.getpid()} and its workers use '
+                f'{self.last.resident_bytes / 1e9:.2f} GB. Expected a smaller replay_buffer_size, '
+                'fewer environments, or a machine with more memory'
             )

@@ -152,7 +152,7 @@ def test_recording_on_a_full_disk_is_an_error_and_leaves_no_file(suffix, small_d
     'arguments, message',
     [
         (['record', '--out', 'game.avi'], 'expected a name that ends with .mp4 or .gif'),
-        (['record', '--out', 'nowhere/game.mp4'], 'there is no folder'),
+        (['record', '--out', 'nowhere/game.mp4'], 'in a folder that exists'),
         (['play', '--record', 'game.avi'], 'expected a name that ends with .mp4 or .gif'),
         (['play'], 'record a video instead: breakout record --out game.mp4'),
         (['play', '--human'], 'there is no display'),

@@ -48,16 +48,13 @@ def has_learned(folder: Path, run: str = NAME) -> Callable[[], bool]:
     'program, line, number, code',
     [
         ('serial', '2>&1 | tee log', signal.SIGINT, 0),
-        ('overlap', '2>&1 | tee log', signal.SIGINT, 0),
         ('two seeds', '2>&1 | tee log', signal.SIGINT, 130),
         ('ray', '2>&1 | tee log', signal.SIGINT, 0),
         ('entry', '2>&1 | head -1', signal.SIGTERM, 0),
-        ('ding', '2>&1 | tee log', signal.SIGINT, 130),
-        ('ding', '2>&1 | head -1', signal.SIGTERM, 143),
-        ('serial', '>&-', signal.SIGTERM, 0),
-        ('serial', '2>&-', signal.SIGTERM, 0),
-        ('ding', '>&- 2>&-', signal.SIGTERM, 143),
+        ('overlap', '2>&-', signal.SIGTERM, 0),
         ('serial', '>/dev/full', signal.SIGTERM, 0),
+        ('ding', '2>&1 | tee log', signal.SIGINT, 130),
+        ('ding', '>&- 2>&-', signal.SIGTERM, 143),
     ],
 )
 def test_run_is_saved_whoever_reads_along(program, line, number, code, tmp_path):

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import shutil
 import threading
 
 import av
@@ -131,16 +130,6 @@ def test_another_folder_is_used_from_the_next_game_on(env, tmp_path):
     env.step(0)
     env.close()
     assert len(videos(tmp_path)) == len(os.listdir(tmp_path / 'other')) == 1
-
-
-def test_a_removed_folder_costs_the_video_but_not_the_game(env, tmp_path, caplog):
-    env.reset()
-    env.step(0)
-    shutil.rmtree(tmp_path / 'video')
-    with caplog.at_level(logging.WARNING, logger='breakout_env'):
-        while not env.step(env.random_action()).done:
-            pass
-    assert 'may be incomplete' in caplog.text
 
 
 def test_a_full_disk_costs_the_video_but_not_the_game(env, caplog, tmp_path, monkeypatch, same_footprint):
