@@ -1,6 +1,7 @@
 """How all programs of this project start and end: the ``breakout`` command and the pipelines of ``entry/``."""
 
 import logging
+import os
 import signal
 import sys
 from typing import Any
@@ -41,6 +42,7 @@ class Program(click.Command):
         """Run as the command of this process, which ends afterwards."""
         signals.exit_on_signals()
         output.survive_lost_output()
+        os.environ.pop('MPLBACKEND', None)  # of a notebook, say; figures are files here, and ding asks for a backend
         try:
             return self.main(*args, **kwargs)
         except SystemExit as end:

@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 from typing import Any, List
 
+import gym
 import numpy as np
 import torch
 from ding.config import compile_config, read_config
@@ -22,6 +23,7 @@ class ScriptedGames(object):
     """Games of one step whose scores are given."""
 
     env_num = 1
+    observation_space = gym.spaces.Box(0, 255, (4, 84, 84), np.uint8)
 
     def __init__(self) -> None:
         self.scores: List[float] = []

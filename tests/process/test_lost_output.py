@@ -13,7 +13,7 @@ import pytest
 from breakout_env.agent.agent import save_agent
 from breakout_env.run.save_list import saves_in
 from helpers.agents import small_network
-from helpers.processes import BIN, Command, completed, start, wait_until
+from helpers.processes import BIN, Command, completed, environ_now, start, wait_until
 from helpers.runs import ENTRY, NAME, config_in, ding_serial
 
 BREAKOUT = str(BIN / 'breakout')
@@ -61,7 +61,12 @@ def test_run_is_saved_whoever_reads_along(program, line, number, code, tmp_path)
     words = programs(config_in(tmp_path, 900, OURS))[program]
     command = in_shell(words, line, tmp_path)
     name = f'{NAME}_seed0' if program == 'two seeds' else NAME
-    command.wait_for(has_learned(tmp_path, name))
+    try:
+        command.wait_for(has_learned(tmp_path, name))
+    except AssertionError:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(command.pid, signal.SIGKILL)
+        raise
     assert command.end(number, whole_group=True) == code, command.text
     assert saves_in(tmp_path / name) and 'Traceback' not in command.text
 
@@ -91,3 +96,32 @@ def test_evaluation_ends_as_usual_without_stderr_and_fails_if_its_result_is_lost
     done = completed(shell, tmp_path)
     assert done.returncode == code and (tmp_path / 'report').exists()
     assert 'Traceback' not in done.stderr and ('lost' in done.stderr) == bool(code)
+
+
+# what notebooks, schedulers, containers and ssh leave behind for their children
+OF_THE_PARENT = dict(
+    MPLBACKEND='module://matplotlib_inline_of_another_python.backend',
+    TMPDIR='/nowhere',
+    PYTHONIOENCODING='ascii',
+    PYTHONSAFEPATH='1',
+    COLUMNS='none',
+    DISPLAY=':77',
+    OMP_NUM_THREADS='two',
+    CUDA_VISIBLE_DEVICES='',
+    http_proxy='http://127.0.0.1:9',
+    https_proxy='http://127.0.0.1:9',
+)
+
+
+def test_variables_of_the_parent_program_end_no_command_with_a_traceback(tmp_path):
+    folder = tmp_path / '\u6e38\u620f'
+    folder.mkdir()
+    config, run_name = config_in(folder, 900, OURS), '\u5b9e\u9a8c'
+    train = [BREAKOUT, 'train', '--serial', '-c', config, '--updates', '4', '--exp-name', run_name]
+    for command in (
+        train,
+        [BREAKOUT, 'plot', run_name],
+        [BREAKOUT, 'record', '--out', 'game.gif', '--max-seconds', '1'],
+    ):
+        done = completed(command, folder, environ={**environ_now(), **OF_THE_PARENT}, merged=True)
+        assert done.returncode == 0 and 'Traceback' not in done.stdout, done.stdout
