@@ -7,7 +7,7 @@ agent hardly learns anything in it.
 
 from ding.config import read_config
 
-from breakout_env.cli.common import shipped
+from breakout_env.run.recipes import shipped
 
 main_config, create_config = read_config(str(shipped('configs/breakout_dqn_config.py')))
 main_config.exp_name = 'experiments/breakout_dqn_demo'

@@ -11,7 +11,8 @@ import click
 import numpy as np
 
 from breakout_env.agent.averaging import checkpoints_of
-from breakout_env.run.log import PLACE, RunLog
+from breakout_env.run.log import RunLog
+from breakout_env.run.paths import PROGRESS_LOG
 from breakout_env.run.stop_request import StopRequest
 from breakout_env.utils.atomic_file import write_bytes
 
@@ -77,7 +78,7 @@ def env_steps_of(run: Path) -> int:
 
 
 def _last(run: Path, name: str) -> float:
-    values = RunLog.read(run).progress[name] if (run / PLACE).exists() else []
+    values = RunLog.read(run).progress[name] if (run / PROGRESS_LOG).exists() else []
     return float(values[-1]) if len(values) else 0.0
 
 

@@ -24,14 +24,14 @@ import psutil
 from ding.config import read_config
 
 from breakout_env import FrameReplayBuffer
-from breakout_env.run.save_list import saves_in
+from breakout_env.run.paths import saves_in
 
 from ..common import recording as play
 from ..common.cli import command
 from ..common.processes import ROOT
 from ..common.rounds import Result
 
-ENTRY = ROOT / 'entry' / 'breakout_dqn_main.py'
+ENTRY = ROOT / 'entry' / 'serial.py'
 CONFIG = ROOT / 'configs' / 'breakout_lean_dqn_config.py'
 EXPERIMENT = 'experiments/breakout_lean_dqn'
 

@@ -5,15 +5,15 @@ A DQN's weights fluctuate from update to update, and its score with them, up and
 tens of thousands of updates fluctuates less, and on Breakout it usually plays better: docs/training.md has the figures.
 """
 
-import re
+import math
 from pathlib import Path
 from typing import Dict, List, Optional, Sequence, Union
 
 import torch
 
+from ..run.paths import numbered_checkpoints, updates_of
 from .weights_file import read_weights
 
-_NUMBERED = re.compile(r'iteration_(\d+)\.pth\.tar')
 # By default the last eighth of the checkpoints is averaged, within these bounds.
 _SHARE, _FEWEST, _MOST = 8, 2, 16
 
@@ -26,28 +26,19 @@ def checkpoints_of(folder: Union[str, Path], until_updates: Optional[int] = None
     Raises:
         - ValueError: If there is none.
     """
-    paths = [path for path in Path(folder, 'ckpt').glob('iteration_*') if _NUMBERED.fullmatch(path.name)]
-    numbered = {updates_of(path): path for path in paths}
-    chosen = sorted(updates for updates in numbered if 0 < updates <= (until_updates or updates))
+    chosen = [path for path in numbered_checkpoints(folder) if 0 < updates_of(path) <= (until_updates or math.inf)]
     if not chosen:
         before = f' of up to {until_updates} updates' if until_updates else ''
         raise ValueError(
             f'{folder} has no checkpoint{before}; expected ckpt/iteration_<updates>.pth.tar, which '
             'policy.learn.learner.hook.save_ckpt_after_iter asks for'
         )
-    return [numbered[updates] for updates in chosen]
+    return chosen
 
 
 def last_eighth(paths: List[Path]) -> List[Path]:
     """The checkpoints to average where nothing else is asked for: the last eighth of them, 2 to 16."""
     return paths[-min(_MOST, max(_FEWEST, len(paths) // _SHARE)) :]
-
-
-def updates_of(path: Path) -> int:
-    """The number of updates before a numbered checkpoint."""
-    match = _NUMBERED.fullmatch(path.name)
-    assert match is not None, path
-    return int(match[1])
 
 
 def average_weights(paths: Sequence[Path]) -> Dict[str, torch.Tensor]:

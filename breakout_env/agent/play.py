@@ -26,12 +26,12 @@ Player = Callable[[np.ndarray, FrozenSet[str]], int]
 
 
 @dataclass
-class Game:
+class WatchedGame:
     """
     Overview:
         How a game went.
     Examples:
-        >>> str(Game(1, points=7, lives=2))
+        >>> str(WatchedGame(1, points=7, lives=2))
         'game 1: 7 points, stopped with 2 lives'
     """
 
@@ -95,7 +95,7 @@ def play(
     games: int = 1,
     seed: Optional[int] = None,
     keys: Callable[[], FrozenSet[str]] = frozenset,
-) -> Iterator[Game]:
+) -> Iterator[WatchedGame]:
     """
     Overview:
         Play full games.
@@ -104,14 +104,14 @@ def play(
         - seed (:obj:`Optional[int]`): Makes the games reproducible; None for other games each time.
         - keys (:obj:`Callable`): Returns the keys that are pressed; 'quit' ends the game.
     Yields:
-        - game (:obj:`Game`): Each game when it has ended; the last one may have been stopped.
+        - game (:obj:`WatchedGame`): Each game when it has ended; the last one may have been stopped.
     """
     env = BreakoutEnv(env_options)
     try:
         if seed is not None:
             env.seed(seed)
         for number in range(1, games + 1):
-            game, obs = Game(number), env.reset()
+            game, obs = WatchedGame(number), env.reset()
             try:
                 while is_watched := show(env.render()) and 'quit' not in (pressed := keys()):
                     if game.end != 'stopped':
@@ -160,8 +160,8 @@ def record(
     speed: float = 1.0,
     max_seconds: Optional[float] = None,
     overwrite: bool = False,
-    on_game_end: Optional[Callable[[Game], None]] = None,
-) -> List[Game]:
+    on_game_end: Optional[Callable[[WatchedGame], None]] = None,
+) -> List[WatchedGame]:
     """
     Overview:
         Record games into one video file, which appears complete or not at all.
@@ -171,9 +171,9 @@ def record(
         - speed (:obj:`float`): Speed of the game, relative to the console's.
         - max_seconds (:obj:`Optional[float]`): Where the video ends; None for no limit, or 30 s for a GIF.
         - overwrite (:obj:`bool`): Whether an existing file may be replaced.
-        - on_game_end (:obj:`Optional[Callable[[Game], None]]`): Called with each game when it has ended.
+        - on_game_end (:obj:`Optional[Callable[[WatchedGame], None]]`): Called with each game when it has ended.
     Returns:
-        - played (:obj:`List[Game]`): The games; ``max_seconds`` may have stopped the last one.
+        - played (:obj:`List[WatchedGame]`): The games; ``max_seconds`` may have stopped the last one.
     Raises:
         - ValueError: If an option is wrong.
         - OSError: If the file cannot be written.

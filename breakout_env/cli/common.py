@@ -1,7 +1,6 @@
-"""What several commands share: which agent, which files of the package, numbers, and how errors are shown."""
+"""What several commands share: which agent, numbers, and how errors are shown."""
 
 import contextlib
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Callable, Iterator, Optional
 
 import click
@@ -13,18 +12,6 @@ if TYPE_CHECKING:
 
 CONTEXT = dict(help_option_names=['-h', '--help'])
 GAMES = CommandLineType(Annotated[int, Between(1, 1_000_000)])
-_PACKAGE = Path(__file__).resolve().parent.parent
-
-
-def shipped(relative: str) -> Path:
-    """
-    Where a file of ``configs/`` or ``entry/``, such as ``'configs/breakout_dqn_cpu_config.py'``, is: inside the package
-    in a wheel, beside it in a clone.
-    """
-    for folder in (_PACKAGE, _PACKAGE.parent):
-        if (folder / relative).is_file():
-            return folder / relative
-    raise click.ClickException(f'{relative} is missing; expected it in {_PACKAGE}: the installation is incomplete')
 
 
 def agent_options(function: Callable) -> Callable:

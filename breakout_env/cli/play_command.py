@@ -10,8 +10,8 @@ from ..agent.play import (
     AGENT_FRAME_SKIP,
     EPSILON,
     PERSON_FRAME_SKIP,
-    Game,
     Player,
+    WatchedGame,
     agent_env_options,
     agent_player,
     open_window,
@@ -88,7 +88,7 @@ def command(
         agent = load(checkpoint, pretrained)
         title, player, frame_skip = f'Breakout: {agent.name}', agent_player(agent), AGENT_FRAME_SKIP
         options = agent_env_options(agent, EPSILON if epsilon is None else epsilon, sticky)
-    played: List[Game] = []
+    played: List[WatchedGame] = []
     try:
         with user_errors(HelperError), contextlib.closing(open_window(title, frame_skip, speed)) as window:
             for game in play(player, window.present, options, games, seed, window.keys):
@@ -108,7 +108,7 @@ def record_file(agent: Agent, path: str, epsilon: Optional[float], speed: float,
     click.echo(f'{path}: {seconds:.0f} s')
 
 
-def _echo_mean(played: List[Game]) -> None:
+def _echo_mean(played: List[WatchedGame]) -> None:
     """Print the mean of the games that were played to their end, if they are several."""
     points = [game.points for game in played if game.end != 'stopped']
     if len(points) > 1:

@@ -19,20 +19,21 @@ import torch
 
 from ..run.budget import Budget
 from ..run.config import ConfigFile, read_config_file
-from ..run.folder import folder_below_here, newest_checkpoint, run_summary, run_to_resume, saved_runs
+from ..run.folder import folder_below_here, run_summary, run_to_resume, saved_runs
 from ..run.log import RunLog
+from ..run.paths import LOGS, newest_checkpoint, numbered_checkpoints
+from ..run.recipes import recipe, shipped
 from ..run.stop_request import StopRequest
 from ..utils import output
 from ..utils.atomic_file import DamagedFile
 from ..utils.options import COUNT, HOURS, SEED, THREADS, NumberOrAuto
-from .common import CONTEXT, device_of, shipped
+from .common import CONTEXT, device_of
 
-CONFIGS = dict(cpu='configs/breakout_ppo_config.py', cuda='configs/breakout_lean_dqn_config.py')
-# with --collectors: PPO collects in its learner's process
-CONFIGS_ON_RAY = dict(CONFIGS, cpu='configs/breakout_dqn_cpu_config.py')
 ENV_STEPS = 10_000_000
 # Policies that collect while they learn, unless the command says --serial.
 OVERLAPPED = ('lean_ppo',)
+# The command in a process that imports from where this one does: `python -m` would begin with the current folder.
+_PROGRAM = 'import sys; sys.path[:] = {!r}; from breakout_env.cli import main; main(prog_name="breakout")'
 
 
 @click.command('train', context_settings=CONTEXT)
@@ -130,14 +131,14 @@ def command(ctx: click.Context, seeds: Tuple[int, ...], **options: Any) -> None:
     if budget.reached(*_used(folder)):
         changes.update(asdict(budget.doubled()))
     again = _command_line(ctx, **changes)
-    best = quote(newest_checkpoint(folder))
+    best = quote(str(newest_checkpoint(folder)))
     commands = {
         'its curves': f'breakout plot {quote(folder)}',
-        'in TensorBoard': f'tensorboard --logdir {quote(os.path.join(folder, "log"))}',
+        'in TensorBoard': f'tensorboard --logdir {quote(os.path.join(folder, LOGS))}',
         'its score': f'breakout eval --checkpoint {best}',
         'watch it': f'breakout play --checkpoint {best}',
     }
-    if len(list(Path(folder, 'ckpt').glob('iteration_*.pth.tar'))) > 2:  # the first is that of the untrained network
+    if len(numbered_checkpoints(folder)) > 2:  # the first is that of the untrained network
         commands['a better agent'] = f'breakout average {quote(folder)}'
     click.echo(run_summary(folder, f'breakout train {shlex.join(again)}', commands))
 
@@ -165,8 +166,10 @@ def _train(
         raise click.UsageError('--resume and --auto-resume exclude each other; expected one of them')
     device = device_of(device)
     if config is None:
-        click.echo(f'The config for this machine: {_recipe(device, collectors)}')
-    file = read_config_file(config or str(shipped(_recipe(device, collectors))))
+        config = recipe(device == 'cuda', collectors is not None)
+        click.echo(f'The config for this machine: {config}')
+        config = str(shipped(config))
+    file = read_config_file(config)
     values = {'policy.cuda': device == 'cuda', **dict(_read_change(text) for text in changes)}
     values['exp_name'] = _exp_name(file, exp_name, values)
     if overlap is None:
@@ -180,8 +183,8 @@ def _train(
         resume = values['exp_name'] if auto_resume else run_to_resume(resume, values['exp_name'])
         if collectors is not None:
             how = collectors, ray_address, values
-            return _entry('breakout_dqn_ray').train(file, seed, budget, resume, *how), budget
-        return _entry('breakout_dqn_main').train(file, seed, budget, resume, overlap, values), budget
+            return _entry('on_ray').train(file, seed, budget, resume, *how), budget
+        return _entry('serial').train(file, seed, budget, resume, overlap, values), budget
     except (torch.OutOfMemoryError, MemoryError) as error:
         raise click.ClickException(
             f'{(str(error) or "The memory is full.").splitlines()[0]} If the run had learned, it was saved: resume it '
@@ -191,11 +194,6 @@ def _train(
         if _is_for_users(error):
             raise click.ClickException(str(error)) from None
         raise
-
-
-def _recipe(device: str, collectors: Any) -> str:
-    """The config where the user names none."""
-    return (CONFIGS if collectors is None else CONFIGS_ON_RAY)[device]
 
 
 def _used(folder: str) -> List[float]:
@@ -266,8 +264,8 @@ def _train_each(ctx: click.Context, seeds: Tuple[int, ...], options: Mapping[str
     """
     if options['resume']:
         raise click.UsageError('--resume with a folder resumes one run; expected no folder, or one --seed')
-    recipe = _recipe(device_of(options['device']), options['collectors'])
-    file = read_config_file(options['config'] or str(shipped(recipe)))
+    default = recipe(device_of(options['device']) == 'cuda', options['collectors'] is not None)
+    file = read_config_file(options['config'] or str(shipped(default)))
     name = _exp_name(file, options['exp_name'], dict(_read_change(text) for text in options['changes']))
     names = {seed: f'{name}_seed{seed}' for seed in seeds}
     # with --resume, a seed without a save starts anew
@@ -284,7 +282,7 @@ def _train_each(ctx: click.Context, seeds: Tuple[int, ...], options: Mapping[str
         for seed in seeds:
             words = _command_line(ctx, seeds=(seed,), exp_name=names[seed], resume='' if seed in saved else None)
             click.echo(f'Seed {seed}:')
-            run = subprocess.Popen([sys.executable, '-m', 'breakout_env', 'train', *words])
+            run = subprocess.Popen([sys.executable, '-c', _PROGRAM.format(sys.path), 'train', *words])
             code = run.wait()
             if stop.requested:
                 return stop.exit_code

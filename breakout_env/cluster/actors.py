@@ -22,7 +22,7 @@ from ..worker.event_recorder import Event, EventRecorder
 from ..worker.step_callback import StepCallback
 
 
-class Fragment(NamedTuple):
+class PackedFragment(NamedTuple):
     """A rollout fragment on its way to the learner: bytes and numbers."""
 
     payload: bytes
@@ -99,7 +99,7 @@ class CollectorActor(_Actor):
 
     def collect(
         self, n_sample: int, env_step: int, is_random: bool, settings: Dict[str, Any], weights: List[Any], version: int
-    ) -> Fragment:
+    ) -> PackedFragment:
         """
         Overview:
             Collect a fragment.
@@ -129,7 +129,7 @@ class CollectorActor(_Actor):
         )
         games, self._games = self._games, []
         counts = worker.envstep - env_step, worker._total_episode_count - episodes
-        return Fragment(pack(transitions), *counts, games, self._version, self._recorder.take())
+        return PackedFragment(pack(transitions), *counts, games, self._version, self._recorder.take())
 
 
 class EvaluatorActor(_Actor):

@@ -8,7 +8,7 @@ from easydict import EasyDict
 from ..replay.fragment import pack_weights, unpack
 from ..utils import run_registry
 from ..worker.collector import GameScores
-from .actors import CollectorActor, Fragment
+from .actors import CollectorActor, PackedFragment
 from .ray_session import EVALUATOR_CPUS, ClusterError, Count
 
 # A collector has its next request before it has answered one, so that it never waits for the learner.
@@ -136,12 +136,12 @@ class CollectorPool(GameScores):
 
     # ---------------------------------------------------------------- arriving
 
-    def next_fragment(self, timeout_s: float) -> Optional[Tuple[list, Fragment, bool]]:
+    def next_fragment(self, timeout_s: float) -> Optional[Tuple[list, PackedFragment, bool]]:
         """
         Overview:
             Hand over the fragment that arrived first, if one arrives in time; it counts from now on.
         Returns:
-            - fragment (:obj:`Optional[Tuple]`): Transitions, the ``Fragment`` they came in, whether they are random.
+            - fragment (:obj:`Optional[Tuple]`): Transitions, what they came in, whether they are random.
         Raises:
             - ClusterError: If a collector cannot work.
         """
@@ -157,7 +157,7 @@ class CollectorPool(GameScores):
         collector, is_random = self._under_way.pop(done[0])
         collector.requests.remove(done[0])
         try:
-            fragment: Fragment = self._ray.get(done[0])
+            fragment: PackedFragment = self._ray.get(done[0])
             transitions = [_renumbered(each, collector.first_episode) for each in unpack(fragment.payload)]
         except (self._ray.exceptions.RayError, ValueError) as error:
             self._random_steps += self._n_sample if is_random else 0

@@ -2,7 +2,6 @@
 
 import copy
 import io
-import json
 from pathlib import Path
 from typing import Any, Callable, Dict, Mapping, Optional, Tuple
 
@@ -13,9 +12,9 @@ from easydict import EasyDict
 from tensorboardX import SummaryWriter
 
 from ..replay.fragment import pack_weights
+from ..run.paths import BEST_CHECKPOINT, write_best_score
 from ..utils import run_registry
 from ..utils.atomic_file import write_bytes
-from ..worker.evaluator import BEST_FILE, best_score_in
 from ..worker.event_recorder import write_events
 from .actors import EvaluatorActor
 from .ray_session import ClusterError
@@ -103,8 +102,8 @@ class RemoteEvaluator(object):
         content = io.BytesIO()
         torch.save(self._checkpoint, content)
         try:
-            write_bytes(Path(self._exp_name, 'ckpt', 'ckpt_best.pth.tar'), content.getvalue())
-            write_bytes(Path(self._exp_name) / BEST_FILE, json.dumps(self._best_score).encode())
+            write_bytes(Path(self._exp_name) / BEST_CHECKPOINT, content.getvalue())
+            write_best_score(self._exp_name, self._best_score)
         except OSError as error:  # it must not end the training
             self._say(f'The checkpoint of the best score was not saved: {error}.')
 
@@ -118,6 +117,6 @@ class RemoteEvaluator(object):
         return dict(best_score=self._best_score, last_iteration=last)
 
     def load_state(self, state: Mapping[str, float]) -> None:
-        """Restore what ``state`` returned; the best score is that of ``ckpt_best``, which may be newer."""
-        self._best_score = max(state['best_score'], best_score_in(Path(self._exp_name)))
+        """Restore what ``state`` returned."""
+        self._best_score = state['best_score']
         self.last_iteration = int(state['last_iteration'])

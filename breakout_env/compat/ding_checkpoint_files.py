@@ -22,9 +22,10 @@ logger = logging.getLogger(__name__)
 class WholeCkptHook(SaveCkptHook):
     """In place of a hook of DI-engine: the same checkpoints, each of them written whole or not at all."""
 
-    def __init__(self, replaced: SaveCkptHook) -> None:
+    def __init__(self, replaced: SaveCkptHook, folder: Path) -> None:
         ext_args = EasyDict(freq=replaced._freq)
         super().__init__(replaced.name, replaced.priority, position=replaced.position, ext_args=ext_args)
+        self._folder = folder
 
     def __call__(self, engine: Any) -> None:
         """
@@ -36,8 +37,8 @@ class WholeCkptHook(SaveCkptHook):
         if engine.rank or engine.last_iter.val % self._freq:
             return
         named, engine.ckpt_name = engine.ckpt_name, None
-        folder = 'ckpt' if engine.instance_name == 'learner' else f'ckpt_{engine.instance_name}'
-        path = Path(engine.exp_name, folder, named or f'iteration_{engine.last_iter.val}.pth.tar')
+        suffix = '' if engine.instance_name == 'learner' else f'_{engine.instance_name}'
+        path = Path(engine.exp_name, f'{self._folder}{suffix}', named or f'iteration_{engine.last_iter.val}.pth.tar')
         counts = dict(last_iter=engine.last_iter.val, last_step=engine.collector_envstep)
         content = io.BytesIO()
         torch.save({**engine.policy.state_dict(), **counts}, content)
@@ -51,7 +52,7 @@ class WholeCkptHook(SaveCkptHook):
             engine.info(f'{engine.instance_name} save ckpt in {path}')
 
 
-def keep_checkpoints_whole(learner: Any) -> None:
-    """Let a learner's checkpoints outlast a full disk; its other hooks stay as they are."""
+def keep_checkpoints_whole(learner: Any, folder: Path) -> None:
+    """Let a learner's checkpoints outlast a full disk, in DI-engine's ``folder``; its other hooks stay as they are."""
     for hooks in learner._hooks.values():
-        hooks[:] = [WholeCkptHook(hook) if type(hook) is SaveCkptHook else hook for hook in hooks]
+        hooks[:] = [WholeCkptHook(hook, folder) if type(hook) is SaveCkptHook else hook for hook in hooks]

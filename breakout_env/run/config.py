@@ -32,6 +32,7 @@ from ..utils.options import Between, Flag, checked, section, shortened, shown
 from ..worker.rollout_collector import check_rollout
 from .budget import Budget
 from .folder import folder_below_here, new_folder
+from .paths import MERGED_CONFIG
 from .progress import ProgressOptions
 from .resume_hook import ResumeOptions
 
@@ -108,7 +109,7 @@ def merged_config(
         The config of a run: DI-engine's defaults, then the file's values, then the changes. The folder of the run is \
         there then, with the config in it.
     Arguments:
-        - config, seed, budget, resume, changes: As in ``train`` of ``entry/breakout_dqn_main.py``.
+        - config, seed, budget, resume, changes: As in ``train`` of ``entry/serial.py``.
         - on_ray (:obj:`bool`): Whether other processes collect.
     Raises:
         - click.ClickException: If the config is wrong, all env steps would go into random play, a change names no \
@@ -152,7 +153,7 @@ def merged_config(
         cfg.exp_name = new_folder(cfg.exp_name)
     # as compile_config does where it also chooses the folder
     ding_config.save_project_state(cfg.exp_name)
-    ding_config.save_config(cfg, os.path.join(cfg.exp_name, 'total_config.py'), save_formatted=True)
+    ding_config.save_config(cfg, os.path.join(cfg.exp_name, MERGED_CONFIG), save_formatted=True)
     return cfg
 
 

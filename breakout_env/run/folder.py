@@ -11,7 +11,8 @@ import click
 
 from ..utils.atomic_file import DamagedFile
 from ..utils.options import PathText, checked
-from .save_list import LIST, saves_in
+from .log import RunLog
+from .paths import SAVE_LIST, saves_in
 
 
 def new_folder(exp_name: str) -> str:
@@ -42,13 +43,22 @@ def folder_below_here(name: Any, option: str = 'exp_name') -> str:
         checked('option', option, name, PathText)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    relative = os.path.relpath(name or os.curdir)
+    relative = _below_here(name or os.curdir)
     if relative == os.curdir or relative.split(os.sep)[0] == os.pardir:
         raise click.UsageError(f'{option} is {name!r}; expected a folder below the current one')
     for folder in (Path(relative), *Path(relative).parents):
         if os.path.lexists(folder) and not folder.is_dir():
             raise click.UsageError(f'{option} is {name!r}, and {folder} is no folder; expected another name')
     return relative
+
+
+def _below_here(path: str) -> str:
+    """A path relative to the current folder, which an absolute path may reach by a link (a shell's ``$PWD`` does)."""
+    absolute = Path(os.path.abspath(path))
+    for folder in absolute.parents:
+        if folder.exists() and folder.samefile(os.curdir):
+            return str(absolute.relative_to(folder))
+    return os.path.relpath(path)
 
 
 def run_to_resume(resume: Optional[str], exp_name: str) -> Optional[str]:
@@ -62,11 +72,22 @@ def run_to_resume(resume: Optional[str], exp_name: str) -> Optional[str]:
     if resume == '':
         runs = saved_runs(exp_name)
         if not runs:
-            raise click.UsageError(f'--resume found no saved run in {exp_name}; expected {exp_name}/{LIST}')
-        return str(max(runs, key=lambda run: (run / LIST).stat().st_mtime))
+            raise click.UsageError(f'--resume found no saved run in {exp_name}; expected {exp_name}/{SAVE_LIST}')
+        return str(max(runs, key=_saved_at))
     if resume is not None and not _is_saved(Path(resume)):
-        raise click.UsageError(f'--resume {resume}: no saved run is there; expected {resume}/{LIST}')
-    return resume
+        raise click.UsageError(f'--resume {resume}: no saved run is there; expected {resume}/{SAVE_LIST}')
+    return resume and _below_here(resume)
+
+
+def _saved_at(run: Path) -> float:
+    """When a run was saved by its own account: a copy of a folder has other file times."""
+    saved = saves_in(run)[0].get('time')
+    if saved is not None:
+        return saved
+    try:  # a save of 0.1.0
+        return float(RunLog.read(run).progress['time'][-1])
+    except (OSError, ValueError, IndexError):
+        return 0.0
 
 
 def saved_runs(exp_name: str) -> List[Path]:
@@ -83,13 +104,6 @@ def _is_saved(folder: Path) -> bool:
         return bool(saves_in(folder))
     except DamagedFile as error:
         raise click.UsageError(f'--resume: {error}') from None
-
-
-def newest_checkpoint(folder: str) -> str:
-    """The best checkpoint if an evaluation has chosen one, else the last."""
-    checkpoints = sorted(Path(folder, 'ckpt').glob('*.pth.tar'), key=os.path.getmtime)
-    best = Path(folder, 'ckpt', 'ckpt_best.pth.tar')
-    return str(best if best.exists() else checkpoints[-1])
 
 
 def run_summary(folder: str, resume_command: str, commands: Mapping[str, str]) -> str:

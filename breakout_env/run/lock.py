@@ -8,7 +8,8 @@ import weakref
 from pathlib import Path
 from typing import MutableMapping, Optional
 
-PLACE = Path('log') / 'lock'
+from .paths import LOCK
+
 _HELD_BY_ANOTHER = (errno.EAGAIN, errno.EACCES)  # EACCES from some network file systems
 _log = logging.getLogger(__name__)
 
@@ -78,7 +79,7 @@ class RunLock(object):
     """
 
     def __init__(self, folder: Path) -> None:
-        self._path = Path(folder).resolve() / PLACE
+        self._path = Path(folder).resolve() / LOCK
         self._path.parent.mkdir(parents=True, exist_ok=True)
         file = _ours.get(self._path)
         self._file: Optional[_LockFile] = _LockFile(self._path) if file is None else file

@@ -28,8 +28,9 @@ from ..compat.tensorboardx_disk_full import retry_writes
 from ..utils import run_registry
 from ..utils.options import LONGEST_HOURS, Between, Options
 from ..utils.resources import ResourceWatch, memory_bytes
-from .log import PLACE, RunLogWriter
-from .progress_line import Place, PrintedLines, ProgressLine
+from .log import RunLogWriter
+from .paths import PROGRESS_LOG
+from .progress_line import PrintedLines, ProgressLine, Standing
 
 logger = logging.getLogger(__name__)
 
@@ -91,7 +92,7 @@ class RunProgress(object):
     def __init__(self, learner: Any, options: ProgressOptions, clock: Callable[[], float] = time.monotonic) -> None:
         # the other parts of the run are found by the name of the learner's experiment
         self._learner, self._options, self._clock = learner, options, clock
-        self._log = RunLogWriter(Path(learner.exp_name) / PLACE)
+        self._log = RunLogWriter(Path(learner.exp_name) / PROGRESS_LOG)
         self._watch = ResourceWatch(options.watch_resources_s, self._warn, clock)
         self._memory_bytes: Optional[int] = None
         self._started_at_s, self._run_s_before = clock(), 0.0
@@ -140,7 +141,7 @@ class RunProgress(object):
             self._logged_at_s = now_s
             self._write_row(env_steps_per_s, updates_per_s)
         hours = self._options.max_hours
-        place = Place(
+        standing = Standing(
             self._env_step,
             self._updates,
             env_steps_per_s,
@@ -151,9 +152,9 @@ class RunProgress(object):
             None if hours is None else hours * 3600 - self.run_s,
         )
         if self._line is not None:
-            self._line.draw(place)
+            self._line.draw(standing)
         if self._printed is not None:
-            self._printed.draw(place, now_s)
+            self._printed.draw(standing, now_s)
 
     def _part(self, role: str) -> Any:
         return run_registry.look_up(self._learner.exp_name, role)

@@ -10,7 +10,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, TextIO
 from tqdm import tqdm
 
 
-class Place(NamedTuple):
+class Standing(NamedTuple):
     """Where a run stands; None is unknown and not shown."""
 
     env_step: int
@@ -51,7 +51,7 @@ def _is_terminal(stream: Optional[TextIO]) -> bool:
 
 class ProgressLine(tqdm):
     """
-    Percent, env steps, time and speed as tqdm shows them; behind them the rest of the ``Place``. Speed and time
+    Percent, env steps, time and speed as tqdm shows them; behind them the rest of the ``Standing``. Speed and time
     left are those of about the last minute, where tqdm's own are of two or three seconds.
     """
 
@@ -75,14 +75,14 @@ class ProgressLine(tqdm):
         # for None, tqdm would divide all env steps by the time since the start; it shows 0 as unknown
         return {**super().format_dict, 'rate': self.env_steps_per_s or 0.0}
 
-    def draw(self, place: Place) -> None:
+    def draw(self, standing: Standing) -> None:
         """Show it."""
-        if not self.n and place.env_step:  # the speed of a resumed run does not include the steps before it
-            self.initial = self.n = self.last_print_n = place.env_step
-        self.env_steps_per_s = place.env_steps_per_s
-        self.set_postfix_str(', '.join(place.parts()), refresh=False)
+        if not self.n and standing.env_step:  # the speed of a resumed run does not include the steps before it
+            self.initial = self.n = self.last_print_n = standing.env_step
+        self.env_steps_per_s = standing.env_steps_per_s
+        self.set_postfix_str(', '.join(standing.parts()), refresh=False)
         try:
-            self.update(place.env_step - self.n)
+            self.update(standing.env_step - self.n)
             self.refresh()
         except (OSError, ValueError):  # the terminal is gone, or does not take the characters
             self.disable = True
@@ -105,17 +105,17 @@ class PrintedLines(object):
             return None
         return cls(total, every_s)
 
-    def draw(self, place: Place, now_s: float) -> None:
+    def draw(self, standing: Standing, now_s: float) -> None:
         """Print it if that is due."""
         if now_s - self._drawn_at_s < self._every_s:
             return
         self._drawn_at_s = now_s
-        steps, speed, total = f'{place.env_step:,} env steps', place.env_steps_per_s, self._total
+        steps, speed, total = f'{standing.env_step:,} env steps', standing.env_steps_per_s, self._total
         if total is not None:
-            steps = f'{place.env_step:,} of {total:,} env steps ({place.env_step / total:.0%})'
-        parts = [steps, *([f'{speed:.0f} env steps/s'] if speed else []), *place.parts()]
+            steps = f'{standing.env_step:,} of {total:,} env steps ({standing.env_step / total:.0%})'
+        parts = [steps, *([f'{speed:.0f} env steps/s'] if speed else []), *standing.parts()]
         if total is not None and speed:
-            parts.append(f'{_time((total - place.env_step) / speed)} left at this speed')
+            parts.append(f'{_time((total - standing.env_step) / speed)} left at this speed')
         self.write(', '.join(parts))
 
     def write(self, text: str) -> None:

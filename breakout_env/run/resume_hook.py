@@ -20,6 +20,7 @@ from ..compat.ding_checkpoint_files import keep_checkpoints_whole
 from ..utils import output, run_registry, signals
 from ..utils.options import Between, Options
 from .lock import RunLock
+from .paths import CHECKPOINTS, write_best_score
 from .saver import RunSaver
 from .stop_request import StopRequest
 
@@ -53,7 +54,7 @@ class ResumeHook(LearnerHook):
         self._options = ResumeOptions.read(ext_args)
 
     def __call__(self, engine: 'BaseLearner') -> None:
-        keep_checkpoints_whole(engine)
+        keep_checkpoints_whole(engine, CHECKPOINTS)
         engine.run_lock = RunLock(engine.exp_name)  # lives as long as the learner
         engine.register_hook(CallHook('resume_unlock', 300, engine.run_lock.release, 'after_run'))
         engine.run_saver = saver = RunSaver(engine)
@@ -63,13 +64,13 @@ class ResumeHook(LearnerHook):
             except Exception:  # whatever it is, no run holds the folder now
                 engine.run_lock.release()
                 raise
-        engine.run_autosave = Autosave(engine, saver, self._options.save_every_s)
+        engine.run_autosave = RunAutosave(engine, saver, self._options.save_every_s)
 
 
 register_learner_hook('resume', ResumeHook)
 
 
-class Autosave(object):
+class RunAutosave(object):
     """
     Saves a run from time to time, when it ends, and when it is stopped. It saves between the updates for one
     collection and the next collection, so that a resumed run repeats nothing; a stop at any other moment waits
@@ -112,6 +113,10 @@ class Autosave(object):
     def between_collections(self) -> None:
         """Save if it is time. The evaluator calls this, as a small buffer may have too little for all updates."""
         self._between_collections(self._learner.last_iter.val)
+
+    def note_best_score(self, score: float) -> None:
+        """Write the score of the best checkpoint; an OSError if the disk is full."""
+        write_best_score(self._learner.exp_name, score)
 
     def _between_collections(self, iteration: int) -> None:
         with self._defer_stop():

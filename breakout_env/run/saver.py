@@ -24,7 +24,7 @@ from typing_extensions import TypedDict
 
 from ..utils import output, run_registry
 from ..utils.atomic_file import DamagedFile, write_bytes
-from .save_list import FOLDER, Count, Save, list_saves, older_saves, saves_in
+from .paths import SAVES, Count, Save, list_save, read_best_score, save_buffer, save_checkpoint, saves_in
 
 if TYPE_CHECKING:
     from ding.worker import BaseLearner
@@ -94,9 +94,10 @@ class RunSaver(object):
         save = Save(
             iteration=iteration,
             env_step=self._learner.collector_envstep,
-            checkpoint=f'ckpt/resume_{iteration}.pth.tar',
+            checkpoint=str(save_checkpoint(iteration)),
             checkpoint_digest='',
-            buffer=None if buffer is None else f'{FOLDER}/buffer_{iteration}{buffer.save_suffix}',
+            buffer=None if buffer is None else str(save_buffer(iteration, buffer.save_suffix)),
+            time=time.time(),
         )
         finish = partial(self._finish, save, self._state(iteration))
         if save['buffer'] is None:
@@ -132,7 +133,7 @@ class RunSaver(object):
         write_bytes(self._folder / save['checkpoint'], content.getbuffer())
         if self._learner.tb_logger is not None:
             self._learner.tb_logger.flush()  # else the curves have a gap if the run is killed later
-        list_saves(self._folder, [save, *older_saves(self._folder, save)])
+        list_save(self._folder, save)
         self._saved_iteration = save['iteration']
 
     # ---------------------------------------------------------------- resuming
@@ -158,9 +159,9 @@ class RunSaver(object):
         if failures:
             raise DamagedFile(
                 f'policy.learn.resume_training is on, but no save of the run in {self._folder} can be used: '
-                f'{"; ".join(failures)}. Expected a readable save in {self._folder / FOLDER}, or a new exp_name'
+                f'{"; ".join(failures)}. Expected a readable save in {self._folder / SAVES}, or a new exp_name'
             )
-        self._learner.info(f'there is no save in {self._folder / FOLDER}: the run begins')
+        self._learner.info(f'there is no save in {self._folder / SAVES}: the run begins')
         return False
 
     def _load(self, save: Save) -> Dict[str, Any]:
@@ -204,6 +205,9 @@ class RunSaver(object):
             # its next update is due when it would have been; DI-engine counts them from 0 in each process
             learner.policy.get_attribute('target_model').reset(target_update_count=iteration)
         try:
+            if ours.get('evaluator') is not None:  # the best checkpoint may be newer than the save
+                best = max(ours['evaluator']['best_score'], read_best_score(self._folder))
+                ours['evaluator'] = dict(ours['evaluator'], best_score=best)
             for role in _PARTS_WITH_STATE:
                 part = run_registry.look_up(learner.exp_name, role)
                 if ours.get(role) is not None and part is not None:

@@ -1,8 +1,6 @@
 """An evaluator whose best score outlives a resumed run, with a sample game and Q values of held-out states."""
 
-import json
 import logging
-import math
 import time
 from functools import lru_cache
 from pathlib import Path
@@ -15,25 +13,14 @@ from ding.utils import SERIAL_EVALUATOR_REGISTRY
 from ding.worker import InteractionSerialEvaluator
 
 from ..utils import run_registry
-from ..utils.atomic_file import write_bytes
 from ..utils.weak import weakly
 from .first_batch import check_first_batch
 from .sample_game import SampleGame
 from .step_callback import StepCallback
 
 _log = logging.getLogger(__name__)
-BEST_FILE = Path('resume', 'best_score.json')
 HELD_OUT_FILE = Path(__file__).with_name('held_out_states.npz')
 SAMPLE_EVERY_S = 600.0  # a game takes up to half a megabyte in TensorBoard's log
-
-
-def best_score_in(folder: Path) -> float:
-    """The score of a run's ``ckpt_best``; minus infinity if the file beside it is missing or has no finite number."""
-    try:
-        score = float(json.loads((folder / BEST_FILE).read_text()))
-    except (OSError, ValueError, TypeError, OverflowError, RecursionError):
-        return -math.inf
-    return score if math.isfinite(score) else -math.inf
 
 
 @lru_cache(maxsize=1)
@@ -114,10 +101,10 @@ class ResumableEvaluator(InteractionSerialEvaluator):
         if failures:
             self._max_episode_return: float = best_before  # that of the file
         self._update_state()
-        if self._max_episode_return > best_before and save_ckpt_fn is not None:
+        autosave = run_registry.look_up(self._exp_name, 'autosave')
+        if self._max_episode_return > best_before and save_ckpt_fn is not None and autosave is not None:
             try:
-                # together with ckpt_best: a run that is killed now resumes from a save that has neither
-                write_bytes(self._best_path, json.dumps(self._state['best_score']).encode())
+                autosave.note_best_score(self._state['best_score'])
             except OSError as error:
                 failures.append(error)
         for failure in failures:
@@ -154,10 +141,6 @@ class ResumableEvaluator(InteractionSerialEvaluator):
         output = self._policy.forward({i: torch.from_numpy(state) for i, state in enumerate(states)})
         return float(np.mean([float(values['logit'].max()) for values in output.values()]))
 
-    @property
-    def _best_path(self) -> Path:
-        return Path(self._exp_name) / BEST_FILE
-
     def _update_state(self) -> None:
         self._state = dict(best_score=float(self._max_episode_return), last_iteration=int(self._last_eval_iter))
 
@@ -166,8 +149,8 @@ class ResumableEvaluator(InteractionSerialEvaluator):
         return self._state
 
     def load_state(self, state: Mapping[str, float]) -> None:
-        """Restore what ``state`` returned; the best score is that of ``ckpt_best``, which may be newer."""
-        self._max_episode_return = max(state['best_score'], best_score_in(Path(self._exp_name)))
+        """Restore what ``state`` returned."""
+        self._max_episode_return = state['best_score']
         self._last_eval_iter = state['last_iteration']
         self._is_resumed = True
         self._update_state()

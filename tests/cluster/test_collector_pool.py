@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import torch
 from easydict import EasyDict
 
-from breakout_env.cluster.actors import Fragment
+from breakout_env.cluster.actors import PackedFragment
 from breakout_env.cluster.collector_pool import CollectorPool
 from breakout_env.replay.fragment import pack
 
@@ -61,7 +61,7 @@ class Collector(object):
         obs = torch.zeros(4, 84, 84, dtype=torch.uint8)
         transition = dict(obs=obs, next_obs=obs, done=True, episode_id=self.episode, step_id=0)
         self.episode += 1
-        return Fragment(pack([transition]), 1, 1, [], 0, [])
+        return PackedFragment(pack([transition]), 1, 1, [], 0, [])
 
 
 def test_episodes_of_all_collectors_before_and_after_a_restart_have_different_ids():

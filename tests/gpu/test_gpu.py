@@ -12,7 +12,7 @@ import tempfile
 import pytest
 import torch
 
-from breakout_env.cli.common import shipped
+from breakout_env.run.recipes import shipped
 from breakout_env.utils.gpu import gpu_problem
 from breakout_env.utils.streams import Uploader
 from helpers.learners import BATCH, FROM_ROLLOUTS, POLICIES, batch_for, filled_buffer, policy_on, transitions

@@ -21,7 +21,7 @@ import torch
 import xxhash
 
 from breakout_env import FrameReplayBuffer
-from breakout_env.run.save_list import LIST, Save, saves_in
+from breakout_env.run.paths import SAVE_LIST, Save, saves_in
 from helpers.processes import ROOT, environ_now, start, wait_until
 
 NAME = 'run'
@@ -133,10 +133,10 @@ class FaultyRun(object):
         self._until(self._moment.exists, 'the moment of the fault')
 
     def until_save(self) -> None:
-        self._until((self.folder / LIST).exists, 'the first save')
+        self._until((self.folder / SAVE_LIST).exists, 'the first save')
 
     def until_next_save(self) -> None:
-        path = self.folder / LIST
+        path = self.folder / SAVE_LIST
         before = path.stat().st_mtime_ns
         self._until(lambda: path.stat().st_mtime_ns > before, 'another save')
 

@@ -16,13 +16,13 @@ import xxhash
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
-from breakout_env.run.save_list import saves_in
+from breakout_env.run.paths import saves_in
 from helpers.processes import BIN, ROOT
 
 DQN = ROOT / 'configs' / 'breakout_dqn_config.py'
 RANDOM, N_SAMPLE, UPDATES = 64, 8, 2  # steps of random play, transitions and updates of a collection
 NAME = 'experiments/breakout_dqn'
-ENTRY = [sys.executable, str(ROOT / 'entry' / 'breakout_dqn_main.py')]
+ENTRY = [sys.executable, str(ROOT / 'entry' / 'serial.py')]
 
 
 def scalars(experiment: Path, name_part: str) -> list:
@@ -122,7 +122,7 @@ def curves(folder: Path) -> list:
 
 def entry():
     """Our entry as a module."""
-    spec = importlib.util.spec_from_file_location('breakout_dqn_main', ENTRY[1])
+    spec = importlib.util.spec_from_file_location('serial', ENTRY[1])
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -14,11 +14,11 @@ from torch._subclasses import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from breakout_env.agent.agent import Agent
-from breakout_env.cli.common import shipped
 from breakout_env.policy.lean_dqn import LeanDQNPolicy
 from breakout_env.policy.rollout_policy import RolloutPolicy
 from breakout_env.replay.frames.device import DeviceFrames
 from breakout_env.run.config import checked_config
+from breakout_env.run.recipes import shipped
 from breakout_env.utils import streams
 from breakout_env.utils.streams import Uploader
 from breakout_env.worker.overlap import Overlap

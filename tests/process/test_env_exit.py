@@ -74,7 +74,7 @@ AS_PID_1 = [shutil.which('unshare') or 'unshare', '--user', '--map-root-user', '
     'started_by, arguments',
     [
         ([], ['breakout.py']),
-        ([], ['breakout_dqn_main.py']),
+        ([], ['serial.py']),
         ([], ['-um', 'breakout_users']),
         ([], ['-Bm', 'breakout_users']),
         (AS_PID_1, ['breakout.py']),
@@ -85,7 +85,7 @@ def test_importing_the_package_has_no_side_effects(tmp_path, started_by, argumen
     if started_by and completed([*started_by, 'true']).returncode:
         pytest.skip('this user cannot make a PID namespace')
     (tmp_path / 'breakout_users').mkdir()
-    for name in ('breakout.py', 'breakout_dqn_main.py', 'breakout_users/__main__.py'):
+    for name in ('breakout.py', 'serial.py', 'breakout_users/__main__.py'):
         (tmp_path / name).write_text(PROGRAM)
     result = completed([*started_by, sys.executable, *arguments], tmp_path, cold=True)
     assert (result.returncode, result.stdout.split()) == (0, ['interrupted', 'finally', 'atexit']), result.stderr

@@ -18,7 +18,7 @@ from helpers.processes import ROOT, Command, run, wait_until
 from helpers.runs import NAME, check_saves, check_trained, config_in, ding_serial
 
 pytest.importorskip('ray', reason="pip install 'ray>=2.54'")
-ENTRY = [sys.executable, str(ROOT / 'entry' / 'breakout_dqn_ray.py')]
+ENTRY = [sys.executable, str(ROOT / 'entry' / 'on_ray.py')]
 NODES = """
 import sys
 from ray.cluster_utils import Cluster

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from breakout_env.run.save_list import saves_in
+from breakout_env.run.paths import saves_in
 from helpers.processes import ROOT, Command, run
 from helpers.runs import (
     ENTRY,

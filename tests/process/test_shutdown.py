@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from breakout_env.agent.agent import save_agent
-from breakout_env.run.save_list import saves_in
+from breakout_env.run.paths import saves_in
 from helpers.agents import small_network
 from helpers.processes import BIN, Command, completed, wait_until
 from helpers.runs import ENTRY, N_SAMPLE, NAME, UPDATES, check_saves, config_in, ding_serial

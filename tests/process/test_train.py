@@ -13,8 +13,8 @@ import pytest
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from breakout_env.run.save_list import saves_in
-from helpers.processes import ENVIRON, Command, completed
+from breakout_env.run.paths import saves_in
+from helpers.processes import BIN, ENVIRON, Command, completed
 from helpers.runs import NAME, RANDOM, config_in, ding_serial
 from helpers.terminal import Terminal
 
@@ -153,6 +153,14 @@ def test_several_seeds_are_runs_of_their_own_that_one_signal_stops_and_resume_co
     assert command.process.wait(120) == 0, command.text
     assert f'Resuming {NAME}_seed3' in command.text
     assert [[row['seed'] for row in rows_of(folder, 'run')] for folder in (first, second)] == [[3, 3], [5]]
+
+
+def test_several_seeds_import_nothing_from_the_current_folder(tmp_path):
+    (tmp_path / 'ding').mkdir()  # as in a checkout of DI-engine
+    (tmp_path / 'ding' / '__init__.py').write_text('raise ImportError("the current folder")')
+    seeds = [str(BIN / 'breakout'), 'train', '-c', str(config_in(tmp_path)), '-s', '0', '-s', '1', '--env-steps', '1']
+    command = Command(seeds, tmp_path)
+    assert command.process.wait(120) == 2 and 'expected more than the 64 steps' in command.text, command.text
 
 
 def test_the_shown_command_can_be_pasted_into_a_shell(tmp_path):

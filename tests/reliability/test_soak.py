@@ -272,7 +272,7 @@ def run_saves(cycles: int, look: Look) -> None:
 
 def training(cycles: int, look: Look) -> None:
     """The pipeline of ``breakout train`` in this process; a cycle is an env step."""
-    spec = importlib.util.spec_from_file_location('breakout_dqn_main', ROOT / 'entry' / 'breakout_dqn_main.py')
+    spec = importlib.util.spec_from_file_location('serial', ROOT / 'entry' / 'serial.py')
     entry = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(entry)
     SoakHook.look = look

@@ -118,25 +118,24 @@ def test_an_incomplete_last_line_is_left_out_and_damages_no_other(writer, path, 
     np.testing.assert_array_equal(RunLog.read(path).progress['env_step'], [100, 200, 300])
 
 
-@pytest.mark.parametrize(
-    'damage, message',
-    [
-        *(
-            (line, 'expected a JSON object')
-            for line in ('{"kind": "progress", "env_st', '[1]', '{"env_step": 3}', '\0')
-        ),
-        ('{"kind": "progress", "env_step": 1, "loss": "low"}', "loss is 'low'; expected a number or null"),
-        ('{"kind": "evaluation", "env_step": 1, "returns": "x"}', "returns is 'x'; expected a list of numbers"),
-    ],
-)
-def test_a_damaged_line_in_the_middle_is_named(writer, path, damage, message):
+@pytest.mark.parametrize('damage', ['{"kind": "progress", "env_st', '[1]', '{"env_step": 3}', '\0', '[' * 10**5])
+def test_a_damaged_line_in_the_middle_is_named(writer, path, damage):
     write_a_run(writer)
     lines = path.read_text().splitlines()
     lines[1] = damage
     path.write_text('\n'.join(lines) + '\n')
-    with pytest.raises(ValueError, match=f'line 2.* {message}') as caught:
+    with pytest.raises(ValueError, match=f'{path}, line 2 is damaged, .*; expected a JSON object') as caught:
         RunLog.read(path)
-    assert str(path) in str(caught.value) and '\n' not in str(caught.value)
+    assert '\n' not in str(caught.value)
+
+
+@pytest.mark.parametrize('field', ['"loss": "low"', '"loss": [1]', '"env_step": {}', f'"loss": {"9" * 400}'])
+def test_a_value_of_a_wrong_type_is_refused(path, writer, field):
+    write_a_run(writer)
+    with path.open('a') as file:
+        file.write(f'{{"kind": "progress", {field}}}\n')
+    with pytest.raises(ValueError, match=f'{path} has a value of a wrong type .*; expected numbers'):
+        RunLog.read(path)
 
 
 def test_a_path_that_is_no_run_gets_an_error_message(tmp_path):
@@ -146,10 +145,10 @@ def test_a_path_that_is_no_run_gets_an_error_message(tmp_path):
         RunLog.read(tmp_path / 'nowhere')
     cut = tmp_path / 'cut.jsonl.gz'
     cut.write_bytes(gzip.compress(os.urandom(1000))[:500])
-    with pytest.raises(ValueError, match='cut.jsonl.gz is a damaged gzip file'):
+    with pytest.raises(ValueError, match='cut.jsonl.gz, line 0 is damaged'):
         RunLog.read(cut)
     cut.write_bytes(gzip.compress(b'')[:5] + b'nonsense' * 9)
-    with pytest.raises(ValueError, match='cut.jsonl.gz is a damaged gzip file'):
+    with pytest.raises(ValueError, match='cut.jsonl.gz, line 0 is damaged'):
         RunLog.read(cut)
 
 
@@ -170,14 +169,3 @@ def test_a_log_that_can_not_be_written_is_one_warning_and_no_error(place, reason
             writer.write('progress', env_step=env_step)
     assert len(caplog.records) == 1
     assert f'{place} misses lines, the training continues' in caplog.text and reason in caplog.text
-
-
-def test_a_line_that_was_written_in_part_does_not_damage_the_next(writer, path, monkeypatch, caplog):
-    write_a_run(writer)
-    write = os.write
-    with monkeypatch.context() as patched, caplog.at_level(logging.WARNING, 'breakout_env'):
-        patched.setattr(os, 'write', lambda file, data: write(file, data[: len(data) // 2]))
-        writer.write('progress', env_step=300)
-    assert len(caplog.records) == 1
-    writer.write('progress', env_step=400)
-    np.testing.assert_array_equal(RunLog.read(path).progress['env_step'], [100, 200, 400])

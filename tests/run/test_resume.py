@@ -12,7 +12,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from breakout_env.run.save_list import saves_in
+from breakout_env.run.paths import saves_in
 from breakout_env.utils.atomic_file import DamagedFile
 from helpers.runs import (
     DQN,

@@ -2,7 +2,7 @@
 
 import signal
 
-from breakout_env.run.save_list import saves_in
+from breakout_env.run.paths import saves_in
 from helpers.processes import Command, run
 from helpers.runs import (
     N_SAMPLE,

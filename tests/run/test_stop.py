@@ -8,7 +8,7 @@ import click
 import pytest
 import torch
 
-from breakout_env.run.save_list import saves_in
+from breakout_env.run.paths import saves_in
 from breakout_env.run.stop_request import Stopped, StopRequest
 from breakout_env.utils import signals
 from breakout_env.utils.command_line import Program

@@ -26,7 +26,7 @@ from breakout_env.agent.agent import load_agent, save_agent
 from breakout_env.agent.weights_file import read_weights
 from breakout_env.cli import main
 from breakout_env.run.log import RunLog
-from breakout_env.run.save_list import saves_in
+from breakout_env.run.paths import saves_in
 from breakout_env.run.saver import RunSaver
 from breakout_env.utils.atomic_file import DamagedFile
 from helpers.agents import small_network, write_checkpoint

@@ -1,4 +1,4 @@
-"""The evaluator's parts: the best score's file, held-out states, the sample game."""
+"""The evaluator's parts: held-out states, the sample game."""
 
 from types import SimpleNamespace
 
@@ -8,25 +8,8 @@ from ding.envs import BaseEnvTimestep
 from easydict import EasyDict
 
 from breakout_env import ResumableEvaluator
-from breakout_env.worker.evaluator import BEST_FILE, best_score_in, held_out_states
+from breakout_env.worker.evaluator import held_out_states
 from breakout_env.worker.sample_game import MAX_PICTURES, SampleGame
-
-
-@pytest.mark.parametrize(
-    'content, score',
-    [
-        ('12.5', 12.5),
-        *(
-            (damaged, -np.inf)
-            for damaged in ('', 'null', '[1]', '"9 points"', 'NaN', 'Infinity', '1' + 400 * '0', 9999 * '[')
-        ),
-    ],
-)
-def test_the_best_score_is_read_from_its_file_if_it_is_a_finite_number(tmp_path, content, score):
-    assert best_score_in(tmp_path) == -np.inf
-    (tmp_path / BEST_FILE).parent.mkdir()
-    (tmp_path / BEST_FILE).write_text(content)
-    assert best_score_in(tmp_path) == score
 
 
 def test_held_out_states_exist_for_the_usual_screens_only():

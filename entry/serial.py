@@ -1,5 +1,5 @@
 """
-DQN on Breakout, the pipeline written out: what ``ding -m serial`` does, in the order it does it, to read and to change.
+Training in one process, the pipeline written out: what ``ding -m serial`` does, in its order, to read and to change.
 
 Ctrl-C, and SIGTERM, which job schedulers send before a time limit, end it gracefully and save the run; ``--resume``
 resumes it. ``breakout train`` and ``make train`` run this file.
@@ -35,16 +35,17 @@ from breakout_env.compat.ding_timers import use_plain_timers
 from breakout_env.replay.size_check import DoesNotFit
 from breakout_env.run.budget import Budget
 from breakout_env.run.config import ConfigFile, merged_config, read_config_file
-from breakout_env.run.folder import newest_checkpoint, run_summary, run_to_resume
+from breakout_env.run.folder import run_summary, run_to_resume
+from breakout_env.run.paths import CURVES, LOGS, newest_checkpoint
+from breakout_env.run.recipes import recipe, shipped
 from breakout_env.run.stop_request import Stopped, StopRequest
 from breakout_env.utils import output
 from breakout_env.utils.atomic_file import DamagedFile
 from breakout_env.utils.command_line import Program, show_only_warnings
+from breakout_env.utils.gpu import gpu_problem
 from breakout_env.utils.options import COUNT, SEED
 from breakout_env.worker.overlap import Overlap, own_collect_policy
 from breakout_env.worker.step_callback import StepCallback
-
-DEFAULT_CONFIG = os.path.join(os.path.dirname(os.path.abspath(__file__)), '../configs/breakout_lean_dqn_config.py')
 
 
 def train(
@@ -88,7 +89,7 @@ def train(
         # The policy holds the network in three modes (learn, collect, eval); each worker drives one of them.
         policy = create_policy(cfg.policy, enable_field=['learn', 'collect', 'eval', 'command'])
         collect_policy = own_collect_policy(cfg.policy, policy) if overlap else policy
-        logs = dict(tb_logger=SummaryWriter(os.path.join(cfg.exp_name, 'log', 'serial')), exp_name=cfg.exp_name)
+        logs = dict(tb_logger=SummaryWriter(os.path.join(cfg.exp_name, CURVES)), exp_name=cfg.exp_name)
         learner = BaseLearner(cfg.policy.learn.learner, policy.learn_mode, **logs)
         collector = create_serial_collector(
             cfg.policy.collect.collector, env=collector_env, policy=collect_policy.collect_mode, **logs
@@ -167,8 +168,11 @@ def close(worker: Any) -> None:
         worker.close()
 
 
+CONFIG = click.Path(exists=True, dir_okay=False)
+
+
 @click.command(cls=Program, context_settings=dict(help_option_names=['-h', '--help'], show_default=True))
-@click.option('-c', '--config', default=DEFAULT_CONFIG, type=click.Path(exists=True, dir_okay=False), help='A config.')
+@click.option('-c', '--config', type=CONFIG, help='A config; by default that of `breakout train`.')
 @click.option('-s', '--seed', default=0, type=SEED, help='Seed of everything random.')
 @click.option('--env-step', '--env-steps', default=10_000_000, type=COUNT, help='Env steps of all its starts.')
 @click.option('--overlap/--serial', default=False, help='Collect while learning, or one after the other.')
@@ -179,9 +183,10 @@ def close(worker: Any) -> None:
     metavar='[FOLDER]',
     help='Resume the run in an experiment folder; without a folder, the last saved one of this exp_name.',
 )
-def main(config: str, seed: int, env_step: int, overlap: bool, resume: Optional[str]) -> None:
-    """Train DQN on Breakout."""
+def main(config: Optional[str], seed: int, env_step: int, overlap: bool, resume: Optional[str]) -> None:
+    """Train an agent on Breakout in this process."""
     output.ignore_lost_output()
+    config = config or str(shipped(recipe(not gpu_problem())))
     try:
         file = read_config_file(config)
         folder = train(file, seed, Budget(env_steps=env_step), run_to_resume(resume, file.exp_name), overlap)
@@ -189,9 +194,10 @@ def main(config: str, seed: int, env_step: int, overlap: bool, resume: Optional[
         raise click.UsageError(str(error)) from None
     overlapped = ' --overlap' if overlap else ''
     resume_command = f'python {quote(sys.argv[0])} -c {quote(config)}{overlapped} --resume {quote(folder)}'
-    evaluate = f'ding -m eval -c {quote(os.path.relpath(config))} -s 0 --load-path {quote(newest_checkpoint(folder))}'
+    checkpoint = quote(str(newest_checkpoint(folder)))
+    evaluate = f'ding -m eval -c {quote(os.path.relpath(config))} -s 0 --load-path {checkpoint}'
     commands = {
-        'watch the curves': f'tensorboard --logdir {quote(f"{folder}/log")}',
+        'watch the curves': f'tensorboard --logdir {quote(os.path.join(folder, LOGS))}',
         'evaluate, record': f'{evaluate} --replay-path video',
     }
     click.echo(run_summary(folder, resume_command, commands))

@@ -1,9 +1,9 @@
 """
-DQN on Breakout with collectors on Ray, the pipeline written out: this process learns, Ray actors collect and evaluate.
+Training with collectors on Ray, the pipeline written out: this process learns, Ray actors collect and evaluate.
 On this machine, and on a cluster, with as many collectors as it has CPUs, now and later::
 
-    python entry/breakout_dqn_ray.py --collectors 2
-    python entry/breakout_dqn_ray.py --collectors auto --ray auto
+    python entry/on_ray.py --collectors 2
+    python entry/on_ray.py --collectors auto --ray auto
 
 ``breakout train --collectors`` runs this file. docs/scale.md has Slurm and Kubernetes.
 """
@@ -34,15 +34,17 @@ from breakout_env.compat.ding_timers import use_plain_timers
 from breakout_env.replay.size_check import DoesNotFit
 from breakout_env.run.budget import Budget
 from breakout_env.run.config import ConfigFile, merged_config, read_config_file
-from breakout_env.run.folder import newest_checkpoint, run_summary, run_to_resume
+from breakout_env.run.folder import run_summary, run_to_resume
+from breakout_env.run.paths import CURVES, newest_checkpoint
+from breakout_env.run.recipes import recipe, shipped
 from breakout_env.run.stop_request import StopRequest
 from breakout_env.utils import output
 from breakout_env.utils.atomic_file import DamagedFile
 from breakout_env.utils.command_line import Program, show_only_warnings
+from breakout_env.utils.gpu import gpu_problem
 from breakout_env.utils.options import COUNT, SEED, NumberOrAuto
 from breakout_env.worker.event_recorder import write_events
 
-DEFAULT_CONFIG = os.path.join(os.path.dirname(os.path.abspath(__file__)), '../configs/breakout_lean_dqn_config.py')
 # Seconds without a working collector after which the learner says so.
 ALONE_S = 30.0
 
@@ -57,7 +59,7 @@ class RayTraining(object):
         self.ray, self.cfg, self.budget, self.stop = ray, cfg, budget, stop
         set_pkg_seed(cfg.seed, use_cuda=cfg.policy.cuda)
         self.policy = create_policy(cfg.policy, enable_field=['learn', 'collect', 'eval', 'command'])
-        self.tb_logger = SummaryWriter(os.path.join(cfg.exp_name, 'log', 'serial'))
+        self.tb_logger = SummaryWriter(os.path.join(cfg.exp_name, CURVES))
         logs = dict(tb_logger=self.tb_logger, exp_name=cfg.exp_name)
         self.learner = BaseLearner(cfg.policy.learn.learner, self.policy.learn_mode, **logs)
         use_plain_timers(self.learner)
@@ -153,7 +155,7 @@ def train(
     Overview:
         Train until the budget, the config's ``stop_value`` or a request to stop.
     Arguments:
-        - config, seed, budget, resume, changes: As in ``train`` of ``breakout_dqn_main.py``.
+        - config, seed, budget, resume, changes: As in ``train`` of ``serial.py``.
         - collectors (:obj:`Count`): How many; ``'auto'`` for as many as the cluster has CPUs.
         - ray_address (:obj:`Optional[str]`): Of a cluster; None for a local Ray that ends with the run.
     Returns:
@@ -169,20 +171,22 @@ def train(
     return cfg.exp_name
 
 
+CONFIG = click.Path(exists=True, dir_okay=False)
+
+
 @click.command(cls=Program, context_settings=dict(help_option_names=['-h', '--help']))
-@click.option(
-    '-c', '--config', default=DEFAULT_CONFIG, type=click.Path(exists=True, dir_okay=False), help='Config file.'
-)
+@click.option('-c', '--config', type=CONFIG, help='A config; by default that of `breakout train --collectors`.')
 @click.option('-s', '--seed', default=0, show_default=True, type=SEED, help='Seed of everything random.')
 @click.option('--env-step', '--env-steps', default=10_000_000, show_default=True, type=COUNT, help='Of the whole run.')
 @click.option('--collectors', default='auto', show_default=True, type=NumberOrAuto(), help='How many, or auto.')
 @click.option('--ray', 'address', metavar='ADDRESS', help='Of a Ray cluster; without it, a Ray of this run alone.')
 @click.option('--resume', is_flag=False, flag_value='', metavar='[FOLDER]', help='Resume a run, by default the last.')
 def main(
-    config: str, seed: int, env_step: int, collectors: Count, address: Optional[str], resume: Optional[str]
+    config: Optional[str], seed: int, env_step: int, collectors: Count, address: Optional[str], resume: Optional[str]
 ) -> None:
-    """Train DQN on Breakout with collectors on Ray."""
+    """Train an agent on Breakout with collectors on Ray."""
     output.ignore_lost_output()
+    config = config or str(shipped(recipe(not gpu_problem(), on_ray=True)))
     try:
         file = read_config_file(config)
         resume = run_to_resume(resume, file.exp_name)
@@ -190,7 +194,7 @@ def main(
     except (DamagedFile, DoesNotFit, ClusterError) as error:
         raise click.ClickException(str(error)) from None
     resume_command = f'python {quote(sys.argv[0])} -c {quote(config)} --resume {quote(folder)}'
-    commands = {'evaluate': f'breakout eval --checkpoint {quote(newest_checkpoint(folder))}'}
+    commands = {'evaluate': f'breakout eval --checkpoint {quote(str(newest_checkpoint(folder)))}'}
     click.echo(run_summary(folder, resume_command, commands))
 
 

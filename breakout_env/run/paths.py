@@ -1,0 +1,154 @@
+"""
+Where the files of a run are, below its folder (``exp_name``), and which of its saves are complete::
+
+    ckpt/iteration_<updates>.pth.tar    DI-engine's checkpoints
+    ckpt/ckpt_best.pth.tar              that of the best evaluation, whose score is in resume/best_score.json
+    ckpt/resume_<updates>.pth.tar       the checkpoint of a save
+    resume/buffer_<updates>.*           the buffer snapshot of the same save
+    resume/pairs.json                   the list of saves, the newest first
+    log/progress.jsonl                  what `breakout plot` draws; log/serial has TensorBoard's curves
+    log/lock                            held by the process that trains here
+    total_config.py                     the merged config
+
+The list names a save when both of its files are on the disk, so what a kill leaves of a save that was being written is
+never read. The two newest saves are kept: where the newest is damaged, the run is resumed from the other.
+"""
+
+import contextlib
+import json
+import math
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Annotated, List, Optional, Sequence, Union
+
+from pydantic import Field, TypeAdapter, ValidationError
+from typing_extensions import NotRequired, TypedDict
+
+from ..utils.atomic_file import DamagedFile, write_bytes
+
+CHECKPOINTS = Path('ckpt')
+BEST_CHECKPOINT = CHECKPOINTS / 'ckpt_best.pth.tar'
+SAVES = Path('resume')
+SAVE_LIST = SAVES / 'pairs.json'
+BEST_SCORE = SAVES / 'best_score.json'
+LOGS = Path('log')
+PROGRESS_LOG = LOGS / 'progress.jsonl'
+CURVES = LOGS / 'serial'
+LOCK = LOGS / 'lock'
+MERGED_CONFIG = Path('total_config.py')
+
+_KEPT_SAVES = 2
+_NUMBERED = re.compile(r'(?:iteration|resume)_(\d+)\.pth\.tar')
+# files of a save, finished or not
+_SAVED = re.compile(
+    r'(resume_\d+\.pth\.tar|buffer_\d+\.npz)(\.previous|\.[\d-]+\.unfinished)?$|buffer_\d+\.torchrl(\.\w+(\.old)?)?$'
+)
+# what a kill leaves of the other files; the number in the middle is the process that wrote it
+_UNFINISHED = re.compile(r'((?:pairs|best_score)\.json|(?:iteration_\d+|ckpt_best)\.pth\.tar)\.(\d+)-\d+\.unfinished')
+
+Count = Annotated[int, Field(ge=0, strict=True)]
+
+
+class Save(TypedDict):
+    """A save, as the list describes it; the files are named relative to the run's folder."""
+
+    iteration: Count
+    """Updates done."""
+    env_step: Count
+    # the patterns keep a list from elsewhere from having other files read
+    checkpoint: Annotated[str, Field(pattern=r'^ckpt/resume_[0-9]+\.pth\.tar$')]
+    checkpoint_digest: str
+    """XXH3 of the checkpoint file, 128 bits."""
+    buffer: Optional[Annotated[str, Field(pattern=r'^resume/buffer_[0-9]+\.(npz|torchrl)$')]]
+    """None for a run whose buffer is DI-engine's own: it does not save itself."""
+    time: NotRequired[Annotated[float, Field(allow_inf_nan=False)]]
+    """When it began, in seconds since 1970; the saves of 0.1.0 have none."""
+
+
+_SAVES = TypeAdapter(List[Save])
+
+
+def save_checkpoint(updates: int) -> Path:
+    """The checkpoint of a save."""
+    return CHECKPOINTS / f'resume_{updates}.pth.tar'
+
+
+def save_buffer(updates: int, suffix: str) -> Path:
+    """The buffer snapshot of a save; the suffix is the buffer's."""
+    return SAVES / f'buffer_{updates}{suffix}'
+
+
+def numbered_checkpoints(folder: Union[str, Path], of: str = 'iteration') -> List[Path]:
+    """DI-engine's checkpoints of a run, or those of its saves (``'resume'``), by the updates in their names."""
+    found = [path for path in (Path(folder) / CHECKPOINTS).glob(f'{of}_*') if _NUMBERED.fullmatch(path.name)]
+    return sorted(found, key=updates_of)
+
+
+def updates_of(checkpoint: Path) -> int:
+    """The number of updates before a numbered checkpoint."""
+    match = _NUMBERED.fullmatch(checkpoint.name)
+    assert match is not None, checkpoint
+    return int(match[1])
+
+
+def newest_checkpoint(folder: Union[str, Path]) -> Path:
+    """The best checkpoint if an evaluation has chosen one, else the one after the most updates."""
+    best = Path(folder) / BEST_CHECKPOINT
+    found = [*numbered_checkpoints(folder, 'resume'), *numbered_checkpoints(folder)]
+    return best if best.exists() or not found else max(found, key=updates_of)
+
+
+def read_best_score(folder: Union[str, Path]) -> float:
+    """The score of a run's best checkpoint; minus infinity if the file beside it is missing or has no finite number."""
+    try:
+        score = float(json.loads((Path(folder) / BEST_SCORE).read_text()))
+    except (OSError, ValueError, TypeError):
+        return -math.inf
+    return score if math.isfinite(score) else -math.inf
+
+
+def write_best_score(folder: Union[str, Path], score: float) -> None:
+    """
+    Write it together with the best checkpoint: a run that is killed now resumes from a save that has neither.
+    """
+    write_bytes(Path(folder) / BEST_SCORE, json.dumps(score).encode())
+
+
+def saves_in(folder: Union[str, Path]) -> List[Save]:
+    """The saves of the run in a folder, the newest first; ``DamagedFile`` if the list cannot be read."""
+    path = Path(folder) / SAVE_LIST
+    try:
+        return _SAVES.validate_json(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise DamagedFile(f'{path} cannot be read: {error.strerror}') from None
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ''.join(f'[{part!r}]' for part in first['loc'])
+        raise DamagedFile(f'{path} is damaged: {place}{" " * bool(place)}{first["msg"]}') from None
+
+
+def list_save(folder: Path, save: Save) -> None:
+    """
+    Write the list with a new save, and remove the files of saves that are no longer listed, and those that a kill left
+    unfinished. Saves with more updates are unusable: else the run would not have been resumed from an earlier one.
+    """
+    older = [before for before in saves_in(folder) if before['iteration'] < save['iteration']]
+    saves: Sequence[Save] = [save, *older[: _KEPT_SAVES - 1]]
+    write_bytes(folder / SAVE_LIST, json.dumps(saves, indent=2).encode())
+    kept = {name for each in saves for name in (each['checkpoint'], each['buffer'])}
+    for place in (CHECKPOINTS, SAVES):
+        for path in (folder / place).glob('*'):
+            is_older = _SAVED.match(path.name) and f'{place}/{path.name}' not in kept
+            if is_older or _is_unfinished(path.name):
+                with contextlib.suppress(OSError):  # the user may have removed it already
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def _is_unfinished(name: str) -> bool:
+    """Whether a kill left a file unfinished; this process may be writing any but the list just now."""
+    match = _UNFINISHED.fullmatch(name)
+    return match is not None and (match[1] == SAVE_LIST.name or int(match[2]) != os.getpid())

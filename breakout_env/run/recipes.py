@@ -1,0 +1,27 @@
+"""The configs that come with the package, and which of them trains where the user names none."""
+
+from pathlib import Path
+
+import click
+
+# by whether PyTorch can use a GPU here
+RECIPES = {False: 'configs/breakout_ppo_config.py', True: 'configs/breakout_lean_dqn_config.py'}
+# with collectors on Ray: PPO collects in its learner's process
+RECIPES_ON_RAY = {**RECIPES, False: 'configs/breakout_dqn_cpu_config.py'}
+_PACKAGE = Path(__file__).resolve().parent.parent
+
+
+def recipe(on_gpu: bool, on_ray: bool = False) -> str:
+    """The config for this machine, as ``shipped`` takes it."""
+    return (RECIPES_ON_RAY if on_ray else RECIPES)[on_gpu]
+
+
+def shipped(relative: str) -> Path:
+    """
+    Where a file of ``configs/`` or ``entry/``, such as ``'configs/breakout_dqn_cpu_config.py'``, is: inside the package
+    in a wheel, beside it in a clone.
+    """
+    for folder in (_PACKAGE, _PACKAGE.parent):
+        if (folder / relative).is_file():
+            return folder / relative
+    raise click.ClickException(f'{relative} is missing; expected it in {_PACKAGE}: the installation is incomplete')

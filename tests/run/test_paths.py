@@ -1,0 +1,64 @@
+"""Where the files of runs are, and which run and which checkpoint is the newest."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from breakout_env.run.folder import folder_below_here, run_to_resume
+from breakout_env.run.log import RunLogWriter
+from breakout_env.run.paths import BEST_SCORE, PROGRESS_LOG, SAVE_LIST, newest_checkpoint, read_best_score
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def saved_run(folder: str, time: float, says_time: bool = True) -> Path:
+    """A run that was saved at a time, by its list of saves or, as of version 0.1.0, by its log alone."""
+    save = dict(iteration=3, env_step=9, checkpoint='ckpt/resume_3.pth.tar', checkpoint_digest='', buffer=None)
+    path = Path(folder)
+    (path / SAVE_LIST).parent.mkdir(parents=True)
+    (path / SAVE_LIST).write_text(json.dumps([dict(save, time=time) if says_time else save]))
+    RunLogWriter(path / PROGRESS_LOG).write('progress', env_step=9)
+    (path / PROGRESS_LOG).write_text(json.dumps(dict(kind='progress', time=time, env_step=9)) + '\n')
+    return path
+
+
+@pytest.mark.parametrize('says_time', [True, False])
+def test_resume_takes_the_run_that_was_saved_last_also_in_a_copy_of_the_folder(says_time):
+    saved_run('runs/dqn', 3e9, says_time)
+    saved_run('runs/dqn_260101_120000', 2e9)  # copied later, so that its files are newer
+    shutil.copytree('runs', 'copy')
+    os.utime('copy/dqn_260101_120000/resume/pairs.json')
+    assert run_to_resume('', 'copy/dqn') == 'copy/dqn'
+
+
+def test_the_newest_checkpoint_is_the_one_after_the_most_updates_or_the_best(tmp_path):
+    Path('ckpt').mkdir()
+    for name in ('iteration_900', 'iteration_1000', 'resume_950', 'iteration_50'):
+        Path('ckpt', f'{name}.pth.tar').touch()
+    assert newest_checkpoint('.').name == 'iteration_1000.pth.tar'
+    Path('ckpt', 'ckpt_best.pth.tar').touch()
+    assert newest_checkpoint('.').name == 'ckpt_best.pth.tar'
+
+
+def test_a_folder_below_the_current_one_may_be_named_by_the_link_that_leads_here(tmp_path, monkeypatch):
+    (tmp_path / 'real' / 'work').mkdir(parents=True)
+    (tmp_path / 'link').symlink_to('real')
+    monkeypatch.chdir(tmp_path / 'link' / 'work')
+    assert folder_below_here(str(tmp_path / 'link' / 'work' / 'experiments' / 'a')) == 'experiments/a'
+    saved_run('experiments/a', 1.0)
+    assert run_to_resume(str(tmp_path / 'link' / 'work' / 'experiments' / 'a'), '') == 'experiments/a'
+
+
+@pytest.mark.parametrize('content, score', [('12.5', 12.5), *((text, -np.inf) for text in ('', 'null', '[1]', 'NaN'))])
+def test_the_best_score_is_read_from_its_file_if_it_is_a_finite_number(content, score):
+    assert read_best_score('.') == -np.inf
+    BEST_SCORE.parent.mkdir()
+    BEST_SCORE.write_text(content)
+    assert read_best_score('.') == score
