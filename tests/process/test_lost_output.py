@@ -11,7 +11,7 @@ from typing import Callable, List
 import pytest
 
 from breakout_env.agent.agent import save_agent
-from breakout_env.run.save_list import saves_in
+from breakout_env.run.paths import saves_in
 from helpers.agents import small_network
 from helpers.processes import BIN, Command, completed, environ_now, start, wait_until
 from helpers.runs import ENTRY, NAME, config_in, ding_serial
