@@ -85,7 +85,7 @@ VARIANTS: Dict[str, Variant] = {
     'ppo_whole_games': ppo('env.episodic_life=False'),
     'ppo_life_loss_penalty': ppo('env.life_loss_penalty=-1.0'),
     # the critic's errors are larger by the square of the points
-    'ppo_points': ppo('env.clip_reward=False', 'policy.learn.value_weight=0.05'),
+    'ppo_points': ppo('env.clip_reward=False', 'policy.learn.value_weight=0.025'),
     'lean_dqn': dqn(),
     'lean_dqn_nstep_5': dqn('policy.nstep=5'),
     'lean_dqn_nstep_10': dqn('policy.nstep=10'),

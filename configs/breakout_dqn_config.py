@@ -31,6 +31,7 @@ breakout_dqn_config = dict(
             obs_shape=[4, 84, 84],
             action_shape=4,
             dueling=True,
+            head='paper',
         ),
         nstep=3,
         discount_factor=0.99,

@@ -41,6 +41,11 @@ breakout_ppo_config = dict(
             # (list) Channels of the three convolutions and width of the linear layer: half of Nature's, for updates in
             # less than half of the time.
             encoder_hidden_size_list=[16, 32, 32, 256],
+            # (str) 'paper': a ReLU after the linear layer, outputs linear on it (Mnih et al. 2015, Wang et al. 2016).
+            # Agents and runs from before this option have 'ding'.
+            head='paper',
+            # (list) First and last row of the screen that the network looks at: above is the score, below no change.
+            rows=[12, 79],
         ),
         # (float) Discount of the next step's reward.
         discount_factor=0.99,
@@ -54,11 +59,13 @@ breakout_ppo_config = dict(
             lr_end=0.00005,
             # (int) Updates over which it falls linearly: 6.4 million env steps.
             lr_decay_updates=300000,
-            # (float) Weight of longer returns in the advantages.
+            # (float) GAE lambda: 0 is the one-step TD error, 1 is Monte Carlo.
             gae_lambda=0.95,
-            # (float) By how much the probability of an action may change before it gains nothing more.
+            # (float) PPO clip range epsilon: the probability ratio is clipped to [1 - epsilon, 1 + epsilon].
             clip_ratio=0.1,
-            # (float) Weight of the policy's entropy, which keeps it exploring.
+            # (float) Value coefficient: weight of the value's mean squared error in the loss.
+            value_weight=0.25,
+            # (float) Entropy coefficient: weight of the policy's entropy in the loss, which keeps it exploring.
             entropy_weight=0.01,
             # (bool) Whether to resume the run in exp_name from its last save, if there is one.
             resume_training=False,

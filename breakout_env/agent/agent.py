@@ -5,7 +5,7 @@ import logging
 import math
 import os
 from pathlib import Path
-from typing import Any, Dict, Mapping, Optional, Union
+from typing import Any, Dict, Mapping, Optional, Tuple, Union
 
 import numpy as np
 import torch
@@ -21,7 +21,9 @@ PRETRAINED = Path(__file__).parent.parent / 'pretrained' / 'breakout_ppo.safeten
 KERNELS, STRIDES = (8, 4, 3), (4, 2, 1)
 # Breakout's own actions, and all of the joystick's.
 ACTION_COUNTS = (4, 18)
-NATURE_SCREEN_SIZE = 84
+NATURE_SCREEN_SIZE, LARGEST_SCREEN = 84, 1024
+# The linear layer after the convolutions, where a ReLU follows it (the model option `head`).
+PAPER_LAYER = 'encoder.mid.0.weight'
 LONGEST_NAME = 60
 
 
@@ -157,12 +159,29 @@ def _not_a_dqn(weights: Mapping[str, torch.Tensor]) -> ValueError:
     )
 
 
+def _rows(weights: Weights) -> Optional[Tuple[int, int]]:
+    """First and last row of the screen that the network looks at; None for all."""
+    if 'rows' not in weights:
+        return None
+    numbers = weights['rows'].flatten().tolist()
+    if len(numbers) != 2 or not 0 <= numbers[0] < numbers[1] < LARGEST_SCREEN:
+        raise _not_a_dqn(weights)
+    return int(numbers[0]), int(numbers[1])
+
+
 def _screen_size(weights: Weights, stated: Optional[str]) -> int:
     """The stated size if the network fits it; without one, the smallest size that fits."""
-    convolution, dense = weights.get('encoder.main.4.weight'), weights.get('encoder.mid.weight')
+    convolution = weights.get('encoder.main.4.weight')
+    dense = weights.get('encoder.mid.weight', weights.get(PAPER_LAYER))
     if convolution is None or dense is None or dense.ndim != 2 or not convolution.shape[0]:
         raise _not_a_dqn(weights)
-    side = math.isqrt(dense.shape[1] // convolution.shape[0])
+    area, rows = dense.shape[1] // convolution.shape[0], _rows(weights)
+    side = math.isqrt(area)
+    if rows is not None:
+        height = rows[1] - rows[0] + 1
+        for kernel, stride in zip(KERNELS, STRIDES):
+            height = (height - kernel) // stride + 1
+        side = area // max(1, height)
     for kernel, stride in zip(reversed(KERNELS), reversed(STRIDES)):
         side = (side - 1) * stride + kernel
     # a convolution does not read the last pixels of a row if they are fewer than its stride
@@ -208,8 +227,10 @@ def _network(weights: Weights, screen_size: int) -> PixelDQN:
                 outputs.shape[0],
                 encoder_hidden_size_list=sizes + sizes[-1:] * len(residual_blocks) + [outputs.shape[1]],
                 dueling=head == 'head.A.0.',
+                head='paper' if PAPER_LAYER in weights else 'ding',
                 head_layer_num=head_weights // 2 if layer_norm else head_weights,
                 layer_norm=layer_norm,
+                rows=_rows(weights),
             )
         except RuntimeError as error:  # a weight has a shape that no such network has
             raise _not_a_dqn(weights) from error

@@ -12,7 +12,7 @@ from typing import Any, Dict, Mapping, Tuple, Union
 import torch
 from safetensors import SafetensorError, safe_open
 
-from ..policy.ema_dqn import AVERAGED
+from ..policy.learner import AVERAGED
 
 logger = logging.getLogger(__name__)
 Weights = Dict[str, torch.Tensor]

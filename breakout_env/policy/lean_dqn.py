@@ -1,53 +1,40 @@
 """DI-engine's DQN with a faster update: the same losses and weights."""
 
-from typing import Annotated, Any, Dict, Literal, Mapping, Optional, Sequence, Tuple
+from typing import Annotated, Any, Dict, List, Literal, Mapping, Optional, Sequence, Tuple
 
 import torch
-from ding.model.wrapper.model_wrappers import IModelWrapper
+from ding.model.wrapper.model_wrappers import IModelWrapper, model_wrap
 from ding.policy import DQNPolicy
 from ding.policy.command_mode_policy_instance import EpsCommandModePolicy
 from ding.policy.common_utils import default_preprocess_learn
-from ding.rl_utils import q_nstep_td_data, q_nstep_td_error
 from ding.utils import POLICY_REGISTRY
+from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
+from ..compat.ding_eps_greedy import INDEPENDENT
 from ..replay.batch import FrameBatch
-from ..utils.options import Between, Options, shown
+from ..utils.options import Between, shown
 from ..utils.streams import Uploader
-from .ema_dqn import EmaDQNPolicy, follow
+from .learner import AUTOCAST, ActsWithAverage, Learner, LearnerOptions, ScaledScreens, acting_weights, follow
 from .pixel_models import PixelInput
-from .precision import cast_copy
+from .precision import cast_copy, fastest_precision
 
-# What ``policy.learn.autocast`` means to torch.
-AUTOCAST = {None: torch.float32, 'bfloat16': torch.bfloat16}
-# What ``policy.learn.loss`` means: of each transition, on its own.
-LOSSES = dict(mse=torch.nn.MSELoss(reduction='none'), huber=torch.nn.HuberLoss(reduction='none'))
-# BaseLearner's monitor averages over so many updates.
-LOG_WINDOW_UPDATES = 10
+# What ``policy.learn.loss`` means.
+LOSSES: Dict[str, Any] = dict(mse=functional.mse_loss, huber=functional.huber_loss)
 # The keys of a transition that an update uses.
 USED_KEYS = ('obs', 'next_obs', 'action', 'reward', 'done', 'weight', 'value_gamma')
 
 
-class LeanDQNOptions(Options):
+class LeanDQNOptions(LearnerOptions):
     """The options in ``policy.learn`` that ``lean_dqn`` adds to those of DI-engine's ``dqn``."""
 
-    autocast: Literal[None, 'bfloat16'] = None
-    """(Optional[str]) None for float32; ``bfloat16`` pays on CPUs with AVX512-BF16 or AMX and on GPUs since Ampere."""
-    log_every_updates: Annotated[int, Between(1, 1_000_000_000)] = 100
-    """(int) Updates over which loss and Q values are averaged for the log."""
     target_theta: Optional[Annotated[float, Between(0, 1, above=True)]] = None
     """(Optional[float]) Share by which each update moves the target network towards the online one (Lillicrap et al. \
     2016), with ``target_update_freq`` None or left out; None to copy it every ``target_update_freq`` updates."""
     loss: Literal['mse', 'huber'] = 'mse'
     """(str) ``mse`` for the squared TD error; ``huber`` for half of it up to an error of 1 and linear beyond, which \
     clips its gradient (Mnih et al. 2015)."""
-    grad_clip: Optional[Annotated[float, Between(0, above=True)]] = None
-    """(Optional[float]) Gradients whose norm over all weights is larger are scaled to it; None for no limit."""
-    ema_decay: Optional[Annotated[float, Between(0, 0.999999, above=True)]] = None
-    """(Optional[float]) Collector and evaluator act with an exponential moving average of the weights, of which each \
-    update keeps this share; ``breakout average``, ``eval``, ``play`` and ``export`` take it from checkpoints. None to \
-    act with the weights themselves."""
 
     @classmethod
     def check(cls, owner: str, section_name: str, learn: Mapping) -> 'LeanDQNOptions':
@@ -74,7 +61,7 @@ class LeanDQNOptions(Options):
 
 
 @POLICY_REGISTRY.register('lean_dqn')
-class LeanDQNPolicy(EmaDQNPolicy):
+class LeanDQNPolicy(DQNPolicy, ActsWithAverage):
     """
     Overview:
         DI-engine's ``dqn`` (double, dueling, n-step, prioritised, as configured) with the same hyper-parameters, the \
@@ -88,7 +75,10 @@ class LeanDQNPolicy(EmaDQNPolicy):
         - on a GPU, where launching layers takes longer than computing them, the online network processes both states \
           of a transition in one forward; on a CPU in two, as only one of them needs a gradient;
         - loss and Q values stay on the device, and their means are fetched every ``log_every_updates`` updates;
-        - priorities are fetched only if they are used (``policy.priority``).
+        - priorities, which are the sizes of the TD errors (Schaul et al. 2016; DI-engine's are their squares), are \
+            fetched only if they are used (``policy.priority``).
+
+        Each environment explores on its own, as drawn for it.
 
         ``autocast='bfloat16'`` computes the layers with half of the bits, with weights, loss and optimizer in \
         float32. It changes the numbers.
@@ -101,27 +91,28 @@ class LeanDQNPolicy(EmaDQNPolicy):
     # Which output of the network learns.
     _output = 'logit'
 
+    def default_model(self) -> Tuple[str, List[str]]:
+        """DI-engine's DQN on pixels 0..255, where the config names no model."""
+        return 'pixel_dqn', ['breakout_env']
+
     def _init_learn(self) -> None:
-        options = self._cfg.learn
-        own = self._options = LeanDQNOptions.check('policy option', 'learn', options)
+        own = self._options = LeanDQNOptions.check('policy option', 'learn', self._cfg.learn)
         super()._init_learn()
-        self._optimizer = torch.optim.Adam(self._model.parameters(), lr=options.learning_rate, fused=True)
-        self._dtype = AUTOCAST[own.autocast]
+        scalars = ('total_loss', 'q_value', 'target_q_value')
+        self._learner = Learner(self._model, own, self._cfg.learn.learning_rate, scalars, average=self._acting_model)
+        self._optimizer = self._learner.optimizer
+        self._dtype = AUTOCAST[fastest_precision(own.autocast, self._device)]
         self._one_forward = self._cuda and not any(
             isinstance(module, (_BatchNorm, _DropoutNd)) for module in self._model.modules()
         )  # these would mix the two states
         self._uploader = Uploader(self._device)
+        self._screens = ScaledScreens(self._model, self._dtype) if isinstance(self._model, PixelInput) else None
         # DI-engine makes them at each update, on the host, and waits until the GPU has them
         self._discounts = (self._gamma ** torch.arange(self._nstep)).unsqueeze(1).to(self._device)
         # its tensors are the parameters: built once, it serves all later updates of the target network
         self._weights = self._learn_model.state_dict()
         self._target_copy: Optional[torch.nn.Module] = None
         self._copied_version = 0
-        # Reused memory for the scaled screens: allocating 7 MB took a tenth of each update on a CPU.
-        self._scaled: Optional[torch.Tensor] = None
-        self._updates = self._summed = 0
-        self._sums = torch.zeros(3, device=self._device)
-        self._means: Dict[str, float] = {}
 
     def _forward_learn(self, data: Sequence[Dict[str, Any]]) -> Dict[str, Any]:
         """
@@ -130,32 +121,25 @@ class LeanDQNPolicy(EmaDQNPolicy):
         Returns:
             - info (:obj:`Dict[str, Any]`): ``cur_lr``; ``total_loss``, ``q_value`` and ``target_q_value``, averaged \
                 over the last ``log_every_updates`` updates; ``priority`` if priorities are used.
+        Raises:
+            - Diverged: If such an average is not finite.
         """
         prepared = self._prepared(data)
         used = {key: prepared[key] for key in USED_KEYS if prepared.get(key) is not None}
         batch = self._uploader.upload(used)
         loss, td_error, q_value, target_q_value = self._loss(batch)
-        self._optimizer.zero_grad()
-        loss.backward()
-        if self._cfg.multi_gpu:
-            self.sync_gradients(self._learn_model)
-        if self._options.grad_clip is not None:
-            torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._options.grad_clip)
-        self._optimizer.step()
+        sync = (lambda: self.sync_gradients(self._learn_model)) if self._cfg.multi_gpu else None
+        info: Dict[str, Any] = dict(self._learner.step(loss, q_value.mean(), target_q_value.mean(), sync=sync))
         if self._options.target_theta is None:
             self._target_model.update(self._weights)
         else:
             follow(_unwrapped(self._target_model), self._model, self._options.target_theta)
-        self._update_average()
-
-        info: Dict[str, Any] = {'cur_lr': self._optimizer.defaults['lr']}
-        info.update(self._scalars(loss, q_value, target_q_value))
         if self._priority:
-            info['priority'] = td_error.abs().tolist()
+            info['priority'] = td_error.tolist()
         return info
 
     def _loss(self, batch: Dict[str, torch.Tensor]) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        """The loss of a batch, the TD error of each transition, and ``q_value`` and ``target_q_value`` for the log."""
+        """The loss of a batch, the sizes of its TD errors, and ``q_value`` and ``target_q_value`` for the log."""
         q_value, next_q_value, target_q_value = self._q_values(batch['obs'], batch['next_obs'])
         loss, td_error = self._td_error(batch, q_value, target_q_value, next_q_value.argmax(dim=-1))
         return loss, td_error, q_value, target_q_value
@@ -163,23 +147,22 @@ class LeanDQNPolicy(EmaDQNPolicy):
     def _td_error(
         self, batch: Dict[str, torch.Tensor], q_value: torch.Tensor, next_value: torch.Tensor, next_action: torch.Tensor
     ) -> Tuple[torch.Tensor, torch.Tensor]:
-        """The loss, and the TD error of each transition, whose rewards are followed by the value of ``next_action``."""
-        return q_nstep_td_error(
-            q_nstep_td_data(
-                q_value,
-                next_value,
-                batch['action'],
-                next_action,
-                (batch['reward'] * self._discounts).sum(0),
-                batch['done'],
-                batch.get('weight'),
-            ),
-            self._gamma,
-            nstep=self._nstep,
-            cum_reward=True,
-            value_gamma=batch.get('value_gamma'),
-            criterion=LOSSES[self._options.loss],
-        )
+        """
+        Overview:
+            The loss, and the size of the TD error of each transition: of the difference between the value of its \
+            action and its rewards, followed by the value of ``next_action``.
+        Shapes:
+            - batch: ``reward`` :math:`(n, B)`, n rewards of an n-step return, others :math:`(B)`.
+            - q_value, next_value: :math:`(B, A)`; next_action: :math:`(B)`.
+        """
+        chosen = q_value.gather(1, batch['action'].unsqueeze(1)).squeeze(1)
+        following = next_value.gather(1, next_action.unsqueeze(1)).squeeze(1)
+        discount = batch.get('value_gamma', self._gamma**self._nstep)
+        target = (batch['reward'] * self._discounts).sum(0) + discount * following * (1 - batch['done'])
+        losses = LOSSES[self._options.loss](chosen, target, reduction='none')
+        if 'weight' in batch:
+            losses = losses * batch['weight']
+        return losses.mean(), (chosen - target).detach().abs()
 
     def _prepared(self, data: Sequence[Dict[str, Any]]) -> Dict[str, Any]:
         """The result of DI-engine's ``default_preprocess_learn``, without listing and stacking the batch."""
@@ -213,14 +196,12 @@ class LeanDQNPolicy(EmaDQNPolicy):
         for model in (self._learn_model, self._target_model):
             if not model.training:  # train() walks through all modules
                 model.train()
-        size, pixels = len(obs), isinstance(self._model, PixelInput)
-        both = torch.cat([obs, next_obs])
-        if both.dim() == 4:
-            both = both.contiguous(memory_format=torch.channels_last)
-        if pixels:
-            if self._scaled is None or self._scaled.shape != both.shape:
-                self._scaled = torch.empty_like(both, dtype=self._dtype)
-            both = self._model.scaled(both, out=self._scaled)
+        size, pixels = len(obs), self._screens is not None
+        if self._screens is not None:
+            both = self._screens(obs, next_obs)
+        else:
+            both = torch.cat([obs, next_obs])
+            both = both.contiguous(memory_format=torch.channels_last) if both.dim() == 4 else both
 
         def q_values(model: Any, x: torch.Tensor) -> torch.Tensor:
             return (model.forward_scaled(x) if pixels else model.forward(x))[self._output]
@@ -248,18 +229,19 @@ class LeanDQNPolicy(EmaDQNPolicy):
             self._copied_version = version
         return self._target_copy
 
-    def _scalars(self, loss: torch.Tensor, q_value: torch.Tensor, target_q_value: torch.Tensor) -> Dict[str, float]:
-        """Means over the last ``log_every_updates`` updates; the only place where an update waits for the GPU."""
-        self._sums += torch.stack([loss.detach(), q_value.detach().mean(), target_q_value.mean()])
-        self._summed += 1
-        # DI-engine logs the mean over its last 10 updates, so new means have to be there 10 updates before it logs
-        if not self._means or (self._updates + LOG_WINDOW_UPDATES) % self._cfg.learn.log_every_updates == 0:
-            means = (self._sums / self._summed).tolist()
-            self._means = dict(zip(('total_loss', 'q_value', 'target_q_value'), means))
-            self._sums.zero_()
-            self._summed = 0
-        self._updates += 1
-        return self._means
+    # ---------------------------------------------------------------- acting
+
+    def _init_collect(self) -> None:
+        super()._init_collect()
+        self._collect_model = model_wrap(self._acting_model, wrapper_name=INDEPENDENT)
+        self._collect_model.reset()
+
+    def _init_eval(self) -> None:
+        super()._init_eval()
+        self._eval_model = model_wrap(self._acting_model, wrapper_name='argmax_sample')
+        self._eval_model.reset()
+
+    # ---------------------------------------------------------------- saves
 
     def _state_dict_learn(self) -> Dict[str, Any]:
         """A state that ``DQNPolicy`` can load, too."""
@@ -271,6 +253,12 @@ class LeanDQNPolicy(EmaDQNPolicy):
         super()._load_state_dict_learn({**state_dict, 'optimizer': _fused(state_dict['optimizer'], True)})
         self._weights = self._learn_model.state_dict()
         self._load_average(state_dict)
+
+    def _load_state_dict_collect(self, state_dict: Dict[str, Any]) -> None:
+        super()._load_state_dict_collect(dict(model=acting_weights(state_dict)))
+
+    def _load_state_dict_eval(self, state_dict: Dict[str, Any]) -> None:
+        super()._load_state_dict_eval(dict(model=acting_weights(state_dict)))
 
 
 def _unwrapped(model: Any) -> torch.nn.Module:

@@ -1,59 +1,141 @@
 """PPO from rollouts of many environments, in DI-engine's off-policy pipeline."""
 
-from typing import Annotated, List, Mapping, Optional, Tuple
+from typing import Annotated, Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 import torch
+from ding.model import model_wrap
+from ding.policy import Policy
 from ding.policy.command_mode_policy_instance import DummyCommandModePolicy
 from ding.utils import POLICY_REGISTRY
 
 from ..utils.options import Between
-from .rollout_policy import Batch, RolloutOptions, RolloutPolicy
+from ..utils.streams import Uploader
+from .learner import AUTOCAST, ActsWithAverage, GradClip, Learner, LearnerOptions, ScaledScreens, acting_weights
+from .precision import Precision, cast_copy, fastest_precision
+
+Batch = Dict[str, torch.Tensor]
 
 
-class LeanPPOOptions(RolloutOptions):
+class LeanPPOOptions(LearnerOptions):
     """The options in ``policy.learn`` that ``lean_ppo`` adds to DI-engine's."""
 
-    grad_clip: Optional[Annotated[float, Between(0.0, 1e9, above=True)]] = 0.5
+    grad_clip: GradClip = 0.5
     """(Optional[float]) Largest norm of the gradient; None for no limit."""
+    autocast: Precision = 'auto'
+    """(Optional[str]) As in ``lean_dqn``."""
     gae_lambda: Annotated[float, Between(0.0, 1.0)] = 0.95
-    """(float) Weight of longer returns in an advantage (generalised advantage estimation)."""
+    """(float) GAE lambda: 0 is the one-step TD error, 1 is Monte Carlo."""
     clip_ratio: Annotated[float, Between(0.0, 1.0, above=True)] = 0.1
-    """(float) Beyond a ratio of new and old probability that differs from 1 by this, an action gains nothing."""
-    value_weight: Annotated[float, Between(0.0, 1e6)] = 0.5
-    """(float) Weight of the value's squared error in the loss."""
+    """(float) PPO clip range epsilon: the probability ratio is clipped to [1 - epsilon, 1 + epsilon]."""
+    value_weight: Annotated[float, Between(0.0, 1e6)] = 0.25
+    """(float) Value coefficient: weight of the value's mean squared error in the loss (``vf_coef`` in \
+    Stable-Baselines3)."""
     entropy_weight: Annotated[float, Between(0.0, 1e6)] = 0.01
-    """(float) Weight of the entropy of the policy, which keeps it exploring."""
+    """(float) Entropy coefficient: weight of the policy's entropy in the loss, which keeps it exploring."""
+    lr_decay_updates: Optional[Annotated[int, Between(1, 1_000_000_000)]] = None
+    """(Optional[int]) Updates over which the learning rate falls linearly to ``lr_end``; None to leave it."""
+    lr_end: Annotated[float, Between(0.0, 1.0)] = 0.0
+    """(float) The learning rate from update ``lr_decay_updates`` on."""
 
 
 @POLICY_REGISTRY.register('lean_ppo')
-class LeanPPOPolicy(RolloutPolicy):
+class LeanPPOPolicy(Policy, ActsWithAverage):
     """
     Overview:
         PPO (Schulman et al. 2017, "Proximal Policy Optimization Algorithms"): rollouts of many environments with \
         actions that the policy draws, generalised advantages, a few passes over a rollout in random minibatches with \
-        a clipped loss. The loss is DI-engine's ``ppo_error`` with advantages normalised in each minibatch and without \
-        clipping of values. It needs the collector ``rollout``, the buffer ``rollout`` and the model \
-        ``pixel_actor_critic``; see configs/breakout_ppo_config.py. Passes over a rollout: \
-        ``learn.update_per_collect`` times ``learn.batch_size`` divided by ``collect.n_sample``. An evaluation takes \
-        the most probable action.
+        a clipped loss. The loss is that of Stable-Baselines3: advantages normalised in each minibatch, values not \
+        clipped. It needs the collector ``rollout``, the buffer ``rollout`` and the model ``pixel_actor_critic``; see \
+        configs/breakout_ppo_config.py. Number of epochs: ``learn.update_per_collect`` times ``learn.batch_size`` \
+        divided by ``collect.n_sample``. An evaluation takes the most probable action.
     Examples:
         >>> LeanPPOPolicy.default_config().learn.clip_ratio
         0.1
     """
 
-    config = dict(type='lean_ppo', learn=LeanPPOOptions().model_dump())
-    options_class = LeanPPOOptions
-    scalars = ('value', 'entropy')
+    config = dict(
+        type='lean_ppo',
+        # (bool) DI-engine's replay buffers are not of use here.
+        priority=False,
+        priority_IS_weight=False,
+        # (float) Discount of the next step's reward.
+        discount_factor=0.99,
+        # (int) Updates after each collection, transitions of an update, learning rate of Adam at the start.
+        learn=dict(
+            LeanPPOOptions().model_dump(),
+            update_per_collect=48,
+            batch_size=64,
+            learning_rate=0.00025,
+            ignore_done=False,
+        ),
+        # (int) Env steps of a rollout of all environments together.
+        collect=dict(n_sample=1024, unroll_len=1),
+        eval=dict(),
+        other=dict(),
+    )
 
     def default_model(self) -> Tuple[str, List[str]]:
         """Actor and critic on pixels 0..255, where the config names no model."""
         return 'pixel_actor_critic', ['breakout_env']
 
-    def _decide(self, output: Mapping[str, torch.Tensor], eps: float) -> Batch:
-        """Actions drawn from the policy, with the logarithm of their probability."""
-        log_probs = output['logit'].log_softmax(dim=1)
-        action = torch.multinomial(log_probs.exp(), 1)
-        return dict(action=action[:, 0], value=output['value'], log_prob=log_probs.gather(1, action)[:, 0])
+    _model: Any
+
+    # ---------------------------------------------------------------- collecting
+
+    def _init_collect(self) -> None:
+        self._unroll_len = 1
+        self._dtype = AUTOCAST[fastest_precision(self._cfg.learn.autocast, self._device)]
+        self._cast: Any = None  # the network that acts in the type it computes with; None after a change of its weights
+
+    def _cast_model(self) -> Any:
+        """The network that acts in the type that it computes with, which saves casting its weights at each step."""
+        # fused optimizers do not count their writes in the version of a tensor, so it cannot tell that weights changed
+        if self._cast is None:
+            self._cast = cast_copy(self._acting_model, self._dtype).eval()
+            self._acting_screens = ScaledScreens(self._cast, self._dtype)
+        return self._cast
+
+    def _forward_collect(self, data: Mapping[int, Any], eps: float = 0.0) -> Dict[int, Any]:
+        """
+        Overview:
+            Draw actions from the policy.
+        Arguments:
+            - data (:obj:`Mapping[int, Any]`): Observations by environment.
+            - eps (:obj:`float`): Not used, as the policy itself explores; DI-engine's random play passes it.
+        Returns:
+            - output (:obj:`Dict[int, Any]`): For each environment its ``action``, the logarithm of its probability \
+                (``log_prob``) and the ``value`` of the observation.
+        """
+        decided = self.act_on_batch(torch.stack([torch.as_tensor(obs) for obs in data.values()]))
+        steps = zip(*(tensor.unbind() for tensor in decided.values()))
+        return {env_id: dict(zip(decided, step)) for env_id, step in zip(data, steps)}
+
+    def act_on_batch(self, obs: torch.Tensor, eps: float = 0.0) -> Batch:
+        """
+        Overview:
+            Draw actions for a batch of observations; the collector ``rollout`` calls this.
+        Returns:
+            - output (:obj:`Batch`): ``action``, ``value`` and ``log_prob``, on the CPU.
+        Shapes:
+            - obs: :math:`(B, F, S, S)`, uint8, B environments, F frames, S pixels; output: :math:`(B)`.
+        """
+        with torch.inference_mode():
+            model = self._cast_model()
+            output = model.forward_scaled(self._acting_screens(obs.to(self._device)))
+            logit, value = output['logit'].float().cpu(), output['value'].float().cpu()
+            log_probs = logit.log_softmax(dim=1)
+            action = torch.multinomial(log_probs.exp(), 1)
+            return dict(action=action[:, 0], value=value, log_prob=log_probs.gather(1, action)[:, 0])
+
+    def _get_act_on_batch(self) -> Callable[..., Batch]:
+        """``collect_mode.get_attribute('act_on_batch')``: DI-engine's modes have no other way to another method."""
+        return self.act_on_batch
+
+    def _process_transition(self, obs: Any, policy_output: Mapping, timestep: Any) -> Dict[str, Any]:
+        raise TypeError(
+            f'the policy {self.config["type"]} learns from whole rollouts; expected create_config.collector '
+            "type='rollout'"
+        )
 
     def _get_train_sample(self, transitions: Batch) -> Batch:
         """
@@ -81,18 +163,105 @@ class LeanPPOPolicy(RolloutPolicy):
         samples = {**kept, 'advantage': advantage, 'return': advantage + value[:-1]}
         return {key: tensor.flatten(0, 1) for key, tensor in samples.items()}
 
+    # ---------------------------------------------------------------- learning
+
+    def _init_learn(self) -> None:
+        learn = self._cfg.learn
+        self._options = LeanPPOOptions.of_section('policy option', 'learn', learn)
+        self._priority = self._priority_IS_weight = False
+        self._learn_model = self._model
+        self._uploader = Uploader(self._device)
+        self._learn_dtype = AUTOCAST[fastest_precision(self._options.autocast, self._device)]
+        self._screens = ScaledScreens(self._model, self._learn_dtype)
+        names = ('total_loss', 'value', 'entropy')
+        self._learner = Learner(
+            self._model, self._options, learn.learning_rate, names, eps=1e-5, average=self._acting_model
+        )
+        self._optimizer = self._learner.optimizer
+        self._updates = 0
+
+    def _forward_learn(self, data: Batch) -> Dict[str, Any]:
+        """
+        Overview:
+            One update from a minibatch of the buffer ``rollout``.
+        Returns:
+            - info (:obj:`Dict[str, Any]`): ``cur_lr``; ``total_loss``, ``value`` and ``entropy``, averaged over the \
+                last ``log_every_updates`` updates.
+        Raises:
+            - Diverged: If such an average is not finite.
+        """
+        data = self._uploader.upload(data)
+        self._model.train()
+        for group in self._optimizer.param_groups:
+            group['lr'] = self._learning_rate()
+        with torch.autocast(torch.device(self._device).type, self._learn_dtype, self._learn_dtype != torch.float32):
+            output = self._model.forward_scaled(self._screens(data['obs']))
+        info = self._learner.step(*self._loss({key: tensor.float() for key, tensor in output.items()}, data))
+        self._updates += 1
+        self._cast = None
+        return info
+
     def _loss(self, output: Mapping[str, torch.Tensor], data: Batch) -> Tuple[torch.Tensor, ...]:
-        options, weight, advantage = self._options, data['weight'], data['advantage']
+        """The loss of a minibatch, the mean of its values and of the policy's entropies; lost steps do not count."""
+        options, played = self._options, data['weight'] > 0
+        count = played.sum().clamp(min=1)
+
+        def mean(values: torch.Tensor) -> torch.Tensor:
+            return torch.where(played, values, 0).sum() / count
+
+        advantage = data['advantage'] - mean(data['advantage'])
         # the population's deviation, as a minibatch of one sample has no other
-        advantage = (advantage - advantage.mean()) / (advantage.std(correction=0) + 1e-8)
+        advantage = advantage / (mean(advantage.square()).sqrt() + 1e-8)
         log_probs = output['logit'].log_softmax(dim=1)
         ratio = (log_probs.gather(1, data['action'].unsqueeze(1)).squeeze(1) - data['log_prob']).exp()
         clipped = ratio.clamp(1 - options.clip_ratio, 1 + options.clip_ratio)
-        policy_loss = -(weight * torch.min(ratio * advantage, clipped * advantage)).mean()
-        value_loss = (weight * (output['value'] - data['return']).square()).mean() / 2
-        entropy = -(weight * (log_probs.exp() * log_probs).sum(dim=1)).mean()
+        policy_loss = -mean(torch.min(ratio * advantage, clipped * advantage))
+        value_loss = mean((output['value'] - data['return']).square())
+        entropy = -mean((log_probs.exp() * log_probs).sum(dim=1))
         loss = policy_loss + options.value_weight * value_loss - options.entropy_weight * entropy
-        return loss, output['value'].mean(), entropy
+        return loss, mean(output['value']), entropy
+
+    def _learning_rate(self) -> float:
+        start, updates = self._cfg.learn.learning_rate, self._options.lr_decay_updates
+        return start if updates is None else start + (self._options.lr_end - start) * min(1.0, self._updates / updates)
+
+    def _monitor_vars_learn(self) -> List[str]:
+        return ['cur_lr', 'total_loss', 'value', 'entropy']
+
+    # ---------------------------------------------------------------- evaluation
+
+    def _init_eval(self) -> None:
+        self._eval_model = model_wrap(self._acting_model, wrapper_name='argmax_sample')
+
+    def _forward_eval(self, data: Mapping[int, Any]) -> Dict[int, Any]:
+        """The most probable ``action`` for the observation of each environment."""
+        obs = torch.stack([torch.as_tensor(obs) for obs in data.values()]).to(self._device)
+        self._eval_model.eval()
+        with torch.no_grad():
+            output = {key: tensor.cpu().unbind() for key, tensor in self._eval_model.forward(obs).items()}
+        return {env_id: {key: values[i] for key, values in output.items()} for i, env_id in enumerate(data)}
+
+    # ---------------------------------------------------------------- saves
+
+    def _state_dict_learn(self) -> Dict[str, Any]:
+        state = dict(model=self._model.state_dict(), optimizer=self._optimizer.state_dict(), updates=self._updates)
+        return {**state, **self._average_state()}
+
+    def _load_state_dict_learn(self, state_dict: Dict[str, Any]) -> None:
+        self._model.load_state_dict(state_dict['model'])
+        self._optimizer.load_state_dict(state_dict['optimizer'])
+        self._updates = state_dict.get('updates', 0)
+        self._load_average(state_dict)
+        self._cast = None
+
+    def _state_dict_collect(self) -> Dict[str, Any]:
+        return dict(model=self._acting_model.state_dict())
+
+    def _load_state_dict_collect(self, state_dict: Dict[str, Any]) -> None:
+        self._model.load_state_dict(acting_weights(state_dict), strict=True)
+        self._cast = None
+
+    _state_dict_eval, _load_state_dict_eval = _state_dict_collect, _load_state_dict_collect
 
 
 @POLICY_REGISTRY.register('lean_ppo_command')

@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from typing import Annotated, Any, Callable, Dict, Iterable, Mapping, Optional, Sequence, Tuple, Union, cast
+from typing import Annotated, Any, Callable, Dict, Iterable, Literal, Mapping, Optional, Sequence, Tuple, Union, cast
 
 import torch
 from annotated_types import MinLen
@@ -11,7 +11,7 @@ from ding.utils import MODEL_REGISTRY
 from pydantic import AfterValidator, BeforeValidator
 
 from ..envs.pixel_check import PAIRS
-from ..utils.options import Between, Expected, Options
+from ..utils.options import Between, Expected, Options, checked
 
 # Channels of the three convolutions and width of the linear layer after them (Mnih et al. 2015, Methods); DI-engine's
 # ConvEncoder has the paper's kernel sizes and strides.
@@ -19,6 +19,8 @@ NATURE_ENCODER = (32, 64, 64, 512)
 # DI-engine's Q-learning policies merge these sizes into every model config that names none (``DQNPolicy.config``), so a
 # model cannot tell that none was named. A bottleneck of 64 after 128 channels suits no screen.
 POLICY_DEFAULT_ENCODER = (128, 128, 64)
+# It preserves the scale of what goes through a layer and a ReLU (He et al. 2015).
+_RELU_GAIN = 2**0.5
 # Bytes of one network's weights; an update takes several times as much.
 _LARGEST_BYTES = 2_000_000_000
 
@@ -36,8 +38,10 @@ def _check_encoder(sizes: Tuple[int, ...]) -> Tuple[int, ...]:
 
 
 # The upper bounds are far beyond any network for screens; three strided convolutions need 36 pixels.
+_FEWEST_PIXELS = 36
 _Frames = Annotated[int, Between(1, 256)]
-_Pixels = Annotated[int, Between(36, 1024)]
+_Pixels = Annotated[int, Between(_FEWEST_PIXELS, 1024)]
+_Row = Annotated[int, Between(0, 1023)]
 _Actions = Annotated[int, Between(1, 10_000)]
 _Width = Annotated[int, Between(1, 16_384)]
 
@@ -79,13 +83,33 @@ class PixelModelOptions(Options):
         ),
     ] = NATURE_ENCODER
     """(list) Channels of the convolutions, then the width of the linear layer."""
+    rows: Annotated[
+        Optional[Tuple[_Row, _Row]],
+        BeforeValidator(_as_tuple),
+        Expected('None or the first and the last row of the screen that the network looks at, such as [12, 79]'),
+    ] = None
+    """(Optional[list]) First and last row of the screen that the network looks at; None for all. In 84x84 pixels only \
+    the score is above row 12, and rows 79 to 83 never change."""
+    head: Literal['ding', 'paper'] = 'ding'
+    """(str) Of `pixel_dqn` and `pixel_actor_critic`: ``paper`` for a ReLU after the linear layer and outputs that are \
+    linear on it (Mnih et al. 2015), for dueling networks with a linear layer for each stream (Wang et al. 2016); \
+    ``ding`` for DI-engine's, with no ReLU after the linear layer and another hidden layer before the outputs."""
 
     @classmethod
-    def from_sizes(cls, obs_shape: Any, action_shape: Any, encoder_hidden_size_list: Any = None) -> 'PixelModelOptions':
+    def from_sizes(
+        cls, obs_shape: Any, action_shape: Any, encoder_hidden_size_list: Any = None, rows: Any = None
+    ) -> 'PixelModelOptions':
         """Check that a network can be built; a ValueError names the size that is not allowed."""
-        values = dict(obs_shape=obs_shape, action_shape=action_shape, encoder_hidden_size_list=encoder_hidden_size_list)
-        options = cls.read(values)
+        values = dict(obs_shape=obs_shape, action_shape=action_shape, rows=rows)
+        options = cls.read(dict(values, encoder_hidden_size_list=encoder_hidden_size_list))
         (_, height, width), sizes = options.obs_shape, options.encoder_hidden_size_list
+        if options.rows is not None:
+            first, last = options.rows
+            if last >= height or last - first + 1 < _FEWEST_PIXELS:
+                raise ValueError(
+                    f'model option `rows` is {list(options.rows)} (list); expected at least {_FEWEST_PIXELS} rows of '
+                    f'a screen that has {height}, counted from 0'
+                )
         weights = height * width // 128 * sizes[-2] * sizes[-1] + 9 * len(sizes) * max(sizes[:-1]) ** 2
         if weights * 4 > _LARGEST_BYTES:
             raise ValueError(
@@ -117,6 +141,8 @@ class PixelInput(torch.nn.Module):
     # Arguments of the template for sizes that have to be the width of the encoder.
     _head_sizes: Tuple[str, ...] = ()
     _pixels_checked = False
+    _seen_rows = slice(None)
+    rows: torch.Tensor
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -130,6 +156,7 @@ class PixelInput(torch.nn.Module):
         encoder_hidden_size_list: Optional[Sequence[int]] = NATURE_ENCODER,
         *,
         orthogonal: bool = True,
+        rows: Optional[Sequence[int]] = None,
         **kwargs: Any,
     ) -> None:
         """
@@ -141,6 +168,8 @@ class PixelInput(torch.nn.Module):
                 of the linear layer. None and [128, 128, 64] stand for the default: DI-engine's policies insert the \
                 latter where none is named. For those very sizes use DI-engine's own model with ``obs_dtype='float32'``.
             - orthogonal (:obj:`bool`): Whether the encoder's weights begin orthogonal instead of as PyTorch's.
+            - rows (:obj:`Optional[Sequence[int]]`): First and last row of the screen that the network looks at; None \
+                for all. Checkpoints of such a network have them, too, under `rows`.
             - kwargs (:obj:`Any`): The template's other arguments.
         Raises:
             - ValueError: If a shape or size is not allowed.
@@ -148,10 +177,18 @@ class PixelInput(torch.nn.Module):
         if obs_shape is None:
             super().__init__(**kwargs)
             return
-        options = PixelModelOptions.from_sizes(obs_shape, action_shape, encoder_hidden_size_list)
+        options = PixelModelOptions.from_sizes(obs_shape, action_shape, encoder_hidden_size_list, rows)
         sizes = list(options.encoder_hidden_size_list)
         kwargs = {**dict.fromkeys(self._head_sizes, sizes[-1]), **kwargs}
-        super().__init__(options.obs_shape, options.action_shape, encoder_hidden_size_list=sizes, **kwargs)
+        frames, height, width = options.obs_shape
+        first, last = options.rows or (0, height - 1)
+        seen_shape = (frames, last - first + 1, width)
+        super().__init__(seen_shape, options.action_shape, encoder_hidden_size_list=sizes, **kwargs)
+        if options.rows is not None:
+            self._seen_rows = slice(first, last + 1)
+            # floating as all tensors of an agent's file
+            self.register_buffer('rows', torch.tensor(options.rows, dtype=torch.float32))
+            self.register_load_state_dict_post_hook(_check_loaded_rows)
         for module in self.modules():
             # In these templates a ReLU follows a convolution or a linear layer whose output nothing else reads:
             # overwriting it saves a twentieth of an update on a CPU.
@@ -182,8 +219,8 @@ class PixelInput(torch.nn.Module):
     def scaled(self, pixels: torch.Tensor, out: Optional[torch.Tensor] = None) -> torch.Tensor:
         """
         Overview:
-            Scale pixel values 0..255, uint8 or floating, to [0, 1], in float32 or in the floating type of ``out``: \
-            bfloat16 represents 0..255 exactly, too.
+            The rows that the network looks at, scaled from pixel values 0..255, uint8 or floating, to [0, 1], in \
+            float32 or in the floating type of ``out``: bfloat16 represents 0..255 exactly, too.
         Raises:
             - ValueError: As ``forward``.
         """
@@ -195,7 +232,12 @@ class PixelInput(torch.nn.Module):
                     f'is {brightest:g}. {PAIRS}'
                 )
             self._pixels_checked = brightest > 1
-        return pixels.float() / 255 if out is None else out.copy_(pixels).div_(255)
+        seen = self.seen(pixels)
+        return seen.float() / 255 if out is None else out.copy_(seen).div_(255)
+
+    def seen(self, pixels: torch.Tensor) -> torch.Tensor:
+        """The rows of screens that the network looks at."""
+        return pixels[..., self._seen_rows, :]
 
 
 def _without_default_encoder(init: Callable[..., None]) -> Callable[..., None]:
@@ -224,20 +266,38 @@ class PixelDQN(PixelInput, DQN):
         (32, 20, 20)
     """
 
-    encoder: torch.nn.Module
-    head: torch.nn.Module
+    encoder: Any
+    head: Any
 
-    def __init__(self, *args: Any, layer_norm: bool = False, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, dueling: bool = True, head: str = 'ding', layer_norm: bool = False, **kwargs: Any
+    ) -> None:
         """
         Arguments:
-            - layer_norm (:obj:`bool`): Whether a LayerNorm (Ba et al. 2016) is before each ReLU. It keeps Q-learning \
-                stable without a target network (Gallici et al. 2025), and the scale of weights does not matter: they \
-                begin as PyTorch's.
+            - dueling (:obj:`bool`): Whether the value of a state and the advantages of actions have heads of their own.
+            - head (:obj:`str`): ``ding`` or ``paper``, see ``PixelModelOptions``. The keys of its weights tell which.
+            - layer_norm (:obj:`bool`): Whether a LayerNorm (Ba et al. 2016) is before each ReLU. The scale of weights \
+                does not matter then: they begin as PyTorch's.
             - args, kwargs (:obj:`Any`): As ``PixelInput``.
+        Raises:
+            - ValueError: If a shape, a size or the head is not allowed.
         """
-        super().__init__(*args, **{'orthogonal': not layer_norm, **kwargs})
+        checked('model option', 'head', head, PixelModelOptions.model_fields['head'].annotation)
+        if head == 'paper':
+            kwargs['head_layer_num'] = 0
+        super().__init__(*args, **{'orthogonal': not layer_norm, **kwargs}, dueling=dueling)
+        self._has_streams = head == 'paper' and dueling
+        if head == 'paper':
+            layer = self.encoder.mid
+            if self._has_streams:  # both streams' layers in one
+                layer = torch.nn.Linear(layer.in_features, 2 * layer.out_features)
+                if kwargs.get('orthogonal', not layer_norm):
+                    for stream in layer.weight.data.chunk(2):
+                        torch.nn.init.orthogonal_(stream, _RELU_GAIN)
+                    torch.nn.init.zeros_(layer.bias)
+            self.encoder.mid = torch.nn.Sequential(layer, torch.nn.ReLU(inplace=True))
         if layer_norm:
-            _add_layer_norm(self, kwargs['obs_shape'] if 'obs_shape' in kwargs else args[0])
+            _add_layer_norm(self)
 
     def forward_scaled(self, x: torch.Tensor) -> Any:
         """
@@ -251,7 +311,11 @@ class PixelDQN(PixelInput, DQN):
             return self._heads(features.float())
 
     def _heads(self, features: torch.Tensor) -> Dict[str, torch.Tensor]:
-        return self.head(features)
+        if not self._has_streams:
+            return self.head(features)
+        of_advantages, of_value = features.chunk(2, dim=1)
+        advantages = self.head.A(of_advantages)
+        return dict(logit=advantages - advantages.mean(dim=-1, keepdim=True) + self.head.V(of_value))
 
 
 @MODEL_REGISTRY.register('pixel_actor_critic')
@@ -269,6 +333,8 @@ class PixelActorCritic(PixelDQN):
 
     def __init__(self, *args: Any, dueling: bool = False, **kwargs: Any) -> None:
         """As ``PixelDQN``, with one head."""
+        if dueling and kwargs.get('head') == 'paper':
+            raise ValueError("model option `dueling` is True (bool); expected False with head='paper' and a critic")
         super().__init__(*args, dueling=dueling, orthogonal=False, **kwargs)
         layers = [module for module in self.modules() if isinstance(module, (torch.nn.Conv2d, torch.nn.Linear))]
         self.critic = torch.nn.Linear(cast(int, self.encoder.output_size), 1)
@@ -276,16 +342,22 @@ class PixelActorCritic(PixelDQN):
         _begin_orthogonal([layers[-1]], 0.01)
         _begin_orthogonal([self.critic], 1.0)
 
-    def forward(self, x: Any, *args: Any, **kwargs: Any) -> Any:
-        """``logit`` and ``value`` of pixels 0..255; see ``PixelInput``."""
-        return self.forward_scaled(self.scaled(x))
-
     def _heads(self, features: torch.Tensor) -> Dict[str, torch.Tensor]:
         return dict(logit=self.head(features)['logit'], value=self.critic(features).squeeze(1))
 
 
-def _begin_orthogonal(layers: Iterable[torch.nn.Module], gain: float = 2**0.5) -> None:
-    """Orthogonal weights and zero biases; this gain preserves the scale through a ReLU (He et al. 2015)."""
+def _check_loaded_rows(model: PixelInput, incompatible_keys: Any) -> None:
+    """A network that was trained on other rows has weights of the same shapes, so that nothing else would tell."""
+    loaded, (first, last) = model.rows.tolist(), (model._seen_rows.start, model._seen_rows.stop - 1)
+    if loaded != [first, last]:
+        model.rows.copy_(torch.tensor([first, last]))
+        raise ValueError(
+            f'the weights are for rows {loaded} of the screen; expected [{first}, {last}], the model option `rows`'
+        )
+
+
+def _begin_orthogonal(layers: Iterable[torch.nn.Module], gain: float = _RELU_GAIN) -> None:
+    """Orthogonal weights and zero biases."""
     for layer in layers:
         if isinstance(layer, (torch.nn.Conv2d, torch.nn.Linear)):
             torch.nn.init.orthogonal_(layer.weight, gain)
@@ -293,7 +365,7 @@ def _begin_orthogonal(layers: Iterable[torch.nn.Module], gain: float = 2**0.5) -
                 torch.nn.init.zeros_(layer.bias)
 
 
-def _add_layer_norm(model: PixelDQN, obs_shape: Sequence[int]) -> None:
+def _add_layer_norm(model: PixelDQN) -> None:
     """Put a LayerNorm over all features of a sample before each ReLU."""
     shapes: Dict[torch.nn.Module, Sequence[int]] = {}
     layers = [module for module in model.modules() if isinstance(module, (torch.nn.Conv2d, torch.nn.Linear))]
@@ -303,7 +375,8 @@ def _add_layer_norm(model: PixelDQN, obs_shape: Sequence[int]) -> None:
     ]
     device = layers[0].weight.device
     with torch.no_grad():
-        model.head(model.encoder(torch.zeros(1, *obs_shape, device=device)))
+        # without a critic, which comes later
+        PixelDQN._heads(model, model.encoder(torch.zeros(1, *model.encoder.obs_shape, device=device)))
     for hook in hooks:
         hook.remove()
     for blocks in [module for module in model.modules() if isinstance(module, torch.nn.Sequential)]:

@@ -3,10 +3,12 @@
 from typing import Annotated, Any, Dict, List, Literal, Tuple
 
 import torch
+from ding.model.wrapper.model_wrappers import model_wrap
 from ding.policy import R2D2Policy
 from ding.policy.command_mode_policy_instance import EpsCommandModePolicy
 from ding.utils import POLICY_REGISTRY
 
+from ..compat.ding_eps_greedy import INDEPENDENT
 from ..utils.options import Expected, Options
 
 _Off = Annotated[
@@ -59,6 +61,8 @@ class R2D2SlicesPolicy(R2D2Policy):
         collect=dict(traj_len_inf=False),
     )
 
+    _collect_model: Any
+
     def default_model(self) -> Tuple[str, List[str]]:
         """DI-engine's DRQN on pixels 0..255, where the config names no model."""
         return 'pixel_drqn', ['breakout_env']
@@ -71,6 +75,8 @@ class R2D2SlicesPolicy(R2D2Policy):
     def _init_collect(self) -> None:
         super()._init_collect()
         self._unroll_len = 1  # the collector hands over transitions instead of sequences
+        # in place of DI-engine's wrapper, around the one that keeps the hidden states
+        self._collect_model = model_wrap(self._collect_model._model, wrapper_name=INDEPENDENT)
 
     def _get_nstep(self) -> int:
         return 1  # of what the collector hands over: returns are computed from the slice

@@ -216,7 +216,7 @@ def _check(merged: EasyDict) -> None:
     model = section('policy.model', merged.policy.get('model'))
     model_class = MODEL_REGISTRY.get(model['type']) if model.get('type') in MODEL_REGISTRY else None
     if getattr(model_class, '__module__', '') == PixelModelOptions.__module__:
-        sizes = (model.get(name) for name in ('obs_shape', 'action_shape', 'encoder_hidden_size_list'))
+        sizes = (model.get(name) for name in ('obs_shape', 'action_shape', 'encoder_hidden_size_list', 'rows'))
         PixelModelOptions.from_sizes(*sizes)
 
 

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from breakout_env.agent.agent import Agent
 from breakout_env.policy.lean_dqn import LeanDQNPolicy
-from breakout_env.policy.rollout_policy import RolloutPolicy
+from breakout_env.policy.lean_ppo import LeanPPOPolicy
 from breakout_env.replay.frames.device import DeviceFrames
 from breakout_env.run.config import checked_config
 from breakout_env.run.recipes import shipped
@@ -104,7 +104,7 @@ def without(patch, owner, name, text):
 def learns(kind, data, **learn):
     """One update; the means are not due."""
     policy = policy_on('cuda', kind, log_every_updates=10**6, **learn)
-    policy._means = dict(total_loss=0.0)
+    policy._learner.means = dict(total_loss=0.0)
     return lambda: policy._forward_learn(data)
 
 
@@ -211,7 +211,7 @@ def test_the_configs_for_a_gpu_learn_and_act_there(gpu, config):
     assert policy._device == 'cuda:0' and {weight.device.type for weight in policy._model.parameters()} == {'cuda'}
     assert policy._forward_collect({0: torch.zeros(4, 84, 84, dtype=torch.uint8)}, eps=0.0)
     if cfg.type != 'dqn_command':  # DI-engine's waits for its loss
-        policy._means = dict(total_loss=0.0)
+        policy._learner.means = dict(total_loss=0.0)
         policy._forward_learn(batch_for(cfg.type.split('_command')[0], 0))
 
 
@@ -221,7 +221,7 @@ MUTATIONS = {
     'batches': (Uploader, 'upload', '.to(self._device, non_blocking=on_gpu)', WAYS['lean_dqn, ring']),
     'discounts': (LeanDQNPolicy, '_init_learn', '.to(self._device)', WAYS['lean_dqn, ring']),
     'frames': (DeviceFrames, '_sent', '.to(self.device, non_blocking=True)', gathers),
-    'observations of rollouts': (RolloutPolicy, '_forward_collect', '.to(self._device)', lambda: acts('lean_ppo')),
+    'observations of rollouts': (LeanPPOPolicy, 'act_on_batch', '.to(self._device)', lambda: acts('lean_ppo')),
     'observations of an agent': (Agent, 'q_values', '.to(self.device)', plays),
 }
 

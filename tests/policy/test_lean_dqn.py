@@ -104,7 +104,7 @@ def test_losses_priorities_and_weights_are_those_of_di_engines_dqn(buffer, one_f
         for name in ('cur_lr', 'total_loss', 'q_value', 'target_q_value'):
             assert found[name] == pytest.approx(expected[name], **tolerance), name
         if 'priority' in options:
-            assert found['priority'] == pytest.approx(expected['priority'], rel=0.01, abs=0.01)
+            assert found['priority'] == pytest.approx(np.sqrt(expected['priority']), rel=0.01, abs=0.01)
             info = {key: [transition[key] for transition in batch] for key in ('replay_buffer_idx', 'replay_unique_id')}
             replay.update(dict(info, priority=found['priority']))
     assert_same_weights(ours, theirs)

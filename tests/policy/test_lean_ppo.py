@@ -53,19 +53,26 @@ def test_a_lost_step_neither_counts_nor_spoils_the_steps_before_it():
 
 
 @pytest.mark.parametrize('clip_ratio', [0.1, 0.3])
-def test_the_loss_is_di_engines(clip_ratio):
-    policy = ppo(clip_ratio=clip_ratio)
+def test_the_loss_is_di_engines_of_the_steps_that_were_played(clip_ratio):
+    """A lost step, whose weight is 0, does not enter the normalisation of the advantages either."""
+    policy = ppo(clip_ratio=clip_ratio, value_weight=0.5)
     batch = policy._get_train_sample(rollout())
-    batch['weight'][::3] = 0
+    batch['weight'][::3], batch['advantage'][::3] = 0, 1e6
+    played = batch['weight'] > 0
     logit, old = torch.randn(STEPS * ENVS, 4), torch.randn(STEPS * ENVS, 4)
     value = torch.randn(STEPS * ENVS)
     batch['log_prob'] = old.log_softmax(1).gather(1, batch['action'][:, None])[:, 0]
-    advantage = (batch['advantage'] - batch['advantage'].mean()) / (batch['advantage'].std(correction=0) + 1e-8)
-    data = ppo_data(logit, old, batch['action'], value, value, advantage, batch['return'], batch['weight'])
+    advantage = batch['advantage'][played]
+    advantage = (advantage - advantage.mean()) / (advantage.std(correction=0) + 1e-8)
+    chosen = [tensor[played] for tensor in (logit, old, batch['action'], value, value)]
+    data = ppo_data(*chosen, advantage, batch['return'][played], None)
     expected, _ = ppo_error(data, clip_ratio, use_value_clip=False)
     found, mean, entropy = policy._loss(dict(logit=logit, value=value), batch)
-    torch.testing.assert_close(found, expected.policy_loss + 0.5 * expected.value_loss - 0.01 * expected.entropy_loss)
-    torch.testing.assert_close(torch.stack([mean, entropy]), torch.stack([value.mean(), expected.entropy_loss]))
+    # DI-engine's loss of the values is half of their mean squared error
+    torch.testing.assert_close(
+        found, expected.policy_loss + 0.5 * 2 * expected.value_loss - 0.01 * expected.entropy_loss
+    )
+    torch.testing.assert_close(torch.stack([mean, entropy]), torch.stack([value[played].mean(), expected.entropy_loss]))
 
 
 def test_a_minibatch_of_one_sample_leaves_finite_weights():

@@ -10,7 +10,8 @@ from ding.config import compile_config, read_config
 from ding.model import C51DQN, DQN, QRDQN, VAC, RainbowDQN
 from ding.policy import create_policy
 
-from breakout_env import BreakoutEnv, PixelC51DQN, PixelDQN, PixelQRDQN, PixelRainbowDQN, PixelVAC
+from breakout_env import BreakoutEnv, PixelActorCritic, PixelC51DQN, PixelDQN, PixelQRDQN, PixelRainbowDQN, PixelVAC
+from breakout_env.agent.agent import load_agent, save_agent
 from breakout_env.policy.precision import cast_copy
 from helpers.processes import ROOT
 
@@ -59,6 +60,49 @@ def test_actor_and_critic_are_vac_with_heads_as_wide_as_the_encoder(pixels):
 CONFIGS = sorted([*ROOT.glob('configs/*_config.py'), *ROOT.glob('examples/*/*_config.py')])
 
 
+@pytest.mark.parametrize('model, dueling', [(PixelDQN, True), (PixelDQN, False), (PixelActorCritic, False)])
+@pytest.mark.parametrize('rows', [None, [12, 79]])
+def test_the_heads_of_the_papers_are_linear_on_a_relu(model, rows, dueling, pixels, tmp_path):
+    """Mnih et al. 2015, Wang et al. 2016; and an agent is built from such weights alone."""
+    torch.manual_seed(0)
+    net = model(SHAPE, ACTIONS, encoder_hidden_size_list=[8, 8, 8, 16], head='paper', rows=rows, dueling=dueling)
+    seen = pixels.float() / 255 if rows is None else pixels[:, :, 12:80].float() / 255
+    hidden = net.encoder.mid[0](net.encoder.main(seen)).relu()
+    outputs = [module for module in net.head.modules() if isinstance(module, torch.nn.Linear)]
+    if dueling:
+        advantages, value = outputs[0](hidden[:, :16]), outputs[1](hidden[:, 16:])
+        logit = value + advantages - advantages.mean(1, keepdim=True)
+    else:
+        logit = outputs[0](hidden)
+    found = net(pixels)
+    torch.testing.assert_close(found['logit'], logit)
+    if model is PixelActorCritic:
+        torch.testing.assert_close(found['value'], net.critic(hidden)[:, 0])
+    save_agent(tmp_path / 'agent.safetensors', net.state_dict(), {})
+    agent = load_agent(tmp_path / 'agent.safetensors')
+    assert agent.screen_size == 84
+    np.testing.assert_allclose(agent.q_values(pixels.numpy()), logit.detach().numpy(), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize('model', [PixelDQN, PixelQRDQN, PixelVAC])
+def test_a_network_does_not_see_other_rows_than_its_own(model, pixels):
+    net = model(SHAPE, ACTIONS, rows=[12, 79]).eval()
+    kwargs = dict(mode='compute_actor') if model is PixelVAC else {}
+    expected = net(pixels, **kwargs)['logit']
+    other = pixels.clone()
+    other[:, :, :12] = other[:, :, 80:] = 77
+    assert torch.equal(net(other, **kwargs)['logit'], expected)
+    other[:, :, 12] = 77
+    assert not torch.equal(net(other, **kwargs)['logit'], expected)
+
+
+def test_weights_for_other_rows_are_refused():
+    """Their shapes are the same."""
+    net, other = (PixelDQN(SHAPE, ACTIONS, rows=rows) for rows in ([12, 79], [13, 80]))
+    with pytest.raises(ValueError, match=r'weights are for rows \[13.0, 80.0\] of the screen; expected \[12, 79\]'):
+        net.load_state_dict(other.state_dict())
+
+
 @pytest.mark.parametrize('path', CONFIGS, ids=lambda path: path.stem)
 def test_every_config_builds_the_encoder_it_names_or_natures(path):
     """DI-engine's policies insert sizes of their own where a config names none: they must not become the network."""
@@ -69,7 +113,9 @@ def test_every_config_builds_the_encoder_it_names_or_natures(path):
     model = create_policy(cfg.policy, enable_field=['eval'])._model
     convolutions = [(*m.weight.shape, m.stride[0]) for m in model.encoder.main if isinstance(m, torch.nn.Conv2d)]
     assert convolutions == [(a, 4, 8, 8, 4), (b, a, 4, 4, 2), (c, b, 3, 3, 1)]
-    assert tuple(model.encoder.mid.weight.shape) == (width, 49 * c)
+    linear = getattr(model.encoder.mid, '0', model.encoder.mid)
+    streams = 2 if linear is not model.encoder.mid and main.policy.model.get('dueling') else 1
+    assert tuple(linear.weight.shape) == (streams * width, (35 if main.policy.model.get('rows') else 49) * c)
 
 
 @pytest.mark.parametrize('model', [PixelDQN, PixelVAC])
@@ -78,6 +124,9 @@ def test_every_config_builds_the_encoder_it_names_or_natures(path):
     [
         (dict(obs_shape=84), r'`obs_shape` is 84 \(int\); expected three whole numbers'),
         (dict(obs_shape=[4, 84, 35]), r'`obs_shape` is \[4, 84, 35\] \(list\); expected three whole numbers'),
+        (dict(rows=[12, 84]), r'`rows` is \[12, 84\] \(list\); expected at least 36 rows of a screen that has 84'),
+        (dict(rows=[12, 40]), r'`rows` is \[12, 40\] \(list\); expected at least 36 rows'),
+        (dict(rows=12), r'`rows` is 12 \(int\); expected None or the first and the last row'),
         (dict(action_shape=[]), r'`action_shape` is \[\] \(list\); expected a whole number'),
         (dict(action_shape=True), r'`action_shape` is True \(bool\); expected a whole number'),
         (dict(encoder_hidden_size_list=5), r'`encoder_hidden_size_list` is 5 \(int\); expected a list'),

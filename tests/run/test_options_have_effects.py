@@ -199,18 +199,18 @@ MANAGER = dict(
     reset_inplace=({}, False), step_timeout=({}, 5.0), reset_timeout=({}, 5.0), retry_waiting_time=({}, 0.3),
     worker_num=(dict(worker_num=1), 3), shared_memory=({}, False), context=(PIPES, 'spawn'), connect_timeout=({}, 5.0),
 )  # fmt: skip
-LEAN_DQN = dict(
-    autocast=({}, 'bfloat16'), log_every_updates=({}, 2), target_theta=({}, 0.5), loss=({}, 'huber'),
-    grad_clip=({}, 1e-3), ema_decay=({}, 0.5),
-)  # fmt: skip
-ROLLOUTS = dict(
+LEARNER = dict(
     grad_clip=({}, 1e-3), autocast=({}, 'bfloat16'), log_every_updates=({}, 2), ema_decay=({}, 0.5),
-    lr_decay_updates=({}, 2), lr_end=(dict(lr_decay_updates=2), 0.0005),
 )  # fmt: skip
+LEAN_DQN = dict(LEARNER, target_theta=({}, 0.5), loss=({}, 'huber'))
 LEAN_PPO = dict(
-    ROLLOUTS, gae_lambda=({}, 0.1), clip_ratio=({}, 0.5), value_weight=({}, 0.1), entropy_weight=({}, 0.5),
+    LEARNER, lr_decay_updates=({}, 2), lr_end=(dict(lr_decay_updates=2), 0.0005), gae_lambda=({}, 0.1),
+    clip_ratio=({}, 0.5), value_weight=({}, 0.1), entropy_weight=({}, 0.5),
 )  # fmt: skip
-MODEL = dict(obs_shape=({}, [2, 84, 84]), action_shape=({}, 6), encoder_hidden_size_list=({}, [8, 8, 8, 16]))
+MODEL = dict(
+    obs_shape=({}, [2, 84, 84]), action_shape=({}, 6), encoder_hidden_size_list=({}, [8, 8, 8, 16]),
+    rows=({}, [12, 79]), head=({}, 'paper'),
+)  # fmt: skip
 LINES = dict(print_every_s=10.0)
 PROGRESS = dict(
     max_env_step=(LINES, 1000), max_hours=(LINES, 2.0), log_every_s=({}, 1.0), print_every_s=({}, 10.0),
