@@ -105,7 +105,7 @@ class Learner(object):
             Lower the loss by one update.
         Arguments:
             - loss, scalars (:obj:`torch.Tensor`): Without dimensions, in the order of the names.
-            - sync (:obj:`Optional[Callable]`): Averages the gradients over the ranks of a data-parallel run.
+            - sync (:obj:`Optional[Callable]`): Averages the gradients of several learners (DI-engine's ``multi_gpu``).
         Returns:
             - info (:obj:`Dict[str, float]`): ``cur_lr`` and the newest means.
         Raises:
