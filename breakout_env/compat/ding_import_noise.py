@@ -7,6 +7,7 @@ unmaintained, a deprecation warning and hints at optional packages to stderr. A 
 
 import contextlib
 import logging
+import os
 import sys
 import warnings
 from typing import Any, Iterator, List, Optional, TextIO
@@ -40,10 +41,8 @@ class _HeldBack(object):
 @contextlib.contextmanager
 def quiet_import() -> Iterator[None]:
     """Import DI-engine in this context: what it writes to stderr is shown only if the import fails."""
-    if sys.stderr is None:  # closed: there is no screen to keep anything from
-        yield
-        return
-    held_back = _HeldBack(sys.stderr)
+    # closed by 2>&-: print(file=None) would go to stdout
+    held_back = _HeldBack(open(os.devnull, 'w') if sys.stderr is None else sys.stderr)
     disabled_before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -51,7 +50,8 @@ def quiet_import() -> Iterator[None]:
             warnings.simplefilter('ignore')
             yield
     except BaseException:
-        sys.stderr.write(held_back.release())
+        if sys.stderr is not None:
+            sys.stderr.write(held_back.release())
         raise
     finally:
         held_back.release()
