@@ -4,22 +4,28 @@ Breakout as gymnasium's environments: ``breakout_env/Breakout-v0``, one or many,
 Importing ``breakout_env`` registers the id; ``gymnasium.make('breakout_env:breakout_env/Breakout-v0')`` does both.
 """
 
+import math
 from functools import partial
-from typing import Any, Dict, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
+import ale_py
 import gymnasium
 import numpy as np
+from ding.envs import BaseEnvTimestep
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from ..env_manager.manager import GroupEnvManager
-from ..env_manager.worker_main import is_abnormal
 from ..utils.options import section, shown
 from .env import BreakoutEnv
+from .options import BreakoutOptions
 
 ENV_ID = 'breakout_env/Breakout-v0'
-# What a vector environment promises, so what its env manager is not asked to do otherwise.
-_MANAGER_SETTINGS = dict(auto_reset=True, reset_inplace=False)
+# What a vector environment needs of its env manager.
+_MANAGER_SETTINGS = dict(auto_reset=True, shared_memory=True, episode_num=math.inf)
+# Frames of the console in a second.
+_CONSOLE_FPS = 60
+_MINIMAL_ACTIONS = ['NOOP', 'FIRE', 'RIGHT', 'LEFT']
 
 
 def register() -> None:
@@ -42,6 +48,11 @@ def _check_reset_options(options: Optional[Mapping]) -> None:
         raise ValueError(f'the options of reset are {shown(options)}; expected none: give them to gymnasium.make')
 
 
+def _metadata(metadata: Mapping, cfg: Mapping, **more: Any) -> Dict[str, Any]:
+    """The metadata of an instance: a step shows ``frame_skip`` of the console's frames."""
+    return {**metadata, 'render_fps': _CONSOLE_FPS / BreakoutOptions.from_config(cfg).frame_skip, **more}
+
+
 class GymnasiumBreakout(gymnasium.Env):
     """
     Overview:
@@ -59,13 +70,20 @@ class GymnasiumBreakout(gymnasium.Env):
     """
 
     # Without 'human': `check_env` opens each of them, and many machines have no display.
-    metadata = {'render_modes': ['rgb_array'], 'render_fps': 15}
+    metadata: Dict[str, Any] = {'render_modes': ['rgb_array'], 'render_fps': 15}
 
     def __init__(self, render_mode: Optional[str] = None, **options: Any) -> None:
         """Options as in ``BreakoutOptions``; ``render_mode`` is None or ``rgb_array``, for ``render``."""
         self._env = BreakoutEnv(dict(options, render_mode=render_mode))
         self.render_mode = render_mode
         self.observation_space, self.action_space = _spaces(self._env)
+        self.metadata = _metadata(self.metadata, options)
+
+    def get_action_meanings(self) -> List[str]:
+        """The joystick's name of each action, by ALE's words, as wrappers of other libraries ask for them."""
+        if self.action_space.n == len(_MINIMAL_ACTIONS):
+            return list(_MINIMAL_ACTIONS)
+        return [action.name for action in ale_py.Action.__members__.values()][: self.action_space.n]
 
     def reset(self, *, seed: Optional[int] = None, options: Optional[Dict] = None) -> Tuple[np.ndarray, Dict]:
         """As ``gymnasium.Env.reset``; with a seed, all later games follow from it. A ValueError for any options."""
@@ -90,13 +108,34 @@ class GymnasiumBreakout(gymnasium.Env):
         self._env.close()
 
 
+class _LimitedEnv(BreakoutEnv):
+    """``BreakoutEnv`` whose episodes are truncated after a number of steps, as by gymnasium's ``TimeLimit``."""
+
+    def __init__(self, cfg: Mapping, max_episode_steps: int) -> None:
+        super().__init__(cfg)
+        self._max_episode_steps = max_episode_steps
+
+    def reset(self) -> np.ndarray:
+        self._steps = 0
+        return super().reset()
+
+    def step(self, action: object) -> BaseEnvTimestep:
+        timestep = super().step(action)
+        self._steps += 1
+        if timestep.done or self._steps < self._max_episode_steps:
+            return timestep
+        return timestep._replace(done=True, info={**timestep.info, 'TimeLimit.truncated': True})
+
+
 class GymnasiumBreakoutVector(VectorEnv):
     """
     Overview:
-        Many games in a process for each core, by ``GroupEnvManager``. The step that ends an episode returns the first \
-        observation of the next one (``AutoresetMode.SAME_STEP``) and the last one as ``infos['final_obs']``, its \
-        infos as ``infos['final_info']``. Games lost with a worker process count as truncated, with ``abnormal`` in \
-        their infos.
+        Many games in a process for each core, by ``GroupEnvManager``. With ``AutoresetMode.SAME_STEP``, the default, \
+        the step that ends an episode returns the first observation of the next one, and the last one as \
+        ``infos['final_obs']``, its infos as ``infos['final_info']``. With ``NEXT_STEP`` it returns the last \
+        observation, and the next step ignores the action and returns the first one; wrappers such as \
+        ``NormalizeReward`` need that. Games lost with a worker process count as truncated, with ``abnormal`` in their \
+        infos.
     Examples:
         >>> envs = gymnasium.make_vec('breakout_env:breakout_env/Breakout-v0', num_envs=2, manager=dict(worker_num=1))
         >>> obs, infos = envs.reset(seed=0)
@@ -109,67 +148,114 @@ class GymnasiumBreakoutVector(VectorEnv):
     metadata = dict(GymnasiumBreakout.metadata, autoreset_mode=AutoresetMode.SAME_STEP)
 
     def __init__(
-        self, num_envs: int = 1, render_mode: Optional[str] = None, manager: Optional[Mapping] = None, **options: Any
+        self,
+        num_envs: int = 1,
+        render_mode: Optional[str] = None,
+        manager: Optional[Mapping] = None,
+        autoreset_mode: Union[AutoresetMode, str] = AutoresetMode.SAME_STEP,
+        max_episode_steps: Optional[int] = None,
+        **options: Any,
     ) -> None:
         """
         Arguments:
             - manager (:obj:`Optional[Mapping]`): ``EnvManagerOptions``, such as ``worker_num``.
+            - autoreset_mode (:obj:`Union[AutoresetMode, str]`): ``SAME_STEP`` or ``NEXT_STEP``, or their values.
+            - max_episode_steps (:obj:`Optional[int]`): Steps after which an episode is truncated; None for no limit.
             - render_mode, options: As of ``GymnasiumBreakout``.
         Raises:
             - ValueError: If an option is unknown or its value is not allowed.
         """
         if render_mode not in (None, 'rgb_array'):
             raise ValueError(f"render_mode is {shown(render_mode)}; expected None or 'rgb_array' for many games")
+        modes = [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP]
+        if autoreset_mode not in (*modes, *(mode.value for mode in modes)):
+            raise ValueError(f'autoreset_mode is {shown(autoreset_mode)}; expected SAME_STEP or NEXT_STEP')
+        if max_episode_steps is not None and (type(max_episode_steps) is not int or max_episode_steps < 1):
+            raise ValueError(
+                f'max_episode_steps is {shown(max_episode_steps)}; expected None or a whole number above 0'
+            )
         given = section('the section `manager`', manager)
         for name, value in _MANAGER_SETTINGS.items():
             if given.get(name, value) != value:
                 raise ValueError(f'env_manager option `{name}` is {shown(given[name])}; expected {value} in gymnasium')
         self.num_envs, self.render_mode = num_envs, render_mode
         cfg = dict(options, render_mode=render_mode)
-        self.single_observation_space, self.single_action_space = _spaces(BreakoutEnv(cfg))
+        env = BreakoutEnv(cfg)
+        self._resets_next = AutoresetMode(autoreset_mode) is AutoresetMode.NEXT_STEP
+        self.metadata = _metadata(self.metadata, cfg, autoreset_mode=AutoresetMode(autoreset_mode))
+        self.single_observation_space, self.single_action_space = _spaces(env)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
-        self._manager = GroupEnvManager([partial(BreakoutEnv, cfg)] * num_envs, {**given, **_MANAGER_SETTINGS})
-        self._launched = False
+        make = partial(BreakoutEnv, cfg) if max_episode_steps is None else partial(_LimitedEnv, cfg, max_episode_steps)
+        self._manager = GroupEnvManager([make] * num_envs, {**given, **_MANAGER_SETTINGS})
         self._obs = np.zeros(())
+        # With ``NEXT_STEP``: first observations of the next episodes, which the next step returns.
+        self._first_obs: Dict[int, np.ndarray] = {}
 
     def reset(
         self, *, seed: Union[int, Sequence[int], None] = None, options: Optional[Dict] = None
     ) -> Tuple[np.ndarray, Dict]:
-        """As ``VectorEnv.reset``: of a number, each game gets the next one; a list has one for each game."""
+        """
+        As ``VectorEnv.reset``: of a number, each game gets the next one; a list has one for each game. After an error
+        in a step or ``close`` it starts the processes again.
+        """
         _check_reset_options(options)
         if seed is not None:
             seeds = [seed + i for i in range(self.num_envs)] if isinstance(seed, (int, np.integer)) else list(seed)
             super().reset(seed=seeds[0])
             self._manager.seed(seeds)
-        if self._launched:
-            self._manager.reset()
-        else:
+        if self._manager.closed:
             self._manager.launch()
-            self._launched = True
-        return self._ready_obs(), {}
+        else:
+            self._manager.reset()
+        self._first_obs.clear()
+        self._obs = self._manager.first_obs(range(self.num_envs))
+        return self._obs.copy(), {}
 
     def step(self, actions: Any) -> Tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Dict]:
-        """As ``VectorEnv.step``."""
-        timesteps = self._manager.step(dict(enumerate(np.asarray(actions))))
+        """As ``VectorEnv.step``; a ValueError for wrong actions, before any game is stepped."""
+        actions = self._checked(actions)
+        if self._manager.closed:
+            raise gymnasium.error.ResetNeeded('the vector environment has no games; call reset first')
+        halves = [[i for i in half if i not in self._first_obs] for half in self._manager.halves]
+        for half in filter(len, halves):
+            self._manager.send(actions[half], half, with_infos=True)
+        obs = np.empty_like(self._obs)
+        for i, first in self._first_obs.items():
+            obs[i] = first
+        self._first_obs = {}
         rewards = np.zeros(self.num_envs)
         ended, truncated = np.zeros((2, self.num_envs), bool)
         infos: Dict[str, Any] = {}
-        for i, timestep in timesteps.items():
-            lost = is_abnormal(timestep)
-            truncated[i] = lost or timestep.info.get('TimeLimit.truncated', False)
-            ended[i] = lost or timestep.done
-            rewards[i] = 0.0 if lost else timestep.reward[0]
-            info: Dict[str, Any] = timestep.info
-            if ended[i]:
-                info = dict(final_obs=self._obs[i] if lost else timestep.obs, final_info=timestep.info)
-            infos = self._add_info(infos, info, i)
-        return self._ready_obs(), rewards, ended & ~truncated, truncated, infos
+        for half in filter(len, halves):
+            batch = self._manager.recv()
+            obs[half], rewards[half] = batch.obs, batch.reward
+            for row, info in batch.infos.items():
+                i = half[row]
+                lost = info.get('abnormal', False)
+                truncated[i] = lost or info.get('TimeLimit.truncated', False)
+                ended[i] = lost or batch.done[row]
+                if ended[i]:
+                    last = self._obs[i] if lost else batch.final_obs[row]
+                    if self._resets_next:
+                        self._first_obs[i], obs[i] = batch.obs[row], last
+                    else:
+                        info = dict(final_obs=last, final_info=info)
+                infos = self._add_info(infos, info, i)
+        self._obs = obs
+        return obs.copy(), rewards, ended & ~truncated, truncated, infos
 
-    def _ready_obs(self) -> np.ndarray:
-        ready = self._manager.ready_obs
-        self._obs = np.stack([ready[i] for i in range(self.num_envs)])
-        return self._obs.copy()
+    def _checked(self, actions: Any) -> np.ndarray:
+        actions = np.asarray(actions)
+        count = self.single_action_space.n
+        if actions.shape != (self.num_envs,) or not np.issubdtype(actions.dtype, np.integer):
+            raise ValueError(
+                f'actions are of shape {actions.shape} and type {actions.dtype}; expected one whole number for each '
+                f'of {self.num_envs} games: ({self.num_envs},)'
+            )
+        if not ((0 <= actions) & (actions < count)).all():
+            raise ValueError(f'actions are {actions.tolist()}; expected 0 to {count - 1}')
+        return actions
 
     def render(self) -> Optional[Tuple[np.ndarray, ...]]:
         """The console's picture of each game with ``render_mode='rgb_array'``, else None."""

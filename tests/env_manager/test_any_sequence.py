@@ -79,6 +79,50 @@ class AnySequence(RuleBasedStateMachine):
         if lost:  # as DI-engine's collectors do
             self.reset([i for i in timesteps if self.copies[i] is None], False)
 
+    @precondition(lambda self: not self.manager.closed and self.manager.takes_batches)
+    @rule(data=st.data(), rounds=st.integers(1, 8))
+    def step_halves(self, data, rounds):
+        """By the array interface, two steps under way at a time; the last ones may be left to the next call."""
+        halves, self.underway = self.manager.halves, []
+        for _ in range(rounds):
+            for half in halves:
+                if len(self.underway) == len(halves):
+                    self.receive()
+                actions = [data.draw(st.integers(0, 3)) for _ in half]
+                self.manager.send(np.array(actions), half)
+                self.underway.append((half, actions))
+        if data.draw(st.booleans()):
+            while self.underway:
+                self.receive()
+        else:  # the manager receives them itself
+            for half, actions in self.underway:
+                assert self.manager.ready_obs_id == list(range(self.ENVS))
+                self.follow(half, actions, None)
+
+    def receive(self):
+        half, actions = self.underway.pop(0)
+        self.follow(half, actions, self.manager.recv())
+
+    def follow(self, half, actions, batch):
+        """The same step by the copies."""
+        for row, (i, action) in enumerate(zip(half, actions)):
+            info = batch.infos.get(row, {}) if batch else dict(abnormal=i in self.killed)
+            if info.get('abnormal'):
+                assert i in self.killed
+                env = self.manager._pool.worker_of(i)._group._envs[i]  # to ask the manager would receive the next step
+                self.copies[i] = self.copy_of(env.seeds[-1][0])
+                self.ready[i] = self.copies[i].reset()
+                self.killed.discard(i)
+                continue
+            assert i not in self.killed
+            expected = self.copies[i].step(action)
+            self.ready[i] = self.copies[i].reset() if expected.done else expected.obs
+            if batch:
+                assert (batch.reward[row], batch.done[row]) == (expected.reward[0], expected.done)
+                np.testing.assert_array_equal(batch.obs[row], self.ready[i])
+                assert not expected.done or (batch.final_obs[row] == expected.obs).all()
+            self.episodes[i] += expected.done
+
     @precondition(lambda self: not self.manager.closed)
     @rule(ids=st.lists(st.integers(0, 3), min_size=1, unique=True), all_of_them=st.booleans())
     def reset(self, ids, all_of_them):

@@ -47,13 +47,13 @@ def faults(tmp_path):
 # ---------------------------------------------------------------- resets that fail
 
 
-@pytest.mark.parametrize('retry_type', ['reset', 'renew'])
+@pytest.mark.parametrize('retry_type, reset_inplace', [('reset', True), ('reset', False), ('renew', True)])
 @pytest.mark.parametrize('when', ['launch', 'reset', 'end of an episode'])
-def test_a_failed_reset_is_retried(when, retry_type, faults, tmp_path):
+def test_a_failed_reset_is_retried(when, retry_type, reset_inplace, faults, tmp_path):
     events = tmp_path / 'events'
     cfgs = [{}, dict(events=str(events), reset_faults=str(faults)), {}, {}]
     faults.write_text('raise\nraise\n' if when == 'launch' else '')
-    options = dict(max_retry=3, retry_type=retry_type, reset_inplace=False)
+    options = dict(max_retry=3, retry_type=retry_type, reset_inplace=reset_inplace)
     with launched(build_in_process(env_cfg=cfgs, **options)) as manager:
         workers = list(manager._pool.workers)
         if when != 'launch':
@@ -61,7 +61,8 @@ def test_a_failed_reset_is_retried(when, retry_type, faults, tmp_path):
         if when == 'reset':
             manager.reset({1: None})
         while when == 'end of an episode' and faults.read_text():
-            manager.step({i: 0 for i in range(4)})
+            timesteps = manager.step({i: 0 for i in range(4)})
+            assert not reset_inplace or all((timesteps[i].obs == manager.ready_obs[i]).all() for i in range(4))
         assert faults.read_text() == '' and manager.ready_obs_id == [0, 1, 2, 3]
         assert_consistent(manager)
         assert manager._pool.workers == workers

@@ -91,11 +91,61 @@ def test_games_lost_with_a_worker_process_count_as_truncated():
 
 @pytest.mark.parametrize(
     'options, message',
-    [(dict(render_mode='human'), 'render_mode'), (dict(manager=dict(reset_inplace=True)), '`reset_inplace`')],
+    [
+        (dict(render_mode='human'), 'render_mode'),
+        (dict(manager=dict(shared_memory=False)), '`shared_memory`'),
+        (dict(autoreset_mode='Disabled'), 'autoreset_mode'),
+        (dict(max_episode_steps=0), 'max_episode_steps'),
+    ],
 )
 def test_what_many_games_cannot_do_is_refused(options, message):
     with pytest.raises(ValueError, match=message):
         gymnasium.make_vec(ENV_ID, num_envs=2, **options)
+
+
+def test_next_step_resets_and_time_limits_are_those_of_gymnasiums_own_vector():
+    options = dict(noop_max=3, max_episode_steps=40)
+    mode = dict(autoreset_mode=AutoresetMode.NEXT_STEP)
+    ours = gymnasium.make_vec(ENV_ID, 3, **mode, **options)
+    theirs = gymnasium.make_vec(ENV_ID, 3, vectorization_mode='sync', vector_kwargs=mode, **options)
+    try:
+        np.testing.assert_array_equal(ours.reset(seed=2)[0], theirs.reset(seed=2)[0])
+        rng, ends = np.random.default_rng(0), np.zeros(2, int)
+        for _ in range(250):
+            actions = rng.integers(4, size=3)
+            for one, other in zip(ours.step(actions)[:4], (found := theirs.step(actions))[:4]):
+                np.testing.assert_array_equal(one, other)
+            ends += found[2].sum(), found[3].sum()
+        assert (ends > 0).all() and ours.metadata['autoreset_mode'] is AutoresetMode.NEXT_STEP
+    finally:
+        ours.close()
+        theirs.close()
+
+
+def test_wrong_actions_are_refused_before_a_game_is_stepped_and_a_reset_opens_closed_games():
+    envs = gymnasium.make_vec(ENV_ID, num_envs=2).unwrapped
+    first, _ = envs.reset(seed=0)
+    with pytest.raises(ValueError, match=r'actions are of shape \(3,\) .* for each of 2 games: \(2,\)'):
+        envs.step([0, 0, 0])
+    with pytest.raises(ValueError, match=r'actions are \[0, 9\]; expected 0 to 3'):
+        envs.step([0, 9])
+    assert envs.step([0, 0])[4]['episode_frame_number'].tolist() == [8, 8]
+    envs.close()
+    with pytest.raises(gymnasium.error.ResetNeeded):
+        envs.step([0, 0])
+    np.testing.assert_array_equal(envs.reset(seed=0)[0], first)
+    envs.close()
+
+
+@pytest.mark.parametrize('frame_skip, fps', [(4, 15), (1, 60)])
+def test_videos_run_at_the_speed_of_the_console(frame_skip, fps):
+    for make in (gymnasium.make, gymnasium.make_vec):
+        assert make(ENV_ID, frame_skip=frame_skip).metadata['render_fps'] == fps
+
+
+def test_actions_have_ales_names():
+    assert gymnasium.make(ENV_ID).unwrapped.get_action_meanings() == ['NOOP', 'FIRE', 'RIGHT', 'LEFT']
+    assert len(set(gymnasium.make(ENV_ID, full_action_space=True).unwrapped.get_action_meanings())) == 18
 
 
 def _example(name):
