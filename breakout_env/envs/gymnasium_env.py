@@ -76,14 +76,15 @@ class GymnasiumBreakout(gymnasium.Env):
         """Options as in ``BreakoutOptions``; ``render_mode`` is None or ``rgb_array``, for ``render``."""
         self._env = BreakoutEnv(dict(options, render_mode=render_mode))
         self.render_mode = render_mode
-        self.observation_space, self.action_space = _spaces(self._env)
+        self.observation_space, actions = _spaces(self._env)
+        self.action_space, self._action_count = actions, int(actions.n)
         self.metadata = _metadata(self.metadata, options)
 
     def get_action_meanings(self) -> List[str]:
         """The joystick's name of each action, by ALE's words, as wrappers of other libraries ask for them."""
-        if self.action_space.n == len(_MINIMAL_ACTIONS):
+        if self._action_count == len(_MINIMAL_ACTIONS):
             return list(_MINIMAL_ACTIONS)
-        return [action.name for action in ale_py.Action.__members__.values()][: self.action_space.n]
+        return [action.name for action in ale_py.Action.__members__.values()][: self._action_count]
 
     def reset(self, *, seed: Optional[int] = None, options: Optional[Dict] = None) -> Tuple[np.ndarray, Dict]:
         """As ``gymnasium.Env.reset``; with a seed, all later games follow from it. A ValueError for any options."""
@@ -183,7 +184,8 @@ class GymnasiumBreakoutVector(VectorEnv):
         env = BreakoutEnv(cfg)
         self._resets_next = AutoresetMode(autoreset_mode) is AutoresetMode.NEXT_STEP
         self.metadata = _metadata(self.metadata, cfg, autoreset_mode=AutoresetMode(autoreset_mode))
-        self.single_observation_space, self.single_action_space = _spaces(env)
+        self.single_observation_space, single_actions = _spaces(env)
+        self.single_action_space, self._action_count = single_actions, int(single_actions.n)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         make = partial(BreakoutEnv, cfg) if max_episode_steps is None else partial(_LimitedEnv, cfg, max_episode_steps)
@@ -247,14 +249,13 @@ class GymnasiumBreakoutVector(VectorEnv):
 
     def _checked(self, actions: Any) -> np.ndarray:
         actions = np.asarray(actions)
-        count = self.single_action_space.n
         if actions.shape != (self.num_envs,) or not np.issubdtype(actions.dtype, np.integer):
             raise ValueError(
                 f'actions are of shape {actions.shape} and type {actions.dtype}; expected one whole number for each '
                 f'of {self.num_envs} games: ({self.num_envs},)'
             )
-        if not ((0 <= actions) & (actions < count)).all():
-            raise ValueError(f'actions are {actions.tolist()}; expected 0 to {count - 1}')
+        if not ((0 <= actions) & (actions < self._action_count)).all():
+            raise ValueError(f'actions are {actions.tolist()}; expected 0 to {self._action_count - 1}')
         return actions
 
     def render(self) -> Optional[Tuple[np.ndarray, ...]]:

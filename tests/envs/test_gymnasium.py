@@ -123,13 +123,13 @@ def test_next_step_resets_and_time_limits_are_those_of_gymnasiums_own_vector():
 
 
 def test_wrong_actions_are_refused_before_a_game_is_stepped_and_a_reset_opens_closed_games():
-    envs = gymnasium.make_vec(ENV_ID, num_envs=2).unwrapped
+    envs = gymnasium.make_vec(ENV_ID, num_envs=2, noop_max=1).unwrapped
     first, _ = envs.reset(seed=0)
     with pytest.raises(ValueError, match=r'actions are of shape \(3,\) .* for each of 2 games: \(2,\)'):
         envs.step([0, 0, 0])
     with pytest.raises(ValueError, match=r'actions are \[0, 9\]; expected 0 to 3'):
         envs.step([0, 9])
-    assert envs.step([0, 0])[4]['episode_frame_number'].tolist() == [8, 8]
+    assert envs.step([0, 0])[4]['episode_frame_number'].tolist() == [9, 9]
     envs.close()
     with pytest.raises(gymnasium.error.ResetNeeded):
         envs.step([0, 0])
