@@ -1,6 +1,6 @@
 """``python -m breakout_env``: the ``breakout`` command."""
 
-from .cli import main
+from breakout_command import main
 
 if __name__ == '__main__':
     main(prog_name='breakout')

@@ -6,28 +6,27 @@ own, imported when it is called; the work is done by functions of the package th
 """
 
 import importlib
-from typing import Optional
+from pathlib import Path
+from typing import List, Optional
 
 import click
-
-from breakout_command import COMMANDS, CommandGroup
-from breakout_command import main as front_door
 
 from ..utils.command_line import Program
 
 
-class LazyGroup(Program, CommandGroup):
+class LazyGroup(Program, click.Group):
     """Imports a command when it is called: ``eval`` from ``eval_command.py``, and so on."""
+
+    def list_commands(self, ctx: click.Context) -> List[str]:
+        """As click's."""
+        files = Path(__file__).parent.glob('*_command.py')
+        return sorted(file.stem.removesuffix('_command').replace('_', '-') for file in files)
 
     def get_command(self, ctx: click.Context, name: str) -> Optional[click.Command]:
         """As click's."""
-        return importlib.import_module(f'.{name}_command', __name__).command if name in COMMANDS else None
+        if name not in self.list_commands(ctx):
+            return None
+        return importlib.import_module(f'.{name.replace("-", "_")}_command', __name__).command
 
 
-main = LazyGroup(
-    'main',
-    help=front_door.help,
-    callback=front_door.callback,
-    params=front_door.params,
-    context_settings=front_door.context_settings,
-)
+main = LazyGroup('breakout', context_settings=dict(help_option_names=['-h', '--help']))

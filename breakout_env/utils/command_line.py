@@ -8,8 +8,6 @@ from typing import Any
 
 import click
 
-from breakout_command import EXIT_CODES
-
 from . import output, signals
 
 
@@ -24,7 +22,7 @@ class Program(click.Command):
     """
     Overview:
         A click command with a graceful shutdown. SIGTERM and SIGHUP raise ``SystemExit`` in it; Ctrl-C ends it with a \
-        word and 130, the exit code that shells expect then, where click has 1. Its help ends with the exit codes.
+        word and 130, the exit code that shells expect then, where click has 1.
 
         The handlers are installed when it is called, as a process does with its command. ``main``, which a program \
         that goes on afterwards calls, leaves them as they are.
@@ -33,10 +31,6 @@ class Program(click.Command):
         >>> command.main([], standalone_mode=False)
         hello
     """
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        kwargs.setdefault('epilog', EXIT_CODES)
-        super().__init__(*args, **kwargs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run as the command of this process, which ends afterwards."""

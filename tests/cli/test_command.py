@@ -4,6 +4,7 @@ import re
 import signal
 import sys
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -16,16 +17,27 @@ from helpers.processes import BIN, completed
 
 @pytest.mark.parametrize('name', [None, *COMMANDS])
 def test_help_has_examples_and_fits_into_80_columns(name):
-    result = CliRunner().invoke(main, [name, '-h'] if name else ['-h'], terminal_width=80)
+    command, words = (main, [name, '-h']) if name else (front_door, ['-h'])
+    result = CliRunner().invoke(command, words, terminal_width=80)
     assert result.exit_code == 0
     assert re.search(rf'Examples:\n +breakout {name or ""}', result.output), result.output
     assert not [line for line in result.output.splitlines() if len(line) > 80]
     # what the front door says of each command is what the command says of itself
-    assert name or result.output == CliRunner().invoke(front_door, ['-h'], terminal_width=80).output
+    described = ' '.join(main.get_command(click.Context(main), name or 'train').help.split())
+    assert name is None or described.startswith(COMMANDS[name])
+
+
+def test_help_lists_the_exit_codes():
+    text = CliRunner().invoke(front_door, ['-h']).output.split('Exit codes:')[1]
+    assert {'0', '1', '2', '129'} <= set(text.split()) and '130 by Ctrl-C' in text
+
+
+def test_the_front_door_knows_all_commands():
+    assert sorted(COMMANDS) == main.list_commands(click.Context(main))
 
 
 def test_unknown_command_is_an_error_with_the_known_ones():
-    result = CliRunner().invoke(main, ['trian'])
+    result = CliRunner().invoke(front_door, ['trian'])
     assert result.exit_code == 2
     assert "there is no command 'trian'; expected one of train, eval" in result.output
 

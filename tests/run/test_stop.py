@@ -4,7 +4,6 @@ import signal
 import threading
 from pathlib import Path
 
-import click
 import pytest
 import torch
 
@@ -200,10 +199,3 @@ def test_command_called_by_a_program_leaves_its_handlers_alone():
     before = handlers()
     command.main([], standalone_mode=False)
     assert seen == [before] and handlers() == before
-
-
-def test_help_lists_the_exit_codes():
-    text = click.Context(Program('test')).get_help().split('Exit codes:')[1]
-    assert all(f'{code}' in text.split() for code in (0, 1, 2)) and all(
-        text.count(code) == 1 for code in ('129', '143')
-    )
