@@ -55,13 +55,6 @@ def wait_until(condition, timeout_s: float = 30.0) -> bool:
     return True
 
 
-def free_port() -> int:
-    """One that nobody listens at now."""
-    with socket.socket() as listener:
-        listener.bind(('127.0.0.1', 0))
-        return listener.getsockname()[1]
-
-
 class ForkServer(object):
     """This process's server of warm starts; it starts with the first program and ends with the tests."""
 

@@ -256,7 +256,9 @@ WORK = [
     (doctor_command, 'run_checks', lambda checks: iter(())),
     (torch, 'set_num_threads', lambda number: None),
 ]
-PROGRAMS: Dict[str, click.Command] = {f'breakout {name}': cli.main.get_command(None, name) for name in cli.COMMANDS}
+PROGRAMS: Dict[str, click.Command] = {
+    f'breakout {name}': cli.main.get_command(None, name) for name in cli.main.list_commands(None)
+}
 for _path in sorted((ROOT / 'entry').glob('*.py')):
     _module = entry(_path.stem)
     WORK.append((_module, 'train' if hasattr(_module, 'train') else 'evaluate', start))
