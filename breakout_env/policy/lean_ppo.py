@@ -8,7 +8,7 @@ from ding.policy import Policy
 from ding.policy.command_mode_policy_instance import DummyCommandModePolicy
 from ding.utils import POLICY_REGISTRY
 
-from ..utils.options import Between
+from ..utils.options import Between, Flag
 from ..utils.streams import Uploader
 from .learner import AUTOCAST, ActsWithAverage, GradClip, Learner, LearnerOptions, ScaledScreens, acting_weights
 from .precision import Precision, cast_copy, fastest_precision
@@ -35,7 +35,12 @@ class LeanPPOOptions(LearnerOptions):
     lr_decay_updates: Optional[Annotated[int, Between(1, 1_000_000_000)]] = None
     """(Optional[int]) Updates over which the learning rate falls linearly to ``lr_end``; None to leave it."""
     lr_end: Annotated[float, Between(0.0, 1.0)] = 0.0
-    """(float) The learning rate from update ``lr_decay_updates`` on."""
+    """(float) The learning rate from update ``lr_decay_updates`` on, or at the end of the budget."""
+    anneal: Flag = False
+    """(bool) Learning rate and entropy coefficient fall linearly to ``lr_end`` and ``entropy_end`` over the run's own \
+    budget, env steps or hours, whichever is used up first; ``lr_decay_updates`` has no effect then."""
+    entropy_end: Annotated[float, Between(0.0, 1e6)] = 0.001
+    """(float) The entropy coefficient at the end of the budget, with ``anneal``."""
 
 
 @POLICY_REGISTRY.register('lean_ppo')
@@ -79,6 +84,8 @@ class LeanPPOPolicy(Policy, ActsWithAverage):
         return 'pixel_actor_critic', ['breakout_env']
 
     _model: Any
+    # The used share of the run's budget: the hook `progress` sets it.
+    _budget_used = 0.0
 
     # ---------------------------------------------------------------- collecting
 
@@ -218,12 +225,17 @@ class LeanPPOPolicy(Policy, ActsWithAverage):
         policy_loss = -mean(torch.min(ratio * advantage, clipped * advantage))
         value_loss = mean((output['value'] - data['return']).square())
         entropy = -mean((log_probs.exp() * log_probs).sum(dim=1))
-        loss = policy_loss + options.value_weight * value_loss - options.entropy_weight * entropy
+        loss = policy_loss + options.value_weight * value_loss - self._entropy_weight() * entropy
         return loss, mean(output['value']), entropy
 
     def _learning_rate(self) -> float:
-        start, updates = self._cfg.learn.learning_rate, self._options.lr_decay_updates
-        return start if updates is None else start + (self._options.lr_end - start) * min(1.0, self._updates / updates)
+        options, updates = self._options, self._options.lr_decay_updates
+        used = self._budget_used if options.anneal else 0.0 if updates is None else min(1.0, self._updates / updates)
+        return _between(self._cfg.learn.learning_rate, options.lr_end, used)
+
+    def _entropy_weight(self) -> float:
+        options = self._options
+        return _between(options.entropy_weight, options.entropy_end, self._budget_used if options.anneal else 0.0)
 
     def _monitor_vars_learn(self) -> List[str]:
         return ['cur_lr', 'total_loss', 'value', 'entropy']
@@ -262,6 +274,10 @@ class LeanPPOPolicy(Policy, ActsWithAverage):
         self._cast = None
 
     _state_dict_eval, _load_state_dict_eval = _state_dict_collect, _load_state_dict_collect
+
+
+def _between(start: float, end: float, share: float) -> float:
+    return start + (end - start) * share
 
 
 @POLICY_REGISTRY.register('lean_ppo_command')

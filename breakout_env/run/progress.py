@@ -112,9 +112,17 @@ class RunProgress(object):
         """Seconds of training so far, those before a stop included, the pause after it left out."""
         return self._run_s_before + self._clock() - self._started_at_s
 
+    @property
+    def budget_used(self) -> float:
+        """The share of the env steps or hours that is used, whichever is more; 0 without limits."""
+        used = dict(max_env_step=self._learner.collector_envstep, max_hours=self.run_s / 3600)
+        limits = {name: getattr(self._options, name) for name in used}
+        return min(1.0, max((used[name] / limit for name, limit in limits.items() if limit), default=0.0))
+
     def after_update(self) -> None:
         """Look after an update, the only moment at which the learner's buffer of values is filled."""
         self._learned = dict(self._learner.log_buffer['scalar'])
+        self._learner.policy.set_attribute('budget_used', self.budget_used)
         self.look()
 
     def look(self) -> None:

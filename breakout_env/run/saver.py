@@ -22,6 +22,7 @@ import xxhash
 from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
+from ..policy.learner import check_finite
 from ..utils import output, run_registry
 from ..utils.atomic_file import DamagedFile, write_bytes
 from .paths import SAVES, Count, Save, list_save, read_best_score, save_buffer, save_checkpoint, saves_in
@@ -81,6 +82,8 @@ class RunSaver(object):
             returns; whole or not at all. Before the first update there is nothing to save.
         Returns:
             - error (:obj:`Optional[Exception]`): Why the save failed, if that is known already.
+        Raises:
+            - Diverged: If a weight is not finite: nothing is saved, and the saves from before stay.
         """
         self._saved_at_s = time.monotonic()
         buffer = self.buffer
@@ -115,6 +118,7 @@ class RunSaver(object):
 
     def _state(self, iteration: int) -> Dict[str, Any]:
         state = _on_host(self._learner.policy.state_dict())
+        check_finite('of the training,', state)
         # the names that DI-engine's own checkpoints have
         state.update(last_iter=iteration, last_step=self._learner.collector_envstep)
         parts = {role: run_registry.look_up(self._learner.exp_name, role) for role in _PARTS_WITH_STATE}

@@ -18,7 +18,9 @@ class ProgressRun(object):
             exp_name=str(folder),
             collector_envstep=0,
             last_iter=SimpleNamespace(val=0),
-            policy=SimpleNamespace(get_attribute=lambda name: EasyDict(learn=dict(learning_rate=0.1))),
+            policy=SimpleNamespace(
+                get_attribute=lambda name: EasyDict(learn=dict(learning_rate=0.1)), set_attribute=lambda *_: None
+            ),
             log_buffer={'scalar': {}},
             tb_logger=SimpleNamespace(add_scalar=lambda *event: self.scalars.append(event)),
             info=lambda text: None,

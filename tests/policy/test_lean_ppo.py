@@ -137,3 +137,27 @@ def test_a_checkpoint_is_an_agent_that_plays_the_most_probable_action(tmp_path, 
 def test_wrong_options_are_refused():
     with pytest.raises(ValueError, match='policy option `learn.clip_ratio` is 0 '):
         ppo(clip_ratio=0)
+
+
+def test_learning_rate_and_entropy_coefficient_fall_to_their_ends_with_the_budget():
+    policy = ppo(anneal=True, learning_rate=0.001, lr_end=0.0002, entropy_weight=0.01, entropy_end=0.002)
+    batch = policy._get_train_sample(rollout())
+    rates, coefficients = [], []
+    for used in (0.0, 0.5, 1.0):
+        policy.learn_mode.set_attribute('budget_used', used)
+        rates.append(policy._forward_learn(batch)['cur_lr'])
+        logit = torch.zeros(STEPS * ENVS, 4)
+        still = {**batch, 'advantage': torch.zeros_like(batch['advantage'])}
+        loss, _, entropy = policy._loss(dict(logit=logit, value=batch['return']), still)
+        coefficients.append(float(-loss / entropy))
+    np.testing.assert_allclose(rates, [0.001, 0.0006, 0.0002])
+    np.testing.assert_allclose(coefficients, [0.01, 0.006, 0.002], rtol=1e-5)
+
+
+@pytest.mark.parametrize('values', ['advantage', 'return'])
+def test_a_training_that_diverges_ends_with_an_error_that_names_options(values):
+    policy = ppo()
+    batch = policy._get_train_sample(rollout())
+    batch[values][0] = float('nan')
+    with pytest.raises(ValueError, match='total_loss. is infinite or not a number.*learning_rate.*grad_clip.*autocast'):
+        policy._forward_learn(batch)

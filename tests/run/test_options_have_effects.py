@@ -137,6 +137,7 @@ def updated_by_rollouts(make):
 
     def updated(options, monkeypatch):
         learner = make(**options)
+        learner._budget_used = 0.5
         samples = learner._get_train_sample(rollout())
         shown = [str(learner._forward_learn(samples)) for _ in range(3)]
         shown.append(learner._forward_collect({0: samples['obs'][0]}, eps=0.0)[0]['value'])
@@ -205,7 +206,8 @@ LEARNER = dict(
 LEAN_DQN = dict(LEARNER, target_theta=({}, 0.5), loss=({}, 'huber'))
 LEAN_PPO = dict(
     LEARNER, lr_decay_updates=({}, 2), lr_end=(dict(lr_decay_updates=2), 0.0005), gae_lambda=({}, 0.1),
-    clip_ratio=({}, 0.5), value_weight=({}, 0.1), entropy_weight=({}, 0.5),
+    clip_ratio=({}, 0.5), value_weight=({}, 0.1), entropy_weight=({}, 0.5), anneal=({}, True),
+    entropy_end=(dict(anneal=True), 0.1),
 )  # fmt: skip
 MODEL = dict(
     obs_shape=({}, [2, 84, 84]), action_shape=({}, 6), encoder_hidden_size_list=({}, [8, 8, 8, 16]),

@@ -175,3 +175,13 @@ def test_runs_that_start_side_by_side_get_folders_of_their_own(tmp_path):
     with ThreadPoolExecutor(4) as threads:
         names = set(threads.map(begin, range(4)))
     assert len(names) == 4 and all(re.fullmatch(r'.*/run(_\d{6}_\d{6})?', name) for name in names)
+
+
+def test_the_used_share_of_the_budget_is_that_of_the_limit_that_is_reached_first(tmp_path):
+    run = ProgressRun(tmp_path / 'run', max_env_step=1000, max_hours=2.0)
+    shares = []
+    for now_s, env_step in ((0.0, 0), (3600.0, 100), (3600.0, 900), (3600.0, 2000)):
+        run.look(now_s, env_step, 5)
+        shares.append(run.progress.budget_used)
+    assert shares == [0.0, 0.5, 0.9, 1.0]
+    assert ProgressRun(tmp_path / 'other').progress.budget_used == 0

@@ -196,6 +196,22 @@ def test_run_of_another_network_is_refused(config):
         SerialRun(config)
 
 
+def test_run_that_diverges_ends_with_an_error_message_and_keeps_its_last_good_save(config):
+    run = SerialRun(config)
+    run.train(2)
+    run.save()
+    for group in run.policy.learn_mode.get_attribute('optimizer').param_groups:
+        group['lr'] = 1e38
+    with pytest.raises(ValueError, match='is infinite or not a number.*policy.learn.learning_rate'):
+        run.train(2)
+        run.save()
+    run.buffer.close()
+    run.evaluator.close()
+    resumed = SerialRun(config)
+    assert resumed.learner.train_iter == 2 * UPDATES
+    assert all(weight.isfinite().all() for weight in resumed.state()['model'].values())
+
+
 def test_resume_without_a_saved_run_gets_an_error_message(config):
     def message(*arguments: str) -> str:
         result = CliRunner().invoke(entry().main, ['-c', str(config), *arguments])
