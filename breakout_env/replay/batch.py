@@ -7,19 +7,26 @@ import numpy as np
 import torch
 from ding.utils.data import default_collate
 
-from .schema import TransitionSchema, as_tensor, values_of
+from .frames.distinct import DistinctFrames
+from .rows import CopiedRows, Rows
+from .structure import as_tensor, place, values_of
 
 # What a buffer adds to each transition, by key: numbers as an array, or a function that returns a list of values.
 Extras = Dict[str, Union[np.ndarray, Callable[[], list]]]
 
 
-class BatchPart(NamedTuple):
-    """The transitions of a batch that share a schema."""
+class UndecodedBatch(NamedTuple):
+    """All of some transitions but the pixels of their screens."""
 
-    positions: np.ndarray  # where in the batch they belong
-    schema: TransitionSchema
-    stacks: Dict[str, torch.Tensor]  # uint8, (N, frame_stack, height, width)
-    columns: List[Any]  # of each other leaf: an array with N rows, or N strings
+    rows: Rows
+    copied: CopiedRows
+    source: Optional[DistinctFrames]  # where their frames are acquired; None if they are not
+
+    def frame_numbers(self) -> np.ndarray:
+        """Frames in the order of a batch: one key after the other, so that each becomes one tensor."""
+        ends = np.cumsum(self.rows.depths).tolist()
+        parts = [self.copied.frames[:, end - depth : end].ravel() for end, depth in zip(ends, self.rows.depths)]
+        return np.concatenate(parts) if parts else np.zeros(0, np.uint32)
 
 
 class FrameBatch(Sequence):
@@ -29,10 +36,18 @@ class FrameBatch(Sequence):
     whose tensors are views of the same memory, created at the first access; a dict keeps what is written into it.
     """
 
-    def __init__(self, size: int, parts: List[BatchPart], extras: Optional[Extras] = None) -> None:
-        self._size = size
-        self._parts = parts
+    def __init__(self, undecoded: UndecodedBatch, pixels: Optional[torch.Tensor], extras: Optional[Extras]) -> None:
+        self._rows, self._copied = undecoded.rows, undecoded.copied
+        self._strings = list(self._rows.strings)
+        self._size = len(self._copied.frames)
         self._extras = extras or {}
+        self._stacks: Dict[str, torch.Tensor] = {}
+        start = 0
+        for leaf in self._rows.stacks:
+            assert pixels is not None
+            end = start + self._size * leaf.shape[0]
+            self._stacks[leaf.path[0]] = pixels[start:end].view(self._size, *leaf.shape)
+            start = end
         self._list: Optional[List[dict]] = None
         self._collated: Optional[Dict[str, Any]] = None
 
@@ -50,37 +65,35 @@ class FrameBatch(Sequence):
         Overview:
             The batch as one dict of tensors, equal to ``default_collate(list(batch))``.
         Shapes:
-            - obs, next_obs: :math:`(B, frame\\_stack, H, W)`, uint8, in pinned memory with ``pin_memory``, on the \
-                device of storage ``device``
+            - obs, next_obs: :math:`(B, frame\\_stack, H, W)`, uint8, in pinned memory with ``pin_memory``
             - others: :math:`(B, ...)`; tensors of shape (1, ) become :math:`(B, )`
         """
         if self._collated is None:
-            if len(self._parts) == 1 and not self._parts[0].schema.keeps_lists:
-                self._collated = self._collate(self._parts[0])
-            else:
-                self._collated = default_collate(self._dicts())
+            # keys whose values default_collate leaves in a list, and those that only some transitions have
+            keeps_lists = any(key.startswith('collate_ignore') for leaf in self._rows.leaves for key in leaf.path)
+            is_plain = not keeps_lists and not self._rows.state_leaves
+            self._collated = self._collate() if is_plain else default_collate(self._dicts())
         return self._collated
 
-    def _collate(self, part: BatchPart) -> Dict[str, Any]:
+    def _collate(self) -> Dict[str, Any]:
         out: Dict[str, Any] = {}
-        columns = iter(part.columns)
-        for leaf in part.schema.signature:
-            path, kind = leaf[0], leaf[1]
-            if leaf in part.schema.stacks:
-                out[path[0]] = part.stacks[path[0]]
+        columns = iter(self._copied.columns)
+        for leaf in self._rows.leaves:
+            if leaf.is_stack:
+                out[leaf.path[0]] = self._stacks[leaf.path[0]]
                 continue
             column = next(columns)
             value: Any
-            if kind == 'tensor':
+            if leaf.kind == 'tensor':
                 value = as_tensor(leaf, column)
-                value = value.view(-1) if leaf[3] == (1,) else value
-            elif kind in ('int', 'float', 'bool'):
+                value = value.view(-1) if leaf.shape == (1,) else value
+            elif leaf.kind in ('int', 'float', 'bool'):
                 value = _numbers(column)
-            elif kind == 'empty':
+            elif leaf.kind == 'empty':
                 value = {}
             else:  # as default_collate does, or refuses to do
-                value = default_collate(column if kind == 'str' else values_of(leaf, column))
-            _place(out, path, value)
+                value = default_collate(values_of(leaf, column, self._strings))
+            place(out, leaf.path, value)
         made: Dict[int, torch.Tensor] = {}  # a weight under two names is one tensor
         for key, values in self._extras.items():
             if callable(values):
@@ -93,49 +106,40 @@ class FrameBatch(Sequence):
 
     def _dicts(self) -> List[dict]:
         if self._list is None:
-            transitions: List[dict] = [{}] * self._size
-            for part in self._parts:
-                for position, transition in zip(part.positions.tolist(), _transitions(part)):
-                    transitions[position] = transition
+            transitions = self._transitions()
             for key, values in self._extras.items():
                 for transition, value in zip(transitions, values() if callable(values) else values.tolist()):
                     transition[key] = value
             self._list = transitions
         return self._list
 
+    def _transitions(self) -> List[dict]:
+        values: List[list] = []
+        columns = iter(self._copied.columns)
+        for leaf in self._rows.leaves:
+            if leaf.is_stack:
+                stack = self._stacks[leaf.path[0]]
+                values.append(list(stack.unbind(0) if leaf.kind == 'tensor' else stack.numpy()))
+            else:
+                values.append(values_of(leaf, next(columns), self._strings))
+        paths = [leaf.path for leaf in self._rows.leaves]
+        if all(len(path) == 1 for path in paths):
+            keys = [path[0] for path in paths]
+            transitions = [dict(zip(keys, of_one)) for of_one in zip(*values)] or [{} for _ in range(self._size)]
+        else:
+            transitions = [{} for _ in range(self._size)]
+            for transition, of_one in zip(transitions, zip(*values)):
+                for path, value in zip(paths, of_one):
+                    place(transition, path, value)
+        for leaf, column in zip(self._rows.state_leaves, self._copied.states):
+            states = values_of(leaf, column, self._strings)
+            for transition, number in zip(transitions, self._copied.state_numbers.tolist()):
+                if number:
+                    place(transition, leaf.path, states[number])
+        return transitions
+
 
 def _numbers(column: np.ndarray) -> torch.Tensor:
     """Numbers of Python as ``default_collate`` makes tensors of them: bool, int64 or float32."""
     dtype = {'b': np.dtype(bool), 'f': np.dtype(np.float32)}.get(column.dtype.kind, np.dtype(np.int64))
     return torch.from_numpy(column.astype(dtype, copy=False))
-
-
-def _transitions(part: BatchPart) -> List[dict]:
-    by_leaf: List[list] = []
-    columns = iter(part.columns)
-    for leaf in part.schema.signature:
-        if leaf in part.schema.stacks:
-            stack = part.stacks[leaf[0][0]]
-            by_leaf.append(list(stack.unbind(0)) if leaf[1] == 'tensor' else list(stack.cpu().numpy()))
-        else:
-            column = next(columns)
-            by_leaf.append(column if leaf[1] == 'str' else values_of(leaf, column))
-    paths = [leaf[0] for leaf in part.schema.signature]
-    if not paths:
-        return [{} for _ in part.positions]
-    if all(len(path) == 1 for path in paths):
-        keys = [path[0] for path in paths]
-        return [dict(zip(keys, values)) for values in zip(*by_leaf)]
-    transitions = []
-    for values in zip(*by_leaf):
-        transition: Dict[str, Any] = {}
-        for path, value in zip(paths, values):
-            _place(transition, path, value)
-        transitions.append(transition)
-    return transitions
-
-
-def _place(tree: Dict[str, Any], path: tuple, value: Any) -> None:
-    for key in path[:-1]:
-        tree = tree.setdefault(key, {})
-    tree[path[-1]] = value

@@ -1,50 +1,38 @@
 """The replay buffer of DI-engine's serial pipelines, type ``frame``."""
 
 import logging
-import math
-import os
-import weakref
+from functools import partial
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
-import numpy as np
 import torch
 from ding.utils import BUFFER_REGISTRY
-from ding.worker.replay_buffer import IBuffer
 
-from ..utils import run_registry
 from ..utils.options import section
-from .batch import Extras, FrameBatch
+from .batch import Extras, FrameBatch, UndecodedBatch
 from .memory import ReplayMemory
 from .options import ReplayOptions
 from .prefetcher import Prefetcher
 from .priority_weights import PriorityWeights
 from .report import MemoryReporter, memory_report
-from .selection import Selection
+from .samplers import Sampler, TransitionSampler
+from .serial_base import SerialBuffer
 from .slices import SliceSampler
 from .snapshot import snapshot
-from .snapshot.background_saver import Autosave, BackgroundSaver
 
 _log = logging.getLogger(__name__)
-# What a sampled transition has besides what was pushed; when it is pushed again, these keys are left out.
-_ADDED = frozenset(['replay_unique_id', 'replay_buffer_idx', 'use', 'staleness', 'IS', 'priority_IS', 'priority'])
-
-
-def _insertion_id(replay_unique_id: str) -> int:
-    return int(replay_unique_id.rsplit('_', 1)[1])
 
 
 @BUFFER_REGISTRY.register('frame')
-class FrameReplayBuffer(IBuffer):
+class FrameReplayBuffer(SerialBuffer):
     """
     Overview:
         Keeps transitions whose ``obs`` and ``next_obs`` are stacks of uint8 screens, each distinct screen once and \
-        compressed: a million transitions of Breakout in about 0.27 GB (docs/memory.md), returned bit for bit.
+        compressed: a million transitions of Breakout in about 0.27 GB (docs/memory.md), returned bit for bit. All \
+        transitions have the structure of the first: its keys, types and shapes.
 
-        Samples uniformly until priorities arrive by ``update``, as DI-engine's advanced buffer does; from then on in \
-        proportion to them. Sampling takes the same time whatever the size.
-
-        With ``save_every_pushes`` or ``save_every_s`` it also saves itself when it is closed and when the interpreter \
-        exits. SIGTERM ends a Python program without that, unless the program handles it, as ours do.
+        Samples uniformly until priorities arrive by ``update`` or with a pushed transition; from then on in \
+        proportion to ``priority ** alpha``. Sampling takes the same time whatever the size. With ``slice_len`` it \
+        samples slices of episodes.
     Examples:
         >>> buffer = FrameReplayBuffer(dict(replay_buffer_size=1000))
         >>> stack = torch.zeros(4, 84, 84, dtype=torch.uint8)
@@ -55,7 +43,7 @@ class FrameReplayBuffer(IBuffer):
         >>> buffer.close()
     """
 
-    save_suffix = '.npz'  # of the names of saves in a run's folder
+    save_suffix = '.npz'
 
     config = dict(type='frame', **ReplayOptions().model_dump())
 
@@ -76,25 +64,18 @@ class FrameReplayBuffer(IBuffer):
         """
         cfg = section('the config of the replay buffer', cfg)
         options = self._options = ReplayOptions.from_config(cfg)
-        self._instance_name = instance_name
-        self._min_limit_ratio = (cfg.get('thruput_controller') or {}).get('sample_min_limit_ratio', 1)
+        ratio = (cfg.get('thruput_controller') or {}).get('sample_min_limit_ratio', 1)
         # None of these parts refers to the buffer: without a cycle, its memory is released with its last reference.
         memory = self._memory = ReplayMemory.from_options(options, exp_name)
-        self._slices = None
-        if options.slice_len is not None:
-            self._slices = SliceSampler(memory, options.slice_len, options.slice_every)
         self._weights = PriorityWeights(options.alpha, options.beta, options.anneal_step)
+        self._sampler: Sampler = TransitionSampler(memory, self._weights, ratio, instance_name)
+        if options.slice_len is not None:
+            self._sampler = SliceSampler(memory, options.slice_len, options.slice_every, ratio)
         self._pinned = torch.cuda.is_available() if options.pin_memory is None else options.pin_memory
-        # batches of storage 'device' are gathered asynchronously: a thread would have nothing to do
-        in_a_thread = options.prefetch and options.storage != 'device'
-        self._prefetcher = Prefetcher(memory, self._pinned) if in_a_thread else None
+        self._prefetcher = Prefetcher(memory, self._pinned) if options.prefetch else None
         self._reporter = MemoryReporter(memory, tb_logger, instance_name, options.report_every_s)
-        self._saver = BackgroundSaver(memory, self._weights.state)
-        path = options.save_path or os.path.join(exp_name, 'replay', f'{instance_name}.npz')
-        self._autosave = Autosave(self._saver, path, options.save_every_pushes, options.save_every_s)
-        # at `close`, with the last reference, or at the exit of the interpreter
-        self._finalizer = weakref.finalize(self, _close, self._autosave, self._prefetcher, memory)
-        run_registry.register(exp_name, instance_name, self)
+        begin_save = partial(_begin_save, memory, self._sampler)
+        self._open(exp_name, instance_name, begin_save, partial(_release, self._prefetcher, memory))
 
     # ---------------------------------------------------------------- in
 
@@ -105,72 +86,34 @@ class FrameReplayBuffer(IBuffer):
         Arguments:
             - data (:obj:`Union[Sequence[Mapping], Mapping]`): Dicts with stacks of uint8 screens under ``obs`` and \
                 ``next_obs``, and tensors, arrays, numbers, strings, or dicts of these under other keys. The value of \
-                ``priority`` is the transition's first priority.
+                ``priority``, a TD error's absolute value, is the transition's first priority; without one it has the \
+                highest priority so far.
             - cur_collector_envstep (:obj:`int`): Env steps so far, the x axis of the curves.
         Raises:
-            - ValueError: If ``obs`` is no stack of uint8 screens; the message says which env option to set.
+            - ValueError: If ``obs`` is no stack of uint8 screens (the message says which env option to set), or a \
+                transition has another structure than the first.
             - TypeError: If a value cannot be stored. Nothing of ``data`` is stored in either case.
             - OSError: If the disk of storage ``memmap`` is full.
         """
         transitions = [data] if isinstance(data, Mapping) else data
-        given = [t.get('priority') for t in transitions]
-        weights = [self._weights.weight(priority) for priority in given]
-        if any(not _ADDED.isdisjoint(t) for t in transitions):
-            transitions = [{k: v for k, v in t.items() if k not in _ADDED} for t in transitions]
         with self._memory.lock:
-            if any(priority is not None for priority in given):
-                self._refuse_with_slices('priorities')
-                self._memory.track_priorities()
-                highest = max(float(priority) for priority in given if priority is not None)
-                self._weights.max_priority = max(self._weights.max_priority, highest)
-            if self._slices is not None:
-                transitions = self._slices.prepare(transitions)
-            insertion_ids = self._memory.push(transitions, np.array(weights))
-            if self._slices is not None:
-                self._slices.pushed(transitions, insertion_ids)
+            self._memory.push(self._sampler.prepare(transitions), self._sampler.stored)
         self._reporter.report(cur_collector_envstep)
-        self._autosave.save_if_due()
 
     def update(self, info: Mapping) -> None:
         """
         Overview:
             Set priorities, as the learner's ``priority_info`` has them, passing over transitions that are gone. The \
-            first call, or the first pushed transition with a priority, turns prioritised sampling on.
+            first call turns prioritised sampling on.
         Arguments:
-            - info (:obj:`Mapping`): Lists of one length: ``replay_unique_id``, ``replay_buffer_idx``, ``priority``.
+            - info (:obj:`Mapping`): Lists of one length: ``replay_unique_id``, ``replay_buffer_idx``, ``priority``, \
+                the absolute value of the TD error; ``alpha`` is applied here.
         Raises:
             - ValueError: If a priority is negative or not a number.
         """
-        if 'priority' not in info:
-            return
-        self._refuse_with_slices('priorities')
-        with self._memory.lock:
-            priorities = [float(p) for p in info['priority']]
-            weights = [self._weights.weight(p) for p in priorities]
-            self._memory.track_priorities()
-            rows, kept = [], []
-            for name, guess, priority, weight in zip(
-                info['replay_unique_id'], info['replay_buffer_idx'], priorities, weights
-            ):
-                row = self._memory.find(_insertion_id(name), -1 if guess is None else int(guess))
-                if row >= 0:
-                    rows.append(row)
-                    kept.append(weight)
-                    self._weights.max_priority = max(self._weights.max_priority, priority)
-            if rows:
-                self._memory.set_priorities(np.array(rows), np.array(kept))
-
-    def remove(self, replay_unique_ids: Sequence[str]) -> int:
-        """Remove transitions by the ``replay_unique_id`` of samples; returns how many of them were still there."""
-        self._refuse_with_slices('removals')
-        return self._memory.remove(map(_insertion_id, replay_unique_ids))
-
-    def _refuse_with_slices(self, what: str) -> None:
-        if self._slices is not None:
-            raise ValueError(
-                f'the replay buffer samples slices of whole episodes, uniformly (`slice_len`), and takes no {what}; '
-                'expected policy.priority=False, and no middleware that removes transitions'
-            )
+        if 'priority' in info:
+            with self._memory.lock:
+                self._sampler.update(info)
 
     def clear(self) -> None:
         """Remove all transitions and release their memory."""
@@ -178,9 +121,7 @@ class FrameReplayBuffer(IBuffer):
         with self._memory.lock:
             self._cancel_prefetched()
             self._memory.clear()
-            self._weights.max_priority = 1.0
-            if self._slices is not None:
-                self._slices.clear()
+            self._sampler.clear()
 
     # ---------------------------------------------------------------- out
 
@@ -192,92 +133,36 @@ class FrameReplayBuffer(IBuffer):
             Sample transitions. The batch reads like a list of dicts, and ``collated()`` returns it as tensors without \
             another copy.
         Arguments:
-            - cur_learner_iter (:obj:`int`): Updates so far, for the staleness.
             - sample_range (:obj:`Optional[slice]`): Only among these, in the order of pushing: ``slice(-1000, None)`` \
                 are the last thousand.
             - replace (:obj:`bool`): Whether one may occur twice. By priority that may happen in any case.
         Returns:
             - batch (:obj:`Union[FrameBatch, None]`): None if there are too few. Besides what was pushed, each has \
-                ``replay_unique_id``, ``replay_buffer_idx``, ``use``, ``staleness``, ``priority``, and the \
-                importance-sampling weight as ``IS`` and ``priority_IS`` (1 for all in uniform sampling). With \
-                ``slice_len`` a list of slices, dicts of lists with a value for each step.
+                ``replay_unique_id``, ``replay_buffer_idx``, ``priority``, and the importance-sampling weight as \
+                ``IS`` and ``priority_IS`` (1 for all in uniform sampling). With ``slice_len`` a list of slices, dicts \
+                of lists with a value for each step.
         """
         if size == 0:
             return []
-        if sample_range is not None:
-            self._refuse_with_slices('sample_range')
         request = (size, sample_range, replace)
         batch = None if self._prefetcher is None else self._prefetcher.take(request)
         if batch is None:
             with self._memory.lock:
-                selected = self._select(*request, cur_learner_iter, acquire=False)
+                selected = self._select(*request, acquire=False)
                 batch = None if selected is None else self._memory.decode(*selected, self._pinned)
         if batch is not None and self._prefetcher is not None:
             with self._memory.lock:
                 self._prefetcher.cancel()
-                selected = self._select(*request, cur_learner_iter + 1, acquire=True)
+                selected = self._select(*request, acquire=True)
                 if selected is not None:
                     self._prefetcher.prepare(request, *selected)
-        return batch if self._slices is None or batch is None else self._slices.cut(batch)
+        return None if batch is None else self._sampler.finish(batch)
 
     def _select(
-        self, size: int, sample_range: Optional[slice], replace: bool, cur_learner_iter: int, acquire: bool
-    ) -> Optional[Tuple[Selection, Extras]]:
-        """The transitions of a batch and what is added to each; None if there are too few."""
-        memory = self._memory
-        if self._slices is not None:
-            return self._select_slices(self._slices, size, acquire)
-        self._remove_stale(cur_learner_iter)
-        there = memory.count if sample_range is None else len(range(memory.count)[sample_range])
-        if there < size * self._min_limit_ratio and not (replace and there):
-            _log.info('%d transitions are to be sampled, but there are %d; none are', size, there)
-            return None
-        if memory.has_priorities:
-            rows = memory.sample_by_priority(size, sample_range)
-            importance, priorities = self._weights.correct(*memory.priorities(rows))
-        else:
-            rows = memory.sample(size, replace, sample_range)
-            importance = priorities = np.ones(size)
-        sample_counts = memory.count_samples(rows, distinct=not (replace or memory.has_priorities))
-        insertion_ids = memory.insertion_ids(rows)
-        expired = []
-        if self._options.max_use != math.inf:
-            expired = [i for i, n in zip(insertion_ids, sample_counts.tolist()) if n >= self._options.max_use]
-        selection = memory.select(rows, acquire or bool(expired))
-        if expired:
-            memory.remove(expired)
-        collected = selection.integers('collect_iter')
-        name = self._instance_name  # a pending batch must not refer to the buffer
-        extras: Extras = dict(
-            replay_unique_id=lambda: [f'{name}_{insertion_id}' for insertion_id in insertion_ids],
-            replay_buffer_idx=rows,
-            use=sample_counts,
-            # -1 where the collector did not say, as in DI-engine's own
-            staleness=np.full(size, -1) if collected is None else cur_learner_iter - collected,
-            IS=importance,
-            priority_IS=importance,
-            priority=priorities,
-        )
-        return selection, extras
-
-    def _select_slices(self, slices: SliceSampler, size: int, acquire: bool) -> Optional[Tuple[Selection, Extras]]:
-        too_few = self._memory.count < max(size * self._min_limit_ratio, self._options.slice_len or 0)
-        sampled = None if too_few else slices.sample(size)
-        if sampled is None:
-            _log.info('%d slices are to be sampled from %d steps; none are', size, self._memory.count)
-            return None
-        rows, padded = sampled
-        return self._memory.select(rows, acquire), dict(padded=padded)
-
-    def _remove_stale(self, cur_learner_iter: int) -> None:
-        memory = self._memory
-        while self._options.max_staleness != math.inf and memory.count:
-            # later transitions were collected after more updates, so the first that is not stale is the last to look at
-            row = memory.rows_at([0])
-            collected = memory.column(('collect_iter',), row, None)[0]
-            if not isinstance(collected, int) or cur_learner_iter - collected < self._options.max_staleness:
-                break
-            memory.remove(memory.insertion_ids(row))
+        self, size: int, sample_range: Optional[slice], replace: bool, acquire: bool
+    ) -> Optional[Tuple[UndecodedBatch, Extras]]:
+        sampled = self._sampler.sample(size, sample_range, replace)
+        return None if sampled is None else (self._memory.select(sampled[0], acquire), sampled[1])
 
     def _cancel_prefetched(self) -> None:
         if self._prefetcher is not None:
@@ -292,12 +177,12 @@ class FrameReplayBuffer(IBuffer):
         Raises:
             - OSError: If it cannot be written.
         """
-        snapshot.save(self._memory, file_name, self._weights.state())
+        _begin_save(self._memory, self._sampler)(file_name)
 
     def load_data(self, file_name: str) -> None:
         """
         Overview:
-            Load what ``save_data`` or the buffer itself saved, in place of the present content. If the file is \
+            Load what ``save_data`` or ``start_saving`` saved, in place of the present content. If the file is \
             damaged, the previous one is loaded.
         Raises:
             - FileNotFoundError: If there is no such file.
@@ -307,30 +192,18 @@ class FrameReplayBuffer(IBuffer):
 
     def state_dict(self) -> Dict[str, Any]:
         """Everything as numpy arrays, with the frames compressed."""
-        return snapshot.state_dict(self._memory, self._weights.state())
+        with self._memory.lock:
+            return snapshot.Snapshot(self._memory, *self._sampler.state()).as_dict()
 
     def load_state_dict(self, _state_dict: Mapping[str, Any], deepcopy: bool = False) -> None:
         """Load what ``state_dict`` returned. The arrays are copied in any case."""
         self._restore(lambda: snapshot.restore(self._memory, _state_dict, 'the state dict'))
 
-    def _restore(self, load: Callable[[], Mapping]) -> None:
+    def _restore(self, load: Callable[[], snapshot.Restored]) -> None:
         self._saver.wait()
-        extra = load()
         with self._memory.lock:
             self._cancel_prefetched()
-            self._weights.restore(extra)
-            if self._slices is not None:
-                self._slices.loaded()
-            self._autosave.saved()
-
-    def start_saving(self, file_name: str, then: Callable[[], None]) -> bool:
-        """Save in the background, then call a function; False if a save is under way."""
-        return self._saver.start(file_name, then)
-
-    def wait_for_saving(self) -> Optional[Exception]:
-        """Wait until no save is under way; the error of the last one."""
-        self._saver.wait()
-        return self._saver.error
+            self._sampler.restored(load())
 
     # ---------------------------------------------------------------- the rest of DI-engine's interface
 
@@ -346,7 +219,7 @@ class FrameReplayBuffer(IBuffer):
     @property
     def push_count(self) -> int:
         """Transitions ever pushed."""
-        return self._memory.push_count
+        return self._memory.next_id
 
     @property
     def beta(self) -> float:
@@ -361,16 +234,13 @@ class FrameReplayBuffer(IBuffer):
         """What the buffer costs now; see ``report.memory_report``."""
         return memory_report(self._memory)
 
-    def start(self) -> None:
-        """Nothing to do; some of DI-engine's pipelines call it."""
 
-    def close(self) -> None:
-        """Save if options ask for it, then release everything. It may be called at any time, any number of times."""
-        self._finalizer()
+def _begin_save(memory: ReplayMemory, sampler: Sampler) -> Callable[[str], None]:
+    with memory.lock:
+        return snapshot.Snapshot(memory, *sampler.state()).write
 
 
-def _close(autosave: Autosave, prefetcher: Optional[Prefetcher], memory: ReplayMemory) -> None:
-    autosave.close()
+def _release(prefetcher: Optional[Prefetcher], memory: ReplayMemory) -> None:
     if prefetcher is not None:
         prefetcher.close()
     memory.close()

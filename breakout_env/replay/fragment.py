@@ -15,7 +15,9 @@ import torch
 import xxhash
 import zstandard
 
-from .schema import StringTable, TransitionSchema, signature_of, values_of
+from .batch import FrameBatch, UndecodedBatch
+from .rows import CopiedRows, Rows
+from .structure import leaves_from, leaves_of
 
 # zstd's. Most of the time goes into finding repeated screens, so that level 9 takes a fifth longer than level 3 and
 # saves a tenth of the bytes.
@@ -32,47 +34,44 @@ _UNREADABLE = (
 def pack(transitions: Sequence[Mapping]) -> bytes:
     """
     Overview:
-        Pack transitions, as a replay buffer of type ``frame`` takes them, into bytes for ``unpack``.
+        Pack transitions of one structure, as a replay buffer of type ``frame`` takes them, into bytes for ``unpack``.
     Raises:
-        - ValueError, TypeError: As that buffer, if ``obs`` is not a stack of uint8 screens or a value has a type that \
-            it does not store.
+        - ValueError, TypeError: As that buffer, if it could not store them.
     """
-    signatures = [signature_of(transition) for transition in transitions]
-    strings = StringTable()
+    rows = Rows(leaves_of(transitions[0]) if transitions else (), max(1, len(transitions)))
     screens: Dict[bytes, int] = {}
     pixels: List[bytes] = []
-    groups, tables = [], []
-    for signature in dict.fromkeys(signatures):
-        places = [i for i, other in enumerate(signatures) if other == signature]
-        schema = TransitionSchema(signature, len(places))
-        for row, place in enumerate(places):
-            numbers = []
-            for stack in schema.pixels(transitions[place]):
-                size = int(np.prod(schema.frame_shape or 0))
-                for start in range(0, len(stack), size):
-                    screen = stack[start : start + size]
-                    digest = xxhash.xxh3_128_digest(screen)
-                    if digest not in screens:
-                        screens[digest] = len(pixels)
-                        pixels.append(bytes(screen))
-                    numbers.append(screens[digest])
-            schema.write(row, transitions[place], numbers, strings)
-        groups.append([schema.to_json(), places])
-        # column by column: neighbours in a column are alike
-        tables += [np.ascontiguousarray(column).tobytes() for column in (schema.frames, *schema.columns)]
-    description = json.dumps(dict(groups=groups, strings=dict(strings.items()), count=len(transitions))).encode()
-    columns, all_pixels = b''.join(tables), b''.join(pixels)
+    size = int(np.prod(rows.frame_shape or 0))
+    for i, transition in enumerate(transitions):
+        rows.expect(transition)
+        numbers = []
+        for stack in rows.pixels(transition):
+            for start in range(0, len(stack), size):
+                screen = stack[start : start + size]
+                digest = xxhash.xxh3_128_digest(screen)
+                if digest not in screens:
+                    screens[digest] = len(pixels)
+                    pixels.append(bytes(screen))
+                numbers.append(screens[digest])
+        rows.prepare(0, i, transition, numbers)
+        rows.table[i] = rows.fresh[0]
+    frames, columns, state_numbers, states = rows.copy(np.arange(len(transitions)))
+    # column by column: neighbours in a column are alike
+    table = b''.join(np.ascontiguousarray(column).tobytes() for column in (frames, state_numbers, *columns, *states))
+    described = dict(count=len(transitions), leaves=[*rows.leaves, *rows.state_leaves], strings=list(rows.strings))
+    if states:
+        described['states'] = len(states[0])
+    description, screens_bytes = json.dumps(described).encode(), b''.join(pixels)
+    head = _HEAD.pack(len(description), len(table), len(screens_bytes))
     compressor = zstandard.ZstdCompressor(level=LEVEL, write_checksum=True)
-    return _HEAD.pack(len(description), len(columns), len(all_pixels)) + compressor.compress(
-        description + columns + all_pixels
-    )
+    return head + compressor.compress(description + table + screens_bytes)
 
 
 def unpack(payload: bytes) -> List[Dict[str, Any]]:
     """
     Overview:
-        Unpack the transitions that ``pack`` was given, equal in every value, type and order. Those that shared a \
-        screen have copies of it.
+        Unpack the transitions that ``pack`` was given, equal in every value and type. Those that shared a screen have \
+        copies of it.
     Raises:
         - ValueError: If the bytes are damaged or not from ``pack``.
     """
@@ -90,47 +89,32 @@ def _unpack(payload: bytes) -> List[Dict[str, Any]]:
     if len(content) != sum(sizes):
         raise ValueError('it is incomplete')
     described = json.loads(content[: sizes[0]])
-    strings = {int(number): text for number, text in described['strings'].items()}
+    count, leaves = int(described['count']), leaves_from(described['leaves'])
+    rows = Rows(leaves, 1)
+    pixels = np.frombuffer(content, np.uint8, sizes[2], sum(sizes[:2]))
+    frame_bytes = int(np.prod(rows.frame_shape or 0))
+    wanted = count * (rows.table.itemsize + rows.frames_each * frame_bytes)
+    if not 0 <= wanted <= _LARGEST_BYTES or rows.table.itemsize > _LARGEST_BYTES:
+        raise ValueError(f'its transitions would unpack to {wanted:,} bytes; expected at most {_LARGEST_BYTES:,}')
     at = sizes[0]
-    all_pixels = np.frombuffer(content, np.uint8, sizes[2], sum(sizes[:2]))
-    all_places = sorted(place for _, places in described['groups'] for place in places)
-    if described['count'] != len(all_places) or all_places != list(range(len(all_places))):
-        raise ValueError('its transitions are numbered wrongly')
-    transitions: List[Dict[str, Any]] = [{} for _ in all_places]
-    for text, places in described['groups']:
-        schema = TransitionSchema.from_json(text, len(places))
-        if len(places) * sum(schema.depths) * int(np.prod(schema.frame_shape or 0)) > _LARGEST_BYTES:
-            raise ValueError(f'its screens would unpack to more than {_LARGEST_BYTES:,} bytes')
-        for column in (schema.frames, *schema.columns):
-            column[...] = np.frombuffer(content, column.dtype, column.size, at).reshape(column.shape)
-            at += column.nbytes
-        _fill(transitions, places, schema, strings, all_pixels)
-    return transitions
 
+    def column(length: int, dtype: np.dtype, shape: Sequence[int]) -> np.ndarray:
+        nonlocal at
+        read = np.frombuffer(content, dtype, length * int(np.prod(shape)), at).reshape(length, *shape)
+        at += read.nbytes
+        return read.copy()
 
-def _fill(
-    transitions: List[Dict[str, Any]],
-    places: List[int],
-    schema: TransitionSchema,
-    strings: Mapping[int, str],
-    all_pixels: np.ndarray,
-) -> None:
-    """Put the values of one group where they belong, keys in the order of the signature."""
-    first, stacks = 0, {}
-    if schema.stacks:
-        screens = all_pixels.reshape(-1, *(schema.frame_shape or ())) if all_pixels.size else all_pixels
-        for leaf, depth in zip(schema.stacks, schema.depths):
-            stacks[leaf] = screens[schema.frames[:, first : first + depth]]
-            first += depth
-    columns = dict(zip(schema.others, schema.columns))
-    for leaf in schema.signature:
-        path, kind = leaf[0], leaf[1]
-        values = values_of(leaf, stacks[leaf] if leaf in stacks else columns[leaf])
-        for place, value in zip(places, values):
-            node = transitions[place]
-            for key in path[:-1]:
-                node = node.setdefault(key, {})
-            node[path[-1]] = strings[value] if kind == 'str' else value
+    frames = column(count, np.dtype(np.uint32), (rows.frames_each,))
+    state_numbers = column(count, np.dtype(np.uint32), ())
+    columns = [column(count, leaf.column_dtype, leaf.shape) for leaf in rows.others]
+    states = [column(int(described['states']), leaf.column_dtype, leaf.shape) for leaf in rows.state_leaves]
+    if at != sum(sizes[:2]):
+        raise ValueError('its columns do not fit its description')
+    rows.strings = {str(text): number for number, text in enumerate(described['strings'])}
+    undecoded = UndecodedBatch(rows, CopiedRows(frames, columns, state_numbers, states), None)
+    screens = pixels.reshape(-1, frame_bytes) if frame_bytes else pixels
+    decoded = torch.from_numpy(screens[undecoded.frame_numbers()]) if rows.stacks else None
+    return list(FrameBatch(undecoded, decoded, None))
 
 
 def pack_weights(model: Mapping[str, torch.Tensor]) -> bytes:

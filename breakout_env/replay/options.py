@@ -3,11 +3,10 @@
 import math
 from typing import Annotated, Any, Iterable, Literal, Mapping, Optional
 
-import torch
 from ding.worker import AdvancedReplayBuffer
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
-from ..utils.options import Between, Expected, Flag, Options, PathText, checked, section, shown
+from ..utils.options import Between, Flag, Options, PathText, checked, section, shown
 
 _OWNER = 'replay buffer option'
 _Count = Annotated[int, Between(0, 2**31 - 1, from_float=True)]
@@ -19,17 +18,9 @@ _Seconds = Annotated[float, Between(0.0)]
 DI_ENGINE_KEYS = frozenset(AdvancedReplayBuffer.config) | {
     *('import_names', 'cfg_type', 'name', 'multi_buffer', 'periodic_thruput_seconds')
 }
-_NEEDS = dict(folder=dict(storage='memmap'), device=dict(storage='device'))
+_NEEDS = dict(folder=dict(storage='memmap'))
 # These belong to priorities, or leave gaps in episodes.
-_NOT_WITH_SLICES = ('eviction', 'alpha', 'beta', 'anneal_step', 'max_use', 'max_staleness')
-
-
-def _check_device(name: str) -> str:
-    try:
-        torch.device(name)
-    except RuntimeError:
-        raise ValueError('no device') from None
-    return name
+_NOT_WITH_SLICES = ('eviction', 'alpha', 'beta', 'anneal_step')
 
 
 class ReplayOptions(Options):
@@ -50,48 +41,32 @@ class ReplayOptions(Options):
 
     replay_buffer_size: Annotated[int, Between(1, 2**31 - 1, from_float=True)] = 1_000_000
     """(int) The most transitions it keeps."""
-    storage: Literal['compressed', 'ring', 'memmap', 'device'] = 'compressed'
-    """(str) Where frames are: ``compressed`` in memory; unchanged in memory (``ring``), in a file (``memmap``), or on \
-    the learner's device (``device``), where its batches then are, too."""
+    storage: Literal['compressed', 'ring', 'memmap'] = 'compressed'
+    """(str) Where frames are: ``compressed`` in memory, or unchanged in memory (``ring``) or in a file (``memmap``)."""
     eviction: Literal['fifo', 'random'] = 'fifo'
     """(str) Which transition a full buffer evicts: ``fifo`` the oldest, ``random`` any (de Bruin et al. 2018)."""
     folder: PathText = ''
     """(str) Folder of the file of storage ``memmap``; '' for ``replay`` in the experiment's folder."""
-    device: Annotated[
-        str,
-        AfterValidator(_check_device),
-        Expected("a device as PyTorch writes it, such as 'cuda', 'cuda:1' or 'cpu'"),
-    ] = 'cuda'
-    """(str) Device of storage ``device``: ``cuda``, ``cuda:1``, ... (and ``cpu``, to try it without a GPU)."""
     alpha: _Share = 0.6
-    """(float) Prioritised replay (Schaul et al. 2016): the exponent of priorities, 0 for uniform sampling."""
+    """(float) Prioritised replay (Schaul et al. 2016): the exponent of priorities (absolute TD errors), 0 for uniform \
+    sampling."""
     beta: _Share = 0.4
     """(float) Prioritised replay: the exponent of the importance-sampling weights at the start."""
     anneal_step: _Count = 100_000
     """(int) Samples over which beta rises to 1; 0 to leave it where it is."""
-    max_use: Annotated[float, Between(1.0)] = math.inf
-    """(float) Samples after which a transition has expired and is removed."""
-    max_staleness: Annotated[float, Between(0.0)] = math.inf
-    """(float) Updates between collecting and sampling after which a transition has expired and is removed."""
     prefetch: Flag = False
     """(bool) Whether a thread decodes the next batch while the learner computes. That batch is sampled one call \
-    earlier: before what is pushed in between. Storage ``device`` needs no thread and has none."""
+    earlier: before what is pushed in between."""
     pin_memory: Optional[Flag] = None
     """(Optional[bool]) Whether batches are in pinned memory, from where a GPU copies faster; None for "if there is \
     one"."""
-    save_path: PathText = ''
-    """(str) File to which the buffer saves itself; '' for ``replay/<name>.npz`` in the experiment's folder."""
-    save_every_pushes: _Count = 0
-    """(int) Pushed transitions between two saves; 0 for never."""
-    save_every_s: _Seconds = 0.0
-    """(float) Seconds between two saves; 0 for never."""
     report_every_s: _Seconds = 30.0
     """(float) Seconds between two points of the memory's curve in TensorBoard."""
     slice_len: Optional[Annotated[int, Between(2, 2**31 - 1)]] = None
     """(Optional[int]) Sample slices of so many consecutive steps of an episode, for recurrent policies \
     (``r2d2_slices``), from transitions with `episode_id` and `step_id` (collector ``sample_with_ids``); None for \
-    single transitions. A stored step is sampled uniformly, then the slice that begins at it or at the last start \
-    before it; shorter episodes are padded with null steps."""
+    single transitions. Every place where a slice may begin is as likely as any other; shorter episodes are padded \
+    with null steps."""
     slice_every: Annotated[int, Between(1, 2**31 - 1)] = 1
     """(int) Slices begin at steps of an episode that are multiples of this. Only these keep `prev_state`, the hidden \
     state of R2D2, which takes 4 kB."""
@@ -101,12 +76,8 @@ class ReplayOptions(Options):
         """Read and check the section; a ValueError names the option that is unknown, not allowed or contradicted."""
         options = cls.read(cfg)
         _check_controller(section(_OWNER, cfg).get('thruput_controller'))
-        if options.storage == 'device':
-            _try_device(options.device)
         options._check_slices()
         refuse_without_effect(options, _NEEDS)
-        if not (options.save_every_pushes or options.save_every_s):
-            expect_defaults(options, ['save_path'], 'without `save_every_pushes` and `save_every_s`')
         return options
 
     def _check_slices(self) -> None:
@@ -187,17 +158,6 @@ def refuse_without_effect(options: Options, needs: Mapping[str, Mapping[str, Any
         for other, value in condition.items():
             if getattr(options, other) != value:
                 expect_defaults(options, [name], f'where {other}={getattr(options, other)!r}; or {other}={value!r}')
-
-
-def _try_device(device: str) -> None:
-    try:
-        torch.zeros(1, dtype=torch.uint8, device=device).cpu()
-    except (AssertionError, RuntimeError) as error:  # a PyTorch without CUDA raises AssertionError
-        raise ValueError(
-            f"{_OWNER} `device` is {device!r} with storage='device', but PyTorch {torch.__version__} finds "
-            f'{torch.cuda.device_count()} CUDA GPUs here and says: {str(error).splitlines()[0]!r}. Expected a device '
-            "that is there: device='cpu' always is, and storage='compressed' needs none"
-        ) from None
 
 
 def _check_controller(controller: Any) -> None:

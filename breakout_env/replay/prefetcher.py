@@ -3,9 +3,8 @@
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Optional, Tuple
 
-from .batch import Extras, FrameBatch
+from .batch import Extras, FrameBatch, UndecodedBatch
 from .memory import ReplayMemory
-from .selection import Selection
 
 
 class Prefetcher(object):
@@ -15,7 +14,7 @@ class Prefetcher(object):
         self._memory = memory
         self._pinned = pinned
         self._executor = ThreadPoolExecutor(1, 'replay-prefetch')
-        self._pending: Optional[Tuple[tuple, Selection, 'Future[FrameBatch]']] = None
+        self._pending: Optional[Tuple[tuple, UndecodedBatch, 'Future[FrameBatch]']] = None
 
     def take(self, request: tuple) -> Optional[FrameBatch]:
         """The batch that was prepared for this request, or None."""
@@ -26,10 +25,10 @@ class Prefetcher(object):
             self._pending = None
         return pending[2].result()
 
-    def prepare(self, request: tuple, selection: Selection, extras: Extras) -> None:
+    def prepare(self, request: tuple, undecoded: UndecodedBatch, extras: Extras) -> None:
         """Decode a selection in the thread, for the next ``take`` of this request."""
-        decoded = self._executor.submit(self._memory.decode, selection, extras, self._pinned, at_once=True)
-        self._pending = (request, selection, decoded)
+        decoded = self._executor.submit(self._memory.decode, undecoded, extras, self._pinned, at_once=True)
+        self._pending = (request, undecoded, decoded)
 
     def cancel(self) -> None:
         """Drop the batch that was prepared."""

@@ -15,7 +15,7 @@ def memory_report(memory: ReplayMemory) -> Dict[str, float]:
         What a memory costs now.
     Returns:
         - report (:obj:`Dict[str, float]`): ``transitions``; ``bytes`` of memory in use, everything counted; \
-            ``device_bytes`` on the device of storage ``device``; ``file_bytes`` on the disk; \
+            ``file_bytes`` on the disk; \
             ``bytes_per_transition``; ``distinct_frames``; ``frames_per_transition``; ``bytes_per_frame`` as stored; \
             ``compression_ratio``, the size of all stacks over the size of what is stored; ``resident_bytes`` of the \
             whole process, and ``free_bytes`` that it may still take.
@@ -23,11 +23,10 @@ def memory_report(memory: ReplayMemory) -> Dict[str, float]:
     with memory.lock:
         usage = memory.usage()
         count, frames = memory.count, memory.frames
-        total = usage.memory_bytes + usage.device_bytes + usage.file_bytes
+        total = usage.memory_bytes + usage.file_bytes
         return dict(
             transitions=count,
             bytes=usage.memory_bytes,
-            device_bytes=usage.device_bytes,
             file_bytes=usage.file_bytes,
             bytes_per_transition=total / max(1, count),
             distinct_frames=frames,

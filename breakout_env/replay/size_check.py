@@ -1,8 +1,6 @@
 """Whether a replay buffer of some size fits: better refused at the start than killed hours later."""
 
-import torch
-
-from ..utils.memory_limits import Room, address_room, disk_room, gpu_room, memory_room
+from ..utils.memory_limits import Room, address_room, disk_room, memory_room
 from .options import ReplayOptions
 
 # Bytes of a transition besides its frames, and the compressed size of a frame of 84x84 in the play of a good agent as a
@@ -37,7 +35,5 @@ def check_room(options: ReplayOptions, frame_bytes: int, folder: str) -> None:
         expect_room(size, _ROW_BYTES, memory_room())
         expect_room(size, frame_bytes, disk_room(folder), instead)
         expect_room(size, _ROW_BYTES + frame_bytes, address_room(), instead)
-    elif storage == 'device' and torch.device(options.device).type == 'cuda':
-        expect_room(size, frame_bytes, gpu_room(options.device), ", another `device`, or storage='compressed'")
     else:
         expect_room(size, _ROW_BYTES + frame_bytes, memory_room(), ", or storage='compressed'")

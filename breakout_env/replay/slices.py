@@ -1,176 +1,192 @@
 """
-Slices of episodes, for recurrent policies: which steps of which episode are stored, and where a slice may begin.
+Slices of episodes, for recurrent policies: ``slice_len`` consecutive steps of one episode.
 
-A slice is ``slice_len`` consecutive steps of one episode. Beside its screens, a step of R2D2 has the hidden state that
-the network had before it, 4 kB. Only the first one of a slice is used, so where slices begin at every 20th step only,
-the others need not be kept.
+Beside its screens, a step of R2D2 has the hidden state that the network had before it, 4 kB. Only the first one of a
+slice is used, so where slices begin at every 20th step only, the others need not be kept.
 """
 
-from array import array
-from bisect import bisect_left
-from typing import Any, Collection, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Collection, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
 from ding.utils import lists_to_dicts
 
+from .batch import Extras, FrameBatch
 from .memory import ReplayMemory
+from .samplers import log
+from .snapshot.snapshot import Restored
+from .structure import OPTIONAL
 
-# DI-engine's name of the hidden state before a step.
-_STATE = 'prev_state'
 # Tries at random before all places where a slice may begin are listed.
 _ROUNDS = 8
 _PADDED = 'padded'
 
 
-class _Episode(NamedTuple):
-    first_step: int
-    insertion_ids: 'array[int]'  # of its steps, one after the other
-
-
 class SliceSampler(object):
     """
     Overview:
-        Samples slices from a memory: a stored step, uniformly, and the slice that begins at it or at the last start \
-        before it, so that a start counts as often as steps are stored from it to the next one. Starts are the steps \
-        whose ``step_id`` is a multiple of ``every``, up to the first from which a slice reaches the end of what is \
-        stored of the episode. A slice that reaches beyond it is padded with copies of its last step, reward 0 and \
-        ``null``.
+        Samples slices uniformly, from all places where one may begin: the steps whose ``step_id`` is a multiple of \
+        ``every``, up to the first from which a slice reaches the end of what is stored of the episode. A slice that \
+        reaches beyond it is padded with copies of its last step, reward 0 and ``null``.
+
+        Environments take turns, so the steps of an episode are not side by side: each slot has the slot of the \
+        episode's next step, and of the step where the slice before may begin. As the oldest transition is the one \
+        that is overwritten, what follows a stored step is stored, too.
     Arguments:
-        - memory (:obj:`ReplayMemory`): It evicts the oldest and nothing else, so that it has no holes.
+        - memory (:obj:`ReplayMemory`): What is sampled from. It evicts the oldest, and nothing is deleted from it.
         - slice_len, every (:obj:`int`): Steps of a slice, and from one beginning to the next.
+        - min_limit_ratio (:obj:`float`): Transitions that must be there for each slice of a batch.
     """
 
-    def __init__(self, memory: ReplayMemory, slice_len: int, every: int) -> None:
+    def __init__(self, memory: ReplayMemory, slice_len: int, every: int, min_limit_ratio: float) -> None:
         self._memory = memory
         self._slice_len = slice_len
         self._every = every
+        self._min_limit_ratio = min_limit_ratio
+        self._next = np.zeros(memory.capacity, np.uint32)  # slot of the next step; its own at the end
+        self._before = np.zeros(memory.capacity, np.uint32)  # slot of the step that is `every` earlier; its own if none
         self.clear()
 
     def clear(self) -> None:
-        """Forget all episodes."""
-        self._episodes: Dict[int, _Episode] = {}
+        # episode -> its last step, the slot of it, that of its last beginning
+        self._last: Dict[int, Tuple[int, int, Optional[int]]] = {}
         # Each process counts episodes from 0; new ones must not share ids with those loaded from an earlier process.
         self._first_episode = 0
 
     def prepare(self, transitions: Sequence[Mapping]) -> List[Dict[str, Any]]:
         """The transitions as they are stored; a ValueError if they are not the next steps of their episodes."""
         prepared: List[Dict[str, Any]] = []
-        next_steps: Dict[int, int] = {}
+        last = {number: step for number, (step, _, _) in self._last.items()}
         for transition in transitions:
             expect_ids(transition)
+            if transition.get('priority') is not None:
+                self._refuse('priorities')
             number, step = int(transition['episode_id']) + self._first_episode, int(transition['step_id'])
-            episode = self._episodes.get(number)
-            stored = None if episode is None else episode.first_step + len(episode.insertion_ids)
-            expected = next_steps.get(number, stored)
-            if expected not in (None, step):
+            if last.get(number, step - 1) != step - 1:
                 raise ValueError(
-                    f'transition of episode {transition["episode_id"]} has step_id {step}; expected {expected}, the '
-                    'step after the one before: slices need all steps of an episode, in order'
+                    f'transition of episode {transition["episode_id"]} has step_id {step}; expected '
+                    f'{last[number] + 1}, the step after the one before: slices need all steps of an episode, in order'
                 )
-            next_steps[number] = step + 1
-            kept = {key: value for key, value in transition.items() if key != _STATE or step % self._every == 0}
+            last[number] = step
+            kept = {key: value for key, value in transition.items() if key != OPTIONAL or step % self._every == 0}
             prepared.append(dict(kept, episode_id=number, step_id=step))
         return prepared
 
-    def pushed(self, transitions: Sequence[Mapping], insertion_ids: Sequence[int]) -> None:
-        """Take notice of prepared transitions that were stored."""
-        for transition, insertion_id in zip(transitions, insertion_ids):
-            self._add(transition['episode_id'], transition['step_id'], insertion_id)
-        oldest = self._oldest
-        for number in list(self._episodes):  # in the order of their first steps
-            if self._episodes[number].insertion_ids[-1] >= oldest:
+    def stored(self, transitions: Sequence[Mapping], slots: List[int]) -> None:
+        for transition, slot in zip(transitions, slots):
+            self._link(transition['episode_id'], transition['step_id'], slot)
+
+    def _link(self, number: int, step: int, slot: int) -> None:
+        _, last, beginning = self._last.pop(number, (0, slot, None))
+        self._next[slot] = slot
+        if self._holds(last, number, step - 1):
+            self._next[last] = slot
+        if step % self._every == 0:
+            self._before[slot] = slot if beginning is None else beginning
+            beginning = slot
+        self._last[number] = step, slot, beginning
+        # the episodes that were pushed to longest ago come first
+        while self._last:
+            oldest = next(iter(self._last))
+            _, last, _ = self._last[oldest]
+            if self._holds(last, oldest, self._last[oldest][0]):
                 break
-            del self._episodes[number]
+            del self._last[oldest]
 
-    def _add(self, number: int, step: int, insertion_id: int) -> None:
-        self._episodes.setdefault(number, _Episode(step, array('q'))).insertion_ids.append(insertion_id)
+    def _holds(self, slot: int, number: int, step: int) -> bool:
+        """Whether a step of an episode is still in its slot."""
+        place = np.array([slot])
+        return [self._memory.column(key, place)[0] for key in ('episode_id', 'step_id')] == [number, step]
 
-    def loaded(self) -> None:
-        """Take notice of a memory with other content. If no slices can be sampled from it: cleared, a ValueError."""
-        self.clear()
-        rows = self._memory.rows()
-        ids = (self._memory.column((key,), rows, None) for key in ('episode_id', 'step_id'))
-        for i, (number, step, insertion_id) in enumerate(zip(*ids, self._memory.insertion_ids(rows))):
-            if insertion_id == self._oldest + i and isinstance(number, int) and isinstance(step, int):
-                self._add(number, step, insertion_id)
-                first, known = self._episodes[number]
-                if step == first + len(known) - 1:
-                    continue
-            self.clear()
-            self._memory.clear()
-            raise ValueError(
-                'the saved replay buffer cannot be sampled in slices: it has transitions without episode_id and '
-                'step_id, or with gaps; expected one that was saved with `slice_len`'
-            )
-        self._first_episode = max(self._episodes, default=-1) + 1
-
-    @property
-    def _oldest(self) -> int:
-        return self._memory.push_count - self._memory.count
-
-    def sample(self, size: int) -> Optional[Tuple[np.ndarray, np.ndarray]]:
-        """
-        Overview:
-            Slices, one after the other; None where none may begin.
-        Returns:
-            - rows (:obj:`np.ndarray`): Of their steps in the memory.
-            - padded (:obj:`np.ndarray`): Whether a step is a copy that pads a slice.
-        """
-        slices: List[Sequence[int]] = []
-        for _ in range(_ROUNDS):
-            rows = self._memory.sample(2 * size, replace=True)
-            ids = (self._memory.column((key,), rows, None) for key in ('episode_id', 'step_id'))
-            slices += filter(None, (self._slice(number, step - step % self._every) for number, step in zip(*ids)))
-            if len(slices) >= size:
-                break
-        else:  # there are few
-            slices = self._all_slices()
-            if not slices:
-                return None
-            slices = [slices[i] for i in self._memory.random.integers(len(slices), size=size)]
-        length = self._slice_len
-        lengths = np.array([len(ids) for ids in slices[:size]])
-        padded = np.arange(length) >= lengths[:, None]
-        filled = np.array([[*ids, *[ids[-1]] * (length - len(ids))] for ids in slices[:size]])
-        return self._memory.rows_at((filled.ravel() - self._oldest).tolist()), padded.ravel()
-
-    def _slice(self, number: int, start: int) -> Optional[Sequence[int]]:
-        """The insertion ids of the slice that begins at a step; None if none may begin there."""
-        episode = self._episodes.get(number)
-        if episode is None:  # the disk was full when it was stored
+    def sample(self, size: int, sample_range: Optional[slice], replace: bool) -> Optional[Tuple[np.ndarray, Extras]]:
+        memory = self._memory
+        if sample_range is not None:
+            self._refuse('sample_range')
+        beginnings = np.zeros(0, np.int64)
+        if memory.count >= max(size * self._min_limit_ratio, self._slice_len):
+            for _ in range(_ROUNDS):
+                some = memory.nth(memory.random.integers(memory.count, size=2 * size * self._every))
+                beginnings = np.append(beginnings, self._beginnings(some))
+                if len(beginnings) >= size:
+                    break
+            else:  # there are few
+                beginnings = self._beginnings(memory.order())
+                if len(beginnings):
+                    beginnings = beginnings[memory.random.integers(len(beginnings), size=size)]
+        if not len(beginnings):
+            log.info('%d slices are to be sampled from %d steps; none are', size, memory.count)
             return None
-        ids = episode.insertion_ids
-        first = episode.first_step + bisect_left(ids, self._oldest)  # earlier steps are evicted
-        end = episode.first_step + len(ids)
-        reaches_more = start - self._every < first or start - self._every + self._slice_len < end
-        if not first <= start < end or not reaches_more:
-            return None
-        at = start - episode.first_step
-        return ids[at : at + self._slice_len]
+        steps, padded = [beginnings[:size]], [np.zeros(size, np.bool_)]
+        for _ in range(self._slice_len - 1):
+            following = self._next[steps[-1]].astype(np.int64)
+            padded.append(following == steps[-1])
+            steps.append(following)
+        return np.stack(steps, axis=1).ravel(), {_PADDED: np.stack(padded, axis=1).ravel()}
 
-    def _all_slices(self) -> List[Sequence[int]]:
-        found = (
-            self._slice(number, start)
-            for number, (first, ids) in self._episodes.items()
-            for start in range(-(-first // self._every) * self._every, first + len(ids), self._every)
-        )
-        return [ids for ids in found if ids]
+    def _beginnings(self, slots: np.ndarray) -> np.ndarray:
+        """Those of the slots where a slice may begin."""
+        slots = slots[self._memory.column('step_id', slots) % self._every == 0]
+        if not len(slots):
+            return slots
+        # where the slice before begins, if that step is still stored
+        before = self._before[slots].astype(np.int64)
+        number, step = (self._memory.column(key, slots) for key in ('episode_id', 'step_id'))
+        is_first = self._memory.column('episode_id', before) != number
+        is_first |= self._memory.column('step_id', before) != step - self._every
+        # it reaches the end unless so many steps follow
+        reaches, last = np.ones(len(slots), np.bool_), slots
+        for _ in range(self._slice_len - self._every):
+            following = self._next[last].astype(np.int64)
+            reaches &= following != last
+            last = following
+        return slots[is_first | reaches]
 
-    def cut(self, steps: Sequence[Mapping]) -> List[Dict[str, list]]:
-        """Slices from the steps in the rows that ``sample`` returned, with its ``padded``."""
+    def finish(self, batch: FrameBatch) -> List[Dict[str, list]]:
+        """Slices as dicts of lists, from the steps of ``sample``."""
         made = []
-        for step in steps:
+        for step in batch:
             padded = step[_PADDED]
             tensors = {key: _as_tensor(value) for key, value in step.items() if key != _PADDED}
             tensors['null'] = torch.tensor(bool(padded or step.get('null', False)))
             if padded:
                 tensors['reward'] = torch.zeros_like(tensors['reward'])
             made.append(tensors)
-        if any(_STATE in step for step in made):
+        if any(OPTIONAL in step for step in made):
             for step in made:
-                step.setdefault(_STATE, None)
+                step.setdefault(OPTIONAL, None)
         return cut(made, self._slice_len)
+
+    def update(self, info: Mapping) -> None:
+        """Slices have no priorities. Raises ValueError."""
+        self._refuse('priorities')
+
+    def _refuse(self, what: str) -> None:
+        raise ValueError(
+            f'the replay buffer samples slices of whole episodes, uniformly (`slice_len`), and takes no {what}; '
+            'expected policy.priority=False'
+        )
+
+    def state(self) -> Tuple[Dict[str, Any], Optional[np.ndarray]]:
+        return {}, None
+
+    def restored(self, restored: Restored) -> None:
+        """If no slices can be sampled from the memory, it is cleared, and this raises ValueError."""
+        self.clear()
+        memory, slots = self._memory, self._memory.order()
+        try:
+            numbers, steps = (memory.column(key, slots).tolist() for key in ('episode_id', 'step_id'))
+            for number, step, slot in zip(numbers, steps, slots.tolist()):
+                if self._last.get(number, (step - 1,))[0] != step - 1:
+                    raise KeyError
+                self._link(number, step, slot)
+        except KeyError:
+            self.clear()
+            memory.clear()
+            raise ValueError(
+                'the saved replay buffer cannot be sampled in slices: it has transitions without episode_id and '
+                'step_id, or with gaps; expected one that was saved with `slice_len`'
+            ) from None
+        self._first_episode = max(numbers, default=-1) + 1
 
 
 def expect_ids(keys: Collection[str]) -> None:

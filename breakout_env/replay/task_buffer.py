@@ -1,7 +1,7 @@
 """The same memory behind ``ding.data.Buffer``, for DI-engine's task pipelines."""
 
 import random
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Union
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Union
 
 import numpy as np
 from ding.data.buffer import Buffer, BufferedData, apply_middleware
@@ -9,11 +9,10 @@ from ditk import logging
 
 from .memory import ReplayMemory
 from .options import ReplayOptions, expect_defaults
+from .samplers import choose
 from .snapshot import snapshot
 
-# The key under which a transition's meta information is stored with it.
-_META = '__meta__'
-_OPTIONS = ('replay_buffer_size', 'storage', 'eviction', 'folder', 'device')
+_OPTIONS = ('replay_buffer_size', 'storage', 'eviction', 'folder')
 
 
 class FrameBuffer(Buffer):
@@ -24,7 +23,8 @@ class FrameBuffer(Buffer):
         ``PriorityExperienceReplay``, ``use_time_check``, ``staleness_check``, ``sample_range_view``, ``clone_object``.
 
         .. note::
-            A sample is a copy: writing into it does not change the buffer; ``update`` does.
+            A sample is a copy: writing into it does not change the buffer; ``update`` does. ``delete`` takes time in \
+            proportion to what is stored: new transitions replace old ones without it.
     Examples:
         >>> buffer, stack = FrameBuffer(size=100), np.zeros((4, 84, 84), np.uint8)
         >>> pushed = buffer.push(dict(obs=stack, next_obs=stack, action=1), meta=dict(env=0))
@@ -39,8 +39,8 @@ class FrameBuffer(Buffer):
         Arguments:
             - size (:obj:`int`): The most transitions it holds.
             - exp_name (:obj:`str`): Folder of the experiment, below which storage ``memmap`` keeps its file.
-            - options (:obj:`Any`): ``storage``, ``eviction``, ``folder``, ``device`` of ``ReplayOptions``. Others \
-                would have no effect: in a task pipeline priorities, expiry and the like are middleware.
+            - options (:obj:`Any`): ``storage``, ``eviction``, ``folder`` of ``ReplayOptions``. Others would have no \
+                effect: in a task pipeline priorities, expiry and the like are middleware.
         Raises:
             - ValueError: If an option is not allowed, or the size does not fit.
         """
@@ -52,13 +52,22 @@ class FrameBuffer(Buffer):
         )
         super().__init__(checked.replay_buffer_size)
         self._memory = ReplayMemory.from_options(checked, exp_name)
+        self._metas: Dict[int, dict] = {}  # by slot; most transitions have none
 
     @apply_middleware('push')
     def push(self, data: Mapping, meta: Optional[dict] = None) -> BufferedData:
         """Store one transition as of ``FrameReplayBuffer.push``, and numbers and strings that belong to it."""
         meta = {} if meta is None else meta
-        (insertion_id,) = self._memory.push([{**data, _META: meta}])
-        return BufferedData(data=data, index=_index(insertion_id), meta=meta)
+        with self._memory.lock:
+            (slot,) = self._memory.push([data])
+            self._set_meta(slot, meta)
+            return BufferedData(data=data, index=f'{self._memory.next_id - 1:x}', meta=meta)
+
+    def _set_meta(self, slot: int, meta: dict) -> None:
+        if meta:
+            self._metas[slot] = meta
+        else:
+            self._metas.pop(slot, None)
 
     @apply_middleware('sample')
     def sample(
@@ -94,11 +103,13 @@ class FrameBuffer(Buffer):
         with self._memory.lock:
             try:
                 if indices:
-                    return self._fetch(np.array([self._row(index) for index in indices]))
+                    return self._fetch([self._slot(index) for index in indices])
                 assert size is not None
                 if groupby:
                     return self._sample_groups(size, groupby, replace, sample_range, unroll_len)
-                return self._fetch(self._memory.sample(size, replace, sample_range))
+                among = self._memory.order()[sample_range] if sample_range else None
+                ranks = choose(self._memory.random, self.count() if among is None else len(among), size, replace)
+                return self._fetch(self._memory.nth(ranks) if among is None else among[ranks])
             except (KeyError, ValueError) as error:
                 if not ignore_insufficient:
                     raise ValueError(f'there are less than {size} records/groups in buffer({self.count()})') from error
@@ -108,10 +119,9 @@ class FrameBuffer(Buffer):
     def _sample_groups(
         self, size: int, groupby: str, replace: bool, sample_range: Optional[slice], unroll_len: Optional[int]
     ) -> List[List[BufferedData]]:
-        rows = self._memory.rows()[sample_range or slice(None)]
         groups: Dict[Any, List[int]] = {}
-        for row, value in zip(rows.tolist(), self._memory.column((_META, groupby), rows, None)):
-            groups.setdefault(value, []).append(row)
+        for slot in self._memory.order()[sample_range or slice(None)].tolist():
+            groups.setdefault(self._metas.get(slot, {}).get(groupby), []).append(slot)
         names = [name for name, members in groups.items() if len(members) >= (unroll_len or 1)]
         chosen = random.choices(names, k=size) if replace and names else random.sample(names, k=size)
         sampled = []
@@ -120,44 +130,51 @@ class FrameBuffer(Buffer):
             if unroll_len:
                 start = random.randrange(len(members) - unroll_len + 1)
                 members = members[start : start + unroll_len]
-            sampled.append(self._fetch(np.array(members)))
+            sampled.append(self._fetch(members))
         return sampled
 
-    def _fetch(self, rows: np.ndarray) -> List[BufferedData]:
-        if not len(rows):
-            return []
-        fetched = zip(self._memory.insertion_ids(rows), self._memory.fetch(rows))
-        return [BufferedData(data, _index(insertion_id), data.pop(_META)) for insertion_id, data in fetched]
+    def _fetch(self, at: Union[Sequence[int], np.ndarray]) -> List[BufferedData]:
+        slots = np.asarray(at, np.int64)
+        fetched = zip(slots.tolist(), self._memory.ids(slots).tolist(), self._memory.fetch(slots))
+        return [BufferedData(data, f'{number:x}', dict(self._metas.get(slot, {}))) for slot, number, data in fetched]
 
-    def _row(self, index: str) -> int:
-        row = self._memory.find(int(index, 16))
-        if row < 0:
+    def _slot(self, index: str) -> int:
+        slot = self._memory.find(int(index, 16))
+        if slot < 0:
             raise KeyError(f'no transition has the index {index}')
-        return row
+        return slot
 
     @apply_middleware('update')
     def update(self, index: str, data: Optional[Mapping] = None, meta: Optional[dict] = None) -> bool:
         """Replace the data, the meta, or both of one transition; whether it was still there."""
         with self._memory.lock:
-            row = self._memory.find(int(index, 16))
-            if row < 0:
+            slot = self._memory.find(int(index, 16))
+            if slot < 0:
                 return False
-            if data is None and meta is not None and self._memory.update(row, {_META: meta}):
-                return True
-            old = self._fetch(np.array([row]))[0]
-            self._memory.replace(row, {**(data or old.data), _META: old.meta if meta is None else meta})
+            if data is not None:
+                self._memory.replace(slot, data)
+            if meta is not None:
+                self._set_meta(slot, meta)
             return True
 
     @apply_middleware('delete')
     def delete(self, indices: Union[str, Iterable[str]]) -> None:
         """Remove transitions by index; those that are gone are passed over."""
         indices = [indices] if isinstance(indices, str) else indices
-        self._memory.remove(int(index, 16) for index in indices)
+        with self._memory.lock:
+            self._rearrange(self._memory.delete([int(index, 16) for index in indices]))
+
+    def _rearrange(self, before: np.ndarray) -> None:
+        """The transition in slot i was in ``before[i]``."""
+        metas = {to: self._metas[slot] for to, slot in enumerate(before.tolist()) if slot in self._metas}
+        self._metas.clear()  # copies of this buffer share it
+        self._metas.update(metas)
 
     @apply_middleware('clear')
     def clear(self) -> None:
         """Remove all transitions and release their memory."""
         self._memory.clear()
+        self._metas.clear()
 
     def count(self) -> int:
         """Transitions in it."""
@@ -166,19 +183,18 @@ class FrameBuffer(Buffer):
     def get(self, idx: int) -> BufferedData:
         """The transition at a position in the order of pushing. Raises IndexError if there is none."""
         with self._memory.lock:
-            rows = self._memory.rows_at([range(self.count())[idx]])
-            return self._fetch(rows)[0]
+            return self._fetch(self._memory.order()[[range(self.count())[idx]]])[0]
 
     def get_by_index(self, index: str) -> BufferedData:
         """The transition with an index. Raises KeyError if it is gone."""
         with self._memory.lock:
-            return self._fetch(np.array([self._row(index)]))[0]
+            return self._fetch([self._slot(index)])[0]
 
     def __iter__(self) -> Iterator[BufferedData]:
-        for insertion_id in self._memory.insertion_ids(self._memory.rows()):
+        for insertion_id in self._memory.ids(self._memory.order()).tolist():
             with self._memory.lock:
-                row = self._memory.find(insertion_id)
-                item = self._fetch(np.array([row]))[0] if row >= 0 else None
+                slot = self._memory.find(insertion_id)
+                item = self._fetch([slot])[0] if slot >= 0 else None
             if item is not None:
                 yield item
 
@@ -188,12 +204,19 @@ class FrameBuffer(Buffer):
         return self
 
     def save_data(self, file_name: str) -> None:
-        """Save everything to a file; see ``FrameReplayBuffer.save_data``."""
-        snapshot.save(self._memory, file_name, {})
+        """Save everything to a file; see ``FrameReplayBuffer.save_data``. Metas are saved as JSON."""
+        with self._memory.lock:
+            metas = [_plain(self._metas.get(slot, {})) for slot in range(self.count())]
+            taken = snapshot.Snapshot(self._memory, dict(metas=metas) if self._metas else {})
+        taken.write(file_name)
 
     def load_data(self, file_name: str) -> None:
         """Load what ``save_data`` saved; see ``FrameReplayBuffer.load_data``."""
-        snapshot.load(self._memory, file_name, logging.warning)
+        with self._memory.lock:
+            restored = snapshot.load(self._memory, file_name, logging.warning)
+            self._metas.clear()
+            self._metas.update({slot: meta for slot, meta in enumerate(restored.more.get('metas', [])) if meta})
+            self._rearrange(restored.order)
 
     def close(self) -> None:
         """Release memory and file. It may be called at any time, any number of times."""
@@ -205,5 +228,6 @@ class FrameBuffer(Buffer):
         return copied
 
 
-def _index(insertion_id: int) -> str:
-    return f'{insertion_id:x}'
+def _plain(meta: Mapping) -> Dict[str, Any]:
+    """Numbers of numpy and torch as Python's, for JSON."""
+    return {key: value.item() if hasattr(value, 'item') else value for key, value in meta.items()}

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Iterator, NamedTuple, Optional
 
 import psutil
-import torch
 
 
 class Room(NamedTuple):
@@ -56,13 +55,6 @@ def _limited(which: int, used_bytes: int, whose: str) -> Room:
     if limit == resource.RLIM_INFINITY:
         limit = sys.maxsize
     return Room(max(0, limit - used_bytes), limit, whose)
-
-
-def gpu_room(device: str) -> Room:
-    """What a GPU has left; what PyTorch reserves of it for this process and does not use counts as left."""
-    free_bytes, total_bytes = torch.cuda.mem_get_info(device)
-    kept_bytes = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return Room(free_bytes + kept_bytes, total_bytes, f'the GPU {device}')
 
 
 def control_groups(controller: str, root: str, membership: str) -> Iterator[Path]:

@@ -44,11 +44,6 @@ def wait_for_mark(event: torch.cuda.Event) -> None:
     torch.cuda.current_stream().wait_event(event)
 
 
-def pinned(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy in memory that a GPU reads by itself; PyTorch keeps it until the GPU has done so."""
-    return tensor.pin_memory()
-
-
 class Uploader(object):
     """
     Overview:

@@ -13,7 +13,7 @@ from hypothesis import settings
 from breakout_env.replay import ReplayMemory
 
 SIDE = 20  # pixels; zstd finds something to learn in frames of this size
-STORAGES = ['compressed', 'ring', 'memmap', 'device']
+STORAGES = ['compressed', 'ring', 'memmap']
 
 
 def examples(count: int, **options) -> settings:
@@ -27,8 +27,7 @@ def examples(count: int, **options) -> settings:
 def make(tb_logger=None, **options):
     """A buffer of type ``frame``, as DI-engine's pipelines make it."""
     np.random.seed(0)  # as DI-engine's set_pkg_seed does
-    device = dict(device='cpu') if options.get('storage') == 'device' else {}
-    cfg = EasyDict(dict(type='frame', import_names=['breakout_env'], replay_buffer_size=500, **device), **options)
+    cfg = EasyDict(dict(type='frame', import_names=['breakout_env'], replay_buffer_size=500), **options)
     return create_buffer(cfg, tb_logger=tb_logger, exp_name='exp', instance_name='agent_buffer')
 
 
@@ -117,13 +116,17 @@ class Play(object):
 
 
 def other_keys(number: int) -> dict:
-    """The rest of a transition: its number, and one of three structures with values that depend on it."""
-    values = dict(id=number, done=number % 7 == 0, reward=torch.tensor([number / 3]), action=torch.tensor([number % 4]))
-    if number % 3 == 1:
-        values.update(name=f'policy {number % 5}', pair=dict(half=torch.tensor(number / 7, dtype=torch.bfloat16)))
-    if number % 3 == 2:
-        values.update(nothing=None, table=np.full((2, 3), number, '>i2'), scalar=np.float32(number / 9), more={})
-    return values
+    """The rest of a transition, of every kind of value; all of it follows from its number."""
+    return dict(
+        id=number,
+        done=number % 7 == 0,
+        reward=torch.tensor([number / 3]),
+        name=f'policy {number % 5}',
+        pair=dict(half=torch.tensor(number / 7, dtype=torch.bfloat16), more={}),
+        nothing=None,
+        table=np.full((2, 3), number, '>i2'),
+        scalar=np.float32(number / 9),
+    )
 
 
 # ---------------------------------------------------------------- comparison
@@ -148,15 +151,18 @@ def same(one, other) -> bool:
     return one == other
 
 
+def stored(memory: ReplayMemory) -> list:
+    """All transitions, the oldest first."""
+    return list(memory.fetch(memory.order()))
+
+
 def frames_in(memory: ReplayMemory) -> Counter:
     """The content of each frame that is stored, and the number of references to it."""
-    if memory._store is None:
+    if memory.store is None:
         return Counter()
-    references = memory._store.references
+    references = memory.store.references
     numbers = np.flatnonzero(references)
-    pixels = np.empty((len(numbers), memory._store.frame_bytes), np.uint8)
-    if len(numbers):
-        memory._store.storage.read(numbers, pixels)
+    pixels = memory.store.gather(numbers).numpy() if len(numbers) else []
     contents = [row.tobytes() for row in pixels]
     assert len(set(contents)) == len(contents) == memory.frames, 'a frame is stored twice, or without a reference'
     return Counter(dict(zip(contents, references[numbers].tolist())))
@@ -167,15 +173,12 @@ def references_add_up(memory: ReplayMemory) -> bool:
     return sum(frames_in(memory).values()) == memory.usage().frame_references
 
 
-def content(buffer) -> tuple:
-    """Everything that a save keeps."""
-    memory = buffer._memory
-    rows = memory.rows()
-    state = dict(buffer._weights.state(), pushed=memory.push_count, insertion_ids=memory.insertion_ids(rows))
-    state['sample_counts'] = memory._table.sample_counts[rows]
-    state['priorities'] = memory.priorities(rows)[0] if memory.has_priorities else None
-    return state, list(memory.fetch(rows))
-
-
-def same_content(one: tuple, other: tuple) -> bool:
-    return same(one[0], other[0]) and same(one[1], other[1])
+def content(buffer) -> list:
+    """Everything that a save keeps: the transitions, each with its unique id and priority, and the exponent by now."""
+    priorities = buffer._sampler.state()[1]
+    order = buffer._memory.order()
+    return [
+        [dict(buffer._sampler.state()[0], pushed=buffer.push_count, ids=buffer._memory.ids(order).tolist())],
+        None if priorities is None else priorities[order].tolist(),
+        stored(buffer._memory),
+    ]

@@ -16,7 +16,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from breakout_env.agent.agent import Agent
 from breakout_env.policy.lean_dqn import LeanDQNPolicy
 from breakout_env.policy.lean_ppo import LeanPPOPolicy
-from breakout_env.replay.frames.device import DeviceFrames
 from breakout_env.run.config import checked_config
 from breakout_env.run.recipes import shipped
 from breakout_env.utils import streams
@@ -25,7 +24,6 @@ from breakout_env.worker.overlap import Overlap
 from helpers.learners import FROM_ROLLOUTS, NSTEP, batch_for, filled_buffer, policy_on
 
 GPU_CONFIGS = ('breakout_dqn_config', 'breakout_lean_dqn_config')
-FRAME_BYTES = 84 * 84
 aten = torch.ops.aten
 
 
@@ -35,7 +33,7 @@ class Recorder(TorchDispatchMode):
     def __init__(self, patch):
         super().__init__()
         self.calls = []
-        for name in ('wait_for', 'wait_for_mark', 'mark', 'keep_until_used', 'pinned'):
+        for name in ('wait_for', 'wait_for_mark', 'mark', 'keep_until_used'):
             patch.setattr(streams, name, lambda what=None, name=name: self.calls.append(name) or what)
         patch.setattr(streams, 'on', self.on)
         patch.setattr(streams, 'new_stream', lambda device: 'stream' if torch.device(device).type == 'cuda' else None)
@@ -118,13 +116,6 @@ def acts(kind):
     return lambda: policy._forward_collect({i: torch.zeros(4, 84, 84, dtype=torch.uint8) for i in range(3)}, eps=0.0)
 
 
-def gathers():
-    frames = DeviceFrames(FRAME_BYTES, 5000, 'cuda')
-    for frame in (0, 4000):  # of two chunks
-        frames.put(frame, memoryview(bytes(FRAME_BYTES)))
-    return lambda: frames.gather(np.array([0, 4000, 0]))
-
-
 def plays():
     agent = Agent(policy_on('cuda', 'lean_dqn')._model, {}, 'it', 84)
     return lambda: agent.q_values(np.zeros((2, 4, 84, 84), np.uint8))
@@ -138,7 +129,6 @@ WAYS = {
         'lean_dqn', BATCHES['ring'], target_theta=0.1, target_update_freq=None, ema_decay=0.9, grad_clip=1.0
     ),
     **{kind: lambda kind=kind: learns(kind, batch_for(kind, 0)) for kind in FROM_ROLLOUTS},
-    'frames on the GPU': gathers,
 }
 BATCHES = {}
 
@@ -183,14 +173,6 @@ def test_a_batch_is_copied_on_its_own_stream_and_computing_waits_for_it(gpu):
     assert gpu.calls[end + 1 : computes] == ['wait_for'] + ['keep_until_used'] * count
 
 
-def test_frames_reach_the_gpu_from_pinned_memory(gpu):
-    go = gathers()
-    gpu.calls.clear()
-    go()
-    copies = [i for i, call in enumerate(gpu.calls) if call == 'copies']
-    assert copies and all(gpu.calls[i - 1] == 'pinned' for i in copies)
-
-
 def test_collecting_waits_for_the_weights_on_a_stream_of_its_own(monkeypatch):
     monkeypatch.setattr(torch.cuda, 'is_initialized', lambda: True)
     calls, left = Recorder(monkeypatch).calls, [1]
@@ -215,12 +197,11 @@ def test_the_configs_for_a_gpu_learn_and_act_there(gpu, config):
         policy._forward_learn(batch_for(cfg.type.split('_command')[0], 0))
 
 
-# ---------------------------------------------------------------- the five places that move tensors
+# ---------------------------------------------------------------- the four places that move tensors
 
 MUTATIONS = {
     'batches': (Uploader, 'upload', '.to(self._device, non_blocking=on_gpu)', WAYS['lean_dqn, ring']),
     'discounts': (LeanDQNPolicy, '_init_learn', '.to(self._device)', WAYS['lean_dqn, ring']),
-    'frames': (DeviceFrames, '_sent', '.to(self.device, non_blocking=True)', gathers),
     'observations of rollouts': (LeanPPOPolicy, 'act_on_batch', '.to(self._device)', lambda: acts('lean_ppo')),
     'observations of an agent': (Agent, 'q_values', '.to(self.device)', plays),
 }

@@ -1,4 +1,4 @@
-"""Replay buffers and their saves in processes that are killed, stopped, interrupted or short of memory."""
+"""Saves of replay buffers in processes that are killed."""
 
 import os
 import random
@@ -10,7 +10,7 @@ import time
 import pytest
 
 from helpers.processes import ROOT, wait_until
-from helpers.replay import content, filled, is_exact, make, set_priorities, transition
+from helpers.replay import filled, transition
 
 
 @pytest.fixture(autouse=True)
@@ -40,11 +40,11 @@ def python(script, *arguments):
 
 
 LOAD = """
-from helpers.replay import is_exact, make
+from helpers.replay import is_exact, make, stored
 for path in sys.argv[1:]:
     buffer = make(replay_buffer_size=100_000)
     buffer.load_data(path)
-    transitions = buffer._memory.fetch(buffer._memory.rows())
+    transitions = stored(buffer._memory)
     assert all(is_exact(t) for t in transitions)
     numbers = [t['id'] for t in transitions]
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
@@ -60,9 +60,10 @@ def test_a_process_killed_at_any_moment_leaves_a_complete_save(tmp_path):
         size = os.path.getsize(path)
 
         def train(path=path):
-            buffer = filled(60, save_path=path, save_every_pushes=20, replay_buffer_size=200)
+            buffer = filled(60, replay_buffer_size=200)
             for i in range(60, 10**6):
                 buffer.push(transition(i), 0)
+                buffer.start_saving(path, lambda: None)
 
         pid = forked(train)
         if attempt % 2:  # some get further than the first save
@@ -75,67 +76,3 @@ def test_a_process_killed_at_any_moment_leaves_a_complete_save(tmp_path):
     assert len(lines) == len(paths), result.stderr
     assert sum(int(line.split()[1]) > 60 for line in lines) >= 6
     assert 'was taken instead' not in result.stderr  # not even the previous save was needed
-
-
-STOPPED = """
-import signal
-from helpers.replay import make, transition
-signal.signal(signal.SIGINT, signal.default_int_handler)
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-buffer = make(save_path=sys.argv[1], save_every_s=10_000.0, replay_buffer_size=300)
-for i in range(10**9):
-    buffer.push(transition(i), i)
-    if i == 500:
-        print('running', flush=True)
-"""
-
-
-@pytest.mark.parametrize('number, code', [(signal.SIGTERM, 143), (signal.SIGINT, -signal.SIGINT)])
-def test_a_program_that_exits_on_a_signal_saves_what_it_has(tmp_path, number, code):
-    child = subprocess.Popen(
-        python(STOPPED, 'buffer.npz'), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path
-    )
-    assert any(line == 'running\n' for line in child.stdout)
-    assert not os.path.exists('buffer.npz')
-    child.send_signal(number)
-    _, errors = child.communicate(timeout=60)
-    assert child.returncode == code, errors
-    other = make()
-    other.load_data('buffer.npz')
-    numbers = [t['id'] for t in content(other)[1]]
-    assert numbers == list(range(numbers[0], numbers[0] + len(numbers))) and 299 <= len(numbers) <= 300
-    assert numbers[-1] >= 500 and all(is_exact(t) for t in other.sample(200, 0))
-    assert os.listdir(tmp_path) == ['buffer.npz']
-
-
-class Stop(BaseException):
-    """What a signal's handler raises."""
-
-
-@pytest.mark.parametrize('eviction', ['fifo', 'random'])
-def test_a_push_interrupted_anywhere_leaves_an_exact_buffer(eviction):
-    """Ctrl-C and SIGTERM come in the middle of a push, too; the next save is as right as ever."""
-    rng = random.Random(0)
-    buffer = filled(50, replay_buffer_size=50, eviction=eviction)
-    set_priorities(buffer, [], [])
-    known = [transition(i) for i in range(400)]
-
-    def stop(*_):
-        raise Stop
-
-    before = signal.signal(signal.SIGALRM, stop)
-    try:
-        for _ in range(150):
-            with pytest.raises(Stop):
-                signal.setitimer(signal.ITIMER_REAL, rng.uniform(0.0001, 0.003))
-                while True:
-                    buffer.push(rng.sample(known, 3), 0)
-            other = make(replay_buffer_size=50)
-            other.load_state_dict(buffer.state_dict())
-            for each in (buffer, other):
-                transitions = each._memory.fetch(each._memory.rows())
-                assert len(transitions) >= 47 and all(is_exact(t) for t in transitions)
-                assert all(is_exact(t) for t in each.sample(20, 0))
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)

@@ -303,7 +303,6 @@ def section(function: Callable, cycles: int, name: str, cycle: str, least: int =
         ),
         section(partial(buffer, storage='ring'), 200, 'buffer, raw', 'the same, not compressed'),
         section(partial(buffer, storage='memmap'), 200, 'buffer, on disk', 'the same, in a file'),
-        section(partial(buffer, storage='device', device='cpu'), 100, 'buffer, on device', 'the same, as tensors'),
         section(partial(buffer, kind=TorchRLReplayBuffer, storage='tensor'), 50, 'buffer, TorchRL', 'the same', 24),
         section(
             partial(buffer, kind=TorchRLReplayBuffer, storage='memmap'), 50, 'buffer, TorchRL on disk', 'the same', 24

@@ -1,7 +1,7 @@
 """The replay memory beside a plain twin: a sample is what was pushed, and nothing is kept longer than needed."""
 
-import math
-import mmap
+import random
+import signal
 from collections import Counter
 
 import numpy as np
@@ -11,35 +11,37 @@ from hypothesis import Phase, given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from breakout_env.replay import ReplayMemory, row_ring
-from breakout_env.replay.frames import device as device_frames
-from breakout_env.replay.frames import store as frame_store
-from breakout_env.replay.frames.compressed import CompressedFrames
+from breakout_env.replay import ReplayMemory
 from breakout_env.replay.snapshot import snapshot
-from helpers.replay import SIDE, STORAGES, Play, examples, frames_in, other_keys, same, screen
+from helpers.replay import (
+    SIDE,
+    STORAGES,
+    Play,
+    examples,
+    filled,
+    frames_in,
+    is_exact,
+    make,
+    other_keys,
+    same,
+    screen,
+    set_priorities,
+    stored,
+    transition,
+)
+
+pytestmark = pytest.mark.usefixtures('everything_happens_often')
 
 
 def frames_of(transition: dict) -> list:
-    stacks = (np.asarray(transition[key]) for key in ('obs', 'next_obs') if key in transition)
-    return [frame.tobytes() for stack in stacks for frame in stack]
-
-
-@pytest.fixture(autouse=True)
-def everything_happens_often(monkeypatch, frequent_training):
-    """Small blocks, segments and chunks: rows are compacted, segments cleaned, dictionaries trained, frames sent."""
-    monkeypatch.setattr(row_ring, '_BLOCK', 4)
-    monkeypatch.setitem(
-        frame_store.STORAGES, 'compressed', lambda frame_bytes, *_: CompressedFrames(frame_bytes, mmap.PAGESIZE)
-    )
-    monkeypatch.setattr(device_frames, '_LEAST_CHUNK_BYTES', 8 * SIDE * SIDE)
-    monkeypatch.setattr(device_frames, '_STAGED_FRAMES', 20)
+    return [frame.tobytes() for key in ('obs', 'next_obs') for frame in np.asarray(transition[key])]
 
 
 # ---------------------------------------------------------------- any sequence of calls
 
 
 class BesideATwin(RuleBasedStateMachine):
-    """Whatever is called in whatever order, the memory holds what a list of plain copies holds."""
+    """Whatever is called in whatever order, the memory holds what a dict of plain copies holds."""
 
     folder: str
 
@@ -57,35 +59,28 @@ class BesideATwin(RuleBasedStateMachine):
         self.memory = self.make(capacity, storage)
         self.plays = [Play(depth, nstep, self.rng) for _ in range(3)]
         self.twin = {}  # insertion id -> transition, in the order of pushing
-        self.weights = {}  # insertion id -> priority, once priorities are tracked
         self.acquired = []
         self.pushed = 0
 
     def make(self, capacity, storage):
-        folder = self.folder if storage == 'memmap' else None
-        return ReplayMemory(capacity, storage, self.eviction, folder, seed=0, device='cpu')
+        return ReplayMemory(capacity, storage, self.eviction, self.folder if storage == 'memmap' else None, seed=0)
 
     def teardown(self):
-        if not hasattr(self, 'memory'):
-            return
-        for selection, expected in self.acquired:
-            self.compare(self.memory.decode(selection), expected)
-        self.acquired = []
-        self.nothing_is_lost_and_nothing_leaks()
-        assert self.memory.remove(list(self.twin)) == len(self.twin)
-        assert (self.memory.count, self.memory.frames, self.memory.usage().stored_frame_bytes) == (0, 0, 0)
-        self.memory.close()
+        if hasattr(self, 'memory'):
+            self.let_go()
+            self.nothing_is_lost_and_nothing_leaks()
+            self.memory.delete(list(self.twin))
+            assert (self.memory.count, self.memory.frames, self.memory.usage().stored_frame_bytes) == (0, 0, 0)
+            self.memory.close()
 
-    @staticmethod
-    def compare(batch, expected):
-        batch = list(batch)
-        assert len(batch) == len(expected)
-        for one, other in zip(batch, expected):
-            assert same(one, other), (one['id'], other['id'])
+    def let_go(self):
+        while self.acquired:
+            self.memory.release(self.acquired.pop()[0])
 
     def new(self, env):
         self.pushed += 1
-        return {**self.plays[env].transition(), **other_keys(self.pushed)}
+        state = dict(prev_state=dict(h=torch.full((2,), self.pushed))) if self.pushed % 3 == 0 else {}
+        return {**self.plays[env].transition(), **other_keys(self.pushed), **state}
 
     @rule(count=st.one_of(st.integers(1, 6), st.integers(1, 160)), at_once=st.booleans(), reset=st.booleans())
     def push(self, count, at_once, reset):
@@ -93,12 +88,11 @@ class BesideATwin(RuleBasedStateMachine):
             self.plays[0].reset()
         transitions = [self.new(env) for env in self.rng.integers(3, size=count).tolist()]
         for part in [transitions] if at_once else [[t] for t in transitions]:
-            weights = self.rng.random(len(part)) + 0.1
-            insertion_ids = self.memory.push(part, weights)
-            assert len(set(insertion_ids)) == len(part) and not set(insertion_ids) & set(self.twin)
-            self.twin.update(zip(insertion_ids, part))
-            self.weights.update(zip(insertion_ids, weights.astype(np.float32).tolist()))
-            survivors = self.memory.insertion_ids(self.memory.rows())
+            first, there = self.memory.next_id, []
+            slots = self.memory.push(part, lambda done, at, there=there: there.extend(zip(done, at)))
+            assert [t for t, _ in there] == part and [slot for _, slot in there] == slots
+            self.twin.update(zip(range(first, self.memory.next_id), part))
+            survivors = self.memory.ids(self.memory.order()).tolist()
             assert len(survivors) == min(self.memory.capacity, len(self.twin))
             if self.eviction == 'fifo':
                 assert survivors == list(self.twin)[-len(survivors) :]
@@ -106,86 +100,60 @@ class BesideATwin(RuleBasedStateMachine):
 
     @precondition(lambda self: self.twin)
     @rule(share=st.floats(0, 1))
-    def remove(self, share):
-        removed = [insertion_id for insertion_id in self.twin if self.rng.random() < share]
-        assert self.memory.remove(removed + [10**9]) == len(removed)
-        assert self.memory.remove(removed) == 0
-        for insertion_id in removed:
+    def delete(self, share):
+        gone = [insertion_id for insertion_id in self.twin if self.rng.random() < share]
+        ids = self.memory.ids(np.arange(self.memory.count))
+        moved_from = self.memory.delete(gone + [10**9])
+        assert self.memory.ids(np.arange(self.memory.count)).tolist() == ids[moved_from].tolist()
+        for insertion_id in gone:
             del self.twin[insertion_id]
 
     @precondition(lambda self: self.twin)
     @rule()
     def replace(self):
-        insertion_id = int(self.rng.choice(list(self.twin)))
-        other = self.new(0)
+        insertion_id, other = int(self.rng.choice(list(self.twin))), self.new(0)
         self.memory.replace(self.memory.find(insertion_id), other)
         self.twin[insertion_id] = other
 
     @precondition(lambda self: self.twin)
-    @rule()
-    def prioritise(self):
-        if not self.memory.has_priorities:
-            self.weights = dict.fromkeys(self.twin, 1.0)
-        self.memory.track_priorities()
-        some = self.rng.permutation(list(self.twin))[:20].tolist()
-        weights = (self.rng.random(len(some)) * 5 + 0.01).astype(np.float32)
-        self.memory.set_priorities(np.array([self.memory.find(insertion_id) for insertion_id in some]), weights)
-        self.weights.update(zip(some, weights.tolist()))
-
-    @precondition(lambda self: self.twin)
-    @rule(size=st.integers(1, 40), newest=st.integers(1, 50), replace=st.booleans(), at_once=st.booleans())
-    def sample(self, size, newest, replace, at_once):
-        among = list(self.twin)[-newest:]
-        size = size if replace else min(size, len(among))
-        samples = [self.memory.sample(size, replace, slice(-newest, None))]
-        assert set(self.memory.insertion_ids(samples[0])) <= set(among)
-        assert replace or len(set(samples[0].tolist())) == size
-        if self.memory.has_priorities:
-            samples += [self.memory.sample_by_priority(size, part) for part in (slice(-newest, None), None)]
-            assert set(self.memory.insertion_ids(samples[1])) <= set(among)
-        for rows in samples:
-            expected = [self.twin[insertion_id] for insertion_id in self.memory.insertion_ids(rows)]
-            self.compare(self.memory.decode(self.memory.select(rows), at_once=at_once), expected)
-
-    @precondition(lambda self: self.twin and len(self.acquired) < 4)
-    @rule(size=st.integers(1, 10))
+    @rule(size=st.integers(1, 40))
     def acquire(self, size):
-        rows = self.memory.sample(size, replace=True)
-        expected = [self.twin[insertion_id] for insertion_id in self.memory.insertion_ids(rows)]
-        self.acquired.append((self.memory.select(rows), expected))
+        chosen = self.rng.choice(list(self.twin), size).tolist()
+        slots = np.array([self.memory.find(insertion_id) for insertion_id in chosen])
+        expected = [self.twin[insertion_id] for insertion_id in chosen]
+        assert same(list(self.memory.fetch(slots)), expected)
+        self.acquired.append((self.memory.select(slots), expected))
 
     @precondition(lambda self: self.acquired)
-    @rule(decode=st.booleans())
-    def release(self, decode):
-        selection, expected = self.acquired.pop(0)
-        if decode:
-            self.compare(self.memory.decode(selection), expected)
-        else:
-            self.memory.release(selection)
+    @rule(at_once=st.booleans())
+    def decode(self, at_once):
+        undecoded, expected = self.acquired.pop(0)
+        assert same(list(self.memory.decode(undecoded, at_once=at_once)), expected)
 
     @rule(storage=st.sampled_from(STORAGES), size=st.sampled_from([0.5, 1, 2]), in_a_file=st.booleans())
     def save_and_continue_with_the_save(self, storage, size, in_a_file):
-        while self.acquired:
-            self.memory.release(self.acquired.pop()[0])
+        self.let_go()
         capacity = max(1, int(self.memory.capacity * size))
-        before = frames_in(self.memory)
-        other = self.make(capacity, storage)
+        before, other = frames_in(self.memory), self.make(capacity, storage)
+        priorities = np.arange(self.memory.count, dtype=np.float32)
+        taken = snapshot.Snapshot(self.memory, dict(more=1), priorities)
         if in_a_file:
-            path = f'{self.folder}/saved.npz'
-            snapshot.save(self.memory, path, dict(more=1))
-            assert snapshot.load(other, path, print) == dict(more=1)
+            taken.write(f'{self.folder}/saved.npz')
+            restored = snapshot.load(other, f'{self.folder}/saved.npz', print)
         else:
-            assert snapshot.restore(other, snapshot.state_dict(self.memory, {}), 'the arrays') == {}
+            restored = snapshot.restore(other, taken.as_dict(), 'the arrays')
+        assert restored.more == dict(more=1) and restored.priorities.tolist() == priorities[restored.order].tolist()
+        saved = self.memory.ids(restored.order).tolist()
+        assert other.ids(np.arange(other.count)).tolist() == saved
         assert frames_in(self.memory) == before  # the snapshot's frames are released
-        assert other.push_count == self.memory.push_count and other.has_priorities == self.memory.has_priorities
+        assert other.next_id == self.memory.next_id
         self.memory.close()
         self.memory = other
         self.twin = dict(list(self.twin.items())[-capacity:])
 
     @rule()
     def clear(self):
-        while self.acquired:
-            self.memory.release(self.acquired.pop()[0])
+        self.let_go()
         self.memory.clear()
         self.twin = {}
 
@@ -193,28 +161,18 @@ class BesideATwin(RuleBasedStateMachine):
     def nothing_is_lost_and_nothing_leaks(self):
         if not hasattr(self, 'memory'):
             return
-        memory = self.memory
-        rows = memory.rows()
-        assert memory.count == len(self.twin)
-        assert memory.insertion_ids(rows) == list(self.twin)
-        assert memory.rows_at(range(memory.count)).tolist() == rows.tolist()
-        assert [memory.find(insertion_id) for insertion_id in self.twin] == rows.tolist()
-        if len(rows):
-            self.compare(memory.fetch(rows), list(self.twin.values()))
-            assert memory.column(('id',), rows, None) == [t['id'] for t in self.twin.values()]
+        memory, order = self.memory, self.memory.order()
+        assert memory.count == len(self.twin) and memory.ids(order).tolist() == list(self.twin)
+        assert [memory.find(insertion_id) for insertion_id in self.twin] == order.tolist()
+        assert memory.find(10**9) == -1
+        assert same(stored(memory), list(self.twin.values()))
         expected = Counter(frame for t in self.twin.values() for frame in frames_of(t))
         assert memory.usage().frame_references == sum(expected.values())
         expected.update(frame for _, transitions in self.acquired for t in transitions for frame in frames_of(t))
         assert frames_in(memory) == expected
-        texts = {t['name'] for t in self.twin.values() if 'name' in t}
-        assert {text for _, text in memory._table.strings.items()} == texts
-        if memory.has_priorities:
-            weights, smallest = memory.priorities(rows)
-            assert weights.tolist() == [self.weights[insertion_id] for insertion_id in self.twin]
-            assert smallest == min(weights, default=math.inf)
 
 
-def test_the_memory_equals_a_list_of_copies_after_any_sequence_of_calls(tmp_path):
+def test_the_memory_equals_a_dict_of_copies_after_any_sequence_of_calls(tmp_path):
     class Machine(BesideATwin):
         folder = str(tmp_path)
 
@@ -266,18 +224,15 @@ STRUCTURES = st.dictionaries(st.text(max_size=5).filter(lambda key: key not in (
 
 
 @examples(60)
-@given(transitions=st.lists(STRUCTURES, min_size=1, max_size=6), with_screens=st.lists(st.booleans(), min_size=6))
-def test_every_value_comes_back_in_its_type_and_place(transitions, with_screens):
-    rng = np.random.default_rng(0)
-    for i, transition in enumerate(transitions):
-        if with_screens[i]:
-            transition['obs'] = torch.from_numpy(screen(rng)[None])
+@given(transition=STRUCTURES, with_screens=st.booleans())
+def test_every_value_comes_back_in_its_type_and_place(transition, with_screens):
+    if with_screens:
+        transition['obs'] = torch.from_numpy(screen(np.random.default_rng(0))[None])
     memory, loaded = ReplayMemory(10, 'ring'), ReplayMemory(10, 'compressed')
-    for _ in range(2):  # structures that are new to the memory, then known to it
-        memory.push(transitions)
-        assert same(list(memory.fetch(memory.rows()[-len(transitions) :])), transitions)
-    snapshot.restore(loaded, snapshot.state_dict(memory, {}), 'the arrays')
-    assert same(list(loaded.fetch(loaded.rows()[-len(transitions) :])), transitions)
+    memory.push([transition, transition])
+    assert same(stored(memory), [transition, transition])
+    snapshot.restore(loaded, snapshot.Snapshot(memory, {}).as_dict(), 'the arrays')
+    assert same(stored(loaded), [transition, transition])
 
 
 def test_strided_screens_and_tensors_of_a_graph_come_back_as_plain_ones():
@@ -286,33 +241,19 @@ def test_strided_screens_and_tensors_of_a_graph_come_back_as_plain_ones():
     memory = ReplayMemory(5, 'compressed')
     memory.push([dict(obs=stack, next_obs=torch.from_numpy(stack.copy()).transpose(1, 2), weight=weight)])
     expected = dict(obs=stack, next_obs=torch.from_numpy(stack.transpose(0, 2, 1).copy()), weight=weight.detach())
-    assert same(memory.fetch(memory.rows())[0], expected)
-
-
-def test_insertion_ids_are_right_beyond_two_to_the_32():
-    memory = ReplayMemory(6)
-    memory._ring.next_id = 2**32 - 20
-    play = Play(2, 1, np.random.default_rng(0))
-    pushed = []
-    for number in range(40):
-        pushed += memory.push([{**play.transition(), 'id': number}])
-        if number % 3 == 0:
-            memory.remove(pushed[-2:][:1])
-        there = memory.insertion_ids(memory.rows())
-        assert there == [2**32 - 20 + t['id'] for t in memory.fetch(memory.rows())]
-        assert [memory.find(insertion_id) for insertion_id in there] == memory.rows().tolist()
+    assert same(stored(memory), [expected])
 
 
 @pytest.mark.parametrize('storage', STORAGES)
 def test_a_sample_is_a_copy(storage, tmp_path):
-    memory = ReplayMemory(5, storage, folder=str(tmp_path), device='cpu')
+    memory = ReplayMemory(5, storage, folder=str(tmp_path))
     pushed = {**Play(4, 1, np.random.default_rng(0)).transition(), **other_keys(2)}
     expected = {key: value.copy() if isinstance(value, np.ndarray) else value for key, value in pushed.items()}
     memory.push([pushed])
-    for values in (pushed, memory.fetch(memory.rows())[0]):
+    for values in (pushed, stored(memory)[0]):
         for key in ('obs', 'next_obs', 'table'):
             values[key][...] = 0
-    assert same(memory.fetch(memory.rows())[0], expected)
+    assert same(stored(memory), [expected])
 
 
 # ---------------------------------------------------------------- failures in the middle of a push
@@ -322,11 +263,11 @@ def test_a_sample_is_a_copy(storage, tmp_path):
 @pytest.mark.parametrize('fails_at', [0, 3, 7])
 def test_a_failed_push_leaves_no_frame_behind(storage, fails_at, tmp_path, monkeypatch):
     """The disk is full (or Ctrl-C comes) at some frame of a transition."""
-    memory = ReplayMemory(20, storage, folder=str(tmp_path), device='cpu')
+    memory = ReplayMemory(20, storage, folder=str(tmp_path))
     rng = np.random.default_rng(0)
     memory.push([dict(obs=np.stack([screen(rng)] * 4), next_obs=np.stack([screen(rng)] * 4), id=0)])
     before = frames_in(memory)
-    put, calls = memory._store.storage.put, []
+    put, calls = memory.store.storage.put, []
 
     def put_or_fail(frame, pixels):
         calls.append(frame)
@@ -334,16 +275,48 @@ def test_a_failed_push_leaves_no_frame_behind(storage, fails_at, tmp_path, monke
             raise OSError('the disk is full')
         put(frame, pixels)
 
-    monkeypatch.setattr(memory._store.storage, 'put', put_or_fail)
+    monkeypatch.setattr(memory.store.storage, 'put', put_or_fail)
     stacks = np.arange(8 * SIDE * SIDE).astype(np.uint8).reshape(2, 4, SIDE, SIDE) ^ 77
     stacks[:, :, 0, 0] = np.arange(8).reshape(2, 4)
-    with pytest.raises(OSError, match='the disk is full'):
-        memory.push([dict(obs=stacks[0], next_obs=stacks[1], id=1)])
-    assert frames_in(memory) == before and memory.count == 1
-    with pytest.raises(OSError, match='the disk is full'):
-        memory.replace(memory.find(0), dict(obs=stacks[0], next_obs=stacks[1], id=1))
-    assert frames_in(memory) == before
+    for store in (lambda t: memory.push([t]), lambda t: memory.replace(memory.find(0), t)):
+        with pytest.raises(OSError, match='the disk is full'):
+            store(dict(obs=stacks[0], next_obs=stacks[1], id=1))
+        assert frames_in(memory) == before and memory.count == 1
     monkeypatch.undo()
     memory.push([dict(obs=stacks[0], next_obs=stacks[1], id=2)])
-    assert [t['id'] for t in memory.fetch(memory.rows())] == [0, 2]
-    assert np.array_equal(memory.fetch(memory.rows())[1]['next_obs'], stacks[1])
+    assert [t['id'] for t in stored(memory)] == [0, 2]
+    assert np.array_equal(stored(memory)[1]['next_obs'], stacks[1])
+
+
+class Stop(BaseException):
+    """What a signal's handler raises."""
+
+
+@pytest.mark.parametrize('eviction', ['fifo', 'random'])
+@pytest.mark.parametrize('storage', ['compressed', 'ring'])
+def test_a_push_interrupted_anywhere_leaves_an_exact_buffer(storage, eviction):
+    """Ctrl-C and SIGTERM come in the middle of a push, too; the next save is as right as ever."""
+    rng = random.Random(0)
+    buffer = filled(50, replay_buffer_size=50, eviction=eviction, storage=storage)
+    set_priorities(buffer, [], [])
+    known = [transition(i) for i in range(400)]
+
+    def stop(*_):
+        raise Stop
+
+    before = signal.signal(signal.SIGALRM, stop)
+    try:
+        for _ in range(150):
+            with pytest.raises(Stop):
+                signal.setitimer(signal.ITIMER_REAL, rng.uniform(0.0001, 0.003))
+                while True:
+                    buffer.push(rng.sample(known, 3), 0)
+            other = make(replay_buffer_size=50)
+            other.load_state_dict(buffer.state_dict())
+            for each in (buffer, other):
+                assert each.count() == 50 and all(is_exact(t) for t in stored(each._memory))
+                assert all(is_exact(t) for t in each.sample(20, 0))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert buffer._memory.frames < 250 + 150 * 24  # at worst a push leaves frames that nothing refers to

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from breakout_env.replay.fragment import pack, unpack
 from breakout_env.worker.event_recorder import EventRecorder
 from helpers.processes import ROOT
-from helpers.replay import same
+from helpers.replay import Play, other_keys, same
 
 
 @pytest.fixture(scope='module')
@@ -54,15 +54,9 @@ def screens(seed: int, count: int) -> torch.Tensor:
     return torch.from_numpy(np.random.default_rng(seed).integers(0, 255, (count, 3, 5), np.uint8))
 
 
-def test_transitions_of_several_kinds_keep_their_order_and_types():
-    kinds = [
-        dict(obs=screens(1, 2), reward=1.5, text='a', none=None, info=dict(lives=3, empty={}, name='b')),
-        dict(
-            obs=screens(1, 2).numpy(), next_obs=screens(2, 1), done=True, scalar=np.float32(2), logit=torch.ones(2, 2)
-        ),
-        dict(action=torch.tensor(3), half=torch.ones(3, dtype=torch.bfloat16), array=np.array(['x', 'yz'])),
-    ]
-    transitions = [kinds[i] for i in (0, 1, 0, 2, 2, 1, 0)]
+def test_values_of_every_kind_keep_their_order_and_types():
+    transitions = [{**Play(2, 1, np.random.default_rng(i)).transition(), **other_keys(i)} for i in range(7)]
+    transitions[3]['prev_state'] = dict(h=torch.ones(2))  # as R2D2's, which only some steps have
     assert same(unpack(pack(transitions)), transitions)
     assert unpack(pack([])) == []
 
@@ -72,6 +66,8 @@ def test_a_value_that_cannot_be_packed_is_named_in_the_error():
         pack([dict(obs=screens(0, 4), thing=object())])
     with pytest.raises(ValueError, match='float32.*obs_dtype'):
         pack([dict(obs=screens(0, 4).float())])
+    with pytest.raises(ValueError, match=r"transition\['done'\] is of type bool; expected no such key"):
+        pack([dict(obs=screens(0, 4)), dict(obs=screens(0, 4), done=True)])
 
 
 @settings(max_examples=200, deadline=None)
@@ -97,18 +93,19 @@ def crafted(described: object) -> bytes:
     return head + zstandard.ZstdCompressor(write_checksum=True).compress(text)
 
 
-STACK = [[['obs'], 'tensor', 'uint8', [4, 84, 84]]]
+STACK = ['obs'], 'tensor', 'uint8', [4, 84, 84]
 
 
 @pytest.mark.parametrize(
     'described',
     [
-        dict(count=10**9, groups=[], strings={}),
-        dict(count=0, groups=[], strings=[]),
-        dict(count=-1, groups=[], strings={}),
-        dict(count=1, groups=[[json.dumps(STACK), [0]], [json.dumps(STACK), [0]]], strings={}),
-        dict(count=1, groups=[[json.dumps([[['obs'], 'tensor', 'uint8', [4, 10**6, 10**6]]]), [0]]], strings={}),
-        dict(count=10**6, groups=[[json.dumps(STACK), list(range(10**6))]], strings={}),
+        dict(count=10**9, leaves=[], strings=[]),
+        dict(count=-1, leaves=[STACK], strings=[]),
+        dict(count=1, leaves=[STACK, STACK], strings=[]),
+        dict(count=1, leaves=[(['obs'], 'tensor', 'uint8', [4, 10**6, 10**6])], strings=[]),
+        dict(count=1, leaves=[(['action'], 'tensor', 'int64', [10**6, 10**6])], strings=[]),
+        dict(count=1, leaves=[(['prev_state'], 'tensor', 'int64', [10**6, 10**6])], strings=[], states=1),
+        dict(count=10**6, leaves=[STACK], strings=[]),
         [],
         None,
         '[' * 100_000,

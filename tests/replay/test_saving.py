@@ -1,7 +1,6 @@
-"""Saves of the replay buffer: complete or not at all, of the moment they began, by request and by themselves."""
+"""Saves of the replay buffer: complete or not at all, and of the moment they began."""
 
 import errno
-import json
 import logging
 import os
 import signal
@@ -12,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from breakout_env.replay.snapshot import array_file, background_saver
+from breakout_env.replay.snapshot import array_file
 from breakout_env.utils.atomic_file import DamagedFile
+from helpers.processes import ROOT
 from helpers.replay import (
     STORAGES,
     content,
@@ -23,19 +23,17 @@ from helpers.replay import (
     is_exact,
     make,
     references_add_up,
-    same_content,
+    same,
     set_priorities,
-    transition,
     transitions,
 )
 
 
 def used(buffer):
-    """A buffer with a past: sample counts, priorities, a beta that has risen, holes."""
+    """A buffer with a past: priorities, a beta that has risen."""
     for _ in range(3):
         batch = buffer.sample(8, 0)
         set_priorities(buffer, batch, [t['id'] + 0.5 for t in batch])
-    buffer.remove([t['replay_unique_id'] for t in batch[:3]])
     return buffer
 
 
@@ -58,7 +56,7 @@ def test_a_loaded_buffer_equals_the_saved_one_and_continues_alike(storage, by, t
     else:
         state = buffer.state_dict()
         other.load_state_dict(state)
-    assert same_content(content(buffer), before) and same_content(content(other), before)
+    assert same(content(buffer), before) and same(content(other), before)
     for step in range(5):
         one, two = buffer.sample(16, step), other.sample(16, step)
         assert ids(one) == ids(two) and [t['IS'] for t in one] == [t['IS'] for t in two]
@@ -67,18 +65,10 @@ def test_a_loaded_buffer_equals_the_saved_one_and_continues_alike(storage, by, t
     assert frames_in(other._memory) == frames_in(buffer._memory)
     if by == 'state dict':  # it does not change with the buffers
         other.load_state_dict(state)
-        assert same_content(content(other), before)
+        assert same(content(other), before)
     with pytest.raises(FileNotFoundError, match='there is no saved replay buffer at nowhere.npz'):
         other.load_data('nowhere.npz')
     assert all(is_exact(t) for t in other.sample(16, 0))
-
-
-def test_the_names_in_saved_files_stay_so_that_old_saves_load():
-    state = used(filled()).state_dict()
-    assert {'tickets', 'uses', 'schema', 'priorities', 'schema0.frames', 'frames0.data', 'dictionary0'} <= set(state)
-    meta = json.loads(bytes(state['meta']))
-    assert {'version', 'frame_shape', 'next_ticket', 'schemas', 'strings', 'random', 'more'} <= set(meta)
-    assert meta['version'] == 1 and meta['more'].keys() == {'beta', 'max_priority'}
 
 
 # ---------------------------------------------------------------- in the background
@@ -97,7 +87,7 @@ def may_write(monkeypatch):
 
         write(path, gated())
 
-    monkeypatch.setattr(background_saver.array_file, 'write', gated_write)
+    monkeypatch.setattr(array_file, 'write', gated_write)
     return event
 
 
@@ -111,11 +101,11 @@ def test_a_background_save_is_of_the_moment_it_began(storage, eviction, may_writ
     for start in range(1000, 2000, 10):  # evicts everything that was there when the save began
         buffer.push(transitions(start, start + 10), 0)
     may_write.set()
-    while buffer._saver.is_busy:
+    while not finished:
         buffer.push(transitions(2000, 2005), 0)
         assert all(is_exact(t) for t in buffer.sample(8, 0))
     assert buffer.wait_for_saving() is None and finished == [True]
-    assert same_content(content(loaded(replay_buffer_size=300)), before)
+    assert same(content(loaded(replay_buffer_size=300)), before)
     assert references_add_up(buffer._memory)
 
 
@@ -131,54 +121,44 @@ def test_a_background_save_is_complete_though_the_buffer_is_emptied(then, may_wr
         buffer.push(transitions(50), 0)
         assert references_add_up(buffer._memory)
         assert all(is_exact(t) for t in buffer.sample(50, 0))
-    assert same_content(content(loaded()), before)
+    assert same(content(loaded()), before)
 
 
-def test_a_buffer_saves_itself_every_so_many_pushes_and_when_it_is_closed():
-    buffer = make(save_every_pushes=100)
-    path = os.path.join('exp', 'replay', 'agent_buffer.npz')
-    saved = []
-    for i in range(350):
-        buffer.push(transition(i), 0)
-        if i % 50 == 49:
-            buffer.wait_for_saving()
-            saved.append(loaded(path).count() if os.path.exists(path) else 0)
-    assert saved == [0, 100, 100, 200, 200, 300, 300]
-    buffer.close()
-    assert loaded(path).count() == 350
-    written = os.stat(path).st_mtime_ns
-    loaded(path, save_every_pushes=100).close()  # there is nothing new
-    assert os.stat(path).st_mtime_ns == written
+FORKED = """
+import os, sys
+from helpers.replay import filled
+buffer = filled(50, storage=sys.argv[1], prefetch=True)
+buffer.sample(8)
+buffer.save_data('buffer.npz')
+if os.fork() == 0:
+    buffer.clear()
+    buffer.push(list(filled(10).sample(10)))
+    assert not buffer.start_saving('buffer.npz', print)
+    if sys.argv[2] == 'closes':
+        buffer.close()
+    sys.exit()
+assert os.wait()[1] == 0
+print(buffer.count(), os.listdir('.'))
+other = filled(1)
+other.load_data('buffer.npz')
+print(other.count(), len(buffer.sample(50)))
+"""
 
 
-def test_a_buffer_saves_itself_every_so_many_seconds(monkeypatch):
-    now_s = [1000.0]
-    monkeypatch.setattr(background_saver.time, 'monotonic', lambda: now_s[0])
-    buffer = make(save_every_s=60, save_path='buffer.npz')
-    for seconds, saved in ((59, False), (1, True), (30, True)):
-        now_s[0] += seconds
-        buffer.push(transition(0), 0)
-        buffer.wait_for_saving()
-        assert os.path.exists('buffer.npz') == saved
-    assert loaded().count() == 2
-    buffer.close()
-    assert loaded().count() == 3
+@pytest.mark.parametrize('child', ['closes', 'ends'])
+@pytest.mark.parametrize('storage', ['compressed', 'memmap'])
+def test_a_forked_child_that_ends_saves_closes_and_deletes_nothing(storage, child):
+    environment = dict(os.environ, PYTHONPATH=str(ROOT / 'tests'))
+    command = [sys.executable, '-c', FORKED, storage, child]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    expected = "50 ['buffer.npz']" if storage == 'compressed' else '50 '
+    assert ended.returncode == 0 and expected in ended.stdout and '50 50' in ended.stdout, ended.stderr
 
 
-def test_a_buffer_without_a_reference_saves_itself():
-    buffer = filled(10, save_every_pushes=1000, save_path='buffer.npz')
-    del buffer
-    assert loaded().count() == 10
-
-
-def test_a_buffer_installs_no_signal_handler():
+def test_a_buffer_installs_no_signal_handler_and_saves_nothing_by_itself():
     before = [signal.getsignal(number) for number in signal.valid_signals()]
-    filled(10, save_every_pushes=5).close()
-    assert [signal.getsignal(number) for number in signal.valid_signals()] == before
-
-
-def test_a_buffer_saves_nothing_unless_options_say_so():
     filled(10).close()
+    assert [signal.getsignal(number) for number in signal.valid_signals()] == before
     assert os.listdir('.') == []
 
 
@@ -187,14 +167,15 @@ def test_a_buffer_saves_nothing_unless_options_say_so():
 
 def test_a_full_disk_leaves_the_previous_save_and_training_continues(small_disk, caplog):
     path, hole = str(small_disk / 'buffer.npz'), small_disk / 'other'
-    buffer = filled(50, save_path=path, save_every_pushes=50)
-    assert buffer.wait_for_saving() is None
+    buffer = filled(50)
+    buffer.save_data(path)
     before = content(buffer)
     with pytest.raises(OSError), open(hole, 'wb') as file:
         while True:
             file.write(bytes(4096))
     with caplog.at_level(logging.WARNING):
         buffer.push(transitions(50, 200), 0)
+        assert buffer.start_saving(path, lambda: None)
         error = buffer.wait_for_saving()
     assert error.errno == errno.ENOSPC and buffer.count() == 200
     (message,) = [m for m in caplog.messages if 'was not saved' in m]
@@ -202,11 +183,8 @@ def test_a_full_disk_leaves_the_previous_save_and_training_continues(small_disk,
     with pytest.raises(OSError, match='No space left'):
         buffer.save_data(path)
     assert sorted(os.listdir(small_disk)) == ['buffer.npz', 'other']
-    assert same_content(content(loaded(path)), before)
+    assert same(content(loaded(path)), before)
     assert all(is_exact(t) for t in buffer.sample(100, 0)) and references_add_up(buffer._memory)
-    caplog.clear()
-    buffer.close()  # it saves once more, and a warning is all that a full disk costs
-    assert 'was not saved' in caplog.text and same_content(content(loaded(path)), before)
 
 
 @pytest.mark.parametrize('fails', ['fsync', 'replace', 'unlink'])
@@ -227,10 +205,10 @@ def test_a_failed_system_call_leaves_the_previous_save(fails, monkeypatch):
         patch.setattr(os, fails, failing)
         with pytest.raises(OSError, match='Input/output error'):
             buffer.save_data('buffer.npz')
-    assert same_content(content(loaded()), before) and references_add_up(buffer._memory)
+    assert same(content(loaded()), before) and references_add_up(buffer._memory)
     assert not [name for name in os.listdir('.') if name.endswith('.unfinished')]
     buffer.save_data('buffer.npz')
-    assert same_content(content(loaded()), content(buffer))
+    assert same(content(loaded()), content(buffer))
 
 
 def test_a_disk_without_hard_links_keeps_the_newest_save(monkeypatch):
@@ -242,7 +220,7 @@ def test_a_disk_without_hard_links_keeps_the_newest_save(monkeypatch):
     monkeypatch.setattr(os, 'link', no_links)
     for _ in range(2):
         buffer.save_data('buffer.npz')
-    assert same_content(content(loaded()), content(buffer)) and os.listdir('.') == ['buffer.npz']
+    assert same(content(loaded()), content(buffer)) and os.listdir('.') == ['buffer.npz']
 
 
 def test_a_save_removes_what_a_killed_one_left_behind():
@@ -268,7 +246,7 @@ def test_without_the_newest_save_the_previous_one_is_loaded_with_a_warning(newes
             os.unlink(name)
         if name == 'buffer.npz':
             with caplog.at_level(logging.WARNING):
-                assert same_content(content(loaded()), before)
+                assert same(content(loaded()), before)
             (message,) = [m for m in caplog.messages if 'was taken instead' in m]
             assert 'The save before it, buffer.npz.previous, was taken instead' in message
     there = filled(3)

@@ -182,10 +182,8 @@ ENV = dict(
 )  # fmt: skip
 FRAME = dict(
     replay_buffer_size=({}, 20), storage=({}, 'ring'), eviction=(dict(replay_buffer_size=30), 'random'),
-    folder=(MEMMAP, 'elsewhere'), device=(dict(storage='device', device='cpu'), 'meta'), alpha=({}, 0.1),
-    beta=({}, 0.9), anneal_step=({}, 2), max_use=({}, 1), max_staleness=({}, 1), prefetch=({}, True),
+    folder=(MEMMAP, 'elsewhere'), alpha=({}, 0.1), beta=({}, 0.9), anneal_step=({}, 2), prefetch=({}, True),
     pin_memory=({}, not torch.cuda.is_available()),
-    save_path=(dict(save_every_pushes=1), 'there.npz'), save_every_pushes=({}, 1), save_every_s=({}, 1e-9),
     report_every_s=({}, 0.0), slice_len=({}, 4), slice_every=(SLICES, 2),
 )  # fmt: skip
 TORCHRL = dict(

@@ -151,16 +151,6 @@ def test_full_disk_is_reported_and_does_not_end_the_training(config, monkeypatch
     assert check_saves(Path(NAME))[0]['iteration'] == UPDATES
 
 
-def test_buffer_that_saves_itself_does_not_keep_the_run_from_being_saved(config):
-    """It lets SIGTERM raise SystemExit, which the hook of the run replaces."""
-    config_in(config.parent, 900, (r'replay_buffer_size=\d+', 'replay_buffer_size=8000, save_every_s=900'))
-    run = SerialRun(config)
-    run.train(1)
-    with pytest.raises(SystemExit):
-        interrupt(signal.SIGTERM)
-    assert check_saves(Path(NAME))[0]['iteration'] == UPDATES
-
-
 def test_handlers_of_the_users_program_are_left_alone(config):
     ours = [signal.signal(number, lambda *args: None) for number in signals.STOPPING] and handlers()
     run = SerialRun(config)

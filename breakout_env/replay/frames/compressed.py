@@ -1,15 +1,13 @@
 """Frames compressed one by one, in memory that is filled like a log and cleaned as it empties."""
 
-import itertools
 from array import array
-from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
-import torch
 
 from .codec import FrameCodec
 from .growable_memory import GrowableMemory
-from .storage import Exported, FrameStorage, gather_on_host
+from .storage import Exported, FrameStorage
 
 # Frames before the first dictionary is trained, and between attempts at a better one: play changes as the agent learns,
 # and a dictionary full of bricks does not help to compress a wall that is gone.
@@ -21,6 +19,21 @@ _HELD_OUT_FRAMES = 128
 _WORTHWHILE = 0.95
 # Segments are cleaned when dead bytes are more than an eighth of the live ones.
 _TOLERATED_DEAD = 8
+# A frame's place is one number, so that no signal finds half of it changed: where its blob starts, and its length.
+_LENGTH_BITS = 24
+_LENGTH = (1 << _LENGTH_BITS) - 1
+
+
+class _Segment(object):
+    """A part of the log, for blobs of one codec; None if it is free."""
+
+    __slots__ = ('start', 'codec', 'used', 'live')
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+        self.codec: Optional[FrameCodec] = None
+        self.used = 0  # bytes written to it
+        self.live = 0  # bytes of these that belong to frames
 
 
 class CompressedFrames(FrameStorage):
@@ -32,30 +45,27 @@ class CompressedFrames(FrameStorage):
 
     Each segment belongs to one dictionary. The first is trained after 1,024 frames. Every 65,536 frames another
     one is trained, and used for new frames if it is better.
+
+    A signal handler that raises in the middle of a call may leave bytes counted as live that are dead, until their
+    segment is cleaned; never the reverse.
     """
 
-    device_bytes = file_bytes = 0
+    file_bytes = 0
 
     def __init__(self, frame_bytes: int, segment_bytes: int = 1 << 20) -> None:
+        if frame_bytes > _LENGTH // 2:
+            raise ValueError(f'screens have {frame_bytes:,} pixels; expected at most {_LENGTH // 2:,} (screen_size)')
         self._frame_bytes = frame_bytes
         while segment_bytes < 4 * frame_bytes:  # else much of a segment may stay empty
             segment_bytes *= 2
         self._segment_bytes = segment_bytes
         self._memory = GrowableMemory()
-        self._offsets_array = np.zeros(4096, np.uint64)
-        self._lengths_array = np.zeros(4096, np.uint32)
-        self._offsets, self._lengths = self._offsets_array.data, self._lengths_array.data
-        # by segment: its codec (None if it is free), bytes written to it, bytes of these that are alive
-        self._codec_of: List[Optional[FrameCodec]] = []
-        self._used: List[int] = []
-        self._live: List[int] = []
-        self._free: List[int] = []
-        # by codec: how many segments it has, and the one that is written to
-        self._segments_of: Dict[FrameCodec, int] = {}
-        self._open: Dict[FrameCodec, int] = {}
-        self._live_bytes = 0
-        self._dead_bytes = 0
+        self._places = np.zeros(4096, np.uint64).data  # by frame; 0 for those not stored
         self._rows = 0
+        self._segments: List[_Segment] = []
+        self._free: List[_Segment] = []
+        self._open: Dict[FrameCodec, _Segment] = {}  # the one that is written to
+        self._used_bytes = self._live_bytes = 0
         self._codec = FrameCodec(frame_bytes)
         self._recent = array('I')
         self._until_training = _FIRST_TRAINING_FRAMES
@@ -66,12 +76,14 @@ class CompressedFrames(FrameStorage):
 
     @property
     def resident_bytes(self) -> int:
-        per_frame = self._offsets_array.itemsize + self._lengths_array.itemsize
-        return (len(self._used) - len(self._free)) * self._segment_bytes + self._rows * per_frame
+        segments = len(self._segments) - len(self._free)
+        return segments * self._segment_bytes + self._rows * self._places.itemsize
 
     def put(self, frame: int, pixels: memoryview) -> None:
-        if frame >= len(self._lengths):
-            self._grow_tables(frame + 1)
+        if frame >= len(self._places):
+            self._grow_table(frame + 1)
+        if self._places[frame]:  # the call that stored it was interrupted before it was counted
+            self.drop([frame])
         self._append(frame, self._codec.compress(pixels), self._codec)
         self._recent.append(frame)
         self._until_training -= 1
@@ -79,17 +91,12 @@ class CompressedFrames(FrameStorage):
             self._try_a_new_dictionary()
 
     def drop(self, frames: Sequence[int]) -> None:
-        offsets, lengths = self._offsets, self._lengths
+        places = self._places
         for frame in frames:
-            length = lengths[frame]
-            lengths[frame] = 0
-            self._live_bytes -= length
-            self._dead_bytes += length
-            segment = offsets[frame] // self._segment_bytes
-            self._live[segment] -= length
-            if self._live[segment] == 0:
-                self._release(segment)
-        if self._dead_bytes > max(2 * self._segment_bytes, self._live_bytes // _TOLERATED_DEAD):
+            place = places[frame]
+            places[frame] = 0
+            self._forget(place)
+        if self._used_bytes - self._live_bytes > max(2 * self._segment_bytes, self._live_bytes // _TOLERATED_DEAD):
             self._clean()
 
     def read(self, frames: np.ndarray, out: np.ndarray, at_once: bool = False) -> None:
@@ -101,58 +108,51 @@ class CompressedFrames(FrameStorage):
                 time, each is copied while it is in the processor's cache, which takes a third less time; but the GIL \
                 changes hands for each, and beside a busy thread every change may take milliseconds.
         """
-        rows = np.argsort(frames, kind='stable')
-        frames = frames[rows]
-        starts = self._offsets_array[frames]
-        ends = starts + self._lengths_array[frames]
-        view, size, memory = out.data.cast('B'), self._frame_bytes, self._memory.view
-        if len(self._segments_of) == 1:
-            codecs: Iterable[Any] = itertools.repeat(next(iter(self._segments_of)))
-        else:
-            codecs = [self._codec_of[segment] for segment in (starts // self._segment_bytes).tolist()]
-        starts, ends, frames = starts.tolist(), ends.tolist(), frames.tolist()
-        if at_once:
-            decompressed = self._decompress(frames, starts, ends, codecs)
-            for row, frame in zip((rows * size).tolist(), frames):
-                view[row : row + size] = decompressed[frame]
-            return
+        order = np.argsort(frames, kind='stable')
+        places = np.asarray(self._places)[frames[order]]
+        starts = (places >> _LENGTH_BITS).tolist()
+        lengths = (places & _LENGTH).tolist()
+        segments, segment_bytes, size = self._segments, self._segment_bytes, self._frame_bytes
+        view, memory = out.data.cast('B'), self._memory.view
+        decompressed = self._decompress(starts, lengths) if at_once else {}
         pixels: Any = None
         last = -1
-        for row, frame, start, end, codec in zip((rows * size).tolist(), frames, starts, ends, codecs):
-            if frame != last:
-                pixels = codec.decompress_one(memory[start:end], size)
-                last = frame
+        for row, start, length in zip((order * size).tolist(), starts, lengths):
+            if start != last:
+                if at_once:
+                    pixels = decompressed[start]
+                else:
+                    codec: Any = segments[start // segment_bytes].codec
+                    pixels = codec.decompress_one(memory[start : start + length], size)
+                last = start
             view[row : row + size] = pixels
 
-    def _decompress(
-        self, frames: Iterable[int], starts: Iterable[int], ends: Iterable[int], codecs: Iterable[FrameCodec]
-    ) -> Dict[int, Any]:
-        places: Dict[FrameCodec, Dict[int, Tuple[int, int]]] = {}
-        for frame, start, end, codec in zip(frames, starts, ends, codecs):
-            places.setdefault(codec, {})[frame] = (start, end - start)
+    def _decompress(self, starts: List[int], lengths: List[int]) -> Dict[int, Any]:
+        """Frames by the start of their blobs."""
+        places: Dict[Any, Dict[int, Tuple[int, int]]] = {}
+        for start, length in zip(starts, lengths):
+            places.setdefault(self._segments[start // self._segment_bytes].codec, {})[start] = (start, length)
         pixels: Dict[int, Any] = {}
         for codec, of_this in places.items():
             them = codec.decompress(self._memory.view, np.array(list(of_this.values()), np.uint64))
             pixels.update(zip(of_this, them))
         return pixels
 
-    def gather(self, frames: np.ndarray, pinned: bool, at_once: bool) -> torch.Tensor:
-        return gather_on_host(self, frames, self._frame_bytes, pinned, at_once)
-
     def codec_for_export(self, frames: np.ndarray) -> None:
         return None
 
     def export(self, frames: np.ndarray, codec: Optional[FrameCodec]) -> Exported:
-        offsets, lengths = self._offsets_array[frames], self._lengths_array[frames].tolist()
-        codecs: List[Any] = [self._codec_of[segment] for segment in (offsets // self._segment_bytes).tolist()]
-        offsets, view = offsets.tolist(), self._memory.view
-        for codec in dict.fromkeys(codecs):
-            of_this = [i for i, of_i in enumerate(codecs) if of_i is codec]
-            yield frames[of_this], codec, [bytes(view[offsets[i] : offsets[i] + lengths[i]]) for i in of_this]
+        by_codec: Dict[Any, List[Tuple[int, bytes]]] = {}
+        for frame in frames.tolist():
+            start, length = self._places[frame] >> _LENGTH_BITS, self._places[frame] & _LENGTH
+            blob = bytes(self._memory.view[start : start + length])
+            by_codec.setdefault(self._segments[start // self._segment_bytes].codec, []).append((frame, blob))
+        for codec, exported in by_codec.items():
+            yield np.array([frame for frame, _ in exported]), codec, [blob for _, blob in exported]
 
     def load(self, frames: List[int], codec: FrameCodec, blobs: List[memoryview], pixels: list) -> None:
-        if max(frames) >= len(self._lengths):
-            self._grow_tables(max(frames) + 1)
+        if max(frames) >= len(self._places):
+            self._grow_table(max(frames) + 1)
         for frame, blob in zip(frames, blobs):
             self._append(frame, blob, codec)
         if codec.dictionary:  # keep using it
@@ -165,74 +165,78 @@ class CompressedFrames(FrameStorage):
     def _append(self, frame: int, blob: Any, codec: FrameCodec) -> None:
         length = len(blob)
         segment = self._open.get(codec)
-        if segment is None or self._used[segment] + length > self._segment_bytes:
+        if segment is None or segment.used + length > self._segment_bytes:
             segment = self._new_segment(codec)
-        offset = segment * self._segment_bytes + self._used[segment]
-        self._memory.view[offset : offset + length] = blob
-        self._used[segment] += length
-        self._live[segment] += length
+        start = segment.start + segment.used
+        self._memory.view[start : start + length] = blob
+        segment.used += length
+        segment.live += length
+        self._used_bytes += length
         self._live_bytes += length
-        self._offsets[frame] = offset
-        self._lengths[frame] = length
-        self._rows = max(self._rows, frame + 1)
+        self._places[frame] = start << _LENGTH_BITS | length
+        if frame >= self._rows:
+            self._rows = frame + 1
 
-    def _new_segment(self, codec: FrameCodec) -> int:
+    def _forget(self, place: int) -> None:
+        """A blob is dead."""
+        segment, length = self._segments[(place >> _LENGTH_BITS) // self._segment_bytes], place & _LENGTH
+        segment.live -= length
+        self._live_bytes -= length
+        if segment.live == 0:
+            self._release(segment)
+
+    def _new_segment(self, codec: FrameCodec) -> _Segment:
         full = self._open.pop(codec, None)
+        if full is not None and full.live == 0:
+            self._release(full)
         if self._free:
             segment = self._free.pop()
         else:
-            segment = len(self._used)
-            self._memory.reserve((segment + 1) * self._segment_bytes)
-            self._used.append(0)
-            self._live.append(0)
-            self._codec_of.append(None)
-        self._codec_of[segment] = codec
-        self._segments_of[codec] = self._segments_of.get(codec, 0) + 1
+            segment = _Segment(len(self._segments) * self._segment_bytes)
+            self._memory.reserve(segment.start + self._segment_bytes)
+            self._segments.append(segment)
+        segment.codec = codec
         self._open[codec] = segment
-        if full is not None and self._live[full] == 0:
-            self._release(full)
         return segment
 
-    def _release(self, segment: int) -> None:
+    def _release(self, segment: _Segment) -> None:
         """A segment without live frames is free again, unless new frames are written to it."""
-        codec = self._codec_of[segment]
-        assert codec is not None
-        if self._open.get(codec) == segment:
+        codec = segment.codec
+        if codec is not None and self._open.get(codec) is segment:
             if codec is self._codec:
                 return
             del self._open[codec]
-        self._segments_of[codec] -= 1
-        if not self._segments_of[codec]:
-            del self._segments_of[codec]
-        self._dead_bytes -= self._used[segment]
-        self._used[segment] = 0
-        self._codec_of[segment] = None
+        self._used_bytes -= segment.used
+        segment.used, segment.live, segment.codec = 0, 0, None
+        self._memory.release(segment.start, self._segment_bytes)
         self._free.append(segment)
-        self._memory.release(segment * self._segment_bytes, self._segment_bytes)
 
     def _clean(self) -> None:
         """Empty the segment with the most dead bytes by copying its live frames to the end of the log."""
+        self._used_bytes = sum(segment.used for segment in self._segments)
+        self._live_bytes = sum(segment.live for segment in self._segments)
         in_writing = set(self._open.values())
-        sealed = [s for s, codec in enumerate(self._codec_of) if codec is not None and s not in in_writing]
+        sealed = [segment for segment in self._segments if segment.codec is not None and segment not in in_writing]
         if not sealed:
             return
-        segment = max(sealed, key=lambda s: self._used[s] - self._live[s])
-        start = segment * self._segment_bytes
-        inside = (self._offsets_array >= start) & (self._offsets_array < start + self._segment_bytes)
-        codec = self._codec_of[segment]
+        segment = max(sealed, key=lambda s: s.used - s.live)
+        codec, places = segment.codec, np.asarray(self._places)
         assert codec is not None
-        for frame in np.flatnonzero(inside & (self._lengths_array > 0)).tolist():
-            offset, length = self._offsets[frame], self._lengths[frame]
-            self._live_bytes -= length
-            self._dead_bytes += length
-            self._append(frame, bytes(self._memory.view[offset : offset + length]), codec)
-        self._live[segment] = 0
-        self._release(segment)
+        inside = (places > 0) & (
+            (places >> _LENGTH_BITS) // self._segment_bytes == segment.start // self._segment_bytes
+        )
+        for frame in np.flatnonzero(inside).tolist():
+            place = self._places[frame]
+            start = place >> _LENGTH_BITS
+            self._append(frame, bytes(self._memory.view[start : start + (place & _LENGTH)]), codec)
+            self._forget(place)
+        if segment.codec is not None:  # it is not free yet, as bytes of it were counted as live that were dead
+            self._live_bytes -= segment.live
+            self._release(segment)
 
     def _try_a_new_dictionary(self) -> None:
         self._until_training = _FRAMES_BETWEEN_TRAININGS
-        recent = np.array(sorted(set(self._recent)), np.uint32)
-        recent = recent[self._lengths_array[recent] > 0]
+        recent = np.array(sorted({frame for frame in self._recent if self._places[frame]}), np.uint32)
         self._recent = array('I')
         if len(recent) < 2 * _HELD_OUT_FRAMES:
             return
@@ -249,21 +253,18 @@ class CompressedFrames(FrameStorage):
         before, self._codec = self._codec, codec
         if not before.dictionary:
             # the frames from before the first dictionary are few, and three times as large as with it
-            old = np.flatnonzero(self._lengths_array > 0)
+            old = np.flatnonzero(np.asarray(self._places))
             for frame, pixels in zip(old.tolist(), self._copies(old)):
-                self.drop([frame])
+                place = self._places[frame]
                 self._append(frame, codec.compress(pixels), codec)
+                self._forget(place)
 
     def _copies(self, frames: np.ndarray) -> List[bytes]:
         out = np.empty((len(frames), self._frame_bytes), np.uint8)
         self.read(frames, out)
         return [row.tobytes() for row in out]
 
-    def _grow_tables(self, frames: int) -> None:
-        size = max(frames, 2 * len(self._lengths))
-        for name in ('_offsets', '_lengths'):
-            old = getattr(self, f'{name}_array')
-            new = np.zeros(size, old.dtype)
-            new[: len(old)] = old
-            setattr(self, f'{name}_array', new)
-            setattr(self, name, new.data)
+    def _grow_table(self, frames: int) -> None:
+        grown = np.zeros(max(frames, 2 * len(self._places)), np.uint64)
+        grown[: len(self._places)] = self._places
+        self._places = grown.data

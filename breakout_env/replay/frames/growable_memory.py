@@ -53,8 +53,8 @@ class GrowableMemory(object):
             except OSError:  # what is needed now may still fit
                 nbytes = needed
                 self._allocate(nbytes)
-        self.view.release()
         try:
+            self.view.release()
             self._map.resize(nbytes)
             self._nbytes = nbytes
         finally:

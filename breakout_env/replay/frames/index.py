@@ -2,7 +2,7 @@
 
 import struct
 from array import array
-from typing import Iterable, List
+from typing import Iterable, List, Tuple
 
 import numpy as np
 
@@ -26,31 +26,26 @@ class FrameIndex(object):
         # more frames than expected only make searching slower
         buckets = 1 << max(10, (expected_frames - 1).bit_length())
         self._mask = buckets - 1
-        self._heads_array = np.zeros(buckets, np.uint32)
-        self._heads = self._heads_array.data
+        self._heads = np.zeros(buckets, np.uint32).data
         self._free = array('I')
         self._end = 1  # numbers from here on were never given out; 0 stands for no frame
-        self._arrays = [np.zeros(_GROWTH, dtype) for dtype in ('uint64', 'uint64', 'uint32', 'uint32')]
-        self._view()
-
-    def _view(self) -> None:
-        self._low, self._high, self._next, self._references = (array.data for array in self._arrays)
+        self._low, self._high, self._next, self._references = _columns(_GROWTH)
 
     @property
     def count(self) -> int:
-        """Distinct frames."""
+        """Frames in the index."""
         return self._end - 1 - len(self._free)
 
     @property
     def references(self) -> np.ndarray:
         """How often each frame number is referred to; 0 for those not in use. For looking at, not for writing."""
-        return self._arrays[3][: self._end]
+        return np.asarray(self._references)[: self._end]
 
     @property
     def nbytes(self) -> int:
         """Bytes in use; pages that were never touched are not resident."""
-        per_frame = sum(a.itemsize for a in self._arrays)
-        return self._heads_array.nbytes + self._end * per_frame + len(self._free) * self._free.itemsize
+        per_frame = sum(c.itemsize for c in (self._low, self._high, self._next, self._references))
+        return self._heads.nbytes + self._end * per_frame + len(self._free) * self._free.itemsize
 
     def find(self, digest: bytes) -> int:
         """The number of the frame with this digest, or 0."""
@@ -61,22 +56,25 @@ class FrameIndex(object):
             frame = following[frame]
         return frame
 
+    @property
+    def next_number(self) -> int:
+        """The number that ``insert`` gives out next."""
+        return self._free[-1] if self._free else self._end
+
     def insert(self, digest: bytes) -> int:
-        """A number for a frame that is not there yet, with no reference so far."""
-        if self._free:
-            frame = self._free.pop()
-        else:
-            frame = self._end
-            if frame == len(self._low):
-                self._grow()
-            self._end += 1
+        """Give ``next_number`` to a frame that is stored and not in the index yet. Nothing refers to it so far."""
         low, high = _HALVES.unpack(digest)
+        frame = self.next_number
+        if frame == len(self._low):
+            self._grow()
+        if frame < self._end:
+            self._free.pop()
+        else:
+            self._end += 1
         bucket = low & self._mask
-        self._low[frame] = low
-        self._high[frame] = high
+        self._low[frame], self._high[frame], self._references[frame] = low, high, 0
         self._next[frame] = self._heads[bucket]
         self._heads[bucket] = frame
-        self._references[frame] = 0
         return frame
 
     def acquire(self, frames: Iterable[int]) -> None:
@@ -86,35 +84,33 @@ class FrameIndex(object):
             references[frame] += 1
 
     def release(self, frames: Iterable[int]) -> List[int]:
-        """One reference less to each of these; those without any are forgotten and returned."""
+        """
+        One reference less to each of these. Those without any are not found any more, and returned; ``recycle`` them
+        when their pixels are gone.
+        """
         references = self._references
         unused = []
         for frame in frames:
             left = references[frame] - 1
             references[frame] = left
-            if left == 0:
-                self._forget(frame)
+            if not left:
+                self._unlink(frame)
                 unused.append(frame)
         return unused
 
     def set_references(self, references: np.ndarray) -> List[int]:
-        """Set how often each number is referred to; those without a reference are forgotten and returned."""
-        counts = np.zeros(self._end, np.int64)
-        counts[: len(references)] = references
-        self._arrays[3][: self._end] = counts
-        in_use = np.ones(self._end, np.bool_)
-        in_use[0] = False
-        in_use[np.array(self._free, np.int64)] = False
-        unused = np.flatnonzero(in_use & (counts == 0)).tolist()
+        """Set how often each number is referred to, after a load; those without a reference as in ``release``."""
+        self.references[: len(references)] = references
+        unused = (np.flatnonzero(self.references[1:] == 0) + 1).tolist()
         for frame in unused:
-            self._forget(frame)
+            self._unlink(frame)
         return unused
 
-    def cancel(self, frame: int) -> None:
-        """Undo an ``insert`` that nobody referred to yet."""
-        self._forget(frame)
+    def recycle(self, frames: List[int]) -> None:
+        """Numbers that may be given out again."""
+        self._free.extend(frames)
 
-    def _forget(self, frame: int) -> None:
+    def _unlink(self, frame: int) -> None:
         following = self._next
         bucket = self._low[frame] & self._mask
         before = self._heads[bucket]
@@ -124,12 +120,15 @@ class FrameIndex(object):
             while following[before] != frame:
                 before = following[before]
             following[before] = following[frame]
-        self._free.append(frame)
 
     def _grow(self) -> None:
         # doubled: an occasional copy is cheap, and pages that nobody has written to are not resident
-        size = len(self._low)
-        for i, old in enumerate(self._arrays):
-            self._arrays[i] = np.zeros(2 * size, old.dtype)
-            self._arrays[i][:size] = old
-        self._view()
+        grown = _columns(2 * len(self._low))
+        for column, old in zip(grown, (self._low, self._high, self._next, self._references)):
+            column[: len(old)] = old
+        self._low, self._high, self._next, self._references = grown
+
+
+def _columns(size: int) -> Tuple[memoryview, memoryview, memoryview, memoryview]:
+    low, high, following, references = (np.zeros(size, dtype).data for dtype in ('u8', 'u8', 'u4', 'u4'))
+    return low, high, following, references

@@ -1,60 +1,29 @@
-"""Frames kept unchanged, each in the row of its number: in memory, or in a file."""
+"""Frames kept unchanged, each in the row of its number: in memory, or in a file. Only their saves are compressed."""
 
 from typing import List, Optional, Sequence
 
 import numpy as np
-import torch
 
 from .codec import FrameCodec
 from .growable_memory import GrowableMemory
-from .storage import Exported, FrameStorage, gather_on_host
+from .storage import Exported, FrameStorage
 
 _TRAINING_FRAMES = 1024
 
 
-class UncompressedFrames(FrameStorage):
-    """What storages have in common that keep frames unchanged: only their saves are compressed."""
+class RawFrames(FrameStorage):
+    """The storages ``ring`` (in memory) and ``memmap`` (in a file below ``folder``)."""
 
-    def __init__(self, frame_bytes: int) -> None:
+    def __init__(self, frame_bytes: int, folder: Optional[str] = None) -> None:
         self._frame_bytes = frame_bytes
+        self._memory = GrowableMemory(folder)
+        self._in_file = folder is not None
         self._frames = 0
+        self._rows = 0
 
     @property
     def stored_bytes(self) -> int:
         return self._frames * self._frame_bytes
-
-    def drop(self, frames: Sequence[int]) -> None:
-        self._frames -= len(frames)
-
-    def codec_for_export(self, frames: np.ndarray) -> FrameCodec:
-        some = frames[:: max(1, len(frames) // _TRAINING_FRAMES)]
-        trained = FrameCodec.train([bytes(row) for row in self._copies(some)], self._frame_bytes)
-        return trained or FrameCodec(self._frame_bytes)
-
-    def export(self, frames: np.ndarray, codec: Optional[FrameCodec]) -> Exported:
-        codec = codec or self.codec_for_export(frames)
-        yield frames, codec, [codec.compress(row) for row in self._copies(frames)]
-
-    def load(self, frames: List[int], codec: FrameCodec, blobs: List[memoryview], pixels: list) -> None:
-        for frame, one in zip(frames, pixels):
-            self.put(frame, one)
-
-    def _copies(self, frames: np.ndarray) -> np.ndarray:
-        out = np.empty((len(frames), self._frame_bytes), np.uint8)
-        self.read(frames, out)
-        return out
-
-
-class RawFrames(UncompressedFrames):
-    """The storages ``ring`` (in memory) and ``memmap`` (in a file)."""
-
-    device_bytes = 0
-
-    def __init__(self, frame_bytes: int, folder: Optional[str] = None) -> None:
-        super().__init__(frame_bytes)
-        self._memory = GrowableMemory(folder)
-        self._in_file = folder is not None
-        self._rows = 0
 
     @property
     def resident_bytes(self) -> int:
@@ -71,13 +40,31 @@ class RawFrames(UncompressedFrames):
         self._frames += 1
         self._rows = max(self._rows, frame + 1)
 
+    def drop(self, frames: Sequence[int]) -> None:
+        self._frames -= len(frames)
+
     def read(self, frames: np.ndarray, out: np.ndarray, at_once: bool = False) -> None:
         rows = np.frombuffer(self._memory.view, np.uint8, self._rows * self._frame_bytes)
         # mode='clip' because numpy copies once more in the mode that checks; the numbers are our own
         np.take(rows.reshape(-1, self._frame_bytes), frames, axis=0, out=out, mode='clip')
 
-    def gather(self, frames: np.ndarray, pinned: bool, at_once: bool) -> torch.Tensor:
-        return gather_on_host(self, frames, self._frame_bytes, pinned, at_once)
+    def codec_for_export(self, frames: np.ndarray) -> FrameCodec:
+        some = frames[:: max(1, len(frames) // _TRAINING_FRAMES)]
+        trained = FrameCodec.train([bytes(row) for row in self._copies(some)], self._frame_bytes)
+        return trained or FrameCodec(self._frame_bytes)
+
+    def export(self, frames: np.ndarray, codec: Optional[FrameCodec]) -> Exported:
+        codec = codec or self.codec_for_export(frames)
+        yield frames, codec, [codec.compress(row) for row in self._copies(frames)]
+
+    def load(self, frames: List[int], codec: FrameCodec, blobs: List[memoryview], pixels: list) -> None:
+        for frame, one in zip(frames, pixels):
+            self.put(frame, one)
 
     def close(self) -> None:
         self._memory.close()
+
+    def _copies(self, frames: np.ndarray) -> np.ndarray:
+        out = np.empty((len(frames), self._frame_bytes), np.uint8)
+        self.read(frames, out)
+        return out

@@ -3,7 +3,6 @@
 from typing import Iterator, List, Optional, Protocol, Sequence, Tuple
 
 import numpy as np
-import torch
 
 from .codec import FrameCodec
 
@@ -12,7 +11,7 @@ Exported = Iterator[Tuple[np.ndarray, FrameCodec, List[bytes]]]
 
 
 class FrameStorage(Protocol):
-    """Keeps the pixels of frames under numbers that a ``FrameStore`` gives out and reuses."""
+    """Keeps the pixels of frames under numbers that ``DistinctFrames`` gives out and reuses."""
 
     @property
     def stored_bytes(self) -> int:
@@ -21,10 +20,6 @@ class FrameStorage(Protocol):
     @property
     def resident_bytes(self) -> int:
         """Bytes of the process's memory, tables included; a file's pages are the system's to take back."""
-
-    @property
-    def device_bytes(self) -> int:
-        """Bytes of a device's memory."""
 
     @property
     def file_bytes(self) -> int:
@@ -39,15 +34,12 @@ class FrameStorage(Protocol):
     def read(self, frames: np.ndarray, out: np.ndarray, at_once: bool = False) -> None:
         """
         Overview:
-            Copy frames, by number, into the rows of ``out``, on the host. ``at_once`` releases the GIL once for all \
-            frames, as suits a thread of its own.
+            Copy frames, by number, into the rows of ``out``. ``at_once`` releases the GIL once for all frames, as \
+            suits a thread of its own.
         Shapes:
             - frames: :math:`(N, )`
             - out: :math:`(N, frame_bytes)`, uint8
         """
-
-    def gather(self, frames: np.ndarray, pinned: bool, at_once: bool) -> torch.Tensor:
-        """What ``read`` copies, as a tensor: on the storage's device, else on the host, pinned or not."""
 
     def codec_for_export(self, frames: np.ndarray) -> Optional[FrameCodec]:
         """What ``export`` compresses these frames with, made once for a save; None if they are compressed already."""
@@ -60,16 +52,3 @@ class FrameStorage(Protocol):
 
     def close(self) -> None:
         """Release all memory."""
-
-
-def gather_on_host(
-    storage: FrameStorage, frames: np.ndarray, frame_bytes: int, pinned: bool, at_once: bool
-) -> torch.Tensor:
-    """``FrameStorage.gather`` by ``FrameStorage.read``."""
-    shape = (len(frames), frame_bytes)
-    if pinned:
-        out = torch.empty(shape, dtype=torch.uint8, pin_memory=True)
-    else:  # torch takes ten times as long as numpy to allocate as much
-        out = torch.from_numpy(np.empty(shape, np.uint8))
-    storage.read(frames, out.numpy(), at_once)
-    return out

@@ -3,32 +3,35 @@
 from typing import Callable, Dict, Iterable, List, Optional
 
 import numpy as np
+import torch
 import xxhash
 
 from .codec import FrameCodec
 from .compressed import CompressedFrames
-from .device import DeviceFrames
 from .index import FrameIndex
 from .raw import RawFrames
 from .storage import FrameStorage
 
-STORAGES: Dict[str, Callable[[int, int, Optional[str], str], FrameStorage]] = dict(
-    compressed=lambda frame_bytes, expected_frames, folder, device: CompressedFrames(frame_bytes),
-    ring=lambda frame_bytes, expected_frames, folder, device: RawFrames(frame_bytes),
-    memmap=lambda frame_bytes, expected_frames, folder, device: RawFrames(frame_bytes, folder),
-    device=lambda frame_bytes, expected_frames, folder, device: DeviceFrames(frame_bytes, expected_frames, device),
+# The values of the option `storage`, and what makes them from bytes of a frame and folder.
+STORAGES: Dict[str, Callable[[int, Optional[str]], FrameStorage]] = dict(
+    compressed=lambda frame_bytes, folder: CompressedFrames(frame_bytes),
+    ring=lambda frame_bytes, folder: RawFrames(frame_bytes),
+    memmap=RawFrames,
 )
 
 
-class FrameStore(object):
-    """Takes frames of one size, gives out numbers, and keeps a frame as long as there are references to its number."""
+class DistinctFrames(object):
+    """
+    Takes frames of one size, gives out numbers, and keeps a frame as long as there are references to its number.
 
-    def __init__(
-        self, frame_bytes: int, expected_frames: int, storage: str, folder: Optional[str] = None, device: str = 'cuda'
-    ) -> None:
+    A signal handler may raise between any two steps. They are in an order that leaves at worst a frame with too
+    many references, which stays: pixels are stored before they are found, and found no more before they are dropped.
+    """
+
+    def __init__(self, frame_bytes: int, expected_frames: int, storage: str, folder: Optional[str] = None) -> None:
         self.frame_bytes = frame_bytes
         self._index = FrameIndex(expected_frames)
-        self.storage = STORAGES[storage](frame_bytes, expected_frames, folder, device)
+        self.storage = STORAGES[storage](frame_bytes, folder)
 
     @property
     def count(self) -> int:
@@ -58,23 +61,23 @@ class FrameStore(object):
         """
         index, size, digest_of = self._index, self.frame_bytes, xxhash.xxh3_128_digest
         frames: List[int] = []
-        for start in range(0, len(pixels), size):
-            one = pixels[start : start + size]
-            digest = digest_of(one)
-            frame = known.get(digest)
-            if frame is None:
-                frame = known[digest] = index.find(digest)
-            if not frame:
-                frame = index.insert(digest)
-                try:
-                    self.storage.put(frame, one)
-                except BaseException:  # a full disk, or Ctrl-C: undo this call
-                    index.cancel(frame)
-                    index.acquire(frames)
-                    self.release(frames)
-                    raise
-                known[digest] = frame
-            frames.append(frame)
+        try:
+            for start in range(0, len(pixels), size):
+                one = pixels[start : start + size]
+                digest = digest_of(one)
+                frame = known.get(digest)
+                if frame is None:
+                    frame = index.find(digest)
+                    if not frame:
+                        frame = index.next_number
+                        self.storage.put(frame, one)
+                        index.insert(digest)
+                    known[digest] = frame
+                frames.append(frame)
+        except BaseException:
+            index.acquire(frames)
+            self.release(frames)
+            raise
         index.acquire(frames)
         return frames
 
@@ -84,14 +87,28 @@ class FrameStore(object):
 
     def release(self, frames: Iterable[int]) -> None:
         """One reference less to each; frames without any are dropped."""
-        unused = self._index.release(frames)
-        if unused:
-            self.storage.drop(unused)
+        self._drop(self._index.release(frames))
+
+    def gather(self, frames: np.ndarray, pinned: bool = False, at_once: bool = False) -> torch.Tensor:
+        """
+        Overview:
+            Frames by number, in pinned memory or not; for ``at_once`` see ``FrameStorage.read``.
+        Shapes:
+            - frames: :math:`(N, )`
+            - returned: :math:`(N, frame_bytes)`, uint8
+        """
+        shape = (len(frames), self.frame_bytes)
+        if pinned:
+            out = torch.empty(shape, dtype=torch.uint8, pin_memory=True)
+        else:  # torch takes ten times as long as numpy to allocate as much
+            out = torch.from_numpy(np.empty(shape, np.uint8))
+        self.storage.read(frames, out.numpy(), at_once)
+        return out
 
     def load(self, codec: FrameCodec, lengths: np.ndarray, blobs: np.ndarray) -> List[int]:
         """
         Take compressed frames, one after the other, from a save; there is no reference to them yet. A ValueError says
-        that these are no frames of this size, or that the store has one of them.
+        that these are no frames of this size, or that one of them is there already.
         """
         ends = np.cumsum(lengths, dtype=np.int64)
         if len(lengths) == 0 or lengths.min() == 0 or ends[-1] != len(blobs):
@@ -113,9 +130,13 @@ class FrameStore(object):
 
     def set_references(self, references: np.ndarray) -> None:
         """Set how often each frame is referred to, after ``load``; frames without a reference are dropped."""
-        unused = self._index.set_references(references)
+        self._drop(self._index.set_references(references))
+
+    def _drop(self, unused: List[int]) -> None:
         if unused:
             self.storage.drop(unused)
+            self._index.recycle(unused)
 
     def close(self) -> None:
+        """Release all memory, and the file."""
         self.storage.close()

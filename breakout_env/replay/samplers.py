@@ -1,0 +1,171 @@
+"""
+Which transitions a batch gets. A sampler is told what is stored in which slots, and chooses slots.
+
+``TransitionSampler`` chooses single transitions, uniformly or by priority; ``slices.SliceSampler`` consecutive steps.
+"""
+
+import logging
+from typing import Any, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple
+
+import numpy as np
+
+from .batch import Extras, FrameBatch
+from .memory import ReplayMemory
+from .priority_weights import PriorityWeights
+from .snapshot.snapshot import Restored
+from .sum_tree import SumTree
+
+log = logging.getLogger(__name__)
+# What a sampled transition has besides what was pushed; when it is pushed again, these keys are left out.
+_ADDED = frozenset(['replay_unique_id', 'replay_buffer_idx', 'IS', 'priority_IS', 'priority'])
+
+
+class Sampler(Protocol):
+    """Chooses what a batch holds. Its caller has the memory's lock."""
+
+    def prepare(self, transitions: Sequence[Mapping]) -> Sequence[Mapping]:
+        """Transitions as they are to be stored. Raises ValueError if they cannot be sampled later."""
+
+    def stored(self, transitions: Sequence[Mapping], slots: List[int]) -> None:
+        """Some of the prepared transitions were stored, in order."""
+
+    def sample(self, size: int, sample_range: Optional[slice], replace: bool) -> Optional[Tuple[np.ndarray, Extras]]:
+        """Slots, and what is added to each transition; None if there are too few."""
+
+    def finish(self, batch: FrameBatch) -> Any:
+        """What the learner gets of a batch."""
+
+    def update(self, info: Mapping) -> None:
+        """Take what the learner found about transitions."""
+
+    def clear(self) -> None:
+        """Forget everything."""
+
+    def state(self) -> Tuple[Dict[str, Any], Optional[np.ndarray]]:
+        """What a save keeps: JSON, and a number for each slot."""
+
+    def restored(self, restored: Restored) -> None:
+        """Continue from what a save kept, with the memory that was restored from it."""
+
+
+class TransitionSampler(object):
+    """
+    Overview:
+        Samples uniformly until priorities arrive, as DI-engine's advanced buffer does; from then on in proportion to \
+        ``priority ** alpha`` (Schaul et al. 2016).
+    Arguments:
+        - memory (:obj:`ReplayMemory`): What is sampled from.
+        - weights (:obj:`PriorityWeights`): The exponents.
+        - min_limit_ratio (:obj:`float`): Transitions that must be there for each of a batch.
+        - name (:obj:`str`): The beginning of the transitions' unique ids.
+    """
+
+    def __init__(self, memory: ReplayMemory, weights: PriorityWeights, min_limit_ratio: float, name: str) -> None:
+        self.weights = weights
+        self._memory = memory
+        self._min_limit_ratio = min_limit_ratio
+        self._name = name
+        self._tree: Optional[SumTree] = None
+        # of prepared transitions that are not stored yet: their weights, and the highest priority that they came with
+        self._pushed: List[float] = []
+        self._highest = -1.0
+
+    def prepare(self, transitions: Sequence[Mapping]) -> Sequence[Mapping]:
+        given = [t.get('priority') for t in transitions]
+        self._pushed = [self.weights.weight(priority) for priority in given]
+        self._highest = max((float(priority) for priority in given if priority is not None), default=-1.0)
+        if any(not _ADDED.isdisjoint(t) for t in transitions):
+            return [{k: v for k, v in t.items() if k not in _ADDED} for t in transitions]
+        return transitions
+
+    def stored(self, transitions: Sequence[Mapping], slots: List[int]) -> None:
+        weights, self._pushed = self._pushed[: len(slots)], self._pushed[len(slots) :]
+        if self._highest >= 0:
+            self._track()
+            self.weights.max_priority = max(self.weights.max_priority, self._highest)
+        if self._tree is not None:
+            self._tree.set(np.array(slots), np.array(weights))
+
+    def _track(self) -> SumTree:
+        """Priorities count from now on; present transitions have priority 1."""
+        if self._tree is None:
+            self._tree = SumTree(self._memory.capacity)
+            if self._memory.count:
+                self._tree.set(np.arange(self._memory.count), np.ones(self._memory.count))
+        return self._tree
+
+    def sample(self, size: int, sample_range: Optional[slice], replace: bool) -> Optional[Tuple[np.ndarray, Extras]]:
+        memory, random = self._memory, self._memory.random
+        among = range(memory.count) if sample_range is None else range(memory.count)[sample_range]
+        if len(among) < size * self._min_limit_ratio and not (replace and among):
+            log.info('%d transitions are to be sampled, but there are %d; none are', size, len(among))
+            return None
+        if self._tree is None:
+            ranks = among.start + among.step * choose(random, len(among), size, replace)
+            slots = memory.nth(ranks) if sample_range is None else memory.order()[ranks]
+            importance = priorities = np.ones(size)
+        else:
+            # one from each of ``size`` equal shares of the sum
+            shares = (np.arange(size) + random.random(size)) / size
+            if sample_range is None:
+                slots = self._tree.find(shares * self._tree.total)
+            else:
+                some = memory.order()[sample_range]
+                sums = np.cumsum(self._tree.get(some), dtype=np.float64)
+                slots = some[np.minimum(np.searchsorted(sums, shares * sums[-1], side='right'), len(some) - 1)]
+            importance, priorities = self.weights.correct(self._tree.get(slots).astype(np.float64), self._tree.smallest)
+        name, ids = self._name, memory.ids(slots).tolist()  # a prefetched batch must not refer to the buffer
+        return slots, dict(
+            replay_unique_id=lambda: [f'{name}_{insertion_id}' for insertion_id in ids],
+            replay_buffer_idx=slots,
+            IS=importance,
+            priority_IS=importance,
+            priority=priorities,
+        )
+
+    def finish(self, batch: FrameBatch) -> FrameBatch:
+        return batch
+
+    def update(self, info: Mapping) -> None:
+        """Set priorities, passing over transitions that are gone. Raises ValueError if one is no finite number."""
+        priorities = [float(priority) for priority in info['priority']]
+        weights = np.array([self.weights.weight(priority) for priority in priorities])
+        tree = self._track()
+        ids = np.array([int(name.rsplit('_', 1)[1]) for name in info['replay_unique_id']], np.int64)
+        slots = np.array(
+            [self._memory.find(i) if slot is None else int(slot) for i, slot in zip(ids, info['replay_buffer_idx'])],
+            np.int64,
+        )
+        is_there = (slots >= 0) & (slots < self._memory.count)
+        is_there[is_there] = self._memory.ids(slots[is_there]) == ids[is_there]
+        if is_there.any():
+            tree.set(slots[is_there], weights[is_there])
+            self.weights.max_priority = max(self.weights.max_priority, np.array(priorities)[is_there].max().item())
+
+    def clear(self) -> None:
+        self.weights.max_priority = 1.0
+        if self._tree is not None:
+            self._tree = SumTree(self._memory.capacity)
+
+    def state(self) -> Tuple[Dict[str, Any], Optional[np.ndarray]]:
+        priorities = None if self._tree is None else self._tree.get(np.arange(self._memory.count))
+        return self.weights.state(), priorities
+
+    def restored(self, restored: Restored) -> None:
+        self.weights.restore(restored.more)
+        self._tree = None
+        if restored.priorities is not None:
+            self._track().set(np.arange(self._memory.count), restored.priorities)
+
+
+def choose(random: np.random.Generator, count: int, size: int, replace: bool) -> np.ndarray:
+    """Numbers below ``count``, each as likely as any other; O(size), however many there are."""
+    if count < size and not replace:
+        raise ValueError(f'{size} transitions are to be sampled, but there are {count} to sample from')
+    # Without replacement: where a number seldom occurs twice, resampling all is ten times faster than `choice`.
+    if not replace and count < 4 * size * size:
+        return random.choice(count, size, replace=False, shuffle=False)
+    while True:
+        chosen = random.integers(count, size=size)
+        if replace or len(set(chosen.tolist())) == size:
+            return chosen
