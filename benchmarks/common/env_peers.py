@@ -123,6 +123,23 @@ class Manager(Vector):
         return len(self.env.step({i: row[i : i + 1] for i in self.env.ready_obs}))
 
 
+class Halves(Manager):
+    """Our manager by its array interface: a half of the environments gets its actions while the other half plays."""
+
+    def start(self) -> None:
+        super().start()
+        self._halves = self.env.halves
+        for half in self._halves:
+            self.env.send(self.random_actions()[half], half)
+
+    def step(self) -> int:
+        half = self._halves[0]
+        self._halves = [*self._halves[1:], half]
+        self.env.recv()
+        self.env.send(self.random_actions()[half], half)
+        return len(half)
+
+
 class PlainEnv(BaseEnv):
     """What a DI-engine user would write without this project: Stable-Baselines3's wrappers and a stack of frames."""
 
