@@ -9,6 +9,7 @@ from ding.envs.env_manager.base_env_manager import EnvState
 from ding.utils import ENV_MANAGER_REGISTRY
 
 from .batches import BatchedManager
+from .options import EnvManagerOptions
 from .shared_buffers import SharedSteps
 from .worker_main import is_abnormal
 
@@ -44,6 +45,11 @@ class GroupEnvManager(BatchedManager):
     # The last observations of the episodes that ended in the last ``step``, which with ``reset_inplace`` are not in its
     # timesteps.
     final_obs: Dict[int, Any]
+
+    @classmethod
+    def check_config(cls, cfg: Mapping) -> None:
+        """Check ``env.manager`` of a merged config; a ValueError names what is wrong."""
+        EnvManagerOptions.read(cfg['env']['manager'])
 
     # ---- launching and closing
 

@@ -10,11 +10,13 @@ import gym  # DI-engine checks spaces by the classes of gym, not of gymnasium
 import numpy as np
 from ding.envs import BaseEnv, BaseEnvTimestep
 from ding.utils import ENV_REGISTRY
+from easydict import EasyDict
 
 from ..utils.game_constants import FIRE, NOOP
 from ..utils.options import Between, checked, section, shown
 from .emulator import Emulator
 from .options import BreakoutOptions
+from .pixel_check import fit_model_and_buffer
 from .preprocessing import observe
 from .session import Session, State
 
@@ -268,6 +270,13 @@ class BreakoutEnv(BaseEnv):
 
     def __repr__(self) -> str:
         return f'BreakoutEnv({self._options!r}, state={self._session.state.value!r})'
+
+    @classmethod
+    def check_config(cls, cfg: EasyDict) -> None:
+        """Check ``cfg.env`` of a merged config; a ValueError names what is wrong."""
+        cls.create_collector_env_cfg(cfg['env'])
+        cls.create_evaluator_env_cfg(cfg['env'])
+        fit_model_and_buffer(cfg)
 
     @staticmethod
     def create_collector_env_cfg(cfg: dict) -> List[dict]:

@@ -95,6 +95,11 @@ class LeanDQNPolicy(DQNPolicy, ActsWithAverage):
         """DI-engine's DQN on pixels 0..255, where the config names no model."""
         return 'pixel_dqn', ['breakout_env']
 
+    @classmethod
+    def check_config(cls, cfg: Mapping) -> None:
+        """Check ``policy.learn`` of a merged config; a ValueError names what is wrong."""
+        LeanDQNOptions.check('config option', 'policy.learn', cfg['policy']['learn'])
+
     def _init_learn(self) -> None:
         own = self._options = LeanDQNOptions.check('policy option', 'learn', self._cfg.learn)
         super()._init_learn()

@@ -79,6 +79,11 @@ class LeanPPOPolicy(Policy, ActsWithAverage):
         other=dict(),
     )
 
+    @classmethod
+    def check_config(cls, cfg: Mapping) -> None:
+        """Check ``policy.learn`` of a merged config; a ValueError names what is wrong."""
+        LeanPPOOptions.of_section('config option', 'policy.learn', cfg['policy']['learn'])
+
     def default_model(self) -> Tuple[str, List[str]]:
         """Actor and critic on pixels 0..255, where the config names no model."""
         return 'pixel_actor_critic', ['breakout_env']

@@ -197,6 +197,14 @@ class PixelInput(torch.nn.Module):
         if orthogonal:
             _begin_orthogonal(module for name, module in self.named_modules() if 'encoder' in name)
 
+    @classmethod
+    def check_config(cls, cfg: Mapping) -> None:
+        """Check the sizes in ``policy.model`` of a merged config; a ValueError names what is wrong."""
+        model = cfg['policy']['model']
+        names = ('obs_shape', 'action_shape', 'encoder_hidden_size_list', 'rows')
+        sizes = (model.get(name) for name in names)
+        PixelModelOptions.from_sizes(*sizes)
+
     def forward(self, x: Union[torch.Tensor, Mapping], *args: Any, **kwargs: Any) -> Any:
         """
         Overview:

@@ -1,6 +1,6 @@
 """DI-engine's R2D2 on slices of episodes that the buffer cuts while sampling, instead of sequences cut once."""
 
-from typing import Annotated, Any, Dict, List, Literal, Tuple
+from typing import Annotated, Any, Dict, List, Literal, Mapping, Tuple
 
 import torch
 from ding.model.wrapper.model_wrappers import model_wrap
@@ -66,6 +66,13 @@ class R2D2SlicesPolicy(R2D2Policy):
     def default_model(self) -> Tuple[str, List[str]]:
         """DI-engine's DRQN on pixels 0..255, where the config names no model."""
         return 'pixel_drqn', ['breakout_env']
+
+    @classmethod
+    def check_config(cls, cfg: Mapping) -> None:
+        """Check what slices leave no choice in; a ValueError names the option."""
+        policy = cfg['policy']
+        options = {name: policy.get(name, False) for name in ('priority', 'priority_IS_weight')}
+        R2D2SlicesOptions.read(dict(options, ignore_done=policy['learn'].get('ignore_done', False)))
 
     def _init_learn(self) -> None:
         options = {name: self._cfg[name] for name in ('priority', 'priority_IS_weight')}

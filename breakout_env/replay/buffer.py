@@ -47,6 +47,11 @@ class FrameReplayBuffer(SerialBuffer):
 
     config = dict(type='frame', **ReplayOptions().model_dump())
 
+    @classmethod
+    def check_config(cls, cfg: Mapping) -> None:
+        """Check ``policy.other.replay_buffer`` of a merged config; a ValueError names what is wrong."""
+        ReplayOptions.from_config(cfg['policy']['other']['replay_buffer'])
+
     def __init__(
         self,
         cfg: Mapping,

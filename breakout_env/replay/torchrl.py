@@ -56,12 +56,13 @@ class TorchRLReplayBuffer(SerialBuffer):
     save_suffix = '.torchrl'
     config = dict(type='torchrl', **TorchRLOptions().model_dump())
 
+    @classmethod
+    def check_config(cls, cfg: Mapping) -> None:
+        """Check ``policy.other.replay_buffer`` of a merged config; a ValueError names what is wrong."""
+        TorchRLOptions.from_config(cfg['policy']['other']['replay_buffer'])
+
     def __init__(
-        self,
-        cfg: Mapping,
-        tb_logger: Optional[Any] = None,
-        exp_name: Optional[str] = 'default_experiment',
-        instance_name: str = 'buffer',
+        self, cfg: Mapping, tb_logger: Any = None, exp_name: str = 'default_experiment', instance_name: str = 'buffer'
     ) -> None:
         self._options = TorchRLOptions.from_config(cfg)
         try:

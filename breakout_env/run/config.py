@@ -3,56 +3,34 @@ The config of a run: DI-engine's defaults, the values of a config file, and what
 
 A config is a Python program: reading one runs it, as with all of DI-engine's commands, so it must come from people one
 trusts; agents, checkpoints and buffers need not. It is run once and compiled once, twice if the command line changes
-options: a change is compared with the compiled option that it replaces. What our parts and pipelines read is checked
-here; DI-engine's other options are DI-engine's to check.
+options: a change is compared with the compiled option that it replaces. config_checks.py checks the result.
 """
 
 import copy
 import os
 import sys
-from typing import Annotated, Any, Dict, Mapping, NamedTuple, Optional, Union
+from typing import Any, Dict, Mapping, NamedTuple, Optional, Union
 
 import click
 import torch
 from ding.config import compile_config, read_config
 from ding.config import config as ding_config
-from ding.envs import get_env_cls
-from ding.utils import MODEL_REGISTRY
 from easydict import EasyDict
 
-from ..env_manager.options import EnvManagerOptions
-from ..envs.env import BreakoutEnv
-from ..envs.pixel_check import fit_model_and_buffer
-from ..policy.lean_dqn import LeanDQNOptions
-from ..policy.lean_ppo import LeanPPOOptions
-from ..policy.pixel_models import PixelModelOptions
-from ..replay.options import ReplayOptions, TorchRLOptions
 from ..utils.gpu import gpu_problem
-from ..utils.options import Between, Flag, checked, section, shortened, shown
-from ..worker.rollout_collector import check_rollout
+from ..utils.options import section, shortened, shown
 from .budget import Budget
+from .config_checks import EXAMPLE, check_config, unknown_names, value_at
 from .folder import folder_below_here, new_folder
 from .paths import MERGED_CONFIG
-from .progress import ProgressOptions
-from .resume_hook import ResumeOptions
 
-EXAMPLE = 'as in breakout_dqn_config.py'
 DEFAULT_EXP_NAME = 'default_experiment'  # DI-engine's
 # Parts that create_config must name.
 _PARTS = ('env', 'env_manager', 'policy')
-_Count = Annotated[int, Between(1, 10**6)]
-# What the pipelines of entry/ read themselves, below `policy`; None where DI-engine's default may be None.
-PIPELINE_OPTIONS: Dict[str, Any] = {
-    'cuda': Flag,
-    'priority': Flag,
-    'random_collect_size': Annotated[int, Between(0, 10**12)],
-    'learn.update_per_collect': _Count,
-    'learn.batch_size': _Count,
-    'learn.resume_training': Flag,
-    'collect.n_sample': Optional[Annotated[int, Between(1, 10**7)]],
-}
-_CHECK_HOOK = dict(progress=ProgressOptions.read, resume=ResumeOptions.read)
-_REPLAY_OPTIONS: Dict[str, Any] = dict(frame=ReplayOptions, torchrl=TorchRLOptions)
+# DI-engine's own evaluator forgets the best score when a run is resumed.
+_DING_EVALUATOR = 'interaction'
+# Buffers that are saved with their run.
+_SAVED_BUFFERS = ('frame', 'torchrl', 'rollout')
 
 
 class ConfigFile(NamedTuple):
@@ -106,14 +84,15 @@ def merged_config(
 ) -> EasyDict:
     """
     Overview:
-        The config of a run: DI-engine's defaults, then the file's values, then the changes. The folder of the run is \
-        there then, with the config in it.
+        The config of a run: DI-engine's defaults, then the file's values, then the changes. Where the file names no \
+        hook `progress` or `resume` and no evaluator, ours are added, so that the run can be resumed. The folder of \
+        the run is there then, with the config in it.
     Arguments:
         - config, seed, budget, resume, changes: As in ``train`` of ``entry/serial.py``.
         - on_ray (:obj:`bool`): Whether other processes collect.
     Raises:
-        - click.ClickException: If the config is wrong, all env steps would go into random play, a change names no \
-            option, or the config has no hook to resume with.
+        - click.ClickException: If the config is wrong, all env steps would go into random play, or a change names no \
+            option.
     """
     file = read_config_file(config) if isinstance(config, str) else config
     cfg = checked_config(file, seed, changes)
@@ -137,13 +116,14 @@ def merged_config(
     # without a terminal, our pipelines print these lines in place of DI-engine's tables
     printed = dict(print_every_s=10.0)
     hooks['progress'].ext_args = EasyDict({**printed, **(hooks['progress'].get('ext_args') or {}), **limits})
+    if 'resume' not in hooks:
+        learn.learner.hook.resume = EasyDict(type='resume', name='resume', position='before_run')
+    if (buffer := cfg.policy.other.replay_buffer.type) not in _SAVED_BUFFERS:
+        click.echo(
+            f'The buffer {buffer!r} is not saved with the run: a resumed run begins with an empty one.', err=True
+        )
     if resume is None:
         cfg.exp_name = folder_below_here(cfg.exp_name)
-    elif 'resume' not in hooks:
-        raise click.UsageError(
-            f'--resume: {file.path} has no hook that could; expected one of type `resume` in '
-            'policy.learn.learner.hook, as in breakout_dqn_config.py'
-        )
     else:
         cfg.exp_name = os.path.relpath(resume)  # DI-engine takes all names as below the current folder
         learn.resume_training = True
@@ -164,13 +144,18 @@ def checked_config(config: Union[str, ConfigFile], seed: int, changes: Mapping[s
     main.setdefault('exp_name', DEFAULT_EXP_NAME)
     # The name ends in _command because the serial pipelines drive a policy by a commander, which sets epsilon.
     create.policy.type += '_command'
+    if section('create_config.evaluator', create.get('evaluator')).get('type', _DING_EVALUATOR) == _DING_EVALUATOR:
+        create.evaluator = EasyDict(type='resumable', import_names=['breakout_env'])
     merged = _compiled(file.path, main, create, seed)
+    defaults = _defaults(file.path, main, create, seed)
+    for hint in unknown_names(main, defaults, value_at(main, 'policy.model.type')):
+        click.echo(f'{file.path}: {hint}', err=True)
     if changes:
         for path, value in changes.items():
             _change(main, merged, path, value)
         merged = _compiled(file.path, main, create, seed)
     try:
-        _check(merged)
+        check_config(merged)
     except ValueError as error:
         raise click.UsageError(f'{file.path}: {error}') from None
     if merged.policy.get('cuda') and torch.cuda.is_available() and (problem := gpu_problem()):
@@ -192,71 +177,10 @@ def _compiled(path: str, main: EasyDict, create: EasyDict, seed: int) -> EasyDic
         ) from None
 
 
-# ---------------------------------------------------------------- checks
-
-
-def _check(merged: EasyDict) -> None:
-    """Check all that is ours, before anything is made of it: a folder, a process, a buffer."""
-    _check_types(merged)
-    _check_pipeline(merged.policy)
-    if issubclass(get_env_cls(merged.env), BreakoutEnv):  # perhaps one of somebody's own
-        BreakoutEnv.create_collector_env_cfg(merged.env)
-        BreakoutEnv.create_evaluator_env_cfg(merged.env)
-        fit_model_and_buffer(merged)
-    manager = section('env.manager', merged.env.get('manager'))
-    if manager.get('type') in ('breakout', 'breakout_v2'):
-        EnvManagerOptions.read(manager)
-    collector = section('policy.collect.collector', merged.policy.collect.get('collector'))
-    if collector.get('type') == 'rollout' and 'collector_env_num' in merged.env:
-        random_steps = merged.policy.get('random_collect_size', 0)
-        check_rollout(merged.policy.collect.get('n_sample'), merged.env.collector_env_num, random_steps)
-    replay = section('policy.other.replay_buffer', merged.policy.other.get('replay_buffer'))
-    if replay.get('type') in _REPLAY_OPTIONS:
-        _REPLAY_OPTIONS[replay['type']].from_config(replay)
-    model = section('policy.model', merged.policy.get('model'))
-    model_class = MODEL_REGISTRY.get(model['type']) if model.get('type') in MODEL_REGISTRY else None
-    if getattr(model_class, '__module__', '') == PixelModelOptions.__module__:
-        sizes = (model.get(name) for name in ('obs_shape', 'action_shape', 'encoder_hidden_size_list', 'rows'))
-        PixelModelOptions.from_sizes(*sizes)
-
-
-def _check_types(values: Mapping, where: str = '') -> None:
-    """A string selects each part, and strings name the modules it is in."""
-    for name, value in values.items():
-        if name == 'type' and not isinstance(value, str):
-            raise ValueError(f'{where}type is {shown(value)}; expected the name of a part')
-        if name == 'import_names' and not (
-            isinstance(value, list) and all(isinstance(module, str) and module for module in value)
-        ):
-            raise ValueError(f'{where}import_names is {shown(value)}; expected a list of modules')
-        if isinstance(value, Mapping):
-            _check_types(value, f'{where}{name}.')
-
-
-def _check_pipeline(policy: EasyDict) -> None:
-    for path in ('learn', 'learn.learner', 'learn.learner.hook', 'collect', 'eval', 'other'):
-        inner: Any = policy
-        for part in path.split('.'):
-            inner = inner.get(part)
-            if inner is None:  # where DI-engine has a default, it is there
-                raise ValueError(f'policy.{path} is None; expected a dict of options, or none of it')
-        section(f'policy.{path}', inner)
-    for path, type_ in PIPELINE_OPTIONS.items():
-        parent, _, name = path.rpartition('.')
-        values = policy[parent] if parent else policy
-        if name in values:
-            checked('config option', f'policy.{path}', values[name], type_)
-    if policy.type.startswith('lean_dqn'):
-        LeanDQNOptions.check('config option', 'policy.learn', policy.learn)
-    elif policy.type.startswith('lean_ppo'):
-        LeanPPOOptions.of_section('config option', 'policy.learn', policy.learn)
-    for name, hook in policy.learn.learner.hook.items():
-        if isinstance(hook, Mapping) and hook.get('type') in _CHECK_HOOK:
-            _CHECK_HOOK[hook['type']](hook.get('ext_args', {}))
-        elif name in _CHECK_HOOK and hook is not None:
-            raise ValueError(
-                f'policy.learn.learner.hook.{name} is {shown(hook)}; expected a dict with its `type`, {EXAMPLE}'
-            )
+def _defaults(path: str, main: EasyDict, create: EasyDict, seed: int) -> EasyDict:
+    """The merged config of the same parts, if the file said nothing about the policy."""
+    bare = EasyDict(exp_name=main.exp_name, env=copy.deepcopy(main.env), policy={})
+    return _compiled(path, bare, create, seed)
 
 
 def _plain(name: str, value: Any) -> Dict[str, Any]:
@@ -279,6 +203,7 @@ def _change(main: EasyDict, merged: EasyDict, path: str, value: Any) -> None:
     of DI-engine, says whether there is such an option and what it may be.
     """
     *sections, name = path.split('.')
+    whole = merged
     for i, part in enumerate(sections):
         if not isinstance(merged.get(part), dict):
             known = ', '.join(key for key, value in merged.items() if isinstance(value, dict))
@@ -292,9 +217,12 @@ def _change(main: EasyDict, merged: EasyDict, path: str, value: Any) -> None:
         raise click.UsageError(f'{path} is a section of the config; expected one of its options: {", ".join(before)}')
     if not _is_like(before, value) or hasattr(EasyDict, name):
         raise click.UsageError(f'{path} is {shortened(value)}; expected a value like {before!r}, the one it replaces')
-    # most are typing errors; the environment and the model check theirs themselves
-    if name not in merged and not path.startswith(('env.', 'policy.model.')):
-        click.echo(f'{path} is set, but neither the config nor DI-engine knows such an option.', err=True)
+    if name not in merged and not path.startswith('env.'):  # an environment checks its own
+        given: Any = value
+        for part in reversed(path.split('.')):
+            given = {part: given}
+        for hint in unknown_names(given, whole, value_at(whole, 'policy.model.type')):
+            raise click.UsageError(hint)
     main[name] = value
 
 

@@ -64,6 +64,11 @@ class ProgressOptions(Options):
 class ProgressHook(LearnerHook):
     """Creates the ``RunProgress`` of a run before it starts, and lets it look after each update."""
 
+    @classmethod
+    def check_config(cls, ext_args: Any) -> None:
+        """Check the hook's ``ext_args``; a ValueError names what is wrong."""
+        ProgressOptions.read(ext_args)
+
     def __init__(self, *args: Any, ext_args: Mapping = {}, **kwargs: Any) -> None:
         """As the base's, with ``ProgressOptions`` as ``ext_args``."""
         super().__init__(*args, **kwargs)

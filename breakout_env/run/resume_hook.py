@@ -17,6 +17,7 @@ from ding.worker.learner import LearnerHook, register_learner_hook
 
 from ..compat.ding_call_hook import CallHook
 from ..compat.ding_checkpoint_files import keep_checkpoints_whole
+from ..compat.ding_first_evaluation import evaluate_first
 from ..utils import output, run_registry, signals
 from ..utils.options import Between, Options
 from .lock import RunLock
@@ -27,6 +28,9 @@ from .stop_request import StopRequest
 if TYPE_CHECKING:
     from ding.worker import BaseLearner
 
+# A run that crashes in its first minutes is lost without it.
+FIRST_SAVE_S = 60.0
+
 
 class ResumeOptions(Options):
     """The options of the learner hook ``resume``, in ``ext_args``."""
@@ -34,7 +38,7 @@ class ResumeOptions(Options):
     _owner = 'hook `resume`: option'
 
     save_every_s: Annotated[float, Between(0.0, math.inf)] = 900.0
-    """(float) Seconds between two saves."""
+    """(float) Seconds between two saves; the first one comes after a minute."""
 
 
 class ResumeHook(LearnerHook):
@@ -48,6 +52,11 @@ class ResumeHook(LearnerHook):
         >>> hook.position
         'before_run'
     """
+
+    @classmethod
+    def check_config(cls, ext_args: Any) -> None:
+        """Check the hook's ``ext_args``; a ValueError names what is wrong."""
+        ResumeOptions.read(ext_args)
 
     def __init__(self, *args: Any, ext_args: Mapping = {}, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -64,6 +73,7 @@ class ResumeHook(LearnerHook):
             except Exception:  # whatever it is, no run holds the folder now
                 engine.run_lock.release()
                 raise
+            evaluate_first(engine)
         engine.run_autosave = RunAutosave(engine, saver, self._options.save_every_s)
 
 
@@ -82,7 +92,7 @@ class RunAutosave(object):
         self._saver = saver
         self._save_every_s = save_every_s
         self._update_per_collect = learner.policy.get_attribute('cfg').learn.update_per_collect
-        self._is_busy = False
+        self._is_busy = self._has_saved = False
         # the updates and the transitions at the newest moment that can be saved
         self._iteration = learner.last_iter.val
         self._pushed = self._push_count
@@ -121,7 +131,9 @@ class RunAutosave(object):
     def _between_collections(self, iteration: int) -> None:
         with self._defer_stop():
             self._iteration, self._pushed = iteration, self._push_count
-            if self._saver.seconds_since_save >= self._save_every_s:
+            every_s = self._save_every_s if self._has_saved else min(FIRST_SAVE_S, self._save_every_s)
+            if self._saver.seconds_since_save >= every_s:
+                self._has_saved = True
                 self._saver.save(iteration)
 
     def _after_run(self) -> None:

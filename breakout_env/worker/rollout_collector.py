@@ -45,6 +45,14 @@ class RolloutCollector(ScoringCollector):
         'RolloutCollector'
     """
 
+    @classmethod
+    def check_config(cls, cfg: Mapping) -> None:
+        """Check the sizes of a rollout in a merged config; a ValueError names what is wrong."""
+        policy = cfg['policy']
+        env_num = policy['collect'].get('env_num') or cfg['env'].get('collector_env_num')
+        if env_num is not None:
+            check_rollout(policy['collect'].get('n_sample'), env_num, policy.get('random_collect_size', 0))
+
     def reset_env(self, _env: Optional[Any] = None) -> None:
         """Continue in an env manager, or reset the present one."""
         super().reset_env(_env)

@@ -1,6 +1,7 @@
 """Real runs that are killed or stopped at any time, and resumed."""
 
 import os
+import pickle
 import random
 import re
 import signal
@@ -108,3 +109,15 @@ def test_ended_overlapped_run_resumes_with_the_same_ratio(tmp_path, number, whol
     ended = check_saves(folder)[0]
     assert ended['iteration'] >= stopped['iteration'] + UPDATES * (100 // N_SAMPLE - 2)
     assert curves(folder)[-1] == list(range(stopped['iteration'], ended['iteration']))
+
+
+def test_resumed_run_with_the_stock_evaluator_ends_before_one_is_due(tmp_path):
+    """DI-engine's pipeline needs the result of an evaluation of its own process, however short that is."""
+    stock = (r"evaluator=dict\(type='resumable', import_names=\['breakout_env'\]\),", '')
+    config = config_in(tmp_path, 900, stock)
+    run(ding_serial(config, 120), tmp_path)
+    iteration = check_saves(tmp_path / NAME)[0]['iteration']
+    run(ding_serial(config, 140), tmp_path)
+    assert check_saves(tmp_path / NAME)[0]['iteration'] > iteration
+    with (tmp_path / NAME / 'result.pkl').open('rb') as file:
+        assert pickle.load(file)['eval_value_raw']

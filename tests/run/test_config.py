@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 from ding.config import compile_config, read_config
@@ -77,9 +78,9 @@ def test_config_file_that_declares_no_config_is_named_with_the_reason(name, here
         ('policy.cuda=1', 'policy.cuda is 1; expected a value like'),
         ('policy.learn.learning_rate=[1]', 'policy.learn.learning_rate is [1]; expected a value like'),
         ('policy.learn=None', 'policy.learn is a section of the config'),
-        ('env.collector_env_num=1000000000', '`collector_env_num` is 1000000000 (int)'),
+        ('env.collector_env_num=1000000000', '`env.collector_env_num` is 1000000000 (int)'),
         ('env.frame_skip=0', 'env option `frame_skip` is 0 (int)'),
-        ('policy.other.replay_buffer.stroage=1', '`stroage` is unknown; did you mean `storage`?'),
+        ('policy.other.replay_buffer.stroage=1', 'replay_buffer.stroage is unknown; did you mean `storage`?'),
         ('policy.learn.autocast=8', '`policy.learn.autocast` is 8 (int)'),
         ('policy.learn.learner.hook.progress=3', 'policy.learn.learner.hook.progress is a section'),
         ('policy.learn.learner.hook.progress.ext_args.max_hours=inf', '`max_hours` is'),
@@ -88,6 +89,18 @@ def test_config_file_that_declares_no_config_is_named_with_the_reason(name, here
         ('policy.model.obs_shape=84', 'policy.model.obs_shape is 84 (int)'),
         ('env.manager.step_timeout=0', '`step_timeout` is 0 (int)'),
         ('policy.get=3', 'policy.get is 3; expected a value like'),
+        ('policy.learn.learning_rat=0.1', 'policy.learn.learning_rat is unknown; did you mean `learning_rate`?'),
+        ('policy.nstp=3', 'policy.nstp is unknown; did you mean `nstep`?'),
+        ('policy.collect.n_sampel=3', 'policy.collect.n_sampel is unknown; did you mean `n_sample`?'),
+        ('policy.model.duelling=True', 'policy.model.duelling is unknown; did you mean `dueling`?'),
+        ('policy.learn.learner.hook.save_ckpt_aftr_iter=9', 'did you mean `save_ckpt_after_iter`?'),
+        ('policy.discount_factor=7', '`policy.discount_factor` is 7 (int); expected a number from 0 to 1'),
+        ('policy.learn.learning_rate=0', '`policy.learn.learning_rate` is 0 (int); expected a number above 0'),
+        ('policy.nstep=0', '`policy.nstep` is 0 (int)'),
+        ('policy.other.eps.end=1.5', '`policy.other.eps.end` is 1.5 (float)'),
+        ('env.n_evaluator_episode=1', '`env.n_evaluator_episode` is 1; expected at least env.evaluator_env_num'),
+        ('env.stop_value=None', '`env.stop_value` is None (NoneType); expected a number'),
+        ('policy.learn.learner.hook.save_ckpt_after_iter=0', 'hook.save_ckpt_after_iter` is 0 (int)'),
         ('policy.learn.learner.hook.resume.type=[]', 'policy.learn.learner.hook.resume.type is [] (list)'),
         ('policy.model.import_names=3', 'policy.model.import_names is 3 (int)'),
         (f'env.frame_skip={"(" * 400}', 'env option `frame_skip` is '),
@@ -97,6 +110,45 @@ def test_config_file_that_declares_no_config_is_named_with_the_reason(name, here
 def test_wrong_value_in_any_section_is_refused_before_a_folder_is_made(change, message, here):
     assert message in refused('train', '--device', 'cpu', '-c', str(CONFIG), '--set', change)
     assert not files_below(here)
+
+
+def numbers(values, where=''):
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from numbers(value, f'{where}{name}.')
+        elif isinstance(value, (int, float)) and not isinstance(value, bool):
+            yield f'{where}{name}'
+
+
+@pytest.mark.parametrize('name', ['breakout_dqn_config.py', 'breakout_ppo_config.py', 'breakout_r2d2_config.py'])
+def test_no_number_of_a_shipped_config_may_be_text_or_negative(name):
+    file = read_config_file(str(ROOT / 'configs' / name))
+    for path in numbers(file.main):
+        for value in ('many', -1):
+            if (path, value) == ('env.stop_value', -1):
+                continue
+            with pytest.raises(click.ClickException) as refused:
+                checked_config(file, 0, {path: value})
+            assert path.rpartition('.')[2] in refused.value.message, (path, value, refused.value.message)
+
+
+def test_misspelt_name_in_a_config_file_is_a_warning_with_the_nearest_name(here, capsys):
+    Path('config.py').write_text(f'{CONFIG.read_text()}\nmain_config.policy.learn.batch_sise = 3\n')
+    checked_config('config.py', 0)
+    assert 'config.py: policy.learn.batch_sise is unknown; did you mean `batch_size`?' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize('path', sorted([*ROOT.glob('configs/*.py'), *ROOT.glob('examples/*/*_config.py')]))
+def test_shipped_configs_have_no_name_that_nobody_reads(path, capsys):
+    checked_config(str(path), 0)
+    assert 'is unknown' not in capsys.readouterr().err
+
+
+def test_a_config_without_hook_and_evaluator_gets_those_that_a_resumed_run_needs(here):
+    text = CONFIG.read_text() + "\ncreate_config.pop('evaluator')\nmain_config.policy.learn.learner.pop('hook')\n"
+    Path('config.py').write_text(text)
+    cfg = merged_config('config.py', 0, BUDGET)
+    assert cfg.policy.learn.learner.hook.resume.type == 'resume' and cfg.policy.eval.evaluator.type == 'resumable'
 
 
 def test_all_shipped_configs_are_accepted():

@@ -1,0 +1,197 @@
+"""
+Check a merged config before anything is made of it: a folder, a process, a buffer.
+
+Each part checks its own options: a class in one of DI-engine's registries (environment, env manager, policy, model,
+buffer, collector, evaluator, learner hook) may have a classmethod ``check_config(cfg)``, which gets the whole merged
+config and raises a ValueError. Ranges of DI-engine's own options, which DI-engine does not check, and names that nobody
+knows are found here.
+"""
+
+import inspect
+from typing import Annotated, Any, Dict, Iterator, List, Mapping, Optional
+
+from ding.utils import (
+    BUFFER_REGISTRY,
+    ENV_MANAGER_REGISTRY,
+    ENV_REGISTRY,
+    MODEL_REGISTRY,
+    POLICY_REGISTRY,
+    SERIAL_COLLECTOR_REGISTRY,
+    SERIAL_EVALUATOR_REGISTRY,
+)
+from ding.worker.learner.learner_hook import hook_mapping
+from easydict import EasyDict
+
+from ..utils.options import Between, Expected, Flag, checked, nearest, section, shown
+
+EXAMPLE = 'as in breakout_dqn_config.py'
+HOOKS = 'policy.learn.learner.hook'
+# Where a merged config names its parts, and where they are registered.
+PARTS = {
+    'env': ENV_REGISTRY,
+    'env.manager': ENV_MANAGER_REGISTRY,
+    'policy': POLICY_REGISTRY,
+    'policy.model': MODEL_REGISTRY,
+    'policy.collect.collector': SERIAL_COLLECTOR_REGISTRY,
+    'policy.eval.evaluator': SERIAL_EVALUATOR_REGISTRY,
+    'policy.other.replay_buffer': BUFFER_REGISTRY,
+}
+_Count = Annotated[int, Between(1, 10**6)]
+_Many = Annotated[int, Between(1, 10**12)]
+_Share = Annotated[float, Between(0.0, 1.0)]
+_Score = Annotated[float, Between(-1e12, 1e12), Expected('a number')]
+# DI-engine's options that recipes set, none of which it checks.
+RANGES: Dict[str, Any] = {
+    'env.collector_env_num': Annotated[int, Between(1, 4096)],
+    'env.evaluator_env_num': Annotated[int, Between(1, 4096)],
+    'env.n_evaluator_episode': _Count,
+    'env.stop_value': _Score,
+    'policy.cuda': Flag,
+    'policy.priority': Flag,
+    'policy.priority_IS_weight': Flag,
+    'policy.discount_factor': _Share,
+    'policy.nstep': Annotated[int, Between(1, 1000)],
+    'policy.burnin_step': Annotated[int, Between(0, 10_000)],
+    'policy.learn_unroll_len': Annotated[int, Between(1, 10_000)],
+    'policy.random_collect_size': Annotated[int, Between(0, 10**12)],
+    'policy.learn.update_per_collect': _Count,
+    'policy.learn.batch_size': _Count,
+    'policy.learn.learning_rate': Annotated[float, Between(0.0, 10.0, above=True)],
+    'policy.learn.target_update_freq': Optional[_Many],
+    'policy.learn.target_update_theta': _Share,
+    'policy.learn.resume_training': Flag,
+    'policy.collect.n_sample': Optional[Annotated[int, Between(1, 10**7)]],
+    'policy.collect.env_num': Annotated[int, Between(1, 4096)],
+    'policy.eval.env_num': Annotated[int, Between(1, 4096)],
+    'policy.eval.evaluator.eval_freq': _Many,
+    'policy.other.eps.start': _Share,
+    'policy.other.eps.end': _Share,
+    'policy.other.eps.decay': _Many,
+    'policy.other.replay_buffer.replay_buffer_size': Optional[_Many],
+    f'{HOOKS}.log_show_after_iter': _Many,
+    f'{HOOKS}.save_ckpt_after_iter': _Many,
+}
+# Options that DI-engine or a policy of its reads without a default.
+_WITHOUT_DEFAULT = {'policy.random_collect_size', 'policy.collect.n_sample', 'policy.learn.resume_training'}
+_WITHOUT_DEFAULT |= {'policy.collect.n_episode', 'policy.load_path', 'policy.learn.ignore_done'}
+
+
+def check_config(cfg: EasyDict) -> None:
+    """
+    Overview:
+        Check a merged config.
+    Raises:
+        - ValueError: If a value is not allowed; the message names the option, the value and what is allowed.
+    """
+    _check_types(cfg)
+    for path in ('policy.learn', 'policy.learn.learner', HOOKS, 'policy.collect', 'policy.eval', 'policy.other'):
+        if (found := value_at(cfg, path)) is None:  # where DI-engine has a default, it is there
+            raise ValueError(f'{path} is None; expected a dict of options, or none of it')
+        section(path, found)
+    for path, type_ in RANGES.items():
+        parent, _, name = path.rpartition('.')
+        values = value_at(cfg, parent)
+        if isinstance(values, Mapping) and name in values:
+            checked('config option', path, values[name], type_)
+    episodes, env_num = cfg.env.get('n_evaluator_episode'), cfg.env.get('evaluator_env_num')
+    if episodes is not None and env_num is not None and episodes < env_num:
+        raise ValueError(
+            f'config option `env.n_evaluator_episode` is {episodes}; expected at least env.evaluator_env_num '
+            f'({env_num}), as each environment plays one at least'
+        )
+    for path, registry in PARTS.items():
+        _check_part(_registered(registry, section(path, value_at(cfg, path)).get('type')), cfg)
+    for name, hook in section(HOOKS, value_at(cfg, HOOKS)).items():
+        if isinstance(hook, Mapping):
+            _check_part(hook_mapping.get(hook.get('type')), hook.get('ext_args', {}))
+        elif name in hook_mapping and hook is not None:
+            raise ValueError(f'{HOOKS}.{name} is {shown(hook)}; expected a dict with its `type`, {EXAMPLE}')
+
+
+def _registered(registry: Any, name: Any) -> Any:
+    """A registered class; None if there is none of this name, as DI-engine's registries raise then."""
+    return registry.get(name) if isinstance(name, str) and name in registry else None
+
+
+def _check_part(part: Any, of: Any) -> None:
+    """Let a registered class check what it is about: the whole config, or the ``ext_args`` of a hook."""
+    check = getattr(part, 'check_config', None)
+    if check is not None:
+        check(of)
+
+
+def _check_types(values: Mapping, where: str = '') -> None:
+    """A string selects each part, and strings name the modules it is in."""
+    for name, value in values.items():
+        if name == 'type' and not isinstance(value, str):
+            raise ValueError(f'{where}type is {shown(value)}; expected the name of a part')
+        if name == 'import_names' and not (
+            isinstance(value, list) and all(isinstance(module, str) and module for module in value)
+        ):
+            raise ValueError(f'{where}import_names is {shown(value)}; expected a list of modules')
+        if isinstance(value, Mapping):
+            _check_types(value, f'{where}{name}.')
+
+
+def unknown_names(given: Mapping, known_options: Mapping, model: Optional[str]) -> List[str]:
+    """
+    Overview:
+        What neither DI-engine nor a part of ours reads, in what a config file or a command line says.
+    Arguments:
+        - given (:obj:`Mapping`): The options, such as ``main_config``.
+        - known_options (:obj:`Mapping`): The merged config of the same parts without them.
+        - model (:obj:`Optional[str]`): The registered name of the model.
+    Returns:
+        - hints (:obj:`List[str]`): A message for each, with the nearest name that is known. Environments of other \
+            projects and arguments of hooks are not looked at.
+    """
+    known = {'policy', 'policy.model', *paths(known_options), *RANGES, *_WITHOUT_DEFAULT}
+    arguments = _arguments(_registered(MODEL_REGISTRY, model))
+    known |= {f'policy.model.{name}' for name in (*arguments, 'type', 'import_names')}
+    hints = []
+    for path in paths(given):
+        parent, _, name = path.rpartition('.')
+        if path in known or parent not in known or path.split('.')[0] == 'env' or _is_of_a_hook(path, given):
+            continue  # below an unknown section, the section is named
+        if parent == 'policy.model' and not arguments:
+            continue
+        siblings = [each.rpartition('.')[2] for each in known if each.rpartition('.')[0] == parent]
+        hints.append(f'{path} is unknown; {nearest(name, siblings)}')
+    return hints
+
+
+def _is_of_a_hook(path: str, given: Mapping) -> bool:
+    """Whether a name is that of a hook, which anybody may choose, or below one."""
+    if not path.startswith(f'{HOOKS}.'):
+        return False
+    name = path[len(HOOKS) + 1 :].split('.')[0]
+    hook = value_at(given, f'{HOOKS}.{name}')
+    return isinstance(hook, Mapping) or (hook is None and name in hook_mapping)
+
+
+def _arguments(model: Any) -> List[str]:
+    """The names of a model's arguments, as far as its constructors declare them; none if one of them takes any."""
+    names: List[str] = []
+    for base in getattr(model, '__mro__', ()):
+        if '__init__' not in vars(base):
+            continue
+        parameters = list(inspect.signature(base.__init__).parameters.values())[1:]
+        names += [each.name for each in parameters if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
+        if not any(each.kind is each.VAR_KEYWORD for each in parameters):
+            return names
+    return []
+
+
+def paths(values: Mapping, where: str = '') -> Iterator[str]:
+    """The names of all options and sections, with dots between them."""
+    for name, value in values.items():
+        yield f'{where}{name}'
+        if isinstance(value, Mapping):
+            yield from paths(value, f'{where}{name}.')
+
+
+def value_at(values: Any, path: str) -> Any:
+    """The value at a path; None if there is none."""
+    for name in path.split('.') if path else ():
+        values = values.get(name) if isinstance(values, Mapping) else None
+    return values
