@@ -10,7 +10,7 @@ from typing import Iterator, List
 import pytest
 from hypothesis import HealthCheck, settings
 
-from helpers.processes import FORK_SERVER, wait_until
+from helpers.processes import wait_until
 from helpers.resources import footprint, grown_since
 
 # A shell's background job ignores Ctrl-C and hands that down; the tests that press it are about what we do.
@@ -32,13 +32,6 @@ def pytest_collection_modifyitems(items: List[pytest.Item]) -> None:
             item.add_marker(pytest.mark.process)
         elif folder in ('reliability', 'release') and item.get_closest_marker('fuzz') is None:
             item.add_marker(pytest.mark.release)
-
-
-@pytest.fixture(scope='session', autouse=True)
-def fork_server_ends() -> Iterator[None]:
-    """No process of the tests' own is left behind."""
-    yield
-    FORK_SERVER.stop()
 
 
 @pytest.fixture

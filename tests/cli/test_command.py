@@ -44,7 +44,7 @@ def test_unknown_command_is_an_error_with_the_known_ones():
 
 @pytest.mark.parametrize('option, expected', [('--version', r'breakout, version [\d.]+\n'), ('-h', r'Usage.*')])
 def test_installed_command_answers_at_once_as_it_imports_neither_torch_nor_di_engine(option, expected):
-    done = completed([sys.executable, '-X', 'importtime', BIN / 'breakout', option], cold=True)
+    done = completed([sys.executable, '-X', 'importtime', BIN / 'breakout', option])
     assert re.fullmatch(expected, done.stdout, re.S)
     assert {'ding', 'torch', 'gym', 'breakout_env'}.isdisjoint(re.findall(r'\| +(\w+)$', done.stderr, re.M))
 
@@ -57,7 +57,7 @@ def test_ctrl_c_before_a_command_begins_has_the_exit_code_that_shells_expect(mon
 
 def test_import_is_quiet_and_later_warnings_are_shown():
     code = "import breakout_env, logging; logging.getLogger('breakout_env').warning('the disk is full')"
-    done = completed([sys.executable, '-c', code], cold=True)
+    done = completed([sys.executable, '-c', code])
     assert 'the disk is full' in done.stderr and len(done.stderr.splitlines()) == 1 and not done.stdout
 
 

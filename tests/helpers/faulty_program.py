@@ -1,7 +1,7 @@
 """
 ``breakout train`` with faults in it::
 
-    python faulty_program.py '{"slow_disk": {"longest_s": 0.3}}' train --env-steps 100 ...
+    python faulty_program.py '{"failing_disk": {"first": 8, "times": 2}}' train --env-steps 100 ...
 
 The first argument names functions of this file, and the arguments that they are called with before the run begins.
 """
@@ -9,7 +9,6 @@ The first argument names functions of this file, and the arguments that they are
 import copy
 import json
 import os
-import random
 import signal
 import sys
 import time
@@ -22,7 +21,7 @@ from yapf.yapflib import yapf_api
 from breakout_env.cli import main
 from breakout_env.env_manager import GroupEnvManager
 from breakout_env.env_manager.worker_main import EnvGroup
-from breakout_env.envs import emulator, preprocessing
+from breakout_env.envs import emulator
 from breakout_env.run import saver
 
 # Made in the current folder by the process that meets the fault.
@@ -33,7 +32,6 @@ PARTS = {
     'emulator step': (emulator.Emulator, 'advance'),
     'emulator reset in a step': (emulator.Emulator, 'reset_game'),
     'first emulator reset': (emulator.Emulator, 'reset_game'),
-    'resize': (preprocessing.cv2, 'resize'),
 }
 
 
@@ -95,33 +93,6 @@ def failing_disk(first: int, times: int) -> None:
         fsync(descriptor)
 
     os.fsync = failing
-
-
-def slow_disk(longest_s: float) -> None:
-    """Have each flush to the disk take up to so long."""
-    fsync = os.fsync
-
-    def slowly(descriptor: int) -> None:
-        time.sleep(random.uniform(0, longest_s))
-        fsync(descriptor)
-
-    os.fsync = slowly
-
-
-def slow_copies(longest_s: float) -> None:
-    """Have copying the networks for a save take longer than the save before it; print each save that is listed."""
-    list_saves = saver.list_saves
-
-    def slowly(state: Any) -> Any:
-        time.sleep(random.uniform(longest_s / 2, longest_s))
-        return copy.deepcopy(state)
-
-    def shown(folder: Path, saves: list) -> None:
-        list_saves(folder, saves)
-        print(f'listed {saves[0]["iteration"]}', flush=True)
-
-    saver.copy = SimpleNamespace(deepcopy=slowly)
-    saver.list_saves = shown
 
 
 def killed_while_saving(call: int, before: bool, copy_s: float) -> None:

@@ -6,6 +6,7 @@ It saves all the time, so that a fault at a random moment often meets a save. Wh
 that are known beforehand: so many updates, env steps and transitions belong to each save.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -22,9 +23,9 @@ import xxhash
 
 from breakout_env import FrameReplayBuffer
 from breakout_env.run.paths import SAVE_LIST, Save, saves_in
-from helpers.processes import ROOT, environ_now, start, wait_until
+from helpers.processes import ROOT, Command, environ_now, is_there
 
-NAME = 'run'
+NAME, TEMPORARY = 'run', 'temporary'
 RANDOM, N_SAMPLE, UPDATES = 32, 8, 2  # steps of random play, transitions and updates of a collection
 BUFFER_SIZE = 20_000
 CONFIG = {
@@ -57,11 +58,18 @@ def promise(on: str, fault: str, outcome: str, words: str, *values: Any) -> Any:
     return pytest.param(*values, id=f'{on}, {fault}', marks=mark)
 
 
-class FaultyRun(object):
-    """
-    Overview:
-        A run in a process of its own, and what it prints.
-    """
+def processes_of(folder: Path) -> List[psutil.Process]:
+    """The processes of all runs in a folder; those that have lost their parent still have its temporary folder."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):  # it has just ended
+            if process.environ().get('TMPDIR') == str(folder / TEMPORARY) and is_there(process):
+                found.append(process)
+    return found
+
+
+class FaultyRun(Command):
+    """A run, and what it prints."""
 
     def __init__(
         self,
@@ -71,7 +79,6 @@ class FaultyRun(object):
         resume: bool = False,
         overlap: bool = False,
         ppo: bool = False,
-        cold: bool = False,
         changes: Optional[Dict[str, Any]] = None,
         disk: Optional[Path] = None,
     ) -> None:
@@ -82,31 +89,21 @@ class FaultyRun(object):
             - faults (:obj:`Optional[Dict[str, Dict[str, Any]]]`): See ``faulty_program.py``.
             - resume, overlap (:obj:`bool`): As the command's options.
             - ppo (:obj:`bool`): Whether it trains by the default recipe in place of DQN.
-            - cold (:obj:`bool`): Whether it starts in a new interpreter.
             - changes (:obj:`Optional[Dict[str, Any]]`): Other values of the config, by their paths.
             - disk (:obj:`Optional[Path]`): Where it starts in place of the folder.
         """
         self._same = dict(folder=folder, disk=disk, overlap=overlap, ppo=ppo)
         self.folder = (disk or folder) / NAME
-        self._moment = self.folder.parent / 'moment'
         values = {**CONFIG, **({} if ppo else DQN), **(changes or {})}
         options = [word for path, value in values.items() for word in ('--set', f'{path}={value!r}')]
         options += [] if ppo else ['--config', str(ROOT / 'configs' / 'breakout_dqn_cpu_config.py')]
         options += ['--overlap'] * overlap + ['--resume'] * resume
         words = ['train', '--device', 'cpu', '--threads', '1', '--exp-name', NAME, '--env-steps', str(env_steps)]
         program = [str(Path(__file__).with_name('faulty_program.py')), json.dumps(faults or {})]
-        temporary = folder / 'temporary'
-        temporary.mkdir(exist_ok=True)
+        (folder / TEMPORARY).mkdir(exist_ok=True)
         # DI-engine's log otherwise breaks its lines to fit a terminal
-        environ = {**environ_now(), 'TMPDIR': str(temporary), 'DISABLE_RICH': '1'}
-        self._output = folder / f'output{len(list(folder.glob("output*")))}.txt'
-        with self._output.open('w') as output:
-            command = [sys.executable, *program, *words, *options]
-            self.process = start(command, disk or folder, environ, stdout=output.fileno(), cold=cold)
-
-    @property
-    def text(self) -> str:
-        return self._output.read_text(errors='replace')
+        environ = {**environ_now(), 'TMPDIR': str(folder / TEMPORARY), 'DISABLE_RICH': '1'}
+        super().__init__([sys.executable, *program, *words, *options], folder, environ, cwd=disk)
 
     def wait(self, timeout_s: float = 120.0) -> int:
         """The exit code."""
@@ -114,34 +111,23 @@ class FaultyRun(object):
 
     def send(self, number: int, to_all: bool = False) -> None:
         """A signal, to the learner's process or to all processes of the run, as a terminal or a scheduler sends it."""
-        if to_all:
-            os.killpg(self.process.pid, number)
-        else:
-            self.process.send_signal(number)
+        os.killpg(self.pid, number) if to_all else self.process.send_signal(number)
 
     def workers(self) -> List[psutil.Process]:
         """The processes of its environments, the oldest first: the collector's, then the evaluator's."""
-        children = psutil.Process(self.process.pid).children()
+        children = psutil.Process(self.pid).children()
         forks = [child for child in children if not any('resource_tracker' in word for word in child.cmdline())]
         return sorted(forks, key=lambda process: (process.create_time(), process.pid))
 
-    def _until(self, condition: Any, what: str) -> None:
-        assert wait_until(lambda: condition() or self.process.poll() is not None, 90), f'no {what} in 90 s\n{self.text}'
-        assert condition(), f'the run has ended before {what}, exit code {self.process.poll()}\n{self.text}'
-
     def until_moment(self) -> None:
-        self._until(self._moment.exists, 'the moment of the fault')
+        self.wait_for((self.folder.parent / 'moment').exists)
 
     def until_save(self) -> None:
-        self._until((self.folder / SAVE_LIST).exists, 'the first save')
+        self.wait_for((self.folder / SAVE_LIST).exists)
 
     def until_next_save(self) -> None:
-        path = self.folder / SAVE_LIST
-        before = path.stat().st_mtime_ns
-        self._until(lambda: path.stat().st_mtime_ns > before, 'another save')
-
-    def until_text(self, text: str) -> None:
-        self._until(lambda: text in self.text, f'the text {text!r}')
+        before = (self.folder / SAVE_LIST).stat().st_mtime_ns
+        self.wait_for(lambda: (self.folder / SAVE_LIST).stat().st_mtime_ns > before)
 
     # ---------------------------------------------------------------- promises
 
@@ -152,21 +138,20 @@ class FaultyRun(object):
         assert saves and saves[0]['env_step'] >= env_steps
         check_tidy(self.folder)
 
-    def is_resumed(self, save: Optional[Save] = None) -> str:
+    def is_resumed(self) -> None:
         """
-        Another process resumes this run from its newest save, or the given one, and completes it. A run that ended
-        before its first update has no save, and that is what the other says.
+        Another process resumes this run from its newest save, and completes it. A run that ended before its first
+        update has no save, and that is what the other says.
         """
-        saves = [save] if save else check_saves(self.folder)
+        saves = check_saves(self.folder)
         if not saves:
             again = FaultyRun(**self._same, resume=True)
             assert again.wait() == 2 and 'found no saved run' in again.text, again.text
-            return again.text
+            return
         env_steps = saves[0]['env_step'] + 40
         again = FaultyRun(**self._same, env_steps=env_steps, resume=True)
         again.completes(env_steps)
         check_resumed_from(saves[0], again.text)
-        return again.text
 
     def stops(self) -> None:
         """It can be asked to stop, and then resumed."""

@@ -1,14 +1,11 @@
 """Whether something that is done again and again makes anything grow: memory, descriptors, processes, files, ..."""
 
 import os
-import time
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Dict, List, Optional
 
 import psutil
 from scipy.stats import theilslopes
-
-from helpers.processes import FORK_SERVER
 
 # At most so many samples are taken: enough for a trend.
 SAMPLES = 200
@@ -19,27 +16,10 @@ WARM_UP_SHARE = 0.2
 WINDOW_SAMPLES = 8
 # A process that was just told to end, or a save under way, exists for a moment: the lowest of some counts is kept.
 STANDING_SAMPLES = 5
-MEMORY = 'memory_bytes'
-
-
-class Growth(NamedTuple):
-    """How a resource has changed from the end of the warm-up to the end."""
-
-    first: float
-    last: float
-    growth: float
-    limit: float
-
-    @property
-    def is_too_much(self) -> bool:
-        return self.growth >= self.limit
 
 
 class Watch(object):
-    """
-    Overview:
-        Takes samples of this process and all below it, to be called after each cycle, when all is closed again.
-    """
+    """Takes samples of this process and all below it, to be called after each cycle, when all is closed again."""
 
     def __init__(self, folder: Path, cycles: int, display: Optional[str] = None) -> None:
         """
@@ -71,8 +51,7 @@ class Watch(object):
 
     def _sample(self) -> Dict[str, float]:
         ours = psutil.Process()
-        below = [process for process in ours.children(recursive=True) if process.pid != FORK_SERVER.pid]
-        memory = 0
+        below, memory = ours.children(recursive=True), 0
         for process in (ours, *below):
             try:
                 memory += process.memory_info().rss
@@ -94,42 +73,26 @@ class Watch(object):
         if self._display is not None:
             self._display.close()
 
-    def growth(self) -> Dict[str, Growth]:
+    def check(self) -> Dict[str, Any]:
         """
         Overview:
-            What became of each resource. Memory by its trend, the slope of Theil and Sen times the length, which \
+            Nothing has grown. Memory is judged by its trend, the slope of Theil and Sen times the length, which \
             neither noise nor a single jump moves; counts by their lowest value at the end and after the warm-up.
+        Returns:
+            - figures (:obj:`Dict[str, Any]`): For the record.
         """
         judged = [sample for sample in self.samples if sample['cycle'] > WARM_UP_SHARE * self._cycles]
         assert len(judged) >= 4, f'{len(judged)} samples after the warm-up are too few to judge'
-        at = [sample['cycle'] for sample in judged]
-        standing = min(STANDING_SAMPLES, len(judged) // 2)
-        found = {}
-        for name in judged[0].keys() - {'cycle'}:
+        standing, growth = min(STANDING_SAMPLES, len(judged) // 2), {}
+        for name in sorted(judged[0].keys() - {'cycle'}):
             values = [sample[name] for sample in judged]
-            first, last = min(values[:standing]), min(values[-standing:])
-            if name == MEMORY:
-                found[name] = Growth(first, last, _slope(at, values) * (at[-1] - at[0]), MEMORY_LIMIT_BYTES)
-            else:
-                found[name] = Growth(first, last, last - first, 1)
-        return found
-
-    def check(self) -> Dict[str, Any]:
-        """Nothing has grown; the figures, for the record."""
-        growth = self.growth()
-        assert not {name: each for name, each in growth.items() if each.is_too_much}
-        return dict(cycles=self.cycle, growth={name: round(each.growth) for name, each in sorted(growth.items())})
-
-
-def _slope(at: List[float], values: List[float]) -> float:
-    size = max(1, min(WINDOW_SAMPLES, len(values) // 4))
-    # from the end, so that the newest samples are full windows
-    windows = [list(zip(values, at))[max(0, end - size) : end] for end in range(len(values), 0, -size)]
-    lowest, places = zip(*map(min, windows))
-    return float(theilslopes(lowest, places).slope)
-
-
-def wait_for_zombie(process: psutil.Process) -> None:
-    """Until a killed process has ended; its parent learns of it later."""
-    while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
-        time.sleep(0.001)
+            growth[name] = round(min(values[-standing:]) - min(values[:standing]))
+        size = max(1, min(WINDOW_SAMPLES, len(judged) // 4))
+        windows = [judged[max(0, end - size) : end] for end in range(len(judged), 0, -size)]
+        lowest = [min((sample['memory_bytes'], sample['cycle']) for sample in window) for window in windows]
+        trend = theilslopes(*zip(*lowest)).slope * (judged[-1]['cycle'] - judged[0]['cycle'])
+        growth['memory_bytes'] = round(trend)
+        limits = {name: MEMORY_LIMIT_BYTES if name == 'memory_bytes' else 1 for name in growth}
+        too_much = {name: value for name, value in growth.items() if value >= limits[name]}
+        assert not too_much, too_much
+        return dict(cycles=self.cycle, growth=growth)

@@ -8,8 +8,6 @@ from typing import Dict, List
 
 import psutil
 
-from helpers.processes import FORK_SERVER
-
 
 def footprint() -> Dict[str, int]:
     """What this process holds besides memory, and its children hold for it."""
@@ -28,7 +26,7 @@ def children() -> List[psutil.Process]:
     """The processes started from this one that have not ended."""
     multiprocessing.active_children()  # joins those that have ended: DI-engine's managers do not
     # multiprocessing starts these with the first process that needs them; they stay until the interpreter exits
-    staying = (resource_tracker._resource_tracker._pid, forkserver._forkserver._forkserver_pid, FORK_SERVER.pid)
+    staying = (resource_tracker._resource_tracker._pid, forkserver._forkserver._forkserver_pid)
     return [process for process in psutil.Process().children(recursive=True) if process.pid not in staying]
 
 

@@ -16,18 +16,11 @@ from typing import Any, Callable, List
 
 import psutil
 
-from helpers.processes import ENVIRON, start, wait_until, without_coverage
+from helpers.processes import environ_now, is_there, wait_until
 
 # PyTorch keeps a folder for what it compiles; wandb, which DI-engine imports, removes its folders in a graceful
 # shutdown, for which there may be no time
 FOLDERS_OF_OTHERS = 'torchinductor|wandb'
-
-
-def is_there(process: psutil.Process) -> bool:
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 class Terminal(object):
@@ -36,11 +29,19 @@ class Terminal(object):
     def __init__(self, command: List[str], folder: Path) -> None:
         self._temporary = folder / 'temporary'
         self._temporary.mkdir(exist_ok=True)
-        environ = {**ENVIRON, 'TMPDIR': str(self._temporary), 'TERM': 'xterm-256color'}
         self._end, program_end = pty.openpty()
         fcntl.ioctl(program_end, termios.TIOCSWINSZ, struct.pack('HHHH', 40, 150, 0, 0))
-        self._process = start(
-            command, folder, without_coverage(environ), program_end, program_end, subprocess.STDOUT, terminal=True
+        # coverage.py, which a measured run imports first, warns on the screen
+        environ = {name: value for name, value in environ_now().items() if not name.startswith('COVERAGE')}
+        self._process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env={**environ, 'TMPDIR': str(self._temporary), 'TERM': 'xterm-256color'},
+            stdin=program_end,
+            stdout=program_end,
+            stderr=program_end,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
         )
         self.pid = self._process.pid
         os.close(program_end)

@@ -25,7 +25,7 @@ print('playing', flush=True)
 
 @pytest.mark.parametrize('then', ['pass', 'sys.exit(0)', 'keep = env; keep.self = keep'])
 def test_the_interpreters_exit_closes_without_a_message(tmp_path, then):
-    result = completed([sys.executable, '-c', SCRIPT.format(folder=str(tmp_path), then=then)], cold=True)
+    result = completed([sys.executable, '-c', SCRIPT.format(folder=str(tmp_path), then=then)])
     assert result.returncode == 0 and 'Traceback' not in result.stderr and 'Exception' not in result.stderr
     # it has this name only after the encoder has ended
     assert [f.name.endswith('-unfinished.mp4') for f in tmp_path.iterdir()] == [True]
@@ -35,7 +35,7 @@ def test_the_interpreters_exit_closes_without_a_message(tmp_path, then):
 def test_a_killed_process_leaves_no_process_and_a_complete_video(tmp_path, number):
     folder = tmp_path / 'video'
     script = SCRIPT.format(folder=str(folder), then='time.sleep(60)')
-    command = Command([sys.executable, '-c', script], tmp_path, cold=True)
+    command = Command([sys.executable, '-c', script], tmp_path)
     command.wait_for(lambda: 'playing' in command.text)
     children = psutil.Process(command.pid).children()
     assert command.end(number) == -number
@@ -87,5 +87,5 @@ def test_importing_the_package_has_no_side_effects(tmp_path, started_by, argumen
     (tmp_path / 'breakout_users').mkdir()
     for name in ('breakout.py', 'serial.py', 'breakout_users/__main__.py'):
         (tmp_path / name).write_text(PROGRAM)
-    result = completed([*started_by, sys.executable, *arguments], tmp_path, cold=True)
+    result = completed([*started_by, sys.executable, *arguments], tmp_path)
     assert (result.returncode, result.stdout.split()) == (0, ['interrupted', 'finally', 'atexit']), result.stderr

@@ -5,6 +5,7 @@ import fcntl
 import os
 import select
 import signal
+import subprocess
 from pathlib import Path
 from typing import Callable, List
 
@@ -13,7 +14,7 @@ import pytest
 from breakout_env.agent.agent import save_agent
 from breakout_env.run.paths import saves_in
 from helpers.agents import small_network
-from helpers.processes import BIN, Command, completed, environ_now, start, wait_until
+from helpers.processes import BIN, Command, completed, environ_now, wait_until
 from helpers.runs import ENTRY, NAME, config_in, ding_serial
 
 BREAKOUT = str(BIN / 'breakout')
@@ -76,7 +77,8 @@ def test_run_whose_pipe_is_full_is_saved(tmp_path):
     fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
     poller = select.poll()
     poller.register(writing, select.POLLOUT)
-    process = start(programs(config_in(tmp_path, 900, OURS))['ding'], tmp_path, stdout=writing)
+    words = programs(config_in(tmp_path, 900, OURS))['ding']
+    process = subprocess.Popen(words, cwd=tmp_path, env=environ_now(), stdout=writing, start_new_session=True)
     try:
         assert wait_until(lambda: has_learned(tmp_path)() and not poller.poll(0), 120)
         os.killpg(process.pid, signal.SIGINT)

@@ -72,8 +72,7 @@ def collectors_of(folder: Path) -> List[psutil.Process]:
 
 
 def training(config: Path, env_step: int, *more: str) -> Command:
-    # cold, as TorchRL in the warm process has imported Ray without the token
-    return Command([*ENTRY, '-c', str(config), '--env-step', str(env_step), *more], config.parent, cold=True)
+    return Command([*ENTRY, '-c', str(config), '--env-step', str(env_step), *more], config.parent)
 
 
 def ended(command: Command) -> str:

@@ -12,16 +12,17 @@ import platform
 import random
 import shutil
 import subprocess
-from collections import Counter
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Dict, Iterator, Set, Tuple
 
 import psutil
 import pytest
 
-from helpers.processes import FORK_SERVER, ROOT, wait_until
+from helpers.faulty_runs import processes_of
+from helpers.processes import ROOT, wait_until
 
 RESULTS = ROOT / 'docs' / 'results' / 'reliability.json'
 TRIES = int(os.environ.get('RELIABILITY_TRIES', '1'))
@@ -81,30 +82,22 @@ def pytest_sessionfinish() -> None:
     RESULTS.write_text(json.dumps(dict(about, rows=list(rows.values())), indent=1, ensure_ascii=False) + '\n')
 
 
-class Place(object):
-    """A folder for a faulty run, and random numbers that the test's parameters fix."""
-
-    def __init__(self, folder: Path, rng: random.Random) -> None:
-        self.folder, self.rng = folder, rng
-
-
 def shared_memory() -> Set[str]:
     """Segments; named semaphores are other programs'."""
     return {name for name in os.listdir('/dev/shm') if not name.startswith('sem.')}
 
 
 @pytest.fixture
-def place(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Place]:
-    """Where a fault is tried. Afterwards no process, shared memory or temporary file of it may be left."""
+def place(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[SimpleNamespace]:
+    """
+    A ``folder`` where a fault is tried, and random numbers (``rng``) that the test's parameters fix. Afterwards no
+    process, shared memory or temporary file may be left.
+    """
     before = shared_memory()
-    yield Place(tmp_path, random.Random(request.node.name))
-
-    def processes() -> Counter:
-        return Counter(process.name() for process in FORK_SERVER.descendants())
-
-    assert wait_until(lambda: not FORK_SERVER.descendants(), LEAVING_S), f'processes are left: {processes()}'
+    yield SimpleNamespace(folder=tmp_path, rng=random.Random(request.node.name))
+    assert wait_until(lambda: not processes_of(tmp_path), LEAVING_S), f'left: {processes_of(tmp_path)}'
     assert shared_memory() <= before, f'shared memory is left: {shared_memory() - before}'
-    # the cache of PyTorch's compiler is made by its import, for the next program
+    # the cache of PyTorch's compiler is made by its import
     left = [path.name for path in tmp_path.glob('temporary/*') if not path.name.startswith('torchinductor_')]
     assert not left, f'temporary files are left: {left}'
     shutil.rmtree(tmp_path / 'run', ignore_errors=True)  # pytest keeps the folders of all tests of a session

@@ -6,7 +6,6 @@ import pickle
 import random
 import re
 import subprocess
-import zipfile
 from pathlib import Path
 from typing import Any, Callable, Dict, List
 
@@ -29,7 +28,7 @@ OLDER = 'A warning names the damaged file; the save before it is used.'
 
 
 def truncate(path: Path, rng: random.Random) -> None:
-    os.truncate(path, rng.randrange(1, path.stat().st_size))
+    os.truncate(path, rng.randrange(path.stat().st_size))
 
 
 def flip_bytes(path: Path, rng: random.Random) -> None:
@@ -39,21 +38,15 @@ def flip_bytes(path: Path, rng: random.Random) -> None:
     path.write_bytes(content)
 
 
-def empty(path: Path, rng: random.Random) -> None:
-    os.truncate(path, 0)
-
-
 def replace(path: Path, rng: random.Random) -> None:
-    """A file of something else: an array, an archive, a pickle, JSON, text, or random bytes."""
-    array, archive = io.BytesIO(), io.BytesIO()
+    """A file of something else: an archive, a pickle, JSON, text, or random bytes."""
+    array = io.BytesIO()
     np.savez(array, frames=np.zeros(3))
-    with zipfile.ZipFile(archive, 'w') as file:
-        file.writestr('data.pkl', pickle.dumps([1, 2]))
-    others = [array.getvalue(), archive.getvalue(), pickle.dumps({'model': [1]}), rng.randbytes(3000), b'\xff\xfe\x00']
-    path.write_bytes(rng.choice([*others, b'[]', b'{}', b'7', b'"text"', b'null', b'no JSON\n']))
+    others = [array.getvalue(), pickle.dumps({'model': [1]}), rng.randbytes(3000), b'', b'[]', b'7', b'no JSON\n']
+    path.write_bytes(rng.choice(others))
 
 
-DAMAGES = {'truncated': truncate, 'flipped bytes': flip_bytes, 'emptied': empty, 'foreign': replace}
+DAMAGES = {'truncated': truncate, 'flipped bytes': flip_bytes, 'foreign': replace}
 
 
 def damages(on: str, outcome: str, words: str, *values: Any) -> List[Any]:
@@ -135,15 +128,9 @@ def test_a_damaged_list_of_saves_is_refused_or_still_right(place, two_saves, see
         refused(place, run, before)
 
 
-@pytest.mark.parametrize(
-    'damage, name',
-    [
-        *damages('best score', 'Is resumed', 'Resumed without it.', 'resume/best_score.json'),
-        *damages('log of the run', 'Is resumed', 'Resumed without it.', 'log/progress.jsonl'),
-    ],
-)
-def test_a_run_is_resumed_without_a_damaged_file_beside_its_saves(place, two_saves, seed, damage, name):
-    damage(place.folder / NAME / name, place.rng)
+@pytest.mark.parametrize('damage', damages('best score', 'Is resumed', 'Resumed without it.'))
+def test_a_run_is_resumed_without_a_damaged_file_beside_its_saves(place, two_saves, seed, damage):
+    damage(place.folder / NAME / 'resume/best_score.json', place.rng)
     env_steps = two_saves[0]['env_step'] + 40
     run = FaultyRun(place.folder, env_steps, resume=True)
     run.completes(env_steps)
