@@ -28,7 +28,6 @@ SHORT_RANDOM = (r'random_collect_size=\d+', 'random_collect_size=64')
     [
         ('dqn', 'serial', (SMALL_NETWORK, SHORT_RANDOM)),
         ('rainbow', 'serial', (SMALL_NETWORK,)),
-        ('c51', 'serial', (SMALL_NETWORK,)),
         ('qrdqn', 'serial', (SMALL_NETWORK,)),
         ('onppo', 'serial_onpolicy', ()),
     ],

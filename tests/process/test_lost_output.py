@@ -30,7 +30,6 @@ def programs(config: Path) -> dict:
         'serial': [*train, '--serial'],
         'overlap': [*train, '--overlap'],
         'two seeds': [*train, '-s', '0', '-s', '1'],
-        'ray': [*train, '--collectors', '1'],
         'entry': [*ENTRY, '-c', str(config)],
         'ding': ding_serial(config, 1_000_000),
     }
@@ -50,11 +49,9 @@ def has_learned(folder: Path, run: str = NAME) -> Callable[[], bool]:
     [
         ('serial', '2>&1 | tee log', signal.SIGINT, 0),
         ('two seeds', '2>&1 | tee log', signal.SIGINT, 130),
-        ('ray', '2>&1 | tee log', signal.SIGINT, 0),
         ('entry', '2>&1 | head -1', signal.SIGTERM, 0),
         ('overlap', '2>&-', signal.SIGTERM, 0),
         ('serial', '>/dev/full', signal.SIGTERM, 0),
-        ('ding', '2>&1 | tee log', signal.SIGINT, 130),
         ('ding', '>&- 2>&-', signal.SIGTERM, 143),
     ],
 )
@@ -90,7 +87,7 @@ def test_run_whose_pipe_is_full_is_saved(tmp_path):
         os.close(writing)
 
 
-@pytest.mark.parametrize('line, code', [('2>&-', 0), ('>&-', 0), ('| true', 1), ('>/dev/full', 1)])
+@pytest.mark.parametrize('line, code', [('2>&-', 0), ('| true', 1), ('>/dev/full', 1)])
 def test_evaluation_ends_as_usual_without_stderr_and_fails_if_its_result_is_lost(line, code, tmp_path):
     save_agent(tmp_path / 'agent', small_network().state_dict(), {})
     words = [BREAKOUT, 'eval', '--checkpoint', 'agent', '-n', '1', '--json', 'report']

@@ -125,12 +125,11 @@ def test_collectors_killed_again_and_again_are_restarted_and_leave_nothing_behin
     assert not list(ray_folder.glob('breakout_actor_*'))
 
 
-@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM], ids=['ctrl_c', 'sigterm'])
-def test_a_stopped_run_is_saved_and_resumes_in_one_process_and_back(tmp_path, number):
+def test_a_stopped_run_is_saved_and_resumes_in_one_process_and_back(tmp_path):
     config = config_in(tmp_path)
     command = training(config, 10**6, '--collectors', '1')
     command.wait_for(lambda: env_steps(tmp_path))
-    assert command.end(number) == 0, command.text
+    assert command.end(signal.SIGINT) == 0, command.text
     (stopped, *_) = check_saves(tmp_path / NAME)
     run(ding_serial(config, stopped['env_step'] + 200), tmp_path)
     (alone, *_) = check_saves(tmp_path / NAME)
@@ -168,12 +167,8 @@ def test_collectors_follow_nodes_that_join_and_leave(tmp_path, ray_folder, clust
     check_saves(tmp_path / NAME)
 
 
-@pytest.mark.parametrize('token', ['b' * 64, None], ids=['wrong_token', 'no_token'])
-def test_a_cluster_refuses_a_learner_without_its_token(tmp_path, monkeypatch, cluster, token):
-    monkeypatch.setenv('HOME', str(tmp_path))  # where Ray looks for a token, too
-    monkeypatch.delenv('RAY_AUTH_TOKEN')
-    if token is not None:
-        monkeypatch.setenv('RAY_AUTH_TOKEN', token)
+def test_a_cluster_refuses_a_learner_without_its_token(tmp_path, monkeypatch, cluster):
+    monkeypatch.setenv('RAY_AUTH_TOKEN', 'b' * 64)
     command = training(config_in(tmp_path), 400, '--collectors', '1', '--ray', cluster[0])
     assert command.process.wait(120) == 1, command.text
     assert 'its token in RAY_AUTH_TOKEN' in command.text and 'Traceback' not in command.text

@@ -1,7 +1,6 @@
 """The environment under DI-engine's own env managers: it starts again, retries, and leaves nothing behind a kill."""
 
 import contextlib
-import signal
 import time
 from functools import partial
 
@@ -20,12 +19,11 @@ STOCK_KINDS = [*((kind, 'fork') for kind in STOCK), ('subprocess', 'spawn')]
 
 
 class FaultyEnv(BreakoutEnv):
-    """Notes its life in a file, which every process can append to; its first resets fail, a step stalls."""
+    """Notes its life in a file, which every process can append to; its first resets fail."""
 
     def __init__(self, cfg):
         cfg = dict(cfg)
         self.events, self.failing_resets = cfg.pop('events'), cfg.pop('failing_resets', 0)
-        self.endless_step, self.steps = cfg.pop('endless_step', None), 0
         super().__init__(cfg)
         self.note('init')
 
@@ -40,12 +38,6 @@ class FaultyEnv(BreakoutEnv):
             raise RuntimeError('planted')
         self.note('reset')
         return obs
-
-    def step(self, action):
-        self.steps += 1
-        if self.steps == self.endless_step:
-            self._env.advance = lambda action, frames: time.sleep(30)
-        return super().step(action)
 
     def close(self):
         if hasattr(self, '_env'):
@@ -96,8 +88,7 @@ def test_launch_close_and_launch_again_leave_nothing(kind, context):
     check_leaves_nothing(scenario)
 
 
-@pytest.mark.parametrize('kind', STOCK)
-@pytest.mark.parametrize('retry_type', ['reset', 'renew'])
+@pytest.mark.parametrize('kind, retry_type', [('base', 'reset'), ('base', 'renew'), ('subprocess', 'renew')])
 def test_a_failed_reset_is_retried(kind, retry_type, tmp_path):
     events = tmp_path / 'events'
     options = dict(max_retry=4, retry_type=retry_type, retry_waiting_time=0.01)
@@ -106,20 +97,17 @@ def test_a_failed_reset_is_retried(kind, retry_type, tmp_path):
     manager.close()
     assert wait_until(lambda: not children())
     env_ref, *order = events.read_text().split()
-    # with `reset`, DI-engine's worker closes before it passes the error on
-    again = ['init'] if retry_type == 'renew' else []
-    failed = ['failed'] if kind == 'base' and retry_type == 'reset' else ['failed', 'close', *again]
+    failed = ['failed'] if retry_type == 'reset' else ['failed', 'close', 'init']
     assert order == ['init', *failed, *failed, 'reset', 'close']
 
 
-@pytest.mark.parametrize('number', [signal.SIGKILL, signal.SIGTERM])
 @pytest.mark.parametrize('kind, context', STOCK_KINDS[1:])
-def test_a_worker_killed_in_mid_episode_leaves_nothing(kind, context, number):
+def test_a_worker_killed_in_mid_episode_leaves_nothing(kind, context):
     def scenario():
         manager = build(kind, context=context)
         manager.launch()
         act(manager)
-        children()[0].send_signal(number)
+        children()[0].kill()
         time.sleep(0.2)
         with pytest.raises((OSError, EOFError)):  # how the stock managers notice
             for _ in range(3):
@@ -128,18 +116,3 @@ def test_a_worker_killed_in_mid_episode_leaves_nothing(kind, context, number):
             manager.close()
 
     check_leaves_nothing(scenario)
-
-
-@pytest.mark.parametrize('kind', STOCK)
-def test_a_step_that_exceeds_its_timeout_is_an_error(kind, tmp_path):
-    env_cfg = dict(events=tmp_path / 'events', endless_step=3)
-    manager = build(kind, FaultyEnv, env_num=1, env_cfg=env_cfg, step_timeout=1)
-    manager.launch()
-    start = time.monotonic()
-    with pytest.raises((TimeoutError, RuntimeError), match='TimeoutError|Env 0 step has exceeded max retries'):
-        for _ in range(5):
-            act(manager)
-    assert time.monotonic() - start < 15
-    with contextlib.suppress(OSError, EOFError):
-        manager.close()
-    assert wait_until(lambda: not children())
