@@ -5,7 +5,6 @@ import shlex
 from pathlib import Path
 from typing import Any, Dict
 
-import click
 import pytest
 import yaml
 
@@ -103,8 +102,3 @@ def test_a_batch_job_gives_options_that_exist_and_has_time_to_save_before_it_is_
     assert sbatch['dependency'] == 'singleton'  # a name is a run, and a run has one learner
     number, seconds = sbatch['signal'].removeprefix('B:').split('@')
     assert f"trap 'stop {number}' {number}" in text and int(seconds) >= 300
-
-
-def test_train_refuses_a_ray_address_without_collectors():
-    with pytest.raises(click.UsageError, match='--ray is auto, without --collectors'):
-        train.main(['--ray', 'auto'], standalone_mode=False)

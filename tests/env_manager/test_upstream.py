@@ -1,6 +1,5 @@
 """DI-engine's own tests of its env managers, from the installed package, on ours."""
 
-import importlib
 import time
 from types import SimpleNamespace
 
@@ -55,10 +54,3 @@ class TestSubprocessEnvManager(subprocess_tests.TestSubprocessEnvManager):
 class TestBaseEnvManagerV2(base_tests.TestBaseEnvManagerV2):
     test_error = None  # base keeps going after an error in a step; ours closes, as the subprocess managers do
     test_block = None  # a step beyond its time raises there; see above
-
-
-def test_these_tests_use_our_managers_with_di_engines_environments(setup_sync_manager_cfg):
-    assert subprocess_tests.SyncSubprocessEnvManager is GroupEnvManager
-    assert issubclass(base_tests.BaseEnvManagerV2, GroupEnvManagerV2)
-    assert setup_sync_manager_cfg.cfg_type == 'GroupEnvManagerDict'
-    assert importlib.import_module('ding.envs.env_manager').BaseEnvManager.__module__.startswith('ding.')

@@ -15,7 +15,8 @@ import torch
 from breakout_env.run.recipes import shipped
 from breakout_env.utils.gpu import gpu_problem
 from breakout_env.utils.streams import Uploader
-from helpers.learners import BATCH, FROM_ROLLOUTS, POLICIES, batch_for, filled_buffer, policy_on, transitions
+from helpers.learners import BATCH, FROM_ROLLOUTS, POLICIES, batch_for, filled_buffer, policy_on
+from helpers.policies import transitions
 from helpers.processes import ROOT
 
 PROBLEM = gpu_problem()
@@ -58,7 +59,7 @@ def test_updates_give_the_losses_and_weights_of_a_cpu(kind, autocast):
 
 @pytest.mark.parametrize('kind', POLICIES)
 def test_actions_are_those_of_a_cpu(kind):
-    obs = {i: one['obs'] for i, one in enumerate(transitions(BATCH, 1))}
+    obs = {i: one['obs'] for i, one in enumerate(transitions(BATCH, seed=1))}
     chosen = []
     for policy in (policy_on(device, kind) for device in (DEVICE, 'cpu')):
         torch.manual_seed(0)

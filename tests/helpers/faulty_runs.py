@@ -18,15 +18,15 @@ from typing import Any, Dict, List, Optional
 import numpy as np
 import psutil
 import pytest
-import torch
-import xxhash
 
 from breakout_env import FrameReplayBuffer
 from breakout_env.run.paths import SAVE_LIST, Save, saves_in
+from helpers import runs
 from helpers.processes import ROOT, Command, environ_now, is_there
+from helpers.runs import N_SAMPLE, UPDATES, expected_transitions
 
 NAME, TEMPORARY = 'run', 'temporary'
-RANDOM, N_SAMPLE, UPDATES = 32, 8, 2  # steps of random play, transitions and updates of a collection
+RANDOM = 32  # steps of random play
 BUFFER_SIZE = 20_000
 CONFIG = {
     'env.collector_env_num': 2,
@@ -160,49 +160,29 @@ class FaultyRun(Command):
         self.is_resumed()
 
 
-def expected_transitions(iteration: int) -> int:
-    """Transitions that are pushed until an update."""
-    return RANDOM + N_SAMPLE * iteration // UPDATES
-
-
 def check_resumed_from(save: Save, text: str) -> None:
     """A run was resumed with all updates, env steps and, of DQN, transitions of a save."""
     expected = f'at {save["iteration"]:,} updates and {save["env_step"]:,} env steps'
     if save['buffer']:
-        expected += f', {expected_transitions(save["iteration"]):,} transitions'
+        expected += f', {expected_transitions(save["iteration"], RANDOM):,} transitions'
     assert re.findall(rf'{NAME} (at \d.*)\.$', text, re.M) == [expected], text
 
 
 def check_saves(folder: Path) -> List[Save]:
-    """The saves that are listed, the newest first: all are complete, and each is of one moment."""
-    saves = saves_in(folder)
-    for save in saves:
-        iteration, path = save['iteration'], folder / save['checkpoint']
-        assert xxhash.xxh3_128_hexdigest(path.read_bytes()) == save['checkpoint_digest']
-        state = torch.load(path, weights_only=True)
-        assert (state['last_iter'], state['last_step']) == (iteration, save['env_step'])
-        assert iteration % UPDATES == 0, 'saved in the middle of a collection'
-        if save['buffer']:
-            with np.load(folder / save['buffer']) as arrays:
-                assert json.loads(bytes(arrays['meta']))['next_ticket'] == expected_transitions(iteration)
-        else:
-            assert save['env_step'] == N_SAMPLE * iteration // UPDATES
+    """
+    The saves that are listed, the newest first: all are complete, and each is of one moment. The screens of each
+    transition follow each other: the agent learns from what was played.
+    """
+    saves = runs.check_saves(folder, RANDOM)
     if saves and saves[0]['buffer']:
-        _check_transitions(folder / saves[0]['buffer'])
+        cfg = dict(FrameReplayBuffer.default_config(), replay_buffer_size=BUFFER_SIZE)
+        with contextlib.closing(FrameReplayBuffer(cfg)) as buffer:
+            buffer.load_data(str(folder / saves[0]['buffer']))
+            for transition in buffer.sample(buffer.count(), 0):
+                obs, after = np.asarray(transition['obs']), np.asarray(transition['next_obs'])
+                assert obs.shape == (4, 84, 84) and obs.dtype == np.uint8 and obs.any()
+                assert transition['done'] or any(np.array_equal(obs[k:], after[: 4 - k]) for k in (1, 2, 3))
     return saves
-
-
-def _check_transitions(path: Path) -> None:
-    """The screens of each transition follow each other: the agent learns from what was played."""
-    buffer = FrameReplayBuffer(dict(FrameReplayBuffer.default_config(), replay_buffer_size=BUFFER_SIZE))
-    try:
-        buffer.load_data(str(path))
-        for transition in buffer.sample(buffer.count(), 0):
-            obs, after = np.asarray(transition['obs']), np.asarray(transition['next_obs'])
-            assert obs.shape == (4, 84, 84) and obs.dtype == np.uint8 and obs.any()
-            assert transition['done'] or any(np.array_equal(obs[k:], after[: 4 - k]) for k in (1, 2, 3))
-    finally:
-        buffer.close()
 
 
 def check_tidy(folder: Path) -> None:

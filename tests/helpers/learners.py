@@ -8,6 +8,7 @@ from ding.utils import POLICY_REGISTRY, deep_merge_dicts
 from easydict import EasyDict
 
 from breakout_env.replay.buffer import FrameReplayBuffer
+from helpers.policies import transitions
 
 POLICIES = ('dqn', 'lean_dqn', 'lean_ppo')
 FROM_ROLLOUTS = ('lean_ppo',)
@@ -31,21 +32,9 @@ def policy_on(device: str, kind: str, seed: int = 0, **learn: Any) -> Any:
     return policy_class(EasyDict(cfg), enable_field=['learn', 'collect'])
 
 
-def transitions(count: int, seed: int) -> List[Dict[str, Any]]:
-    """Transitions of noise, as a collector makes them."""
-    make = torch.Generator().manual_seed(seed)
-    screens = torch.randint(0, 256, (count, 5, 84, 84), dtype=torch.uint8, generator=make)
-    action = torch.randint(0, 4, (count, 1), generator=make)
-    reward = torch.randint(-1, 2, (count, NSTEP), generator=make).float()
-    return [
-        dict(obs=screens[i, :-1], next_obs=screens[i, 1:], action=action[i], reward=reward[i], done=i % 8 == 0)
-        for i in range(count)
-    ]
-
-
 def batch_for(kind: str, seed: int) -> Union[Dict[str, torch.Tensor], List[Dict[str, Any]]]:
     """A batch that a policy learns from."""
-    made = transitions(BATCH, seed)
+    made = transitions(BATCH, seed=seed)
     if kind not in FROM_ROLLOUTS:
         return made
     obs, action = (torch.stack([one[key] for one in made]) for key in ('obs', 'action'))
@@ -57,5 +46,5 @@ def filled_buffer(count: int = 256, **options: Any) -> FrameReplayBuffer:
     """A buffer with the same transitions each time, which it samples in the same order."""
     np.random.seed(0)  # from which the buffer takes its own seed
     buffer = FrameReplayBuffer(dict(dict(replay_buffer_size=2 * count, pin_memory=False), **options))
-    buffer.push(transitions(count, 0))
+    buffer.push(transitions(count))
     return buffer

@@ -15,7 +15,6 @@ from pathlib import Path
 import gym
 import numpy as np
 import psutil
-import pytest
 import treetensor.numpy as tnp
 from ding.envs import BaseEnv, BaseEnvTimestep, create_env_manager, get_env_manager_cls
 from easydict import EasyDict
@@ -27,7 +26,7 @@ from helpers.processes import wait_until
 
 MAIN_PID = os.getpid()
 # Actions of GameEnv besides the 4 that play: what can go wrong in a step.
-RAISE, RAISE_AWKWARD, RAISE_LOCAL, KILL, STOP, HANG, EXIT, SEGFAULT, SLEEP, ABNORMAL = range(10, 20)
+RAISE, RAISE_AWKWARD, KILL, HANG, EXIT, SEGFAULT, SLEEP, ABNORMAL = range(10, 18)
 
 
 class PlantedError(Exception):
@@ -120,18 +119,10 @@ class GameEnv(BaseEnv):
             raise PlantedError('planted')
         if action == RAISE_AWKWARD:
             raise AwkwardError('planted', 2)
-        if action == RAISE_LOCAL:
-
-            class LocalError(Exception):
-                pass
-
-            raise LocalError('planted')
         if action == KILL:
             if in_process:
                 raise Killed
             os.kill(os.getpid(), signal.SIGKILL)
-        if action == STOP:
-            os.kill(os.getpid(), signal.SIGSTOP)
         if action == HANG:
             if in_process:
                 raise Silent
@@ -356,37 +347,3 @@ def stock_course(kind, env_class, env_num, rounds, seed, forced_resets=True, **o
         options.update(reset_inplace=True, shared_memory=env_class not in (LooseEnv, WordEnv))
     with launched(kind, env_class, env_num, seed=seed, **options) as manager:
         return course(manager, rounds, seed, forced_resets)
-
-
-def play_with_a_loss(manager, rounds, lose_in_round=None, lose=None, resets=True):
-    """
-    Random play of all ready environments, in which ``lose(manager, actions)`` loses the last worker; what each
-    environment showed, and which were lost. They are reset as DI-engine's collectors do, or not, as its evaluators.
-    """
-    table = np.random.default_rng(0).integers(4, size=(rounds, manager.env_num))
-    shown, lost = {i: [] for i in range(manager.env_num)}, []
-    for i in range(rounds):
-        for env_id, obs in manager.ready_obs.items():
-            shown[env_id].append(frozen(obs))
-        actions = {env_id: table[i, env_id] for env_id in manager.ready_obs_id}
-        loses = i == lose_in_round
-        timesteps = manager.step(lose(manager, actions) if loses else actions)
-        if loses:
-            lost = [j for j, timestep in timesteps.items() if timestep.info.get('abnormal')]
-            assert lost == manager._pool.workers[-1].env_ids, 'the environments of one worker are lost, and no other'
-            assert all(timesteps[j][:3] == (None, None, None) for j in lost)
-            with pytest.raises(AssertionError, match='ERROR'):
-                manager.step({lost[0]: 0})
-            if resets:
-                for env_id in lost:
-                    manager.reset({env_id: None})
-        assert list(timesteps) == list(actions)
-        for env_id, timestep in timesteps.items():
-            shown[env_id].append(None if loses and env_id in lost else frozen(timestep))
-    return shown, lost
-
-
-def assert_only_lost_games_differ(shown, lost, expected, rounds_before):
-    for i, of_env in shown.items():
-        until = 2 * rounds_before + 1 if i in lost else None  # an observation and a timestep a round
-        assert of_env[:until] == expected[i][:until]

@@ -85,8 +85,8 @@ def config_in(folder: Path, save_every_s: float = 900, *changes) -> Path:
     )
 
 
-def expected_transitions(iteration: int) -> int:
-    return RANDOM + N_SAMPLE * iteration // UPDATES
+def expected_transitions(iteration: int, random: int = RANDOM) -> int:
+    return random + N_SAMPLE * iteration // UPDATES
 
 
 def saved_transitions(buffer_file: Path) -> int:
@@ -95,7 +95,7 @@ def saved_transitions(buffer_file: Path) -> int:
         return json.loads(bytes(arrays['meta']))['next_ticket']
 
 
-def check_saves(folder: Path) -> list:
+def check_saves(folder: Path, random: int = RANDOM) -> list:
     """All listed saves are readable, each of one moment; the newest first."""
     saves = saves_in(folder)
     for save in saves:
@@ -103,8 +103,11 @@ def check_saves(folder: Path) -> list:
         assert xxhash.xxh3_128_hexdigest(content) == save['checkpoint_digest']
         state = torch.load(folder / save['checkpoint'], weights_only=True)
         assert (state['last_iter'], state['last_step']) == (save['iteration'], save['env_step'])
-        assert save['iteration'] % UPDATES == 0
-        assert saved_transitions(folder / save['buffer']) == expected_transitions(save['iteration'])
+        assert save['iteration'] % UPDATES == 0, 'saved in the middle of a collection'
+        if save['buffer']:
+            assert saved_transitions(folder / save['buffer']) == expected_transitions(save['iteration'], random)
+        else:  # of PPO
+            assert save['env_step'] == N_SAMPLE * save['iteration'] // UPDATES
     return saves
 
 

@@ -16,8 +16,8 @@ from helpers.processes import ROOT, wait_until
 
 SCRIPT = ROOT / 'deploy' / 'slurm' / 'breakout.sbatch'
 
-# In place of `breakout`: counts env steps, saves when it is stopped, resumes from there. In place of `ray`, whose nodes
-# of one machine would meet: the same command line, which runs what follows `--`.
+# In place of `breakout`: counts env steps, saves when it is stopped, resumes from there. In place of `ray`
+# which would start a cluster: the same command line, which runs what follows `--`.
 BREAKOUT = """#!{python}
 import json, signal, sys, time
 from pathlib import Path
@@ -65,40 +65,31 @@ SelectTypeParameters=CR_Core
 SlurmdParameters=config_overrides
 SchedulerParameters=batch_sched_delay=0,sched_min_interval=0
 KillWait=5
-NodeName=n[1-2] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{ports[1]}-{ports[2]}] CPUs=8 RealMemory=64000
+NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=8 RealMemory=64000
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
 
 
-def three_free_ports() -> list:
-    """Two of them in a row, as Slurm wants nodes of one machine to have them."""
-    for first in range(21000, 30000, 3):
-        sockets = [socket.socket() for _ in range(3)]
-        try:
-            for number, listener in enumerate(sockets):
-                listener.bind(('127.0.0.1', first + number))
-            return list(range(first, first + 3))
-        except OSError:
-            continue
-        finally:
-            for listener in sockets:
-                listener.close()
-    raise AssertionError('no free ports')
+def two_free_ports() -> list:
+    with socket.socket() as one, socket.socket() as other:
+        for listener in (one, other):
+            listener.bind(('127.0.0.1', 0))
+        return [one.getsockname()[1], other.getsockname()[1]]
 
 
 @pytest.fixture(scope='module')
 def slurm(tmp_path_factory):
-    """A Slurm of two nodes, both of them this machine, and a folder to submit from."""
+    """A Slurm of one node, this machine, and a folder to submit from."""
     if shutil.which('slurmctld') is None or shutil.which('slurmd') is None:
         pytest.skip('no Slurm on this machine (apt-get install slurm-wlm)')
     folder = tmp_path_factory.mktemp('slurm')
-    for name in ('state', 'spool-n1', 'spool-n2', 'site', 'bin'):
+    for name in ('state', 'spool-n1', 'site', 'bin'):
         (folder / name).mkdir()
     for name, content in (('breakout', BREAKOUT.format(python=sys.executable)), ('ray', RAY)):
         (folder / 'bin' / name).write_text(content)
         (folder / 'bin' / name).chmod(0o755)
     host, user = socket.gethostname().split('.')[0], subprocess.check_output(['id', '-un'], text=True).strip()
-    content = SLURM_CONF.format(host=host, user=user, folder=folder, ports=three_free_ports())
+    content = SLURM_CONF.format(host=host, user=user, folder=folder, ports=two_free_ports())
     (folder / 'slurm.conf').write_text(content)
     environ = {
         **os.environ,
@@ -113,10 +104,10 @@ def slurm(tmp_path_factory):
         return done.stdout.strip() or done.stderr
 
     try:
-        for command in (['slurmctld', '-D', '-i'], ['slurmd', '-D', '-N', 'n1'], ['slurmd', '-D', '-N', 'n2']):
+        for command in (['slurmctld', '-D', '-i'], ['slurmd', '-D', '-N', 'n1']):
             daemons.append(subprocess.Popen(command, env=environ, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL))
         logs = folder.glob('*.log')
-        is_up = wait_until(lambda: call('sinfo', '--noheader', '--format=%D %T') == '2 idle', 30)
+        is_up = wait_until(lambda: call('sinfo', '--noheader', '--format=%D %T') == '1 idle', 30)
         assert is_up, '\n'.join(log.read_text()[-2000:] for log in logs)
         yield SimpleNamespace(call=call, site=folder / 'site')
         call('scancel', '--user', user)
@@ -125,10 +116,7 @@ def slurm(tmp_path_factory):
         for daemon in reversed(daemons):
             daemon.send_signal(signal.SIGTERM)
         for daemon in daemons:
-            try:
-                daemon.wait(20)
-            except subprocess.TimeoutExpired:
-                daemon.kill()
+            daemon.wait(60)
 
 
 class Job(object):

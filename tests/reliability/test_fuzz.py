@@ -1,8 +1,8 @@
 """
 Odd input is accepted and works, or is refused with an error message that names the option and what is allowed.
 
-The options are read from the package: from every ``Options`` model, from the parameters of every command, and from the
-paths of a config. So a new option is tried without a change here. The default tests try few inputs, always the same;
+The options are read from the package, from every ``Options`` model and from the paths of a config: a new option is
+tried without a change here. The default tests try few inputs, always the same;
 ``HYPOTHESIS_PROFILE=release`` tries many.
 """
 
@@ -17,25 +17,21 @@ import click
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
 from ding.config import read_config
 from hypothesis import given
 from hypothesis import strategies as st
 
 import breakout_env
-from breakout_env import BreakoutEnv, FrameReplayBuffer, PixelDQN, TorchRLReplayBuffer, cli
-from breakout_env.cli import doctor_command, eval_command, export_command, play_command, plot_command, train_command
+from breakout_env import BreakoutEnv, FrameReplayBuffer, PixelDQN, TorchRLReplayBuffer
 from breakout_env.env_manager import GroupEnvManager
 from breakout_env.run.config import checked_config, read_config_file
 from breakout_env.utils.options import Options
-from helpers.agents import SMALL, small_network, write_checkpoint
+from helpers.agents import SMALL
 from helpers.processes import ROOT
 
 pytestmark = pytest.mark.fuzz
 CONFIGS = {name: str(ROOT / 'configs' / f'breakout_{name}_config.py') for name in ('dqn_cpu', 'ppo')}
 EXPECTATIONS = ('expected', 'did you mean', 'it is called', 'has to be', 'remove the option', 'choose')
-# What click itself says about a wrong option.
-CLICKS = ('invalid value', 'no such option', 'missing', 'requires', 'unexpected extra', 'does not take')
 # A message that lists all options is long; one that shows a value in full would be longer.
 LONGEST_MESSAGE = 2500
 
@@ -197,78 +193,3 @@ def test_odd_changes_of_a_config_work_or_are_explained(name, own_folder, record_
         return refusal(lambda: checked_config(config, 0, dict([change])), None)
 
     attempted(st.tuples(path, literals), is_refused, own_folder, record_property)
-
-
-# ---------------------------------------------------------------- command lines
-
-
-class Started(Exception):
-    """The work would begin now."""
-
-
-def start(*args: Any, **kwargs: Any) -> None:
-    raise Started
-
-
-WORK = [
-    (train_command, '_entry', start),
-    (train_command, '_train_each', start),
-    (eval_command, 'evaluate', start),
-    (export_command, 'export_agent', start),
-    (play_command, 'open_window', start),
-    (play_command, 'record', start),
-    (plot_command, 'draw_curves', start),
-    (doctor_command, 'run_checks', lambda checks: iter(())),
-    (torch, 'set_num_threads', lambda number: None),
-]
-WORDS = [
-    *('0', '8', '-1', '1.5', 'nan', '1e400', '9' * 5000, 'auto', 'cuda:99', 'agent.pth.tar', 'config.py', 'text.txt'),
-    *(
-        'text.txt/x',
-        'nothing',
-        'out.png',
-        'new/out.mp4',
-        '..',
-        '/dev/null',
-        '/dev/full',
-        'env.frame_skip=0',
-        'exp_name=',
-    ),
-    *('policy=3', '=', 'x.y.z=1', 'policy.learn.learning_rate=x', f'env.frame_skip={"(" * 300}'),
-]
-
-
-def command_lines(command: click.Command) -> st.SearchStrategy:
-    """The options of a command with odd values, and some that it does not have."""
-    odd = texts.map(lambda text: text.replace('\x00', '').encode(errors='replace').decode())
-    value, words = st.one_of(st.sampled_from(WORDS), st.sampled_from(WORDS), odd), [odd.map(lambda text: [text])]
-    for param in command.params:
-        if isinstance(param, click.Argument):
-            words.append(value.map(lambda word: [word]))
-        elif param.is_flag:
-            words.append(st.sampled_from([*param.opts, *param.secondary_opts]).map(lambda name: [name]))
-        else:
-            words.append(st.tuples(st.sampled_from(param.opts), value).map(list))
-    return st.lists(st.one_of(*words), max_size=4).map(lambda groups: [word for group in groups for word in group])
-
-
-@pytest.mark.parametrize('name', [promise(f'`breakout {name}`', name) for name in cli.main.list_commands(None)])
-def test_odd_command_lines_work_or_are_explained(name, own_folder, record_property, monkeypatch):
-    for owner, attribute, double in WORK:
-        monkeypatch.setattr(owner, attribute, double)
-    write_checkpoint(Path('agent.pth.tar'), small_network())
-    Path('config.py').write_text(Path(CONFIGS['dqn_cpu']).read_text())
-    Path('text.txt').write_text('hello\n')
-    program = cli.main.get_command(None, name)
-
-    def is_refused(words: List[str]) -> bool:
-        result = CliRunner().invoke(program, words, prog_name='program')
-        if isinstance(result.exception, Started) or result.exit_code == 0:
-            return False
-        assert isinstance(result.exception, SystemExit), repr(result.exception)
-        assert result.exit_code in (1, 2) and 'Traceback' not in result.output, result.output
-        message = result.output[result.output.index('Error: ') :].lower()
-        assert any(word in message for word in (*EXPECTATIONS, *CLICKS)) or ': ' in message[len('error: ') :], message
-        return True
-
-    attempted(command_lines(program), is_refused, own_folder, record_property)

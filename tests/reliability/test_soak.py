@@ -17,18 +17,10 @@ import numpy as np
 import psutil
 import pytest
 import torch
-from ding.config import compile_config, read_config
-from ding.envs import create_env_manager, get_vec_env_setting
-from ding.policy import create_policy
-from ding.utils import set_pkg_seed
-from ding.worker import BaseLearner, create_buffer, create_serial_evaluator
+from ding.worker import BaseLearner
 from ding.worker.learner import LearnerHook, register_learner_hook
-from easydict import EasyDict
-from tensorboardX import SummaryWriter
 
-from breakout_env import BreakoutEnv, FrameReplayBuffer, PixelDQN, TorchRLReplayBuffer
-from breakout_env.agent.agent import load_agent, save_agent
-from breakout_env.agent.evaluation import evaluate
+from breakout_env import BreakoutEnv, FrameReplayBuffer, TorchRLReplayBuffer
 from breakout_env.env_manager import GroupEnvManager
 from breakout_env.run.budget import Budget
 from helpers.growth import Watch
@@ -168,42 +160,10 @@ def managers(cycles: int, look: Look) -> None:
         look()
 
 
-def compiled(seed: int = 0) -> EasyDict:
-    cfg, create_cfg = read_config('config.py')
-    create_cfg.policy.type += '_command'
-    del cfg.policy.learn.learner.hook['soak']
-    cfg = compile_config(cfg, seed=seed, auto=True, create_cfg=create_cfg, save_cfg=False, renew_dir=False)
-    set_pkg_seed(seed, use_cuda=False)
-    return cfg
-
-
-def evaluations(cycles: int, look: Look) -> None:
-    """One as ``breakout eval`` makes it, with environments of its own; one as a training does, whose stay open."""
-    cfg = compiled()
-    model = {key: value for key, value in cfg.policy.model.items() if key not in ('type', 'import_names')}
-    save_agent('agent.safetensors', PixelDQN(**model).state_dict(), {})
-    agent = load_agent('agent.safetensors')
-    policy = create_policy(cfg.policy, enable_field=['learn', 'collect', 'eval', 'command'])
-    env_class, _, env_cfgs = get_vec_env_setting(cfg.env)
-    with SummaryWriter('log') as tb_logger:
-        evaluator = create_serial_evaluator(
-            cfg.policy.eval.evaluator,
-            env=create_env_manager(cfg.env.manager, [partial(env_class, cfg=each) for each in env_cfgs]),
-            policy=policy.eval_mode,
-            tb_logger=tb_logger,
-            exp_name=cfg.exp_name,
-        )
-        for cycle in range(cycles):
-            evaluate(agent, 'nature', 2, cycle, env_num=2, max_episode_frames=300)
-            evaluator.eval(None, cycle, cycle)
-            look()
-        evaluator.close()
-
-
 ROUND, FRAGMENT = 1500, 100
 
 
-def fragments(nstep: int = 1) -> Iterator[List[dict]]:
+def fragments() -> Iterator[List[dict]]:
     """
     Transitions as DI-engine's collectors hand them to a buffer. As no screen comes again, a smaller buffer has as many
     frames after each round as after any other: one more is a leak.
@@ -218,7 +178,7 @@ def fragments(nstep: int = 1) -> Iterator[List[dict]]:
                 obs=screens[step : step + 4],
                 next_obs=screens[step + 1 : step + 5],
                 action=torch.tensor([step % 4]),
-                reward=torch.ones(nstep),
+                reward=torch.ones(1),
                 done=step == FRAGMENT - 1,
                 value_gamma=torch.tensor([0.97]),
                 collect_iter=number,
@@ -276,26 +236,6 @@ def buffer_saves(cycles: int, look: Look) -> None:
     other.close()
 
 
-def run_saves(cycles: int, look: Look) -> None:
-    """Save a whole run, and resume it, in one process: checkpoint, buffer, random states."""
-    cfg = compiled()
-    policy = create_policy(cfg.policy, enable_field=['learn', 'collect', 'eval', 'command'])
-    with SummaryWriter(os.path.join(cfg.exp_name, 'log', 'serial')) as tb_logger:
-        learner = BaseLearner(cfg.policy.learn.learner, policy.learn_mode, tb_logger, exp_name=cfg.exp_name)
-        memory = create_buffer(cfg.policy.other.replay_buffer, tb_logger=tb_logger, exp_name=cfg.exp_name)
-        learner.call_hook('before_run')
-        for cycle, fragment in zip(range(cycles), fragments(cfg.policy.nstep)):
-            memory.push(fragment, cycle * FRAGMENT)
-            for _ in range(cfg.policy.learn.update_per_collect):
-                learner.train(memory.sample(cfg.policy.learn.batch_size, learner.train_iter), cycle * FRAGMENT)
-            assert learner.run_saver.save(learner.last_iter.val, wait=True) is None
-            assert learner.run_saver.resume()
-            look()
-        learner.call_hook('after_run')
-        learner.close()
-        memory.close()
-
-
 def training(cycles: int, look: Look) -> None:
     """The pipeline of ``breakout train`` in this process; a cycle is an env step."""
     spec = importlib.util.spec_from_file_location('serial', ROOT / 'entry' / 'serial.py')
@@ -320,8 +260,6 @@ def section(function: Callable, cycles: int, name: str, cycle: str, least: int =
         section(environments, 10_000, 'environments', 'open, reset, step, close', 40),
         section(training, 300_000, 'training', 'an env step', 12_000),
         section(managers, 200, 'managers', 'launch, step, reset, close'),
-        section(evaluations, 80, 'evaluations', 'an evaluation of each kind'),
-        section(run_saves, 100, 'saves of a run', 'save a whole run, resume it'),
         section(buffer_saves, 200, 'saves of a buffer', 'save and load a buffer in each way', 60),
         section(buffer, 200, 'buffer, compressed', '1,500 transitions into room for 1,000'),
         section(

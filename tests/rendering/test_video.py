@@ -123,15 +123,6 @@ def test_a_relative_folder_of_any_name_is_resolved_once(folder, tmp_path, monkey
     assert [name.endswith('-unfinished.mp4') for name in os.listdir(tmp_path / folder)] == [True]
 
 
-def test_another_folder_is_used_from_the_next_game_on(env, tmp_path):
-    play(env, 10)
-    env.enable_save_replay(str(tmp_path / 'other'))
-    env.reset()
-    env.step(0)
-    env.close()
-    assert len(videos(tmp_path)) == len(os.listdir(tmp_path / 'other')) == 1
-
-
 def test_a_full_disk_costs_the_video_but_not_the_game(env, caplog, tmp_path, monkeypatch, same_footprint):
     """The encoder ends as FFmpeg does when it cannot write; the warning quotes its last line."""
     monkeypatch.setattr(video.imageio_ffmpeg, 'get_ffmpeg_exe', lambda: str(tmp_path / 'encoder'))
