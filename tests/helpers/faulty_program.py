@@ -20,7 +20,6 @@ from yapf.yapflib import yapf_api
 
 from breakout_env.cli import main
 from breakout_env.env_manager import GroupEnvManager
-from breakout_env.env_manager.worker_main import EnvGroup
 from breakout_env.envs import emulator
 from breakout_env.run import saver
 
@@ -30,7 +29,6 @@ MOMENT = Path('moment')
 HOUR_S = 3600.0
 PARTS = {
     'emulator step': (emulator.Emulator, 'advance'),
-    'emulator reset in a step': (emulator.Emulator, 'reset_game'),
     'first emulator reset': (emulator.Emulator, 'reset_game'),
 }
 
@@ -55,11 +53,10 @@ def broken_part(part: str, call: int, hangs: bool) -> None:
     """
     owner, name = PARTS[part]
     function, count = getattr(owner, name), [0]
-    is_active = [not part.endswith('in a step')]
 
     def faulty(*args: Any, **kwargs: Any) -> Any:
-        count[0] += is_active[0]
-        if is_active[0] and count[0] >= call and not PLANTED.exists():
+        count[0] += 1
+        if count[0] >= call and not PLANTED.exists():
             PLANTED.touch(exist_ok=False)
             if hangs:
                 time.sleep(10**6)
@@ -67,17 +64,6 @@ def broken_part(part: str, call: int, hangs: bool) -> None:
         return function(*args, **kwargs)
 
     setattr(owner, name, faulty)
-    if part.endswith('in a step'):
-        step = EnvGroup.step
-
-        def stepping(*args: Any, **kwargs: Any) -> Any:
-            is_active[0] = True
-            try:
-                return step(*args, **kwargs)
-            finally:
-                is_active[0] = False
-
-        EnvGroup.step = stepping
 
 
 def failing_disk(first: int, times: int) -> None:

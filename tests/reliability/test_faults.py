@@ -146,7 +146,7 @@ def test_a_run_that_is_asked_to_stop_saves_everything(place, seed, name, to_all,
 
 FIRST_RESET_FAILS = 'The run does not start; the error message has the number of tries and the cause.'
 FIRST_RESET_HANGS = f'After `reset_timeout` the worker is killed. {FIRST_RESET_FAILS}'
-CALLS = {'emulator step': 60, 'emulator reset in a step': 3, 'first emulator reset': 2}
+CALLS = {'emulator step': 60, 'first emulator reset': 2}
 
 
 def with_broken_part(place: Any, part: str, hangs: bool, changes: Dict[str, Any]) -> FaultyRun:
@@ -158,7 +158,6 @@ def with_broken_part(place: Any, part: str, hangs: bool, changes: Dict[str, Any]
     'part, hangs',
     [
         promise('emulator step', 'exception', 'Stops', ERROR, 'emulator step', False),
-        promise('emulator reset in a step', 'exception', 'Stops', ERROR, 'emulator reset in a step', False),
         promise('first emulator reset', 'exception', 'Stops', FIRST_RESET_FAILS, 'first emulator reset', False),
         promise('first emulator reset', 'hang', 'Stops', FIRST_RESET_HANGS, 'first emulator reset', True),
     ],
@@ -178,7 +177,6 @@ RETRIED = 'After `reset_timeout` it is killed; with `max_retry=2` a new process 
     'part, changes',
     [
         promise('emulator step', 'hang', 'Continues', TIMED_OUT, 'emulator step', {}),
-        promise('emulator reset in a step', 'hang', 'Continues', TIMED_OUT, 'emulator reset in a step', {}),
         promise(
             'first emulator reset, two tries',
             *('hang', 'Continues', RETRIED, 'first emulator reset'),
