@@ -1,0 +1,181 @@
+"""Each check in a process of its own with a time limit, so that an environment that hangs or crashes is a finding."""
+
+import contextlib
+import faulthandler
+import multiprocessing
+import os
+import signal
+import sys
+import tempfile
+import time
+import unittest
+import warnings
+from multiprocessing import resource_tracker
+from pathlib import Path
+from typing import Any, Callable, Dict, List, NamedTuple, Tuple
+
+import psutil
+
+from .checks import CHECKS
+from .footprint import watch
+from .probe import Outcome, Probe
+
+_KNOWN_HANG_S = 2.0  # the time limit of a call that has been found to hang
+
+
+class Finding(NamedTuple):
+    """What a check saw: ``state`` is ``'pass'``, ``'warning'``, ``'fail'`` or ``'skipped'``."""
+
+    check: str
+    state: str
+    found: str
+    fix: str
+
+
+class Report(List[Finding]):
+    """The findings, in order; printed, a table."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing failed; there may be warnings."""
+        return not self.failed
+
+    @property
+    def failed(self) -> List[str]:
+        """Names of the checks that failed."""
+        return [finding.check for finding in self if finding.state == 'fail']
+
+    def __str__(self) -> str:
+        lines = [
+            f'{check:24}{state:9}{found}' + (f'\n{"":33}{fix}' if fix else '') for check, state, found, fix in self
+        ]
+        return '\n'.join(lines)
+
+
+def check_lifecycle(env_fn: Callable[[], Any], steps: int = 50, cycles: int = 5, time_limit_s: float = 10.0) -> Report:
+    """
+    Overview:
+        Check how an environment is reset, reused and closed, and what it leaves behind. Each check runs in a fork of \
+        this process.
+    Arguments:
+        - env_fn (:obj:`Callable`): Makes an environment of DI-engine's ``BaseEnv`` interface: a class, or any \
+            function without arguments.
+        - steps (:obj:`int`): Steps in the checks of observations and memory.
+        - cycles (:obj:`int`): Resets, or instances, over which a check looks for growth; 2 or more.
+        - time_limit_s (:obj:`float`): Seconds that one call of the environment may take.
+    Examples:
+        >>> from breakout_env import BreakoutEnv
+        >>> check_lifecycle(BreakoutEnv, steps=20, cycles=2).failed
+        []
+    """
+    if not callable(env_fn) or steps < 1 or cycles < 2 or time_limit_s <= 0:
+        raise ValueError(
+            f'env_fn={env_fn!r}, steps={steps!r}, cycles={cycles!r}, time_limit_s={time_limit_s!r}; expected a '
+            'class or a function, at least 1 step, at least 2 cycles, and more than 0 seconds'
+        )
+    seen: Dict[Tuple[str, str], str] = {}
+    return Report(_run(check, env_fn, (steps, cycles), time_limit_s, seen) for check in CHECKS)
+
+
+def lifecycle_checks() -> List[Callable[..., None]]:
+    """
+    Overview:
+        The checks as functions, for pytest's ``parametrize``. Each takes what ``check_lifecycle`` takes and raises an \
+        AssertionError that says what it found.
+    """
+    return [_as_test(check) for check in CHECKS]
+
+
+def _as_test(check: str) -> Callable[..., None]:
+    def test(env_fn: Callable[[], Any], steps: int = 50, cycles: int = 5, time_limit_s: float = 10.0) -> None:
+        finding = _run(check, env_fn, (steps, cycles), time_limit_s, {})
+        if finding.state == 'skipped':
+            raise unittest.SkipTest(finding.found)
+        if finding.state == 'warning':
+            warnings.warn(f'{finding.found}: {finding.fix}', stacklevel=2)
+        assert finding.state != 'fail', f'{finding.found}: {finding.fix}'
+
+    test.__name__ = check
+    return test
+
+
+def _run(check: str, env_fn: Callable, sizes: Tuple[int, int], limit_s: float, seen: Dict) -> Finding:
+    """One check; ``seen`` are the calls that failed in earlier ones, with the check that reported them."""
+    with tempfile.TemporaryDirectory(prefix='check-', ignore_cleanup_errors=True) as folder:
+        ours, theirs = multiprocessing.Pipe()
+        process = multiprocessing.get_context('fork').Process(
+            target=_child, args=(check, env_fn, sizes, theirs, folder)
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter('ignore', DeprecationWarning)  # of a fork in a process with threads
+            process.start()
+        theirs.close()
+        message: Tuple = ('the start of the check', 1)
+        try:
+            while len(message) == 2:
+                call, patience = message
+                allowed_s = min(limit_s, _KNOWN_HANG_S) if (call, 'hangs') in seen else limit_s * patience
+                if ours.poll(allowed_s):
+                    message = ours.recv()
+                    continue
+                os.kill(process.pid or 0, signal.SIGUSR1)  # faulthandler writes where it is
+                time.sleep(0.2)
+                message = 'fail', f'{call} did not return in {allowed_s:g} s{_frames(folder)}', (call, 'hangs')
+        except (EOFError, ConnectionResetError):
+            process.join(limit_s)
+            message = 'fail', f'{call} ended the process with {process.exitcode}{_frames(folder)}', (call, 'crash')
+        finally:
+            _end(process)
+            ours.close()
+    state, found, key = message
+    if key in seen:
+        return Finding(check, 'skipped', f'as {seen[key]}: {found}', '')
+    if key is not None:
+        seen[key] = check
+    fix = CHECKS[check].__doc__.replace('(#', '(docs/lifecycle.md#')  # type: ignore[union-attr]
+    return Finding(check, state, found, fix if state in ('fail', 'warning') else '')
+
+
+def _child(check: str, env_fn: Callable, sizes: Tuple[int, int], connection: Any, folder: str) -> None:
+    os.setsid()
+    sys.stdout = sys.stderr = log = open(f'{folder}/output', 'a', buffering=1)
+    os.dup2(log.fileno(), 1), os.dup2(log.fileno(), 2)
+    faulthandler.enable(log, all_threads=False)
+    faulthandler.register(signal.SIGUSR1, log, all_threads=False)
+    tempfile.tempdir = os.environ['TMPDIR'] = f'{folder}/tmp'
+    os.mkdir(tempfile.tempdir)
+    # a tracker of its own, which ends with this process
+    resource_tracker._resource_tracker._fd = resource_tracker._resource_tracker._pid = None  # type: ignore
+    watch()
+    message: Tuple = ()
+    try:
+        probe = Probe(env_fn, sizes, announce=lambda call, patience: connection.send((call, patience)))
+        message = 'pass', CHECKS[check](probe), None
+    except Outcome as outcome:
+        message = outcome.state, str(outcome), outcome.key
+    except BaseException as error:
+        message = 'fail', f'{type(error).__name__}: {error}', None
+    connection.send(message)
+    while True:
+        signal.pause()  # the parent ends this process and all that it has started
+
+
+def _end(process: Any) -> None:
+    """Kill a check's process and all that it has started."""
+    doomed = []
+    with contextlib.suppress(psutil.Error):  # it has ended
+        doomed = psutil.Process(process.pid).children(recursive=True)
+    process.kill()
+    with contextlib.suppress(OSError):
+        os.killpg(process.pid, signal.SIGKILL)
+    for one in doomed:
+        with contextlib.suppress(psutil.Error):
+            one.kill()
+    process.join()
+
+
+def _frames(folder: str) -> str:
+    """The innermost frames that faulthandler has written."""
+    lines = [line.strip() for line in Path(folder, 'output').read_text(errors='replace').splitlines()]
+    frames = [line for line in lines if line.startswith('File "') and str(Path(__file__).parent) not in line]
+    return f'; it is in {", called by ".join(frames[:3])}' if frames else ''
