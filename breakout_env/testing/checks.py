@@ -117,20 +117,19 @@ def close_after_error(probe: Probe) -> str:
     """Let `close` expect nothing that an interrupted `reset` or `step` may not have done (#after-an-error)"""
     env = probe.played()
     raised = int(env.close_after_error('step', env.env.step, object()))
-    for name in ('step', 'reset'):
-        places = [-1]  # errors between any two lines, as DI-engine's step_timeout raises them; at first only a count
+    # errors between any two lines, as DI-engine's step_timeout raises them
+    for name, most in (('step', 4), ('reset', 10)):
+        places = [-1]  # at first no error, only a count
         while places:
-            env.play(1)
+            env = probe.played(1) if name == 'step' else probe.make()
             args = [env.action()] if name == 'step' else []
-            if name == 'reset':
-                env.close()
             place = places.pop()
             if place < 0:
                 lines = probe.call(name, _interrupted, env.env, name, args, place)
-                places = sorted({round(place) for place in np.linspace(0, max(lines - 1, 0), 10)})
+                places = sorted({round(place) for place in np.linspace(0, max(lines - 1, 0), most)})
             else:
                 raised += env.close_after_error(name, _interrupted, env.env, name, args, place)
-    env.play(1)
+                env.play(1)
     return f'closed and reset after {raised} errors'
 
 

@@ -1,0 +1,84 @@
+"""
+Check the environments that come with DI-engine, and ours, with the lifecycle kit, into docs/results/lifecycle.json.
+
+    pip install Box2D bsuite dm-env gym-anytrading imageio immutabledict minigrid mujoco pygame termcolor
+    python docs/scripts/check_dizoo.py
+"""
+
+import importlib
+import json
+import sys
+from datetime import datetime, timezone
+from importlib.metadata import version
+from typing import Any, Callable
+
+import gymnasium
+from ding.envs import DingEnvWrapper
+from easydict import EasyDict
+from sources import RESULTS, git
+
+from breakout_env.testing import check_lifecycle
+
+BOX2D = dict(act_scale=True, rew_clip=False, replay_path=None, replay_path_gif=None, save_replay_gif=False)
+GRID = dict(flat_obs=True, full_obs=False, onehot_obs=False, move_bonus=False, max_step=100)
+STOCKS = dict(stocks_data_filename='STOCKS_GOOGL', train_range=None, test_range=None, window_size=20, eps_length=253)
+GYMNASIUM = 'DingEnvWrapper, gymnasium CartPole-v1'
+# package and class, and the config
+DIZOO = {
+    'acrobot': ('classic_control.acrobot.envs:AcroBotEnv', {}),
+    'beergame': ('beergame.envs:BeerGameEnv', dict(role=0, agent_type='bs', demandDistribution=0)),
+    'bipedalwalker': ('box2d.bipedalwalker.envs:BipedalWalkerEnv', dict(env_id='BipedalWalker-v3', **BOX2D)),
+    'bitflip': ('bitflip.envs:BitFlipEnv', dict(n_bits=4)),
+    'bsuite': ('bsuite.envs:BSuiteEnv', dict(env_id='catch/0')),
+    'carracing': ('box2d.carracing.envs:CarRacingEnv', dict(env_id='CarRacing-v2', continuous=False, **BOX2D)),
+    'cartpole': ('classic_control.cartpole.envs:CartPoleEnv', {}),
+    'cliffwalking': ('cliffwalking.envs:CliffWalkingEnv', {}),
+    'gym_anytrading': ('gym_anytrading.envs:StocksEnv', dict(env_id='stocks-v0', **STOCKS)),
+    'ising_env': (
+        'ising_env.envs:IsingModelEnv',
+        dict(env_id='ising_model', num_agents=100, dim_spin=2, agent_view_sight=1),
+    ),
+    'league_demo': ('league_demo.game_env:GameEnv', None),
+    'lunarlander': ('box2d.lunarlander.envs:LunarLanderEnv', dict(env_id='LunarLander-v2', **BOX2D)),
+    'maze': ('maze.envs:Maze', dict(size=16)),
+    'minigrid': ('minigrid.envs:MiniGridEnv', dict(env_id='MiniGrid-Empty-8x8-v0', **GRID)),
+    'pendulum': ('classic_control.pendulum.envs:PendulumEnv', dict(act_scale=True)),
+    'taxi': ('taxi.envs:TaxiEnv', dict(env_id='Taxi-v3', max_episode_steps=100)),
+}
+
+
+def factory(path: str, cfg: Any) -> Callable[[], Any]:
+    """Makes an environment of dizoo."""
+    module, name = path.split(':')
+    cls = getattr(importlib.import_module(f'dizoo.{module}'), name)
+    return (lambda: cls()) if cfg is None else (lambda: cls(EasyDict(cfg)))
+
+
+def gymnasium_window() -> Any:
+    """As DI-engine's issue 815: an environment of gymnasium with a window."""
+    return DingEnvWrapper(gymnasium.make('CartPole-v1', render_mode='human'), cfg={'env_wrapper': 'default'})
+
+
+def main() -> None:
+    """Check those that start; what is named on the command line alone, if anything is."""
+    results = RESULTS / 'lifecycle.json'
+    kept = {row['env']: row for row in json.loads(results.read_text())['rows']} if results.exists() else {}
+    factories = {name: (lambda entry=entry: factory(*entry)) for name, entry in DIZOO.items()}
+    factories[GYMNASIUM] = lambda: gymnasium_window
+    factories['BreakoutEnv'] = lambda: importlib.import_module('breakout_env').BreakoutEnv
+    for name in sys.argv[1:] or factories:
+        try:
+            report = check_lifecycle(factories[name](), time_limit_s=30.0)
+        except ImportError as error:
+            print(f'{name}: {error}')
+            continue
+        kept[name] = dict(env=name, findings=[finding._asdict() for finding in report])
+        print(f'{name}: {", ".join(report.failed) or "passed"}', flush=True)
+        print(report, flush=True)
+    about = dict(date=datetime.now(timezone.utc).date().isoformat(), commit=git('rev-parse', '--short', 'HEAD'))
+    about['versions'] = {name: version(name) for name in ('DI-engine', 'gym', 'gymnasium')}
+    results.write_text(json.dumps(dict(about, rows=list(kept.values())), indent=1) + '\n')
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,72 @@
+"""The lifecycle kit names each planted fault and finds none in sound environments."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+from environments import FAULTY, SOUND, NoResetAfterClose, SpacesAfterReset
+
+from breakout_env import BreakoutEnv
+from breakout_env.cli.check_env_command import command
+from breakout_env.testing import check_lifecycle, lifecycle_checks
+from helpers.resources import children
+
+CHECKS = {check.__name__: check for check in lifecycle_checks()}
+
+
+@pytest.mark.parametrize('env, check', FAULTY.items(), ids=lambda value: getattr(value, '__name__', value))
+def test_a_planted_fault_is_found_by_its_check(env, check, same_footprint):
+    with pytest.raises(AssertionError, match=r'\d|raised|nothing|info') as caught:
+        CHECKS[check](env, steps=20, time_limit_s=3.0)
+    assert 'docs/lifecycle.md#' in str(caught.value)
+
+
+@pytest.mark.parametrize('env', SOUND, ids=lambda env: env.__name__)
+def test_a_sound_environment_passes_without_a_finding(env, same_footprint):
+    assert not [finding for finding in check_lifecycle(lambda: env(), steps=20) if finding.state != 'pass']
+
+
+@pytest.mark.parametrize(
+    'options',
+    [
+        dict(frame_stack=1, screen_size=42, obs_dtype='float32', clip_reward=False),
+        dict(is_train=False, repeat_action_probability=0.25, full_action_space=True, max_episode_frames=400),
+    ],
+    ids=['small', 'sticky'],
+)
+def test_breakout_passes_with_any_options(options):
+    assert not [finding for finding in check_lifecycle(lambda: BreakoutEnv(options)) if finding.state != 'pass']
+
+
+def test_a_call_that_failed_is_reported_once():
+    report = check_lifecycle(NoResetAfterClose, steps=5, cycles=2)
+    assert report.failed == ['reset_after_close'] and not report.passed
+    states = {finding.check: finding.state for finding in report}
+    assert states['close_after_error'] == 'skipped' and 'reset_after_close' in str(report)
+
+
+def test_spaces_that_come_with_reset_are_a_warning():
+    with pytest.warns(UserWarning, match='observation_space'):
+        CHECKS['spaces_before_reset'](SpacesAfterReset)
+
+
+def test_the_command_has_findings_and_an_exit_code(monkeypatch, tmp_path):
+    (tmp_path / 'mine.py').write_text(
+        'from breakout_env import BreakoutEnv\n'
+        'class Mine(BreakoutEnv):\n'
+        '    def close(self):\n'
+        "        if 'frame_stack=2' in repr(self):\n"
+        "            raise RuntimeError('planted')\n"
+        '        super().close()\n'
+    )
+    (tmp_path / 'config.py').write_text('main_config = dict(env=dict(collector_env_num=2, frame_stack=2))\n')
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    result = CliRunner().invoke(command, ['mine:Mine', '--json', '--config', 'config.py'])
+    findings = json.loads(result.output)
+    assert result.exit_code == 1 and [row['check'] for row in findings] == list(CHECKS)
+    assert [row['found'] for row in findings if row['check'] == 'close_before_reset'] == [
+        'close before the first reset raised RuntimeError: planted (mine.py:5)'
+    ]
+    assert 'PACKAGE.MODULE:CLASS' in CliRunner().invoke(command, ['mine']).output
+    assert not children()
