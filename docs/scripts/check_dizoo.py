@@ -26,7 +26,7 @@ GYMNASIUM = 'DingEnvWrapper, gymnasium CartPole-v1'
 # package and class, and the config
 DIZOO = {
     'acrobot': ('classic_control.acrobot.envs:AcroBotEnv', {}),
-    'beergame': ('beergame.envs:BeerGameEnv', dict(role=0, agent_type='bs', demandDistribution=0)),
+    'beergame': ('beergame.envs.beergame_env:BeerGameEnv', dict(role=0, agent_type='bs', demandDistribution=0)),
     'bipedalwalker': ('box2d.bipedalwalker.envs:BipedalWalkerEnv', dict(env_id='BipedalWalker-v3', **BOX2D)),
     'bitflip': ('bitflip.envs:BitFlipEnv', dict(n_bits=4)),
     'bsuite': ('bsuite.envs:BSuiteEnv', dict(env_id='catch/0')),
@@ -66,18 +66,18 @@ def main() -> None:
     factories = {name: (lambda entry=entry: factory(*entry)) for name, entry in DIZOO.items()}
     factories[GYMNASIUM] = lambda: gymnasium_window
     factories['BreakoutEnv'] = lambda: importlib.import_module('breakout_env').BreakoutEnv
+    about: Any = dict(date=datetime.now(timezone.utc).date().isoformat(), commit=git('rev-parse', '--short', 'HEAD'))
+    about['versions'] = {name: version(name) for name in ('DI-engine', 'gym', 'gymnasium')}
     for name in sys.argv[1:] or factories:
         try:
             report = check_lifecycle(factories[name](), time_limit_s=30.0)
-        except ImportError as error:
+        except Exception as error:
             print(f'{name}: {error}')
             continue
         kept[name] = dict(env=name, findings=[finding._asdict() for finding in report])
-        print(f'{name}: {", ".join(report.failed) or "passed"}', flush=True)
-        print(report, flush=True)
-    about = dict(date=datetime.now(timezone.utc).date().isoformat(), commit=git('rev-parse', '--short', 'HEAD'))
-    about['versions'] = {name: version(name) for name in ('DI-engine', 'gym', 'gymnasium')}
-    results.write_text(json.dumps(dict(about, rows=list(kept.values())), indent=1) + '\n')
+        print(f'{name}\n{report}', flush=True)
+        content = dict(about, rows=sorted(kept.values(), key=lambda row: row['env'].lower()))
+        results.write_text(json.dumps(content, indent=1) + '\n')
 
 
 if __name__ == '__main__':
