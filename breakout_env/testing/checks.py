@@ -19,7 +19,7 @@ from easydict import EasyDict
 from .footprint import named, processes, runs
 from .probe import Outcome, Probe
 
-_MEMORY_ROUNDS, _LEVEL_BYTES = 10, 16 * 1024
+_MEMORY_ROUNDS, _LEVEL_BYTES = 10, 32 * 1024
 _SPACES = ('observation_space', 'action_space', 'reward_space')
 # in the output of a manager's processes: something was left behind
 _COMPLAINTS = ('Traceback', 'ResourceWarning', 'leaked', 'Exception ignored')

@@ -1,6 +1,7 @@
 """What the checks play with: instances whose calls are announced and named, and a measure of growth."""
 
 import contextlib
+import copy
 import os
 from typing import Any, Callable, Iterator, Optional, Tuple
 
@@ -83,7 +84,7 @@ class Instance(object):
     def step(self, action: Any = None) -> Any:
         """A step, at random by default."""
         name = 'step after close' if self._state == 'closed' else 'step'
-        return self._call(name, self.env.step, self.action() if action is None else action)
+        return self._call(name, self.env.step, self.action() if action is None else copy.deepcopy(action))
 
     def close(self) -> None:
         """Close it."""

@@ -282,6 +282,18 @@ def saturation() -> str:
     return markdown(['64 collectors that replay a fragment of 256 transitions', 'env steps/s', 'updates/s'], rows, 2)
 
 
+def dizoo() -> str:
+    """What the lifecycle kit says about DI-engine's own environments: the checks that at least one fails."""
+    rows = load('lifecycle')['rows']
+    states = {row['env']: {finding['check']: finding['state'] for finding in row['findings']} for row in rows}
+    checks = [
+        name for name in states['BreakoutEnv'] if any(found[name] in ('fail', 'warning') for found in states.values())
+    ]
+    marks = {'fail': 'x', 'warning': 'w', 'skipped': '-'}
+    table = [[env, *(marks.get(found[name], '') for name in checks)] for env, found in states.items()]
+    return markdown(['environment', *(f'`{name}`' for name in checks)], table, 0)
+
+
 def _gb(bytes_per_transition: float) -> str:
     return f'{bytes_per_transition / 1e3:,.2f} GB'
 
@@ -304,6 +316,8 @@ TABLES: Dict[str, Dict[str, Callable[[], str]]] = {
         'busy': lambda: several('bench_busy', 'env steps/s'),
     },
     'docs/results/README.md': {'sources': sources.table},
+    'docs/lifecycle.md': {'dizoo': dizoo},
+    'docs/lifecycle.zh-CN.md': {'dizoo': dizoo},
     'docs/memory.md': {'replay': replay, 'million': million, 'training': training_memory},
     'docs/training.md': {
         'run': lambda: one_run(PPO, 'PPO on a CPU, seed 0, 2 threads'),

@@ -43,6 +43,7 @@ SOURCES = {
     'bench_scale.json': Source('python -m benchmarks.distributed.scale', ('breakout_env/cluster',)),
     'bench_saturation.json': Source('python -m benchmarks.distributed.saturation', ('breakout_env/cluster',)),
     'bench_train.json': Source('python -m benchmarks.training.speed', _TRAINING),
+    'lifecycle.json': Source('docs/scripts/check_dizoo.py', ('breakout_env/testing', 'breakout_env/envs')),
     'no_fire.json': Source('breakout eval --no-fire', ('breakout_env/envs', 'breakout_env/agent')),
     'profile.json': Source('python -m benchmarks.training.time_shares', ('breakout_env/envs', 'breakout_env/policy')),
     'recipes*.json': Source('python -m benchmarks.recipes', _TRAINING),

@@ -5,29 +5,32 @@ import logging
 import os
 import pickle
 import signal
+import tempfile
 import time
 
 import pytest
 
 from breakout_env import BreakoutEnv
 from breakout_env.envs import emulator
+from breakout_env.testing import lifecycle_checks
 from helpers.games import play
 from helpers.processes import wait_until
-from helpers.resources import footprint, grown_since, resident_bytes
 
 
 def fail(*args):
     raise RuntimeError('planted')
 
 
-def test_close_before_reset_and_twice_is_safe_and_reset_opens_again(same_footprint):
-    env = BreakoutEnv({})
-    env.close()
-    env.close()
-    for _ in range(2):
-        play(env, 20)
-        env.close()
-        env.close()
+def recorded():
+    env = BreakoutEnv(dict(is_train=False, max_episode_frames=400))
+    env.enable_save_replay(os.path.join(tempfile.gettempdir(), 'video'))
+    return env
+
+
+@pytest.mark.parametrize('check', lifecycle_checks())
+@pytest.mark.parametrize('env', [BreakoutEnv, recorded], ids=['collector', 'recorded'])
+def test_lifecycle(check, env, same_footprint):
+    check(env)
 
 
 class Unfinished(BreakoutEnv):
@@ -139,20 +142,3 @@ def test_a_forked_copy_neither_closes_nor_keeps_what_its_parent_uses(tmp_path, c
         os.waitpid(pid, 0)
     (video,) = tmp_path.iterdir()
     assert '-score' in video.name and 'killed' not in caplog.text
-
-
-def test_memory_and_descriptors_stay_level_over_cycles_and_instances():
-    def cycle():
-        env = BreakoutEnv({})
-        play(env, 3)
-        env.close()
-        play(env, 3)  # the second emulator goes with the instance
-
-    for _ in range(8):  # allocators and caches settle
-        cycle()
-    before, resident = footprint(), resident_bytes()
-    for _ in range(30):
-        cycle()
-    grown = resident_bytes() - resident
-    assert not grown_since(before)
-    assert grown < 5 * 2**20, f'{grown / 2**20:.1f} MB'  # an emulator takes 0.6 MB

@@ -4,18 +4,18 @@ import json
 
 import pytest
 from click.testing import CliRunner
-from environments import FAULTY, SOUND, NoResetAfterClose, SpacesAfterReset
 
 from breakout_env import BreakoutEnv
 from breakout_env.cli.check_env_command import command
 from breakout_env.testing import check_lifecycle, lifecycle_checks
+from helpers.lifecycle_envs import FAULTY, SOUND, no_reset_after_close, spaces_after_reset
 from helpers.resources import children
 
 CHECKS = {check.__name__: check for check in lifecycle_checks()}
 
 
-@pytest.mark.parametrize('env, check', FAULTY.items(), ids=lambda value: getattr(value, '__name__', value))
-def test_a_planted_fault_is_found_by_its_check(env, check, same_footprint):
+@pytest.mark.parametrize('check, what, env', FAULTY, ids=lambda value: value if isinstance(value, str) else '')
+def test_a_planted_fault_is_found_by_its_check(check, what, env, same_footprint):
     with pytest.raises(AssertionError, match=r'\d|raised|nothing|info') as caught:
         CHECKS[check](env, steps=20, time_limit_s=3.0)
     assert 'docs/lifecycle.md#' in str(caught.value)
@@ -39,7 +39,7 @@ def test_breakout_passes_with_any_options(options):
 
 
 def test_a_call_that_failed_is_reported_once():
-    report = check_lifecycle(NoResetAfterClose, steps=5, cycles=2)
+    report = check_lifecycle(no_reset_after_close, steps=5, cycles=2)
     assert report.failed == ['reset_after_close'] and not report.passed
     states = {finding.check: finding.state for finding in report}
     assert states['close_after_error'] == 'skipped' and 'reset_after_close' in str(report)
@@ -47,7 +47,7 @@ def test_a_call_that_failed_is_reported_once():
 
 def test_spaces_that_come_with_reset_are_a_warning():
     with pytest.warns(UserWarning, match='observation_space'):
-        CHECKS['spaces_before_reset'](SpacesAfterReset)
+        CHECKS['spaces_before_reset'](spaces_after_reset)
 
 
 def test_the_command_has_findings_and_an_exit_code(monkeypatch, tmp_path):

@@ -1,0 +1,259 @@
+"""Environments for the lifecycle kit: sound ones, and others with one planted fault each."""
+
+import contextlib
+import functools
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import weakref
+from multiprocessing import shared_memory
+
+import ale_py
+import cv2
+import gym
+import numpy as np
+import torch
+from ding.envs import BaseEnv, BaseEnvTimestep
+
+SLEEP = "print('up', flush=True); import time; time.sleep(600)"
+STUBBORN = f'import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEEP}'
+CACHE = []
+
+
+def child(code=SLEEP):
+    process = subprocess.Popen([sys.executable, '-S', '-c', code], stdout=subprocess.PIPE)
+    process.stdout.readline()
+    return process
+
+
+def end(process):
+    process.kill(), process.wait(), process.stdout.close()
+
+
+class Sound(BaseEnv):
+    """A walk of ten steps with float32 observations, and places for what is planted."""
+
+    playing = False
+    opened = None
+    _seed = None
+
+    def __init__(self, cfg={}):
+        self.observation_space = gym.spaces.Box(-100, 100, (3,), np.float32)
+        self.action_space = gym.spaces.Discrete(2)
+        self.reward_space = gym.spaces.Box(0, 10, (1,), np.float32)
+        self.at_init()
+
+    def seed(self, seed, dynamic_seed=True):
+        self._seed = seed
+
+    def reset(self):
+        if self.opened is None:
+            self.opened = self.at_open() or ()
+        self.playing, self.time = True, 0
+        self.place = np.random.default_rng(self._seed).normal(size=3).astype(np.float32)
+        self.at_reset()
+        return self.observe()
+
+    def step(self, action):
+        if not self.playing:
+            raise RuntimeError('no episode')
+        self.place += np.float32(int(action) - 0.5)
+        self.time += 1
+        done = self.time == 10
+        return BaseEnvTimestep(self.observe(), np.ones(1, np.float32), done, self.info() if done else {})
+
+    def close(self):
+        opened, self.opened = self.opened, None
+        was_playing, self.playing = self.playing, False
+        self.at_close(opened, was_playing)
+
+    def observe(self):
+        return self.place.copy()
+
+    def info(self):
+        return {'eval_episode_return': 1.0}
+
+    def at_close(self, opened, was_playing):
+        if opened:
+            opened()
+
+    def random_action(self):
+        return np.array([self.action_space.sample()])
+
+    def at_init(self):
+        """Nothing is opened."""
+
+    at_open = at_reset = at_init
+
+    def __repr__(self):
+        return 'an environment'
+
+
+class DictObservations(Sound):
+    """Arguments of reset, a dict, a continuous action, no random_action."""
+
+    random_action = BaseEnv.random_action
+
+    def at_init(self):
+        spaces = dict(place=self.observation_space, time=gym.spaces.Box(0, 99, (1,), np.int64))
+        self.observation_space = gym.spaces.Dict(spaces)
+        self.action_space = gym.spaces.Box(0, 1, (1,), np.float32)
+
+    def reset(self, *, seed=None, options=None, **kwargs):
+        return super().reset()
+
+    def observe(self):
+        return {'place': self.place.copy(), 'time': np.array([self.time])}
+
+
+class Caches(Sound):
+    """Imports, native thread pools and a file of the module's, in the process's first reset; a log file."""
+
+    def at_open(self):
+        import sqlite3  # noqa: F401
+
+        cv2.setNumThreads(4)
+        cv2.GaussianBlur(np.zeros((2000, 2000), np.uint8), (31, 31), 0)
+        torch.ones(500, 500) @ torch.ones(500, 500)
+        if not CACHE:
+            CACHE.append(open(os.devnull))
+        return open(os.path.join(tempfile.gettempdir(), 'log'), 'a').close
+
+
+class Owner(Sound):
+    """A stubborn process, a folder and a thread, released by a finalizer."""
+
+    def at_open(self):
+        stack, event = contextlib.ExitStack(), threading.Event()
+        thread = threading.Thread(target=event.wait, daemon=True)
+        thread.start()
+        stack.callback(thread.join)
+        stack.callback(event.set)
+        stack.enter_context(tempfile.TemporaryDirectory())
+        stack.callback(end, child(STUBBORN))
+        return weakref.finalize(self, stack.close)
+
+
+SOUND = [Sound, DictObservations, Caches, Owner]
+
+
+def planted(**parts):
+    return type('Planted', (Sound,), parts)
+
+
+def thread(env):
+    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+
+
+def raise_if(wrong):
+    if wrong:
+        raise RuntimeError('planted')
+
+
+def ended_at_close(env):
+    env.child = child()
+    env._end = weakref.finalize(env, end, env.child)
+
+
+def failing_step(env, action):
+    env.broken = True
+    timestep = Sound.step(env, action)
+    env.broken = False
+    return timestep
+
+
+def half_a_reset(env):
+    env.one = 1
+    env.two = 2
+
+
+def only_once(env):
+    raise_if(hasattr(env, 'once'))
+    env.once = True
+
+
+def waits_for(code):
+    def at_open(env):
+        env.window = child(code)
+        weakref.finalize(env, end, env.window)
+
+    return planted(
+        at_open=at_open, at_close=lambda env, _, played: played and (env.window.terminate(), env.window.wait())
+    )
+
+
+no_reset_after_close = planted(at_open=only_once)
+spaces_after_reset = planted(__init__=lambda env: None, at_open=lambda env: Sound.__init__(env))
+# by the check that has to find it
+FAULTY = [
+    ('lazy_constructor', 'a process', planted(at_init=ended_at_close, at_close=lambda env, *_: env._end())),
+    ('lazy_constructor', 'an emulator', planted(at_init=lambda env: setattr(env, 'ale', ale_py.ALEInterface()))),
+    ('lazy_constructor', 'a descriptor', planted(at_init=lambda env: setattr(env, 'file', open(os.devnull)))),
+    (
+        'reset_reuses',
+        'a descriptor',
+        planted(at_reset=lambda env: vars(env).setdefault('f', []).append(open(os.devnull))),
+    ),
+    ('reset_reuses', 'a thread', planted(at_reset=thread)),
+    ('close_releases', 'a thread', planted(at_open=thread)),
+    ('close_releases', 'a process', planted(at_open=lambda env: setattr(env, 'child', child()))),
+    ('close_releases', 'a process of the class', planted(at_open=lambda env: CACHE or CACHE.append(child()))),
+    (
+        'close_releases',
+        'shared memory',
+        planted(at_open=lambda env: shared_memory.SharedMemory(create=True, size=9).close()),
+    ),
+    ('close_releases', 'a folder', planted(at_open=lambda env: tempfile.mkdtemp() and None)),
+    ('forgotten_close', 'a process', planted(at_open=lambda env: functools.partial(end, child()))),
+    ('close_before_reset', 'raises', planted(at_close=lambda env, *_: raise_if(not hasattr(env, 'time')))),
+    (
+        'close_twice',
+        'raises',
+        planted(at_close=lambda env, opened, _: raise_if(opened is None and hasattr(env, 'time'))),
+    ),
+    (
+        'close_twice',
+        'crashes',
+        planted(at_close=lambda env, opened, _: opened is None and hasattr(env, 'time') and os.kill(os.getpid(), 11)),
+    ),
+    ('close_half_built', 'raises', planted(at_init=lambda env: setattr(env, 'x', 1), at_close=lambda env, *_: env.x)),
+    (
+        'close_after_error',
+        'in step',
+        planted(step=failing_step, at_close=lambda env, *_: raise_if(getattr(env, 'broken', False))),
+    ),
+    (
+        'close_after_error',
+        'in reset',
+        planted(at_reset=half_a_reset, at_close=lambda env, *_: hasattr(env, 'one') and env.two),
+    ),
+    ('close_in_time', 'hangs', planted(at_close=lambda env, _, played: played and signal.pause())),
+    ('close_in_time', 'a window that ignores SIGTERM', waits_for(STUBBORN)),
+    ('close_in_time', 'a window that may not answer', waits_for(SLEEP)),
+    ('reset_after_close', 'raises', no_reset_after_close),
+    ('step_after_close', 'plays on', planted(close=lambda env: None)),
+    ('memory_level', 'at reset', planted(at_reset=lambda env: CACHE.append(bytes(20_000)))),
+    (
+        'memory_level',
+        'of the instance',
+        planted(at_reset=lambda env: vars(env).setdefault('l', []).append(bytes(20_000))),
+    ),
+    ('same_seed_same_episode', 'ignored', planted(seed=lambda env, seed: None)),
+    (
+        'same_seed_same_episode',
+        'of the process',
+        planted(observe=lambda env: env.place + np.float32(os.getpid() % 97)),
+    ),
+    ('observations_owned', 'overwritten', planted(observe=lambda env: env.place)),
+    ('matches_spaces', 'a dtype', planted(observe=lambda env: env.place.astype(np.float64))),
+    ('info_at_the_end', 'no return', planted(info=dict)),
+    (
+        'managers',
+        'a process in a worker',
+        planted(at_open=lambda env: os.getpid() != os.getsid(0) and setattr(env, 'child', child()) or None),
+    ),
+]
