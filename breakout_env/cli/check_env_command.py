@@ -9,7 +9,7 @@ import sys
 from typing import Any, Callable, Optional
 
 import click
-from ding.config import read_config
+from ding.config import Config
 from easydict import EasyDict
 
 from ..testing import check_lifecycle
@@ -45,7 +45,11 @@ def _factory(name: str, config: Optional[str]) -> Callable[[], Any]:
         cls = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise click.UsageError(f'{name} cannot be imported: {error}; expected PACKAGE.MODULE:CLASS') from None
-    cfg = EasyDict({} if config is None else read_config(config)[0].env)
+    try:
+        cfg = EasyDict({} if config is None else Config.file_to_dict(config).cfg_dict['main_config']['env'])
+    except Exception as error:  # a config is a program, which fails in any way
+        reason = f'{type(error).__name__}: {error}'
+        raise click.UsageError(f'{config} is no config: {reason}; expected a .py file with main_config') from None
     if 'collector_env_num' in cfg and hasattr(cls, 'create_collector_env_cfg'):
         cfg = cls.create_collector_env_cfg(copy.deepcopy(cfg))[0]
     try:

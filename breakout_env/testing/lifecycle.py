@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Tuple
 
 import psutil
+import torch
 
 from .checks import CHECKS
 from .footprint import watch
@@ -115,15 +116,7 @@ def _run(check: str, env_fn: Callable, sizes: Tuple[int, int], limit_s: float, s
             while len(message) == 2:
                 call, patience = message
                 allowed_s = min(limit_s, _KNOWN_HANG_S) if (call, 'hangs') in seen else limit_s * patience
-                if ours.poll(allowed_s):
-                    message = ours.recv()
-                    continue
-                os.kill(process.pid or 0, signal.SIGUSR1)  # faulthandler writes where it is
-                time.sleep(0.2)
-                message = 'fail', f'{call} did not return in {allowed_s:g} s{_frames(folder)}', (call, 'hangs')
-        except (EOFError, ConnectionResetError):
-            process.join(limit_s)
-            message = 'fail', f'{call} ended the process with {process.exitcode}{_frames(folder)}', (call, 'crash')
+                message = _message(process, ours, allowed_s, call, folder)
         finally:
             _end(process)
             ours.close()
@@ -136,6 +129,24 @@ def _run(check: str, env_fn: Callable, sizes: Tuple[int, int], limit_s: float, s
     return Finding(check, state, found, fix if state in ('fail', 'warning') else '')
 
 
+def _message(process: Any, connection: Any, allowed_s: float, call: str, folder: str) -> Tuple:
+    """The next one of a check's process, or what became of the call that it has announced."""
+    deadline, alive = time.monotonic() + allowed_s, True
+    with contextlib.suppress(EOFError, ConnectionResetError):
+        while alive and time.monotonic() < deadline:
+            alive = process.is_alive()
+            if connection.poll(0.2 if alive else 0):
+                return connection.recv()
+    if process.is_alive():
+        os.kill(process.pid, signal.SIGUSR1)  # faulthandler writes where it is
+        time.sleep(0.2)
+    happened = f'did not return in {allowed_s:g} s' if process.is_alive() else f'ended the process ({process.exitcode})'
+    lines = [line.strip() for line in Path(folder, 'output').read_text(errors='replace').splitlines()]
+    frames = [line for line in lines if line.startswith('File "') and str(Path(__file__).parent) not in line][:3]
+    found = f'{call} {happened}' + (f'; it is in {", called by ".join(frames)}' if frames else '')
+    return 'fail', found, (call, 'hangs' if process.is_alive() else 'crashes')
+
+
 def _child(check: str, env_fn: Callable, sizes: Tuple[int, int], connection: Any, folder: str) -> None:
     os.setsid()
     sys.stdout = sys.stderr = log = open(f'{folder}/output', 'a', buffering=1)
@@ -144,6 +155,7 @@ def _child(check: str, env_fn: Callable, sizes: Tuple[int, int], connection: Any
     faulthandler.register(signal.SIGUSR1, log, all_threads=False)
     tempfile.tempdir = os.environ['TMPDIR'] = f'{folder}/tmp'
     os.mkdir(tempfile.tempdir)
+    torch.set_num_threads(1)  # as DI-engine's workers: OpenMP's threads do not live on in a fork
     # a tracker of its own, which ends with this process
     resource_tracker._resource_tracker._fd = resource_tracker._resource_tracker._pid = None  # type: ignore
     watch()
@@ -172,10 +184,3 @@ def _end(process: Any) -> None:
         with contextlib.suppress(psutil.Error):
             one.kill()
     process.join()
-
-
-def _frames(folder: str) -> str:
-    """The innermost frames that faulthandler has written."""
-    lines = [line.strip() for line in Path(folder, 'output').read_text(errors='replace').splitlines()]
-    frames = [line for line in lines if line.startswith('File "') and str(Path(__file__).parent) not in line]
-    return f'; it is in {", called by ".join(frames[:3])}' if frames else ''
