@@ -1,7 +1,7 @@
 """
 Check the environments that come with DI-engine, and ours, with the lifecycle kit, into docs/results/lifecycle.json.
 
-    pip install Box2D bsuite dm-env gym-anytrading imageio immutabledict minigrid mujoco pygame termcolor
+    pip install Box2D bsuite imageio pygame
     python docs/scripts/check_dizoo.py
 """
 
@@ -20,8 +20,6 @@ from sources import RESULTS, git
 from breakout_env.testing import check_lifecycle
 
 BOX2D = dict(act_scale=True, rew_clip=False, replay_path=None, replay_path_gif=None, save_replay_gif=False)
-GRID = dict(flat_obs=True, full_obs=False, onehot_obs=False, move_bonus=False, max_step=100)
-STOCKS = dict(stocks_data_filename='STOCKS_GOOGL', train_range=None, test_range=None, window_size=20, eps_length=253)
 GYMNASIUM = 'DingEnvWrapper, gymnasium CartPole-v1'
 # package and class, and the config
 DIZOO = {
@@ -33,15 +31,9 @@ DIZOO = {
     'carracing': ('box2d.carracing.envs:CarRacingEnv', dict(env_id='CarRacing-v2', continuous=False, **BOX2D)),
     'cartpole': ('classic_control.cartpole.envs:CartPoleEnv', {}),
     'cliffwalking': ('cliffwalking.envs:CliffWalkingEnv', {}),
-    'gym_anytrading': ('gym_anytrading.envs:StocksEnv', dict(env_id='stocks-v0', **STOCKS)),
-    'ising_env': (
-        'ising_env.envs:IsingModelEnv',
-        dict(env_id='ising_model', num_agents=100, dim_spin=2, agent_view_sight=1),
-    ),
     'league_demo': ('league_demo.game_env:GameEnv', None),
     'lunarlander': ('box2d.lunarlander.envs:LunarLanderEnv', dict(env_id='LunarLander-v2', **BOX2D)),
     'maze': ('maze.envs:Maze', dict(size=16)),
-    'minigrid': ('minigrid.envs:MiniGridEnv', dict(env_id='MiniGrid-Empty-8x8-v0', **GRID)),
     'pendulum': ('classic_control.pendulum.envs:PendulumEnv', dict(act_scale=True)),
     'taxi': ('taxi.envs:TaxiEnv', dict(env_id='Taxi-v3', max_episode_steps=100)),
 }
