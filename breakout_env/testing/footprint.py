@@ -18,23 +18,25 @@ import psutil
 PROCESSES, SHARED_MEMORY = 'child processes', 'shared memory segments'
 Footprint = Dict[str, Dict[str, str]]  # by kind and identity: a name for messages
 _SET_CHILD_SUBREAPER = 36  # of prctl: daemons that descendants start become children
-_created: Set[str] = set()  # paths in folders that all processes share
+_seen: Set[str] = set()  # shared memory, whose folder all processes share
+_since = [0.0]
 
 
 def watch() -> None:
-    """From now on, know by name what this process creates; once, before what is to be measured."""
+    """From now on, know the shared memory that this process creates; once, before what is to be measured."""
     ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1)
-    sys.addaudithook(_note_created)
+    sys.addaudithook(_note_shared_memory)
+    _since[0] = time.time() - 0.1  # file systems take a coarser clock
 
 
-def _note_created(event: str, args: Tuple) -> None:
+def _note_shared_memory(event: str, args: Tuple) -> None:
     path: Any = ''
-    if event == 'os.mkdir' or (event == 'open' and isinstance(args[2], int) and args[2] & os.O_CREAT):
+    if event == 'open' and isinstance(args[2], int) and args[2] & os.O_CREAT:
         path = args[0]
     elif event == 'mmap.__new__' and args[0] >= 0:
         path = os.readlink(f'/proc/self/fd/{args[0]}')
-    if isinstance(path, str) and path.startswith(('/tmp/', '/var/tmp/', '/dev/shm/')):
-        _created.add(path)
+    if isinstance(path, str) and path.startswith('/dev/shm/'):
+        _seen.add(path)
 
 
 def footprint() -> Footprint:
@@ -47,15 +49,24 @@ def footprint() -> Footprint:
     for number in os.listdir('/proc/self/task'):
         threads[number] = names.get(number) or f'native thread {_text(f"/proc/self/task/{number}/comm")}'
     for process in children:
-        _created.update(re.findall(r'/dev/shm/\S+$', _text(f'/proc/{process.pid}/maps'), re.M))
-    paths = {*filter(os.path.lexists, _created), *map(str, Path(tempfile.gettempdir()).rglob('*'))}
+        _seen.update(re.findall(r'/dev/shm/\S+$', _text(f'/proc/{process.pid}/maps'), re.M))
+    temporary = map(str, Path(tempfile.gettempdir()).rglob('*'))
     return {
         'descriptors': descriptors,
         'threads': threads,
         PROCESSES: {str(process.pid): named(process) for process in children},
-        SHARED_MEMORY: {path: path for path in paths if path.startswith('/dev/shm/')},
-        'temporary files': {path: path for path in paths if not path.startswith('/dev/shm/')},
+        SHARED_MEMORY: {path: path for path in shared_memory()},
+        'temporary files': {path: path for path in temporary},
     }
+
+
+def shared_memory() -> List[str]:
+    """Segments that were created since ``watch``, and not only attached."""
+    found = []
+    for path in _seen:
+        with contextlib.suppress(OSError):
+            found += [path] if os.stat(path).st_ctime > _since[0] else []
+    return found
 
 
 def settled(before: Footprint, timeout_s: float = 2.0) -> Footprint:

@@ -18,7 +18,7 @@ import psutil
 import torch
 
 from .checks import CHECKS
-from .footprint import watch
+from .footprint import shared_memory, watch
 from .probe import Outcome, Probe
 
 _KNOWN_HANG_S = 2.0  # the time limit of a call that has been found to hang
@@ -167,6 +167,8 @@ def _child(check: str, env_fn: Callable, sizes: Tuple[int, int], connection: Any
         message = outcome.state, str(outcome), outcome.key
     except BaseException as error:
         message = 'fail', f'{type(error).__name__}: {error}', None
+    for path in shared_memory():
+        os.unlink(path)
     connection.send(message)
     while True:
         signal.pause()  # the parent ends this process and all that it has started

@@ -5,7 +5,6 @@ import logging
 import os
 import pickle
 import signal
-import tempfile
 import time
 
 import pytest
@@ -21,15 +20,13 @@ def fail(*args):
     raise RuntimeError('planted')
 
 
-def recorded():
-    options = dict(is_train=False, repeat_action_probability=0.25, obs_dtype='float32', max_episode_frames=400)
-    env = BreakoutEnv(options)
-    env.enable_save_replay(os.path.join(tempfile.gettempdir(), 'video'))
-    return env
-
-
 @pytest.mark.parametrize('check', lifecycle_checks())
-def test_lifecycle(check, same_footprint):
+def test_lifecycle(check, tmp_path, same_footprint):
+    def recorded():
+        env = BreakoutEnv(dict(is_train=False, repeat_action_probability=0.25, max_episode_frames=400))
+        env.enable_save_replay(str(tmp_path))
+        return env
+
     check(recorded)
 
 
