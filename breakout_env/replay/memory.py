@@ -343,7 +343,8 @@ class ReplayMemory(object):
         finally:
             if undecoded.source is not None:
                 self.release(undecoded)
-        return FrameBatch(undecoded, pixels, extras)
+        with self.lock:
+            return FrameBatch(undecoded, pixels, extras)
 
     def fetch(self, slots: np.ndarray) -> Sequence[Dict[str, Any]]:
         """The transitions in slots."""

@@ -18,6 +18,8 @@ _Seconds = Annotated[float, Between(0.0)]
 DI_ENGINE_KEYS = frozenset(AdvancedReplayBuffer.config) | {
     *('import_names', 'cfg_type', 'name', 'multi_buffer', 'periodic_thruput_seconds')
 }
+# Options of version 0.1.0: allowed at their defaults, as the merged configs of earlier runs have them.
+_GONE = dict(max_use=math.inf, max_staleness=math.inf, device='cuda', save_path='', save_every_pushes=0, save_every_s=0)
 _NEEDS = dict(folder=dict(storage='memmap'))
 # These belong to priorities, or leave gaps in episodes.
 _NOT_WITH_SLICES = ('eviction', 'alpha', 'beta', 'anneal_step')
@@ -37,7 +39,7 @@ class ReplayOptions(Options):
     """
 
     _owner = _OWNER
-    _passed_over = DI_ENGINE_KEYS
+    _passed_over = DI_ENGINE_KEYS | frozenset(_GONE)
 
     replay_buffer_size: Annotated[int, Between(1, 2**31 - 1, from_float=True)] = 1_000_000
     """(int) The most transitions it keeps."""
@@ -75,6 +77,10 @@ class ReplayOptions(Options):
     def from_config(cls, cfg: Mapping) -> 'ReplayOptions':
         """Read and check the section; a ValueError names the option that is unknown, not allowed or contradicted."""
         options = cls.read(cfg)
+        for name, default in _GONE.items():
+            value = section(_OWNER, cfg).get(name, default)
+            if value != default:
+                raise ValueError(f'{_OWNER} `{name}` is {shown(value)}; expected none, as it is gone (CHANGELOG.md)')
         _check_controller(section(_OWNER, cfg).get('thruput_controller'))
         options._check_slices()
         refuse_without_effect(options, _NEEDS)

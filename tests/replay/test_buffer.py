@@ -57,6 +57,7 @@ def test_a_config_names_the_buffer_and_its_options(named_in):
     [
         (dict(replay_buffer_size=0), r'`replay_buffer_size` is 0 \(int\); expected a whole number from 1'),
         (dict(storage='disk'), r"`storage` is 'disk' \(str\); expected one of 'compressed', 'ring', 'memmap'"),
+        (dict(max_use=3), r'`max_use` is 3 \(int\); expected none, as it is gone'),
         (dict(stroage='ring'), r'`stroage` is unknown; did you mean `storage`\?'),
         (
             dict(thruput_controller=dict(push_sample_rate_limit=dict(max=2, min=0))),
@@ -75,7 +76,8 @@ def test_a_wrong_option_is_named_and_nothing_is_opened(options, message, same_fo
 
 @pytest.mark.parametrize('number', [1e3, np.int64(1000), np.float64(1000)])
 def test_a_whole_number_may_be_a_float_or_numpys(number):
-    assert make(replay_buffer_size=number).replay_buffer_size == 1000
+    gone = dict(max_use=math.inf, max_staleness=math.inf, device='cuda', save_path='', save_every_s=0.0)
+    assert make(replay_buffer_size=number, **gone).replay_buffer_size == 1000  # as in merged configs of earlier runs
 
 
 # ---------------------------------------------------------------- a size that does not fit
