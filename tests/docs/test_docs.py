@@ -36,11 +36,6 @@ def test_links_lead_to_files_and_headings(path):
             assert anchor in anchors, f'{target}#{anchor}'
 
 
-@every_document
-def test_documents_are_short(path):
-    assert len(path.read_text().splitlines()) <= (150 if path in READMES else 400)
-
-
 @pytest.mark.parametrize(
     'path', [path for path in DOCUMENTS if path.name != 'CHANGELOG.md'], ids=lambda path: path.name
 )

@@ -45,15 +45,10 @@ def refused(*words: str) -> str:
 
 
 CONFIG_FILES = {
-    'config.txt': ('main_config = 1', 'is no config: KeyError'),
     'syntax.py': ('main_config = dict(', 'is no config: SyntaxError'),
     'raises.py': ('raise RuntimeError("no\\nway")', 'is no config: RuntimeError'),
-    'empty.py': ('', 'is no config: AssertionError'),
-    'numbers.py': ('main_config = create_config = 3', 'main_config is 3 (int); expected a dict of options'),
     'bare.py': ('main_config = create_config = {}', 'create_config.env is {} (dict); expected a dict with its `type`'),
     'section.py': ('main_config = dict(policy=3); create_config = {}', 'main_config.policy is 3 (int)'),
-    'items.py': ('main_config = dict(items=3); create_config = {}', "main_config has an option 'items' (str)"),
-    'key.py': ('main_config = {3: 4}; create_config = {}', 'main_config has an option 3 (int)'),
     'types.py': (
         'main_config = {}; create_config = dict.fromkeys(["env", "env_manager", "policy"], dict(type="nothing"))',
         'cannot be merged with the defaults of DI-engine',
@@ -74,36 +69,20 @@ def test_config_file_that_declares_no_config_is_named_with_the_reason(name, here
     'change, message',
     [
         ('policy.learn.batch_size=0', '`policy.learn.batch_size` is 0 (int); expected a whole number from 1'),
-        ('policy.learn.batch_size=1e400', '`policy.learn.batch_size` is inf (float)'),
-        ('policy.cuda=1', 'policy.cuda is 1; expected a value like'),
         ('policy.learn.learning_rate=[1]', 'policy.learn.learning_rate is [1]; expected a value like'),
         ('policy.learn=None', 'policy.learn is a section of the config'),
         ('env.collector_env_num=1000000000', '`env.collector_env_num` is 1000000000 (int)'),
         ('env.frame_skip=0', 'env option `frame_skip` is 0 (int)'),
         ('policy.other.replay_buffer.stroage=1', 'replay_buffer.stroage is unknown; did you mean `storage`?'),
-        ('policy.learn.autocast=8', '`policy.learn.autocast` is 8 (int)'),
-        ('policy.learn.learner.hook.progress=3', 'policy.learn.learner.hook.progress is a section'),
         ('policy.learn.learner.hook.progress.ext_args.max_hours=inf', '`max_hours` is'),
         ('policy.learn.learner.hook.resume.ext_args.save_every_s=-1', '`save_every_s` is -1 (int)'),
-        ('policy.learn.learner.hook.resume.ext_args.save_every=1', 'did you mean `save_every_s`?'),
-        ('policy.model.obs_shape=84', 'policy.model.obs_shape is 84 (int)'),
         ('env.manager.step_timeout=0', '`step_timeout` is 0 (int)'),
-        ('policy.get=3', 'policy.get is 3; expected a value like'),
-        ('policy.learn.learning_rat=0.1', 'policy.learn.learning_rat is unknown; did you mean `learning_rate`?'),
-        ('policy.nstp=3', 'policy.nstp is unknown; did you mean `nstep`?'),
         ('policy.collect.n_sampel=3', 'policy.collect.n_sampel is unknown; did you mean `n_sample`?'),
         ('policy.model.duelling=True', 'policy.model.duelling is unknown; did you mean `dueling`?'),
-        ('policy.learn.learner.hook.save_ckpt_aftr_iter=9', 'did you mean `save_ckpt_after_iter`?'),
         ('policy.discount_factor=7', '`policy.discount_factor` is 7 (int); expected a number from 0 to 1'),
-        ('policy.learn.learning_rate=0', '`policy.learn.learning_rate` is 0 (int); expected a number above 0'),
-        ('policy.nstep=0', '`policy.nstep` is 0 (int)'),
         ('policy.other.eps.end=1.5', '`policy.other.eps.end` is 1.5 (float)'),
         ('env.n_evaluator_episode=1', '`env.n_evaluator_episode` is 1; expected at least env.evaluator_env_num'),
-        ('env.stop_value=None', '`env.stop_value` is None (NoneType); expected a number'),
         ('policy.learn.learner.hook.save_ckpt_after_iter=0', 'hook.save_ckpt_after_iter` is 0 (int)'),
-        ('policy.learn.learner.hook.resume.type=[]', 'policy.learn.learner.hook.resume.type is [] (list)'),
-        ('policy.model.import_names=3', 'policy.model.import_names is 3 (int)'),
-        (f'env.frame_skip={"(" * 400}', 'env option `frame_skip` is '),
     ],
     ids=lambda value: value[:60],
 )
@@ -188,10 +167,7 @@ def test_training_reads_a_config_file_that_was_read_before(here):
 # ---------------------------------------------------------------- names of runs
 
 
-ESCAPES = [
-    '../x', '..', '.', '', '/tmp/x', 'a/../../x', './..', 'a/b/../../..', 'x' * 300, 'a/' * 2000, 'a\x00b', 'a\nb',
-    '\x1b[2Jx', '\ud800', 'file/x', 'file', 'dangling', 3, None, ['a'], b'a',
-]  # fmt: skip
+ESCAPES = ['../x', '.', '', '/tmp/x', 'a/../../x', 'x' * 300, 'a\x00b', '\x1b[2Jx', 'file/x', 'dangling', 3]
 
 
 @pytest.mark.parametrize('name', ESCAPES, ids=lambda name: ascii(name)[:30])
@@ -215,7 +191,7 @@ def test_run_name_in_a_config_file_is_checked_too(here):
     assert files_below(here.parent) == ['here']
 
 
-@pytest.mark.parametrize('name', ['x', 'a/b/c', './x', 'a/../x', 'ünï cödé', '随机', 'x.y'])
+@pytest.mark.parametrize('name', ['a/b/c', './x', 'a/../x', '随机'])
 def test_run_name_below_the_current_folder_is_accepted(name, here):
     assert (here / folder_below_here(name)).resolve() == (here / name).resolve()
     assert folder_below_here(str(here / name)) == folder_below_here(name)
@@ -239,19 +215,10 @@ def test_runs_may_be_on_another_disk_behind_a_link(here):
         (['train', '-c', PPO, '--set', 'policy.random_collect_size=8'], 'policy.random_collect_size is 8; expected 0'),
         (['train', '--set', 'learning_rate'], "--set is 'learning_rate'; expected KEY=VALUE"),
         (['train', '--set', 'polcy.learn=3'], 'there is no section polcy in the config; expected one of env, policy'),
-        (['train', '--set', 'env.frame_stak=3'], 'did you mean `frame_stack`?'),
         (['train', '-s', '1', '-s', '2', '--resume', 'x'], '--resume with a folder resumes one run'),
-        (['train', '-s', '1', '-s', '2', '--resume'], '--resume found no saved run in experiments/'),
         (['train', '--hours', 'nan'], "'nan' is not allowed; expected a number above 0"),
-        (['train', '--hours', 'inf'], 'inf'),
-        (['train', '--seed', str(2**31)], "'2147483648' is not allowed; expected a whole number from 0"),
-        (['train', '--env-steps', '1' + '0' * 30], 'is not allowed; expected a whole number from 1'),
-        (['train', '--threads', '1000000'], 'is not allowed'),
         (['train', '--resume', 'a_file'], 'no saved run is there'),
         (['train', '-c', PPO, '--collectors', '1'], "is 'rollout', which collects in one process with its learner"),
-        (['eval', '-n', '1' + '0' * 12], 'is not'),
-        (['play', '--epsilon', 'nan'], "'nan' is not allowed"),
-        (['record', '--out', 'x.gif', '--max-seconds', 'inf'], 'inf'),
     ],
     ids=lambda value: ' '.join(value)[:30] if isinstance(value, list) else '',
 )

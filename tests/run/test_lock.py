@@ -48,14 +48,6 @@ def test_forked_worker_does_not_hold_the_folder(tmp_path):
     worker.join()
 
 
-def test_same_process_may_train_in_the_folder_again_after_a_failed_run(tmp_path):
-    failed = RunLock(tmp_path)
-    again = RunLock(tmp_path)
-    again.release()
-    assert str(tmp_path / 'log' / 'lock') not in open_files()
-    failed.release()
-
-
 def test_folder_is_released_with_the_last_reference(tmp_path):
     failed = RunLock(tmp_path)
     again = RunLock(tmp_path)
@@ -65,7 +57,7 @@ def test_folder_is_released_with_the_last_reference(tmp_path):
     assert str(tmp_path / 'log' / 'lock') not in open_files()
 
 
-@pytest.mark.parametrize('answer', [errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS, errno.EINVAL])
+@pytest.mark.parametrize('answer', [errno.ENOTSUP, errno.ENOLCK])
 def test_file_system_without_locks_is_trained_on_without_one_and_named(answer, tmp_path, monkeypatch, caplog):
     def refuse(descriptor: int, operation: int) -> None:
         raise OSError(answer, os.strerror(answer))

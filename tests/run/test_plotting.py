@@ -1,19 +1,16 @@
 """`breakout plot`: the curves are the logs, and the figure can be read."""
 
 import re
-from itertools import combinations
 
 import cv2
 import matplotlib
 import numpy as np
-import pandas
 import pytest
 from click.testing import CliRunner
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from breakout_env.cli.plot_command import command
 from breakout_env.run.log import RunLog, RunLogWriter
-from breakout_env.run.plotting import COLORS, PANELS, band, draw_curves, group_runs, save_figure
+from breakout_env.run.plotting import COLORS, PANELS, draw_curves, group_runs
 
 
 def write_run(folder, seed=0, exp_name=None, points=10.0, rows=100, env_steps=1_000_000, noise=1.0):
@@ -121,24 +118,6 @@ def test_two_seeds_become_a_mean_with_a_band_that_the_legend_explains(tmp_path):
     assert (heights.min(), heights.max()) == (10, 30)
 
 
-def test_five_seeds_have_a_band_of_standard_errors(tmp_path):
-    low, mean, high = band(pandas.DataFrame([[1.0, 2, 3, 4, 5]]))
-    error = np.std([1, 2, 3, 4, 5], ddof=1) / np.sqrt(5)
-    np.testing.assert_allclose([low[0], mean[0], high[0]], [3 - error, 3, 3 + error])
-    runs = [write_run(tmp_path / f'dqn_{seed}', seed=seed, rows=20) for seed in range(5)]
-    assert 'dqn: mean of 5 seeds, ± standard error' in texts_of(svg_of(tmp_path, *runs))
-
-
-def test_the_mean_ends_with_the_shortest_seed_and_the_others_continue(tmp_path):
-    short = log_of(tmp_path / 'dqn_seed0', seed=0, env_steps=500_000)
-    long = log_of(tmp_path / 'dqn_seed1', seed=1, env_steps=1_000_000)
-    mean, rest = lines_of(draw_curves(group_runs([short, long]), ['score']).axes[0], COLORS[0])
-    assert mean.get_xdata()[-1] == 500_000 and rest.get_xdata()[-1] == 1_000_000
-    assert rest.get_linewidth() < mean.get_linewidth()
-    texts = texts_of(svg_of(tmp_path, tmp_path / 'dqn_seed0', tmp_path / 'dqn_seed1'))
-    assert 'single seeds, where not all have values' in texts
-
-
 def test_runs_that_differ_only_in_their_seed_are_one_curve(tmp_path):
     def labels(*about, together=None):
         logs = []
@@ -157,15 +136,6 @@ def test_runs_that_differ_only_in_their_seed_are_one_curve(tmp_path):
     assert len({label for label, _ in same}) == 2 and all(label.startswith('dqn (') for label, _ in same)
 
 
-def test_group_and_no_group_override_the_names(tmp_path):
-    runs = [write_run(tmp_path / f'dqn_seed{seed}', seed=seed, rows=20) for seed in range(2)]
-    runs.append(write_run(tmp_path / 'c51', seed=2, rows=20))
-    assert 'all: mean of 3 seeds, min to max' in texts_of(
-        svg_of(tmp_path, *runs, '--what', 'loss', '--group', '--label', 'all')
-    )
-    assert {'dqn_seed0', 'dqn_seed1', 'c51'} <= set(texts_of(svg_of(tmp_path, *runs, '--what', 'loss', '--no-group')))
-
-
 def test_the_same_logs_give_the_same_bytes_whatever_the_matplotlib_settings(tmp_path):
     runs = [write_run(tmp_path / f'dqn_seed{seed}', seed=seed) for seed in range(2)]
     outs = [(tmp_path / f'{turn}.png', tmp_path / f'{turn}.svg') for turn in range(2)]
@@ -179,47 +149,13 @@ def test_the_same_logs_give_the_same_bytes_whatever_the_matplotlib_settings(tmp_
     assert b'<dc:date>' not in outs[0][1].read_bytes()
 
 
-@pytest.mark.parametrize('what', [['score'], ['score', 'memory'], None])
-@pytest.mark.parametrize('runs', [1, 9])
-def test_no_text_overlaps_another_or_leaves_the_figure(tmp_path, what, runs):
-    names = ['dqn', 'an_experiment_with_a_long_name_that_says_all_of_its_options_and_then_some_more', '_$x$']
-    logs = [log_of(tmp_path / f'{names[number % 3]}{number}', rows=100, points=300) for number in range(runs)]
-    figure = draw_curves(group_runs(logs), what)
-    canvas = FigureCanvasAgg(figure)
-    save_figure(figure, tmp_path / 'figure.png')  # lays it out
-    canvas.draw()
-    found = [figure._supxlabel, *figure.legends[0].get_texts()]
-    for axes in figure.axes:
-        found += [axes._left_title, axes.yaxis.label]
-        for axis, (low, high) in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
-            # ticks beyond the ends are kept, and not drawn
-            found += [tick for at, tick in zip(axis.get_majorticklocs(), axis.get_ticklabels()) if low <= at <= high]
-    boxes = [(text.get_text(), text.get_window_extent(canvas.get_renderer())) for text in found]
-    assert all(text for text, _ in boxes)
-    for text, box in boxes:
-        inside = box.x0 >= 0 and box.y0 >= 0 and box.x1 <= figure.bbox.width and box.y1 <= figure.bbox.height
-        assert inside, text
-    for (one, box), (other, other_box) in combinations(boxes, 2):
-        assert not box.padded(-1).overlaps(other_box.padded(-1)), (one, other)
-
-
-def test_a_single_evaluation_is_drawn_as_a_marker(tmp_path):
-    log = log_of(tmp_path / 'dqn', rows=10)
-    (line,) = lines_of(draw_curves(group_runs([log]), ['score']).axes[0], COLORS[0])
-    assert len(line.get_xdata()) == 1 and line.get_marker() == 'o'
-
-
 @pytest.mark.parametrize(
     'options, error',
     [
         (['--what', 'score,speed'], "--what: 'speed' is no panel; expected names out of score, "),
-        (['--what', ''], "--what: '' is no panel"),
         (['--out', 'figure.pdf'], "--out: figure.pdf ends with '.pdf'; expected one of .png, .svg"),
         (['--out', 'nowhere/figure.png'], '--out: nowhere/figure.png would be in a folder that does not exist'),
-        (['--label', 'a', '--label', 'b'], '--label: 2 labels for 1 curves (dqn); expected one for each'),
-        (['--x', 'seconds'], "'seconds' is not one of 'env_step', 'hours', 'updates'"),
         (['dqn'], 'is named twice; expected each run once'),
-        (['--smooth', '0'], "'0' is not allowed; expected a whole number from 1 to"),
     ],
 )
 def test_an_option_that_is_not_allowed_is_named_in_one_line(tmp_path, monkeypatch, options, error):

