@@ -10,7 +10,6 @@ import numpy as np
 from ale_py import ALEInterface, ALEState, LoggerMode, roms
 
 from ..utils.game_constants import NOOP, SCREEN_SHAPE
-from .preprocessing import max_pool_into
 
 logger = logging.getLogger(__name__)
 # The ROM that ale-py ships, from ale-py's own list of ROMs (roms/md5.json).
@@ -52,9 +51,8 @@ class Emulator(object):
         self, seed: int, repeat_action_probability: float, max_episode_frames: int, full_action_space: bool
     ) -> None:
         """Options as in ``BreakoutOptions``; the seed is for ALE's random numbers, which only sticky actions use."""
-        # max_pool_into(screen, earlier_screen) after a step; a game that ends inside a step leaves both unchanged
         self.screen = np.zeros(SCREEN_SHAPE, dtype=np.uint8)
-        self._earlier_screen = np.zeros(SCREEN_SHAPE, dtype=np.uint8)
+        self._earlier_screen = np.zeros(SCREEN_SHAPE, dtype=np.uint8)  # one frame before the last of a step
         ALEInterface.setLoggerMode(LoggerMode.Error)
         self._ale = ALEInterface()
         self._sticky = repeat_action_probability > 0
@@ -83,15 +81,10 @@ class Emulator(object):
         if noop_frames in states:
             self._ale.restoreState(states[noop_frames])
         else:
-            if noop_frames and 1 in states:
-                self._ale.restoreState(states[1])
-            else:
-                self._ale.reset_game()
-            if noop_frames and not self._sticky:
-                states.setdefault(1, self._ale.cloneState())
+            self._ale.reset_game()
             for _ in range(noop_frames - 1):
                 self._ale.act(self._actions[NOOP])
-            if noop_frames and not self._sticky and not self._ale.game_over():
+            if noop_frames and not self._sticky:
                 states[noop_frames] = self._ale.cloneState()
         if noop_frames:
             self._ale.act(self._actions[NOOP])
@@ -100,8 +93,9 @@ class Emulator(object):
 
     def advance(self, action: int, frames: int) -> int:
         """
-        Repeat an action for some frames and leave the maximum of the last two screens in ``screen``. Where the game
-        ends, stop and leave ``screen`` as it was, as gymnasium's ``AtariPreprocessing`` does. Returns the points won.
+        Repeat an action for some frames and leave the maximum of the last two screens in ``screen``: the console draws
+        some sprites only in every other frame (Mnih et al. 2015, Methods). Where the game ends, stop and leave
+        ``screen`` as it was, as gymnasium's ``AtariPreprocessing`` does. Returns the points won.
         """
         ale, joystick, points = self._ale, self._actions[action], 0
         for frames_left in range(frames - 1, -1, -1):
@@ -113,7 +107,7 @@ class Emulator(object):
             elif frames_left == 0:
                 ale.getScreenGrayscale(self.screen)
         if frames > 1:
-            max_pool_into(self.screen, self._earlier_screen)
+            np.maximum(self.screen, self._earlier_screen, out=self.screen)
         return points
 
     @property

@@ -7,17 +7,6 @@ import cv2
 import numpy as np
 
 
-def max_pool_into(screen: np.ndarray, earlier: np.ndarray) -> None:
-    """
-    Overview:
-        Overwrite the newer screen by the maximum of both, so that sprites the console draws only in every other frame \
-        are seen. See "Human-level control through deep reinforcement learning" (Mnih et al. 2015), Methods.
-    Shapes:
-        - screen, earlier (:obj:`np.ndarray`): :math:`(210, 160)`, uint8.
-    """
-    np.maximum(screen, earlier, out=screen)
-
-
 def resize_into(frame: np.ndarray, screen: np.ndarray) -> None:
     """
     Overview:

@@ -1,17 +1,14 @@
 """Agents in files: what was trained is what plays. test_untrusted_files.py is about damaged and malicious files."""
 
-import json
-import re
-
 import numpy as np
 import pytest
 import torch
-from ding.model import C51DQN, DQN
+from ding.model import DQN
 from safetensors.torch import save_file
 
-from breakout_env import PixelC51DQN, PixelDRQN, PixelQRDQN, PixelRainbowDQN, PixelVAC
+from breakout_env import PixelC51DQN, PixelDRQN, PixelVAC
 from breakout_env.agent.agent import load_agent, save_agent
-from breakout_env.agent.card import card_as_markdown, stated_score
+from breakout_env.agent.card import card_as_markdown
 from helpers.agents import SMALL, observations, small_network, write_checkpoint
 
 FIGURES = dict(mean=31.8, std=10.0, median=30.0, interval_95=[29.8, 33.8], episodes=100, distinct_games=100, seed=0)
@@ -29,11 +26,9 @@ def values(model: torch.nn.Module, obs: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize(
     'kwargs',
     [
-        dict(dueling=True),
         dict(dueling=False),
         dict(dueling=True, head_layer_num=2),
         dict(encoder_hidden_size_list=[4, 4, 4, 4, 4, 8]),  # residual blocks
-        dict(encoder_hidden_size_list=[32, 64, 64, 512]),
     ],
 )
 @pytest.mark.parametrize('kind', ['checkpoint', 'safetensors'])
@@ -89,7 +84,7 @@ def test_card_and_name_are_stored_with_the_weights(tmp_path):
     assert load_agent(write_checkpoint(tmp_path / 'ckpt_best.pth.tar', small_network())).name == 'ckpt_best'
 
 
-@pytest.mark.parametrize('wrong', [observations()[0], observations().astype(np.float32), observations(size=80), [1]])
+@pytest.mark.parametrize('wrong', [observations()[0], observations().astype(np.float32), observations(size=80)])
 def test_observations_of_another_shape_or_type_are_rejected(wrong, tmp_path):
     agent = load_agent(write_checkpoint(tmp_path / 'c.pth.tar', small_network()))
     with pytest.raises(ValueError, match=r'expected a uint8 array \(batch, 4, 84, 84\)'):
@@ -107,40 +102,22 @@ def test_missing_gpu_is_reported(monkeypatch):
 
 def broken_weights():
     state = small_network().state_dict()
-    bias, first, third = 'encoder.mid.bias', 'encoder.main.0.weight', 'encoder.main.4.weight'
     return dict(
         empty={},
-        number=dict(state, extra=7),
         # a small file that claims much memory
         view={name: torch.zeros(1).expand(tensor.shape) for name, tensor in state.items()},
-        nan={**state, bias: torch.full((8,), torch.nan)},
-        integers={**state, bias: torch.zeros(8, dtype=torch.int64)},
-        kernel={**state, first: torch.zeros(4, 4, 5, 5)},
-        scalar={**state, first: torch.zeros(())},
-        nothing={**state, third: torch.zeros(0, 4, 3, 3)},
+        nan={**state, 'encoder.mid.bias': torch.full((8,), torch.nan)},
+        kernel={**state, 'encoder.main.0.weight': torch.zeros(4, 4, 5, 5)},
         missing={name: tensor for name, tensor in state.items() if name != 'head.V.1.0.bias'},
-        **{
-            network.__name__: network(**SMALL).state_dict()
-            for network in (PixelC51DQN, PixelQRDQN, PixelRainbowDQN, PixelDRQN, PixelVAC)
-        },
+        **{network.__name__: network(**SMALL).state_dict() for network in (PixelC51DQN, PixelDRQN, PixelVAC)},
         cartpole=DQN(4, 2).state_dict(),
-        cartpole51=C51DQN(4, 2).state_dict(),
-    )
-
-
-def broken_metadata():
-    return dict(
-        deep_card=dict(card='[' * 100_000),
-        list_as_card=dict(card='[]'),
-        long_size=dict(screen_size='9' * 5000),
-        superscript_size=dict(screen_size='²'),
     )
 
 
 def test_files_without_a_dqn_on_screens_are_rejected_in_one_line(tmp_path):
     for name, weights in broken_weights().items():
         torch.save(dict(model=weights), tmp_path / name)
-    for name, metadata in broken_metadata().items():
+    for name, metadata in dict(deep_card=dict(card='[' * 100_000), long_size=dict(screen_size='9' * 5000)).items():
         save_file(small_network().state_dict(), tmp_path / name, metadata)
     for path in tmp_path.iterdir():
         with pytest.raises(ValueError) as error:
@@ -154,11 +131,6 @@ def test_file_that_cannot_be_opened_keeps_its_kind_of_error(tmp_path):
         load_agent(tmp_path / 'no_such_file')
     with pytest.raises(IsADirectoryError, match='cannot be read'):
         load_agent(tmp_path)
-
-
-def test_name_from_a_file_has_no_control_characters(tmp_path):
-    save_agent(tmp_path / 'a.safetensors', small_network().state_dict(), dict(name='\x1b[2Jbest\n' + 'x' * 1000))
-    assert re.fullmatch(r'\[2Jbestx{53}', load_agent(tmp_path / 'a.safetensors').name)
 
 
 def test_only_agents_are_saved(tmp_path):
@@ -177,9 +149,3 @@ def test_card_for_people_shows_all_of_the_card():
     assert '| env steps | 1,000,000 |' in text and 'plays nothing else' in text
     assert '| nature | 31.8 | 10.0 | 30.0 | 29.8 to 33.8 | 100 | 100 | 0 |' in text
     assert card_as_markdown({'note': 'preliminary'}) == '# An agent\n\npreliminary\n'
-
-
-@pytest.mark.parametrize('scores', [None, [], {}, dict(nature=3), dict(nature=dict(mean='9', std=1, episodes=2))])
-def test_card_without_usable_figures_states_none(scores):
-    assert stated_score(dict(scores=scores), 'nature') is None
-    assert stated_score(json.loads(json.dumps(CARD)), 'nature')['mean'] == 31.8

@@ -35,7 +35,7 @@ def test_average_command_writes_the_mean_of_the_last_checkpoints(run_folder):
     assert agent.act(observations()).shape == (3,)
 
 
-@pytest.mark.parametrize('checkpoints, averaged', [(2, 2), (7, 2), (24, 3), (64, 8), (200, 16)])
+@pytest.mark.parametrize('checkpoints, averaged', [(2, 2), (24, 3), (200, 16)])
 def test_the_last_eighth_of_the_checkpoints_is_averaged_by_default(checkpoints, averaged):
     assert last_eighth([Path(str(i)) for i in range(checkpoints)])[0] == Path(str(checkpoints - averaged))
 
@@ -50,7 +50,6 @@ def test_checkpoints_are_ordered_by_their_updates(run_folder):
     'words, message',
     [
         (['ckpt'], 'has no checkpoint; expected'),
-        (['ckpt', '--until', '9'], 'of up to 9 updates'),
         (['.', '--until', '2500'], 'iteration_2500.pth.tar is all that there is to average; expected 2'),
     ],
 )

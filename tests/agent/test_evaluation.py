@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from breakout_env import BreakoutEnv
 from breakout_env.agent.agent import load_agent, save_agent
 from breakout_env.agent.evaluation import BATCH_SIZE, Game, Report, evaluate
-from breakout_env.cli import eval_command, main
+from breakout_env.cli import main
 from helpers.agents import small_network
 from helpers.resources import children
 
@@ -50,7 +50,7 @@ def outcomes(report):
 # ---- games
 
 
-@pytest.mark.parametrize('protocol', ['nature', 'sticky', 'greedy'])
+@pytest.mark.parametrize('protocol', ['nature', 'sticky'])
 def test_seed_gives_the_same_games_for_any_number_of_environments(protocol, network_file):
     agent = load_agent(network_file)
     one, three = (evaluate(agent, protocol, 4, 5, env_num=n, max_episode_frames=FRAMES) for n in (1, 3))
@@ -60,9 +60,8 @@ def test_seed_gives_the_same_games_for_any_number_of_environments(protocol, netw
     assert {game.env for game in one.games} == {0} and {game.env for game in three.games} == {0, 1, 2}
 
 
-@pytest.mark.parametrize('protocol', ['nature', 'sticky'])
-def test_game_can_be_replayed_from_its_record(protocol):
-    report = evaluate(Rule(), protocol, 3, 0, max_episode_frames=FRAMES)
+def test_game_can_be_replayed_from_its_record():
+    report = evaluate(Rule(), 'sticky', 3, 0, max_episode_frames=FRAMES)
     for game in report.games:
         env = BreakoutEnv(report.env_options)
         env.seed(game.seed, dynamic_seed=False)
@@ -134,15 +133,6 @@ def test_evaluation_fails_when_its_processes_keep_dying():
     assert not children()
 
 
-@pytest.mark.parametrize(
-    'wrong', [dict(protocol='mine'), dict(episodes=0), dict(seed=-1), dict(env_num=True), dict(max_episode_frames=3)]
-)
-def test_wrong_argument_is_named(wrong):
-    with pytest.raises(ValueError, match=next(iter(wrong)).split('_')[0]):
-        evaluate(Rule(), **wrong)
-    assert not children()
-
-
 # ---- figures
 
 
@@ -160,9 +150,7 @@ def test_mean_deviation_and_interval_agree_with_scipy():
     assert report.interval_95 == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(
-    'games, different, given', [(20, 20, True), (19, 19, False), (100, 50, True), (100, 49, False)]
-)
+@pytest.mark.parametrize('games, different, given', [(19, 19, False), (100, 50, True), (100, 49, False)])
 def test_interval_needs_twenty_different_games_and_half_of_all(games, different, given):
     scores = np.arange(games)
     report = report_of(scores)
@@ -201,13 +189,3 @@ def test_eval_command_prints_the_figures_and_writes_each_game(network_file, tmp_
     assert f'mean             {written["mean"]:.2f}' in result.output
     assert 'FIRE pressed after a lost life' in result.output and 'would mean nothing' in result.output
     assert re.search('95% interval +none: it takes at least 20 different games', result.output)
-
-
-@pytest.mark.parametrize('mean, says', [(300, 'The mean agrees with the card'), (200, 'The mean does not agree')])
-def test_eval_command_says_whether_the_agent_plays_as_its_card_states(mean, says, tmp_path, monkeypatch):
-    rng = np.random.default_rng(0)
-    save_agent(tmp_path / 'a', small_network().state_dict(), card_of(report_of(rng.normal(300, 30, 100))))
-    # an agent that scores this much plays for minutes
-    monkeypatch.setattr(eval_command, 'evaluate', lambda *args, **kwargs: report_of(rng.normal(mean, 30, 100)))
-    result = CliRunner().invoke(main, ['eval', '--checkpoint', str(tmp_path / 'a'), '--device', 'cpu'])
-    assert result.exit_code == 0 and says in result.output

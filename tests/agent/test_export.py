@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from breakout_env.agent.agent import load_agent, save_agent
 from breakout_env.agent.export import FORMATS, ONNX_PACKAGES, ExportDiffers, export_agent
 from breakout_env.cli import main
-from helpers.agents import observations, small_network, write_checkpoint
+from helpers.agents import observations, small_network
 
 HAS_ONNX = all(importlib.util.find_spec(package) for package in ONNX_PACKAGES)
 AVAILABLE = [
@@ -72,13 +72,6 @@ def test_export_command_prints_the_file_and_its_interface(tmp_path, monkeypatch)
     assert 'pixels uint8 (batch, 4, 84, 84) -> q_values float32 (batch, 4)' in result.output
     again = CliRunner().invoke(main, ['export', '--pretrained', '--format', 'safetensors'])
     assert again.exit_code == 1 and f'{name} exists already; expected another --output, or --force' in again.output
-
-
-def test_checkpoint_is_not_overwritten_by_its_export(tmp_path):
-    path = write_checkpoint(tmp_path / 'c.pth.tar', small_network())
-    before = path.read_bytes()
-    result = CliRunner().invoke(main, ['export', '--checkpoint', str(path), '-o', str(path)])
-    assert result.exit_code == 2 and path.read_bytes() == before
 
 
 def test_missing_onnx_is_an_error_with_the_command_that_installs_it(tmp_path, monkeypatch):

@@ -1,7 +1,6 @@
 """The ``breakout`` command as a whole: help, wrong names, and what the import prints."""
 
 import re
-import signal
 import sys
 
 import click
@@ -47,12 +46,6 @@ def test_installed_command_answers_at_once_as_it_imports_neither_torch_nor_di_en
     done = completed([sys.executable, '-X', 'importtime', BIN / 'breakout', option])
     assert re.fullmatch(expected, done.stdout, re.S)
     assert {'ding', 'torch', 'gym', 'breakout_env'}.isdisjoint(re.findall(r'\| +(\w+)$', done.stderr, re.M))
-
-
-def test_ctrl_c_before_a_command_begins_has_the_exit_code_that_shells_expect(monkeypatch):
-    monkeypatch.setattr('breakout_env.cli.main', lambda *args, **options: signal.raise_signal(signal.SIGINT))
-    result = CliRunner().invoke(front_door, ['doctor'])
-    assert (result.exit_code, result.output) == (130, 'stopped\n')
 
 
 def test_import_is_quiet_and_later_warnings_are_shown():

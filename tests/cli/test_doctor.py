@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import psutil
 import pytest
@@ -79,15 +78,6 @@ def test_check_that_hangs_is_ended_with_its_children(same_footprint, tmp_path):
     assert wait_until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
 
 
-def test_answer_does_not_wait_for_a_child_that_a_check_leaves_behind(same_footprint):
-    def look():
-        if os.fork() == 0:
-            time.sleep(100)
-        return Finding('ok', 'done')
-
-    assert only(look).found == 'done'  # after the time limit, it would be another finding
-
-
 # ---- what the checks find
 
 
@@ -124,12 +114,6 @@ def test_missing_display_is_a_warning_with_an_alternative(monkeypatch):
     monkeypatch.delenv('WAYLAND_DISPLAY', raising=False)
     finding = doctor_checks.window()
     assert finding.state == 'warning' and 'breakout record' in finding.fix
-
-
-def test_missing_ffmpeg_is_a_warning(monkeypatch):
-    monkeypatch.setenv('IMAGEIO_FFMPEG_EXE', '/nowhere/ffmpeg')
-    (row,) = run_checks([check for check in doctor_checks.CHECKS if check.name == 'FFmpeg'])
-    assert row.state == 'warning' and '/nowhere/ffmpeg' in row.found and 'imageio-ffmpeg' in row.fix
 
 
 def test_small_shared_memory_is_a_warning_and_a_full_one_fails(small_disk):
@@ -181,9 +165,7 @@ WHEEL = ['sm_75', 'sm_80', 'sm_86', 'sm_90']
     [
         ((8, 9), WHEEL, True),
         ((6, 0), WHEEL, False),
-        ((10, 0), WHEEL, False),
         ((10, 0), [*WHEEL, 'compute_90'], True),
-        ((7, 0), ['sm_50', 'sm_60', 'sm_70'], True),
         ((9, 0), ['gfx90a'], True),
     ],
 )

@@ -40,10 +40,8 @@ def test_each_seed_gets_the_options_of_all(monkeypatch):
     'config, options, overlap, threads',
     [
         ('ppo', [], True, 4),
-        ('ppo', ['--threads', '3'], True, 3),
-        ('ppo', ['--serial'], False, 8),
+        ('ppo', ['--threads', '3', '--serial'], False, 3),
         ('dqn_cpu', [], False, 8),
-        ('dqn_cpu', ['--overlap'], True, 4),
     ],
 )
 def test_ppo_collects_while_it_learns_with_half_of_the_threads(monkeypatch, config, options, overlap, threads):

@@ -1,4 +1,4 @@
-"""Benchmarks can be imported, state their question, and compare contestants in interleaved rounds."""
+"""Benchmarks can be imported, and compare contestants in interleaved rounds."""
 
 import importlib
 import os
@@ -17,11 +17,8 @@ PROGRAMS = [
 
 
 @pytest.mark.parametrize('name', PROGRAMS)
-def test_each_benchmark_can_be_imported_and_states_its_question(name):
-    module = importlib.import_module(name)
-    first_sentence = module.__doc__.strip().split('\n\n')[0]
-    is_program = hasattr(module, 'main') and f'-m {name}' in module.__doc__
-    assert not is_program or '?' in first_sentence
+def test_each_benchmark_can_be_imported(name):
+    importlib.import_module(name)
 
 
 class Steady(object):

@@ -60,30 +60,6 @@ def test_di_engines_own_checks_pass(make):
     demonstrate_correct_procedure(BreakoutEnv)
 
 
-def test_spaces_are_known_without_an_emulator(make):
-    env = make(frame_stack=3, screen_size=64, full_action_space=True)
-    assert (env.observation_space.shape, env.observation_space.dtype) == ((3, 64, 64), np.uint8)
-    assert env.action_space.n == 18 and env.reward_space.shape == (1,)
-    assert not hasattr(env, '_env')
-    scaled = make(obs_dtype='float32').observation_space
-    assert (scaled.dtype, scaled.high.max()) == (np.float32, 1)
-
-
-@pytest.mark.parametrize('sticky, loads', [(0.0, 1), (0.25, 2)])
-def test_games_share_an_emulator_and_only_sticky_actions_load_the_rom_for_a_new_seed(make, caplog, sticky, loads):
-    caplog.set_level(logging.DEBUG, logger='breakout_env')
-    env = make(episodic_life=False, repeat_action_probability=sticky)
-    env.reset()
-    first = env._env
-    env.reset()
-    env.seed(1)
-    env.reset()
-    assert env._env is first and sum('loaded the ROM' in message for message in caplog.messages) == loads
-    env.close()
-    env.reset()
-    assert env._env is not first
-
-
 def test_a_lost_life_ends_the_episode_but_not_the_game(make, caplog):
     caplog.set_level(logging.DEBUG, logger='breakout_env')
     env = make()

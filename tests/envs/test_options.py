@@ -30,19 +30,13 @@ def test_an_error_names_the_option_the_wrong_value_and_what_is_allowed(name, fie
 @pytest.mark.parametrize(
     'cfg, message',
     [
-        (dict(frame_skip=0), 'env option `frame_skip` is 0 (int); expected a whole number from 1 to 60'),
-        (dict(frame_skip=10**5000), '`frame_skip` is a value that cannot be printed (int); expected a whole number'),
         (dict(max_episode_frames=20), '`noop_max` (30) and two steps of `frame_skip` (4) take'),
         (dict(env_id='PongNoFrameskip-v4'), 'plays no other game'),
-        (dict(env_id=4), '`env_id` is 4 (int)'),
         (dict(collector=3), '`collector` is 3 (int); expected a dict of options'),
-        (dict(collector=dict(is_train=True)), '`collector.is_train` is unknown'),
         (dict(obs_plus_prev_action_reward=True), 'remove the option'),
-        (4, 'expected a dict'),
         (dict(frame_stak=1), 'did you mean `frame_stack`'),
         (dict(evaluator=dict(max_episode_frame=1)), '`evaluator.max_episode_frame` is unknown; did you mean `max_epi'),
         (dict(clip_rewards=1), 'it is called clip_reward here'),
-        (dict(zzz=1), 'expected one of'),
         ({3: 1}, 'expected one of'),
     ],
     ids=lambda value: value[:30] if isinstance(value, str) else '',
@@ -53,9 +47,8 @@ def test_error_messages(cfg, message):
     assert message in str(error.value)
 
 
-@pytest.mark.parametrize('kind', [dict, EasyDict])
-def test_the_top_applies_to_both_roles_and_a_section_to_one(kind):
-    cfg = kind(
+def test_the_top_applies_to_both_roles_and_a_section_to_one():
+    cfg = EasyDict(
         frame_skip=3,
         noop_max=7,
         repeat_action_probability=0.25,
@@ -83,10 +76,8 @@ def test_reward_shaping_at_the_top_does_not_reach_the_scores_of_an_evaluation():
     'env_id, sticky, is_random',
     [
         ('BreakoutNoFrameskip-v4', 0.0, False),
-        ('BreakoutNoFrameskip-v0', 0.25, False),
         ('Breakout-v4', 0.0, True),
         ('Breakout-v0', 0.25, True),
-        ('BreakoutDeterministic-v4', 0.0, False),
         ('ALE/Breakout-v5', 0.25, False),
         ('Breakout-v5', 0.0, False),
     ],
@@ -99,15 +90,8 @@ def test_the_env_ids_of_dizoo_mean_what_they_mean_there_or_the_error_says_what_i
         assert options(env_id=env_id).frame_skip == 4
     o = options(env_id=env_id, frame_skip=3, obs_plus_prev_action_reward=False)
     assert (o.repeat_action_probability, o.frame_skip, o.obs_dtype) == (sticky, 3, 'float32')
-    named = options(env_id=env_id, repeat_action_probability=0.1, collector=dict(frame_skip=2, obs_dtype='uint8'))
+    named = options(env_id=env_id, repeat_action_probability=0.1, collector=dict(frame_skip=2, obs_dtype=np.uint8))
     assert (named.repeat_action_probability, named.frame_skip, named.obs_dtype) == (0.1, 2, 'uint8')
-
-
-def test_numpy_values_and_dtypes_are_accepted():
-    o = options(
-        frame_skip=np.int64(2), clip_reward=np.bool_(False), obs_dtype=np.uint8, life_loss_penalty=np.float32(-1)
-    )
-    assert (o.frame_skip, o.clip_reward, o.obs_dtype, o.life_loss_penalty) == (2, False, 'uint8', -1)
 
 
 def test_env_cfgs_are_independent_and_leave_the_config_unchanged():
@@ -118,9 +102,3 @@ def test_env_cfgs_are_independent_and_leave_the_config_unchanged():
     assert [c.is_train for c in collectors] == [True] * 3 and [c.is_train for c in evaluators] == [False] * 2
     collectors[0].collector.noop_max = 9
     assert collectors[1].collector.noop_max == 3
-
-
-@pytest.mark.parametrize('count', [0, None, 1.5, True])
-def test_a_wrong_number_of_environments_is_refused(count):
-    with pytest.raises(ValueError, match='`collector_env_num`'):
-        BreakoutEnv.create_collector_env_cfg(EasyDict(collector_env_num=count))

@@ -41,9 +41,7 @@ def whole_config(env, model, policy='dqn', **create):
         ({}, {}, 'lean_dqn'),
         (FLOAT, STOCK, 'dqn'),
         (DIZOO, {}, 'dqn'),
-        ({**DIZOO, 'obs_dtype': 'uint8'}, SCALING, 'dqn'),
         ({}, THEIRS, 'dqn'),
-        (FLOAT, THEIRS, 'dqn'),
         ({}, dict(type='nobody_registered_this'), 'dqn'),
     ],
 )
@@ -59,7 +57,6 @@ def test_an_env_id_means_scaled_pixels_and_pairs_that_fit_are_accepted(env, mode
     'env, model, message',
     [
         ({}, STOCK, r'collector env returns uint8 .*policy.model.type: dqn\) does not scale .*Choose obs_dtype='),
-        ({}, {}, r'policy.model.type: the default of dqn\) does not scale'),
         (DIZOO, SCALING, r'collector env returns float32 .*pixel_dqn\) scales them'),
         (dict(evaluator=FLOAT), SCALING, 'the evaluator env returns float32'),
         (FLOAT, dict(STOCK, frame=True), 'the replay buffer `frame` stores uint8 only'),

@@ -17,11 +17,6 @@ def python(code):
 READING = python('import sys; sys.stdin.read()')
 
 
-def test_a_program_that_cannot_be_started_leaves_nothing(tmp_path, same_footprint):
-    with pytest.raises(HelperError, match='the helper could not be started'):
-        HelperProcess('helper', [str(tmp_path / 'nowhere')])
-
-
 @pytest.mark.parametrize(
     'command, error',
     [

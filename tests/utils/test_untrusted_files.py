@@ -10,7 +10,6 @@ import random
 import struct
 import zipfile
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,14 +17,12 @@ import torch
 import xxhash
 from ale_py import roms
 from click.testing import CliRunner
-from easydict import EasyDict
 
 from breakout_env import BreakoutEnv
 from breakout_env.agent.agent import load_agent, save_agent
 from breakout_env.agent.weights_file import read_weights
 from breakout_env.cli import main
 from breakout_env.run.paths import saves_in
-from breakout_env.run.saver import RunSaver
 from breakout_env.utils.atomic_file import DamagedFile
 from helpers.agents import small_network, write_checkpoint
 from helpers.processes import ROOT
@@ -169,30 +166,6 @@ def test_list_of_saves_that_names_other_files_is_damaged(name, value):
         saves_in(run_folder(**{name: value}))
     message = refusal(main, 'train', '--resume', 'run', '--device', 'cpu')
     assert 'run/resume/pairs.json is damaged' in message
-
-
-STATE = dict(model={}, last_iter=1, last_step=1, resume={})
-BAD_STATES = {
-    'a number': 3,
-    'a bare network': dict(model={}),
-    'a wrong count': {**STATE, 'last_step': -1},
-    'no random states': {**STATE, 'resume': dict(random_states={})},
-}
-
-
-@pytest.mark.parametrize('kind', ['pickle', 'checkpoint with code', *BAD_STATES])
-def test_save_without_the_state_of_a_run_is_refused_though_its_digest_is_right(kind):
-    folder = run_folder(FOREIGN[kind]() if kind in FOREIGN else saved(BAD_STATES[kind]))
-    assert len(saves_in(folder)) == 1
-    learner = SimpleNamespace(
-        exp_name=str(folder),
-        policy=SimpleNamespace(
-            get_attribute=lambda name: EasyDict(learn=dict(update_per_collect=1)), load_state_dict=lambda state: None
-        ),
-        last_iter=SimpleNamespace(val=0, update=lambda value: None),
-    )
-    with pytest.raises(ValueError, match=r'run/ckpt/resume_3\.pth\.tar is no'):
-        RunSaver(learner).resume()
 
 
 # ---- logs

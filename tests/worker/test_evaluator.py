@@ -1,13 +1,8 @@
 """The evaluator's parts: held-out states, the sample game."""
 
-from types import SimpleNamespace
-
 import numpy as np
-import pytest
 from ding.envs import BaseEnvTimestep
-from easydict import EasyDict
 
-from breakout_env import ResumableEvaluator
 from breakout_env.worker.evaluator import held_out_states
 from breakout_env.worker.sample_game import MAX_PICTURES, SampleGame
 
@@ -17,12 +12,6 @@ def test_held_out_states_exist_for_the_usual_screens_only():
     assert states.shape == (256, 4, 84, 84) and states.dtype == np.uint8
     assert len({state.tobytes() for state in states}) >= 240  # before the ball is served, two games look the same
     assert held_out_states([4, 64, 64], 4) is None and held_out_states([4, 84, 84], 18) is None
-
-
-@pytest.mark.parametrize('model', [None, {}, dict(obs_shape=4, action_shape=2)])
-def test_policies_with_other_models_have_no_held_out_q_values(model):
-    evaluator = SimpleNamespace(_policy_cfg=EasyDict() if model is None else EasyDict(model=model))
-    assert ResumableEvaluator._held_out_q(evaluator) is None
 
 
 def timestep(value, done=False, dtype=np.uint8, **info):
