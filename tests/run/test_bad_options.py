@@ -24,8 +24,14 @@ from breakout_env import (
         (lambda: GroupEnvManager([BreakoutEnv], 3), 'expected a dict of options'),
         (lambda: GroupEnvManager([BreakoutEnv], dict(worker_num=True)), 'option `worker_num` is True (bool)'),
         (lambda: GroupEnvManager([BreakoutEnv], dict(worker_nun=2)), '`worker_nun` is unknown; did you mean'),
-        (lambda: ProgressHook('name', 100, ext_args=dict(max_hours='2')), "`max_hours` is '2' (str)"),
-        (lambda: ResumeHook('name', 100, ext_args=dict(save_every_s=float('nan'))), '`save_every_s` is nan (float)'),
+        (
+            lambda: ProgressHook('name', 100, position='before_run', ext_args=dict(max_hours='2')),
+            "`max_hours` is '2' (str)",
+        ),
+        (
+            lambda: ResumeHook('name', 100, position='before_run', ext_args=dict(save_every_s=float('nan'))),
+            '`save_every_s` is nan (float)',
+        ),
         (lambda: PixelDQN([4, 84, 84], 10**12), '`action_shape` is 1000000000000 (int)'),
         (lambda: BreakoutEnv(dict(frame_skip='x' * 100_000)), 'characters) (str); expected a whole number'),
         (lambda: BreakoutEnv({'\x1b[2J': 1}), 'is unknown'),

@@ -1,6 +1,5 @@
 """Configs, changes of them and names of runs that are wrong: each gets an error message, and nothing is left behind."""
 
-import os
 from pathlib import Path
 
 import click
@@ -13,7 +12,6 @@ from breakout_env.run.budget import Budget
 from breakout_env.run.config import checked_config, merged_config, read_config_file
 from breakout_env.run.folder import folder_below_here
 from helpers.processes import ROOT
-from helpers.runs import entry
 
 CONFIG = ROOT / 'configs' / 'breakout_dqn_cpu_config.py'
 PPO = str(ROOT / 'configs' / 'breakout_ppo_config.py')
@@ -46,7 +44,6 @@ def refused(*words: str) -> str:
 
 CONFIG_FILES = {
     'syntax.py': ('main_config = dict(', 'is no config: SyntaxError'),
-    'raises.py': ('raise RuntimeError("no\\nway")', 'is no config: RuntimeError'),
     'bare.py': ('main_config = create_config = {}', 'create_config.env is {} (dict); expected a dict with its `type`'),
     'section.py': ('main_config = dict(policy=3); create_config = {}', 'main_config.policy is 3 (int)'),
     'types.py': (
@@ -75,7 +72,6 @@ def test_config_file_that_declares_no_config_is_named_with_the_reason(name, here
         ('env.frame_skip=0', 'env option `frame_skip` is 0 (int)'),
         ('policy.other.replay_buffer.stroage=1', 'replay_buffer.stroage is unknown; did you mean `storage`?'),
         ('policy.learn.learner.hook.progress.ext_args.max_hours=inf', '`max_hours` is'),
-        ('policy.learn.learner.hook.resume.ext_args.save_every_s=-1', '`save_every_s` is -1 (int)'),
         ('env.manager.step_timeout=0', '`step_timeout` is 0 (int)'),
         ('policy.collect.n_sampel=3', 'policy.collect.n_sampel is unknown; did you mean `n_sample`?'),
         ('policy.model.duelling=True', 'policy.model.duelling is unknown; did you mean `dueling`?'),
@@ -183,23 +179,10 @@ def test_run_name_outside_of_the_current_folder_is_refused_and_nothing_written(n
     assert files_below(here.parent) == before
 
 
-def test_run_name_in_a_config_file_is_checked_too(here):
-    Path('config.py').write_text(f'{CONFIG.read_text()}\nmain_config["exp_name"] = "../x"\n')
-    result = CliRunner().invoke(entry().main, ['-c', 'config.py'])
-    assert result.exit_code == 2 and "'../x'; expected a folder below the current one" in result.output
-    os.unlink('config.py')
-    assert files_below(here.parent) == ['here']
-
-
 @pytest.mark.parametrize('name', ['a/b/c', './x', 'a/../x', '随机'])
 def test_run_name_below_the_current_folder_is_accepted(name, here):
     assert (here / folder_below_here(name)).resolve() == (here / name).resolve()
     assert folder_below_here(str(here / name)) == folder_below_here(name)
-
-
-def test_runs_may_be_on_another_disk_behind_a_link(here):
-    Path('experiments').symlink_to(here.parent)
-    assert folder_below_here('experiments/x') == 'experiments/x'
 
 
 # ---------------------------------------------------------------- command lines
@@ -208,11 +191,9 @@ def test_runs_may_be_on_another_disk_behind_a_link(here):
 @pytest.mark.parametrize(
     'words, message',
     [
-        (['train', '-c', 'nowhere.py'], "File 'nowhere.py' does not exist"),
         (['train', '-c', str(CONFIG), '--env-steps', '99'], '--env-steps is 99; expected more than the '),
         (['train', '-c', PPO, '--set', 'policy.learn.gae_lambda=2'], '`policy.learn.gae_lambda` is 2 (int); expected'),
         (['train', '-c', PPO, '--set', 'policy.collect.n_sample=100'], 'n_sample is 100; expected a multiple of'),
-        (['train', '-c', PPO, '--set', 'policy.random_collect_size=8'], 'policy.random_collect_size is 8; expected 0'),
         (['train', '--set', 'learning_rate'], "--set is 'learning_rate'; expected KEY=VALUE"),
         (['train', '--set', 'polcy.learn=3'], 'there is no section polcy in the config; expected one of env, policy'),
         (['train', '-s', '1', '-s', '2', '--resume', 'x'], '--resume with a folder resumes one run'),

@@ -132,25 +132,6 @@ def test_second_ctrl_c_stops_at_once_and_saves_no_half_done_moment(config):
     assert not saves_in(Path(NAME))
 
 
-def test_full_disk_is_reported_and_does_not_end_the_training(config, monkeypatch, caplog, capsys):
-    config_in(config.parent, 0)
-    run = SerialRun(config)
-    run.train(1)
-    run.buffer.wait_for_saving()
-
-    def full(path: Path, content: bytes) -> None:
-        raise OSError(28, 'No space left on device')
-
-    monkeypatch.setattr('breakout_env.run.saver.write_bytes', full)
-    run.train(2)
-    run.buffer.wait_for_saving()
-    assert 'No space left on device' in caplog.text
-    with pytest.raises(SystemExit):
-        interrupt(signal.SIGTERM)
-    assert 'could not be saved ([Errno 28] No space left on device)' in capsys.readouterr().out
-    assert check_saves(Path(NAME))[0]['iteration'] == UPDATES
-
-
 def test_handlers_of_the_users_program_are_left_alone(config):
     ours = [signal.signal(number, lambda *args: None) for number in signals.STOPPING] and handlers()
     run = SerialRun(config)

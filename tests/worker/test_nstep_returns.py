@@ -123,8 +123,8 @@ def sampled_and_recorded(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize('policy_class', [DQNPolicy, LeanDQNPolicy])
-@pytest.mark.parametrize('nstep', [1, 3, 5])
-@pytest.mark.parametrize('piece, longest', [(4, 30), (32, 60), (128, 300)])
+@pytest.mark.parametrize('nstep', [1, 3])
+@pytest.mark.parametrize('piece, longest', [(4, 30), (128, 300)])
 def test_targets_are_those_of_the_trajectory(sampled_and_recorded, policy_class, nstep, piece, longest):
     envs = [partial(RandomEnv, dict(longest=longest))] * ENVS
     found, recorder = sampled_and_recorded(policy_class, nstep, piece, max(4, 400 // piece), envs, 'base')
