@@ -85,7 +85,7 @@ def learns(kind, data, **learn):
     """One update; the means are not due."""
     policy = policy_on('cuda', kind, log_every_updates=10**6, **learn)
     policy._learner.means = dict(total_loss=0.0)
-    return lambda: policy._forward_learn(data)
+    return lambda: policy.learn_mode.forward(data)
 
 
 def batch_of(**options):
@@ -95,7 +95,9 @@ def batch_of(**options):
 
 def acts(kind):
     policy = policy_on('cuda', kind)
-    return lambda: policy._forward_collect({i: torch.zeros(4, 84, 84, dtype=torch.uint8) for i in range(3)}, eps=0.0)
+    return lambda: policy.collect_mode.forward(
+        {i: torch.zeros(4, 84, 84, dtype=torch.uint8) for i in range(3)}, eps=0.0
+    )
 
 
 STORAGES = {storage: dict(storage=storage) for storage in ('compressed', 'ring')}
@@ -160,7 +162,7 @@ def test_the_configs_for_a_gpu_learn_and_act_there(gpu, config):
     assert cfg.cuda
     policy = create_policy(cfg, enable_field=['learn', 'collect'])
     assert policy._device == 'cuda:0' and {weight.device.type for weight in policy._model.parameters()} == {'cuda'}
-    assert policy._forward_collect({0: torch.zeros(4, 84, 84, dtype=torch.uint8)}, eps=0.0)
+    assert policy.collect_mode.forward({0: torch.zeros(4, 84, 84, dtype=torch.uint8)}, eps=0.0)
     if cfg.type != 'dqn_command':  # DI-engine's waits for its loss
         policy._learner.means = dict(total_loss=0.0)
-        policy._forward_learn(batch_for(cfg.type.split('_command')[0], 0))
+        policy.learn_mode.forward(batch_for(cfg.type.split('_command')[0], 0))

@@ -97,7 +97,7 @@ def test_losses_priorities_and_weights_are_those_of_di_engines_dqn(buffer, one_f
         replay.update(dict(replay_unique_id=[], replay_buffer_idx=[], priority=[]))  # enables prioritized sampling
     for update in range(UPDATES):  # over two copies into the target network
         batch = replay.sample(16, 0)
-        found, expected = ours._forward_learn(batch), theirs._forward_learn(list(batch))
+        found, expected = ours.learn_mode.forward(batch), theirs.learn_mode.forward(list(batch))
         tolerance = dict(rel=0.05, abs=0.01) if update else dict(rel=1e-4, abs=1e-6)  # the first from equal weights
         for name in ('cur_lr', 'total_loss', 'q_value', 'target_q_value'):
             assert found[name] == pytest.approx(expected[name], **tolerance), name
@@ -115,20 +115,20 @@ def test_either_policy_resumes_from_the_others_checkpoint(buffer, tmp_path, firs
     replay = buffer()
     one = policy(first)
     for _ in range(12):
-        one._forward_learn(list(replay.sample(16, 0)))
-    torch.save(one._state_dict_learn(), tmp_path / 'checkpoint')
+        one.learn_mode.forward(list(replay.sample(16, 0)))
+    torch.save(one.learn_mode.state_dict(), tmp_path / 'checkpoint')
     other = policy(then)
-    other._forward_learn(list(replay.sample(16, 0)))  # loading discards this update
+    other.learn_mode.forward(list(replay.sample(16, 0)))  # loading discards this update
     state = torch.load(tmp_path / 'checkpoint', weights_only=True)
-    other._load_state_dict_learn(state)
+    other.learn_mode.load_state_dict(state)
     # DI-engine's checkpoints do not hold the number of updates since the last copy into the target network
     one._target_model._update_count = other._target_model._update_count = 0
     for _ in range(UPDATES):
         batch = list(replay.sample(16, 0))
-        one._forward_learn(batch)
-        other._forward_learn(batch)
+        one.learn_mode.forward(batch)
+        other.learn_mode.forward(batch)
     assert_same_weights(one, other)
-    assert set(one._state_dict_learn()) == set(other._state_dict_learn())
+    assert set(one.learn_mode.state_dict()) == set(other.learn_mode.state_dict())
     if then is LeanDQNPolicy:
         assert all(group['fused'] for group in other._optimizer.param_groups)
     else:
@@ -140,7 +140,7 @@ def test_bfloat16_stays_close_and_keeps_weights_and_checkpoints_in_float32(buffe
     replay = buffer()
     for update in range(UPDATES):
         batch = replay.sample(16, 0)
-        found, expected = ours._forward_learn(batch), theirs._forward_learn(list(batch))
+        found, expected = ours.learn_mode.forward(batch), theirs.learn_mode.forward(list(batch))
         if not update:  # from the same weights; bfloat16 keeps 8 bits
             assert found['total_loss'] == pytest.approx(expected['total_loss'], rel=0.02)
     assert found['target_q_value'] == pytest.approx(expected['target_q_value'], abs=0.2)
@@ -161,8 +161,8 @@ def test_logged_losses_are_means_over_all_updates_since_the_last_log(buffer):
     losses, found = [], []
     for _ in range(42):
         batch = replay.sample(16, 0)
-        losses.append(every._forward_learn(batch)['total_loss'])
-        found.append(ours._forward_learn(batch)['total_loss'])
+        losses.append(every.learn_mode.forward(batch)['total_loss'])
+        found.append(ours.learn_mode.forward(batch)['total_loss'])
     # the learner logs at update 25, and averages over its last 10 updates
     assert found[:15] == [found[0]] * 15 and found[15:40] == [found[15]] * 25
     assert found[0] == pytest.approx(losses[0])
@@ -173,15 +173,15 @@ def test_logged_losses_are_means_over_all_updates_since_the_last_log(buffer):
 def test_a_soft_target_moves_by_theta_at_each_update(buffer):
     ours = policy(LeanDQNPolicy, learn=dict(target_theta=0.25, target_update_freq=None))
     before = flat(ours._target_model)
-    ours._forward_learn(buffer().sample(16, 0))
+    ours.learn_mode.forward(buffer().sample(16, 0))
     torch.testing.assert_close(flat(ours._target_model), before.lerp(parameters(ours), 0.25))
 
 
 def test_huber_loss_grows_linearly_with_large_errors(buffer):
     batch = [dict(transition, reward=transition['reward'] + 1000) for transition in buffer().sample(16, 0)]
     squared, huber = (policy(LeanDQNPolicy, learn=dict(ONCE, loss=loss)) for loss in ('mse', 'huber'))
-    error = squared._forward_learn(batch)['total_loss'] ** 0.5
-    assert error > 1000 and huber._forward_learn(batch)['total_loss'] == pytest.approx(error - 0.5, rel=0.001)
+    error = squared.learn_mode.forward(batch)['total_loss'] ** 0.5
+    assert error > 1000 and huber.learn_mode.forward(batch)['total_loss'] == pytest.approx(error - 0.5, rel=0.001)
 
 
 def test_gradients_are_clipped_to_their_norm(buffer):
@@ -189,7 +189,7 @@ def test_gradients_are_clipped_to_their_norm(buffer):
     norms = []
     for limit in (None, 0.01):
         ours = policy(LeanDQNPolicy, learn=dict(grad_clip=limit))
-        ours._forward_learn(batch)
+        ours.learn_mode.forward(batch)
         norms.append(torch.cat([weight.grad.flatten() for weight in ours._model.parameters()]).norm())
     assert norms[0] > 0.1 and norms[1] == pytest.approx(0.01, rel=0.001)
 
@@ -199,18 +199,18 @@ def test_the_averaged_weights_act_and_are_those_of_checkpoints_and_resumed_runs(
     ours = policy(LeanDQNPolicy, **options)
     expected = parameters(ours)
     for _ in range(3):
-        ours._forward_learn(replay.sample(16, 0))
+        ours.learn_mode.forward(replay.sample(16, 0))
         expected = expected.lerp(parameters(ours), 0.25)
-    torch.save(ours._state_dict_learn(), tmp_path / 'checkpoint')
+    torch.save(ours.learn_mode.state_dict(), tmp_path / 'checkpoint')
     resumed, without = policy(LeanDQNPolicy, **options), policy(LeanDQNPolicy)
     state = torch.load(tmp_path / 'checkpoint', weights_only=True)
     for other in (resumed, without):
-        other._load_state_dict_learn(state)
+        other.learn_mode.load_state_dict(state)
         assert torch.equal(parameters(other), parameters(ours))
     assert torch.equal(flat(without._eval_model), parameters(ours))
     # a collector of its own, as in another process, is given the weights that act
     collector = LeanDQNPolicy(ours._cfg, enable_field=['collect'])
-    collector._load_state_dict_collect(ours._state_dict_collect())
+    collector.collect_mode.load_state_dict(ours.collect_mode.state_dict())
     acting = [
         ours._collect_model,
         ours._eval_model,
@@ -220,7 +220,7 @@ def test_the_averaged_weights_act_and_are_those_of_checkpoints_and_resumed_runs(
     ]
     for weights in [*map(flat, acting), flat(read_weights(tmp_path / 'checkpoint')[0])]:
         torch.testing.assert_close(weights, expected)
-    resumed._forward_learn(replay.sample(16, 0))
+    resumed.learn_mode.forward(replay.sample(16, 0))
     torch.testing.assert_close(flat(resumed._eval_model), expected.lerp(parameters(resumed), 0.25))
 
 

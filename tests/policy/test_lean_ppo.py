@@ -28,7 +28,7 @@ def advantage_of(rollout, t, env, gae_lambda):
 @pytest.mark.parametrize('gae_lambda', [0.0, 0.95, 1.0])
 def test_advantages_are_the_discounted_sum_of_errors(gae_lambda):
     made = rollout()
-    samples = ppo(gae_lambda=gae_lambda)._get_train_sample(made)
+    samples = ppo(gae_lambda=gae_lambda).collect_mode.get_train_sample(made)
     advantages = samples['advantage'].view(STEPS, ENVS)
     for t in range(STEPS):
         for env in range(ENVS):
@@ -41,14 +41,14 @@ def test_a_lost_step_neither_counts_nor_spoils_the_steps_before_it():
     made['done'][:] = False
     made['weight'][3, 0] = 0
     policy = ppo()
-    before = policy._get_train_sample(made)
+    before = policy.collect_mode.get_train_sample(made)
     made['reward'][3:, 0] = 1e6  # it has none, and what follows is another game
-    after = policy._get_train_sample(made)
+    after = policy.collect_mode.get_train_sample(made)
     earlier = torch.arange(STEPS * ENVS).view(STEPS, ENVS)[:3].flatten()
     assert torch.equal(before['advantage'][earlier], after['advantage'][earlier])
     after['weight'][:] = 0  # a minibatch of lost steps
     start = parameters(policy)
-    policy._forward_learn(after)
+    policy.learn_mode.forward(after)
     assert torch.equal(parameters(policy), start)
 
 
@@ -56,7 +56,7 @@ def test_a_lost_step_neither_counts_nor_spoils_the_steps_before_it():
 def test_the_loss_is_di_engines_of_the_steps_that_were_played(clip_ratio):
     """A lost step, whose weight is 0, does not enter the normalisation of the advantages either."""
     policy = ppo(clip_ratio=clip_ratio, value_weight=0.5)
-    batch = policy._get_train_sample(rollout())
+    batch = policy.collect_mode.get_train_sample(rollout())
     batch['weight'][::3], batch['advantage'][::3] = 0, 1e6
     played = batch['weight'] > 0
     logit, old = torch.randn(STEPS * ENVS, 4), torch.randn(STEPS * ENVS, 4)
@@ -78,14 +78,14 @@ def test_the_loss_is_di_engines_of_the_steps_that_were_played(clip_ratio):
 def test_updates_raise_the_probability_of_actions_with_an_advantage():
     policy, made = ppo(entropy_weight=0.0, clip_ratio=1.0), rollout()
     made['action'][:] = torch.arange(STEPS)[:, None] % 4
-    samples = policy._get_train_sample(made)
+    samples = policy.collect_mode.get_train_sample(made)
     samples['advantage'] = (samples['action'] == 2).float()
     samples['log_prob'][:] = np.log(0.25)
     before, after = [], []
     for shares in (before, after):
         shares += policy._model(samples['obs'])['logit'].softmax(1)[:, 2].tolist()
         for _ in range(30):
-            policy._forward_learn(samples)
+            policy.learn_mode.forward(samples)
     assert min(after) > 0.3 > max(before)
 
 
@@ -95,23 +95,23 @@ def test_actions_are_drawn_from_the_policy_and_evaluation_takes_the_most_probabl
         policy._model.head.Q[1][0].bias.copy_(torch.tensor([0.4, 0.1, 0.3, 0.2]).log())
         policy._model.head.Q[1][0].weight.zero_()
     obs = torch.zeros(4, 84, 84, dtype=torch.uint8)
-    drawn = policy._forward_collect(dict.fromkeys(range(4000), obs)).values()
+    drawn = policy.collect_mode.forward(dict.fromkeys(range(4000), obs)).values()
     shares = np.bincount([int(step['action']) for step in drawn], minlength=4) / 4000
     np.testing.assert_allclose(shares, [0.4, 0.1, 0.3, 0.2], atol=0.04)
     for step in list(drawn)[:20]:
         assert step['log_prob'] == pytest.approx(np.log([0.4, 0.1, 0.3, 0.2][int(step['action'])]), abs=1e-5)
-    assert policy._forward_eval({0: obs.float()})[0]['action'] == 0
+    assert policy.eval_mode.forward({0: obs.float()})[0]['action'] == 0
 
 
 def test_the_learning_rate_falls_linearly_also_after_a_resume():
     options = dict(learning_rate=0.001, lr_decay_updates=4, lr_end=0.0002)
     policy, resumed, rates = ppo(**options), ppo(**options), []
-    samples = policy._get_train_sample(rollout())
+    samples = policy.collect_mode.get_train_sample(rollout())
     for update in range(6):
         if update == 3:
-            resumed._load_state_dict_learn(copy.deepcopy(policy._state_dict_learn()))
+            resumed.learn_mode.load_state_dict(copy.deepcopy(policy.learn_mode.state_dict()))
             policy = resumed
-        rates.append(policy._forward_learn(samples)['cur_lr'])
+        rates.append(policy.learn_mode.forward(samples)['cur_lr'])
     np.testing.assert_allclose(rates, [0.001, 0.0008, 0.0006, 0.0004, 0.0002, 0.0002])
 
 
@@ -129,11 +129,11 @@ def test_a_checkpoint_is_an_agent_that_plays_the_most_probable_action(tmp_path, 
 
 def test_learning_rate_and_entropy_coefficient_fall_to_their_ends_with_the_budget():
     policy = ppo(anneal=True, learning_rate=0.001, lr_end=0.0002, entropy_weight=0.01, entropy_end=0.002)
-    batch = policy._get_train_sample(rollout())
+    batch = policy.collect_mode.get_train_sample(rollout())
     rates, coefficients = [], []
     for used in (0.0, 0.5, 1.0):
         policy.learn_mode.set_attribute('budget_used', used)
-        rates.append(policy._forward_learn(batch)['cur_lr'])
+        rates.append(policy.learn_mode.forward(batch)['cur_lr'])
         logit = torch.zeros(STEPS * ENVS, 4)
         still = {**batch, 'advantage': torch.zeros_like(batch['advantage'])}
         loss, _, entropy = policy._loss(dict(logit=logit, value=batch['return']), still)
@@ -145,7 +145,7 @@ def test_learning_rate_and_entropy_coefficient_fall_to_their_ends_with_the_budge
 @pytest.mark.parametrize('values', ['advantage', 'return'])
 def test_a_training_that_diverges_ends_with_an_error_that_names_options(values):
     policy = ppo()
-    batch = policy._get_train_sample(rollout())
+    batch = policy.collect_mode.get_train_sample(rollout())
     batch[values][0] = float('nan')
     with pytest.raises(ValueError, match='total_loss. is infinite or not a number.*learning_rate.*grad_clip.*autocast'):
-        policy._forward_learn(batch)
+        policy.learn_mode.forward(batch)

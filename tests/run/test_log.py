@@ -97,15 +97,6 @@ def test_rows_beyond_the_save_that_a_run_resumed_from_are_left_out(writer, path)
     assert [start['env_step'] for start in log.starts] == [0, 200, 380]
 
 
-def test_only_the_newest_run_in_a_folder_is_read(writer, path):
-    write_a_run(writer)
-    writer.write('run', env_step=0, seed=9, exp_name='dqn')
-    writer.write('progress', env_step=50)
-    log = RunLog.read(path)
-    assert log.seed == 9 and not len(log.evaluation['score'])
-    np.testing.assert_array_equal(log.progress['env_step'], [50])
-
-
 @pytest.mark.parametrize('cut', [1, 5, 30])
 def test_an_incomplete_last_line_is_left_out_and_damages_no_other(writer, path, cut):
     write_a_run(writer)

@@ -11,7 +11,7 @@ from ding.worker import create_serial_collector, get_serial_collector_cls
 from easydict import EasyDict
 
 from breakout_env import BreakoutEnv
-from helpers.managers import KILL, GameEnv, advance, build_in_process, observe
+from helpers.managers import KILL, advance, build_in_process, observe
 
 ENVS, STEPS, GAMMA, SEED = 3, 40, 0.9, 5
 
@@ -108,8 +108,7 @@ def test_a_lost_worker_costs_its_environments_a_step_and_their_games(collector_o
         return KILL if next(acted) in (21, 50) else int(obs.sum()) % 4
 
     collector = collector_of(build_in_process(env_num=5), act, 5, 12)
-    with pytest.MonkeyPatch.context():
-        rollouts = [collector.collect() for _ in range(2)]
+    rollouts = [collector.collect() for _ in range(2)]
     states = [rollout['obs'].numpy().copy().view(np.uint64).reshape(12, 5, 2).tolist() for rollout in rollouts]
     lost = [(rollout['weight'] == 0).sum().item() for rollout in rollouts]
     assert sum(lost) in (4, 5, 6)  # both environments of the first worker, or three of the second, each time
@@ -128,7 +127,7 @@ def test_a_lost_worker_costs_its_environments_a_step_and_their_games(collector_o
 def test_rollouts_are_the_same_in_each_run(collector_of):
     runs = []
     for _ in range(2):
-        manager = build_in_process(GameEnv and 6, worker_num=2)
+        manager = build_in_process(6, worker_num=2)
         collector = collector_of(manager, lambda obs: int(obs.sum()) % 4, 6, 10)
         runs.append([collector.collect() for _ in range(3)])
         collector.close()
