@@ -1,5 +1,7 @@
 """The environment: DI-engine's contract, the game, its ends, its randomness."""
 
+import logging
+
 import numpy as np
 import pytest
 import torch
@@ -58,7 +60,8 @@ def test_di_engines_own_checks_pass(make):
     demonstrate_correct_procedure(BreakoutEnv)
 
 
-def test_a_lost_life_ends_the_episode_but_not_the_game(make):
+def test_a_lost_life_ends_the_episode_but_not_the_game(make, caplog):
+    caplog.set_level(logging.DEBUG, logger='breakout_env')
     env = make()
     lives, frames, returns = [], [], []
     env.reset()
@@ -76,6 +79,9 @@ def test_a_lost_life_ends_the_episode_but_not_the_game(make):
     assert last.info['TimeLimit.truncated'] is False
     env.reset()
     assert env.step(0).info['lives'] == 5
+    ends = [message.split()[-2:] for message in caplog.messages if 'episode ends with' in message]
+    assert ends == 4 * [['life', 'lost']] + [['game', 'over']]
+    assert sum('begin' in message and 'playing' in message for message in caplog.messages) == 6
 
 
 def test_evaluation_plays_full_games_and_fires_after_a_lost_life(make):
