@@ -92,7 +92,7 @@ def expected_transitions(iteration: int, random: int = RANDOM) -> int:
 def saved_transitions(buffer_file: Path) -> int:
     """Transitions ever pushed, according to the file."""
     with np.load(buffer_file) as arrays:
-        return json.loads(bytes(arrays['meta']))['next_ticket']
+        return json.loads(bytes(arrays['meta']))['next_id']
 
 
 def check_saves(folder: Path, random: int = RANDOM) -> list:
