@@ -109,13 +109,6 @@ def test_window_is_opened_on_the_display(display):
     assert (row.state, row.found) == ('ok', 'a window was opened and closed')
 
 
-def test_missing_display_is_a_warning_with_an_alternative(monkeypatch):
-    monkeypatch.delenv('DISPLAY', raising=False)
-    monkeypatch.delenv('WAYLAND_DISPLAY', raising=False)
-    finding = doctor_checks.window()
-    assert finding.state == 'warning' and 'breakout record' in finding.fix
-
-
 def test_small_shared_memory_is_a_warning_and_a_full_one_fails(small_disk):
     finding = doctor_checks.shared_memory(str(small_disk))
     assert finding.state == 'warning' and '--shm-size' in finding.fix

@@ -5,16 +5,13 @@ import functools
 import numpy as np
 import pytest
 import torch
-from ding.config import read_config
 from ding.policy import DQNPolicy
 from ding.torch_utils import Adam
-from ding.utils import deep_merge_dicts
 from easydict import EasyDict
 
-from breakout_env import BreakoutEnv, FrameReplayBuffer, LeanDQNPolicy
+from breakout_env import FrameReplayBuffer, LeanDQNPolicy
 from breakout_env.agent.weights_file import read_weights
 from helpers.policies import parameters, policy, transitions
-from helpers.processes import ROOT
 
 UPDATES = 25
 
@@ -227,66 +224,3 @@ def test_the_averaged_weights_act_and_are_those_of_checkpoints_and_resumed_runs(
 def flat(model):
     weights = model if isinstance(model, dict) else model.state_dict()
     return torch.cat([weight.flatten() for weight in weights.values()])
-
-
-@pytest.mark.parametrize(
-    'option, value',
-    [('autocast', 'half'), ('loss', 'mae'), ('ema_decay', 1.0), ('target_update_freq', None)],
-)
-def test_error_messages_name_the_option(option, value):
-    with pytest.raises(ValueError, match=rf'policy option `learn\.{option}` is {value!r} \(.*\).*; expected'):
-        policy(LeanDQNPolicy, learn={option: value})
-
-
-class TestLearning(object):
-    """What the network learns from real play."""
-
-    @pytest.fixture(scope='class')
-    def random_play(self):
-        """Observations of random play; of each step the action, the rewards of three steps, the discount."""
-        env = BreakoutEnv({})
-        env.seed(0)
-        screens, actions, rewards, ends = [env.reset()], [], [], []
-        for _ in range(4000):
-            actions.append(env.random_action())
-            timestep = env.step(actions[-1])
-            screens.append(timestep.obs)
-            rewards.append(float(timestep.reward.item()))
-            ends.append(timestep.done)
-            if timestep.done:
-                env.reset()
-        env.close()
-        return screens, actions, rewards, ends
-
-    def batch(self, random_play, rng):
-        screens, actions, rewards, ends = random_play
-        made = []
-        while len(made) < 32:
-            first = int(rng.integers(1, len(actions) - 3))
-            if ends[first - 1] or any(ends[first : first + 2]):  # these would need the screens of two lives
-                continue
-            made.append(
-                dict(
-                    obs=torch.from_numpy(screens[first]),
-                    next_obs=torch.from_numpy(screens[first + 3]),
-                    action=torch.from_numpy(actions[first]),
-                    reward=torch.tensor(rewards[first : first + 3]),
-                    done=ends[first + 2],
-                    value_gamma=torch.tensor(0.99**3),
-                    collect_iter=0,
-                )
-            )
-        return made
-
-    def test_the_values_of_states_come_to_differ(self, random_play):
-        """From PyTorch's weights they come to agree: most units of the third convolution die."""
-        cfg = dict(read_config(str(ROOT / 'configs/breakout_dqn_cpu_config.py'))[0].policy, other=dict())
-        torch.manual_seed(0)
-        cfg = EasyDict(deep_merge_dicts(LeanDQNPolicy.default_config(), cfg))
-        learner, rng = LeanDQNPolicy(cfg, enable_field=['learn']), np.random.default_rng(0)
-        for _ in range(500):
-            learner.learn_mode.forward(self.batch(random_play, rng))
-        states = torch.from_numpy(np.stack(random_play[0][::20]))
-        with torch.no_grad():
-            values = learner._model(states)['logit']
-        assert values.std(dim=0).mean() > 0.0005  # from PyTorch's weights less than 0.0001

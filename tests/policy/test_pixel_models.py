@@ -57,6 +57,16 @@ def test_actor_and_critic_are_vac_with_heads_as_wide_as_the_encoder(pixels):
         assert torch.equal(model(pixels.float(), mode=mode)[key], expected)
 
 
+def test_the_encoder_begins_with_orthogonal_weights_scaled_for_relu():
+    """From PyTorch's, most units of the third convolution die, and the values of all states come to agree."""
+    model = PixelDQN(SHAPE, ACTIONS)
+    layers = [module for module in model.encoder.modules() if hasattr(module, 'weight')]
+    assert len(layers) == 4
+    for layer in layers:
+        rows = layer.weight.detach().flatten(1)
+        torch.testing.assert_close(rows @ rows.T, 2.0 * torch.eye(len(rows)), rtol=0, atol=1e-4)
+
+
 CONFIGS = sorted([*ROOT.glob('configs/*_config.py'), *ROOT.glob('examples/*/*_config.py')])
 
 
