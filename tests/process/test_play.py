@@ -70,31 +70,6 @@ def right(obs, keys):
     return RIGHT
 
 
-def test_window_reports_the_keys_that_are_held(keyboard, same_footprint):
-    window = open_window('Breakout', 1)
-    keyboard.focus()
-
-    def comes_to(*keys):
-        return wait_until(lambda: window.present(PICTURE) and window.keys() == frozenset(keys))
-
-    assert comes_to()
-    keyboard.press('Left')
-    assert comes_to('left')
-    for _ in range(30):
-        assert window.present(PICTURE) and window.keys() == {'left'}
-    keyboard.press('space')
-    assert comes_to('left', 'fire')
-    keyboard.release('Left')
-    keyboard.release('space')
-    assert comes_to()
-    keyboard.press('d')
-    keyboard.release('d')  # too short to be held when the keys are read
-    assert comes_to('right')
-    assert comes_to()
-    window.close()
-    assert window.keys() == frozenset() and not window.present(PICTURE)
-
-
 def test_window_that_hangs_ends_the_game_with_an_error(display, same_footprint):
     window = open_window('Breakout')
     newest_child().send_signal(signal.SIGSTOP)

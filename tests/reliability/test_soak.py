@@ -212,30 +212,6 @@ def buffer(
     memory.close()
 
 
-def buffer_saves(cycles: int, look: Look) -> None:
-    """Save a buffer to a file, in the background and as a state dict; load each into another buffer, or a new one."""
-    np.random.seed(0)
-
-    def new(storage: str) -> FrameReplayBuffer:
-        return FrameReplayBuffer(dict(replay_buffer_size=CAPACITY, storage=storage), exp_name='run')
-
-    memory, other = new('compressed'), new('ring')
-    for cycle, fragment in zip(range(cycles), fragments()):
-        memory.push(fragment, cycle)
-        memory.start_saving('saves/background.npz', lambda: None)
-        assert memory.wait_for_saving() is None
-        memory.save_data('saves/buffer.npz')
-        other.load_data('saves/buffer.npz')
-        other.load_state_dict(memory.state_dict())
-        third = new(('compressed', 'ring', 'memmap')[cycle % 3])
-        third.load_data('saves/background.npz')
-        assert third.count() == other.count() == memory.count()
-        third.close()
-        look()
-    memory.close()
-    other.close()
-
-
 def training(cycles: int, look: Look) -> None:
     """The pipeline of ``breakout train`` in this process; a cycle is an env step."""
     spec = importlib.util.spec_from_file_location('serial', ROOT / 'entry' / 'serial.py')
@@ -260,7 +236,6 @@ def section(function: Callable, cycles: int, name: str, cycle: str, least: int =
         section(environments, 10_000, 'environments', 'open, reset, step, close', 40),
         section(training, 300_000, 'training', 'an env step', 12_000),
         section(managers, 200, 'managers', 'launch, step, reset, close'),
-        section(buffer_saves, 200, 'saves of a buffer', 'save and load a buffer in each way', 60),
         section(buffer, 200, 'buffer, compressed', '1,500 transitions into room for 1,000'),
         section(
             partial(buffer, is_prioritised=True, prefetch=True), 100, 'buffer, prioritised', 'the same, prefetched'
