@@ -3,7 +3,6 @@
 import contextlib
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -29,7 +28,7 @@ from helpers.managers import (
     launched,
     stock_course,
 )
-from helpers.processes import wait_until
+from helpers.processes import completed, wait_until
 from helpers.resources import children, footprint, grown_since
 
 CLOSE_WITHIN_S = 15
@@ -243,7 +242,7 @@ if __name__ == '__main__':
 def test_a_program_without_close_ends_silently_and_leaves_no_process(context, tmp_path):
     script = tmp_path / 'program.py'
     script.write_text(PROGRAM.format(context=context))
-    result = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60)
+    result = completed([sys.executable, script])
     pids = [int(word) for word in result.stdout.split()]
     assert result.returncode == 0 and len(pids) == 2, result.stderr
     assert not any(word in result.stderr for word in ('Traceback', 'Exception', 'leaked'))
