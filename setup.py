@@ -92,7 +92,6 @@ setup(
             'matplotlib>=3.8',
             'python-snappy>=0.7',
             'stable-baselines3>=2.6',
-            'tianshou>=1.1; python_version >= "3.11"',
             'torchrl>=0.14,<0.15',
         ],
     },

@@ -1,4 +1,4 @@
-"""Learners and trainings of DI-engine's parts and ours, with the options of configs/breakout_lean_dqn_config.py."""
+"""Trainings of DI-engine's parts and ours, with the options of configs/breakout_lean_dqn_config.py."""
 
 import os
 from functools import partial
@@ -49,25 +49,6 @@ def merged_config(
     create.replay_buffer = dict(type=buffer, **(ours if buffer == 'frame' else {}))
     create.pop('evaluator')
     return compile_config(main, seed=0, auto=True, create_cfg=EasyDict(create), save_cfg=False)
-
-
-class Updates(object):
-    """A policy that learns, in DI-engine's ``BaseLearner``, as in its pipelines."""
-
-    def __init__(
-        self, policy: str, batch_size: int, learn: Optional[Dict[str, Any]] = None, cuda: bool = False
-    ) -> None:
-        cfg = merged_config(policy, batch_size=batch_size, learn=learn, cuda=cuda)
-        set_pkg_seed(0, use_cuda=cuda)
-        self._policy = create_policy(cfg.policy, enable_field=['learn'])
-        self._learner = BaseLearner(cfg.policy.learn.learner, self._policy.learn_mode, exp_name=cfg.exp_name)
-        if policy != 'dqn':  # DI-engine's pipelines wait for the GPU at both ends of an update, ours do not
-            use_plain_timers(self._learner)
-        self._batch_size = batch_size
-
-    def update(self, buffer: Any) -> None:
-        """Sample a batch and learn from it."""
-        self._learner.train(buffer.sample(self._batch_size, self._learner.train_iter))
 
 
 class Training(object):

@@ -49,25 +49,3 @@ class PlainDQN(object):
         self.updates += 1
         if self.updates % TARGET_EVERY_UPDATES == 0:
             self._target.load_state_dict(self.online.state_dict())
-
-
-def tianshou_dqn() -> Any:
-    """Tianshou's: double, 3-step, on the network of its own Atari example, which is that of Mnih et al. 2015."""
-    import gymnasium
-    from tianshou.algorithm.modelfree.dqn import DQN, DiscreteQLearningPolicy
-    from tianshou.algorithm.optim import AdamOptimizerFactory
-    from tianshou.env.atari.atari_network import DQNet, ScaledObsInputActionReprNet
-
-    policy = DiscreteQLearningPolicy(
-        model=ScaledObsInputActionReprNet(DQNet(4, 84, 84, ACTIONS)),
-        action_space=gymnasium.spaces.Discrete(ACTIONS),
-        eps_training=EPSILON,
-    )
-    return DQN(
-        policy=policy,
-        optim=AdamOptimizerFactory(lr=LEARNING_RATE),
-        gamma=GAMMA,
-        n_step_return_horizon=3,
-        target_update_freq=1000,
-        is_double=True,
-    )

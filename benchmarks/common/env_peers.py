@@ -12,10 +12,9 @@ from functools import partial
 from typing import Any, Dict
 
 import ale_py
-import gym  # DI-engine's spaces
 import gymnasium
 import numpy as np
-from ding.envs import BaseEnv, BaseEnvTimestep, create_env_manager
+from ding.envs import create_env_manager
 from ding.utils import ENV_MANAGER_REGISTRY
 
 from breakout_env import BreakoutEnv
@@ -99,20 +98,12 @@ class Manager(Vector):
 
     action_dtype = np.int64
 
-    def __init__(
-        self,
-        type_name: str,
-        options: Dict[str, Any],
-        env_num: int,
-        env_class: type = BreakoutEnv,
-        rules: Rules = TRAINING,
-    ) -> None:
+    def __init__(self, type_name: str, options: Dict[str, Any], env_num: int, rules: Rules = TRAINING) -> None:
         if type_name == 'breakout':
             import breakout_env.env_manager  # noqa: F401
         config = ENV_MANAGER_REGISTRY.get(type_name).default_config()
         config.update(type=type_name, **options)
-        cfg = rules if env_class is PlainEnv else rules.ours
-        super().__init__(create_env_manager(config, [partial(env_class, cfg)] * env_num), env_num)
+        super().__init__(create_env_manager(config, [partial(BreakoutEnv, rules.ours)] * env_num), env_num)
 
     def start(self) -> None:
         self.env.launch()
@@ -138,36 +129,6 @@ class Halves(Manager):
         self.env.recv()
         self.env.send(self.random_actions()[half], half)
         return len(half)
-
-
-class PlainEnv(BaseEnv):
-    """What a DI-engine user would write without this project: Stable-Baselines3's wrappers and a stack of frames."""
-
-    observation_space = gym.spaces.Box(0, 255, (4, 84, 84), np.uint8)
-    action_space = gym.spaces.Discrete(ACTIONS)
-    reward_space = gym.spaces.Box(-1, 1, (1,), np.float32)
-
-    def __init__(self, rules: Rules) -> None:
-        self._rules, self._env = rules, None
-
-    def reset(self) -> np.ndarray:
-        if self._env is None:
-            self._env = gymnasium.wrappers.FrameStackObservation(sb3_env(self._rules), stack_size=4)
-        return self._env.reset()[0][..., 0]
-
-    def step(self, action: np.ndarray) -> BaseEnvTimestep:
-        obs, reward, terminated, truncated, _ = self._env.step(action.item())
-        return BaseEnvTimestep(obs[..., 0], np.array([reward], np.float32), terminated or truncated, {})
-
-    def seed(self, seed: int, dynamic_seed: bool = True) -> None:
-        pass
-
-    def close(self) -> None:
-        if self._env is not None:
-            self._env.close()
-
-    def __repr__(self) -> str:
-        return 'PlainEnv'
 
 
 class EnvPool(Vector):
@@ -239,23 +200,6 @@ class Gymnasium(Vector):
         super().__init__(AsyncVectorEnv([partial(gymnasium_env, rules)] * env_num, **options), env_num)
 
 
-class Tianshou(Vector):
-    """Tianshou's vector of processes with shared memory, on its own wrappers."""
-
-    def __init__(self, env_num: int, rules: Rules = TRAINING) -> None:
-        from tianshou.env import ShmemVectorEnv
-
-        super().__init__(ShmemVectorEnv([partial(tianshou_env, rules)] * env_num), env_num)
-
-    def step(self) -> int:
-        row = self.random_actions()
-        _, _, terminated, truncated, _ = self.env.step(row)
-        ended = np.flatnonzero(terminated | truncated)
-        if len(ended):
-            self.env.reset(ended)
-        return len(row)
-
-
 def ale_env(obs_type: str) -> gymnasium.Env:
     """The bare game of gymnasium, for the wrappers of others."""
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
@@ -290,10 +234,3 @@ def sb3_vector(processes: bool, env_num: int, rules: Rules = TRAINING) -> Any:
     envs = [partial(sb3_env, rules)] * env_num
     # forked as DI-engine's workers are; by default each worker would import the program and all it imports anew
     return VecFrameStack(SubprocVecEnv(envs, 'fork') if processes else DummyVecEnv(envs), 4)
-
-
-def tianshou_env(rules: Rules = TRAINING) -> gymnasium.Env:
-    """Tianshou's preprocessing; it always plays up to 30 no-ops and presses FIRE."""
-    from tianshou.env.atari.atari_wrapper import wrap_deepmind
-
-    return wrap_deepmind(ale_env('rgb'), episode_life=rules.training, clip_rewards=rules.training)

@@ -16,8 +16,7 @@ from breakout_env.run.paths import PROGRESS_LOG
 from breakout_env.run.stop_request import StopRequest
 from breakout_env.utils.atomic_file import write_bytes
 
-from .processes import ROOT
-from .rounds import machine
+from .rounds import ROOT, machine
 
 GAMES, GAMES_SEED = 40, 1000
 CURVE_POINTS = 100

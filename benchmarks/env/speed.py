@@ -13,9 +13,7 @@ from typing import Any, Dict, List, Optional
 
 import ale_py
 import click
-import cv2
 import numpy as np
-from ding.envs import DingEnvWrapper
 from tabulate import tabulate
 
 from breakout_env import BreakoutEnv
@@ -69,48 +67,15 @@ class ActAlone(Throughput):
         return 1
 
 
-class ByHand(ActAlone):
-    """The emulator and the preprocessing in the plainest loop: what an observation costs without an environment."""
-
-    def reset(self) -> None:
-        self._ale.reset_game()
-        self._screen = self._ale.getScreenGrayscale()
-        self._earlier = np.zeros_like(self._screen)
-        self._stack = np.stack([self._resized()] * 4)
-
-    def step(self) -> int:
-        action = self.next_action()
-        for frame in range(4):
-            self._ale.act(action)
-            if frame == 2:
-                self._ale.getScreenGrayscale(self._earlier)
-        self._ale.getScreenGrayscale(self._screen)
-        np.maximum(self._screen, self._earlier, out=self._screen)
-        self._stack = np.concatenate((self._stack[1:], self._resized()[None]))
-        if self._ale.game_over():
-            self.reset()
-        return 1
-
-    def _resized(self) -> np.ndarray:
-        return cv2.resize(self._screen, (84, 84), interpolation=cv2.INTER_AREA)
-
-
 def one_gymnasium_env() -> GymnasiumEnv:
     """gymnasium's preprocessing."""
     return GymnasiumEnv(gymnasium_env(FULL_GAMES), 1)
 
 
-def in_ding_wrapper(_: Any) -> DingEnvWrapper:
-    """gymnasium's preprocessing as a DI-engine environment."""
-    return DingEnvWrapper(gymnasium_env(FULL_GAMES))
-
-
 CONTESTANTS = {
     REFERENCE: ActAlone,
-    'act, gray, max, resize, stack by hand': ByHand,
     'BreakoutEnv': OurEnv,
     'gymnasium AtariPreprocessing + FrameStackObservation': one_gymnasium_env,
-    "the same through DI-engine's DingEnvWrapper": partial(OurEnv, in_ding_wrapper),
     'Stable-Baselines3 AtariWrapper + VecFrameStack': partial(StableBaselines3, False, 1, FULL_GAMES),
     'EnvPool, 1 thread': partial(EnvPool, 1, False, 1, FULL_GAMES),
     'ale_py AtariVectorEnv, 1 env': partial(AtariVector, 1, 1, FULL_GAMES),

@@ -34,7 +34,7 @@ from ..common.cli import Numbers, command
 from ..common.rounds import ContestantFailed, ContestantProcess, Result
 from .peers import CONTESTANTS, NOTHING, OURS
 
-PACKAGES = ['DI-engine', 'torch', 'numpy', 'zstandard', 'tianshou', 'stable-baselines3', 'torchrl', 'python-snappy']
+PACKAGES = ['DI-engine', 'torch', 'numpy', 'zstandard', 'stable-baselines3', 'torchrl', 'python-snappy']
 BATCHES = 400
 WARM_UP_TRANSITIONS = 1600
 # left free for the rest of the machine

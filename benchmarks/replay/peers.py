@@ -92,12 +92,6 @@ class InDIEngine(Contestant):
         self.buffer.close()
 
 
-class Naive(InDIEngine):
-    """DI-engine's naive buffer."""
-
-    type = 'naive'
-
-
 class AdvancedFloat32(InDIEngine):
     """DI-engine's default: the advanced buffer, and float32 observations as its own Atari environment returns them."""
 
@@ -138,26 +132,6 @@ class FrameMemmap(Frame):
     options = dict(storage='memmap')
 
 
-class DIEngineDeque(Contestant):
-    """DI-engine's ``DequeBuffer`` of the task pipelines."""
-
-    def __init__(self, size: int, folder: str) -> None:
-        super().__init__(size, folder)
-        from ding.data import DequeBuffer
-
-        self.buffer = DequeBuffer(size=size)
-
-    def add(self, items: List[dict]) -> None:
-        for transition in items:
-            self.buffer.push(transition)
-
-    def collated(self) -> Tuple[torch.Tensor, ...]:
-        from ding.utils.data import default_collate
-
-        batch = default_collate([item.data for item in self.buffer.sample(BATCH)])
-        return batch['obs'], batch['next_obs'], batch['action'], batch['reward'], batch['done']
-
-
 class StableBaselines3(Contestant):
     """Stable-Baselines3's ``ReplayBuffer`` with ``optimize_memory_usage``; 1-step, as it has no n-step with that."""
 
@@ -189,40 +163,6 @@ class StableBaselines3(Contestant):
     def collated(self) -> Tuple[torch.Tensor, ...]:
         batch = self.buffer.sample(BATCH)
         return batch.observations, batch.next_observations, batch.actions, batch.rewards, batch.dones
-
-
-class Tianshou(Contestant):
-    """Tianshou's ``VectorReplayBuffer``, one screen a transition; stacks are put together when sampled."""
-
-    feed = 'steps'
-
-    def __init__(self, size: int, folder: str) -> None:
-        super().__init__(size, folder)
-        from tianshou.data import VectorReplayBuffer
-
-        self.buffer = VectorReplayBuffer(size, 8, stack_num=4, ignore_obs_next=True, save_only_last_obs=True)
-
-    def prepare(self, items: List[tuple]) -> Any:
-        from tianshou.data import Batch
-
-        obs, action, reward, next_obs, done, _ = (np.stack(column) for column in zip(*items))
-        # it does not keep `info`, so each environment's is empty, as it would be without one
-        return Batch(
-            obs=obs, act=action, rew=reward, terminated=done, truncated=done & False, obs_next=next_obs, info={}
-        )
-
-    def add(self, items: Any) -> None:
-        self.buffer.add(items)
-
-    def collated(self) -> Tuple[torch.Tensor, ...]:
-        # what its `compute_nstep_return` looks up: three steps, fewer where the episode ends or playing has got to
-        first = self.buffer.sample_indices(BATCH)
-        second = self.buffer.next(first)
-        third = self.buffer.next(second)
-        obs, next_obs = self.buffer.get(first, 'obs'), self.buffer.get(self.buffer.next(third), 'obs')
-        reward = np.stack([self.buffer.rew[index] for index in (first, second, third)], axis=1)
-        batch = obs, next_obs, self.buffer.act[first], reward, self.buffer.terminated[third]
-        return tuple(torch.from_numpy(np.ascontiguousarray(column)) for column in batch)
 
 
 class DopamineElements(Contestant):
@@ -303,11 +243,8 @@ CONTESTANTS: Dict[str, Type[Contestant]] = {
     'compressed, prioritised': FramePrioritised,
     'ring': FrameRing,
     'memmap': FrameMemmap,
-    'Tianshou, one screen each': Tianshou,
     'snappy elements, as in Dopamine': DopamineElements,
     'Stable-Baselines3, optimized': StableBaselines3,
-    "DI-engine's DequeBuffer": DIEngineDeque,
-    "DI-engine's naive, uint8": Naive,
     "DI-engine's advanced, uint8": InDIEngine,
     "DI-engine's advanced, float32": AdvancedFloat32,
     'TorchRL, memmap': TorchRL,

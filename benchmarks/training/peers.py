@@ -22,8 +22,7 @@ import torch
 
 from breakout_env.agent.evaluation import evaluate
 
-from ..common.processes import ROOT
-from ..common.rounds import measured_commit
+from ..common.rounds import ROOT, measured_commit
 from ..common.trainings import GAMES, GAMES_SEED, Point, hours_of, judged_run, run_python, training_row
 from .speed import PlainTorch, StableBaselines3
 

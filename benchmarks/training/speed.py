@@ -2,37 +2,30 @@
 How many env steps a second does a whole training make, learning included: DI-engine's, ours, other libraries'?
 
     python -m benchmarks.training.speed --out docs/results/bench_train.json
-    GOMP_SPINCOUNT=10000 python -m benchmarks.training.speed --only 'ours, serial' --threads 1,2 --busy 2
 
 All learn from batches of 32 with the same network, that of Mnih et al. 2015, on the CPU, make 1 update to 4 env steps,
 explore with epsilon 0.1 and keep 100,000 transitions; nothing is evaluated or saved. Each turn is a training from its
 beginning, in a process of its own: random play, a warm-up that is not counted, then env steps and updates between two
 readings of the clock. The measured updates a step are in the table: where they differ, so does the work. DI-engine's
 collector, with any manager, plays a few steps more than asked for where an episode ends within a collection, which
-makes 0.242 of them in the long run. How the algorithms differ is in benchmarks/learner/updates.py.
-
-With ``--busy``, other processes compute without end meanwhile: PyTorch's threads wait for each other by spinning, for
-as long as ``GOMP_SPINCOUNT`` says (breakout_env/compat/openmp_spin_count.py), which only a busy machine feels.
+makes 0.242 of them in the long run.
 """
 
-import contextlib
-import multiprocessing
-import os
 import time
 from collections import deque
 from functools import partial
-from typing import Any, Callable, Deque, Dict, Iterator, List, Optional
+from typing import Any, Callable, Deque, Dict, List, Optional
 
 import click
 import numpy as np
 import torch
 
 from ..common.cli import THREADS, chosen, command, rounds
-from ..common.dqn_peers import ACTIONS, EPSILON, LEARNING_RATE, PlainDQN, tianshou_dqn
+from ..common.dqn_peers import ACTIONS, EPSILON, LEARNING_RATE, PlainDQN
 from ..common.rounds import Result, interleaved, section
 
 REFERENCE = "DI-engine's serial pipeline"
-PACKAGES = ['DI-engine', 'torch', 'numpy', 'ale-py', 'gymnasium', 'stable-baselines3', 'tianshou']
+PACKAGES = ['DI-engine', 'torch', 'numpy', 'ale-py', 'gymnasium', 'stable-baselines3']
 BUFFER_SIZE = 100_000
 BATCH_SIZE = 32
 STEPS_PER_UPDATE = 4
@@ -215,36 +208,6 @@ class PlainTorch(Training):
                 self.dqn.update(self._buffer.sample(BATCH_SIZE))
 
 
-class Tianshou(Training):
-    """Its collector, buffer and DQN, without the trainer around them."""
-
-    def __init__(self, threads: int, random_steps: int) -> None:
-        from tianshou.data import Collector, VectorReplayBuffer
-        from tianshou.env import ShmemVectorEnv
-
-        from ..common.env_peers import tianshou_env
-
-        super().__init__(threads, random_steps)
-        self.envs = ShmemVectorEnv([tianshou_env] * ENVS)
-        self._dqn = tianshou_dqn()
-        self._buffer = VectorReplayBuffer(BUFFER_SIZE, ENVS, stack_num=4, ignore_obs_next=True, save_only_last_obs=True)
-        self._collector = Collector(self._dqn, self.envs, self._buffer, exploration_noise=True)
-
-    def run(self, running: Running) -> None:
-        from tianshou.utils.torch_utils import policy_within_training_step
-
-        steps_per_collection = 4 * ENVS
-        self._collector.reset()
-        steps = self._collector.collect(n_step=self.random_steps, random=True).n_collected_steps
-        updates = 0
-        with policy_within_training_step(self._dqn.policy):
-            while running(steps, updates):
-                steps += self._collector.collect(n_step=steps_per_collection).n_collected_steps
-                for _ in range(steps_per_collection // STEPS_PER_UPDATE):
-                    self._dqn.update(self._buffer, sample_size=BATCH_SIZE)
-                    updates += 1
-
-
 OURS = dict(policy='lean_dqn', manager='breakout', buffer='frame')
 BFLOAT16 = dict(OURS, learn=dict(autocast='bfloat16'))
 # train_freq is of all environments at once
@@ -263,32 +226,11 @@ CONTESTANTS: Dict[str, Callable] = {
         StableBaselines3, ENVS, gradient_steps=4 * ENVS // STEPS_PER_UPDATE, **SB3_DQN
     ),
     'plain torch, as CleanRL': PlainTorch,
-    'Tianshou': Tianshou,
 }
-
-
-def _compute(parent: int) -> None:
-    while os.getppid() == parent:  # whatever ends the benchmark ends this
-        pass
-
-
-@contextlib.contextmanager
-def computing(count: int) -> Iterator[None]:
-    """So many processes compute meanwhile."""
-    context = multiprocessing.get_context('spawn')
-    started = [context.Process(target=_compute, args=(os.getpid(),), daemon=True) for _ in range(count)]
-    try:
-        for process in started:
-            process.start()
-        yield
-    finally:
-        for process in started:
-            process.kill()
 
 
 @command(
     *rounds(repeats=5, seconds=30.0),
-    click.option('--busy', default=0, type=click.IntRange(min=0), help='Processes that compute without end meanwhile.'),
     click.option('--warm-up-seconds', default=5.0, type=click.FloatRange(min=0), help='Of training, not counted.'),
     click.option('--random-steps', default=2000, type=click.IntRange(min=64), help='Env steps before learning.'),
     THREADS,
@@ -297,7 +239,6 @@ def main(
     repeats: int,
     seconds: float,
     only: tuple,
-    busy: int,
     warm_up_seconds: float,
     random_steps: int,
     threads: List[int],
@@ -309,11 +250,10 @@ def main(
     for thread_num in threads:
         given = dict(threads=thread_num, random_steps=random_steps)
         factories = {name: partial(make, **given) for name, make in contestants.items()}
-        with computing(busy):
-            runs, failures = interleaved(factories, repeats, warm_up_s=warm_up_seconds, seconds=seconds)
+        runs, failures = interleaved(factories, repeats, warm_up_s=warm_up_seconds, seconds=seconds)
         title = f'training, {thread_num} thread{"s" * (thread_num > 1)}'
         measured = section(title, runs, failures, 'steps_per_s', REFERENCE, more=['updates_per_step'])
-        result.add(measured, threads=thread_num, busy=busy)
+        result.add(measured, threads=thread_num)
 
 
 if __name__ == '__main__':

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import training_rows
 from blocks import ROOT
-from make_tables import PPO, R2D2, RESULTS
+from make_tables import PPO, RESULTS
 
 from breakout_env.run.log import RunLog
 from breakout_env.run.plotting import COLORS, STYLE, Curve, draw_curves, save_figure
@@ -59,13 +59,9 @@ def main() -> None:
     draw_replay_memory(FIGURES / 'replay_memory.png')
     ppo = Curve('PPO on a CPU, 2 threads', (RunLog.read(PPO),))
     save_figure(draw_curves([ppo], ('score', 'train_return', 'loss'), 'env_step'), FIGURES / 'training_curve.png')
-    r2d2 = Curve('R2D2 on a CPU, 1 thread', (RunLog.read(R2D2),))
-    save_figure(draw_curves([r2d2], ('score', 'train_return'), 'env_step'), FIGURES / 'r2d2_curve.png')
-    timed = training_rows.rows()
-    long, first = training_rows.drawn(timed), training_rows.first_million(timed, training_rows.env_steps_rows())
-    for x, name, rows in (('env_step', 'env_steps', long), ('hours', 'hours', long), ('env_step', 'million', first)):
-        if curves := training_rows.curves(rows):
-            save_figure(draw_curves(curves, ['train_return'], x), FIGURES / f'recipes_{name}.png')
+    timed = training_rows.drawn(training_rows.rows())
+    for x, name in (('env_step', 'env_steps'), ('hours', 'hours')):
+        save_figure(draw_curves(training_rows.curves(timed), ['train_return'], x), FIGURES / f'recipes_{name}.png')
 
 
 if __name__ == '__main__':

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List
 
 import numpy as np
-import reliability_rows
 import sources
 import training_rows
 from blocks import ROOT, fill, markdown
@@ -21,7 +20,7 @@ from breakout_env.run.log import RunLog
 
 sys.path.insert(0, str(ROOT))  # for the table of benchmarks.replay.cost
 RESULTS = ROOT / 'docs' / 'results'
-PPO, R2D2 = (RESULTS / 'training' / f'{name}_seed0.jsonl.gz' for name in ('ppo', 'r2d2'))
+PPO = RESULTS / 'training' / 'ppo_seed0.jsonl.gz'
 PROTOCOLS = ('nature', 'sticky', 'greedy')
 
 
@@ -69,40 +68,25 @@ def contestants(section: Dict[str, Any], unit: str, more: Dict[str, str] = {}) -
 
 def several(name: str, unit: str, more: Dict[str, str] = {}) -> str:
     """All sections of a benchmark, one below the other."""
-    return '\n\n'.join(contestants(section, unit, more) for section in load(name)['sections'])
+    tables = (contestants(section, unit, more) for section in load(name)['sections'])
+    return '\n\n'.join([*tables, provenance(name)])
 
 
-def across(name: str, key: str) -> str:
-    """Medians of several sections side by side, a column for each."""
-    sections = load(name)['sections']
-    rows = []
-    for first in sections[0]['rows']:
-        found = [next((r for r in section['rows'] if r['name'] == first['name']), {}) for section in sections]
-        rows.append([bold(first['name']), *(f'{row["median"]:,.0f}' if 'median' in row else '' for row in found)])
-    headers = [key.replace('_', ' '), *(f'{section[key]:,}' for section in sections)]
-    return markdown(headers, rows, len(sections))
+def provenance(name: str) -> str:
+    """What stands below the tables of a benchmark: where, how often and when it was measured."""
+    about = load(name)
+    seconds = f' of {about["seconds"]:g} s' if 'seconds' in about else ''
+    turns = f'medians of {about["repeats"]} turns{seconds} each'
+    return f'{about["cpu"]}, {about["cores"]} cores; {turns}, {about["date"][:10]}.'
+
+
+def one_environment() -> str:
+    return f'{contestants(load("bench_env")["sections"][0], "env steps/s")}\n\n{provenance("bench_env")}'
 
 
 def life_cycle() -> str:
     rows = [[row['name'], f'{row["median_ms"]:.2f}'] for row in load('bench_env')['sections'][1]['rows']]
     return markdown(['life cycle of BreakoutEnv', 'ms, median'], rows, 1)
-
-
-def env_shares() -> str:
-    rows = [[part, f'{share:.0%}'] for part, share in load('profile')['env'].items()]
-    return markdown(['a step of a group of four', 'share of the time'], rows, 1)
-
-
-def update_parts() -> str:
-    learners = load('profile')['learners']
-    rows = [[part, *(f'{parts[part]:.1f}' for parts in learners.values())] for part in learners['lean_dqn']]
-    return markdown(['ms of an update', *learners], rows, len(learners))
-
-
-def rollout() -> str:
-    parts = load('profile')['ppo']
-    rows = [[part, f'{ms:,.0f}', f'{ms / sum(parts.values()):.0%}'] for part, ms in parts.items()]
-    return markdown(['a rollout of 1,024 env steps', 'ms', 'share'], rows, 2)
 
 
 def replay() -> str:
@@ -127,22 +111,6 @@ def million() -> str:
 def million_transitions() -> str:
     """The one number that all documents name: of play that fills the buffer with more different screens."""
     return _gb(load('bench_replay_ball')['results']['compressed']['1000000']['bytes_per_transition'])
-
-
-def training_memory() -> str:
-    measured = load('training_memory')
-    row = [f'{measured["transitions"]:,}', f'{measured["largest_bytes"] / 1e9:.2f} GB']
-    return markdown(
-        ['transitions in the buffer', 'at most', 'median'], [[*row, f'{measured["median_bytes"] / 1e9:.2f} GB']], 2
-    )
-
-
-def exchange() -> str:
-    rows = [
-        [bold(row['name']), f'{row["play_bytes_per_env_step"]:,.0f}', f'{row["ratio"]:,.0f}']
-        for row in load('bench_exchange')['sections'][0]['rows']
-    ]
-    return markdown(['exchange', 'bytes an env step', 'times ours'], rows, 2)
 
 
 # ---------------------------------------------------------------------------------------------- trainings and agents
@@ -213,73 +181,78 @@ def no_fire() -> str:
 
 
 def comparison() -> str:
-    """What this package gives over the alternatives, for the README."""
-    names = ('bench_env', 'bench_manager', 'bench_learner', 'bench_train')
-    env, manager, learner, train = map(_medians, names)
-    full_games = _medians('bench_manager', 1)
-    bytes_stored = {
+    """What this package gives beside others, for the README: like with like in a row, on the CPU that it names."""
+    env, train, lives = (_medians(name) for name in ('bench_env', 'bench_train', 'bench_manager'))
+    games = _medians('bench_manager', 1)
+    stored = {
         name: by_size['1000000']['bytes_per_transition'] + by_size['1000000']['disk_bytes_per_transition']
         for name, by_size in load('bench_replay')['results'].items()
     }
     judged = training_rows.by_variant(training_rows.rows())
-    points = {
-        name: np.mean([row['score'] for row in seeds]) for (minutes, name), seeds in judged.items() if minutes == 40
+    trained = {
+        name: f'{np.mean([row["score"] for row in seeds]):.0f} ({len(seeds)} seed{"s" * (len(seeds) > 1)})'
+        for (minutes, name), seeds in judged.items()
+        if minutes == 40
     }
-    other = max((name for name in points if name.startswith(('SB3', 'CleanRL'))), key=lambda name: points[name])
-    gymnasium = env['gymnasium AtariPreprocessing + FrameStackObservation']
+    trained_on = training_rows.rows()[0]['cpu']
+    subprocess, envpool = "DI-engine's subprocess", 'EnvPool, asynchronous, 2 threads'
     rows = [
+        ['PPO, score after 40 minutes', trained['ppo'], '', f'{trained["SB3 PPO"]}, SB3', trained_on],
         [
-            'score after 40 minutes of training',
-            f'{points[training_rows.DEFAULT]:.0f}',
-            f'{points["DI-engine dqn"]:.0f}',
-            f'{points[other]:.0f} ({other})',
-        ],
-        ['one environment, env steps/s', env['BreakoutEnv'], 'its own does not run', f'{gymnasium} (gymnasium)'],
-        [
-            '8 environments, episodes of a life, env steps/s',
-            manager['ours, breakout'],
-            manager["DI-engine's subprocess"],
-            f'{manager["EnvPool, asynchronous, 2 threads"]} (EnvPool)',
-        ],
-        [
-            '8 environments, full games, env steps/s',
-            full_games['ours, breakout'],
-            full_games["DI-engine's subprocess"],
-            f'{full_games["EnvPool, asynchronous, 2 threads"]} (EnvPool)',
-        ],
-        [
-            'DQN updates/s',
-            f'{learner["ours, lean_dqn"]}, in bfloat16 {learner["ours, lean_dqn, bfloat16"]}',
-            learner["DI-engine's dqn, its own buffer"],
-            f'{learner["plain torch, as CleanRL"]} (plain PyTorch)',
+            'DQN, score after 40 minutes',
+            trained['lean_dqn'],
+            trained['DI-engine dqn'],
+            f'{trained["SB3 DQN"]}, SB3',
+            trained_on,
         ],
         [
             'DQN training, env steps/s',
-            f'{train["ours, serial"]}, in bfloat16 {train["ours, serial, bfloat16"]}',
+            train['ours, serial'],
             train["DI-engine's serial pipeline"],
-            f'{train["Stable-Baselines3, 8 environments"]} (Stable-Baselines3)',
+            f'{train["Stable-Baselines3, 8 environments"]}, SB3',
+            _cpu('bench_train'),
         ],
         [
-            'a million transitions, uint8',
-            million_transitions(),
-            _gb(bytes_stored["DI-engine's advanced, uint8"]),
-            f'{_gb(bytes_stored["snappy elements, as in Dopamine"])} (as in Dopamine)',
+            'one environment, env steps/s',
+            env['BreakoutEnv'],
+            'does not run',
+            f'{env["gymnasium AtariPreprocessing + FrameStackObservation"]}, gymnasium',
+            _cpu('bench_env'),
+        ],
+        [
+            '8 environments, episodes of a life, env steps/s',
+            lives['ours, breakout'],
+            lives[subprocess],
+            f'{lives[envpool]}, EnvPool',
+            _cpu('bench_manager'),
+        ],
+        [
+            '8 environments, full games, env steps/s',
+            games['ours, breakout'],
+            games[subprocess],
+            f'{games[envpool]}, EnvPool',
+            _cpu('bench_manager'),
+        ],
+        [
+            'memory of a million transitions of random play',
+            _gb(stored['compressed']),
+            _gb(stored["DI-engine's advanced, uint8"]),
+            f'{_gb(stored["snappy elements, as in Dopamine"])}, as Dopamine',
+            'any',
         ],
     ]
-    return markdown(['on 2 CPU cores', 'breakout_env', 'DI-engine', 'best other'], rows, 0)
+    return markdown(['on 2 CPU cores', 'breakout_env', 'DI-engine', 'best other', 'CPU'], rows, 0)
+
+
+def _cpu(name: str) -> str:
+    """The CPU that a benchmark ran on."""
+    return load(name)['cpu']
 
 
 def _medians(name: str, index: int = 0) -> Dict[str, str]:
     """Of a section of a benchmark, by contestant."""
     rows = load(name)['sections'][index]['rows']
     return {row['name']: f'{row["median"]:,.0f}' for row in rows if 'median' in row}
-
-
-def saturation() -> str:
-    """What one learner takes in."""
-    sections = load('bench_saturation')['sections']
-    rows = [[row['title'], f'{row["env_steps_per_s"]:,.0f}', f'{row["updates_per_s"]:.0f}'] for row in sections]
-    return markdown(['64 collectors that replay a fragment of 256 transitions', 'env steps/s', 'updates/s'], rows, 2)
 
 
 def dizoo() -> str:
@@ -298,48 +271,49 @@ def _gb(bytes_per_transition: float) -> str:
     return f'{bytes_per_transition / 1e3:,.2f} GB'
 
 
+def promises() -> str:
+    """
+    What the release tests tried of faults: ``RELIABILITY_TRIES=10 RELIABILITY_RECORD=1 make test-release``. Faults on
+    one subject with the same promise share a row.
+    """
+    rows = [row for row in load('reliability')['rows'] if row['suite'] == 'faults']
+    groups: Dict[tuple, List[Dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault((row['on'], row['promise']), []).append(row)
+    cells = []
+    for (on, promise), same in groups.items():
+        tries, passed = (sum(row[count] for row in same) for count in ('tries', 'passed'))
+        cells.append([on, ', '.join(row['fault'] for row in same), promise, tries, passed])
+    table = markdown(['on', 'fault', 'what becomes of it', 'tries', 'passed'], cells, 2)
+    tried = sorted({f'{row["date"]} (commit {row["commit"]})' for row in rows})
+    return f'{table}\n\nLast tried: {", ".join(tried)}.'
+
+
 TABLES: Dict[str, Dict[str, Callable[[], str]]] = {
     'README.md': {'comparison': comparison, 'scores': lambda: scores(('nature',))},
     'README.zh-CN.md': {'comparison': comparison, 'scores': lambda: scores(('nature',))},
     'docs/performance.md': {
-        'env': lambda: contestants(load('bench_env')['sections'][0], 'env steps/s'),
+        'env': one_environment,
         'life-cycle': life_cycle,
         'manager': lambda: several('bench_manager', 'env steps/s'),
-        'scaling': lambda: across('bench_manager_scaling', 'env_num'),
-        'env-shares': env_shares,
-        'learner': lambda: several('bench_learner', 'updates/s'),
-        'update-parts': update_parts,
-        'rollout': rollout,
-        'networks': lambda: several('bench_networks', 'updates/s'),
-        'batches': lambda: across('bench_learner_batches', 'batch_size'),
         'train': lambda: several('bench_train', 'env steps/s'),
-        'busy': lambda: several('bench_busy', 'env steps/s'),
     },
     'docs/results/README.md': {'sources': sources.table},
     'docs/lifecycle.md': {'dizoo': dizoo},
     'docs/lifecycle.zh-CN.md': {'dizoo': dizoo},
-    'docs/memory.md': {'replay': replay, 'million': million, 'training': training_memory},
+    'docs/memory.md': {'replay': replay, 'million': million},
     'docs/training.md': {
         'run': lambda: one_run(PPO, 'PPO on a CPU, seed 0, 2 threads'),
-        'run-r2d2': lambda: one_run(R2D2, 'R2D2 on a CPU, seed 0, 1 thread'),
         'expect': lambda: training_rows.expect(training_rows.rows()),
         'recipes': lambda: training_rows.table(training_rows.rows()),
         'beside': lambda: training_rows.beside(training_rows.rows()),
         'after-env-steps': lambda: training_rows.after_env_steps(training_rows.env_steps_rows()),
-        'recipes-what': lambda: training_rows.changes([*training_rows.rows(), *training_rows.env_steps_rows()]),
         'averages': averages,
         'no-fire': no_fire,
         'scores': scores,
     },
     'docs/reliability.md': {
-        'promises': lambda: reliability_rows.block('faults', reliability_rows.promises),
-        'soak': lambda: reliability_rows.block('soak', reliability_rows.soak),
-        'input': lambda: reliability_rows.block('fuzz', reliability_rows.odd_input),
-    },
-    'docs/scale.md': {
-        'runs': lambda: several('bench_scale', 'env steps/s', {'updates_per_s': '.1f', 'memory_gb': '.2f'}),
-        'saturation': saturation,
-        'exchange': exchange,
+        'promises': promises,
     },
 }
 

@@ -6,7 +6,6 @@ date either, ``stored``): the code that was measured is of that commit or older.
 """
 
 import json
-import re
 import subprocess
 from datetime import datetime, timezone
 from pathlib import Path
@@ -17,10 +16,7 @@ from blocks import ROOT, markdown
 from breakout_env.run.log import RunLog
 
 RESULTS = ROOT / 'docs' / 'results'
-CHANGELOG = ROOT / 'CHANGELOG.md'
 GUIDE = RESULTS / 'README.md'
-# A figure may be so many releases older than the last change of the code that it is about.
-RELEASES = 1
 
 
 class Source(NamedTuple):
@@ -33,23 +29,15 @@ class Source(NamedTuple):
 _TRAINING = ('breakout_env/envs', 'breakout_env/policy', 'breakout_env/worker')
 SOURCES = {
     'agents/*': Source('tools/make_pretrained.py', ('breakout_env/pretrained', 'breakout_env/envs')),
-    'bench_busy.json': Source('python -m benchmarks.training.speed', ('breakout_env/compat',)),
     'bench_env.json': Source('python -m benchmarks.env.speed', ('breakout_env/envs',)),
-    'bench_exchange.json': Source('python -m benchmarks.distributed.exchange', ('breakout_env/cluster',)),
-    'bench_learner*.json': Source('python -m benchmarks.learner.updates', ('breakout_env/policy',)),
-    'bench_manager*.json': Source('python -m benchmarks.env_manager.throughput', ('breakout_env/env_manager',)),
-    'bench_networks.json': Source('python -m benchmarks.learner.networks', ('breakout_env/policy',)),
+    'bench_manager.json': Source('python -m benchmarks.env_manager.throughput', ('breakout_env/env_manager',)),
     'bench_replay*.json': Source('python -m benchmarks.replay.cost', ('breakout_env/replay',)),
-    'bench_scale.json': Source('python -m benchmarks.distributed.scale', ('breakout_env/cluster',)),
-    'bench_saturation.json': Source('python -m benchmarks.distributed.saturation', ('breakout_env/cluster',)),
     'bench_train.json': Source('python -m benchmarks.training.speed', _TRAINING),
     'lifecycle.json': Source('docs/scripts/check_dizoo.py', ('breakout_env/testing', 'breakout_env/envs')),
     'no_fire.json': Source('breakout eval --no-fire', ('breakout_env/envs', 'breakout_env/agent')),
-    'profile.json': Source('python -m benchmarks.training.time_shares', ('breakout_env/envs', 'breakout_env/policy')),
     'recipes*.json': Source('python -m benchmarks.recipes', _TRAINING),
     'reliability.json': Source('make test-release', ('breakout_env',)),
     'training/*': Source('breakout train', _TRAINING),
-    'training_memory.json': Source('python -m benchmarks.replay.training_memory', ('breakout_env/replay',)),
 }
 
 
@@ -91,26 +79,6 @@ def table() -> str:
             what = ', '.join(f'`{folder}`' for folder in source.about)
             rows.append([f'`{pattern}`', source.program, what, ', '.join(days), ', '.join(commits)])
     return markdown(['result', 'written by', 'about', 'date', 'commit'], rows, 0)
-
-
-def releases() -> List[str]:
-    """The days of the releases in the changelog, the oldest first."""
-    return sorted(re.findall(r'^## \d+\.\d+\.\d+ \((\d{4}-\d{2}-\d{2})\)$', CHANGELOG.read_text(), re.M))
-
-
-def release_of(day: str, days: Sequence[str]) -> int:
-    """Which release has what was done on a day: the first one from then on; the next one if there is none yet."""
-    return sum(release < day for release in days)
-
-
-def last_change(folders: Sequence[str]) -> str:
-    """The day on which code was last changed."""
-    return git('log', '-1', '--format=%cs', '--', *folders)
-
-
-def is_outdated(measured: str, changed: str, days: Sequence[str]) -> bool:
-    """Whether a figure is older than its code by more than a release."""
-    return release_of(changed, days) - release_of(measured, days) > RELEASES
 
 
 def has_history() -> bool:

@@ -17,7 +17,7 @@ RESAMPLES = 10_000
 # Trainings of at least so many minutes are drawn.
 DRAWN_MINUTES = 40
 # What `breakout train` runs on a CPU.
-DEFAULT = 'ppo_overlap'
+DEFAULT = 'ppo'
 
 
 class Statistics(NamedTuple):
@@ -103,16 +103,19 @@ def after_env_steps(found: Sequence[Dict[str, Any]]) -> str:
 
 
 def expect(found: Sequence[Dict[str, Any]], variant: str = DEFAULT) -> str:
-    """What a recipe has reached after some minutes: mean over the seeds that trained so long."""
+    """What a recipe has reached after some env steps, as the mean of its seeds; how long that takes on each CPU."""
+    of_variant = [row for row in found if row['variant'] == variant]
+    cpus = sorted({row['cpu'] for row in of_variant})
+    speeds = [np.mean([row['env_steps_per_s'] for row in of_variant if row['cpu'] == cpu]) for cpu in cpus]
     lines = []
-    for minutes in (5, 10, 15, 30, 40, 60, 80, 120, 180):
-        if points := reached(found, variant, minutes):
-            env_steps, score = np.mean(points, axis=0)
-            judged = [row['score'] for row in found if (row['variant'], row['minutes']) == (variant, minutes)]
-            agent = f'{np.mean(judged):.0f}' if judged else ''
-            agent += f' ({len(judged)} of the seeds)' if 0 < len(judged) < len(points) else ''
-            lines.append([str(minutes), f'{env_steps / 1e6:.1f}', f'{score:.0f}', agent, str(len(points))])
-    return markdown(['minutes', 'million env steps', 'score while training', 'averaged agent', 'seeds'], lines, 5)
+    for millions in (0.5, 1, 2, 3, 4, 5, 6.8, 10, 15):
+        long_enough = [row for row in longest(found, variant) if row['env_steps'] >= millions * 1e6]
+        if long_enough:
+            scores = [np.interp(millions * 1e6, *zip(*((p[0], p[2]) for p in row['curve']))) for row in long_enough]
+            minutes = [f'{millions * 1e6 / speed / 60:,.0f}' for speed in speeds]
+            lines.append([f'{millions:g}', f'{np.mean(scores):.0f}', str(len(scores)), *minutes])
+    headers = ['million env steps', 'score while training', 'seeds', *(f'minutes, {cpu}' for cpu in cpus)]
+    return markdown(headers, lines, len(headers))
 
 
 def beside(found: Sequence[Dict[str, Any]]) -> str:
@@ -133,14 +136,6 @@ def reached(found: Sequence[Dict[str, Any]], variant: str, minutes: float) -> Li
     return [[np.interp(minutes / 60, *zip(*((p[1], p[i]) for p in curve))) for i in (0, 2)] for curve in curves]
 
 
-def changes(found: Sequence[Dict[str, Any]]) -> str:
-    """What each variant is."""
-    if not found:
-        return ''
-    named = {row['variant']: row['changes'] for row in found}
-    return markdown(['variant', 'what'], [[name, f'`{" ".join(what)}`'] for name, what in named.items()], 0)
-
-
 def longest(found: Sequence[Dict[str, Any]], variant: str) -> List[Dict[str, Any]]:
     """The row of each seed of a variant after its longest training."""
     of_variant = [row for row in found if row['variant'] == variant]
@@ -150,17 +145,6 @@ def longest(found: Sequence[Dict[str, Any]], variant: str) -> List[Dict[str, Any
 def drawn(found: Sequence[Dict[str, Any]]) -> List[Dict[str, Any]]:
     """The trainings that are long enough to be drawn."""
     return [row for row in found if row['minutes'] >= DRAWN_MINUTES]
-
-
-def first_million(found: Sequence[Dict[str, Any]], counted: Sequence[Dict[str, Any]]) -> List[Dict[str, Any]]:
-    """The first million env steps of the long trainings of DQN and of the default, of trainings by time and others."""
-    # a stored curve has 100 points: of the default's trainings those of 15 minutes have the most in a million
-    default = [row for row in found if row['variant'] == DEFAULT and row['minutes'] == 15]
-    dqn = [row for row in drawn(found) if row['variant'].startswith('lean_dqn')]
-    return [
-        dict(row, curve=[point for point in row['curve'] if point[0] <= 1_000_000])
-        for row in (*default, *dqn, *counted)
-    ]
 
 
 def curves(found: Sequence[Dict[str, Any]]) -> List[Curve]:

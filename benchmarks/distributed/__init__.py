@@ -1,1 +1,0 @@
-"""Trainings in several processes: their speed, and the bytes that they exchange."""

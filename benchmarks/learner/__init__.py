@@ -1,1 +1,0 @@
-"""Learners: updates a second."""
