@@ -2,6 +2,7 @@
 
 import os
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any, List
 
@@ -16,7 +17,10 @@ from ding.worker import BaseLearner, BaseSerialCommander, create_buffer, create_
 from easydict import EasyDict
 from tensorboardX import SummaryWriter
 
+from helpers import runs
 from helpers.runs import N_SAMPLE, UPDATES
+
+check_saves = partial(runs.check_saves, surplus=0)  # its collections have no surplus
 
 
 class ScriptedGames(object):

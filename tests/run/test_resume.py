@@ -19,13 +19,12 @@ from helpers.runs import (
     NAME,
     RANDOM,
     UPDATES,
-    check_saves,
     config_in,
     cut_off,
     entry,
     expected_transitions,
 )
-from helpers.serial_run import SerialRun, flat, stopped_run
+from helpers.serial_run import SerialRun, check_saves, flat, stopped_run
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from breakout_env.run.paths import saves_in
 from breakout_env.run.stop_request import Stopped, StopRequest
 from breakout_env.utils import signals
 from breakout_env.utils.command_line import Program
-from helpers.runs import N_SAMPLE, NAME, RANDOM, UPDATES, check_saves, config_in, saved_transitions
-from helpers.serial_run import SerialRun, interrupt
+from helpers.runs import N_SAMPLE, NAME, RANDOM, UPDATES, config_in, saved_transitions
+from helpers.serial_run import SerialRun, check_saves, interrupt
 
 
 @pytest.fixture
