@@ -23,7 +23,7 @@ from ..env_manager import GroupEnvManager
 from ..envs.env import BreakoutEnv
 from ..utils.game_constants import FIRE, SCREEN_SHAPE
 from ..utils.gpu import OLD_GPU_WHEEL, gpu_problem
-from ..utils.memory_limits import control_groups, free_disk_bytes, memory_room
+from ..utils.memory_limits import control_groups, disk_room, memory_room
 from .doctor import FAILS, OK, WARNING, Check, Finding
 
 DISTRIBUTION = 'ding-breakout'  # as setup.py names it; the import name is another
@@ -222,7 +222,7 @@ def shared_memory(folder: str = '/dev/shm') -> Finding:
 def disk() -> Finding:
     """Can runs be written to the current folder?"""
     folder = os.getcwd()
-    free = free_disk_bytes(folder)
+    free = disk_room(folder).free_bytes
     found = f'{free / 1e9:.1f} GB free in {folder}'
     if not os.access(folder, os.W_OK):
         return Finding(WARNING, f'{folder} is not writable; runs are saved in the current folder', 'cd ~')

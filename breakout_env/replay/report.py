@@ -4,7 +4,9 @@ import math
 import time
 from typing import Any, Dict, Optional
 
-from ..utils.memory_limits import memory_room, resident_bytes
+import psutil
+
+from ..utils.memory_limits import memory_room
 from ..utils.resources import ResourceWatch
 from .memory import ReplayMemory
 
@@ -33,7 +35,7 @@ def memory_report(memory: ReplayMemory) -> Dict[str, float]:
             frames_per_transition=frames / max(1, count),
             bytes_per_frame=usage.stored_frame_bytes / max(1, frames),
             compression_ratio=usage.unpacked_frame_bytes / max(1, total),
-            resident_bytes=resident_bytes(),
+            resident_bytes=psutil.Process().memory_info().rss,
             free_bytes=memory_room().free_bytes,
         )
 

@@ -21,11 +21,10 @@ def show_only_warnings() -> None:
 class Program(click.Command):
     """
     Overview:
-        A click command with a graceful shutdown. SIGTERM and SIGHUP raise ``SystemExit`` in it; Ctrl-C ends it with a \
-        word and 130, the exit code that shells expect then, where click has 1.
+        A click command with a graceful shutdown. SIGTERM and SIGHUP raise ``SystemExit``; after Ctrl-C it prints \
+        'stopped' and exits with 130, as shells expect (click: 1).
 
-        The handlers are installed when it is called, as a process does with its command. ``main``, which a program \
-        that goes on afterwards calls, leaves them as they are.
+        Calling the command installs the signal handlers; ``main``, for a program that continues afterwards, does not.
     Examples:
         >>> command = Program('hello', callback=lambda: print('hello'))
         >>> command.main([], standalone_mode=False)

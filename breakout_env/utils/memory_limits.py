@@ -17,11 +17,6 @@ class Room(NamedTuple):
     whose: str
 
 
-def resident_bytes() -> int:
-    """Memory of this process that is in RAM."""
-    return psutil.Process().memory_info().rss
-
-
 def memory_room(root: str = '/sys/fs/cgroup', membership: str = '/proc/self/cgroup') -> Room:
     """
     The tightest of the machine's memory, the limits of the control groups that this process is in (docker,
@@ -112,8 +107,3 @@ def disk_room(folder: str) -> Room:
         path = os.path.dirname(path)
     usage = psutil.disk_usage(path)
     return Room(usage.free, usage.total, f'the disk of {folder}')
-
-
-def free_disk_bytes(folder: str) -> int:
-    """``disk_room`` as a number."""
-    return disk_room(folder).free_bytes

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import (
     Annotated,
     Any,
+    ClassVar,
     Collection,
     Dict,
     Iterator,
@@ -40,7 +41,6 @@ from pydantic.fields import FieldInfo
 _SHOWN_CHARACTERS = 120
 # A name on any usual file system, with room for what is appended to it: a time, a process, `.previous`.
 LONGEST_NAME_BYTES = 180
-LONGEST_PATH_BYTES = 3000
 # Upper bounds that stop typing errors, not users.
 DAY_S = 86_400.0
 LONGEST_HOURS = 876_600.0  # a century
@@ -67,7 +67,7 @@ def _whole(value: Any) -> Any:
 class Between(GroupedMetadata):
     """
     Overview:
-        The bounds of an option that is a number, Python's or numpy's; a bool or NaN is none.
+        The bounds of an option that is a number, Python's or numpy's. Bools and NaN are rejected.
     Arguments:
         - low, high (:obj:`float`): The bounds, both allowed.
         - above (:obj:`bool`): Whether ``low`` itself is not allowed.
@@ -101,20 +101,12 @@ class Between(GroupedMetadata):
 Flag = Annotated[bool, BeforeValidator(_as_python)]
 
 
-def _check_text(value: str) -> str:
-    if not value.isprintable() or len(value.encode(errors='surrogatepass')) > LONGEST_PATH_BYTES:
+def _check_path(value: str) -> str:
+    if not value.isprintable() or any(len(part.encode()) > LONGEST_NAME_BYTES for part in Path(value).parts):
         raise ValueError('not printable, or too long')
     return value
 
 
-def _check_path(value: str) -> str:
-    _check_text(value)
-    if any(len(part.encode()) > LONGEST_NAME_BYTES for part in Path(value).parts):
-        raise ValueError('a name in it is too long')
-    return value
-
-
-Text = Annotated[str, AfterValidator(_check_text), Expected(f'printable text of up to {LONGEST_PATH_BYTES:,} bytes')]
 PathText = Annotated[
     str,
     AfterValidator(_check_path),
@@ -143,11 +135,11 @@ class Options(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True, extra='forbid', use_attribute_docstrings=True)
 
     # How its error messages begin.
-    _owner = 'option'
+    _owner: ClassVar[str] = 'option'
     # Keys that DI-engine or other configs put into the same section; they are passed over.
-    _passed_over: frozenset = frozenset()
+    _passed_over: ClassVar[Collection[str]] = frozenset()
     # What other projects call an option: their name to ours.
-    _names_elsewhere: Mapping[str, str] = {}
+    _names_elsewhere: ClassVar[Mapping[str, str]] = {}
 
     @classmethod
     def read(cls: Type[T], cfg: Any) -> T:
@@ -158,20 +150,17 @@ class Options(BaseModel):
         Raises:
             - ValueError: If the section is no dict, an option is unknown, or a value is not allowed.
         """
-        owner, passed_over = cls._setting('_owner'), cls._setting('_passed_over')
-        values = section(f'the section of the {owner}s', cfg)
-        given = {}
-        for name, value in values.items():
-            if name in cls.model_fields:
-                given[name] = value
-            elif name not in passed_over:
-                raise cls.unknown(name)
+        values = section(f'the section of the {cls._owner}s', cfg)
+        given = {name: value for name, value in values.items() if name in cls.model_fields}
+        others = [name for name in values if name not in given and name not in cls._passed_over]
+        if others:
+            raise cls.unknown(others[0])
         try:
             return cls(**given)
         except ValidationError as error:
             name = str(error.errors(include_url=False, include_context=False)[0]['loc'][0])
             expected = describe(cls.model_fields[name])
-            raise ValueError(f'{owner} `{name}` is {shown(given[name])}; expected {expected}') from None
+            raise ValueError(f'{cls._owner} `{name}` is {shown(given[name])}; expected {expected}') from None
 
     @classmethod
     def of_section(cls: Type[T], owner: str, section_name: str, values: Mapping) -> T:
@@ -189,17 +178,12 @@ class Options(BaseModel):
     @classmethod
     def unknown(cls, name: Any, prefix: str = '') -> ValueError:
         """The error for a name that is not an option, with the nearest one that is; ``prefix`` says where it was."""
-        elsewhere = cls._setting('_names_elsewhere')
-        if isinstance(name, str) and name in elsewhere:
-            hint = f'it is called {elsewhere[name]} here'
+        if name in cls._names_elsewhere:
+            hint = f'it is called {cls._names_elsewhere[name]} here'
         else:
-            hint = nearest(name, {*cls.model_fields, *cls._setting('_passed_over')})
+            hint = nearest(name, {*cls.model_fields, *cls._passed_over})
         shown_name = name if isinstance(name, str) and name.isprintable() else shortened(name)
-        return ValueError(f'{cls._setting("_owner")} `{prefix}{shown_name[:_SHOWN_CHARACTERS]}` is unknown; {hint}')
-
-    @classmethod
-    def _setting(cls, name: str) -> Any:
-        return cls.__private_attributes__[name].default
+        return ValueError(f'{cls._owner} `{prefix}{shown_name[:_SHOWN_CHARACTERS]}` is unknown; {hint}')
 
 
 def describe(field: FieldInfo) -> str:
@@ -272,7 +256,7 @@ class CommandLineType(click.ParamType):
             self.fail(f'{value!r} is not allowed; expected {_describe(self._type, ())}', param, ctx)
 
 
-# numpy takes seeds of 32 bits, and each environment gets one further on.
+# numpy takes seeds of 32 bits, and each environment gets one of its own above it.
 SEED = CommandLineType(Annotated[int, Between(0, 2**31 - 1)])
 # Env steps, updates, games: fewer than floating point numbers tell apart.
 COUNT = CommandLineType(Annotated[int, Between(1, 10**15)])

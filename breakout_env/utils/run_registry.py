@@ -1,10 +1,6 @@
 """
 Parts of a run find each other here by the name of the experiment: buffer, collector and evaluator register, the learner
-hooks look them up.
-
-Upstream behaviour worked around (DI-engine 0.5.3): a learner hook sees the learner alone, but a save of a run needs the
-replay buffer and the evaluator, too. All of them know the name of the experiment. And a hook has one position, so what
-acts at several of them registers a ``CallHook`` for each.
+hooks look them up. DI-engine 0.5.3 shows a hook the learner alone.
 """
 
 import weakref

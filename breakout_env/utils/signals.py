@@ -109,8 +109,8 @@ def force_shutdown(number: int) -> None:
 
 def let_ctrl_c_kill() -> None:
     """
-    Have the next Ctrl-C end a command without a word. While a command unwinds and the interpreter ends, nothing would
-    catch the exception, and it would be shown as an error.
+    Have the next Ctrl-C end a command silently. While a command unwinds and the interpreter ends, nothing would catch
+    the exception, and it would be shown as an error.
     """
     if _is_command():
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -1,9 +1,8 @@
 """
-The order of work on a GPU: streams, events, pinned memory, uploads.
+The order of work on a GPU: streams and uploads.
 
 A GPU has queues of work (streams), which know nothing of each other. All calls that order them are here, so that a test
-without a GPU can put a recorder in their place and see their order. On a CPU there is nothing to order: None stands for
-its stream.
+without a GPU can record them. On a CPU there is nothing to order: None stands for its stream.
 """
 
 from typing import ContextManager, Dict, Optional, Union
@@ -20,28 +19,23 @@ def new_stream(device: Device) -> Stream:
 
 
 def on(stream: Stream) -> ContextManager:
-    """What the calling thread begins inside goes to this stream."""
+    """Within, the calling thread queues its work on this stream."""
     return torch.cuda.stream(stream)
 
 
 def wait_for(stream: torch.cuda.Stream) -> None:
-    """What the current stream gets from now on waits for all that the other one has got so far."""
+    """The current stream waits for the work already queued on ``stream``."""
     torch.cuda.current_stream(stream.device).wait_stream(stream)
 
 
+def wait_for_current(stream: torch.cuda.Stream) -> None:
+    """``stream`` waits for the work already queued on the current stream."""
+    stream.wait_stream(torch.cuda.current_stream(stream.device))
+
+
 def keep_until_used(tensor: torch.Tensor) -> None:
-    """A tensor of another stream is read on the current one: until then its memory must not be given out again."""
+    """Keep the memory of another stream's tensor until the current stream has read it."""
     tensor.record_stream(torch.cuda.current_stream(tensor.device))
-
-
-def mark() -> torch.cuda.Event:
-    """An event behind all that the current stream has got so far."""
-    return torch.cuda.current_stream().record_event()
-
-
-def wait_for_mark(event: torch.cuda.Event) -> None:
-    """What the current stream gets from now on waits for the event."""
-    torch.cuda.current_stream().wait_event(event)
 
 
 class Uploader(object):
@@ -59,10 +53,9 @@ class Uploader(object):
         self._stream = new_stream(device)
 
     def upload(self, tensors: Dict[str, torch.Tensor]) -> Dict[str, torch.Tensor]:
-        """The tensors on the device. It makes Python wait for nothing on a GPU."""
+        """The tensors on the device; Python does not wait for a GPU."""
         on_gpu = self._stream is not None
         with on(self._stream):
-            # needed on a CPU, too: the buffer may keep its frames on another device
             uploaded = {key: tensor.to(self._device, non_blocking=on_gpu) for key, tensor in tensors.items()}
         if self._stream is not None:
             wait_for(self._stream)

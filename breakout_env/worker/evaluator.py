@@ -13,10 +13,9 @@ from ding.utils import SERIAL_EVALUATOR_REGISTRY
 from ding.worker import InteractionSerialEvaluator
 
 from ..utils import run_registry
-from ..utils.weak import weakly
 from .first_batch import check_first_batch
 from .sample_game import SampleGame
-from .step_callback import StepCallback
+from .step_callback import StepCallback, weakly
 
 _log = logging.getLogger(__name__)
 HELD_OUT_FILE = Path(__file__).with_name('held_out_states.npz')

@@ -8,9 +8,8 @@ from ding.utils import SERIAL_COLLECTOR_REGISTRY
 from ding.worker.collector.base_serial_collector import TrajBuffer
 
 from ..compat.ding_nstep_returns import correct_value_gamma
-from ..utils.weak import weakly
 from .collector import ScoringCollector, scores_in
-from .step_callback import StepCallback
+from .step_callback import StepCallback, weakly
 
 # The last transition before a time limit has this key on its way through the collector: whether its `next_obs` is that
 # of its game.

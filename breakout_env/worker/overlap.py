@@ -86,10 +86,11 @@ class Overlap(object):
                 collection = self._next_collection()
                 if newest is not None:
                     self._push(newest)
-                weights_copied = None if self._stream is None else streams.mark()
                 steps: List[Future] = []
                 if collection is not None:
-                    steps.append(threads.submit(self._collect, collection, weights_copied))
+                    if self._stream is not None:  # the weights for this collection have been copied
+                        streams.wait_for_current(self._stream)
+                    steps.append(threads.submit(self._collect, collection))
                 if newest is not None:
                     steps.append(threads.submit(self._learn))
                 wait(steps)
@@ -98,8 +99,6 @@ class Overlap(object):
                 if collection is None:  # the last fragment has been learned from
                     return
 
-    def _collect(self, collection: Callable[[], Fragment], weights_copied: Any) -> Fragment:
+    def _collect(self, collection: Callable[[], Fragment]) -> Fragment:
         with streams.on(self._stream):
-            if self._stream is not None:
-                streams.wait_for_mark(weights_copied)
             return collection()

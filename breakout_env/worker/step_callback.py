@@ -1,8 +1,18 @@
 """An env manager that calls back with the results of each step."""
 
+import weakref
+from functools import partial
 from typing import Any, Callable, Dict
 
 from ding.envs import BaseEnvManager, BaseEnvTimestep
+
+
+def weakly(method: Any) -> Callable:
+    """
+    A bound method for a part of its own object, without a reference cycle: in one, DI-engine's workers would close
+    their env manager (in ``__del__``) when Python has ended its processes, with a BrokenPipeError on the screen.
+    """
+    return partial(method.__func__, weakref.proxy(method.__self__))
 
 
 class StepCallback(object):

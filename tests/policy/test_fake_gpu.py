@@ -24,7 +24,7 @@ class Recorder(TorchDispatchMode):
     def __init__(self, patch):
         super().__init__()
         self.calls = []
-        for name in ('wait_for', 'wait_for_mark', 'mark', 'keep_until_used'):
+        for name in ('wait_for', 'wait_for_current', 'keep_until_used'):
             patch.setattr(streams, name, lambda what=None, name=name: self.calls.append(name) or what)
         patch.setattr(streams, 'on', self.on)
         patch.setattr(streams, 'new_stream', lambda device: 'stream' if torch.device(device).type == 'cuda' else None)
@@ -153,7 +153,7 @@ def test_collecting_waits_for_the_weights_on_a_stream_of_its_own(monkeypatch):
         return left.pop()
 
     Overlap(lambda: collect if left else None, lambda fragment: None, lambda: None, lambda: None).run()
-    assert calls[:5] == ['mark', 'begin stream', 'wait_for_mark', 'collects', 'end stream']
+    assert calls[:4] == ['wait_for_current', 'begin stream', 'collects', 'end stream']
 
 
 @pytest.mark.parametrize('config', GPU_CONFIGS)
