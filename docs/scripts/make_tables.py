@@ -148,10 +148,10 @@ def agents() -> List[Dict[str, Any]]:
     return sorted(found, key=lambda agent: agent['card']['env_steps'])
 
 
-def scores(protocols: tuple = PROTOCOLS) -> str:
+def scores() -> str:
     rows = []
     for card in (agent['card'] for agent in agents()):
-        for protocol in protocols:
+        for protocol in PROTOCOLS:
             measured = card['scores'][protocol]
             interval = measured['interval_95']
             rows.append([card['name'], protocol, f'{card["env_steps"]:,}', f'{card["hours"]:.2f}'])
@@ -290,8 +290,8 @@ def promises() -> str:
 
 
 TABLES: Dict[str, Dict[str, Callable[[], str]]] = {
-    'README.md': {'comparison': comparison, 'scores': lambda: scores(('nature',))},
-    'README.zh-CN.md': {'comparison': comparison, 'scores': lambda: scores(('nature',))},
+    'README.md': {'comparison': comparison},
+    'README.zh-CN.md': {'comparison': comparison},
     'docs/performance.md': {
         'env': one_environment,
         'life-cycle': life_cycle,

@@ -2,11 +2,11 @@
 
 import json
 import re
+import subprocess
+import sys
 
 import click
 import pytest
-import torch
-from easydict import EasyDict
 
 from breakout_env.agent.agent import PRETRAINED, load_agent
 from breakout_env.agent.card import card_as_markdown
@@ -75,23 +75,12 @@ def test_commands_of_breakout_and_make_exist(path):
             assert used <= options, f'{command}: {used - options}'
 
 
-@pytest.mark.parametrize('path', READMES, ids=lambda path: path.name)
-def test_python_examples_of_the_readme_run(path):
-    config, loop = code(path, 'python')
-    found = {}
-    exec(config, found)
-    from ding.config import compile_config
-    from ding.model import model_wrap  # noqa: F401  (registers DI-engine's models)
-    from ding.utils import MODEL_REGISTRY
-
-    main_config, create_config = EasyDict(found['main_config']), EasyDict(found['create_config'])
-    main_config.exp_name = 'readme'
-    merged = compile_config(main_config, seed=0, auto=True, create_cfg=create_config, save_cfg=False)
-    assert merged.env.manager.type == 'breakout' and merged.policy.other.replay_buffer.type == 'frame'
-    model = MODEL_REGISTRY.build('pixel_dqn', obs_shape=[4, 84, 84], action_shape=4)
-    assert model(torch.zeros(1, 4, 84, 84, dtype=torch.uint8))['logit'].shape == (1, 4)
-    exec(loop, found)
-    assert found['obs'].shape == (4, 84, 84)
+def test_readme_shows_one_emulator_reused_and_closed(capfd):
+    *_, reuse, _ = code(READMES[0], 'python')
+    subprocess.run([sys.executable, '-c', reuse], check=True)
+    log = capfd.readouterr().err
+    (opened, reopened), (reused,) = (re.findall(rf'{word} emulator (\d+)', log) for word in ('opened', 'reused'))
+    assert reused == opened and re.findall(r'closes emulator (\d+)', log) == [opened, reopened]
 
 
 def test_readmes_have_the_same_commands_and_code():
