@@ -38,12 +38,7 @@ class LeanDQNOptions(LearnerOptions):
 
     @classmethod
     def check(cls, owner: str, section_name: str, learn: Mapping) -> 'LeanDQNOptions':
-        """
-        Overview:
-            The options in ``policy.learn``, which also holds DI-engine's; ``owner`` begins the error messages.
-        Raises:
-            - ValueError: If one is not allowed, or two contradict each other.
-        """
+        """The options in ``policy.learn``; a ValueError, begun by ``owner``, if they contradict DI-engine's there."""
         options = cls.of_section(owner, section_name, learn)
         theta, freq = options.target_theta, learn.get('target_update_freq')
         if theta is None and freq is None:
@@ -124,14 +119,10 @@ class LeanDQNPolicy(DQNPolicy, ActsWithAverage):
         Overview:
             One update from a batch of the ``frame`` buffer, or from a list of transitions, as ``DQNPolicy`` makes it.
         Returns:
-            - info (:obj:`Dict[str, Any]`): ``cur_lr``; ``total_loss``, ``q_value`` and ``target_q_value``, averaged \
-                over the last ``log_every_updates`` updates; ``priority`` if priorities are used.
-        Raises:
-            - Diverged: If such an average is not finite.
+            - info (:obj:`Dict[str, Any]`): As of ``Learner.step``; ``priority``, too, if priorities are used.
         """
         prepared = self._prepared(data)
-        used = {key: prepared[key] for key in USED_KEYS if prepared.get(key) is not None}
-        batch = self._uploader.upload(used)
+        batch = self._uploader.upload({key: prepared[key] for key in USED_KEYS if prepared.get(key) is not None})
         loss, td_error, q_value, target_q_value = self._loss(batch)
         sync = (lambda: self.sync_gradients(self._learn_model)) if self._cfg.multi_gpu else None
         info: Dict[str, Any] = dict(self._learner.step(loss, q_value.mean(), target_q_value.mean(), sync=sync))

@@ -108,16 +108,7 @@ class LeanPPOPolicy(Policy, ActsWithAverage):
         return self._cast
 
     def _forward_collect(self, data: Mapping[int, Any], eps: float = 0.0) -> Dict[int, Any]:
-        """
-        Overview:
-            Draw actions from the policy.
-        Arguments:
-            - data (:obj:`Mapping[int, Any]`): Observations by environment.
-            - eps (:obj:`float`): Not used, as the policy itself explores; DI-engine's random play passes it.
-        Returns:
-            - output (:obj:`Dict[int, Any]`): For each environment its ``action``, the logarithm of its probability \
-                (``log_prob``) and the ``value`` of the observation.
-        """
+        """``act_on_batch`` by environment; ``eps``, which DI-engine passes, is not used: the policy itself explores."""
         decided = self.act_on_batch(torch.stack([torch.as_tensor(obs) for obs in data.values()]))
         steps = zip(*(tensor.unbind() for tensor in decided.values()))
         return {env_id: dict(zip(decided, step)) for env_id, step in zip(data, steps)}
@@ -127,7 +118,8 @@ class LeanPPOPolicy(Policy, ActsWithAverage):
         Overview:
             Draw actions for a batch of observations; the collector ``rollout`` calls this.
         Returns:
-            - output (:obj:`Batch`): ``action``, ``value`` and ``log_prob``, on the CPU.
+            - output (:obj:`Batch`): ``action``, ``value`` of the observation and ``log_prob``, the logarithm of the \
+                action's probability, on the CPU.
         Shapes:
             - obs: :math:`(B, F, S, S)`, uint8, B environments, F frames, S pixels; output: :math:`(B)`.
         """
@@ -193,15 +185,7 @@ class LeanPPOPolicy(Policy, ActsWithAverage):
         self._updates = 0
 
     def _forward_learn(self, data: Batch) -> Dict[str, Any]:
-        """
-        Overview:
-            One update from a minibatch of the buffer ``rollout``.
-        Returns:
-            - info (:obj:`Dict[str, Any]`): ``cur_lr``; ``total_loss``, ``value`` and ``entropy``, averaged over the \
-                last ``log_every_updates`` updates.
-        Raises:
-            - Diverged: If such an average is not finite.
-        """
+        """One update from a minibatch of the buffer ``rollout``, logged and checked as ``Learner.step`` says."""
         data = self._uploader.upload(data)
         self._model.train()
         for group in self._optimizer.param_groups:
@@ -236,11 +220,11 @@ class LeanPPOPolicy(Policy, ActsWithAverage):
     def _learning_rate(self) -> float:
         options, updates = self._options, self._options.lr_decay_updates
         used = self._budget_used if options.anneal else 0.0 if updates is None else min(1.0, self._updates / updates)
-        return _between(self._cfg.learn.learning_rate, options.lr_end, used)
+        return (1 - used) * self._cfg.learn.learning_rate + used * options.lr_end
 
     def _entropy_weight(self) -> float:
-        options = self._options
-        return _between(options.entropy_weight, options.entropy_end, self._budget_used if options.anneal else 0.0)
+        options, used = self._options, self._budget_used if self._options.anneal else 0.0
+        return (1 - used) * options.entropy_weight + used * options.entropy_end
 
     def _monitor_vars_learn(self) -> List[str]:
         return ['cur_lr', 'total_loss', 'value', 'entropy']
@@ -279,10 +263,6 @@ class LeanPPOPolicy(Policy, ActsWithAverage):
         self._cast = None
 
     _state_dict_eval, _load_state_dict_eval = _state_dict_collect, _load_state_dict_collect
-
-
-def _between(start: float, end: float, share: float) -> float:
-    return start + (end - start) * share
 
 
 @POLICY_REGISTRY.register('lean_ppo_command')

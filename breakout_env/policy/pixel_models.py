@@ -53,10 +53,6 @@ class PixelModelOptions(Options):
     Examples:
         >>> PixelModelOptions.from_sizes([4, 84, 84], 4).encoder_hidden_size_list
         (32, 64, 64, 512)
-        >>> PixelModelOptions.from_sizes([4, 84, 84], 0)
-        Traceback (most recent call last):
-        ...
-        ValueError: model option `action_shape` is 0 (int); expected a whole number from 1 to 10,000, or a list of them
     """
 
     _owner = 'model option'
@@ -103,13 +99,12 @@ class PixelModelOptions(Options):
         values = dict(obs_shape=obs_shape, action_shape=action_shape, rows=rows)
         options = cls.read(dict(values, encoder_hidden_size_list=encoder_hidden_size_list))
         (_, height, width), sizes = options.obs_shape, options.encoder_hidden_size_list
-        if options.rows is not None:
-            first, last = options.rows
-            if last >= height or last - first + 1 < _FEWEST_PIXELS:
-                raise ValueError(
-                    f'model option `rows` is {list(options.rows)} (list); expected at least {_FEWEST_PIXELS} rows of '
-                    f'a screen that has {height}, counted from 0'
-                )
+        first, last = options.rows or (0, height - 1)
+        if last >= height or last - first + 1 < _FEWEST_PIXELS:
+            raise ValueError(
+                f'model option `rows` is {[first, last]} (list); expected at least {_FEWEST_PIXELS} rows of '
+                f'a screen that has {height}, counted from 0'
+            )
         weights = height * width // 128 * sizes[-2] * sizes[-1] + 9 * len(sizes) * max(sizes[:-1]) ** 2
         if weights * 4 > _LARGEST_BYTES:
             raise ValueError(
@@ -123,12 +118,11 @@ class PixelInput(torch.nn.Module):
     """
     Overview:
         A mixin for DI-engine's template models and for networks of one's own layers (docs/own_network.md), which then \
-        take pixel values 0..255, uint8 or floating, and scale them to [0, 1] on their own device; the templates' \
-        default encoder is Nature's. It always divides by 255, whatever the \
-        dtype: DI-engine's collector passes uint8, its evaluator the same pixels as float32, and both must compute the \
-        same numbers. It adds no parameters: checkpoints are the template's. The encoder's weights begin orthogonal \
-        (Saxe et al. 2014), which preserves the differences between screens; from PyTorch's default weights, which \
-        shrink them at each layer, DQN may learn one value for all states (docs/training.md).
+        take pixel values 0..255, uint8 or floating, and scale them to [0, 1] on their own device, whatever the dtype: \
+        DI-engine's collector passes uint8, its evaluator the same pixels as float32. Checkpoints are the template's. \
+        The encoder's weights begin orthogonal (Saxe et al. 2014), which preserves the differences between screens; \
+        from PyTorch's default weights, which shrink them at each layer, DQN may learn one value for all states \
+        (docs/training.md).
     Examples:
         >>> model = PixelDQN([4, 84, 84], 4)
         >>> pixels = torch.randint(0, 256, (1, 4, 84, 84), dtype=torch.uint8)
@@ -161,15 +155,13 @@ class PixelInput(torch.nn.Module):
     ) -> None:
         """
         Arguments:
-            - obs_shape (:obj:`Optional[Sequence[int]]`): Shape of an observation, such as [4, 84, 84]. Without it the \
-                next class's constructor is called as it is: a network of its own layers, in ``forward_scaled``.
-            - action_shape (:obj:`Optional[int]`): Number of actions, Python's or numpy's.
-            - encoder_hidden_size_list (:obj:`Optional[Sequence[int]]`): Channels of the convolutions, then the width \
-                of the linear layer. None and [128, 128, 64] stand for the default: DI-engine's policies insert the \
-                latter where none is named. For those very sizes use DI-engine's own model with ``obs_dtype='float32'``.
+            - obs_shape, action_shape, rows: As in ``PixelModelOptions``. Without ``obs_shape`` the next class's \
+                constructor is called as it is: a network of its own layers, in ``forward_scaled``. Checkpoints of a \
+                network with ``rows`` have them, too.
+            - encoder_hidden_size_list (:obj:`Optional[Sequence[int]]`): As there. None and [128, 128, 64] stand for \
+                the default: DI-engine's policies insert the latter where none is named. For those very sizes use \
+                DI-engine's own model with ``obs_dtype='float32'``.
             - orthogonal (:obj:`bool`): Whether the encoder's weights begin orthogonal instead of as PyTorch's.
-            - rows (:obj:`Optional[Sequence[int]]`): First and last row of the screen that the network looks at; None \
-                for all. Checkpoints of such a network have them, too, under `rows`.
             - kwargs (:obj:`Any`): The template's other arguments.
         Raises:
             - ValueError: If a shape or size is not allowed.
@@ -202,19 +194,15 @@ class PixelInput(torch.nn.Module):
         """Check the sizes in ``policy.model`` of a merged config; a ValueError names what is wrong."""
         model = cfg['policy']['model']
         names = ('obs_shape', 'action_shape', 'encoder_hidden_size_list', 'rows')
-        sizes = (model.get(name) for name in names)
-        PixelModelOptions.from_sizes(*sizes)
+        PixelModelOptions.from_sizes(*(model.get(name) for name in names))
 
     def forward(self, x: Union[torch.Tensor, Mapping], *args: Any, **kwargs: Any) -> Any:
         """
         Overview:
-            The template's ``forward`` on scaled pixels. For a recurrent template ``x`` is a dict that holds them \
-            under ``obs``.
-        Raises:
-            - ValueError: If the first floating input that is not all black turns out to be scaled already.
+            The template's ``forward`` on scaled pixels, for a recurrent one in a dict under ``obs``. A ValueError if \
+            the first floating input that is not all black is scaled already.
         Shapes:
-            - x (:obj:`torch.Tensor`): :math:`(B, F, S, S)`, B batch size, F frames, S pixels; a recurrent template \
-                learns from :math:`(T, B, F, S, S)`, T steps.
+            - x: :math:`(B, F, S, S)`, B batch size, F frames, S pixels; :math:`(T, B, F, S, S)` for T recurrent steps.
         """
         if isinstance(x, Mapping):
             return super().forward({**x, 'obs': self.scaled(x['obs'])}, *args, **kwargs)
@@ -225,13 +213,7 @@ class PixelInput(torch.nn.Module):
         return super().forward(x, *args, **kwargs)
 
     def scaled(self, pixels: torch.Tensor, out: Optional[torch.Tensor] = None) -> torch.Tensor:
-        """
-        Overview:
-            The rows that the network looks at, scaled from pixel values 0..255, uint8 or floating, to [0, 1], in \
-            float32 or in the floating type of ``out``: bfloat16 represents 0..255 exactly, too.
-        Raises:
-            - ValueError: As ``forward``.
-        """
+        """The rows that the network looks at, scaled to [0, 1]: float32 or ``out``'s type; errors as ``forward``."""
         if not self._pixels_checked and pixels.is_floating_point():
             brightest = pixels.max().item()
             if 0 < brightest <= 1:
@@ -286,9 +268,7 @@ class PixelDQN(PixelInput, DQN):
             - head (:obj:`str`): ``ding`` or ``paper``, see ``PixelModelOptions``. The keys of its weights tell which.
             - layer_norm (:obj:`bool`): Whether a LayerNorm (Ba et al. 2016) is before each ReLU. The scale of weights \
                 does not matter then: they begin as PyTorch's.
-            - args, kwargs (:obj:`Any`): As ``PixelInput``.
-        Raises:
-            - ValueError: If a shape, a size or the head is not allowed.
+            - args, kwargs (:obj:`Any`): As ``PixelInput``, errors, too.
         """
         checked('model option', 'head', head, PixelModelOptions.model_fields['head'].annotation)
         if head == 'paper':
@@ -308,15 +288,12 @@ class PixelDQN(PixelInput, DQN):
             _add_layer_norm(self)
 
     def forward_scaled(self, x: torch.Tensor) -> Any:
-        """
-        As the base's; the head computes in float32. In bfloat16 numbers from 1 to 2 are 0.008 apart, about as much as
-        the values of two actions.
-        """
+        """As the base's; the head computes in float32: values of two actions may differ by less than bfloat16 tells."""
         features, device_type = self.encoder(x), x.device.type
-        if not torch.amp.is_autocast_available(device_type) or not torch.is_autocast_enabled(device_type):
-            return self._heads(features.float())
-        with torch.autocast(device_type, enabled=False):
-            return self._heads(features.float())
+        if torch.amp.is_autocast_available(device_type) and torch.is_autocast_enabled(device_type):
+            with torch.autocast(device_type, enabled=False):
+                return self._heads(features.float())
+        return self._heads(features.float())
 
     def _heads(self, features: torch.Tensor) -> Dict[str, torch.Tensor]:
         if not self._has_streams:
@@ -377,10 +354,11 @@ def _add_layer_norm(model: PixelDQN) -> None:
     """Put a LayerNorm over all features of a sample before each ReLU."""
     shapes: Dict[torch.nn.Module, Sequence[int]] = {}
     layers = [module for module in model.modules() if isinstance(module, (torch.nn.Conv2d, torch.nn.Linear))]
-    hooks = [
-        layer.register_forward_hook(lambda module, args, output: shapes.update({module: output.shape[1:]}))
-        for layer in layers
-    ]
+
+    def note(layer: torch.nn.Module, _: Any, output: torch.Tensor) -> None:
+        shapes[layer] = output.shape[1:]
+
+    hooks = [layer.register_forward_hook(note) for layer in layers]
     device = layers[0].weight.device
     with torch.no_grad():
         # without a critic, which comes later
