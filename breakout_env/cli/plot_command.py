@@ -1,12 +1,11 @@
 """``breakout plot``: curves of runs."""
 
-from pathlib import Path
 from typing import Annotated, Optional, Tuple
 
 import click
 
 from ..run.log import RunLog
-from ..run.plotting import PANELS, X_AXES, check_names, check_suffix, draw_curves, group_runs, save_figure
+from ..run.plotting import PANELS, X_AXES, check_names, draw_curves, group_runs, save_figure
 from ..utils.options import Between, CommandLineType
 from .common import CONTEXT, user_errors
 
@@ -19,7 +18,7 @@ from .common import CONTEXT, user_errors
     multiple=True,
     default=['curves.png'],
     show_default=True,
-    help='Where to: .png or .svg; several times for several files.',
+    help='Where to: .png, .svg and others; several times for several files.',
 )
 @click.option('--x', default='env_step', show_default=True, type=click.Choice(list(X_AXES)), help='The x axis.')
 @click.option(
@@ -60,15 +59,8 @@ def command(
       breakout plot experiments/dqn_seed* --x hours --out curves.svg
       breakout plot RUN OTHER --label 'lr 1e-4' --label 'lr 2.5e-4'
     """
-    names = None
-    if what is not None:
-        with user_errors(option='--what'):
-            names = check_names([name.strip() for name in what.split(',')], x)
-    for out in outs:
-        with user_errors(option='--out'):
-            check_suffix(out)
-        if not Path(out).resolve().parent.is_dir():
-            raise click.UsageError(f'--out: {out} would be in a folder that does not exist')
+    with user_errors(option='--what'):
+        names = None if what is None else check_names([name.strip() for name in what.split(',')])
     with user_errors():
         logs = [RunLog.read(run) for run in runs]
     twice = [str(log.path) for log in logs if sum(other.path.samefile(log.path) for other in logs) > 1]
@@ -78,6 +70,7 @@ def command(
         curves = group_runs(logs, group, labels)
     with user_errors():
         figure = draw_curves(curves, names, x, smooth)
-        for out in outs:
+    for out in outs:
+        with user_errors(option=f'--out {out}'):
             save_figure(figure, out)
-            click.echo(out)
+        click.echo(out)

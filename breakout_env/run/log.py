@@ -10,22 +10,20 @@ import logging
 import math
 import os
 import time
-import zlib
 from pathlib import Path
 from typing import Any, Dict, List, Tuple, Union
 
 import numpy as np
 
-from ..utils.options import shortened
 from .paths import LOGS, PROGRESS_LOG
 
 logger = logging.getLogger(__name__)
 
 POSITION = ('time', 'run_s', 'env_step', 'updates')
-SPEEDS = ('env_steps_per_s', 'updates_per_s')
-LEARNED = ('epsilon', 'loss', 'q_value', 'value', 'entropy', 'learning_rate')
-COUNTED = ('train_return', 'games', 'resident_bytes', 'memory_bytes', 'transitions', 'replay_bytes')
-PROGRESS = (*POSITION, *SPEEDS, *LEARNED, *COUNTED)
+PROGRESS = (
+    *(*POSITION, 'env_steps_per_s', 'updates_per_s', 'epsilon', 'loss', 'q_value', 'value', 'entropy', 'learning_rate'),
+    *('train_return', 'games', 'resident_bytes', 'memory_bytes', 'transitions', 'replay_bytes'),
+)
 EVALUATION = (*POSITION, 'held_out_q')
 
 
@@ -95,7 +93,7 @@ class RunLog(object):
     """
 
     def __init__(self, path: Path, rows: List[Dict[str, Any]]) -> None:
-        """Rows in the order of the file; a TypeError, ValueError or OverflowError says that a value is no number."""
+        """Rows in the order of the file; a TypeError or ValueError says that a value is no number."""
         self.path = path
         rows = [dict(row, env_step=_column([row], 'env_step')[0]) for row in rows]
         # beyond the save that a later start resumed from; rows without a step are kept, as NaN compares false
@@ -124,37 +122,30 @@ class RunLog(object):
             - FileNotFoundError: If there is none.
             - ValueError: If the file is no log, or a line of it is damaged.
         """
-        file = _find(Path(path))
+        file = Path(path)
+        if file.is_dir():
+            file = file / PROGRESS_LOG if (file / PROGRESS_LOG).exists() else file / f'{PROGRESS_LOG}.gz'
+        if not file.is_file():
+            found = f'no {PROGRESS_LOG} is in it' if Path(path).is_dir() else 'there is no such file'
+            raise FileNotFoundError(f"{path} is no run: {found}; expected an experiment's folder, or its log")
         rows: List[Dict[str, Any]] = []
         number = 0
         try:
-            content = file.read_bytes()
-            lines = (gzip.decompress(content) if content.startswith(b'\x1f\x8b') else content).split(b'\n')
-            for number, line in enumerate(lines, start=1):
-                is_partial = number == len(lines) and line.startswith(b'{') and not line.endswith(b'}')
-                if line.strip() and not is_partial:  # else a crash cut it off, or it is being written
-                    rows.append(json.loads(line))
-                    rows[-1]['kind']
-        except (ValueError, TypeError, KeyError, RecursionError, EOFError, zlib.error) as error:
+            with gzip.open(file) if file.suffix == '.gz' else open(file, 'rb') as lines:
+                for line in lines:
+                    number += 1
+                    if line.endswith((b'\n', b'}')):  # else a crash cut it off, or it is being written
+                        rows.append(json.loads(line))
+                        rows[-1]['kind']
+        except (ValueError, TypeError, KeyError, EOFError, gzip.BadGzipFile) as error:
             raise ValueError(
-                f'{file}, line {number} is damaged, or the file is no log of a run ({shortened(str(error))}); expected '
-                'a JSON object with a "kind" in each line'
+                f'{file}, line {number} is damaged, or the file is no log of a run ({error}); expected a JSON object '
+                'with a "kind" in each line'
             ) from None
         try:
             return cls(file, rows)
-        except (ValueError, TypeError, OverflowError) as error:
+        except (ValueError, TypeError) as error:
             raise ValueError(f'{file} has a value of a wrong type ({error}); expected numbers or null') from None
-
-
-def _find(path: Path) -> Path:
-    candidates = [path / PROGRESS_LOG, path / f'{PROGRESS_LOG}.gz'] if path.is_dir() else [path]
-    for candidate in candidates:
-        if candidate.is_file():
-            return candidate
-    found = f'no {PROGRESS_LOG} is in it' if path.is_dir() else 'there is no such file'
-    raise FileNotFoundError(
-        f"{path} is no run: {found}; expected an experiment's folder, or its {PROGRESS_LOG.name}, gzipped or not"
-    )
 
 
 def _column(rows: List[Dict[str, Any]], field: str) -> np.ndarray:

@@ -6,7 +6,6 @@ and pandas are imported by the functions that draw, so that a training that impo
 """
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
@@ -21,39 +20,32 @@ if TYPE_CHECKING:
 
 
 class Panel(NamedTuple):
-    """What one panel shows: ``column`` of a log's ``rows`` (``'progress'`` or ``'evaluation'``), smoothed if noisy.
-    ``of_learning``: without the random play before the first update, which is many times as fast."""
+    """What one panel shows: ``column`` of a log's ``rows``, smoothed if noisy."""
 
     title: str
     unit: str
-    rows: str
     column: str
+    rows: str = 'progress'
     is_noisy: bool = True
-    of_learning: bool = False
 
 
 PANELS = {
-    'score': Panel('Evaluation score', 'points a game', 'evaluation', 'score'),
-    'train_return': Panel('Score while training', 'points a game', 'progress', 'train_return'),
-    'loss': Panel('Loss', 'mean over updates', 'progress', 'loss'),
-    'q_value': Panel('Q values of training batches', 'discounted clipped points', 'progress', 'q_value'),
-    'value': Panel('Values of training batches', 'discounted clipped points', 'progress', 'value'),
-    'held_out_q': Panel('Q values of held-out states', 'discounted clipped points', 'evaluation', 'held_out_q'),
-    'epsilon': Panel('Exploration', 'epsilon', 'progress', 'epsilon', is_noisy=False),
-    'entropy': Panel('Entropy of the policy', 'nats', 'progress', 'entropy'),
-    'env_steps_per_s': Panel('Speed', 'env steps a second', 'progress', 'env_steps_per_s', of_learning=True),
-    'memory': Panel('Resident memory, with workers', 'bytes', 'progress', 'memory_bytes', is_noisy=False),
+    'score': Panel('Evaluation score', 'points a game', 'score', 'evaluation'),
+    'train_return': Panel('Score while training', 'points a game', 'train_return'),
+    'loss': Panel('Loss', 'mean over updates', 'loss'),
+    'q_value': Panel('Q values of training batches', 'discounted clipped points', 'q_value'),
+    'value': Panel('Values of training batches', 'discounted clipped points', 'value'),
+    'held_out_q': Panel('Q values of held-out states', 'discounted clipped points', 'held_out_q', 'evaluation'),
+    'epsilon': Panel('Exploration', 'epsilon', 'epsilon', is_noisy=False),
+    'entropy': Panel('Entropy of the policy', 'nats', 'entropy'),
+    'env_steps_per_s': Panel('Speed', 'env steps a second', 'env_steps_per_s'),
+    'memory': Panel('Resident memory, with workers', 'bytes', 'memory_bytes', is_noisy=False),
 }
 X_AXES = {'env_step': 'env steps', 'hours': 'hours of training', 'updates': 'updates'}
-SUFFIXES = ('.png', '.svg')
 HUMAN_SCORE = 31.8  # Mnih et al. 2015, extended data table 2
-SCORE_PANELS = ('score', 'train_return')
-# the range of fewer seeds says more than a standard error
-SEEDS_FOR_STANDARD_ERROR = 5
 SMOOTHED_POINTS = 40  # a moving average takes in one of so many parts of a run, by default
 # Okabe and Ito's palette for colour-blind readers, without the yellow, which is too light for a line
 COLORS = ('#0072b2', '#d55e00', '#009e73', '#cc79a7', '#56b4e9', '#e69f00', '#000000')
-STYLES = ('-', '--', '-.', ':')  # for more curves than colours
 STYLE = {
     'font.family': 'DejaVu Sans',  # comes with matplotlib
     'font.size': 9,
@@ -68,13 +60,9 @@ STYLE = {
     'svg.fonttype': 'none',  # text stays text
     'svg.hashsalt': 'breakout_env',
 }
-# Entries of the legend besides the curves.
-NOT_SMOOTHED, SINGLE_SEEDS = 'not smoothed', 'single seeds, where not all have values'
-HUMAN = f'human, {HUMAN_SCORE} (Mnih et al. 2015)'
 
 
-@dataclass(frozen=True)
-class Curve(object):
+class Curve(NamedTuple):
     """What is drawn in one colour: a run, or several that differ only in their seed."""
 
     label: str
@@ -96,24 +84,19 @@ def group_runs(
     Raises:
         - ValueError: If there are not as many labels as curves.
     """
-    stems: Dict[Any, List[RunLog]] = {}
+    groups: Dict[Any, List[RunLog]] = {}
     for index, log in enumerate(logs):
-        key = 0 if together else index if together is False else _stem(log)
-        stems.setdefault(key, []).append(log)
-    groups = []
-    for group in stems.values():
+        same = [other.seed for other in logs if _stem(other) == _stem(log)]
         # lr_10 and lr_25 of the same seed are two experiments
-        seeds = [log.seed for log in group]
-        if together or (None not in seeds and len(set(seeds)) == len(seeds)):
-            groups.append(group)
-        else:
-            groups += [[log] for log in group]
-    groups.sort(key=lambda group: logs.index(group[0]))
-    names = list(labels) if labels else _distinct_names(groups)
-    if len(names) != len(groups):
-        found = ', '.join(_distinct_names(groups))
-        raise ValueError(f'{len(names)} labels for {len(groups)} curves ({found}); expected one for each')
-    return [Curve(name, tuple(group)) for name, group in zip(names, groups)]
+        are_seeds = together is None and None not in same and len(set(same)) == len(same)
+        groups.setdefault('all' if together else _stem(log) if are_seeds else index, []).append(log)
+    names = [_name(group[0]) if len(group) == 1 else _stem(group[0]) for group in groups.values()]
+    if not labels:
+        found = zip(names, groups.values())
+        labels = [name if names.count(name) == 1 else f'{name} ({group[0].path})' for name, group in found]
+    if len(labels) != len(names):
+        raise ValueError(f'{len(labels)} labels for {len(names)} curves ({", ".join(names)}); expected one for each')
+    return [Curve(label, tuple(group)) for label, group in zip(labels, groups.values())]
 
 
 def _name(log: RunLog) -> str:
@@ -125,42 +108,16 @@ def _stem(log: RunLog) -> str:
     return re.sub(r'(?<=.)[_-](?:seed)?[_-]?\d+$', '', name)
 
 
-def _distinct_names(groups: List[List[RunLog]]) -> List[str]:
-    names = [_name(group[0]) if len(group) == 1 else _stem(group[0]) for group in groups]
-    return [name if names.count(name) == 1 else f'{name} ({group[0].path})' for name, group in zip(names, groups)]
-
-
 def _values(log: RunLog, panel: Panel, x: str) -> 'pandas.Series':
     """What a log has for a panel, over places that grow."""
     import pandas
 
     rows = getattr(log, panel.rows)
     values = pandas.Series(rows[panel.column], rows[x])
-    is_shown = (rows['updates'] > 0) | (not panel.of_learning)
-    values = values[is_shown & np.isfinite(values.index) & np.isfinite(values)]
-    # a resumed run repeats the places after its save
-    return values[np.diff(np.maximum.accumulate(values.index), prepend=-np.inf) > 0]
-
-
-def smoothed(values: 'pandas.Series', panel: Panel, smooth: Optional[int]) -> 'pandas.Series':
-    """Centred moving average of a noisy panel over ``smooth`` values, by default a 40th of them; fewer at the ends."""
-    window = smooth or len(values) // SMOOTHED_POINTS
-    return values.rolling(window, center=True, min_periods=1).mean() if panel.is_noisy and window > 1 else values
-
-
-def band(seeds: 'pandas.DataFrame') -> 'Tuple[pandas.Series, pandas.Series, pandas.Series]':
-    """Low, mean and high of seeds, a column each: their range or, of 5 and more, one standard error to each side."""
-    mean = seeds.mean(axis=1)
-    if len(seeds.columns) < SEEDS_FOR_STANDARD_ERROR:
-        return seeds.min(axis=1), mean, seeds.max(axis=1)
-    error = seeds.sem(axis=1)
-    return mean - error, mean, mean + error
-
-
-def panels_with_values(curves: Sequence[Curve], x: str = 'env_step') -> List[str]:
-    """The panels that there is something to draw in."""
-    logs = [log for curve in curves for log in curve.runs]
-    return [name for name, panel in PANELS.items() if any(len(_values(log, panel, x)) for log in logs)]
+    if panel.column == 'env_steps_per_s':  # the random play before the first update is many times as fast
+        values = values[rows['updates'] > 0]
+    values = values[np.isfinite(values.index) & np.isfinite(values)]
+    return values[values.index > values.index.to_series().cummax().shift(fill_value=-np.inf)]  # a resume repeats places
 
 
 def draw_curves(
@@ -168,12 +125,13 @@ def draw_curves(
 ) -> 'Figure':
     """
     Overview:
-        A figure of panels for ``save_figure``, with a legend over them.
+        A figure of panels for ``save_figure``, with a legend over them. Of several seeds it shows the mean and the \
+        band from the lowest to the highest as far as all of them have values, and thin lines beyond.
     Arguments:
         - what (:obj:`Optional[Sequence[str]]`): Names out of ``PANELS``; by default those that have values.
         - x (:obj:`str`): One of ``X_AXES``.
-        - smooth (:obj:`Optional[int]`): Rows that a moving average takes in, 1 for no smoothing; by default a \
-            fortieth of a run's.
+        - smooth (:obj:`Optional[int]`): Rows that a centred moving average takes in, 1 for no smoothing; by default \
+            a fortieth of a run's.
     Raises:
         - ValueError: If a name is unknown, or there is nothing to draw.
     """
@@ -181,8 +139,9 @@ def draw_curves(
     from matplotlib.figure import Figure
     from matplotlib.ticker import EngFormatter
 
-    there = panels_with_values(curves, x) if x in X_AXES else []
-    what = check_names(there if what is None else what, x)
+    logs = [log for curve in curves for log in curve.runs]
+    there = [name for name, panel in PANELS.items() if any(len(_values(log, panel, x)) for log in logs)]
+    what = there if what is None else check_names(what)
     missing = [name for name in what if name not in there]
     if missing or not what:
         raise ValueError(
@@ -191,112 +150,79 @@ def draw_curves(
         )
     columns = min(len(what), 3)
     rows = -(-len(what) // columns)
-    width, height = (7.2, 3.6) if len(what) == 1 else (3.6, 2.4)
+    width, height = (8.6, 4.2) if len(what) == 1 else (1.4 + 3.6 * columns, 0.6 + 2.4 * rows)
     with style.context(['default', STYLE]):
-        figure = Figure(figsize=(1.4 + width * columns, 0.6 + height * rows), layout='constrained')
-        all_axes = [figure.add_subplot(rows, columns, number + 1) for number in range(len(what))]
-        for axes, name in zip(all_axes, what):
-            _draw_panel(axes, name, curves, x, smooth)
-            if x != 'hours':
-                axes.xaxis.set_major_formatter(EngFormatter(sep=''))
-        end = max(axes.get_xlim()[1] for axes in all_axes)
-        for axes in all_axes:
-            axes.set_xlim(0, end)
+        figure = Figure(figsize=(width, height), layout='constrained')
+        for number, name in enumerate(what, start=1):
+            axes = figure.add_subplot(rows, columns, number, sharex=figure.axes[0] if figure.axes else None)
+            _draw_panel(axes, PANELS[name], curves, x, smooth)
+        if x != 'hours':
+            axes.xaxis.set_major_formatter(EngFormatter(sep=''))
+        axes.set_xlim(left=0)
         figure.supxlabel(X_AXES[x], fontsize=STYLE['font.size'])
-        _draw_legend(figure)
+        entries = {label: line for axes in figure.axes for line, label in zip(*axes.get_legend_handles_labels())}
+        columns = max(1, int(width / (0.07 * max(map(len, entries)) + 0.6)))  # inches, at this size of letters
+        figure.set_figheight(height + 0.2 * -(-len(entries) // columns))
+        figure.legend(entries.values(), entries.keys(), loc='outside upper center', ncols=min(columns, len(entries)))
     return figure
 
 
-def check_names(what: Sequence[str], x: str) -> List[str]:
-    """Names of panels, once each; ``ValueError`` if one of them or the x axis is unknown."""
-    for name in what:
-        if name not in PANELS:
-            raise ValueError(f'{name!r} is no panel; expected names out of {", ".join(PANELS)}')
-    if x not in X_AXES:
-        raise ValueError(f'{x!r} is no x axis; expected one of {", ".join(X_AXES)}')
-    return list(dict.fromkeys(what))
-
-
-def _draw_panel(axes: 'Axes', name: str, curves: Sequence[Curve], x: str, smooth: Optional[int]) -> None:
+def _draw_panel(axes: 'Axes', panel: Panel, curves: Sequence[Curve], x: str, smooth: Optional[int]) -> None:
+    import pandas
     from matplotlib.ticker import EngFormatter
 
-    panel = PANELS[name]
-    behind = []
+    raw_values = {}
     for number, curve in enumerate(curves):
-        look: Dict[str, Any] = dict(
-            color=COLORS[number % len(COLORS)], linestyle=STYLES[number // len(COLORS) % len(STYLES)]
-        )
+        color, style = COLORS[number % len(COLORS)], ('-', '--', '-.', ':')[number // len(COLORS) % 4]
         raw = [_values(log, panel, x) for log in curve.runs]
-        lines = [smoothed(values, panel, smooth) for values in raw]
-        if len(lines) > 1:
-            _draw_seeds(axes, lines, look, curve.label)
-        elif len(lines[0]):
-            has_room = panel.rows == 'evaluation' and len(lines[0]) <= 2 * SMOOTHED_POINTS or len(lines[0]) == 1
-            axes.plot(lines[0], marker='o' if has_room else None, markersize=2.5, label=_shortened(curve.label), **look)
-            if lines[0] is not raw[0]:
-                behind.append((raw[0], look['color']))
-    if name in SCORE_PANELS:
-        axes.axhline(HUMAN_SCORE, color='#606060', linestyle=(0, (5, 3)), linewidth=1, label=HUMAN)
-    # every panel shows something whose zero means something
-    limits = (0.0, 1.06 * (axes.dataLim.y1 or 1.0)) if axes.dataLim.y0 >= 0 else axes.get_ylim()
-    for values, color in behind:
-        axes.plot(values, color=color, alpha=0.25, linewidth=0.7, zorder=1, label=NOT_SMOOTHED)
-    axes.set_ylim(limits)  # a spike may leave the panel, lest it press the rest flat
+        table = pandas.DataFrame({seed: _smoothed(values, panel, smooth) for seed, values in enumerate(raw)})
+        if len(raw) > 1:  # seeds have their rows at different places
+            seeds = table.interpolate('index', limit_area='inside')
+            table = seeds.dropna()
+            axes.fill_between(table.index, table.min(axis=1), table.max(axis=1), color=color, alpha=0.2, linewidth=0)
+            end = table.index.max() if len(table) else -np.inf
+            for seed in seeds:
+                rest = seeds[seed].dropna().loc[end:]
+                if len(rest) and rest.index[-1] > 1.02 * end:  # seeds never end at the same step
+                    axes.plot(rest, style, color=color, alpha=0.6, linewidth=0.9, label='single seeds')
+        elif not table[0].equals(raw[0]):
+            raw_values[color] = raw[0]
+        if len(table):
+            label = curve.label.lstrip('_')[:80]  # matplotlib leaves labels that begin with an underscore out
+            label += f': mean of {len(raw)} seeds, min to max' if len(raw) > 1 else ''
+            marker = 'o' if len(table) <= 2 * SMOOTHED_POINTS and panel.rows == 'evaluation' else None
+            axes.plot(table.mean(axis=1), style, color=color, marker=marker, markersize=2.5, label=label)
+    if panel.unit == 'points a game':
+        human = f'human, {HUMAN_SCORE} (Mnih et al. 2015)'
+        axes.axhline(HUMAN_SCORE, color='#606060', linestyle=(0, (5, 3)), linewidth=1, label=human)
+    if axes.dataLim.y0 >= 0:  # every panel shows something whose zero means something
+        axes.set_ylim(0, 1.06 * (axes.dataLim.y1 or 1))
+    axes.set_ylim(axes.get_ylim())  # a spike of the raw values may leave the panel, lest it press the rest flat
+    for color, values in raw_values.items():
+        axes.plot(values, color=color, alpha=0.25, linewidth=0.7, zorder=1, label='not smoothed')
     axes.set_title(panel.title)
     axes.set_ylabel(panel.unit)
     if panel.unit == 'bytes':
         axes.yaxis.set_major_formatter(EngFormatter(unit='B'))
 
 
-def _draw_seeds(axes: 'Axes', lines: 'List[pandas.Series]', look: Dict[str, Any], label: str) -> None:
-    """Mean and band where all seeds have values, thin lines beyond."""
-    import pandas
-
-    table = pandas.concat(lines, axis=1).sort_index().interpolate('index', limit_area='inside')
-    complete, end = table.dropna(), -np.inf
-    if len(complete) > 1:
-        end = complete.index[-1]
-        low, mean, high = band(complete)
-        around = 'min to max' if len(lines) < SEEDS_FOR_STANDARD_ERROR else '\N{PLUS-MINUS SIGN} standard error'
-        axes.fill_between(complete.index, low, high, color=look['color'], alpha=0.2, linewidth=0)
-        axes.plot(mean, label=f'{_shortened(label)}: mean of {len(lines)} seeds, {around}', **look)
-    for _, line in table.items():
-        beyond = line.dropna().loc[end:]
-        # seeds never end at the same step; a few of a long run's rows are no news
-        if len(beyond) and beyond.index[-1] > 1.02 * end:
-            axes.plot(beyond, alpha=0.6, linewidth=0.9, label=SINGLE_SEEDS, **look)
+def _smoothed(values: 'pandas.Series', panel: Panel, smooth: Optional[int]) -> 'pandas.Series':
+    window = max(1, smooth or len(values) // SMOOTHED_POINTS)
+    return values.rolling(window, center=True, min_periods=1).mean() if panel.is_noisy and window > 1 else values
 
 
-def _draw_legend(figure: 'Figure') -> None:
-    notes = (NOT_SMOOTHED, SINGLE_SEEDS, HUMAN)
-    found = [zip(*axes.get_legend_handles_labels()) for axes in figure.axes]
-    handles = {label: handle for entries in found for handle, label in entries}
-    labels = sorted(handles, key=lambda label: label in notes)  # the curves first
-    width = 0.07 * max(map(len, labels)) + 0.6  # inches, at this size of letters
-    columns = max(1, min(len(labels), int(figure.get_figwidth() / width)))
-    figure.set_figheight(figure.get_figheight() + 0.2 * -(-len(labels) // columns))
-    figure.legend([handles[label] for label in labels], labels, loc='outside upper center', ncols=columns)
-
-
-def _shortened(label: str, most: int = 60) -> str:
-    # matplotlib leaves labels that begin with an underscore out of a legend
-    label = label.lstrip('_') or label.replace('_', '-')
-    return label if len(label) <= most else f'{label[: most // 2 - 2]} ... {label[-(most // 2 - 2) :]}'
+def check_names(what: Sequence[str]) -> List[str]:
+    """Names of panels, once each; a ``ValueError`` if one is unknown."""
+    for name in what:
+        if name not in PANELS:
+            raise ValueError(f'{name!r} is no panel; expected names out of {", ".join(PANELS)}')
+    return list(dict.fromkeys(what))
 
 
 def save_figure(figure: 'Figure', path: Union[str, Path]) -> None:
     """Write a figure of ``draw_curves`` as .png or .svg; the same figure gives the same bytes."""
     from matplotlib import style
 
-    suffix = check_suffix(path)
-    metadata = {'Date': None} if suffix == '.svg' else {'Software': None}
+    undated: Dict[str, Any] = {'.svg': {'Date': None}, '.png': {'Software': None}}
     with style.context(['default', STYLE]):  # svg.fonttype is read here
-        figure.savefig(path, dpi=150, metadata=metadata)
-
-
-def check_suffix(path: Union[str, Path]) -> str:
-    """The ending of a figure's name in small letters; ``ValueError`` if it is none of ``SUFFIXES``."""
-    suffix = Path(path).suffix.lower()
-    if suffix not in SUFFIXES:
-        raise ValueError(f'{path} ends with {suffix or "nothing"!r}; expected one of {", ".join(SUFFIXES)}')
-    return suffix
+        figure.savefig(path, dpi=150, metadata=undated.get(Path(path).suffix.lower()))

@@ -136,10 +136,7 @@ def test_a_path_that_is_no_run_gets_an_error_message(tmp_path):
         RunLog.read(tmp_path / 'nowhere')
     cut = tmp_path / 'cut.jsonl.gz'
     cut.write_bytes(gzip.compress(os.urandom(1000))[:500])
-    with pytest.raises(ValueError, match='cut.jsonl.gz, line 0 is damaged'):
-        RunLog.read(cut)
-    cut.write_bytes(gzip.compress(b'')[:5] + b'nonsense' * 9)
-    with pytest.raises(ValueError, match='cut.jsonl.gz, line 0 is damaged'):
+    with pytest.raises(ValueError, match='cut.jsonl.gz, line 1 is damaged'):
         RunLog.read(cut)
 
 

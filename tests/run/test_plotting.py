@@ -151,8 +151,8 @@ def test_the_same_logs_give_the_same_bytes_whatever_the_matplotlib_settings(tmp_
     'options, error',
     [
         (['--what', 'score,speed'], "--what: 'speed' is no panel; expected names out of score, "),
-        (['--out', 'figure.pdf'], "--out: figure.pdf ends with '.pdf'; expected one of .png, .svg"),
-        (['--out', 'nowhere/figure.png'], '--out: nowhere/figure.png would be in a folder that does not exist'),
+        (['--out', 'figure.txt'], "--out figure.txt: Format 'txt' is not supported (supported formats: "),
+        (['--out', 'nowhere/figure.png'], "No such file or directory: 'nowhere/figure.png'"),
         (['dqn'], 'is named twice; expected each run once'),
     ],
 )

@@ -168,9 +168,6 @@ def test_list_of_saves_that_names_other_files_is_damaged(name, value):
     assert 'run/resume/pairs.json is damaged' in message
 
 
-# ---- logs
-
-
 # ---- ROMs
 
 
