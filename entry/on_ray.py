@@ -194,8 +194,8 @@ def main(
     except (DamagedFile, DoesNotFit, ClusterError) as error:
         raise click.ClickException(str(error)) from None
     resume_command = f'python {quote(sys.argv[0])} -c {quote(config)} --resume {quote(folder)}'
-    commands = {'evaluate': f'breakout eval --checkpoint {quote(str(newest_checkpoint(folder)))}'}
-    click.echo(run_summary(folder, resume_command, commands))
+    evaluate = f'ding -m eval -c {quote(config)} -s 0 --load-path {quote(str(newest_checkpoint(folder)))}'
+    click.echo(run_summary(folder, resume_command, {'evaluate': evaluate}))
 
 
 if __name__ == '__main__':

@@ -8,28 +8,12 @@ What is known about an agent, stored beside its weights: its card, a JSON object
   ``episodes``, ``distinct_games``, ``seed`` (int). FIRE is pressed after a lost life, games have the usual length.
 """
 
-import math
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, List, Mapping, Sequence
 
 FACTS = dict(
     env_steps='env steps', updates='updates', seed='seed', hours='hours of training', config='config', commit='commit'
 )
 FIGURES = ('mean', 'std', 'median', 'interval_95', 'episodes', 'distinct_games', 'seed')
-
-
-def stated_score(card: Mapping[str, Any], protocol: str) -> Optional[Dict[str, Any]]:
-    """
-    The figures that a card states for a protocol; None if it states none that can be compared with. Anyone may
-    have written the card, so nothing about it is assumed.
-    """
-    scores = card.get('scores')
-    figures = scores.get(protocol) if isinstance(scores, Mapping) else None
-    if not isinstance(figures, Mapping):
-        return None
-    numbers = [figures.get(key) for key in ('mean', 'std', 'episodes', 'distinct_games')]
-    if not all(_is_number(number) for number in numbers) or figures['episodes'] < 1 or figures['std'] < 0:
-        return None
-    return dict(figures)
 
 
 def card_as_markdown(card: Mapping[str, Any]) -> str:
@@ -65,7 +49,3 @@ def _cell(value: Any) -> str:
         return f'{value:,.1f}'
     text = f'{value:,}' if isinstance(value, int) and abs(value) >= 10_000 else str(value)
     return text.replace('|', '\\|').replace('\n', ' ')
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

@@ -28,7 +28,6 @@ from ..envs.env import BreakoutEnv
 from ..envs.options import BreakoutOptions
 from ..utils.options import Between, checked
 from .agent import Agent
-from .card import stated_score
 
 PROTOCOLS: Dict[str, Dict[str, Any]] = dict(
     nature=dict(noop_max=30, random_action_probability=0.01, repeat_action_probability=0.0),
@@ -44,7 +43,6 @@ ENOUGH_DIFFERENT_GAMES = 20
 BATCH_SIZE = 8
 # How often one game may lose its process before the evaluation fails.
 MAX_LOSSES = 3
-NORMAL_95 = 1.96  # two-sided quantile of the normal distribution
 
 
 @dataclass(frozen=True)
@@ -112,7 +110,7 @@ class Report(object):
     @property
     def too_few_different(self) -> Optional[str]:
         """Why the spread of the scores is meaningless; None if it is not."""
-        if _enough(self.distinct_games, len(self.games)):
+        if self.distinct_games >= max(ENOUGH_DIFFERENT_GAMES, len(self.games) / 2):
             return None
         return (
             f'an interval would mean nothing: only {self.distinct_games} different games were played in '
@@ -142,31 +140,6 @@ class Report(object):
             episodes=len(self.games),
             distinct_games=self.distinct_games,
             seed=self.seed,
-        )
-
-    def agreement(self, card: Mapping[str, Any]) -> Optional[str]:
-        """
-        Overview:
-            Compare the mean with the one that a card states for this protocol: they agree if their difference is \
-            within 1.96 joint standard errors, as 95 of 100 such differences are.
-        Returns:
-            - agreement (:obj:`Optional[str]`): That it agrees or does not, with the figures; None if the card states \
-                nothing for this protocol, its games were played differently, or too few games are different.
-        """
-        stated = stated_score(card, self.protocol)
-        as_stated = (
-            self.env_options['fire_on_life_loss'] and self.env_options['max_episode_frames'] == MAX_EPISODE_FRAMES
-        )
-        if stated is None or not as_stated or self.too_few_different:
-            return None
-        if not _enough(stated['distinct_games'], stated['episodes']):
-            return None
-        joint = (self.std**2 / len(self.games) + stated['std'] ** 2 / stated['episodes']) ** 0.5
-        difference = self.mean - stated['mean']
-        return (
-            f'{"agrees" if abs(difference) <= NORMAL_95 * joint else "does not agree"} with the card, which states '
-            f'{stated["mean"]:.1f} over {stated["episodes"]} games: the difference is {difference:+.1f}, its standard '
-            f'error {joint:.1f}'
         )
 
     def as_dict(self) -> Dict[str, Any]:
@@ -340,7 +313,3 @@ def _act(agent: Agent, observations: List[np.ndarray]) -> np.ndarray:
     np.stack(observations, out=batch[:count])
     parts = [agent.act(batch[i : i + BATCH_SIZE]) for i in range(0, len(batch), BATCH_SIZE)]
     return np.concatenate(parts)[:count]
-
-
-def _enough(distinct_games: int, episodes: int) -> bool:
-    return distinct_games >= ENOUGH_DIFFERENT_GAMES and 2 * distinct_games >= episodes

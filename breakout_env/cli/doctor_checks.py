@@ -28,16 +28,10 @@ from .doctor import FAILS, OK, WARNING, Check, Finding
 
 DISTRIBUTION = 'ding-breakout'  # as setup.py names it; the import name is another
 INSTALL = 'pip install . in the checkout, or its wheel'
-PROVIDES_THE_SAME = {
-    'opencv-python': ('opencv-python-headless', 'opencv-contrib-python', 'opencv-contrib-python-headless')
-}
 SHOWN = ('di-engine', 'torch', 'gymnasium', 'ale-py', 'numpy', 'opencv-python')
-# The resident memory of a training with a full buffer of a million transitions, and of one transition in the play of a
-# good agent (docs/memory.md).
-TRAINING_BYTES, TRANSITION_BYTES = 1.5e9, 300
-# A run's checkpoints, logs and saves.
-RUN_DISK_BYTES = 2e9
-# DI-engine's `subprocess` manager keeps an observation in shared memory for each environment, ours all of a step.
+# Resident, with a full buffer of a million transitions, and on disk: checkpoints, logs and saves (docs/memory.md).
+TRAINING_BYTES, RUN_DISK_BYTES = 1.5e9, 2e9
+# Docker's default. DI-engine's `subprocess` manager keeps an observation of each environment in it, ours all of a step.
 SHARED_MEMORY_BYTES = 64 * 2**20
 SHARED_MEMORY_FIX = 'docker run --shm-size=1g'
 
@@ -49,20 +43,25 @@ def package() -> Finding:
 
 
 def requirements() -> Finding:
-    """Are the required packages within the bounds of this package and DI-engine?"""
+    """Are the required packages within the bounds of this package, and those shown within DI-engine's?"""
+    required: Dict[str, Requirement] = {}
+    versions, wrong = {}, {}
     try:
-        importlib.metadata.version(DISTRIBUTION)
-    except importlib.metadata.PackageNotFoundError:  # an editable installation from before the name changed
-        return Finding(WARNING, f'{DISTRIBUTION} is not installed, so its bounds are unknown', INSTALL)
-    required, versions, wrong = _requirements(), {}, {}
+        for distribution in ('DI-engine', DISTRIBUTION):
+            for one in map(Requirement, importlib.metadata.requires(distribution) or ()):
+                is_wanted = distribution == DISTRIBUTION or one.name.lower() in SHOWN
+                if is_wanted and (one.marker is None or one.marker.evaluate({'extra': ''})):
+                    required[one.name.lower()] = one
+    except importlib.metadata.PackageNotFoundError as error:  # such as an installation under an earlier name
+        return Finding(WARNING, f'{error.name} is not installed, so its bounds are unknown', INSTALL)
     for name, requirement in required.items():
         try:
             versions[name] = _version(name)
         except importlib.metadata.PackageNotFoundError:
             wrong[name] = f'{name} is not installed'
-            continue
-        if not requirement.specifier.contains(versions[name], prereleases=True):
-            wrong[name] = f'{name} is {versions[name]}; expected {requirement.specifier}'
+        else:
+            if not requirement.specifier.contains(versions[name], prereleases=True):
+                wrong[name] = f'{name} is {versions[name]}; expected {requirement.specifier}'
     if wrong:
         fix = ' '.join(shlex.quote(str(required[name])) for name in wrong)
         return Finding(FAILS, '; '.join(wrong.values()), f'pip install {fix}')
@@ -71,24 +70,10 @@ def requirements() -> Finding:
 
 
 def _version(name: str) -> str:
-    """The version of a package, or of one that provides the same modules."""
-    for other in (name, *PROVIDES_THE_SAME.get(name, ())):
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            return importlib.metadata.version(other)
-    raise importlib.metadata.PackageNotFoundError(name)
-
-
-def _requirements() -> Dict[str, Requirement]:
-    """What this package requires, and the bounds of DI-engine for packages that this one sets none for."""
-    required: Dict[str, Requirement] = {}
-    for distribution in ('DI-engine', DISTRIBUTION):
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # found as missing below
-            for text in importlib.metadata.requires(distribution) or ():
-                one = Requirement(text)
-                is_ours = distribution == DISTRIBUTION or one.name.lower() in SHOWN
-                if is_ours and (one.marker is None or one.marker.evaluate({'extra': ''})):
-                    required[one.name.lower()] = one
-    return required
+    """The version of a package; of OpenCV, of any that has its modules."""
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.version(name)
+    return importlib.metadata.version(f'{name}-headless')
 
 
 def cpu() -> Finding:
@@ -106,13 +91,7 @@ def cpu() -> Finding:
 
 
 def cpu_quota(root: str = '/sys/fs/cgroup', membership: str = '/proc/self/cgroup') -> Optional[float]:
-    """
-    Overview:
-        The cores whose time a control group (docker, Kubernetes, Slurm) allows, although more are visible; None \
-        without a limit.
-    Arguments:
-        - root, membership: As for ``control_groups``.
-    """
+    """The cores whose time a control group (docker, Kubernetes, Slurm) allows, although more are visible."""
     quotas = []
     for group in control_groups('cpu', root, membership):
         names = ('cpu.max',) if (group / 'cpu.max').exists() else ('cpu.cfs_quota_us', 'cpu.cfs_period_us')
@@ -125,66 +104,50 @@ def cpu_quota(root: str = '/sys/fs/cgroup', membership: str = '/proc/self/cgroup
 
 def gpu() -> Finding:
     """Which GPU would training use, and does it compute?"""
-    driver = _nvidia_driver()
     if torch.cuda.is_available() and (problem := gpu_problem()):
         return Finding(WARNING, f'training uses the CPU: {problem}', OLD_GPU_WHEEL)
+    command = ['nvidia-smi', '--query-gpu=driver_version', '--format=csv,noheader']
+    try:
+        listed = subprocess.run(command, capture_output=True, text=True, timeout=15).stdout.split()
+    except OSError:  # no such program
+        listed = []
     if torch.cuda.is_available():
         torch.ones(1000, device='cuda').sum().item()  # raises where the GPU does not compute
         free_bytes, total_bytes = torch.cuda.mem_get_info()
-        others = torch.cuda.device_count() - 1
-        return Finding(
-            OK,
-            f'{torch.cuda.get_device_name()}, {free_bytes / 1e9:.1f} of {total_bytes / 1e9:.1f} GB free, '
-            f'driver {driver or "unknown"}, CUDA {torch.version.cuda}{f", and {others} more" if others else ""}',
-        )
-    if driver is None:
+        room = f'{free_bytes / 1e9:.1f} of {total_bytes / 1e9:.1f} GB free'
+        count, driver = torch.cuda.device_count(), listed[0] if listed else 'unknown'
+        versions = f'driver {driver}, CUDA {torch.version.cuda}'
+        return Finding(OK, f'{torch.cuda.get_device_name()}, the first of {count}, {room}, {versions}')
+    if not listed:
         return Finding(OK, 'none: training uses the CPU')
     hidden = os.environ.get('CUDA_VISIBLE_DEVICES')
     if hidden is not None:
         fix = 'unset CUDA_VISIBLE_DEVICES'
         return Finding(WARNING, f'hidden from PyTorch: CUDA_VISIBLE_DEVICES is {hidden!r}', fix)
-    built_for = f'for CUDA {torch.version.cuda}' if torch.version.cuda else 'built for the CPU only'
     return Finding(
         WARNING,
-        f'NVIDIA driver {driver}, which this PyTorch ({torch.__version__}, {built_for}) cannot use',
+        f'NVIDIA driver {listed[0]}, which this PyTorch ({torch.__version__}, CUDA {torch.version.cuda}) cannot use',
         'install a PyTorch for the CUDA version that nvidia-smi shows: https://pytorch.org/get-started/locally',
     )
 
 
-def _nvidia_driver() -> Optional[str]:
-    """The version of the driver of NVIDIA's GPUs; None without one."""
-    command = ['nvidia-smi', '--query-gpu=driver_version', '--format=csv,noheader']
-    try:
-        listed = subprocess.run(command, capture_output=True, text=True, timeout=15)
-    except OSError:  # no such program
-        return None
-    return listed.stdout.split()[0] if listed.returncode == 0 and listed.stdout.strip() else None
-
-
 def rom() -> Finding:
     """Does the game start?"""
-    env = BreakoutEnv({})
-    try:
+    with contextlib.closing(BreakoutEnv({})) as env:
         env.reset()
-    finally:
-        env.close()
     return Finding(OK, f'Breakout of ale-py {importlib.metadata.version("ale-py")} was opened, started and closed')
 
 
 def worker() -> Finding:
     """Does an environment run in a process of its own?"""
-    memory_for_it = shared_memory()
-    if memory_for_it.state == FAILS:
+    if (memory_for_it := shared_memory()).state == FAILS:
         return memory_for_it
-    manager = GroupEnvManager([partial(BreakoutEnv, {})], dict(connect_timeout=20, step_timeout=10))
-    try:
+    with contextlib.closing(GroupEnvManager([partial(BreakoutEnv, {})], dict(connect_timeout=20))) as manager:
         manager.seed(0)
         manager.launch()
         (timestep,) = manager.step({0: np.array([FIRE])}).values()
-        if timestep.info.get('abnormal') or timestep.obs.shape != (4, 84, 84):
+        if timestep.info.get('abnormal'):
             raise RuntimeError(f'the step came back as {timestep.info}')
-    finally:
-        manager.close()
     return Finding(OK, "a process of env manager 'breakout' was started, stepped and closed")
 
 
@@ -198,8 +161,7 @@ def memory() -> Finding:
             f'{found}; training with a million transitions takes up to {TRAINING_BYTES / 1e9:.1f} GB',
             'docker run --memory=4g or sbatch --mem=4G; without a limit, end other programs',
         )
-    fits = 1 + (room.free_bytes - TRAINING_BYTES) / TRANSITION_BYTES / 1e6
-    return Finding(OK, f"{found}; a replay buffer of {fits:,.0f} million transitions fits (storage='compressed')")
+    return Finding(OK, f"{found}; a replay buffer of a million transitions fits (storage='compressed')")
 
 
 def shared_memory(folder: str = '/dev/shm') -> Finding:
@@ -227,8 +189,7 @@ def disk() -> Finding:
     if not os.access(folder, os.W_OK):
         return Finding(WARNING, f'{folder} is not writable; runs are saved in the current folder', 'cd ~')
     if free < RUN_DISK_BYTES:
-        needs = f'a run may take up to {RUN_DISK_BYTES / 1e9:.0f} GB'
-        return Finding(WARNING, f'{found}; {needs}', 'cd to a folder on a larger disk')
+        return Finding(WARNING, f'{found}; a run may take up to 2 GB', 'cd to a folder on a larger disk')
     return Finding(OK, found)
 
 
@@ -253,7 +214,7 @@ CHECKS = [
     Check('breakout_env', package, fix=INSTALL),
     Check('packages', requirements),
     Check('CPU', cpu, needed=False),
-    Check('GPU', gpu, needed=False, timeout_s=60, fix='nvidia-smi, which shows whether the driver answers'),
+    Check('GPU', gpu, needed=False, fix='nvidia-smi, which shows whether the driver answers'),
     Check('ROM', rom, fix=f"{_REINSTALL}--no-deps 'ale-py>=0.11'"),
     Check('worker process', worker, fix='ulimit -u, which may be too low; docker run --init --ipc=host'),
     Check('memory', memory, needed=False),

@@ -61,9 +61,6 @@ def command(
     with user_errors(RuntimeError), _progress(episodes) as on_step:
         report = evaluate(agent, protocol, episodes, seed, fire, on_step=on_step)
     _show(report)
-    agreement = report.agreement(agent.card)
-    if agreement is not None:
-        click.echo(f'The mean {agreement}.')
     if json_path is not None:
         with user_errors():
             write_bytes(Path(json_path), json.dumps(report.as_dict(), indent=2).encode())

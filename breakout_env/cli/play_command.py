@@ -1,11 +1,10 @@
 """``breakout play``: watch an agent, or play."""
 
 import contextlib
-from typing import Annotated, Any, Callable, List, Optional
+from typing import Annotated, Callable, List, Optional
 
 import click
 
-from ..agent.agent import Agent
 from ..agent.play import (
     AGENT_FRAME_SKIP,
     EPSILON,
@@ -18,10 +17,8 @@ from ..agent.play import (
     person_env_options,
     person_player,
     play,
-    record,
 )
 from ..utils.child_process import HelperError
-from ..utils.game_constants import FRAMES_PER_SECOND
 from ..utils.options import SEED, Between, CommandLineType
 from .common import CONTEXT, GAMES, agent_options, load, user_errors
 
@@ -46,15 +43,11 @@ def game_options(function: Callable) -> Callable:
 @click.command(context_settings=CONTEXT)
 @agent_options
 @click.option('--human', is_flag=True, help='Play yourself: arrows or A and D move, space fires, q quits.')
-@click.option('--record', 'path', metavar='FILE', help='Into a video instead, .mp4 or .gif (see breakout record).')
-@click.option('--force', is_flag=True, help='Replace an existing video.')
 @game_options
 def command(
     checkpoint: Optional[str],
     pretrained: bool,
     human: bool,
-    path: Optional[str],
-    force: bool,
     games: int,
     seed: Optional[int],
     epsilon: Optional[float],
@@ -72,14 +65,9 @@ def command(
       breakout play --checkpoint RUN/ckpt/ckpt_best.pth.tar --games 3
       breakout play --speed 2              twice as fast
       breakout play --human                your turn
-      breakout play --record game.mp4 --seed 1
     """
-    if human and (checkpoint is not None or pretrained or epsilon is not None or path is not None):
-        raise click.UsageError('--human is you; expected no --checkpoint, --pretrained, --epsilon or --record')
-    if path is not None:
-        options = dict(games=games, seed=seed, sticky=sticky, overwrite=force)
-        record_file(load(checkpoint, pretrained), path, epsilon, speed, **options)
-        return
+    if human and (checkpoint is not None or pretrained or epsilon is not None):
+        raise click.UsageError('--human is you; expected no --checkpoint, --pretrained or --epsilon')
     player: Player
     if human:
         title, player, frame_skip = 'Breakout', person_player, PERSON_FRAME_SKIP
@@ -95,20 +83,10 @@ def command(
                 played.append(game)
                 click.echo(game)
     finally:
-        _echo_mean(played)
+        echo_mean(played)
 
 
-def record_file(agent: Agent, path: str, epsilon: Optional[float], speed: float, **options: Any) -> None:
-    """``record``, with its games printed and its errors in a line."""
-    epsilon = EPSILON if epsilon is None else epsilon
-    with user_errors():
-        played = record(agent, path, epsilon=epsilon, speed=speed, on_game_end=click.echo, **options)
-    _echo_mean(played)
-    seconds = sum(game.steps + 1 for game in played) * AGENT_FRAME_SKIP / FRAMES_PER_SECOND / speed
-    click.echo(f'{path}: {seconds:.0f} s')
-
-
-def _echo_mean(played: List[WatchedGame]) -> None:
+def echo_mean(played: List[WatchedGame]) -> None:
     """Print the mean of the games that were played to their end, if they are several."""
     points = [game.points for game in played if game.end != 'stopped']
     if len(points) > 1:

@@ -4,9 +4,11 @@ from typing import Annotated, Any, Optional
 
 import click
 
+from ..agent.play import AGENT_FRAME_SKIP, EPSILON, record
+from ..utils.game_constants import FRAMES_PER_SECOND
 from ..utils.options import DAY_S, Between, CommandLineType
-from .common import CONTEXT, agent_options, load
-from .play_command import game_options, record_file
+from .common import CONTEXT, agent_options, load, user_errors
+from .play_command import echo_mean, game_options
 
 
 @click.command(context_settings=CONTEXT)
@@ -29,4 +31,10 @@ def command(checkpoint: Optional[str], pretrained: bool, path: str, force: bool,
       breakout record --checkpoint RUN/ckpt/ckpt_best.pth.tar --out best.mp4
       breakout record --out game.gif --max-seconds 10
     """
-    record_file(load(checkpoint, pretrained), path, overwrite=force, **options)
+    agent = load(checkpoint, pretrained)
+    epsilon = EPSILON if options['epsilon'] is None else options['epsilon']
+    with user_errors():
+        played = record(agent, path, overwrite=force, on_game_end=click.echo, **{**options, 'epsilon': epsilon})
+    echo_mean(played)
+    seconds = sum(game.steps + 1 for game in played) * AGENT_FRAME_SKIP / FRAMES_PER_SECOND / options['speed']
+    click.echo(f'{path}: {seconds:.0f} s')

@@ -1,6 +1,7 @@
 """``breakout train``: train an agent, by this machine's recipe or a config."""
 
 import ast
+import contextlib
 import importlib.util
 import math
 import os
@@ -9,7 +10,6 @@ import subprocess
 import sys
 import traceback
 from dataclasses import asdict
-from functools import lru_cache
 from pathlib import Path
 from shlex import quote
 from typing import Any, List, Literal, Mapping, Optional, Tuple, Union
@@ -17,6 +17,7 @@ from typing import Any, List, Literal, Mapping, Optional, Tuple, Union
 import click
 import torch
 
+from ..agent.agent import load_agent
 from ..run.budget import Budget
 from ..run.config import ConfigFile, read_config_file
 from ..run.folder import folder_below_here, run_summary, run_to_resume, saved_runs
@@ -135,11 +136,17 @@ def command(ctx: click.Context, seeds: Tuple[int, ...], **options: Any) -> None:
     commands = {
         'its curves': f'breakout plot {quote(folder)}',
         'in TensorBoard': f'tensorboard --logdir {quote(os.path.join(folder, LOGS))}',
-        'its score': f'breakout eval --checkpoint {best}',
-        'watch it': f'breakout play --checkpoint {best}',
     }
-    if len(numbered_checkpoints(folder)) > 2:  # the first is that of the untrained network
-        commands['a better agent'] = f'breakout average {quote(folder)}'
+    with contextlib.suppress(ValueError, OSError):  # a network of the user's own: `ding -m eval` plays it
+        load_agent(newest_checkpoint(folder))
+        commands.update(
+            {
+                'its score': f'breakout eval --checkpoint {best}',
+                'watch it': f'breakout play --checkpoint {best}',
+            }
+        )
+        if len(numbered_checkpoints(folder)) > 2:  # the first is that of the untrained network
+            commands['a better agent'] = f'breakout average {quote(folder)}'
     click.echo(run_summary(folder, f'breakout train {shlex.join(again)}', commands))
 
 
@@ -212,7 +219,6 @@ def _is_for_users(error: Exception) -> bool:
     return is_ours or isinstance(error, DamagedFile) or getattr(error, 'filename', None) is not None
 
 
-@lru_cache(maxsize=None)
 def _entry(name: str) -> Any:
     """A pipeline, a script for users to read and to change rather than a module of the package."""
     spec = importlib.util.spec_from_file_location(name, shipped(f'entry/{name}.py'))
@@ -235,10 +241,9 @@ def _read_change(text: str) -> Tuple[str, Any]:
 
 def _exp_name(file: ConfigFile, exp_name: Optional[str], changes: Mapping[str, Any]) -> str:
     """The run's name, from --exp-name, --set or the config: for DI-engine, a folder below the current one."""
-    option = 'exp_name' if exp_name is None else '--exp-name'
-    if exp_name is None:
-        exp_name = changes.get('exp_name', file.exp_name)
-    return folder_below_here(exp_name, option)
+    if exp_name is not None:
+        return folder_below_here(exp_name, '--exp-name')
+    return folder_below_here(changes.get('exp_name', file.exp_name))
 
 
 def _command_line(ctx: click.Context, **changes: Any) -> List[str]:

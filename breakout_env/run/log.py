@@ -134,10 +134,11 @@ class RunLog(object):
             with gzip.open(file) if file.suffix == '.gz' else open(file, 'rb') as lines:
                 for line in lines:
                     number += 1
-                    if line.endswith((b'\n', b'}')):  # else a crash cut it off, or it is being written
+                    is_partial = line.startswith(b'{') and not line.endswith((b'\n', b'}'))
+                    if not is_partial:  # else a crash cut it off, or it is being written
                         rows.append(json.loads(line))
                         rows[-1]['kind']
-        except (ValueError, TypeError, KeyError, EOFError, gzip.BadGzipFile) as error:
+        except (ValueError, TypeError, KeyError, RecursionError, EOFError, gzip.BadGzipFile) as error:
             raise ValueError(
                 f'{file}, line {number} is damaged, or the file is no log of a run ({error}); expected a JSON object '
                 'with a "kind" in each line'

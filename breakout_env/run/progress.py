@@ -26,7 +26,7 @@ from ..compat.ding_budget import max_env_step_of_pipeline
 from ..compat.ding_call_hook import CallHook
 from ..compat.tensorboardx_disk_full import retry_writes
 from ..utils import run_registry
-from ..utils.options import LONGEST_HOURS, Between, Options
+from ..utils.options import Between, Options
 from ..utils.resources import ResourceWatch, memory_bytes
 from .log import RunLogWriter
 from .paths import PROGRESS_LOG
@@ -50,7 +50,7 @@ class ProgressOptions(Options):
     max_env_step: Optional[Annotated[int, Between(1, 10**15)]] = None
     """(Optional[int]) Env steps at which the run will end, for percent and time left; None if unknown. Under
     `ding -m serial`, its own limit, `--env-step`, goes first."""
-    max_hours: Optional[Annotated[float, Between(0.0, LONGEST_HOURS, above=True)]] = None
+    max_hours: Optional[Annotated[float, Between(0.0, 1e6, above=True)]] = None
     """(Optional[float]) Hours after which the run will end; None if unknown."""
     log_every_s: Annotated[float, Between(0.0, math.inf, above=True)] = 10.0
     """(float) Seconds between two rows of the log."""

@@ -151,21 +151,6 @@ def test_interval_needs_twenty_different_games_and_half_of_all(games, different,
     assert (report.interval_95 is not None) == given == (report.too_few_different is None)
 
 
-def card_of(report):
-    return dict(scores=dict(nature=report.summary()))
-
-
-def test_only_comparable_results_are_compared_with_the_card():
-    scores = np.arange(100)
-    stated = card_of(report_of(scores))
-    assert report_of(scores).agreement(stated).startswith('agrees')
-    assert report_of(scores).agreement({}) is None
-    assert report_of(scores, fire_on_life_loss=False).agreement(stated) is None
-    assert report_of(scores, max_episode_frames=1000).agreement(stated) is None
-    assert report_of(scores, different=False).agreement(stated) is None
-    assert report_of(scores).agreement(card_of(report_of(scores, different=False))) is None
-
-
 # ---- the command
 
 

@@ -139,10 +139,10 @@ def test_errors_of_play_and_record_say_what_to_do(arguments, message, monkeypatc
     assert os.listdir(tmp_path) == []
 
 
-def test_play_and_record_commands_write_videos(tmp_path):
+def test_record_command_writes_videos(tmp_path):
     save_agent(tmp_path / 'small', small_network().state_dict(), {})
     for words, line in (
-        (['play', '--checkpoint', str(tmp_path / 'small'), '--seed', '1', '--record', 'a.mp4'], r'game 1: \d+ points'),
+        (['record', '--checkpoint', str(tmp_path / 'small'), '--seed', '1', '--out', 'a.mp4'], r'game 1: \d+ points'),
         (
             ['record', '--max-seconds', '2', '--seed', '1', '--speed', '2', '--out', 'b.gif'],
             'game 1: . points, stopped with 5 lives',
