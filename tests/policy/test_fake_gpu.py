@@ -107,17 +107,18 @@ WAYS = {
     'lean_dqn, soft target, average': lambda: learns(
         'lean_dqn', BATCHES['ring'], target_theta=0.1, target_update_freq=None, ema_decay=0.9, grad_clip=1.0
     ),
-    **{kind: lambda kind=kind: learns(kind, batch_for(kind, 0)) for kind in FROM_ROLLOUTS},
+    **{kind: lambda kind=kind: learns(kind, BATCHES[kind]) for kind in FROM_ROLLOUTS},
 }
 BATCHES = {}
 
 
 @pytest.fixture(autouse=True, scope='module')
 def batches():
-    """Sampled before there is a fake GPU, which has no content to decompress."""
+    """Made before there is a fake GPU, which has no content to decompress or compare."""
     BATCHES.update({name: batch_of(**options) for name, options in STORAGES.items()})
     for batch in BATCHES.values():
         batch.collated()
+    BATCHES.update({kind: batch_for(kind, 0) for kind in FROM_ROLLOUTS})
 
 
 @pytest.mark.parametrize('way', WAYS)
