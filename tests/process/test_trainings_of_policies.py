@@ -54,7 +54,8 @@ def test_dqn_learns_from_torchrls_buffer(tmp_path):
     config = shortened(
         DQN,
         tmp_path,
-        (r'random_collect_size=\d+', 'priority=True, priority_IS_weight=True, random_collect_size=200'),
+        (r'random_collect_size=\d+', 'random_collect_size=200'),
+        (r'priority=False', 'priority=True, priority_IS_weight=True'),
         (r'replay_buffer_size=\d+', "replay_buffer_size=1000, sampler='prioritized', storage='memmap'"),
         (r"replay_buffer=dict\(type='frame'", "replay_buffer=dict(type='torchrl'"),
         (r'eval_freq=\d+', 'eval_freq=100'),
