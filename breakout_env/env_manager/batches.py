@@ -3,7 +3,7 @@
 import logging
 import math
 from collections import deque
-from typing import Any, Deque, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, cast
+from typing import Any, Deque, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set
 
 import numpy as np
 from ding.envs import BaseEnvTimestep
@@ -98,8 +98,9 @@ class BatchedManager(RecoveringManager):
             self._fetch_underway()
             self._restart_lost()
         self._check_running(env_ids)
-        self._shared.put_batch_of_actions(list(env_ids), actions)
-        self._underway.append(self._begin(env_ids, None, only_news=not with_infos))
+        # one by one in arrays of one number, as DI-engine's policies give them
+        of_envs = dict(zip(env_ids, np.reshape(actions, (-1, 1))))
+        self._underway.append(self._begin(of_envs, only_news=not with_infos))
 
     def recv(self, out: Optional[np.ndarray] = None) -> StepBatch:
         """
@@ -117,43 +118,27 @@ class BatchedManager(RecoveringManager):
         reward, done = self._shared.take_ends(list(step.env_ids))
         infos: Dict[int, Dict[str, Any]] = {}
         final_obs: Dict[int, Any] = {}
-        fresh = self._receive_news(step, results, reward, done, infos, final_obs) if results or step.lost else set()
+        news: Dict[int, BaseEnvTimestep] = {}
+        if results or step.lost:
+            row_of = {env_id: row for row, env_id in enumerate(step.env_ids)}
+            infos.update((row_of[env_id], result) for env_id, result in results.items() if type(result) is dict)
+            news = self._end_step(step, {i: result for i, result in results.items() if type(result) is not dict})
+            for env_id, timestep in news.items():
+                row = row_of[env_id]
+                infos[row] = timestep.info
+                if is_abnormal(timestep):
+                    reward[row], done[row] = 0.0, False
+                    continue
+                reward[row], done[row] = np.asarray(timestep.reward).item(), bool(timestep.done)
+                if timestep.done:
+                    final_obs[row] = timestep.obs
+            self._retry_reset(self._try_reset({i for i, timestep in news.items() if is_abnormal(timestep)}))
         obs = self._shared.take_obs(step.env_ids, out)
-        for row, env_id in enumerate(step.env_ids) if fresh else ():
-            if env_id in fresh:
-                obs[row] = self._ready_obs[env_id]
+        for env_id in news:
+            obs[row_of[env_id]] = self._ready_obs[env_id]
         self._stale.update(step.env_ids)
-        self._stale -= fresh
+        self._stale.difference_update(news)
         return StepBatch(step.env_ids, obs, reward, done, infos, final_obs)
-
-    def _receive_news(
-        self,
-        step: _Underway,
-        results: Dict[int, Any],
-        reward: np.ndarray,
-        done: np.ndarray,
-        infos: Dict[int, Dict[str, Any]],
-        final_obs: Dict[int, Any],
-    ) -> Set[int]:
-        """Enter ends of episodes and whatever is not in shared memory; those with newer ``_ready_obs``."""
-        row_of = {env_id: row for row, env_id in enumerate(step.env_ids)}
-        timesteps = {**self._timesteps(results), **step.lost}
-        to_reset = {env_id for env_id, timestep in timesteps.items() if is_abnormal(timestep)}
-        if to_reset or any(type(result) is tuple and isinstance(result[1], EnvFailed) for result in results.values()):
-            self._fetch_underway()  # nobody may wait for another answer of a worker while it is asked for a reset
-        for env_id, timestep in timesteps.items():
-            row = row_of[env_id]
-            infos[row] = timestep.info
-            if env_id in to_reset:
-                reward[row], done[row] = 0.0, False
-                continue
-            reward[row], done[row] = np.asarray(timestep.reward).item(), bool(timestep.done)
-            if timestep.done:
-                self._env_episode_count[env_id] += 1
-                final_obs[row] = timestep.obs
-        errors = self._start_next(results)
-        self._retry_reset({**errors, **self._try_reset(to_reset)})
-        return {env_id for env_id, result in results.items() if type(result) is not dict} | to_reset
 
     def _settle(self) -> None:
         """Receive and drop the steps under way; the ready observations are up to date then."""
@@ -175,26 +160,18 @@ class BatchedManager(RecoveringManager):
         not_ready = {i: self._env_states[i].name for i in env_ids if self._env_states[i] != EnvState.RUN}
         assert not not_ready, f'step expects environments in state RUN; found {not_ready}'
 
-    def _begin(self, env_ids: Sequence[int], actions: Optional[Mapping[int, Any]], only_news: bool) -> _Underway:
-        """Ask the workers for a step; ``actions``: None if they are in shared memory, one integer for each."""
+    def _begin(self, actions: Mapping[int, Any], only_news: bool) -> _Underway:
+        """Ask the workers for a step."""
         # These actions were chosen for games that no longer exist; the collector has to drop its part of them.
-        lost = self._report(env_ids, 'its worker process had ended')
-        stepped = set(env_ids).difference(lost)
-        return _Underway(env_ids, Exchange(self._step_requests(stepped, actions, only_news)), lost)
+        lost = self._report(actions, 'its worker process had ended')
+        return _Underway(list(actions), Exchange(self._step_requests(actions, lost, only_news)), lost)
 
-    def _step_requests(
-        self, env_ids: Set[int], actions: Optional[Mapping[int, Any]], only_news: bool
-    ) -> Iterator[Request]:
+    def _step_requests(self, actions: Mapping[int, Any], lost: Iterable[int], only_news: bool) -> Iterator[Request]:
         for worker in self._pool.workers:
-            ours: Any = [env_id for env_id in worker.env_ids if env_id in env_ids]
+            ours = {env_id: actions[env_id] for env_id in worker.env_ids if env_id in actions and env_id not in lost}
             if ours:
                 timeout_s = None if self._step_timeout is None else self._step_timeout * len(ours)
-                last_episodes, shape = self._last_episodes(ours), cast(Optional[tuple], ())
-                if actions is not None:
-                    of_worker = {env_id: actions[env_id] for env_id in ours}
-                    shape = None if self._shared is None else self._shared.put_actions(of_worker)
-                    ours = ours if shape is not None else of_worker
-                yield worker, timeout_s, ('step', ours, shape, last_episodes, only_news)
+                yield worker, timeout_s, ('step', ours, self._last_episodes(ours), only_news)
 
     def _last_episodes(self, env_ids: Iterable[int]) -> List[int]:
         """Those that must not begin another episode. With ``reset_inplace`` they do all the same, as in DI-engine."""
@@ -241,10 +218,29 @@ class BatchedManager(RecoveringManager):
         self._ready_obs.update((env_id, timestep.obs) for env_id, timestep in timesteps.items())
         return timesteps
 
-    def _start_next(self, results: Dict[int, Any]) -> Dict[int, Exception]:
-        """Begin the episodes that follow those that ended in a step; the errors of resets that failed."""
+    def _end_step(self, step: _Underway, results: Dict[int, Any]) -> Dict[int, BaseEnvTimestep]:
+        """The timesteps of what workers sent, and of losses; the episodes after those that ended have begun."""
+        timesteps = self._timesteps(results)
+        begun = {env_id: result[1] for env_id, result in results.items() if type(result) is tuple}
+        if (
+            step.lost
+            or any(isinstance(r, EnvFailed) for r in begun.values())
+            or any(map(is_abnormal, timesteps.values()))
+        ):
+            self._fetch_underway()  # nobody may wait for another answer of a worker while it is asked for a reset
         errors: Dict[int, Exception] = {}
-        for env_id, result in results.items():
-            if type(result) is tuple:
-                errors.update(self._start_episodes(self._pool.worker_of(env_id), {env_id: result[1]}))
-        return errors
+        for env_id, first in begun.items():
+            errors.update(self._start_episodes(self._pool.worker_of(env_id), {env_id: first}))
+        self._retry_reset(errors)
+        for env_id, timestep in timesteps.items():
+            if is_abnormal(timestep):
+                self._env_states[env_id] = EnvState.ERROR
+            elif timestep.done:
+                self._env_episode_count[env_id] += 1
+                if self._env_episode_count[env_id] >= self._episode_num:
+                    self._env_states[env_id] = EnvState.DONE
+                    self._lost.discard(env_id)
+                    self._unreported.discard(env_id)
+                elif not self._auto_reset:
+                    self._env_states[env_id] = EnvState.NEED_RESET
+        return {**timesteps, **step.lost}

@@ -11,7 +11,6 @@ from ding.utils import ENV_MANAGER_REGISTRY
 from .batches import BatchedManager
 from .options import EnvManagerOptions
 from .shared_buffers import SharedSteps
-from .worker_main import is_abnormal
 
 
 @ENV_MANAGER_REGISTRY.register('breakout')
@@ -119,36 +118,20 @@ class GroupEnvManager(BatchedManager):
         self._settle()
         self._check_running(actions)
         try:
-            step = self._begin(list(actions), actions, only_news=False)
+            step = self._begin(actions, only_news=False)
             results = self._finish(step)
         except BaseException:  # interrupted: environments took steps whose results are lost, so they need a reset
             for env_id in actions:
                 if self._env_states[env_id] == EnvState.RUN:
                     self._env_states[env_id] = EnvState.NEED_RESET
             raise
-        timesteps = self._timesteps(results)
+        timesteps = self._end_step(step, results)
         begun = [env_id for env_id, result in results.items() if type(result) is tuple]
         self.final_obs = {env_id: timesteps[env_id].obs for env_id in begun}
-        self._retry_reset(self._start_next(results))
         if self._options.reset_inplace:
             for env_id in begun:
                 timesteps[env_id] = timesteps[env_id]._replace(obs=self._ready_obs[env_id])
-        self._update_states(timesteps)
-        timesteps.update(step.lost)
         return {env_id: timesteps.pop(env_id) for env_id in actions} | timesteps
-
-    def _update_states(self, timesteps: Dict[int, BaseEnvTimestep]) -> None:
-        for env_id, timestep in timesteps.items():
-            if is_abnormal(timestep):
-                self._env_states[env_id] = EnvState.ERROR
-            elif timestep.done:
-                self._env_episode_count[env_id] += 1
-                if self._env_episode_count[env_id] >= self._episode_num:
-                    self._env_states[env_id] = EnvState.DONE
-                    self._lost.discard(env_id)
-                    self._unreported.discard(env_id)
-                elif not self._auto_reset:
-                    self._env_states[env_id] = EnvState.NEED_RESET
 
     # ---- the rest of DI-engine's interface
 

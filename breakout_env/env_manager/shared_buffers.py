@@ -1,6 +1,6 @@
-"""Shared memory in which the manager puts actions for its workers, and they put the results."""
+"""Shared memory in which workers put the results of steps."""
 
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
 import gym
 import gymnasium
@@ -12,10 +12,10 @@ BOXES = (gym.spaces.Box, gymnasium.spaces.Box)
 
 class SharedSteps(object):
     """
-    Each environment's last action, observation, reward, done, and the last observation of its last episode, in
-    anonymous shared memory: the system frees it with the last process that has it, however that ended. One side writes,
-    the other one reads, and the message that passes between them says whose turn it is. What does not fit, because the
-    space is no box or the environment does not keep to it, travels in the message instead.
+    Each environment's newest observation, reward, done, and the last observation of its last episode, in anonymous
+    shared memory: the system frees it with the last process that has it, however that ended. A worker writes, the
+    manager reads, and the message that passes between them says whose turn it is. What does not fit, because the space
+    is no box or the environment does not keep to it, travels in the message instead.
     """
 
     def __init__(self, context: Any, env_num: int, observation_space: Any, reward_space: Any) -> None:
@@ -24,34 +24,11 @@ class SharedSteps(object):
         self._final_obs = _shared_array(context, env_num, observation_space)
         self._rewards = _shared_array(context, env_num, reward_space)
         self._dones = _SharedArray(context, (env_num,), np.dtype(np.bool_))
-        # what DI-engine's policies give for discrete actions: one integer
-        self._actions = _SharedArray(context, (env_num, 1), np.dtype(np.int64))
 
     @property
     def takes_batches(self) -> bool:
         """Whether observations are arrays and rewards single numbers, so that steps of many have a row each."""
         return self._obs is not None and self._rewards is not None and self._rewards.array[0].size == 1
-
-    def put_actions(self, actions: Dict[int, Any]) -> Optional[tuple]:
-        """Write actions, if all of them are NumPy arrays of one int64; then the shape of each of them, else None."""
-        shapes = {
-            action.shape if type(action) is np.ndarray and action.dtype == np.int64 and action.size == 1 else None
-            for action in actions.values()
-        }
-        shape = shapes.pop()
-        if shapes or shape is None:
-            return None
-        for env_id, action in actions.items():
-            self._actions.array[env_id, 0] = action.item()
-        return shape
-
-    def put_batch_of_actions(self, env_ids: List[int], actions: np.ndarray) -> None:
-        """Write one integer for each of some environments."""
-        self._actions.array[env_ids, 0] = actions
-
-    def take_action(self, env_id: int, shape: tuple) -> np.ndarray:
-        """An environment's action, in memory of its own."""
-        return self._actions.array[env_id].copy().reshape(shape)
 
     def put_obs(self, env_id: int, obs: Any) -> bool:
         """Write an observation, if it fits; whether it was written."""

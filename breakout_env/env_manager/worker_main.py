@@ -61,15 +61,12 @@ class EnvGroup(object):
             self._of(env_id, self._envs.pop(env_id).close)
         self._envs[env_id] = self._of(env_id, self._env_fns[env_id])
 
-    def step(
-        self, actions: Any, action_shape: Optional[tuple], last_episodes: Sequence[int], only_news: bool
-    ) -> Dict[int, Any]:
+    def step(self, actions: Dict[int, Any], last_episodes: Sequence[int], only_news: bool) -> Dict[int, Any]:
         """
         Overview:
             Step some environments.
         Arguments:
-            - actions (:obj:`Union[Dict[int, Any], List[int]]`): Action by environment; only the environments where \
-                the actions are in shared memory, each of ``action_shape``.
+            - actions (:obj:`Dict[int, Any]`): An action by environment.
             - last_episodes (:obj:`Sequence[int]`): Those that must not begin another episode.
             - only_news (:obj:`bool`): Whether to leave out those whose episodes go on, with all in shared memory.
         Returns:
@@ -78,11 +75,7 @@ class EnvGroup(object):
                 environment.
         """
         results: Dict[int, Any] = {}
-        for env_id in actions:
-            if self._shared is None or action_shape is None:
-                action = actions[env_id]
-            else:
-                action = self._shared.take_action(env_id, action_shape)
+        for env_id, action in actions.items():
             result = self._step(env_id, action, env_id in last_episodes)
             if not only_news or type(result) is not dict:
                 results[env_id] = result

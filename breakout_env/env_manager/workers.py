@@ -9,6 +9,7 @@ import select
 import threading
 import time
 import weakref
+from operator import itemgetter
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
 
 import numpy as np
@@ -94,25 +95,23 @@ class WorkerProcess(object):
         Wait for the answer to a command, and drop those to earlier ones: ``timeout_s`` seconds or, with None, as long
         as the process lives. ``WorkerLost`` if there is none in time, ``WorkerEnded`` if the process has ended.
         """
-        slices = math.inf if timeout_s is None else max(math.ceil(timeout_s / SLICE_S), 1)
-        slice_ms = 1000 * (SLICE_S if timeout_s is None else timeout_s / slices)
-        has_ended = self.lost
-        while slices > 0 and not has_ended:
-            ready = [descriptor for descriptor, _ in self._poller.poll(slice_ms)]
-            if self._connection.fileno() in ready:
-                try:
-                    answered, result = pickle.loads(self._connection.recv_bytes())
-                    if answered == number:
-                        return result
-                except (EOFError, OSError):  # it ended before or while it answered
-                    has_ended = True
-            elif ready:
-                has_ended = True
-            else:
-                slices -= 1
-        if has_ended:
-            raise WorkerEnded(self._how_it_ended())
-        raise WorkerLost(f'worker process {self.pid} did not answer within {timeout_s:g} s')
+        left_s = math.inf if timeout_s is None else timeout_s
+        while not self.lost:
+            ready = self._poller.poll(1000 * min(left_s, SLICE_S))
+            if not ready:
+                left_s -= SLICE_S
+                if left_s <= 0:
+                    raise WorkerLost(f'worker process {self.pid} did not answer within {timeout_s:g} s')
+                continue
+            if self._connection.fileno() not in map(itemgetter(0), ready):
+                break
+            try:
+                answered, result = pickle.loads(self._connection.recv_bytes())
+            except (EOFError, OSError):  # it ended before or while it answered
+                break
+            if answered == number:
+                return result
+        raise WorkerEnded(self._how_it_ended())
 
     def _how_it_ended(self) -> str:
         if self.lost:
