@@ -78,7 +78,17 @@ breakout_ppo_config = dict(
                     # Progress line, log/progress.jsonl, warnings before memory runs out. (int) max_env_step is for the
                     # percentage and the remaining time; `breakout train` sets it.
                     progress=dict(
-                        type='progress', name='progress', position='before_run', ext_args=dict(max_env_step=5000000)
+                        type='progress',
+                        name='progress',
+                        position='before_run',
+                        ext_args=dict(
+                            max_env_step=5000000,
+                            # (list) Env steps, and the score while training of the runs in docs/training.md.
+                            expected_scores=[
+                                *([500000, 17], [1000000, 23], [2000000, 45], [3000000, 73], [4000000, 105]),
+                                *([5000000, 143], [6800000, 220], [10000000, 268], [15000000, 314]),
+                            ],
+                        ),
                     ),
                     # Saves the run every save_every_s (float) seconds and on SIGTERM or Ctrl-C.
                     resume=dict(type='resume', name='resume', position='before_run', ext_args=dict(save_every_s=900)),

@@ -20,13 +20,14 @@ from typing import Annotated, Any, Callable, Deque, Dict, List, Mapping, Optiona
 import numpy as np
 import torch
 from ding.worker.learner import LearnerHook, register_learner_hook
+from pydantic import BeforeValidator
 
 from .._version import __version__
 from ..compat.ding_budget import max_env_step_of_pipeline
 from ..compat.ding_call_hook import CallHook
 from ..compat.tensorboardx_disk_full import retry_writes
 from ..utils import run_registry
-from ..utils.options import Between, Options
+from ..utils.options import Between, Expected, Options
 from ..utils.resources import ResourceWatch, memory_bytes
 from .log import RunLogWriter
 from .paths import PROGRESS_LOG
@@ -35,6 +36,8 @@ from .progress_line import PrintedLines, ProgressLine, Standing
 logger = logging.getLogger(__name__)
 
 LINE_EVERY_S = 0.5
+# When the speed is known well enough to say what the budget will take.
+FORECAST_AFTER_S = 120.0
 # Speeds are those of about the last minute: an evaluation shows in them, but does not make them jump.
 SPEED_OVER_S = 60.0
 MEMORY_EVERY_S = 30.0
@@ -59,6 +62,12 @@ class ProgressOptions(Options):
     DI-engine prints its own logs there; `breakout train` sets 10."""
     watch_resources_s: Annotated[float, Between(0.0, math.inf, above=True)] = 5.0
     """(float) Seconds between two readings of memory and descriptors."""
+    expected_scores: Annotated[
+        Tuple[Tuple[float, float], ...],
+        BeforeValidator(lambda pairs: tuple(map(tuple, pairs)) if isinstance(pairs, list) else pairs),
+        Expected('a list of pairs of env steps and score'),
+    ] = ()
+    """(list) What runs of this config scored while training, as pairs of env steps and score, for the forecast."""
 
 
 class ProgressHook(LearnerHook):
@@ -106,7 +115,7 @@ class RunProgress(object):
         self._marks: Deque[Tuple[float, int, int]] = deque()  # time, env step, updates
         self._env_step = self._updates = 0
         self._scores: Dict[str, float] = {}
-        self._has_begun = self._is_closed = False
+        self._has_begun = self._has_forecast = self._is_closed = False
         self._looking = threading.Lock()
         self._line = ProgressLine.on_terminal(options.max_env_step)
         self._printed = PrintedLines.where_needed(options.max_env_step, options.print_every_s)
@@ -168,6 +177,27 @@ class RunProgress(object):
             self._line.draw(standing)
         if self._printed is not None:
             self._printed.draw(standing, now_s)
+        if not self._has_forecast and self._updates and now_s - self._started_at_s >= FORECAST_AFTER_S:
+            self._has_forecast = True
+            if (text := self._forecast(env_steps_per_s)) and (self._line is not None or self._printed is not None):
+                self._say(text)
+
+    def _forecast(self, env_steps_per_s: Optional[float]) -> str:
+        """What the budget will take at this speed, and what score so many env steps have given; '' without a budget."""
+        options = self._options
+        ends = [] if options.max_env_step is None else [options.max_env_step]
+        if env_steps_per_s and options.max_hours is not None:
+            ends.append(int(self._env_step + (options.max_hours * 3600 - self.run_s) * env_steps_per_s))
+        if not env_steps_per_s or not ends or min(ends) <= self._env_step:
+            return ''
+        end, left_s = min(ends), (min(ends) - self._env_step) / env_steps_per_s
+        text = (
+            f'{env_steps_per_s:,.0f} env steps/s: the budget ends after {end:,} env steps, in {left_s / 3600:.1f} hours'
+        )
+        if options.expected_scores and end >= options.expected_scores[0][0]:
+            score = np.interp(end, *zip(*options.expected_scores))
+            text += f'. Runs of this config scored about {score:.0f} while training there'
+        return text + '.'
 
     def _part(self, role: str) -> Any:
         return run_registry.look_up(self._learner.exp_name, role)
@@ -189,13 +219,21 @@ class RunProgress(object):
         return (self._env_step - env_step) / (now_s - then_s), (self._updates - updates) / (now_s - then_s)
 
     def _warn(self, text: str) -> None:
-        """A warning of the watch, above the line and in the learner's log."""
+        """A warning of the watch."""
         self._learner.info(text)
         if self._line is not None:
-            with contextlib.suppress(OSError, ValueError):
-                self._line.write(text)
+            self._line.write_above(text)
         else:
             logger.warning(text)
+
+    def _say(self, text: str) -> None:
+        """A line above the progress line, or between the printed ones, and in the learner's log."""
+        self._learner.info(text)
+        if self._line is not None:
+            self._line.write_above(text)
+        else:
+            with contextlib.suppress(OSError, ValueError):  # nobody reads it
+                print(text, flush=True)
 
     # ---- the rows of the log
 

@@ -1,5 +1,6 @@
 """Where a run stands: a line on the terminal, or lines that are printed into a file or a pipe."""
 
+import contextlib
 import datetime
 import logging
 import math
@@ -74,6 +75,11 @@ class ProgressLine(tqdm):
     def format_dict(self) -> Dict[str, Any]:
         # for None, tqdm would divide all env steps by the time since the start; it shows 0 as unknown
         return {**super().format_dict, 'rate': self.env_steps_per_s or 0.0}
+
+    def write_above(self, text: str) -> None:
+        """A message above the line; lost where the terminal is gone."""
+        with contextlib.suppress(OSError, ValueError):
+            self.write(text)
 
     def draw(self, standing: Standing) -> None:
         """Show it."""

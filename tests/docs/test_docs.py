@@ -11,6 +11,8 @@ import pytest
 from breakout_env.agent.agent import PRETRAINED, load_agent
 from breakout_env.agent.card import card_as_markdown
 from breakout_env.cli import main as breakout
+from breakout_env.run.config import read_config_file
+from breakout_env.run.recipes import RECIPES, shipped
 from helpers.processes import ROOT
 
 DOCUMENTS = sorted([*ROOT.glob('*.md'), *ROOT.glob('examples/*/*.md'), *ROOT.glob('docs/*.md')])
@@ -98,6 +100,13 @@ def test_tables_are_those_that_were_measured(scripts):
     for guide, tables in scripts('make_tables').TABLES.items():
         for name, make in tables.items():
             assert scripts('blocks').filled(ROOT / guide, name, make()) == (ROOT / guide).read_text(), (guide, name)
+
+
+def test_the_recipe_forecasts_the_scores_of_the_guide(scripts):
+    rows = scripts('training_rows').expect(scripts('training_rows').rows()).splitlines()[2:]
+    guide = [[float(cell) for cell in row.split('|')[1:3]] for row in rows]
+    hook = read_config_file(str(shipped(RECIPES[False]))).main.policy.learn.learner.hook.progress
+    assert [[env_steps / 1e6, score] for env_steps, score in hook.ext_args.expected_scores] == guide
 
 
 def test_memory_of_a_million_transitions_is_one_number(scripts):
