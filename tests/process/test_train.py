@@ -115,7 +115,7 @@ def test_several_seeds_import_nothing_from_the_current_folder(tmp_path):
 
 def test_the_shown_command_can_be_pasted_into_a_shell(tmp_path):
     config = config_in(tmp_path, 900, PROGRESS, BEGINS)
-    options = ['--exp-name', 'it\'s "mine" $HOME', '--set', 'policy.learn.note=a = b']
+    options = ['--exp-name', 'it\'s "mine" $HOME', '--set', 'policy.learn.learning_rate=0.0002']
     command = Command([*COMMAND, '-c', config.name, *options, '--updates', '6', '--serial'], tmp_path)
     assert command.process.wait(120) == 0, command.text
     again = re.search(r'resume: +(breakout train .*)', command.text)[1]
