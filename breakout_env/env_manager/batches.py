@@ -132,7 +132,9 @@ class BatchedManager(RecoveringManager):
                 reward[row], done[row] = np.asarray(timestep.reward).item(), bool(timestep.done)
                 if timestep.done:
                     final_obs[row] = timestep.obs
-            self._retry_reset(self._try_reset({i for i, timestep in news.items() if is_abnormal(timestep)}))
+            # but not those that `send` has started again since they were lost
+            lost = {i for i, timestep in news.items() if is_abnormal(timestep) and self._env_states[i] != EnvState.RUN}
+            self._retry_reset(self._try_reset(lost))
         obs = self._shared.take_obs(step.env_ids, out)
         for env_id in news:
             obs[row_of[env_id]] = self._ready_obs[env_id]
