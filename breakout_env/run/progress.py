@@ -195,7 +195,8 @@ class RunProgress(object):
             f'{env_steps_per_s:,.0f} env steps/s: the budget ends after {end:,} env steps, in {left_s / 3600:.1f} hours'
         )
         if options.expected_scores and end >= options.expected_scores[0][0]:
-            score = np.interp(end, *zip(*options.expected_scores))
+            env_steps, scores = zip(*options.expected_scores)
+            score = np.interp(end, env_steps, scores)
             text += f'. Runs of this config scored about {score:.0f} while training there'
         return text + '.'
 
