@@ -16,10 +16,10 @@ from ding.worker import create_serial_collector, create_serial_evaluator
 from easydict import EasyDict
 
 from ..compat.ding_timers import use_plain_timers
-from ..replay.fragment import pack, unpack_weights
 from ..worker.collector import scores_in
 from ..worker.event_recorder import Event, EventRecorder
 from ..worker.step_callback import StepCallback
+from .fragment import pack, unpack_weights
 
 
 class PackedFragment(NamedTuple):

@@ -5,10 +5,10 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from easydict import EasyDict
 
-from ..replay.fragment import pack_weights, unpack
 from ..utils import run_registry
 from ..worker.collector import GameScores
 from .actors import CollectorActor, PackedFragment
+from .fragment import pack_weights, unpack
 from .ray_session import EVALUATOR_CPUS, ClusterError, Count
 
 # A collector has its next request before it has answered one, so that it never waits for the learner.

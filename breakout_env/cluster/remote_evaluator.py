@@ -11,12 +11,12 @@ from ding.policy import Policy
 from easydict import EasyDict
 from tensorboardX import SummaryWriter
 
-from ..replay.fragment import pack_weights
 from ..run.paths import BEST_CHECKPOINT, write_best_score
 from ..utils import run_registry
 from ..utils.atomic_file import write_bytes
 from ..worker.event_recorder import write_events
 from .actors import EvaluatorActor
+from .fragment import pack_weights
 from .ray_session import ClusterError
 
 

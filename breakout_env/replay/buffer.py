@@ -1,6 +1,8 @@
 """The replay buffer of DI-engine's serial pipelines, type ``frame``."""
 
 import logging
+import math
+import time
 from functools import partial
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
@@ -8,12 +10,12 @@ import torch
 from ding.utils import BUFFER_REGISTRY
 
 from ..utils.options import section
+from ..utils.resources import ResourceWatch
 from .batch import Extras, FrameBatch, UndecodedBatch
 from .memory import ReplayMemory
 from .options import ReplayOptions
 from .prefetcher import Prefetcher
 from .priority_weights import PriorityWeights
-from .report import MemoryReporter, memory_report
 from .samplers import Sampler, TransitionSampler
 from .serial_base import SerialBuffer
 from .slices import SliceSampler
@@ -78,7 +80,10 @@ class FrameReplayBuffer(SerialBuffer):
             self._sampler = SliceSampler(memory, options.slice_len, options.slice_every, ratio)
         self._pinned = torch.cuda.is_available() if options.pin_memory is None else options.pin_memory
         self._prefetcher = Prefetcher(memory, self._pinned) if options.prefetch else None
-        self._reporter = MemoryReporter(memory, tb_logger, instance_name, options.report_every_s)
+        self._tb_logger = tb_logger
+        self._name = instance_name
+        self._reported_at_s = -math.inf
+        self._watch = ResourceWatch(options.report_every_s or 1.0)
         begin_save = partial(_begin_save, memory, self._sampler)
         self._open(exp_name, instance_name, begin_save, partial(_release, self._prefetcher, memory))
 
@@ -103,7 +108,16 @@ class FrameReplayBuffer(SerialBuffer):
         transitions = [data] if isinstance(data, Mapping) else data
         with self._memory.lock:
             self._memory.push(self._sampler.prepare(transitions), self._sampler.stored)
-        self._reporter.report(cur_collector_envstep)
+        self._report(cur_collector_envstep)
+
+    def _report(self, env_step: int) -> None:
+        """Add a point to the memory's curve if one is due, and warn before memory runs out."""
+        self._watch.look()
+        now = time.monotonic()
+        if self._tb_logger is not None and now - self._reported_at_s >= self._options.report_every_s:
+            self._reported_at_s = now
+            for name, value in self._memory.report().items():
+                self._tb_logger.add_scalar(f'{self._name}_memory/{name}', value, max(0, env_step))
 
     def update(self, info: Mapping) -> None:
         """
@@ -236,8 +250,8 @@ class FrameReplayBuffer(SerialBuffer):
         self._weights.beta = beta
 
     def memory_report(self) -> Dict[str, float]:
-        """What the buffer costs now; see ``report.memory_report``."""
-        return memory_report(self._memory)
+        """What the buffer costs now; see ``ReplayMemory.report``."""
+        return self._memory.report()
 
 
 def _begin_save(memory: ReplayMemory, sampler: Sampler) -> Callable[[str], None]:

@@ -2,10 +2,12 @@
 
 import os
 import threading
-from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence
 
 import numpy as np
+import psutil
 
+from ..utils.memory_limits import memory_room
 from .batch import Extras, FrameBatch, UndecodedBatch
 from .frames.distinct import DistinctFrames
 from .options import ReplayOptions
@@ -15,16 +17,6 @@ from .structure import leaves_of
 
 # Called with a part of the transitions of a push when it is stored, and its slots.
 Stored = Callable[[Sequence[Mapping], List[int]], None]
-
-
-class MemoryUsage(NamedTuple):
-    """What a memory takes."""
-
-    memory_bytes: int  # of the process
-    file_bytes: int  # of storage 'memmap'
-    stored_frame_bytes: int  # of these, the frames themselves
-    unpacked_frame_bytes: int  # all stacks, uncompressed
-    frame_references: int  # frames of all stacks, each counted as often as it occurs
 
 
 class ReplayMemory(object):
@@ -108,19 +100,35 @@ class ReplayMemory(object):
         """Distinct frames in it."""
         return self.store.count if self.store else 0
 
-    def usage(self) -> MemoryUsage:
-        """What it takes, everything counted."""
+    def report(self) -> Dict[str, float]:
+        """
+        Overview:
+            What it costs now.
+        Returns:
+            - report (:obj:`Dict[str, float]`): ``transitions``; ``bytes`` of memory in use, everything counted; \
+                ``file_bytes`` on the disk; ``bytes_per_transition``; ``distinct_frames``; ``frames_per_transition``; \
+                ``bytes_per_frame`` as stored; ``compression_ratio``, the size of all stacks over the size of what is \
+                stored; ``resident_bytes`` of the whole process, and ``free_bytes`` that it may still take.
+        """
         with self.lock:
-            if self.rows is None:
-                return MemoryUsage(0, 0, 0, 0, 0)
-            count = self.count
-            nbytes = count * self.rows.table.itemsize + self.rows.state_bytes
-            if self.store is None:
-                return MemoryUsage(nbytes, 0, 0, 0, 0)
-            storage, references = self.store.storage, count * self.rows.frames_each
-            unpacked = references * self.store.frame_bytes
-            return MemoryUsage(
-                nbytes + self.store.nbytes, storage.file_bytes, storage.stored_bytes, unpacked, references
+            count, frames, rows, store = self.count, self.frames, self.rows, self.store
+            nbytes = 0 if rows is None else count * rows.table.itemsize + rows.state_bytes
+            file_bytes = stored_bytes = unpacked_bytes = 0
+            if rows is not None and store is not None:
+                nbytes += store.nbytes
+                file_bytes, stored_bytes = store.storage.file_bytes, store.storage.stored_bytes
+                unpacked_bytes = count * rows.frames_each * store.frame_bytes
+            return dict(
+                transitions=count,
+                bytes=nbytes,
+                file_bytes=file_bytes,
+                bytes_per_transition=(nbytes + file_bytes) / max(1, count),
+                distinct_frames=frames,
+                frames_per_transition=frames / max(1, count),
+                bytes_per_frame=stored_bytes / max(1, frames),
+                compression_ratio=unpacked_bytes / max(1, nbytes + file_bytes),
+                resident_bytes=psutil.Process().memory_info().rss,
+                free_bytes=memory_room().free_bytes,
             )
 
     # ---------------------------------------------------------------- slots

@@ -7,7 +7,7 @@ from easydict import EasyDict
 
 from breakout_env.cluster.actors import PackedFragment
 from breakout_env.cluster.collector_pool import CollectorPool
-from breakout_env.replay.fragment import pack
+from breakout_env.cluster.fragment import pack
 
 
 class Unavailable(Exception):

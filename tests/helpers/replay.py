@@ -170,7 +170,7 @@ def frames_in(memory: ReplayMemory) -> Counter:
 
 def references_add_up(memory: ReplayMemory) -> bool:
     """Whether each frame is referred to as often as transitions need it."""
-    return sum(frames_in(memory).values()) == memory.usage().frame_references
+    return sum(frames_in(memory).values()) == memory.count * memory.rows.frames_each
 
 
 def content(buffer) -> list:

@@ -15,7 +15,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboardX import SummaryWriter
 
 from breakout_env import FrameBuffer, FrameReplayBuffer
-from breakout_env.replay import report, size_check
+from breakout_env.replay import buffer as buffer_module
+from breakout_env.replay import size_check
 from breakout_env.utils.memory_limits import Room
 from breakout_env.utils.resources import ResourceWatch
 from helpers.configs import compiled
@@ -293,7 +294,7 @@ def test_the_memory_report_adds_up(storage):
 
 def test_the_memorys_curve_is_in_tensorboard(monkeypatch):
     now_s = [0.0]
-    monkeypatch.setattr(report.time, 'monotonic', lambda: now_s[0])
+    monkeypatch.setattr(buffer_module.time, 'monotonic', lambda: now_s[0])
     writer = SummaryWriter('tb')
     buffer = make(writer, report_every_s=30)
     for step in range(1, 6):
@@ -313,7 +314,7 @@ def test_the_memorys_curve_is_in_tensorboard(monkeypatch):
 
 def test_a_warning_comes_before_memory_runs_out(monkeypatch, caplog):
     room = Room(10**8, 4 * 10**9, 'its control group')
-    monkeypatch.setattr(report, 'ResourceWatch', partial(ResourceWatch, room=lambda: room))
+    monkeypatch.setattr(buffer_module, 'ResourceWatch', partial(ResourceWatch, room=lambda: room))
     buffer = make(report_every_s=0)
     with caplog.at_level(logging.WARNING):
         for i in range(5):

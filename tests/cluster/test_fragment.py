@@ -17,7 +17,7 @@ from ding.worker import create_serial_collector
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from breakout_env.replay.fragment import pack, unpack
+from breakout_env.cluster.fragment import pack, unpack
 from breakout_env.worker.event_recorder import EventRecorder
 from helpers.processes import ROOT
 from helpers.replay import Play, other_keys, same

@@ -15,9 +15,9 @@ import torch
 import xxhash
 import zstandard
 
-from .batch import FrameBatch, UndecodedBatch
-from .rows import CopiedRows, Rows
-from .structure import leaves_from, leaves_of
+from ..replay.batch import FrameBatch, UndecodedBatch
+from ..replay.rows import CopiedRows, Rows
+from ..replay.structure import leaves_from, leaves_of
 
 # zstd's. Most of the time goes into finding repeated screens, so that level 9 takes a fifth longer than level 3 and
 # saves a tenth of the bytes.
