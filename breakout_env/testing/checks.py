@@ -1,14 +1,13 @@
-"""The checks, in order. Each returns what it saw or raises an ``Outcome``; its docstring is the fix, with a section of
-the guide."""
+"""The checks, in order. Each returns what it saw or raises an ``Outcome``."""
 
 import contextlib
 import multiprocessing
 import pickle
-import signal
 import sys
 import time
+import traceback
 from collections.abc import Mapping
-from typing import Any, Callable, Dict, List, Set
+from typing import Any, Callable, Dict, List, Set, Tuple
 
 import numpy as np
 import psutil
@@ -16,18 +15,36 @@ from ding.envs.env.env_implementation_check import check_array_space
 from ding.utils import ENV_MANAGER_REGISTRY
 from easydict import EasyDict
 
-from .footprint import named, processes, runs
-from .probe import Outcome, Probe
+from .probe import Outcome, Probe, processes
 
 _MEMORY_ROUNDS, _LEVEL_BYTES = 10, 32 * 1024
 # in the output of a manager's processes: something was left behind
 _COMPLAINTS = ('Traceback', 'ResourceWarning', 'leaked', 'Exception ignored')
+CHECKS: Dict[str, Tuple[Callable[[Probe], str], str]] = {}  # by name: the check, and the fix where it fails
 
 
+def _check(section: str, fix: str) -> Callable:
+    def register(function: Callable[[Probe], str]) -> Callable[[Probe], str]:
+        CHECKS[function.__name__] = function, f'{fix} (docs/lifecycle.md#{section})'
+        return function
+
+    return register
+
+
+def _check_calls(name: str, calls: str, section: str, fix: str) -> None:
+    def function(probe: Probe) -> str:
+        env = probe.make()
+        for call in calls.split():
+            getattr(env, call)()
+        return f'raised nothing: {calls}'
+
+    function.__name__ = name
+    _check(section, fix)(function)
+
+
+@_check('open-late', 'Open in the first `reset`, behind "if it is not open"')
 def lazy_constructor(probe: Probe) -> str:
-    """Open in the first `reset`, behind "if it is not open" (#open-late)"""
-    kept = [probe.make()]
-    probe.expect_none_left('after the constructor')
+    kept: List[Any] = []
     said = probe.expect_level('constructors', lambda: kept.append(probe.make()))
     pending: List[Any] = [kept[0].env]
     seen: Set[int] = set()
@@ -43,49 +60,37 @@ def lazy_constructor(probe: Probe) -> str:
     return said
 
 
+@_check('open-late', 'Set the three spaces in the constructor')
 def spaces_before_reset(probe: Probe) -> str:
-    """Set the three spaces in the constructor (#open-late)"""
     missing = _missing_spaces(probe.make().env)
     if missing:
         raise Outcome(f'no {missing} before the first reset: each manager opens one more instance', 'warning')
     return 'the three spaces are there'
 
 
+@_check('end-processes-for-certain', 'Bound each wait in `close`, then kill: `wait(timeout)`, `kill()`, `wait()`')
 def close_in_time(probe: Probe) -> str:
-    """Bound each wait in `close`, then kill: `wait(timeout)`, `kill()`, `wait()` (#end-processes-for-certain)"""
     begin, env = time.monotonic(), probe.played()
     with contextlib.suppress(Outcome):  # close_twice is about errors
         env.close()
     env, stopped = probe.played(), processes()
     for process in stopped:
-        process.send_signal(signal.SIGSTOP)
+        process.suspend()
     if stopped:
-        call = f'close while {", ".join(map(named, stopped))} did not answer'
+        call = f'close while {", ".join(stopped.values())} did not answer'
         probe.call(call, env.env.close)
-        deadline = time.monotonic() + 2
-        while any(map(runs, stopped)):
-            if time.monotonic() > deadline:
-                raise Outcome(f'{call} left it running')
-            time.sleep(0.02)
+        psutil.wait_procs(stopped, timeout=2)
+        if stopped.keys() & processes().keys():
+            raise Outcome(f'{call} left it running')
     return f'within {time.monotonic() - begin:.2f} s, with {len(stopped)} processes that did not answer'
 
 
-def close_before_reset(probe: Probe) -> str:
-    """Begin each release with "if it is open" (#close-in-any-state)"""
-    probe.make().close()
-    return 'raised nothing'
+_check_calls('close_before_reset', 'close', 'close-in-any-state', 'Begin each release with "if it is open"')
+_check_calls('close_twice', 'play close close close', 'close-in-any-state', 'Forget in `close` what was closed')
 
 
-def close_twice(probe: Probe) -> str:
-    """Forget in `close` what was closed (#close-in-any-state)"""
-    env = probe.played()
-    for _ in range(3):
-        env.close()
-    return 'three closes raised nothing'
-
-
+@_check('close-in-any-state', 'Give what `close` reads a default in the class, as `__init__` may raise first')
 def close_half_built(probe: Probe) -> str:
-    """Give what `close` reads a default in the class, as `__init__` may raise first (#close-in-any-state)"""
     cls: Any = type(probe.make().env)
     try:
         env = cls.__new__(cls)
@@ -95,17 +100,16 @@ def close_half_built(probe: Probe) -> str:
     return 'raised nothing'
 
 
-def reset_after_close(probe: Probe) -> str:
-    """Let `reset` open again what `close` has closed (#close-in-any-state)"""
-    env = probe.played()
-    for _ in range(3):
-        env.close()
-        env.play()
-    return 'closed and reset 3 times'
+_check_calls(
+    'reset_after_close',
+    'play close play close play close play',
+    'close-in-any-state',
+    'Let `reset` open again what `close` has closed',
+)
 
 
+@_check('close-in-any-state', 'Raise in `step` where no episode is running')
 def step_after_close(probe: Probe) -> str:
-    """Raise in `step` where no episode is running (#close-in-any-state)"""
     env = probe.played()
     action = env.action()
     env.close()
@@ -116,59 +120,52 @@ def step_after_close(probe: Probe) -> str:
     raise Outcome('step after close raised nothing')
 
 
+@_check('after-an-error', 'Let `close` expect nothing that an interrupted `reset` or `step` may not have done')
 def close_after_error(probe: Probe) -> str:
-    """Let `close` expect nothing that an interrupted `reset` or `step` may not have done (#after-an-error)"""
-    env = probe.played()
-    raised = int(env.close_after_error('step', env.env.step, object()))
+    def call(name: str, place: int, action: Any = None) -> int:
+        env = probe.played(1) if name == 'step' else probe.make()
+        args = [env.env, name, [env.action() if action is None else action] if name == 'step' else [], place]
+        if place < 0:
+            return probe.call(name, _interrupted, *args)
+        env.state = 'closed'
+        with contextlib.suppress(Outcome):
+            probe.call(f'{name} with an error', _interrupted, *args)
+        probe.call(f'close after an error in {name}', env.env.close)
+        env.play(1)
+        return 1
+
+    raised = call('step', sys.maxsize, object())
     # errors between any two lines, as DI-engine's step_timeout raises them
     for name, most in (('step', 4), ('reset', 10)):
-        places = [-1]  # at first no error, only a count
-        while places:
-            env = probe.played(1) if name == 'step' else probe.make()
-            args = [env.action()] if name == 'step' else []
-            place = places.pop()
-            if place < 0:
-                lines = probe.call(name, _interrupted, env.env, name, args, place)
-                places = sorted({round(place) for place in np.linspace(0, max(lines - 1, 0), most)})
-            else:
-                raised += env.close_after_error(name, _interrupted, env.env, name, args, place)
-                env.play(1)
+        last = max(call(name, -1) - 1, 0)
+        raised += sum(call(name, place) for place in {round(place) for place in np.linspace(0, last, most)})
     return f'closed and reset after {raised} errors'
 
 
+@_check('reuse', 'Open only what is not open, and end in `reset` what it replaces')
 def reset_reuses(probe: Probe) -> str:
-    """Open only what is not open, and end in `reset` what it replaces (#reuse)"""
     env = probe.played()
-    env.play()
-    return probe.expect_level('resets', lambda: env.play(1))
+    return probe.expect_level('resets', lambda: env.play(1), holds=True)
 
 
+@_check('close-everything', 'Close in `close` all that `reset` and `step` have opened, and wait for its end')
 def close_releases(probe: Probe) -> str:
-    """Close in `close` all that `reset` and `step` have opened, and wait for its end (#close-everything)"""
     kept = []
 
     def cycle() -> None:
         kept.append(probe.played())
         kept[-1].close()
-        probe.expect_none_left('after close')
 
-    cycle()
     return probe.expect_level('instances that were closed', cycle)
 
 
+@_check('a-forgotten-close', 'Release by `weakref.finalize` what `close` releases')
 def forgotten_close(probe: Probe) -> str:
-    """Release by `weakref.finalize` what `close` releases (#a-forgotten-close)"""
-
-    def cycle() -> None:
-        probe.played()
-        probe.expect_none_left('after del without close')
-
-    cycle()
-    return probe.expect_level('instances that were deleted without close', cycle)
+    return probe.expect_level('instances that were deleted without close', probe.played)
 
 
+@_check('close-everything', 'Drop in `reset` what episodes collect')
 def memory_level(probe: Probe) -> str:
-    """Drop in `reset` what episodes collect (#close-everything)"""
     env, level = probe.make(), 0
     sizes: List[int] = []
     # of one instance: what closed ones leave to the garbage collector goes later
@@ -183,8 +180,8 @@ def memory_level(probe: Probe) -> str:
     return grown
 
 
+@_check('seeds', 'Seed in `reset` all random numbers that the environment uses')
 def same_seed_same_episode(probe: Probe) -> str:
-    """Seed in `reset` all random numbers that the environment uses (#seeds)"""
     actions = _actions(probe, probe.steps)
 
     def episode(env: Any) -> List[Any]:
@@ -208,8 +205,8 @@ def same_seed_same_episode(probe: Probe) -> str:
     return f'{len(expected) - 1} steps are the same in {", ".join(courses)}'
 
 
+@_check('observations', 'Return copies: `self._obs.copy()`')
 def observations_owned(probe: Probe) -> str:
-    """Return copies: `self._obs.copy()` (#observations)"""
     returned = [(obs, _content(obs)) for obs, *_ in probe.make().timesteps(probe.steps)]
     changed = sum(_content(obs) != content for obs, content in returned)
     if changed:
@@ -217,8 +214,8 @@ def observations_owned(probe: Probe) -> str:
     return f'{len(returned)} observations stayed as they were'
 
 
+@_check('observations', 'Return arrays of the shape, dtype and range that the spaces declare')
 def matches_spaces(probe: Probe) -> str:
-    """Return arrays of the shape, dtype and range that the spaces declare (#observations)"""
     env = probe.played()
     missing = _missing_spaces(env.env)
     if missing:
@@ -230,8 +227,8 @@ def matches_spaces(probe: Probe) -> str:
     return f'{probe.steps} observations and rewards match'
 
 
+@_check('observations', 'Put `eval_episode_return`, a number, into `info` when `done`')
 def info_at_the_end(probe: Probe) -> str:
-    """Put `eval_episode_return`, a number, into `info` when `done` (#observations)"""
     begin = time.monotonic()
     for _, _, done, info in probe.make().timesteps(20 * probe.steps):
         if done and 'eval_episode_return' not in info:
@@ -243,8 +240,8 @@ def info_at_the_end(probe: Probe) -> str:
     raise Outcome(f'no episode ended in {20 * probe.steps} steps, or 10 s', 'skipped')
 
 
+@_check('what-each-manager-does', 'See the other checks, then what each manager does')
 def managers(probe: Probe) -> str:
-    """See the other checks, then what each manager does (#what-each-manager-does)"""
     actions, episodes = _actions(probe, 50), []
     for name in ('subprocess', 'breakout', 'base'):
         cls = ENV_MANAGER_REGISTRY.get(name)
@@ -266,21 +263,10 @@ def managers(probe: Probe) -> str:
     return f'episodes: {", ".join(episodes)}'
 
 
-CHECKS: Dict[str, Callable[[Probe], str]] = {
-    function.__name__: function
-    for function in (lazy_constructor, spaces_before_reset, close_in_time, close_before_reset, close_twice)
-    + (close_half_built, reset_after_close, step_after_close, close_after_error, reset_reuses, close_releases)
-    + (forgotten_close, memory_level, same_seed_same_episode, observations_owned, matches_spaces, info_at_the_end)
-    + (managers,)
-}
-
-
 def _actions(probe: Probe, count: int) -> List[Any]:
     def some() -> List[Any]:
-        env = probe.played()
-        actions = [env.action() for _ in range(count)]
-        env.close()
-        return actions
+        with contextlib.closing(probe.played()) as env:
+            return [env.action() for _ in range(count)]
 
     return _in_fork(probe, some)
 
@@ -291,15 +277,15 @@ def _in_fork(probe: Probe, function: Callable[[], Any]) -> Any:
 
     def run() -> None:
         try:
-            theirs.send((function(), None, None, None))
+            theirs.send(function())
         except Outcome as outcome:
-            theirs.send((None, str(outcome), outcome.state, outcome.key))
+            theirs.send(outcome)
 
     multiprocessing.get_context('fork').Process(target=run).start()
     theirs.close()
-    value, found, state, key = probe.call('an episode in another process', ours.recv, patience=3)
-    if found is not None:
-        raise Outcome(found, state, key)
+    value = probe.call('an episode in another process', ours.recv, patience=3)
+    if isinstance(value, Outcome):
+        raise value
     return value
 
 
@@ -345,11 +331,8 @@ def _interrupted(env: Any, method: str, args: List[Any], place: int) -> int:
         nonlocal lines
         if frame.f_code.co_filename not in files:
             return None
-        outer = frame
-        while outer is not None:
-            if outer.f_code.co_name in ('close', '__del__', '__exit__'):
-                return None
-            outer = outer.f_back
+        if any(outer.f_code.co_name in ('close', '__del__', '__exit__') for outer, _ in traceback.walk_stack(frame)):
+            return None
         lines += event == 'line'
         if event == 'line' and lines - 1 == place:
             raise RuntimeError('planted by close_after_error')

@@ -18,7 +18,6 @@ import psutil
 import torch
 
 from .checks import CHECKS
-from .footprint import shared_memory, watch
 from .probe import Outcome, Probe
 
 _KNOWN_HANG_S = 2.0  # the time limit of a call that has been found to hang
@@ -47,10 +46,8 @@ class Report(List[Finding]):
         return [finding.check for finding in self if finding.state == 'fail']
 
     def __str__(self) -> str:
-        lines = [
-            f'{check:24}{state:9}{found}' + (f'\n{"":33}{fix}' if fix else '') for check, state, found, fix in self
-        ]
-        return '\n'.join(lines)
+        rows = [(f'{check:24}{state:9}{found}', f'{"":33}{fix}') for check, state, found, fix in self]
+        return '\n'.join(line for row in rows for line in row if line.strip())
 
 
 def check_lifecycle(env_fn: Callable[[], Any], steps: int = 50, cycles: int = 5, time_limit_s: float = 10.0) -> Report:
@@ -111,25 +108,23 @@ def _run(check: str, env_fn: Callable, sizes: Tuple[int, int], limit_s: float, s
             warnings.simplefilter('ignore', DeprecationWarning)  # of a fork in a process with threads
             process.start()
         theirs.close()
-        message: Tuple = ('the start of the check', 1)
+        message: Any = ('the start of the check', 1)
         try:
-            while len(message) == 2:
+            while not isinstance(message, Outcome):
                 call, patience = message
                 allowed_s = min(limit_s, _KNOWN_HANG_S) if (call, 'hangs') in seen else limit_s * patience
                 message = _message(process, ours, allowed_s, call, folder)
         finally:
             _end(process)
             ours.close()
-    state, found, key = message
-    if key in seen:
-        return Finding(check, 'skipped', f'as {seen[key]}: {found}', '')
-    if key is not None:
-        seen[key] = check
-    fix = CHECKS[check].__doc__.replace('(#', '(docs/lifecycle.md#')  # type: ignore[union-attr]
-    return Finding(check, state, found, fix if state in ('fail', 'warning') else '')
+    if message.key in seen:
+        return Finding(check, 'skipped', f'as {seen[message.key]}: {message}', '')
+    if message.key is not None:
+        seen[message.key] = check
+    return Finding(check, message.state, str(message), CHECKS[check][1] if message.state in ('fail', 'warning') else '')
 
 
-def _message(process: Any, connection: Any, allowed_s: float, call: str, folder: str) -> Tuple:
+def _message(process: Any, connection: Any, allowed_s: float, call: str, folder: str) -> Any:
     """The next one of a check's process, or what became of the call that it has announced."""
     deadline, alive = time.monotonic() + allowed_s, True
     with contextlib.suppress(EOFError, ConnectionResetError):
@@ -144,7 +139,7 @@ def _message(process: Any, connection: Any, allowed_s: float, call: str, folder:
     lines = [line.strip() for line in Path(folder, 'output').read_text(errors='replace').splitlines()]
     frames = [line for line in lines if line.startswith('File "') and str(Path(__file__).parent) not in line][:3]
     found = f'{call} {happened}' + (f'; it is in {", called by ".join(frames)}' if frames else '')
-    return 'fail', found, (call, 'hangs' if process.is_alive() else 'crashes')
+    return Outcome(found, key=(call, 'hangs' if process.is_alive() else 'crashes'))
 
 
 def _child(check: str, env_fn: Callable, sizes: Tuple[int, int], connection: Any, folder: str) -> None:
@@ -158,31 +153,28 @@ def _child(check: str, env_fn: Callable, sizes: Tuple[int, int], connection: Any
     torch.set_num_threads(1)  # as DI-engine's workers: OpenMP's threads do not live on in a fork
     # a tracker of its own, which ends with this process
     resource_tracker._resource_tracker._fd = resource_tracker._resource_tracker._pid = None  # type: ignore
-    watch()
-    message: Tuple = ()
+    probe = Probe(env_fn, sizes, announce=connection.send)
     try:
-        probe = Probe(env_fn, sizes, announce=lambda call, patience: connection.send((call, patience)))
-        message = 'pass', CHECKS[check](probe), None
-    except Outcome as outcome:
-        message = outcome.state, str(outcome), outcome.key
+        outcome = Outcome(CHECKS[check][0](probe), 'pass')
+    except Outcome as found:
+        outcome = found
     except BaseException as error:
-        message = 'fail', f'{type(error).__name__}: {error}', None
-    for path in shared_memory():
+        outcome = Outcome(f'{type(error).__name__}: {error}')
+    for path in probe.shared_memory():
         os.unlink(path)
-    connection.send(message)
+    connection.send(outcome)
     while True:
         signal.pause()  # the parent ends this process and all that it has started
 
 
 def _end(process: Any) -> None:
     """Kill a check's process and all that it has started."""
-    doomed = []
+    doomed = [process]
     with contextlib.suppress(psutil.Error):  # it has ended
-        doomed = psutil.Process(process.pid).children(recursive=True)
-    process.kill()
-    with contextlib.suppress(OSError):
-        os.killpg(process.pid, signal.SIGKILL)
+        doomed += psutil.Process(process.pid).children(recursive=True)
     for one in doomed:
         with contextlib.suppress(psutil.Error):
             one.kill()
+    with contextlib.suppress(OSError):
+        os.killpg(process.pid, signal.SIGKILL)
     process.join()

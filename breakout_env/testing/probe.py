@@ -1,15 +1,28 @@
-"""What the checks play with: instances whose calls are announced and named, and a measure of growth."""
+"""What the checks play with: instances whose calls are announced and named, and what the process holds meanwhile."""
 
 import contextlib
 import copy
+import ctypes
+import multiprocessing
 import os
-from typing import Any, Callable, Iterator, Optional, Tuple
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections import Counter
+from multiprocessing import forkserver, resource_tracker
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
-from .footprint import PROCESSES, SHARED_MEMORY, footprint, more, settled
+import psutil
+
+Footprint = Dict[str, List[str]]  # by kind: names of what is held
+_SET_CHILD_SUBREAPER = 36  # of prctl: daemons that descendants start become children
 
 
 class Outcome(Exception):
-    """What a check found instead of a pass; ``key`` names a call that failed, to report it once."""
+    """What a check found; ``key`` names a call that failed, to report it once."""
 
     def __init__(self, found: str, state: str = 'fail', key: Optional[Tuple[str, str]] = None) -> None:
         super().__init__(found)
@@ -22,84 +35,119 @@ class Probe(object):
     thread pools of libraries) is no leak: a leak grows in both halves of the repetitions.
     """
 
-    def __init__(self, env_fn: Callable[[], Any], sizes: Tuple[int, int], announce: Callable[[str, int], None]) -> None:
+    def __init__(self, env_fn: Callable[[], Any], sizes: Tuple[int, int], announce: Callable[[Tuple], None]) -> None:
         self.env_fn, (self.steps, self.cycles), self._announce = env_fn, sizes, announce
-        self._start = {kind: footprint()[kind] for kind in (PROCESSES, SHARED_MEMORY)}
+        self._shared_memory: Set[str] = set()  # its folder is of all processes
+        self._since = time.time() - 0.1  # file systems take a coarser clock
+        ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1)
+        sys.addaudithook(self._note_shared_memory)
+        self._start = {kind: self._footprint()[kind] for kind in ('child processes', 'shared memory segments')}
 
     def call(self, name: str, function: Callable, *args: Any, patience: int = 1) -> Any:
         """Call the environment, for at most ``patience`` time limits; what it raises becomes an ``Outcome``."""
-        self._announce(name, patience)
+        self._announce((name, patience))
         try:
             return function(*args)
         except BaseException as error:
-            trace: Any = error.__traceback__
-            while trace.tb_next:
-                trace = trace.tb_next
-            where = f'{os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno}'
-            text = f'{type(error).__name__}: {str(error)[:300]} ({where})'
-            error.__traceback__ = trace = None  # its frames would keep the environment alive
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            text = f'{type(error).__name__}: {str(error)[:300]} ({os.path.basename(last.filename)}:{last.lineno})'
+            error.__traceback__ = None  # its frames would keep the environment alive
         raise Outcome(f'{name} raised {text}', key=(name, text))
 
     def make(self) -> 'Instance':
-        """A new instance."""
         return Instance(self)
 
     def played(self, steps: int = 5) -> 'Instance':
-        """A new instance that has played."""
         env = self.make()
         env.play(steps)
         return env
 
-    def expect_level(self, what: str, action: Callable[[], Any]) -> str:
-        """Do something ``cycles`` times; it fails where each half leaves more behind."""
-        before = half = footprint()
-        for index in range(self.cycles):
-            half = settled(before) if index == self.cycles // 2 else half
+    def expect_level(self, what: str, action: Callable[[], Any], holds: bool = False) -> str:
+        """
+        Do something once, and ``cycles`` times more; it fails where each half leaves more behind, or, unless it
+        ``holds`` what is open, any process or shared memory: they are nobody's caches.
+        """
+        for index in range(self.cycles + 1):
+            if index == 1:
+                before = half = self._footprint()
+            if index == self.cycles // 2 + 1:
+                half = self._settled(before)
             action()
-        after = settled(half)
-        kinds = [kind for kind in after if len(before[kind]) < len(half[kind]) < len(after[kind])]
-        if kinds:
-            raise Outcome(f'{more(before, after, kinds)} after {self.cycles} {what}')
+            if not holds:
+                self.expect_none_left(f'after {what}')
+        after = self._settled(half)
+        grown = {kind: before[kind] for kind in after if len(before[kind]) < len(half[kind]) < len(after[kind])}
+        if grown:
+            raise Outcome(f'{_more(grown, after)} after {self.cycles} {what}')
         return f'nothing more after {self.cycles} {what}'
 
     def expect_none_left(self, when: str) -> None:
-        """Fails for processes and shared memory since the check began: they are nobody's caches."""
-        left = more(self._start, settled(self._start))
+        left = _more(self._start, self._settled(self._start))
         if left:
             raise Outcome(f'{left} {when}')
+
+    def shared_memory(self) -> List[str]:
+        """Segments that were created since the beginning, and not only attached."""
+        found = []
+        for path in self._shared_memory:
+            with contextlib.suppress(OSError):
+                found += [path] if os.stat(path).st_ctime > self._since else []
+        return found
+
+    def _footprint(self) -> Footprint:
+        descriptors, children = [], processes()
+        for number in os.listdir('/proc/self/fd'):
+            with contextlib.suppress(OSError):  # the descriptor of the listing
+                descriptors.append(os.readlink(f'/proc/self/fd/{number}'))
+        names = {thread.native_id: thread.name for thread in threading.enumerate()}
+        threads = [thread.id for thread in psutil.Process().threads()]
+        for process in children:
+            with contextlib.suppress(psutil.Error):  # it has just ended
+                self._shared_memory.update(m.path for m in process.memory_maps() if m.path.startswith('/dev/shm/'))
+        return {
+            'descriptors': descriptors,
+            'threads': [names.get(number) or f'native thread {number}' for number in threads],
+            'child processes': list(children.values()),
+            'shared memory segments': self.shared_memory(),
+            'temporary files': [str(path) for path in Path(tempfile.gettempdir()).rglob('*')],
+        }
+
+    def _settled(self, before: Footprint, timeout_s: float = 2.0) -> Footprint:
+        """The footprint, once it is no more than before; the last one where that takes longer."""
+        deadline = time.monotonic() + timeout_s
+        while _more(before, after := self._footprint()) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return after
+
+    def _note_shared_memory(self, event: str, args: Tuple) -> None:
+        path: Any = ''
+        if event == 'open' and isinstance(args[2], int) and args[2] & os.O_CREAT:
+            path = args[0]
+        elif event == 'mmap.__new__' and args[0] >= 0:
+            path = os.readlink(f'/proc/self/fd/{args[0]}')
+        if isinstance(path, str) and path.startswith('/dev/shm/'):
+            self._shared_memory.add(path)
 
 
 class Instance(object):
     """An environment; its calls are named after the state it is in."""
 
     def __init__(self, probe: Probe) -> None:
-        self._call, self._state = probe.call, 'new'
+        self._call, self.state = probe.call, 'new'
         self.env = probe.call('the constructor', probe.env_fn)
 
     def reset(self) -> Any:
-        """Begin an episode."""
-        state, self._state = self._state, 'open'
+        state, self.state = self.state, 'open'
         return self._call('reset after close' if state == 'closed' else 'reset', self.env.reset)
 
     def step(self, action: Any = None) -> Any:
-        """A step, at random by default."""
-        name = 'step after close' if self._state == 'closed' else 'step'
+        name = 'step after close' if self.state == 'closed' else 'step'
         return self._call(name, self.env.step, self.action() if action is None else copy.deepcopy(action))
 
     def close(self) -> None:
-        """Close it."""
-        state, self._state = self._state, 'closed'
+        state, self.state = self.state, 'closed'
         name = {'new': 'close before the first reset', 'closed': 'close once more'}.get(state, 'close')
         self._call(name, self.env.close)
-
-    def close_after_error(self, name: str, function: Callable, *args: Any) -> bool:
-        """A call that may raise, and a close; whether it did raise."""
-        self._state, raised = 'closed', True
-        with contextlib.suppress(Outcome):
-            self._call(f'{name} with an error', function, *args)
-            raised = False
-        self._call(f'close after an error in {name}', self.env.close)
-        return raised
 
     def action(self) -> Any:
         """A random action; of the action space where the environment has no ``random_action``."""
@@ -110,14 +158,38 @@ class Instance(object):
 
     def timesteps(self, steps: int) -> Iterator[Tuple[Any, Any, bool, Any]]:
         """What a reset and some steps return, without reward and info for a reset."""
-        yield self.reset(), None, False, None
-        for _ in range(steps):
-            obs, reward, done, info = self.step()
-            yield obs, reward, done, info
+        done = True
+        for count in range(steps + 1):
             if done:
                 yield self.reset(), None, False, None
+            if count < steps:
+                obs, reward, done, info = self.step()
+                yield obs, reward, done, info
 
     def play(self, steps: int = 5) -> None:
-        """A reset and some steps."""
         for _ in self.timesteps(steps):
             pass
+
+
+def processes() -> Dict[psutil.Process, str]:
+    """Those below this one that have not ended, with a name for messages."""
+    multiprocessing.active_children()  # joins those that have ended
+    # multiprocessing starts these for the whole life of a process
+    staying = (resource_tracker._resource_tracker._pid, forkserver._forkserver._forkserver_pid)  # type: ignore
+    found = {}
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):  # it has just ended
+            if process.pid not in staying and process.status() != psutil.STATUS_ZOMBIE:
+                found[process] = f'process {process.pid}: {" ".join(process.cmdline())[:80]}'
+    return found
+
+
+def _more(before: Footprint, after: Footprint) -> str:
+    """What there is more of, in words; nothing if there is no more of anything."""
+    found = []
+    for kind, names in before.items():
+        if len(after[kind]) > len(names):
+            new = list((Counter(after[kind]) - Counter(names)).elements())
+            shown = ', '.join(new[:3]) + (', ...' if len(new) > 3 else '')
+            found.append(f'{len(after[kind]) - len(names)} {kind} more ({shown})')
+    return ' and '.join(found)
