@@ -3,7 +3,6 @@
 import errno
 import logging
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -155,13 +154,6 @@ def test_a_forked_child_that_ends_saves_closes_and_deletes_nothing(storage, chil
     assert ended.returncode == 0 and expected in ended.stdout and '50 50' in ended.stdout, ended.stderr
 
 
-def test_a_buffer_installs_no_signal_handler_and_saves_nothing_by_itself():
-    before = [signal.getsignal(number) for number in signal.valid_signals()]
-    filled(10).close()
-    assert [signal.getsignal(number) for number in signal.valid_signals()] == before
-    assert os.listdir('.') == []
-
-
 # ---------------------------------------------------------------- failures
 
 
@@ -185,30 +177,6 @@ def test_a_full_disk_leaves_the_previous_save_and_training_continues(small_disk,
     assert sorted(os.listdir(small_disk)) == ['buffer.npz', 'other']
     assert same(content(loaded(path)), before)
     assert all(is_exact(t) for t in buffer.sample(100, 0)) and references_add_up(buffer._memory)
-
-
-@pytest.mark.parametrize('fails', ['fsync', 'replace', 'unlink'])
-def test_a_failed_system_call_leaves_the_previous_save(fails, monkeypatch):
-    buffer = filled(10)
-    for _ in range(2):
-        buffer.save_data('buffer.npz')
-    before = content(buffer)
-    buffer.push(transitions(10, 20), 0)
-    real = getattr(os, fails)
-
-    def failing(path, *args, **kwargs):
-        if fails == 'unlink' and str(path).endswith('.unfinished'):
-            return real(path, *args, **kwargs)
-        raise OSError(errno.EIO, 'Input/output error')
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, fails, failing)
-        with pytest.raises(OSError, match='Input/output error'):
-            buffer.save_data('buffer.npz')
-    assert same(content(loaded()), before) and references_add_up(buffer._memory)
-    assert not [name for name in os.listdir('.') if name.endswith('.unfinished')]
-    buffer.save_data('buffer.npz')
-    assert same(content(loaded()), content(buffer))
 
 
 def test_a_disk_without_hard_links_keeps_the_newest_save(monkeypatch):
