@@ -31,7 +31,7 @@ COMMANDS = dict(
     average="Make one agent out of a run's last checkpoints.",
     export='Write an agent to a file for other programs.',
     doctor='Try whether everything works on this machine, and say how to fix the rest.',
-    **{'check-env': 'Check how an environment of DI-engine is reset, reused and closed.'},
+    **{'check-env': "Check how an environment of DI-engine's interface is reset, reused and closed."},
 )
 
 

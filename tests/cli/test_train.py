@@ -54,13 +54,3 @@ def test_ppo_collects_while_it_learns_with_half_of_the_threads(monkeypatch, conf
     path = str(ROOT / 'configs' / f'breakout_{config}_config.py')
     CliRunner().invoke(main, ['train', '--device', 'cpu', '-c', path, *options])
     assert started[0][4] is overlap and used[-1] == threads
-
-
-def test_an_option_that_neither_the_config_nor_di_engine_knows_is_reported():
-    """But not those that are only in DI-engine's defaults, or read elsewhere."""
-    known = ['policy.learn.learner.hook.save_ckpt_after_iter=5', 'env.evaluator.noop_max=3', 'policy.model.new=1']
-    changes = [*known, 'policy.learn.lerning_rate=0.1', 'policy.learn.batch_size=none']
-    result = CliRunner().invoke(main, ['train', *(word for change in changes for word in ('--set', change))])
-    said = [line for line in result.output.splitlines() if 'is set' in line]
-    assert 'The config for this machine: configs/breakout_' in result.output
-    assert said == ['policy.learn.lerning_rate is set, but neither the config nor DI-engine knows such an option.']

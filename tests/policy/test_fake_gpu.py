@@ -158,7 +158,9 @@ def test_collecting_waits_for_the_weights_on_a_stream_of_its_own(monkeypatch):
 
 
 @pytest.mark.parametrize('config', GPU_CONFIGS)
-def test_the_configs_for_a_gpu_learn_and_act_there(gpu, config):
+def test_the_configs_for_a_gpu_learn_and_act_there(request, config):
+    batches = {kind: batch_for(kind, 0) for kind in ('lean_dqn', 'dqn', 'lean_ppo')}
+    request.getfixturevalue('gpu')
     cfg = checked_config(str(shipped(f'configs/{config}.py')), 0).policy
     assert cfg.cuda
     policy = create_policy(cfg, enable_field=['learn', 'collect'])
@@ -166,4 +168,4 @@ def test_the_configs_for_a_gpu_learn_and_act_there(gpu, config):
     assert policy.collect_mode.forward({0: torch.zeros(4, 84, 84, dtype=torch.uint8)}, eps=0.0)
     if cfg.type != 'dqn_command':  # DI-engine's waits for its loss
         policy._learner.means = dict(total_loss=0.0)
-        policy.learn_mode.forward(batch_for(cfg.type.split('_command')[0], 0))
+        policy.learn_mode.forward(batches[cfg.type.split('_command')[0]])
