@@ -236,11 +236,11 @@ FAULTY = [
     ('close_in_time', 'a window that may not answer', waits_for(SLEEP)),
     ('reset_after_close', 'raises', no_reset_after_close),
     ('step_after_close', 'plays on', planted(close=lambda env: None)),
-    ('memory_level', 'at reset', planted(at_reset=lambda env: CACHE.append(bytes(20_000)))),
+    ('memory_level', 'at reset', planted(at_reset=lambda env: CACHE.append(b'x' * 20_000))),
     (
         'memory_level',
         'of the instance',
-        planted(at_reset=lambda env: vars(env).setdefault('l', []).append(bytes(20_000))),
+        planted(at_reset=lambda env: vars(env).setdefault('l', []).append(b'x' * 20_000)),
     ),
     ('same_seed_same_episode', 'ignored', planted(seed=lambda env, seed: None)),
     (
