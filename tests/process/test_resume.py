@@ -100,11 +100,11 @@ def test_ended_overlapped_run_resumes_with_the_same_ratio(tmp_path, number, whol
     code = first.end(number, whole_group)
     assert code == (-number if number == signal.SIGKILL else 0) and 'Traceback' not in first.text, first.text
     stopped = check_saves(folder)[0]
+    transitions = saved_transitions(folder / stopped['buffer'])  # the resumed run replaces the file
     assert number == signal.SIGKILL or f'--overlap --resume {NAME}' in first.text
 
     second = Command([*command, '--env-step', str(stopped['env_step'] + 100), '--resume'], tmp_path)
     assert second.process.wait(120) == 0, second.text
-    transitions = saved_transitions(folder / stopped['buffer'])
     assert f'at {stopped["iteration"]:,} updates' in second.text and f'{transitions:,} transitions' in second.text
     ended = check_saves(folder)[0]
     assert ended['iteration'] >= stopped['iteration'] + UPDATES * (100 // N_SAMPLE - 2)
