@@ -116,6 +116,7 @@ def test_collectors_killed_again_and_again_are_restarted_and_leave_nothing_behin
     command = training(config_in(tmp_path), 10**6, '--collectors', '1')
     command.wait_for(lambda: env_steps(tmp_path) and collectors_of(ray_folder))
     for kills in (1, 2, 3):
+        command.wait_for(lambda: collectors_of(ray_folder))  # fragments may arrive before it is there again
         collectors_of(ray_folder)[0].kill()
         command.wait_for(lambda kills=kills: command.text.count('Ray restarts it') == kills)
         steps = env_steps(tmp_path)
