@@ -16,7 +16,7 @@ class CopiedRows(NamedTuple):
     frames: np.ndarray  # their numbers, (N, frames of a transition)
     columns: List[np.ndarray]  # of each other leaf
     state_numbers: np.ndarray  # which row of ``states`` belongs to each row; 0 for none
-    states: List[np.ndarray]  # of each optional leaf; the first row stands for none
+    states: List[np.ndarray]  # of each optional leaf; row 0 means that there is no value
 
 
 class Rows(object):
@@ -56,7 +56,7 @@ class Rows(object):
         self._known_keys: Set[tuple] = set()
         self.states = self._empty_states(self.state_leaves)
         self._free_states: List[int] = []
-        self._end_state = 1  # 0 stands for none
+        self._end_state = 1  # row 0 means that there is no value
 
     @staticmethod
     def _empty_states(leaves: Leaves) -> np.ndarray:
