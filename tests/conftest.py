@@ -1,5 +1,6 @@
 """Fixtures of all tests: the resources that a process holds, a small disk, a virtual screen; and the test tiers."""
 
+import contextlib
 import os
 import shutil
 import signal
@@ -7,11 +8,12 @@ import subprocess
 from pathlib import Path
 from typing import Iterator, List
 
+import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
 from helpers.processes import wait_until
-from helpers.resources import footprint, grown_since
+from helpers.resources import children, footprint, grown_since
 
 # A shell's background job ignores Ctrl-C and hands that down; the tests that press it are about what we do.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -40,6 +42,16 @@ def same_footprint() -> Iterator[None]:
     before = footprint()
     yield
     assert wait_until(lambda: not grown_since(before)), f'before: {before}, more: {grown_since(before)}'
+
+
+@pytest.fixture(autouse=True)
+def end_processes(request) -> Iterator[None]:
+    """What a failed process test has left running ends with it: later tests count processes."""
+    yield
+    if request.node.get_closest_marker('process') is not None:
+        for process in children():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
 
 
 @pytest.fixture

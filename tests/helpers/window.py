@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import Xlib.display
+import Xlib.error
 
 
 def game_windows(connection: Xlib.display.Display) -> list:
@@ -12,9 +13,10 @@ def game_windows(connection: Xlib.display.Display) -> list:
     title, pending, found = connection.intern_atom('_NET_WM_NAME'), [connection.screen().root], []
     while pending:
         window = pending.pop()
-        if (window.get_full_text_property(title) or '').startswith('Breakout'):
-            found.append(window)
-        pending += window.query_tree().children
+        with contextlib.suppress(Xlib.error.BadWindow):  # it has gone since its parent listed it
+            if (window.get_full_text_property(title) or '').startswith('Breakout'):
+                found.append(window)
+            pending += window.query_tree().children
     return found
 
 
