@@ -19,7 +19,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 import click
 
-from breakout_env.run.lock import RunLock
+from breakout_env.run.lock import hold
 
 from .common.rounds import ROOT
 from .common.trainings import Rows, env_steps_of, hours_of, judged_run, run_python
@@ -142,7 +142,7 @@ def main(out: Path, results: Optional[Path], variant: str, seed: int, minutes: f
     out.mkdir(parents=True, exist_ok=True)
     rows = Rows(results or (RESULTS if env_steps is None else ENV_STEPS_RESULTS))
     budget: Dict[str, float] = dict(minutes=minutes) if env_steps is None else dict(budget_env_steps=env_steps)
-    lock = RunLock(out)  # trainings beside each other would measure each other
+    lock = hold(out)  # trainings beside each other would measure each other
     try:
         row = measured(variant, seed, budget, out.resolve(), rows)
     finally:

@@ -146,10 +146,11 @@ def checked_config(config: Union[str, ConfigFile], seed: int, changes: Mapping[s
     create.policy.type += '_command'
     if section('create_config.evaluator', create.get('evaluator')).get('type', _DING_EVALUATOR) == _DING_EVALUATOR:
         create.evaluator = EasyDict(type='resumable', import_names=['breakout_env'])
-    merged = _compiled(file.path, main, create, seed)
-    defaults = _defaults(file.path, main, create, seed)
+    # what the same parts have if the file says nothing about the policy
+    defaults = _compiled(file.path, EasyDict(exp_name=main.exp_name, env=main.env, policy={}), create, seed)
     for hint in unknown_names(main, defaults, value_at(main, 'policy.model.type')):
         click.echo(f'{file.path}: {hint}', err=True)
+    merged = _compiled(file.path, main, create, seed)
     if changes:
         for path, value in changes.items():
             _change(main, merged, path, value)
@@ -177,12 +178,6 @@ def _compiled(path: str, main: EasyDict, create: EasyDict, seed: int) -> EasyDic
         ) from None
 
 
-def _defaults(path: str, main: EasyDict, create: EasyDict, seed: int) -> EasyDict:
-    """The merged config of the same parts, if the file said nothing about the policy."""
-    bare = EasyDict(exp_name=main.exp_name, env=copy.deepcopy(main.env), policy={})
-    return _compiled(path, bare, create, seed)
-
-
 def _plain(name: str, value: Any) -> Dict[str, Any]:
     """A dict of dicts, with names that an ``EasyDict`` can hold as attributes."""
     found = section(name, value)
@@ -194,35 +189,27 @@ def _plain(name: str, value: Any) -> Dict[str, Any]:
     return found
 
 
-# ---------------------------------------------------------------- changes
-
-
 def _change(main: EasyDict, merged: EasyDict, path: str, value: Any) -> None:
-    """
-    Set one option, such as ``'policy.learn.learning_rate'``, in the file's config. ``merged``, which has the defaults
-    of DI-engine, says whether there is such an option and what it may be.
-    """
+    """Set one option, such as ``'policy.learn.learning_rate'``; ``merged`` says what it was, and what there is."""
     *sections, name = path.split('.')
-    whole = merged
-    for i, part in enumerate(sections):
-        if not isinstance(merged.get(part), dict):
-            known = ', '.join(key for key, value in merged.items() if isinstance(value, dict))
-            raise click.UsageError(
-                f'{path}: there is no section {".".join(sections[: i + 1])} in the config; expected one of {known}'
-            )
-        merged, main = merged[part], main.setdefault(part, EasyDict())
-    before = merged.get(name)
+    if sections and not isinstance(merged.get(sections[0]), dict):
+        known = ', '.join(key for key, value in merged.items() if isinstance(value, dict))
+        raise click.UsageError(f'{path}: there is no section {sections[0]} in the config; expected one of {known}')
+    given: Any = {name: value}
+    for part in reversed(sections):
+        given = {part: given}
+    for hint in unknown_names(given, merged, value_at(merged, 'policy.model.type')):
+        raise click.UsageError(hint)
+    before = value_at(merged, path)
     is_a_hook = path.startswith('policy.learn.learner.hook.')  # None removes one
     if isinstance(before, dict) and not isinstance(value, dict) and not (value is None and is_a_hook):
         raise click.UsageError(f'{path} is a section of the config; expected one of its options: {", ".join(before)}')
-    if not _is_like(before, value) or hasattr(EasyDict, name):
+    if not _is_like(before, value):
         raise click.UsageError(f'{path} is {shortened(value)}; expected a value like {before!r}, the one it replaces')
-    if name not in merged and not path.startswith('env.'):  # an environment checks its own
-        given: Any = value
-        for part in reversed(path.split('.')):
-            given = {part: given}
-        for hint in unknown_names(given, whole, value_at(whole, 'policy.model.type')):
-            raise click.UsageError(hint)
+    for part in sections:
+        if not isinstance(main.setdefault(part, EasyDict()), dict):
+            raise click.UsageError(f'{path}: {part} is no section of the config')
+        main = main[part]
     main[name] = value
 
 

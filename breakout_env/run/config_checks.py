@@ -83,7 +83,6 @@ def check_config(cfg: EasyDict) -> None:
     Raises:
         - ValueError: If a value is not allowed; the message names the option, the value and what is allowed.
     """
-    _check_types(cfg)
     for path in ('policy.learn', 'policy.learn.learner', HOOKS, 'policy.collect', 'policy.eval', 'policy.other'):
         if (found := value_at(cfg, path)) is None:  # where DI-engine has a default, it is there
             raise ValueError(f'{path} is None; expected a dict of options, or none of it')
@@ -100,37 +99,24 @@ def check_config(cfg: EasyDict) -> None:
             f'({env_num}), as each environment plays one at least'
         )
     for path, registry in PARTS.items():
-        _check_part(_registered(registry, section(path, value_at(cfg, path)).get('type')), cfg)
+        part = section(path, value_at(cfg, path))
+        # a policy's own model has no type; other parts may register themselves when they are imported
+        if 'type' in part and not (part['type'] not in registry and part.get('import_names')):
+            _check_part(path, part['type'], registry, cfg)
     for name, hook in section(HOOKS, value_at(cfg, HOOKS)).items():
         if isinstance(hook, Mapping):
-            _check_part(hook_mapping.get(hook.get('type')), hook.get('ext_args', {}))
+            _check_part(f'{HOOKS}.{name}', hook.get('type'), hook_mapping, hook.get('ext_args', {}))
         elif name in hook_mapping and hook is not None:
             raise ValueError(f'{HOOKS}.{name} is {shown(hook)}; expected a dict with its `type`, {EXAMPLE}')
 
 
-def _registered(registry: Any, name: Any) -> Any:
-    """A registered class; None if there is none of this name, as DI-engine's registries raise then."""
-    return registry.get(name) if isinstance(name, str) and name in registry else None
-
-
-def _check_part(part: Any, of: Any) -> None:
-    """Let a registered class check what it is about: the whole config, or the ``ext_args`` of a hook."""
-    check = getattr(part, 'check_config', None)
+def _check_part(path: str, type_: Any, registry: Any, of: Any) -> None:
+    """Let the class of a part check what it is about: the whole config, or the ``ext_args`` of a hook."""
+    if not isinstance(type_, str) or type_ not in registry:
+        raise ValueError(f'{path}.type is {shown(type_)}; {nearest(type_, registry.keys())}')
+    check = getattr(registry[type_], 'check_config', None)
     if check is not None:
         check(of)
-
-
-def _check_types(values: Mapping, where: str = '') -> None:
-    """A string selects each part, and strings name the modules it is in."""
-    for name, value in values.items():
-        if name == 'type' and not isinstance(value, str):
-            raise ValueError(f'{where}type is {shown(value)}; expected the name of a part')
-        if name == 'import_names' and not (
-            isinstance(value, list) and all(isinstance(module, str) and module for module in value)
-        ):
-            raise ValueError(f'{where}import_names is {shown(value)}; expected a list of modules')
-        if isinstance(value, Mapping):
-            _check_types(value, f'{where}{name}.')
 
 
 def unknown_names(given: Mapping, known_options: Mapping, model: Optional[str]) -> List[str]:
@@ -146,7 +132,7 @@ def unknown_names(given: Mapping, known_options: Mapping, model: Optional[str]) 
             projects and arguments of hooks are not looked at.
     """
     known = {'policy', 'policy.model', *paths(known_options), *RANGES, *_WITHOUT_DEFAULT}
-    arguments = _arguments(_registered(MODEL_REGISTRY, model))
+    arguments = _arguments(dict(MODEL_REGISTRY).get(model))
     known |= {f'policy.model.{name}' for name in (*arguments, 'type', 'import_names')}
     hints = []
     for path in paths(given):

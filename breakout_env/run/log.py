@@ -27,17 +27,6 @@ PROGRESS = (
 EVALUATION = (*POSITION, 'held_out_q')
 
 
-def _plain(value: Any) -> Any:
-    """A value as JSON can hold it: lists for arrays, null for NaN and infinities."""
-    if hasattr(value, 'tolist'):  # numpy's and torch's, scalars as well
-        value = value.tolist()
-    if isinstance(value, dict):
-        return {str(key): _plain(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 class RunLogWriter(object):
     """
     Appends lines to a run's log. The file is closed between two lines, so that forked workers inherit nothing.
@@ -50,9 +39,10 @@ class RunLogWriter(object):
         self._warned = False
 
     def write(self, kind: str, /, **values: Any) -> None:
-        """Append a line of a kind with these fields and the time."""
-        fields = _plain({'kind': kind, 'time': round(time.time(), 3), **values})
-        line = json.dumps(fields, allow_nan=False, default=str).encode() + b'\n'
+        """Append a line of a kind with these fields and the time; NaN and infinities are null."""
+        fields = {'kind': kind, 'time': round(time.time(), 3), **values}
+        text = json.dumps(fields, default=lambda value: value.tolist())  # numpy's and torch's, scalars as well
+        line = json.dumps(json.loads(text, parse_constant=lambda name: None)).encode() + b'\n'
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with open(self.path, 'a+b', buffering=0) as file:
@@ -69,12 +59,8 @@ class RunLogWriter(object):
 def _cut_off_partial_line(file: int) -> None:
     """Remove the part of a line that a crash or a full disk left, or the next line would be damaged as well."""
     size = os.fstat(file).st_size
-    start, block = size, b''
-    while start > 0 and b'\n' not in block:
-        start = max(0, start - 65536)
-        block = os.pread(file, size - start, start)
-    if size and not block.endswith(b'\n'):
-        os.ftruncate(file, start + block.rfind(b'\n') + 1)
+    if size and os.pread(file, 1, size - 1) != b'\n':
+        os.ftruncate(file, os.pread(file, size, 0).rfind(b'\n') + 1)
 
 
 class RunLog(object):
@@ -93,15 +79,16 @@ class RunLog(object):
     """
 
     def __init__(self, path: Path, rows: List[Dict[str, Any]]) -> None:
-        """Rows in the order of the file; a TypeError or ValueError says that a value is no number."""
         self.path = path
-        rows = [dict(row, env_step=_column([row], 'env_step')[0]) for row in rows]
-        # beyond the save that a later start resumed from; rows without a step are kept, as NaN compares false
-        lowest = np.fmin.accumulate([row['env_step'] if row['kind'] == 'run' else np.nan for row in reversed(rows)])
         kept: Dict[str, List[Dict[str, Any]]] = dict(run=[], progress=[], evaluation=[])
-        for row, limit in zip(rows, [*lowest[-2::-1], np.nan]):
-            if row['kind'] in kept and not row['env_step'] > limit:
+        resumed_from = math.inf  # the env step of the lowest save that a later start resumed from
+        for row in reversed(rows):
+            if row['kind'] in kept and row.get('env_step', 0) <= resumed_from:
                 kept[row['kind']].append(row)
+            if row['kind'] == 'run':
+                resumed_from = min(resumed_from, row['env_step'])
+        for of_kind in kept.values():
+            of_kind.reverse()
         self.starts = kept['run']
         last = self.starts[-1] if self.starts else {}
         folder = path.parent.parent if path.parent.name == LOGS.name else path
@@ -138,7 +125,7 @@ class RunLog(object):
                     if not is_partial:  # else a crash cut it off, or it is being written
                         rows.append(json.loads(line))
                         rows[-1]['kind']
-        except (ValueError, TypeError, KeyError, RecursionError, EOFError, gzip.BadGzipFile) as error:
+        except (ValueError, TypeError, KeyError, EOFError, gzip.BadGzipFile) as error:
             raise ValueError(
                 f'{file}, line {number} is damaged, or the file is no log of a run ({error}); expected a JSON object '
                 'with a "kind" in each line'
@@ -149,11 +136,7 @@ class RunLog(object):
             raise ValueError(f'{file} has a value of a wrong type ({error}); expected numbers or null') from None
 
 
-def _column(rows: List[Dict[str, Any]], field: str) -> np.ndarray:
-    return np.array([row.get(field) for row in rows], float)  # NaN for null
-
-
 def _columns(rows: List[Dict[str, Any]], fields: Tuple[str, ...]) -> Dict[str, np.ndarray]:
-    columns = {field: _column(rows, field) for field in fields}
+    columns = {field: np.array([row.get(field) for row in rows], float) for field in fields}  # NaN for null
     columns['hours'] = columns['run_s'] / 3600
     return columns

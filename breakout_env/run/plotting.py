@@ -126,7 +126,7 @@ def draw_curves(
     """
     Overview:
         A figure of panels for ``save_figure``, with a legend over them. Of several seeds it shows the mean and the \
-        band from the lowest to the highest as far as all of them have values, and thin lines beyond.
+        band from the lowest to the highest as far as all of them have values.
     Arguments:
         - what (:obj:`Optional[Sequence[str]]`): Names out of ``PANELS``; by default those that have values.
         - x (:obj:`str`): One of ``X_AXES``.
@@ -177,14 +177,8 @@ def _draw_panel(axes: 'Axes', panel: Panel, curves: Sequence[Curve], x: str, smo
         raw = [_values(log, panel, x) for log in curve.runs]
         table = pandas.DataFrame({seed: _smoothed(values, panel, smooth) for seed, values in enumerate(raw)})
         if len(raw) > 1:  # seeds have their rows at different places
-            seeds = table.interpolate('index', limit_area='inside')
-            table = seeds.dropna()
+            table = table.interpolate('index', limit_area='inside').dropna()
             axes.fill_between(table.index, table.min(axis=1), table.max(axis=1), color=color, alpha=0.2, linewidth=0)
-            end = table.index.max() if len(table) else -np.inf
-            for seed in seeds:
-                rest = seeds[seed].dropna().loc[end:]
-                if len(rest) and rest.index[-1] > 1.02 * end:  # seeds never end at the same step
-                    axes.plot(rest, style, color=color, alpha=0.6, linewidth=0.9, label='single seeds')
         elif not table[0].equals(raw[0]):
             raw_values[color] = raw[0]
         if len(table):

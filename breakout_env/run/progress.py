@@ -7,13 +7,13 @@ A learner hook, under plain ``ding -m serial`` and in our entries alike; all of 
                                               ext_args=dict(max_env_step=1000000))
 """
 
-import contextlib
 import logging
 import math
 import subprocess
 import threading
 import time
 from collections import deque
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Callable, Deque, Dict, List, Mapping, Optional, Tuple
 
@@ -31,18 +31,18 @@ from ..utils.options import Between, Expected, Options
 from ..utils.resources import ResourceWatch, memory_bytes
 from .log import RunLogWriter
 from .paths import PROGRESS_LOG
-from .progress_line import PrintedLines, ProgressLine, Standing
+from .progress_line import Standing, displays
 
 logger = logging.getLogger(__name__)
 
-LINE_EVERY_S = 0.5
+SHOW_EVERY_S = 0.5
 # When the speed is known well enough to say what the budget will take.
 FORECAST_AFTER_S = 120.0
 # Speeds are those of about the last minute: an evaluation shows in them, but does not make them jump.
 SPEED_OVER_S = 60.0
 MEMORY_EVERY_S = 30.0
-# The learner writes these to TensorBoard itself.
-_OF_THE_LEARNER = ('loss', 'q_value', 'value', 'entropy', 'learning_rate')
+# What the log has of an update, and what the learner calls it.
+_LEARNED = dict(loss='total_loss', q_value='q_value', value='value', entropy='entropy', learning_rate='cur_lr')
 
 
 class ProgressOptions(Options):
@@ -107,18 +107,17 @@ class RunProgress(object):
         # the other parts of the run are found by the name of the learner's experiment
         self._learner, self._options, self._clock = learner, options, clock
         self._log = RunLogWriter(Path(learner.exp_name) / PROGRESS_LOG)
+        self._displays = displays(f'Training in {learner.exp_name}', options.max_env_step, options.print_every_s)
         self._watch = ResourceWatch(options.watch_resources_s, self._warn, clock)
         self._memory_bytes: Optional[int] = None
         self._started_at_s, self._run_s_before = clock(), 0.0
-        self._drawn_at_s = self._logged_at_s = self._measured_at_s = -math.inf
+        self._shown_at_s = self._logged_at_s = self._measured_at_s = -math.inf
         self._learned: Mapping[str, Any] = {}  # the values of the newest update
         self._marks: Deque[Tuple[float, int, int]] = deque()  # time, env step, updates
         self._env_step = self._updates = 0
         self._scores: Dict[str, float] = {}
         self._has_begun = self._has_forecast = self._is_closed = False
         self._looking = threading.Lock()
-        self._line = ProgressLine.on_terminal(options.max_env_step)
-        self._printed = PrintedLines.where_needed(options.max_env_step, options.print_every_s)
         run_registry.register(learner.exp_name, 'progress', self)
 
     @property
@@ -129,9 +128,9 @@ class RunProgress(object):
     @property
     def budget_used(self) -> float:
         """The share of the env steps or hours that is used, whichever is more; 0 without limits."""
-        used = dict(max_env_step=self._learner.collector_envstep, max_hours=self.run_s / 3600)
-        limits = {name: getattr(self._options, name) for name in used}
-        return min(1.0, max((used[name] / limit for name, limit in limits.items() if limit), default=0.0))
+        limits = (self._options.max_env_step, self._options.max_hours)
+        used = (self._learner.collector_envstep, self.run_s / 3600)
+        return min(1.0, max((value / limit for value, limit in zip(used, limits) if limit), default=0.0))
 
     def after_update(self) -> None:
         """Look after an update, the only moment at which the learner's buffer of values is filled."""
@@ -142,7 +141,7 @@ class RunProgress(object):
     def look(self) -> None:
         """Update whatever is due; the parts of a run call it often, which costs a look at the clock."""
         now_s = self._clock()
-        if now_s - self._drawn_at_s < LINE_EVERY_S or self._is_closed:
+        if now_s - self._shown_at_s < SHOW_EVERY_S or self._is_closed:
             return
         # collector and learner may be two threads; the second one has nothing to add
         if self._looking.acquire(blocking=False):
@@ -152,62 +151,46 @@ class RunProgress(object):
                 self._looking.release()
 
     def _look(self, now_s: float) -> None:
-        self._drawn_at_s = now_s
+        self._shown_at_s = now_s
         self._count()
-        self._begin()
-        env_steps_per_s, updates_per_s = self._speeds(now_s)
         self._watch.look()
         if now_s - self._measured_at_s >= MEMORY_EVERY_S:
             self._measured_at_s, self._memory_bytes = now_s, memory_bytes()
-        if now_s - self._logged_at_s >= self._options.log_every_s:
-            self._logged_at_s = now_s
-            self._write_row(env_steps_per_s, updates_per_s)
         hours = self._options.max_hours
         standing = Standing(
             self._env_step,
             self._updates,
-            env_steps_per_s,
-            updates_per_s,
+            *self._speeds(now_s),
             self._scores,
             getattr(self._part('collector'), 'game_return_mean', None),
             self._memory_bytes,
             None if hours is None else hours * 3600 - self.run_s,
         )
-        if self._line is not None:
-            self._line.draw(standing)
-        if self._printed is not None:
-            self._printed.draw(standing, now_s)
+        if now_s - self._logged_at_s >= self._options.log_every_s:
+            self._logged_at_s = now_s
+            self._log_row(standing)
+        for display in self._displays:
+            display.show(standing, now_s)
         if not self._has_forecast and self._updates and now_s - self._started_at_s >= FORECAST_AFTER_S:
             self._has_forecast = True
-            if (text := self._forecast(env_steps_per_s)) and (self._line is not None or self._printed is not None):
+            if self._displays and (text := self._forecast(standing)):
                 self._say(text)
 
-    def _forecast(self, env_steps_per_s: Optional[float]) -> str:
-        """What the budget will take at this speed, and what score so many env steps have given; '' without a budget."""
-        options = self._options
-        ends = [] if options.max_env_step is None else [options.max_env_step]
-        if env_steps_per_s and options.max_hours is not None:
-            ends.append(int(self._env_step + (options.max_hours * 3600 - self.run_s) * env_steps_per_s))
-        if not env_steps_per_s or not ends or min(ends) <= self._env_step:
-            return ''
-        end, left_s = min(ends), (min(ends) - self._env_step) / env_steps_per_s
-        text = (
-            f'{env_steps_per_s:,.0f} env steps/s: the budget ends after {end:,} env steps, in {left_s / 3600:.1f} hours'
-        )
-        if options.expected_scores and end >= options.expected_scores[0][0]:
-            env_steps, scores = zip(*options.expected_scores)
-            score = np.interp(end, env_steps, scores)
-            text += f'. Runs of this config scored about {score:.0f} while training there'
-        return text + '.'
-
-    def _part(self, role: str) -> Any:
-        return run_registry.look_up(self._learner.exp_name, role)
-
     def _count(self) -> None:
-        collector = self._part('collector')
-        known = 0 if collector is None else collector.envstep
-        self._env_step = max(known, self._learner.collector_envstep)
+        """Env steps and updates; the first row of this process says which run it is, and from where it continues."""
+        self._env_step = max(getattr(self._part('collector'), 'envstep', 0), self._learner.collector_envstep)
         self._updates = self._learner.last_iter.val
+        if not self._has_begun:
+            self._has_begun = True
+            self._write(
+                'run',
+                exp_name=self._learner.exp_name,
+                # that of DI-engine's set_pkg_seed, or the restored one of a resumed run
+                seed=torch.initial_seed(),
+                version=__version__,
+                commit=_commit(),
+                learning_rate=self._learner.policy.get_attribute('cfg').learn.get('learning_rate'),
+            )
 
     def _speeds(self, now_s: float) -> Tuple[Optional[float], Optional[float]]:
         """Env steps and updates a second."""
@@ -219,69 +202,60 @@ class RunProgress(object):
             return None, None
         return (self._env_step - env_step) / (now_s - then_s), (self._updates - updates) / (now_s - then_s)
 
-    def _warn(self, text: str) -> None:
-        """A warning of the watch."""
-        self._learner.info(text)
-        if self._line is not None:
-            self._line.write_above(text)
-        else:
-            logger.warning(text)
+    def _forecast(self, standing: Standing) -> str:
+        """What the budget will take at this speed, and what score so many env steps have given; '' without a budget."""
+        speed, end = standing.env_steps_per_s, self._options.max_env_step or math.inf
+        if speed and standing.left_s is not None:
+            end = min(end, int(self._env_step + standing.left_s * speed))
+        if not speed or not self._env_step < end < math.inf:
+            return ''
+        hours = (end - self._env_step) / speed / 3600
+        text = f'{speed:,.0f} env steps/s: the budget ends after {end:,} env steps, in {hours:.1f} hours.'
+        if self._options.expected_scores and end >= self._options.expected_scores[0][0]:
+            env_steps, scores = zip(*self._options.expected_scores)
+            score = np.interp(end, env_steps, scores)
+            text += f' Runs of this config scored about {score:.0f} while training there.'
+        return text
+
+    def _part(self, role: str) -> Any:
+        return run_registry.look_up(self._learner.exp_name, role)
 
     def _say(self, text: str) -> None:
-        """A line above the progress line, or between the printed ones, and in the learner's log."""
+        """A message wherever the run is shown, and in the learner's log."""
         self._learner.info(text)
-        if self._line is not None:
-            self._line.write_above(text)
-        else:
-            with contextlib.suppress(OSError, ValueError):  # nobody reads it
-                print(text, flush=True)
+        for display in self._displays:
+            display.say(text)
+
+    def _warn(self, text: str) -> None:
+        """A warning of the watch."""
+        self._say(text)
+        if not self._displays:
+            logger.warning(text)
 
     # ---- the rows of the log
 
-    def _begin(self) -> None:
-        """The first row of this process: which run it is, and from where it continues."""
-        if self._has_begun:
-            return
-        self._has_begun = True
-        if self._printed is not None:
-            self._printed.write(f'Training in {self._learner.exp_name}')
-        self._write(
-            'run',
-            exp_name=self._learner.exp_name,
-            # that of DI-engine's set_pkg_seed, or the restored one of a resumed run
-            seed=torch.initial_seed(),
-            version=__version__,
-            commit=_commit(),
-            learning_rate=self._learner.policy.get_attribute('cfg').learn.get('learning_rate'),
-        )
-
-    def _write_row(self, env_steps_per_s: Optional[float], updates_per_s: Optional[float]) -> None:
-        collector, buffer = self._part('collector'), self._part('buffer')
-        learned, resources = self._learned, self._watch.last
+    def _log_row(self, standing: Standing) -> None:
+        collector, buffer, learned = self._part('collector'), self._part('buffer'), self._learned
+        resources = self._watch.last
         assert resources is not None  # the watch has just looked
         row: Dict[str, Any] = dict(
-            env_steps_per_s=env_steps_per_s,
-            updates_per_s=updates_per_s,
+            env_steps_per_s=standing.env_steps_per_s,
+            updates_per_s=standing.updates_per_s,
             epsilon=getattr(collector, 'epsilon', None),
-            loss=_number(learned.get('total_loss')),
-            # of DQN the first, of PPO the others
-            **{name: _number(learned.get(name)) for name in ('q_value', 'value', 'entropy')},
-            learning_rate=_number(learned.get('cur_lr')),
-            train_return=getattr(collector, 'game_return_mean', None),
+            train_return=standing.train_return,
             games=getattr(collector, 'games', None),
-            resident_bytes=resources.resident_bytes,
             memory_bytes=self._memory_bytes,
-            descriptors=resources.descriptors,
-            threads=resources.threads,
-            gpu_bytes=resources.gpu_bytes,
+            **asdict(resources),
             transitions=None if buffer is None else buffer.count(),
             replay_bytes=None if buffer is None else int(buffer.memory_report()['bytes']),
         )
-        self._write('progress', **row)
         writer = self._learner.tb_logger
         for name, value in row.items():
-            if writer is not None and value is not None and name not in _OF_THE_LEARNER:
+            if writer is not None and value is not None:
                 writer.add_scalar(f'progress_step/{name}', value, self._env_step)
+        # the learner writes these to TensorBoard itself; of DQN there is q_value, of PPO value and entropy
+        values = {name: learned.get(theirs) for name, theirs in _LEARNED.items()}
+        self._write('progress', **row, **{name: value and float(value) for name, value in values.items()})
 
     def note_evaluation(
         self,
@@ -297,19 +271,14 @@ class RunProgress(object):
         if self._is_closed:  # a later run of this name in the same process, without a progress of its own
             return
         self._count()
-        self._begin()
         score = float(np.mean(returns))
         self._scores = dict(last=score, best=max(score, self._scores.get('best', score)))
-        self._write('evaluation', env_step, updates, returns=[float(value) for value in returns], held_out_q=held_out_q)
+        at = dict(env_step=env_step, updates=updates)
+        given = {name: value for name, value in at.items() if value is not None}
+        self._write('evaluation', returns=[float(value) for value in returns], held_out_q=held_out_q, **given)
 
-    def _write(self, kind: str, env_step: Optional[int] = None, updates: Optional[int] = None, **values: Any) -> None:
-        self._log.write(
-            kind,
-            run_s=self.run_s,
-            env_step=self._env_step if env_step is None else env_step,
-            updates=self._updates if updates is None else updates,
-            **values,
-        )
+    def _write(self, kind: str, **values: Any) -> None:
+        self._log.write(kind, **{**dict(run_s=self.run_s, env_step=self._env_step, updates=self._updates), **values})
 
     # ---- saves of the run, and its end
 
@@ -327,15 +296,11 @@ class RunProgress(object):
     def close(self) -> None:
         """Write the last row and draw the last line; may be called again."""
         if not self._is_closed:
-            self._drawn_at_s = self._logged_at_s = -math.inf
+            self._shown_at_s = self._logged_at_s = -math.inf
             self.look()
             self._is_closed = True
-            if self._line is not None:
-                self._line.close()
-
-
-def _number(value: Any) -> Optional[float]:
-    return None if value is None else float(value)
+            for display in self._displays:
+                display.close()
 
 
 def _commit() -> Optional[str]:

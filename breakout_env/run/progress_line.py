@@ -6,7 +6,7 @@ import logging
 import math
 import os
 import sys
-from typing import Any, Dict, List, NamedTuple, Optional, TextIO
+from typing import Any, Dict, List, NamedTuple, Optional, TextIO, Union
 
 from tqdm import tqdm
 
@@ -43,6 +43,25 @@ def _time(seconds: float) -> datetime.timedelta:
     return datetime.timedelta(seconds=round(max(0.0, seconds)))
 
 
+def displays(title: str, total: Optional[int], print_every_s: Optional[float]) -> 'List[Union[ProgressLine, Printed]]':
+    """
+    What shows a run: a line on stderr, if that is a terminal; and lines on stdout every so many seconds, where nobody
+    would see the other one or stdout is a file. Neither under plain ``ding`` without a terminal.
+    """
+    shown: List[Union[ProgressLine, Printed]] = []
+    if _is_terminal(sys.stderr):
+        for handler in logging.getLogger().handlers:  # the workers' logs, which would be mixed up with the line
+            handler.setLevel(max(handler.level, logging.WARNING))
+        # a terminal that does not tell its size, such as a new pseudo-terminal, would get an empty line
+        knows_its_size = os.get_terminal_size(sys.stderr.fileno()).columns > 0
+        size = dict(dynamic_ncols=True) if knows_its_size else dict(ncols=120, nrows=20)
+        line = ProgressLine(total=total, unit=' env steps', unit_scale=True, mininterval=0, file=sys.stderr, **size)
+        shown.append(line)
+    if print_every_s is not None and not (shown and _is_terminal(sys.stdout)):
+        shown.append(Printed(title, total, print_every_s))
+    return shown
+
+
 def _is_terminal(stream: Optional[TextIO]) -> bool:
     try:
         return stream is not None and stream.isatty()
@@ -59,30 +78,18 @@ class ProgressLine(tqdm):
     env_steps_per_s: Optional[float] = None
     n: int  # tqdm's: env steps shown so far
 
-    @classmethod
-    def on_terminal(cls, total: Optional[int]) -> 'Optional[ProgressLine]':
-        """A line on stderr, if that is a terminal; DI-engine's logs then go only to their files."""
-        if not _is_terminal(sys.stderr):
-            return None
-        for handler in logging.getLogger().handlers:  # the workers' logs, which would be mixed up with the line
-            handler.setLevel(max(handler.level, logging.WARNING))
-        # a terminal that does not tell its size, such as a new pseudo-terminal, would get an empty line
-        knows_its_size = os.get_terminal_size(sys.stderr.fileno()).columns > 0
-        size = dict(dynamic_ncols=True) if knows_its_size else dict(ncols=120, nrows=20)
-        return cls(total=total, unit=' env steps', unit_scale=True, mininterval=0, file=sys.stderr, **size)
-
     @property
     def format_dict(self) -> Dict[str, Any]:
         # for None, tqdm would divide all env steps by the time since the start; it shows 0 as unknown
         return {**super().format_dict, 'rate': self.env_steps_per_s or 0.0}
 
-    def write_above(self, text: str) -> None:
+    def say(self, text: str) -> None:
         """A message above the line; lost where the terminal is gone."""
         with contextlib.suppress(OSError, ValueError):
             self.write(text)
 
-    def draw(self, standing: Standing) -> None:
-        """Show it."""
+    def show(self, standing: Standing, now_s: float) -> None:
+        """Draw it."""
         if not self.n and standing.env_step:  # the speed of a resumed run does not include the steps before it
             self.initial = self.n = self.last_print_n = standing.env_step
         self.env_steps_per_s = standing.env_steps_per_s
@@ -94,39 +101,38 @@ class ProgressLine(tqdm):
             self.disable = True
 
 
-class PrintedLines(object):
+class Printed(object):
     """
-    The same for a file or a pipe: a line on stdout from time to time. A pipe that nobody reads any more ends the
-    lines, not the training.
+    The same for a file or a pipe: a line on stdout from time to time, after the title. A pipe that nobody reads any
+    more ends the lines, not the training.
     """
 
-    def __init__(self, total: Optional[int], every_s: float) -> None:
-        self._total, self._every_s = total, every_s
-        self._drawn_at_s = -math.inf
+    def __init__(self, title: str, total: Optional[int], every_s: float) -> None:
+        self._title, self._total, self._every_s = title, total, every_s
+        self._due_s = -math.inf
 
-    @classmethod
-    def where_needed(cls, total: Optional[int], every_s: Optional[float]) -> 'Optional[PrintedLines]':
-        """Lines where nobody would see the line of a terminal; none without ``every_s``."""
-        if every_s is None or _is_terminal(sys.stderr) and _is_terminal(sys.stdout):
-            return None
-        return cls(total, every_s)
-
-    def draw(self, standing: Standing, now_s: float) -> None:
+    def show(self, standing: Standing, now_s: float) -> None:
         """Print it if that is due."""
-        if now_s - self._drawn_at_s < self._every_s:
+        if now_s < self._due_s:
             return
-        self._drawn_at_s = now_s
+        self._due_s = now_s + self._every_s
+        if self._title:
+            self.say(self._title)
+            self._title = ''
         steps, speed, total = f'{standing.env_step:,} env steps', standing.env_steps_per_s, self._total
         if total is not None:
             steps = f'{standing.env_step:,} of {total:,} env steps ({standing.env_step / total:.0%})'
         parts = [steps, *([f'{speed:.0f} env steps/s'] if speed else []), *standing.parts()]
         if total is not None and speed:
             parts.append(f'{_time((total - standing.env_step) / speed)} left at this speed')
-        self.write(', '.join(parts))
+        self.say(', '.join(parts))
 
-    def write(self, text: str) -> None:
+    def say(self, text: str) -> None:
         """Print a line."""
         try:
             print(text, flush=True)
         except (OSError, ValueError):  # such as a `head` that has ended
-            self._every_s = math.inf
+            self._due_s = math.inf
+
+    def close(self) -> None:
+        """As the line's."""

@@ -20,7 +20,7 @@ from ..compat.ding_checkpoint_files import keep_checkpoints_whole
 from ..compat.ding_first_evaluation import evaluate_first
 from ..utils import output, run_registry, signals
 from ..utils.options import Between, Options
-from .lock import RunLock
+from .lock import hold
 from .paths import CHECKPOINTS, write_best_score
 from .saver import RunSaver
 from .stop_request import StopRequest
@@ -64,7 +64,7 @@ class ResumeHook(LearnerHook):
 
     def __call__(self, engine: 'BaseLearner') -> None:
         keep_checkpoints_whole(engine, CHECKPOINTS)
-        engine.run_lock = RunLock(engine.exp_name)  # lives as long as the learner
+        engine.run_lock = hold(engine.exp_name)  # lives as long as the learner
         engine.register_hook(CallHook('resume_unlock', 300, engine.run_lock.release, 'after_run'))
         engine.run_saver = saver = RunSaver(engine)
         if engine.policy.get_attribute('cfg').learn.get('resume_training', False):

@@ -19,13 +19,11 @@ from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple, cast
 import numpy as np
 import torch
 import xxhash
-from pydantic import TypeAdapter, ValidationError
-from typing_extensions import TypedDict
 
 from ..policy.learner import check_finite
 from ..utils import output, run_registry
 from ..utils.atomic_file import DamagedFile, write_bytes
-from .paths import SAVES, Count, Save, list_save, read_best_score, save_buffer, save_checkpoint, saves_in
+from .paths import SAVES, Save, list_save, read_best_score, save_buffer, save_checkpoint, saves_in
 
 if TYPE_CHECKING:
     from ding.worker import BaseLearner
@@ -33,18 +31,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 # Parts that keep something over a stop, besides policy and buffer.
 _PARTS_WITH_STATE = ('evaluator', 'collector', 'progress')
-
-
-class _State(TypedDict):
-    """What a checkpoint has besides DI-engine's own keys (``target_model``, ``optimizer``, ...)."""
-
-    model: Any
-    last_iter: Count
-    last_step: Count
-    resume: Dict[str, Any]
-
-
-_STATE = TypeAdapter(_State)
 
 
 class RunSaver(object):
@@ -67,6 +53,10 @@ class RunSaver(object):
     def buffer(self) -> Any:
         """The run's replay buffer if it is one of ours, which can save themselves; else None."""
         return run_registry.look_up(self._learner.exp_name, 'buffer')
+
+    def _parts_with_state(self) -> Dict[str, Any]:
+        parts = {role: run_registry.look_up(self._learner.exp_name, role) for role in _PARTS_WITH_STATE}
+        return {role: part for role, part in parts.items() if part is not None}
 
     @property
     def seconds_since_save(self) -> float:
@@ -121,9 +111,8 @@ class RunSaver(object):
         check_finite('of the training,', state)
         # the names that DI-engine's own checkpoints have
         state.update(last_iter=iteration, last_step=self._learner.collector_envstep)
-        parts = {role: run_registry.look_up(self._learner.exp_name, role) for role in _PARTS_WITH_STATE}
         state['resume'] = dict(
-            {role: part.state() for role, part in parts.items() if part is not None},
+            {role: part.state() for role, part in self._parts_with_state().items()},
             learning_rate=self._policy_cfg.learn.get('learning_rate'),
             random_states=_random_states(),
         )
@@ -157,9 +146,15 @@ class RunSaver(object):
             except (DamagedFile, FileNotFoundError) as error:
                 _log.warning('%s; trying the save before it', error)
                 failures.append(str(error))
-            else:
-                self._apply(save, state)
-                return True
+                continue
+            try:
+                self._apply(state)
+            except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:  # it lists each weight
+                raise ValueError(
+                    f'the run in {self._folder} is one of another network or optimizer; expected the same config and '
+                    f'changes as at its beginning ({_last_line(error)})'
+                ) from None
+            return True
         if failures:
             raise DamagedFile(
                 f'policy.learn.resume_training is on, but no save of the run in {self._folder} can be used: '
@@ -170,58 +165,40 @@ class RunSaver(object):
 
     def _load(self, save: Save) -> Dict[str, Any]:
         """The state in the checkpoint of a save; the buffer has its transitions then."""
-        state = self._read_checkpoint(save)
-        if save['buffer'] is not None and self.buffer is not None:
-            self.buffer.load_data(str(self._folder / save['buffer']))
-        return state
-
-    def _read_checkpoint(self, save: Save) -> Dict[str, Any]:
         path = self._folder / save['checkpoint']
         content = path.read_bytes()
         if xxhash.xxh3_128_hexdigest(content) != save['checkpoint_digest']:
             raise DamagedFile(f'{path} is damaged: it is not the file that was saved')
         try:
-            return torch.load(io.BytesIO(content), map_location='cpu', weights_only=True)
+            state = torch.load(io.BytesIO(content), map_location='cpu', weights_only=True)
         except Exception as error:  # torch.load raises nearly anything, depending on the bytes
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
-            raise DamagedFile(f'{path} is no checkpoint of a run: {reason}') from None
+            raise DamagedFile(f'{path} is no checkpoint of a run: {_last_line(error)}') from None
+        if save['buffer'] is not None and self.buffer is not None:
+            self.buffer.load_data(str(self._folder / save['buffer']))
+        return state
 
-    def _apply(self, save: Save, state: Dict[str, Any]) -> None:
-        path, learner = self._folder / save['checkpoint'], self._learner
-        try:
-            _STATE.validate_python(state)
-        except ValidationError:
-            expected = ', '.join(sorted(_State.__annotations__))
-            raise ValueError(f'{path} is no checkpoint of a run; expected one with {expected}') from None
-        ours = state.pop('resume')
+    def _apply(self, state: Dict[str, Any]) -> None:
+        learner, ours = self._learner, state.pop('resume')
         iteration, env_step = state.pop('last_iter'), state.pop('last_step')
-        try:
-            learner.policy.load_state_dict(state)
-        except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:  # it lists each weight
-            raise ValueError(
-                f'the run in {self._folder} is one of another network or optimizer; expected the same config and '
-                f'changes as at its beginning ({str(error).splitlines()[-1].strip()})'
-            ) from None
-        self._keep_new_learning_rate(ours.get('learning_rate'))
+        learner.policy.load_state_dict(state)
+        before, now = ours.get('learning_rate'), self._policy_cfg.learn.get('learning_rate')
+        if None not in (before, now) and before != now:
+            with contextlib.suppress(NotImplementedError):  # not all policies have one optimizer
+                # its state has the rate of the save; one that was changed in the config since then wins
+                for group in learner.policy.get_attribute('optimizer').param_groups:
+                    group['lr'] = now
         learner.last_iter.update(iteration)
         learner._collector_envstep = env_step
         with contextlib.suppress(NotImplementedError, AttributeError):  # not all policies have one, or count
             # its next update is due when it would have been; DI-engine counts them from 0 in each process
             learner.policy.get_attribute('target_model').reset(target_update_count=iteration)
-        try:
-            if ours.get('evaluator') is not None:  # the best checkpoint may be newer than the save
-                best = max(ours['evaluator']['best_score'], read_best_score(self._folder))
-                ours['evaluator'] = dict(ours['evaluator'], best_score=best)
-            for role in _PARTS_WITH_STATE:
-                part = run_registry.look_up(learner.exp_name, role)
-                if ours.get(role) is not None and part is not None:
-                    part.load_state(ours[role])
-            _set_random_states(ours['random_states'])
-        except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-            raise ValueError(
-                f'{path} is no whole checkpoint of a run ({type(error).__name__}: {error}); expected what a save '
-                'of this version has'
-            ) from None
+        if ours.get('evaluator') is not None:  # the best checkpoint may be newer than the save
+            best = max(ours['evaluator']['best_score'], read_best_score(self._folder))
+            ours['evaluator'] = dict(ours['evaluator'], best_score=best)
+        for role, part in self._parts_with_state().items():
+            if ours.get(role) is not None:
+                part.load_state(ours[role])
+        _set_random_states(ours['random_states'])
         self._saved_iteration = iteration
         transitions = ''
         if self.buffer is not None:
@@ -233,13 +210,9 @@ class RunSaver(object):
         learner.info(message)
         output.say(message)
 
-    def _keep_new_learning_rate(self, before: Optional[float]) -> None:
-        """The optimizer's state has the rate of the save; one that was changed in the config since then wins."""
-        now = self._policy_cfg.learn.get('learning_rate')
-        if None not in (before, now) and before != now:
-            with contextlib.suppress(NotImplementedError):  # not all policies have one optimizer
-                for group in self._learner.policy.get_attribute('optimizer').param_groups:
-                    group['lr'] = now
+
+def _last_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[-1].strip()
 
 
 def _on_host(state: Any) -> Any:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from breakout_env.run.lock import RunLock
+from breakout_env.run.lock import hold as hold_folder
 
 FORK = multiprocessing.get_context('fork')
 
 
 def hold(folder: Path, connection: Connection) -> None:
-    lock = RunLock(folder)
+    lock = hold_folder(folder)
     connection.send('held')
     connection.recv()
     del lock
@@ -26,21 +26,21 @@ def test_folder_in_which_another_process_trains_is_refused_until_that_ends(tmp_p
     other.start()
     assert ours.recv() == 'held'
     with pytest.raises(ValueError, match=f'process {other.pid} trains in .* already') as caught:
-        RunLock(tmp_path)
+        hold_folder(tmp_path)
     # the error keeps no file open
     assert caught.value is not None and str(tmp_path / 'log' / 'lock') not in open_files()
     other.kill()  # the operating system releases the lock, however the process ends
     other.join()
-    RunLock(tmp_path).release()
+    hold_folder(tmp_path).release()
 
 
 def test_forked_worker_does_not_hold_the_folder(tmp_path):
-    lock = RunLock(tmp_path)
+    lock = hold_folder(tmp_path)
     ours, theirs = FORK.Pipe()
     worker = FORK.Process(target=theirs.recv)
     worker.start()
     lock.release()
-    trainer = FORK.Process(target=lambda: RunLock(tmp_path).release())
+    trainer = FORK.Process(target=lambda: hold_folder(tmp_path).release())
     trainer.start()
     trainer.join()
     assert trainer.exitcode == 0
@@ -49,8 +49,8 @@ def test_forked_worker_does_not_hold_the_folder(tmp_path):
 
 
 def test_folder_is_released_with_the_last_reference(tmp_path):
-    failed = RunLock(tmp_path)
-    again = RunLock(tmp_path)
+    failed = hold_folder(tmp_path)
+    again = hold_folder(tmp_path)
     del failed
     assert str(tmp_path / 'log' / 'lock') in open_files()
     del again
@@ -65,7 +65,7 @@ def test_file_system_without_locks_is_trained_on_without_one_and_named(answer, t
     monkeypatch.setattr('fcntl.flock', refuse)  # no such file system can be mounted here
     (tmp_path / 'log').mkdir()
     (tmp_path / 'log' / 'lock').write_text('4711')  # of an earlier run
-    RunLock(tmp_path).release()
+    hold_folder(tmp_path).release()
     assert f'the file system of {tmp_path} has no locks ({os.strerror(answer)})' in caplog.text
 
 
