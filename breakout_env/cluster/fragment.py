@@ -16,7 +16,7 @@ import xxhash
 import zstandard
 
 from ..replay.batch import FrameBatch, UndecodedBatch
-from ..replay.rows import CopiedRows, Rows
+from ..replay.rows import Rows
 from ..replay.structure import leaves_from, leaves_of
 
 # zstd's. Most of the time goes into finding repeated screens, so that level 9 takes a fifth longer than level 3 and
@@ -55,12 +55,11 @@ def pack(transitions: Sequence[Mapping]) -> bytes:
                 numbers.append(screens[digest])
         rows.prepare(0, i, transition, numbers)
         rows.table[i] = rows.fresh[0]
-    frames, columns, state_numbers, states = rows.copy(np.arange(len(transitions)))
+    copied = rows.copy(np.arange(len(transitions)))
     # column by column: neighbours in a column are alike
-    table = b''.join(np.ascontiguousarray(column).tobytes() for column in (frames, state_numbers, *columns, *states))
+    table = b''.join(np.ascontiguousarray(column).tobytes() for column in copied.values())
     described = dict(count=len(transitions), leaves=[*rows.leaves, *rows.state_leaves], strings=list(rows.strings))
-    if states:
-        described['states'] = len(states[0])
+    described['states'] = len(copied.get('state0', ()))
     description, screens_bytes = json.dumps(described).encode(), b''.join(pixels)
     head = _HEAD.pack(len(description), len(table), len(screens_bytes))
     compressor = zstandard.ZstdCompressor(level=LEVEL, write_checksum=True)
@@ -96,22 +95,17 @@ def _unpack(payload: bytes) -> List[Dict[str, Any]]:
     wanted = count * (rows.table.itemsize + rows.frames_each * frame_bytes)
     if not 0 <= wanted <= _LARGEST_BYTES or rows.table.itemsize > _LARGEST_BYTES:
         raise ValueError(f'its transitions would unpack to {wanted:,} bytes; expected at most {_LARGEST_BYTES:,}')
-    at = sizes[0]
-
-    def column(length: int, dtype: np.dtype, shape: Sequence[int]) -> np.ndarray:
-        nonlocal at
-        read = np.frombuffer(content, dtype, length * int(np.prod(shape)), at).reshape(length, *shape)
-        at += read.nbytes
-        return read.copy()
-
-    frames = column(count, np.dtype(np.uint32), (rows.frames_each,))
-    state_numbers = column(count, np.dtype(np.uint32), ())
-    columns = [column(count, leaf.column_dtype, leaf.shape) for leaf in rows.others]
-    states = [column(int(described['states']), leaf.column_dtype, leaf.shape) for leaf in rows.state_leaves]
+    at, copied = sizes[0], {}
+    for length, table in ((count, rows.table), (int(described['states']), rows.states)):
+        for name in table.dtype.names or ():
+            dtype, shape = table[name].dtype, table[name].shape[1:]
+            column = np.frombuffer(content, dtype, length * int(np.prod(shape)), at).reshape(length, *shape)
+            copied[name] = column.copy()
+            at += column.nbytes
     if at != sum(sizes[:2]):
         raise ValueError('its columns do not fit its description')
     rows.strings = {str(text): number for number, text in enumerate(described['strings'])}
-    undecoded = UndecodedBatch(rows, CopiedRows(frames, columns, state_numbers, states), None)
+    undecoded = UndecodedBatch(rows, copied, None)
     screens = pixels.reshape(-1, frame_bytes) if frame_bytes else pixels
     decoded = torch.from_numpy(screens[undecoded.frame_numbers()]) if rows.stacks else None
     return list(FrameBatch(undecoded, decoded, None))

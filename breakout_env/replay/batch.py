@@ -1,32 +1,31 @@
 """A sampled batch: as tensors for the learner, and as the list of dicts that DI-engine expects."""
 
 from collections.abc import Sequence
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Union
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Union
 
 import numpy as np
 import torch
 from ding.utils.data import default_collate
 
 from .frames.distinct import DistinctFrames
-from .rows import CopiedRows, Rows
-from .structure import as_tensor, place, values_of
+from .rows import Columns, Rows
+from .structure import Leaf, numbers, place
 
-# What a buffer adds to each transition, by key: numbers as an array, or a function that returns a list of values.
-Extras = Dict[str, Union[np.ndarray, Callable[[], list]]]
+# What a buffer adds to each transition, by key: an array of numbers, or a list of values.
+Extras = Dict[str, Union[np.ndarray, list]]
 
 
 class UndecodedBatch(NamedTuple):
     """All of some transitions but the pixels of their screens."""
 
     rows: Rows
-    copied: CopiedRows
+    copied: Columns
     source: Optional[DistinctFrames]  # where their frames are acquired; None if they are not
 
     def frame_numbers(self) -> np.ndarray:
         """Frames in the order of a batch: one key after the other, so that each becomes one tensor."""
-        ends = np.cumsum(self.rows.depths).tolist()
-        parts = [self.copied.frames[:, end - depth : end].ravel() for end, depth in zip(ends, self.rows.depths)]
-        return np.concatenate(parts) if parts else np.zeros(0, np.uint32)
+        ends = np.cumsum([leaf.shape[0] for leaf in self.rows.stacks])[:-1]
+        return np.concatenate([part.ravel() for part in np.split(self.copied['frames'], ends, axis=1)])
 
 
 class FrameBatch(Sequence):
@@ -37,17 +36,23 @@ class FrameBatch(Sequence):
     """
 
     def __init__(self, undecoded: UndecodedBatch, pixels: Optional[torch.Tensor], extras: Optional[Extras]) -> None:
-        self._rows, self._copied = undecoded.rows, undecoded.copied
-        self._strings = list(self._rows.strings)
-        self._size = len(self._copied.frames)
+        rows, copied = undecoded.rows, undecoded.copied
+        self._size = len(copied['ids'])
+        self._strings = list(rows.strings)
         self._extras = extras or {}
-        self._stacks: Dict[str, torch.Tensor] = {}
-        start = 0
-        for leaf in self._rows.stacks:
-            assert pixels is not None
-            end = start + self._size * leaf.shape[0]
-            self._stacks[leaf.path[0]] = pixels[start:end].view(self._size, *leaf.shape)
-            start = end
+        self._columns: List[Tuple[Leaf, Any]] = []
+        others, start = iter(copied[f'column{i}'] for i in range(len(rows.others))), 0
+        for leaf in rows.leaves:
+            if leaf.is_stack:
+                assert pixels is not None
+                end = start + self._size * leaf.shape[0]
+                stack = pixels[start:end].view(self._size, *leaf.shape)
+                self._columns.append((leaf, stack if leaf.kind == 'tensor' else stack.numpy()))
+                start = end
+            else:
+                self._columns.append((leaf, next(others)))
+        self._state_columns = [(leaf, copied[f'state{i}']) for i, leaf in enumerate(rows.state_leaves)]
+        self._state_numbers = copied['states']
         self._list: Optional[List[dict]] = None
         self._collated: Optional[Dict[str, Any]] = None
 
@@ -70,76 +75,30 @@ class FrameBatch(Sequence):
         """
         if self._collated is None:
             # keys whose values default_collate leaves in a list, and those that only some transitions have
-            keeps_lists = any(key.startswith('collate_ignore') for leaf in self._rows.leaves for key in leaf.path)
-            is_plain = not keeps_lists and not self._rows.state_leaves
-            self._collated = self._collate() if is_plain else default_collate(self._dicts())
-        return self._collated
-
-    def _collate(self) -> Dict[str, Any]:
-        out: Dict[str, Any] = {}
-        columns = iter(self._copied.columns)
-        for leaf in self._rows.leaves:
-            if leaf.is_stack:
-                out[leaf.path[0]] = self._stacks[leaf.path[0]]
-                continue
-            column = next(columns)
-            value: Any
-            if leaf.kind == 'tensor':
-                value = as_tensor(leaf, column)
-                value = value.view(-1) if leaf.shape == (1,) else value
-            elif leaf.kind in ('int', 'float', 'bool'):
-                value = _numbers(column)
-            elif leaf.kind == 'empty':
-                value = {}
-            else:  # as default_collate does, or refuses to do
-                value = default_collate(values_of(leaf, column, self._strings))
-            place(out, leaf.path, value)
-        made: Dict[int, torch.Tensor] = {}  # a weight under two names is one tensor
-        for key, values in self._extras.items():
-            if callable(values):
-                out[key] = values()
+            keeps_lists = any(key.startswith('collate_ignore') for leaf, _ in self._columns for key in leaf.path)
+            if keeps_lists or self._state_columns:
+                self._collated = default_collate(self._dicts())
             else:
-                if id(values) not in made:
-                    made[id(values)] = _numbers(values)
-                out[key] = made[id(values)]
-        return out
+                self._collated = {}
+                for leaf, column in self._columns:
+                    place(self._collated, leaf.path, leaf.collated(column, self._strings))
+                for key, values in self._extras.items():
+                    self._collated[key] = values if isinstance(values, list) else numbers(values)
+        return self._collated
 
     def _dicts(self) -> List[dict]:
         if self._list is None:
-            transitions = self._transitions()
+            transitions: List[dict] = [{} for _ in range(self._size)]
+            for leaf, column in self._columns:
+                for transition, value in zip(transitions, leaf.values(column, self._strings)):
+                    place(transition, leaf.path, value)
+            for leaf, column in self._state_columns:
+                states = leaf.values(column, self._strings)
+                for transition, number in zip(transitions, self._state_numbers.tolist()):
+                    if number:
+                        place(transition, leaf.path, states[number])
             for key, values in self._extras.items():
-                for transition, value in zip(transitions, values() if callable(values) else values.tolist()):
+                for transition, value in zip(transitions, values if isinstance(values, list) else values.tolist()):
                     transition[key] = value
             self._list = transitions
         return self._list
-
-    def _transitions(self) -> List[dict]:
-        values: List[list] = []
-        columns = iter(self._copied.columns)
-        for leaf in self._rows.leaves:
-            if leaf.is_stack:
-                stack = self._stacks[leaf.path[0]]
-                values.append(list(stack.unbind(0) if leaf.kind == 'tensor' else stack.numpy()))
-            else:
-                values.append(values_of(leaf, next(columns), self._strings))
-        paths = [leaf.path for leaf in self._rows.leaves]
-        if all(len(path) == 1 for path in paths):
-            keys = [path[0] for path in paths]
-            transitions = [dict(zip(keys, of_one)) for of_one in zip(*values)] or [{} for _ in range(self._size)]
-        else:
-            transitions = [{} for _ in range(self._size)]
-            for transition, of_one in zip(transitions, zip(*values)):
-                for path, value in zip(paths, of_one):
-                    place(transition, path, value)
-        for leaf, column in zip(self._rows.state_leaves, self._copied.states):
-            states = values_of(leaf, column, self._strings)
-            for transition, number in zip(transitions, self._copied.state_numbers.tolist()):
-                if number:
-                    place(transition, leaf.path, states[number])
-        return transitions
-
-
-def _numbers(column: np.ndarray) -> torch.Tensor:
-    """Numbers of Python as ``default_collate`` makes tensors of them: bool, int64 or float32."""
-    dtype = {'b': np.dtype(bool), 'f': np.dtype(np.float32)}.get(column.dtype.kind, np.dtype(np.int64))
-    return torch.from_numpy(column.astype(dtype, copy=False))

@@ -148,15 +148,15 @@ class ReplayMemory(object):
 
     def ids(self, slots: np.ndarray) -> np.ndarray:
         """The insertion ids of slots."""
-        return np.zeros(0, np.int64) if self.rows is None else self.rows.table['id'][slots]
+        return np.zeros(0, np.int64) if self.rows is None else self.rows.table['ids'][slots]
 
     def find(self, insertion_id: int) -> int:
         """The slot of a transition, or -1 if it is gone."""
         with self.lock:
             slot, count = (insertion_id - self.base_id) % self.capacity, self.count
-            if self.rows is None or (slot < count and self.rows.table['id'][slot] == insertion_id):
+            if self.rows is None or (slot < count and self.rows.table['ids'][slot] == insertion_id):
                 return slot if count else -1
-            found = np.flatnonzero(self.rows.table['id'][:count] == insertion_id)  # it was moved, or is gone
+            found = np.flatnonzero(self.rows.table['ids'][:count] == insertion_id)  # it was moved, or is gone
             return int(found[0]) if len(found) else -1
 
     def column(self, key: str, slots: np.ndarray) -> np.ndarray:
@@ -164,7 +164,7 @@ class ReplayMemory(object):
         assert self.rows is not None
         for i, leaf in enumerate(self.rows.others):
             if leaf.path == (key,):
-                return self.rows.table[str(i)][slots]
+                return self.rows.table[f'column{i}'][slots]
         raise KeyError(key)
 
     # ---------------------------------------------------------------- in
@@ -202,7 +202,7 @@ class ReplayMemory(object):
         with self.lock:
             self._expect([transition])
             assert self.rows is not None
-            self._prepare(0, int(self.rows.table['id'][slot]), transition, {})
+            self._prepare(0, int(self.rows.table['ids'][slot]), transition, {})
             overwritten = self.rows.table[[slot]]
             self.rows.table[slot] = self.rows.fresh[0]
             self._let_go(overwritten)
@@ -262,7 +262,7 @@ class ReplayMemory(object):
         assert self.rows is not None
         self._release_frames(overwritten['frames'].ravel().tolist())
         if self.rows.state_leaves:
-            self.rows.release_states(overwritten['state'])
+            self.rows.release_states(overwritten['states'])
 
     def _release_frames(self, frames: List[int]) -> None:
         if self.store is not None and frames:
@@ -297,7 +297,7 @@ class ReplayMemory(object):
         self.clear()
 
     def empty_copy(self) -> 'ReplayMemory':
-        """An empty memory of the same settings, for ``take_over``."""
+        """An empty memory of the same settings, for ``swap``."""
         return type(self)(
             self.capacity,
             self.storage,
@@ -306,12 +306,13 @@ class ReplayMemory(object):
             before_first_frame=self._before_first_frame,
         )
 
-    def take_over(self, other: 'ReplayMemory') -> None:
-        """Replace the content by that of another memory of the same settings, which is then not to be used."""
+    def swap(self, other: 'ReplayMemory') -> None:
+        """Exchange all content with another memory of the same settings, which no other thread uses."""
         with self.lock:
-            self.clear()
-            self.rows, self.store, self.random = other.rows, other.store, other.random
-            self.next_id, self.base_id = other.next_id, other.base_id
+            for name in ('rows', 'store', 'random', 'next_id', 'base_id'):
+                mine, its = getattr(self, name), getattr(other, name)
+                setattr(self, name, its)
+                setattr(other, name, mine)
 
     # ---------------------------------------------------------------- out
 
@@ -324,7 +325,7 @@ class ReplayMemory(object):
             assert self.rows is not None, 'there is no slot in use'
             copied = self.rows.copy(np.asarray(slots, np.int64))
             if acquire and self.store is not None:
-                self.store.acquire(copied.frames.ravel().tolist())
+                self.store.acquire(copied['frames'].ravel().tolist())
             return UndecodedBatch(self.rows, copied, self.store if acquire else None)
 
     def release(self, undecoded: UndecodedBatch) -> None:
@@ -332,7 +333,7 @@ class ReplayMemory(object):
         with self.lock:
             # after a clear or a load it is another store, in which these numbers stand for other frames
             if undecoded.source is not None and undecoded.source is self.store:
-                self.store.release(undecoded.copied.frames.ravel().tolist())
+                self.store.release(undecoded.copied['frames'].ravel().tolist())
 
     def decode(
         self, undecoded: UndecodedBatch, extras: Optional[Extras] = None, pinned: bool = False, at_once: bool = False

@@ -1,22 +1,18 @@
 """The rest of a transition, besides the pixels of its screens: a row of a flat array."""
 
-from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Set, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 import numpy as np
 
-from .structure import OPTIONAL, Leaves, expect_same, key_of, leaves_of, look_up, numpy_of, split
+from .structure import OPTIONAL, Leaf, Leaves, expect_same, key_of, leaves_of, look_up, numpy_of, split
 
 # Transitions that are prepared together, before all of them are moved to their slots at once.
 CHUNK = 64
-
-
-class CopiedRows(NamedTuple):
-    """Copies of some rows."""
-
-    frames: np.ndarray  # their numbers, (N, frames of a transition)
-    columns: List[np.ndarray]  # of each other leaf
-    state_numbers: np.ndarray  # which row of ``states`` belongs to each row; 0 for none
-    states: List[np.ndarray]  # of each optional leaf; row 0 means that there is no value
+# Copies of some rows by the names of columns, which are also those of a save's arrays: ``ids``, ``frames``,
+# ``column0`` ...; ``states`` are then rows of ``state0`` ..., of which row 0 means that there is no value.
+Columns = Dict[str, np.ndarray]
+# Of a column: its key, or its path where that is longer; the kind of its leaf; where the values go.
+_Cells = List[Tuple[str, Optional[Tuple[str, ...]], str, np.ndarray]]
 
 
 class Rows(object):
@@ -36,36 +32,26 @@ class Rows(object):
     """
 
     def __init__(self, leaves: Leaves, rows: int) -> None:
-        self.leaves, self.state_leaves = split(leaves, OPTIONAL)
+        self.leaves, state_leaves = split(leaves, OPTIONAL)
         self.stacks = [leaf for leaf in self.leaves if leaf.is_stack]
         self.others = [leaf for leaf in self.leaves if not leaf.is_stack]
-        self.depths = [leaf.shape[0] for leaf in self.stacks]
         self.frame_shape: Optional[Tuple[int, ...]] = self.stacks[0].shape[1:] if self.stacks else None
-        self._names = [str(i) for i in range(len(self.others))]
-        fields: List[tuple] = [('id', np.int64), ('state', np.uint32), ('frames', np.uint32, (sum(self.depths),))]
-        fields += [(name, leaf.column_dtype, leaf.shape) for name, leaf in zip(self._names, self.others)]
-        self.table = np.zeros(rows, np.dtype(fields, align=True))
+        self.frames_each = sum(leaf.shape[0] for leaf in self.stacks)
+        fields: List[tuple] = [('ids', np.int64), ('states', np.uint32), ('frames', np.uint32, (self.frames_each,))]
+        self.table = np.zeros(rows, np.dtype(fields + _fields('column', self.others), align=True))
         self.fresh = np.zeros(min(CHUNK, rows), self.table.dtype)
-        self._fresh_ids, self._fresh_frames, self._fresh_states = (self.fresh[n] for n in ('id', 'frames', 'state'))
-        self._cells = [
-            (leaf.path[0], leaf.path if len(leaf.path) > 1 else None, leaf, self.fresh[name])
-            for leaf, name in zip(self.others, self._names)
-            if leaf.kind not in ('none', 'empty')
-        ]
+        self._fresh_ids, self._fresh_states, self._fresh_frames = (self.fresh[name] for name, *_ in fields)
+        self._cells = _cells(self.fresh, 'column', self.others)
         self.strings: Dict[str, int] = {}  # numbers for strings; there are few, such as names of policies
         self._known_keys: Set[tuple] = set()
-        self.states = self._empty_states(self.state_leaves)
+        self._have_states(state_leaves, 16)
         self._free_states: List[int] = []
-        self._end_state = 1  # row 0 means that there is no value
+        self._end_state = 1
 
-    @staticmethod
-    def _empty_states(leaves: Leaves) -> np.ndarray:
-        return np.zeros(16, np.dtype([(str(i), leaf.column_dtype, leaf.shape) for i, leaf in enumerate(leaves)]))
-
-    @property
-    def frames_each(self) -> int:
-        """Frames of a transition."""
-        return sum(self.depths)
+    def _have_states(self, leaves: Leaves, rows: int) -> None:
+        self.state_leaves = leaves
+        self.states = np.zeros(rows, np.dtype(_fields('state', leaves), align=True))
+        self._state_cells = _cells(self.states, 'state', leaves)
 
     @property
     def state_bytes(self) -> int:
@@ -79,7 +65,7 @@ class Rows(object):
             required, states = split(leaves_of(transition), OPTIONAL)
             expect_same(required, self.leaves)
             if states and not self.state_leaves:
-                self.states, self.state_leaves = self._empty_states(states), states
+                self._have_states(states, 16)
             if states:
                 expect_same(states, self.state_leaves)
             if len(self._known_keys) < 100:
@@ -96,73 +82,71 @@ class Rows(object):
         self._fresh_ids[row] = insertion_id
         self._fresh_frames[row] = frames
         self._fresh_states[row] = self._add_state(transition) if OPTIONAL in transition else 0
-        for key, path, leaf, cells in self._cells:
+        self._write(self._cells, row, transition)
+
+    def _write(self, cells: _Cells, row: int, transition: Mapping) -> None:
+        for key, path, kind, column in cells:
             value = transition[key] if path is None else look_up(transition, path)
-            if leaf.kind == 'tensor':
+            if kind == 'tensor':
                 value = numpy_of(value)
-            elif leaf.kind == 'str':
+            elif kind == 'str':
                 value = self.strings.setdefault(value, len(self.strings))
-            cells[row] = value
+            column[row] = value
 
     def _add_state(self, transition: Mapping) -> int:
-        if self._end_state == len(self.states) and not self._free_states:
-            grown = np.zeros(2 * len(self.states), self.states.dtype)
-            grown[: len(self.states)] = self.states
-            self.states = grown
         if self._free_states:
             number = self._free_states.pop()
         else:
             number = self._end_state
+            if number == len(self.states):
+                before = self.states
+                self._have_states(self.state_leaves, 2 * number)
+                self.states[:number] = before
             self._end_state += 1
-        for i, leaf in enumerate(self.state_leaves):
-            value = look_up(transition, leaf.path)
-            if leaf.kind == 'str':
-                value = self.strings.setdefault(value, len(self.strings))
-            if leaf.kind not in ('none', 'empty'):
-                self.states[str(i)][number] = numpy_of(value) if leaf.kind == 'tensor' else value
+        self._write(self._state_cells, number, transition)
         return number
 
     def release_states(self, numbers: np.ndarray) -> None:
         """The optional values of rows that were overwritten are not needed any more."""
         self._free_states.extend(numbers[numbers > 0].tolist())
 
-    def copy(self, slots: np.ndarray) -> CopiedRows:
+    def copy(self, slots: np.ndarray) -> Columns:
         """Copies of some rows."""
         part = self.table[slots]
-        numbers, states = part['state'], []  # type: Tuple[np.ndarray, List[np.ndarray]]
+        copied = {name: part[name].copy() for name in part.dtype.names or ()}
         if self.state_leaves:
-            used, numbers = np.unique(np.append(0, numbers), return_inverse=True)
-            numbers = numbers[1:].astype(np.uint32)
-            states = [self.states[str(i)][used] for i in range(len(self.state_leaves))]
-        return CopiedRows(part['frames'].copy(), [part[name].copy() for name in self._names], numbers, states)
+            used, numbers = np.unique(np.append(0, copied['states']), return_inverse=True)
+            copied['states'] = numbers[1:].astype(np.uint32)
+            copied.update({name: self.states[name][used] for name in self.states.dtype.names or ()})
+        return copied
 
-    def fill(self, ids: np.ndarray, copied: CopiedRows, strings: List[str]) -> None:
+    def fill(self, saved: Mapping[str, np.ndarray], strings: List[str]) -> None:
         """Fill the first rows of an empty table, from a save. Raises ValueError if the columns do not fit."""
-        count = len(ids)
-        columns = [
-            (self.table['id'], ids),
-            (self.table['frames'], copied.frames),
-            (self.table['state'], copied.state_numbers),
-        ]
-        columns += [(self.table[name], column) for name, column in zip(self._names, copied.columns)]
+        count = len(saved['ids'])
         if self.state_leaves:
-            end = max([1, *(len(column) for column in copied.states)])
-            self.states = np.zeros(max(16, end), self.states.dtype)
-            self._end_state = end
-            for i, column in enumerate(copied.states):
-                self._expect_column(self.states[str(i)], column, end)
-                self.states[str(i)][:end] = column
-        if int(copied.state_numbers.max(initial=0)) >= self._end_state:
+            self._end_state = max([1, *(len(saved[name]) for name in self.states.dtype.names or ())])
+            self._have_states(self.state_leaves, max(16, self._end_state))
+        for table, rows in ((self.table, count), (self.states, self._end_state)):
+            for name in table.dtype.names or ():
+                column, values = table[name], saved[name]
+                if values.shape != (rows, *column.shape[1:]) or values.dtype != column.dtype:
+                    raise ValueError('a column of another shape or type than described')
+                column[:rows] = values
+        if int(saved['states'].max(initial=0)) >= self._end_state:
             raise ValueError('a hidden state that is not there')
-        for column, values in columns:
-            self._expect_column(column, values, count)
-            column[:count] = values
         self.strings = {text: number for number, text in enumerate(strings)}
-        for leaf, name in zip(self.others, self._names):
-            if leaf.kind == 'str' and int(self.table[name].max(initial=0)) >= max(1, len(self.strings)):
+        for i, leaf in enumerate(self.others):
+            if leaf.kind == 'str' and int(saved[f'column{i}'].max(initial=0)) >= max(1, len(strings)):
                 raise ValueError('a string that is not there')
 
-    @staticmethod
-    def _expect_column(column: np.ndarray, values: np.ndarray, count: int) -> None:
-        if values.shape != (count, *column.shape[1:]) or values.dtype != column.dtype:
-            raise ValueError('a column of another shape or type than described')
+
+def _fields(name: str, leaves: Sequence[Leaf]) -> List[Any]:
+    return [(f'{name}{i}', leaf.column_dtype, leaf.shape) for i, leaf in enumerate(leaves)]
+
+
+def _cells(table: np.ndarray, name: str, leaves: Sequence[Leaf]) -> _Cells:
+    return [
+        (leaf.path[0], leaf.path if len(leaf.path) > 1 else None, leaf.kind, table[f'{name}{i}'])
+        for i, leaf in enumerate(leaves)
+        if leaf.kind not in ('none', 'empty')
+    ]

@@ -114,9 +114,8 @@ class TransitionSampler(object):
                 sums = np.cumsum(self._tree.get(some), dtype=np.float64)
                 slots = some[np.minimum(np.searchsorted(sums, shares * sums[-1], side='right'), len(some) - 1)]
             importance, priorities = self.weights.correct(self._tree.get(slots).astype(np.float64), self._tree.smallest)
-        name, ids = self._name, memory.ids(slots).tolist()  # a prefetched batch must not refer to the buffer
         return slots, dict(
-            replay_unique_id=lambda: [f'{name}_{insertion_id}' for insertion_id in ids],
+            replay_unique_id=[f'{self._name}_{insertion_id}' for insertion_id in memory.ids(slots).tolist()],
             replay_buffer_idx=slots,
             IS=importance,
             priority_IS=importance,

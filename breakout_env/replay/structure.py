@@ -1,10 +1,15 @@
-"""The structure of transitions: which keys, of which kinds. All transitions of a buffer have that of the first."""
+"""
+The structure of transitions: which keys, of which kinds, and the columns that hold their values.
+
+All transitions of a buffer have the structure of the first one.
+"""
 
 import json
-from typing import Any, Dict, List, Mapping, NamedTuple, Tuple
+from typing import Any, Dict, Iterator, Mapping, NamedTuple, Sequence, Tuple
 
 import numpy as np
 import torch
+from ding.utils.data import default_collate
 
 # Keys whose values are stacks of screens, oldest first; each screen becomes a frame.
 STACKS = ('obs', 'next_obs')
@@ -18,7 +23,7 @@ _COLUMNS = dict(bool=np.bool_, int=np.int64, float=np.float64, str=np.uint32, no
 
 
 class Leaf(NamedTuple):
-    """A value of a transition that is not a dict of others."""
+    """A value of a transition that is not a dict of others, and a column of such values."""
 
     path: Tuple[str, ...]
     kind: str  # 'tensor', 'array', 'scalar' (numpy's), or a key of _COLUMNS
@@ -36,6 +41,33 @@ class Leaf(NamedTuple):
         if self.kind == 'tensor':
             return _TENSOR_DTYPES[self.dtype]
         return np.dtype(self.dtype if self.kind in ('array', 'scalar') else _COLUMNS[self.kind])
+
+    def tensor(self, column: Any) -> torch.Tensor:
+        """Rows of a tensor's column as one tensor with a dimension more."""
+        tensor = column if isinstance(column, torch.Tensor) else torch.from_numpy(column)
+        return tensor.view(torch.bfloat16) if self.dtype == 'bfloat16' else tensor
+
+    def values(self, column: Any, strings: Sequence[str]) -> list:
+        """Rows of a column as the values that were pushed."""
+        if self.kind == 'tensor':
+            return list(self.tensor(column).unbind(0))
+        if self.kind == 'array':
+            return [column[i, ...] for i in range(len(column))]  # column[i] of a 1-d column would be a scalar
+        if self.kind == 'scalar':
+            return list(column)
+        if self.kind in ('none', 'empty'):
+            return [None if self.kind == 'none' else {} for _ in column]
+        if self.kind == 'str':
+            return [strings[number] for number in column.tolist()]
+        return column.tolist()
+
+    def collated(self, column: Any, strings: Sequence[str]) -> Any:
+        """Rows of a column as DI-engine's ``default_collate`` collates the values, without making each of them."""
+        if self.kind == 'tensor':
+            return self.tensor(column).view(-1) if self.shape == (1,) else self.tensor(column)
+        if self.kind in ('int', 'float', 'bool'):
+            return numbers(column)
+        return {} if self.kind == 'empty' else default_collate(self.values(column, strings))
 
     def __str__(self) -> str:
         if self.kind in ('tensor', 'array'):
@@ -55,12 +87,27 @@ def leaves_of(transition: Mapping) -> Leaves:
         - TypeError: If a value is of another type than can be stored; the message names the key.
         - ValueError: If ``obs`` or ``next_obs`` is not a stack of uint8 screens; the message names the env option.
     """
-    leaves: List[Leaf] = []
-    _collect(transition, (), leaves)
+    leaves = tuple(_leaves(transition, ()))
     stacks = [leaf for leaf in leaves if leaf.is_stack]
+    for leaf in stacks:
+        _check_stack(leaf)
     if any(leaf.shape[1:] != stacks[0].shape[1:] for leaf in stacks):
         raise ValueError(f'obs and next_obs hold screens of different sizes: {[leaf.shape for leaf in stacks]}')
-    return tuple(leaves)
+    return leaves
+
+
+def leaves_from(saved: Any) -> Leaves:
+    """A structure from the JSON of a save, a text or its content. Raises ValueError if it is none."""
+    try:
+        saved = json.loads(saved) if isinstance(saved, str) else saved
+        leaves = tuple(Leaf(tuple(map(str, p)), str(k), str(d), tuple(map(int, s))) for p, k, d, s in saved)
+        if any(not leaf.path or leaf.column_dtype.hasobject for leaf in leaves):
+            raise ValueError
+        if any(leaf.is_stack and (len(leaf.shape) != 3 or 0 in leaf.shape) for leaf in leaves):
+            raise ValueError
+    except (TypeError, ValueError, KeyError, AttributeError):
+        raise ValueError('the description of its transitions cannot be read') from None
+    return leaves
 
 
 def key_of(transition: Mapping) -> tuple:
@@ -98,18 +145,14 @@ def expect_same(found: Leaves, expected: Leaves) -> None:
             )
 
 
-def _collect(node: Mapping, path: Tuple[str, ...], leaves: List[Leaf]) -> None:
+def _leaves(node: Mapping, path: Tuple[str, ...]) -> Iterator[Leaf]:
     for key, value in node.items():
         if not isinstance(key, str):
             raise TypeError(f'a key of a transition is {key!r} ({type(key).__name__}); expected a string')
-        here = path + (key,)
         if isinstance(value, Mapping) and value:
-            _collect(value, here, leaves)
-            continue
-        leaf = _leaf(here, value)
-        if leaf.is_stack:
-            _check_stack(key, value, leaf)
-        leaves.append(leaf)
+            yield from _leaves(value, (*path, key))
+        else:
+            yield _leaf((*path, key), value)
 
 
 def _leaf(path: Tuple[str, ...], value: Any) -> Leaf:
@@ -142,37 +185,21 @@ def _name(path: Tuple[str, ...]) -> str:
     return 'transition' + ''.join(f'[{key!r}]' for key in path)
 
 
-def _check_stack(key: str, value: Any, leaf: Leaf) -> None:
+def _check_stack(leaf: Leaf) -> None:
+    name = _name(leaf.path)
     if leaf.kind not in ('tensor', 'array'):
-        raise ValueError(f'transition[{key!r}] is {type(value).__name__}; expected a stack of screens, uint8')
+        raise ValueError(f'{name} is {leaf}; expected a stack of screens, uint8')
     if leaf.column_dtype != np.uint8:
         raise ValueError(
-            f'transition[{key!r}] is of dtype {leaf.dtype if leaf.kind == "tensor" else value.dtype}; a replay buffer '
-            "of frames takes pixels 0..255 as they are: set the env option obs_dtype='uint8' and a model that scales "
+            f'{name} is of dtype {leaf.column_dtype if leaf.kind == "array" else leaf.dtype}; a replay buffer of '
+            "frames takes pixels 0..255 as they are: set the env option obs_dtype='uint8' and a model that scales "
             "them (policy.model.type='pixel_dqn' and its kin)"
         )
     if len(leaf.shape) != 3 or 0 in leaf.shape:
         raise ValueError(
-            f'transition[{key!r}] has the shape {leaf.shape}; expected stacked screens, (frame_stack, height, '
-            "width), as the env options frame_stack=4 and obs_dtype='uint8' of BreakoutEnv give"
+            f'{name} has the shape {leaf.shape}; expected stacked screens, (frame_stack, height, width), as the env '
+            "options frame_stack=4 and obs_dtype='uint8' of BreakoutEnv give"
         )
-
-
-def leaves_from(saved: Any) -> Leaves:
-    """A structure from the JSON of a save, a text or its content. Raises ValueError if it is none."""
-    try:
-        saved = json.loads(saved) if isinstance(saved, str) else saved
-        leaves = tuple(Leaf(tuple(map(str, p)), str(k), str(d), tuple(map(int, s))) for p, k, d, s in saved)
-        if any(not leaf.path or leaf.column_dtype.hasobject for leaf in leaves):
-            raise ValueError
-        if any(leaf.is_stack and (len(leaf.shape) != 3 or 0 in leaf.shape) for leaf in leaves):
-            raise ValueError
-    except (TypeError, ValueError, KeyError, AttributeError):
-        raise ValueError('the description of its transitions cannot be read') from None
-    return leaves
-
-
-# ---------------------------------------------------------------- values of a column
 
 
 def numpy_of(tensor: torch.Tensor) -> np.ndarray:
@@ -184,25 +211,10 @@ def numpy_of(tensor: torch.Tensor) -> np.ndarray:
         return tensor.detach().cpu().numpy()
 
 
-def as_tensor(leaf: Leaf, column: np.ndarray) -> torch.Tensor:
-    """Rows of a tensor's column as one tensor with a dimension more."""
-    tensor = torch.from_numpy(column)
-    return tensor.view(torch.bfloat16) if leaf.dtype == 'bfloat16' else tensor
-
-
-def values_of(leaf: Leaf, column: np.ndarray, strings: List[str]) -> list:
-    """Rows of a column as the values that were pushed."""
-    if leaf.kind == 'tensor':
-        return list(as_tensor(leaf, column).unbind(0))
-    if leaf.kind == 'array':
-        return [column[i, ...] for i in range(len(column))]  # column[i] of a 1-d column would be a scalar
-    if leaf.kind == 'scalar':
-        return list(column)
-    if leaf.kind in ('none', 'empty'):
-        return [None if leaf.kind == 'none' else {} for _ in column]
-    if leaf.kind == 'str':
-        return [strings[number] for number in column.tolist()]
-    return column.tolist()
+def numbers(column: np.ndarray) -> torch.Tensor:
+    """Numbers of Python as ``default_collate`` makes tensors of them: bool, int64 or float32."""
+    dtype = {'b': np.dtype(bool), 'f': np.dtype(np.float32)}.get(column.dtype.kind, np.dtype(np.int64))
+    return torch.from_numpy(column.astype(dtype, copy=False))
 
 
 def place(tree: Dict[str, Any], path: Tuple[str, ...], value: Any) -> None:

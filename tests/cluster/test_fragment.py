@@ -73,7 +73,8 @@ def test_a_value_that_cannot_be_packed_is_named_in_the_error():
 @settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_damaged_bytes_raise_value_error(data):
-    packed = pack([dict(obs=screens(i, 4), next_obs=screens(i + 1, 4), reward=float(i)) for i in range(3)])
+    transitions = [dict(obs=screens(i, 4), next_obs=screens(i + 1, 4), reward=float(i)) for i in range(3)]
+    packed = pack(transitions)
     how = data.draw(st.sampled_from(['cut', 'flip', 'other']))
     at = data.draw(st.integers(0, len(packed) - 1))
     if how == 'cut':
@@ -82,8 +83,10 @@ def test_damaged_bytes_raise_value_error(data):
         damaged = packed[:at] + bytes([packed[at] ^ (1 << data.draw(st.integers(0, 7)))]) + packed[at + 1 :]
     else:
         damaged = data.draw(st.binary(max_size=200))
-    with pytest.raises(ValueError, match='.'):
-        unpack(damaged)
+    try:
+        assert same(unpack(damaged), transitions)  # a bit that zstd does not use
+    except ValueError:
+        pass
 
 
 def crafted(described: object) -> bytes:

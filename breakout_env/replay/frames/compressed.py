@@ -138,17 +138,16 @@ class CompressedFrames(FrameStorage):
             pixels.update(zip(of_this, them))
         return pixels
 
-    def codec_for_export(self, frames: np.ndarray) -> None:
-        return None
-
     def export(self, frames: np.ndarray, codec: Optional[FrameCodec]) -> Exported:
         by_codec: Dict[Any, List[Tuple[int, bytes]]] = {}
         for frame in frames.tolist():
             start, length = self._places[frame] >> _LENGTH_BITS, self._places[frame] & _LENGTH
             blob = bytes(self._memory.view[start : start + length])
             by_codec.setdefault(self._segments[start // self._segment_bytes].codec, []).append((frame, blob))
-        for codec, exported in by_codec.items():
-            yield np.array([frame for frame, _ in exported]), codec, [blob for _, blob in exported]
+        return [
+            (codec, np.array([frame for frame, _ in exported]), [blob for _, blob in exported])
+            for codec, exported in by_codec.items()
+        ]
 
     def load(self, frames: List[int], codec: FrameCodec, blobs: List[memoryview], pixels: list) -> None:
         if max(frames) >= len(self._places):

@@ -48,14 +48,13 @@ class RawFrames(FrameStorage):
         # mode='clip' because numpy copies once more in the mode that checks; the numbers are our own
         np.take(rows.reshape(-1, self._frame_bytes), frames, axis=0, out=out, mode='clip')
 
-    def codec_for_export(self, frames: np.ndarray) -> FrameCodec:
-        some = frames[:: max(1, len(frames) // _TRAINING_FRAMES)]
-        trained = FrameCodec.train([bytes(row) for row in self._copies(some)], self._frame_bytes)
-        return trained or FrameCodec(self._frame_bytes)
-
     def export(self, frames: np.ndarray, codec: Optional[FrameCodec]) -> Exported:
-        codec = codec or self.codec_for_export(frames)
-        yield frames, codec, [codec.compress(row) for row in self._copies(frames)]
+        rows = np.empty((len(frames), self._frame_bytes), np.uint8)
+        self.read(frames, rows)
+        if codec is None:
+            some = rows[:: max(1, len(frames) // _TRAINING_FRAMES)]
+            codec = FrameCodec.train([bytes(row) for row in some], self._frame_bytes) or FrameCodec(self._frame_bytes)
+        return [(codec, frames, [codec.compress(row) for row in rows])]
 
     def load(self, frames: List[int], codec: FrameCodec, blobs: List[memoryview], pixels: list) -> None:
         for frame, one in zip(frames, pixels):
@@ -63,8 +62,3 @@ class RawFrames(FrameStorage):
 
     def close(self) -> None:
         self._memory.close()
-
-    def _copies(self, frames: np.ndarray) -> np.ndarray:
-        out = np.empty((len(frames), self._frame_bytes), np.uint8)
-        self.read(frames, out)
-        return out

@@ -1,13 +1,13 @@
 """What a storage of frames does, whatever it keeps them in."""
 
-from typing import Iterator, List, Optional, Protocol, Sequence, Tuple
+from typing import List, Optional, Protocol, Sequence, Tuple
 
 import numpy as np
 
 from .codec import FrameCodec
 
-# What a storage hands to a save: frame numbers, the codec of their blobs, the blobs.
-Exported = Iterator[Tuple[np.ndarray, FrameCodec, List[bytes]]]
+# What a storage hands to a save: a codec, the frames that it compressed, their blobs.
+Exported = List[Tuple[FrameCodec, np.ndarray, List[bytes]]]
 
 
 class FrameStorage(Protocol):
@@ -41,11 +41,11 @@ class FrameStorage(Protocol):
             - out: :math:`(N, frame_bytes)`, uint8
         """
 
-    def codec_for_export(self, frames: np.ndarray) -> Optional[FrameCodec]:
-        """What ``export`` compresses these frames with, made once for a save; None if they are compressed already."""
-
     def export(self, frames: np.ndarray, codec: Optional[FrameCodec]) -> Exported:
-        """Frames for a save, compressed whatever the storage, so that any storage can load it."""
+        """
+        Frames for a save, compressed whatever the storage, so that any storage can load it. ``codec`` is the last one
+        of the call before; a storage that does not compress uses it again.
+        """
 
     def load(self, frames: List[int], codec: FrameCodec, blobs: List[memoryview], pixels: list) -> None:
         """Keep frames of a save; ``pixels`` are ``blobs`` decompressed."""

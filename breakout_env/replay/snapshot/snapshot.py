@@ -8,14 +8,14 @@ dictionary that they were compressed with; ``meta`` is JSON that describes them.
 
 import json
 from contextlib import closing
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, Mapping, NamedTuple, Optional, Tuple
 
 import numpy as np
 
 from ...utils.atomic_file import DamagedFile
 from ..frames.codec import FrameCodec
 from ..memory import ReplayMemory
-from ..rows import CopiedRows, Rows
+from ..rows import Columns, Rows
 from ..size_check import DoesNotFit
 from ..structure import leaves_from
 from . import array_file, version_1
@@ -42,18 +42,12 @@ class Snapshot(object):
 
     def __init__(self, memory: ReplayMemory, more: Mapping[str, Any], priorities: Optional[np.ndarray] = None) -> None:
         self._memory = memory
-        self._rows: List[Tuple[str, np.ndarray]] = []
         self._acquired = np.zeros(0, np.uint32)
         with memory.lock:
             self._store, rows = memory.store, memory.rows
-            slots = np.arange(memory.count)
-            if rows is not None:
-                copied = rows.copy(slots)
-                self._rows = [('ids', memory.ids(slots)), ('frames', copied.frames), ('states', copied.state_numbers)]
-                self._rows += [(f'column{i}', column) for i, column in enumerate(copied.columns)]
-                self._rows += [(f'state{i}', column) for i, column in enumerate(copied.states)]
+            self._rows: Columns = {} if rows is None else rows.copy(np.arange(memory.count))
             if priorities is not None:
-                self._rows.append(('priorities', priorities))
+                self._rows['priorities'] = priorities
             if self._store is not None:
                 self._acquired = np.flatnonzero(self._store.references).astype(np.uint32)
                 self._store.acquire(self._acquired.tolist())
@@ -74,28 +68,26 @@ class Snapshot(object):
         dictionaries: Dict[bytes, int] = {}
         new_number = np.zeros(int(self._acquired.max(initial=0)) + 1, np.uint32)
         pieces = frames_so_far = 0
-        codec = None
+        codec: Optional[FrameCodec] = None
         while self._store is not None and len(self._acquired):
             with self._memory.lock:
                 if self._memory.store is not self._store:
                     raise ValueError('the memory was cleared or loaded while it was being saved')
-                if codec is None:
-                    codec = self._store.storage.codec_for_export(self._acquired)
                 chunk = self._acquired[:_CHUNK_FRAMES]
-                exported = list(self._store.storage.export(chunk, codec))
+                exported = self._store.storage.export(chunk, codec)
                 self._acquired = self._acquired[_CHUNK_FRAMES:]
                 self._store.release(chunk.tolist())
-            for frames, its_codec, blobs in exported:
-                if its_codec.dictionary not in dictionaries:
-                    dictionaries[its_codec.dictionary] = len(dictionaries)
-                    yield f'dictionary{len(dictionaries) - 1}', np.frombuffer(its_codec.dictionary, np.uint8)
+            for codec, frames, blobs in exported:
+                if codec.dictionary not in dictionaries:
+                    dictionaries[codec.dictionary] = len(dictionaries)
+                    yield f'dictionary{len(dictionaries) - 1}', np.frombuffer(codec.dictionary, np.uint8)
                 new_number[frames] = np.arange(frames_so_far, frames_so_far + len(frames))
                 frames_so_far += len(frames)
-                yield f'frames{pieces}.dictionary', np.array([dictionaries[its_codec.dictionary]])
+                yield f'frames{pieces}.dictionary', np.array([dictionaries[codec.dictionary]])
                 yield f'frames{pieces}.lengths', np.array([len(blob) for blob in blobs], np.uint32)
                 yield f'frames{pieces}.data', np.frombuffer(b''.join(blobs), np.uint8)
                 pieces += 1
-        for name, array in self._rows:
+        for name, array in self._rows.items():
             yield name, new_number[array] if name == 'frames' else array
         self._meta.update(pieces=pieces, frames=frames_so_far)
         yield 'meta', np.frombuffer(json.dumps(self._meta).encode(), np.uint8)
@@ -151,14 +143,14 @@ def restore(memory: ReplayMemory, arrays: Mapping[str, np.ndarray], name: str) -
         if version == 1:
             meta, arrays = version_1.converted(meta, arrays)
         restored = _fill(fresh, meta, arrays)
-    except BaseException as error:
-        fresh.close()
-        is_ours = isinstance(error, (DamagedFile, DoesNotFit))
-        if not is_ours and isinstance(error, (KeyError, ValueError, TypeError, IndexError, OverflowError)):
-            raise DamagedFile(f'{name} is damaged: its parts do not fit together ({error})') from None
+        memory.swap(fresh)
+        return restored
+    except (DamagedFile, DoesNotFit):
         raise
-    memory.take_over(fresh)
-    return restored
+    except (KeyError, ValueError, TypeError, IndexError, OverflowError) as error:
+        raise DamagedFile(f'{name} is damaged: its parts do not fit together ({error})') from None
+    finally:
+        fresh.close()
 
 
 def _fill(memory: ReplayMemory, meta: Dict[str, Any], arrays: Mapping[str, np.ndarray]) -> Restored:
@@ -180,32 +172,23 @@ def _fill(memory: ReplayMemory, meta: Dict[str, Any], arrays: Mapping[str, np.nd
     if memory.count != len(order):
         raise ValueError('transitions are missing')
     if meta['leaves'] is not None:
-        _fill_rows(memory, meta, arrays, ids, order)
+        rows = Rows(leaves_from(meta['leaves']), memory.capacity)
+        memory.start_with(rows)
+        columns = {name: _of_length(count, arrays[name])[order] for name in rows.table.dtype.names or ()}
+        columns.update({f'state{i}': arrays[f'state{i}'] for i in range(len(rows.state_leaves))})
+        if memory.store is not None:
+            columns['frames'] = _load_frames(memory, meta, arrays)[columns['frames']]
+            memory.store.set_references(np.bincount(columns['frames'].ravel()))
+        rows.fill(columns, [str(text) for text in meta['strings']])
     memory.random.bit_generator.state = meta['random']
-    priorities = arrays['priorities'] if meta['priorities'] else None
-    if priorities is not None and priorities.shape != (count,):
-        raise ValueError('tables of different length')
-    return Restored(meta['more'], None if priorities is None else priorities[order], order)
+    priorities = _of_length(count, arrays['priorities'])[order] if meta['priorities'] else None
+    return Restored(meta['more'], priorities, order)
 
 
-def _fill_rows(
-    memory: ReplayMemory, meta: Dict[str, Any], arrays: Mapping[str, np.ndarray], ids: np.ndarray, order: np.ndarray
-) -> None:
-    rows = Rows(leaves_from(meta['leaves']), memory.capacity)
-    memory.start_with(rows)
-    tables = [arrays[name] for name in ('frames', 'states', *(f'column{i}' for i in range(len(rows.others))))]
-    if any(len(table) != len(ids) for table in tables):
+def _of_length(count: int, table: np.ndarray) -> np.ndarray:
+    if len(table) != count:
         raise ValueError('tables of different length')
-    frames, numbers, *columns = (table[order] for table in tables)
-    states = [arrays[f'state{i}'] for i in range(len(rows.state_leaves))]
-    if frames.size and int(frames.max()) >= int(meta['frames']):
-        raise ValueError('a frame that is not there')
-    if memory.store is not None:
-        new_number = _load_frames(memory, meta, arrays)
-        frames = new_number[frames]
-        references = np.bincount(frames.ravel(), minlength=int(new_number.max(initial=0)) + 1)
-        memory.store.set_references(references)
-    rows.fill(ids[order], CopiedRows(frames, columns, numbers, states), [str(text) for text in meta['strings']])
+    return table
 
 
 def _load_frames(memory: ReplayMemory, meta: Dict[str, Any], arrays: Mapping[str, np.ndarray]) -> np.ndarray:

@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Mapping, Tuple
 
 import numpy as np
 
-from ..structure import OPTIONAL, Leaf, Leaves, expect_same, leaves_from, place, split, values_of
+from ..structure import OPTIONAL, Leaf, Leaves, expect_same, leaves_from, place, split
 
 _META = '__meta__'
 
@@ -58,7 +58,7 @@ def converted(meta: Dict[str, Any], arrays: Mapping[str, np.ndarray]) -> Tuple[D
         for k, leaf in enumerate(leaf for leaf in leaves if not leaf.is_stack):
             _put(out, f'column{k}', columns[leaf], where, count)
         for leaf in (leaf for leaf in of_meta if len(leaf.path) > 1):  # else it is empty
-            for row, value in zip(where.tolist(), values_of(leaf, columns[leaf], strings)):
+            for row, value in zip(where.tolist(), leaf.values(columns[leaf], strings)):
                 place(metas[row], leaf.path[1:], value)
         if with_state:
             state_leaves = with_state
