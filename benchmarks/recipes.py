@@ -63,10 +63,16 @@ VARIANTS: Dict[str, Variant] = {
     # to be judged by env steps, at 7 million
     'ppo_annealed': ppo('policy.learn.anneal=True', 'policy.learn.lr_end=0.0'),
     'ppo_discount_0.997': ppo('policy.discount_factor=0.997'),
+    'ppo_normalized_0.997': ppo('policy.discount_factor=0.997', 'policy.learn.normalize_returns=True'),
+    'ppo_normalized_0.999': ppo('policy.discount_factor=0.999', 'policy.learn.normalize_returns=True'),
     'ppo_clip_0.2': ppo('policy.learn.clip_ratio=0.2'),
-    # 32 x 128 steps, minibatches of 256, 4 passes, as CleanRL's ppo_atari
+    # 32 x 128 steps, minibatches of 256, as CleanRL's ppo_atari, with 3 passes, to the end of the budget
     'ppo_cleanrl': ppo(
-        'policy.collect.n_sample=4096', 'policy.learn.batch_size=256', 'policy.learn.update_per_collect=64'
+        'policy.collect.n_sample=4096',
+        'policy.learn.batch_size=256',
+        'policy.learn.update_per_collect=48',
+        'policy.learn.anneal=True',
+        'policy.learn.lr_end=0.0',
     ),
     # 64 x 128 steps, minibatches of 1,024, 2 passes, as rl_games publishes for Breakout
     'ppo_rl_games': ppo(
@@ -80,6 +86,7 @@ VARIANTS: Dict[str, Variant] = {
         'policy.learn.grad_clip=1.0',
         'policy.learn.value_weight=1.0',
         'policy.discount_factor=0.999',
+        'policy.learn.normalize_returns=True',
     ),
     'lean_dqn': dqn(),
     'lean_dqn_layer_norm': dqn_for_env_steps('policy.model.layer_norm=True'),

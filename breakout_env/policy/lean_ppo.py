@@ -1,5 +1,6 @@
 """PPO from rollouts of many environments, in DI-engine's off-policy pipeline."""
 
+import math
 from typing import Annotated, Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 import torch
@@ -41,6 +42,53 @@ class LeanPPOOptions(LearnerOptions):
     budget, env steps or hours, whichever is used up first; ``lr_decay_updates`` has no effect then."""
     entropy_end: Annotated[float, Between(0.0, 1e6)] = 0.001
     """(float) The entropy coefficient at the end of the budget, with ``anneal``."""
+    normalize_returns: Flag = False
+    """(bool) The critic learns returns that are normalised by their running mean and deviation, for discounts close \
+    to 1, whose returns are large."""
+
+
+class ReturnScale(object):
+    """
+    Overview:
+        Running mean and deviation of returns (Chan et al. 1979, parallel variance), which a run saves. The critic's \
+        output is in units of the deviation, around the mean, as in rl_games.
+    Examples:
+        >>> scale = ReturnScale()
+        >>> scale.add(torch.tensor([1.0, 3.0]))
+        >>> scale.mean, scale.deviation, scale.returns(torch.tensor([1.0])).item()
+        (2.0, 1.0, 3.0)
+    """
+
+    def __init__(self) -> None:
+        """Mean 0 and deviation 1, until there are returns."""
+        self.state = dict(count=0.0, mean=0.0, variance=1.0)
+
+    @property
+    def mean(self) -> float:
+        return self.state['mean']
+
+    @property
+    def deviation(self) -> float:
+        return max(math.sqrt(self.state['variance']), 1e-5)
+
+    def add(self, returns: torch.Tensor) -> None:
+        """Count the returns of a rollout: of any shape."""
+        old, new = self.state['count'], float(returns.numel())
+        if not new:
+            return
+        apart = returns.mean().item() - self.mean
+        share = new / (old + new)
+        variance = (1 - share) * self.state['variance'] + share * returns.var(correction=0).item()
+        variance += share * (1 - share) * apart**2
+        self.state = dict(count=old + new, mean=self.mean + share * apart, variance=variance)
+
+    def returns(self, output: torch.Tensor) -> torch.Tensor:
+        """The returns that a critic's output stands for."""
+        return output * self.deviation + self.mean
+
+    def normalized(self, returns: torch.Tensor) -> torch.Tensor:
+        """What a critic's output should be for these returns."""
+        return (returns - self.mean) / self.deviation
 
 
 @POLICY_REGISTRY.register('lean_ppo')
@@ -92,6 +140,11 @@ class LeanPPOPolicy(Policy, ActsWithAverage):
     # The used share of the run's budget: the hook `progress` sets it.
     _budget_used = 0.0
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """As DI-engine's policies."""
+        self._return_scale = ReturnScale()
+        super().__init__(*args, **kwargs)
+
     # ---------------------------------------------------------------- collecting
 
     def _init_collect(self) -> None:
@@ -126,7 +179,7 @@ class LeanPPOPolicy(Policy, ActsWithAverage):
         with torch.inference_mode():
             model = self._cast_model()
             output = model.forward_scaled(self._acting_screens(obs.to(self._device)))
-            logit, value = output['logit'].float().cpu(), output['value'].float().cpu()
+            logit, value = output['logit'].float().cpu(), self._return_scale.returns(output['value'].float().cpu())
             log_probs = logit.log_softmax(dim=1)
             action = torch.multinomial(log_probs.exp(), 1)
             return dict(action=action[:, 0], value=value, log_prob=log_probs.gather(1, action)[:, 0])
@@ -165,6 +218,8 @@ class LeanPPOPolicy(Policy, ActsWithAverage):
             advantage[t] = following
         kept = {key: transitions[key] for key in ('obs', 'action', 'log_prob', 'weight')}
         samples = {**kept, 'advantage': advantage, 'return': advantage + value[:-1]}
+        if self._cfg.learn.get('normalize_returns'):
+            self._return_scale.add(samples['return'][weight > 0])
         return {key: tensor.flatten(0, 1) for key, tensor in samples.items()}
 
     # ---------------------------------------------------------------- learning
@@ -212,10 +267,10 @@ class LeanPPOPolicy(Policy, ActsWithAverage):
         ratio = (log_probs.gather(1, data['action'].unsqueeze(1)).squeeze(1) - data['log_prob']).exp()
         clipped = ratio.clamp(1 - options.clip_ratio, 1 + options.clip_ratio)
         policy_loss = -mean(torch.min(ratio * advantage, clipped * advantage))
-        value_loss = mean((output['value'] - data['return']).square())
+        value_loss = mean((output['value'] - self._return_scale.normalized(data['return'])).square())
         entropy = -mean((log_probs.exp() * log_probs).sum(dim=1))
         loss = policy_loss + options.value_weight * value_loss - self._entropy_weight() * entropy
-        return loss, mean(output['value']), entropy
+        return loss, mean(self._return_scale.returns(output['value'])), entropy
 
     def _learning_rate(self) -> float:
         options, updates = self._options, self._options.lr_decay_updates
@@ -246,12 +301,13 @@ class LeanPPOPolicy(Policy, ActsWithAverage):
 
     def _state_dict_learn(self) -> Dict[str, Any]:
         state = dict(model=self._model.state_dict(), optimizer=self._optimizer.state_dict(), updates=self._updates)
-        return {**state, **self._average_state()}
+        return {**state, 'return_scale': self._return_scale.state, **self._average_state()}
 
     def _load_state_dict_learn(self, state_dict: Dict[str, Any]) -> None:
         self._model.load_state_dict(state_dict['model'])
         self._optimizer.load_state_dict(state_dict['optimizer'])
         self._updates = state_dict.get('updates', 0)
+        self._return_scale.state = state_dict.get('return_scale', ReturnScale().state)
         self._load_average(state_dict)
         self._cast = None
 

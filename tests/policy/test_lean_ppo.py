@@ -142,6 +142,25 @@ def test_learning_rate_and_entropy_coefficient_fall_to_their_ends_with_the_budge
     np.testing.assert_allclose(coefficients, [0.01, 0.006, 0.002], rtol=1e-5)
 
 
+def test_a_critic_of_normalised_returns_is_the_same_critic_in_other_units():
+    """Advantages come from its values in points; a resumed run has the same units."""
+    made, plain, policy, resumed = rollout(), ppo(), ppo(normalize_returns=True), ppo(normalize_returns=True)
+    expected = plain.collect_mode.get_train_sample(made)
+    for key, tensor in policy.collect_mode.get_train_sample(made).items():
+        assert torch.equal(tensor, expected[key]), key
+    more = rollout()
+    more['reward'] += 100
+    returns = torch.cat([expected['return'], policy.collect_mode.get_train_sample(more)['return']])
+    resumed.learn_mode.load_state_dict(copy.deepcopy(policy.learn_mode.state_dict()))
+    obs = made['obs'][0]
+    for one in (policy, resumed):
+        units = one.collect_mode.get_attribute('act_on_batch')(obs)['value']
+        output = one._model(obs)['value'].detach()
+        torch.testing.assert_close(units, output * returns.std(correction=0) + returns.mean(), rtol=1e-4, atol=1e-3)
+        _, logged, _ = one._loss(dict(logit=torch.zeros(STEPS * ENVS, 4), value=torch.zeros(STEPS * ENVS)), expected)
+        assert float(logged) == pytest.approx(float(returns.mean()), rel=1e-4)
+
+
 @pytest.mark.parametrize('values', ['advantage', 'return'])
 def test_a_training_that_diverges_ends_with_an_error_that_names_options(values):
     policy = ppo()
