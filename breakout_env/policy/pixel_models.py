@@ -21,8 +21,6 @@ NATURE_ENCODER = (32, 64, 64, 512)
 POLICY_DEFAULT_ENCODER = (128, 128, 64)
 # It preserves the scale of what goes through a layer and a ReLU (He et al. 2015).
 _RELU_GAIN = 2**0.5
-# Bytes of one network's weights; an update takes several times as much.
-_LARGEST_BYTES = 2_000_000_000
 
 
 def _as_tuple(value: Any) -> Any:
@@ -98,18 +96,12 @@ class PixelModelOptions(Options):
         """Check that a network can be built; a ValueError names the size that is not allowed."""
         values = dict(obs_shape=obs_shape, action_shape=action_shape, rows=rows)
         options = cls.read(dict(values, encoder_hidden_size_list=encoder_hidden_size_list))
-        (_, height, width), sizes = options.obs_shape, options.encoder_hidden_size_list
+        height = options.obs_shape[1]
         first, last = options.rows or (0, height - 1)
         if last >= height or last - first + 1 < _FEWEST_PIXELS:
             raise ValueError(
                 f'model option `rows` is {[first, last]} (list); expected at least {_FEWEST_PIXELS} rows of '
                 f'a screen that has {height}, counted from 0'
-            )
-        weights = height * width // 128 * sizes[-2] * sizes[-1] + 9 * len(sizes) * max(sizes[:-1]) ** 2
-        if weights * 4 > _LARGEST_BYTES:
-            raise ValueError(
-                f'model options `obs_shape` ({list(options.obs_shape)}) and `encoder_hidden_size_list` ({list(sizes)}) '
-                f'make a network of about {weights * 4 / 1e9:.0f} GB; expected at most {_LARGEST_BYTES / 1e9:.0f} GB'
             )
         return options
 

@@ -138,7 +138,6 @@ def test_every_config_builds_the_encoder_it_names_or_natures(path):
         (dict(action_shape=True), r'`action_shape` is True \(bool\); expected a whole number'),
         (dict(encoder_hidden_size_list=[]), r'`encoder_hidden_size_list` is \[\] \(list\); expected a list'),
         (dict(encoder_hidden_size_list=[32, 64, 64, 32, 512]), 'more blocks with as many channels as the third'),
-        (dict(obs_shape=[4, 1024, 1024], encoder_hidden_size_list=[64, 64, 2048, 16384]), 'a network of about'),
     ],
 )
 def test_error_messages_name_the_size_that_is_not_allowed(model, sizes, message):
