@@ -13,6 +13,7 @@ from safetensors.torch import save
 
 from ..policy.pixel_models import PixelDQN
 from ..utils.atomic_file import write_bytes
+from .own_network import Sizes, config_beside, registered_network
 from .weights_file import Weights, read_json_object, read_weights, without_critic
 
 logger = logging.getLogger(__name__)
@@ -30,7 +31,7 @@ LONGEST_NAME = 60
 class Agent(object):
     """
     Overview:
-        A DQN that plays Breakout: screens in, values of the actions out.
+        A network that plays Breakout: screens in, values of the actions out.
     Examples:
         >>> from breakout_env import BreakoutEnv
         >>> agent = load_agent()
@@ -41,20 +42,16 @@ class Agent(object):
         >>> env.close()
     """
 
-    def __init__(self, model: PixelDQN, card: Mapping[str, Any], name: str, screen_size: int) -> None:
+    def __init__(self, model: torch.nn.Module, card: Mapping[str, Any], name: str, sizes: Sizes) -> None:
         """
-        The network, which is put into evaluation mode, its card (see ``card.py``), a short name for people, and the
-        width of the screens it was trained on.
+        The network, which is put into evaluation mode, its card (see ``card.py``), a short name for people, and how
+        many screens it looks at, how wide they are, and how many actions it knows.
         """
         self.model = model.eval()
         self.card = dict(card)
         self.name = name
-        weights = model.state_dict()
-        first = weights['encoder.main.0.weight']
-        self.device = first.device
-        self.frame_stack = int(first.shape[1])
-        self.screen_size = screen_size
-        self.action_count = int(_last_layer(weights).shape[0])
+        self.device = next(model.parameters()).device
+        self.frame_stack, self.screen_size, self.action_count = sizes
 
     @property
     def env_options(self) -> Dict[str, Any]:
@@ -93,12 +90,13 @@ class Agent(object):
 def load_agent(path: Union[str, Path, None] = None, device: str = 'cpu') -> Agent:
     """
     Overview:
-        Read an agent from a file. The network is rebuilt from the names and shapes of its weights: this needs no \
+        Read an agent from a file. A DQN is rebuilt from the names and shapes of its weights: this needs no \
         config and runs nothing from the file. Two properties leave no trace in the weights: the activation is \
-        assumed to be ReLU, and a checkpoint's screen size the smallest that fits, which is 84 for Nature's network.
+        assumed to be ReLU, and a checkpoint's screen size the smallest that fits, which is 84 for Nature's network. \
+        Another network, such as one of the user's own, is rebuilt by ``own_network.py``.
     Arguments:
-        - path (:obj:`Union[str, Path, None]`): A checkpoint (``ckpt/*.pth.tar``) of DI-engine's ``dqn`` or ours, or \
-            a file that ``save_agent`` wrote; None for the agent that comes with the package.
+        - path (:obj:`Union[str, Path, None]`): A checkpoint (``ckpt/*.pth.tar``) of a run, or a file that \
+            ``save_agent`` wrote; None for the agent that comes with the package.
         - device (:obj:`str`): Where the network runs, such as ``'cpu'`` or ``'cuda'``.
     Raises:
         - OSError: If the file cannot be read.
@@ -110,13 +108,12 @@ def load_agent(path: Union[str, Path, None] = None, device: str = 'cpu') -> Agen
     weights, metadata = read_weights(path)
     try:
         card = read_json_object(metadata.get('card', '{}'), 'its card')
-        screen_size = _screen_size(weights, metadata.get('screen_size'))
-        model = _network(weights, screen_size)
+        model, sizes = _rebuilt(Path(path), weights, metadata.get('screen_size'))
     except ValueError as error:
         raise ValueError(f'{path} holds no agent that can play: {error}') from None
     # terminals obey control characters, and the name comes from a file that anyone may have written
     name = ''.join(filter(str.isprintable, str(card.get('name') or Path(path).name.split('.')[0])))
-    return Agent(model.to(device), card, name[:LONGEST_NAME], screen_size)
+    return Agent(model.to(device), card, name[:LONGEST_NAME], sizes)
 
 
 def save_agent(
@@ -134,14 +131,25 @@ def save_agent(
         - screen_size (:obj:`Optional[int]`): Of the screens it was trained on; None for the smallest that fits.
     Raises:
         - OSError: If the file cannot be written.
-        - ValueError: If the weights are not those of a DQN on screens, or the card is not JSON.
+        - ValueError: If ``load_agent`` could not rebuild the network, or the card is not JSON.
     """
     chosen = without_critic(state_dict)
-    weights = {name: tensor.detach().to('cpu', torch.float32).contiguous() for name, tensor in chosen.items()}
-    size = _screen_size(weights, None if screen_size is None else str(screen_size))
-    _network(weights, size)
+    weights = {
+        name: tensor.detach().to('cpu', torch.float32, copy=True).contiguous() for name, tensor in chosen.items()
+    }
+    _, (_, size, _) = _rebuilt(Path(path), weights, None if screen_size is None else str(screen_size))
     metadata = dict(card=json.dumps(card, allow_nan=False), screen_size=str(size))
     write_bytes(Path(path), save(weights, metadata))
+
+
+def _rebuilt(path: Path, weights: Weights, screen_size: Optional[str]) -> Tuple[torch.nn.Module, Sizes]:
+    """The network of a file, with these weights, and its sizes."""
+    beside = config_beside(path)
+    if beside is not None:
+        return registered_network(*beside, weights)
+    size = _screen_size(weights, screen_size)
+    network = _network(weights, size)
+    return network, (int(weights['encoder.main.0.weight'].shape[1]), size, int(_last_layer(weights).shape[0]))
 
 
 def _last_layer(weights: Mapping[str, torch.Tensor]) -> torch.Tensor:
@@ -154,7 +162,8 @@ def _last_layer(weights: Mapping[str, torch.Tensor]) -> torch.Tensor:
 def _not_a_dqn(weights: Mapping[str, torch.Tensor]) -> ValueError:
     some = ', '.join(repr(name[:40]) for name in sorted(weights)[:3])
     return ValueError(
-        "its network is not DI-engine's DQN on screens, such as `dqn` or `pixel_dqn`; "
+        "its network is not DI-engine's DQN on screens, such as `dqn` or `pixel_dqn`, and no total_config.py of its "
+        'run, which names another, is beside it; '
         f'found {len(weights)} weights such as {some}'
     )
 

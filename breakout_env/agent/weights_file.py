@@ -24,7 +24,7 @@ def read_weights(path: Union[str, Path]) -> Tuple[Weights, Dict[str, str]]:
         The weights of a network, from an agent in safetensors or a checkpoint in PyTorch's format. The first bytes \
         of the file tell which, not its name.
     Returns:
-        - weights (:obj:`Weights`): Floating tensors by name, on the CPU; of a DI-engine checkpoint \
+        - weights (:obj:`Weights`): Tensors by name, on the CPU; of a DI-engine checkpoint \
             the averaged ones, if it has them, or those of ``model``; without those of a critic.
         - metadata (:obj:`Dict[str, str]`): What safetensors keeps beside them; for a checkpoint, nothing.
     Raises:
@@ -39,9 +39,7 @@ def read_weights(path: Union[str, Path]) -> Tuple[Weights, Dict[str, str]]:
     # safetensors: the length of the header in eight bytes, then the header, a JSON object
     weights, metadata = _read_safetensors(path) if start[8:] == b'{' else (_read_checkpoint(path), {})
     if not isinstance(weights, Mapping) or not weights or not all(_is_weight(*item) for item in weights.items()):
-        raise ValueError(
-            f'{path} holds no weights of a network; expected floating tensors, in a checkpoint under `model`'
-        )
+        raise ValueError(f'{path} holds no weights of a network; expected tensors, in a checkpoint under `model`')
     return without_critic(weights), metadata
 
 
@@ -87,7 +85,7 @@ def _is_weight(name: Any, tensor: Any) -> bool:
         and isinstance(tensor, torch.Tensor)
         and tensor.layout is torch.strided
         and tensor.device.type == 'cpu'
-        and tensor.is_floating_point()
+        and (tensor.is_floating_point() or tensor.dtype == torch.int64)  # the latter counts batches (BatchNorm)
         # a view may claim any size over little memory
         and tensor.nbytes <= tensor.untyped_storage().nbytes()
     )

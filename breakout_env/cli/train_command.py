@@ -18,6 +18,7 @@ import click
 import torch
 
 from ..agent.agent import load_agent
+from ..policy.pixel_models import PixelDQN
 from ..run.budget import Budget
 from ..run.config import ConfigFile, read_config_file
 from ..run.folder import folder_below_here, run_summary, run_to_resume, saved_runs
@@ -137,16 +138,15 @@ def command(ctx: click.Context, seeds: Tuple[int, ...], **options: Any) -> None:
         'its curves': f'breakout plot {quote(folder)}',
         'in TensorBoard': f'tensorboard --logdir {quote(os.path.join(folder, LOGS))}',
     }
-    with contextlib.suppress(ValueError, OSError):  # a network of the user's own: `ding -m eval` plays it
-        load_agent(newest_checkpoint(folder))
-        commands.update(
-            {
-                'its score': f'breakout eval --checkpoint {best}',
-                'watch it': f'breakout play --checkpoint {best}',
-            }
-        )
+    with contextlib.suppress(ValueError, OSError):  # a network that only its policy can play: `ding -m eval`
+        agent = load_agent(newest_checkpoint(folder))
+        breakout = 'breakout'
+        if not isinstance(agent.model, PixelDQN) and options['config']:  # its module may be beside the config
+            breakout = f'PYTHONPATH={quote(os.path.dirname(options["config"]) or ".")} breakout'
+        commands['its score'] = f'{breakout} eval --checkpoint {best}'
+        commands['watch it'] = f'{breakout} play --checkpoint {best}'
         if len(numbered_checkpoints(folder)) > 2:  # the first is that of the untrained network
-            commands['a better agent'] = f'breakout average {quote(folder)}'
+            commands['a better agent'] = f'{breakout} average {quote(folder)}'
     click.echo(run_summary(folder, f'breakout train {shlex.join(again)}', commands))
 
 
