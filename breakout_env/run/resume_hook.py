@@ -20,6 +20,7 @@ from ..compat.ding_checkpoint_files import keep_checkpoints_whole
 from ..compat.ding_first_evaluation import evaluate_first
 from ..utils import output, run_registry, signals
 from ..utils.options import Between, Options
+from ..worker.first_batch import check_first_batch_for_frames
 from .lock import hold
 from .paths import CHECKPOINTS, write_best_score
 from .saver import RunSaver
@@ -44,9 +45,9 @@ class ResumeOptions(Options):
 class ResumeHook(LearnerHook):
     """
     Overview:
-        Before the run: restores the newest usable save, if ``policy.learn.resume_training`` is on. While it runs: \
-        saves it from time to time, in the background. When it ends, and on SIGTERM or Ctrl-C: saves it a last time. \
-        ``ext_args`` are ``ResumeOptions``.
+        Before the run: checks that the network takes the pixels of the buffer ``frame``, and restores the newest \
+        usable save, if ``policy.learn.resume_training`` is on. While it runs: saves it from time to time, in the \
+        background. When it ends, and on SIGTERM or Ctrl-C: saves it a last time. ``ext_args`` are ``ResumeOptions``.
     Examples:
         >>> hook = ResumeHook('resume', 100, position='before_run', ext_args=dict(save_every_s=900))
         >>> hook.position
@@ -63,11 +64,13 @@ class ResumeHook(LearnerHook):
         self._options = ResumeOptions.read(ext_args)
 
     def __call__(self, engine: 'BaseLearner') -> None:
+        cfg = engine.policy.get_attribute('cfg')
+        check_first_batch_for_frames(engine.policy, cfg)
         keep_checkpoints_whole(engine, CHECKPOINTS)
         engine.run_lock = hold(engine.exp_name)  # lives as long as the learner
         engine.register_hook(CallHook('resume_unlock', 300, engine.run_lock.release, 'after_run'))
         engine.run_saver = saver = RunSaver(engine)
-        if engine.policy.get_attribute('cfg').learn.get('resume_training', False):
+        if cfg.learn.get('resume_training', False):
             try:
                 saver.resume()
             except Exception:  # whatever it is, no run holds the folder now

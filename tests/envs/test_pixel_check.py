@@ -7,6 +7,7 @@ from ding.envs import get_vec_env_setting
 from ding.model import DQN
 from ding.policy import create_policy
 from ding.utils import MODEL_REGISTRY
+from ding.worker import BaseLearner
 from gym.spaces import Box
 
 from breakout_env.envs.pixel_check import fit_model_and_buffer
@@ -27,6 +28,7 @@ class Model(DQN):
     pass
 
 
+NOT_TAKEN = r'the network \w+ does not take .*uint8 \(\d, 84, 84\): .*Choose obs_dtype='
 THEIRS = dict(type='a_model_of_somebody_else')
 
 
@@ -90,9 +92,20 @@ def test_breakout_train_refuses_them_and_fills_in_the_sizes_that_are_left_out():
 def test_a_network_that_does_not_take_the_observations_is_told_so_at_its_first_batch(model, shape):
     sizes = dict(obs_shape=[4, 84, 84], action_shape=4)
     policy = create_policy(whole_config({}, {**model, **sizes}).policy).eval_mode
-    with pytest.raises(ValueError, match=r'the network \w+ does not take .*uint8 \(\d, 84, 84\): .*Choose obs_dtype='):
+    with pytest.raises(ValueError, match=NOT_TAKEN):
         check_first_batch(policy, Box(0, 255, shape, 'uint8'))
     scaling = create_policy(whole_config({}, {**SCALING, **sizes}).policy).eval_mode
     before = torch.get_rng_state()
     check_first_batch(scaling, Box(0, 255, (4, 84, 84), 'uint8'))
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_the_hook_resume_tells_so_before_the_run_whatever_the_evaluator(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    hook = dict(learner=dict(hook=dict(resume=dict(type='resume', name='resume', position='before_run'))))
+    model = {**THEIRS, **SMALL, 'obs_shape': [4, 84, 84], 'action_shape': 4}
+    frame = dict(type='frame', import_names=NAMES)
+    cfg = compiled(dict(cuda=False, model=model, learn=hook), replay_buffer=frame)
+    learner = BaseLearner(cfg.policy.learn.learner, create_policy(cfg.policy).learn_mode, exp_name='exp')
+    with pytest.raises(ValueError, match=NOT_TAKEN):
+        learner.call_hook('before_run')

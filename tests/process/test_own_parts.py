@@ -1,9 +1,7 @@
-"""The guide's own network and environment train by both commands."""
+"""The guide's own network and environment train and play by its commands, as printed."""
 
-import os
+import re
 import shutil
-
-import pytest
 
 from helpers.processes import ROOT, run
 from helpers.runs import check_trained, shortened
@@ -13,22 +11,27 @@ SHORT = (
      r'n_evaluator_episode=1, max_episode_frames=400'),
     (r'random_collect_size=\d+', 'random_collect_size=32'),
     (r'n_sample=\d+', 'n_sample=16'),
+    (r'hook=dict\(', 'hook=dict(save_ckpt_after_iter=20, '),
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    'command, environ',
-    [
-        (['breakout', 'train', '--env-steps', '150'], {}),
-        (['ding', '-m', 'serial', '-s', '0', '--env-step', '100'], dict(PYTHONPATH='.')),
-    ],
-    ids=['breakout', 'ding'],
-)
-def test_an_own_network_and_an_own_environment_train(command, environ, tmp_path, monkeypatch):
-    folder = ROOT / 'examples' / 'own_parts'
-    config = shortened(folder / 'config.py', tmp_path, *SHORT)
+BUDGETS = {
+    'breakout train -c config.py': '--env-steps 150',
+    'breakout eval': '-n 1',
+    'breakout record': '--max-seconds 2',
+    'ding': '--env-step 150',
+}
+
+
+def test_an_own_network_and_an_own_environment_train_and_play(tmp_path):
+    guide, folder = (ROOT / 'docs' / 'own_network.md').read_text(), ROOT / 'examples' / 'own_parts'
+    shortened(folder / 'config.py', tmp_path, *SHORT)
     shutil.copy(folder / 'my_parts.py', tmp_path)
-    for name, value in environ.items():
-        monkeypatch.setenv(name, os.pathsep.join([value, os.environ.get(name, '')]))
-    run([*command, '-c', config.name], tmp_path)
-    check_trained(tmp_path / 'experiments' / 'my_parts')
+    lines = [line for block in re.findall(r'```bash\n(.*?)```', guide, re.S) for line in block.splitlines()]
+    assert lines.pop(0) == f'cd {folder.relative_to(ROOT)}' and len(lines) == 4
+    for line in lines:
+        (budget,) = [budget for command, budget in BUDGETS.items() if command in line]
+        run(['bash', '-c', f'{line.partition("#")[0]} {budget}'], tmp_path)
+    first, second = sorted((tmp_path / 'experiments').iterdir())  # by `breakout` and by `ding`
+    assert check_trained(first) and check_trained(second) and (tmp_path / 'best.mp4').exists()
+    run(['breakout', 'average', first], tmp_path, PYTHONPATH='.')
