@@ -62,6 +62,7 @@ setup(
         'torchrl': ['torchrl>=0.14,<0.15'],
         'ray': ['ray>=2.54'],  # collectors on many processes and machines; token authentication
         'window': ['pygame>=2.5'],  # render_mode='human'
+        'gymnasium': ['moviepy>=2.1'],  # gymnasium's RecordVideo; what this package records needs nothing more
         'onnx': ['onnx>=1.17', 'onnxscript>=0.5', 'onnxruntime>=1.20'],  # breakout export --format onnx
         'test': [
             'av>=14',
@@ -69,6 +70,7 @@ setup(
             'hypothesis>=6.100',
             'import-linter>=2.5',
             'kubernetes-validate>=1.30',
+            'moviepy>=2.1',
             'mypy>=1.15',
             'onnx>=1.17',
             'onnxruntime>=1.20',

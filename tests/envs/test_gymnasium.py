@@ -1,6 +1,7 @@
 """gymnasium's interface: its own checks, one game and many, and the libraries that use it."""
 
 import importlib.util
+import re
 import warnings
 
 import gymnasium
@@ -141,6 +142,13 @@ def test_wrong_actions_are_refused_before_a_game_is_stepped_and_a_reset_opens_cl
 def test_videos_run_at_the_speed_of_the_console(frame_skip, fps):
     for make in (gymnasium.make, gymnasium.make_vec):
         assert make(ENV_ID, frame_skip=frame_skip).metadata['render_fps'] == fps
+
+
+def test_the_guides_examples_run_as_printed_and_record_a_video(tmp_path):
+    pytest.importorskip('moviepy')
+    guide = (ROOT / 'docs' / 'environment.md').read_text().partition('## Outside of DI-engine')[2]
+    done = completed(['python', '-c', ''.join(re.findall(r'```python\n(.*?)```', guide, re.S))], tmp_path)
+    assert done.returncode == 0 and (tmp_path / 'video' / 'rl-video-episode-0.mp4').stat().st_size > 1000, done.stderr
 
 
 def test_actions_have_ales_names():
