@@ -1,31 +1,55 @@
-"""DI-engine's env manager interface over a few worker processes, each with a group of environments."""
+"""DI-engine's env manager interface, and one of arrays, over a few processes with a group of environments each."""
 
+import logging
+import math
+from collections import deque
+from functools import partial
 from types import MethodType
-from typing import Any, Dict, List, Mapping, Optional, Union
+from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Union
 
 import numpy as np
 from ding.envs import BaseEnvTimestep
 from ding.envs.env_manager.base_env_manager import EnvState
 from ding.utils import ENV_MANAGER_REGISTRY
 
-from .batches import BatchedManager
 from .options import EnvManagerOptions
-from .shared_buffers import SharedSteps
+from .recovery import RecoveringManager
+from .shared_buffers import SharedSteps, StepBatch
+from .worker_main import EnvFailed, is_abnormal
+from .workers import Exchange, Request, WorkerLost
+
+logger = logging.getLogger(__name__)
+
+
+class _Step(NamedTuple):
+    """A step that workers were asked for, and timesteps of environments that were lost before or in it."""
+
+    env_ids: Sequence[int]
+    exchange: Exchange
+    lost: Dict[int, BaseEnvTimestep]
 
 
 @ENV_MANAGER_REGISTRY.register('breakout')
-class GroupEnvManager(BatchedManager):
+class GroupEnvManager(RecoveringManager):
     """
     Overview:
         Steps environments in a few processes, by default one for each core, each with a group of them: one message to \
         a process and step where DI-engine's ``subprocess`` sends one to each environment, and results in shared \
-        memory. A step is over when all its environments are, so that runs are repeatable. The interface is that of \
-        DI-engine's managers, for any of its environments; ``send`` and ``recv`` are for batches in arrays.
+        memory. A step is over when all its environments are, so that runs are repeatable.
+
+        The interface is that of DI-engine's managers, for any of its environments. There is another one for batches \
+        in arrays, with EnvPool's two calls in an order that the caller fixes::
+
+            workers     half 0 | half 1 | half 0 | half 1
+            caller               act 0  | act 1  | act 0     receives a half, chooses its actions, sends them
+
+        ``send`` gives some environments their actions and returns; ``recv`` waits for the oldest step under way. \
+        Between them DI-engine's interface may be used; it receives and drops the steps under way.
 
         A process that dies or does not answer in time costs only its own environments the episodes they were in. \
         ``step`` returns these with DI-engine's mark of a lost step, ``info['abnormal']``. ``reset`` starts them in a \
         new process, as DI-engine's collectors request; for callers that do not request it, such as its evaluators, \
-        the next access to the ready observations does (with ``auto_reset``).
+        the next access to the ready observations does (with ``auto_reset``), and in batches the step itself.
     Examples:
         >>> from functools import partial
         >>> from breakout_env import BreakoutEnv, GroupEnvManager
@@ -41,46 +65,48 @@ class GroupEnvManager(BatchedManager):
         >>> manager.close()
     """
 
-    # The last observations of the episodes that ended in the last ``step``, which with ``reset_inplace`` are not in its
-    # timesteps.
-    final_obs: Dict[int, Any]
+    def __init__(self, env_fn: List[Callable], cfg: Optional[Mapping] = None) -> None:
+        """As ``RecoveringManager``."""
+        super().__init__(env_fn, cfg)
+        self._underway: Deque[_Step] = deque()
+        # The last observations of the episodes that ended in the last ``step``, which with ``reset_inplace`` are not in
+        # its timesteps.
+        self.final_obs: Dict[int, Any] = {}
 
     @classmethod
     def check_config(cls, cfg: Mapping) -> None:
         """Check ``env.manager`` of a merged config; a ValueError names what is wrong."""
         EnvManagerOptions.read(cfg['env']['manager'])
 
-    # ---- launching and closing
-
     def _create_state(self) -> None:
         self._env_episode_count = dict.fromkeys(range(self._env_num), 0)
+        # Those that wait for an action; where there is none, it is in shared memory only.
         self._ready_obs: Dict[int, Any] = dict.fromkeys(range(self._env_num))
         self._reset_param: Dict[int, Optional[dict]] = {env_id: {} for env_id in range(self._env_num)}
         self.final_obs = {}
         self._closed = False
+        env_fns = self._env_fn
+        if self._env_replay_path is not None:
+            env_fns = [partial(_make_recorded, *one) for one in zip(env_fns, self._env_replay_path)]
         try:
             if self._options.shared_memory and self._shared is None:
                 spaces = self._observation_space, self._reward_space
                 self._shared = SharedSteps(self._pool.context, self._env_num, *spaces)
-            self._pool.start(self._shared)
-            for worker in self._pool.workers:
-                self._prepare(worker, worker.env_ids)
+            self._pool.start(env_fns, self._shared)
         except BaseException:  # a failed launch leaves no process
             self.close()
             raise
+        self._reseed(range(self._env_num))
         self._env_states = dict.fromkeys(range(self._env_num), EnvState.INIT)
 
     def close(self) -> None:
         """Close the environments and end the processes, within a bounded time and from any state."""
         self._pool.close()
         self._underway.clear()
-        self._stale.clear()
         self._env_states = dict.fromkeys(range(self._env_num), EnvState.VOID)
         self._lost.clear()
         self._unreported.clear()
         self._closed = True
-
-    # ---- resetting
 
     def reset(self, reset_param: Optional[Mapping[int, Optional[dict]]] = None) -> None:
         """
@@ -96,10 +122,10 @@ class GroupEnvManager(BatchedManager):
         self._settle()
         reset_param = self._reset_param if reset_param is None else reset_param
         self._reset_param.update(reset_param)
-        self._retry_reset(self._try_reset(set(reset_param)))
+        self._reset_envs(set(reset_param))
         self._unreported.difference_update(reset_param)  # the caller knows that their episodes are over
 
-    # ---- stepping
+    # ---- steps by DI-engine's interface
 
     def step(self, actions: Mapping[int, Any]) -> Dict[int, BaseEnvTimestep]:
         """
@@ -110,13 +136,12 @@ class GroupEnvManager(BatchedManager):
         Returns:
             - timesteps (:obj:`Dict[int, BaseEnvTimestep]`): One for each of them, in this order; after those, one \
                 with ``info['abnormal']`` for any other environment that was lost with its process. Observations and \
-                rewards are in memory of their own, which the environments of a step share.
+                rewards are in memory of their own.
         Raises:
             - Exception: What an environment raised; the manager is closed then.
         """
         self._check_closed()
         self._settle()
-        self._check_running(actions)
         try:
             step = self._begin(actions, only_news=False)
             results = self._finish(step)
@@ -125,15 +150,13 @@ class GroupEnvManager(BatchedManager):
                 if self._env_states[env_id] == EnvState.RUN:
                     self._env_states[env_id] = EnvState.NEED_RESET
             raise
-        timesteps = self._end_step(step, results)
+        timesteps = self._end_episodes(step, results)
         begun = [env_id for env_id, result in results.items() if type(result) is tuple]
         self.final_obs = {env_id: timesteps[env_id].obs for env_id in begun}
         if self._options.reset_inplace:
             for env_id in begun:
                 timesteps[env_id] = timesteps[env_id]._replace(obs=self._ready_obs[env_id])
         return {env_id: timesteps.pop(env_id) for env_id in actions} | timesteps
-
-    # ---- the rest of DI-engine's interface
 
     @property
     def ready_obs(self) -> Dict[int, Any]:
@@ -149,6 +172,171 @@ class GroupEnvManager(BatchedManager):
         self._restart_lost()
         return super().ready_obs_id
 
+    def _settle(self) -> None:
+        """Receive and drop the steps under way; the ready observations are up to date then."""
+        while self._underway:
+            self.recv()
+        if len(self._ready_obs) < self._env_num:
+            assert self._shared is not None
+            env_ids = [env_id for env_id in range(self._env_num) if env_id not in self._ready_obs]
+            self._ready_obs.update(zip(env_ids, self._shared.take_obs(env_ids)))
+
+    # ---- steps in arrays
+
+    @property
+    def takes_batches(self) -> bool:
+        """
+        Whether the array interface can be used, after ``launch``: it needs shared memory, observations and rewards that
+        are arrays of one shape, ``auto_reset``, and no ``episode_num``.
+        """
+        if self._shared is None or not self._shared.takes_batches:
+            return False
+        return bool(self._auto_reset and self._episode_num == math.inf)
+
+    @property
+    def halves(self) -> List[List[int]]:
+        """The environments in two halves, each with half of every process; in one where a process has but one."""
+        return self._pool.halves
+
+    def first_obs(self, env_ids: Sequence[int], out: Optional[np.ndarray] = None) -> np.ndarray:
+        """The observations that wait for an action: :math:`(N, ...)`, in ``out`` if given."""
+        ready = self.ready_obs
+        return np.stack([ready[env_id] for env_id in env_ids], out=out)
+
+    def send(self, actions: np.ndarray, env_ids: Sequence[int], with_infos: bool = False) -> None:
+        """
+        Overview:
+            Begin a step of some environments, none of which is in a step under way.
+        Arguments:
+            - actions (:obj:`np.ndarray`): One integer for each: :math:`(N)`.
+            - with_infos (:obj:`bool`): Whether ``recv`` returns the ``info`` of all of them.
+        """
+        self._check_closed()
+        assert self._shared is not None, 'this env manager has no shared memory: look at takes_batches'
+        if self._lost:
+            self._fetch_underway()
+            self._restart_lost()
+        # one by one in arrays of one number, as DI-engine's policies give them
+        of_envs = dict(zip(env_ids, np.reshape(actions, (-1, 1))))
+        self._underway.append(self._begin(of_envs, only_news=not with_infos))
+        if self._ready_obs:
+            for env_id in env_ids:
+                self._ready_obs.pop(env_id, None)
+
+    def recv(self, out: Optional[np.ndarray] = None) -> StepBatch:
+        """
+        Overview:
+            Wait for the oldest step under way; may be repeated after an interruption.
+        Arguments:
+            - out (:obj:`Optional[np.ndarray]`): Where the observations go; new memory if None.
+        Raises:
+            - Exception: What an environment raised; the manager is closed then.
+        """
+        assert self._shared is not None and self._underway, 'recv was called without a step under way'
+        step = self._underway[0]
+        results = self._finish(step, step.env_ids)
+        self._underway.popleft()
+        reward, done = self._shared.take_ends(list(step.env_ids))
+        infos: Dict[int, Dict[str, Any]] = {}
+        final_obs: Dict[int, Any] = {}
+        news: Dict[int, BaseEnvTimestep] = {}
+        if results or step.lost:
+            row_of = {env_id: row for row, env_id in enumerate(step.env_ids)}
+            infos.update((row_of[env_id], result) for env_id, result in results.items() if type(result) is dict)
+            news = self._end_episodes(step, {i: result for i, result in results.items() if type(result) is not dict})
+            for env_id, timestep in news.items():
+                row = row_of[env_id]
+                infos[row] = timestep.info
+                if is_abnormal(timestep):
+                    reward[row], done[row] = 0.0, False
+                    continue
+                reward[row], done[row] = np.asarray(timestep.reward).item(), bool(timestep.done)
+                if timestep.done:
+                    final_obs[row] = timestep.obs
+            # but not those that `send` has started again since they were lost
+            lost = {i for i, timestep in news.items() if is_abnormal(timestep) and self._env_states[i] != EnvState.RUN}
+            self._reset_envs(lost)
+        obs = self._shared.take_obs(step.env_ids, out)
+        for env_id in news:
+            obs[row_of[env_id]] = self._ready_obs[env_id]
+        return StepBatch(step.env_ids, obs, reward, done, infos, final_obs)
+
+    def _fetch_underway(self) -> None:
+        """Have the answers to all steps under way: a worker's answer to a later request would replace them."""
+        for step in self._underway:
+            step.exchange.answers()
+
+    # ---- steps by either interface
+
+    def _begin(self, actions: Mapping[int, Any], only_news: bool) -> _Step:
+        """Ask the workers for a step."""
+        not_ready = {i: self._env_states[i].name for i in actions if self._env_states[i] != EnvState.RUN}
+        assert not not_ready, f'step expects environments in state RUN; found {not_ready}'
+        # These actions were chosen for games that no longer exist; the collector has to drop its part of them.
+        lost = self._report(actions, 'its worker process had ended')
+        return _Step(list(actions), Exchange(self._step_requests(actions, lost, only_news)), lost)
+
+    def _step_requests(self, actions: Mapping[int, Any], lost: Iterable[int], only_news: bool) -> Iterator[Request]:
+        # with `reset_inplace` another episode begins all the same, as in DI-engine
+        may_be_last = not self._options.reset_inplace and self._episode_num < math.inf
+        for worker in self._pool.workers:
+            ours = {env_id: actions[env_id] for env_id in worker.env_ids if env_id in actions and env_id not in lost}
+            if ours:
+                timeout_s = None if self._step_timeout is None else self._step_timeout * len(ours)
+                last = [i for i in ours if may_be_last and self._env_episode_count[i] + 1 >= self._episode_num]
+                yield worker, timeout_s, ('step', ours, last, only_news)
+
+    def _finish(self, step: _Step, reports: Optional[Sequence[int]] = None) -> Dict[int, Any]:
+        """
+        What the workers send for a step. Timesteps of environments that are lost in it are added to those of the step;
+        ``reports``: whose loss may be reported, None for all environments of the worker.
+        """
+        results: Dict[int, Any] = {}
+        for worker, answer in step.exchange.answers():
+            if isinstance(answer, WorkerLost):
+                logger.warning('environments %s lost a step: %s', worker.env_ids, answer)
+                self._lose(worker)
+                step.lost.update(self._report(worker.env_ids if reports is None else reports, str(answer)))
+            elif isinstance(answer, EnvFailed):
+                self._env_states[answer.env_id] = EnvState.ERROR
+                self.close()
+                raise answer.error from None
+            else:
+                results.update(answer)
+        return results
+
+    def _end_episodes(self, step: _Step, results: Dict[int, Any]) -> Dict[int, BaseEnvTimestep]:
+        """The timesteps of what workers sent, and of losses; the episodes after those that ended have begun."""
+        timesteps: Dict[int, BaseEnvTimestep] = {}
+        begun: Dict[int, Any] = {}
+        for env_id, result in results.items():
+            is_last = type(result) is tuple
+            if is_last:
+                result, begun[env_id] = result
+            if type(result) is dict:
+                assert self._shared is not None
+                result = self._shared.take_timestep(env_id, result, is_last)
+            timesteps[env_id] = result
+            self._ready_obs[env_id] = result.obs
+        is_failed = any(isinstance(first, EnvFailed) for first in begun.values())
+        if step.lost or is_failed or any(map(is_abnormal, timesteps.values())):
+            self._fetch_underway()
+        self._retry_reset(self._start_episodes(begun))
+        for env_id, timestep in timesteps.items():
+            if is_abnormal(timestep):
+                self._env_states[env_id] = EnvState.ERROR
+            elif timestep.done:
+                self._env_episode_count[env_id] += 1
+                if self._env_episode_count[env_id] >= self._episode_num:
+                    self._env_states[env_id] = EnvState.DONE
+                    self._lost.discard(env_id)
+                    self._unreported.discard(env_id)
+                elif not self._auto_reset:
+                    self._env_states[env_id] = EnvState.NEED_RESET
+        return {**timesteps, **step.lost}
+
+    # ---- the rest of DI-engine's interface
+
     def seed(self, seed: Union[Dict[int, int], List[int], int], dynamic_seed: Optional[bool] = None) -> None:
         """Set the seeds that the next reset passes on, as ``BaseEnvManager.seed``."""
         # DI-engine 0.5.3 empties the list that it is given
@@ -157,14 +345,7 @@ class GroupEnvManager(BatchedManager):
     @property
     def ready_imgs(self) -> Dict[int, np.ndarray]:
         """Pictures of the environments that wait for an action, as ``ding.utils.render`` makes them."""
-        self._check_closed()
-        images: Dict[int, np.ndarray] = {}
-        ready = set(self.ready_obs_id)
-        for worker in self._pool.workers:
-            ours = [env_id for env_id in worker.env_ids if env_id in ready]
-            if ours:
-                images.update(self._pool.ask(worker, 'images', ours))
-        return images
+        return self._of_all('images', self.ready_obs_id)
 
     def reward_shaping(self, env_id: int, transitions: List[dict]) -> List[dict]:
         """Let an environment shape the rewards of an episode, as ``BaseEnvManager.reward_shaping``."""
@@ -177,22 +358,30 @@ class GroupEnvManager(BatchedManager):
     def _call(self, env_id: int, method: str, *args: Any) -> Any:
         self._check_closed()
         self._settle()
-        return self._pool.ask(self._pool.worker_of(env_id), 'call', env_id, method, *args)
+        return self._pool.ask([self._pool.worker_of(env_id)], 'call', env_id, method, *args)[0]
+
+    def _of_all(self, command: str, argument: Any) -> Dict[int, Any]:
+        """What the workers answer for their environments; nothing for those of lost ones."""
+        self._check_closed()
+        self._settle()
+        values: Dict[int, Any] = {}
+        for of_group in self._pool.ask([worker for worker in self._pool.workers if not worker.lost], command, argument):
+            values.update(of_group)
+        return values
 
     def __getattr__(self, key: str) -> Any:
-        """A list of an attribute of each environment; ``RuntimeError`` for a method."""
+        """A list of an attribute of each environment, None before the reset of a lost one; no methods."""
         if key.startswith('__') or '_env_ref' not in self.__dict__:  # this object is being copied, or is half made
             raise AttributeError(key)
         if not hasattr(self._env_ref, key):
             raise AttributeError(f'env `{type(self._env_ref)}` has no attribute `{key}`')
         if isinstance(getattr(self._env_ref, key), MethodType) and key not in self.method_name_list:
             raise RuntimeError(f'`{key}` is a method; an env manager passes on attributes of its environments only')
-        self._check_closed()
-        self._settle()
-        values: Dict[int, Any] = {}
-        for worker in self._pool.workers:
-            if worker.lost:
-                values.update(dict.fromkeys(worker.env_ids))  # they have none before they are reset
-            else:
-                values.update(self._pool.ask(worker, 'attribute', key))
-        return [values[env_id] for env_id in range(self._env_num)]
+        values = self._of_all('attribute', key)
+        return [values.get(env_id) for env_id in range(self._env_num)]
+
+
+def _make_recorded(env_fn: Callable, replay_path: str) -> Any:
+    env = env_fn()
+    env.enable_save_replay(replay_path)
+    return env

@@ -48,7 +48,8 @@ class GroupEnvManagerV2(GroupEnvManager):
                 a new one. A learner takes that for an end, and the mean of an evaluation is NaN then, as its games \
                 are not all known.
         """
-        before, ready = dict(self._ready_obs), self.ready_obs_id
+        ready = self.ready_obs_id
+        before = dict(self._ready_obs)
         timesteps = super().step(dict(zip(ready, actions)))
         lost = [env_id for env_id, timestep in timesteps.items() if timestep.obs is None and is_abnormal(timestep)]
         if lost:

@@ -1,4 +1,4 @@
-"""What becomes of a reset that failed, and of a worker process that was killed, crashed or does not answer."""
+"""How episodes begin: resets that are tried again, and other processes in the place of lost ones."""
 
 import logging
 import time
@@ -41,7 +41,7 @@ class RecoveringManager(BaseEnvManager):
         self._options = EnvManagerOptions.read({**self.config, **section('the config of the env manager', cfg)})
         super().__init__(env_fn, EasyDict(self._options.model_dump()))
         self._connect_timeout = self._options.connect_timeout
-        self._pool = WorkerPool(self._options, env_fn, self._worker_class)
+        self._pool = WorkerPool(self._options, len(env_fn), self._worker_class)
         self._shared: Optional[SharedSteps] = None
         # The arguments of ``seed`` that each environment was given last.
         self._given_seeds: Dict[int, tuple] = {}
@@ -50,19 +50,11 @@ class RecoveringManager(BaseEnvManager):
         self._lost: Set[int] = set()
         self._unreported: Set[int] = set()
 
-    def _prepare(self, worker: WorkerProcess, env_ids: Iterable[int]) -> None:
-        """Give new environments what the old ones were given before their first reset."""
-        for env_id in env_ids:
-            if self._env_replay_path is not None:
-                self._pool.ask(worker, 'call', env_id, 'enable_save_replay', self._env_replay_path[env_id])
-            if env_id in self._given_seeds and self._env_seed[env_id] is None:
-                seed, *dynamic = self._given_seeds[env_id]
-                # environments whose games are to differ must not repeat the games that they played before
-                self._reseed_count += 1
-                derived = np.random.SeedSequence([seed, self._reseed_count]).generate_state(1)[0] >> 1
-                self._env_seed[env_id] = seed if dynamic == [False] else int(derived)
-
     # ---- resets
+
+    def _reset_envs(self, env_ids: Set[int]) -> None:
+        """Reset some environments, those of a lost process in a new one."""
+        self._retry_reset(self._try_reset(env_ids))
 
     def _retry_reset(self, errors: Dict[int, Exception]) -> None:
         """
@@ -84,37 +76,60 @@ class RecoveringManager(BaseEnvManager):
                 logger.error(message)
                 self.close()
                 raise RuntimeError(f'{message}, and the latest exception is: {error}') from error
-            errors = self._try_reset(set(errors))
+            # those of a lost process are new in any case
+            failed = {env_id for env_id, error in errors.items() if not isinstance(error, WorkerLost)}
+            errors = self._try_reset(set(errors), failed if self._retry_type == 'renew' else ())
 
-    def _try_reset(self, env_ids: Set[int]) -> Dict[int, Exception]:
-        """Reset some environments, those of a lost process in a new one; the errors of those that failed."""
+    def _try_reset(self, env_ids: Set[int], renewed: Collection[int] = ()) -> Dict[int, Exception]:
+        """Reset some environments, those ``renewed`` after they were made again; the errors of those that failed."""
         errors: Dict[int, Exception] = {}
-        for env_id in env_ids:
-            self._env_states[env_id] = EnvState.RESET
+        self._env_states.update(dict.fromkeys(env_ids, EnvState.RESET))
+        self._reseed(renewed)
         for index, worker in enumerate(self._pool.workers):
             ours = env_ids.intersection(worker.env_ids)
             if ours and not worker.alive:
                 self._lose(worker)
                 try:
-                    self._prepare(self._pool.replace(index), worker.env_ids)
+                    self._pool.replace(index)
+                    self._reseed(worker.env_ids)
                 except (WorkerLost, EnvFailed) as error:  # counts as an attempt; the caller decides about another
                     self._lose(self._pool.workers[index])
                     errors.update(dict.fromkeys(ours, error.with_traceback(None)))
-        for worker, answer in Exchange(self._reset_requests(env_ids.difference(errors))).answers():
+        for worker, answer in Exchange(self._reset_requests(env_ids.difference(errors), renewed)).answers():
             if isinstance(answer, (WorkerLost, EnvFailed)):  # as above
                 self._lose(worker)
                 errors.update(dict.fromkeys(env_ids.intersection(worker.env_ids), answer))
             else:
-                errors.update(self._start_episodes(worker, answer))
+                errors.update(self._start_episodes(answer))
         return errors
 
-    def _reset_requests(self, env_ids: Collection[int]) -> Iterator[Request]:
+    def _reset_requests(self, env_ids: Set[int], renewed: Collection[int]) -> Iterator[Request]:
         for worker in self._pool.workers:
             ours = [env_id for env_id in worker.env_ids if env_id in env_ids]
             if ours:
                 timeout_s = self._reset_timeout and self._reset_timeout * len(ours)
                 kwargs = {env_id: self._reset_param[env_id] for env_id in ours}
-                yield worker, timeout_s or self._connect_timeout, ('reset', kwargs, self._new_seeds(ours))
+                command = 'reset', kwargs, self._new_seeds(ours), renewed
+                yield worker, timeout_s or self._connect_timeout, command
+
+    def _start_episodes(self, results: Dict[int, Any]) -> Dict[int, Exception]:
+        """Set the observations that episodes begin with; the errors of environments that could not be reset."""
+        errors: Dict[int, Exception] = {}
+        for env_id, result in results.items():
+            if isinstance(result, EnvFailed):
+                errors[env_id] = result.error
+                self._env_states[env_id] = EnvState.ERROR
+                continue
+            self._env_states[env_id] = EnvState.RUN
+            self._lost.discard(env_id)
+            if result is None:
+                assert self._shared is not None
+                (self._ready_obs[env_id],) = self._shared.take_obs([env_id])
+            else:
+                self._ready_obs[env_id] = result[0]
+        return errors
+
+    # ---- seeds
 
     def _new_seeds(self, env_ids: List[int]) -> Dict[int, tuple]:
         """Arguments of ``seed`` for those environments that have not had theirs yet."""
@@ -126,33 +141,14 @@ class RecoveringManager(BaseEnvManager):
                 self._env_seed[env_id] = None
         return seeds
 
-    def _start_episodes(self, worker: WorkerProcess, results: Dict[int, Any]) -> Dict[int, Exception]:
-        """Set the observations that episodes begin with; the errors of environments that could not be reset."""
-        errors: Dict[int, Exception] = {}
-        in_shared_memory = [env_id for env_id, result in results.items() if result is None]
-        if in_shared_memory:
-            assert self._shared is not None
-            self._ready_obs.update(zip(in_shared_memory, self._shared.take_obs(in_shared_memory)))
-        for env_id, result in results.items():
-            if isinstance(result, EnvFailed):
-                errors[env_id] = result.error
-                self._env_states[env_id] = EnvState.ERROR
-                if self._retry_type == 'renew':
-                    self._renew(worker, env_id)
-                continue
-            self._env_states[env_id] = EnvState.RUN
-            self._lost.discard(env_id)
-            if result is not None:
-                self._ready_obs[env_id] = result[0]
-        return errors
-
-    def _renew(self, worker: WorkerProcess, env_id: int) -> None:
-        """Replace a failed environment by a new one."""
-        try:
-            self._pool.ask(worker, 'renew', env_id)
-            self._prepare(worker, [env_id])
-        except (WorkerLost, EnvFailed):  # the next attempt starts a new process
-            self._lose(worker)
+    def _reseed(self, env_ids: Iterable[int]) -> None:
+        """Seed environments that were made again: where games are to differ, they must not repeat those played."""
+        for env_id in env_ids:
+            if env_id in self._given_seeds and self._env_seed[env_id] is None:
+                seed, *dynamic = self._given_seeds[env_id]
+                self._reseed_count += 1
+                derived = np.random.SeedSequence([seed, self._reseed_count]).generate_state(1)[0] >> 1
+                self._env_seed[env_id] = seed if dynamic == [False] else int(derived)
 
     # ---- lost processes
 
@@ -174,4 +170,4 @@ class RecoveringManager(BaseEnvManager):
     def _restart_lost(self) -> None:
         """Start lost environments again that the caller has not reset."""
         if self._lost and self._auto_reset and not self._closed:
-            self._retry_reset(self._try_reset(set(self._lost)))
+            self._reset_envs(set(self._lost))

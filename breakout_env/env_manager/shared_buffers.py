@@ -1,6 +1,6 @@
-"""Shared memory in which workers put the results of steps."""
+"""The results of steps: shared memory in which workers put them, and batches of them."""
 
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import gym
 import gymnasium
@@ -8,6 +8,25 @@ import numpy as np
 from ding.envs import BaseEnvTimestep
 
 BOXES = (gym.spaces.Box, gymnasium.spaces.Box)
+
+
+class StepBatch(NamedTuple):
+    """
+    Overview:
+        One step of each of some environments, in rows: the observations that wait for an action (where an episode \
+        ended, the first one of the next), rewards and dones. ``infos``, by row, are those of episodes that ended or \
+        were lost (``info['abnormal']``, with no reward); ``final_obs``, by row, the last observations of those that \
+        ended, as far as the manager has them.
+    Shapes:
+        - obs: :math:`(N, ...)`; reward: :math:`(N)`, float32; done: :math:`(N)`, bool.
+    """
+
+    env_ids: Sequence[int]
+    obs: np.ndarray
+    reward: np.ndarray
+    done: np.ndarray
+    infos: Dict[int, Dict[str, Any]]
+    final_obs: Dict[int, Any]
 
 
 class SharedSteps(object):
@@ -20,10 +39,12 @@ class SharedSteps(object):
 
     def __init__(self, context: Any, env_num: int, observation_space: Any, reward_space: Any) -> None:
         """``context``: that of the processes that will share it; others: as the manager's properties."""
-        self._obs = _shared_array(context, env_num, observation_space)
-        self._final_obs = _shared_array(context, env_num, observation_space)
-        self._rewards = _shared_array(context, env_num, reward_space)
-        self._dones = _SharedArray(context, (env_num,), np.dtype(np.bool_))
+
+        def shared(space: Any) -> Any:
+            return _SharedArray(context, (env_num, *space.shape), space.dtype) if isinstance(space, BOXES) else None
+
+        self._obs, self._final_obs, self._rewards = map(shared, (observation_space, observation_space, reward_space))
+        self._dones = _SharedArray(context, (env_num,), np.bool_)
 
     @property
     def takes_batches(self) -> bool:
@@ -32,19 +53,25 @@ class SharedSteps(object):
 
     def put_obs(self, env_id: int, obs: Any) -> bool:
         """Write an observation, if it fits; whether it was written."""
-        return _put(self._obs, env_id, obs)
+        return self._put(self._obs, env_id, obs)
 
     def put_timestep(self, env_id: int, timestep: BaseEnvTimestep, is_last: bool) -> bool:
         """
         Write all of a timestep but its ``info``, if it fits; whether it was written. The observation of one that
         ``is_last`` has a place of its own: the first one of the next episode is written beside it.
         """
-        if not (type(timestep.done) is bool and _fits(self._rewards, timestep.reward)):
+        obs = self._final_obs if is_last else self._obs
+        if type(timestep.done) is not bool or not self._put(self._rewards, env_id, timestep.reward):
             return False
-        if not _put(self._final_obs if is_last else self._obs, env_id, timestep.obs):
-            return False
-        self._rewards.array[env_id] = timestep.reward
         self._dones.array[env_id] = timestep.done
+        return self._put(obs, env_id, timestep.obs)
+
+    def _put(self, shared: Optional['_SharedArray'], env_id: int, value: Any) -> bool:
+        if shared is None or type(value) is not np.ndarray:
+            return False
+        if value.dtype != shared.array.dtype or value.shape != shared.array.shape[1:]:
+            return False
+        shared.array[env_id] = value
         return True
 
     def take_obs(self, env_ids: Sequence[int], out: Optional[np.ndarray] = None) -> np.ndarray:
@@ -52,10 +79,10 @@ class SharedSteps(object):
         copy: np.ndarray = np.take(self._obs.array, env_ids, axis=0, out=out, mode='clip')  # else `out` is buffered
         return copy
 
-    def take_timesteps(self, env_ids: List[int], are_last: bool) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Copies of some environments' observations, rewards and dones."""
-        obs = self._final_obs if are_last else self._obs
-        return obs.array[env_ids], self._rewards.array[env_ids], self._dones.array[env_ids]
+    def take_timestep(self, env_id: int, info: dict, is_last: bool) -> BaseEnvTimestep:
+        """A copy of one environment's timestep, with the ``info`` that the message had."""
+        obs, reward = (self._final_obs if is_last else self._obs).array[env_id], self._rewards.array[env_id]
+        return BaseEnvTimestep(obs.copy(), reward.copy(), bool(self._dones.array[env_id]), info)
 
     def take_ends(self, env_ids: List[int]) -> Tuple[np.ndarray, np.ndarray]:
         """Rewards and dones of some environments: :math:`(N)`, float32 and bool."""
@@ -66,35 +93,14 @@ class SharedSteps(object):
 class _SharedArray(object):
     """A NumPy array that is the same memory in each process it is passed to."""
 
-    def __init__(self, context: Any, shape: tuple, dtype: np.dtype) -> None:
+    def __init__(self, context: Any, shape: tuple, dtype: Any) -> None:
+        dtype = np.dtype(dtype)
         # bytes without a lock; multiprocessing unlinks the file behind them as soon as it is mapped
-        self._state = context.RawArray('B', max(int(np.prod(shape)) * dtype.itemsize, 1)), shape, dtype
-        self._map()
-
-    def _map(self) -> None:
-        memory, shape, dtype = self._state
-        self.array = np.frombuffer(memory, dtype, int(np.prod(shape))).reshape(shape)
+        self.__setstate__((context.RawArray('B', max(int(np.prod(shape)) * dtype.itemsize, 1)), shape, dtype))
 
     def __getstate__(self) -> tuple:
         return self._state
 
     def __setstate__(self, state: tuple) -> None:
-        self._state = state
-        self._map()
-
-
-def _shared_array(context: Any, env_num: int, space: Any) -> Any:
-    return _SharedArray(context, (env_num, *space.shape), np.dtype(space.dtype)) if isinstance(space, BOXES) else None
-
-
-def _fits(shared: Any, value: Any) -> bool:
-    if shared is None or type(value) is not np.ndarray:
-        return False
-    return value.dtype == shared.array.dtype and value.shape == shared.array.shape[1:]
-
-
-def _put(shared: Any, env_id: int, value: Any) -> bool:
-    if not _fits(shared, value):
-        return False
-    shared.array[env_id] = value
-    return True
+        self._state = memory, shape, dtype = state
+        self.array = np.frombuffer(memory, dtype, int(np.prod(shape))).reshape(shape)

@@ -9,7 +9,7 @@ import signal
 import time
 import traceback
 from multiprocessing.connection import Connection
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable, Collection, Dict, Optional, Sequence
 
 import cv2
 import torch
@@ -53,10 +53,9 @@ class EnvGroup(object):
 
     def open(self) -> None:
         for env_id in self._env_fns:
-            self.renew(env_id)
+            self._renew(env_id)
 
-    def renew(self, env_id: int) -> None:
-        """Replace an environment by a new one."""
+    def _renew(self, env_id: int) -> None:
         if env_id in self._envs:
             self._of(env_id, self._envs.pop(env_id).close)
         self._envs[env_id] = self._of(env_id, self._env_fns[env_id])
@@ -95,12 +94,15 @@ class EnvGroup(object):
         # in place, as in DI-engine, without the arguments that `reset` was given last
         return result, self._reset(env_id, {} if self._options.reset_inplace else self._reset_kwargs[env_id])
 
-    def reset(self, kwargs: Dict[int, Optional[dict]], seeds: Dict[int, tuple]) -> Dict[int, Any]:
+    def reset(
+        self, kwargs: Dict[int, Optional[dict]], seeds: Dict[int, tuple], renewed: Collection[int]
+    ) -> Dict[int, Any]:
         """
         Overview:
             Seed and reset some environments.
         Arguments:
             - kwargs, seeds: Arguments of ``reset`` for each; of ``seed`` for those that get a new one.
+            - renewed (:obj:`Collection[int]`): Those that are closed and made again before.
         Returns:
             - results (:obj:`Dict[int, Any]`): For each, None where the observation is in shared memory, the \
                 observation in a tuple of one where it is not, or ``EnvFailed``.
@@ -108,11 +110,13 @@ class EnvGroup(object):
         results: Dict[int, Any] = {}
         for env_id, kwargs_of_env in kwargs.items():
             self._reset_kwargs[env_id] = kwargs_of_env or {}
-            results[env_id] = self._reset(env_id, self._reset_kwargs[env_id], seeds.get(env_id))
+            results[env_id] = self._reset(env_id, self._reset_kwargs[env_id], seeds.get(env_id), env_id in renewed)
         return results
 
-    def _reset(self, env_id: int, kwargs: dict, seed: Optional[tuple] = None) -> Any:
+    def _reset(self, env_id: int, kwargs: dict, seed: Optional[tuple] = None, renews: bool = False) -> Any:
         try:
+            if renews:
+                self._renew(env_id)
             if seed is not None:
                 self._of(env_id, self._envs[env_id].seed, *seed)
             obs = self._of(env_id, self._envs[env_id].reset, **kwargs)
@@ -127,8 +131,8 @@ class EnvGroup(object):
     def attribute(self, name: str) -> Dict[int, Any]:
         return {env_id: self._of(env_id, getattr, env, name, None) for env_id, env in self._envs.items()}
 
-    def images(self, env_ids: List[int]) -> Dict[int, Any]:
-        return {env_id: self._of(env_id, render, self._envs[env_id]) for env_id in env_ids}
+    def images(self, env_ids: Collection[int]) -> Dict[int, Any]:
+        return {env_id: self._of(env_id, render, env) for env_id, env in self._envs.items() if env_id in env_ids}
 
     def close(self) -> None:
         """Close all environments, whichever of them raise."""
@@ -190,13 +194,22 @@ def run_group(
     torch.set_num_threads(1)
     cv2.setNumThreads(1)
     group = EnvGroup(env_fns.data, *options)
-    commands = _Commands(connection, owner_pid)
+    poller, last_wait_s = select.poll(), math.inf
+    poller.register(connection.fileno(), select.POLLIN)
     try:
         while True:
-            message = commands.next()
-            if message is None or message[1] == 'end':
-                break
-            number, command, args = message
+            start = time.perf_counter()
+            if last_wait_s < POLL_COMMANDS_S:
+                while time.perf_counter() - start < POLL_COMMANDS_S and not poller.poll(0):
+                    os.sched_yield()
+            while not poller.poll(CHECK_OWNER_MS):
+                # The pipe does not show it: workers forked later have copies of its other end.
+                if os.getppid() != owner_pid:
+                    return
+            last_wait_s = time.perf_counter() - start
+            number, command, args = pickle.loads(connection.recv_bytes())
+            if command == 'end':
+                return
             try:
                 result = getattr(group, command)(*args)
             except EnvFailed as error:  # goes to the manager in place of a result
@@ -206,33 +219,7 @@ def run_group(
             except Exception as error:  # an attribute or info that can't be pickled, such as a lock
                 reply = pickle.dumps((number, EnvFailed(min(env_fns.data), _portable(error))))
             connection.send_bytes(reply)
-    except (BrokenPipeError, ConnectionResetError):  # nobody reads the answer
+    except (EOFError, BrokenPipeError, ConnectionResetError):
         logger.debug('worker %d: its manager has ended', os.getpid())
     finally:
         group.close()
-
-
-class _Commands(object):
-    """The worker's end of the pipe."""
-
-    def __init__(self, connection: Connection, owner_pid: int) -> None:
-        self._connection, self._owner_pid = connection, owner_pid
-        self._poller = select.poll()
-        self._poller.register(connection.fileno(), select.POLLIN)
-        self._last_wait_s = math.inf
-
-    def next(self) -> Optional[tuple]:
-        """Wait for the next command; None after the manager's end."""
-        start = time.perf_counter()
-        if self._last_wait_s < POLL_COMMANDS_S:
-            while time.perf_counter() - start < POLL_COMMANDS_S and not self._poller.poll(0):
-                os.sched_yield()
-        while not self._poller.poll(CHECK_OWNER_MS):
-            # The pipe does not show it: workers forked later have copies of its other end.
-            if os.getppid() != self._owner_pid:
-                return None
-        self._last_wait_s = time.perf_counter() - start
-        try:
-            return pickle.loads(self._connection.recv_bytes())
-        except (EOFError, ConnectionResetError):  # the manager has ended
-            return None

@@ -175,13 +175,12 @@ class WorkerPool(object):
     Workers with a group of neighbouring environments each. A pool that is dropped without ``close`` ends them, too.
     """
 
-    def __init__(
-        self, options: EnvManagerOptions, env_fns: Sequence[Callable], start: Callable[..., WorkerProcess]
-    ) -> None:
-        self._options, self._env_fns, self._start_worker = options, env_fns, start
+    def __init__(self, options: EnvManagerOptions, env_num: int, start: Callable[..., WorkerProcess]) -> None:
+        self._options, self._start_worker = options, start
         self.context = multiprocessing.get_context(options.context)
-        worker_num = min(options.worker_num or _usable_cores(), len(env_fns))
-        self._groups = [list(map(int, env_ids)) for env_ids in np.array_split(range(len(env_fns)), worker_num)]
+        worker_num = min(options.worker_num or _usable_cores(), env_num)
+        self._groups = [list(map(int, env_ids)) for env_ids in np.array_split(range(env_num), worker_num)]
+        self._env_fns: Sequence[Callable] = ()
         self._shared: Optional[SharedSteps] = None
         self._owner_pid = os.getpid()
         self.workers: List[WorkerProcess] = []
@@ -196,38 +195,33 @@ class WorkerPool(object):
         )
         return [half for half in halves if half]
 
-    def start(self, shared: Optional[SharedSteps]) -> None:
+    def start(self, env_fns: Sequence[Callable], shared: Optional[SharedSteps]) -> None:
         """
-        Start all workers side by side and wait until they have made their environments. Results go to ``shared``; with
+        Start all workers and wait until they have made their environments, side by side. Results go to ``shared``; with
         None all of them are sent. Where one fails, which raises, those that were started run until ``close``.
         """
-        self._shared = shared
-        numbers = []
+        self._env_fns, self._shared = env_fns, shared
         for env_ids in self._groups:  # one by one: close has to find those that were started before an error
             self.workers.append(self._start(env_ids))
-            numbers.append(self.workers[-1].send('open'))
-        for worker, number in zip(self.workers, numbers):
-            self._receive(worker, number)
+        self.ask(self.workers, 'open')
 
-    def replace(self, index: int) -> WorkerProcess:
+    def replace(self, index: int) -> None:
         """Start a worker in the place of a lost one, given by its index in ``workers``."""
-        worker = self.workers[index] = self._start(self._groups[index])
-        self.ask(worker, 'open')
-        return worker
+        self.workers[index] = self._start(self._groups[index])
+        self.ask([self.workers[index]], 'open')
 
     def _start(self, env_ids: List[int]) -> WorkerProcess:
         env_fns = {env_id: self._env_fns[env_id] for env_id in env_ids}
         return self._start_worker(self.context, env_fns, self._shared, self._options)
 
-    def ask(self, worker: WorkerProcess, command: str, *args: Any) -> Any:
-        """Give one worker a command; its result, or ``WorkerLost`` or ``EnvFailed`` raised."""
-        return self._receive(worker, worker.send(command, *args))
-
-    def _receive(self, worker: WorkerProcess, number: int) -> Any:
-        result = worker.receive(number, self._options.connect_timeout)
-        if isinstance(result, EnvFailed):
-            raise result
-        return result
+    def ask(self, workers: Iterable[WorkerProcess], command: str, *args: Any) -> List[Any]:
+        """Give some workers a command; their results, or the first ``WorkerLost`` or ``EnvFailed`` raised."""
+        timeout_s = self._options.connect_timeout
+        results = [result for _, result in Exchange((one, timeout_s, (command, *args)) for one in workers).answers()]
+        for result in results:
+            if isinstance(result, (WorkerLost, EnvFailed)):
+                raise result
+        return results
 
     def worker_of(self, env_id: int) -> WorkerProcess:
         """The worker that an environment is in."""

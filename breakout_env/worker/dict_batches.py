@@ -5,14 +5,14 @@ from typing import Any, Dict, List, Optional, Sequence
 import numpy as np
 from ding.envs import BaseEnvManager, BaseEnvTimestep
 
-from ..env_manager.batches import StepBatch
+from ..env_manager.shared_buffers import StepBatch
 from .nstep_collector import final_obs_of
 
 
 class DictBatches(object):
     """
     Overview:
-        ``halves``, ``first_obs``, ``send`` and ``recv`` as ``BatchedManager`` has them, with all environments in one \
+        ``halves``, ``first_obs``, ``send`` and ``recv`` as ``GroupEnvManager`` has them, with all environments in one \
         batch. Lost environments are reset.
     """
 

@@ -11,10 +11,7 @@ from ..compat.ding_nstep_returns import correct_value_gamma
 from .collector import ScoringCollector, scores_in
 from .step_callback import StepCallback, weakly
 
-# The last transition before a time limit has this key on its way through the collector: whether its `next_obs` is that
-# of its game.
-_TRUNCATED = 'truncated'
-# The same in the `info` of its timestep.
+# A key in the ``info`` and in the transition of the last step before a time limit: whether its observation is known.
 _LAST_OBS_IS_KNOWN = 'last_obs_is_known'
 # Shared by all collectors of a process: two of them may fill one replay buffer.
 _EPISODE_IDS = itertools.count()
@@ -23,25 +20,23 @@ _EPISODE_IDS = itertools.count()
 class TailBuffer(TrajBuffer):
     """
     Overview:
-        DI-engine's list of the latest transitions of one environment. Unless the episode has ended, ``clear`` keeps \
-        the last ``nstep - 1`` transitions, whose returns need the next steps.
+        DI-engine's list of the latest transitions of one environment. ``clear`` keeps the last ``tail`` of them, \
+        whose n-step returns need the next steps; ``drop`` ends the episode.
     Examples:
         >>> buffer = TailBuffer(2)
-        >>> buffer.extend(dict(step=step, done=False) for step in range(6))
+        >>> buffer.extend(dict(step=step) for step in range(6))
         >>> buffer.clear()  # as the collector does after a fragment
         >>> [transition['step'] for transition in buffer]
         [4, 5]
     """
 
     def __init__(self, tail: int, deepcopy: bool = False) -> None:
-        """``tail``: how many transitions ``clear`` keeps."""
         super().__init__(maxlen=None, deepcopy=deepcopy)
         self._tail = tail
 
     def clear(self) -> None:
-        """Remove all transitions of an episode that has ended, and all but the last of one that has not."""
-        ended = not self or self[-1]['done'] or _TRUNCATED in self[-1]
-        del self[: len(self) if ended else max(0, len(self) - self._tail)]
+        """Remove all but the last transitions."""
+        del self[: max(0, len(self) - self._tail)]
 
     def drop(self) -> None:
         """Remove all transitions."""
@@ -155,41 +150,36 @@ class NstepCollector(ScoringCollector):
     def _on_step(self, timesteps: Dict[int, BaseEnvTimestep]) -> None:
         self._note_step(scores_in(timesteps))
         for env_id, timestep in timesteps.items():
-            if is_truncated(timestep):
+            if timestep.done and timestep.info.get('TimeLimit.truncated', False):
                 obs = final_obs_of(self._env, env_id, timestep)
                 info = dict(timestep.info, **{_LAST_OBS_IS_KNOWN: obs is not None})
                 timesteps[env_id] = timestep._replace(obs=timestep.obs if obs is None else obs, info=info)
 
     def _process_transition(self, obs: Any, output: Any, timestep: BaseEnvTimestep, *args: Any) -> Dict[str, Any]:
         transition = self._plain_policy.process_transition(obs, output, timestep, *args)
-        if is_truncated(timestep):
-            transition[_TRUNCATED] = timestep.info[_LAST_OBS_IS_KNOWN]
+        if _LAST_OBS_IS_KNOWN in timestep.info:
+            transition[_LAST_OBS_IS_KNOWN] = timestep.info[_LAST_OBS_IS_KNOWN]
         return transition
 
     def _get_train_sample(self, transitions: List[Dict[str, Any]]) -> List[Any]:
         """The policy's samples of a fragment, those whose returns are complete or end with it."""
-        last_obs_is_known = transitions[-1].pop(_TRUNCATED, None)
-        ended = transitions[-1]['done']
+        last_obs_is_known = transitions[-1].pop(_LAST_OBS_IS_KNOWN, None)
+        episode_continues = last_obs_is_known is None and not transitions[-1]['done']
         if last_obs_is_known is not None:
             transitions[-1]['done'] = False
-            if not last_obs_is_known:  # its next_obs is that of another game
+            if not last_obs_is_known:  # its next_obs is that of another episode
                 transitions = transitions[:-1]
         if not transitions:
             return []
         samples: List[Any] = self._plain_policy.get_train_sample(transitions)
         if self._nstep > 1:
             correct_value_gamma(samples, self._nstep, self._plain_policy.get_attribute('gamma'))
-            if not ended:
+            if episode_continues:
                 del samples[max(0, len(samples) - self._nstep + 1) :]
         return samples
 
 
 FullGamesCollector = NstepCollector
-
-
-def is_truncated(timestep: BaseEnvTimestep) -> bool:
-    """Whether an episode ended at a time limit."""
-    return bool(timestep.done) and timestep.info.get('TimeLimit.truncated', False)
 
 
 def final_obs_of(manager: BaseEnvManager, env_id: int, timestep: BaseEnvTimestep) -> Optional[Any]:
@@ -216,24 +206,19 @@ def nstep_of(policy: Any) -> int:
         return 1
 
 
-class NumberedTrajBuffer(TailBuffer):
-    """
-    The list of the latest transitions of one environment, which adds ``env_id``, ``episode_id`` and ``step_id``
-    to each. The collector also empties the list within an episode; the ids continue.
-    """
+class NumberedTailBuffer(TailBuffer):
+    """Adds ``env_id``, ``episode_id`` and ``step_id`` to each transition; ``drop`` begins another episode."""
 
     def __init__(self, env_id: int, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._env_id = env_id
-        self.start_episode()
+        self.drop()
 
-    def start_episode(self) -> None:
-        """Number the next transitions as the steps of a new episode."""
-        self._episode_id = next(_EPISODE_IDS)
-        self._step_id = 0
+    def drop(self) -> None:
+        super().drop()
+        self._episode_id, self._step_id = next(_EPISODE_IDS), 0
 
     def append(self, data: dict) -> None:
-        """Add a transition and its ids."""
         super().append(dict(data, env_id=self._env_id, episode_id=self._episode_id, step_id=self._step_id))
         self._step_id += 1
 
@@ -246,10 +231,5 @@ class SampleWithIdsCollector(NstepCollector):
         (unique in the process) and ``step_id`` (0, 1, ... within the episode).
     """
 
-    def _new_buffer(self, env_id: int) -> NumberedTrajBuffer:
-        return NumberedTrajBuffer(env_id, self._nstep - 1, deepcopy=self._deepcopy_obs)
-
-    def _reset_stat(self, env_id: int) -> None:
-        # the base calls this at the end of an episode, and after an abnormal step, which ends it, too
-        super()._reset_stat(env_id)
-        self._traj_buffer[env_id].start_episode()
+    def _new_buffer(self, env_id: int) -> NumberedTailBuffer:
+        return NumberedTailBuffer(env_id, self._nstep - 1, deepcopy=self._deepcopy_obs)

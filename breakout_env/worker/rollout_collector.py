@@ -32,7 +32,7 @@ class RolloutCollector(ScoringCollector):
         does.
 
         Under the env manager ``breakout`` the environments are in two halves: one plays while the policy acts for the \
-        other (``BatchedManager``). Under any other synchronous manager all of them are stepped at once.
+        other (``GroupEnvManager``). Under any other synchronous manager all of them are stepped at once.
 
         At a time limit the discounted value of the episode's last observation is added to the reward (Pardo et al. \
         2018). Where the manager does not hand it over (DI-engine's ``subprocess`` with ``reset_inplace``), the last \
