@@ -34,68 +34,63 @@ class PackedFragment(NamedTuple):
 
 
 class _Actor(object):
-    """The config for one CPU, and the newest weights."""
+    """Environments and a policy on one CPU, the worker of DI-engine's that uses them, and the newest weights."""
 
-    def __init__(self, cfg: EasyDict) -> None:
+    def __init__(self, cfg: EasyDict, mode: str, seed: int) -> None:
+        """``mode``: the policy's, ``'collect'`` or ``'eval'``."""
         torch.set_num_threads(1)
-        self._cfg = cfg = copy.deepcopy(cfg)
+        cfg = copy.deepcopy(cfg)
         cfg.policy.cuda = False
         if cfg.env.manager.type == 'breakout' and cfg.env.manager.get('worker_num') is None:
             cfg.env.manager.worker_num = 1
         self._weights: Optional[Any] = None  # the reference that was loaded last
         self._recorder = EventRecorder()
-        # DI-engine's workers write a text log of their own, below the current folder
-        self._folder = tempfile.TemporaryDirectory(prefix='breakout_actor_')
-        self._logs = dict(tb_logger=self._recorder, exp_name=os.path.relpath(self._folder.name))
-        self._worker: Any = None
+        collects = mode == 'collect'
+        env_class, collector_cfgs, evaluator_cfgs = get_vec_env_setting(cfg.env)
+        env_cfgs = collector_cfgs if collects else evaluator_cfgs
+        env = create_env_manager(cfg.env.manager, [partial(env_class, cfg=c) for c in env_cfgs])
+        env.seed(seed, dynamic_seed=collects)
+        set_pkg_seed(seed, use_cuda=False)
+        self._policy = getattr(create_policy(cfg.policy, enable_field=[mode]), f'{mode}_mode')
+        if collects:
+            self._random_policy = PolicyFactory.get_random_policy(self._policy, action_space=env.action_space)
+            self._games: List[float] = []
+            env = StepCallback(env, lambda timesteps: self._games.extend(scores_in(timesteps)))
+        create = create_serial_collector if collects else create_serial_evaluator
+        worker_cfg = cfg.policy.collect.collector if collects else cfg.policy.eval.evaluator
+        # DI-engine's workers write a text log of their own, below the current folder. It is open, so writing goes on
+        # without the folder, and an actor that is killed leaves nothing behind.
+        with tempfile.TemporaryDirectory(prefix='breakout_actor_') as folder:
+            logs = dict(tb_logger=self._recorder, exp_name=os.path.relpath(folder))
+            self._worker: Any = create(worker_cfg, env=env, policy=self._policy, **logs)
+        use_plain_timers(self._worker)
 
     def ready(self) -> None:
         """Return once the actor works."""
-
-    def _start(self, worker: Any) -> None:
-        self._worker = worker
-        use_plain_timers(worker)
-        self._folder.cleanup()  # its log is open, so writing goes on; an actor that is killed leaves nothing behind
 
     def close(self) -> None:
         """Close the environments."""
         self._worker.close()
 
-    def _load(self, mode: Any, weights: List[Any]) -> None:
+    def _load(self, weights: List[Any]) -> None:
+        """Load weights, given by a reference; in a list, as Ray would fetch a bare one for each call."""
         if weights[0] != self._weights:
             import ray  # not before ``ray_session`` has prepared it: the learner imports this file, too
 
             self._weights = weights[0]
-            mode.load_state_dict(dict(model=unpack_weights(ray.get(weights[0]))))
+            self._policy.load_state_dict(dict(model=unpack_weights(ray.get(weights[0]))))
 
 
 class CollectorActor(_Actor):
-    """
-    Overview:
-        Environments and a policy that collect rollout fragments on request.
-    """
+    """Collects rollout fragments on request."""
 
     def __init__(self, cfg: EasyDict, index: int) -> None:
-        """
-        Arguments:
-            - cfg (:obj:`EasyDict`): The merged config.
-            - index (:obj:`int`): Which of the collectors it is.
-        """
-        super().__init__(cfg)
-        cfg = self._cfg
-        self._games: List[float] = []
-        self._version = 0
-        self._is_random = False
+        """``cfg``: the merged config; ``index``: which of the collectors it is."""
         # no two collectors play the same games, nor does one that was restarted repeat its own
         seed = int(np.random.SeedSequence([cfg.seed, index, time.time_ns()]).generate_state(1)[0]) % 2**31
-        env_class, env_cfgs, _ = get_vec_env_setting(cfg.env)
-        env = create_env_manager(cfg.env.manager, [partial(env_class, cfg=c) for c in env_cfgs])
-        env.seed(seed, dynamic_seed=True)
-        set_pkg_seed(seed, use_cuda=False)
-        self._policy = create_policy(cfg.policy, enable_field=['collect']).collect_mode
-        self._random_policy = PolicyFactory.get_random_policy(self._policy, action_space=env.action_space)
-        env = StepCallback(env, lambda timesteps: self._games.extend(scores_in(timesteps)))
-        self._start(create_serial_collector(cfg.policy.collect.collector, env=env, policy=self._policy, **self._logs))
+        super().__init__(cfg, 'collect', seed)
+        self._version = 0
+        self._is_random = False
 
     def collect(
         self, n_sample: int, env_step: int, is_random: bool, settings: Dict[str, Any], weights: List[Any], version: int
@@ -108,8 +103,7 @@ class CollectorActor(_Actor):
             - env_step (:obj:`int`): Env steps of the whole run so far, over which curves are drawn.
             - is_random (:obj:`bool`): Whether to play uniformly random actions.
             - settings (:obj:`Dict[str, Any]`): The policy's, such as epsilon.
-            - weights (:obj:`List[Any]`): The reference to packed weights; in a list, as Ray would fetch a bare one \
-                for each call.
+            - weights (:obj:`List[Any]`): The reference to packed weights, in a list.
             - version (:obj:`int`): Updates of these weights.
         """
         worker = self._worker
@@ -117,7 +111,7 @@ class CollectorActor(_Actor):
             self._is_random = is_random
             worker.reset_policy(self._random_policy if is_random else self._policy)
         if not is_random:
-            self._load(self._policy, weights)
+            self._load(weights)
             self._version = version
         worker.envstep, episodes = env_step, worker._total_episode_count
         transitions = worker.collect(
@@ -133,24 +127,11 @@ class CollectorActor(_Actor):
 
 
 class EvaluatorActor(_Actor):
-    """
-    Overview:
-        Environments and a policy that play full games on request, as the config's evaluator does.
-    """
+    """Plays full games on request, as the config's evaluator does."""
 
     def __init__(self, cfg: EasyDict) -> None:
-        """
-        Arguments:
-            - cfg (:obj:`EasyDict`): The merged config.
-        """
-        super().__init__(cfg)
-        cfg = self._cfg
-        env_class, _, env_cfgs = get_vec_env_setting(cfg.env)
-        env = create_env_manager(cfg.env.manager, [partial(env_class, cfg=c) for c in env_cfgs])
-        env.seed(cfg.seed, dynamic_seed=False)
-        set_pkg_seed(cfg.seed, use_cuda=False)
-        self._policy = create_policy(cfg.policy, enable_field=['eval']).eval_mode
-        self._start(create_serial_evaluator(cfg.policy.eval.evaluator, env=env, policy=self._policy, **self._logs))
+        """``cfg``: the merged config."""
+        super().__init__(cfg, 'eval', cfg.seed)
 
     def evaluate(self, weights: List[Any], train_iter: int, env_step: int) -> Tuple[List[float], List[Event]]:
         """
@@ -162,6 +143,6 @@ class EvaluatorActor(_Actor):
         Returns:
             - returns, events (:obj:`Tuple[List[float], List[Event]]`): Scores, and what goes into TensorBoard.
         """
-        self._load(self._policy, weights)
+        self._load(weights)
         _, info = self._worker.eval(None, train_iter, env_step)
         return [float(value) for value in info['eval_episode_return']], self._recorder.take()

@@ -158,8 +158,7 @@ class CollectorPool(GameScores):
         collector.requests.remove(done[0])
         try:
             fragment: PackedFragment = self._ray.get(done[0])
-            transitions = [_renumbered(each, collector.first_episode) for each in unpack(fragment.payload)]
-        except (self._ray.exceptions.RayError, ValueError) as error:
+        except self._ray.exceptions.RayError as error:
             self._random_steps += self._n_sample if is_random else 0
             self._note_failure(collector, error)
             return None
@@ -168,6 +167,10 @@ class CollectorPool(GameScores):
         self.episodes += fragment.episodes
         self.add_games(fragment.games)
         self._request()  # so that nobody waits while the learner learns
+        transitions = unpack(fragment.payload)
+        for transition in transitions:
+            if 'episode_id' in transition:  # buffers cut slices by it: unique among all collectors
+                transition['episode_id'] += collector.first_episode
         return transitions, fragment, is_random
 
     def _look_for_ready(self) -> None:
@@ -217,10 +220,3 @@ class CollectorPool(GameScores):
     def epsilon(self) -> Optional[float]:
         """Of the newest requests."""
         return self.settings.get('eps')
-
-
-def _renumbered(transition: Dict[str, Any], first_episode: int) -> Dict[str, Any]:
-    """A transition whose ``episode_id``, if it has one, is unique among all collectors: buffers cut slices by it."""
-    if 'episode_id' not in transition:
-        return transition
-    return {**transition, 'episode_id': transition['episode_id'] + first_episode}
