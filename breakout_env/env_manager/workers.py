@@ -79,21 +79,19 @@ class WorkerProcess(object):
     def send(self, command: str, *args: Any) -> int:
         """
         Give it a command: the name of a method of ``EnvGroup``, and arguments. Returns the number that its answer will
-        have; ``WorkerEnded`` if the process has ended.
+        have; ``receive`` says if the process has ended.
         """
         self._number += 1
         message = pickle.dumps((self._number, command, args), pickle.HIGHEST_PROTOCOL)
-        try:
+        with contextlib.suppress(OSError):  # an end of the pipe is closed
             self._connection.send_bytes(message)
-            return self._number
-        except OSError:  # the other end of the pipe is closed
-            pass  # raised below, as a cause would keep this frame and its callers, the pool among them
-        raise WorkerEnded(self._how_it_ended())
+        return self._number
 
     def receive(self, number: int, timeout_s: Optional[float] = None) -> Any:
         """
         Wait for the answer to a command, and drop those to earlier ones: ``timeout_s`` seconds or, with None, as long
-        as the process lives. ``WorkerLost`` if there is none in time, ``WorkerEnded`` if the process has ended.
+        as the process lives. In its place comes ``WorkerLost`` if there is none in time, ``WorkerEnded`` if the process
+        has ended.
         """
         left_s = math.inf if timeout_s is None else timeout_s
         while not self.lost:
@@ -101,7 +99,7 @@ class WorkerProcess(object):
             if not ready:
                 left_s -= SLICE_S
                 if left_s <= 0:
-                    raise WorkerLost(f'worker process {self.pid} did not answer within {timeout_s:g} s')
+                    return WorkerLost(f'worker process {self.pid} did not answer within {timeout_s:g} s')
                 continue
             if self._connection.fileno() not in map(itemgetter(0), ready):
                 break
@@ -111,7 +109,7 @@ class WorkerProcess(object):
                 break
             if answered == number:
                 return result
-        raise WorkerEnded(self._how_it_ended())
+        return WorkerEnded(self._how_it_ended())
 
     def _how_it_ended(self) -> str:
         if self.lost:
@@ -120,13 +118,6 @@ class WorkerProcess(object):
         code = self._process.exitcode
         how = f'signal {-code}' if code is not None and code < 0 else f'exit code {code}'
         return f'worker process {self.pid} has ended ({how})'
-
-    def request_end(self) -> None:
-        """Ask it to close its environments and end; returns at once."""
-        # Closing the pipe alone may not reach it: processes forked since have copies of our end.
-        with contextlib.suppress(WorkerLost):
-            if not self.lost:
-                self.send('end')
 
     def end(self, deadline: float = 0.0) -> None:
         """Wait for its end until a time of ``time.monotonic``, then kill it; release what belonged to it."""
@@ -149,7 +140,7 @@ class Exchange(object):
     """Commands to several workers, sent at once and carried out side by side, and their answers."""
 
     def __init__(self, requests: Iterable[Request]) -> None:
-        self._sent = [(worker, timeout_s, _or_lost(worker.send, *command)) for worker, timeout_s, command in requests]
+        self._sent = [(worker, timeout_s, worker.send(*command)) for worker, timeout_s, command in requests]
         self._answers: List[Tuple[WorkerProcess, Any]] = []
 
     def answers(self) -> List[Tuple[WorkerProcess, Any]]:
@@ -158,16 +149,8 @@ class Exchange(object):
         may be repeated.
         """
         for worker, timeout_s, number in self._sent[len(self._answers) :]:
-            lost = isinstance(number, WorkerLost)
-            self._answers.append((worker, number if lost else _or_lost(worker.receive, number, timeout_s)))
+            self._answers.append((worker, worker.receive(number, timeout_s)))
         return self._answers
-
-
-def _or_lost(function: Callable, *args: Any) -> Any:
-    try:
-        return function(*args)
-    except WorkerLost as error:
-        return error.with_traceback(None)  # lest this frame and the error hold the pool in a cycle
 
 
 class WorkerPool(object):
@@ -239,8 +222,8 @@ def _usable_cores() -> int:
 def _end(workers: List[WorkerProcess], owner_pid: int) -> None:
     """End workers and forget them; a fork of the owner, whose workers they are not, only forgets them."""
     if os.getpid() == owner_pid:
-        for worker in workers:
-            worker.request_end()
+        for worker in workers:  # closing the pipe may not reach it: processes forked since have copies of our end
+            worker.send('end')
         deadline = time.monotonic() + CLOSE_TIMEOUT_S
         for worker in workers:
             worker.end(deadline)

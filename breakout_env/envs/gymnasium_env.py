@@ -6,7 +6,7 @@ Importing ``breakout_env`` registers the id; ``gymnasium.make('breakout_env:brea
 
 import math
 from functools import partial
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Annotated, Any, Dict, List, Literal, Mapping, Optional, Sequence, Tuple, Union
 
 import ale_py
 import gymnasium
@@ -16,7 +16,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from ..env_manager.manager import GroupEnvManager
-from ..utils.options import section, shown
+from ..utils.options import Between, checked, section, shown
 from .env import BreakoutEnv
 from .options import BreakoutOptions
 
@@ -166,15 +166,10 @@ class GymnasiumBreakoutVector(VectorEnv):
         Raises:
             - ValueError: If an option is unknown or its value is not allowed.
         """
-        if render_mode not in (None, 'rgb_array'):
-            raise ValueError(f"render_mode is {shown(render_mode)}; expected None or 'rgb_array' for many games")
-        modes = [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP]
-        if autoreset_mode not in (*modes, *(mode.value for mode in modes)):
-            raise ValueError(f'autoreset_mode is {shown(autoreset_mode)}; expected SAME_STEP or NEXT_STEP')
-        if max_episode_steps is not None and (type(max_episode_steps) is not int or max_episode_steps < 1):
-            raise ValueError(
-                f'max_episode_steps is {shown(max_episode_steps)}; expected None or a whole number above 0'
-            )
+        checked('option', 'render_mode', render_mode, Literal[None, 'rgb_array'])
+        checked('option', 'max_episode_steps', max_episode_steps, Optional[Annotated[int, Between(1, 2**31)]])
+        mode = getattr(autoreset_mode, 'value', autoreset_mode)
+        mode = AutoresetMode(checked('option', 'autoreset_mode', mode, Literal['SameStep', 'NextStep']))
         given = section('the section `manager`', manager)
         for name, value in _MANAGER_SETTINGS.items():
             if given.get(name, value) != value:
@@ -182,8 +177,8 @@ class GymnasiumBreakoutVector(VectorEnv):
         self.num_envs, self.render_mode = num_envs, render_mode
         cfg = dict(options, render_mode=render_mode)
         env = BreakoutEnv(cfg)
-        self._resets_next = AutoresetMode(autoreset_mode) is AutoresetMode.NEXT_STEP
-        self.metadata = _metadata(self.metadata, cfg, autoreset_mode=AutoresetMode(autoreset_mode))
+        self._resets_next = mode is AutoresetMode.NEXT_STEP
+        self.metadata = _metadata(self.metadata, cfg, autoreset_mode=mode)
         self.single_observation_space, single_actions = _spaces(env)
         self.single_action_space, self._action_count = single_actions, int(single_actions.n)
         self.observation_space = batch_space(self.single_observation_space, num_envs)

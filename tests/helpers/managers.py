@@ -211,34 +211,25 @@ class InProcessWorker(object):
     def alive(self):
         return not self.lost and not self.killed
 
-    def _check_alive(self):
-        if not self.alive:
-            raise WorkerEnded('worker process 0 has ended (signal 9)')
-
     def send(self, command, *args):
-        self._check_alive()
         self._commands.append((command, args))
         return len(self._commands)
 
     def receive(self, number, timeout_s):
         self.timeouts.append((self._commands[number - 1][0], timeout_s))
-        for command, args in self._commands[self._answered : number]:
-            self._check_alive()
+        result = None
+        for command, args in self._commands[self._answered : number] if self.alive else ():
             try:
                 result = getattr(self._group, command)(*args)
             except EnvFailed as error:
                 result = error
             except Killed:
                 self.killed = True
-                self._check_alive()
+                break
             except Silent:
-                raise WorkerLost(f'worker process 0 did not answer within {timeout_s} s') from None
+                return WorkerLost(f'worker process 0 did not answer within {timeout_s} s')
             self._answered += 1
-        self._check_alive()
-        return result
-
-    def request_end(self):
-        pass
+        return result if self.alive else WorkerEnded('worker process 0 has ended (signal 9)')
 
     def end(self, deadline=0.0):
         if not self.lost and not self.killed:

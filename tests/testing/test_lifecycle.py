@@ -14,8 +14,8 @@ from helpers.resources import children
 CHECKS = {check.__name__: check for check in lifecycle_checks()}
 
 
-@pytest.mark.parametrize('check, what, env', FAULTY, ids=lambda value: value if isinstance(value, str) else '')
-def test_a_planted_fault_is_found_by_its_check(check, what, env, same_footprint):
+@pytest.mark.parametrize('check, env', FAULTY, ids=lambda value: value if isinstance(value, str) else '')
+def test_a_planted_fault_is_found_by_its_check(check, env, same_footprint):
     with pytest.raises(AssertionError) as caught:
         CHECKS[check](env, steps=20, time_limit_s=3.0)
     assert 'docs/lifecycle.md#' in str(caught.value)
