@@ -16,7 +16,7 @@ import gym
 import numpy as np
 import psutil
 import treetensor.numpy as tnp
-from ding.envs import BaseEnv, BaseEnvTimestep, create_env_manager, get_env_manager_cls
+from ding.envs import BaseEnv, BaseEnvTimestep, get_env_manager_cls
 from easydict import EasyDict
 
 from breakout_env import GroupEnvManager, GroupEnvManagerV2
@@ -119,13 +119,11 @@ class GameEnv(BaseEnv):
             raise PlantedError('planted')
         if action == RAISE_AWKWARD:
             raise AwkwardError('planted', 2)
+        if action in (KILL, HANG) and in_process:
+            raise Killed if action == KILL else Silent
         if action == KILL:
-            if in_process:
-                raise Killed
             os.kill(os.getpid(), signal.SIGKILL)
         if action == HANG:
-            if in_process:
-                raise Silent
             collections.deque(itertools.repeat(0), maxlen=0)  # in C: no Python code runs, not even a signal handler
         if action == EXIT:
             os._exit(3)
@@ -139,14 +137,13 @@ class GameEnv(BaseEnv):
 
     def _fail_reset(self):
         """As the first line of the file says, which is then removed."""
-        if 'reset_faults' not in self.cfg:
-            return
-        path = Path(self.cfg['reset_faults'])
-        fault, _, rest = path.read_text().partition('\n')
-        path.write_text(rest)
-        if fault:
-            self.note(fault)
-            self.go_wrong(dict(sleep=SLEEP, hang=HANG, kill=KILL)[fault] if fault != 'raise' else RAISE)
+        if 'reset_faults' in self.cfg:
+            path = Path(self.cfg['reset_faults'])
+            fault, _, rest = path.read_text().partition('\n')
+            path.write_text(rest)
+            if fault:
+                self.note(fault)
+                self.go_wrong(dict(hang=HANG, kill=KILL, **{'raise': RAISE})[fault])
 
     def reward_shaping(self, transitions):
         return [dict(transition, shaped_in=os.getpid(), seed=self.seeds[-1][0]) for transition in transitions]
@@ -238,11 +235,11 @@ class InProcessWorker(object):
 
 
 def build(kind='breakout', env_class=GameEnv, env_num=4, env_cfg=None, seed=0, **cfg):
-    """A manager of so many environments, all with one config or each with its own."""
+    """A manager of so many environments, all with one config or each with its own; its kind by name, or a class."""
     env_cfgs = env_cfg if isinstance(env_cfg, list) else [env_cfg or {}] * env_num
-    cfg = EasyDict({'type': kind, **cfg})
-    cfg = EasyDict({**get_env_manager_cls(cfg).default_config(), **cfg})
-    manager = create_env_manager(cfg, [partial(env_class, cfg=one) for one in env_cfgs])
+    env_fns = [partial(env_class, cfg=one) for one in env_cfgs]
+    manager_class = get_env_manager_cls(EasyDict(type=kind)) if isinstance(kind, str) else kind
+    manager = manager_class(env_fns, EasyDict({**manager_class.default_config(), **cfg}))
     if seed is not None:
         manager.seed(seed)
     return manager
@@ -256,14 +253,9 @@ class InProcessManagerV2(GroupEnvManagerV2):
     _worker_class = InProcessWorker
 
 
-def build_in_process(env_num=4, env_cfg=None, seed=0, manager_class=InProcessManager, **cfg):
+def build_in_process(env_num=4, manager_class=InProcessManager, **cfg):
     """A manager with workers in this process."""
-    env_cfgs = env_cfg if isinstance(env_cfg, list) else [env_cfg or {}] * env_num
-    cfg = {'worker_num': 2, 'retry_waiting_time': 0.0, **cfg}
-    manager = manager_class([partial(GameEnv, cfg=one) for one in env_cfgs], cfg)
-    if seed is not None:
-        manager.seed(seed)
-    return manager
+    return build(manager_class, env_num=env_num, **{'worker_num': 2, 'retry_waiting_time': 0.0, **cfg})
 
 
 @contextlib.contextmanager
