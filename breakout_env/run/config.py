@@ -101,6 +101,11 @@ def merged_config(
             f"{file.path}: create_config.collector.type is 'rollout', which collects in one process with its learner; "
             'expected another one on Ray, such as full_games in breakout_dqn_cpu_config.py'
         )
+    if 'update_per_collect' not in cfg.policy.learn:
+        raise click.UsageError(
+            f'{file.path}: the policy {file.create.policy.type!r} has no `update_per_collect`, as on-policy ones '
+            'of DI-engine; expected `ding -m serial_onpolicy` for it, or another policy, such as lean_ppo'
+        )
     random_steps = cfg.policy.get('random_collect_size', 0)
     if budget.env_steps is not None and budget.env_steps <= random_steps:
         raise click.UsageError(

@@ -33,6 +33,8 @@ main_config = EasyDict(
                 batch_size=32,
                 learning_rate=0.0001,
                 target_update_freq=1000,
+                # saves the run, also on SIGTERM
+                learner=dict(hook=dict(resume=dict(type='resume', name='resume', position='before_run'))),
             ),
             collect=dict(
                 n_sample=32,

@@ -126,6 +126,12 @@ def test_a_config_without_hook_and_evaluator_gets_those_that_a_resumed_run_needs
     assert cfg.policy.learn.learner.hook.resume.type == 'resume' and cfg.policy.eval.evaluator.type == 'resumable'
 
 
+def test_an_on_policy_config_of_di_engines_is_told_its_command(here):
+    config = str(ROOT / 'examples' / 'another_project' / 'breakout_ppo_config.py')
+    assert 'expected `ding -m serial_onpolicy`' in refused('train', '--device', 'cpu', '-c', config)
+    assert files_below(here) == []
+
+
 def test_all_shipped_configs_are_accepted():
     for path in sorted((ROOT / 'configs').glob('*.py')):
         cfg = checked_config(str(path), seed=0)
