@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 from functools import partial
 from pathlib import Path
-from typing import Dict, Optional
+from typing import Callable, Dict, NamedTuple, Optional
 
 import imageio_ffmpeg
 import numpy as np
@@ -24,8 +24,8 @@ from ..envs.env import BreakoutEnv
 from ..utils.game_constants import FIRE, SCREEN_SHAPE
 from ..utils.gpu import OLD_GPU_WHEEL, gpu_problem
 from ..utils.memory_limits import control_groups, disk_room, memory_room
-from .doctor import FAILS, OK, WARNING, Check, Finding
 
+OK, WARNING, FAILS = 'ok', 'warning', 'fails'
 DISTRIBUTION = 'ding-breakout'  # as setup.py names it; the import name is another
 INSTALL = 'pip install . in the checkout, or its wheel'
 SHOWN = ('di-engine', 'torch', 'gymnasium', 'ale-py', 'numpy', 'opencv-python')
@@ -34,6 +34,28 @@ TRAINING_BYTES, RUN_DISK_BYTES = 1.5e9, 2e9
 # Docker's default. DI-engine's `subprocess` manager keeps an observation of each environment in it, ours all of a step.
 SHARED_MEMORY_BYTES = 64 * 2**20
 SHARED_MEMORY_FIX = 'docker run --shm-size=1g'
+
+
+class Finding(NamedTuple):
+    """What a check found: ``state`` is 'ok', 'warning' (for what is optional) or 'fails'; ``fix`` says what to do."""
+
+    state: str
+    found: str
+    fix: str = ''
+    name: str = ''
+
+
+class Check(NamedTuple):
+    """
+    A question about this machine. ``look`` answers it, and may raise, crash or hang. Where training does not need what
+    is checked, a failure is a warning. ``fix`` says what to do if there is no answer.
+    """
+
+    name: str
+    look: Callable[[], Finding]
+    needed: bool = True
+    timeout_s: float = 60.0  # a GPU's first use takes seconds, on a busy machine more
+    fix: str = ''
 
 
 def package() -> Finding:
@@ -45,7 +67,6 @@ def package() -> Finding:
 def requirements() -> Finding:
     """Are the required packages within the bounds of this package, and those shown within DI-engine's?"""
     required: Dict[str, Requirement] = {}
-    versions, wrong = {}, {}
     try:
         for distribution in ('DI-engine', DISTRIBUTION):
             for one in map(Requirement, importlib.metadata.requires(distribution) or ()):
@@ -54,26 +75,27 @@ def requirements() -> Finding:
                     required[one.name.lower()] = one
     except importlib.metadata.PackageNotFoundError as error:  # such as an installation under an earlier name
         return Finding(WARNING, f'{error.name} is not installed, so its bounds are unknown', INSTALL)
-    for name, requirement in required.items():
-        try:
-            versions[name] = _version(name)
-        except importlib.metadata.PackageNotFoundError:
-            wrong[name] = f'{name} is not installed'
-        else:
-            if not requirement.specifier.contains(versions[name], prereleases=True):
-                wrong[name] = f'{name} is {versions[name]}; expected {requirement.specifier}'
+    versions = {name: _version(name) for name in required}
+    wrong = {name: one for name, one in required.items() if not _is_within(versions[name], one)}
     if wrong:
-        fix = ' '.join(shlex.quote(str(required[name])) for name in wrong)
-        return Finding(FAILS, '; '.join(wrong.values()), f'pip install {fix}')
+        found = (
+            f'{name} is {versions[name] or "not installed"}; expected {one.specifier}' for name, one in wrong.items()
+        )
+        return Finding(FAILS, '; '.join(found), f'pip install {shlex.join(map(str, wrong.values()))}')
     shown = ', '.join(f'{name} {versions[name]}' for name in SHOWN)
     return Finding(OK, f'{shown} and {len(required) - len(SHOWN)} more, all within their bounds')
 
 
+def _is_within(version: str, requirement: Requirement) -> bool:
+    return bool(version) and requirement.specifier.contains(version, prereleases=True)
+
+
 def _version(name: str) -> str:
-    """The version of a package; of OpenCV, of any that has its modules."""
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        return importlib.metadata.version(name)
-    return importlib.metadata.version(f'{name}-headless')
+    """The version of a package, of OpenCV of any that has its modules; '' if it is missing."""
+    for distribution in (name, f'{name}-headless'):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            return importlib.metadata.version(distribution)
+    return ''
 
 
 def cpu() -> Finding:
@@ -104,31 +126,29 @@ def cpu_quota(root: str = '/sys/fs/cgroup', membership: str = '/proc/self/cgroup
 
 def gpu() -> Finding:
     """Which GPU would training use, and does it compute?"""
-    if torch.cuda.is_available() and (problem := gpu_problem()):
-        return Finding(WARNING, f'training uses the CPU: {problem}', OLD_GPU_WHEEL)
     command = ['nvidia-smi', '--query-gpu=driver_version', '--format=csv,noheader']
     try:
-        listed = subprocess.run(command, capture_output=True, text=True, timeout=15).stdout.split()
-    except OSError:  # no such program
-        listed = []
-    if torch.cuda.is_available():
-        torch.ones(1000, device='cuda').sum().item()  # raises where the GPU does not compute
-        free_bytes, total_bytes = torch.cuda.mem_get_info()
-        room = f'{free_bytes / 1e9:.1f} of {total_bytes / 1e9:.1f} GB free'
-        count, driver = torch.cuda.device_count(), listed[0] if listed else 'unknown'
-        versions = f'driver {driver}, CUDA {torch.version.cuda}'
-        return Finding(OK, f'{torch.cuda.get_device_name()}, the first of {count}, {room}, {versions}')
-    if not listed:
-        return Finding(OK, 'none: training uses the CPU')
-    hidden = os.environ.get('CUDA_VISIBLE_DEVICES')
-    if hidden is not None:
-        fix = 'unset CUDA_VISIBLE_DEVICES'
-        return Finding(WARNING, f'hidden from PyTorch: CUDA_VISIBLE_DEVICES is {hidden!r}', fix)
-    return Finding(
-        WARNING,
-        f'NVIDIA driver {listed[0]}, which this PyTorch ({torch.__version__}, CUDA {torch.version.cuda}) cannot use',
-        'install a PyTorch for the CUDA version that nvidia-smi shows: https://pytorch.org/get-started/locally',
-    )
+        driver = subprocess.run(command, capture_output=True, text=True, timeout=15).stdout.split()[0]
+    except (OSError, IndexError):  # no such program, or no GPU
+        driver = ''
+    if not torch.cuda.is_available():
+        if not driver:
+            return Finding(OK, 'none: training uses the CPU')
+        if (hidden := os.environ.get('CUDA_VISIBLE_DEVICES')) is not None:
+            found = f'hidden from PyTorch: CUDA_VISIBLE_DEVICES is {hidden!r}'
+            return Finding(WARNING, found, 'unset CUDA_VISIBLE_DEVICES')
+        found = (
+            f'NVIDIA driver {driver}, which this PyTorch ({torch.__version__}, CUDA {torch.version.cuda}) cannot use'
+        )
+        fix = 'install a PyTorch for the CUDA version that nvidia-smi shows: https://pytorch.org/get-started/locally'
+        return Finding(WARNING, found, fix)
+    if problem := gpu_problem():
+        return Finding(WARNING, f'training uses the CPU: {problem}', OLD_GPU_WHEEL)
+    torch.ones(1000, device='cuda').sum().item()  # raises where the GPU does not compute
+    free_bytes, total_bytes = torch.cuda.mem_get_info()
+    room = f'{free_bytes / 1e9:.1f} of {total_bytes / 1e9:.1f} GB free'
+    versions = f'driver {driver or "unknown"}, CUDA {torch.version.cuda}'
+    return Finding(OK, f'{torch.cuda.get_device_name()}, the first of {torch.cuda.device_count()}, {room}, {versions}')
 
 
 def rom() -> Finding:
@@ -156,11 +176,9 @@ def memory() -> Finding:
     room = memory_room()
     found = f'{room.free_bytes / 1e9:.1f} GB free of {room.limit_bytes / 1e9:.1f} GB ({room.whose})'
     if room.free_bytes < TRAINING_BYTES:
-        return Finding(
-            WARNING,
-            f'{found}; training with a million transitions takes up to {TRAINING_BYTES / 1e9:.1f} GB',
-            'docker run --memory=4g or sbatch --mem=4G; without a limit, end other programs',
-        )
+        found += f'; training with a million transitions takes up to {TRAINING_BYTES / 1e9:.1f} GB'
+        fix = 'docker run --memory=4g or sbatch --mem=4G; without a limit, end other programs'
+        return Finding(WARNING, found, fix)
     return Finding(OK, f"{found}; a replay buffer of a million transitions fits (storage='compressed')")
 
 

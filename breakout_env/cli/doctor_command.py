@@ -1,8 +1,21 @@
-"""``breakout doctor``: what works on this machine, and how to fix the rest."""
+"""
+``breakout doctor``: what works on this machine, and how to fix the rest.
 
+Each check has a process of its own and a time limit: a driver that hangs, a display that does not answer and a network
+disk that is gone are what a check is to find, so none of them may stop the other checks.
+"""
+
+import contextlib
+import faulthandler
 import json
+import logging
+import multiprocessing
+import os
+import signal
 import sys
-from typing import Iterable, List
+import time
+import warnings
+from typing import Iterable, Iterator, List
 
 import click
 from rich.console import Console
@@ -10,8 +23,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from .common import CONTEXT
-from .doctor import FAILS, OK, WARNING, Finding, run_checks
-from .doctor_checks import CHECKS
+from .doctor_checks import CHECKS, FAILS, OK, WARNING, Check, Finding
 
 COLOURS = {OK: 'green', WARNING: 'yellow', FAILS: 'bold red'}
 
@@ -47,10 +59,60 @@ def _show(findings: Iterable[Finding]) -> List[Finding]:
             table.add_row(row.name, f'[{COLOURS[row.state]}]{row.state}', escape(row.found))
             status.update(f'checked {row.name} ...')
     console.print(table)
-    if any(row.fix for row in rows):
-        console.print('How to fix it:')
-    for row in rows:
-        if row.fix:
-            # in one line, as a broken one could not be copied
-            console.print(f'  {row.name}: {row.fix}', markup=False, highlight=False, soft_wrap=True)
+    fixes = [f'  {row.name}: {row.fix}' for row in rows if row.fix]
+    for line in ['How to fix it:'] * bool(fixes) + fixes:
+        # in one line, as a broken one could not be copied
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
     return rows
+
+
+def run_checks(checks: Iterable[Check]) -> Iterator[Finding]:
+    """
+    Run checks, one after the other; one that raises, crashes or hangs has failed. multiprocessing would wait for such a
+    process when the interpreter exits, and one in a call to a hanging driver does not even obey SIGKILL.
+    """
+    for check in checks:
+        reader, writer = multiprocessing.Pipe(duplex=False)
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.setsid()  # so that the processes it starts can be ended with it
+                writer.send(_look_silently(check))
+            finally:
+                os._exit(0)  # never run the parent's code
+        writer.close()
+        finding = Finding(FAILS, f'did not end within {check.timeout_s:g} s and was ended', check.fix)
+        try:
+            if reader.poll(check.timeout_s):
+                finding = reader.recv()
+        except EOFError:
+            finding = Finding(FAILS, 'ended its process without an answer, as a crash in compiled code does', check.fix)
+        finally:
+            reader.close()
+            _kill(pid)
+        is_optional = finding.state == FAILS and not check.needed
+        yield finding._replace(name=check.name, state=WARNING if is_optional else finding.state)
+
+
+def _look_silently(check: Check) -> Finding:
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):  # what libraries print does not belong in the table
+        os.dup2(nowhere, descriptor)
+    faulthandler.disable()  # it would write to descriptors of its own
+    logging.disable()
+    warnings.simplefilter('ignore')
+    try:
+        return check.look()
+    except Exception as error:  # whatever it is, that is what the check has found
+        text = ' '.join(str(error).split()) or 'without a message'
+        return Finding(FAILS, f'{type(error).__name__}: {text}'[:500], check.fix)
+
+
+def _kill(pid: int) -> None:
+    """End a check's process and those it started; give up after a second on a process that SIGKILL does not end."""
+    for kill in (os.killpg, os.kill):  # it may have died before it had a session of its own
+        with contextlib.suppress(ProcessLookupError):
+            kill(pid, signal.SIGKILL)
+    deadline = time.monotonic() + 1
+    while not os.waitpid(pid, os.WNOHANG)[0] and time.monotonic() < deadline:
+        time.sleep(0.005)

@@ -13,7 +13,8 @@ from click.testing import CliRunner
 
 from breakout_env.cli import doctor_checks, doctor_command, main
 from breakout_env.cli.common import device_of
-from breakout_env.cli.doctor import Check, Finding, run_checks
+from breakout_env.cli.doctor_checks import Check, Finding
+from breakout_env.cli.doctor_command import run_checks
 from breakout_env.run.config import checked_config
 from helpers.processes import ROOT, wait_until
 
