@@ -36,6 +36,12 @@ def load(checkpoint: Optional[str], pretrained: bool, device: str = 'cpu') -> 'A
         return load_agent(checkpoint, device=device)
 
 
+def device_option(help: str) -> Callable:
+    """The option --device; ``device_of`` says what it means here."""
+    devices = click.Choice(['auto', 'cpu', 'cuda'])
+    return click.option('--device', type=devices, default='auto', show_default=True, help=help)
+
+
 def device_of(device: str) -> str:
     """``'cpu'`` or ``'cuda'``, for an option --device that may also be ``'auto'``: the GPU if there is one."""
     import torch

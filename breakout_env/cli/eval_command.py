@@ -11,7 +11,7 @@ from tqdm import tqdm
 from ..agent.evaluation import ENOUGH_DIFFERENT_GAMES, PROTOCOLS, Game, Report, evaluate
 from ..utils.atomic_file import write_bytes
 from ..utils.options import SEED
-from .common import CONTEXT, GAMES, agent_options, device_of, load, user_errors
+from .common import CONTEXT, GAMES, agent_options, device_of, device_option, load, user_errors
 
 
 @click.command('eval', context_settings=CONTEXT)
@@ -32,9 +32,7 @@ from .common import CONTEXT, GAMES, agent_options, device_of, load, user_errors
 )
 @click.option('--seed', default=0, show_default=True, type=SEED, help='Seed of the games.')
 @click.option('--json', 'json_path', type=click.Path(dir_okay=False), help='Write all results here, game by game.')
-@click.option(
-    '--device', default='auto', show_default=True, type=click.Choice(['auto', 'cpu', 'cuda']), help='Of the network.'
-)
+@device_option('Of the network.')
 def command(
     checkpoint: Optional[str],
     pretrained: bool,

@@ -29,7 +29,7 @@ from ..run.stop_request import StopRequest
 from ..utils import output
 from ..utils.atomic_file import DamagedFile
 from ..utils.options import COUNT, HOURS, SEED, THREADS, NumberOrAuto
-from .common import CONTEXT, device_of
+from .common import CONTEXT, device_of, device_option
 
 ENV_STEPS = 10_000_000
 # Policies that collect while they learn, unless the command says --serial.
@@ -55,13 +55,7 @@ _PROGRAM = 'import sys; sys.path[:] = {!r}; from breakout_env.cli import main; m
     type=SEED,
     help='Seed of everything random; given several times, a run for each, one after the other.',
 )
-@click.option(
-    '--device',
-    type=click.Choice(['auto', 'cpu', 'cuda']),
-    default='auto',
-    show_default=True,
-    help='Where to learn; auto is the GPU if there is one.',
-)
+@device_option('Where to learn; auto is the GPU if there is one.')
 @click.option(
     '--env-steps',
     '--env-step',  # as ding calls it
@@ -80,9 +74,7 @@ _PROGRAM = 'import sys; sys.path[:] = {!r}; from breakout_env.cli import main; m
     metavar='KEY=VALUE',
     help='Another value than the one in the config, such as policy.learn.learning_rate=0.00025; may be repeated.',
 )
-@click.option(
-    '--threads', type=THREADS, help="PyTorch's threads; by default one for each core, half of that if it overlaps."
-)
+@click.option('--threads', type=THREADS, help="PyTorch's threads; by default one a core, half of that if it overlaps.")
 @click.option(
     '--overlap/--serial',
     default=None,
@@ -133,9 +125,9 @@ def command(ctx: click.Context, seeds: Tuple[int, ...], **options: Any) -> None:
     if budget.reached(*_used(folder)):
         changes.update(asdict(budget.doubled()))
     again = _command_line(ctx, **changes)
-    best = quote(str(newest_checkpoint(folder)))
+    best, quoted = quote(str(newest_checkpoint(folder))), quote(folder)
     commands = {
-        'its curves': f'breakout plot {quote(folder)}',
+        'its curves': f'breakout plot {quoted}',
         'in TensorBoard': f'tensorboard --logdir {quote(os.path.join(folder, LOGS))}',
     }
     with contextlib.suppress(ValueError, OSError):  # a network that only its policy can play: `ding -m eval`
@@ -146,7 +138,7 @@ def command(ctx: click.Context, seeds: Tuple[int, ...], **options: Any) -> None:
         commands['its score'] = f'{breakout} eval --checkpoint {best}'
         commands['watch it'] = f'{breakout} play --checkpoint {best}'
         if len(numbered_checkpoints(folder)) > 2:  # the first is that of the untrained network
-            commands['a better agent'] = f'{breakout} average {quote(folder)}'
+            commands['a better agent'] = f'{breakout} average {quoted}'
     click.echo(run_summary(folder, f'breakout train {shlex.join(again)}', commands))
 
 
@@ -263,9 +255,7 @@ def _command_line(ctx: click.Context, **changes: Any) -> List[str]:
 def _train_each(ctx: click.Context, seeds: Tuple[int, ...], options: Mapping[str, Any]) -> int:
     """
     Train a run for each seed, one after the other, in processes of their own, so that a run leaves nothing to the next.
-    Returns the exit code: that of the first run that fails.
-
-    The runs are named ``<exp_name>_seed<seed>``, which ``breakout plot`` takes for one experiment.
+    Returns the exit code: that of the first run that fails. ``breakout plot`` takes their names for one experiment.
     """
     if options['resume']:
         raise click.UsageError('--resume with a folder resumes one run; expected no folder, or one --seed')

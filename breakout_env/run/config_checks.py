@@ -18,6 +18,7 @@ from ding.utils import (
     POLICY_REGISTRY,
     SERIAL_COLLECTOR_REGISTRY,
     SERIAL_EVALUATOR_REGISTRY,
+    import_module,
 )
 from ding.worker.learner.learner_hook import hook_mapping
 from easydict import EasyDict
@@ -100,8 +101,11 @@ def check_config(cfg: EasyDict) -> None:
         )
     for path, registry in PARTS.items():
         part = section(path, value_at(cfg, path))
-        # a policy's own model has no type; other parts may register themselves when they are imported
-        if 'type' in part and not (part['type'] not in registry and part.get('import_names')):
+        try:
+            import_module(part.get('import_names') or [])  # which register the part
+        except (ImportError, TypeError, AttributeError) as error:
+            raise ValueError(f'{path}.import_names is {shown(part["import_names"])}: {error}') from None
+        if 'type' in part:  # a policy's own model has none
             _check_part(path, part['type'], registry, cfg)
     for name, hook in section(HOOKS, value_at(cfg, HOOKS)).items():
         if isinstance(hook, Mapping):

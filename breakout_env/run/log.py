@@ -116,11 +116,10 @@ class RunLog(object):
             found = f'no {PROGRESS_LOG} is in it' if Path(path).is_dir() else 'there is no such file'
             raise FileNotFoundError(f"{path} is no run: {found}; expected an experiment's folder, or its log")
         rows: List[Dict[str, Any]] = []
-        number = 0
+        number = 1
         try:
             with gzip.open(file) if file.suffix == '.gz' else open(file, 'rb') as lines:
-                for line in lines:
-                    number += 1
+                for number, line in enumerate(lines, start=1):  # noqa: B007
                     is_partial = line.startswith(b'{') and not line.endswith((b'\n', b'}'))
                     if not is_partial:  # else a crash cut it off, or it is being written
                         rows.append(json.loads(line))

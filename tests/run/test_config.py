@@ -68,7 +68,8 @@ def test_config_file_that_declares_no_config_is_named_with_the_reason(name, here
         ('policy.learn.batch_size=0', '`policy.learn.batch_size` is 0 (int); expected a whole number from 1'),
         ('policy.learn.learning_rate=[1]', 'policy.learn.learning_rate is [1]; expected a value like'),
         ('policy.learn=None', 'policy.learn is a section of the config'),
-        ('env.collector_env_num=1000000000', '`env.collector_env_num` is 1000000000 (int)'),
+        ('policy.learn.learner.hook.mine.x=1', 'hook.mine.type is None (NoneType); expected one of '),
+        ('policy.other.replay_buffer.type=fame', "replay_buffer.type is 'fame' (str); did you mean `frame`?"),
         ('env.frame_skip=0', 'env option `frame_skip` is 0 (int)'),
         ('policy.other.replay_buffer.stroage=1', 'replay_buffer.stroage is unknown; did you mean `storage`?'),
         ('policy.learn.learner.hook.progress.ext_args.max_hours=inf', '`max_hours` is'),
@@ -76,7 +77,6 @@ def test_config_file_that_declares_no_config_is_named_with_the_reason(name, here
         ('policy.collect.n_sampel=3', 'policy.collect.n_sampel is unknown; did you mean `n_sample`?'),
         ('policy.model.duelling=True', 'policy.model.duelling is unknown; did you mean `dueling`?'),
         ('policy.discount_factor=7', '`policy.discount_factor` is 7 (int); expected a number from 0 to 1'),
-        ('policy.other.eps.end=1.5', '`policy.other.eps.end` is 1.5 (float)'),
         ('env.n_evaluator_episode=1', '`env.n_evaluator_episode` is 1; expected at least env.evaluator_env_num'),
         ('policy.learn.learner.hook.save_ckpt_after_iter=0', 'hook.save_ckpt_after_iter` is 0 (int)'),
     ],
@@ -114,7 +114,7 @@ def test_misspelt_name_in_a_config_file_is_a_warning_with_the_nearest_name(here,
 
 
 @pytest.mark.parametrize('path', sorted([*ROOT.glob('configs/*.py'), *ROOT.glob('examples/*/*_config.py')]))
-def test_shipped_configs_have_no_name_that_nobody_reads(path, capsys):
+def test_shipped_configs_are_accepted_and_have_no_name_that_nobody_reads(path, capsys):
     checked_config(str(path), 0)
     assert 'is unknown' not in capsys.readouterr().err
 
@@ -130,12 +130,6 @@ def test_an_on_policy_config_of_di_engines_is_told_its_command(here):
     config = str(ROOT / 'examples' / 'another_project' / 'breakout_ppo_config.py')
     assert 'expected `ding -m serial_onpolicy`' in refused('train', '--device', 'cpu', '-c', config)
     assert files_below(here) == []
-
-
-def test_all_shipped_configs_are_accepted():
-    for path in sorted((ROOT / 'configs').glob('*.py')):
-        cfg = checked_config(str(path), seed=0)
-        assert folder_below_here(cfg.exp_name) == cfg.exp_name
 
 
 def test_config_is_executed_once_and_merged_as_by_di_engine(here):
@@ -158,12 +152,6 @@ def test_budget_and_changes_reach_the_parts_of_a_run(here):
     assert (options.max_env_step, options.max_hours) == (10**6, 2.0)
     with pytest.raises(Exception, match='expected more than the .* steps of random play'):
         merged_config(str(CONFIG), 0, Budget(env_steps=100))
-
-
-def test_training_reads_a_config_file_that_was_read_before(here):
-    file = read_config_file(str(CONFIG))
-    assert merged_config(file, 0, BUDGET).exp_name == file.exp_name
-    assert file.create.policy.type == 'lean_dqn'  # it is left as it was
 
 
 # ---------------------------------------------------------------- names of runs

