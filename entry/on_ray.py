@@ -42,7 +42,7 @@ from breakout_env.utils import output
 from breakout_env.utils.atomic_file import DamagedFile
 from breakout_env.utils.command_line import Program, show_only_warnings
 from breakout_env.utils.gpu import gpu_problem
-from breakout_env.utils.options import COUNT, SEED, NumberOrAuto
+from breakout_env.utils.options import COLLECTORS, COUNT, SEED
 from breakout_env.worker.event_recorder import write_events
 
 # Seconds without a working collector after which the learner says so.
@@ -178,7 +178,7 @@ CONFIG = click.Path(exists=True, dir_okay=False)
 @click.option('-c', '--config', type=CONFIG, help='A config; by default that of `breakout train --collectors`.')
 @click.option('-s', '--seed', default=0, show_default=True, type=SEED, help='Seed of everything random.')
 @click.option('--env-step', '--env-steps', default=10_000_000, show_default=True, type=COUNT, help='Of the whole run.')
-@click.option('--collectors', default='auto', show_default=True, type=NumberOrAuto(), help='How many, or auto.')
+@click.option('--collectors', default='auto', show_default=True, type=COLLECTORS, help='How many, or auto.')
 @click.option('--ray', 'address', metavar='ADDRESS', help='Of a Ray cluster; without it, a Ray of this run alone.')
 @click.option('--resume', is_flag=False, flag_value='', metavar='[FOLDER]', help='Resume a run, by default the last.')
 def main(

@@ -217,16 +217,8 @@ class _RunningGame(object):
     """What is noted of a game while it is played."""
 
     def __init__(self, number: int, obs: np.ndarray) -> None:
-        self.number, self.steps = number, 0
+        self.number, self.steps, self.first_frame = number, 0, 0
         self.digest = xxhash.xxh3_64(np.ascontiguousarray(obs).data)
-        self._first_frame: Optional[int] = None
-
-    def note(self, obs: np.ndarray, frame: int, digest_frames: int) -> None:
-        self.steps += 1
-        if self._first_frame is None:
-            self._first_frame = frame
-        if frame - self._first_frame <= digest_frames:
-            self.digest.update(np.ascontiguousarray(obs).data)
 
 
 class _Games(object):
@@ -242,10 +234,7 @@ class _Games(object):
     def play(self, on_step: Optional[Callable[[int, Sequence[Game]], None]]) -> List[Game]:
         steps = 0
         try:
-            numbers = {env_id: self._waiting.popleft() for env_id in range(self._env.env_num)}
-            self._seed(numbers)
-            self._env.launch()
-            self._begin(numbers)
+            self._begin({env_id: self._waiting.popleft() for env_id in range(self._env.env_num)}, self._env.launch)
             while self._running:
                 obs = self._env.ready_obs
                 actions = _act(self._agent, [obs[env_id] for env_id in self._running])
@@ -273,20 +262,22 @@ class _Games(object):
                     )
                 numbers[env_id] = game.number
                 continue
-            game.note(timestep.obs, info['episode_frame_number'], self._digest_frames)
+            game.steps += 1
+            if game.steps == 1:
+                game.first_frame = info['episode_frame_number']
+            if info['episode_frame_number'] - game.first_frame <= self._digest_frames:
+                game.digest.update(np.ascontiguousarray(timestep.obs).data)
             if timestep.done:
                 self._end(env_id, info)
                 if self._waiting:
                     numbers[env_id] = self._waiting.popleft()
         if numbers:
-            self._seed(numbers)
-            self._env.reset({env_id: {} for env_id in numbers})
-            self._begin(numbers)
+            self._begin(numbers, lambda: self._env.reset({env_id: {} for env_id in numbers}))
 
-    def _seed(self, numbers: Mapping[int, int]) -> None:
+    def _begin(self, numbers: Mapping[int, int], start: Callable[[], Any]) -> None:
+        """Seed environments for games, start them, and note how the games begin."""
         self._env.seed({env_id: self._seeds[number] for env_id, number in numbers.items()}, dynamic_seed=False)
-
-    def _begin(self, numbers: Mapping[int, int]) -> None:
+        start()
         obs = self._env.ready_obs
         for env_id, number in numbers.items():
             self._running[env_id] = _RunningGame(number, obs[env_id])

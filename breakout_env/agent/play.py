@@ -77,11 +77,11 @@ def agent_env_options(agent: Agent, epsilon: float = EPSILON, sticky: bool = Fal
     )
 
 
-def person_env_options(frame_skip: int = PERSON_FRAME_SKIP, sticky: bool = False) -> Dict[str, Any]:
+def person_env_options(sticky: bool = False) -> Dict[str, Any]:
     """The options of an environment for a person, who presses FIRE alone; ``sticky`` as for agents."""
     return dict(
         is_train=False,
-        frame_skip=frame_skip,
+        frame_skip=PERSON_FRAME_SKIP,
         fire_on_reset=False,
         fire_on_life_loss=False,
         repeat_action_probability=STICKY_PROBABILITY if sticky else 0.0,

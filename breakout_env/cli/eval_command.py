@@ -83,6 +83,7 @@ def _show(report: Report) -> None:
     figures, interval = report.summary(), report.interval_95
     fire = 'pressed after a lost life' if report.env_options['fire_on_life_loss'] else 'left to the agent'
     unknown = f'none: it takes at least {ENOUGH_DIFFERENT_GAMES} different games, and half of all'
+    steps_per_s = sum(game.steps for game in report.games) / report.duration_s
     rows = [
         ('agent', report.agent),
         ('protocol', f'{report.protocol}, FIRE {fire}'),
@@ -93,10 +94,7 @@ def _show(report: Report) -> None:
         ('median', f'{figures["median"]:g}'),
         ('lowest, highest', f'{report.scores.min():g}, {report.scores.max():g}'),
         ('cut off', f'{report.truncated_games} games at {report.env_options["max_episode_frames"]:,} frames'),
-        (
-            'took',
-            f'{report.duration_s:.0f} s, {sum(game.steps for game in report.games) / report.duration_s:,.0f} steps/s',
-        ),
+        ('took', f'{report.duration_s:.0f} s, {steps_per_s:,.0f} steps/s'),
     ]
     for label, value in rows:
         click.echo(f'{label:17}{value}')

@@ -6,9 +6,7 @@ from typing import Annotated, Callable, List, Optional
 import click
 
 from ..agent.play import (
-    AGENT_FRAME_SKIP,
     EPSILON,
-    PERSON_FRAME_SKIP,
     Player,
     WatchedGame,
     agent_env_options,
@@ -70,15 +68,14 @@ def command(
         raise click.UsageError('--human is you; expected no --checkpoint, --pretrained or --epsilon')
     player: Player
     if human:
-        title, player, frame_skip = 'Breakout', person_player, PERSON_FRAME_SKIP
-        options = person_env_options(frame_skip, sticky)
+        title, player, options = 'Breakout', person_player, person_env_options(sticky)
     else:
         agent = load(checkpoint, pretrained)
-        title, player, frame_skip = f'Breakout: {agent.name}', agent_player(agent), AGENT_FRAME_SKIP
+        title, player = f'Breakout: {agent.name}', agent_player(agent)
         options = agent_env_options(agent, EPSILON if epsilon is None else epsilon, sticky)
     played: List[WatchedGame] = []
     try:
-        with user_errors(HelperError), contextlib.closing(open_window(title, frame_skip, speed)) as window:
+        with user_errors(HelperError), contextlib.closing(open_window(title, options['frame_skip'], speed)) as window:
             for game in play(player, window.present, options, games, seed, window.keys):
                 played.append(game)
                 click.echo(game)

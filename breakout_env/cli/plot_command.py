@@ -1,6 +1,6 @@
 """``breakout plot``: curves of runs."""
 
-from typing import Annotated, Optional, Tuple
+from typing import Annotated, Any, Optional, Tuple
 
 import click
 
@@ -38,15 +38,7 @@ from .common import CONTEXT, user_errors
     default=None,
     help='All runs are seeds of one curve, or none is.  [default: those whose names differ in _seedN alone]',
 )
-def command(
-    runs: Tuple[str, ...],
-    outs: Tuple[str, ...],
-    x: str,
-    what: Optional[str],
-    smooth: Optional[int],
-    labels: Tuple[str, ...],
-    group: Optional[bool],
-) -> None:
+def command(runs: Tuple[str, ...], outs: Tuple[str, ...], what: Optional[str], **options: Any) -> None:
     """
     Draw the curves of runs.
 
@@ -67,9 +59,9 @@ def command(
     if twice:
         raise click.UsageError(f'{twice[0]} is named twice; expected each run once')
     with user_errors(option='--label'):
-        curves = group_runs(logs, group, labels)
+        curves = group_runs(logs, options['group'], options['labels'])
     with user_errors():
-        figure = draw_curves(curves, names, x, smooth)
+        figure = draw_curves(curves, names, options['x'], options['smooth'])
     for out in outs:
         with user_errors(option=f'--out {out}'):
             save_figure(figure, out)

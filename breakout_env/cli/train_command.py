@@ -12,7 +12,7 @@ import traceback
 from dataclasses import asdict
 from pathlib import Path
 from shlex import quote
-from typing import Any, List, Literal, Mapping, Optional, Tuple, Union
+from typing import Annotated, Any, List, Literal, Mapping, Optional, Tuple, Union
 
 import click
 import torch
@@ -28,7 +28,7 @@ from ..run.recipes import recipe, shipped
 from ..run.stop_request import StopRequest
 from ..utils import output
 from ..utils.atomic_file import DamagedFile
-from ..utils.options import COUNT, HOURS, SEED, THREADS, NumberOrAuto
+from ..utils.options import COLLECTORS, COUNT, SEED, Between, CommandLineType
 from .common import CONTEXT, device_of, device_option
 
 ENV_STEPS = 10_000_000
@@ -65,7 +65,9 @@ _PROGRAM = 'import sys; sys.path[:] = {!r}; from breakout_env.cli import main; m
 )
 @click.option('--updates', type=COUNT, help='End after this many updates.')
 @click.option('--episodes', type=COUNT, help='End after this many full games.')
-@click.option('--hours', type=HOURS, help='End after this many hours.')
+@click.option(
+    '--hours', type=CommandLineType(Annotated[float, Between(0, 1e6, above=True)]), help='End after this many hours.'
+)
 @click.option('--exp-name', metavar='FOLDER', help="Folder of the run, in place of the config's exp_name.")
 @click.option(
     '--set',
@@ -74,7 +76,11 @@ _PROGRAM = 'import sys; sys.path[:] = {!r}; from breakout_env.cli import main; m
     metavar='KEY=VALUE',
     help='Another value than the one in the config, such as policy.learn.learning_rate=0.00025; may be repeated.',
 )
-@click.option('--threads', type=THREADS, help="PyTorch's threads; by default one a core, half of that if it overlaps.")
+@click.option(
+    '--threads',
+    type=CommandLineType(Annotated[int, Between(1, 1024)]),
+    help="PyTorch's threads; by default one a core, half of that if it overlaps.",
+)
 @click.option(
     '--overlap/--serial',
     default=None,
@@ -94,7 +100,7 @@ _PROGRAM = 'import sys; sys.path[:] = {!r}; from breakout_env.cli import main; m
 )
 @click.option(
     '--collectors',
-    type=NumberOrAuto(),
+    type=COLLECTORS,
     metavar='NUMBER|auto',
     help='Collect in this many processes on Ray; auto for as many as the cluster has CPUs.',
 )

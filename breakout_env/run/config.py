@@ -209,7 +209,7 @@ def _change(main: EasyDict, merged: EasyDict, path: str, value: Any) -> None:
     is_a_hook = path.startswith('policy.learn.learner.hook.')  # None removes one
     if isinstance(before, dict) and not isinstance(value, dict) and not (value is None and is_a_hook):
         raise click.UsageError(f'{path} is a section of the config; expected one of its options: {", ".join(before)}')
-    if not _is_like(before, value):
+    if not _is_like(before, value) or any(hasattr(EasyDict, part) for part in path.split('.')):
         raise click.UsageError(f'{path} is {shortened(value)}; expected a value like {before!r}, the one it replaces')
     for part in sections:
         if not isinstance(main.setdefault(part, EasyDict()), dict):

@@ -91,9 +91,9 @@ def group_runs(
         are_seeds = together is None and None not in same and len(set(same)) == len(same)
         groups.setdefault('all' if together else _stem(log) if are_seeds else index, []).append(log)
     names = [_name(group[0]) if len(group) == 1 else _stem(group[0]) for group in groups.values()]
-    if not labels:
-        found = zip(names, groups.values())
-        labels = [name if names.count(name) == 1 else f'{name} ({group[0].path})' for name, group in found]
+    labels = labels or [
+        name if names.count(name) == 1 else f'{name} ({log.path})' for name, (log, *_) in zip(names, groups.values())
+    ]
     if len(labels) != len(names):
         raise ValueError(f'{len(labels)} labels for {len(names)} curves ({", ".join(names)}); expected one for each')
     return [Curve(label, tuple(group)) for label, group in zip(labels, groups.values())]

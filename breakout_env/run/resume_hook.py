@@ -9,8 +9,7 @@ Stop a run, or have it killed, and resume it, under ``ding -m serial`` and in ou
 import contextlib
 import math
 import sys
-from functools import wraps
-from typing import TYPE_CHECKING, Annotated, Any, Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Iterator, Mapping
 
 import torch
 from ding.worker.learner import LearnerHook, register_learner_hook
@@ -99,7 +98,7 @@ class RunAutosave(object):
         # the updates and the transitions at the newest moment that can be saved
         self._iteration = learner.last_iter.val
         self._pushed = self._push_count
-        learner.save_checkpoint = self._deferring_stop(learner.save_checkpoint)  # the one of the best score
+        learner.save_checkpoint = self._defer_stop()(learner.save_checkpoint)  # the one of the best score
         learner.register_hook(CallHook('resume_wait', 0, self._before_update, position='before_iter'))
         learner.register_hook(CallHook('resume_save', 200, self._after_update, position='after_iter'))
         learner.register_hook(CallHook('resume_save_last', 200, self._after_run, position='after_run'))
@@ -160,14 +159,6 @@ class RunAutosave(object):
             self._is_busy = False
         if self._stop.requested:
             self._save_and_exit()
-
-    def _deferring_stop(self, function: Callable) -> Callable:
-        @wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            with self._defer_stop():
-                return function(*args, **kwargs)
-
-        return call
 
     def _on_stop(self) -> None:
         # Between the updates, the run is as it was after the last one. So there is no need to wait for a collection or

@@ -149,16 +149,11 @@ class Options(BaseModel):
             - ValueError: If the section is no dict, an option is unknown, or a value is not allowed.
         """
         values = section(f'the section of the {cls._owner}s', cfg)
+        for name in values:
+            if name not in cls.model_fields and name not in cls._passed_over:
+                raise cls.unknown(name)
         given = {name: value for name, value in values.items() if name in cls.model_fields}
-        others = [name for name in values if name not in given and name not in cls._passed_over]
-        if others:
-            raise cls.unknown(others[0])
-        try:
-            return cls(**given)
-        except ValidationError as error:
-            name = str(error.errors(include_url=False, include_context=False)[0]['loc'][0])
-            expected = describe(cls.model_fields[name])
-            raise ValueError(f'{cls._owner} `{name}` is {shown(given[name])}; expected {expected}') from None
+        return cls._checked(cls._owner, '', given)
 
     @classmethod
     def of_section(cls: Type[T], owner: str, section_name: str, values: Mapping) -> T:
@@ -167,11 +162,15 @@ class Options(BaseModel):
             As ``read``, of a section that also holds others' options, such as ``policy.learn`` those of DI-engine. \
             ``owner`` and ``section_name`` begin the error messages.
         """
-        checked_values = {
-            name: checked(owner, f'{section_name}.{name}', values.get(name, field.default), field.rebuild_annotation())
-            for name, field in cls.model_fields.items()
-        }
-        return cls(**checked_values)
+        return cls._checked(
+            owner, f'{section_name}.', {name: values[name] for name in cls.model_fields if name in values}
+        )
+
+    @classmethod
+    def _checked(cls: Type[T], owner: str, where: str, given: Mapping) -> T:
+        for name, value in given.items():
+            checked(owner, where + name, value, cls.model_fields[name].rebuild_annotation())
+        return cls(**given)
 
     @classmethod
     def unknown(cls, name: Any, prefix: str = '') -> ValueError:
@@ -234,6 +233,9 @@ class CommandLineType(click.ParamType):
     """
     Overview:
         A click type with the bounds and the error message of an option's type.
+    Arguments:
+        - type_ (:obj:`Any`): The type of a number, such as ``Annotated[int, Between(0, 9)]``.
+        - or_auto (:obj:`bool`): Whether it may also be ``'auto'``.
     Examples:
         >>> CommandLineType(Annotated[int, Between(0, 9)]).convert('12', None, None)
         Traceback (most recent call last):
@@ -241,12 +243,14 @@ class CommandLineType(click.ParamType):
         click.exceptions.BadParameter: '12' is not allowed; expected a whole number from 0 to 9
     """
 
-    def __init__(self, type_: Any) -> None:
-        self._type = type_
+    def __init__(self, type_: Any, or_auto: bool = False) -> None:
+        self._type, self._or_auto = type_, or_auto
         self.name = 'integer' if get_args(type_)[0] is int else 'float'
 
     def convert(self, value: Any, param: Optional[click.Parameter], ctx: Optional[click.Context]) -> Any:
         """As click's."""
+        if self._or_auto and value == 'auto':
+            return value
         try:
             plain = get_args(self._type)[0](value) if isinstance(value, str) else value
             return _adapter(self._type).validate_python(plain)
@@ -258,21 +262,7 @@ class CommandLineType(click.ParamType):
 SEED = CommandLineType(Annotated[int, Between(0, 2**31 - 1)])
 # Env steps, updates, games: fewer than floating point numbers tell apart.
 COUNT = CommandLineType(Annotated[int, Between(1, 10**15)])
-THREADS = CommandLineType(Annotated[int, Between(1, 1024)])
-HOURS = CommandLineType(Annotated[float, Between(0, 1e6, above=True)])
-
-
-class NumberOrAuto(click.ParamType):
-    """A whole number up to 4,096, or ``auto``."""
-
-    name = 'auto or a number'
-
-    def convert(self, value: Any, param: Optional[click.Parameter], ctx: Optional[click.Context]) -> Any:
-        """As click's."""
-        return value if value == 'auto' else _SMALL_COUNT.convert(value, param, ctx)
-
-
-_SMALL_COUNT = CommandLineType(Annotated[int, Between(1, 4096)])
+COLLECTORS = CommandLineType(Annotated[int, Between(1, 4096)], or_auto=True)
 
 
 def section(owner: str, value: Any) -> Dict[Any, Any]:

@@ -5,7 +5,7 @@ import logging
 import os
 import time
 from dataclasses import dataclass
-from typing import Callable, Optional
+from typing import Callable, List, Optional
 
 import psutil
 import torch
@@ -34,8 +34,8 @@ class Resources:
 
 def sample() -> Resources:
     """Read what this process and its workers use: a millisecond or two for 8 workers. It does not initialise CUDA."""
-    this, rows = psutil.Process(), []
-    for process in [this, *this.children(recursive=True)]:
+    rows = []
+    for process in _with_workers():
         with contextlib.suppress(psutil.Error), process.oneshot():  # a worker may end meanwhile
             rows.append((process.memory_info().rss, process.num_fds(), process.num_threads()))
     resident_bytes, descriptors, threads = map(sum, zip(*rows))
@@ -51,9 +51,8 @@ def memory_bytes() -> Optional[int]:
     size): what the machine would have more of without them. The kernel walks over all pages of a process for it,
     tens of milliseconds for a gigabyte, so it is for a display, not for each reading. None where it is unknown.
     """
-    this = psutil.Process()
     total = 0
-    for process in [this, *this.children(recursive=True)]:
+    for process in _with_workers():
         try:
             total += process.memory_full_info().pss
         except AttributeError:  # not Linux
@@ -61,6 +60,11 @@ def memory_bytes() -> Optional[int]:
         except psutil.Error:  # it ended meanwhile
             continue
     return total
+
+
+def _with_workers() -> List[psutil.Process]:
+    this = psutil.Process()
+    return [this, *this.children(recursive=True)]
 
 
 class ResourceWatch(object):
@@ -83,13 +87,8 @@ class ResourceWatch(object):
         clock: Callable[[], float] = time.monotonic,
         room: Callable[[], Room] = memory_room,
     ) -> None:
-        if not interval_s > 0:
-            raise ValueError(f'the interval_s of ResourceWatch is {interval_s!r}; expected more than 0 seconds')
         self.last: Optional[Resources] = None
-        self._interval_s = interval_s
-        self._warn = warn
-        self._clock = clock
-        self._room = room
+        self._interval_s, self._warn, self._clock, self._room = interval_s, warn, clock, room
         self._due_s = clock()
         self._warned_below_bytes: Optional[float] = None
 

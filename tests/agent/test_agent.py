@@ -77,18 +77,20 @@ def test_screen_size_that_weights_do_not_show_is_stored_beside_them(tmp_path, ca
         save_agent(tmp_path / 'a.safetensors', model.state_dict(), {}, screen_size=84)
 
 
-def test_card_and_name_are_stored_with_the_weights(tmp_path):
+def test_card_and_name_are_stored_with_the_weights_and_shown_to_people(tmp_path):
     save_agent(tmp_path / 'a.safetensors', small_network().state_dict(), CARD)
     agent = load_agent(tmp_path / 'a.safetensors')
     assert agent.card == CARD and agent.name == 'small'
     assert load_agent(write_checkpoint(tmp_path / 'ckpt_best.pth.tar', small_network())).name == 'ckpt_best'
+    text = card_as_markdown(agent.card)
+    assert '| env steps | 1,000,000 |' in text and 'plays nothing else' in text
+    assert '| nature | 31.8 | 10.0 | 30.0 | 29.8 to 33.8 | 100 | 100 | 0 |' in text
 
 
-@pytest.mark.parametrize('wrong', [observations()[0], observations().astype(np.float32), observations(size=80)])
-def test_observations_of_another_shape_or_type_are_rejected(wrong, tmp_path):
-    agent = load_agent(write_checkpoint(tmp_path / 'c.pth.tar', small_network()))
-    with pytest.raises(ValueError, match=r'expected a uint8 array \(batch, 4, 84, 84\)'):
-        agent.q_values(wrong)
+def test_observations_of_another_shape_or_type_are_rejected():
+    for wrong in (observations()[0], observations().astype(np.float32), observations(size=80)):
+        with pytest.raises(ValueError, match=r'expected a uint8 array \(batch, 4, 84, 84\)'):
+            load_agent().q_values(wrong)
 
 
 def test_missing_gpu_is_reported(monkeypatch):
@@ -129,8 +131,6 @@ def test_files_without_a_dqn_on_screens_are_rejected_in_one_line(tmp_path):
 def test_file_that_cannot_be_opened_keeps_its_kind_of_error(tmp_path):
     with pytest.raises(FileNotFoundError, match='no_such_file cannot be read'):
         load_agent(tmp_path / 'no_such_file')
-    with pytest.raises(IsADirectoryError, match='cannot be read'):
-        load_agent(tmp_path)
 
 
 def test_only_agents_are_saved(tmp_path):
@@ -139,13 +139,3 @@ def test_only_agents_are_saved(tmp_path):
     with pytest.raises(ValueError):
         save_agent(tmp_path / 'a', small_network().state_dict(), dict(mean=float('nan')))
     assert not list(tmp_path.iterdir())
-
-
-# ---- cards
-
-
-def test_card_for_people_shows_all_of_the_card():
-    text = card_as_markdown(CARD)
-    assert '| env steps | 1,000,000 |' in text and 'plays nothing else' in text
-    assert '| nature | 31.8 | 10.0 | 30.0 | 29.8 to 33.8 | 100 | 100 | 0 |' in text
-    assert card_as_markdown({'note': 'preliminary'}) == '# An agent\n\npreliminary\n'

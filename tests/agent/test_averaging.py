@@ -1,6 +1,5 @@
 """``breakout average``: one agent with the mean of the weights of a run's last checkpoints."""
 
-import re
 from pathlib import Path
 
 import pytest
@@ -27,7 +26,7 @@ def run_folder(tmp_path) -> Path:
 def test_average_command_writes_the_mean_of_the_last_checkpoints(run_folder):
     result = CliRunner().invoke(main, ['average', str(run_folder), '--last', '3'])
     assert result.exit_code == 0, result.output
-    assert 'the mean of 3 checkpoints, after 5,000 to 10,000 updates' in result.output
+    assert 'the mean of 3 checkpoints, after 5,000 to 10,000 updates' in result.output  # not in the order of names
     agent = load_agent(run_folder / 'averaged.safetensors')
     three = [small_network(updates).state_dict() for updates in (5000, 7500, 10000)]
     for name, value in agent.model.state_dict().items():
@@ -40,22 +39,12 @@ def test_the_last_eighth_of_the_checkpoints_is_averaged_by_default(checkpoints, 
     assert last_eighth([Path(str(i)) for i in range(checkpoints)])[0] == Path(str(checkpoints - averaged))
 
 
-def test_checkpoints_are_ordered_by_their_updates(run_folder):
-    names = [path.name for path in checkpoints_of(run_folder)]
-    assert names == [f'iteration_{updates}.pth.tar' for updates in (2500, 5000, 7500, 10000)]
-    assert [path.name for path in checkpoints_of(run_folder, 7499)] == names[:2]
-
-
-@pytest.mark.parametrize(
-    'words, message',
-    [
-        (['ckpt'], 'has no checkpoint; expected'),
-        (['.', '--until', '2500'], 'iteration_2500.pth.tar is all that there is to average; expected 2'),
-    ],
-)
-def test_folder_without_several_checkpoints_is_an_error(run_folder, words, message):
-    result = CliRunner().invoke(main, ['average', str(run_folder / words[0]), *words[1:]])
-    assert result.exit_code == 1 and re.search(f'Error: .*{message}', result.output)
+def test_folder_without_several_checkpoints_is_an_error(run_folder):
+    result = CliRunner().invoke(main, ['average', str(run_folder), '--until', '2500'])
+    message = 'iteration_2500.pth.tar is all that there is to average; expected 2'
+    assert result.exit_code == 1 and message in result.output
+    with pytest.raises(ValueError, match='has no checkpoint; expected'):
+        checkpoints_of(run_folder / 'ckpt')
 
 
 def test_different_networks_are_not_averaged(run_folder):

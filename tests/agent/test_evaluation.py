@@ -36,11 +36,10 @@ class Idle(Rule):
         return np.zeros(len(obs), dtype=np.int64)
 
 
-@pytest.fixture(scope='module')
-def network_file(tmp_path_factory) -> str:
-    path = tmp_path_factory.mktemp('agent') / 'small.safetensors'
-    save_agent(path, small_network(1).state_dict(), {})
-    return str(path)
+@pytest.fixture
+def network_file(tmp_path) -> str:
+    save_agent(tmp_path / 'small.safetensors', small_network(1).state_dict(), {})
+    return str(tmp_path / 'small.safetensors')
 
 
 def outcomes(report):
@@ -83,12 +82,10 @@ def test_greedy_play_has_at_most_four_games_and_no_interval(frames):
     assert f'only {report.distinct_games} different games' in report.too_few_different
 
 
-@pytest.mark.parametrize('protocol, least', [('nature', 12), ('sticky', 20)])
-def test_random_protocols_give_different_games(protocol, least):
-    """In 150 steps, one in five games of the first has no random action; full games are ten times as long."""
-    report = evaluate(Rule(), protocol, 20, 0, max_episode_frames=FRAMES)
-    assert report.distinct_games >= least
-    other_seed = evaluate(Rule(), protocol, 2, 1, max_episode_frames=FRAMES)
+def test_random_protocols_give_different_games():
+    report = evaluate(Rule(), 'sticky', 20, 0, max_episode_frames=FRAMES)
+    assert report.distinct_games == 20
+    other_seed = evaluate(Rule(), 'sticky', 2, 1, max_episode_frames=FRAMES)
     assert not {game.digest for game in report.games[:2]} & {game.digest for game in other_seed.games}
 
 
@@ -127,10 +124,9 @@ def test_game_of_a_killed_process_is_played_again():
 # ---- figures
 
 
-def report_of(scores, different=True, **options):
-    games = [Game(i, i, 0, float(score), 10, 40, False, str(i if different else 0)) for i, score in enumerate(scores)]
-    options = {'fire_on_life_loss': True, 'max_episode_frames': 108_000, **options}
-    return Report('agent', 'nature', options, 0, tuple(games), 1.0)
+def report_of(scores, different=1000):
+    games = [Game(i, i, 0, float(score), 10, 40, False, str(i % different)) for i, score in enumerate(scores)]
+    return Report('agent', 'nature', {}, 0, tuple(games), 1.0)
 
 
 def test_mean_deviation_and_interval_agree_with_scipy():
@@ -143,10 +139,7 @@ def test_mean_deviation_and_interval_agree_with_scipy():
 
 @pytest.mark.parametrize('games, different, given', [(19, 19, False), (100, 50, True), (100, 49, False)])
 def test_interval_needs_twenty_different_games_and_half_of_all(games, different, given):
-    scores = np.arange(games)
-    report = report_of(scores)
-    same = [Game(**{**vars(game), 'digest': str(min(game.game, different - 1))}) for game in report.games]
-    report = Report('agent', 'nature', report.env_options, 0, tuple(same), 1.0)
+    report = report_of(np.arange(games), different)
     assert report.distinct_games == different
     assert (report.interval_95 is not None) == given == (report.too_few_different is None)
 

@@ -60,21 +60,18 @@ def test_points_and_lives_are_those_of_the_game():
     assert game.points > 0 and len(album.pictures) == game.steps + 1
 
 
-@pytest.mark.parametrize('room, quits_after, steps', [(10, 10**9, 9), (10**9, 10, 10)])
-def test_closing_the_screen_or_pressing_quit_stops_the_game(room, quits_after, steps):
-    album = Album(room)
-
-    def keys():
-        return frozenset(['quit'] if len(album.pictures) > quits_after else [])
-
-    games = list(play(right, album.show, dict(is_train=False), 3, keys=keys))
-    assert [(game.end, game.steps) for game in games] == [('stopped', steps)]
-    assert str(games[0]) == 'game 1: 0 points, stopped with 5 lives'
+def test_closing_the_screen_or_pressing_quit_stops_the_game():
+    closed, quit = Album(10), Album(10**9)
+    (game,) = play(right, closed.show, dict(is_train=False), 3)
+    assert (str(game), game.steps) == ('game 1: 0 points, stopped with 5 lives', 9)
+    keys = lambda: frozenset(['quit'] if len(quit.pictures) > 10 else [])  # noqa: E731
+    (game,) = play(right, quit.show, dict(is_train=False), 3, keys=keys)
+    assert (game.end, game.steps) == ('stopped', 10)
 
 
-@pytest.mark.parametrize('keys, action', [(['left'], 3), (['right'], 2), (['left', 'right'], 0), (['left', 'fire'], 1)])
-def test_keys_are_the_actions_of_the_console(keys, action):
-    assert person_player(np.zeros(0), frozenset(keys)) == action
+def test_keys_are_the_actions_of_the_console():
+    for keys, action in ((['left'], 3), (['right'], 2), (['left', 'right'], 0), (['left', 'fire'], 1)):
+        assert person_player(np.zeros(0), frozenset(keys)) == action
 
 
 # ---- videos

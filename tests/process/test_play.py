@@ -96,7 +96,7 @@ def test_person_plays_in_a_window_until_q_is_pressed(keyboard):
             return window.present(picture)
 
         keyboard.focus()
-        (game,) = play(person_player, show, person_env_options(1), keys=window.keys)
+        (game,) = play(person_player, show, person_env_options(), keys=window.keys)
     assert game.end == 'stopped' and 80 <= len(columns) < 100
     assert np.ptp(columns[:30]) == 0  # nothing moves by itself
     assert columns[59] < columns[29] - 10

@@ -126,13 +126,6 @@ def test_a_path_that_is_no_run_gets_an_error_message(tmp_path):
         RunLog.read(cut)
 
 
-def test_kinds_and_fields_of_a_later_version_are_ignored(writer, path):
-    writer.write('run', env_step=0)
-    writer.write('video', env_step=5, file='a.mp4')
-    writer.write('progress', env_step=6, fan='loud')
-    np.testing.assert_array_equal(RunLog.read(path).progress['env_step'], [6])
-
-
 def test_a_log_that_can_not_be_written_is_one_warning_and_no_error(caplog):
     writer = RunLogWriter('/dev/full')
     with caplog.at_level(logging.WARNING, 'breakout_env'):

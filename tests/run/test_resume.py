@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
 
 from breakout_env.run.paths import saves_in
 from breakout_env.utils.atomic_file import DamagedFile
@@ -21,7 +20,6 @@ from helpers.runs import (
     UPDATES,
     config_in,
     cut_off,
-    entry,
     expected_transitions,
 )
 from helpers.serial_run import SerialRun, check_saves, flat, stopped_run
@@ -172,19 +170,6 @@ def test_run_without_a_usable_save_is_refused_and_its_files_are_kept(config):
     assert digests(Path(NAME)) == before
 
 
-@pytest.mark.parametrize('content', ['[{"iteration": 3', '[{"iteration": 3}]'])
-def test_damaged_list_of_saves_gets_an_error_message(config, content):
-    Path(NAME, 'resume').mkdir(parents=True)
-    Path(NAME, 'resume', 'pairs.json').write_text(content)
-    before = digests(Path(NAME))
-    with pytest.raises(DamagedFile, match='pairs.json is damaged: '):
-        SerialRun(config)
-    assert digests(Path(NAME)) == before
-    for arguments in (['--resume'], ['--resume', NAME]):
-        result = CliRunner().invoke(entry().main, ['-c', str(config), *arguments])
-        assert result.exit_code == 2 and 'pairs.json is damaged' in result.output
-
-
 def test_run_of_another_network_is_refused(config):
     stopped_run(config)
     config.write_text(config.read_text().replace('[4, 4, 4, 8]', '[4, 4, 4, 16]'))
@@ -206,16 +191,6 @@ def test_run_that_diverges_ends_with_an_error_message_and_keeps_its_last_good_sa
     resumed = SerialRun(config)
     assert resumed.learner.train_iter == 2 * UPDATES
     assert all(weight.isfinite().all() for weight in resumed.state()['model'].values())
-
-
-def test_resume_without_a_saved_run_gets_an_error_message(config):
-    def message(*arguments: str) -> str:
-        result = CliRunner().invoke(entry().main, ['-c', str(config), *arguments])
-        assert result.exit_code == 2, result.output
-        return result.output
-
-    assert f'--resume found no saved run in {NAME}; expected {NAME}/resume/pairs.json' in message('--resume')
-    assert '--resume nowhere: no saved run is there' in message('--resume', 'nowhere')
 
 
 # ---------------------------------------------------------------- files

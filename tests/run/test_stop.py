@@ -1,7 +1,6 @@
 """A signal at any moment stops a run with a save of one moment; a library user's process keeps its handlers."""
 
 import signal
-import threading
 from pathlib import Path
 
 import pytest
@@ -154,14 +153,6 @@ def test_stop_request_is_a_flag_until_it_is_closed(capsys):
         with pytest.raises(Stopped):
             stop.raise_if_requested()
     assert handlers() == before and capsys.readouterr().out.count('Stopping: ') == 1
-
-
-def test_stop_request_outside_the_main_thread_changes_nothing():
-    before, requests = handlers(), []
-    thread = threading.Thread(target=lambda: requests.append(StopRequest()))
-    thread.start()
-    thread.join()
-    assert handlers() == before and not requests[0].requested
 
 
 def test_command_called_by_a_program_leaves_its_handlers_alone():

@@ -7,7 +7,6 @@ import sys
 
 import psutil
 import pytest
-import torch
 
 from breakout_env.utils.memory_limits import Room
 from breakout_env.utils.resources import ResourceWatch, memory_bytes, sample
@@ -83,9 +82,3 @@ def test_pages_that_a_worker_shares_count_once_in_memory_bytes():
     finally:
         ends[0].send(None)
         worker.join()
-
-
-def test_a_reading_does_not_initialise_cuda(monkeypatch):
-    monkeypatch.setattr(torch.cuda, '_lazy_init', lambda: pytest.fail('CUDA was initialised'))
-    monkeypatch.setattr(torch.cuda, 'is_initialized', lambda: False)
-    assert sample().gpu_bytes is None
