@@ -28,7 +28,7 @@ from ..compat.ding_call_hook import CallHook
 from ..compat.tensorboardx_disk_full import retry_writes
 from ..utils import run_registry
 from ..utils.options import Between, Expected, Options
-from ..utils.resources import ResourceWatch, memory_bytes
+from ..utils.resources import ResourceWatch, memory_bytes, sample
 from .log import RunLogWriter
 from .paths import PROGRESS_LOG
 from .progress_line import Standing, displays
@@ -61,7 +61,7 @@ class ProgressOptions(Options):
     """(Optional[float]) Seconds between two printed lines where the output is no terminal. None prints none, as
     DI-engine prints its own logs there; `breakout train` sets 10."""
     watch_resources_s: Annotated[float, Between(0.0, math.inf, above=True)] = 5.0
-    """(float) Seconds between two readings of memory and descriptors."""
+    """(float) Seconds between two looks at the memory that is left, for a warning before it runs out."""
     expected_scores: Annotated[
         Tuple[Tuple[float, float], ...],
         BeforeValidator(lambda pairs: tuple(map(tuple, pairs)) if isinstance(pairs, list) else pairs),
@@ -236,8 +236,6 @@ class RunProgress(object):
 
     def _log_row(self, standing: Standing) -> None:
         collector, buffer, learned = self._part('collector'), self._part('buffer'), self._learned
-        resources = self._watch.last
-        assert resources is not None  # the watch has just looked
         row: Dict[str, Any] = dict(
             env_steps_per_s=standing.env_steps_per_s,
             updates_per_s=standing.updates_per_s,
@@ -245,7 +243,7 @@ class RunProgress(object):
             train_return=standing.train_return,
             games=getattr(collector, 'games', None),
             memory_bytes=self._memory_bytes,
-            **asdict(resources),
+            **asdict(sample()),
             transitions=None if buffer is None else buffer.count(),
             replay_bytes=None if buffer is None else int(buffer.memory_report()['bytes']),
         )

@@ -2,13 +2,14 @@
 
 import contextlib
 import datetime
-import logging
 import math
 import os
 import sys
 from typing import Any, Dict, List, NamedTuple, Optional, TextIO, Union
 
 from tqdm import tqdm
+
+from ..utils.command_line import show_only_warnings
 
 
 class Standing(NamedTuple):
@@ -50,8 +51,7 @@ def displays(title: str, total: Optional[int], print_every_s: Optional[float]) -
     """
     shown: List[Union[ProgressLine, Printed]] = []
     if _is_terminal(sys.stderr):
-        for handler in logging.getLogger().handlers:  # the workers' logs, which would be mixed up with the line
-            handler.setLevel(max(handler.level, logging.WARNING))
+        show_only_warnings()  # else the workers' logs would be mixed up with the line
         # a terminal that does not tell its size, such as a new pseudo-terminal, would get an empty line
         knows_its_size = os.get_terminal_size(sys.stderr.fileno()).columns > 0
         size = dict(dynamic_ncols=True) if knows_its_size else dict(ncols=120, nrows=20)

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import math
 import os
 import time
 from dataclasses import dataclass
@@ -70,14 +71,9 @@ def _with_workers() -> List[psutil.Process]:
 class ResourceWatch(object):
     """
     Overview:
-        Reads what this process and its workers use, every few seconds, and warns before memory runs out: once when \
-        less than a tenth of the limit is left (the machine's, or the control group's), and again whenever half of \
-        that is used up. It has no thread and holds nothing open; ``last`` is the newest reading.
-    Examples:
-        >>> watch = ResourceWatch(interval_s=60)
-        >>> watch.look()
-        >>> watch.last.resident_bytes > 10**7
-        True
+        Looks every few seconds at the memory that is left, and warns before it runs out: once when less than a tenth \
+        of the limit is left (the machine's, or the control group's), and again whenever half of that is used up. It \
+        has no thread and holds nothing open.
     """
 
     def __init__(
@@ -87,27 +83,24 @@ class ResourceWatch(object):
         clock: Callable[[], float] = time.monotonic,
         room: Callable[[], Room] = memory_room,
     ) -> None:
-        self.last: Optional[Resources] = None
         self._interval_s, self._warn, self._clock, self._room = interval_s, warn, clock, room
         self._due_s = clock()
-        self._warned_below_bytes: Optional[float] = None
+        self._warn_below_bytes = math.inf
 
     def look(self) -> None:
-        """Take a reading if it is due; otherwise it costs a look at the clock, so call it often."""
+        """Look if it is due; otherwise it costs a look at the clock, so call it often."""
         now_s = self._clock()
         if now_s < self._due_s:
             return
         self._due_s = now_s + self._interval_s
-        self.last = sample()
         room = self._room()
-        low_bytes = room.limit_bytes * _LOW_SHARE
-        if room.free_bytes >= low_bytes:
-            self._warned_below_bytes = None
-        elif self._warned_below_bytes is None or room.free_bytes < self._warned_below_bytes / 2:
-            self._warned_below_bytes = room.free_bytes
+        if room.free_bytes >= room.limit_bytes * _LOW_SHARE:
+            self._warn_below_bytes = math.inf
+        elif room.free_bytes < self._warn_below_bytes:
+            self._warn_below_bytes = room.free_bytes / 2
             self._warn(
                 f'memory is running out: {room.free_bytes / 1e9:.2f} GB left of the {room.limit_bytes / 1e9:.2f} GB '
                 f'that {room.whose} allows; process {os.getpid()} and its workers use '
-                f'{self.last.resident_bytes / 1e9:.2f} GB. Expected a smaller replay_buffer_size, '
+                f'{sample().resident_bytes / 1e9:.2f} GB. Expected a smaller replay_buffer_size, '
                 'fewer environments, or a machine with more memory'
             )
