@@ -81,7 +81,7 @@ class RunSaver(object):
             buffer.wait_for_saving()
         if iteration in (0, self._saved_iteration):
             return None
-        # A moment whose save is under way is not saved again: that would replace the files that are listed next.
+        # Skip if a save of this iteration is running: a second one would replace the files that it is about to list.
         if not wait and iteration == self._begun_iteration:
             return None
         save = Save(
