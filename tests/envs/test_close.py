@@ -1,6 +1,7 @@
 """``close`` releases everything, from every state, and a copy is an environment of its own."""
 
 import copy
+import io
 import logging
 import os
 import pickle
@@ -32,6 +33,9 @@ def test_lifecycle(check, tmp_path, same_footprint):
 class Labelled(BreakoutEnv):
     label = None
 
+    def open_resources(self):
+        self.log = self.own(io.StringIO())
+
 
 @pytest.mark.parametrize('copied', [copy.copy, copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
 @pytest.mark.parametrize('state', ['closed', 'playing'])
@@ -47,10 +51,16 @@ def test_a_copy_is_a_closed_environment_of_its_own(copied, state, tmp_path, same
     twin = copied(env)
     with pytest.raises(RuntimeError, match="in state 'closed'"):
         twin.step(0)
-    assert twin.label == 'its own' and repr(twin) == repr(Labelled(dict(frame_stack=2, episodic_life=False)))
+    assert (
+        not hasattr(twin, 'log')
+        and twin.label == 'its own'
+        and repr(twin) == repr(Labelled(dict(frame_stack=2, episodic_life=False)))
+    )
     drawn = [twin.random_action().item() for _ in range(9)]
     course = play(twin, 20, seed=3)
+    log = twin.log
     twin.close()
+    assert log.closed and (state == 'closed' or not env.log.closed)
     assert play(env, 30) == play(reference, 30)  # undisturbed
     reference.seed(7)
     assert [reference.random_action().item() for _ in range(9)] == drawn and play(reference, 20, seed=3) == course
