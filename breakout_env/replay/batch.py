@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from ding.utils.data import default_collate
 
-from .frames.distinct import DistinctFrames
+from .frames.store import FrameStore
 from .rows import Columns, Rows
 from .structure import Leaf, numbers, place
 
@@ -20,7 +20,7 @@ class UndecodedBatch(NamedTuple):
 
     rows: Rows
     copied: Columns
-    source: Optional[DistinctFrames]  # where their frames are acquired; None if they are not
+    source: Optional[FrameStore]  # where their frames are acquired; None if they are not
 
     def frame_numbers(self) -> np.ndarray:
         """Frames in the order of a batch: one key after the other, so that each becomes one tensor."""

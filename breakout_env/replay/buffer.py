@@ -4,24 +4,24 @@ import logging
 import math
 import time
 from functools import partial
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
 
 import torch
 from ding.utils import BUFFER_REGISTRY
 
 from ..utils.options import section
 from ..utils.resources import ResourceWatch
-from .batch import Extras, FrameBatch, UndecodedBatch
+from .batch import FrameBatch
 from .memory import ReplayMemory
 from .options import ReplayOptions
 from .prefetcher import Prefetcher
-from .priority_weights import PriorityWeights
-from .samplers import Sampler, TransitionSampler
+from .samplers import TransitionSampler
 from .serial_base import SerialBuffer
 from .slices import SliceSampler
 from .snapshot import snapshot
 
 _log = logging.getLogger(__name__)
+_Sampler = Union[TransitionSampler, SliceSampler]
 
 
 @BUFFER_REGISTRY.register('frame')
@@ -46,13 +46,8 @@ class FrameReplayBuffer(SerialBuffer):
     """
 
     save_suffix = '.npz'
-
+    options_type = ReplayOptions
     config = dict(type='frame', **ReplayOptions().model_dump())
-
-    @classmethod
-    def check_config(cls, cfg: Mapping) -> None:
-        """Check ``policy.other.replay_buffer`` of a merged config; a ValueError names what is wrong."""
-        ReplayOptions.from_config(cfg['policy']['other']['replay_buffer'])
 
     def __init__(
         self,
@@ -74,12 +69,13 @@ class FrameReplayBuffer(SerialBuffer):
         ratio = (cfg.get('thruput_controller') or {}).get('sample_min_limit_ratio', 1)
         # None of these parts refers to the buffer: without a cycle, its memory is released with its last reference.
         memory = self._memory = ReplayMemory.from_options(options, exp_name)
-        self._weights = PriorityWeights(options.alpha, options.beta, options.anneal_step)
-        self._sampler: Sampler = TransitionSampler(memory, self._weights, ratio, instance_name)
-        if options.slice_len is not None:
+        self._sampler: _Sampler
+        if options.slice_len is None:
+            self._sampler = TransitionSampler(memory, options, ratio, instance_name)
+        else:
             self._sampler = SliceSampler(memory, options.slice_len, options.slice_every, ratio)
         self._pinned = torch.cuda.is_available() if options.pin_memory is None else options.pin_memory
-        self._prefetcher = Prefetcher(memory, self._pinned) if options.prefetch else None
+        self._prefetcher = Prefetcher()
         self._tb_logger = tb_logger
         self._name = instance_name
         self._reported_at_s = -math.inf
@@ -138,7 +134,7 @@ class FrameReplayBuffer(SerialBuffer):
         """Remove all transitions and release their memory."""
         self._saver.wait()  # the save under way needs them
         with self._memory.lock:
-            self._cancel_prefetched()
+            self._prefetcher.cancel()
             self._memory.clear()
             self._sampler.clear()
 
@@ -164,28 +160,19 @@ class FrameReplayBuffer(SerialBuffer):
         if size == 0:
             return []
         request = (size, sample_range, replace)
-        batch = None if self._prefetcher is None else self._prefetcher.take(request)
-        if batch is None:
-            with self._memory.lock:
-                selected = self._select(*request, acquire=False)
-                batch = None if selected is None else self._memory.decode(*selected, self._pinned)
-        if batch is not None and self._prefetcher is not None:
-            with self._memory.lock:
-                self._prefetcher.cancel()
-                selected = self._select(*request, acquire=True)
-                if selected is not None:
-                    self._prefetcher.prepare(request, *selected)
-        return None if batch is None else self._sampler.finish(batch)
-
-    def _select(
-        self, size: int, sample_range: Optional[slice], replace: bool, acquire: bool
-    ) -> Optional[Tuple[UndecodedBatch, Extras]]:
-        sampled = self._sampler.sample(size, sample_range, replace)
-        return None if sampled is None else (self._memory.select(sampled[0], acquire), sampled[1])
-
-    def _cancel_prefetched(self) -> None:
-        if self._prefetcher is not None:
-            self._prefetcher.cancel()
+        batch, memory = self._prefetcher.take(request), self._memory
+        with memory.lock:
+            if batch is None:
+                sampled = self._sampler.sample(*request)
+                if sampled is None:
+                    return None
+                batch = memory.decode(memory.select(sampled[0], acquire=False), sampled[1], self._pinned)
+            following = self._sampler.sample(*request) if self._options.prefetch else None
+            if following is not None:
+                undecoded = memory.select(following[0])
+                decode = partial(memory.decode, undecoded, following[1], self._pinned, at_once=True)
+                self._prefetcher.prepare(request, decode, partial(memory.release, undecoded))
+        return self._sampler.finish(batch)
 
     # ---------------------------------------------------------------- saved and loaded
 
@@ -221,7 +208,7 @@ class FrameReplayBuffer(SerialBuffer):
     def _restore(self, load: Callable[[], snapshot.Restored]) -> None:
         self._saver.wait()
         with self._memory.lock:
-            self._cancel_prefetched()
+            self._prefetcher.cancel()
             self._sampler.restored(load())
 
     # ---------------------------------------------------------------- the rest of DI-engine's interface
@@ -240,26 +227,16 @@ class FrameReplayBuffer(SerialBuffer):
         """Transitions ever pushed."""
         return self._memory.next_id
 
-    @property
-    def beta(self) -> float:
-        """The exponent of the importance-sampling weights by now."""
-        return self._weights.beta
-
-    @beta.setter
-    def beta(self, beta: float) -> None:
-        self._weights.beta = beta
-
     def memory_report(self) -> Dict[str, float]:
         """What the buffer costs now; see ``ReplayMemory.report``."""
         return self._memory.report()
 
 
-def _begin_save(memory: ReplayMemory, sampler: Sampler) -> Callable[[str], None]:
+def _begin_save(memory: ReplayMemory, sampler: _Sampler) -> Callable[[str], None]:
     with memory.lock:
         return snapshot.Snapshot(memory, *sampler.state()).write
 
 
-def _release(prefetcher: Optional[Prefetcher], memory: ReplayMemory) -> None:
-    if prefetcher is not None:
-        prefetcher.close()
-    memory.close()
+def _release(prefetcher: Prefetcher, memory: ReplayMemory) -> None:
+    prefetcher.close()
+    memory.clear()

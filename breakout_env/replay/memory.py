@@ -9,7 +9,7 @@ import psutil
 
 from ..utils.memory_limits import memory_room
 from .batch import Extras, FrameBatch, UndecodedBatch
-from .frames.distinct import DistinctFrames
+from .frames.store import FrameStore
 from .options import ReplayOptions
 from .rows import CHUNK, Rows
 from .size_check import check_room
@@ -31,7 +31,7 @@ class ReplayMemory(object):
         the arrays take, and the garbage collector has nothing to traverse.
 
         Several threads may use it. A signal handler may raise in the middle of a push: what is stored stays exact, \
-        and at worst a few frames stay in memory that nothing refers to (see ``DistinctFrames``).
+        and at worst a few frames stay in memory that nothing refers to (see ``FrameStore``).
     Examples:
         >>> memory, stack = ReplayMemory(capacity=100, seed=0), np.zeros((4, 84, 84), np.uint8)
         >>> memory.push([dict(obs=stack, next_obs=stack, action=i) for i in range(3)])  # slots
@@ -87,7 +87,7 @@ class ReplayMemory(object):
 
     def _reset(self) -> None:
         self.rows: Optional[Rows] = None  # with the first transition
-        self.store: Optional[DistinctFrames] = None
+        self.store: Optional[FrameStore] = None
         self.base_id = self.next_id  # the transition of this id would be in slot 0, if nothing was moved
 
     @property
@@ -181,66 +181,52 @@ class ReplayMemory(object):
             - OSError: If the disk is full. The transitions before that one are stored.
         """
         with self.lock:
-            self._expect(transitions)
+            rows = self.rows
+            for transition in transitions:
+                if rows is None:
+                    rows = Rows(leaves_of(transition), self.capacity)
+                rows.expect(transition)
+            if rows is None:
+                return []
+            self.start_with(rows)
             slots: List[int] = []
             chunk = min(CHUNK, self.capacity)
             for start in range(0, len(transitions), chunk):
                 part, known, prepared = transitions[start : start + chunk], {}, 0  # type: ignore[var-annotated]
                 try:
                     for transition in part:
-                        self._prepare(prepared, self.next_id + prepared, transition, known)
+                        self._prepare(rows, prepared, transition, known)
                         prepared += 1
                 finally:
-                    new = self._move(prepared)
+                    new = self._move(rows, prepared)
                     slots += new
                     if stored is not None and new:
                         stored(part[:prepared], new)
             return slots
-
-    def replace(self, slot: int, transition: Mapping) -> None:
-        """Store another transition in a slot; it keeps its insertion id."""
-        with self.lock:
-            self._expect([transition])
-            assert self.rows is not None
-            self._prepare(0, int(self.rows.table['ids'][slot]), transition, {})
-            overwritten = self.rows.table[[slot]]
-            self.rows.table[slot] = self.rows.fresh[0]
-            self._let_go(overwritten)
-
-    def _expect(self, transitions: Sequence[Mapping]) -> None:
-        rows = self.rows
-        for transition in transitions:
-            if rows is None:
-                rows = Rows(leaves_of(transition), self.capacity)
-            rows.expect(transition)
-        if rows is not None:
-            self.start_with(rows)
 
     def start_with(self, rows: Rows) -> None:
         """Use these rows from the first transition on."""
         if self.store is None and rows.frame_shape is not None:
             frame_bytes = int(np.prod(rows.frame_shape))
             self._before_first_frame(frame_bytes)
-            self.store = DistinctFrames(frame_bytes, self.capacity, self.storage, self._folder)
+            self.store = FrameStore(frame_bytes, self.capacity, self.storage, self._folder)
         self.rows = rows
 
-    def _prepare(self, row: int, insertion_id: int, transition: Mapping, known: Dict[bytes, int]) -> None:
-        assert self.rows is not None
+    def _prepare(self, rows: Rows, row: int, transition: Mapping, known: Dict[bytes, int]) -> None:
         frames: List[int] = []
         try:
-            for pixels in self.rows.pixels(transition):
+            for pixels in rows.pixels(transition):
                 assert self.store is not None, 'rows with stacks come with a store'
                 frames += self.store.add(pixels, known)
-            self.rows.prepare(row, insertion_id, transition, frames)
+            rows.prepare(row, self.next_id + row, transition, frames)
         except BaseException:  # a full disk, or Ctrl-C
-            self._release_frames(frames)
+            if self.store is not None:
+                self.store.release(frames)
             raise
 
-    def _move(self, prepared: int) -> List[int]:
-        """Give the first prepared transitions their slots, and let go of what was there."""
-        rows, capacity, count, first = self.rows, self.capacity, self.count, self.next_id - self.base_id
-        if rows is None or not prepared:
-            return []
+    def _move(self, rows: Rows, prepared: int) -> List[int]:
+        """Give the first prepared transitions their slots, and release what was there."""
+        capacity, count, first = self.capacity, self.count, self.next_id - self.base_id
         slots = [i % capacity for i in range(first, first + prepared)]
         if self.eviction == 'random':
             at_random = self.random.integers(capacity, size=prepared).tolist()
@@ -253,20 +239,17 @@ class ReplayMemory(object):
         # no call, so no signal either, comes between these two
         rows.table[to] = moved
         self.next_id += prepared
-        self._let_go(overwritten)
-        self._let_go(lost)
+        self._release(overwritten)
+        self._release(lost)
         return slots
 
-    def _let_go(self, overwritten: np.ndarray) -> None:
+    def _release(self, gone: np.ndarray) -> None:
         """Release what rows refer to that are no longer there."""
         assert self.rows is not None
-        self._release_frames(overwritten['frames'].ravel().tolist())
+        if self.store is not None:
+            self.store.release(gone['frames'].ravel().tolist())
         if self.rows.state_leaves:
-            self.rows.release_states(overwritten['states'])
-
-    def _release_frames(self, frames: List[int]) -> None:
-        if self.store is not None and frames:
-            self.store.release(frames)
+            self.rows.release_states(gone['states'])
 
     def delete(self, insertion_ids: Iterable[int]) -> np.ndarray:
         """
@@ -276,35 +259,29 @@ class ReplayMemory(object):
         with self.lock:
             order = self.order()
             is_gone = np.isin(self.ids(order), np.fromiter(insertion_ids, np.int64))
-            kept, removed = order[~is_gone], order[is_gone]
-            if self.rows is not None and len(removed):
-                gone, moved, count = self.rows.table[removed], self.rows.table[kept], len(kept)
-                self.rows.table[:count] = moved
-                self.base_id = self.next_id - count
-                self._let_go(gone)
-                return kept
-            return np.arange(len(order))
+            if self.rows is None or not is_gone.any():
+                return np.arange(len(order))
+            gone, kept = self.rows.table[order[is_gone]], order[~is_gone]
+            self.rows.table[: len(kept)] = self.rows.table[kept]
+            self.base_id = self.next_id - len(kept)
+            self._release(gone)
+            return kept
 
     def clear(self) -> None:
-        """Remove everything and release the memory. Insertion ids continue; the next transition may be of any kind."""
+        """
+        Remove everything and release memory and file. Insertion ids continue; the next transition may be of any kind.
+        """
         with self.lock:
             if self.store is not None:
                 self.store.close()
             self._reset()
 
-    def close(self) -> None:
-        """Release memory and file. It may be called at any time, any number of times."""
-        self.clear()
+    close = clear
 
     def empty_copy(self) -> 'ReplayMemory':
         """An empty memory of the same settings, for ``swap``."""
-        return type(self)(
-            self.capacity,
-            self.storage,
-            self.eviction,
-            self._folder,
-            before_first_frame=self._before_first_frame,
-        )
+        settings = self.capacity, self.storage, self.eviction, self._folder
+        return type(self)(*settings, before_first_frame=self._before_first_frame)
 
     def swap(self, other: 'ReplayMemory') -> None:
         """Exchange all content with another memory of the same settings, which no other thread uses."""
@@ -340,19 +317,17 @@ class ReplayMemory(object):
     ) -> FrameBatch:
         """
         The batch, whose frames are released. ``extras`` are added to each transition; for ``pinned`` and ``at_once``
-        see ``DistinctFrames.gather``.
+        see ``FrameStore.gather``.
         """
         pixels: Any = None
-        try:
-            if undecoded.rows.stacks:
-                with self.lock:
+        with self.lock:
+            try:
+                if undecoded.rows.stacks:
                     if self.store is None or undecoded.source not in (None, self.store):
                         raise ValueError('the memory was cleared or loaded after this selection')
                     pixels = self.store.gather(undecoded.frame_numbers(), pinned, at_once)
-        finally:
-            if undecoded.source is not None:
+            finally:
                 self.release(undecoded)
-        with self.lock:
             return FrameBatch(undecoded, pixels, extras)
 
     def fetch(self, slots: np.ndarray) -> Sequence[Dict[str, Any]]:

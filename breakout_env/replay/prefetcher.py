@@ -1,43 +1,54 @@
-"""The next batch, decoded by a thread while the learner computes."""
+"""The next batch, made by a thread while the learner computes."""
 
+import threading
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Optional, Tuple
-
-from .batch import Extras, FrameBatch, UndecodedBatch
-from .memory import ReplayMemory
+from typing import Any, Callable, Optional, Tuple
 
 
 class Prefetcher(object):
-    """Prepares a batch on the guess that the next request is the last one; its frames stay acquired until then."""
+    """Makes a batch on the guess that the next request is the last one."""
 
-    def __init__(self, memory: ReplayMemory, pinned: bool) -> None:
-        self._memory = memory
-        self._pinned = pinned
-        self._executor = ThreadPoolExecutor(1, 'replay-prefetch')
-        self._pending: Optional[Tuple[tuple, UndecodedBatch, 'Future[FrameBatch]']] = None
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._executor = ThreadPoolExecutor(1, 'replay-prefetch')  # its thread starts with the first batch
+        self._pending: Optional[Tuple[Any, 'Future[Any]', Callable[[], None]]] = None
 
-    def take(self, request: tuple) -> Optional[FrameBatch]:
-        """The batch that was prepared for this request, or None."""
-        with self._memory.lock:
-            pending = self._pending
-            if pending is None or pending[0] != request:
-                return None
-            self._pending = None
-        return pending[2].result()
+    def prepare(self, request: Any, make: Callable[[], Any], drop: Callable[[], None] = lambda: None) -> None:
+        """Make a batch in the thread; ``drop`` is called if it is cancelled before it is begun."""
+        self.cancel()
+        with self._lock:
+            self._pending = request, self._executor.submit(make), drop
 
-    def prepare(self, request: tuple, undecoded: UndecodedBatch, extras: Extras) -> None:
-        """Decode a selection in the thread, for the next ``take`` of this request."""
-        decoded = self._executor.submit(self._memory.decode, undecoded, extras, self._pinned, at_once=True)
-        self._pending = (request, undecoded, decoded)
+    def take(self, request: Any) -> Any:
+        """The batch that was made for this request, or None; one for another request is dropped."""
+        pending = self._pop()
+        if pending is not None and pending[0] == request:
+            return pending[1].result()
+        self._drop(pending)
+        return None
 
     def cancel(self) -> None:
-        """Drop the batch that was prepared."""
-        with self._memory.lock:
-            pending, self._pending = self._pending, None
-            if pending is not None and pending[2].cancel():  # else `decode` has released it, or will
-                self._memory.release(pending[1])
+        """Drop the batch."""
+        self._drop(self._pop())
+
+    def wait(self) -> None:
+        """Wait until the batch is made: it reads what is to be changed next."""
+        with self._lock:
+            pending = self._pending
+        if pending is not None:
+            pending[1].exception()
 
     def close(self) -> None:
         """Cancel, and end the thread."""
         self.cancel()
-        self._executor.shutdown(wait=True)
+        self._executor.shutdown()
+
+    def _pop(self) -> Any:
+        with self._lock:
+            pending, self._pending = self._pending, None
+            return pending
+
+    @staticmethod
+    def _drop(pending: Any) -> None:
+        if pending is not None and pending[1].cancel():
+            pending[2]()

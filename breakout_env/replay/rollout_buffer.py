@@ -13,9 +13,8 @@ Batch = Dict[str, torch.Tensor]
 class RolloutBuffer(object):
     """
     Overview:
-        Keeps the newest rollout and gives it out in random minibatches: each transition once, then, in another \
-        order, each once again. The policy ``lean_ppo`` learns from it under ``ding -m serial`` and \
-        in our programs.
+        Keeps the newest rollout and gives it out in random minibatches, reshuffled each epoch. The policy \
+        ``lean_ppo`` learns from it under ``ding -m serial`` and in our programs.
     Examples:
         >>> buffer = RolloutBuffer()
         >>> buffer.push(dict(obs=torch.arange(6)))

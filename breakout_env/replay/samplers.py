@@ -1,88 +1,73 @@
-"""
-Which transitions a batch gets. A sampler is told what is stored in which slots, and chooses slots.
-
-``TransitionSampler`` chooses single transitions, uniformly or by priority; ``slices.SliceSampler`` consecutive steps.
-"""
+"""Which transitions a batch gets: single ones here, uniformly or by priority; ``slices`` has the other sampler."""
 
 import logging
-from typing import Any, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
 from .batch import Extras, FrameBatch
 from .memory import ReplayMemory
-from .priority_weights import PriorityWeights
+from .options import ReplayOptions
 from .snapshot.snapshot import Restored
 from .sum_tree import SumTree
 
 log = logging.getLogger(__name__)
 # What a sampled transition has besides what was pushed; when it is pushed again, these keys are left out.
 _ADDED = frozenset(['replay_unique_id', 'replay_buffer_idx', 'IS', 'priority_IS', 'priority'])
-
-
-class Sampler(Protocol):
-    """Chooses what a batch holds. Its caller has the memory's lock."""
-
-    def prepare(self, transitions: Sequence[Mapping]) -> Sequence[Mapping]:
-        """Transitions as they are to be stored. Raises ValueError if they cannot be sampled later."""
-
-    def stored(self, transitions: Sequence[Mapping], slots: List[int]) -> None:
-        """Some of the prepared transitions were stored, in order."""
-
-    def sample(self, size: int, sample_range: Optional[slice], replace: bool) -> Optional[Tuple[np.ndarray, Extras]]:
-        """Slots, and what is added to each transition; None if there are too few."""
-
-    def finish(self, batch: FrameBatch) -> Any:
-        """What the learner gets of a batch."""
-
-    def update(self, info: Mapping) -> None:
-        """Take what the learner found about transitions."""
-
-    def clear(self) -> None:
-        """Forget everything."""
-
-    def state(self) -> Tuple[Dict[str, Any], Optional[np.ndarray]]:
-        """What a save keeps: JSON, and a number for each slot."""
-
-    def restored(self, restored: Restored) -> None:
-        """Continue from what a save kept, with the memory that was restored from it."""
+# Added to a priority, so that none is 0 (Schaul et al. 2016 and DI-engine's advanced buffer do so).
+_EPSILON = 1e-5
+# Importance weights are float32: beyond it, one transition would be all that is ever sampled.
+_LARGEST_PRIORITY = float(np.finfo(np.float32).max)
 
 
 class TransitionSampler(object):
     """
     Overview:
         Samples uniformly until priorities arrive, as DI-engine's advanced buffer does; from then on in proportion to \
-        ``priority ** alpha`` (Schaul et al. 2016).
+        the priority to the power of ``alpha``, with importance-sampling weights to the power of ``beta``, which rises \
+        to 1 (Schaul et al. 2016). A new transition has the highest priority so far.
+
+        A sampler has these methods; their caller has the memory's lock.
     Arguments:
         - memory (:obj:`ReplayMemory`): What is sampled from.
-        - weights (:obj:`PriorityWeights`): The exponents.
+        - options (:obj:`ReplayOptions`): The exponents.
         - min_limit_ratio (:obj:`float`): Transitions that must be there for each of a batch.
         - name (:obj:`str`): The beginning of the transitions' unique ids.
     """
 
-    def __init__(self, memory: ReplayMemory, weights: PriorityWeights, min_limit_ratio: float, name: str) -> None:
-        self.weights = weights
+    def __init__(self, memory: ReplayMemory, options: ReplayOptions, min_limit_ratio: float, name: str) -> None:
         self._memory = memory
+        self._alpha, self.beta = options.alpha, options.beta
+        self._beta_step = (1 - options.beta) / options.anneal_step if options.anneal_step else 0.0
         self._min_limit_ratio = min_limit_ratio
         self._name = name
         self._tree: Optional[SumTree] = None
+        self._max_priority = 1.0
         # of prepared transitions that are not stored yet: their weights, and the highest priority that they came with
         self._pushed: List[float] = []
         self._highest = -1.0
 
     def prepare(self, transitions: Sequence[Mapping]) -> Sequence[Mapping]:
-        given = [t.get('priority') for t in transitions]
-        self._pushed = [self.weights.weight(priority) for priority in given]
+        """Transitions as they are to be stored. Raises ValueError if they cannot be sampled later."""
+        given, of_new = [t.get('priority') for t in transitions], self._max_priority**self._alpha
+        self._pushed = [of_new if priority is None else self._weight(priority) for priority in given]
         self._highest = max((float(priority) for priority in given if priority is not None), default=-1.0)
         if any(not _ADDED.isdisjoint(t) for t in transitions):
             return [{k: v for k, v in t.items() if k not in _ADDED} for t in transitions]
         return transitions
 
+    def _weight(self, priority: float) -> float:
+        priority = float(priority)
+        if not 0 <= priority <= _LARGEST_PRIORITY:
+            raise ValueError(f'a priority is {priority}; expected a number from 0 to {_LARGEST_PRIORITY:.1e} (float32)')
+        return max((priority + _EPSILON) ** self._alpha, 1e-30)
+
     def stored(self, transitions: Sequence[Mapping], slots: List[int]) -> None:
+        """Some of the prepared transitions were stored, in order."""
         weights, self._pushed = self._pushed[: len(slots)], self._pushed[len(slots) :]
         if self._highest >= 0:
             self._track()
-            self.weights.max_priority = max(self.weights.max_priority, self._highest)
+            self._max_priority = max(self._max_priority, self._highest)
         if self._tree is not None:
             self._tree.set(np.array(slots), np.array(weights))
 
@@ -95,6 +80,7 @@ class TransitionSampler(object):
         return self._tree
 
     def sample(self, size: int, sample_range: Optional[slice], replace: bool) -> Optional[Tuple[np.ndarray, Extras]]:
+        """Slots, and what is added to each transition; None if there are too few."""
         memory, random = self._memory, self._memory.random
         among = range(memory.count) if sample_range is None else range(memory.count)[sample_range]
         if len(among) < size * self._min_limit_ratio and not (replace and among):
@@ -113,7 +99,10 @@ class TransitionSampler(object):
                 some = memory.order()[sample_range]
                 sums = np.cumsum(self._tree.get(some), dtype=np.float64)
                 slots = some[np.minimum(np.searchsorted(sums, shares * sums[-1], side='right'), len(some) - 1)]
-            importance, priorities = self.weights.correct(self._tree.get(slots).astype(np.float64), self._tree.smallest)
+            weights = self._tree.get(slots).astype(np.float64)
+            importance = (weights / self._tree.smallest) ** -self.beta
+            priorities = weights ** (1 / self._alpha) if self._alpha else np.ones(size)
+            self.beta = min(1.0, self.beta + self._beta_step)
         return slots, dict(
             replay_unique_id=[f'{self._name}_{insertion_id}' for insertion_id in memory.ids(slots).tolist()],
             replay_buffer_idx=slots,
@@ -122,13 +111,14 @@ class TransitionSampler(object):
             priority=priorities,
         )
 
-    def finish(self, batch: FrameBatch) -> FrameBatch:
+    def finish(self, batch: FrameBatch) -> Any:
+        """What the learner gets of a batch."""
         return batch
 
     def update(self, info: Mapping) -> None:
         """Set priorities, passing over transitions that are gone. Raises ValueError if one is no finite number."""
-        priorities = [float(priority) for priority in info['priority']]
-        weights = np.array([self.weights.weight(priority) for priority in priorities])
+        priorities = np.array([float(priority) for priority in info['priority']])
+        weights = np.array([self._weight(priority) for priority in priorities])
         tree = self._track()
         ids = np.array([int(name.rsplit('_', 1)[1]) for name in info['replay_unique_id']], np.int64)
         slots = np.array(
@@ -139,19 +129,23 @@ class TransitionSampler(object):
         is_there[is_there] = self._memory.ids(slots[is_there]) == ids[is_there]
         if is_there.any():
             tree.set(slots[is_there], weights[is_there])
-            self.weights.max_priority = max(self.weights.max_priority, np.array(priorities)[is_there].max().item())
+            self._max_priority = max(self._max_priority, priorities[is_there].max().item())
 
     def clear(self) -> None:
-        self.weights.max_priority = 1.0
+        """Forget everything."""
+        self._max_priority = 1.0
         if self._tree is not None:
             self._tree = SumTree(self._memory.capacity)
 
     def state(self) -> Tuple[Dict[str, Any], Optional[np.ndarray]]:
+        """What a save keeps: JSON, and a number for each slot."""
         priorities = None if self._tree is None else self._tree.get(np.arange(self._memory.count))
-        return self.weights.state(), priorities
+        return dict(beta=self.beta, max_priority=self._max_priority), priorities
 
     def restored(self, restored: Restored) -> None:
-        self.weights.restore(restored.more)
+        """Continue from what a save kept, with the memory that was restored from it."""
+        self.beta = float(restored.more.get('beta', self.beta))
+        self._max_priority = float(restored.more.get('max_priority', self._max_priority))
         self._tree = None
         if restored.priorities is not None:
             self._track().set(np.arange(self._memory.count), restored.priorities)

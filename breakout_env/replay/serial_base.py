@@ -4,7 +4,7 @@ import logging
 import os
 import threading
 import weakref
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Mapping, Optional
 
 from ding.worker.replay_buffer import IBuffer
 
@@ -36,27 +36,24 @@ class BackgroundSaver(object):
         """
         if os.getpid() != self._owner or (self._thread is not None and self._thread.is_alive()):
             return False
-        write = self._begin()
-
-        def work() -> None:
-            try:
-                write(path)
-                then()
-                self._error = None
-            except Exception as error:  # no failure of a save may end the training
-                self._error = error
-                _log.warning('the replay buffer was not saved to %s: %s. The save before it is kept', path, error)
-
         # not a daemon: an interpreter that exits waits for it, instead of cutting the file off
-        self._thread = threading.Thread(target=work, name='replay-saver')
+        self._thread = threading.Thread(target=self._save, args=(self._begin(), path, then), name='replay-saver')
         self._thread.start()
         return True
+
+    def _save(self, write: Callable[[str], None], path: str, then: Callable[[], None]) -> None:
+        try:
+            write(path)
+            then()
+            self._error = None
+        except Exception as error:  # no failure of a save may end the training
+            self._error = error
+            _log.warning('the replay buffer was not saved to %s: %s. The save before it is kept', path, error)
 
     def wait(self) -> Optional[Exception]:
         """Wait until no save is under way; the error of the last one."""
         if self._thread is not None and os.getpid() == self._owner:
             self._thread.join()
-            self._thread = None
         return self._error
 
 
@@ -67,11 +64,17 @@ class SerialBuffer(IBuffer):
         with its last reference, or at the exit of the interpreter. A forked child, which has a copy of the buffer, \
         saves, closes and deletes nothing.
 
-        A subclass calls ``_open`` at the end of its constructor, and has the methods of DI-engine's ``IBuffer`` and \
-        ``push_count``.
+        A subclass calls ``_open`` at the end of its constructor, and has the methods of DI-engine's ``IBuffer``, \
+        ``push_count``, and ``memory_report``, numbers by name, among them ``bytes`` of memory.
     """
 
     save_suffix = ''  # of the names of saves in a run's folder
+    options_type: Any
+
+    @classmethod
+    def check_config(cls, cfg: Mapping) -> None:
+        """Check ``policy.other.replay_buffer`` of a merged config; a ValueError names what is wrong."""
+        cls.options_type.from_config(cfg['policy']['other']['replay_buffer'])
 
     def _open(
         self, exp_name: str, name: str, begin_save: Callable[[], Callable[[str], None]], release: Callable[[], None]
@@ -95,10 +98,6 @@ class SerialBuffer(IBuffer):
     def close(self) -> None:
         """Release everything. It may be called at any time, any number of times."""
         self._finalizer()
-
-    def memory_report(self) -> Any:
-        """What the buffer costs now, numbers by name; among them ``bytes`` of memory."""
-        raise NotImplementedError
 
 
 def _release(saver: BackgroundSaver, release: Callable[[], None], owner: int) -> None:

@@ -31,7 +31,7 @@ class SliceSampler(object):
 
         Environments take turns, so the steps of an episode are not side by side: each slot has the slot of the \
         episode's next step, and of the step where the slice before may begin. As the oldest transition is the one \
-        that is overwritten, what follows a stored step is stored, too.
+        that is overwritten, what follows a stored step is stored, too. For its methods see ``TransitionSampler``.
     Arguments:
         - memory (:obj:`ReplayMemory`): What is sampled from. It evicts the oldest, and nothing is deleted from it.
         - slice_len, every (:obj:`int`): Steps of a slice, and from one beginning to the next.
@@ -54,13 +54,12 @@ class SliceSampler(object):
         self._first_episode = 0
 
     def prepare(self, transitions: Sequence[Mapping]) -> List[Dict[str, Any]]:
-        """The transitions as they are stored; a ValueError if they are not the next steps of their episodes."""
         prepared: List[Dict[str, Any]] = []
         last = {number: step for number, (step, _, _) in self._last.items()}
         for transition in transitions:
             expect_ids(transition)
             if transition.get('priority') is not None:
-                self._refuse('priorities')
+                self.update({})
             number, step = int(transition['episode_id']) + self._first_episode, int(transition['step_id'])
             if last.get(number, step - 1) != step - 1:
                 raise ValueError(
@@ -88,20 +87,24 @@ class SliceSampler(object):
         # the episodes that were pushed to longest ago come first
         while self._last:
             oldest = next(iter(self._last))
-            _, last, _ = self._last[oldest]
-            if self._holds(last, oldest, self._last[oldest][0]):
+            step, last, _ = self._last[oldest]
+            if self._holds(last, oldest, step):
                 break
             del self._last[oldest]
 
     def _holds(self, slot: int, number: int, step: int) -> bool:
         """Whether a step of an episode is still in its slot."""
-        place = np.array([slot])
-        return [self._memory.column(key, place)[0] for key in ('episode_id', 'step_id')] == [number, step]
+        numbers, steps = self._ids(np.array([slot]))
+        return bool(numbers[0] == number and steps[0] == step)
+
+    def _ids(self, slots: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
+        """Episodes and steps in slots."""
+        return self._memory.column('episode_id', slots), self._memory.column('step_id', slots)
 
     def sample(self, size: int, sample_range: Optional[slice], replace: bool) -> Optional[Tuple[np.ndarray, Extras]]:
         memory = self._memory
         if sample_range is not None:
-            self._refuse('sample_range')
+            raise _refused('sample_range')
         beginnings = np.zeros(0, np.int64)
         if memory.count >= max(size * self._min_limit_ratio, self._slice_len):
             for _ in range(_ROUNDS):
@@ -125,14 +128,10 @@ class SliceSampler(object):
 
     def _beginnings(self, slots: np.ndarray) -> np.ndarray:
         """Those of the slots where a slice may begin."""
-        slots = slots[self._memory.column('step_id', slots) % self._every == 0]
-        if not len(slots):
-            return slots
+        slots = slots[self._ids(slots)[1] % self._every == 0]
         # where the slice before begins, if that step is still stored
-        before = self._before[slots].astype(np.int64)
-        number, step = (self._memory.column(key, slots) for key in ('episode_id', 'step_id'))
-        is_first = self._memory.column('episode_id', before) != number
-        is_first |= self._memory.column('step_id', before) != step - self._every
+        (number, step), (number_before, step_before) = self._ids(slots), self._ids(self._before[slots])
+        is_first = (number_before != number) | (step_before != step - self._every)
         # it reaches the end unless so many steps follow
         reaches, last = np.ones(len(slots), np.bool_), slots
         for _ in range(self._slice_len - self._every):
@@ -145,8 +144,8 @@ class SliceSampler(object):
         """Slices as dicts of lists, from the steps of ``sample``."""
         made = []
         for step in batch:
-            padded = step[_PADDED]
-            tensors = {key: _as_tensor(value) for key, value in step.items() if key != _PADDED}
+            padded = step.pop(_PADDED)
+            tensors = {key: _as_tensor(value) for key, value in step.items()}
             tensors['null'] = torch.tensor(bool(padded or step.get('null', False)))
             if padded:
                 tensors['reward'] = torch.zeros_like(tensors['reward'])
@@ -158,13 +157,7 @@ class SliceSampler(object):
 
     def update(self, info: Mapping) -> None:
         """Slices have no priorities. Raises ValueError."""
-        self._refuse('priorities')
-
-    def _refuse(self, what: str) -> None:
-        raise ValueError(
-            f'the replay buffer samples slices of whole episodes, uniformly (`slice_len`), and takes no {what}; '
-            'expected policy.priority=False'
-        )
+        raise _refused('priorities')
 
     def state(self) -> Tuple[Dict[str, Any], Optional[np.ndarray]]:
         return {}, None
@@ -173,8 +166,10 @@ class SliceSampler(object):
         """If no slices can be sampled from the memory, it is cleared, and this raises ValueError."""
         self.clear()
         memory, slots = self._memory, self._memory.order()
+        if not len(slots):
+            return
         try:
-            numbers, steps = (memory.column(key, slots).tolist() for key in ('episode_id', 'step_id'))
+            numbers, steps = (ids.tolist() for ids in self._ids(slots))
             for number, step, slot in zip(numbers, steps, slots.tolist()):
                 if self._last.get(number, (step - 1,))[0] != step - 1:
                     raise KeyError
@@ -186,7 +181,14 @@ class SliceSampler(object):
                 'the saved replay buffer cannot be sampled in slices: it has transitions without episode_id and '
                 'step_id, or with gaps; expected one that was saved with `slice_len`'
             ) from None
-        self._first_episode = max(numbers, default=-1) + 1
+        self._first_episode = max(numbers) + 1
+
+
+def _refused(what: str) -> ValueError:
+    return ValueError(
+        f'the replay buffer samples slices of whole episodes, uniformly (`slice_len`), and takes no {what}; '
+        'expected policy.priority=False'
+    )
 
 
 def expect_ids(keys: Collection[str]) -> None:

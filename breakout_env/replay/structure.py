@@ -140,8 +140,8 @@ def expect_same(found: Leaves, expected: Leaves) -> None:
         if these.get(path) != those.get(path):
             hint = ' (env options screen_size and frame_stack)' if path[0] in STACKS else ''
             raise ValueError(
-                f'{_name(path)} is {these.get(path, "missing")}; expected {those.get(path, "no such key")}, as in the '
-                f'first transition: all transitions of a replay buffer have one structure{hint}'
+                f'{name_of(path)} is {these.get(path, "missing")}; expected {those.get(path, "no such key")}, as in '
+                f'the first transition: all transitions of a replay buffer have one structure{hint}'
             )
 
 
@@ -161,32 +161,33 @@ def _leaf(path: Tuple[str, ...], value: Any) -> Leaf:
         dtype = str(value.dtype).split('.')[1]
         if value.is_sparse or dtype not in _TENSOR_DTYPES:
             raise TypeError(
-                f'{_name(path)} is a {"sparse " if value.is_sparse else ""}tensor of {dtype}; expected a dense '
+                f'{name_of(path)} is a {"sparse " if value.is_sparse else ""}tensor of {dtype}; expected a dense '
                 f'one of {", ".join(_TENSOR_DTYPES)}'
             )
         return Leaf(path, 'tensor', dtype, tuple(value.shape))
     if isinstance(value, (np.ndarray, np.generic)):
         if value.dtype.hasobject or value.dtype.names:
-            raise TypeError(f'{_name(path)} is an array of {value.dtype}; expected numbers or strings of one length')
+            raise TypeError(f'{name_of(path)} is an array of {value.dtype}; expected numbers or strings of one length')
         return Leaf(path, 'array' if isinstance(value, np.ndarray) else 'scalar', value.dtype.str, value.shape)
     if kind is int and not -(2**63) <= value < 2**63:
-        raise TypeError(f'{_name(path)} is {value}; expected a whole number of at most 64 bits')
+        raise TypeError(f'{name_of(path)} is {value}; expected a whole number of at most 64 bits')
     if kind in (bool, int, float, str):
         return Leaf(path, kind.__name__, '', ())
     if value is None or isinstance(value, Mapping):
         return Leaf(path, 'none' if value is None else 'empty', '', (0,))
     raise TypeError(
-        f'{_name(path)} is of type {kind.__module__}.{kind.__qualname__}; a replay buffer of frames takes tensors, '
+        f'{name_of(path)} is of type {kind.__module__}.{kind.__qualname__}; a replay buffer of frames takes tensors, '
         'numpy arrays, numbers, strings, None, and dicts of these'
     )
 
 
-def _name(path: Tuple[str, ...]) -> str:
+def name_of(path: Tuple[str, ...]) -> str:
+    """A value's place in a transition, for error messages."""
     return 'transition' + ''.join(f'[{key!r}]' for key in path)
 
 
 def _check_stack(leaf: Leaf) -> None:
-    name = _name(leaf.path)
+    name = name_of(leaf.path)
     if leaf.kind not in ('tensor', 'array'):
         raise ValueError(f'{name} is {leaf}; expected a stack of screens, uint8')
     if leaf.column_dtype != np.uint8:
@@ -204,11 +205,11 @@ def _check_stack(leaf: Leaf) -> None:
 
 def numpy_of(tensor: torch.Tensor) -> np.ndarray:
     """A tensor, from any device, as the array that its column holds."""
-    tensor = tensor.view(torch.int16) if tensor.dtype is torch.bfloat16 else tensor
     try:
         return tensor.numpy()
-    except (RuntimeError, TypeError):  # it is on a GPU, or part of a graph
-        return tensor.detach().cpu().numpy()
+    except (RuntimeError, TypeError):  # it is on a GPU, part of a graph, or bfloat16
+        tensor = tensor.detach().cpu()
+        return (tensor.view(torch.int16) if tensor.dtype is torch.bfloat16 else tensor).numpy()
 
 
 def numbers(column: np.ndarray) -> torch.Tensor:

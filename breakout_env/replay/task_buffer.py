@@ -1,5 +1,6 @@
 """The same memory behind ``ding.data.Buffer``, for DI-engine's task pipelines."""
 
+import contextlib
 import random
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Union
 
@@ -8,7 +9,7 @@ from ding.data.buffer import Buffer, BufferedData, apply_middleware
 from ditk import logging
 
 from .memory import ReplayMemory
-from .options import ReplayOptions, expect_defaults
+from .options import ReplayOptions
 from .samplers import choose
 from .snapshot import snapshot
 
@@ -45,8 +46,7 @@ class FrameBuffer(Buffer):
             - ValueError: If an option is not allowed, or the size does not fit.
         """
         checked = ReplayOptions.from_config(dict(options, replay_buffer_size=size))
-        expect_defaults(
-            checked,
+        checked.expect_defaults(
             [name for name in ReplayOptions.model_fields if name not in _OPTIONS],
             "for FrameBuffer: it has no effect in a task pipeline, where DI-engine's middleware does such things",
         )
@@ -94,17 +94,15 @@ class FrameBuffer(Buffer):
         Raises:
             - ValueError: If there are too few, or the arguments contradict each other.
         """
-        if not size and not indices:
-            raise ValueError('sample: expected size or indices')
-        if size and indices and size != len(indices):
-            raise ValueError(f'sample: size is {size}, but there are {len(indices)} indices')
+        size = size or len(indices or ())
+        if not size or (indices and size != len(indices)):
+            raise ValueError(f'sample: size is {size}; expected one, or as many as there are indices')
         if (indices and groupby) or (unroll_len and not groupby):
             raise ValueError('sample: groupby does not go with indices, and unroll_len goes with groupby only')
         with self._memory.lock:
             try:
                 if indices:
                     return self._fetch([self._slot(index) for index in indices])
-                assert size is not None
                 if groupby:
                     return self._sample_groups(size, groupby, replace, sample_range, unroll_len)
                 among = self._memory.order()[sample_range] if sample_range else None
@@ -145,30 +143,27 @@ class FrameBuffer(Buffer):
         return slot
 
     @apply_middleware('update')
-    def update(self, index: str, data: Optional[Mapping] = None, meta: Optional[dict] = None) -> bool:
-        """Replace the data, the meta, or both of one transition; whether it was still there."""
+    def update(self, index: str, data: None = None, meta: Optional[dict] = None) -> bool:
+        """Replace the meta of a transition; whether it was still there. Raises ValueError for other data."""
+        if data is not None:
+            raise ValueError('update: data is given; expected None, as transitions that are stored do not change')
         with self._memory.lock:
             slot = self._memory.find(int(index, 16))
-            if slot < 0:
-                return False
-            if data is not None:
-                self._memory.replace(slot, data)
-            if meta is not None:
+            if slot >= 0 and meta is not None:
                 self._set_meta(slot, meta)
-            return True
+            return slot >= 0
 
     @apply_middleware('delete')
     def delete(self, indices: Union[str, Iterable[str]]) -> None:
         """Remove transitions by index; those that are gone are passed over."""
         indices = [indices] if isinstance(indices, str) else indices
         with self._memory.lock:
-            self._rearrange(self._memory.delete([int(index, 16) for index in indices]))
+            before = self._memory.delete([int(index, 16) for index in indices])
+            self._set_metas([self._metas.get(slot, {}) for slot in before.tolist()])
 
-    def _rearrange(self, before: np.ndarray) -> None:
-        """The transition in slot i was in ``before[i]``."""
-        metas = {to: self._metas[slot] for to, slot in enumerate(before.tolist()) if slot in self._metas}
+    def _set_metas(self, metas: List[dict]) -> None:
         self._metas.clear()  # copies of this buffer share it
-        self._metas.update(metas)
+        self._metas.update({slot: meta for slot, meta in enumerate(metas) if meta})
 
     @apply_middleware('clear')
     def clear(self) -> None:
@@ -192,11 +187,8 @@ class FrameBuffer(Buffer):
 
     def __iter__(self) -> Iterator[BufferedData]:
         for insertion_id in self._memory.ids(self._memory.order()).tolist():
-            with self._memory.lock:
-                slot = self._memory.find(insertion_id)
-                item = self._fetch([slot])[0] if slot >= 0 else None
-            if item is not None:
-                yield item
+            with contextlib.suppress(KeyError):  # it is gone since
+                yield self.get_by_index(f'{insertion_id:x}')
 
     @property
     def storage(self) -> 'FrameBuffer':
@@ -214,9 +206,8 @@ class FrameBuffer(Buffer):
         """Load what ``save_data`` saved; see ``FrameReplayBuffer.load_data``."""
         with self._memory.lock:
             restored = snapshot.load(self._memory, file_name, logging.warning)
-            self._metas.clear()
-            self._metas.update({slot: meta for slot, meta in enumerate(restored.more.get('metas', [])) if meta})
-            self._rearrange(restored.order)
+            metas = restored.more.get('metas')
+            self._set_metas([metas[place] for place in restored.order.tolist()] if metas else [])
 
     def close(self) -> None:
         """Release memory and file. It may be called at any time, any number of times."""

@@ -5,16 +5,16 @@ TorchRL stores, samples and writes. Here transitions are converted (DI-engine ha
 each key), what TorchRL would find out too late is checked, and memory and files are released at once.
 """
 
+import contextlib
 import copy
 import importlib
 import math
 import os
 import tempfile
 import weakref
-from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple, Union
 
 import torch
 from ding.utils import BUFFER_REGISTRY
@@ -23,9 +23,11 @@ from ..compat.torchrl_saves import MANIFEST, read_description, write_buffer
 from ..utils.atomic_file import DamagedFile
 from ..utils.memory_limits import disk_room, memory_room
 from .options import TorchRLOptions
+from .prefetcher import Prefetcher
 from .serial_base import SerialBuffer
 from .size_check import expect_room
 from .slices import cut, expect_ids
+from .structure import name_of, place
 
 KeyPath = Tuple[str, ...]  # ('prev_state', 'h') for transition['prev_state']['h']
 Layout = Dict[KeyPath, List[Any]]  # dtype and shape of each value of a transition, as a save has them (JSON)
@@ -43,9 +45,7 @@ class TorchRLReplayBuffer(SerialBuffer):
 
         .. note::
             The first push allocates all memory. ``close`` or the end of the last reference to the buffer releases \
-            it, at once and without garbage collection. ``clear`` empties the buffer and keeps its memory. TorchRL's \
-            storages have no holes, so there is no removal of single transitions (``remove``); new ones replace the \
-            oldest.
+            it, at once and without garbage collection. ``clear`` empties the buffer and keeps its memory.
 
         With the learner hook ``resume`` it is saved and resumed with its run. Training waits while it is saved.
     Raises:
@@ -54,12 +54,8 @@ class TorchRLReplayBuffer(SerialBuffer):
     """
 
     save_suffix = '.torchrl'
+    options_type = TorchRLOptions
     config = dict(type='torchrl', **TorchRLOptions().model_dump())
-
-    @classmethod
-    def check_config(cls, cfg: Mapping) -> None:
-        """Check ``policy.other.replay_buffer`` of a merged config; a ValueError names what is wrong."""
-        TorchRLOptions.from_config(cfg['policy']['other']['replay_buffer'])
 
     def __init__(
         self, cfg: Mapping, tb_logger: Any = None, exp_name: str = 'default_experiment', instance_name: str = 'buffer'
@@ -86,14 +82,12 @@ class TorchRLReplayBuffer(SerialBuffer):
         self._layout: Layout = {}  # known from the first push on
         self._pushed = 0  # transitions since the beginning: the next one's unique id
         self._sample_count = 0  # batches so far, for the annealing of beta
-        # Each process counts episodes from 0; new ones must not share ids with those loaded from an earlier process.
-        self._first_episode = 0
-        self._pending: Optional[Tuple[int, 'Future[Any]']] = None  # the batch size that was guessed, and the batch
-        self._thread = ThreadPoolExecutor(1, 'replay-prefetch')  # starts with its first batch
+        self._first_episode = 0  # as in SliceSampler
+        self._prefetcher = Prefetcher()
         if self._options.prefetch:  # else what the thread and others draw would depend on who comes first
             self._buffer.set_rng(torch.Generator().manual_seed(int(torch.randint(2**31, ()))))
         this = weakref.proxy(self)
-        self._open(*self._name, lambda: this.save_data, partial(_release, self._buffer.storage, self._thread))
+        self._open(*self._name, lambda: this.save_data, partial(_release, self._buffer.storage, self._prefetcher))
 
     def _torchrl_buffer(self) -> Any:
         # not at the top: TorchRL is optional, and takes seconds to import
@@ -118,22 +112,18 @@ class TorchRLReplayBuffer(SerialBuffer):
     def close(self) -> None:
         """Release memory and files. The buffer cannot be used any more; further calls do nothing."""
         super().close()
-        self._buffer, self._pending, self._layout = None, None, {}
+        self._buffer, self._layout = None, {}
 
     @property
     def push_count(self) -> int:
         """Transitions ever pushed."""
         return self._pushed
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory or files that are allocated for transitions."""
-        return _transition_bytes(self._layout) * self._options.replay_buffer_size
-
     def memory_report(self) -> Dict[str, float]:
         """What the buffer costs: ``transitions``, ``bytes`` of memory, ``file_bytes`` on the disk."""
-        in_files = self.nbytes if self._folder else 0
-        return dict(transitions=self.count(), bytes=self.nbytes - in_files, file_bytes=in_files)
+        nbytes = _transition_bytes(self._layout) * self._options.replay_buffer_size
+        in_files = nbytes if self._folder else 0
+        return dict(transitions=self.count(), bytes=nbytes - in_files, file_bytes=in_files)
 
     def count(self) -> int:
         """Transitions in the buffer."""
@@ -141,15 +131,10 @@ class TorchRLReplayBuffer(SerialBuffer):
 
     def clear(self) -> None:
         """Forget all transitions; their memory is kept for new ones."""
-        self._wait_for_batch()
-        self._pending = None
+        self._prefetcher.wait()
+        self._prefetcher.cancel()
         if self._buffer is not None:
             self._buffer.empty()
-
-    def _wait_for_batch(self) -> None:
-        """The thread reads the storage: wait for it before that changes."""
-        if self._pending is not None:
-            self._pending[1].exception()
 
     def push(self, data: Union[List[Any], Any], cur_collector_envstep: int) -> None:
         """
@@ -181,24 +166,26 @@ class TorchRLReplayBuffer(SerialBuffer):
             raise ValueError(
                 f'transitions of the replay buffer differ in {names}; expected the same keys, shapes and dtypes'
             )
-        if not self._layout:
-            self._expect_room(known)
-        self._wait_for_batch()
+        self._prefetcher.wait()  # its thread reads the storage
         columns = {path: torch.stack([row[path] for row in rows]) for path in known}
-        self._buffer.extend(TensorDict(columns, batch_size=[len(rows)]))
+        with self._allocating(known):
+            self._buffer.extend(TensorDict(columns, batch_size=[len(rows)]))
         self._pushed += len(rows)
-        if not self._layout:
-            self._allocated(known)
 
-    def _expect_room(self, layout: Layout) -> None:
-        """Refuse now what would end in an out-of-memory kill, or in SIGBUS on a full disk, hours later."""
+    @contextlib.contextmanager
+    def _allocating(self, layout: Layout) -> Iterator[None]:
+        """
+        Around TorchRL's allocation: refuse now what would end in an out-of-memory kill, or in SIGBUS on a full disk,
+        hours later; and as its files are sparse, have the file system allocate their blocks.
+        """
+        if self._layout:
+            yield
+            return
         room, instead = memory_room(), ", or storage='memmap', which keeps them in files"
         if self._folder is not None:
             room, instead = disk_room(self._home), ', or another `folder`'
         expect_room(self._options.replay_buffer_size, _transition_bytes(layout), room, instead)
-
-    def _allocated(self, layout: Layout) -> None:
-        """TorchRL's files are sparse: have the file system allocate their blocks."""
+        yield
         self._layout = layout
         for path in Path(self._folder).rglob('*.memmap') if self._folder else ():
             with open(path, 'r+b') as file:
@@ -216,11 +203,10 @@ class TorchRLReplayBuffer(SerialBuffer):
         """
         if self.count() < max(batch_size, self._options.slice_len or 1):
             return None
-        pending, self._pending = self._pending, None
-        guessed = None if pending is None else pending[1].result()
-        batch = guessed if pending and pending[0] == batch_size else self._sampler_of(batch_size)()
+        self._prefetcher.wait()  # also for a batch of another size: random numbers follow from the seed
+        batch = self._prefetcher.take(batch_size) or self._sampler_of(batch_size)()
         if self._options.prefetch:
-            self._pending = batch_size, self._thread.submit(self._sampler_of(batch_size))
+            self._prefetcher.prepare(batch_size, self._sampler_of(batch_size))
         return batch
 
     def _sampler_of(self, batch_size: int) -> Callable[[], List[Dict[str, Any]]]:
@@ -246,7 +232,7 @@ class TorchRLReplayBuffer(SerialBuffer):
                 "prioritized slices: TorchRL's sampler for them needs the steps of an episode side by side, which "
                 'several environments do not give, and an extension that does not load with this torch'
             )
-        self._wait_for_batch()
+        self._prefetcher.wait()
         index, unique_id = (torch.as_tensor(info[key]) for key in ('replay_buffer_idx', 'replay_unique_id'))
         priority = torch.as_tensor(info['priority'], dtype=torch.float64)
         if not ((priority >= 0) & (priority <= torch.finfo(torch.float32).max)).all():
@@ -254,10 +240,6 @@ class TorchRLReplayBuffer(SerialBuffer):
         is_stored = self._buffer.storage[:][UNIQUE_ID][index] == unique_id
         if is_stored.any():
             self._buffer.update_priority(index[is_stored], priority[is_stored])
-
-    def remove(self, replay_unique_ids: Any) -> int:
-        """Raises NotImplementedError."""
-        raise NotImplementedError("TorchRL's storages have no holes; expected the buffer of type 'frame', or `clear`")
 
     def start_saving(self, file_name: str, then: Callable[[], None]) -> bool:
         """Save, then call a function. It returns when both are done, as TorchRL takes no snapshots."""
@@ -326,10 +308,8 @@ class TorchRLReplayBuffer(SerialBuffer):
         self._make()
         try:
             if description['count']:
-                layout = {tuple(path): kind for path, kind in description['layout']}
-                self._expect_room(layout)
-                load()
-                self._allocated(layout)
+                with self._allocating({tuple(path): kind for path, kind in description['layout']}):
+                    load()
                 if self.count() != description['count']:
                     raise ValueError(f'it holds {self.count()} transitions; expected {description["count"]}')
                 if self._options.sampler == 'slice':
@@ -341,8 +321,8 @@ class TorchRLReplayBuffer(SerialBuffer):
             raise DamagedFile(f'{source} cannot be loaded ({error}); the replay buffer is empty now') from error
 
 
-def _release(storage: Any, thread: ThreadPoolExecutor) -> None:
-    thread.shutdown()
+def _release(storage: Any, prefetcher: Prefetcher) -> None:
+    prefetcher.close()
     storage.release()
 
 
@@ -378,9 +358,9 @@ def _flat(transition: Mapping, parent: KeyPath = ()) -> Dict[KeyPath, torch.Tens
             flat[path] = torch.as_tensor(value)
         else:
             raise TypeError(
-                f'transition{"".join(f"[{key!r}]" for key in path)} is of type {type(value).__name__}; expected a '
-                'tensor, a number, or a dict of these. The sequences that the policy `r2d2` cuts while it collects do '
-                'not fit: the policy `r2d2_slices` hands over transitions'
+                f'{name_of(path)} is of type {type(value).__name__}; expected a tensor, a number, or a dict of these. '
+                'The sequences that the policy `r2d2` cuts while it collects do not fit: the policy `r2d2_slices` '
+                'hands over transitions'
             )
     return flat
 
@@ -390,9 +370,7 @@ def _nested(columns: Mapping[KeyPath, torch.Tensor]) -> List[Dict[str, Any]]:
     transitions: List[Dict[str, Any]] = [{} for _ in range(len(next(iter(columns.values()))))]
     for path, column in columns.items():
         for transition, value in zip(transitions, column.unbind(0)):
-            for key in path[:-1]:
-                transition = transition.setdefault(key, {})
-            transition[path[-1]] = value
+            place(transition, path, value)
     return transitions
 
 

@@ -4,7 +4,7 @@ import mmap
 
 import pytest
 
-from breakout_env.replay.frames import compressed, distinct
+from breakout_env.replay.frames import compressed, store
 
 
 @pytest.fixture(autouse=True)
@@ -21,4 +21,4 @@ def everything_happens_often(monkeypatch):
     monkeypatch.setattr(compressed, '_HELD_OUT_FRAMES', 8)
     monkeypatch.setattr(compressed, '_WORTHWHILE', 3.0)
     small = lambda frame_bytes, folder: compressed.CompressedFrames(frame_bytes, mmap.PAGESIZE)  # noqa: E731
-    monkeypatch.setitem(distinct.STORAGES, 'compressed', small)
+    monkeypatch.setitem(store.STORAGES, 'compressed', small)

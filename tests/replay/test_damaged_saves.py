@@ -131,5 +131,5 @@ def test_another_file_is_refused_and_no_code_in_it_is_run(data, message, same_fo
 
 def test_a_folder_is_refused():
     os.mkdir('folder')
-    with pytest.raises(DamagedFile, match='folder is no saved replay buffer'):
+    with pytest.raises(DamagedFile, match='folder is damaged .it is no saved replay buffer'):
         make().load_data('folder')

@@ -109,13 +109,6 @@ class BesideATwin(RuleBasedStateMachine):
             del self.twin[insertion_id]
 
     @precondition(lambda self: self.twin)
-    @rule()
-    def replace(self):
-        insertion_id, other = int(self.rng.choice(list(self.twin))), self.new(0)
-        self.memory.replace(self.memory.find(insertion_id), other)
-        self.twin[insertion_id] = other
-
-    @precondition(lambda self: self.twin)
     @rule(size=st.integers(1, 40))
     def acquire(self, size):
         chosen = self.rng.choice(list(self.twin), size).tolist()
@@ -277,10 +270,9 @@ def test_a_failed_push_leaves_no_frame_behind(storage, fails_at, tmp_path, monke
     monkeypatch.setattr(memory.store.storage, 'put', put_or_fail)
     stacks = np.arange(8 * SIDE * SIDE).astype(np.uint8).reshape(2, 4, SIDE, SIDE) ^ 77
     stacks[:, :, 0, 0] = np.arange(8).reshape(2, 4)
-    for store in (lambda t: memory.push([t]), lambda t: memory.replace(memory.find(0), t)):
-        with pytest.raises(OSError, match='the disk is full'):
-            store(dict(obs=stacks[0], next_obs=stacks[1], id=1))
-        assert frames_in(memory) == before and memory.count == 1
+    with pytest.raises(OSError, match='the disk is full'):
+        memory.push([dict(obs=stacks[0], next_obs=stacks[1], id=1)])
+    assert frames_in(memory) == before and memory.count == 1
     monkeypatch.undo()
     memory.push([dict(obs=stacks[0], next_obs=stacks[1], id=2)])
     assert [t['id'] for t in stored(memory)] == [0, 2]

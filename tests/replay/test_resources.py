@@ -91,17 +91,11 @@ def test_memory_is_freed_at_once_though_a_snapshot_refers_to_it(storage, by):
 
 
 def test_a_file_of_frames_has_no_name_so_that_a_kill_leaves_nothing(tmp_path):
-    folder = tmp_path / 'frames'
-    buffer = filled(50, storage='memmap', folder=str(folder))
-    assert os.listdir(folder) == [] and open_files_in(folder)
-    buffer.close()
-    assert open_files_in(folder) == []
-
-
-def test_without_a_folder_the_file_of_frames_is_below_the_experiment(tmp_path):
-    buffer = filled(1, storage='memmap')
-    assert open_files_in(tmp_path / 'exp' / 'replay')
-    buffer.close()
+    for options, folder in ((dict(folder='frames'), tmp_path / 'frames'), ({}, tmp_path / 'exp' / 'replay')):
+        buffer = filled(50, storage='memmap', **options)
+        assert os.listdir(folder) == [] and open_files_in(folder)
+        buffer.close()
+        assert open_files_in(folder) == []
 
 
 def test_a_full_disk_is_reported_and_the_buffer_continues(small_disk, monkeypatch):

@@ -30,7 +30,7 @@ def test_a_save_of_the_storage_compressed_loads_into_any(storage):
     """Pushed 24 after 24 others were removed, and 20 fit."""
     buffer = make(storage=storage)
     buffer.load_data(str(DATA / 'v1_compressed.npz'))
-    assert (buffer.count(), buffer.push_count, buffer.beta) == (20, 48, pytest.approx(0.400012))
+    assert (buffer.count(), buffer.push_count, buffer._sampler.beta) == (20, 48, pytest.approx(0.400012))
     assert all(is_exact(t, **kinds(t['id'])) for t in stored(buffer._memory))
     assert ids(stored(buffer._memory)) == list(range(4, 24))
     batch = buffer.sample(200, replace=True)

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -177,27 +176,6 @@ def test_a_full_disk_leaves_the_previous_save_and_training_continues(small_disk,
     assert sorted(os.listdir(small_disk)) == ['buffer.npz', 'other']
     assert same(content(loaded(path)), before)
     assert all(is_exact(t) for t in buffer.sample(100, 0)) and references_add_up(buffer._memory)
-
-
-def test_a_disk_without_hard_links_keeps_the_newest_save(monkeypatch):
-    buffer = filled(10)
-
-    def no_links(*args, **kwargs):
-        raise OSError(errno.EPERM, 'Operation not permitted')
-
-    monkeypatch.setattr(os, 'link', no_links)
-    for _ in range(2):
-        buffer.save_data('buffer.npz')
-    assert same(content(loaded()), content(buffer)) and os.listdir('.') == ['buffer.npz']
-
-
-def test_a_save_removes_what_a_killed_one_left_behind():
-    ended = subprocess.Popen([sys.executable, '-c', ''])
-    ended.wait()
-    Path(f'buffer.npz.{ended.pid}-1.unfinished').write_bytes(b'half')
-    Path(f'buffer.npz.{os.getppid()}-1.unfinished').write_bytes(b'of a process that is alive')
-    filled(10).save_data('buffer.npz')
-    assert sorted(os.listdir('.')) == ['buffer.npz', f'buffer.npz.{os.getppid()}-1.unfinished']
 
 
 @pytest.mark.parametrize('newest', ['damaged', 'missing'])

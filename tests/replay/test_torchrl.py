@@ -8,14 +8,12 @@ import weakref
 import pytest
 import torch
 from ding.utils.data import default_collate
-from ding.worker import create_buffer
 from easydict import EasyDict
 
 from breakout_env import TorchRLReplayBuffer
 from breakout_env.replay import torchrl
 from breakout_env.utils.memory_limits import Room
-from helpers.configs import compiled
-from helpers.processes import ROOT, completed, run
+from helpers.processes import completed
 from helpers.torchrl_buffers import SLICE, episode_of, info_for, interleaved_fragments, make, transition
 
 pytest.importorskip('torchrl', reason="TorchRL is not installed (pip install 'torchrl>=0.14,<0.15')")
@@ -170,24 +168,9 @@ def test_memmap_files_have_all_their_disk_blocks(tmp_path):
     buffer = make(tmp_path, storage='memmap', replay_buffer_size=2000)
     buffer.push([transition(0, 0, size=40)], 0)
     files = {path.stem: path.stat() for path in tmp_path.rglob('*.memmap')}
-    assert files['obs'].st_size == 2000 * 2 * 40 * 40 and sum(file.st_size for file in files.values()) >= buffer.nbytes
+    assert files['obs'].st_size == 2000 * 2 * 40 * 40
+    assert sum(file.st_size for file in files.values()) >= buffer.memory_report()['file_bytes'] > 2000 * 2 * 40 * 40
     assert all(file.st_blocks * 512 >= file.st_size for file in files.values())
-
-
-def test_memmap_files_are_removed_by_their_process_but_not_by_its_child(tmp_path):
-    program = f"""
-import os, sys
-sys.path.insert(0, {str(ROOT / 'tests')!r})
-from helpers.torchrl_buffers import make, episode_of
-buffer = make({str(tmp_path)!r}, storage='memmap')
-buffer.push(episode_of(0, 9), 0)
-child = os.fork()
-if not child: del buffer; sys.exit()
-os.waitpid(child, 0)
-print(len(os.listdir({str(tmp_path)!r})), len(buffer.sample(4, 0)))
-"""
-    assert run(['python', '-c', program], tmp_path).splitlines()[-1] == '1 4'
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize('storage, place', [('tensor', 'memory_room'), ('memmap', 'disk_room')])
@@ -199,7 +182,8 @@ def test_a_size_that_cannot_fit_is_refused_at_the_first_push(storage, place, mon
     fits = int(str(error.value).split('at most ')[1].split(',')[0].replace(',', ''))
     buffer = make(tmp_path, storage=storage, replay_buffer_size=fits)
     buffer.push(episode_of(0, 3), 0)
-    assert buffer.nbytes <= 10**6
+    report = buffer.memory_report()
+    assert 0 < report['bytes'] + report['file_bytes'] <= 10**6
 
 
 @pytest.mark.parametrize(
@@ -231,18 +215,7 @@ def test_transitions_of_different_structure_are_refused():
     ):
         with pytest.raises(ValueError, match=f'transitions .* differ in {name}; expected the same keys'):
             buffer.push(wrong, 0)
-    with pytest.raises(NotImplementedError, match="expected the buffer of type 'frame', or `clear`"):
-        buffer.remove([0])
     assert buffer.count() == 3
-
-
-def test_the_policy_alone_may_name_the_buffer():
-    """DI-engine then merges the options of its own buffer into ours."""
-    options = dict(type='torchrl', import_names=['breakout_env'], replay_buffer_size=50, sampler='prioritized')
-    cfg = compiled(dict(other=dict(replay_buffer=options))).policy.other.replay_buffer
-    assert 'thruput_controller' in cfg
-    buffer = create_buffer(cfg, tb_logger=None, exp_name='unused')
-    assert isinstance(buffer, TorchRLReplayBuffer) and buffer._options.replay_buffer_size == 50
 
 
 def test_the_package_works_without_torchrl_and_the_buffer_names_the_extra(tmp_path):

@@ -7,7 +7,7 @@ import numpy as np
 
 from .codec import FrameCodec
 from .growable_memory import GrowableMemory
-from .storage import Exported, FrameStorage
+from .raw import Exported
 
 # Frames before the first dictionary is trained, and between attempts at a better one: play changes as the agent learns,
 # and a dictionary full of bricks does not help to compress a wall that is gone.
@@ -36,12 +36,13 @@ class _Segment(object):
         self.live = 0  # bytes of these that belong to frames
 
 
-class CompressedFrames(FrameStorage):
+class CompressedFrames(object):
     """
-    The storage ``compressed``. Compressed frames differ in length, so they are appended to segments of one size,
-    as in a log-structured file system (Rosenblum and Ousterhout 1992): a segment whose last frame is dropped is
-    free again, and when an eighth of what is stored is dead, the segment with the most dead bytes is emptied by
-    copying its live frames. Memory thus never fragments, whatever is evicted in whatever order.
+    The storage ``compressed``; for its methods see ``RawFrames``. Compressed frames differ in length, so they are
+    appended to segments of one size, as in a log-structured file system (Rosenblum and Ousterhout 1992): a segment
+    whose last frame is dropped is free again, and when an eighth of what is stored is dead, the segment with the most
+    dead bytes is emptied by copying its live frames. Memory thus never fragments, whatever is evicted in whatever
+    order.
 
     Each segment belongs to one dictionary. The first is trained after 1,024 frames. Every 65,536 frames another
     one is trained, and used for new frames if it is better.
@@ -80,9 +81,9 @@ class CompressedFrames(FrameStorage):
         return segments * self._segment_bytes + self._rows * self._places.itemsize
 
     def put(self, frame: int, pixels: memoryview) -> None:
-        if frame >= len(self._places):
-            self._grow_table(frame + 1)
-        if self._places[frame]:  # the call that stored it was interrupted before it was counted
+        if (
+            frame < len(self._places) and self._places[frame]
+        ):  # the call that stored it was interrupted before it was counted
             self.drop([frame])
         self._append(frame, self._codec.compress(pixels), self._codec)
         self._recent.append(frame)
@@ -102,7 +103,7 @@ class CompressedFrames(FrameStorage):
     def read(self, frames: np.ndarray, out: np.ndarray, at_once: bool = False) -> None:
         """
         Overview:
-            See ``FrameStorage``; a frame that is wanted twice is decompressed once.
+            Copy frames, by number, into the rows of ``out``; one that is wanted twice is decompressed once.
         Arguments:
             - at_once (:obj:`bool`): Whether one call that releases the GIL once decompresses all frames. One at a \
                 time, each is copied while it is in the processor's cache, which takes a third less time; but the GIL \
@@ -150,8 +151,6 @@ class CompressedFrames(FrameStorage):
         ]
 
     def load(self, frames: List[int], codec: FrameCodec, blobs: List[memoryview], pixels: list) -> None:
-        if max(frames) >= len(self._places):
-            self._grow_table(max(frames) + 1)
         for frame, blob in zip(frames, blobs):
             self._append(frame, blob, codec)
         if codec.dictionary:  # keep using it
@@ -172,6 +171,10 @@ class CompressedFrames(FrameStorage):
         segment.live += length
         self._used_bytes += length
         self._live_bytes += length
+        if frame >= len(self._places):
+            grown = np.zeros(2 * frame, np.uint64)
+            grown[: len(self._places)] = self._places
+            self._places = grown.data
         self._places[frame] = start << _LENGTH_BITS | length
         if frame >= self._rows:
             self._rows = frame + 1
@@ -262,8 +265,3 @@ class CompressedFrames(FrameStorage):
         out = np.empty((len(frames), self._frame_bytes), np.uint8)
         self.read(frames, out)
         return [row.tobytes() for row in out]
-
-    def _grow_table(self, frames: int) -> None:
-        grown = np.zeros(max(frames, 2 * len(self._places)), np.uint64)
-        grown[: len(self._places)] = self._places
-        self._places = grown.data

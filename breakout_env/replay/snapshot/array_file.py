@@ -6,14 +6,11 @@ bytes.
 """
 
 import contextlib
-import glob
 import math
-import os
 import zipfile
 from typing import Callable, Iterable, Iterator, List, Mapping, Tuple, TypeVar
 
 import numpy as np
-import psutil
 
 from ...utils.atomic_file import DamagedFile, atomic_write, previous
 
@@ -28,7 +25,6 @@ def write(path: str, arrays: Iterable[Tuple[str, np.ndarray]]) -> None:
     Raises:
         - OSError: If it cannot be written, as on a full disk; the old file is still there.
     """
-    _remove_leftovers(os.path.abspath(path))
     with atomic_write(path, keep_previous=True) as file:
         with zipfile.ZipFile(file, 'w', zipfile.ZIP_STORED, allowZip64=True) as archive:
             for name, array in arrays:
@@ -36,62 +32,49 @@ def write(path: str, arrays: Iterable[Tuple[str, np.ndarray]]) -> None:
                     np.lib.format.write_array(member, np.ascontiguousarray(array), allow_pickle=False)
 
 
-def _remove_leftovers(path: str) -> None:
-    """Unfinished files of processes that were killed while they saved to this path."""
-    for leftover in glob.glob(f'{glob.escape(path)}.*-*.unfinished'):
-        process = leftover[len(path) + 1 :].split('-')[0]
-        if process.isdigit() and not psutil.pid_exists(int(process)):
-            with contextlib.suppress(OSError):  # another process was faster
-                os.unlink(leftover)
-
-
 class SavedArrays(Mapping):
     """The arrays of a file, each read when it is asked for; ``DamagedFile`` if the file or the array cannot be read."""
 
     def __init__(self, path: str) -> None:
         self._path = path
-        try:
+        with self._damage_named('it is no saved replay buffer, or cut off'):
             self._archive = zipfile.ZipFile(path)
-        except (FileNotFoundError, MemoryError):
-            raise
-        except Exception as error:  # depending on the damage, zipfile raises nearly anything
-            raise DamagedFile(f'{path} is no saved replay buffer, or it is cut off: {error}') from None
         self._names = [name[:-4] for name in self._archive.namelist() if name.endswith('.npy')]
+        self.close = self._archive.close
 
     def __getitem__(self, name: str) -> np.ndarray:
         if name not in self._names:
             raise KeyError(name)
-        try:
-            self._check_size(f'{name}.npy')
-            with self._archive.open(f'{name}.npy') as member:
+        info = self._archive.getinfo(f'{name}.npy')
+        with self._damage_named(name):
+            with self._archive.open(info) as member:
+                version = np.lib.format.read_magic(member)
+                head = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+                shape, _, dtype = head(member)
+            # before numpy allocates memory for it
+            if math.prod(shape) * dtype.itemsize > info.file_size or info.compress_type != zipfile.ZIP_STORED:
+                raise ValueError('it claims to be larger than it is, or is compressed')
+            with self._archive.open(info) as member:
                 array = np.lib.format.read_array(member, allow_pickle=False)
                 # the checksum is compared at the end of the data, which an array of no elements does not reach
                 if member.read(1):
                     raise ValueError('more data than the array has')
-        except MemoryError:
-            raise
-        except Exception as error:  # depending on the damage, zipfile and numpy raise nearly anything
-            raise DamagedFile(f'{self._path} is damaged ({name}: {error})') from None
         return array
 
-    def _check_size(self, name: str) -> None:
-        """Refuse an array that claims to be larger than its data, before numpy allocates memory for it."""
-        info = self._archive.getinfo(name)
-        with self._archive.open(name) as member:
-            version = np.lib.format.read_magic(member)
-            header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            shape, _, dtype = header(member)
-        if math.prod(shape) * dtype.itemsize > info.file_size or info.compress_type != zipfile.ZIP_STORED:
-            raise ValueError('it claims to be larger than it is, or is compressed')
+    @contextlib.contextmanager
+    def _damage_named(self, part: str) -> Iterator[None]:
+        try:
+            yield
+        except (FileNotFoundError, MemoryError):
+            raise
+        except Exception as error:  # depending on the damage, zipfile and numpy raise nearly anything
+            raise DamagedFile(f'{self._path} is damaged ({part}: {error})') from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
 
     def __len__(self) -> int:
         return len(self._names)
-
-    def close(self) -> None:
-        self._archive.close()
 
 
 def read_newest(path: str, use: Callable[[SavedArrays], T], warn: Callable[[str], None]) -> T:

@@ -1,0 +1,217 @@
+"""Each distinct frame once: found by its content, kept as long as it is referred to."""
+
+import struct
+from array import array
+from typing import Callable, Dict, Iterable, List, Optional, Tuple, Union
+
+import numpy as np
+import torch
+import xxhash
+
+from .codec import FrameCodec
+from .compressed import CompressedFrames
+from .raw import RawFrames
+
+# The values of the option `storage`, and what makes them from bytes of a frame and folder.
+STORAGES: Dict[str, Callable[[int, Optional[str]], Union[RawFrames, CompressedFrames]]] = dict(
+    compressed=lambda frame_bytes, folder: CompressedFrames(frame_bytes),
+    ring=lambda frame_bytes, folder: RawFrames(frame_bytes),
+    memmap=RawFrames,
+)
+_HALVES = struct.Struct('<QQ')
+_digest = xxhash.xxh3_128_digest
+
+
+class FrameStore(object):
+    """
+    Takes frames of one size, gives out numbers, and keeps a frame as long as there are references to its number; its
+    pixels are in a storage. Two frames are the same if their 128-bit xxh3 digests are: among a million frames in
+    memory and ten billion pushed the chance of one mistake is below 1e-22, which is what content addressing elsewhere
+    (git, backup tools) relies on.
+
+    The table is a chained hash map in flat arrays: ``heads[bucket]`` is the first frame of a bucket and
+    ``next[frame]`` the one after it, 0 ends a chain. A Python dict would take over 150 bytes a frame for this, the
+    arrays take about 32. Single entries are read and written through memoryviews, which Python does twice as fast as
+    numpy does.
+
+    A signal handler may raise between any two steps. They are in an order that leaves at worst a frame with too
+    many references, which stays: pixels are stored before they are found, and found no more before they are dropped.
+    """
+
+    def __init__(self, frame_bytes: int, expected_frames: int, storage: str, folder: Optional[str] = None) -> None:
+        self.frame_bytes = frame_bytes
+        self.storage = STORAGES[storage](frame_bytes, folder)
+        # more frames than expected only make searching slower
+        buckets = 1 << max(10, (expected_frames - 1).bit_length())
+        self._mask = buckets - 1
+        self._heads = np.zeros(buckets, np.uint32).data
+        self._free = array('I')
+        self._end = 1  # numbers from here on were never given out; 0 stands for no frame
+        self._low, self._high, self._next, self._references = _columns(4096)
+
+    @property
+    def count(self) -> int:
+        """Distinct frames."""
+        return self._end - 1 - len(self._free)
+
+    @property
+    def references(self) -> np.ndarray:
+        """How often each frame number is referred to; 0 for those not in use. For looking at, not for writing."""
+        return np.asarray(self._references)[: self._end]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory in use, tables included; pages that were never touched are not resident."""
+        per_frame = sum(column.itemsize for column in (self._low, self._high, self._next, self._references))
+        tables = self._heads.nbytes + self._end * per_frame + len(self._free) * self._free.itemsize
+        return tables + self.storage.resident_bytes
+
+    def add(self, pixels: memoryview, known: Dict[bytes, int]) -> List[int]:
+        """
+        Overview:
+            Take some frames, with one reference to each; returns their numbers.
+        Arguments:
+            - pixels (:obj:`memoryview`): Any whole number of frames, one after the other, as bytes.
+            - known (:obj:`Dict[bytes, int]`): Frames of recent calls by digest, which saves looking them up again; \
+                filled here. Valid as long as nothing is released.
+        Raises:
+            - OSError: If the disk is full. The frames before that one are released again.
+        """
+        size = self.frame_bytes
+        frames: List[int] = []
+        try:
+            for start in range(0, len(pixels), size):
+                one = pixels[start : start + size]
+                digest = _digest(one)
+                frame = known.get(digest)
+                if frame is None:
+                    frame = self._find(digest)
+                    if not frame:
+                        self.storage.put(self._next_number, one)
+                        frame = self._insert(digest)
+                    known[digest] = frame
+                frames.append(frame)
+        except BaseException:
+            self.acquire(frames)
+            self.release(frames)
+            raise
+        self.acquire(frames)
+        return frames
+
+    def acquire(self, frames: Iterable[int]) -> None:
+        """One more reference to each of these; a frame may be named several times."""
+        references = self._references
+        for frame in frames:
+            references[frame] += 1
+
+    def release(self, frames: Iterable[int]) -> None:
+        """One reference less to each of these; frames without any are dropped."""
+        references, unused = self._references, []
+        for frame in frames:
+            left = references[frame] - 1
+            references[frame] = left
+            if not left:
+                unused.append(frame)
+        self._drop(unused)
+
+    def gather(self, frames: np.ndarray, pinned: bool = False, at_once: bool = False) -> torch.Tensor:
+        """
+        Overview:
+            Frames by number, in pinned memory or not; for ``at_once`` see ``CompressedFrames.read``.
+        Shapes:
+            - frames: :math:`(N, )`
+            - returned: :math:`(N, frame_bytes)`, uint8
+        """
+        shape = (len(frames), self.frame_bytes)
+        if pinned:
+            out = torch.empty(shape, dtype=torch.uint8, pin_memory=True)
+        else:  # torch takes ten times as long as numpy to allocate as much
+            out = torch.from_numpy(np.empty(shape, np.uint8))
+        self.storage.read(frames, out.numpy(), at_once)
+        return out
+
+    def load(self, codec: FrameCodec, lengths: np.ndarray, blobs: np.ndarray) -> List[int]:
+        """
+        Take compressed frames, one after the other, from a save; there is no reference to them yet. A ValueError says
+        that these are no frames of this size, or that one of them is there already.
+        """
+        ends = np.cumsum(lengths, dtype=np.int64)
+        if len(lengths) == 0 or lengths.min() == 0 or ends[-1] != len(blobs):
+            raise ValueError('the lengths of compressed frames do not fit their data')
+        places = np.ascontiguousarray(np.stack([ends - lengths, lengths], axis=1), np.uint64)
+        view = np.ascontiguousarray(blobs).data
+        pixels = codec.decompress(view, places)
+        frames = []
+        for one in pixels:
+            if len(one) != self.frame_bytes:
+                raise ValueError('a frame has another size than the file says')
+            digest = _digest(one)
+            if self._find(digest):
+                raise ValueError('a frame is there twice')
+            frames.append(self._insert(digest))
+        bounds = zip((ends - lengths).tolist(), ends.tolist())
+        self.storage.load(frames, codec, [view[start:end] for start, end in bounds], pixels)
+        return frames
+
+    def set_references(self, references: np.ndarray) -> None:
+        """Set how often each frame is referred to, after ``load``; frames without a reference are dropped."""
+        self.references[: len(references)] = references
+        self._drop((np.flatnonzero(self.references[1:] == 0) + 1).tolist())
+
+    def close(self) -> None:
+        """Release all memory, and the file."""
+        self.storage.close()
+
+    def _find(self, digest: bytes) -> int:
+        """The number of the frame with this digest, or 0."""
+        low, high = _HALVES.unpack(digest)
+        frame = self._heads[low & self._mask]
+        lows, highs, following = self._low, self._high, self._next
+        while frame and not (lows[frame] == low and highs[frame] == high):
+            frame = following[frame]
+        return frame
+
+    @property
+    def _next_number(self) -> int:
+        return self._free[-1] if self._free else self._end
+
+    def _insert(self, digest: bytes) -> int:
+        """Give the next number to a frame that is stored and not in the table yet. Nothing refers to it so far."""
+        low, high = _HALVES.unpack(digest)
+        frame = self._next_number
+        if frame == len(self._low):
+            # doubled: an occasional copy is cheap, and pages that nobody has written to are not resident
+            grown = _columns(2 * frame)
+            for column, old in zip(grown, (self._low, self._high, self._next, self._references)):
+                column[:frame] = old
+            self._low, self._high, self._next, self._references = grown
+        if frame < self._end:
+            self._free.pop()
+        else:
+            self._end += 1
+        bucket = low & self._mask
+        self._low[frame], self._high[frame], self._references[frame] = low, high, 0
+        self._next[frame] = self._heads[bucket]
+        self._heads[bucket] = frame
+        return frame
+
+    def _drop(self, unused: List[int]) -> None:
+        """Frames that nothing refers to: they are not found any more, then gone, then their numbers are free."""
+        heads, following = self._heads, self._next
+        for frame in unused:
+            bucket = self._low[frame] & self._mask
+            before = heads[bucket]
+            if before == frame:
+                heads[bucket] = following[frame]
+            else:
+                while following[before] != frame:
+                    before = following[before]
+                following[before] = following[frame]
+        if unused:
+            self.storage.drop(unused)
+            self._free.extend(unused)
+
+
+def _columns(size: int) -> Tuple[memoryview, memoryview, memoryview, memoryview]:
+    low, high, following, references = (np.zeros(size, dtype).data for dtype in ('u8', 'u8', 'u4', 'u4'))
+    return low, high, following, references
