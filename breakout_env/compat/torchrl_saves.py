@@ -8,6 +8,7 @@ with zeros.
 
 import json
 import pickle
+import tempfile
 from pathlib import Path
 from typing import Any, Dict, Mapping, Optional
 
@@ -18,13 +19,28 @@ _PREFETCHED = 'prefetch.pkl'
 _NOTHING_PREFETCHED = pickle.dumps(dict(version=1, capacity=0, queue=()))  # left in saves of earlier versions
 
 
-def write_buffer(folder: Path, buffer: Optional[Any], description: Mapping[str, Any]) -> None:
-    """Write a description and a TorchRL buffer that prefetches nothing, None for an empty one, to an empty folder."""
-    if buffer is not None:
-        buffer.dumps(folder)
-        (folder / _PREFETCHED).unlink(missing_ok=True)
-    files = {str(path.relative_to(folder)): path.stat().st_size for path in folder.rglob('*') if path.is_file()}
-    (folder / MANIFEST).write_text(json.dumps(dict(description, files=files)))
+def write_buffer(target: Path, buffer: Optional[Any], description: Mapping[str, Any]) -> None:
+    """
+    Overview:
+        Write a description and a TorchRL buffer that prefetches nothing, None for an empty one, to a folder. It is \
+        complete when it replaces the one of an earlier call.
+    Raises:
+        - ValueError: If something of that name exists that is no such folder.
+    """
+    if target.exists() and not (target / MANIFEST).is_file():
+        raise ValueError(f'{target} exists and is no folder of a replay buffer; expected another name')
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f'{target.name}.', dir=target.parent) as beside:
+        folder = Path(beside, 'new')
+        folder.mkdir()
+        if buffer is not None:
+            buffer.dumps(folder)
+            (folder / _PREFETCHED).unlink(missing_ok=True)
+        files = {str(path.relative_to(folder)): path.stat().st_size for path in folder.rglob('*') if path.is_file()}
+        (folder / MANIFEST).write_text(json.dumps(dict(description, files=files)))
+        if target.exists():
+            target.rename(Path(beside, 'old'))
+        folder.rename(target)
 
 
 def read_description(folder: Path) -> Dict[str, Any]:

@@ -19,7 +19,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 import torch
 from ding.utils import BUFFER_REGISTRY
 
-from ..compat.torchrl_saves import MANIFEST, read_description, write_buffer
+from ..compat.torchrl_saves import read_description, write_buffer
 from ..utils.atomic_file import DamagedFile
 from ..utils.memory_limits import disk_room, memory_room
 from .options import TorchRLOptions
@@ -259,21 +259,11 @@ class TorchRLReplayBuffer(SerialBuffer):
         """
         Overview:
             Write everything to a folder, with TorchRL's ``dumps``. A complete folder replaces what an earlier call \
-            wrote there; the disk must have room for both. It takes ``nbytes``, however few transitions there are.
+            wrote there; the disk must have room for both, each as large as ``memory_report`` says.
         Raises:
             - ValueError: If something of that name exists which ``save_data`` did not write.
         """
-        target = Path(file_name).absolute()
-        if target.exists() and not (target / MANIFEST).is_file():
-            raise ValueError(f'{target} exists and is no folder of a replay buffer; expected another name')
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f'{target.name}.', dir=target.parent) as folder:
-            fresh, old = Path(folder, 'new'), Path(folder, 'old')
-            fresh.mkdir()
-            write_buffer(fresh, self._buffer if self.count() else None, self._description())
-            if target.exists():
-                target.rename(old)
-            fresh.rename(target)
+        write_buffer(Path(file_name).absolute(), self._buffer if self.count() else None, self._description())
 
     def load_data(self, file_name: str) -> None:
         """
