@@ -22,8 +22,7 @@ from helpers.replay import (
 from helpers.resources import footprint, grown_since, resident_bytes
 
 
-@pytest.mark.parametrize('goes_by', ['close', 'last reference'])
-@pytest.mark.parametrize('prefetch', [False, True])
+@pytest.mark.parametrize('goes_by, prefetch', [('close', False), ('last reference', True)])
 @pytest.mark.parametrize('storage', STORAGES)
 def test_memory_descriptors_and_threads_are_released(storage, prefetch, goes_by, same_footprint):
     noise = np.random.default_rng(0).integers(256, size=(2500, 1, 84, 84), dtype=np.uint8)

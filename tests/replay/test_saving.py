@@ -41,9 +41,8 @@ def loaded(name='buffer.npz', **options):
     return buffer
 
 
-@pytest.mark.parametrize('to', STORAGES)
+@pytest.mark.parametrize('storage, to', [('compressed', 'ring'), ('ring', 'memmap'), ('memmap', 'compressed')])
 @pytest.mark.parametrize('by', ['file', 'state dict'])
-@pytest.mark.parametrize('storage', STORAGES)
 def test_a_loaded_buffer_equals_the_saved_one_and_continues_alike(storage, by, to):
     buffer, other = used(filled(60, storage=storage)), filled(30, start=500, storage=to)
     before = content(buffer)
@@ -143,8 +142,7 @@ print(other.count(), len(buffer.sample(50)))
 """
 
 
-@pytest.mark.parametrize('child', ['closes', 'ends'])
-@pytest.mark.parametrize('storage', ['compressed', 'memmap'])
+@pytest.mark.parametrize('storage, child', [('compressed', 'ends'), ('memmap', 'closes')])
 def test_a_forked_child_that_ends_saves_closes_and_deletes_nothing(storage, child):
     environment = dict(os.environ, PYTHONPATH=str(ROOT / 'tests'))
     command = [sys.executable, '-c', FORKED, storage, child]
