@@ -24,8 +24,11 @@ class UndecodedBatch(NamedTuple):
 
     def frame_numbers(self) -> np.ndarray:
         """Frames in the order of a batch: one key after the other, so that each becomes one tensor."""
-        ends = np.cumsum([leaf.shape[0] for leaf in self.rows.stacks])[:-1]
-        return np.concatenate([part.ravel() for part in np.split(self.copied['frames'], ends, axis=1)])
+        parts, start = [], 0
+        for leaf in self.rows.stacks:
+            parts.append(self.copied['frames'][:, start : start + leaf.shape[0]].ravel())
+            start += leaf.shape[0]
+        return np.concatenate(parts)
 
 
 class FrameBatch(Sequence):
