@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -22,8 +21,8 @@ def environ_now() -> Dict[str, str]:
     return {**os.environ, 'PATH': ENVIRON['PATH'], 'OMP_NUM_THREADS': '1'}
 
 
-def wait_until(condition, timeout_s: float = 30.0) -> bool:
-    """Whether a condition comes true in time; for what other processes do."""
+def wait_until(condition, timeout_s: float = 240.0) -> bool:
+    """Whether a condition comes true, for what other processes do; on a busy machine that may take a while."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline:
@@ -35,7 +34,6 @@ def wait_until(condition, timeout_s: float = 30.0) -> bool:
 def completed(
     command: Sequence[Any],
     cwd: Union[str, Path] = '.',
-    timeout_s: float = 300,
     environ: Optional[Mapping[str, str]] = None,
     merged: bool = False,
 ) -> 'subprocess.CompletedProcess[str]':
@@ -48,14 +46,13 @@ def completed(
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT if merged else subprocess.PIPE,
         text=True,
-        timeout=timeout_s,
         start_new_session=True,
     )
 
 
-def run(command: Sequence[Any], cwd: Path, timeout_s: float = 300, **environ: str) -> str:
+def run(command: Sequence[Any], cwd: Path, **environ: str) -> str:
     """A command as a user runs it, in a folder of the user's; its output, or a failed test that shows it."""
-    result = completed(command, cwd, timeout_s, {**environ_now(), **environ}, merged=True)
+    result = completed(command, cwd, {**environ_now(), **environ}, merged=True)
     assert result.returncode == 0, result.stdout[-5000:]
     return result.stdout
 
@@ -88,19 +85,14 @@ class Command(object):
         return self._path.read_text(errors='replace')
 
     def wait_for(self, condition) -> None:
-        assert wait_until(lambda: condition() or self.process.poll() is not None, 120), self.text
+        assert wait_until(lambda: condition() or self.process.poll() is not None), self.text
         assert self.process.poll() is None, self.text
 
     def end(self, number: int, whole_group: bool = False) -> int:
         """Send a signal; the exit code. Nobody is left."""
         workers = psutil.Process(self.pid).children(recursive=True)
         os.killpg(self.pid, number) if whole_group else self.process.send_signal(number)
-        try:
-            code = self.process.wait(60)
-        except subprocess.TimeoutExpired:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.pid, signal.SIGKILL)
-            raise
+        code = self.process.wait()
         assert wait_until(lambda: not any(map(is_there, workers))), workers
         return code
 

@@ -8,6 +8,7 @@ import re
 import signal
 import sys
 from pathlib import Path
+from typing import Callable
 
 import numpy as np
 import pytest
@@ -23,6 +24,11 @@ DQN = ROOT / 'configs' / 'breakout_dqn_config.py'
 RANDOM, N_SAMPLE, UPDATES = 64, 8, 2  # steps of random play, transitions and updates of a collection
 NAME = 'experiments/breakout_dqn'
 ENTRY = [sys.executable, str(ROOT / 'entry' / 'serial.py')]
+# A change for ``config_in``: our env manager in place of DI-engine's.
+OURS = (
+    r"env_manager=dict\(type='subprocess', shared_memory=True, reset_inplace=True\)",
+    "env_manager=dict(type='breakout', import_names=['breakout_env'], worker_num=2)",
+)
 
 
 def scalars(experiment: Path, name_part: str) -> list:
@@ -135,7 +141,12 @@ def entry():
     return module
 
 
-def ding_serial(config: Path, env_step: int) -> list:
+def has_learned(folder: Path) -> Callable[[], bool]:
+    """Whether a run has made an update, after which DI-engine writes its first checkpoint."""
+    return (folder / NAME / 'ckpt' / 'iteration_0.pth.tar').exists
+
+
+def ding_serial(config: Path, env_step: int = 1_000_000) -> list:
     return [str(BIN / 'ding'), '-m', 'serial', '-c', str(config), '-s', '0', '--env-step', str(env_step)]
 
 

@@ -69,8 +69,15 @@ class Terminal(object):
                 found += [child] if child.cmdline() == program else []
         return found
 
+    def plays(self, number: int) -> bool:
+        """Whether a worker, by the order of their starts, has computed for longer than its start takes."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            workers = sorted(self.workers(), key=psutil.Process.create_time)
+            return len(workers) > number and workers[number].cpu_times().user > 0.5
+        return False
+
     def wait_for(self, condition: Callable[[], Any]) -> 'Terminal':
-        assert wait_until(lambda: condition() or self._process.poll() is not None, 120), self.text
+        assert wait_until(lambda: condition() or self._process.poll() is not None), self.text
         assert self._process.poll() is None, self.text
         self._family = psutil.Process(self.pid).children(recursive=True)
         return self
@@ -85,10 +92,10 @@ class Terminal(object):
         os.close(self._end)
         self._end = -1
 
-    def exit_code(self, timeout_s: float = 60.0) -> int:
+    def exit_code(self) -> int:
         """The exit code. No process and no temporary file is left, and no traceback was shown."""
-        code = self._process.wait(timeout_s)
-        assert wait_until(lambda: not any(map(is_there, self._family)), 10), self._family
+        code = self._process.wait()
+        assert wait_until(lambda: not any(map(is_there, self._family))), self._family
         if self._end >= 0:
             self._reader.join(5)
             self.hang_up()

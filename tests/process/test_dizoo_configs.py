@@ -20,17 +20,10 @@ SIZES = (
     (r'batch_size=\d+', 'batch_size=8'),
 )
 SMALL_NETWORK = (r'encoder_hidden_size_list=\[[\d, ]+\]', 'encoder_hidden_size_list=[8, 8, 16]')
-SHORT_RANDOM = (r'random_collect_size=\d+', 'random_collect_size=64')
 
 
 @pytest.mark.parametrize(
-    'policy, mode, more',
-    [
-        ('dqn', 'serial', (SMALL_NETWORK, SHORT_RANDOM)),
-        ('rainbow', 'serial', (SMALL_NETWORK,)),
-        ('qrdqn', 'serial', (SMALL_NETWORK,)),
-        ('onppo', 'serial_onpolicy', ()),
-    ],
+    'policy, mode, more', [('rainbow', 'serial', (SMALL_NETWORK,)), ('onppo', 'serial_onpolicy', ())]
 )
 def test_a_config_of_dizoo_trains_with_type_and_import_names_changed(policy, mode, more, tmp_path):
     name = f'spaceinvaders_{policy}'

@@ -3,7 +3,6 @@ An environment whose process ends, in order or not, leaves no process and a comp
 imports the package ends as its own handlers say.
 """
 
-import shutil
 import signal
 import sys
 
@@ -23,8 +22,8 @@ print('playing', flush=True)
 """
 
 
-@pytest.mark.parametrize('then', ['sys.exit(0)', 'keep = env; keep.self = keep'])
-def test_the_interpreters_exit_closes_without_a_message(tmp_path, then):
+def test_the_interpreters_exit_closes_without_a_message(tmp_path):
+    then = 'keep = env; keep.self = keep'  # a reference cycle
     result = completed([sys.executable, '-c', SCRIPT.format(folder=str(tmp_path), then=then)])
     assert result.returncode == 0 and 'Traceback' not in result.stderr and 'Exception' not in result.stderr
     # it has this name only after the encoder has ended
@@ -67,13 +66,9 @@ except KeyboardInterrupt:
 finally:
     print('finally')
 """
-AS_PID_1 = [shutil.which('unshare') or 'unshare', '--user', '--map-root-user', '--pid', '--fork', '--mount-proc']
 
 
-@pytest.mark.parametrize('started_by', [[], AS_PID_1], ids=['as usual', 'as process 1'])
-def test_importing_the_package_has_no_side_effects(tmp_path, started_by):
-    if started_by and completed([*started_by, 'true']).returncode:
-        pytest.skip('this user cannot make a PID namespace')
+def test_importing_the_package_has_no_side_effects(tmp_path):
     (tmp_path / 'breakout.py').write_text(PROGRAM)
-    result = completed([*started_by, sys.executable, 'breakout.py'], tmp_path)
+    result = completed([sys.executable, 'breakout.py'], tmp_path)
     assert (result.returncode, result.stdout.split()) == (0, ['interrupted', 'finally', 'atexit']), result.stderr

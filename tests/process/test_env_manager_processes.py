@@ -31,6 +31,8 @@ from helpers.managers import (
 from helpers.processes import completed, wait_until
 from helpers.resources import children, footprint, grown_since
 
+pytestmark = pytest.mark.alone
+
 CLOSE_WITHIN_S = 15
 
 
@@ -42,8 +44,8 @@ def memory_for_reuse():
 
 
 def test_transitions_are_the_same_under_spawn():
-    with launched(env_num=5, worker_num=2, reset_inplace=False, context='spawn') as manager:
-        assert course(manager, 80, 0) == stock_course('base', GameEnv, 5, 80, 0)
+    with launched(env_num=2, worker_num=1, reset_inplace=False, context='spawn') as manager:
+        assert course(manager, 80, 0) == stock_course('base', GameEnv, 2, 80, 0)
 
 
 @pytest.mark.parametrize('how', [signal.SIGKILL, signal.SIGSTOP, EXIT, SEGFAULT, HANG])
@@ -96,20 +98,40 @@ def count_frames(av, video: Path) -> int:
 # ---------------------------------------------------------------- close, at any moment
 
 
-def interrupt(call, after_s=0.3):
-    """A Ctrl-C in the middle of a call."""
+MOMENT = Path('moment')
+
+
+class MarkingEnv(GameEnv):
+    """Makes a file when its step goes wrong."""
+
+    def go_wrong(self, action):
+        MOMENT.touch()
+        return super().go_wrong(action)
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def interrupt(call):
+    """A Ctrl-C in a call, when an environment has gone wrong in it."""
 
     def on_signal(number, frame):
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGUSR1, on_signal)
-    timer = threading.Timer(after_s, os.kill, (os.getpid(), signal.SIGUSR1))
-    timer.start()
+    def press():
+        wait_until(MOMENT.exists)
+        MOMENT.unlink()
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    before, thread = signal.signal(signal.SIGUSR1, on_signal), threading.Thread(target=press)
+    thread.start()
     try:
         with pytest.raises(KeyboardInterrupt):
             call()
     finally:
-        timer.join()
+        thread.join()
         signal.signal(signal.SIGUSR1, before)
 
 
@@ -142,7 +164,8 @@ def test_close_releases_everything(moment, tmp_path, monkeypatch):
 
     def scenario():
         faults.write_text('')
-        manager = build(env_cfg=[{}, {}, {}, dict(reset_faults=str(faults))], worker_num=2, retry_waiting_time=0.01)
+        cfgs = [{}, {}, {}, dict(reset_faults=str(faults))]
+        manager = build(env_class=MarkingEnv, env_cfg=cfgs, worker_num=2, retry_waiting_time=0.01)
         MOMENTS[moment](manager, faults)
         start = time.monotonic()
         manager.close()
@@ -168,7 +191,7 @@ def test_an_environment_that_hangs_in_close_delays_the_manager_only_for_a_while(
 
 
 def test_play_continues_after_an_interrupted_step():
-    with launched(worker_num=2) as manager:
+    with launched(env_class=MarkingEnv, worker_num=2) as manager:
         interrupt(lambda: manager.step({0: SLEEP, 1: 0, 3: 0}))
         manager.reset()
         assert manager.ready_obs_id == [0, 1, 2, 3] and manager.ticks == [0] * 4
@@ -204,45 +227,39 @@ def has_ended(pid):
 
 def test_workers_end_when_the_managers_process_is_killed():
     def main(output):
-        manager = build(worker_num=2)
+        manager = build(env_class=MarkingEnv, worker_num=2)
         manager.launch()
         print(*sorted(set(manager.pid)), file=output)
         while True:
             manager.step({0: SLEEP, 1: 0})  # the other worker is idle
 
-    memory = len(os.listdir('/dev/shm'))
     pid, output = forked(main)
     workers = [int(word) for word in output.readline().split()]
-    assert len(workers) == 2
-    time.sleep(0.3)
+    assert len(workers) == 2 and wait_until(MOMENT.exists)
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     try:
-        assert wait_until(lambda: all(map(has_ended, workers)), timeout_s=6)
+        assert wait_until(lambda: all(map(has_ended, workers)))
     finally:
         for worker in workers:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(worker, signal.SIGKILL)
     output.close()
-    assert len(os.listdir('/dev/shm')) <= memory
+    assert wait_until(lambda: not any(str(pid) in name for name in os.listdir('/dev/shm')))
 
 
 PROGRAM = """
 from functools import partial
 from breakout_env import BreakoutEnv, GroupEnvManager
 
-if __name__ == '__main__':
-    manager = GroupEnvManager([partial(BreakoutEnv, {{}})] * 2, dict(worker_num=2, context={context!r}))
-    manager.launch()
-    print(*(worker.pid for worker in manager._pool.workers))
+manager = GroupEnvManager([partial(BreakoutEnv, {})] * 2, dict(worker_num=2))
+manager.launch()
+print(*(worker.pid for worker in manager._pool.workers))
 """
 
 
-@pytest.mark.parametrize('context', ['fork', 'spawn'])
-def test_a_program_without_close_ends_silently_and_leaves_no_process(context, tmp_path):
-    script = tmp_path / 'program.py'
-    script.write_text(PROGRAM.format(context=context))
-    result = completed([sys.executable, script])
+def test_a_program_without_close_ends_silently_and_leaves_no_process():
+    result = completed([sys.executable, '-c', PROGRAM])
     pids = [int(word) for word in result.stdout.split()]
     assert result.returncode == 0 and len(pids) == 2, result.stderr
     assert not any(word in result.stderr for word in ('Traceback', 'Exception', 'leaked'))

@@ -10,24 +10,26 @@ import av
 import pytest
 
 from helpers.processes import BIN, ROOT, run
-from helpers.runs import DQN, ENTRY, NAME, check_trained, shortened, weights
+from helpers.runs import DQN, NAME, check_trained, shortened, weights
 
-SHORT_RANDOM = (r'random_collect_size=\d+', 'random_collect_size=200')
 SHORT = (
-    SHORT_RANDOM,
+    (r'random_collect_size=\d+', 'random_collect_size=200'),
     (r'(\w+)_env_num=8', r'\1_env_num=4'),
     (r'n_evaluator_episode=8', 'n_evaluator_episode=4'),
     (r'eval_freq=\d+', 'eval_freq=100'),
     (r'replay_buffer_size=\d+', 'replay_buffer_size=8000'),
+    (r'max_env_step=int\(1e7\)', 'max_env_step=500'),
 )
 
 
 @pytest.fixture(scope='module')
 def trained(tmp_path_factory):
-    """The folder, config and best checkpoint of a short training."""
+    """The folder, config and best checkpoint of a short training by the config as a program."""
     folder = tmp_path_factory.mktemp('trained')
     config = shortened(DQN, folder, *SHORT)
-    run(['ding', '-m', 'serial', '-c', str(config), '-s', '0', '--env-step', '1000'], folder)
+    lines = re.search(r'^import wandb\n.*\n', (ROOT / 'docs' / 'training.md').read_text(), re.M)[0]
+    config.write_text(lines + config.read_text())
+    run([sys.executable, config], folder, WANDB_MODE='offline')
     check_trained(folder / NAME)
     return folder, str(config), str(folder / NAME / 'ckpt' / 'ckpt_best.pth.tar')
 
@@ -45,13 +47,8 @@ def test_ding_eval_evaluates_and_records_what_was_trained(trained):
     assert len(pictures) > 50 and pictures[0].shape == (630, 480, 3) and pictures[-1].std() > 20
 
 
-def test_config_trains_as_a_program_too_and_two_documented_lines_send_its_curves_to_weights_and_biases(tmp_path):
-    config = shortened(DQN, tmp_path, *SHORT, (r'max_env_step=int\(1e7\)', 'max_env_step=500'))
-    lines = re.search(r'^import wandb\n.*\n', (ROOT / 'docs' / 'training.md').read_text(), re.M)[0]
-    config.write_text(lines + config.read_text())
-    run([sys.executable, str(config)], tmp_path, WANDB_MODE='offline')
-    check_trained(tmp_path / NAME)
-    (log,) = tmp_path.glob('wandb/offline-run-*/*.wandb')
+def test_two_documented_lines_send_the_curves_to_weights_and_biases(trained):
+    (log,) = trained[0].glob('wandb/offline-run-*/*.wandb')
     assert b'learner_step/total_loss' in log.read_bytes()
 
 
@@ -63,15 +60,6 @@ def test_task_pipeline_of_the_examples_trains_in_one_process_and_in_three(tmp_pa
     assert re.search(r'Evaluation: .*Env Step\(0\)', output) and re.search(r'Training: .*Loss\(0\.', output)
     (checkpoint,) = tmp_path.glob('experiments/task_pipeline*/ckpt/final.pth.tar')
     assert all(value.isfinite().all() for value in weights(checkpoint).values())
-
-
-def test_config_for_a_gpu_starts_and_learns_without_one(tmp_path):
-    """As it is but for the length of random play, and of the exploration."""
-    config = ROOT / 'configs' / 'breakout_lean_dqn_config.py'
-    config = shortened(config, tmp_path, SHORT_RANDOM, (r'decay=\d+', 'decay=1000'))
-    output = run([*ENTRY, '-c', str(config), '-s', '1', '--env-step', '500'], tmp_path)
-    check_trained(tmp_path / 'experiments' / 'breakout_lean_dqn')
-    assert 'ding -m eval' in output and 'env steps' in output
 
 
 FEWER_ENVS = (

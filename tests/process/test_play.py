@@ -20,6 +20,8 @@ from helpers.processes import BIN, Command, wait_until
 from helpers.resources import newest_child
 from helpers.window import game_windows
 
+pytestmark = pytest.mark.alone
+
 PICTURE = np.zeros((210, 160, 3), np.uint8)
 
 
@@ -31,7 +33,7 @@ class Keyboard(object):
         self.window = None
 
     def focus(self):
-        assert wait_until(lambda: game_windows(self.connection), 60)
+        assert wait_until(lambda: game_windows(self.connection))
         (self.window,) = game_windows(self.connection)
         self.window.set_input_focus(Xlib.X.RevertToParent, Xlib.X.CurrentTime)
         self.connection.sync()
@@ -110,7 +112,7 @@ def test_play_command_shows_an_agent_until_it_is_stopped(ending, keyboard, tmp_p
     time.sleep(1)
     if ending == 'close':
         keyboard.close_window()
-        assert command.process.wait(30) == 0
+        assert command.process.wait() == 0
     else:
         assert command.end(signal.SIGINT, whole_group=True) == 130
     end = '' if ending == 'close' else 'stopped\n'

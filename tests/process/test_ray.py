@@ -41,6 +41,8 @@ def ray_folder(monkeypatch) -> Iterator[Path]:
     monkeypatch.setenv('RAY_TMPDIR', str(folder))
     monkeypatch.setenv('RAY_AUTH_MODE', 'token')
     monkeypatch.setenv('RAY_AUTH_TOKEN', 'a' * 64)
+    # Ray's agents try so long to reach a head that has gone; a minute by default
+    monkeypatch.setenv('RAY_gcs_rpc_server_reconnect_timeout_s', '5')
     yield folder
     left = [] if wait_until(lambda: not processes_of(folder)) else processes_of(folder)
     for process in left:
@@ -76,7 +78,7 @@ def training(config: Path, env_step: int, *more: str) -> Command:
 
 
 def ended(command: Command) -> str:
-    assert command.process.wait(240) == 0, command.text
+    assert command.process.wait() == 0, command.text
     return command.text
 
 
@@ -102,20 +104,11 @@ def cluster() -> Iterator[Tuple[str, Callable[[str], None]]]:
         nodes.stdin.close()
 
 
-def test_two_collectors_train_and_each_fragment_counts_once(tmp_path):
-    config = config_in(tmp_path)
-    text = ended(training(config, 400, '--collectors', '2'))
-    assert 'The budget of 400 env steps is used up' in text and 'Evaluated at' in text
-    (newest, *_) = check_saves(tmp_path / NAME)
-    assert newest['env_step'] >= 400
-    check_trained(tmp_path / NAME)
-
-
 def test_collectors_killed_again_and_again_are_restarted_and_leave_nothing_behind(tmp_path, ray_folder, monkeypatch):
     monkeypatch.setenv('TMPDIR', str(ray_folder))
     command = training(config_in(tmp_path), 10**6, '--collectors', '1')
     command.wait_for(lambda: env_steps(tmp_path) and collectors_of(ray_folder))
-    for kills in (1, 2, 3):
+    for kills in (1, 2):
         command.wait_for(lambda: collectors_of(ray_folder))  # fragments may arrive before it is there again
         collectors_of(ray_folder)[0].kill()
         command.wait_for(lambda kills=kills: command.text.count('Ray restarts it') == kills)
@@ -126,40 +119,37 @@ def test_collectors_killed_again_and_again_are_restarted_and_leave_nothing_behin
     assert not list(ray_folder.glob('breakout_actor_*'))
 
 
-def test_a_stopped_run_is_saved_and_resumes_in_one_process_and_back(tmp_path, ray_folder):
-    config = config_in(tmp_path)
-    command = training(config, 10**6, '--collectors', '1')
-    command.wait_for(lambda: env_steps(tmp_path))
-    connections = [c for process in processes_of(ray_folder) for c in process.net_connections('inet')]
-    listening = {c.laddr.ip.rpartition(':')[2] for c in connections if c.status == psutil.CONN_LISTEN}
-    assert listening == {'127.0.0.1'}
-    assert command.end(signal.SIGINT) == 0, command.text
-    (stopped, *_) = check_saves(tmp_path / NAME)
-    run(ding_serial(config, stopped['env_step'] + 200), tmp_path)
-    (alone, *_) = check_saves(tmp_path / NAME)
-    assert alone['iteration'] > stopped['iteration']
-    ended(training(config, alone['env_step'] + 200, '--collectors', '1', '--resume'))
-    (back, *_) = check_saves(tmp_path / NAME)
-    assert back['iteration'] > alone['iteration']
-
-
-def test_a_killed_learner_leaves_no_process_and_resumes_from_its_last_save(tmp_path, ray_folder):
+def test_a_killed_learner_leaves_no_process_and_its_run_resumes_in_one_process_and_back(tmp_path, ray_folder):
     config = config_in(tmp_path, 1.0)
     command = training(config, 10**6, '--collectors', '1')
     command.wait_for(lambda: (tmp_path / NAME / 'resume' / 'pairs.json').exists())
+    connections = [c for process in processes_of(ray_folder) for c in process.net_connections('inet')]
+    listening = {c.laddr.ip.rpartition(':')[2] for c in connections if c.status == psutil.CONN_LISTEN}
+    assert listening == {'127.0.0.1'}
     command.process.kill()
     command.process.wait()
-    # Ray's agents try to reach the rest of their cluster for a minute
-    assert wait_until(lambda: not processes_of(ray_folder), 150), processes_of(ray_folder)
-    (saved, *_) = check_saves(tmp_path / NAME)
-    ended(training(config, saved['env_step'] + 200, '--collectors', '1', '--resume'))
-    (newest, *_) = check_saves(tmp_path / NAME)
-    assert newest['iteration'] > saved['iteration']
+    assert wait_until(lambda: not processes_of(ray_folder)), processes_of(ray_folder)
+    (killed, *_) = check_saves(tmp_path / NAME)
+    run(ding_serial(config, killed['env_step'] + 200), tmp_path)
+    (alone, *_) = check_saves(tmp_path / NAME)
+    assert alone['iteration'] > killed['iteration']
+    budget = alone['env_step'] + 200
+    text = ended(training(config, budget, '--collectors', '2', '--resume'))
+    assert f'The budget of {budget:,} env steps is used up' in text and 'Evaluated at' in text
+    (back, *_) = check_saves(tmp_path / NAME)
+    assert back['env_step'] >= budget
+    check_trained(tmp_path / NAME)
 
 
-def test_collectors_follow_nodes_that_join_and_leave(tmp_path, ray_folder, cluster):
+def test_collectors_follow_nodes_that_join_and_leave_a_cluster_whose_token_they_need(tmp_path, ray_folder, cluster):
     address, change = cluster
-    command = training(config_in(tmp_path), 10**6, '--collectors', 'auto', '--ray', address)
+    config = config_in(tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv('RAY_AUTH_TOKEN', 'b' * 64)
+        refused = training(config, 400, '--collectors', '1', '--ray', address)
+        assert refused.process.wait() == 1, refused.text
+    assert 'its token in RAY_AUTH_TOKEN' in refused.text and 'Traceback' not in refused.text
+    command = training(config, 10**6, '--collectors', 'auto', '--ray', address)
     command.wait_for(lambda: len(collectors_of(ray_folder)) == 1)
     change('add')
     command.wait_for(lambda: len(collectors_of(ray_folder)) == 2)
@@ -169,10 +159,3 @@ def test_collectors_follow_nodes_that_join_and_leave(tmp_path, ray_folder, clust
     command.wait_for(lambda: env_steps(tmp_path) > steps)
     assert command.end(signal.SIGTERM) == 0, command.text
     check_saves(tmp_path / NAME)
-
-
-def test_a_cluster_refuses_a_learner_without_its_token(tmp_path, monkeypatch, cluster):
-    monkeypatch.setenv('RAY_AUTH_TOKEN', 'b' * 64)
-    command = training(config_in(tmp_path), 400, '--collectors', '1', '--ray', cluster[0])
-    assert command.process.wait(120) == 1, command.text
-    assert 'its token in RAY_AUTH_TOKEN' in command.text and 'Traceback' not in command.text

@@ -1,15 +1,12 @@
 """Real runs that are killed or stopped at any time, and resumed."""
 
 import os
-import pickle
 import random
 import re
 import signal
 import subprocess
 import time
 from pathlib import Path
-
-import pytest
 
 from breakout_env.run.paths import saves_in
 from helpers.processes import ROOT, Command, run
@@ -22,6 +19,7 @@ from helpers.runs import (
     config_in,
     curves,
     ding_serial,
+    has_learned,
     saved_transitions,
 )
 
@@ -32,8 +30,8 @@ def test_run_killed_at_random_moments_ends_as_if_it_was_not(tmp_path):
     folder = tmp_path / NAME
     config = config_in(tmp_path, 0)
     resumed_at = []
-    for _ in range(3):
-        command = Command(ding_serial(config, 1_000_000), tmp_path)
+    for _ in range(2):
+        command = Command(ding_serial(config), tmp_path)
         saved = folder / 'resume' / 'pairs.json'
         listed = saved.stat().st_mtime_ns if saved.exists() else 0
         command.wait_for(lambda: saved.exists() and saved.stat().st_mtime_ns > listed)  # noqa: B023
@@ -65,7 +63,7 @@ def test_make_train_resumes_the_newest_run_of_the_name_or_the_one_in_a_folder(tm
 
     first = Command([*ENTRY, '-c', str(config)], tmp_path)
     folder = tmp_path / NAME
-    first.wait_for((folder / 'ckpt' / 'iteration_0.pth.tar').exists)  # which DI-engine writes after the first update
+    first.wait_for(has_learned(tmp_path))
     assert first.end(signal.SIGINT, whole_group=True) == 0
     stopped = check_saves(folder)[0]
     assert f'--resume {NAME}' in first.text and 'Traceback' not in first.text
@@ -87,37 +85,24 @@ def test_make_train_resumes_the_newest_run_of_the_name_or_the_one_in_a_folder(tm
     assert len(curves(folder)) == 3 and curves(folder)[2] == []
 
 
-@pytest.mark.parametrize(
-    'number, whole_group', [(signal.SIGINT, False), (signal.SIGTERM, True), (signal.SIGKILL, True)]
-)
-def test_ended_overlapped_run_resumes_with_the_same_ratio(tmp_path, number, whole_group):
+def test_ended_overlapped_run_resumes_with_the_same_ratio(tmp_path):
     """A kill may interrupt a save, which the learner's thread begins while games are played."""
     folder = tmp_path / NAME
-    config = config_in(tmp_path, 0.2)
-    command = [*ENTRY, '-c', str(config), '--overlap']
-    first = Command(command, tmp_path)
-    first.wait_for(lambda: saves_in(folder))
-    code = first.end(number, whole_group)
-    assert code == (-number if number == signal.SIGKILL else 0) and 'Traceback' not in first.text, first.text
-    stopped = check_saves(folder)[0]
-    transitions = saved_transitions(folder / stopped['buffer'])  # the resumed run replaces the file
-    assert number == signal.SIGKILL or f'--overlap --resume {NAME}' in first.text
+    command = [*ENTRY, '-c', str(config_in(tmp_path, 0.2)), '--overlap']
+    resumed_at = []
+    for number, code in ((signal.SIGKILL, -signal.SIGKILL), (signal.SIGTERM, 0)):
+        listed = saves_in(folder)
+        run = Command([*command, *(['--resume'] if listed else [])], tmp_path)
+        run.wait_for(lambda: saves_in(folder) != listed)  # noqa: B023
+        assert run.end(number, whole_group=True) == code and 'Traceback' not in run.text, run.text
+        stopped = check_saves(folder)[0]
+        transitions = saved_transitions(folder / stopped['buffer'])  # the resumed run replaces the file
+        resumed_at.append(stopped['iteration'])
+    assert f'at {resumed_at[0]:,} updates' in run.text and f'--overlap --resume {NAME}' in run.text
 
-    second = Command([*command, '--env-step', str(stopped['env_step'] + 100), '--resume'], tmp_path)
-    assert second.process.wait(120) == 0, second.text
-    assert f'at {stopped["iteration"]:,} updates' in second.text and f'{transitions:,} transitions' in second.text
+    last = Command([*command, '--env-step', str(stopped['env_step'] + 100), '--resume'], tmp_path)
+    assert last.process.wait() == 0, last.text
+    assert f'at {stopped["iteration"]:,} updates' in last.text and f'{transitions:,} transitions' in last.text
     ended = check_saves(folder)[0]
     assert ended['iteration'] >= stopped['iteration'] + UPDATES * (100 // N_SAMPLE - 2)
     assert curves(folder)[-1] == list(range(stopped['iteration'], ended['iteration']))
-
-
-def test_resumed_run_with_the_stock_evaluator_ends_before_one_is_due(tmp_path):
-    """DI-engine's pipeline needs the result of an evaluation of its own process, however short that is."""
-    stock = (r"evaluator=dict\(type='resumable', import_names=\['breakout_env'\]\),", '')
-    config = config_in(tmp_path, 900, stock)
-    run(ding_serial(config, 120), tmp_path)
-    iteration = check_saves(tmp_path / NAME)[0]['iteration']
-    run(ding_serial(config, 140), tmp_path)
-    assert check_saves(tmp_path / NAME)[0]['iteration'] > iteration
-    with (tmp_path / NAME / 'result.pkl').open('rb') as file:
-        assert pickle.load(file)['eval_value_raw']

@@ -1,7 +1,6 @@
 """The environment under DI-engine's own env managers: it starts again, retries, and leaves nothing behind a kill."""
 
 import contextlib
-import time
 from functools import partial
 
 import numpy as np
@@ -10,21 +9,19 @@ from ding.envs import create_env_manager, get_env_manager_cls
 from easydict import EasyDict
 
 from breakout_env import BreakoutEnv
-from helpers.processes import wait_until
+from helpers.processes import is_there, wait_until
 from helpers.resources import children, footprint, grown_since
 
 STOCK = ['base', 'subprocess', 'async_subprocess', 'subprocess_v2']
-# each manager under fork, and one under spawn, where a process takes seconds
-STOCK_KINDS = [*((kind, 'fork') for kind in STOCK), ('subprocess', 'spawn')]
 
 
-def build(kind, context):
+def build(kind, context='fork', env_num=2):
     cfg = EasyDict(type=kind)
     if kind != 'base':
         # DI-engine's shared memory belongs to the default context, fork; under spawn it has to be switched off
         cfg.update(context=context, shared_memory=context == 'fork')
     cfg = EasyDict({**get_env_manager_cls(cfg).default_config(), **cfg})
-    manager = create_env_manager(cfg, [partial(BreakoutEnv, cfg={})] * 2)
+    manager = create_env_manager(cfg, [partial(BreakoutEnv, cfg={})] * env_num)
     manager.seed(0)
     return manager
 
@@ -46,29 +43,38 @@ def check_leaves_nothing(scenario):
     assert wait_until(lambda: not grown_since(before)), f'before: {before}, more: {grown_since(before)}'
 
 
-@pytest.mark.parametrize('kind, context', STOCK_KINDS)
-def test_launch_close_and_launch_again_leave_nothing(kind, context):
+def play(manager):
+    manager.launch()
+    for _ in range(15):
+        for timestep in act(manager):
+            assert timestep.obs.shape == (4, 84, 84) and timestep.obs.dtype == np.uint8
+    manager.close()
+    assert wait_until(lambda: not children())
+
+
+@pytest.mark.parametrize('kind', STOCK)
+def test_launch_close_and_launch_again_leave_nothing(kind):
     def scenario():
-        manager = build(kind, context)
+        manager = build(kind)
         for _ in range(2):
-            manager.launch()
-            for _ in range(15):
-                for timestep in act(manager):
-                    assert timestep.obs.shape == (4, 84, 84) and timestep.obs.dtype == np.uint8
-            manager.close()
-            assert wait_until(lambda: not children())
+            play(manager)
 
     check_leaves_nothing(scenario)
 
 
-@pytest.mark.parametrize('kind, context', STOCK_KINDS[1:])
-def test_a_worker_killed_in_mid_episode_leaves_nothing(kind, context):
+def test_play_under_spawn():
+    play(build('subprocess', 'spawn', env_num=1))
+
+
+@pytest.mark.parametrize('kind', STOCK[1:])
+def test_a_worker_killed_in_mid_episode_leaves_nothing(kind):
     def scenario():
-        manager = build(kind, context)
+        manager = build(kind)
         manager.launch()
         act(manager)
-        children()[0].kill()
-        time.sleep(0.2)
+        worker = children()[0]
+        worker.kill()
+        assert wait_until(lambda: not is_there(worker))
         with pytest.raises((OSError, EOFError)):  # how the stock managers notice
             for _ in range(3):
                 act(manager)

@@ -11,6 +11,8 @@ from breakout_env.rendering import video
 from helpers.alarm import alarm_that_raises
 from helpers.resources import newest_child
 
+pytestmark = pytest.mark.alone
+
 
 @pytest.fixture
 def stuck(tmp_path, same_footprint):

@@ -23,7 +23,7 @@ def installed(tmp_path_factory) -> Path:
     for name in ('breakout_env', 'configs', 'entry'):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns('__pycache__'))
     command = [sys.executable, '-m', 'pip', 'wheel', '-q', '--no-deps', '-w', folder, source]
-    subprocess.run(command, check=True, timeout=280)
+    subprocess.run(command, check=True)
     with zipfile.ZipFile(next(folder.glob('*.whl'))) as wheel:
         wheel.extractall(folder / 'site')
     return folder / 'site'

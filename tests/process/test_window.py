@@ -14,6 +14,8 @@ from helpers.processes import wait_until
 from helpers.resources import children, newest_child
 from helpers.window import windows
 
+pytestmark = pytest.mark.alone
+
 GIVEN_UP = 'the window is given up, the game goes on without it'
 
 
