@@ -17,7 +17,6 @@ from typing import Any, Dict, List, Optional
 
 import numpy as np
 import psutil
-import pytest
 
 from breakout_env import FrameReplayBuffer
 from breakout_env.run.paths import SAVE_LIST, Save, saves_in
@@ -50,12 +49,6 @@ DQN = {
 }
 ENV_STEPS = 160
 UNENDING = 10**9
-
-
-def promise(on: str, fault: str, outcome: str, words: str, *values: Any) -> Any:
-    """A row of the guide's table, and the arguments of the test for it."""
-    mark = pytest.mark.promise('faults', on, fault, f'**{outcome}.** {words}')
-    return pytest.param(*values, id=f'{on}, {fault}', marks=mark)
 
 
 def processes_of(folder: Path) -> List[psutil.Process]:
@@ -105,9 +98,9 @@ class FaultyRun(Command):
         environ = {**environ_now(), 'TMPDIR': str(folder / TEMPORARY), 'DISABLE_RICH': '1'}
         super().__init__([sys.executable, *program, *words, *options], folder, environ, cwd=disk)
 
-    def wait(self, timeout_s: float = 120.0) -> int:
+    def wait(self) -> int:
         """The exit code."""
-        return self.process.wait(timeout_s)
+        return self.process.wait()
 
     def send(self, number: int, to_all: bool = False) -> None:
         """A signal, to the learner's process or to all processes of the run, as a terminal or a scheduler sends it."""

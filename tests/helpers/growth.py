@@ -2,9 +2,10 @@
 
 import os
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Dict, List, Optional
 
 import psutil
+import Xlib.display
 from scipy.stats import theilslopes
 
 # At most so many samples are taken: enough for a trend.
@@ -21,30 +22,17 @@ STANDING_SAMPLES = 5
 class Watch(object):
     """Takes samples of this process and all below it, to be called after each cycle, when all is closed again."""
 
-    def __init__(self, folder: Path, cycles: int, display: Optional[str] = None) -> None:
-        """
-        Arguments:
-            - folder (:obj:`Path`): Files in it are counted.
-            - cycles (:obj:`int`): How many there will be.
-            - display (:obj:`Optional[str]`): The X display whose windows are counted.
-        """
+    def __init__(self, folder: Path, cycles: int, display: str) -> None:
+        """Files in a folder and windows of an X display are counted, in so many cycles."""
         self._folder, self._cycles = folder, cycles
         self._every = -(-cycles // SAMPLES)
-        self._display = None
-        if display is not None:
-            import Xlib.display
-
-            # one for all samples: python-xlib's displays are in cycles of references
-            self._display = Xlib.display.Display(display)
+        # one for all samples: python-xlib's displays are in cycles of references
+        self._display = Xlib.display.Display(display)
         self.samples: List[Dict[str, float]] = []
         self.cycle = 0
 
     def __call__(self, cycle: Optional[int] = None, **own: float) -> None:
-        """
-        Arguments:
-            - cycle (:obj:`Optional[int]`): Cycles done; one more than before by default.
-            - own (:obj:`float`): What else is counted.
-        """
+        """``cycle`` cycles are done, one more than before by default; ``own`` is what else is counted."""
         before, self.cycle = self.cycle, self.cycle + 1 if cycle is None else cycle
         if self.cycle // self._every > before // self._every:
             self.samples.append(dict(self._sample(), cycle=self.cycle, **own))
@@ -57,29 +45,23 @@ class Watch(object):
                 memory += process.memory_info().rss
             except psutil.Error:  # it has just ended
                 continue
-        found = dict(
+        return dict(
             memory_bytes=memory,
             descriptors=ours.num_fds(),
             threads=ours.num_threads(),
             processes=len(below),  # with those that have ended and that nobody has waited for
             shared_memory=sum(not name.startswith('sem.') for name in os.listdir('/dev/shm')),
             files=sum(len(files) for _, _, files in os.walk(self._folder)),
+            windows=len(self._display.screen().root.query_tree().children),
         )
-        if self._display is not None:
-            found['windows'] = len(self._display.screen().root.query_tree().children)
-        return found
 
     def close(self) -> None:
-        if self._display is not None:
-            self._display.close()
+        self._display.close()
 
-    def check(self) -> Dict[str, Any]:
+    def check(self) -> None:
         """
-        Overview:
-            Nothing has grown. Memory is judged by its trend, the slope of Theil and Sen times the length, which \
-            neither noise nor a single jump moves; counts by their lowest value at the end and after the warm-up.
-        Returns:
-            - figures (:obj:`Dict[str, Any]`): For the record.
+        Nothing has grown. Memory is judged by its trend, the slope of Theil and Sen times the length, which neither
+        noise nor a single jump moves; counts by their lowest value at the end and after the warm-up.
         """
         judged = [sample for sample in self.samples if sample['cycle'] > WARM_UP_SHARE * self._cycles]
         assert len(judged) >= 4, f'{len(judged)} samples after the warm-up are too few to judge'
@@ -95,4 +77,3 @@ class Watch(object):
         limits = {name: MEMORY_LIMIT_BYTES if name == 'memory_bytes' else 1 for name in growth}
         too_much = {name: value for name, value in growth.items() if value >= limits[name]}
         assert not too_much, too_much
-        return dict(cycles=self.cycle, growth=growth)

@@ -16,17 +16,9 @@ from typing import Any, Dict, Iterator
 
 import pytest
 
-from helpers.faulty_runs import ENV_STEPS, UNENDING, FaultyRun, check_saves, processes_of, promise
+from helpers.faulty_runs import ENV_STEPS, UNENDING, FaultyRun, check_saves, processes_of
 from helpers.processes import wait_until
 
-LOST = 'Its unfinished games are lost; a new process plays the missing steps.'
-TIMED_OUT = f'After `step_timeout` it is killed. {LOST}'
-RESUMED = 'Resumed from the last complete save: updates, env steps and transitions are of one moment.'
-LOST_BY_PPO = 'Its unfinished games and the step are lost; a new process plays on.'
-RESUMED_BY_PPO = 'Resumed from the last complete save: updates and env steps are of one moment.'
-STOPPED = 'It says that it stops, finishes its current work, saves and ends; nothing is lost.'
-ERROR = "The environment's error ends the run, which saves first; resumed, it goes to its end."
-KEPT = 'A warning names each save that fails, the save before it is kept; later it saves again.'
 # Seconds that a worker has for a step, and for the first reset, in tests where it hangs.
 STEP_TIMEOUT = {'env.manager.step_timeout': 2.0}
 RESET_TIMEOUT = {'env.manager.reset_timeout': 5.0}
@@ -54,11 +46,11 @@ def all_ended(place: Any) -> None:
 @pytest.mark.parametrize(
     'name, how, of_evaluator',
     [
-        promise('environment worker', 'SIGKILL', 'Continues', LOST, 'SIGKILL', DQN, False),
-        promise('environment worker', 'SIGSTOP', 'Continues', TIMED_OUT, 'SIGSTOP', DQN, False),
-        promise("evaluator's environment worker", 'SIGKILL', 'Continues', LOST, 'SIGKILL', DQN, True),
-        promise('environment worker, overlapped run', 'SIGKILL', 'Continues', LOST, 'SIGKILL', OVERLAPPED, False),
-        promise('environment worker, PPO', 'SIGKILL', 'Continues', LOST_BY_PPO, 'SIGKILL', PPO, False),
+        ('SIGKILL', DQN, False),
+        ('SIGSTOP', DQN, False),
+        ('SIGKILL', DQN, True),
+        ('SIGKILL', OVERLAPPED, False),
+        ('SIGKILL', PPO, False),
     ],
 )
 def test_a_run_replaces_a_lost_worker(place, seed, name, how, of_evaluator):
@@ -70,16 +62,7 @@ def test_a_run_replaces_a_lost_worker(place, seed, name, how, of_evaluator):
     assert of_evaluator or re.search(rf'lost a step: worker process \d+ {reason}', run.text), run.text
 
 
-WAITS = 'Everything waits; nothing is lost.'
-
-
-@pytest.mark.parametrize(
-    'whole_run',
-    [
-        promise('environment worker', 'SIGSTOP, SIGCONT', 'Continues', WAITS, False),
-        promise('whole run', 'SIGSTOP, SIGCONT', 'Continues', WAITS, True),
-    ],
-)
+@pytest.mark.parametrize('whole_run', [False, True])
 def test_a_pause_loses_nothing(place, seed, whole_run):
     run = at_random_moment(place)
     worker, pause_s = place.rng.choice(run.workers()), place.rng.uniform(0.1, 1.5)
@@ -91,15 +74,7 @@ def test_a_pause_loses_nothing(place, seed, whole_run):
 
 
 @pytest.mark.tries(3)
-@pytest.mark.parametrize(
-    'to_all, how',
-    [
-        promise('learner', 'SIGKILL', 'Is resumed', f'Its workers end by themselves. {RESUMED}', False, DQN),
-        promise('learner, overlapped run', 'SIGKILL', 'Is resumed', RESUMED, False, OVERLAPPED),
-        promise('learner, PPO', 'SIGKILL', 'Is resumed', RESUMED_BY_PPO, False, PPO),
-        promise('whole run', 'SIGKILL', 'Is resumed', RESUMED, True, DQN),
-    ],
-)
+@pytest.mark.parametrize('to_all, how', [(False, DQN), (False, OVERLAPPED), (False, PPO), (True, DQN)])
 def test_a_killed_run_is_resumed_from_a_complete_save(place, seed, to_all, how):
     run = FaultyRun(place.folder, UNENDING, **how)
     run.until_save()
@@ -110,11 +85,7 @@ def test_a_killed_run_is_resumed_from_a_complete_save(place, seed, to_all, how):
     run.is_resumed()
 
 
-UNFINISHED = 'An unfinished save is not read, and the next save removes it.'
-
-
 @pytest.mark.tries(3)
-@pytest.mark.promise('faults', 'background saver', 'SIGKILL', f'**Is resumed.** {UNFINISHED}')
 def test_a_run_killed_between_two_system_calls_of_a_save_is_resumed(place, seed):
     fault = dict(
         call=place.rng.randrange(20, 80), before=place.rng.random() < 0.5, copy_s=place.rng.choice((0.0, 0.05))
@@ -127,12 +98,7 @@ def test_a_run_killed_between_two_system_calls_of_a_save_is_resumed(place, seed)
 
 @pytest.mark.parametrize(
     'name, to_all, how',
-    [
-        promise('learner', 'SIGTERM', 'Stops', STOPPED, 'SIGTERM', False, DQN),
-        promise('learner, overlapped run', 'SIGTERM', 'Stops', STOPPED, 'SIGTERM', False, OVERLAPPED),
-        promise('whole run', 'SIGINT', 'Stops', STOPPED, 'SIGINT', True, DQN),
-        promise('whole run, PPO', 'SIGINT', 'Stops', STOPPED, 'SIGINT', True, PPO),
-    ],
+    [('SIGTERM', False, DQN), ('SIGTERM', False, OVERLAPPED), ('SIGINT', True, DQN), ('SIGINT', True, PPO)],
 )
 def test_a_run_that_is_asked_to_stop_saves_everything(place, seed, name, to_all, how):
     run = at_random_moment(place, UNENDING, **how)
@@ -144,8 +110,6 @@ def test_a_run_that_is_asked_to_stop_saves_everything(place, seed, name, to_all,
 
 # ---------------------------------------------------------------- environments
 
-FIRST_RESET_FAILS = 'The run does not start; the error message has the number of tries and the cause.'
-FIRST_RESET_HANGS = f'After `reset_timeout` the worker is killed. {FIRST_RESET_FAILS}'
 CALLS = {'emulator step': 60, 'first emulator reset': 2}
 
 
@@ -155,12 +119,7 @@ def with_broken_part(place: Any, part: str, hangs: bool, changes: Dict[str, Any]
 
 
 @pytest.mark.parametrize(
-    'part, hangs',
-    [
-        promise('emulator step', 'exception', 'Stops', ERROR, 'emulator step', False),
-        promise('first emulator reset', 'exception', 'Stops', FIRST_RESET_FAILS, 'first emulator reset', False),
-        promise('first emulator reset', 'hang', 'Stops', FIRST_RESET_HANGS, 'first emulator reset', True),
-    ],
+    'part, hangs', [('emulator step', False), ('first emulator reset', False), ('first emulator reset', True)]
 )
 def test_an_error_of_an_environment_ends_the_run_after_a_save(place, seed, part, hangs):
     run = with_broken_part(place, part, hangs, RESET_TIMEOUT)
@@ -170,19 +129,9 @@ def test_an_error_of_an_environment_ends_the_run_after_a_save(place, seed, part,
     run.is_resumed()
 
 
-RETRIED = 'After `reset_timeout` it is killed; with `max_retry=2` a new process begins the game.'
-
-
 @pytest.mark.parametrize(
     'part, changes',
-    [
-        promise('emulator step', 'hang', 'Continues', TIMED_OUT, 'emulator step', {}),
-        promise(
-            'first emulator reset, two tries',
-            *('hang', 'Continues', RETRIED, 'first emulator reset'),
-            {**RESET_TIMEOUT, 'env.manager.max_retry': 2},
-        ),
-    ],
+    [('emulator step', {}), ('first emulator reset', {**RESET_TIMEOUT, 'env.manager.max_retry': 2})],
 )
 def test_a_hanging_environment_is_replaced(place, seed, part, changes):
     run = with_broken_part(place, part, True, changes)
@@ -229,13 +178,7 @@ def read_only(folder: Path) -> Iterator[None]:
         subprocess.run(['umount', '--lazy', folder], check=True)
 
 
-@pytest.mark.parametrize(
-    'fault, message',
-    [
-        promise('disk of the run', 'full for a while', 'Continues', KEPT, full, 'No space left on device'),
-        promise('disk of the run', 'read-only for a while', 'Continues', KEPT, read_only, 'Read-only file system'),
-    ],
-)
+@pytest.mark.parametrize('fault, message', [(full, 'No space left on device'), (read_only, 'Read-only file system')])
 def test_a_run_outlives_a_disk_that_takes_nothing(small_disk, place, seed, fault, message):
     run = saving_run(place, small_disk)
     with fault(run.folder):
@@ -247,10 +190,6 @@ def test_a_run_outlives_a_disk_that_takes_nothing(small_disk, place, seed, fault
     run.stops()
 
 
-LAST_SAVE_FAILS = 'An error message says that the last save failed; the save before it is resumed.'
-
-
-@pytest.mark.promise('faults', 'disk of the run', 'full at its end', f'**Stops.** {LAST_SAVE_FAILS}')
 def test_a_run_that_ends_on_a_full_disk_is_resumed_from_the_save_before(small_disk, place, seed):
     run = saving_run(place, small_disk)
     with full(run.folder):
@@ -260,7 +199,6 @@ def test_a_run_that_ends_on_a_full_disk_is_resumed_from_the_save_before(small_di
     run.is_resumed()
 
 
-@pytest.mark.promise('faults', 'background saver', 'exception', f'**Continues.** {KEPT}')
 def test_a_save_that_fails_leaves_the_one_before(place, seed):
     fault = dict(first=place.rng.randrange(8, 40), times=place.rng.randrange(1, 6))
     run = FaultyRun(place.folder, UNENDING, dict(failing_disk=fault))
@@ -270,10 +208,6 @@ def test_a_save_that_fails_leaves_the_one_before(place, seed):
     run.stops()
 
 
-CLOCK = 'Saves and timeouts use another clock; nothing is lost.'
-
-
-@pytest.mark.promise('faults', 'whole run', 'clock set back', f'**Continues.** {CLOCK}')
 def test_a_run_continues_when_the_clock_is_set(place, seed):
     hours, after_s = place.rng.uniform(1, 48), place.rng.uniform(0.2, 2.5)
     run = FaultyRun(place.folder, UNENDING, dict(changed_clock=dict(hours=-hours, after_s=after_s)))

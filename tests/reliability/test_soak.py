@@ -4,14 +4,11 @@ Nothing grows, however often the parts of the package are opened, used and close
 ``SOAK_SHARE=4`` makes each section four times as long; 1, the default, is an hour in all.
 """
 
-import importlib.util
-import itertools
 import os
 import signal
-import weakref
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List
+from typing import Any, Callable, Dict
 
 import numpy as np
 import psutil
@@ -20,14 +17,15 @@ import torch
 from ding.worker import BaseLearner
 from ding.worker.learner import LearnerHook, register_learner_hook
 
-from breakout_env import BreakoutEnv, FrameReplayBuffer, TorchRLReplayBuffer
+from breakout_env import BreakoutEnv
 from breakout_env.env_manager import GroupEnvManager
 from breakout_env.run.budget import Budget
 from helpers.growth import Watch
 from helpers.processes import ROOT, is_there, wait_until
+from helpers.replay import make, set_priorities, transitions
+from helpers.runs import entry
 
 SHARE = float(os.environ.get('SOAK_SHARE', '1'))
-LEAST_CYCLES = 15
 STEPS = 4  # of a game; closing does not depend on how long it was played
 Look = Callable[..., None]
 
@@ -73,55 +71,32 @@ def play(env: BreakoutEnv) -> BreakoutEnv:
 
 
 def environments(cycles: int, look: Look) -> None:
-    """Each way to open and close. One that is dropped is expected to be gone at once, without the garbage collector."""
-    emulators: 'weakref.WeakSet[Any]' = weakref.WeakSet()
-    made: 'weakref.WeakSet[BreakoutEnv]' = weakref.WeakSet()
-    seeds = itertools.count()
-
-    def new(**options: Any) -> BreakoutEnv:
-        env = BreakoutEnv(options)
-        made.add(env)
-        env.seed(next(seeds))
-        return env
-
-    def played(env: BreakoutEnv) -> BreakoutEnv:
-        emulators.add(play(env)._env)
-        return env
-
-    def closed_before_the_first_reset() -> None:
-        env = new()
-        env.close()
-        played(env).close()
-
-    def after_an_error() -> None:
-        env = played(new(obs_dtype='float32'))
-        with pytest.raises(ValueError):
-            env.step(99)
-        env.close()
-        env.close()
-
-    def recorded() -> None:
-        env = new()
-        env.enable_save_replay('videos')
-        played(env).close()
-        (video,) = Path('videos').iterdir()  # the user's from now on
-        video.unlink()
-
-    used_again = new()
-    ways = [
-        lambda: played(new(repeat_action_probability=0.25)).close(),
-        lambda: played(used_again).close(),
-        lambda: played(new()) and None,
-        *(closed_before_the_first_reset, after_an_error),
-    ]
+    """Each way to open and close; one that is dropped is expected to be gone without the garbage collector."""
+    used_again = BreakoutEnv({})
     for cycle in range(cycles):
-        if cycle % max(8, cycles // 25) == 1 and os.environ.get('DISPLAY'):
-            played(new(render_mode='human')).close()
-        elif cycle % max(5, cycles // 100) == 2:
-            recorded()
+        env = BreakoutEnv(dict(repeat_action_probability=0.25 * (cycle % 2)))
+        env.seed(cycle)
+        if cycle % 6 == 0:
+            env.close()  # before the first reset
+            play(env).close()
+        elif cycle % 6 == 1:
+            play(used_again).close()
+        elif cycle % 6 == 2:
+            play(env)
+            with pytest.raises(ValueError):
+                env.step(99)
+            env.close()
+        elif cycle % 6 == 3 and cycle % 96 == 3:
+            env.enable_save_replay('videos')
+            play(env).close()
+            (video,) = Path('videos').iterdir()  # the user's from now on
+            video.unlink()
+        elif cycle % 6 == 4 and cycle % 192 == 4:
+            play(BreakoutEnv(dict(render_mode='human'))).close()
         else:
-            ways[cycle % len(ways)]()
-        look(living_environments=len(made) - 1, living_emulators=len(emulators))
+            play(env)
+        del env
+        look()
 
 
 def managers(cycles: int, look: Look) -> None:
@@ -160,104 +135,62 @@ def managers(cycles: int, look: Look) -> None:
         look()
 
 
-ROUND, FRAGMENT = 1500, 100
+CAPACITY, ROUND, FRAGMENT, BATCH = 1000, 1500, 100, 32
 
 
-def fragments() -> Iterator[List[dict]]:
+def buffer(cycles: int, look: Look, is_prioritised: bool = False, **options: Any) -> None:
     """
-    Transitions as DI-engine's collectors hand them to a buffer. As no screen comes again, a smaller buffer has as many
-    frames after each round as after any other: one more is a leak.
+    1,500 transitions a cycle are pushed into room for 1,000, and sampled. As no screen comes again, the buffer has as
+    many frames after each round as after any other: one more is a leak.
     """
-    for number in itertools.count():
-        screens = torch.zeros(FRAGMENT + 4, 84, 84, dtype=torch.uint8)
-        first = number * len(screens)
-        stamps = torch.arange(first, first + len(screens), dtype=torch.int64).view(torch.uint8)
-        screens[:, 0, :8] = stamps.view(-1, 8)
-        yield [
-            dict(
-                obs=screens[step : step + 4],
-                next_obs=screens[step + 1 : step + 5],
-                action=torch.tensor([step % 4]),
-                reward=torch.ones(1),
-                done=step == FRAGMENT - 1,
-                value_gamma=torch.tensor([0.97]),
-                collect_iter=number,
-            )
-            for step in range(FRAGMENT)
-        ]
-
-
-CAPACITY, BATCH = 1000, 32
-
-
-def buffer(
-    cycles: int, look: Look, kind: type = FrameReplayBuffer, is_prioritised: bool = False, **options: Any
-) -> None:
-    """1,500 transitions a cycle are pushed into room for 1,000, and sampled."""
-    played = fragments()
-    np.random.seed(0)
-    memory = kind(dict(replay_buffer_size=CAPACITY, **options), exp_name='run')
+    memory = make(replay_buffer_size=CAPACITY, **options)
     for cycle in range(cycles):
-        for fragment in itertools.islice(played, ROUND // FRAGMENT):
-            memory.push(fragment, cycle)
+        for start in range(cycle * ROUND, (cycle + 1) * ROUND, FRAGMENT):
+            memory.push(transitions(start, start + FRAGMENT), cycle)
             if memory.count() < BATCH:
                 continue
             batch = memory.sample(BATCH, cycle)
             if is_prioritised:
-                names, rows = ([t[key] for t in batch] for key in ('replay_unique_id', 'replay_buffer_idx'))
-                priorities = np.random.random(len(names)).tolist()
-                memory.update(dict(replay_unique_id=names, replay_buffer_idx=rows, priority=priorities))
-        frames = memory.memory_report()['distinct_frames'] if kind is FrameReplayBuffer else 0
+                set_priorities(memory, batch, np.random.random(len(batch)).tolist())
+        frames = memory.memory_report()['distinct_frames'] if 'type' not in options else 0
         look(transitions=memory.count(), frames=frames)
     memory.close()
 
 
 def training(cycles: int, look: Look) -> None:
     """The pipeline of ``breakout train`` in this process; a cycle is an env step."""
-    spec = importlib.util.spec_from_file_location('serial', ROOT / 'entry' / 'serial.py')
-    entry = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(entry)
     SoakHook.look = look
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    entry.train('config.py', 0, Budget(env_steps=cycles))
+    entry().train('config.py', 0, Budget(env_steps=cycles))
     for number, handler in handlers.items():
         signal.signal(number, handler)
-
-
-def section(function: Callable, cycles: int, name: str, cycle: str, least: int = LEAST_CYCLES) -> Any:
-    mark = pytest.mark.promise('soak', name, cycle, 'nothing grows')
-    return pytest.param(function, max(least, round(SHARE * cycles)), id=name, marks=mark)
 
 
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize(
     'run, cycles',
     [
-        section(environments, 10_000, 'environments', 'open, reset, step, close', 40),
-        section(training, 300_000, 'training', 'an env step', 12_000),
-        section(managers, 200, 'managers', 'launch, step, reset, close'),
-        section(buffer, 200, 'buffer, compressed', '1,500 transitions into room for 1,000'),
-        section(
-            partial(buffer, is_prioritised=True, prefetch=True), 100, 'buffer, prioritised', 'the same, prefetched'
-        ),
-        section(partial(buffer, storage='ring'), 200, 'buffer, raw', 'the same, not compressed'),
-        section(partial(buffer, storage='memmap'), 200, 'buffer, on disk', 'the same, in a file'),
-        section(partial(buffer, kind=TorchRLReplayBuffer, storage='tensor'), 50, 'buffer, TorchRL', 'the same', 24),
+        pytest.param(environments, 10_000, id='environments'),
+        pytest.param(training, 300_000, id='training'),
+        pytest.param(managers, 200, id='managers'),
+        pytest.param(buffer, 200, id='buffer, compressed'),
+        pytest.param(partial(buffer, is_prioritised=True, prefetch=True), 100, id='buffer, prioritised, prefetched'),
+        pytest.param(partial(buffer, storage='memmap'), 200, id='buffer, raw, on disk'),
+        pytest.param(partial(buffer, type='torchrl', storage='tensor'), 50, id='buffer, TorchRL'),
     ],
 )
-def test_nothing_grows(run, cycles, tmp_path, monkeypatch, request, record_property):
-    display = request.getfixturevalue('display') and os.environ['DISPLAY'] if run is environments else None
-    folder = tmp_path / 'section'
+def test_nothing_grows(run, cycles, tmp_path, monkeypatch, display):
+    cycles, folder = max(40, round(SHARE * cycles)), tmp_path / 'section'
     folder.mkdir()
     monkeypatch.chdir(folder)
     recipe = str(ROOT / 'configs' / 'breakout_dqn_cpu_config.py')
     Path('config.py').write_text(CONFIG.format(recipe=recipe))
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    watch = Watch(folder, cycles, display)
+    watch = Watch(folder, cycles, os.environ['DISPLAY'])
     try:
         run(cycles, watch)
     finally:
         torch.set_num_threads(threads)
         watch.close()
-    record_property('figures', watch.check())
+    watch.check()
