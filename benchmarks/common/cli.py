@@ -26,9 +26,6 @@ class Numbers(click.ParamType):
             self.fail(f'found {value}; expected integers with commas between them, such as 1,2,4', param, ctx)
 
 
-THREADS = click.option('--threads', default=str(CORES), type=Numbers(), help="PyTorch's threads, with commas.")
-
-
 def command(*options: Callable) -> Callable:
     """A click command with ``--out`` and the given options, all defaults shown."""
 

@@ -84,7 +84,10 @@ class OurEnv(Vector):
 
 
 class GymnasiumEnv(Vector):
-    """One environment with gymnasium's interface."""
+    """One environment with gymnasium's own preprocessing, full games."""
+
+    def __init__(self) -> None:
+        super().__init__(gymnasium_env(FULL_GAMES), 1)
 
     def step(self) -> int:
         _, _, terminated, truncated, _ = self.env.step(int(self.random_actions()[0]))

@@ -7,6 +7,7 @@ All play full games of the same rules (benchmarks/common/env_peers.py). The seco
 ``BreakoutEnv`` opens, reuses and releases.
 """
 
+import itertools
 import time
 from functools import partial
 from typing import Any, Dict, List, Optional
@@ -27,7 +28,6 @@ from ..common.env_peers import (
     GymnasiumEnv,
     OurEnv,
     StableBaselines3,
-    gymnasium_env,
 )
 from ..common.rounds import Result, Throughput, interleaved, section
 
@@ -44,38 +44,21 @@ class ActAlone(Throughput):
         self._ale.setFloat('repeat_action_probability', 0.0)
         self._ale.loadROM(ale_py.roms.get_rom_path('breakout'))
         self._joysticks = self._ale.getMinimalActionSet()
-        self._random = np.random.default_rng(0)
-        self._actions: List[int] = []
-        self.reset()
-
-    def reset(self) -> None:
-        """Begin a game."""
-        self._ale.reset_game()
-
-    def next_action(self) -> Any:
-        """A random one."""
-        if not self._actions:
-            self._actions = self._random.integers(ACTIONS, size=4096).tolist()
-        return self._joysticks[self._actions.pop()]
+        self._actions = itertools.cycle(np.random.default_rng(0).integers(ACTIONS, size=4096).tolist())
 
     def step(self) -> int:
-        action = self.next_action()
+        action = self._joysticks[next(self._actions)]
         for _ in range(4):
             self._ale.act(action)
         if self._ale.game_over():
-            self.reset()
+            self._ale.reset_game()
         return 1
-
-
-def one_gymnasium_env() -> GymnasiumEnv:
-    """gymnasium's preprocessing."""
-    return GymnasiumEnv(gymnasium_env(FULL_GAMES), 1)
 
 
 CONTESTANTS = {
     REFERENCE: ActAlone,
     'BreakoutEnv': OurEnv,
-    'gymnasium AtariPreprocessing + FrameStackObservation': one_gymnasium_env,
+    'gymnasium AtariPreprocessing + FrameStackObservation': GymnasiumEnv,
     'Stable-Baselines3 AtariWrapper + VecFrameStack': partial(StableBaselines3, False, 1, FULL_GAMES),
     'EnvPool, 1 thread': partial(EnvPool, 1, False, 1, FULL_GAMES),
     'ale_py AtariVectorEnv, 1 env': partial(AtariVector, 1, 1, FULL_GAMES),

@@ -20,7 +20,7 @@ import click
 import numpy as np
 import torch
 
-from ..common.cli import THREADS, chosen, command, rounds
+from ..common.cli import CORES, chosen, command, rounds
 from ..common.dqn_peers import ACTIONS, EPSILON, LEARNING_RATE, PlainDQN
 from ..common.rounds import Result, interleaved, section
 
@@ -220,7 +220,6 @@ CONTESTANTS: Dict[str, Callable] = {
     'ours, serial': partial(InDIEngine, OURS, False),
     'ours, serial, bfloat16': partial(InDIEngine, BFLOAT16, False),
     'ours, overlapped': partial(InDIEngine, OURS, True),
-    'ours, overlapped, bfloat16': partial(InDIEngine, BFLOAT16, True),
     'Stable-Baselines3, 1 environment': partial(StableBaselines3, 1, gradient_steps=1, **SB3_DQN),
     'Stable-Baselines3, 8 environments': partial(
         StableBaselines3, ENVS, gradient_steps=4 * ENVS // STEPS_PER_UPDATE, **SB3_DQN
@@ -233,27 +232,16 @@ CONTESTANTS: Dict[str, Callable] = {
     *rounds(repeats=5, seconds=30.0),
     click.option('--warm-up-seconds', default=5.0, type=click.FloatRange(min=0), help='Of training, not counted.'),
     click.option('--random-steps', default=2000, type=click.IntRange(min=64), help='Env steps before learning.'),
-    THREADS,
 )
 def main(
-    repeats: int,
-    seconds: float,
-    only: tuple,
-    warm_up_seconds: float,
-    random_steps: int,
-    threads: List[int],
-    out: Optional[str],
+    repeats: int, seconds: float, only: tuple, warm_up_seconds: float, random_steps: int, out: Optional[str]
 ) -> None:
     """Measure how many env steps a second trainings make."""
-    contestants = chosen(CONTESTANTS, only)
     result = Result(out, PACKAGES, repeats=repeats, seconds=seconds, random_steps=random_steps)
-    for thread_num in threads:
-        given = dict(threads=thread_num, random_steps=random_steps)
-        factories = {name: partial(make, **given) for name, make in contestants.items()}
-        runs, failures = interleaved(factories, repeats, warm_up_s=warm_up_seconds, seconds=seconds)
-        title = f'training, {thread_num} thread{"s" * (thread_num > 1)}'
-        measured = section(title, runs, failures, 'steps_per_s', REFERENCE, more=['updates_per_step'])
-        result.add(measured, threads=thread_num)
+    given = dict(threads=CORES, random_steps=random_steps)
+    factories = {name: partial(make, **given) for name, make in chosen(CONTESTANTS, only).items()}
+    runs, failures = interleaved(factories, repeats, warm_up_s=warm_up_seconds, seconds=seconds)
+    result.add(section(f'training, {CORES} threads', runs, failures, 'steps_per_s', REFERENCE, ['updates_per_step']))
 
 
 if __name__ == '__main__':

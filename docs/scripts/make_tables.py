@@ -37,38 +37,27 @@ def bold(name: str) -> str:
 # ---------------------------------------------------------------------------------------------- benchmarks
 
 
-def contestants(section: Dict[str, Any], unit: str, more: Dict[str, str] = {}) -> str:
-    """
-    Overview:
-        A section of a benchmark in interleaved rounds: a row for each contestant, those that failed as well.
-    Arguments:
-        - section (:obj:`Dict[str, Any]`): From the JSON file.
-        - unit (:obj:`str`): Of the medians.
-        - more (:obj:`Dict[str, str]`): Headers of further figures, with their formats.
-    """
+def contestants(section: Dict[str, Any], unit: str) -> str:
+    """A section of a benchmark in interleaved rounds: a row for each contestant, those that failed as well."""
     rows = []
     for row in section['rows']:
         if 'failure' in row:
-            rows.append([bold(row['name']), 'failed', '', '', *([''] * len(more))])
+            rows.append([bold(row['name']), 'failed', '', ''])
             continue
         digits = 0 if row['median'] >= 100 else 1
         spread = f'{row["low"]:,.{digits}f} to {row["high"]:,.{digits}f}' if 'low' in row else ''
         ratio = '' if row['ratio'] is None else f'{row["ratio"]:.2f}'
-        figures = [format(row[key], form) for key, form in more.items()]
-        rows.append([bold(row['name']), f'{row["median"]:,.{digits}f}', spread, ratio, *figures])
-    headers = [section['title'], unit, 'min to max', 'ratio', *(key.replace('_', ' ') for key in more)]
-    if not any(row[3] for row in rows):  # the reference took no part
-        headers.pop(3)
-        rows = [row[:3] + row[4:] for row in rows]
-    elif not any(row[2] for row in rows):
+        rows.append([bold(row['name']), f'{row["median"]:,.{digits}f}', spread, ratio])
+    headers = [section['title'], unit, 'min to max', 'ratio']
+    if not any(row[2] for row in rows):
         headers.pop(2)
         rows = [row[:2] + row[3:] for row in rows]
     return markdown(headers, rows, len(headers) - 1)
 
 
-def several(name: str, unit: str, more: Dict[str, str] = {}) -> str:
+def several(name: str) -> str:
     """All sections of a benchmark, one below the other."""
-    tables = (contestants(section, unit, more) for section in load(name)['sections'])
+    tables = (contestants(section, 'env steps/s') for section in load(name)['sections'])
     return '\n\n'.join([*tables, provenance(name)])
 
 
@@ -172,14 +161,6 @@ def averages() -> str:
     return markdown(['mean score by averaged checkpoints', *map(str, counts)], rows, len(counts))
 
 
-def no_fire() -> str:
-    games = load('no_fire')['games']
-    scores = [game['score'] for game in games]
-    row = [str(len(games)), f'{np.mean(scores):.1f}', f'{np.mean([game["steps"] for game in games]):,.0f} steps']
-    row.append(str(sum(game['truncated'] for game in games)))
-    return markdown(['games', 'mean score', 'mean length', 'cut off after 108,000 frames'], [row], 4)
-
-
 def comparison() -> str:
     """What this package gives beside others, for the README: like with like in a row, on the CPU that it names."""
     env, train, lives = (_medians(name) for name in ('bench_env', 'bench_train', 'bench_manager'))
@@ -271,32 +252,14 @@ def _gb(bytes_per_transition: float) -> str:
     return f'{bytes_per_transition / 1e3:,.2f} GB'
 
 
-def promises() -> str:
-    """
-    What the release tests tried of faults: ``RELIABILITY_TRIES=10 RELIABILITY_RECORD=1 make test-release``. Faults on
-    one subject with the same promise share a row.
-    """
-    rows = [row for row in load('reliability')['rows'] if row['suite'] == 'faults']
-    groups: Dict[tuple, List[Dict[str, Any]]] = {}
-    for row in rows:
-        groups.setdefault((row['on'], row['promise']), []).append(row)
-    cells = []
-    for (on, promise), same in groups.items():
-        tries, passed = (sum(row[count] for row in same) for count in ('tries', 'passed'))
-        cells.append([on, ', '.join(row['fault'] for row in same), promise, tries, passed])
-    table = markdown(['on', 'fault', 'what becomes of it', 'tries', 'passed'], cells, 2)
-    tried = sorted({f'{row["date"]} (commit {row["commit"]})' for row in rows})
-    return f'{table}\n\nLast tried: {", ".join(tried)}.'
-
-
 TABLES: Dict[str, Dict[str, Callable[[], str]]] = {
     'README.md': {'comparison': comparison},
     'README.zh-CN.md': {'comparison': comparison},
     'docs/performance.md': {
         'env': one_environment,
         'life-cycle': life_cycle,
-        'manager': lambda: several('bench_manager', 'env steps/s'),
-        'train': lambda: several('bench_train', 'env steps/s'),
+        'manager': lambda: several('bench_manager'),
+        'train': lambda: several('bench_train'),
     },
     'docs/results/README.md': {'sources': sources.table},
     'docs/lifecycle.md': {'dizoo': dizoo},
@@ -306,14 +269,9 @@ TABLES: Dict[str, Dict[str, Callable[[], str]]] = {
         'run': lambda: one_run(PPO, 'PPO on a CPU, seed 0, 2 threads'),
         'expect': lambda: training_rows.expect(training_rows.rows()),
         'recipes': lambda: training_rows.table(training_rows.rows()),
-        'beside': lambda: training_rows.beside(training_rows.rows()),
         'after-env-steps': lambda: training_rows.after_env_steps(training_rows.env_steps_rows()),
         'averages': averages,
-        'no-fire': no_fire,
         'scores': scores,
-    },
-    'docs/reliability.md': {
-        'promises': promises,
     },
 }
 

@@ -34,9 +34,7 @@ SOURCES = {
     'bench_replay*.json': Source('python -m benchmarks.replay.cost', ('breakout_env/replay',)),
     'bench_train.json': Source('python -m benchmarks.training.speed', _TRAINING),
     'lifecycle.json': Source('docs/scripts/check_dizoo.py', ('breakout_env/testing', 'breakout_env/envs')),
-    'no_fire.json': Source('breakout eval --no-fire', ('breakout_env/envs', 'breakout_env/agent')),
     'recipes*.json': Source('python -m benchmarks.recipes', _TRAINING),
-    'reliability.json': Source('make test-release', ('breakout_env',)),
     'training/*': Source('breakout train', _TRAINING),
 }
 

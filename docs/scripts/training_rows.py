@@ -118,24 +118,6 @@ def expect(found: Sequence[Dict[str, Any]], variant: str = DEFAULT) -> str:
     return markdown(headers, lines, len(headers))
 
 
-def beside(found: Sequence[Dict[str, Any]]) -> str:
-    """The scores while training of all that trained for long, after equal times; the best last score first."""
-    times, lines = (10, 20, DRAWN_MINUTES), []
-    for name in sorted({row['variant'] for row in drawn(found)}):
-        points = [reached(found, name, minutes) for minutes in times]
-        env_steps, scores = np.array([np.mean(each, axis=0) for each in points]).T
-        speed = env_steps[-1] / times[-1] / 60
-        lines.append([name, str(len(points[-1])), f'{speed:,.0f}', *(f'{score:.1f}' for score in scores)])
-    lines.sort(key=lambda line: -float(line[-1]))
-    return markdown(['', 'seeds', 'env steps/s', *(f'{minutes} minutes' for minutes in times)], lines, 5)
-
-
-def reached(found: Sequence[Dict[str, Any]], variant: str, minutes: float) -> List[List[float]]:
-    """Env steps and score while training after so many minutes, of each seed that trained so long."""
-    curves = [row['curve'] for row in longest(found, variant) if row['minutes'] >= minutes]
-    return [[np.interp(minutes / 60, *zip(*((p[1], p[i]) for p in curve))) for i in (0, 2)] for curve in curves]
-
-
 def longest(found: Sequence[Dict[str, Any]], variant: str) -> List[Dict[str, Any]]:
     """The row of each seed of a variant after its longest training."""
     of_variant = [row for row in found if row['variant'] == variant]

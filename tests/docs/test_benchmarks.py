@@ -24,7 +24,7 @@ def test_each_benchmark_can_be_imported(name):
 class Steady(object):
     def measure(self, value):
         print('not for the screen')
-        return dict(value=value, process=os.getpid())
+        return dict(value=value)
 
     def close(self):
         pass
@@ -50,9 +50,3 @@ def test_contestant_that_fails_becomes_a_row_and_the_others_continue(capfd):
     assert by_name['steady']['ratio'] == 1 and by_name['dying']['failure'] == 'died, exit code 3'
     printed = capfd.readouterr().out
     assert 'died, exit code 3' in printed and 'not for the screen' not in printed
-
-
-@pytest.mark.parametrize('keep', [False, True])
-def test_contestant_keeps_its_process_only_if_asked(keep):
-    runs, _ = rounds.interleaved(dict(steady=Steady), 2, keep=keep, value=1)
-    assert (len({run['process'] for run in runs['steady']}) == 1) == keep
