@@ -12,24 +12,23 @@ from helpers.policies import transitions
 
 POLICIES = ('dqn', 'lean_dqn', 'lean_ppo')
 FROM_ROLLOUTS = ('lean_ppo',)
-MODELS: Dict[str, Dict[str, Any]] = dict(lean_ppo=dict(type='pixel_actor_critic'))
 BATCH, NSTEP = 32, 3
 
 
 def policy_on(device: str, kind: str, seed: int = 0, **learn: Any) -> Any:
     """A policy of DI-engine's registry; a seed gives the same weights on all devices."""
     policy_class = POLICY_REGISTRY.get(kind)
-    sizes = dict(obs_shape=[4, 84, 84], action_shape=4)
+    model = dict(type='pixel_actor_critic' if kind in FROM_ROLLOUTS else 'pixel_dqn', import_names=['breakout_env'])
     options: Dict[str, Any] = dict(
         cuda=torch.device(device).type == 'cuda',
         nstep=NSTEP,
         discount_factor=0.99,
-        model=dict(import_names=['breakout_env'], **sizes, **MODELS.get(kind, dict(type='pixel_dqn'))),
-        learn=dict(learning_rate=0.0001, target_update_freq=10, log_every_updates=1, autocast=None),
+        model=dict(model, obs_shape=[4, 84, 84], action_shape=4),
+        learn={**dict(learning_rate=0.0001, target_update_freq=10, log_every_updates=1, autocast=None), **learn},
     )
-    cfg = deep_merge_dicts(deep_merge_dicts(policy_class.default_config(), options), dict(learn=learn))
     torch.manual_seed(seed)
-    return policy_class(EasyDict(cfg), enable_field=['learn', 'collect'])
+    cfg = EasyDict(deep_merge_dicts(policy_class.default_config(), options))
+    return policy_class(cfg, enable_field=['learn', 'collect'])
 
 
 def batch_for(kind: str, seed: int) -> Union[Dict[str, torch.Tensor], List[Dict[str, Any]]]:

@@ -61,19 +61,15 @@ def parameters(policy):
 
 
 def ppo(**learn):
-    return _from_rollouts(LeanPPOPolicy, learn, type='pixel_actor_critic')
-
-
-def _from_rollouts(policy_class, learn, **model):
     torch.manual_seed(0)
     changes = dict(
         discount_factor=GAMMA,
-        model=dict(import_names=['breakout_env'], **model, **SMALL_SIZES),
+        model=dict(type='pixel_actor_critic', import_names=['breakout_env'], **SMALL_SIZES),
         learn=dict(dict(learning_rate=0.001, autocast=None, log_every_updates=1), **learn),
         collect=dict(n_sample=STEPS * ENVS),
     )
-    cfg = EasyDict(deep_merge_dicts(policy_class.default_config(), changes))
-    return policy_class(cfg, enable_field=['learn', 'collect', 'eval'])
+    cfg = EasyDict(deep_merge_dicts(LeanPPOPolicy.default_config(), changes))
+    return LeanPPOPolicy(cfg, enable_field=['learn', 'collect', 'eval'])
 
 
 def rollout():

@@ -170,6 +170,12 @@ def test_run_without_a_usable_save_is_refused_and_its_files_are_kept(config):
     assert digests(Path(NAME)) == before
 
 
+def test_run_resumes_without_a_damaged_best_score(config):
+    stopped_run(config)
+    Path(NAME, 'resume', 'best_score.json').write_text('no JSON')
+    assert SerialRun(config).learner.train_iter == 5 * UPDATES
+
+
 def test_run_of_another_network_is_refused(config):
     stopped_run(config)
     config.write_text(config.read_text().replace('[4, 4, 4, 8]', '[4, 4, 4, 16]'))
