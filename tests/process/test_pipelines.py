@@ -36,9 +36,8 @@ def trained(tmp_path_factory):
 
 def test_ding_eval_evaluates_and_records_what_was_trained(trained):
     folder, config, checkpoint = trained
-    output = run(
-        ['ding', '-m', 'eval', '-c', config, '-s', '0', '--load-path', checkpoint, '--replay-path', 'video'], folder
-    )
+    command = ['ding', '-m', 'eval', '-c', config, '-s', '0', '--load-path', checkpoint, '--replay-path', 'video']
+    output = run(command, folder, WANDB_MODE='disabled')  # which the config would log to
     assert re.search(r'The performance of your RL policy is \d', output)
     videos = sorted((folder / 'video').glob('*-score*.mp4'))
     assert len(videos) >= 4 and not list((folder / 'video').glob('*.part.mp4'))
