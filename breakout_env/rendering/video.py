@@ -224,7 +224,7 @@ class VideoFile(object):
         if encoder is not None:
             with contextlib.suppress(HelperError):  # the video is removed, whether it is complete or not
                 encoder.close(0)
-            self._remove_part()
+        self._remove_part()  # there is one without an encoder if a signal interrupted its start
 
     def __enter__(self) -> 'VideoFile':
         return self

@@ -56,7 +56,8 @@ def test_task_pipeline_of_the_examples_trains_in_one_process_and_in_three(tmp_pa
     example = Path(shutil.copy(ROOT / 'examples' / 'task_pipeline.py', tmp_path))
     command = re.search(rf'^    ({program} .*)', example.read_text(), re.M)[1].replace('python ', f'{sys.executable} ')
     output = run(command.split(), tmp_path, BREAKOUT_ENV_STEPS='200')
-    assert re.search(r'Evaluation: .*Env Step\(0\)', output) and re.search(r'Training: .*Loss\(0\.', output)
+    # lines are wrapped where the terminal ends
+    assert all(re.search(line, output, re.S) for line in (r'Evaluation: .*Env Step\(0\)', r'Training: .*Loss\(0\.'))
     (checkpoint,) = tmp_path.glob('experiments/task_pipeline*/ckpt/final.pth.tar')
     assert all(value.isfinite().all() for value in weights(checkpoint).values())
 
