@@ -49,7 +49,7 @@ def quiet_import() -> Iterator[None]:
         with warnings.catch_warnings(), contextlib.redirect_stderr(held_back):
             warnings.simplefilter('ignore')
             yield
-    except BaseException:
+    except BaseException:  # a failed import or Ctrl-C within it: what was held back may say why
         if sys.stderr is not None:
             sys.stderr.write(held_back.release())
         raise

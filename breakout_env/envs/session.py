@@ -153,7 +153,7 @@ class Session(object):
         self._log(f' closes {name} {id(resource)}')
         try:
             release(resource)
-        except Exception:
+        except Exception:  # a subclass's release may raise anything
             message = 'BreakoutEnv %d in process %d: closing the %s failed'
             logger.warning(message, self._env_id, os.getpid(), name, exc_info=True)
 

@@ -81,9 +81,8 @@ class CompressedFrames(object):
         return segments * self._segment_bytes + self._rows * self._places.itemsize
 
     def put(self, frame: int, pixels: memoryview) -> None:
-        if (
-            frame < len(self._places) and self._places[frame]
-        ):  # the call that stored it was interrupted before it was counted
+        # a call that stored it may have been interrupted before it was counted
+        if frame < len(self._places) and self._places[frame]:
             self.drop([frame])
         self._append(frame, self._codec.compress(pixels), self._codec)
         self._recent.append(frame)

@@ -91,7 +91,7 @@ class FrameStore(object):
                         frame = self._insert(digest)
                     known[digest] = frame
                 frames.append(frame)
-        except BaseException:
+        except BaseException:  # a full disk, or a signal handler that raised: no row will refer to these frames
             self.acquire(frames)
             self.release(frames)
             raise
