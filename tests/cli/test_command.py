@@ -10,7 +10,6 @@ from click.testing import CliRunner
 from breakout_command import COMMANDS
 from breakout_command import main as front_door
 from breakout_env.cli import main
-from breakout_env.compat.ding_import_noise import quiet_import
 from helpers.processes import BIN, completed
 
 
@@ -52,10 +51,3 @@ def test_import_is_quiet_and_later_warnings_are_shown():
     code = "import breakout_env, logging; logging.getLogger('breakout_env').warning('the disk is full')"
     done = completed([sys.executable, '-c', code])
     assert 'the disk is full' in done.stderr and len(done.stderr.splitlines()) == 1 and not done.stdout
-
-
-def test_import_that_fails_shows_what_was_printed_meanwhile(capsys):
-    with pytest.raises(ImportError), quiet_import():
-        print('the reason', file=sys.stderr)
-        raise ImportError
-    assert capsys.readouterr().err == 'the reason\n'
