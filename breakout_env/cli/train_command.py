@@ -3,12 +3,16 @@
 import ast
 import contextlib
 import importlib.util
+import math
 import os
 import shlex
+import subprocess
+import sys
 import traceback
+from dataclasses import asdict
 from pathlib import Path
 from shlex import quote
-from typing import Annotated, Any, List, Literal, Optional, Tuple, Union
+from typing import Annotated, Any, List, Literal, Mapping, Optional, Tuple, Union
 
 import click
 import torch
@@ -16,10 +20,12 @@ import torch
 from ..agent.agent import load_agent
 from ..policy.pixel_models import PixelDQN
 from ..run.budget import Budget
-from ..run.config import read_config_file
-from ..run.folder import folder_below_here, run_summary, run_to_resume
+from ..run.config import ConfigFile, read_config_file
+from ..run.folder import folder_below_here, run_summary, run_to_resume, saved_runs
+from ..run.log import RunLog
 from ..run.paths import LOGS, newest_checkpoint, numbered_checkpoints
 from ..run.recipes import recipe, shipped
+from ..run.stop_request import StopRequest
 from ..utils import output
 from ..utils.atomic_file import DamagedFile
 from ..utils.options import COLLECTORS, COUNT, SEED, Between, CommandLineType
@@ -28,6 +34,8 @@ from .common import CONTEXT, device_of, device_option
 ENV_STEPS = 10_000_000
 # Policies that collect while they learn, unless the command says --serial.
 OVERLAPPED = ('lean_ppo',)
+# The command in a process that imports from where this one does: `python -m` would begin with the current folder.
+_PROGRAM = 'import sys; sys.path[:] = {!r}; from breakout_env.cli import main; main(prog_name="breakout")'
 
 
 @click.command('train', context_settings=CONTEXT)
@@ -37,7 +45,16 @@ OVERLAPPED = ('lean_ppo',)
     type=click.Path(exists=True, dir_okay=False),
     help="Config file, as for `ding -m serial -c`; by default the package's own for the device.",
 )
-@click.option('-s', '--seed', default=0, show_default=True, type=SEED, help='Seed of everything random.')
+@click.option(
+    '-s',
+    '--seed',
+    'seeds',
+    multiple=True,
+    default=(0,),
+    show_default=True,
+    type=SEED,
+    help='Seed of everything random; given several times, a run for each, one after the other.',
+)
 @device_option('Where to learn; auto is the GPU if there is one.')
 @click.option(
     '--env-steps',
@@ -89,7 +106,7 @@ OVERLAPPED = ('lean_ppo',)
 )
 @click.option('--ray', 'ray_address', metavar='ADDRESS', help='Ray cluster to collect on; without it, this machine.')
 @click.pass_context
-def command(ctx: click.Context, **options: Any) -> None:
+def command(ctx: click.Context, seeds: Tuple[int, ...], **options: Any) -> None:
     """
     Train an agent on Breakout.
 
@@ -102,13 +119,17 @@ def command(ctx: click.Context, **options: Any) -> None:
       breakout train                          the recipe for this machine
       breakout train --hours 48 --env-steps 20000000
       breakout train --resume                 resume the last run
-      breakout train -s 1 --exp-name RUN_seed1
+      breakout train -s 0 -s 1 -s 2           three; then `breakout plot` them
       breakout train --set policy.learn.learning_rate=0.0005
       breakout train --collectors auto --ray auto --auto-resume --exp-name RUN
     """
     output.ignore_lost_output()
-    folder = _train(**options)
+    if len(seeds) > 1:
+        ctx.exit(_train_each(ctx, seeds, options))
+    folder, budget = _train(seeds[0], **options)
     changes = {} if options['auto_resume'] else dict(exp_name=None, resume=folder)
+    if budget.reached(*_used(folder)):
+        changes.update(asdict(budget.doubled()))
     again = _command_line(ctx, **changes)
     best, quoted = quote(str(newest_checkpoint(folder))), quote(folder)
     commands = {
@@ -140,8 +161,8 @@ def _train(
     collectors: Union[int, Literal['auto'], None],
     ray_address: Optional[str],
     **limits: Any,
-) -> str:
-    """Train a run within the limits of its budget; returns the experiment folder."""
+) -> Tuple[str, Budget]:
+    """Train one run, within the limits of its budget; returns the experiment folder and the budget."""
     if collectors is None and ray_address is not None:
         raise click.UsageError(f'--ray is {ray_address}, without --collectors; expected a number of them, or auto')
     if collectors is not None and overlap:
@@ -155,10 +176,7 @@ def _train(
         config = str(shipped(config))
     file = read_config_file(config)
     values = {'policy.cuda': device == 'cuda', **dict(_read_change(text) for text in changes)}
-    if exp_name is not None:
-        values['exp_name'] = folder_below_here(exp_name, '--exp-name')
-    else:  # for DI-engine, a folder below the current one
-        values['exp_name'] = folder_below_here(values.get('exp_name', file.exp_name))
+    values['exp_name'] = _exp_name(file, exp_name, values)
     if overlap is None:
         overlap = collectors is None and file.create.policy.type in OVERLAPPED and len(os.sched_getaffinity(0)) > 1
     if threads is None and overlap and device == 'cpu':  # the other half is the collector's
@@ -170,8 +188,8 @@ def _train(
         resume = values['exp_name'] if auto_resume else run_to_resume(resume, values['exp_name'])
         if collectors is not None:
             how = collectors, ray_address, values
-            return _entry('on_ray').train(file, seed, budget, resume, *how)
-        return _entry('serial').train(file, seed, budget, resume, overlap, values)
+            return _entry('on_ray').train(file, seed, budget, resume, *how), budget
+        return _entry('serial').train(file, seed, budget, resume, overlap, values), budget
     except (torch.OutOfMemoryError, MemoryError) as error:
         raise click.ClickException(
             f'{(str(error) or "The memory is full.").splitlines()[0]} If the run had learned, it was saved: resume it '
@@ -181,6 +199,15 @@ def _train(
         if _is_for_users(error):
             raise click.ClickException(str(error)) from None
         raise
+
+
+def _used(folder: str) -> List[float]:
+    """What a run has used of a budget, in its order; NaN where its parts do not count it, or its log is damaged."""
+    try:
+        rows = RunLog.read(folder).progress
+    except (OSError, ValueError):
+        return 4 * [math.nan]
+    return [rows[name][-1] if len(rows[name]) else math.nan for name in ('env_step', 'updates', 'games', 'hours')]
 
 
 def _is_for_users(error: Exception) -> bool:
@@ -210,6 +237,13 @@ def _read_change(text: str) -> Tuple[str, Any]:
         return key, value
 
 
+def _exp_name(file: ConfigFile, exp_name: Optional[str], changes: Mapping[str, Any]) -> str:
+    """The run's name, from --exp-name, --set or the config: for DI-engine, a folder below the current one."""
+    if exp_name is not None:
+        return folder_below_here(exp_name, '--exp-name')
+    return folder_below_here(changes.get('exp_name', file.exp_name))
+
+
 def _command_line(ctx: click.Context, **changes: Any) -> List[str]:
     """The options of this call as a user would type them, some of them changed (None leaves one out)."""
     words: List[str] = []
@@ -222,3 +256,37 @@ def _command_line(ctx: click.Context, **changes: Any) -> List[str]:
             name = option.secondary_opts[0] if each is False else option.opts[0]
             words += [name] if isinstance(each, bool) or each == '' else [name, str(each)]
     return words
+
+
+def _train_each(ctx: click.Context, seeds: Tuple[int, ...], options: Mapping[str, Any]) -> int:
+    """
+    Train a run for each seed, one after the other, in processes of their own, so that a run leaves nothing to the next.
+    Returns the exit code: that of the first run that fails. ``breakout plot`` takes their names for one experiment.
+    """
+    if options['resume']:
+        raise click.UsageError('--resume with a folder resumes one run; expected no folder, or one --seed')
+    default = recipe(device_of(options['device']) == 'cuda', options['collectors'] is not None)
+    file = read_config_file(options['config'] or str(shipped(default)))
+    name = _exp_name(file, options['exp_name'], dict(_read_change(text) for text in options['changes']))
+    names = {seed: f'{name}_seed{seed}' for seed in seeds}
+    # with --resume, a seed without a save starts anew
+    saved = [seed for seed in seeds if options['resume'] is not None and saved_runs(names[seed])]
+    if options['resume'] is not None and not saved:
+        raise click.UsageError(f'--resume found no saved run in {", ".join(names.values())}')
+    run: Optional[subprocess.Popen] = None
+
+    def stop_run() -> None:
+        if run is not None:
+            run.terminate()  # the run saves; it counts this and the terminal's Ctrl-C as one request
+
+    with StopRequest(say=lambda message: None, then=stop_run, only_free=True) as stop:
+        for seed in seeds:
+            words = _command_line(ctx, seeds=(seed,), exp_name=names[seed], resume='' if seed in saved else None)
+            click.echo(f'Seed {seed}:')
+            run = subprocess.Popen([sys.executable, '-c', _PROGRAM.format(sys.path), 'train', *words])
+            code = run.wait()
+            if stop.requested:
+                return stop.exit_code
+            if code:
+                return code if code > 0 else 128 - code
+    return 0

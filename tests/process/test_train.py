@@ -1,8 +1,9 @@
-"""`breakout train` and `ding -m serial` as a user runs them: the line, the log, budgets, stops."""
+"""`breakout train` and `ding -m serial` as a user runs them: the line, the log, budgets, stops, several seeds."""
 
 import json
 import pickle
 import re
+import signal
 import sys
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import click
 import pytest
 
 from breakout_env.run.budget import Budget
-from helpers.processes import run
+from breakout_env.run.paths import saves_in
+from helpers.processes import BIN, Command, run
 from helpers.runs import NAME, OURS, config_in, ding_serial, entry
 from helpers.terminal import Terminal
 
@@ -85,6 +87,21 @@ def test_ding_serial_without_a_terminal_draws_no_line_and_its_resumed_run_may_en
 BEGINS = (r'resume_training=True', 'resume_training=False')
 
 
+def test_several_seeds_are_runs_of_their_own_that_one_signal_stops_and_resume_continues(tmp_path):
+    (tmp_path / 'ding').mkdir()  # as in a checkout of DI-engine; nothing is imported from the current folder
+    (tmp_path / 'ding' / '__init__.py').write_text('raise ImportError("the current folder")')
+    config = config_in(tmp_path, 900, PROGRESS, BEGINS)
+    seeds = [BIN / 'breakout', 'train', '-c', config, '-s', '3', '-s', '5']
+    command = Command(seeds, tmp_path)
+    first, second = (tmp_path / f'{NAME}_seed{seed}' for seed in (3, 5))
+    command.wait_for((first / 'ckpt' / 'iteration_0.pth.tar').exists)
+    assert command.end(signal.SIGTERM) == 128 + signal.SIGTERM  # a scheduler signals only the command
+    assert command.text.count('Stopping') == 1 and saves_in(first) and not second.exists()
+    output = run([*seeds, '--updates', '10', '--resume'], tmp_path)
+    assert f'Resuming {NAME}_seed3' in output
+    assert [[row['seed'] for row in rows_of(folder, 'run')] for folder in (first, second)] == [[3, 3], [5]]
+
+
 def test_a_budget_ends_the_run_and_the_shown_command_can_be_pasted_into_a_shell(tmp_path):
     config = config_in(tmp_path, 900, PROGRESS, BEGINS)
     name = 'it\'s "mine" $HOME'
@@ -92,9 +109,10 @@ def test_a_budget_ends_the_run_and_the_shown_command_can_be_pasted_into_a_shell(
     output = run([*COMMAND, '-c', config.name, *options], tmp_path)
     assert output.startswith(f'Training in {name}\n') and 'env steps, random play' in output
     assert re.search(r'The budget of .* is used up', output) and 2 <= rows_of(tmp_path / name)[-1]['games'] <= 3
-    again = re.search(r'resume: +(breakout train .*)', output)[1]
-    more = run(['bash', '-c', again.replace('--episodes 2', '--episodes 3')], tmp_path)
-    assert f'Resuming {name} at ' in more and re.search(r'resume: +(breakout train .*--episodes 3.*)', more)
+    again = re.search(r'resume: +(breakout train .*)', output)[1]  # with twice the budget, which is used up
+    more = run(['bash', '-c', again], tmp_path)
+    assert f'Resuming {name} at ' in more
+    assert re.search(r'resume: +(breakout train .*)', more)[1] == again.replace('--episodes 4', '--episodes 8')
 
 
 STOCK = (  # DI-engine's collector, evaluator and buffer

@@ -190,6 +190,7 @@ def test_run_name_below_the_current_folder_is_accepted(name, here):
         (['train', '-c', PPO, '--set', 'policy.collect.n_sample=100'], 'n_sample is 100; expected a multiple of'),
         (['train', '--set', 'learning_rate'], "--set is 'learning_rate'; expected KEY=VALUE"),
         (['train', '--set', 'polcy.learn=3'], 'there is no section polcy in the config; expected one of env, policy'),
+        (['train', '-s', '1', '-s', '2', '--resume', 'x'], '--resume with a folder resumes one run'),
         (['train', '--hours', 'nan'], "'nan' is not allowed; expected a number above 0"),
         (['train', '--resume', 'a_file'], 'no saved run is there'),
         (['train', '-c', PPO, '--collectors', '1'], "is 'rollout', which collects in one process with its learner"),
