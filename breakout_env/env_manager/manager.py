@@ -14,7 +14,7 @@ from ding.utils import ENV_MANAGER_REGISTRY
 
 from .options import EnvManagerOptions
 from .recovery import RecoveringManager
-from .shared_buffers import SharedSteps, StepBatch
+from .shared_buffers import StepBatch
 from .worker_main import EnvFailed, is_abnormal
 from .workers import Exchange, Request, WorkerLost
 
@@ -89,9 +89,6 @@ class GroupEnvManager(RecoveringManager):
         if self._env_replay_path is not None:
             env_fns = [partial(_make_recorded, *one) for one in zip(env_fns, self._env_replay_path)]
         try:
-            if self._options.shared_memory and self._shared is None:
-                spaces = self._observation_space, self._reward_space
-                self._shared = SharedSteps(self._pool.context, self._env_num, *spaces)
             self._pool.start(env_fns, self._shared)
         except BaseException:  # a failed launch leaves no process
             self.close()
@@ -177,7 +174,6 @@ class GroupEnvManager(RecoveringManager):
         while self._underway:
             self.recv()
         if len(self._ready_obs) < self._env_num:
-            assert self._shared is not None
             env_ids = [env_id for env_id in range(self._env_num) if env_id not in self._ready_obs]
             self._ready_obs.update(zip(env_ids, self._shared.take_obs(env_ids)))
 
@@ -186,12 +182,10 @@ class GroupEnvManager(RecoveringManager):
     @property
     def takes_batches(self) -> bool:
         """
-        Whether the array interface can be used, after ``launch``: it needs shared memory, observations and rewards that
-        are arrays of one shape, ``auto_reset``, and no ``episode_num``.
+        Whether the array interface can be used: it needs observations and rewards that are arrays of one shape,
+        ``auto_reset``, and no ``episode_num``.
         """
-        if self._shared is None or not self._shared.takes_batches:
-            return False
-        return bool(self._auto_reset and self._episode_num == math.inf)
+        return bool(self._shared.takes_batches and self._auto_reset and self._episode_num == math.inf)
 
     @property
     def halves(self) -> List[List[int]]:
@@ -212,7 +206,7 @@ class GroupEnvManager(RecoveringManager):
             - with_infos (:obj:`bool`): Whether ``recv`` returns the ``info`` of all of them.
         """
         self._check_closed()
-        assert self._shared is not None, 'this env manager has no shared memory: look at takes_batches'
+        assert self.takes_batches, 'this env manager takes no batches: look at takes_batches'
         if self._lost:
             self._fetch_underway()
             self._restart_lost()
@@ -232,7 +226,7 @@ class GroupEnvManager(RecoveringManager):
         Raises:
             - Exception: What an environment raised; the manager is closed then.
         """
-        assert self._shared is not None and self._underway, 'recv was called without a step under way'
+        assert self._underway, 'recv was called without a step under way'
         step = self._underway[0]
         results = self._finish(step, step.env_ids)
         self._underway.popleft()
@@ -314,7 +308,6 @@ class GroupEnvManager(RecoveringManager):
             if is_last:
                 result, begun[env_id] = result
             if type(result) is dict:
-                assert self._shared is not None
                 result = self._shared.take_timestep(env_id, result, is_last)
             timesteps[env_id] = result
             self._ready_obs[env_id] = result.obs

@@ -12,10 +12,10 @@ class EnvManagerOptions(Options):
     """``cfg.env.manager``: what DI-engine's managers offer by the same names, and how the worker processes are run."""
 
     _owner = 'env_manager option'
-    # What DI-engine puts into the section, or its other managers read there.
+    # What DI-engine puts into the section, or its other managers read there; ours always share memory.
     _passed_over = frozenset(
         ['type', 'import_names', 'cfg_type', 'manager', 'copy_on_get', 'max_retry_times', 'wait_num']
-        + ['step_wait_timeout']
+        + ['step_wait_timeout', 'shared_memory']
     )
 
     episode_num: Annotated[float, Between(1.0)] = math.inf
@@ -39,9 +39,6 @@ class EnvManagerOptions(Options):
     worker_num: Optional[Annotated[int, Between(1, 4096)]] = None
     """(Optional[int]) Processes, at most one for each environment; None for one for each core that this process may \
     use."""
-    shared_memory: Flag = True
-    """(bool) Whether observations, rewards and dones pass through shared memory where they are arrays of the declared \
-    shape."""
     # not forkserver: a worker checks that its parent is still there, and its parent would be the server
     context: Literal['fork', 'spawn'] = 'fork'
     """(str) How processes are started."""

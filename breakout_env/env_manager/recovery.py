@@ -42,7 +42,8 @@ class RecoveringManager(BaseEnvManager):
         super().__init__(env_fn, EasyDict(self._options.model_dump()))
         self._connect_timeout = self._options.connect_timeout
         self._pool = WorkerPool(self._options, len(env_fn), self._worker_class)
-        self._shared: Optional[SharedSteps] = None
+        spaces = self._observation_space, self._reward_space
+        self._shared = SharedSteps(self._pool.context, self._env_num, *spaces)
         # The arguments of ``seed`` that each environment was given last.
         self._given_seeds: Dict[int, tuple] = {}
         self._reseed_count = 0
@@ -123,7 +124,6 @@ class RecoveringManager(BaseEnvManager):
             self._env_states[env_id] = EnvState.RUN
             self._lost.discard(env_id)
             if result is None:
-                assert self._shared is not None
                 (self._ready_obs[env_id],) = self._shared.take_obs([env_id])
             else:
                 self._ready_obs[env_id] = result[0]

@@ -43,8 +43,8 @@ class EnvGroup(object):
     Some environments in one process, stepped one after the other. Each public method is a command of the manager's.
     """
 
-    def __init__(self, env_fns: Dict[int, Callable], shared: Optional[SharedSteps], options: EnvManagerOptions) -> None:
-        """``env_fns`` by index in the manager; ``shared``: where results go, None to send all."""
+    def __init__(self, env_fns: Dict[int, Callable], shared: SharedSteps, options: EnvManagerOptions) -> None:
+        """``env_fns`` by index in the manager; ``shared``: where results go."""
         self._env_fns = env_fns
         self._shared = shared
         self._options = options
@@ -86,7 +86,7 @@ class EnvGroup(object):
             return timestep
         begins_next = timestep.done and self._options.auto_reset and not last_episode
         result = timestep
-        if self._shared is not None and type(timestep) is BaseEnvTimestep and type(timestep.info) is dict:
+        if type(timestep) is BaseEnvTimestep and type(timestep.info) is dict:
             if self._shared.put_timestep(env_id, timestep, begins_next):
                 result = timestep.info
         if not begins_next:
@@ -122,8 +122,7 @@ class EnvGroup(object):
             obs = self._of(env_id, self._envs[env_id].reset, **kwargs)
         except EnvFailed as error:  # in its place, as the other environments have been reset or stepped
             return error
-        in_shared_memory = self._shared is not None and self._shared.put_obs(env_id, obs)
-        return None if in_shared_memory else (obs,)
+        return None if self._shared.put_obs(env_id, obs) else (obs,)
 
     def call(self, env_id: int, method: str, *args: Any) -> Any:
         return self._of(env_id, getattr(self._envs[env_id], method), *args)

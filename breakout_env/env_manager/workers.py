@@ -164,7 +164,6 @@ class WorkerPool(object):
         worker_num = min(options.worker_num or _usable_cores(), env_num)
         self._groups = [list(map(int, env_ids)) for env_ids in np.array_split(range(env_num), worker_num)]
         self._env_fns: Sequence[Callable] = ()
-        self._shared: Optional[SharedSteps] = None
         self._owner_pid = os.getpid()
         self.workers: List[WorkerProcess] = []
         weakref.finalize(self, _end, self.workers, self._owner_pid)
@@ -178,10 +177,10 @@ class WorkerPool(object):
         )
         return [half for half in halves if half]
 
-    def start(self, env_fns: Sequence[Callable], shared: Optional[SharedSteps]) -> None:
+    def start(self, env_fns: Sequence[Callable], shared: SharedSteps) -> None:
         """
-        Start all workers and wait until they have made their environments, side by side. Results go to ``shared``; with
-        None all of them are sent. Where one fails, which raises, those that were started run until ``close``.
+        Start all workers and wait until they have made their environments, side by side. Results go to ``shared``.
+        Where one fails, which raises, those that were started run until ``close``.
         """
         self._env_fns, self._shared = env_fns, shared
         for env_ids in self._groups:  # one by one: close has to find those that were started before an error

@@ -22,7 +22,7 @@ from .options import BreakoutOptions
 
 ENV_ID = 'breakout_env/Breakout-v0'
 # What a vector environment needs of its env manager.
-_MANAGER_SETTINGS = dict(auto_reset=True, shared_memory=True, episode_num=math.inf)
+_MANAGER_SETTINGS = dict(auto_reset=True, episode_num=math.inf)
 # Frames of the console in a second.
 _CONSOLE_FPS = 60
 _MINIMAL_ACTIONS = ['NOOP', 'FIRE', 'RIGHT', 'LEFT']

@@ -21,11 +21,6 @@ def test_transitions_equal_those_of_the_stock_managers(stock, env_class):
         assert course(manager, 80, 100) == stock_course(stock, env_class, 5, 80, 100)
 
 
-def test_transitions_are_the_same_without_shared_memory():
-    with launched(env_num=5, seed=100, worker_num=2, reset_inplace=False, shared_memory=False) as manager:
-        assert course(manager, 80, 100) == stock_course('base', GameEnv, 5, 80, 100)
-
-
 @pytest.mark.parametrize('env_class', [GameEnv, DictEnv, BreakoutEnv])
 def test_the_v2_manager_returns_what_the_stock_v2_manager_returns(env_class):
     courses = []

@@ -94,7 +94,7 @@ def test_games_lost_with_a_worker_process_count_as_truncated():
     'options, message',
     [
         (dict(render_mode='human'), 'render_mode'),
-        (dict(manager=dict(shared_memory=False)), '`shared_memory`'),
+        (dict(manager=dict(auto_reset=False)), '`auto_reset`'),
         (dict(autoreset_mode='Disabled'), 'autoreset_mode'),
         (dict(max_episode_steps=0), 'max_episode_steps'),
     ],

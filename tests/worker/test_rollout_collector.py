@@ -54,7 +54,6 @@ def collector_of(tmp_path, monkeypatch):
     [
         ('breakout', dict(worker_num=2), True),
         ('breakout', dict(worker_num=1, reset_inplace=False), True),
-        ('breakout', dict(worker_num=2, shared_memory=False), True),
         ('subprocess', dict(reset_inplace=True), False),
         ('base', {}, True),
     ],
