@@ -7,7 +7,7 @@ and pandas are imported by the functions that draw, so that a training that impo
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -43,7 +43,7 @@ PANELS = {
 }
 X_AXES = {'env_step': 'env steps', 'hours': 'hours of training', 'updates': 'updates'}
 HUMAN_SCORE = 31.8  # Mnih et al. 2015, extended data table 2
-SMOOTHED_POINTS = 40  # a moving average takes in one of so many parts of a run, by default
+SMOOTHED_POINTS = 40  # a moving average takes in one of so many parts of a run
 # Okabe and Ito's palette for colour-blind readers, without the yellow, which is too light for a line
 COLORS = ('#0072b2', '#d55e00', '#009e73', '#cc79a7', '#56b4e9', '#e69f00', '#000000')
 STYLE = {
@@ -69,33 +69,21 @@ class Curve(NamedTuple):
     runs: Tuple[RunLog, ...]
 
 
-def group_runs(
-    logs: Sequence[RunLog], together: Optional[bool] = None, labels: Optional[Sequence[str]] = None
-) -> List[Curve]:
+def group_runs(logs: Sequence[RunLog]) -> List[Curve]:
     """
-    Overview:
-        Decide which runs are seeds of one curve.
-    Arguments:
-        - together (:obj:`Optional[bool]`): All of them, or none; None (default) for those whose names differ only \
-            in an ending like ``_seed1`` or ``_1``, and whose seeds all differ.
-        - labels (:obj:`Optional[Sequence[str]]`): A name for each curve.
-    Returns:
-        - curves (:obj:`List[Curve]`): In the order of their first runs.
-    Raises:
-        - ValueError: If there are not as many labels as curves.
+    The curves of runs, in the order of their first ones: runs whose names differ only in an ending like ``_seed1`` or
+    ``_1``, and whose seeds all differ, are seeds of one curve.
     """
     groups: Dict[Any, List[RunLog]] = {}
     for index, log in enumerate(logs):
         same = [other.seed for other in logs if _stem(other) == _stem(log)]
         # lr_10 and lr_25 of the same seed are two experiments
-        are_seeds = together is None and None not in same and len(set(same)) == len(same)
-        groups.setdefault('all' if together else _stem(log) if are_seeds else index, []).append(log)
+        are_seeds = None not in same and len(set(same)) == len(same)
+        groups.setdefault(_stem(log) if are_seeds else index, []).append(log)
     names = [_name(group[0]) if len(group) == 1 else _stem(group[0]) for group in groups.values()]
-    labels = labels or [
+    labels = [
         name if names.count(name) == 1 else f'{name} ({log.path})' for name, (log, *_) in zip(names, groups.values())
     ]
-    if len(labels) != len(names):
-        raise ValueError(f'{len(labels)} labels for {len(names)} curves ({", ".join(names)}); expected one for each')
     return [Curve(label, tuple(group)) for label, group in zip(labels, groups.values())]
 
 
@@ -120,20 +108,16 @@ def _values(log: RunLog, panel: Panel, x: str) -> 'pandas.Series':
     return values[values.index > values.index.to_series().cummax().shift(fill_value=-np.inf)]  # a resume repeats places
 
 
-def draw_curves(
-    curves: Sequence[Curve], what: Optional[Sequence[str]] = None, x: str = 'env_step', smooth: Optional[int] = None
-) -> 'Figure':
+def draw_curves(curves: Sequence[Curve], what: Sequence[str] = (), x: str = 'env_step') -> 'Figure':
     """
     Overview:
         A figure of panels for ``save_figure``, with a legend over them. Of several seeds it shows the mean and the \
         band from the lowest to the highest as far as all of them have values.
     Arguments:
-        - what (:obj:`Optional[Sequence[str]]`): Names out of ``PANELS``; by default those that have values.
+        - what (:obj:`Sequence[str]`): Names out of ``PANELS``; none for those that have values.
         - x (:obj:`str`): One of ``X_AXES``.
-        - smooth (:obj:`Optional[int]`): Rows that a centred moving average takes in, 1 for no smoothing; by default \
-            a fortieth of a run's.
     Raises:
-        - ValueError: If a name is unknown, or there is nothing to draw.
+        - ValueError: If there is nothing to draw.
     """
     from matplotlib import style
     from matplotlib.figure import Figure
@@ -141,13 +125,13 @@ def draw_curves(
 
     logs = [log for curve in curves for log in curve.runs]
     there = [name for name, panel in PANELS.items() if any(len(_values(log, panel, x)) for log in logs)]
-    what = there if what is None else check_names(what)
     missing = [name for name in what if name not in there]
-    if missing or not what:
+    if missing or not there:
         raise ValueError(
             f'no run has values of {", ".join(missing) or "any panel"} over {x} yet; '
             f'there are values of {", ".join(there) or "nothing"}'
         )
+    what = what or there
     columns = min(len(what), 3)
     rows = -(-len(what) // columns)
     width, height = (8.6, 4.2) if len(what) == 1 else (1.4 + 3.6 * columns, 0.6 + 2.4 * rows)
@@ -155,35 +139,31 @@ def draw_curves(
         figure = Figure(figsize=(width, height), layout='constrained')
         for number, name in enumerate(what, start=1):
             axes = figure.add_subplot(rows, columns, number, sharex=figure.axes[0] if figure.axes else None)
-            _draw_panel(axes, PANELS[name], curves, x, smooth)
+            _draw_panel(axes, PANELS[name], curves, x)
         if x != 'hours':
             axes.xaxis.set_major_formatter(EngFormatter(sep=''))
         axes.set_xlim(left=0)
         figure.supxlabel(X_AXES[x], fontsize=STYLE['font.size'])
         entries = {label: line for axes in figure.axes for line, label in zip(*axes.get_legend_handles_labels())}
-        columns = max(1, int(width / (0.07 * max(map(len, entries)) + 0.6)))  # inches, at this size of letters
-        figure.set_figheight(height + 0.2 * -(-len(entries) // columns))
-        figure.legend(entries.values(), entries.keys(), loc='outside upper center', ncols=min(columns, len(entries)))
+        figure.set_figheight(height + 0.2 * len(entries))  # inches, at this size of letters
+        figure.legend(entries.values(), entries.keys(), loc='outside upper left')
     return figure
 
 
-def _draw_panel(axes: 'Axes', panel: Panel, curves: Sequence[Curve], x: str, smooth: Optional[int]) -> None:
+def _draw_panel(axes: 'Axes', panel: Panel, curves: Sequence[Curve], x: str) -> None:
     import pandas
     from matplotlib.ticker import EngFormatter
 
-    raw_values = {}
     for number, curve in enumerate(curves):
         color, style = COLORS[number % len(COLORS)], ('-', '--', '-.', ':')[number // len(COLORS) % 4]
-        raw = [_values(log, panel, x) for log in curve.runs]
-        table = pandas.DataFrame({seed: _smoothed(values, panel, smooth) for seed, values in enumerate(raw)})
-        if len(raw) > 1:  # seeds have their rows at different places
+        runs = [_smoothed(_values(log, panel, x)) if panel.is_noisy else _values(log, panel, x) for log in curve.runs]
+        table = pandas.DataFrame(dict(enumerate(runs)))
+        if len(runs) > 1:  # seeds have their rows at different places
             table = table.interpolate('index', limit_area='inside').dropna()
             axes.fill_between(table.index, table.min(axis=1), table.max(axis=1), color=color, alpha=0.2, linewidth=0)
-        elif not table[0].equals(raw[0]):
-            raw_values[color] = raw[0]
         if len(table):
             label = curve.label.lstrip('_')[:80]  # matplotlib leaves labels that begin with an underscore out
-            label += f': mean of {len(raw)} seeds, min to max' if len(raw) > 1 else ''
+            label += f': mean of {len(runs)} seeds, min to max' if len(runs) > 1 else ''
             marker = 'o' if len(table) <= 2 * SMOOTHED_POINTS and panel.rows == 'evaluation' else None
             axes.plot(table.mean(axis=1), style, color=color, marker=marker, markersize=2.5, label=label)
     if panel.unit == 'points a game':
@@ -191,26 +171,14 @@ def _draw_panel(axes: 'Axes', panel: Panel, curves: Sequence[Curve], x: str, smo
         axes.axhline(HUMAN_SCORE, color='#606060', linestyle=(0, (5, 3)), linewidth=1, label=human)
     if axes.dataLim.y0 >= 0:  # every panel shows something whose zero means something
         axes.set_ylim(0, 1.06 * (axes.dataLim.y1 or 1))
-    axes.set_ylim(axes.get_ylim())  # a spike of the raw values may leave the panel, lest it press the rest flat
-    for color, values in raw_values.items():
-        axes.plot(values, color=color, alpha=0.25, linewidth=0.7, zorder=1, label='not smoothed')
     axes.set_title(panel.title)
     axes.set_ylabel(panel.unit)
     if panel.unit == 'bytes':
         axes.yaxis.set_major_formatter(EngFormatter(unit='B'))
 
 
-def _smoothed(values: 'pandas.Series', panel: Panel, smooth: Optional[int]) -> 'pandas.Series':
-    window = max(1, smooth or len(values) // SMOOTHED_POINTS)
-    return values.rolling(window, center=True, min_periods=1).mean() if panel.is_noisy and window > 1 else values
-
-
-def check_names(what: Sequence[str]) -> List[str]:
-    """Names of panels, once each; a ``ValueError`` if one is unknown."""
-    for name in what:
-        if name not in PANELS:
-            raise ValueError(f'{name!r} is no panel; expected names out of {", ".join(PANELS)}')
-    return list(dict.fromkeys(what))
+def _smoothed(values: 'pandas.Series') -> 'pandas.Series':
+    return values.rolling(max(1, len(values) // SMOOTHED_POINTS), center=True, min_periods=1).mean()
 
 
 def save_figure(figure: 'Figure', path: Union[str, Path]) -> None:
