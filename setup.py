@@ -53,7 +53,6 @@ setup(
         'matplotlib>=3.7.3',
         'tensorboardX>=2.6.1',  # older ones want protobuf<4, which fits few other packages
         'tqdm>=4.60',
-        'rich>=13',  # the table of `breakout doctor`
         'safetensors>=0.4',  # agents that are data and nothing else
         'scipy>=1.11.2',  # the interval of a mean score
     ],

@@ -18,14 +18,11 @@ import warnings
 from typing import Iterable, Iterator, List
 
 import click
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from .common import CONTEXT
 from .doctor_checks import CHECKS, FAILS, OK, WARNING, Check, Finding
 
-COLOURS = {OK: 'green', WARNING: 'yellow', FAILS: 'bold red'}
+COLOURS = {OK: 'green', WARNING: 'yellow', FAILS: 'red'}
 
 
 @click.command(context_settings=CONTEXT)
@@ -42,27 +39,21 @@ def command(as_json: bool) -> None:
       breakout doctor --json > doctor.json
     """
     findings = run_checks(CHECKS)
+    rows = list(findings) if as_json else _show(findings)
     if as_json:
-        rows = list(findings)
         click.echo(json.dumps([row._asdict() for row in rows], indent=2))
-    else:
-        rows = _show(findings)
     sys.exit(any(row.state == FAILS for row in rows))
 
 
 def _show(findings: Iterable[Finding]) -> List[Finding]:
-    """Print findings as a table, and below it the fixes, to be copied."""
-    console, table, rows = Console(), Table('check', 'state', 'found'), []
-    with console.status('checking ...') as status:
-        for row in findings:
-            rows.append(row)
-            table.add_row(row.name, f'[{COLOURS[row.state]}]{row.state}', escape(row.found))
-            status.update(f'checked {row.name} ...')
-    console.print(table)
+    """Print each finding when it is there, and then the fixes, to be copied."""
+    rows = []
+    for row in findings:
+        rows.append(row)
+        click.echo(f'{click.style(f"{row.state:9}", fg=COLOURS[row.state])}{row.name:16}{row.found}')
     fixes = [f'  {row.name}: {row.fix}' for row in rows if row.fix]
     for line in ['How to fix it:'] * bool(fixes) + fixes:
-        # in one line, as a broken one could not be copied
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        click.echo(line)
     return rows
 
 
