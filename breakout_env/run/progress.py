@@ -13,7 +13,6 @@ import subprocess
 import threading
 import time
 from collections import deque
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Callable, Deque, Dict, List, Mapping, Optional, Tuple
 
@@ -28,7 +27,7 @@ from ..compat.ding_call_hook import CallHook
 from ..compat.tensorboardx_disk_full import retry_writes
 from ..utils import run_registry
 from ..utils.options import Between, Expected, Options
-from ..utils.resources import ResourceWatch, memory_bytes, sample
+from ..utils.resources import ResourceWatch, memory_bytes
 from .log import RunLogWriter
 from .paths import PROGRESS_LOG
 from .progress_line import Standing, displays
@@ -49,6 +48,7 @@ class ProgressOptions(Options):
     """The options of the hook ``progress``: its ``ext_args``."""
 
     _owner = 'hook `progress`: option'
+    _passed_over = frozenset({'watch_resources_s'})  # of 0.1.0
 
     max_env_step: Optional[Annotated[int, Between(1, 10**15)]] = None
     """(Optional[int]) Env steps at which the run will end, for percent and time left; None if unknown. Under
@@ -60,8 +60,6 @@ class ProgressOptions(Options):
     print_every_s: Optional[Annotated[float, Between(0.0, math.inf, above=True)]] = None
     """(Optional[float]) Seconds between two printed lines where the output is no terminal. None prints none, as
     DI-engine prints its own logs there; `breakout train` sets 10."""
-    watch_resources_s: Annotated[float, Between(0.0, math.inf, above=True)] = 5.0
-    """(float) Seconds between two looks at the memory that is left, for a warning before it runs out."""
     expected_scores: Annotated[
         Tuple[Tuple[float, float], ...],
         BeforeValidator(lambda pairs: tuple(map(tuple, pairs)) if isinstance(pairs, list) else pairs),
@@ -108,7 +106,7 @@ class RunProgress(object):
         self._learner, self._options, self._clock = learner, options, clock
         self._log = RunLogWriter(Path(learner.exp_name) / PROGRESS_LOG)
         self._displays = displays(f'Training in {learner.exp_name}', options.max_env_step, options.print_every_s)
-        self._watch = ResourceWatch(options.watch_resources_s, self._warn, clock)
+        self._watch = ResourceWatch(warn=self._warn, clock=clock)
         self._memory_bytes: Optional[int] = None
         self._started_at_s, self._run_s_before = clock(), 0.0
         self._shown_at_s = self._logged_at_s = self._measured_at_s = -math.inf
@@ -243,7 +241,6 @@ class RunProgress(object):
             train_return=standing.train_return,
             games=getattr(collector, 'games', None),
             memory_bytes=self._memory_bytes,
-            **asdict(sample()),
             transitions=None if buffer is None else buffer.count(),
             replay_bytes=None if buffer is None else int(buffer.memory_report()['bytes']),
         )

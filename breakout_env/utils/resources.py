@@ -1,15 +1,12 @@
-"""Readings of what this process and its workers use of the machine, and a warning before memory runs out."""
+"""What memory this process and its workers use, and a warning before it runs out."""
 
-import contextlib
 import logging
 import math
 import os
 import time
-from dataclasses import dataclass
-from typing import Callable, List, Optional
+from typing import Callable, Optional
 
 import psutil
-import torch
 
 from .memory_limits import Room, memory_room
 
@@ -19,41 +16,14 @@ logger = logging.getLogger(__name__)
 _LOW_SHARE = 0.1
 
 
-@dataclass(frozen=True)
-class Resources:
-    """
-    What this process and its workers (the processes below it) use at one moment. ``resident_bytes`` are those that
-    ``top`` shows; pages that forked workers share count in each of them (``memory_bytes`` counts them once).
-    ``gpu_bytes`` are of this process's tensors on all GPUs; None before it has used one.
-    """
-
-    resident_bytes: int
-    descriptors: int
-    threads: int
-    gpu_bytes: Optional[int]
-
-
-def sample() -> Resources:
-    """Read what this process and its workers use: a millisecond or two for 8 workers. It does not initialise CUDA."""
-    rows = []
-    for process in _with_workers():
-        with contextlib.suppress(psutil.Error), process.oneshot():  # a worker may end meanwhile
-            rows.append((process.memory_info().rss, process.num_fds(), process.num_threads()))
-    resident_bytes, descriptors, threads = map(sum, zip(*rows))
-    gpu_bytes = None
-    if torch.cuda.is_initialized():
-        gpu_bytes = sum(torch.cuda.memory_allocated(device) for device in range(torch.cuda.device_count()))
-    return Resources(resident_bytes, descriptors, threads, gpu_bytes)
-
-
 def memory_bytes() -> Optional[int]:
     """
     Memory of this process and its workers together, each shared page counted once (Linux's proportional set
     size): what the machine would have more of without them. The kernel walks over all pages of a process for it,
     tens of milliseconds for a gigabyte, so it is for a display, not for each reading. None where it is unknown.
     """
-    total = 0
-    for process in _with_workers():
+    this, total = psutil.Process(), 0
+    for process in (this, *this.children(recursive=True)):
         try:
             total += process.memory_full_info().pss
         except AttributeError:  # not Linux
@@ -61,11 +31,6 @@ def memory_bytes() -> Optional[int]:
         except psutil.Error:  # it ended meanwhile
             continue
     return total
-
-
-def _with_workers() -> List[psutil.Process]:
-    this = psutil.Process()
-    return [this, *this.children(recursive=True)]
 
 
 class ResourceWatch(object):
@@ -101,6 +66,6 @@ class ResourceWatch(object):
             self._warn(
                 f'memory is running out: {room.free_bytes / 1e9:.2f} GB left of the {room.limit_bytes / 1e9:.2f} GB '
                 f'that {room.whose} allows; process {os.getpid()} and its workers use '
-                f'{sample().resident_bytes / 1e9:.2f} GB. Expected a smaller replay_buffer_size, '
+                f'{(memory_bytes() or 0) / 1e9:.2f} GB. Expected a smaller replay_buffer_size, '
                 'fewer environments, or a machine with more memory'
             )

@@ -28,10 +28,8 @@ def writer(path):
 
 def write_a_run(writer):
     writer.write('run', run_s=0.0, env_step=0, updates=0, seed=3, exp_name='experiments/dqn', version='1', commit='abc')
-    writer.write('progress', run_s=10.0, env_step=100, updates=0, loss=None, train_return=None, resident_bytes=10**9)
-    writer.write(
-        'progress', run_s=3600.0, env_step=200, updates=25, loss=0.5, train_return=1.5, resident_bytes=2 * 10**9
-    )
+    writer.write('progress', run_s=10.0, env_step=100, updates=0, loss=None, train_return=None, memory_bytes=10**9)
+    writer.write('progress', run_s=3600.0, env_step=200, updates=25, loss=0.5, train_return=1.5, memory_bytes=2 * 10**9)
     writer.write('evaluation', run_s=3610.0, env_step=200, updates=25, returns=[1.0, 4.0], held_out_q=0.25)
 
 

@@ -109,7 +109,7 @@ def test_a_row_has_the_values_of_the_newest_update_whatever_part_of_the_run_look
     # values that no part of the run provides are unknown, not 0
     last = run.rows()[-1]
     assert (last['value'], last['entropy'], last['q_value']) == (1.0, 0.5, None)
-    assert last['replay_bytes'] is last['games'] is last['epsilon'] is None and last['resident_bytes'] > 10**7
+    assert last['replay_bytes'] is last['games'] is last['epsilon'] is None and last['memory_bytes'] > 10**7
 
 
 def test_tensorboard_gets_the_rows_without_the_learners_own_curves(tmp_path):
