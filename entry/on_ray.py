@@ -28,6 +28,7 @@ from tensorboardX import SummaryWriter
 from tqdm import tqdm
 
 from breakout_env.cluster.collector_pool import CollectorPool
+from breakout_env.cluster.fragment import write_events
 from breakout_env.cluster.ray_session import ClusterError, Count, ray_session
 from breakout_env.cluster.remote_evaluator import RemoteEvaluator
 from breakout_env.compat.ding_timers import use_plain_timers
@@ -43,7 +44,6 @@ from breakout_env.utils.atomic_file import DamagedFile
 from breakout_env.utils.command_line import Program, show_only_warnings
 from breakout_env.utils.gpu import gpu_problem
 from breakout_env.utils.options import COLLECTORS, COUNT, SEED
-from breakout_env.worker.event_recorder import write_events
 
 # Seconds without a working collector after which the learner says so.
 ALONE_S = 30.0

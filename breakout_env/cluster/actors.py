@@ -17,9 +17,8 @@ from easydict import EasyDict
 
 from ..compat.ding_timers import use_plain_timers
 from ..worker.collector import scores_in
-from ..worker.event_recorder import Event, EventRecorder
 from ..worker.step_callback import StepCallback
-from .fragment import pack, unpack_weights
+from .fragment import Event, EventRecorder, pack, unpack_weights
 
 
 class PackedFragment(NamedTuple):

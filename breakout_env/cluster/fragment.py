@@ -1,24 +1,27 @@
 """
-A rollout fragment as few bytes: each distinct screen once, compressed together with its neighbours.
+What passes between an actor and the learner, as data: rollout fragments, weights, and events for TensorBoard.
 
-DI-engine's own exchange sends transitions as they are, 56 kB of pixels each; eight in nine of their screens are in a
-neighbouring transition, too.
+A fragment has each distinct screen once, compressed together with its neighbours. DI-engine's own exchange sends
+transitions as they are, 56 kB of pixels each; eight in nine of their screens are in a neighbouring transition, too.
 """
 
 import json
 import struct
-from typing import Any, Dict, List, Mapping, Sequence
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 import numpy as np
 import safetensors.torch
 import torch
 import xxhash
 import zstandard
+from tensorboardX import SummaryWriter
+from tensorboardX.proto.summary_pb2 import Summary
 
 from ..replay.batch import FrameBatch, UndecodedBatch
 from ..replay.rows import Rows
 from ..replay.structure import leaves_from, leaves_of
 
+Event = Tuple[str, tuple]
 # zstd's. Most of the time goes into finding repeated screens, so that level 9 takes a fifth longer than level 3 and
 # saves a tenth of the bytes.
 LEVEL = 9
@@ -93,3 +96,39 @@ def pack_weights(model: Mapping[str, torch.Tensor]) -> bytes:
 def unpack_weights(content: bytes) -> Dict[str, torch.Tensor]:
     """The state that ``pack_weights`` was given, on the CPU."""
     return safetensors.torch.load(content)
+
+
+class EventRecorder(object):
+    """
+    Stands where DI-engine's workers expect a ``SummaryWriter``, and keeps what they write: the learner has the log.
+    """
+
+    def __init__(self) -> None:
+        self._events: List[Event] = []
+        self.file_writer = self  # which takes summaries
+
+    def add_scalar(self, tag: str, value: Any, step: int) -> None:
+        self._events.append(('scalar', (tag, float(value), int(step))))
+
+    def add_summary(self, summary: Summary, step: int) -> None:
+        self._events.append(('summary', (summary.SerializeToString(), int(step))))
+
+    def take(self) -> List[Event]:
+        """What was written since the last call."""
+        events, self._events = self._events, []
+        return events
+
+    def flush(self) -> None:
+        """Nothing is buffered."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def write_events(events: List[Event], writer: SummaryWriter) -> None:
+    """Write what an ``EventRecorder`` kept."""
+    for kind, values in events:
+        if kind == 'scalar':
+            writer.add_scalar(*values)
+        else:
+            writer.file_writer.add_summary(Summary.FromString(values[0]), values[1])

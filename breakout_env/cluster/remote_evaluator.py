@@ -14,9 +14,8 @@ from tensorboardX import SummaryWriter
 from ..run.paths import BEST_CHECKPOINT, write_best_score
 from ..utils import run_registry
 from ..utils.atomic_file import write_bytes
-from ..worker.event_recorder import write_events
 from .actors import EvaluatorActor
-from .fragment import pack_weights
+from .fragment import pack_weights, write_events
 from .ray_session import ClusterError
 
 

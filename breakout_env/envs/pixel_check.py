@@ -1,9 +1,12 @@
 """Pixels are 0..255 (uint8), for a model that scales them, or scaled to [0, 1] (float32), for one that does not."""
 
-from typing import Any
+from typing import Any, Mapping
 
+import numpy as np
+import torch
 from ding.utils import MODEL_REGISTRY, POLICY_REGISTRY, import_module
 from easydict import EasyDict
+from gym.spaces import Box
 
 from ..utils.options import section, shown
 from .options import BreakoutOptions
@@ -27,7 +30,8 @@ def fit_model_and_buffer(cfg: EasyDict) -> None:
     policy.model = EasyDict(section('policy.model', policy.get('model')))
     model_class = _model_class(policy)
     package = getattr(model_class, '__module__', '').split('.')[0]
-    scales = {'breakout_env': True, 'ding': False}.get(package, getattr(model_class, 'scales_pixels', None))
+    known = {'breakout_env': True, 'ding': False}
+    scales = known.get(package, getattr(model_class, 'scales_pixels', None))
     for role in ('collector', 'evaluator'):
         options = BreakoutOptions.from_config({**cfg.env, 'is_train': role == 'collector'})
         observations = f'the {role} env returns {options.obs_dtype} observations'
@@ -37,10 +41,7 @@ def fit_model_and_buffer(cfg: EasyDict) -> None:
         if options.obs_dtype != 'uint8' and policy.other.get('replay_buffer', {}).get('type') == 'frame':
             raise ValueError(f'{observations}, but the replay buffer `frame` stores uint8 only. {PAIRS}')
         for name, expected in options.model_sizes.items() if scales is not None else ():
-            if policy.model.get(name) is None and package in (
-                'breakout_env',
-                'ding',
-            ):  # others may lack these arguments
+            if policy.model.get(name) is None and package in known:  # others may lack these arguments
                 policy.model[name] = expected
             found = policy.model.get(name, expected)
             if (list(found) if isinstance(found, tuple) else found) != expected:
@@ -58,3 +59,37 @@ def _model_class(policy: EasyDict) -> Any:
     registry = MODEL_REGISTRY if 'type' in policy.model else POLICY_REGISTRY
     name = policy.model.get('type', policy.type)
     return registry.get(name) if name in registry else None
+
+
+def check_first_batch(policy: Any, observation_space: Any) -> None:
+    """
+    Overview:
+        Pass an observation of uint8 pixels through the network of a policy. DI-engine's evaluators cast pixels to \
+        float32, which any network takes, so a network that does not scale would fail only in the first collection, \
+        in a sentence of PyTorch's about types.
+    Arguments:
+        - policy (:obj:`Any`): Any mode of a policy that can evaluate.
+        - observation_space (:obj:`Any`): The environment's; other observations than uint8 pixels are not checked.
+    Raises:
+        - ValueError: If the network fails; the message names it, the observation, and the pairs that fit.
+    """
+    if observation_space.dtype != np.uint8 or len(observation_space.shape) != 3:
+        return
+    obs = torch.zeros(observation_space.shape, dtype=torch.uint8)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            policy.get_attribute('forward_eval')({0: obs})
+    except RuntimeError as error:
+        network = type(policy.get_attribute('model')).__name__
+        raise ValueError(
+            f'the network {network} does not take the observations of the environment, uint8 {tuple(obs.shape)}: '
+            f'{error}. {PAIRS}'
+        ) from error
+    policy.get_attribute('reset_eval')([0])
+
+
+def check_first_batch_for_frames(policy: Any, policy_cfg: Mapping) -> None:
+    """The same where nothing but the policy's config is known: with the buffer ``frame``, observations are uint8."""
+    buffer, shape = policy_cfg['other'].get('replay_buffer', {}), policy_cfg['model'].get('obs_shape')
+    if buffer.get('type') == 'frame' and isinstance(shape, (list, tuple)):
+        check_first_batch(policy, Box(0, 255, tuple(shape), np.uint8))

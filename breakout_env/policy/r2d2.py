@@ -1,6 +1,6 @@
 """DI-engine's R2D2 on slices of episodes that the buffer cuts while sampling, instead of sequences cut once."""
 
-from typing import Annotated, Any, Dict, List, Literal, Mapping, Tuple
+from typing import Any, Dict, List, Mapping, Tuple
 
 import torch
 from ding.model.wrapper.model_wrappers import model_wrap
@@ -9,25 +9,7 @@ from ding.policy.command_mode_policy_instance import EpsCommandModePolicy
 from ding.utils import POLICY_REGISTRY
 
 from ..compat.ding_eps_greedy import INDEPENDENT
-from ..utils.options import Expected, Options
-
-_Off = Annotated[
-    Literal[False],
-    Expected('False: slices are sampled uniformly, weights exclude null steps, and targets need the ends of episodes'),
-]
-
-
-class R2D2SlicesOptions(Options):
-    """Options of DI-engine's R2D2 that slices leave no choice in."""
-
-    _owner = 'policy option'
-
-    priority: _Off = False
-    """(bool) Uniform sampling: TorchRL cannot weight slices of episodes whose steps are not stored side by side."""
-    priority_IS_weight: _Off = False
-    """(bool) Importance sampling weights belong to prioritized sampling."""
-    ignore_done: _Off = False
-    """(bool) ``learn.ignore_done``: returns end with the episode."""
+from ..utils.options import shown
 
 
 @POLICY_REGISTRY.register('r2d2_slices')
@@ -72,11 +54,15 @@ class R2D2SlicesPolicy(R2D2Policy):
         """Check what slices leave no choice in; a ValueError names the option."""
         policy = cfg['policy']
         options = {name: policy.get(name, False) for name in ('priority', 'priority_IS_weight')}
-        R2D2SlicesOptions.read(dict(options, ignore_done=policy['learn'].get('ignore_done', False)))
+        for name, value in dict(options, ignore_done=policy['learn'].get('ignore_done', False)).items():
+            if value is not False:
+                raise ValueError(
+                    f'policy option `{name}` is {shown(value)}; expected False: slices are sampled uniformly, weights '
+                    'exclude null steps, and targets need the ends of episodes'
+                )
 
     def _init_learn(self) -> None:
-        options = {name: self._cfg[name] for name in ('priority', 'priority_IS_weight')}
-        R2D2SlicesOptions.read(dict(options, ignore_done=self._cfg.learn['ignore_done']))
+        self.check_config(dict(policy=self._cfg))
         super()._init_learn()
 
     def _init_collect(self) -> None:

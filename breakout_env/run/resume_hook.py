@@ -17,9 +17,9 @@ from ding.worker.learner import LearnerHook, register_learner_hook
 from ..compat.ding_call_hook import CallHook
 from ..compat.ding_checkpoint_files import keep_checkpoints_whole
 from ..compat.ding_first_evaluation import evaluate_first
+from ..envs.pixel_check import check_first_batch_for_frames
 from ..utils import output, run_registry, signals
 from ..utils.options import Between, Options
-from ..worker.first_batch import check_first_batch_for_frames
 from .lock import hold
 from .paths import CHECKPOINTS, write_best_score
 from .saver import RunSaver

@@ -14,7 +14,6 @@ from breakout_env.envs.options import EVALUATION_DEFAULTS, BreakoutOptions
 from breakout_env.policy.lean_dqn import LeanDQNOptions
 from breakout_env.policy.lean_ppo import LeanPPOOptions
 from breakout_env.policy.pixel_models import PixelModelOptions
-from breakout_env.policy.r2d2 import R2D2SlicesOptions
 from breakout_env.replay.options import ReplayOptions, TorchRLOptions
 from breakout_env.run.progress import ProgressOptions
 from breakout_env.run.resume_hook import ResumeOptions
@@ -29,7 +28,6 @@ MODELS = {
     'model': PixelModelOptions,
     'lean-dqn': LeanDQNOptions,
     'lean-ppo': LeanPPOOptions,
-    'r2d2': R2D2SlicesOptions,
     'progress': ProgressOptions,
     'resume': ResumeOptions,
 }

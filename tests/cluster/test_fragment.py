@@ -11,8 +11,7 @@ from ding.envs import create_env_manager, get_vec_env_setting
 from ding.policy import create_policy
 from ding.worker import create_serial_collector
 
-from breakout_env.cluster.fragment import pack, unpack
-from breakout_env.worker.event_recorder import EventRecorder
+from breakout_env.cluster.fragment import EventRecorder, pack, unpack
 from helpers.processes import ROOT
 from helpers.replay import Play, other_keys, same
 

@@ -10,9 +10,8 @@ from ding.utils import MODEL_REGISTRY
 from ding.worker import BaseLearner
 from gym.spaces import Box
 
-from breakout_env.envs.pixel_check import fit_model_and_buffer
+from breakout_env.envs.pixel_check import check_first_batch, fit_model_and_buffer
 from breakout_env.run.config import checked_config
-from breakout_env.worker.first_batch import check_first_batch
 from helpers.configs import NAMES, compiled
 from helpers.processes import ROOT
 

@@ -3,8 +3,7 @@
 import numpy as np
 from ding.envs import BaseEnvTimestep
 
-from breakout_env.worker.evaluator import held_out_states
-from breakout_env.worker.sample_game import MAX_PICTURES, SampleGame
+from breakout_env.worker.evaluator import MAX_PICTURES, SampleGame, held_out_states
 
 
 def test_held_out_states_exist_for_the_usual_screens_only():
