@@ -19,7 +19,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 import click
 
-from breakout_env.run.lock import hold
+from breakout_env.run.folder import hold, release
 
 from .common.rounds import ROOT
 from .common.trainings import Rows, env_steps_of, hours_of, judged_run, run_python
@@ -149,11 +149,11 @@ def main(out: Path, results: Optional[Path], variant: str, seed: int, minutes: f
     out.mkdir(parents=True, exist_ok=True)
     rows = Rows(results or (RESULTS if env_steps is None else ENV_STEPS_RESULTS))
     budget: Dict[str, float] = dict(minutes=minutes) if env_steps is None else dict(budget_env_steps=env_steps)
-    lock = hold(out)  # trainings beside each other would measure each other
+    hold(out)  # trainings beside each other would measure each other
     try:
         row = measured(variant, seed, budget, out.resolve(), rows)
     finally:
-        lock.release()
+        release(out)
     click.echo(f'{variant}, seed {seed}: {row["score"]:.1f} points after {row["env_steps"]:,} env steps')
 
 

@@ -1,18 +1,28 @@
-"""The folder of an experiment: a new one for each run, which of them hold a run to resume, and what to do with one."""
+"""
+The folder of an experiment: a new one for each run, who trains in it, which of them have a run to resume, and what to
+do with one.
+"""
 
 import datetime
+import errno
+import fcntl
+import logging
 import os
 import re
 import time
 from pathlib import Path
-from typing import Any, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional, Union
 
 import click
 
 from ..utils.atomic_file import DamagedFile
 from ..utils.options import PathText, checked
-from .log import RunLog
-from .paths import SAVE_LIST, saves_in
+from .paths import LOCK, SAVE_LIST, saves_in
+
+_log = logging.getLogger(__name__)
+_HELD_BY_ANOTHER = (errno.EAGAIN, errno.EACCES)  # EACCES from some network file systems
+# Descriptors of the lock files that this process holds.
+_held: Dict[Path, int] = {}
 
 
 def new_folder(exp_name: str) -> str:
@@ -29,6 +39,49 @@ def new_folder(exp_name: str) -> str:
             if folder != exp_name:
                 time.sleep(0.2)
             folder = f'{exp_name}_{datetime.datetime.now():%y%m%d_%H%M%S}'
+
+
+def hold(folder: Union[str, Path]) -> None:
+    """
+    Overview:
+        Hold a folder for the runs of this process: another one would overwrite their checkpoints and saves. The \
+        operating system releases it with the process, in whatever way that ends; forked workers do not hold it, as \
+        POSIX locks belong to one process. On a file system without locks a warning says so, and nothing is held.
+    Raises:
+        - ValueError: If another process holds it; the error names the process.
+        - OSError: If the lock's file cannot be made.
+    """
+    path = Path(folder, LOCK).resolve()
+    if path in _held:  # as in a notebook whose first run failed
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # not truncated before it is locked: it holds the id of the process that has locked it
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in _HELD_BY_ANOTHER:
+            process = os.read(descriptor, 100).decode(errors='replace').strip() or 'another one'
+            os.close(descriptor)
+            raise ValueError(
+                f'process {process} trains in {folder} already; expected to resume a run that has stopped, or an '
+                'exp_name of its own for each run'
+            ) from None
+        # ENOTSUP, ENOLCK, ENOSYS, EINVAL: file systems that have no locks do not agree on a word for it
+        reason = os.strerror(error.errno or 0)
+        _log.warning(
+            'the file system of %s has no locks (%s): make sure that no other process trains there', folder, reason
+        )
+    os.ftruncate(descriptor, 0)
+    os.write(descriptor, str(os.getpid()).encode())
+    _held[path] = descriptor
+
+
+def release(folder: Union[str, Path]) -> None:
+    """Let other processes train in a folder; may be called again."""
+    descriptor = _held.pop(Path(folder, LOCK).resolve(), None)
+    if descriptor is not None:
+        os.close(descriptor)
 
 
 def folder_below_here(name: Any, option: str = 'exp_name') -> str:
@@ -81,13 +134,7 @@ def run_to_resume(resume: Optional[str], exp_name: str) -> Optional[str]:
 
 def _saved_at(run: Path) -> float:
     """When a run was saved by its own account: a copy of a folder has other file times."""
-    saved = saves_in(run)[0].get('time')
-    if saved is not None:
-        return saved
-    try:  # a save of 0.1.0
-        return float(RunLog.read(run).progress['time'][-1])
-    except (OSError, ValueError, IndexError):
-        return 0.0
+    return saves_in(run)[0].get('time', (run / SAVE_LIST).stat().st_mtime)  # without a time: a save of 0.1.0
 
 
 def saved_runs(exp_name: str) -> List[Path]:

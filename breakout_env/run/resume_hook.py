@@ -9,6 +9,7 @@ Stop a run, or have it killed, and resume it, under ``ding -m serial`` and in ou
 import contextlib
 import math
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Iterator, Mapping
 
 import torch
@@ -20,7 +21,7 @@ from ..compat.ding_first_evaluation import evaluate_first
 from ..envs.pixel_check import check_first_batch_for_frames
 from ..utils import output, run_registry, signals
 from ..utils.options import Between, Options
-from .lock import hold
+from .folder import hold, release
 from .paths import CHECKPOINTS, write_best_score
 from .saver import RunSaver
 from .stop_request import StopRequest
@@ -66,14 +67,14 @@ class ResumeHook(LearnerHook):
         cfg = engine.policy.get_attribute('cfg')
         check_first_batch_for_frames(engine.policy, cfg)
         keep_checkpoints_whole(engine, CHECKPOINTS)
-        engine.run_lock = hold(engine.exp_name)  # lives as long as the learner
-        engine.register_hook(CallHook('resume_unlock', 300, engine.run_lock.release, 'after_run'))
+        hold(engine.exp_name)
+        engine.register_hook(CallHook('resume_unlock', 300, partial(release, engine.exp_name), 'after_run'))
         engine.run_saver = saver = RunSaver(engine)
         if cfg.learn.get('resume_training', False):
             try:
                 saver.resume()
             except Exception:  # whatever it is, no run holds the folder now
-                engine.run_lock.release()
+                release(engine.exp_name)
                 raise
             evaluate_first(engine)
         engine.run_autosave = RunAutosave(engine, saver, self._options.save_every_s)

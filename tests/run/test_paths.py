@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from breakout_env.run.folder import folder_below_here, run_to_resume
-from breakout_env.run.log import RunLogWriter
-from breakout_env.run.paths import BEST_SCORE, PROGRESS_LOG, SAVE_LIST, newest_checkpoint, read_best_score
+from breakout_env.run.paths import BEST_SCORE, SAVE_LIST, newest_checkpoint, read_best_score
 
 
 @pytest.fixture(autouse=True)
@@ -18,20 +17,17 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def saved_run(folder: str, time: float, says_time: bool = True) -> Path:
-    """A run that was saved at a time, by its list of saves or, as of version 0.1.0, by its log alone."""
+def saved_run(folder: str, time: float) -> Path:
+    """A run that was saved at a time, by its list of saves."""
     save = dict(iteration=3, env_step=9, checkpoint='ckpt/resume_3.pth.tar', checkpoint_digest='', buffer=None)
     path = Path(folder)
     (path / SAVE_LIST).parent.mkdir(parents=True)
-    (path / SAVE_LIST).write_text(json.dumps([dict(save, time=time) if says_time else save]))
-    RunLogWriter(path / PROGRESS_LOG).write('progress', env_step=9)
-    (path / PROGRESS_LOG).write_text(json.dumps(dict(kind='progress', time=time, env_step=9)) + '\n')
+    (path / SAVE_LIST).write_text(json.dumps([dict(save, time=time)]))
     return path
 
 
-@pytest.mark.parametrize('says_time', [True, False])
-def test_resume_takes_the_run_that_was_saved_last_also_in_a_copy_of_the_folder(says_time):
-    saved_run('runs/dqn', 3e9, says_time)
+def test_resume_takes_the_run_that_was_saved_last_also_in_a_copy_of_the_folder():
+    saved_run('runs/dqn', 3e9)
     saved_run('runs/dqn_260101_120000', 2e9)  # copied later, so that its files are newer
     shutil.copytree('runs', 'copy')
     os.utime('copy/dqn_260101_120000/resume/pairs.json')
