@@ -27,9 +27,7 @@ class ProportionalSampler(Sampler):
 
     def __init__(self, capacity: int, alpha: float) -> None:
         self._alpha = alpha
-        self._capacity = capacity
-        # allocated with the first transitions: only then does the buffer check that they fit
-        self._weights = torch.zeros(0, dtype=torch.float64)
+        self._weights = torch.zeros(capacity, dtype=torch.float64)  # as a cumulative sum of a million float32 would drift
         self._largest = 1.0
         self.beta = 1.0
         """(float) Exponent of the importance-sampling weights; may be changed at any time."""
@@ -45,7 +43,6 @@ class ProportionalSampler(Sampler):
 
     def extend(self, index: Any) -> None:
         """New transitions get the largest priority so far, so that each is soon sampled."""
-        self._allocate()
         self._weights[torch.as_tensor(index)] = self._largest**self._alpha
 
     add = extend
@@ -55,10 +52,6 @@ class ProportionalSampler(Sampler):
         priority = torch.as_tensor(priority, dtype=torch.float64) + self.EPS
         self._weights[index] = priority**self._alpha
         self._largest = max(self._largest, priority.max().item())
-
-    def _allocate(self) -> None:
-        if not len(self._weights):  # in float64: a cumulative sum of a million float32 would drift
-            self._weights = torch.zeros(self._capacity, dtype=torch.float64)
 
     def _empty(self) -> None:
         self._weights.zero_()
@@ -70,7 +63,6 @@ class ProportionalSampler(Sampler):
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
         """Restore what ``state_dict`` returned."""
-        self._allocate()
         self._weights[: len(state_dict['weights'])] = state_dict['weights']
         self._largest = state_dict['largest']
 

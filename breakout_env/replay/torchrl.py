@@ -19,6 +19,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 import torch
 from ding.utils import BUFFER_REGISTRY
 
+from ..compat import torchrl_storages
 from ..compat.torchrl_saves import read_description, write_buffer
 from ..utils.atomic_file import DamagedFile
 from ..utils.memory_limits import disk_room, memory_room
@@ -87,27 +88,30 @@ class TorchRLReplayBuffer(SerialBuffer):
         if self._options.prefetch:  # else what the thread and others draw would depend on who comes first
             self._buffer.set_rng(torch.Generator().manual_seed(int(torch.randint(2**31, ()))))
         this = weakref.proxy(self)
-        self._open(*self._name, lambda: this.save_data, partial(_release, self._buffer.storage, self._prefetcher))
+        release = partial(_release, self._prefetcher, self._buffer.storage, self._folder)
+        self._open(*self._name, lambda: this.save_data, release)
 
     def _torchrl_buffer(self) -> Any:
         # not at the top: TorchRL is optional, and takes seconds to import
-        from torchrl.data import SliceSampler, TensorDictReplayBuffer
+        from torchrl.data import LazyMemmapStorage, LazyTensorStorage, SliceSampler, TensorDictReplayBuffer
         from torchrl.data.replay_buffers import RandomSampler
 
         from ..compat.torchrl_priorities import ProportionalSampler
-        from ..compat.torchrl_storages import make_storage
 
-        options = self._options
+        options, size = self._options, self._options.replay_buffer_size
         sampler: Any = RandomSampler()
         if options.sampler == 'prioritized':
-            sampler = ProportionalSampler(options.replay_buffer_size, options.alpha)
+            sampler = ProportionalSampler(size, options.alpha)
         elif options.sampler == 'slice':
             # A collector's environments take turns, so the steps of an episode are not adjacent (`fragmented`), and an
             # episode may be shorter than a slice (`strict_length`).
             keys = dict(traj_key='episode_id', step_key='step_id', truncated_key=None, init_key=None)
             cut = dict(slice_len=options.slice_len, fragmented=True, strict_length=False, pad_output=True)
             sampler = SliceSampler(**keys, **cut)
-        return TensorDictReplayBuffer(storage=make_storage(options.replay_buffer_size, self._folder), sampler=sampler)
+        storage = LazyMemmapStorage(size, scratch_dir=self._folder) if self._folder else LazyTensorStorage(size)
+        buffer = TensorDictReplayBuffer(storage=storage, sampler=sampler)
+        torchrl_storages.attach_weakly(buffer)
+        return buffer
 
     def close(self) -> None:
         """Release memory and files. The buffer cannot be used any more; further calls do nothing."""
@@ -311,9 +315,9 @@ class TorchRLReplayBuffer(SerialBuffer):
             raise DamagedFile(f'{source} cannot be loaded ({error}); the replay buffer is empty now') from error
 
 
-def _release(storage: Any, prefetcher: Prefetcher) -> None:
+def _release(prefetcher: Prefetcher, storage: Any, folder: Optional[str]) -> None:
     prefetcher.close()
-    storage.release()
+    torchrl_storages.release(storage, folder)
 
 
 def _sample(
