@@ -27,7 +27,9 @@ class ProportionalSampler(Sampler):
 
     def __init__(self, capacity: int, alpha: float) -> None:
         self._alpha = alpha
-        self._weights = torch.zeros(capacity, dtype=torch.float64)  # as a cumulative sum of a million float32 would drift
+        self._weights = torch.zeros(
+            capacity, dtype=torch.float64
+        )  # as a cumulative sum of a million float32 would drift
         self._largest = 1.0
         self.beta = 1.0
         """(float) Exponent of the importance-sampling weights; may be changed at any time."""

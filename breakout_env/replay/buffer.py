@@ -141,15 +141,13 @@ class FrameReplayBuffer(SerialBuffer):
     # ---------------------------------------------------------------- out
 
     def sample(
-        self, size: int, cur_learner_iter: int = 0, sample_range: Optional[slice] = None, replace: bool = False
+        self, size: int, cur_learner_iter: int = 0, replace: bool = False
     ) -> Union[FrameBatch, List[dict], None]:
         """
         Overview:
             Sample transitions. The batch reads like a list of dicts, and ``collated()`` returns it as tensors without \
             another copy.
         Arguments:
-            - sample_range (:obj:`Optional[slice]`): Only among these, in the order of pushing: ``slice(-1000, None)`` \
-                are the last thousand.
             - replace (:obj:`bool`): Whether one may occur twice. By priority that may happen in any case.
         Returns:
             - batch (:obj:`Union[FrameBatch, None]`): None if there are too few. Besides what was pushed, each has \
@@ -159,7 +157,7 @@ class FrameReplayBuffer(SerialBuffer):
         """
         if size == 0:
             return []
-        request = (size, sample_range, replace)
+        request = (size, replace)
         batch, memory = self._prefetcher.take(request), self._memory
         with memory.lock:
             if batch is None:

@@ -49,18 +49,18 @@ class ReplayMemory(object):
         capacity: int,
         storage: str = 'compressed',
         eviction: str = 'fifo',
-        folder: Optional[str] = None,
+        folder: str = 'replay',
         seed: Optional[int] = None,
-        before_first_frame: Callable[[int], None] = lambda frame_bytes: None,
     ) -> None:
         """
         Arguments:
             - capacity (:obj:`int`): The most transitions it holds.
             - seed (:obj:`Optional[int]`): Seed of sampling and of random eviction.
-            - before_first_frame (:obj:`Callable`): Called with the size of a frame before the first one is stored; \
-                may raise.
             - others: See ``ReplayOptions``.
+        Raises:
+            - DoesNotFit: If there is no room for so many with the usual screens; a push raises it for larger ones.
         """
+        check_room(capacity, storage, 84 * 84, folder)
         self.capacity = capacity
         self.storage = storage
         self.eviction = eviction
@@ -68,22 +68,14 @@ class ReplayMemory(object):
         self.random = np.random.default_rng(seed)
         self.next_id = 0  # of the next transition: ids are never reused
         self._folder = folder
-        self._before_first_frame = before_first_frame
         self._reset()
 
     @classmethod
     def from_options(cls, options: ReplayOptions, exp_name: str) -> 'ReplayMemory':
-        """The memory of a buffer, if there is room for it; its seed follows from numpy's, which pipelines set."""
+        """The memory of a buffer; its seed follows from numpy's, which pipelines set."""
         folder = options.folder or os.path.join(exp_name, 'replay')
-        check_room(options, 84 * 84, folder)  # with the usual screens; others are checked at the first one
-        return cls(
-            options.replay_buffer_size,
-            options.storage,
-            options.eviction,
-            folder if options.storage == 'memmap' else None,
-            int(np.random.randint(2**31)),
-            lambda frame_bytes: check_room(options, frame_bytes, folder),
-        )
+        seed = int(np.random.randint(2**31))
+        return cls(options.replay_buffer_size, options.storage, options.eviction, folder, seed)
 
     def _reset(self) -> None:
         self.rows: Optional[Rows] = None  # with the first transition
@@ -106,27 +98,17 @@ class ReplayMemory(object):
             What it costs now.
         Returns:
             - report (:obj:`Dict[str, float]`): ``transitions``; ``bytes`` of memory in use, everything counted; \
-                ``file_bytes`` on the disk; ``bytes_per_transition``; ``distinct_frames``; ``frames_per_transition``; \
-                ``bytes_per_frame`` as stored; ``compression_ratio``, the size of all stacks over the size of what is \
-                stored; ``resident_bytes`` of the whole process, and ``free_bytes`` that it may still take.
+                ``file_bytes`` on the disk; ``distinct_frames``; ``resident_bytes`` of the whole process, and \
+                ``free_bytes`` that it may still take.
         """
         with self.lock:
-            count, frames, rows, store = self.count, self.frames, self.rows, self.store
-            nbytes = 0 if rows is None else count * rows.table.itemsize + rows.state_bytes
-            file_bytes = stored_bytes = unpacked_bytes = 0
-            if rows is not None and store is not None:
-                nbytes += store.nbytes
-                file_bytes, stored_bytes = store.storage.file_bytes, store.storage.stored_bytes
-                unpacked_bytes = count * rows.frames_each * store.frame_bytes
+            rows, store = self.rows, self.store
+            nbytes = 0 if rows is None else self.count * rows.table.itemsize + rows.state_bytes
             return dict(
-                transitions=count,
-                bytes=nbytes,
-                file_bytes=file_bytes,
-                bytes_per_transition=(nbytes + file_bytes) / max(1, count),
-                distinct_frames=frames,
-                frames_per_transition=frames / max(1, count),
-                bytes_per_frame=stored_bytes / max(1, frames),
-                compression_ratio=unpacked_bytes / max(1, nbytes + file_bytes),
+                transitions=self.count,
+                bytes=nbytes + (store.nbytes if store else 0),
+                file_bytes=store.storage.file_bytes if store else 0,
+                distinct_frames=self.frames,
                 resident_bytes=psutil.Process().memory_info().rss,
                 free_bytes=memory_room().free_bytes,
             )
@@ -208,7 +190,7 @@ class ReplayMemory(object):
         """Use these rows from the first transition on."""
         if self.store is None and rows.frame_shape is not None:
             frame_bytes = int(np.prod(rows.frame_shape))
-            self._before_first_frame(frame_bytes)
+            check_room(self.capacity, self.storage, frame_bytes, self._folder)
             self.store = FrameStore(frame_bytes, self.capacity, self.storage, self._folder)
         self.rows = rows
 
@@ -280,8 +262,7 @@ class ReplayMemory(object):
 
     def empty_copy(self) -> 'ReplayMemory':
         """An empty memory of the same settings, for ``swap``."""
-        settings = self.capacity, self.storage, self.eviction, self._folder
-        return type(self)(*settings, before_first_frame=self._before_first_frame)
+        return type(self)(self.capacity, self.storage, self.eviction, self._folder)
 
     def swap(self, other: 'ReplayMemory') -> None:
         """Exchange all content with another memory of the same settings, which no other thread uses."""

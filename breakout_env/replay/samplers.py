@@ -79,26 +79,19 @@ class TransitionSampler(object):
                 self._tree.set(np.arange(self._memory.count), np.ones(self._memory.count))
         return self._tree
 
-    def sample(self, size: int, sample_range: Optional[slice], replace: bool) -> Optional[Tuple[np.ndarray, Extras]]:
+    def sample(self, size: int, replace: bool) -> Optional[Tuple[np.ndarray, Extras]]:
         """Slots, and what is added to each transition; None if there are too few."""
-        memory, random = self._memory, self._memory.random
-        among = range(memory.count) if sample_range is None else range(memory.count)[sample_range]
-        if len(among) < size * self._min_limit_ratio and not (replace and among):
-            log.info('%d transitions are to be sampled, but there are %d; none are', size, len(among))
+        memory = self._memory
+        if memory.count < size * self._min_limit_ratio and not (replace and memory.count):
+            log.info('%d transitions are to be sampled, but there are %d; none are', size, memory.count)
             return None
         if self._tree is None:
-            ranks = among.start + among.step * choose(random, len(among), size, replace)
-            slots = memory.nth(ranks) if sample_range is None else memory.order()[ranks]
+            slots = memory.nth(choose(memory.random, memory.count, size, replace))
             importance = priorities = np.ones(size)
         else:
             # one from each of ``size`` equal shares of the sum
-            shares = (np.arange(size) + random.random(size)) / size
-            if sample_range is None:
-                slots = self._tree.find(shares * self._tree.total)
-            else:
-                some = memory.order()[sample_range]
-                sums = np.cumsum(self._tree.get(some), dtype=np.float64)
-                slots = some[np.minimum(np.searchsorted(sums, shares * sums[-1], side='right'), len(some) - 1)]
+            shares = (np.arange(size) + memory.random.random(size)) / size
+            slots = self._tree.find(shares * self._tree.total)
             weights = self._tree.get(slots).astype(np.float64)
             importance = (weights / self._tree.smallest) ** -self.beta
             priorities = weights ** (1 / self._alpha) if self._alpha else np.ones(size)
@@ -121,11 +114,8 @@ class TransitionSampler(object):
         weights = np.array([self._weight(priority) for priority in priorities])
         tree = self._track()
         ids = np.array([int(name.rsplit('_', 1)[1]) for name in info['replay_unique_id']], np.int64)
-        slots = np.array(
-            [self._memory.find(i) if slot is None else int(slot) for i, slot in zip(ids, info['replay_buffer_idx'])],
-            np.int64,
-        )
-        is_there = (slots >= 0) & (slots < self._memory.count)
+        slots = np.array(info['replay_buffer_idx'], np.int64)
+        is_there = slots < self._memory.count
         is_there[is_there] = self._memory.ids(slots[is_there]) == ids[is_there]
         if is_there.any():
             tree.set(slots[is_there], weights[is_there])

@@ -1,7 +1,6 @@
 """Whether a replay buffer of some size fits: better refused at the start than killed hours later."""
 
 from ..utils.memory_limits import Room, address_room, disk_room, memory_room
-from .options import ReplayOptions
 
 # Bytes of a transition besides its frames, and the compressed size of a frame of 84x84 in the play of a good agent as a
 # share. Both are rounded up: a size they refuse would come close to the limit (benchmarks/replay/cost.py measures
@@ -25,9 +24,8 @@ def expect_room(size: int, bytes_each: float, room: Room, instead: str = '') -> 
         )
 
 
-def check_room(options: ReplayOptions, frame_bytes: int, folder: str) -> None:
+def check_room(size: int, storage: str, frame_bytes: int, folder: str) -> None:
     """Refuse a size that cannot fit; ``folder`` is where storage ``memmap`` keeps its file."""
-    size, storage = options.replay_buffer_size, options.storage
     if storage == 'compressed':
         expect_room(size, _ROW_BYTES + _COMPRESSED_SHARE * frame_bytes, memory_room(), ", or storage='memmap'")
     elif storage == 'memmap':

@@ -101,10 +101,8 @@ class SliceSampler(object):
         """Episodes and steps in slots."""
         return self._memory.column('episode_id', slots), self._memory.column('step_id', slots)
 
-    def sample(self, size: int, sample_range: Optional[slice], replace: bool) -> Optional[Tuple[np.ndarray, Extras]]:
+    def sample(self, size: int, replace: bool) -> Optional[Tuple[np.ndarray, Extras]]:
         memory = self._memory
-        if sample_range is not None:
-            raise _refused('sample_range')
         beginnings = np.zeros(0, np.int64)
         if memory.count >= max(size * self._min_limit_ratio, self._slice_len):
             for _ in range(_ROUNDS):
@@ -157,7 +155,10 @@ class SliceSampler(object):
 
     def update(self, info: Mapping) -> None:
         """Slices have no priorities. Raises ValueError."""
-        raise _refused('priorities')
+        raise ValueError(
+            'the replay buffer samples slices of whole episodes, uniformly (`slice_len`), and takes no priorities; '
+            'expected policy.priority=False'
+        )
 
     def state(self) -> Tuple[Dict[str, Any], Optional[np.ndarray]]:
         return {}, None
@@ -182,13 +183,6 @@ class SliceSampler(object):
                 'step_id, or with gaps; expected one that was saved with `slice_len`'
             ) from None
         self._first_episode = max(numbers) + 1
-
-
-def _refused(what: str) -> ValueError:
-    return ValueError(
-        f'the replay buffer samples slices of whole episodes, uniformly (`slice_len`), and takes no {what}; '
-        'expected policy.priority=False'
-    )
 
 
 def expect_ids(keys: Collection[str]) -> None:

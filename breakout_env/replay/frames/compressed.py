@@ -72,18 +72,11 @@ class CompressedFrames(object):
         self._until_training = _FIRST_TRAINING_FRAMES
 
     @property
-    def stored_bytes(self) -> int:
-        return self._live_bytes
-
-    @property
     def resident_bytes(self) -> int:
         segments = len(self._segments) - len(self._free)
         return segments * self._segment_bytes + self._rows * self._places.itemsize
 
     def put(self, frame: int, pixels: memoryview) -> None:
-        # a call that stored it may have been interrupted before it was counted
-        if frame < len(self._places) and self._places[frame]:
-            self.drop([frame])
         self._append(frame, self._codec.compress(pixels), self._codec)
         self._recent.append(frame)
         self._until_training -= 1
@@ -249,16 +242,8 @@ class CompressedFrames(object):
         if codec is None:
             return
         now, then = (sum(len(c.compress(frame)) for frame in held_out) for c in (self._codec, codec))
-        if then > _WORTHWHILE * now:
-            return
-        before, self._codec = self._codec, codec
-        if not before.dictionary:
-            # the frames from before the first dictionary are few, and three times as large as with it
-            old = np.flatnonzero(np.asarray(self._places))
-            for frame, pixels in zip(old.tolist(), self._copies(old)):
-                place = self._places[frame]
-                self._append(frame, codec.compress(pixels), codec)
-                self._forget(place)
+        if then <= _WORTHWHILE * now:
+            self._codec = codec
 
     def _copies(self, frames: np.ndarray) -> List[bytes]:
         out = np.empty((len(frames), self._frame_bytes), np.uint8)

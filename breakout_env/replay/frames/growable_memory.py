@@ -46,13 +46,9 @@ class GrowableMemory(object):
             return
         # by halves of its size, so that the number of steps stays small, but never much more than is needed
         step = max(_STEP_BYTES, self._nbytes // 2 if self._file is None else 0)
-        needed, nbytes = (_whole_pages(n) for n in (nbytes, max(nbytes, self._nbytes + step)))
+        nbytes = -(-max(nbytes, self._nbytes + step) // mmap.PAGESIZE) * mmap.PAGESIZE
         if self._file is not None:
-            try:
-                self._allocate(nbytes)
-            except OSError:  # what is needed now may still fit
-                nbytes = needed
-                self._allocate(nbytes)
+            self._allocate(nbytes)
         try:
             self.view.release()
             self._map.resize(nbytes)
@@ -82,7 +78,3 @@ class GrowableMemory(object):
                 f'{os.strerror(error.errno or 0)}. '
                 "Make room there, choose another `folder`, a smaller `replay_buffer_size`, or storage='compressed'",
             ) from None
-
-
-def _whole_pages(nbytes: int) -> int:
-    return -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE

@@ -22,13 +22,7 @@ class RawFrames(object):
         self._frame_bytes = frame_bytes
         self._memory = GrowableMemory(folder)
         self._in_file = folder is not None
-        self._frames = 0
         self._rows = 0
-
-    @property
-    def stored_bytes(self) -> int:
-        """Bytes of the frames themselves, as stored."""
-        return self._frames * self._frame_bytes
 
     @property
     def resident_bytes(self) -> int:
@@ -45,12 +39,10 @@ class RawFrames(object):
         start = frame * self._frame_bytes
         self._memory.reserve(start + self._frame_bytes)
         self._memory.view[start : start + self._frame_bytes] = pixels
-        self._frames += 1
         self._rows = max(self._rows, frame + 1)
 
     def drop(self, frames: Sequence[int]) -> None:
-        """Forget frames."""
-        self._frames -= len(frames)
+        """Forget frames; here, their rows are written over."""
 
     def read(self, frames: np.ndarray, out: np.ndarray, at_once: bool = False) -> None:
         """
