@@ -12,14 +12,13 @@ breakout_env/pretrained/NAME.safetensors; docs/scripts/make_tables.py writes the
 import json
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Mapping, Sequence
 
 import click
 import torch
 
 from breakout_env.agent.agent import load_agent, save_agent
 from breakout_env.agent.averaging import average_weights, checkpoints_of, updates_of
-from breakout_env.agent.card import card_as_markdown
 from breakout_env.agent.evaluation import evaluate
 from breakout_env.run.log import RunLog
 from breakout_env.utils.atomic_file import write_bytes
@@ -36,6 +35,11 @@ LIMITS = (
     'nothing else. It was trained without sticky actions, and plays worse with them. FIRE is pressed for it after a '
     'lost life. One training from one seed: another one may end elsewhere.'
 )
+# What the card tells of a training, and of the games of each protocol.
+CARD_FACTS = dict(
+    env_steps='env steps', updates='updates', seed='seed', hours='hours of training', config='config', commit='commit'
+)
+CARD_FIGURES = ('mean', 'std', 'median', 'interval_95', 'episodes', 'distinct_games', 'seed')
 
 
 def env_step_of(checkpoint: Path) -> int:
@@ -50,6 +54,43 @@ def candidates(run: str, env_steps: int, folder: Path) -> Dict[int, List[Path]]:
     for count, checkpoints in found.items():
         save_agent(str(folder / f'last_{count}.safetensors'), average_weights(checkpoints), {})
     return found
+
+
+def card_as_markdown(card: Mapping[str, Any]) -> str:
+    """A card as Markdown, for people; it leaves out the keys that the card lacks."""
+    lines = [f'# {_cell(card.get("name", "An agent"))}', '']
+    lines += _table(
+        ['training', ''], [[label, card[key]] for key, label in CARD_FACTS.items() if card.get(key) is not None]
+    )
+    scores = card.get('scores') or {}
+    if scores:
+        header = ['protocol', 'mean', 'std', 'median', '95% interval of the mean', 'games', 'different games', 'seed']
+        lines += _table(header, [[name] + [row.get(key) for key in CARD_FIGURES] for name, row in scores.items()])
+        lines += [
+            'Points of full games. `breakout eval --pretrained --protocol <protocol>` plays such games again. The '
+            'interval is about the luck of the games; another training, from another seed, may end elsewhere.',
+            '',
+        ]
+    lines += [str(card[key]) for key in ('limits', 'note') if card.get(key)]
+    return '\n'.join(lines).rstrip() + '\n'
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> List[str]:
+    if not rows:
+        return []
+    alignment = ['---'] + ['---:'] * (len(header) - 1)
+    return [f'| {" | ".join(map(_cell, row))} |' for row in (header, alignment, *rows)] + ['']
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return 'none'
+    if isinstance(value, (list, tuple)):
+        return ' to '.join(map(_cell, value))
+    if isinstance(value, float):
+        return f'{value:,.1f}'
+    text = f'{value:,}' if isinstance(value, int) and abs(value) >= 10_000 else str(value)
+    return text.replace('|', '\\|').replace('\n', ' ')
 
 
 @click.command(context_settings=dict(help_option_names=['-h', '--help']))

@@ -1,4 +1,12 @@
-"""A trained agent: a file in, actions out."""
+"""
+A trained agent: a file in, actions out.
+
+Beside its weights is its card, a JSON object, all of whose keys are optional:
+
+- ``name`` (str), a short name; ``limits`` (str), what the agent cannot do, and what its figures do not show.
+- ``env_steps``, ``updates``, ``seed`` (int), ``hours`` (float), ``commit``, ``config`` (str): the training.
+- ``scores`` (object): for each protocol of ``evaluation.PROTOCOLS`` what ``evaluation.Report.summary`` gives.
+"""
 
 import json
 import logging
@@ -44,7 +52,7 @@ class Agent(object):
 
     def __init__(self, model: torch.nn.Module, card: Mapping[str, Any], name: str, sizes: Sizes) -> None:
         """
-        The network, which is put into evaluation mode, its card (see ``card.py``), a short name for people, and how
+        The network, which is put into evaluation mode, its card, a short name for people, and how
         many screens it looks at, how wide they are, and how many actions it knows.
         """
         self.model = model.eval()
@@ -127,7 +135,7 @@ def save_agent(
         Write an agent to a file, completely or not at all: weights in safetensors, the card as JSON in its metadata.
     Arguments:
         - state_dict (:obj:`Mapping[str, torch.Tensor]`): The network's weights, such as ``model`` of a checkpoint.
-        - card (:obj:`Mapping[str, Any]`): What is known about the agent, see ``card.py``; ``{}`` for nothing.
+        - card (:obj:`Mapping[str, Any]`): What is known about the agent; ``{}`` for nothing.
         - screen_size (:obj:`Optional[int]`): Of the screens it was trained on; None for the smallest that fits.
     Raises:
         - OSError: If the file cannot be written.

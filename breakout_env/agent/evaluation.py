@@ -53,8 +53,6 @@ class Game(object):
     game: int
     # (int) What ``BreakoutEnv.seed`` was called with.
     seed: int
-    # (int) Which environment played it.
-    env: int
     # (float) Points.
     score: float
     # (int) Actions the agent chose.
@@ -130,7 +128,7 @@ class Report(object):
         return self.mean - half, self.mean + half
 
     def summary(self) -> Dict[str, Any]:
-        """The figures that a card states for a protocol, see ``card.py``."""
+        """The figures that a card states for a protocol; ``interval_95`` is [low, high], or None."""
         interval = self.interval_95
         return dict(
             mean=self.mean,
@@ -288,7 +286,6 @@ class _Games(object):
             Game(
                 game=game.number,
                 seed=self._seeds[game.number],
-                env=env_id,
                 score=float(info['eval_episode_return']),
                 steps=game.steps,
                 frames=int(info['episode_frame_number']),

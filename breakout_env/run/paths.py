@@ -45,8 +45,6 @@ _NUMBERED = re.compile(r'(?:iteration|resume)_(\d+)\.pth\.tar')
 _SAVED = re.compile(
     r'(resume_\d+\.pth\.tar|buffer_\d+\.npz)(\.previous|\.[\d-]+\.unfinished)?$|buffer_\d+\.torchrl(\.\w+(\.old)?)?$'
 )
-# what a kill leaves of the other files; the number in the middle is the process that wrote it
-_UNFINISHED = re.compile(r'((?:pairs|best_score)\.json|(?:iteration_\d+|ckpt_best)\.pth\.tar)\.(\d+)-\d+\.unfinished')
 
 Count = Annotated[int, Field(ge=0, strict=True)]
 
@@ -143,12 +141,8 @@ def list_save(folder: Path, save: Save) -> None:
     for place in (CHECKPOINTS, SAVES):
         for path in (folder / place).glob('*'):
             is_older = _SAVED.match(path.name) and f'{place}/{path.name}' not in kept
-            if is_older or _is_unfinished(path.name):
+            # of another process, whose id is in the name: this one may be writing one just now
+            is_unfinished = path.name.endswith('.unfinished') and f'.{os.getpid()}-' not in path.name
+            if is_older or is_unfinished:
                 with contextlib.suppress(OSError):  # the user may have removed it already
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-
-def _is_unfinished(name: str) -> bool:
-    """Whether a kill left a file unfinished; this process may be writing any but the list just now."""
-    match = _UNFINISHED.fullmatch(name)
-    return match is not None and (match[1] == SAVE_LIST.name or int(match[2]) != os.getpid())

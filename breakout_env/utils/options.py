@@ -1,5 +1,5 @@
 """
-Declare options once: a pydantic model a section, from which checks, error messages, hints and the docs' tables follow.
+Declare options once: a pydantic model a section, from which checks, error messages, hints and docs/options.md follow.
 
 An error message names the option, the value found and what is allowed::
 
@@ -9,7 +9,6 @@ An error message names the option, the value found and what is allowed::
 
 import difflib
 import math
-import re
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -20,7 +19,6 @@ from typing import (
     Collection,
     Dict,
     Iterator,
-    List,
     Literal,
     Mapping,
     Optional,
@@ -292,14 +290,3 @@ def shortened(value: Any) -> str:
     if len(text) > _SHOWN_CHARACTERS:
         text = f'{text[:_SHOWN_CHARACTERS]} ... ({len(text):,} characters)'
     return ''.join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
-
-
-def table(model: Type[Options]) -> List[str]:
-    """The options of a section as the rows of a Markdown table, for the docs."""
-    rows = ['| option | default | allowed | meaning |', '| --- | --- | --- | --- |']
-    for name, field in model.model_fields.items():
-        # the type is in the column beside it
-        meaning = re.sub(r'^\([^)]*\) ', '', ' '.join((field.description or '').split())).replace('``', '`')
-        default = 'required' if field.is_required() else f'`{field.default!r}`'
-        rows.append(f'| `{name}` | {default} | {describe(field)} | {meaning} |')
-    return rows

@@ -4,8 +4,9 @@ Write the option tables of docs/options.md, from the models that check the optio
     python docs/scripts/make_options.py
 """
 
+import re
 from pathlib import Path
-from typing import Dict
+from typing import Dict, List, Type
 
 from blocks import ROOT, fill
 
@@ -17,7 +18,7 @@ from breakout_env.policy.pixel_models import PixelModelOptions
 from breakout_env.replay.options import ReplayOptions, TorchRLOptions
 from breakout_env.run.progress import ProgressOptions
 from breakout_env.run.resume_hook import ResumeOptions
-from breakout_env.utils.options import table
+from breakout_env.utils.options import Options, describe
 
 GUIDE = ROOT / 'docs' / 'options.md'
 MODELS = {
@@ -43,6 +44,17 @@ def blocks() -> Dict[str, str]:
     ]
     made['evaluation'] = f'In evaluation the defaults are {", ".join(changed)}.'
     return made
+
+
+def table(model: Type[Options]) -> List[str]:
+    """The options of a section as the rows of a Markdown table, for the docs."""
+    rows = ['| option | default | allowed | meaning |', '| --- | --- | --- | --- |']
+    for name, field in model.model_fields.items():
+        # the type is in the column beside it
+        meaning = re.sub(r'^\([^)]*\) ', '', ' '.join((field.description or '').split())).replace('``', '`')
+        default = 'required' if field.is_required() else f'`{field.default!r}`'
+        rows.append(f'| `{name}` | {default} | {describe(field)} | {meaning} |')
+    return rows
 
 
 def main(guide: Path = GUIDE) -> None:

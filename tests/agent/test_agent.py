@@ -8,8 +8,8 @@ from safetensors.torch import save_file
 
 from breakout_env import PixelC51DQN, PixelDRQN, PixelVAC
 from breakout_env.agent.agent import load_agent, save_agent
-from breakout_env.agent.card import card_as_markdown
 from helpers.agents import SMALL, observations, small_network, write_checkpoint
+from tools.make_pretrained import card_as_markdown
 
 FIGURES = dict(mean=31.8, std=10.0, median=30.0, interval_95=[29.8, 33.8], episodes=100, distinct_games=100, seed=0)
 CARD = dict(name='small', env_steps=1_000_000, seed=0, scores=dict(nature=FIGURES), limits='plays nothing else')

@@ -9,11 +9,11 @@ import click
 import pytest
 
 from breakout_env.agent.agent import PRETRAINED, load_agent
-from breakout_env.agent.card import card_as_markdown
 from breakout_env.cli import main as breakout
 from breakout_env.run.config import read_config_file
 from breakout_env.run.recipes import RECIPES, shipped
 from helpers.processes import ROOT
+from tools.make_pretrained import card_as_markdown
 
 DOCUMENTS = sorted([*ROOT.glob('*.md'), *ROOT.glob('examples/*/*.md'), *ROOT.glob('docs/*.md')])
 READMES = [ROOT / 'README.md', ROOT / 'README.zh-CN.md']
