@@ -102,7 +102,6 @@ class GroupEnvManager(RecoveringManager):
         self._underway.clear()
         self._env_states = dict.fromkeys(range(self._env_num), EnvState.VOID)
         self._lost.clear()
-        self._unreported.clear()
         self._closed = True
 
     def reset(self, reset_param: Optional[Mapping[int, Optional[dict]]] = None) -> None:
@@ -120,7 +119,6 @@ class GroupEnvManager(RecoveringManager):
         reset_param = self._reset_param if reset_param is None else reset_param
         self._reset_param.update(reset_param)
         self._reset_envs(set(reset_param))
-        self._unreported.difference_update(reset_param)  # the caller knows that their episodes are over
 
     # ---- steps by DI-engine's interface
 
@@ -323,7 +321,6 @@ class GroupEnvManager(RecoveringManager):
                 if self._env_episode_count[env_id] >= self._episode_num:
                     self._env_states[env_id] = EnvState.DONE
                     self._lost.discard(env_id)
-                    self._unreported.discard(env_id)
                 elif not self._auto_reset:
                     self._env_states[env_id] = EnvState.NEED_RESET
         return {**timesteps, **step.lost}

@@ -47,9 +47,9 @@ class RecoveringManager(BaseEnvManager):
         # The arguments of ``seed`` that each environment was given last.
         self._given_seeds: Dict[int, tuple] = {}
         self._reseed_count = 0
-        # Environments lost with their process and not reset since; those of them that no timestep has reported yet.
+        # Environments lost with their process and not reset since: in state RUN until a timestep reports the loss, then
+        # ERROR.
         self._lost: Set[int] = set()
-        self._unreported: Set[int] = set()
 
     # ---- resets
 
@@ -156,18 +156,17 @@ class RecoveringManager(BaseEnvManager):
         """End a process that can not be used any more."""
         if not worker.lost:
             worker.end()
-            playing = [env_id for env_id in worker.env_ids if self._env_states[env_id] != EnvState.DONE]
-            self._env_states.update(dict.fromkeys(playing, EnvState.ERROR))
-            self._lost.update(playing)
-            self._unreported.update(playing)
+            self._lost.update(env_id for env_id in worker.env_ids if self._env_states[env_id] == EnvState.RUN)
 
     def _report(self, env_ids: Iterable[int], error: str) -> Dict[int, BaseEnvTimestep]:
         """Timesteps with DI-engine's mark of a lost step for environments whose loss is not reported yet."""
-        lost = self._unreported.intersection(env_ids)
-        self._unreported -= lost
-        return {env_id: BaseEnvTimestep(None, None, None, dict(abnormal=True, error=error)) for env_id in sorted(lost)}
+        lost = [
+            env_id for env_id in sorted(self._lost.intersection(env_ids)) if self._env_states[env_id] == EnvState.RUN
+        ]
+        self._env_states.update(dict.fromkeys(lost, EnvState.ERROR))
+        return {env_id: BaseEnvTimestep(None, None, None, dict(abnormal=True, error=error)) for env_id in lost}
 
     def _restart_lost(self) -> None:
-        """Start lost environments again that the caller has not reset."""
+        """Start lost environments again that were reported and that the caller has not reset."""
         if self._lost and self._auto_reset and not self._closed:
-            self._reset_envs(set(self._lost))
+            self._reset_envs({env_id for env_id in self._lost if self._env_states[env_id] == EnvState.ERROR})

@@ -6,10 +6,7 @@ import numpy as np
 import pytest
 import torch
 from ding.envs.env_manager.base_env_manager import EnvState
-from ding.worker import (
-    InteractionSerialEvaluator,
-    create_serial_evaluator,
-)
+from ding.worker import InteractionSerialEvaluator, create_serial_evaluator
 from easydict import EasyDict
 
 from helpers.managers import (
@@ -52,7 +49,7 @@ def test_a_failed_reset_is_retried(when, retry_type, reset_inplace, faults, tmp_
             assert not reset_inplace or all((timesteps[i].obs == manager.ready_obs[i]).all() for i in range(4))
         assert faults.read_text() == '' and manager.ready_obs_id == [0, 1, 2, 3]
         assert_consistent(manager)
-        assert manager._pool.workers == workers
+        assert manager._pool.workers == workers and all(manager.seeds), 'also one that was made again has a seed'
     order = events.read_text().split()
     again = ['raise', 'close', 'init'] if retry_type == 'renew' else ['raise']
     assert order == ['init', *again, *again, 'close']
@@ -81,6 +78,7 @@ def test_a_worker_lost_in_a_reset_is_replaced(fault, faults):
         timesteps = manager.step({i: 0 for i in range(4)})  # environment 2 was lost beside it, and this reports it
         assert [i for i, timestep in timesteps.items() if timestep.info.get('abnormal')] == [2]
         assert_consistent(manager)
+        assert not any(timestep.info.get('abnormal') for timestep in manager.step({i: 0 for i in range(4)}).values())
 
 
 def test_a_worker_killed_in_a_reset_counts_as_a_failure_of_its_environment_only_the_second_time(faults):
@@ -102,17 +100,6 @@ def test_a_timeout_is_that_of_one_environment_times_those_of_the_worker():
     with launched(build_in_process(env_num=3, worker_num=1, step_timeout=None)) as manager:
         manager.step({0: 0, 1: 0})
         assert manager._pool.workers[0].timeouts == [('open', 60.0), ('reset', 60.0), ('step', None)]
-
-
-def test_a_renewed_environment_gets_the_same_seed_in_each_run(faults):
-    firsts = []
-    for _ in range(2):
-        faults.write_text('raise\n')
-        options = dict(retry_type='renew', max_retry=2, env_num=2, worker_num=1)
-        with launched(build_in_process(**options, env_cfg=dict(reset_faults=str(faults)))) as manager:
-            assert all(manager.seeds), 'each has a seed'
-            firsts.append(frozen(manager.ready_obs))
-    assert firsts[0] == firsts[1]
 
 
 # ---------------------------------------------------------------- steps that fail
@@ -145,19 +132,6 @@ def test_without_auto_reset_each_lost_environment_restarts_at_its_reset():
         manager.step({2: 1})
         manager.reset({0: None, 1: None})
         assert manager.ready_obs_id == [0, 1, 2] and manager.ticks == [0, 0, 1]
-        assert_consistent(manager)
-
-
-def test_a_loss_in_a_reset_is_reported_for_environments_that_were_not_reset(faults):
-    faults.write_text('')
-    cfgs = [dict(reset_faults=str(faults)), {}, {}, {}]
-    with launched(build_in_process(env_cfg=cfgs, max_retry=2)) as manager:
-        faults.write_text('kill\n')
-        manager.reset({0: None})  # the manager notices the loss here; 0 and 1 shared the worker
-        assert manager.ready_obs_id == [0, 1, 2, 3]
-        timesteps = manager.step(dict.fromkeys(range(4), 0))
-        assert [i for i, timestep in timesteps.items() if timestep.info.get('abnormal')] == [1]
-        assert not any(t.info.get('abnormal') for t in manager.step(dict.fromkeys(range(4), 0)).values())
         assert_consistent(manager)
 
 

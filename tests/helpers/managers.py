@@ -284,8 +284,9 @@ def end_process(pid, number=signal.SIGKILL):
 
 def assert_consistent(manager):
     """The ready observations are those of the states that the environments are in."""
+    ready = manager.ready_obs  # before the attributes, as it restarts lost environments
     last = manager.last_obs
-    for i, obs in manager.ready_obs.items():
+    for i, obs in ready.items():
         np.testing.assert_array_equal(obs, last[i])
 
 
