@@ -31,6 +31,13 @@ def transition(episode, step, done=False, size=4):
     )
 
 
+def same(one, other):
+    """Whether values are equal, numbers and tensors alike."""
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
+    return torch.equal(torch.as_tensor(one), torch.as_tensor(other))
+
+
 def episode_of(number, length):
     return [transition(number, step, step == length - 1) for step in range(length)]
 

@@ -1,4 +1,4 @@
-"""Slices of episodes from the buffer ``frame``: the same as TorchRL's, for a small part of the memory."""
+"""Slices of episodes from the buffers ``frame`` and ``torchrl``; ``frame`` takes a small part of the memory."""
 
 from functools import partial
 
@@ -8,7 +8,7 @@ from ding.utils.data import timestep_collate
 
 from breakout_env import FrameReplayBuffer
 from helpers.replay import make as make_frame
-from helpers.torchrl_buffers import SLICE, episode_of, interleaved_fragments, make, transition
+from helpers.torchrl_buffers import SLICE, episode_of, interleaved_fragments, make, same, transition
 
 frame_buffer = partial(make_frame, slice_len=SLICE)
 
@@ -17,37 +17,44 @@ def place(sampled):
     return int(sampled['episode_id'][0]), int(sampled['step_id'][0])
 
 
-def same_values(one, other):
-    if isinstance(one, (list, dict)):
-        keys = range(len(one)) if isinstance(one, list) else one
-        return list(keys) == list(range(len(other)) if isinstance(other, list) else other) and all(
-            same_values(one[key], other[key]) for key in keys
-        )
-    return torch.equal(one, other) and one.dtype == other.dtype
-
-
-@pytest.mark.parametrize('options', [{}, dict(prefetch=True), dict(storage='ring')])
-def test_slices_are_those_of_torchrl_value_by_value(options):
-    """Also in fragments of episodes, and while new steps evict old ones; and all places to begin are the same."""
+def sliced(type_, folder=None, **options):
+    """A buffer of either type that samples slices."""
+    if type_ == 'frame':
+        return frame_buffer(**options)
     pytest.importorskip('torchrl')
-    buffer, other = frame_buffer(**options), make(sampler='slice')
-    for i, fragment in enumerate(interleaved_fragments(60)):
+    return make(folder, sampler='slice', **options)
+
+
+@pytest.mark.parametrize(
+    'type_, storage', [('frame', 'compressed'), ('frame', 'ring'), ('torchrl', 'tensor'), ('torchrl', 'memmap')]
+)
+def test_a_slice_is_consecutive_stored_steps_of_one_episode(type_, storage, tmp_path):
+    """Also when episodes come in fragments, and while new steps replace old ones."""
+    buffer = sliced(type_, tmp_path, storage=storage)
+    kept, seen, short = [], 0, 0
+    for fragment in interleaved_fragments(60):
         buffer.push(fragment, 0)
-        other.push(fragment, 0)
-        if i not in (20, 150, 250):  # with few steps, half full, and full
-            continue
-        buffer.sample(1)  # with prefetch, a batch is sampled one call earlier
-        ours = {place(s): s for _ in range(40) for s in buffer.sample(32, 0)}
-        buffer.sample(1)
-        theirs = {place(s): s for _ in range(12) for s in other.sample(32, 0)}
-        common = ours.keys() & theirs.keys()
-        assert len(common) > 0.9 * len(theirs)
-        for key in common:
-            expected = theirs[key]
-            assert ours[key].keys() == expected.keys() - {'replay_unique_id'}
-            assert all(same_values(ours[key][name], expected[name]) for name in ours[key])
-    assert buffer.count() == 500
-    buffer.close()
+        kept = (kept + [(step['episode_id'], step['step_id']) for step in fragment])[-500:]
+        for sequence in buffer.sample(4, 0) or ():
+            assert all(len(values) == SLICE for values in sequence.values())
+            real = [not null for null in sequence['null']]
+            count = sum(real)
+            assert count and real == [True] * count + [False] * (SLICE - count)
+            episode, first = sequence['episode_id'][0].item(), sequence['step_id'][0].item()
+            for i in range(count):
+                assert (episode, first + i) in kept
+                pushed = transition(episode, first + i, done=bool(sequence['done'][i]))
+                assert all(same(pushed[key], sequence[key][i]) for key in pushed)
+            if count < SLICE:  # all that is stored of this episode, or of this part of it
+                assert (episode, first - 1) not in kept and (episode, first + count) not in kept
+                assert not any(reward.any() for reward in sequence['reward'][count:])
+                assert all(bool(done) == bool(sequence['done'][count - 1]) for done in sequence['done'][count:])
+                short += 1
+            seen += 1
+    assert buffer.count() == 500 and seen > 500 and 50 < short < seen
+    buffer.clear()
+    buffer.push(episode_of(0, 30), 0)  # the same ids again: the old ones are forgotten
+    assert buffer.sample(16, 0)
 
 
 def test_every_place_to_begin_is_as_likely_as_any_other():
@@ -93,9 +100,7 @@ def test_a_step_of_r2d2_takes_hundreds_of_bytes():
 @pytest.mark.parametrize('type_', ['frame', 'torchrl'])
 def test_a_saved_buffer_goes_on_with_slices_and_new_episodes_stay_apart(type_, tmp_path):
     """A collector counts episodes from 0 in each process."""
-    if type_ == 'torchrl':
-        pytest.importorskip('torchrl')
-    buffer, resumed = (frame_buffer() if type_ == 'frame' else make(sampler='slice') for _ in range(2))
+    buffer, resumed = sliced(type_), sliced(type_)
     buffer.push(episode_of(0, 30) + episode_of(1, 30)[:15], 0)
     buffer.save_data('saved')
     resumed.load_data('saved')

@@ -14,15 +14,9 @@ from breakout_env import TorchRLReplayBuffer
 from breakout_env.replay import torchrl
 from breakout_env.utils.memory_limits import Room
 from helpers.processes import completed
-from helpers.torchrl_buffers import SLICE, episode_of, info_for, interleaved_fragments, make, transition
+from helpers.torchrl_buffers import episode_of, info_for, make, same, transition
 
 pytest.importorskip('torchrl', reason="TorchRL is not installed (pip install 'torchrl>=0.14,<0.15')")
-
-
-def same(one, other):
-    if isinstance(one, dict):
-        return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
-    return torch.equal(torch.as_tensor(one), torch.as_tensor(other))
 
 
 def every_transition(buffer, count):
@@ -30,36 +24,6 @@ def every_transition(buffer, count):
     while len(found) < count:
         found.update((int(sampled['step_id']), sampled) for sampled in buffer.sample(count, 0))
     return [found[step] for step in sorted(found)]
-
-
-@pytest.mark.parametrize('storage', ['tensor', 'memmap'])
-def test_a_slice_is_consecutive_stored_steps_of_one_episode(storage, tmp_path):
-    """Also when episodes come in fragments, and while new steps replace old ones."""
-    buffer = make(tmp_path, sampler='slice', storage=storage)
-    kept, seen, short = [], 0, 0
-    for fragment in interleaved_fragments(60):
-        buffer.push(fragment, 0)
-        kept = (kept + [(step['episode_id'], step['step_id']) for step in fragment])[-500:]
-        for sequence in buffer.sample(4, 0) or ():
-            assert all(len(values) == SLICE for values in sequence.values())
-            real = [not null for null in sequence['null']]
-            count = sum(real)
-            assert count and real == [True] * count + [False] * (SLICE - count)
-            episode, first = sequence['episode_id'][0].item(), sequence['step_id'][0].item()
-            for i in range(count):
-                assert (episode, first + i) in kept
-                pushed = transition(episode, first + i, done=bool(sequence['done'][i]))
-                assert all(same(pushed[key], sequence[key][i]) for key in pushed)
-            if count < SLICE:  # all that is stored of this episode, or of this part of it
-                assert (episode, first - 1) not in kept and (episode, first + count) not in kept
-                assert not any(reward.any() for reward in sequence['reward'][count:])
-                assert all(bool(done) == bool(sequence['done'][count - 1]) for done in sequence['done'][count:])
-                short += 1
-            seen += 1
-    assert buffer.count() == 500 and seen > 500 and 50 < short < seen
-    buffer.clear()
-    buffer.push(episode_of(0, 30), 0)  # the same ids again: the old ones are forgotten
-    assert buffer.sample(16, 0)
 
 
 @pytest.mark.parametrize('storage, sampler', [('tensor', 'prioritized'), ('memmap', 'uniform')])
