@@ -1,6 +1,5 @@
 """The replay buffer of DI-engine's serial pipelines, type ``frame``."""
 
-import logging
 import math
 import time
 from functools import partial
@@ -20,7 +19,6 @@ from .serial_base import SerialBuffer
 from .slices import SliceSampler
 from .snapshot import snapshot
 
-_log = logging.getLogger(__name__)
 _Sampler = Union[TransitionSampler, SliceSampler]
 
 
@@ -192,7 +190,7 @@ class FrameReplayBuffer(SerialBuffer):
             - FileNotFoundError: If there is no such file.
             - DamagedFile: If neither can be loaded; the present content stays.
         """
-        self._restore(lambda: snapshot.load(self._memory, file_name, _log.warning))
+        self._restore(lambda: snapshot.load(self._memory, file_name))
 
     def state_dict(self) -> Dict[str, Any]:
         """Everything as numpy arrays, with the frames compressed."""

@@ -70,10 +70,3 @@ class RolloutBuffer(object):
 
     def close(self) -> None:
         """Nothing to release."""
-
-    def state_dict(self) -> Dict[str, Any]:
-        """Nothing: a run is saved between two rollouts."""
-        return {}
-
-    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """The counterpart of ``state_dict``."""

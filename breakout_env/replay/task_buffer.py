@@ -205,7 +205,7 @@ class FrameBuffer(Buffer):
     def load_data(self, file_name: str) -> None:
         """Load what ``save_data`` saved; see ``FrameReplayBuffer.load_data``."""
         with self._memory.lock:
-            restored = snapshot.load(self._memory, file_name, logging.warning)
+            restored = snapshot.load(self._memory, file_name)
             metas = restored.more.get('metas')
             self._set_metas([metas[place] for place in restored.order.tolist()] if metas else [])
 

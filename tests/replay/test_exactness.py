@@ -132,7 +132,7 @@ class BesideATwin(RuleBasedStateMachine):
         taken = snapshot.Snapshot(self.memory, dict(more=1), priorities)
         if in_a_file:
             taken.write(f'{self.folder}/saved.npz')
-            restored = snapshot.load(other, f'{self.folder}/saved.npz', print)
+            restored = snapshot.load(other, f'{self.folder}/saved.npz')
         else:
             restored = snapshot.restore(other, taken.as_dict(), 'the arrays')
         assert restored.more == dict(more=1) and restored.priorities.tolist() == priorities[restored.order].tolist()

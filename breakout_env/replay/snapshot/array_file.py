@@ -7,14 +7,13 @@ bytes.
 
 import contextlib
 import math
+import os
 import zipfile
-from typing import Callable, Iterable, Iterator, List, Mapping, Tuple, TypeVar
+from typing import Iterable, Iterator, Mapping, Tuple
 
 import numpy as np
 
-from ...utils.atomic_file import DamagedFile, atomic_write, previous
-
-T = TypeVar('T')
+from ...utils.atomic_file import DamagedFile, atomic_write
 
 
 def write(path: str, arrays: Iterable[Tuple[str, np.ndarray]]) -> None:
@@ -37,6 +36,8 @@ class SavedArrays(Mapping):
 
     def __init__(self, path: str) -> None:
         self._path = path
+        if not os.path.exists(path):
+            raise FileNotFoundError(f'there is no saved replay buffer at {path}')
         with self._damage_named('it is no saved replay buffer, or cut off'):
             self._archive = zipfile.ZipFile(path)
         self._names = [name[:-4] for name in self._archive.namelist() if name.endswith('.npy')]
@@ -65,7 +66,7 @@ class SavedArrays(Mapping):
     def _damage_named(self, part: str) -> Iterator[None]:
         try:
             yield
-        except (FileNotFoundError, MemoryError):
+        except MemoryError:
             raise
         except Exception as error:  # depending on the damage, zipfile and numpy raise nearly anything
             raise DamagedFile(f'{self._path} is damaged ({part}: {error})') from None
@@ -75,29 +76,3 @@ class SavedArrays(Mapping):
 
     def __len__(self) -> int:
         return len(self._names)
-
-
-def read_newest(path: str, use: Callable[[SavedArrays], T], warn: Callable[[str], None]) -> T:
-    """
-    Overview:
-        Read a file or, if it is damaged or missing, with a warning the previous one. ``use`` reads the arrays, raises \
-        ``DamagedFile`` if it cannot, and returns the result.
-    Raises:
-        - FileNotFoundError: If there is neither.
-        - DamagedFile: If neither can be used; the message is about the newer.
-    """
-    failures: List[Exception] = []
-    for candidate in (path, previous(path)):
-        try:
-            with contextlib.closing(SavedArrays(candidate)) as arrays:
-                result = use(arrays)
-        except (DamagedFile, FileNotFoundError) as error:
-            failures.append(error)
-            continue
-        if failures:
-            warn(f'{failures[0]}. The save before it, {candidate}, was taken instead')
-        return result
-    for failure in failures:
-        if isinstance(failure, DamagedFile):
-            raise failure
-    raise FileNotFoundError(f'there is no saved replay buffer at {path}')

@@ -7,12 +7,13 @@ dictionary that they were compressed with; ``meta`` is JSON that describes them.
 """
 
 import json
+import logging
 from contextlib import closing
-from typing import Any, Callable, Dict, Iterator, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
 import numpy as np
 
-from ...utils.atomic_file import DamagedFile
+from ...utils.atomic_file import DamagedFile, previous
 from ..frames.codec import FrameCodec
 from ..memory import ReplayMemory
 from ..rows import Columns, Rows
@@ -20,6 +21,7 @@ from ..size_check import DoesNotFit
 from ..structure import leaves_from
 from . import array_file, version_1
 
+_log = logging.getLogger(__name__)
 FORMAT = 'breakout_env replay memory'
 VERSION = 2
 _CHUNK_FRAMES = 8192
@@ -111,9 +113,26 @@ class Snapshot(object):
             self._acquired = self._acquired[:0]
 
 
-def load(memory: ReplayMemory, path: str, warn: Callable[[str], None]) -> Restored:
-    """Restore what ``Snapshot.write`` wrote; see ``array_file.read_newest``."""
-    return array_file.read_newest(path, lambda arrays: restore(memory, arrays, path), warn)
+def load(memory: ReplayMemory, path: str) -> Restored:
+    """
+    Overview:
+        Restore what ``Snapshot.write`` wrote or, if that is damaged or missing, with a warning the save before it.
+    Raises:
+        - FileNotFoundError: If there is neither.
+        - DamagedFile: If neither can be restored; the message is about the newer. The memory is unchanged.
+    """
+    failures: List[Exception] = []
+    for candidate in (path, previous(path)):
+        try:
+            with closing(array_file.SavedArrays(candidate)) as arrays:
+                restored = restore(memory, arrays, candidate)
+        except (DamagedFile, FileNotFoundError) as error:
+            failures.append(error)
+            continue
+        if failures:
+            _log.warning('%s. The save before it, %s, was taken instead', failures[0], candidate)
+        return restored
+    raise next((failure for failure in failures if isinstance(failure, DamagedFile)), failures[0])
 
 
 def restore(memory: ReplayMemory, arrays: Mapping[str, np.ndarray], name: str) -> Restored:
