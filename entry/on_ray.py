@@ -93,7 +93,7 @@ class RayTraining(object):
                 self.learner.run_progress.look()
             if not (self.finished or self.stop.requested):
                 self.evaluate()
-                self.say(f'The budget of {self.used_up()} is used up.')
+                self.say(f'The budget of {self.used_up()} is used up; to train on, resume the run with a larger one.')
 
     def set_policy(self) -> None:
         """Epsilon and weights of the next requests."""

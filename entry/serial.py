@@ -158,7 +158,7 @@ def train(
                 learn()
         if not stop.requested and (limit := used_up()):
             evaluator.eval(learner.save_checkpoint, learner.train_iter, collector.envstep)
-            print(f'The budget of {limit} is used up.')
+            print(f'The budget of {limit} is used up; to train on, resume the run with a larger one.')
     return cfg.exp_name
 
 

@@ -8,7 +8,7 @@ from typing import Callable, Iterator, Optional, Sequence
 import click
 from tqdm import tqdm
 
-from ..agent.evaluation import ENOUGH_DIFFERENT_GAMES, PROTOCOLS, Game, Report, evaluate
+from ..agent.evaluation import PROTOCOLS, Game, Report, evaluate
 from ..utils.atomic_file import write_bytes
 from ..utils.options import SEED
 from .common import CONTEXT, GAMES, agent_options, device_of, device_option, load, user_errors
@@ -82,14 +82,13 @@ def _progress(episodes: int) -> Iterator[Callable[[int, Sequence[Game]], None]]:
 def _show(report: Report) -> None:
     figures, interval = report.summary(), report.interval_95
     fire = 'pressed after a lost life' if report.env_options['fire_on_life_loss'] else 'left to the agent'
-    unknown = f'none: it takes at least {ENOUGH_DIFFERENT_GAMES} different games, and half of all'
     steps_per_s = sum(game.steps for game in report.games) / report.duration_s
     rows = [
         ('agent', report.agent),
         ('protocol', f'{report.protocol}, FIRE {fire}'),
         ('games', f'{figures["episodes"]}, of which {figures["distinct_games"]} different; seed {report.seed}'),
         ('mean', f'{figures["mean"]:.2f}'),
-        ('95% interval', "{:.2f} to {:.2f} (of the mean, Student's t)".format(*interval) if interval else unknown),
+        ('95% interval', "{:.2f} to {:.2f} (of the mean, Student's t)".format(*interval) if interval else 'none'),
         ('std', f'{figures["std"]:.2f}'),
         ('median', f'{figures["median"]:g}'),
         ('lowest, highest', f'{report.scores.min():g}, {report.scores.max():g}'),

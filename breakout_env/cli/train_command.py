@@ -3,13 +3,11 @@
 import ast
 import contextlib
 import importlib.util
-import math
 import os
 import shlex
 import subprocess
 import sys
 import traceback
-from dataclasses import asdict
 from pathlib import Path
 from shlex import quote
 from typing import Annotated, Any, List, Literal, Mapping, Optional, Tuple, Union
@@ -22,7 +20,6 @@ from ..policy.pixel_models import PixelDQN
 from ..run.budget import Budget
 from ..run.config import ConfigFile, read_config_file
 from ..run.folder import folder_below_here, run_summary, run_to_resume, saved_runs
-from ..run.log import RunLog
 from ..run.paths import LOGS, newest_checkpoint, numbered_checkpoints
 from ..run.recipes import recipe, shipped
 from ..run.stop_request import StopRequest
@@ -126,10 +123,8 @@ def command(ctx: click.Context, seeds: Tuple[int, ...], **options: Any) -> None:
     output.ignore_lost_output()
     if len(seeds) > 1:
         ctx.exit(_train_each(ctx, seeds, options))
-    folder, budget = _train(seeds[0], **options)
+    folder = _train(seeds[0], **options)
     changes = {} if options['auto_resume'] else dict(exp_name=None, resume=folder)
-    if budget.reached(*_used(folder)):
-        changes.update(asdict(budget.doubled()))
     again = _command_line(ctx, **changes)
     best, quoted = quote(str(newest_checkpoint(folder))), quote(folder)
     commands = {
@@ -161,8 +156,8 @@ def _train(
     collectors: Union[int, Literal['auto'], None],
     ray_address: Optional[str],
     **limits: Any,
-) -> Tuple[str, Budget]:
-    """Train one run, within the limits of its budget; returns the experiment folder and the budget."""
+) -> str:
+    """Train one run, within the limits of its budget; returns the experiment folder."""
     if collectors is None and ray_address is not None:
         raise click.UsageError(f'--ray is {ray_address}, without --collectors; expected a number of them, or auto')
     if collectors is not None and overlap:
@@ -188,8 +183,8 @@ def _train(
         resume = values['exp_name'] if auto_resume else run_to_resume(resume, values['exp_name'])
         if collectors is not None:
             how = collectors, ray_address, values
-            return _entry('on_ray').train(file, seed, budget, resume, *how), budget
-        return _entry('serial').train(file, seed, budget, resume, overlap, values), budget
+            return _entry('on_ray').train(file, seed, budget, resume, *how)
+        return _entry('serial').train(file, seed, budget, resume, overlap, values)
     except (torch.OutOfMemoryError, MemoryError) as error:
         raise click.ClickException(
             f'{(str(error) or "The memory is full.").splitlines()[0]} If the run had learned, it was saved: resume it '
@@ -199,15 +194,6 @@ def _train(
         if _is_for_users(error):
             raise click.ClickException(str(error)) from None
         raise
-
-
-def _used(folder: str) -> List[float]:
-    """What a run has used of a budget, in its order; NaN where its parts do not count it, or its log is damaged."""
-    try:
-        rows = RunLog.read(folder).progress
-    except (OSError, ValueError):
-        return 4 * [math.nan]
-    return [rows[name][-1] if len(rows[name]) else math.nan for name in ('env_step', 'updates', 'games', 'hours')]
 
 
 def _is_for_users(error: Exception) -> bool:

@@ -1,6 +1,6 @@
 """How long a run may take, in the units that people have: env steps, updates, episodes or hours."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Optional
 
 
@@ -20,10 +20,6 @@ class Budget:
     # Full games of the collector; an episode of a training in DI-engine's sense is one life.
     episodes: Optional[int] = None
     hours: Optional[float] = None
-
-    def doubled(self) -> 'Budget':
-        """Twice of each limit."""
-        return Budget(**{name: limit and 2 * limit for name, limit in asdict(self).items()})
 
     def reached(self, env_steps: float, updates: float, episodes: float, hours: float) -> Optional[str]:
         """The limit that a run has reached with these, in words; None if it may continue."""

@@ -109,10 +109,9 @@ def test_a_budget_ends_the_run_and_the_shown_command_can_be_pasted_into_a_shell(
     output = run([*COMMAND, '-c', config.name, *options], tmp_path)
     assert output.startswith(f'Training in {name}\n') and 'env steps, random play' in output
     assert re.search(r'The budget of .* is used up', output) and 2 <= rows_of(tmp_path / name)[-1]['games'] <= 3
-    again = re.search(r'resume: +(breakout train .*)', output)[1]  # with twice the budget, which is used up
+    again = re.search(r'resume: +(breakout train .*)', output)[1].replace('--episodes 2', '--episodes 3')
     more = run(['bash', '-c', again], tmp_path)
-    assert f'Resuming {name} at ' in more
-    assert re.search(r'resume: +(breakout train .*)', more)[1] == again.replace('--episodes 4', '--episodes 8')
+    assert f'Resuming {name} at ' in more and re.search(r'resume: +(breakout train .*)', more)[1] == again
 
 
 STOCK = (  # DI-engine's collector, evaluator and buffer
