@@ -20,7 +20,6 @@ from helpers.runs import (
     curves,
     ding_serial,
     has_learned,
-    saved_transitions,
 )
 
 
@@ -83,26 +82,3 @@ def test_make_train_resumes_the_newest_run_of_the_name_or_the_one_in_a_folder(tm
     assert f'Resuming {NAME} at {ended["iteration"]:,} updates' in output
     assert check_saves(folder)[0] == ended and os.listdir(tmp_path).count('experiments') == 1
     assert len(curves(folder)) == 3 and curves(folder)[2] == []
-
-
-def test_ended_overlapped_run_resumes_with_the_same_ratio(tmp_path):
-    """A kill may interrupt a save, which the learner's thread begins while games are played."""
-    folder = tmp_path / NAME
-    command = [*ENTRY, '-c', str(config_in(tmp_path, 0.2)), '--overlap']
-    resumed_at = []
-    for number, code in ((signal.SIGKILL, -signal.SIGKILL), (signal.SIGTERM, 0)):
-        listed = saves_in(folder)
-        run = Command([*command, *(['--resume'] if listed else [])], tmp_path)
-        run.wait_for(lambda: saves_in(folder) != listed)  # noqa: B023
-        assert run.end(number, whole_group=True) == code and 'Traceback' not in run.text, run.text
-        stopped = check_saves(folder)[0]
-        transitions = saved_transitions(folder / stopped['buffer'])  # the resumed run replaces the file
-        resumed_at.append(stopped['iteration'])
-    assert f'at {resumed_at[0]:,} updates' in run.text and f'--overlap --resume {NAME}' in run.text
-
-    last = Command([*command, '--env-step', str(stopped['env_step'] + 100), '--resume'], tmp_path)
-    assert last.process.wait() == 0, last.text
-    assert f'at {stopped["iteration"]:,} updates' in last.text and f'{transitions:,} transitions' in last.text
-    ended = check_saves(folder)[0]
-    assert ended['iteration'] >= stopped['iteration'] + UPDATES * (100 // N_SAMPLE - 2)
-    assert curves(folder)[-1] == list(range(stopped['iteration'], ended['iteration']))
