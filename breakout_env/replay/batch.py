@@ -1,7 +1,7 @@
 """A sampled batch: as tensors for the learner, and as the list of dicts that DI-engine expects."""
 
 from collections.abc import Sequence
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Union
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 import torch
@@ -11,8 +11,8 @@ from .frames.store import FrameStore
 from .rows import Columns, Rows
 from .structure import Leaf, numbers, place
 
-# What a buffer adds to each transition, by key: an array of numbers, or a list of values.
-Extras = Dict[str, Union[np.ndarray, list]]
+# What a buffer adds to each transition: arrays of numbers, by key.
+Extras = Dict[str, np.ndarray]
 
 
 class UndecodedBatch(NamedTuple):
@@ -86,7 +86,7 @@ class FrameBatch(Sequence):
                 for leaf, column in self._columns:
                     place(self._collated, leaf.path, leaf.collated(column, self._strings))
                 for key, values in self._extras.items():
-                    self._collated[key] = values if isinstance(values, list) else numbers(values)
+                    self._collated[key] = numbers(values)
         return self._collated
 
     def _dicts(self) -> List[dict]:
@@ -101,7 +101,7 @@ class FrameBatch(Sequence):
                     if number:
                         place(transition, leaf.path, states[number])
             for key, values in self._extras.items():
-                for transition, value in zip(transitions, values if isinstance(values, list) else values.tolist()):
+                for transition, value in zip(transitions, values.tolist()):
                     transition[key] = value
             self._list = transitions
         return self._list

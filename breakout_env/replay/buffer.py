@@ -19,6 +19,7 @@ from .serial_base import SerialBuffer
 from .slices import SliceSampler
 from .snapshot import snapshot
 
+_REPORT_EVERY_S = 30.0  # between two points of the memory's curve, and two looks at what memory is left
 _Sampler = Union[TransitionSampler, SliceSampler]
 
 
@@ -58,7 +59,7 @@ class FrameReplayBuffer(SerialBuffer):
         Arguments:
             - cfg (:obj:`Mapping`): ``policy.other.replay_buffer``; see ``ReplayOptions``.
             - tb_logger (:obj:`Optional[SummaryWriter]`): Where the curve of the memory goes; None for nowhere.
-            - instance_name (:obj:`str`): Name in curves, and in the ids of transitions.
+            - instance_name (:obj:`str`): Name in curves.
         Raises:
             - ValueError: If an option is not allowed, or the size does not fit into memory or on the disk.
         """
@@ -69,7 +70,7 @@ class FrameReplayBuffer(SerialBuffer):
         memory = self._memory = ReplayMemory.from_options(options, exp_name)
         self._sampler: _Sampler
         if options.slice_len is None:
-            self._sampler = TransitionSampler(memory, options, ratio, instance_name)
+            self._sampler = TransitionSampler(memory, options, ratio)
         else:
             self._sampler = SliceSampler(memory, options.slice_len, options.slice_every, ratio)
         self._pinned = torch.cuda.is_available() if options.pin_memory is None else options.pin_memory
@@ -77,7 +78,7 @@ class FrameReplayBuffer(SerialBuffer):
         self._tb_logger = tb_logger
         self._name = instance_name
         self._reported_at_s = -math.inf
-        self._watch = ResourceWatch(options.report_every_s or 1.0)
+        self._watch = ResourceWatch(_REPORT_EVERY_S)
         begin_save = partial(_begin_save, memory, self._sampler)
         self._open(exp_name, instance_name, begin_save, partial(_release, self._prefetcher, memory))
 
@@ -108,7 +109,7 @@ class FrameReplayBuffer(SerialBuffer):
         """Add a point to the memory's curve if one is due, and warn before memory runs out."""
         self._watch.look()
         now = time.monotonic()
-        if self._tb_logger is not None and now - self._reported_at_s >= self._options.report_every_s:
+        if self._tb_logger is not None and now - self._reported_at_s >= _REPORT_EVERY_S:
             self._reported_at_s = now
             for name, value in self._memory.report().items():
                 self._tb_logger.add_scalar(f'{self._name}_memory/{name}', value, max(0, env_step))
@@ -149,8 +150,8 @@ class FrameReplayBuffer(SerialBuffer):
             - replace (:obj:`bool`): Whether one may occur twice. By priority that may happen in any case.
         Returns:
             - batch (:obj:`Union[FrameBatch, None]`): None if there are too few. Besides what was pushed, each has \
-                ``replay_unique_id``, ``replay_buffer_idx``, ``priority``, and the importance-sampling weight as \
-                ``IS`` and ``priority_IS`` (1 for all in uniform sampling). With ``slice_len`` a list of slices, dicts \
+                ``replay_unique_id``, ``replay_buffer_idx``, ``priority``, and the importance-sampling weight \
+                ``IS`` (1 for all in uniform sampling). With ``slice_len`` a list of slices, dicts \
                 of lists with a value for each step.
         """
         if size == 0:

@@ -19,7 +19,15 @@ DI_ENGINE_KEYS = frozenset(AdvancedReplayBuffer.config) | {
     *('import_names', 'cfg_type', 'name', 'multi_buffer', 'periodic_thruput_seconds')
 }
 # Options of version 0.1.0: allowed at their defaults, as the merged configs of earlier runs have them.
-_GONE = dict(max_use=math.inf, max_staleness=math.inf, device='cuda', save_path='', save_every_pushes=0, save_every_s=0)
+_GONE: Mapping[str, Any] = dict(
+    max_use=math.inf,
+    max_staleness=math.inf,
+    device='cuda',
+    save_path='',
+    save_every_pushes=0,
+    save_every_s=0,
+    report_every_s=30,
+)
 # These belong to priorities, or leave gaps in episodes.
 _NOT_WITH_SLICES = ('eviction', 'alpha', 'beta', 'anneal_step')
 
@@ -80,8 +88,6 @@ class ReplayOptions(_BufferOptions):
     pin_memory: Optional[Flag] = None
     """(Optional[bool]) Whether batches are in pinned memory, from where a GPU copies faster; None for "if there is \
     one"."""
-    report_every_s: Annotated[float, Between(0.0)] = 30.0
-    """(float) Seconds between two points of the memory's curve in TensorBoard."""
     slice_len: _SliceLength = None
     """(Optional[int]) Sample slices of so many consecutive steps of an episode, for recurrent policies \
     (``r2d2_slices``), from transitions with `episode_id` and `step_id` (collector ``sample_with_ids``); None for \

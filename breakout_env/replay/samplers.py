@@ -13,7 +13,7 @@ from .sum_tree import SumTree
 
 log = logging.getLogger(__name__)
 # What a sampled transition has besides what was pushed; when it is pushed again, these keys are left out.
-_ADDED = frozenset(['replay_unique_id', 'replay_buffer_idx', 'IS', 'priority_IS', 'priority'])
+_ADDED = frozenset(['replay_unique_id', 'replay_buffer_idx', 'IS', 'priority'])
 # Added to a priority, so that none is 0 (Schaul et al. 2016 and DI-engine's advanced buffer do so).
 _EPSILON = 1e-5
 # Importance weights are float32: beyond it, one transition would be all that is ever sampled.
@@ -32,15 +32,13 @@ class TransitionSampler(object):
         - memory (:obj:`ReplayMemory`): What is sampled from.
         - options (:obj:`ReplayOptions`): The exponents.
         - min_limit_ratio (:obj:`float`): Transitions that must be there for each of a batch.
-        - name (:obj:`str`): The beginning of the transitions' unique ids.
     """
 
-    def __init__(self, memory: ReplayMemory, options: ReplayOptions, min_limit_ratio: float, name: str) -> None:
+    def __init__(self, memory: ReplayMemory, options: ReplayOptions, min_limit_ratio: float) -> None:
         self._memory = memory
         self._alpha, self.beta = options.alpha, options.beta
         self._beta_step = (1 - options.beta) / options.anneal_step if options.anneal_step else 0.0
         self._min_limit_ratio = min_limit_ratio
-        self._name = name
         self._tree: Optional[SumTree] = None
         self._max_priority = 1.0
         # of prepared transitions that are not stored yet: their weights, and the highest priority that they came with
@@ -97,10 +95,9 @@ class TransitionSampler(object):
             priorities = weights ** (1 / self._alpha) if self._alpha else np.ones(size)
             self.beta = min(1.0, self.beta + self._beta_step)
         return slots, dict(
-            replay_unique_id=[f'{self._name}_{insertion_id}' for insertion_id in memory.ids(slots).tolist()],
+            replay_unique_id=memory.ids(slots),
             replay_buffer_idx=slots,
             IS=importance,
-            priority_IS=importance,
             priority=priorities,
         )
 
@@ -113,8 +110,7 @@ class TransitionSampler(object):
         priorities = np.array([float(priority) for priority in info['priority']])
         weights = np.array([self._weight(priority) for priority in priorities])
         tree = self._track()
-        ids = np.array([int(name.rsplit('_', 1)[1]) for name in info['replay_unique_id']], np.int64)
-        slots = np.array(info['replay_buffer_idx'], np.int64)
+        ids, slots = (np.array(info[key], np.int64) for key in ('replay_unique_id', 'replay_buffer_idx'))
         is_there = slots < self._memory.count
         is_there[is_there] = self._memory.ids(slots[is_there]) == ids[is_there]
         if is_there.any():

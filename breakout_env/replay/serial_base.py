@@ -92,9 +92,6 @@ class SerialBuffer(IBuffer):
         """Wait until no save is under way; the error of the last one."""
         return self._saver.wait()
 
-    def start(self) -> None:
-        """Nothing to do; some of DI-engine's pipelines call it."""
-
     def close(self) -> None:
         """Release everything. It may be called at any time, any number of times."""
         self._finalizer()

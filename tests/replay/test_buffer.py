@@ -40,7 +40,9 @@ from helpers.replay import (
 
 @pytest.mark.parametrize('named_in', ['create_config', 'main_config'])
 def test_a_config_names_the_buffer_and_its_options(named_in):
-    gone = dict(max_use=math.inf, max_staleness=math.inf, device='cuda', save_path='')  # of merged configs of 0.1.0
+    gone = dict(
+        max_use=math.inf, max_staleness=math.inf, device='cuda', report_every_s=30.0
+    )  # of merged configs of 0.1.0
     options = dict(gone, replay_buffer_size=5e1, storage='ring')
     name = dict(type='frame', import_names=['breakout_env'])
     in_main, in_create = ({**options, **name}, {}) if named_in == 'main_config' else (options, dict(replay_buffer=name))
@@ -48,7 +50,6 @@ def test_a_config_names_the_buffer_and_its_options(named_in):
     buffer = create_buffer(cfg, tb_logger=None, exp_name='exp', instance_name='agent_buffer')
     assert isinstance(buffer, FrameReplayBuffer)
     assert buffer.replay_buffer_size == 50 and buffer.memory_report()['bytes'] == 0
-    buffer.start()
     buffer.push(transitions(60), cur_collector_envstep=60)
     assert buffer.count() == 50 and buffer.push_count == 60
     assert all(is_exact(t) for t in buffer.sample(20, 0))
@@ -197,7 +198,7 @@ def test_a_batch_reads_like_a_list_of_dicts():
     assert len(batch) == 8 and ids(batch) == [batch[i]['id'] for i in range(8)]
     assert batch[-1] is batch[7] and ids(batch[2:5]) == ids(batch)[2:5]
     assert all(type(t) is dict and is_exact(t) for t in batch)
-    assert batch[3].get('no such key', 5) == 5 and batch[0].get('replay_unique_id').startswith('agent_buffer_')
+    assert batch[3].get('no such key', 5) == 5 and batch[0].get('replay_unique_id') == batch[0]['id']
     assert list(reversed(batch))[0] is batch[7]
     with pytest.raises(IndexError):
         batch[8]
@@ -287,7 +288,7 @@ def test_the_memorys_curve_is_in_tensorboard(monkeypatch):
     now_s = [0.0]
     monkeypatch.setattr(buffer_module.time, 'monotonic', lambda: now_s[0])
     writer = SummaryWriter('tb')
-    buffer = make(writer, report_every_s=30)
+    buffer = make(writer)
     for step in range(1, 6):
         now_s[0] += 20
         buffer.push(transitions(10), cur_collector_envstep=step * 100)
@@ -306,7 +307,7 @@ def test_the_memorys_curve_is_in_tensorboard(monkeypatch):
 def test_a_warning_comes_before_memory_runs_out(monkeypatch, caplog):
     room = Room(10**8, 4 * 10**9, 'its control group')
     monkeypatch.setattr(buffer_module, 'ResourceWatch', partial(ResourceWatch, room=lambda: room))
-    buffer = make(report_every_s=0)
+    buffer = make()
     with caplog.at_level(logging.WARNING):
         for i in range(5):
             buffer.push(transition(i), 0)

@@ -62,7 +62,7 @@ def test_samples_follow_priorities_and_weights_correct_for_them():
         batch = buffer.sample(32, 0)
         sampled.update(ids(batch))
         for t in batch:
-            assert t['IS'] == t['priority_IS'] == pytest.approx((weight[t['id']] / least) ** -0.5, rel=1e-4)
+            assert t['IS'] == pytest.approx((weight[t['id']] / least) ** -0.5, rel=1e-4)
             assert t['priority'] == pytest.approx(weight[t['id']] ** (1 / 0.7), rel=1e-4)
     likely = [i for i in weight if i != 7]
     assert chi_square([sampled[i] for i in likely], [600 * 32 * weight[i] / total for i in likely]) < 4
@@ -81,14 +81,14 @@ def test_a_pushed_priority_counts_and_a_new_transition_gets_the_highest():
         [transition(0, priority=3.0), transition(1, priority=None), transition(2, priority=torch.tensor(0.5))], 0
     )
     buffer.push(transition(3), 0)
-    buffer.update(dict(replay_unique_id=['agent_buffer_0'], replay_buffer_idx=[0], priority=[8.0]))
+    buffer.update(dict(replay_unique_id=[0], replay_buffer_idx=[0], priority=[8.0]))
     buffer.push(transition(4), 0)
     assert weights_of(buffer) == pytest.approx([8, 1, 0.5, 3, 8], rel=1e-4)
 
 
 def test_an_update_passes_over_transitions_that_are_gone():
     buffer = filled(10, replay_buffer_size=10)
-    batch = list(buffer.sample(10, 0)) + [dict(replay_unique_id='agent_buffer_9999', replay_buffer_idx=3)]
+    batch = list(buffer.sample(10, 0)) + [dict(replay_unique_id=9999, replay_buffer_idx=3)]
     buffer.push(transitions(10, 17), 0)
     set_priorities(buffer, batch, [100.0] * 11)
     assert weights_of(buffer) == pytest.approx([(100 + 1e-5) ** 0.6] * 3 + [1.0] * 7, rel=1e-5)

@@ -36,7 +36,7 @@ def test_a_save_of_the_storage_compressed_loads_into_any(storage):
     batch = buffer.sample(200, replace=True)
     priorities = {t['id']: t['priority'] for t in batch}
     assert priorities[13] == pytest.approx(13.5, rel=1e-4) and priorities[5] == pytest.approx(1)
-    assert {int(t['replay_unique_id'].split('_')[-1]) - t['id'] for t in batch} == {24}
+    assert {t['replay_unique_id'] - t['id'] for t in batch} == {24}
     pushed = [{key: t[key] for key in stored(buffer._memory)[0]} for t in batch[:3]]
     buffer.push(pushed)
     newest = buffer._memory.order()[-1:]
