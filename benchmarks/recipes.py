@@ -65,6 +65,7 @@ VARIANTS: Dict[str, Variant] = {
     'ppo_discount_0.997': ppo('policy.discount_factor=0.997'),
     'ppo_normalized_0.997': ppo('policy.discount_factor=0.997', 'policy.learn.normalize_returns=True'),
     'ppo_normalized_0.999': ppo('policy.discount_factor=0.999', 'policy.learn.normalize_returns=True'),
+    'ppo_mirror': ppo('policy.learn.mirror=True'),
     'ppo_clip_0.2': ppo('policy.learn.clip_ratio=0.2'),
     # 32 x 128 steps, minibatches of 256, as CleanRL's ppo_atari, with 3 passes, to the end of the budget
     'ppo_cleanrl': ppo(

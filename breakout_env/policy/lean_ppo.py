@@ -12,6 +12,7 @@ from ding.utils import POLICY_REGISTRY
 from ..utils.options import Between, Flag
 from ..utils.streams import Uploader
 from .learner import AUTOCAST, ActsWithAverage, GradClip, Learner, LearnerOptions, ScaledScreens, acting_weights
+from .mirror import Mirror
 from .precision import Precision, cast_copy, fastest_precision
 
 Batch = Dict[str, torch.Tensor]
@@ -45,6 +46,8 @@ class LeanPPOOptions(LearnerOptions):
     normalize_returns: Flag = False
     """(bool) The critic learns returns that are normalised by their running mean and deviation, for discounts close \
     to 1, whose returns are large."""
+    mirror: Flag = False
+    """(bool) The network plays the mirror image of a screen as the mirror image of how it plays the screen."""
 
 
 class ReturnScale(object):
@@ -229,6 +232,9 @@ class LeanPPOPolicy(Policy, ActsWithAverage):
         self._options = LeanPPOOptions.of_section('policy option', 'learn', learn)
         self._priority = self._priority_IS_weight = False
         self._learn_model = self._model
+        self._mirror = Mirror(self._model) if self._options.mirror else None
+        if self._mirror is not None:
+            self._mirror.begin()
         self._uploader = Uploader(self._device)
         self._learn_dtype = AUTOCAST[fastest_precision(self._options.autocast, self._device)]
         self._screens = ScaledScreens(self._model, self._learn_dtype)
@@ -247,7 +253,9 @@ class LeanPPOPolicy(Policy, ActsWithAverage):
             group['lr'] = self._learning_rate()
         with torch.autocast(torch.device(self._device).type, self._learn_dtype, self._learn_dtype != torch.float32):
             output = self._model.forward_scaled(self._screens(data['obs']))
-        info = self._learner.step(*self._loss({key: tensor.float() for key, tensor in output.items()}, data))
+        sync = None if self._mirror is None else self._mirror.average_gradients
+        losses = self._loss({key: tensor.float() for key, tensor in output.items()}, data)
+        info = self._learner.step(*losses, sync=sync)
         self._updates += 1
         self._cast = None
         return info
@@ -305,6 +313,8 @@ class LeanPPOPolicy(Policy, ActsWithAverage):
 
     def _load_state_dict_learn(self, state_dict: Dict[str, Any]) -> None:
         self._model.load_state_dict(state_dict['model'])
+        if self._mirror is not None:
+            self._mirror.project()
         self._optimizer.load_state_dict(state_dict['optimizer'])
         self._updates = state_dict.get('updates', 0)
         self._return_scale.state = state_dict.get('return_scale', ReturnScale().state)
