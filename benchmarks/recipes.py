@@ -66,6 +66,16 @@ VARIANTS: Dict[str, Variant] = {
     'ppo_normalized_0.997': ppo('policy.discount_factor=0.997', 'policy.learn.normalize_returns=True'),
     'ppo_normalized_0.999': ppo('policy.discount_factor=0.999', 'policy.learn.normalize_returns=True'),
     'ppo_mirror': ppo('policy.learn.mirror=True'),
+    # with larger minibatches, which cost less a sample, and fewer and longer rollouts
+    'ppo_mirror_256': ppo(
+        'policy.learn.mirror=True',
+        'env.collector_env_num=64',
+        'policy.collect.n_sample=4096',
+        'policy.learn.batch_size=256',
+        'policy.learn.learning_rate=0.0005',
+        'policy.learn.anneal=True',
+        'policy.learn.lr_end=0.0',
+    ),
     'ppo_clip_0.2': ppo('policy.learn.clip_ratio=0.2'),
     # 32 x 128 steps, minibatches of 256, as CleanRL's ppo_atari, with 3 passes, to the end of the budget
     'ppo_cleanrl': ppo(

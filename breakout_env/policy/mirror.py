@@ -1,6 +1,6 @@
 """Networks that play the mirror image of a screen as the mirror image of how they play the screen."""
 
-from typing import Callable, List, Tuple
+from typing import Any, Callable, List, Sequence, Tuple
 
 import torch
 from torch.nn import Conv2d, Linear, Parameter
@@ -22,7 +22,7 @@ class Mirror(object):
     Arguments:
         - model (:obj:`PixelActorCritic`): With 4 actions and an even number of features in each layer.
     Raises:
-        - ValueError: If the network is another one, or its convolutions do not end at the edge of the screen.
+        - ValueError: If the network or the width of its screens is another one.
     Examples:
         >>> model = PixelActorCritic([4, 84, 84], 4, head='paper')
         >>> Mirror(model).begin()
@@ -34,33 +34,50 @@ class Mirror(object):
 
     def __init__(self, model: PixelActorCritic) -> None:
         self._model = model
-        # Each weight and bias with the places of the values that take part for its own in the mirrored network.
-        self._pairs: List[Tuple[Parameter, torch.Tensor]] = []
+        device = next(model.parameters()).device
+        # Each weight and bias with the rows and columns (outputs and inputs) that are its own in the mirrored network.
+        self._places: List[Tuple[Parameter, torch.Tensor, torch.Tensor]] = []
         layers = [layer for layer in model.modules() if isinstance(layer, (Conv2d, Linear))]
-        covered = {id(parameter) for layer in layers for parameter in layer.parameters()}
-        even = all(layer.weight.shape[0] % 2 == 0 for layer in layers if layer is not model.critic)
-        actions = layers[-2].weight.shape[0] if isinstance(model, PixelActorCritic) else 0
-        if actions != len(MIRRORED_ACTIONS) or not even or any(id(p) not in covered for p in model.parameters()):
-            raise ValueError(
-                f'policy option `learn.mirror` is True (bool) for {type(model).__name__} with {actions} actions; expected '
-                'pixel_actor_critic with 4 actions, even sizes in encoder_hidden_size_list, and no layer_norm'
-            )
-        screens = [layer for layer in layers if isinstance(layer, Conv2d)]
-        shape = self._output_shape(screens[-1])
+        convolutions = [layer for layer in layers if isinstance(layer, Conv2d)]
+        self._check(layers, convolutions)
+        shape = self._output_shape(convolutions[-1])
         for layer in layers:
-            for parameter in layer.parameters():
-                places = torch.arange(parameter.numel()).view(parameter.shape)
-                if layer is layers[-2]:
-                    places = places[MIRRORED_ACTIONS]
-                elif layer is not model.critic:
-                    places = places.roll(len(places) // 2, 0)
-                if isinstance(layer, Conv2d) and places.ndim > 1:
-                    places = places.flip(3) if layer is screens[0] else places.flip(3).roll(places.shape[1] // 2, 1)
-                elif places.ndim > 1 and layer is layers[len(screens)]:  # on the flattened output of the convolutions
-                    places = places.unflatten(1, shape).roll(shape[0] // 2, 1).flip(3)
-                elif places.ndim > 1:
-                    places = places.roll(places.shape[1] // 2, 1)
-                self._pairs.append((parameter, places.flatten().to(parameter.device)))
+            rows = torch.arange(len(layer.weight))
+            if layer is layers[-2]:
+                rows = rows[MIRRORED_ACTIONS]
+            elif layer is not model.critic:
+                rows = _exchanged(rows)
+            inputs = torch.arange(layer.weight[0].numel())
+            if isinstance(layer, Conv2d):
+                inputs = inputs.view(layer.weight.shape[1:]).flip(2)
+                inputs = inputs if layer is convolutions[0] else _exchanged(inputs)
+            elif layer is layers[len(convolutions)]:  # on the flattened output of the convolutions
+                inputs = _exchanged(inputs.view(shape).flip(2))
+            else:
+                inputs = _exchanged(inputs)
+            self._places.append((layer.weight, rows.to(device), inputs.flatten().to(device)))
+            if layer.bias is not None:
+                self._places.append((layer.bias, rows.to(device), torch.zeros(1, dtype=torch.int64, device=device)))
+
+    def _check(self, layers: Sequence[Any], convolutions: Sequence[Conv2d]) -> None:
+        name = 'policy option `learn.mirror` is True (bool)'
+        sizes = [len(layer.weight) for layer in layers]
+        of_layers = {id(parameter) for layer in layers for parameter in layer.parameters()}
+        is_known = isinstance(self._model, PixelActorCritic) and of_layers == set(map(id, self._model.parameters()))
+        if not is_known or sizes[-2] != len(MIRRORED_ACTIONS) or any(size % 2 for size in sizes[:-1]):
+            raise ValueError(
+                f'{name} for {type(self._model).__name__} with layers of {sizes}; expected pixel_actor_critic '
+                'with even sizes in encoder_hidden_size_list, 4 actions and no layer_norm'
+            )
+        width = screen_width = self._model.encoder.obs_shape[2]
+        for layer in convolutions:
+            places, rest = divmod(width + 2 * layer.padding[1] - layer.kernel_size[1], layer.stride[1])
+            if rest:
+                raise ValueError(
+                    f'{name} for screens {screen_width} pixels wide; expected a width up to whose last pixel '
+                    'each convolution reaches, such as 84'
+                )
+            width = places + 1
 
     def begin(self) -> None:
         """Give the network weights that commute with the mirror, of the scale that they have."""
@@ -75,10 +92,10 @@ class Mirror(object):
         self._average(lambda parameter: parameter.grad)
 
     def _average(self, values_of: Callable[[Parameter], torch.Tensor], divisor: float = 2.0) -> None:
-        for parameter, places in self._pairs:
+        for parameter, rows, columns in self._places:
             values = values_of(parameter)
-            flat = values.flatten()
-            values.copy_(((flat + flat[places]) / divisor).view(values.shape))
+            mirrored = values.reshape(len(values), -1).index_select(0, rows).index_select(1, columns)
+            values.add_(mirrored.view(values.shape)).div_(divisor)
 
     def _output_shape(self, layer: Conv2d) -> torch.Size:
         shapes: List[torch.Size] = []
@@ -87,3 +104,8 @@ class Mirror(object):
             self._model.encoder(torch.zeros(1, *self._model.encoder.obs_shape, device=layer.weight.device))
         hook.remove()
         return shapes[0]
+
+
+def _exchanged(features: torch.Tensor) -> torch.Tensor:
+    """The first half of the features, or channels, for the second one."""
+    return features.roll(len(features) // 2, 0)

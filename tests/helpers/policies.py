@@ -60,7 +60,7 @@ def parameters(policy):
     return torch.cat([parameter.detach().flatten() for parameter in policy._learn_model.parameters()])
 
 
-def ppo(**learn):
+def ppo(model=None, **learn):
     torch.manual_seed(0)
     changes = dict(
         discount_factor=GAMMA,
@@ -69,7 +69,7 @@ def ppo(**learn):
         collect=dict(n_sample=STEPS * ENVS),
     )
     cfg = EasyDict(deep_merge_dicts(LeanPPOPolicy.default_config(), changes))
-    return LeanPPOPolicy(cfg, enable_field=['learn', 'collect', 'eval'])
+    return LeanPPOPolicy(cfg, model=model, enable_field=['learn', 'collect', 'eval'])
 
 
 def rollout():
