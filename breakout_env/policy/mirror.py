@@ -1,9 +1,9 @@
 """Networks that play the mirror image of a screen as the mirror image of how they play the screen."""
 
-from typing import Any, Callable, List, Sequence, Tuple
+from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 import torch
-from torch.nn import Conv2d, Linear, Parameter
+from torch.nn import Conv2d, Linear
 
 from .pixel_models import PixelActorCritic
 
@@ -36,7 +36,7 @@ class Mirror(object):
         self._model = model
         device = next(model.parameters()).device
         # Each weight and bias with the rows and columns (outputs and inputs) that are its own in the mirrored network.
-        self._places: List[Tuple[Parameter, torch.Tensor, torch.Tensor]] = []
+        self._places: List[Tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
         layers = [layer for layer in model.modules() if isinstance(layer, (Conv2d, Linear))]
         convolutions = [layer for layer in layers if isinstance(layer, Conv2d)]
         self._check(layers, convolutions)
@@ -81,19 +81,20 @@ class Mirror(object):
 
     def begin(self) -> None:
         """Give the network weights that commute with the mirror, of the scale that they have."""
-        self._average(lambda parameter: parameter.data, 2**0.5)
+        self._average(lambda weight: weight.data, 2**0.5)
 
     def project(self) -> None:
         """The same for loaded weights; those that commute already stay as they are."""
-        self._average(lambda parameter: parameter.data)
+        self._average(lambda weight: weight.data)
 
     def average_gradients(self) -> None:
         """Between a backward pass and the optimizer's step."""
-        self._average(lambda parameter: parameter.grad)
+        self._average(lambda weight: weight.grad)
 
-    def _average(self, values_of: Callable[[Parameter], torch.Tensor], divisor: float = 2.0) -> None:
-        for parameter, rows, columns in self._places:
-            values = values_of(parameter)
+    def _average(self, values_of: Callable[[torch.Tensor], Optional[torch.Tensor]], divisor: float = 2.0) -> None:
+        for weight, rows, columns in self._places:
+            values = values_of(weight)
+            assert values is not None, 'a backward pass leaves gradients of all weights'
             mirrored = values.reshape(len(values), -1).index_select(0, rows).index_select(1, columns)
             values.add_(mirrored.view(values.shape)).div_(divisor)
 
