@@ -205,9 +205,7 @@ class GroupEnvManager(RecoveringManager):
         """
         self._check_closed()
         assert self.takes_batches, 'this env manager takes no batches: look at takes_batches'
-        if self._lost:
-            self._fetch_underway()
-            self._restart_lost()
+        self._restart_lost()
         # one by one in arrays of one number, as DI-engine's policies give them
         of_envs = dict(zip(env_ids, np.reshape(actions, (-1, 1))))
         self._underway.append(self._begin(of_envs, only_news=not with_infos))
@@ -252,11 +250,6 @@ class GroupEnvManager(RecoveringManager):
         for env_id in news:
             obs[row_of[env_id]] = self._ready_obs[env_id]
         return StepBatch(step.env_ids, obs, reward, done, infos, final_obs)
-
-    def _fetch_underway(self) -> None:
-        """Have the answers to all steps under way: a worker's answer to a later request would replace them."""
-        for step in self._underway:
-            step.exchange.answers()
 
     # ---- steps by either interface
 
@@ -309,9 +302,6 @@ class GroupEnvManager(RecoveringManager):
                 result = self._shared.take_timestep(env_id, result, is_last)
             timesteps[env_id] = result
             self._ready_obs[env_id] = result.obs
-        is_failed = any(isinstance(first, EnvFailed) for first in begun.values())
-        if step.lost or is_failed or any(map(is_abnormal, timesteps.values())):
-            self._fetch_underway()
         self._retry_reset(self._start_episodes(begun))
         for env_id, timestep in timesteps.items():
             if is_abnormal(timestep):

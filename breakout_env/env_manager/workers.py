@@ -36,8 +36,7 @@ class WorkerEnded(WorkerLost):
 
 class WorkerProcess(object):
     """
-    A worker process, which carries out its commands in their order. An answer that nobody waits for any more, because
-    the caller was interrupted, is dropped.
+    A worker process, which carries out its commands in their order. Their answers may be waited for in any order.
     """
 
     def __init__(self, context: Any, env_fns: Dict[int, Callable], *options: Any) -> None:
@@ -46,6 +45,7 @@ class WorkerProcess(object):
         self.lost = False  # whether it was ended for good
         self._connection, theirs = context.Pipe()
         self._number = 0
+        self._answers: Dict[int, Any] = {}  # by number: those that came before one that was waited for
         forked = context.get_start_method() == 'fork'
         try:
             self._process = context.Process(
@@ -89,12 +89,11 @@ class WorkerProcess(object):
 
     def receive(self, number: int, timeout_s: Optional[float] = None) -> Any:
         """
-        Wait for the answer to a command, and drop those to earlier ones: ``timeout_s`` seconds or, with None, as long
-        as the process lives. In its place comes ``WorkerLost`` if there is none in time, ``WorkerEnded`` if the process
-        has ended.
+        Wait for the answer to a command: ``timeout_s`` seconds or, with None, as long as the process lives. In its
+        place comes ``WorkerLost`` if there is none in time, ``WorkerEnded`` if the process has ended.
         """
         left_s = math.inf if timeout_s is None else timeout_s
-        while not self.lost:
+        while number not in self._answers and not self.lost:
             ready = self._poller.poll(1000 * min(left_s, SLICE_S))
             if not ready:
                 left_s -= SLICE_S
@@ -107,9 +106,8 @@ class WorkerProcess(object):
                 answered, result = pickle.loads(self._connection.recv_bytes())
             except (EOFError, OSError):  # it ended before or while it answered
                 break
-            if answered == number:
-                return result
-        return WorkerEnded(self._how_it_ended())
+            self._answers[answered] = result
+        return self._answers.pop(number) if number in self._answers else WorkerEnded(self._how_it_ended())
 
     def _how_it_ended(self) -> str:
         if self.lost:

@@ -201,8 +201,7 @@ class InProcessWorker(object):
         self.lost = self.killed = False
         self.timeouts = []
         self._group = EnvGroup(env_fns, *options)
-        self._commands = []
-        self._answered = 0
+        self._commands, self._answers = [], []
 
     @property
     def alive(self):
@@ -214,19 +213,19 @@ class InProcessWorker(object):
 
     def receive(self, number, timeout_s):
         self.timeouts.append((self._commands[number - 1][0], timeout_s))
-        result = None
-        for command, args in self._commands[self._answered : number] if self.alive else ():
+        for command, args in self._commands[len(self._answers) : number] if self.alive else ():
             try:
-                result = getattr(self._group, command)(*args)
+                self._answers.append(getattr(self._group, command)(*args))
             except EnvFailed as error:
-                result = error
+                self._answers.append(error)
             except Killed:
                 self.killed = True
-                break
             except Silent:
                 return WorkerLost(f'worker process 0 did not answer within {timeout_s} s')
-            self._answered += 1
-        return result if self.alive else WorkerEnded('worker process 0 has ended (signal 9)')
+            if self.killed:
+                break
+        answers = self._answers[number - 1 : number]
+        return answers[0] if answers else WorkerEnded('worker process 0 has ended (signal 9)')
 
     def end(self, deadline=0.0):
         if not self.lost and not self.killed:
