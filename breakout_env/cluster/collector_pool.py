@@ -16,8 +16,6 @@ _REQUESTS_EACH = 2
 # Finished fragments beyond which no more are requested: the learner is the slower side then, and play would get old.
 _READY = 2
 _RESIZE_EVERY_S = 5.0
-# Room for the episodes of a collector between two starts: each start numbers its episodes from 0.
-_EPISODES_EACH = 10**9
 # A collector whose requests fail this often in a row, without having died, cannot work.
 _FAILURES = 5
 _CLOSE_S = 5.0
@@ -30,7 +28,6 @@ class _Collector(object):
         self.index, self.actor = index, actor
         self.requests: List[Any] = []
         self.failures = 0
-        self.first_episode = 0
         # answered once the actor works, at first and after each restart; None from then on
         self.ready: Optional[Any] = actor.ready.remote()
 
@@ -45,15 +42,12 @@ class CollectorPool(GameScores):
     It stands where DI-engine's pipelines have a collector, so that saves, progress and commander find one.
     """
 
-    def __init__(
-        self, ray: Any, cfg: EasyDict, count: Count, say: Callable[[str], None], actor_class: type = CollectorActor
-    ) -> None:
+    def __init__(self, ray: Any, cfg: EasyDict, count: Count, say: Callable[[str], None]) -> None:
         """
         Arguments:
             - ray, cfg: From ``ray_session``; the merged config.
             - count (:obj:`Count`): Collectors; ``'auto'`` for as many as the cluster has CPUs, now and later.
             - say (:obj:`Callable`): Called with each message to the user.
-            - actor_class (:obj:`type`): Another one replays recorded fragments, to measure the learner.
         """
         super().__init__()
         # named as DI-engine's collectors have them
@@ -61,9 +55,9 @@ class CollectorPool(GameScores):
         self.settings: Dict[str, Any] = {}  # the policy's, for the next requests
         self._ray, self._cfg, self._count, self._say = ray, cfg, count, say
         self._n_sample = cfg.policy.collect.n_sample
-        self._actor_class = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=0)(actor_class)
+        self._actor_class = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=0)(CollectorActor)
         self._collectors: List[_Collector] = []
-        self._created = self._starts = 0
+        self._created = 0
         self._under_way: Dict[Any, Tuple[_Collector, bool]] = {}  # whose, whether random; by Ray's reference
         self._weights: Optional[Any] = None
         self._version = -1
@@ -167,11 +161,7 @@ class CollectorPool(GameScores):
         self.episodes += fragment.episodes
         self.add_games(fragment.games)
         self._request()  # so that nobody waits while the learner learns
-        transitions = unpack(fragment.payload)
-        for transition in transitions:
-            if 'episode_id' in transition:  # buffers cut slices by it: unique among all collectors
-                transition['episode_id'] += collector.first_episode
-        return transitions, fragment, is_random
+        return unpack(fragment.payload), fragment, is_random
 
     def _look_for_ready(self) -> None:
         """Note the collectors that work since the last look."""
@@ -179,8 +169,7 @@ class CollectorPool(GameScores):
         for ref in self._done(list(waiting)):
             try:
                 self._ray.get(ref)
-                waiting[ref].ready, waiting[ref].first_episode = None, self._starts * _EPISODES_EACH
-                self._starts += 1
+                waiting[ref].ready = None
             except self._ray.exceptions.RayError as error:
                 self._note_failure(waiting[ref], error)
 

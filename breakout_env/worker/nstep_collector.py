@@ -1,6 +1,7 @@
 """DI-engine's collector with n-step returns that go on from one collection to the next."""
 
 import itertools
+import secrets
 from typing import Any, Dict, List, NamedTuple, Optional
 
 from ding.envs import BaseEnvManager, BaseEnvTimestep
@@ -13,8 +14,9 @@ from .step_callback import StepCallback, weakly
 
 # A key in the ``info`` and in the transition of the last step before a time limit: whether its observation is known.
 _LAST_OBS_IS_KNOWN = 'last_obs_is_known'
-# Shared by all collectors of a process: two of them may fill one replay buffer.
-_EPISODE_IDS = itertools.count()
+# Shared by all collectors of a process: two of them may fill one replay buffer. It starts at random, as those of other
+# processes may fill it, too: actors on Ray, before and after a restart.
+_EPISODE_IDS = itertools.count(secrets.randbits(31) << 20)
 
 
 class TailBuffer(TrajBuffer):
@@ -228,7 +230,7 @@ class SampleWithIdsCollector(NstepCollector):
     """
     Overview:
         ``nstep`` for any policy. Its transitions, those of random play included, carry ``env_id``, ``episode_id`` \
-        (unique in the process) and ``step_id`` (0, 1, ... within the episode).
+        (unique, also among processes) and ``step_id`` (0, 1, ... within the episode).
     """
 
     def _new_buffer(self, env_id: int) -> NumberedTailBuffer:

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import torch
 from easydict import EasyDict
 
+from breakout_env.cluster import collector_pool
 from breakout_env.cluster.actors import PackedFragment
-from breakout_env.cluster.collector_pool import CollectorPool
 from breakout_env.cluster.fragment import pack
 
 
@@ -42,10 +42,10 @@ class Actor(object):
 
 
 class Collector(object):
-    """Plays an episode for each request, numbered from 0 as in each process; its third request finds it dead."""
+    """Plays a step for each request; its third request finds it dead."""
 
     def __init__(self, cfg, index):
-        self.requests = self.episode = 0
+        self.requests = 0
 
     def ready(self):
         pass
@@ -56,18 +56,18 @@ class Collector(object):
     def collect(self, *request):
         self.requests += 1
         if self.requests == 3:
-            self.episode = 0
             raise Unavailable
         obs = torch.zeros(4, 84, 84, dtype=torch.uint8)
-        transition = dict(obs=obs, next_obs=obs, done=True, episode_id=self.episode, step_id=0)
-        self.episode += 1
-        return PackedFragment(pack([transition]), 1, 1, [], 0, [])
+        return PackedFragment(pack([dict(obs=obs, next_obs=obs, done=True)]), 1, 1, [5.0], 0, [])
 
 
-def test_episodes_of_all_collectors_before_and_after_a_restart_have_different_ids():
+def test_what_a_collector_that_died_was_asked_for_is_collected_again_and_counts_once(monkeypatch):
+    monkeypatch.setattr(collector_pool, 'CollectorActor', Collector)
     cfg = EasyDict(exp_name='run', policy=dict(collect=dict(n_sample=1)))
-    pool = CollectorPool(Ray(), cfg, 2, lambda text: None, Collector)
-    pool.open(0, None)
-    fragments = [pool.next_fragment(0.0) for _ in range(20)]
-    ids = [transition['episode_id'] for fragment in fragments if fragment for transition in fragment[0]]
-    assert len(set(ids)) == len(ids) == pool.envstep > 8
+    said = []
+    pool = collector_pool.CollectorPool(Ray(), cfg, 2, said.append)
+    pool.open(3, 8)
+    arrived = [fragment for fragment in (pool.next_fragment(0.0) for _ in range(20)) if fragment]
+    assert [is_random for _, _, is_random in arrived] == [True] * 3 + [False] * 5
+    assert (pool.envstep, pool.episodes, pool.games, pool.game_return_mean) == (8, 8, 8, 5.0)
+    assert sum('died; Ray restarts it' in text for text in said) == 2 and pool.number == 2
