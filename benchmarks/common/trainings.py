@@ -100,7 +100,7 @@ def judged_run(run: Path, execute: Program) -> Dict[str, Any]:
 def run_python(arguments: Sequence[Any], folder: Path) -> None:
     """Run a Python program; a ClickException if it fails. Ctrl-C and SIGTERM end it gracefully, and then this one."""
     words, started = [sys.executable, *map(str, arguments)], []  # type: ignore[var-annotated]
-    with StopRequest(then=lambda: [process.terminate() for process in started], only_free=True) as stop:
+    with StopRequest(then=lambda: [process.terminate() for process in started]) as stop:
         started.append(subprocess.Popen(words, cwd=folder, env={**os.environ, 'PYTHONPATH': str(ROOT)}))
         code = started[0].wait()
     if stop.requested:

@@ -38,8 +38,9 @@ class StopRequest(object):
         self._handlers_before: Dict[int, Any] = {}
         for number in signals.STOPPING:
             before = signal.getsignal(number)
-            # under nohup a run continues without its terminal
-            if (only_free or number == signal.SIGHUP) and not signals.is_free(number):
+            if only_free and not signals.is_free(number):
+                continue
+            if number == signal.SIGHUP and before == signal.SIG_IGN:  # under nohup a run continues without its terminal
                 continue
             try:
                 signals.handle(number, partial(self._on_signal, number))

@@ -28,22 +28,6 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _libc = ctypes.CDLL(None)  # loaded before a fork: in the child, a thread that is not there may hold the loader's lock
 
 
-class _Handler(object):
-    """A signal handler of this file's. ``is_replaceable``: whether a more specific one may take its place."""
-
-    def __init__(self, function: Callable[[], None], is_replaceable: bool = False) -> None:
-        self._function = function
-        self._pid = os.getpid()
-        self.is_replaceable = is_replaceable
-
-    def __call__(self, number: int, frame: Optional[FrameType]) -> None:
-        if os.getpid() == self._pid:
-            self._function()
-        elif number != signal.SIGINT:
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
-
-
 def handle(number: int, function: Callable[[], None]) -> None:
     """
     Overview:
@@ -52,13 +36,21 @@ def handle(number: int, function: Callable[[], None]) -> None:
     Raises:
         - ValueError: If this is not the main thread, the only one that Python lets set handlers.
     """
-    signal.signal(number, _Handler(function))
+    pid = os.getpid()
+
+    def handler(number: int, frame: Optional[FrameType]) -> None:
+        if os.getpid() == pid:
+            function()
+        elif number != signal.SIGINT:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+    signal.signal(number, handler)
 
 
 def is_free(number: int) -> bool:
     """Whether the program neither handles a signal in its own way nor ignores it, as under ``nohup``."""
-    handler = signal.getsignal(number)
-    return handler in (signal.SIG_DFL, signal.default_int_handler) or getattr(handler, 'is_replaceable', False)
+    return signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler)
 
 
 def exit_on_signals() -> None:
@@ -70,7 +62,7 @@ def exit_on_signals() -> None:
         return
     for number in (signal.SIGTERM, signal.SIGHUP):
         if is_free(number):
-            signal.signal(number, _Handler(partial(_exit, number), is_replaceable=True))
+            handle(number, partial(_exit, number))
 
 
 def _exit(number: int) -> None:
