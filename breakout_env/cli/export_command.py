@@ -27,7 +27,7 @@ def command(checkpoint: Optional[str], pretrained: bool, format: str, output: Op
     Write an agent to a file for other programs.
 
     It takes uint8 pixels of shape (batch, 4, 84, 84), the newest screen last, and gives a value for each action; the
-    highest is the one to play. It is compared with its source on a game first, and kept only if they agree.
+    highest is the one to play. It is compared with its source first, and kept only if they agree.
 
     \b
     Examples:
@@ -46,5 +46,5 @@ def command(checkpoint: Optional[str], pretrained: bool, format: str, output: Op
     click.echo(
         f'pixels uint8 (batch, {agent.frame_stack}, {agent.screen_size}, {agent.screen_size}) -> '
         f'q_values float32 (batch, {agent.action_count}); '
-        f'largest difference from the source over {CHECK_OBSERVATIONS} observations of a game: {difference:.1e}'
+        f'largest difference from the source over {CHECK_OBSERVATIONS} random observations: {difference:.1e}'
     )
