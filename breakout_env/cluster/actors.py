@@ -26,9 +26,7 @@ class PackedFragment(NamedTuple):
 
     payload: bytes
     env_steps: int
-    episodes: int
     games: List[float]  # scores of the games that ended in it
-    weights_version: int  # updates of the weights that played it
     events: List[Event]
 
 
@@ -112,7 +110,7 @@ class CollectorActor(_Actor):
         if not is_random:
             self._load(weights)
             self._version = version
-        worker.envstep, episodes = env_step, worker._total_episode_count
+        worker.envstep = env_step
         transitions = worker.collect(
             n_sample=n_sample,
             train_iter=self._version,
@@ -121,8 +119,7 @@ class CollectorActor(_Actor):
             policy_kwargs=settings,
         )
         games, self._games = self._games, []
-        counts = worker.envstep - env_step, worker._total_episode_count - episodes
-        return PackedFragment(pack(transitions), *counts, games, self._version, self._recorder.take())
+        return PackedFragment(pack(transitions), worker.envstep - env_step, games, self._recorder.take())
 
 
 class EvaluatorActor(_Actor):

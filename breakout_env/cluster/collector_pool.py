@@ -35,7 +35,7 @@ class _Collector(object):
 class CollectorPool(GameScores):
     """
     Requests rollout fragments from Ray actors, as many as the learner can use, and hands them over in the order
-    of their arrival. Env steps, episodes and games count when a fragment is handed over: what a collector that
+    of their arrival. Env steps and games count when a fragment is handed over: what a collector that
     died was asked for is collected again, and what is under way at the end counts nowhere. Ray restarts actors
     that die; nodes that leave or join change the number of collectors while training goes on.
 
@@ -50,8 +50,7 @@ class CollectorPool(GameScores):
             - say (:obj:`Callable`): Called with each message to the user.
         """
         super().__init__()
-        # named as DI-engine's collectors have them
-        self.envstep = self.episodes = 0
+        self.envstep = 0  # named as DI-engine's collectors have it
         self.settings: Dict[str, Any] = {}  # the policy's, for the next requests
         self._ray, self._cfg, self._count, self._say = ray, cfg, count, say
         self._n_sample = cfg.policy.collect.n_sample
@@ -158,7 +157,6 @@ class CollectorPool(GameScores):
             return None
         collector.failures = 0
         self.envstep += fragment.env_steps
-        self.episodes += fragment.episodes
         self.add_games(fragment.games)
         self._request()  # so that nobody waits while the learner learns
         return unpack(fragment.payload), fragment, is_random

@@ -16,6 +16,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from ..env_manager.manager import GroupEnvManager
+from ..utils.game_constants import FRAMES_PER_SECOND
 from ..utils.options import Between, checked, section, shown
 from .env import BreakoutEnv
 from .options import BreakoutOptions
@@ -23,8 +24,6 @@ from .options import BreakoutOptions
 ENV_ID = 'breakout_env/Breakout-v0'
 # What a vector environment needs of its env manager.
 _MANAGER_SETTINGS = dict(auto_reset=True, episode_num=math.inf)
-# Frames of the console in a second.
-_CONSOLE_FPS = 60
 _MINIMAL_ACTIONS = ['NOOP', 'FIRE', 'RIGHT', 'LEFT']
 
 
@@ -50,7 +49,7 @@ def _check_reset_options(options: Optional[Mapping]) -> None:
 
 def _metadata(metadata: Mapping, cfg: Mapping, **more: Any) -> Dict[str, Any]:
     """The metadata of an instance: a step shows ``frame_skip`` of the console's frames."""
-    return {**metadata, 'render_fps': _CONSOLE_FPS / BreakoutOptions.from_config(cfg).frame_skip, **more}
+    return {**metadata, 'render_fps': FRAMES_PER_SECOND / BreakoutOptions.from_config(cfg).frame_skip, **more}
 
 
 class GymnasiumBreakout(gymnasium.Env):

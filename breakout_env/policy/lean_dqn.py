@@ -202,17 +202,13 @@ class LeanDQNPolicy(DQNPolicy, ActsWithAverage):
         def q_values(model: Any, x: torch.Tensor) -> torch.Tensor:
             return (model.forward_scaled(x) if pixels else model.forward(x))[self._output]
 
-        with torch.autocast(self._device_type, self._dtype, enabled=self._dtype is not torch.float32):
+        with torch.autocast(torch.device(self._device).type, self._dtype, enabled=self._dtype is not torch.float32):
             # with a gradient first: autocast caches the weights that it casts there, and the next forward reuses them
             q_value = q_values(self._model, both if self._one_forward else both[:size])
             with torch.no_grad():
                 next_q_value = q_value[size:] if self._one_forward else q_values(self._model, both[size:])
                 target_q_value = q_values(self._target(), both[size:])
         return q_value[:size].float(), next_q_value.detach().float(), target_q_value.float()
-
-    @property
-    def _device_type(self) -> str:
-        return torch.device(self._device).type
 
     def _target(self) -> torch.nn.Module:
         """The target network; under autocast a copy in that type, which saves casting its weights at each update."""

@@ -58,7 +58,7 @@ class Collector(object):
         if self.requests == 3:
             raise Unavailable
         obs = torch.zeros(4, 84, 84, dtype=torch.uint8)
-        return PackedFragment(pack([dict(obs=obs, next_obs=obs, done=True)]), 1, 1, [5.0], 0, [])
+        return PackedFragment(pack([dict(obs=obs, next_obs=obs, done=True)]), 1, [5.0], [])
 
 
 def test_what_a_collector_that_died_was_asked_for_is_collected_again_and_counts_once(monkeypatch):
@@ -69,5 +69,5 @@ def test_what_a_collector_that_died_was_asked_for_is_collected_again_and_counts_
     pool.open(3, 8)
     arrived = [fragment for fragment in (pool.next_fragment(0.0) for _ in range(20)) if fragment]
     assert [is_random for _, _, is_random in arrived] == [True] * 3 + [False] * 5
-    assert (pool.envstep, pool.episodes, pool.games, pool.game_return_mean) == (8, 8, 8, 5.0)
+    assert (pool.envstep, pool.games, pool.game_return_mean) == (8, 8, 5.0)
     assert sum('died; Ray restarts it' in text for text in said) == 2 and pool.number == 2
