@@ -39,13 +39,6 @@ def test_the_v2_manager_returns_what_the_stock_v2_manager_returns(env_class):
     assert type(manager) is GroupEnvManagerV2
 
 
-def test_the_v2_manager_makes_identifiers_of_the_keys_of_info():
-    with launched('breakout_v2', BreakoutEnv, 1) as manager:
-        ends = (manager.step([[3]])[0] for _ in itertools.count())
-        info = next(timestep.info for timestep in ends if timestep.done)
-    assert int(info.lives) == 4 and not bool(info.TimeLimit_truncated)  # the dot became an underscore
-
-
 @pytest.mark.parametrize('stock', ['subprocess', 'base'])
 def test_the_manager_is_done_after_episode_num_episodes(stock):
     options = dict(episode_num=3)

@@ -42,11 +42,6 @@ def test_wrong_options_are_named(make):
     env.close()
 
 
-def test_the_id_is_registered_by_the_import_and_by_gymnasiums_module_form():
-    code = "import gymnasium; e = gymnasium.make('breakout_env:{0}'); e.reset(); e.close(); gymnasium.make('{0}')"
-    assert completed(['python', '-c', code.format(ENV_ID)]).returncode == 0
-
-
 def test_many_games_are_the_same_games_as_one_by_one():
     """Observations, rewards and ends of several lives, with the last observation of each where it belongs."""
     options = dict(noop_max=3, max_episode_frames=700, is_train=False, episodic_life=True)

@@ -2,7 +2,6 @@
 
 import collections
 import contextlib
-import ctypes
 import functools
 import itertools
 import os
@@ -26,7 +25,7 @@ from helpers.processes import wait_until
 
 MAIN_PID = os.getpid()
 # Actions of GameEnv besides the 4 that play: what can go wrong in a step.
-RAISE, RAISE_AWKWARD, KILL, HANG, EXIT, SEGFAULT, SLEEP, ABNORMAL = range(10, 18)
+RAISE, RAISE_AWKWARD, KILL, HANG, EXIT, SLEEP, ABNORMAL = range(10, 17)
 
 
 class PlantedError(Exception):
@@ -127,9 +126,6 @@ class GameEnv(BaseEnv):
             collections.deque(itertools.repeat(0), maxlen=0)  # in C: no Python code runs, not even a signal handler
         if action == EXIT:
             os._exit(3)
-        if action == SEGFAULT:
-            signal.signal(signal.SIGSEGV, signal.SIG_DFL)  # without pytest's report on it
-            ctypes.string_at(0)
         if action == SLEEP:
             time.sleep(1)
         if action == ABNORMAL:
