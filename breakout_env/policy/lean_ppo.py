@@ -314,7 +314,7 @@ class LeanPPOPolicy(Policy, ActsWithAverage):
     def _load_state_dict_learn(self, state_dict: Dict[str, Any]) -> None:
         self._model.load_state_dict(state_dict['model'])
         if self._mirror is not None:
-            self._mirror.project()
+            self._mirror.check()
         self._optimizer.load_state_dict(state_dict['optimizer'])
         self._updates = state_dict.get('updates', 0)
         self._return_scale.state = state_dict.get('return_scale', ReturnScale().state)

@@ -83,9 +83,14 @@ class Mirror(object):
         """Give the network weights that commute with the mirror, of the scale that they have."""
         self._average(lambda weight: weight.data, 2**0.5)
 
-    def project(self) -> None:
-        """The same for loaded weights; those that commute already stay as they are."""
-        self._average(lambda weight: weight.data)
+    def check(self) -> None:
+        """``ValueError`` if weights were loaded that do not commute with the mirror: learning would never make them."""
+        for weight, rows, columns in self._places:
+            if not torch.allclose(weight, _mirrored(weight, rows, columns), rtol=1e-3, atol=1e-5):
+                raise ValueError(
+                    'the loaded weights are of a training without the policy option `learn.mirror`, which is True '
+                    '(bool); expected policy.learn.mirror=False to resume it'
+                )
 
     def average_gradients(self) -> None:
         """Between a backward pass and the optimizer's step."""
@@ -95,8 +100,7 @@ class Mirror(object):
         for weight, rows, columns in self._places:
             values = values_of(weight)
             assert values is not None, 'a backward pass leaves gradients of all weights'
-            mirrored = values.reshape(len(values), -1).index_select(0, rows).index_select(1, columns)
-            values.add_(mirrored.view(values.shape)).div_(divisor)
+            values.add_(_mirrored(values, rows, columns)).div_(divisor)
 
     def _output_shape(self, layer: Conv2d) -> torch.Size:
         shapes: List[torch.Size] = []
@@ -105,6 +109,10 @@ class Mirror(object):
             self._model.encoder(torch.zeros(1, *self._model.encoder.obs_shape, device=layer.weight.device))
         hook.remove()
         return shapes[0]
+
+
+def _mirrored(values: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
+    return values.reshape(len(values), -1).index_select(0, rows).index_select(1, columns).view(values.shape)
 
 
 def _exchanged(features: torch.Tensor) -> torch.Tensor:

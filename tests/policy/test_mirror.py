@@ -44,6 +44,12 @@ def test_weights_begin_with_the_scale_that_they_had():
         assert weight.ndim == 1 or 0.8 < weight.norm() / before[name] < 1.2, name
 
 
+def test_weights_that_were_trained_without_it_are_refused():
+    policy = ppo(mirror=True)
+    with pytest.raises(ValueError, match='expected policy.learn.mirror=False'):
+        policy.learn_mode.load_state_dict(ppo().learn_mode.state_dict())
+
+
 @pytest.mark.parametrize(
     'sizes, message',
     [
