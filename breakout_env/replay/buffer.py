@@ -8,7 +8,6 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
 import torch
 from ding.utils import BUFFER_REGISTRY
 
-from ..utils.options import section
 from ..utils.resources import ResourceWatch
 from .batch import FrameBatch
 from .memory import ReplayMemory
@@ -63,16 +62,14 @@ class FrameReplayBuffer(SerialBuffer):
         Raises:
             - ValueError: If an option is not allowed, or the size does not fit into memory or on the disk.
         """
-        cfg = section('the config of the replay buffer', cfg)
         options = self._options = ReplayOptions.from_config(cfg)
-        ratio = (cfg.get('thruput_controller') or {}).get('sample_min_limit_ratio', 1)
         # None of these parts refers to the buffer: without a cycle, its memory is released with its last reference.
         memory = self._memory = ReplayMemory.from_options(options, exp_name)
         self._sampler: _Sampler
         if options.slice_len is None:
-            self._sampler = TransitionSampler(memory, options, ratio)
+            self._sampler = TransitionSampler(memory, options)
         else:
-            self._sampler = SliceSampler(memory, options.slice_len, options.slice_every, ratio)
+            self._sampler = SliceSampler(memory, options.slice_len, options.slice_every)
         self._pinned = torch.cuda.is_available() if options.pin_memory is None else options.pin_memory
         self._prefetcher = Prefetcher()
         self._tb_logger = tb_logger

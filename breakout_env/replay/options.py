@@ -6,7 +6,7 @@ from typing import Annotated, Any, Iterable, Literal, Mapping, Optional
 from ding.worker import AdvancedReplayBuffer
 from pydantic import Field
 
-from ..utils.options import Between, Flag, Options, PathText, checked, section, shown
+from ..utils.options import Between, Flag, Options, PathText, section, shown
 
 _OWNER = 'replay buffer option'
 _Size = Annotated[int, Between(1, 2**31 - 1, from_float=True)]
@@ -160,14 +160,13 @@ class TorchRLOptions(_BufferOptions):
 
 
 def _check_controller(controller: Any) -> None:
-    """What DI-engine's buffers throttle by; only ``sample_min_limit_ratio`` has an effect here."""
-    name = 'thruput_controller'
-    controller = section(f'{_OWNER} `{name}`', controller)
-    ratio = controller.get('sample_min_limit_ratio', 1)
-    checked(_OWNER, f'{name}.sample_min_limit_ratio', ratio, Annotated[float, Between(0.0, 1e6)])
-    limits = section(f'{_OWNER} `{name}.push_sample_rate_limit`', controller.get('push_sample_rate_limit'))
-    if limits.get('max', math.inf) != math.inf or limits.get('min', 0) != 0:
+    """What DI-engine's buffers throttle by has no effect here."""
+    name = f'{_OWNER} `thruput_controller`'
+    controller = section(name, controller)
+    limits = section(f'{name}: `push_sample_rate_limit`', controller.get('push_sample_rate_limit'))
+    given = controller.get('sample_min_limit_ratio', 1), limits.get('min', 0), limits.get('max', math.inf)
+    if given != (1, 0, math.inf):
         raise ValueError(
-            f'{_OWNER} `{name}.push_sample_rate_limit` is {shown(limits)}; expected no limit: a serial pipeline '
-            'pushes and samples as update_per_collect and n_sample say'
+            f'{name} is {shown(controller)}; expected no limit: a serial pipeline pushes and samples as '
+            'random_collect_size, n_sample and update_per_collect say'
         )

@@ -31,14 +31,12 @@ class TransitionSampler(object):
     Arguments:
         - memory (:obj:`ReplayMemory`): What is sampled from.
         - options (:obj:`ReplayOptions`): The exponents.
-        - min_limit_ratio (:obj:`float`): Transitions that must be there for each of a batch.
     """
 
-    def __init__(self, memory: ReplayMemory, options: ReplayOptions, min_limit_ratio: float) -> None:
+    def __init__(self, memory: ReplayMemory, options: ReplayOptions) -> None:
         self._memory = memory
         self._alpha, self.beta = options.alpha, options.beta
         self._beta_step = (1 - options.beta) / options.anneal_step if options.anneal_step else 0.0
-        self._min_limit_ratio = min_limit_ratio
         self._tree: Optional[SumTree] = None
         self._max_priority = 1.0
         # of prepared transitions that are not stored yet: their weights, and the highest priority that they came with
@@ -80,7 +78,7 @@ class TransitionSampler(object):
     def sample(self, size: int, replace: bool) -> Optional[Tuple[np.ndarray, Extras]]:
         """Slots, and what is added to each transition; None if there are too few."""
         memory = self._memory
-        if memory.count < size * self._min_limit_ratio and not (replace and memory.count):
+        if memory.count < size and not (replace and memory.count):
             log.info('%d transitions are to be sampled, but there are %d; none are', size, memory.count)
             return None
         if self._tree is None:

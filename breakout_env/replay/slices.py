@@ -35,14 +35,12 @@ class SliceSampler(object):
     Arguments:
         - memory (:obj:`ReplayMemory`): What is sampled from. It evicts the oldest, and nothing is deleted from it.
         - slice_len, every (:obj:`int`): Steps of a slice, and from one beginning to the next.
-        - min_limit_ratio (:obj:`float`): Transitions that must be there for each slice of a batch.
     """
 
-    def __init__(self, memory: ReplayMemory, slice_len: int, every: int, min_limit_ratio: float) -> None:
+    def __init__(self, memory: ReplayMemory, slice_len: int, every: int) -> None:
         self._memory = memory
         self._slice_len = slice_len
         self._every = every
-        self._min_limit_ratio = min_limit_ratio
         self._next = np.zeros(memory.capacity, np.uint32)  # slot of the next step; its own at the end
         self._before = np.zeros(memory.capacity, np.uint32)  # slot of the step that is `every` earlier; its own if none
         self.clear()
@@ -104,7 +102,7 @@ class SliceSampler(object):
     def sample(self, size: int, replace: bool) -> Optional[Tuple[np.ndarray, Extras]]:
         memory = self._memory
         beginnings = np.zeros(0, np.int64)
-        if memory.count >= max(size * self._min_limit_ratio, self._slice_len):
+        if memory.count >= max(size, self._slice_len):
             for _ in range(_ROUNDS):
                 some = memory.nth(memory.random.integers(memory.count, size=2 * size * self._every))
                 beginnings = np.append(beginnings, self._beginnings(some))

@@ -63,14 +63,8 @@ def test_a_config_names_the_buffer_and_its_options(named_in):
         (dict(storage='disk'), r"`storage` is 'disk' \(str\); expected one of 'compressed', 'ring', 'memmap'"),
         (dict(max_use=3), r'`max_use` is 3 \(int\); expected none, as it is gone'),
         (dict(stroage='ring'), r'`stroage` is unknown; did you mean `storage`\?'),
-        (
-            dict(thruput_controller=dict(push_sample_rate_limit=dict(max=2, min=0))),
-            r'`thruput_controller.push_sample_rate_limit` is .*; expected no limit',
-        ),
-        (
-            dict(thruput_controller=dict(sample_min_limit_ratio=-1)),
-            r'`thruput_controller.sample_min_limit_ratio` is -1 \(int\); expected a number from 0',
-        ),
+        (dict(thruput_controller=dict(push_sample_rate_limit=dict(max=2))), '`thruput_controller` is .* no limit'),
+        (dict(thruput_controller=dict(sample_min_limit_ratio=2)), '`thruput_controller` is .*; expected no limit'),
     ],
 )
 def test_a_wrong_option_is_named_and_nothing_is_opened(options, message, same_footprint):
@@ -188,8 +182,6 @@ def test_too_few_transitions_give_none():
     assert buffer.sample(11, 0) is None and buffer.sample(0, 0) == []
     assert sorted(ids(buffer.sample(10, 0))) == list(range(10))
     assert len(buffer.sample(30, 0, replace=True)) == 30
-    ratio = filled(10, thruput_controller=dict(sample_min_limit_ratio=2))
-    assert ratio.sample(6, 0) is None and len(ratio.sample(5, 0)) == 5
 
 
 def test_a_batch_reads_like_a_list_of_dicts():
