@@ -1,6 +1,5 @@
 """Small training runs, and what they leave."""
 
-import importlib.util
 import json
 import math
 import os
@@ -17,6 +16,7 @@ import xxhash
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
+from breakout_env.cli.train_command import _entry
 from breakout_env.run.paths import saves_in
 from helpers.processes import BIN, ROOT
 
@@ -135,10 +135,7 @@ def curves(folder: Path) -> list:
 
 def entry():
     """Our entry as a module."""
-    spec = importlib.util.spec_from_file_location('serial', ENTRY[1])
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return _entry('serial')
 
 
 def has_learned(folder: Path) -> Callable[[], bool]:
