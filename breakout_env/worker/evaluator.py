@@ -136,29 +136,22 @@ class ResumableEvaluator(InteractionSerialEvaluator):
         if not self._network_checked:
             check_first_batch(self._policy, self._env.observation_space)
             self._network_checked = True
-        best_before = self._max_episode_return
+        best_saved = self._max_episode_return
         if time.monotonic() - self._sampled_at_s >= SAMPLE_EVERY_S:
             self._sample = SampleGame()
-        failures: List[OSError] = []  # of the disk, which must not end the training
-
-        def save_best(name: str) -> None:
+        due: List[str] = []  # the name of a checkpoint, if the score is the best so far
+        finished, info = super().eval(save_ckpt_fn and due.append, train_iter, envstep, *args, **kwargs)
+        if due:
+            autosave = run_registry.look_up(self._exp_name, 'autosave')
             try:
-                save_ckpt_fn(name)
-            except OSError as error:
-                failures.append(error)
-
-        finished, info = super().eval(save_ckpt_fn and save_best, train_iter, envstep, *args, **kwargs)
-        if failures:
-            self._max_episode_return: float = best_before  # that of the file
+                save_ckpt_fn(*due)
+                best_saved = self._max_episode_return
+                if autosave is not None:
+                    autosave.note_best_score(float(self._max_episode_return))
+            except OSError as error:  # of the disk, which must not end the training
+                self._max_episode_return: float = best_saved
+                _log.warning('ckpt_best or its score was not saved, the training continues: %s', error)
         self._update_state()
-        autosave = run_registry.look_up(self._exp_name, 'autosave')
-        if self._max_episode_return > best_before and save_ckpt_fn is not None and autosave is not None:
-            try:
-                autosave.note_best_score(self._state['best_score'])
-            except OSError as error:
-                failures.append(error)
-        for failure in failures:
-            _log.warning('ckpt_best or its score was not saved, the training continues: %s', failure)
         self._log(info, envstep)
         return finished, info
 
