@@ -135,15 +135,11 @@ class FrameReplayBuffer(SerialBuffer):
 
     # ---------------------------------------------------------------- out
 
-    def sample(
-        self, size: int, cur_learner_iter: int = 0, replace: bool = False
-    ) -> Union[FrameBatch, List[dict], None]:
+    def sample(self, size: int, cur_learner_iter: int = 0) -> Union[FrameBatch, List[dict], None]:
         """
         Overview:
             Sample transitions. The batch reads like a list of dicts, and ``collated()`` returns it as tensors without \
-            another copy.
-        Arguments:
-            - replace (:obj:`bool`): Whether one may occur twice. By priority that may happen in any case.
+            another copy. A transition may occur twice only if samples follow priorities.
         Returns:
             - batch (:obj:`Union[FrameBatch, None]`): None if there are too few. Besides what was pushed, each has \
                 ``replay_unique_id``, ``replay_buffer_idx``, ``priority``, and the importance-sampling weight \
@@ -152,19 +148,18 @@ class FrameReplayBuffer(SerialBuffer):
         """
         if size == 0:
             return []
-        request = (size, replace)
-        batch, memory = self._prefetcher.take(request), self._memory
+        batch, memory = self._prefetcher.take(size), self._memory
         with memory.lock:
             if batch is None:
-                sampled = self._sampler.sample(*request)
+                sampled = self._sampler.sample(size)
                 if sampled is None:
                     return None
                 batch = memory.decode(memory.select(sampled[0], acquire=False), sampled[1], self._pinned)
-            following = self._sampler.sample(*request) if self._options.prefetch else None
+            following = self._sampler.sample(size) if self._options.prefetch else None
             if following is not None:
                 undecoded = memory.select(following[0])
                 decode = partial(memory.decode, undecoded, following[1], self._pinned, at_once=True)
-                self._prefetcher.prepare(request, decode, partial(memory.release, undecoded))
+                self._prefetcher.prepare(size, decode, partial(memory.release, undecoded))
         return self._sampler.finish(batch)
 
     # ---------------------------------------------------------------- saved and loaded

@@ -59,14 +59,14 @@ class TransitionSampler(object):
                 self._tree.set(np.arange(self._memory.count), np.ones(self._memory.count))
         return self._tree
 
-    def sample(self, size: int, replace: bool) -> Optional[Tuple[np.ndarray, Extras]]:
+    def sample(self, size: int) -> Optional[Tuple[np.ndarray, Extras]]:
         """Slots, and what is added to each transition; None if there are too few."""
         memory = self._memory
-        if memory.count < size and not (replace and memory.count):
+        if memory.count < size:
             log.info('%d transitions are to be sampled, but there are %d; none are', size, memory.count)
             return None
         if self._tree is None:
-            slots = memory.nth(choose(memory.random, memory.count, size, replace))
+            slots = memory.nth(choose(memory.random, memory.count, size))
             importance = priorities = np.ones(size)
         else:
             # one from each of ``size`` equal shares of the sum
@@ -121,7 +121,7 @@ class TransitionSampler(object):
             self._track().set(np.arange(self._memory.count), restored.priorities)
 
 
-def choose(random: np.random.Generator, count: int, size: int, replace: bool) -> np.ndarray:
+def choose(random: np.random.Generator, count: int, size: int, replace: bool = False) -> np.ndarray:
     """Numbers below ``count``, each as likely as any other; O(size), however many there are."""
     if count < size and not replace:
         raise ValueError(f'{size} transitions are to be sampled, but there are {count} to sample from')

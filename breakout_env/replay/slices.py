@@ -97,7 +97,7 @@ class SliceSampler(object):
         """Episodes and steps in slots."""
         return self._memory.column('episode_id', slots), self._memory.column('step_id', slots)
 
-    def sample(self, size: int, replace: bool) -> Optional[Tuple[np.ndarray, Extras]]:
+    def sample(self, size: int) -> Optional[Tuple[np.ndarray, Extras]]:
         memory = self._memory
         beginnings = np.zeros(0, np.int64)
         if memory.count >= max(size, self._slice_len):

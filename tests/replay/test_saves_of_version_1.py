@@ -33,7 +33,7 @@ def test_a_save_of_the_storage_compressed_loads_into_any(storage):
     assert (buffer.count(), buffer.push_count, buffer._sampler.beta) == (20, 48, pytest.approx(0.400012))
     assert all(is_exact(t, **kinds(t['id'])) for t in stored(buffer._memory))
     assert ids(stored(buffer._memory)) == list(range(4, 24))
-    batch = buffer.sample(200, replace=True)
+    batch = [t for _ in range(30) for t in buffer.sample(20)]
     priorities = {t['id']: t['priority'] for t in batch}
     assert priorities[13] == pytest.approx(13.5, rel=1e-4) and priorities[5] == pytest.approx(1)
     assert {t['replay_unique_id'] - t['id'] for t in batch} == {24}
