@@ -70,16 +70,16 @@ def _exit(number: int) -> None:
     sys.exit(128 + number)
 
 
-def follow_parent(parent_pid: int, number: int = signal.SIGKILL) -> None:
+def follow_parent(parent_pid: int) -> None:
     """
-    Have the system send this process a signal when its parent ends, in whatever way: a stopped process, which
-    cannot check for itself, obeys SIGKILL, too. For Linux, the parent is the thread that started this process;
+    Have the system kill this process when its parent ends, in whatever way: a stopped process, which cannot check for
+    itself, obeys SIGKILL, too. For Linux, the parent is the thread that started this process;
     so only a process that a main thread has started may call this. The parent may have ended already.
     """
     if sys.platform == 'linux':
-        _libc.prctl(_PR_SET_PDEATHSIG, number)
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_pid:
-        os.kill(os.getpid(), number)
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def force_shutdown(number: int) -> None:
