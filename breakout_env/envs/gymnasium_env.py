@@ -36,20 +36,9 @@ def register() -> None:
     )
 
 
-def _spaces(env: BreakoutEnv) -> Tuple[gymnasium.spaces.Box, gymnasium.spaces.Discrete]:
-    """The observation and action space as gymnasium's."""
-    box: Any = env.observation_space
-    return gymnasium.spaces.Box(box.low, box.high, box.shape, box.dtype), gymnasium.spaces.Discrete(env.action_space.n)
-
-
 def _check_reset_options(options: Optional[Mapping]) -> None:
     if options:
         raise ValueError(f'the options of reset are {shown(options)}; expected none: give them to gymnasium.make')
-
-
-def _metadata(metadata: Mapping, cfg: Mapping, **more: Any) -> Dict[str, Any]:
-    """The metadata of an instance: a step shows ``frame_skip`` of the console's frames."""
-    return {**metadata, 'render_fps': FRAMES_PER_SECOND / BreakoutOptions.from_config(cfg).frame_skip, **more}
 
 
 class GymnasiumBreakout(gymnasium.Env):
@@ -75,9 +64,15 @@ class GymnasiumBreakout(gymnasium.Env):
         """Options as in ``BreakoutOptions``; ``render_mode`` is None or ``rgb_array``, for ``render``."""
         self._env = BreakoutEnv(dict(options, render_mode=render_mode))
         self.render_mode = render_mode
-        self.observation_space, actions = _spaces(self._env)
-        self.action_space, self._action_count = actions, int(actions.n)
-        self.metadata = _metadata(self.metadata, options)
+        box: Any = self._env.observation_space
+        self.observation_space = gymnasium.spaces.Box(box.low, box.high, box.shape, box.dtype)
+        self._action_count = int(self._env.action_space.n)
+        self.action_space = gymnasium.spaces.Discrete(self._action_count)
+        # a step shows `frame_skip` of the console's frames
+        self.metadata = {
+            **self.metadata,
+            'render_fps': FRAMES_PER_SECOND / BreakoutOptions.from_config(options).frame_skip,
+        }
 
     def get_action_meanings(self) -> List[str]:
         """The joystick's name of each action, by ALE's words, as wrappers of other libraries ask for them."""
@@ -175,13 +170,13 @@ class GymnasiumBreakoutVector(VectorEnv):
                 raise ValueError(f'env_manager option `{name}` is {shown(given[name])}; expected {value} in gymnasium')
         self.num_envs, self.render_mode = num_envs, render_mode
         cfg = dict(options, render_mode=render_mode)
-        env = BreakoutEnv(cfg)
+        single = GymnasiumBreakout(render_mode, **options)
         self._resets_next = mode is AutoresetMode.NEXT_STEP
-        self.metadata = _metadata(self.metadata, cfg, autoreset_mode=mode)
-        self.single_observation_space, single_actions = _spaces(env)
-        self.single_action_space, self._action_count = single_actions, int(single_actions.n)
-        self.observation_space = batch_space(self.single_observation_space, num_envs)
-        self.action_space = batch_space(self.single_action_space, num_envs)
+        self.metadata = dict(single.metadata, autoreset_mode=mode)
+        self.single_observation_space, self.single_action_space = single.observation_space, single.action_space
+        self._action_count = single._action_count
+        self.observation_space = batch_space(single.observation_space, num_envs)
+        self.action_space = batch_space(single.action_space, num_envs)
         make = partial(BreakoutEnv, cfg) if max_episode_steps is None else partial(_LimitedEnv, cfg, max_episode_steps)
         self._manager = GroupEnvManager([make] * num_envs, {**given, **_MANAGER_SETTINGS})
         self._obs = np.zeros(())
