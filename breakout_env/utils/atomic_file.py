@@ -7,6 +7,8 @@ import threading
 from pathlib import Path
 from typing import Any, BinaryIO, Iterator, Union
 
+# To replace a file may take several steps, so one thread at a time takes them.
+_moving = threading.Lock()
 # What shared folders of virtual machines, old network file systems and some FUSE ones answer where they cannot flush.
 _CANNOT_FLUSH = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EISDIR)
 
@@ -39,16 +41,39 @@ def atomic_write(path: Union[str, Path], keep_previous: bool = False) -> Iterato
             yield file
             file.flush()
             flush(file.fileno())
-        if keep_previous and os.path.exists(path):
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(previous(path))
-            with contextlib.suppress(OSError):  # a file system without hard links keeps no previous file
-                os.link(path, previous(path))
-        os.replace(unfinished, path)
-        flush_folder(os.path.dirname(path))
+        with _moving:
+            if keep_previous and os.path.exists(path):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(previous(path))
+                with contextlib.suppress(OSError):  # a file system without hard links keeps no previous file
+                    os.link(path, previous(path))
+            replace(unfinished, path, keep_previous)
+            flush_folder(os.path.dirname(path))
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(unfinished)
+
+
+def replace(source: str, target: str, keep_previous: bool = False) -> None:
+    """
+    Rename a complete file, also where the file system renames nothing onto an existing file (some FUSE and network
+    ones): the old file is ``<target>.previous`` until the new one has its name.
+    """
+    try:
+        os.replace(source, target)
+    except OSError as error:
+        if error.errno not in (errno.EEXIST, errno.EPERM, errno.EACCES, *_CANNOT_FLUSH) or not os.path.isfile(target):
+            raise
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(previous(target))
+        os.rename(target, previous(target))
+        try:
+            os.rename(source, target)
+        except OSError:
+            os.rename(previous(target), target)
+            raise
+        if not keep_previous:
+            os.unlink(previous(target))
 
 
 def write_bytes(path: Union[str, Path], content: Any) -> None:
