@@ -1,12 +1,10 @@
 """What a subclass hands over is released once, whatever happens."""
 
 import os
-import sys
 
 import pytest
 
 from breakout_env import BreakoutEnv
-from helpers.processes import completed
 
 RELEASED = []
 
@@ -57,27 +55,6 @@ def test_an_error_in_open_resources_or_a_step_releases_it_and_the_emulator(env, 
     with pytest.raises(TypeError):
         env.step(0)
     assert len(RELEASED) == 2 and not hasattr(env, '_env')
-
-
-def test_garbage_collection_releases_it_and_a_forked_child_does_not():
-    RELEASED.clear()
-    env = Controlled({})
-    env.reset()
-    pid = os.fork()
-    if pid == 0:
-        env.close()
-        os._exit(len(RELEASED))
-    assert os.waitpid(pid, 0)[1] == 0
-    del env
-    assert len(RELEASED) == 1
-
-
-def test_the_exit_of_the_interpreter_releases_it():
-    program = (
-        'import sys\nfrom breakout_env import BreakoutEnv\nenv = BreakoutEnv({})\nenv.keep = env\n'
-        "env.own(sys.stdout, lambda stream: stream.write('released'))\n"
-    )
-    assert completed([sys.executable, '-c', program]).stdout == 'released'
 
 
 @pytest.mark.parametrize(

@@ -123,17 +123,6 @@ def test_a_lost_worker_costs_its_environments_a_step_and_their_games(collector_o
     collector.close()
 
 
-def test_rollouts_are_the_same_in_each_run(collector_of):
-    runs = []
-    for _ in range(2):
-        manager = build_in_process(6, worker_num=2)
-        collector = collector_of(manager, lambda obs: int(obs.sum()) % 4, 6, 10)
-        runs.append([collector.collect() for _ in range(3)])
-        collector.close()
-    for first, second in zip(*runs):
-        assert all(torch.equal(first[key], second[key]) for key in first)
-
-
 def test_a_rollout_that_does_not_fit_the_environments_is_refused(collector_of):
     collector = collector_of(build_in_process(env_num=4), lambda obs: 0, 4)
     with pytest.raises(ValueError, match=r'n_sample is 7; expected a multiple of env.collector_env_num \(4\)'):
