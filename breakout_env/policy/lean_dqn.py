@@ -83,8 +83,6 @@ class LeanDQNPolicy(DQNPolicy, ActsWithAverage):
     """
 
     config = dict(type='lean_dqn', learn=LeanDQNOptions().model_dump())
-    # Which output of the network learns.
-    _output = 'logit'
 
     def default_model(self) -> Tuple[str, List[str]]:
         """DI-engine's DQN on pixels 0..255, where the config names no model."""
@@ -135,30 +133,24 @@ class LeanDQNPolicy(DQNPolicy, ActsWithAverage):
         return info
 
     def _loss(self, batch: Dict[str, torch.Tensor]) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        """The loss of a batch, the sizes of its TD errors, and ``q_value`` and ``target_q_value`` for the log."""
-        q_value, next_q_value, target_q_value = self._q_values(batch['obs'], batch['next_obs'])
-        loss, td_error = self._td_error(batch, q_value, target_q_value, next_q_value.argmax(dim=-1))
-        return loss, td_error, q_value, target_q_value
-
-    def _td_error(
-        self, batch: Dict[str, torch.Tensor], q_value: torch.Tensor, next_value: torch.Tensor, next_action: torch.Tensor
-    ) -> Tuple[torch.Tensor, torch.Tensor]:
         """
         Overview:
-            The loss, and the size of the TD error of each transition: of the difference between the value of its \
-            action and its rewards, followed by the value of ``next_action``.
+            The loss of a batch, and the size of each TD error: of the difference between the value of an action and \
+            its rewards, followed by the target network's value of the online network's next action (double DQN); \
+            then ``q_value`` and ``target_q_value``, for the log.
         Shapes:
-            - batch: ``reward`` :math:`(n, B)`, n rewards of an n-step return, others :math:`(B)`.
-            - q_value, next_value: :math:`(B, A)`; next_action: :math:`(B)`.
+            - batch: ``reward`` :math:`(n, B)`, n rewards of an n-step return; ``obs`` as of ``_q_values``; others \
+                :math:`(B)`.
         """
+        q_value, next_q_value, target_q_value = self._q_values(batch['obs'], batch['next_obs'])
         chosen = q_value.gather(1, batch['action'].unsqueeze(1)).squeeze(1)
-        following = next_value.gather(1, next_action.unsqueeze(1)).squeeze(1)
+        following = target_q_value.gather(1, next_q_value.argmax(dim=-1, keepdim=True)).squeeze(1)
         discount = batch.get('value_gamma', self._gamma**self._nstep)
         target = (batch['reward'] * self._discounts).sum(0) + discount * following * (1 - batch['done'])
         losses = LOSSES[self._options.loss](chosen, target, reduction='none')
         if 'weight' in batch:
             losses = losses * batch['weight']
-        return losses.mean(), (chosen - target).detach().abs()
+        return losses.mean(), (chosen - target).detach().abs(), q_value, target_q_value
 
     def _prepared(self, data: Sequence[Dict[str, Any]]) -> Dict[str, Any]:
         """The result of DI-engine's ``default_preprocess_learn``, without listing and stacking the batch."""
@@ -200,7 +192,7 @@ class LeanDQNPolicy(DQNPolicy, ActsWithAverage):
             both = both.contiguous(memory_format=torch.channels_last) if both.dim() == 4 else both
 
         def q_values(model: Any, x: torch.Tensor) -> torch.Tensor:
-            return (model.forward_scaled(x) if pixels else model.forward(x))[self._output]
+            return (model.forward_scaled(x) if pixels else model.forward(x))['logit']
 
         with torch.autocast(torch.device(self._device).type, self._dtype, enabled=self._dtype is not torch.float32):
             # with a gradient first: autocast caches the weights that it casts there, and the next forward reuses them
