@@ -199,7 +199,7 @@ class ReplayMemory(object):
         try:
             for pixels in rows.pixels(transition):
                 assert self.store is not None, 'rows with stacks come with a store'
-                frames += self.store.add(pixels, known)
+                self.store.add(pixels, known, frames)
             rows.prepare(row, self.next_id + row, transition, frames)
         except BaseException:  # a full disk, or Ctrl-C
             if self.store is not None:

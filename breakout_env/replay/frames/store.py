@@ -66,37 +66,31 @@ class FrameStore(object):
         tables = self._heads.nbytes + self._end * per_frame + len(self._free) * self._free.itemsize
         return tables + self.storage.resident_bytes
 
-    def add(self, pixels: memoryview, known: Dict[bytes, int]) -> List[int]:
+    def add(self, pixels: memoryview, known: Dict[bytes, int], frames: List[int]) -> None:
         """
         Overview:
-            Take some frames, with one reference to each; returns their numbers.
+            Take some frames, with one reference to each, and append their numbers to ``frames``.
         Arguments:
             - pixels (:obj:`memoryview`): Any whole number of frames, one after the other, as bytes.
             - known (:obj:`Dict[bytes, int]`): Frames of recent calls by digest, which saves looking them up again; \
                 filled here. Valid as long as nothing is released.
         Raises:
-            - OSError: If the disk is full. The frames before that one are released again.
+            - OSError: If the disk is full. The numbers before that frame are in ``frames``.
         """
-        size = self.frame_bytes
-        frames: List[int] = []
-        try:
-            for start in range(0, len(pixels), size):
-                one = pixels[start : start + size]
-                digest = _digest(one)
-                frame = known.get(digest)
-                if frame is None:
-                    frame = self._find(digest)
-                    if not frame:
-                        self.storage.put(self._next_number, one)
-                        frame = self._insert(digest)
-                    known[digest] = frame
-                frames.append(frame)
-        except BaseException:  # a full disk, or a signal handler that raised: no row will refer to these frames
-            self.acquire(frames)
-            self.release(frames)
-            raise
-        self.acquire(frames)
-        return frames
+        size, references = self.frame_bytes, self._references
+        for start in range(0, len(pixels), size):
+            one = pixels[start : start + size]
+            digest = _digest(one)
+            frame = known.get(digest)
+            if frame is None:
+                frame = self._find(digest)
+                if not frame:
+                    self.storage.put(self._next_number, one)
+                    frame = self._insert(digest)
+                    references = self._references  # it may have grown
+                known[digest] = frame
+            references[frame] += 1
+            frames.append(frame)
 
     def acquire(self, frames: Iterable[int]) -> None:
         """One more reference to each of these; a frame may be named several times."""
