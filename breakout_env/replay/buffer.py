@@ -206,11 +206,6 @@ class FrameReplayBuffer(SerialBuffer):
         return self._memory.count
 
     @property
-    def replay_buffer_size(self) -> int:
-        """The most transitions it holds."""
-        return self._options.replay_buffer_size
-
-    @property
     def push_count(self) -> int:
         """Transitions ever pushed."""
         return self._memory.next_id

@@ -4,7 +4,6 @@ The structure of transitions: which keys, of which kinds, and the columns that h
 All transitions of a buffer have the structure of the first one.
 """
 
-import json
 from typing import Any, Dict, Iterator, Mapping, NamedTuple, Sequence, Tuple
 
 import numpy as np
@@ -97,9 +96,8 @@ def leaves_of(transition: Mapping) -> Leaves:
 
 
 def leaves_from(saved: Any) -> Leaves:
-    """A structure from the JSON of a save, a text or its content. Raises ValueError if it is none."""
+    """A structure from the JSON of a save. Raises ValueError if it is none."""
     try:
-        saved = json.loads(saved) if isinstance(saved, str) else saved
         leaves = tuple(Leaf(tuple(map(str, p)), str(k), str(d), tuple(map(int, s))) for p, k, d, s in saved)
         if any(not leaf.path or leaf.column_dtype.hasobject for leaf in leaves):
             raise ValueError

@@ -7,6 +7,7 @@ pipelines store with a transition. Others cannot be loaded. Names in these files
 insertion ids (the low half of each), ``uses`` for sample counts.
 """
 
+import json
 from typing import Any, Dict, List, Mapping, Tuple
 
 import numpy as np
@@ -31,7 +32,7 @@ def converted(meta: Dict[str, Any], arrays: Mapping[str, np.ndarray]) -> Tuple[D
         out['priorities'] = arrays['priorities']
     numbers = {int(number): i for i, number in enumerate(meta['strings'])}  # of strings
     strings = [str(text) for text in meta['strings'].values()]
-    schemas = [leaves_from(text) for text in meta['schemas']]
+    schemas = [leaves_from(json.loads(text)) for text in meta['schemas']]
     leaves: Leaves = ()
     metas: List[Dict[str, Any]] = [{} for _ in range(count)]
     states = np.zeros(count, np.uint32)
