@@ -60,31 +60,22 @@ VARIANTS: Dict[str, Variant] = {
     # each of what is new in the config, alone
     'ppo_ding_heads': ppo('policy.model.head=ding'),
     'ppo_all_rows': ppo('policy.model.rows=None'),
+    'ppo_no_mirror': ppo('policy.learn.mirror=False'),
+    # the config of before, with four times as many updates
+    'ppo_minibatch_64': ppo(
+        'env.collector_env_num=32',
+        'policy.collect.n_sample=1024',
+        'policy.learn.batch_size=64',
+        'policy.learn.learning_rate=0.00025',
+        'policy.learn.anneal=False',
+        'policy.learn.mirror=False',
+    ),
     # to be judged by env steps, at 7 million
-    'ppo_annealed': ppo('policy.learn.anneal=True', 'policy.learn.lr_end=0.0'),
+    'ppo_constant': ppo('policy.learn.anneal=False'),
     'ppo_discount_0.997': ppo('policy.discount_factor=0.997'),
     'ppo_normalized_0.997': ppo('policy.discount_factor=0.997', 'policy.learn.normalize_returns=True'),
     'ppo_normalized_0.999': ppo('policy.discount_factor=0.999', 'policy.learn.normalize_returns=True'),
-    'ppo_mirror': ppo('policy.learn.mirror=True'),
-    # with larger minibatches, which cost less a sample, and fewer and longer rollouts
-    'ppo_mirror_256': ppo(
-        'policy.learn.mirror=True',
-        'env.collector_env_num=64',
-        'policy.collect.n_sample=4096',
-        'policy.learn.batch_size=256',
-        'policy.learn.learning_rate=0.0005',
-        'policy.learn.anneal=True',
-        'policy.learn.lr_end=0.0',
-    ),
     'ppo_clip_0.2': ppo('policy.learn.clip_ratio=0.2'),
-    # 32 x 128 steps, minibatches of 256, as CleanRL's ppo_atari, with 3 passes, to the end of the budget
-    'ppo_cleanrl': ppo(
-        'policy.collect.n_sample=4096',
-        'policy.learn.batch_size=256',
-        'policy.learn.update_per_collect=48',
-        'policy.learn.anneal=True',
-        'policy.learn.lr_end=0.0',
-    ),
     # 64 x 128 steps, minibatches of 1,024, 2 passes, as rl_games publishes for Breakout
     'ppo_rl_games': ppo(
         'env.collector_env_num=64',
@@ -92,7 +83,7 @@ VARIANTS: Dict[str, Variant] = {
         'policy.learn.batch_size=1024',
         'policy.learn.update_per_collect=16',
         'policy.learn.learning_rate=0.0008',
-        'policy.learn.lr_end=0.0008',
+        'policy.learn.anneal=False',
         'policy.learn.clip_ratio=0.2',
         'policy.learn.grad_clip=1.0',
         'policy.learn.value_weight=1.0',

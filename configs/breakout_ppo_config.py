@@ -1,5 +1,5 @@
 """
-PPO on Breakout for a CPU: 32 environments, a small network, small minibatches, no replay buffer.
+PPO on Breakout for a CPU: 64 environments, a small network that knows the mirror, no replay buffer.
 
 Run it with ``breakout train`` on a machine without a GPU, with ``ding -m serial -c configs/breakout_ppo_config.py -s 0
 --env-step 5000000``, or with ``python`` on this file.
@@ -13,7 +13,7 @@ breakout_ppo_config = dict(
     exp_name='experiments/breakout_ppo',
     env=dict(
         # (int) Environments that collect, and that evaluate.
-        collector_env_num=32,
+        collector_env_num=64,
         evaluator_env_num=8,
         # (int) Full games of an evaluation.
         n_evaluator_episode=8,
@@ -53,28 +53,32 @@ breakout_ppo_config = dict(
             # (int) Updates after each collection: 3 passes over the rollout.
             update_per_collect=48,
             # (int) Transitions of an update.
-            batch_size=64,
-            # (float) Learning rate of Adam at the start, and from update `lr_decay_updates` on.
-            learning_rate=0.00025,
-            lr_end=0.00005,
-            # (int) Updates over which it falls linearly: 6.4 million env steps.
-            lr_decay_updates=300000,
+            batch_size=256,
+            # (float) Learning rate of Adam at the start, and at the end of the budget.
+            learning_rate=0.0005,
+            lr_end=0.0,
+            # (bool) Whether learning rate and entropy coefficient fall linearly over the budget of the run.
+            anneal=True,
+            # (bool) Whether the network plays the mirror image of a screen as the mirror image of its play.
+            mirror=True,
             # (float) GAE lambda: 0 is the one-step TD error, 1 is Monte Carlo.
             gae_lambda=0.95,
             # (float) PPO clip range epsilon: the probability ratio is clipped to [1 - epsilon, 1 + epsilon].
             clip_ratio=0.1,
             # (float) Value coefficient: weight of the value's mean squared error in the loss.
             value_weight=0.25,
-            # (float) Entropy coefficient: weight of the policy's entropy in the loss, which keeps it exploring.
+            # (float) Entropy coefficient: weight of the policy's entropy in the loss, which keeps it exploring; at the
+            # start and at the end of the budget.
             entropy_weight=0.01,
+            entropy_end=0.001,
             # (bool) Whether to resume the run in exp_name from its last save, if there is one.
             resume_training=False,
             learner=dict(
                 hook=dict(
                     # (int) Updates between two checkpoints: 100,000 env steps.
-                    save_ckpt_after_iter=4800,
+                    save_ckpt_after_iter=1200,
                     # (int) Updates between two entries in the log.
-                    log_show_after_iter=2000,
+                    log_show_after_iter=500,
                     # Progress line, log/progress.jsonl, warnings before memory runs out. (int) max_env_step is for the
                     # percentage and the remaining time; `breakout train` sets it.
                     progress=dict(
@@ -96,13 +100,13 @@ breakout_ppo_config = dict(
             ),
         ),
         collect=dict(
-            # (int) Env steps of a rollout, 32 in each environment.
-            n_sample=1024,
+            # (int) Env steps of a rollout, 64 in each environment.
+            n_sample=4096,
         ),
         eval=dict(
             evaluator=dict(
                 # (int) Updates between evaluations: 1 million env steps.
-                eval_freq=48000,
+                eval_freq=12000,
             ),
         ),
     ),
