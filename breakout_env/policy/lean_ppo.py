@@ -1,7 +1,7 @@
 """PPO from rollouts of many environments, in DI-engine's off-policy pipeline."""
 
 import math
-from typing import Annotated, Any, Callable, Dict, List, Mapping, Optional, Tuple
+from typing import Annotated, Any, Callable, Dict, List, Mapping, Tuple
 
 import torch
 from ding.model import model_wrap
