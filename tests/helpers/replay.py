@@ -79,6 +79,13 @@ def open_files_in(folder, pid='self') -> list:
     return [os.readlink(link) for link in links if os.path.lexists(link) and os.readlink(link).startswith(str(folder))]
 
 
+class Harm(object):
+    """Unpickled, it makes a file."""
+
+    def __reduce__(self):
+        return open, ('harm was done', 'w')
+
+
 # ---------------------------------------------------------------- play of which screens repeat
 
 

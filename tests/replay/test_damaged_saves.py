@@ -14,7 +14,7 @@ import pytest
 
 from breakout_env.replay.snapshot.snapshot import VERSION
 from breakout_env.utils.atomic_file import DamagedFile
-from helpers.replay import content, filled, ids, make, same, set_priorities, transition
+from helpers.replay import Harm, content, filled, ids, make, same, set_priorities, transition
 
 
 @pytest.fixture
@@ -68,13 +68,6 @@ def test_a_flipped_byte_is_refused_or_without_effect(saved):
             other.load_data('bad.npz')
             assert same(content(other), expected), f'byte {offset} of {len(data)}, directory at {directory}'
     assert without_effect < len(offsets) / 2
-
-
-class Harm(object):
-    """A pickle that does something when it is loaded."""
-
-    def __reduce__(self):
-        return open, ('harm was done', 'w')
 
 
 def npz(**arrays):

@@ -13,6 +13,7 @@ from easydict import EasyDict
 from torch.utils._pytree import tree_leaves
 
 from breakout_env.run.saver import RunSaver
+from helpers.replay import Harm
 from helpers.torchrl_buffers import episode_of, filled, make
 
 pytest.importorskip('torchrl', reason="TorchRL is not installed (pip install 'torchrl>=0.14,<0.15')")
@@ -80,13 +81,6 @@ def truncate(folder):
 def scramble(folder):
     path = folder / 'storage' / 'meta.json'
     path.write_text('x' * path.stat().st_size)
-
-
-class Harm(object):
-    """Unpickled, it makes a file."""
-
-    def __reduce__(self):
-        return open, ('harm was done', 'w')
 
 
 def add(name, content=None):
