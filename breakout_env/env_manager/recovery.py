@@ -9,7 +9,6 @@ from ding.envs import BaseEnvManager, BaseEnvTimestep
 from ding.envs.env_manager.base_env_manager import EnvState
 from easydict import EasyDict
 
-from ..utils.options import section
 from .options import EnvManagerOptions
 from .shared_buffers import SharedSteps
 from .worker_main import EnvFailed
@@ -38,7 +37,7 @@ class RecoveringManager(BaseEnvManager):
         Raises:
             - ValueError: If an option is unknown or its value is not allowed; the message names the option.
         """
-        self._options = EnvManagerOptions.read({**self.config, **section('the config of the env manager', cfg)})
+        self._options = EnvManagerOptions.read(cfg)
         super().__init__(env_fn, EasyDict(self._options.model_dump()))
         self._pool = WorkerPool(self._options, len(env_fn), self._worker_class)
         spaces = self._observation_space, self._reward_space
