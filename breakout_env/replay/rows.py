@@ -68,8 +68,7 @@ class Rows(object):
                 self._have_states(states, 16)
             if states:
                 expect_same(states, self.state_leaves)
-            if len(self._known_keys) < 100:
-                self._known_keys.add(key)
+            self._known_keys.add(key)
 
     def pixels(self, transition: Mapping) -> Iterator[memoryview]:
         """The bytes of each stack of screens of a transition."""

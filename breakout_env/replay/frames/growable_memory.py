@@ -21,38 +21,34 @@ class GrowableMemory(object):
     def __init__(self, folder: Optional[str] = None) -> None:
         self._folder = folder
         self._file: Optional[IO[bytes]] = None
-        self._nbytes = mmap.PAGESIZE
+        self.nbytes = mmap.PAGESIZE
         if folder is None:
-            self._map = mmap.mmap(-1, self._nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            self._map = mmap.mmap(-1, self.nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
             self._map.madvise(mmap.MADV_HUGEPAGE)
         else:
             os.makedirs(folder, exist_ok=True)
             self._file = tempfile.TemporaryFile(dir=folder)
-            self._allocate(self._nbytes)
-            self._map = mmap.mmap(self._file.fileno(), self._nbytes, flags=mmap.MAP_SHARED)
+            self._allocate(self.nbytes)
+            self._map = mmap.mmap(self._file.fileno(), self.nbytes, flags=mmap.MAP_SHARED)
             self._map.madvise(mmap.MADV_RANDOM)  # frames are read in any order; reading ahead would be wasted
         self.view = memoryview(self._map)
-
-    @property
-    def nbytes(self) -> int:
-        return self._nbytes
 
     def reserve(self, nbytes: int) -> None:
         """
         Make it at least this large. ``view`` is a new one afterwards; nobody may keep the old. After an OSError, as the
         disk has no room, nothing has changed.
         """
-        if nbytes <= self._nbytes:
+        if nbytes <= self.nbytes:
             return
         # by halves of its size, so that the number of steps stays small, but never much more than is needed
-        step = max(_STEP_BYTES, self._nbytes // 2 if self._file is None else 0)
-        nbytes = -(-max(nbytes, self._nbytes + step) // mmap.PAGESIZE) * mmap.PAGESIZE
+        step = max(_STEP_BYTES, self.nbytes // 2 if self._file is None else 0)
+        nbytes = -(-max(nbytes, self.nbytes + step) // mmap.PAGESIZE) * mmap.PAGESIZE
         if self._file is not None:
             self._allocate(nbytes)
         try:
             self.view.release()
             self._map.resize(nbytes)
-            self._nbytes = nbytes
+            self.nbytes = nbytes
         finally:
             self.view = memoryview(self._map)
 
