@@ -30,9 +30,9 @@ class FrameReplayBuffer(SerialBuffer):
         compressed: a million transitions of Breakout in about 0.27 GB (docs/memory.md), returned bit for bit. All \
         transitions have the structure of the first: its keys, types and shapes.
 
-        Samples uniformly until priorities arrive by ``update``; from then on in proportion to ``priority ** alpha``, \
-        where a new transition has the highest priority so far. Sampling takes the same time whatever the size. With \
-        ``slice_len`` it samples slices of episodes.
+        Samples uniformly until priorities arrive by ``update`` or with a pushed transition; from then on in \
+        proportion to ``priority ** alpha``. Sampling takes the same time whatever the size. With ``slice_len`` it \
+        samples slices of episodes.
     Examples:
         >>> buffer = FrameReplayBuffer(dict(replay_buffer_size=1000))
         >>> stack = torch.zeros(4, 84, 84, dtype=torch.uint8)
@@ -87,8 +87,9 @@ class FrameReplayBuffer(SerialBuffer):
             Store one transition or many. A full buffer evicts as many.
         Arguments:
             - data (:obj:`Union[Sequence[Mapping], Mapping]`): Dicts with stacks of uint8 screens under ``obs`` and \
-                ``next_obs``, and tensors, arrays, numbers, strings, or dicts of these under other keys. What a batch \
-                adds to transitions is left out, so that they can be pushed again.
+                ``next_obs``, and tensors, arrays, numbers, strings, or dicts of these under other keys. The value of \
+                ``priority``, a TD error's absolute value, is the transition's first priority; without one it has the \
+                highest priority so far.
             - cur_collector_envstep (:obj:`int`): Env steps so far, the x axis of the curves.
         Raises:
             - ValueError: If ``obs`` is no stack of uint8 screens (the message says which env option to set), or a \

@@ -39,17 +39,33 @@ class TransitionSampler(object):
         self._beta_step = (1 - options.beta) / options.anneal_step if options.anneal_step else 0.0
         self._tree: Optional[SumTree] = None
         self._max_priority = 1.0
+        # of prepared transitions that are not stored yet: their weights, and the highest priority that they came with
+        self._pushed: List[float] = []
+        self._highest = -1.0
 
     def prepare(self, transitions: Sequence[Mapping]) -> Sequence[Mapping]:
         """Transitions as they are to be stored. Raises ValueError if they cannot be sampled later."""
+        given, of_new = [t.get('priority') for t in transitions], self._max_priority**self._alpha
+        self._pushed = [of_new if priority is None else self._weight(priority) for priority in given]
+        self._highest = max((float(priority) for priority in given if priority is not None), default=-1.0)
         if any(not _ADDED.isdisjoint(t) for t in transitions):
             return [{k: v for k, v in t.items() if k not in _ADDED} for t in transitions]
         return transitions
 
+    def _weight(self, priority: float) -> float:
+        priority = float(priority)
+        if not 0 <= priority <= _LARGEST_PRIORITY:
+            raise ValueError(f'a priority is {priority}; expected a number from 0 to {_LARGEST_PRIORITY:.1e} (float32)')
+        return max((priority + _EPSILON) ** self._alpha, 1e-30)
+
     def stored(self, transitions: Sequence[Mapping], slots: List[int]) -> None:
         """Some of the prepared transitions were stored, in order."""
+        weights, self._pushed = self._pushed[: len(slots)], self._pushed[len(slots) :]
+        if self._highest >= 0:
+            self._track()
+            self._max_priority = max(self._max_priority, self._highest)
         if self._tree is not None:
-            self._tree.set(np.array(slots), np.full(len(slots), self._max_priority**self._alpha))
+            self._tree.set(np.array(slots), np.array(weights))
 
     def _track(self) -> SumTree:
         """Priorities count from now on; present transitions have priority 1."""
@@ -90,9 +106,7 @@ class TransitionSampler(object):
     def update(self, info: Mapping) -> None:
         """Set priorities, passing over transitions that are gone. Raises ValueError if one is no finite number."""
         priorities = np.array([float(priority) for priority in info['priority']])
-        for priority in priorities[~((priorities >= 0) & (priorities <= _LARGEST_PRIORITY))]:
-            raise ValueError(f'a priority is {priority}; expected a number from 0 to {_LARGEST_PRIORITY:.1e} (float32)')
-        weights = np.maximum((priorities + _EPSILON) ** self._alpha, 1e-30)
+        weights = np.array([self._weight(priority) for priority in priorities])
         tree = self._track()
         ids, slots = (np.array(info[key], np.int64) for key in ('replay_unique_id', 'replay_buffer_idx'))
         is_there = slots < self._memory.count

@@ -56,6 +56,8 @@ class SliceSampler(object):
         last = {number: step for number, (step, _, _) in self._last.items()}
         for transition in transitions:
             expect_ids(transition)
+            if transition.get('priority') is not None:
+                self.update({})
             number, step = int(transition['episode_id']) + self._first_episode, int(transition['step_id'])
             if last.get(number, step - 1) != step - 1:
                 raise ValueError(

@@ -128,6 +128,9 @@ def test_a_size_without_room_on_the_disk_is_refused_with_the_numbers(monkeypatch
         (dict(wave=torch.zeros(2, dtype=torch.complex64)), TypeError, r"\['wave'\] is a tensor of complex64"),
         (dict(large=2**63), TypeError, r"\['large'\] is 9223372036854775808; expected .* at most 64 bits"),
         ({7: 1}, TypeError, r'a key of a transition is 7 \(int\); expected a string'),
+        (dict(priority=-1.0), ValueError, 'a priority is -1.0; expected a number from 0'),
+        (dict(priority=math.nan), ValueError, 'a priority is nan'),
+        (dict(priority=1e70), ValueError, r'a priority is 1e\+70; expected a number from 0 to 3.4e\+38'),
     ],
 )
 def test_a_transition_that_cannot_be_stored_is_refused_with_all_of_its_push(values, error, message):

@@ -129,7 +129,10 @@ def test_what_does_not_go_with_slices_is_refused():
         buffer.push({key: value for key, value in transition(0, 20).items() if key not in ('episode_id', 'step_id')})
     with pytest.raises(ValueError, match='has step_id 25; expected 20'):
         buffer.push(transition(0, 25))
-    for call in (lambda: buffer.update(dict(replay_unique_id=[0], replay_buffer_idx=[0], priority=[1.0])),):
+    for call in (
+        lambda: buffer.update(dict(replay_unique_id=[0], replay_buffer_idx=[0], priority=[1.0])),
+        lambda: buffer.push(dict(transition(0, 20), priority=2.0)),
+    ):
         with pytest.raises(ValueError, match=r'slices of whole episodes, uniformly \(`slice_len`\)'):
             call()
     assert buffer.count() == 20 and buffer.sample(4)
