@@ -121,17 +121,22 @@ class Rows(object):
 
     def fill(self, saved: Mapping[str, np.ndarray], strings: List[str]) -> None:
         """Fill the first rows of an empty table, from a save. Raises ValueError if the columns do not fit."""
+        count = len(saved['ids'])
         if self.state_leaves:
-            self._end_state = len(saved['state0'])
+            self._end_state = max([1, *(len(saved[name]) for name in self.states.dtype.names or ())])
             self._have_states(self.state_leaves, max(16, self._end_state))
-        for table, count in ((self.table, len(saved['ids'])), (self.states, self._end_state)):
+        for table, rows in ((self.table, count), (self.states, self._end_state)):
             for name in table.dtype.names or ():
-                table[name][:count] = saved[name]
+                column, values = table[name], saved[name]
+                if values.shape != (rows, *column.shape[1:]) or values.dtype != column.dtype:
+                    raise ValueError('a column of another shape or type than described')
+                column[:rows] = values
+        if int(saved['states'].max(initial=0)) >= self._end_state:
+            raise ValueError('a hidden state that is not there')
         self.strings = {text: number for number, text in enumerate(strings)}
-        of_strings = [f'column{i}' for i, leaf in enumerate(self.others) if leaf.kind == 'str']
-        for name, end in [('states', self._end_state), *((name, max(1, len(strings))) for name in of_strings)]:
-            if int(saved[name].max(initial=0)) >= end:
-                raise ValueError('a hidden state or a string that is not there')
+        for i, leaf in enumerate(self.others):
+            if leaf.kind == 'str' and int(saved[f'column{i}'].max(initial=0)) >= max(1, len(strings)):
+                raise ValueError('a string that is not there')
 
 
 def _fields(name: str, leaves: Sequence[Leaf]) -> List[Any]:

@@ -127,15 +127,22 @@ class FrameStore(object):
     def load(self, codec: FrameCodec, lengths: np.ndarray, blobs: np.ndarray) -> List[int]:
         """
         Take compressed frames, one after the other, from a save; there is no reference to them yet. A ValueError says
-        that these are no frames of this size.
+        that these are no frames of this size, or that one of them is there already.
         """
-        if not len(lengths):
-            raise ValueError('a piece without frames')  # on which zstandard would end the process
         ends = np.cumsum(lengths, dtype=np.int64)
+        if len(lengths) == 0 or lengths.min() == 0 or ends[-1] != len(blobs):
+            raise ValueError('the lengths of compressed frames do not fit their data')
         places = np.ascontiguousarray(np.stack([ends - lengths, lengths], axis=1), np.uint64)
         view = np.ascontiguousarray(blobs).data
         pixels = codec.decompress(view, places)
-        frames = [self._insert(_digest(one)) for one in pixels]
+        frames = []
+        for one in pixels:
+            if len(one) != self.frame_bytes:
+                raise ValueError('a frame has another size than the file says')
+            digest = _digest(one)
+            if self._find(digest):
+                raise ValueError('a frame is there twice')
+            frames.append(self._insert(digest))
         bounds = zip((ends - lengths).tolist(), ends.tolist())
         self.storage.load(frames, codec, [view[start:end] for start, end in bounds], pixels)
         return frames

@@ -174,35 +174,47 @@ def restore(memory: ReplayMemory, arrays: Mapping[str, np.ndarray], name: str) -
 
 def _fill(memory: ReplayMemory, meta: Dict[str, Any], arrays: Mapping[str, np.ndarray]) -> Restored:
     ids = arrays['ids'] if meta['leaves'] is not None else np.zeros(0, np.int64)
+    if ids.dtype != np.int64 or ids.ndim != 1 or (ids < 0).any():
+        raise ValueError('no ids')
     capacity, eviction, base_id = meta['slots']
+    count = len(ids)
     memory.next_id = int(meta['next_id'])
+    if count > int(capacity) or (count and memory.next_id <= int(ids.max())):
+        raise ValueError('more transitions than there can be')
     # slots are kept where that is possible, so that the same random numbers sample the same transitions
-    order = np.arange(len(ids))
+    order = np.arange(count)
     if [capacity, eviction] == [memory.capacity, memory.eviction]:
         memory.base_id = int(base_id)
     else:
-        order = ids.argsort(kind='stable')[max(0, len(ids) - memory.capacity) :]
+        order = ids.argsort(kind='stable')[max(0, count - memory.capacity) :]
         memory.base_id = memory.next_id - len(order)
     if memory.count != len(order):
         raise ValueError('transitions are missing')
     if meta['leaves'] is not None:
         rows = Rows(leaves_from(meta['leaves']), memory.capacity)
         memory.start_with(rows)
-        columns = {name: arrays[name][order] for name in rows.table.dtype.names or ()}
+        columns = {name: _of_length(count, arrays[name])[order] for name in rows.table.dtype.names or ()}
         columns.update({f'state{i}': arrays[f'state{i}'] for i in range(len(rows.state_leaves))})
         if memory.store is not None:
             columns['frames'] = _load_frames(memory, meta, arrays)[columns['frames']]
             memory.store.set_references(np.bincount(columns['frames'].ravel()))
         rows.fill(columns, [str(text) for text in meta['strings']])
     memory.random.bit_generator.state = meta['random']
-    priorities = arrays['priorities'][order] if meta['priorities'] else None
+    priorities = _of_length(count, arrays['priorities'])[order] if meta['priorities'] else None
     return Restored(meta['more'], priorities, order)
+
+
+def _of_length(count: int, table: np.ndarray) -> np.ndarray:
+    if len(table) != count:
+        raise ValueError('tables of different length')
+    return table
 
 
 def _load_frames(memory: ReplayMemory, meta: Dict[str, Any], arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     """The numbers that the saved frames have now."""
     assert memory.store is not None
-    new_number = np.zeros(int(meta['frames']), np.uint32)
+    total = int(meta['frames'])
+    new_number = np.zeros(total, np.uint32)
     codecs: Dict[int, FrameCodec] = {}
     start = 0
     for piece in range(int(meta['pieces'])):
@@ -212,6 +224,6 @@ def _load_frames(memory: ReplayMemory, meta: Dict[str, Any], arrays: Mapping[str
         numbers = memory.store.load(codecs[dictionary], arrays[f'frames{piece}.lengths'], arrays[f'frames{piece}.data'])
         new_number[start : start + len(numbers)] = numbers
         start += len(numbers)
-    if start != len(new_number):
+    if start != total:
         raise ValueError('frames are missing')
     return new_number

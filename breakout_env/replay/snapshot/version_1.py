@@ -33,6 +33,8 @@ def converted(meta: Dict[str, Any], arrays: Mapping[str, np.ndarray]) -> Tuple[D
     numbers = {int(number): i for i, number in enumerate(meta['strings'])}  # of strings
     strings = [str(text) for text in meta['strings'].values()]
     schemas = [leaves_from(json.loads(text)) for text in meta['schemas']]
+    if count and int(of_schema.max()) >= len(schemas):
+        raise ValueError('a transition of a kind that is not described')
     leaves: Leaves = ()
     metas: List[Dict[str, Any]] = [{} for _ in range(count)]
     states = np.zeros(count, np.uint32)
@@ -49,6 +51,8 @@ def converted(meta: Dict[str, Any], arrays: Mapping[str, np.ndarray]) -> Tuple[D
         columns: Dict[Leaf, np.ndarray] = {}
         for k, leaf in enumerate(leaf for leaf in schema if not leaf.is_stack):
             column = arrays[f'schema{i}.column{k}']
+            if len(column) != len(where) or column.shape[1:] != leaf.shape:
+                raise ValueError('a column of another shape than described')
             if leaf.kind == 'str':
                 column = np.array([numbers[number] for number in column.tolist()], np.uint32)
             columns[leaf] = column
