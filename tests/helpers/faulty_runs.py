@@ -15,37 +15,20 @@ import sys
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
-import numpy as np
 import psutil
 
-from breakout_env import FrameReplayBuffer
 from breakout_env.run.paths import SAVE_LIST, Save, saves_in
-from helpers import runs
 from helpers.processes import ROOT, Command, environ_now, is_there
-from helpers.runs import N_SAMPLE, UPDATES
+from helpers.runs import SMALL, SMALL_DQN, check_saves
 
 NAME, TEMPORARY = 'run', 'temporary'
-RANDOM = 32  # steps of random play
-BUFFER_SIZE = 20_000
 CONFIG = {
-    'env.collector_env_num': 2,
-    'env.evaluator_env_num': 1,
-    'env.n_evaluator_episode': 1,
     'env.max_episode_frames': 80,
-    'policy.model.encoder_hidden_size_list': [4, 4, 4, 8],
-    'policy.learn.update_per_collect': UPDATES,
-    'policy.learn.batch_size': 8,
     'policy.learn.learner.hook.log_show_after_iter': 10,
     'policy.learn.learner.hook.save_ckpt_after_iter': 100,
     'policy.learn.learner.hook.resume.ext_args': {'save_every_s': 0},
     'policy.learn.learner.hook.progress.ext_args': {'log_every_s': 0.2},
-    'policy.collect.n_sample': N_SAMPLE,
     'policy.eval.evaluator.eval_freq': 24,
-}
-DQN = {
-    'policy.random_collect_size': RANDOM,
-    'policy.learn.target_update_freq': 25,
-    'policy.other.replay_buffer.replay_buffer_size': BUFFER_SIZE,
 }
 ENV_STEPS = 160
 UNENDING = 10**9
@@ -87,7 +70,7 @@ class FaultyRun(Command):
         """
         self._same = dict(folder=folder, disk=disk, overlap=overlap, ppo=ppo)
         self.folder = (disk or folder) / NAME
-        values = {**CONFIG, **({} if ppo else DQN), **(changes or {})}
+        values = {**(SMALL if ppo else SMALL_DQN), **CONFIG, **(changes or {})}
         options = [word for path, value in values.items() for word in ('--set', f'{path}={value!r}')]
         options += [] if ppo else ['--config', str(ROOT / 'configs' / 'breakout_dqn_cpu_config.py')]
         options += ['--overlap'] * overlap + ['--resume'] * resume
@@ -160,23 +143,6 @@ def check_resumed_from(save: Save, text: str) -> None:
         expected += r', [\d,]+ transitions'
     (found,) = re.findall(rf'{NAME} (at \d.*)\.$', text, re.M)
     assert re.fullmatch(expected, found), text
-
-
-def check_saves(folder: Path) -> List[Save]:
-    """
-    The saves that are listed, the newest first: all are complete, and each is of one moment. The screens of each
-    transition follow each other: the agent learns from what was played.
-    """
-    saves = runs.check_saves(folder, RANDOM)
-    if saves and saves[0]['buffer']:
-        cfg = dict(FrameReplayBuffer.default_config(), replay_buffer_size=BUFFER_SIZE)
-        with contextlib.closing(FrameReplayBuffer(cfg)) as buffer:
-            buffer.load_data(str(folder / saves[0]['buffer']))
-            for transition in buffer.sample(buffer.count(), 0):
-                obs, after = np.asarray(transition['obs']), np.asarray(transition['next_obs'])
-                assert obs.shape == (4, 84, 84) and obs.dtype == np.uint8 and obs.any()
-                assert transition['done'] or any(np.array_equal(obs[k:], after[: 4 - k]) for k in (1, 2, 3))
-    return saves
 
 
 def check_tidy(folder: Path) -> None:

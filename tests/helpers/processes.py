@@ -12,13 +12,11 @@ import psutil
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
-# the networks are so small that threads only get in each other's way
-ENVIRON = {**os.environ, 'PATH': f'{BIN}{os.pathsep}{os.environ["PATH"]}', 'OMP_NUM_THREADS': '1'}
 
 
 def environ_now() -> Dict[str, str]:
-    """The variables of a program that is started now, with what a fixture has set."""
-    return {**os.environ, 'PATH': ENVIRON['PATH'], 'OMP_NUM_THREADS': '1'}
+    """The variables of a program that is started now. Its networks are too small for more than one thread."""
+    return {**os.environ, 'PATH': f'{BIN}{os.pathsep}{os.environ["PATH"]}', 'OMP_NUM_THREADS': '1'}
 
 
 def wait_until(condition, timeout_s: float = 240.0) -> bool:

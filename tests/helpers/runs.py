@@ -1,27 +1,44 @@
 """Small training runs, and what they leave."""
 
+import contextlib
 import json
 import math
-import os
 import re
 import signal
 import sys
 from pathlib import Path
-from typing import Callable
+from typing import Callable, List
 
 import numpy as np
 import pytest
 import torch
 import xxhash
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator, ScalarEvent
 
+from breakout_env import FrameReplayBuffer
 from breakout_env.cli.train_command import _entry
-from breakout_env.run.paths import saves_in
+from breakout_env.run.paths import Save, saves_in
 from helpers.processes import BIN, ROOT
 
 DQN = ROOT / 'configs' / 'breakout_dqn_config.py'
-RANDOM, N_SAMPLE, UPDATES = 64, 8, 2  # steps of random play, transitions and updates of a collection
+RANDOM, N_SAMPLE, UPDATES = 32, 8, 2  # steps of random play, transitions and updates of a collection
+BUFFER_SIZE = 8000
+# What makes a config of this package small: values by their paths.
+SMALL = {
+    'env.collector_env_num': 2,
+    'env.evaluator_env_num': 1,
+    'env.n_evaluator_episode': 1,
+    'policy.model.encoder_hidden_size_list': [4, 4, 4, 8],
+    'policy.learn.update_per_collect': UPDATES,
+    'policy.learn.batch_size': 8,
+    'policy.collect.n_sample': N_SAMPLE,
+}
+SMALL_DQN = {
+    **SMALL,
+    'policy.random_collect_size': RANDOM,
+    'policy.learn.target_update_freq': 25,
+    'policy.other.replay_buffer.replay_buffer_size': BUFFER_SIZE,
+}
 NAME = 'experiments/breakout_dqn'
 ENTRY = [sys.executable, str(ROOT / 'entry' / 'serial.py')]
 # A change for ``config_in``: our env manager in place of DI-engine's.
@@ -31,12 +48,10 @@ OURS = (
 )
 
 
-def scalars(experiment: Path, name_part: str) -> list:
-    """Values of all TensorBoard scalars whose name holds this."""
-    accumulator = EventAccumulator(str(experiment / 'log' / 'serial'), size_guidance=dict(scalars=0)).Reload()
-    return [
-        event.value for tag in accumulator.Tags()['scalars'] if name_part in tag for event in accumulator.Scalars(tag)
-    ]
+def events(log: Path, name_part: str) -> List[ScalarEvent]:
+    """What TensorBoard has in a folder or a file, of all scalars whose name holds this."""
+    accumulator = EventAccumulator(str(log), size_guidance=dict(scalars=0)).Reload()
+    return [event for tag in accumulator.Tags()['scalars'] if name_part in tag for event in accumulator.Scalars(tag)]
 
 
 def weights(checkpoint: Path) -> dict:
@@ -45,15 +60,16 @@ def weights(checkpoint: Path) -> dict:
 
 def check_trained(experiment: Path) -> Path:
     """Finite losses, changed weights, an evaluation; the last checkpoint."""
-    losses = scalars(experiment, 'total_loss')
-    assert losses and all(map(math.isfinite, losses))
+    losses = events(experiment / 'log' / 'serial', 'total_loss')
+    assert losses and all(math.isfinite(event.value) for event in losses)
     checkpoints = sorted(
         (experiment / 'ckpt').glob('iteration_*.pth.tar'), key=lambda path: int(re.findall(r'\d+', path.name)[0])
     )
     first, last = weights(checkpoints[0]), weights(checkpoints[-1])
     assert len(checkpoints) > 1 and not any(torch.equal(first[k], last[k]) for k in first if k.endswith('weight'))
     assert all(torch.isfinite(value).all() for value in last.values())
-    assert scalars(experiment, 'reward_mean') and (experiment / 'ckpt' / 'ckpt_best.pth.tar').exists()
+    assert events(experiment / 'log' / 'serial', 'reward_mean')
+    assert (experiment / 'ckpt' / 'ckpt_best.pth.tar').exists()
     return checkpoints[-1]
 
 
@@ -68,31 +84,20 @@ def shortened(config: Path, folder: Path, *changes) -> Path:
 
 
 def config_in(folder: Path, save_every_s: float = 900, *changes) -> Path:
-    """The DQN config with small networks and collections, which saves and resumes and shows no progress."""
-    return shortened(
-        DQN,
-        folder,
-        (r'collector_env_num=\d+', 'collector_env_num=2'),
-        (r'evaluator_env_num=\d+', 'evaluator_env_num=1'),
-        (r'n_evaluator_episode=\d+', 'n_evaluator_episode=1'),
-        (r'action_shape=4,', 'action_shape=4, encoder_hidden_size_list=[4, 4, 4, 8],'),
-        (r'random_collect_size=\d+', f'random_collect_size={RANDOM}'),
-        (r'update_per_collect=\d+', f'update_per_collect={UPDATES}'),
-        (r'n_sample=\d+', f'n_sample={N_SAMPLE}'),
-        (r'batch_size=\d+', 'batch_size=8'),
-        (r'target_update_freq=\d+', 'target_update_freq=25'),
-        (r'resume_training=False', 'resume_training=True'),
-        (r'progress=dict\(.*\),', 'log_show_after_iter=1,'),
-        (r"name='resume', ", f"name='resume', ext_args=dict(save_every_s={save_every_s}), "),
-        (r'eval_freq=\d+', 'eval_freq=500'),
-        (r'decay=\d+', 'decay=5000'),
-        (r'replay_buffer_size=\d+', 'replay_buffer_size=8000'),
-        *changes,
-    )
+    """The DQN config in small, which saves and resumes and shows no progress."""
+    values = {
+        **SMALL_DQN,
+        'policy.learn.resume_training': True,
+        'policy.learn.learner.hook.resume.ext_args': dict(save_every_s=save_every_s),
+        'policy.eval.evaluator.eval_freq': 500,
+        'policy.other.eps.decay': 5000,
+    }
+    lines = ''.join(f'main_config.{path}={value!r}\n' for path, value in values.items())
+    return shortened(DQN, folder, (r'\Z', lines), (r'progress=dict\(.*\),', 'log_show_after_iter=1,'), *changes)
 
 
-def expected_transitions(iteration: int, random: int = RANDOM) -> int:
-    return random + N_SAMPLE * iteration // UPDATES
+def expected_transitions(iteration: int) -> int:
+    return RANDOM + N_SAMPLE * iteration // UPDATES
 
 
 def saved_transitions(buffer_file: Path) -> int:
@@ -101,9 +106,10 @@ def saved_transitions(buffer_file: Path) -> int:
         return json.loads(bytes(arrays['meta']))['next_id']
 
 
-def check_saves(folder: Path, random: int = RANDOM, surplus: int = 3 * N_SAMPLE) -> list:
+def check_saves(folder: Path, surplus: int = 3 * N_SAMPLE) -> List[Save]:
     """
-    All listed saves are readable, each of one moment; the newest first. Where an episode ends, a collection returns
+    The saves that are listed, the newest first: all are complete, and each is of one moment. The screens of each
+    transition follow each other: the agent learns from what was played. Where an episode ends, a collection returns
     more than ``n_sample`` transitions, for which the next ones make up: at most ``surplus`` at a time.
     """
     saves = saves_in(folder)
@@ -114,23 +120,25 @@ def check_saves(folder: Path, random: int = RANDOM, surplus: int = 3 * N_SAMPLE)
         assert (state['last_iter'], state['last_step']) == (save['iteration'], save['env_step'])
         assert save['iteration'] % UPDATES == 0, 'saved in the middle of a collection'
         if save['buffer']:
-            more = saved_transitions(folder / save['buffer']) - expected_transitions(save['iteration'], random)
+            more = saved_transitions(folder / save['buffer']) - expected_transitions(save['iteration'])
             assert 0 <= more <= surplus
         else:  # of PPO
             assert save['env_step'] == N_SAMPLE * save['iteration'] // UPDATES
+    if saves and saves[0]['buffer']:
+        cfg = dict(FrameReplayBuffer.default_config(), replay_buffer_size=BUFFER_SIZE)
+        with contextlib.closing(FrameReplayBuffer(cfg)) as buffer:
+            buffer.load_data(str(folder / saves[0]['buffer']))
+            for transition in buffer.sample(buffer.count(), 0):
+                obs, after = np.asarray(transition['obs']), np.asarray(transition['next_obs'])
+                assert obs.shape == (4, 84, 84) and obs.dtype == np.uint8 and obs.any()
+                assert transition['done'] or any(np.array_equal(obs[k:], after[: 4 - k]) for k in (1, 2, 3))
     return saves
 
 
-def curves(folder: Path) -> list:
+def curves(folder: Path) -> List[List[int]]:
     """For each process that trained, in order: the iterations in its learner's curve."""
     files = sorted((folder / 'log' / 'serial').glob('events*'), key=lambda path: int(path.name.split('.')[3]))
-    found = []
-    for file in files:
-        steps = []
-        for event in EventFileLoader(str(file)).Load():
-            steps += [event.step for value in event.summary.value if value.tag == 'learner_iter/total_loss_avg']
-        found.append(steps)
-    return found
+    return [[event.step for event in events(file, 'learner_iter/total_loss_avg')] for file in files]
 
 
 def entry():
@@ -157,7 +165,3 @@ def as_before():
     torch.set_num_threads(threads)
     for number, handler in before.items():
         signal.signal(number, handler)
-
-
-def cut_off(path: Path) -> None:
-    os.truncate(path, path.stat().st_size // 2)

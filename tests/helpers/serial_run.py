@@ -18,6 +18,7 @@ from easydict import EasyDict
 from tensorboardX import SummaryWriter
 
 from helpers import runs
+from helpers.replay import transitions
 from helpers.runs import N_SAMPLE, UPDATES
 
 check_saves = partial(runs.check_saves, surplus=0)  # its collections have no surplus
@@ -71,20 +72,9 @@ class SerialRun(object):
             self.push(cfg.policy.random_collect_size)
 
     def push(self, count: int) -> None:
-        screens = torch.randint(255, (count + 4, 84, 84), dtype=torch.uint8)
-        transitions = [
-            dict(
-                obs=screens[i : i + 4],
-                next_obs=screens[i + 1 : i + 5],
-                action=torch.tensor([i % 4]),
-                reward=torch.full((3,), float(i)),
-                done=False,
-                value_gamma=torch.tensor([0.9]),
-                collect_iter=0,
-            )
-            for i in range(count)
-        ]
-        self.buffer.push(transitions, cur_collector_envstep=self.collector.envstep)
+        env_step = self.collector.envstep
+        played = transitions(env_step, env_step + count, side=84, value_gamma=torch.tensor([0.9]), collect_iter=0)
+        self.buffer.push(played, cur_collector_envstep=env_step)
         self.collector.envstep += count
 
     def update(self) -> None:

@@ -18,7 +18,7 @@ from helpers.terminal import Terminal
 
 BREAKOUT = [str(BIN / 'breakout')]
 # the end of an episode changes how many moves a collection takes
-WHOLE_GAMES = (r'collector_env_num=2', 'collector_env_num=2, episodic_life=False')
+WHOLE_GAMES = (r'frame_stack=4', 'frame_stack=4, episodic_life=False')
 RANDOM = (r'random_collect_size=\d+', 'random_collect_size=2000')
 ENDLESS_RANDOM = (r'random_collect_size=\d+', 'random_collect_size=1000000')
 # nobody serves the ball, so that an evaluation takes half a minute

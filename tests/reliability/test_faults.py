@@ -16,8 +16,9 @@ from typing import Any, Dict, Iterator
 
 import pytest
 
-from helpers.faulty_runs import ENV_STEPS, UNENDING, FaultyRun, check_saves, processes_of
+from helpers.faulty_runs import ENV_STEPS, UNENDING, FaultyRun, processes_of
 from helpers.processes import wait_until
+from helpers.runs import check_saves
 
 # Seconds that a worker has for a step, and for the first reset, in tests where it hangs.
 STEP_TIMEOUT = {'env.manager.step_timeout': 2.0}

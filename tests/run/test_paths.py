@@ -55,6 +55,6 @@ def test_a_folder_below_the_current_one_may_be_named_by_the_link_that_leads_here
 def test_the_best_score_is_read_from_its_file_if_it_is_a_finite_number():
     assert read_best_score('.') == -np.inf
     BEST_SCORE.parent.mkdir()
-    for content, score in (('12.5', 12.5), *((text, -np.inf) for text in ('', 'null', '[1]', 'NaN'))):
+    for content, score in (('12.5', 12.5), *((text, -np.inf) for text in ('', 'no JSON', 'null', '[1]', 'NaN'))):
         BEST_SCORE.write_text(content)
         assert read_best_score('.') == score
