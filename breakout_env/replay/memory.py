@@ -98,16 +98,19 @@ class ReplayMemory(object):
             What it costs now.
         Returns:
             - report (:obj:`Dict[str, float]`): ``transitions``; ``bytes`` of memory in use, everything counted; \
-                ``file_bytes`` on the disk; ``distinct_frames``; ``resident_bytes`` of the whole process, and \
-                ``free_bytes`` that it may still take.
+                ``file_bytes`` on the disk; ``bytes_per_transition``, both together; ``distinct_frames``; \
+                ``resident_bytes`` of the whole process, and ``free_bytes`` that it may still take.
         """
         with self.lock:
             rows, store = self.rows, self.store
             nbytes = 0 if rows is None else self.count * rows.table.itemsize + rows.state_bytes
+            nbytes += store.nbytes if store else 0
+            file_bytes = store.storage.file_bytes if store else 0
             return dict(
                 transitions=self.count,
-                bytes=nbytes + (store.nbytes if store else 0),
-                file_bytes=store.storage.file_bytes if store else 0,
+                bytes=nbytes,
+                file_bytes=file_bytes,
+                bytes_per_transition=(nbytes + file_bytes) / max(1, self.count),
                 distinct_frames=self.frames,
                 resident_bytes=psutil.Process().memory_info().rss,
                 free_bytes=memory_room().free_bytes,

@@ -270,6 +270,7 @@ def test_the_memory_report_adds_up(storage):
     assert report['transitions'] == 600 and report['distinct_frames'] == len(frames_in(buffer._memory)) > 10
     assert (report['file_bytes'] > 0) == (storage == 'memmap')
     assert 0 < report['bytes'] < report['resident_bytes']
+    assert report['bytes_per_transition'] == (report['bytes'] + report['file_bytes']) / 600
     buffer.clear()
     after = buffer.memory_report()
     assert after['transitions'] == 0 and after['bytes'] == empty['bytes'] == 0
