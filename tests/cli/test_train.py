@@ -48,7 +48,7 @@ def test_ppo_collects_while_it_learns_with_half_of_the_threads(monkeypatch, conf
     started, used = [], [8]
     pipeline = SimpleNamespace(train=lambda *arguments: started.append(arguments) or arguments[0].exp_name)
     monkeypatch.setattr('breakout_env.cli.train_command._entry', lambda name: pipeline)
-    monkeypatch.setattr('breakout_env.cli.train_command.os.sched_getaffinity', lambda pid: set(range(8)))
+    monkeypatch.setattr('os.sched_getaffinity', lambda pid: set(range(8)))
     monkeypatch.setattr('torch.get_num_threads', lambda: used[-1])
     monkeypatch.setattr('torch.set_num_threads', used.append)
     path = str(ROOT / 'configs' / f'breakout_{config}_config.py')

@@ -20,17 +20,12 @@ from yapf.yapflib import yapf_api
 
 from breakout_env.cli import main
 from breakout_env.env_manager import GroupEnvManager
-from breakout_env.envs import emulator
+from breakout_env.envs.emulator import Emulator
 from breakout_env.run import saver
 
 # Made in the current folder by the process that meets the fault.
 PLANTED = Path('planted')
 MOMENT = Path('moment')
-HOUR_S = 3600.0
-PARTS = {
-    'emulator step': (emulator.Emulator, 'advance'),
-    'first emulator reset': (emulator.Emulator, 'reset_game'),
-}
 
 
 def moment(steps: int) -> None:
@@ -46,13 +41,12 @@ def moment(steps: int) -> None:
     GroupEnvManager.step = counted
 
 
-def broken_part(part: str, call: int, hangs: bool) -> None:
+def broken_emulator(method: str, call: int, hangs: bool) -> None:
     """
-    Have one call of a part of the environments raise or hang, in the process that reaches it first. The process that
+    Have one call of an emulator's method raise or hang, in the process that reaches it first. The process that
     replaces a lost worker is a fork of the same parent, and does not fail again.
     """
-    owner, name = PARTS[part]
-    function, count = getattr(owner, name), [0]
+    function, count = getattr(Emulator, method), [0]
 
     def faulty(*args: Any, **kwargs: Any) -> Any:
         count[0] += 1
@@ -63,7 +57,7 @@ def broken_part(part: str, call: int, hangs: bool) -> None:
             raise RuntimeError('planted')
         return function(*args, **kwargs)
 
-    setattr(owner, name, faulty)
+    setattr(Emulator, method, faulty)
 
 
 def failing_disk(first: int, times: int) -> None:
@@ -111,7 +105,7 @@ def changed_clock(hours: float, after_s: float) -> None:
     now, now_ns, set_at_s = time.time, time.time_ns, time.monotonic() + after_s
 
     def offset_s() -> float:
-        return hours * HOUR_S if time.monotonic() > set_at_s else 0.0
+        return hours * 3600 if time.monotonic() > set_at_s else 0.0
 
     time.time = lambda: now() + offset_s()
     time.time_ns = lambda: now_ns() + int(offset_s() * 1e9)

@@ -1,6 +1,7 @@
 """Small training runs, and what they leave."""
 
 import contextlib
+import importlib
 import json
 import math
 import re
@@ -16,7 +17,6 @@ import xxhash
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator, ScalarEvent
 
 from breakout_env import FrameReplayBuffer
-from breakout_env.cli.train_command import _entry
 from breakout_env.run.paths import Save, saves_in
 from helpers.processes import BIN, ROOT
 
@@ -143,7 +143,7 @@ def curves(folder: Path) -> List[List[int]]:
 
 def entry():
     """Our entry as a module."""
-    return _entry('serial')
+    return importlib.import_module('entry.serial')
 
 
 def has_learned(folder: Path) -> Callable[[], bool]:

@@ -1,18 +1,15 @@
 """Benchmarks run and write what they measure; here in their shortest form, and without other libraries."""
 
 import json
-import subprocess
 import sys
 
 import pytest
 
-from helpers.processes import ROOT
+from helpers.processes import ROOT, run
 
 
 def bench(name, out, *options):
-    command = [sys.executable, '-m', f'benchmarks.{name}', '--out', str(out), *map(str, options)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    run([sys.executable, '-m', f'benchmarks.{name}', '--out', out, *options], ROOT)
     result = json.loads(out.read_text())
     assert {'cpu', 'cores', 'date', 'commit', 'versions'} <= set(result)
     return result
@@ -33,8 +30,7 @@ def test_contestants_are_compared(tmp_path, name, options, contestants):
 
 def test_replay_buffers_are_filled_with_recorded_play(tmp_path):
     recording = tmp_path / 'random.play'
-    command = ['-m', 'benchmarks.common.recording', '--steps', '4500', '--out', str(recording)]
-    subprocess.run([sys.executable, *command], cwd=ROOT, check=True)
+    run([sys.executable, '-m', 'benchmarks.common.recording', '--steps', '4500', '--out', recording], ROOT)
     options = ['--play', recording, '--sizes', 2000, '--only', 'compressed', '--only', 'ring']
     results = bench('replay.cost', tmp_path / 'out.json', *options)['results']
     assert results['compressed']['2000']['bytes_per_transition'] < results['ring']['2000']['bytes_per_transition']

@@ -111,33 +111,31 @@ def test_a_run_that_is_asked_to_stop_saves_everything(place, seed, name, to_all,
 
 # ---------------------------------------------------------------- environments
 
-CALLS = {'emulator step': 60, 'first emulator reset': 2}
+CALLS = {'advance': 60, 'reset_game': 2}  # of a step and of the first reset
 
 
-def with_broken_part(place: Any, part: str, hangs: bool, changes: Dict[str, Any]) -> FaultyRun:
-    fault = dict(part=part, call=place.rng.randrange(1, CALLS[part]), hangs=hangs)
-    return FaultyRun(place.folder, faults=dict(broken_part=fault), changes={**STEP_TIMEOUT, **changes})
+def with_broken_emulator(place: Any, method: str, hangs: bool, changes: Dict[str, Any]) -> FaultyRun:
+    fault = dict(method=method, call=place.rng.randrange(1, CALLS[method]), hangs=hangs)
+    return FaultyRun(place.folder, faults=dict(broken_emulator=fault), changes={**STEP_TIMEOUT, **changes})
 
 
-@pytest.mark.parametrize(
-    'part, hangs', [('emulator step', False), ('first emulator reset', False), ('first emulator reset', True)]
-)
-def test_an_error_of_an_environment_ends_the_run_after_a_save(place, seed, part, hangs):
-    run = with_broken_part(place, part, hangs, RESET_TIMEOUT)
+@pytest.mark.parametrize('method, hangs', [('advance', False), ('reset_game', False), ('reset_game', True)])
+def test_an_error_of_an_environment_ends_the_run_after_a_save(place, seed, method, hangs):
+    run = with_broken_emulator(place, method, hangs, RESET_TIMEOUT)
     assert run.wait() not in (0, 2), run.text
     assert ('did not answer within' if hangs else 'planted') in run.text, run.text
-    assert part != 'first emulator reset' or 'reset has exceeded max retries(1)' in run.text
+    assert method != 'reset_game' or 'reset has exceeded max retries(1)' in run.text
     run.is_resumed()
 
 
 @pytest.mark.parametrize(
-    'part, changes',
-    [('emulator step', {}), ('first emulator reset', {**RESET_TIMEOUT, 'env.manager.max_retry': 2})],
+    'method, changes',
+    [('advance', {}), ('reset_game', {**RESET_TIMEOUT, 'env.manager.max_retry': 2})],
 )
-def test_a_hanging_environment_is_replaced(place, seed, part, changes):
-    run = with_broken_part(place, part, True, changes)
+def test_a_hanging_environment_is_replaced(place, seed, method, changes):
+    run = with_broken_emulator(place, method, True, changes)
     run.completes()
-    assert part == 'first emulator reset' or 'did not answer within' in run.text, run.text
+    assert method == 'reset_game' or 'did not answer within' in run.text, run.text
 
 
 # ---------------------------------------------------------------- disks and clocks
