@@ -2,6 +2,7 @@
 
 import copy
 import os
+import secrets
 import tempfile
 import time
 from functools import partial
@@ -17,6 +18,7 @@ from easydict import EasyDict
 
 from ..compat.ding_timers import use_plain_timers
 from ..worker.collector import scores_in
+from ..worker.nstep_collector import number_episodes_from
 from ..worker.step_callback import StepCallback
 from .fragment import Event, EventRecorder, pack, unpack_weights
 
@@ -51,6 +53,8 @@ class _Actor(object):
         self._policy = getattr(create_policy(cfg.policy, enable_field=[mode]), f'{mode}_mode')
         if collects:
             self._random_policy = PolicyFactory.get_random_policy(self._policy, action_space=env.action_space)
+            # at random, as another actor has other episodes, and so has this one after a restart
+            number_episodes_from(secrets.randbits(31) << 20)
             self._games: List[float] = []
             env = StepCallback(env, lambda timesteps: self._games.extend(scores_in(timesteps)))
         create = create_serial_collector if collects else create_serial_evaluator

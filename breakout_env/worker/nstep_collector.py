@@ -1,7 +1,6 @@
 """DI-engine's collector with n-step returns that go on from one collection to the next."""
 
 import itertools
-import secrets
 from typing import Any, Dict, List, NamedTuple, Optional
 
 from ding.envs import BaseEnvManager, BaseEnvTimestep
@@ -14,9 +13,14 @@ from .step_callback import StepCallback, weakly
 
 # A key in the ``info`` and in the transition of the last step before a time limit: whether its observation is known.
 _LAST_OBS_IS_KNOWN = 'last_obs_is_known'
-# Shared by all collectors of a process: two of them may fill one replay buffer. It starts at random, as those of other
-# processes may fill it, too: actors on Ray, before and after a restart.
-_EPISODE_IDS = itertools.count(secrets.randbits(31) << 20)
+# Shared by all collectors of a process: two of them may fill one replay buffer.
+_episode_ids = itertools.count()
+
+
+def number_episodes_from(first: int) -> None:
+    """For several processes that fill one replay buffer: the id of this process's next episode."""
+    global _episode_ids
+    _episode_ids = itertools.count(first)
 
 
 class TailBuffer(TrajBuffer):
@@ -218,7 +222,7 @@ class NumberedTailBuffer(TailBuffer):
 
     def drop(self) -> None:
         super().drop()
-        self._episode_id, self._step_id = next(_EPISODE_IDS), 0
+        self._episode_id, self._step_id = next(_episode_ids), 0
 
     def append(self, data: dict) -> None:
         super().append(dict(data, env_id=self._env_id, episode_id=self._episode_id, step_id=self._step_id))
@@ -230,7 +234,7 @@ class SampleWithIdsCollector(NstepCollector):
     """
     Overview:
         ``nstep`` for any policy. Its transitions, those of random play included, carry ``env_id``, ``episode_id`` \
-        (unique, also among processes) and ``step_id`` (0, 1, ... within the episode).
+        (unique in the process, see ``number_episodes_from``) and ``step_id`` (0, 1, ... within the episode).
     """
 
     def _new_buffer(self, env_id: int) -> NumberedTailBuffer:
