@@ -57,7 +57,7 @@ breakout_ppo_config = dict(
             # (float) Learning rate of Adam at the start, and at the end of the budget.
             learning_rate=0.0005,
             lr_end=0.0,
-            # (bool) Whether learning rate and entropy coefficient fall linearly over the budget of the run.
+            # (bool) Whether learning rate and entropy coefficient fall linearly over the run's env steps or hours.
             anneal=True,
             # (bool) Whether the network plays the mirror image of a screen as the mirror image of its play.
             mirror=True,
