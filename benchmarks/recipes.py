@@ -57,9 +57,6 @@ def dqn_for_env_steps(*changes: str) -> Variant:
 VARIANTS: Dict[str, Variant] = {
     'ppo': ppo(),
     'ppo_serial': ppo(options=('--serial',)),
-    # each of what is new in the config, alone
-    'ppo_ding_heads': ppo('policy.model.head=ding'),
-    'ppo_all_rows': ppo('policy.model.rows=None'),
     'ppo_no_mirror': ppo('policy.learn.mirror=False'),
     # the config of before, with four times as many updates
     'ppo_minibatch_64': ppo(
@@ -72,7 +69,6 @@ VARIANTS: Dict[str, Variant] = {
     ),
     # to be judged by env steps, at 7 million
     'ppo_constant': ppo('policy.learn.anneal=False'),
-    'ppo_discount_0.997': ppo('policy.discount_factor=0.997'),
     'ppo_normalized_0.997': ppo('policy.discount_factor=0.997', 'policy.learn.normalize_returns=True'),
     'ppo_normalized_0.999': ppo('policy.discount_factor=0.999', 'policy.learn.normalize_returns=True'),
     'ppo_clip_0.2': ppo('policy.learn.clip_ratio=0.2'),

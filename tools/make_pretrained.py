@@ -12,10 +12,11 @@ breakout_env/pretrained/NAME.safetensors; docs/scripts/make_tables.py writes the
 import json
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Sequence
+from typing import Any, Dict, List, Mapping
 
 import click
 import torch
+from tabulate import tabulate
 
 from breakout_env.agent.agent import load_agent, save_agent
 from breakout_env.agent.averaging import average_weights, checkpoints_of, updates_of
@@ -57,40 +58,26 @@ def candidates(run: str, env_steps: int, folder: Path) -> Dict[int, List[Path]]:
 
 
 def card_as_markdown(card: Mapping[str, Any]) -> str:
-    """A card as Markdown, for people; it leaves out the keys that the card lacks."""
-    lines = [f'# {_cell(card.get("name", "An agent"))}', '']
-    lines += _table(
-        ['training', ''], [[label, card[key]] for key, label in CARD_FACTS.items() if card.get(key) is not None]
-    )
-    scores = card.get('scores') or {}
-    if scores:
+    """A card as Markdown, for people; it leaves out what the card lacks."""
+    facts = [(label, card[key]) for key, label in CARD_FACTS.items() if card.get(key) is not None]
+    facts = [(label, f'{value:,}' if isinstance(value, int) else value) for label, value in facts]
+    parts = [
+        f'# {card.get("name", "An agent")}',
+        tabulate(facts, ['training', ''], tablefmt='github', disable_numparse=True),
+    ]
+    if card.get('scores'):
         header = ['protocol', 'mean', 'std', 'median', '95% interval of the mean', 'games', 'different games', 'seed']
-        lines += _table(header, [[name] + [row.get(key) for key in CARD_FIGURES] for name, row in scores.items()])
-        lines += [
+        scores = {
+            name: {**row, 'interval_95': ' to '.join(f'{end:.1f}' for end in row['interval_95'] or ()) or None}
+            for name, row in card['scores'].items()
+        }
+        rows = [[name, *map(row.get, CARD_FIGURES)] for name, row in scores.items()]
+        parts.append(tabulate(rows, header, tablefmt='github', floatfmt='.1f', missingval='none'))
+        parts.append(
             'Points of full games. `breakout eval --pretrained --protocol <protocol>` plays such games again. The '
-            'interval is about the luck of the games; another training, from another seed, may end elsewhere.',
-            '',
-        ]
-    lines += [str(card[key]) for key in ('limits', 'note') if card.get(key)]
-    return '\n'.join(lines).rstrip() + '\n'
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> List[str]:
-    if not rows:
-        return []
-    alignment = ['---'] + ['---:'] * (len(header) - 1)
-    return [f'| {" | ".join(map(_cell, row))} |' for row in (header, alignment, *rows)] + ['']
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return 'none'
-    if isinstance(value, (list, tuple)):
-        return ' to '.join(map(_cell, value))
-    if isinstance(value, float):
-        return f'{value:,.1f}'
-    text = f'{value:,}' if isinstance(value, int) and abs(value) >= 10_000 else str(value)
-    return text.replace('|', '\\|').replace('\n', ' ')
+            'interval is about the luck of the games; another training, from another seed, may end elsewhere.'
+        )
+    return '\n\n'.join([*parts, *(str(card[key]) for key in ('limits', 'note') if card.get(key))]) + '\n'
 
 
 @click.command(context_settings=dict(help_option_names=['-h', '--help']))

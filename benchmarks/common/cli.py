@@ -1,7 +1,7 @@
 """The command line that benchmarks share."""
 
 import os
-from typing import Any, Callable, Dict, List, Sequence
+from typing import Callable, Dict, Sequence
 
 import click
 
@@ -9,21 +9,6 @@ from .rounds import Factory
 
 CORES = len(os.sched_getaffinity(0))
 OUT = click.option('--out', type=click.Path(dir_okay=False), help='JSON file to write.')
-
-
-class Numbers(click.ParamType):
-    """Integers with commas between them."""
-
-    name = 'integers'
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> List[int]:
-        """As click's."""
-        if isinstance(value, list):
-            return value
-        try:
-            return [int(word) for word in value.split(',') if word]
-        except ValueError:
-            self.fail(f'found {value}; expected integers with commas between them, such as 1,2,4', param, ctx)
 
 
 def command(*options: Callable) -> Callable:

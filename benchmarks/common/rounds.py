@@ -27,7 +27,6 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tupl
 
 import click
 from tabulate import tabulate
-from tqdm import tqdm
 
 from breakout_env.policy.precision import fastest_precision
 
@@ -172,11 +171,9 @@ def interleaved(
     processes: Dict[str, ContestantProcess] = {}
     order = list(factories)
     shuffle = random.Random(0).shuffle
-    bar = tqdm(total=repeats * len(order), unit=' turns', leave=False, disable=None)
     try:
         for _ in range(repeats):
             for name in [name for name in order if name not in failures]:
-                bar.set_postfix_str(name)
                 if name not in processes:
                     processes[name] = ContestantProcess(factories[name])
                 try:
@@ -185,10 +182,8 @@ def interleaved(
                     failures[name] = str(failure)
                 if not keep or name in failures:
                     processes.pop(name).close()
-                bar.update()
             shuffle(order)
     finally:
-        bar.close()
         for process in processes.values():
             process.close()
     return {name: of_name for name, of_name in runs.items() if name not in failures}, failures

@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, List, Optional
 
 import click
 
-from ..common.cli import Numbers, chosen, command, rounds
+from ..common.cli import chosen, command, rounds
 from ..common.env_peers import (
     FULL_GAMES,
     TRAINING,
@@ -44,7 +44,7 @@ CONTESTANTS: Dict[str, Callable[[int], Any]] = {
 
 @command(
     *rounds(repeats=5, seconds=10.0),
-    click.option('--env-nums', default='8', type=Numbers(), help='Environments, with commas.'),
+    click.option('--env-num', 'env_nums', multiple=True, default=[8], help='Environments; may be repeated.'),
 )
 def main(repeats: int, seconds: float, only: tuple, env_nums: List[int], out: Optional[str]) -> None:
     """Measure how many env steps a second managers play."""

@@ -30,7 +30,7 @@ import torch
 from tabulate import tabulate
 
 from ..common import recording as play
-from ..common.cli import Numbers, command
+from ..common.cli import command
 from ..common.rounds import ContestantFailed, ContestantProcess, Result
 from .peers import CONTESTANTS, NOTHING, OURS
 
@@ -168,7 +168,7 @@ def table(results: Dict[str, Dict[str, Any]], sizes: List[int], style: str = 'si
 
 @command(
     click.option('--play', 'recording', required=True, type=click.Path(exists=True), help='Recorded play.'),
-    click.option('--sizes', default='10000,100000,1000000', type=Numbers(), help='Transitions, smallest first.'),
+    click.option('--size', 'sizes', multiple=True, default=[10**4, 10**5, 10**6], help='Transitions, smallest first.'),
     click.option('--only', multiple=True, type=click.Choice(list(CONTESTANTS)), help='These; may be repeated.'),
 )
 def main(recording: str, sizes: List[int], only: tuple, out: Optional[str]) -> None:

@@ -191,28 +191,28 @@ def comparison() -> str:
             train['ours, serial'],
             train["DI-engine's serial pipeline"],
             f'{train["Stable-Baselines3, 8 environments"]}, SB3',
-            _cpu('bench_train'),
+            load('bench_train')['cpu'],
         ],
         [
             'one environment, env steps/s',
             env['BreakoutEnv'],
             'does not run',
             f'{env["gymnasium AtariPreprocessing + FrameStackObservation"]}, gymnasium',
-            _cpu('bench_env'),
+            load('bench_env')['cpu'],
         ],
         [
             '8 environments, episodes of a life, env steps/s',
             lives['ours, breakout'],
             lives[subprocess],
             f'{lives[envpool]}, EnvPool',
-            _cpu('bench_manager'),
+            load('bench_manager')['cpu'],
         ],
         [
             '8 environments, full games, env steps/s',
             games['ours, breakout'],
             games[subprocess],
             f'{games[envpool]}, EnvPool',
-            _cpu('bench_manager'),
+            load('bench_manager')['cpu'],
         ],
         [
             'memory of a million transitions of random play',
@@ -223,11 +223,6 @@ def comparison() -> str:
         ],
     ]
     return markdown(['on 2 CPU cores', 'breakout_env', 'DI-engine', 'best other', 'CPU'], rows, 0)
-
-
-def _cpu(name: str) -> str:
-    """The CPU that a benchmark ran on."""
-    return load(name)['cpu']
 
 
 def _medians(name: str, index: int = 0) -> Dict[str, str]:

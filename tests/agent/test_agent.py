@@ -82,7 +82,7 @@ def test_card_and_name_are_stored_with_the_weights_and_shown_to_people(tmp_path)
     agent = load_agent(tmp_path / 'a.safetensors')
     assert agent.card == CARD and agent.name == 'small'
     assert load_agent(write_checkpoint(tmp_path / 'ckpt_best.pth.tar', small_network())).name == 'ckpt_best'
-    text = card_as_markdown(agent.card)
+    text = ' '.join(card_as_markdown(agent.card).split())
     assert '| env steps | 1,000,000 |' in text and 'plays nothing else' in text
     assert '| nature | 31.8 | 10.0 | 30.0 | 29.8 to 33.8 | 100 | 100 | 0 |' in text
 

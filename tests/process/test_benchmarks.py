@@ -31,6 +31,6 @@ def test_contestants_are_compared(tmp_path, name, options, contestants):
 def test_replay_buffers_are_filled_with_recorded_play(tmp_path):
     recording = tmp_path / 'random.play'
     run([sys.executable, '-m', 'benchmarks.common.recording', '--steps', '4500', '--out', recording], ROOT)
-    options = ['--play', recording, '--sizes', 2000, '--only', 'compressed', '--only', 'ring']
+    options = ['--play', recording, '--size', 2000, '--only', 'compressed', '--only', 'ring']
     results = bench('replay.cost', tmp_path / 'out.json', *options)['results']
     assert results['compressed']['2000']['bytes_per_transition'] < results['ring']['2000']['bytes_per_transition']
