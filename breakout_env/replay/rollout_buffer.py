@@ -1,6 +1,6 @@
 """A buffer of one rollout, for on-policy learning in DI-engine's off-policy pipeline."""
 
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Mapping, Optional
 
 import torch
 from ding.utils import BUFFER_REGISTRY
@@ -29,6 +29,16 @@ class RolloutBuffer(object):
     def default_config(cls) -> EasyDict:
         """The defaults, as DI-engine's ``compile_config`` asks for them."""
         return EasyDict(cls.config, cfg_type='RolloutBufferDict')
+
+    @classmethod
+    def check_config(cls, cfg: Mapping) -> None:
+        """Check in a merged config that a rollout has a minibatch; a ValueError if not, as nothing would be learned."""
+        rollout, batch = cfg['policy']['collect'].get('n_sample'), cfg['policy']['learn']['batch_size']
+        if rollout is not None and batch > rollout:
+            raise ValueError(
+                f'policy.learn.batch_size is {batch}; expected at most policy.collect.n_sample ({rollout}), the steps '
+                'of a rollout'
+            )
 
     def __init__(self, cfg: Optional[Any] = None, tb_logger: Any = None, exp_name: str = '') -> None:
         self._rollout: Batch = {}

@@ -18,7 +18,7 @@ def bench(name, out, *options):
 @pytest.mark.parametrize(
     'name, options, contestants',
     [
-        ('env_manager.throughput', ['--env-nums', 2, '--only', 'halves'], 1),
+        ('env_manager.throughput', ['--env-num', 2, '--only', 'halves'], 1),
         ('training.speed', ['--random-steps', 64, '--warm-up-seconds', 0, '--only', 'overlapped'], 1),
     ],
 )

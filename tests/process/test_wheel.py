@@ -42,8 +42,9 @@ def test_wheel_records_a_game_of_the_pretrained_agent(installed, tmp_path):
 
 def test_wheel_trains_with_its_own_recipe(installed, tmp_path):
     options = ['--updates', '5', '--device', 'cpu', '--set', 'env.evaluator.max_episode_frames=400']
-    for change in ('env.collector_env_num=4', 'policy.learn.update_per_collect=5', 'policy.collect.n_sample=64'):
-        options += ['--set', change]
+    for change in ('learn.update_per_collect=5', 'learn.batch_size=64', 'collect.n_sample=64'):
+        options += ['--set', f'policy.{change}']
+    options += ['--set', 'env.collector_env_num=4']
     done = breakout(installed, tmp_path, 'train', *options)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / 'experiments' / 'breakout_ppo' / 'ckpt' / 'ckpt_best.pth.tar').exists()
