@@ -1,7 +1,7 @@
 """PPO from rollouts of many environments, in DI-engine's off-policy pipeline."""
 
 import math
-from typing import Annotated, Any, Callable, Dict, List, Mapping, Tuple
+from typing import Annotated, Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 import torch
 from ding.model import model_wrap
@@ -34,11 +34,13 @@ class LeanPPOOptions(LearnerOptions):
     Stable-Baselines3)."""
     entropy_weight: Annotated[float, Between(0.0, 1e6)] = 0.01
     """(float) Entropy coefficient: weight of the policy's entropy in the loss, which keeps it exploring."""
+    lr_decay_updates: Optional[Annotated[int, Between(1, 1_000_000_000)]] = None
+    """(Optional[int]) Updates over which the learning rate falls linearly to ``lr_end``; None to leave it."""
+    lr_end: Annotated[float, Between(0.0, 1.0)] = 0.0
+    """(float) The learning rate from update ``lr_decay_updates`` on, or at the end of the budget."""
     anneal: Flag = False
     """(bool) Learning rate and entropy coefficient fall linearly to ``lr_end`` and ``entropy_end`` over the run's own \
-    budget, env steps or hours, whichever is used up first. The hook ``progress`` knows the budget."""
-    lr_end: Annotated[float, Between(0.0, 1.0)] = 0.0
-    """(float) The learning rate at the end of the budget, with ``anneal``."""
+    budget, env steps or hours, whichever is used up first; ``lr_decay_updates`` has no effect then."""
     entropy_end: Annotated[float, Between(0.0, 1e6)] = 0.001
     """(float) The entropy coefficient at the end of the budget, with ``anneal``."""
     normalize_returns: Flag = False
@@ -241,6 +243,7 @@ class LeanPPOPolicy(Policy, ActsWithAverage):
             self._model, self._options, learn.learning_rate, names, eps=1e-5, average=self._acting_model
         )
         self._optimizer = self._learner.optimizer
+        self._updates = 0
 
     def _forward_learn(self, data: Batch) -> Dict[str, Any]:
         """One update from a minibatch of the buffer ``rollout``, logged and checked as ``Learner.step`` says."""
@@ -253,6 +256,7 @@ class LeanPPOPolicy(Policy, ActsWithAverage):
         sync = None if self._mirror is None else self._mirror.average_gradients
         losses = self._loss({key: tensor.float() for key, tensor in output.items()}, data)
         info = self._learner.step(*losses, sync=sync)
+        self._updates += 1
         self._cast = None
         return info
 
@@ -277,8 +281,9 @@ class LeanPPOPolicy(Policy, ActsWithAverage):
         return loss, mean(self._return_scale.returns(output['value'])), entropy
 
     def _learning_rate(self) -> float:
-        used = self._budget_used if self._options.anneal else 0.0
-        return (1 - used) * self._cfg.learn.learning_rate + used * self._options.lr_end
+        options, updates = self._options, self._options.lr_decay_updates
+        used = self._budget_used if options.anneal else 0.0 if updates is None else min(1.0, self._updates / updates)
+        return (1 - used) * self._cfg.learn.learning_rate + used * options.lr_end
 
     def _entropy_weight(self) -> float:
         options, used = self._options, self._budget_used if self._options.anneal else 0.0
@@ -303,7 +308,7 @@ class LeanPPOPolicy(Policy, ActsWithAverage):
     # ---------------------------------------------------------------- saves
 
     def _state_dict_learn(self) -> Dict[str, Any]:
-        state = dict(model=self._model.state_dict(), optimizer=self._optimizer.state_dict())
+        state = dict(model=self._model.state_dict(), optimizer=self._optimizer.state_dict(), updates=self._updates)
         return {**state, 'return_scale': self._return_scale.state, **self._average_state()}
 
     def _load_state_dict_learn(self, state_dict: Dict[str, Any]) -> None:
@@ -311,6 +316,7 @@ class LeanPPOPolicy(Policy, ActsWithAverage):
         if self._mirror is not None:
             self._mirror.check()
         self._optimizer.load_state_dict(state_dict['optimizer'])
+        self._updates = state_dict.get('updates', 0)
         self._return_scale.state = state_dict.get('return_scale', ReturnScale().state)
         self._load_average(state_dict)
         self._cast = None

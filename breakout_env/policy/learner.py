@@ -4,6 +4,7 @@ import copy
 import math
 from typing import Annotated, Any, Callable, Dict, Mapping, Optional, Sequence
 
+import cv2
 import torch
 
 from ..utils.options import Between, Options
@@ -157,8 +158,19 @@ class ScaledScreens(object):
                 shape, dtype=self._dtype, device=batches[0].device, memory_format=torch.channels_last
             )
         for pixels, part in zip(batches, self._memory.split([len(pixels) for pixels in batches])):
-            self._model.scaled(pixels, out=part)
+            if pixels.device.type == 'cpu' and pixels.dtype == torch.uint8 and pixels.shape[1] > 1:
+                part.copy_(_interleaved(self._model.seen(pixels))).div_(255)
+            else:
+                self._model.scaled(pixels, out=part)
         return self._memory
+
+
+def _interleaved(pixels: torch.Tensor) -> torch.Tensor:
+    """A copy, channels last, by OpenCV: with PyTorch, copying planes into it took a seventh of an update on a CPU."""
+    copied = torch.empty(pixels.shape, dtype=torch.uint8, memory_format=torch.channels_last)
+    for planes, screen in zip(pixels.numpy(), copied.permute(0, 2, 3, 1).numpy()):
+        cv2.merge(list(planes), dst=screen)
+    return copied
 
 
 class ActsWithAverage(object):

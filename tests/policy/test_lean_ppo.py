@@ -103,6 +103,18 @@ def test_actions_are_drawn_from_the_policy_and_evaluation_takes_the_most_probabl
     assert policy.eval_mode.forward({0: obs.float()})[0]['action'] == 0
 
 
+def test_the_learning_rate_falls_linearly_also_after_a_resume():
+    options = dict(learning_rate=0.001, lr_decay_updates=4, lr_end=0.0002)
+    policy, resumed, rates = ppo(**options), ppo(**options), []
+    samples = policy.collect_mode.get_train_sample(rollout())
+    for update in range(6):
+        if update == 3:
+            resumed.learn_mode.load_state_dict(copy.deepcopy(policy.learn_mode.state_dict()))
+            policy = resumed
+        rates.append(policy.learn_mode.forward(samples)['cur_lr'])
+    np.testing.assert_allclose(rates, [0.001, 0.0008, 0.0006, 0.0004, 0.0002, 0.0002])
+
+
 @pytest.mark.parametrize('layer_norm', [False, True])
 def test_a_checkpoint_is_an_agent_that_plays_the_most_probable_action(tmp_path, layer_norm):
     model, obs = PixelActorCritic(**SMALL_SIZES, layer_norm=layer_norm), rollout()['obs'][0]
