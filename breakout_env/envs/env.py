@@ -121,8 +121,8 @@ class BreakoutEnv(BaseEnv):
                 session.play_first_steps()
             session.begin_episode(game_continues)
             return observe(session.stack, self._options.obs_dtype)
-        except BaseException:
-            self.close()  # half a reset leaves nothing open
+        except BaseException:  # half a reset leaves nothing open
+            self.close()
             raise
 
     def open_resources(self) -> None:
@@ -203,8 +203,8 @@ class BreakoutEnv(BaseEnv):
                 session.stack_screen()
                 game_over = emulator.game_over
             session.lives = emulator.lives
-        except BaseException:
-            self.close()  # an interrupted emulator is in no defined state; reset opens another
+        except BaseException:  # an interrupted emulator is in no defined state; reset opens another
+            self.close()
             raise
         reward: float = np.sign(points) if options.clip_reward else points
         if life_lost:

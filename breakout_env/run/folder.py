@@ -3,6 +3,7 @@ The folder of an experiment: a new one for each run, who trains in it, which of 
 do with one.
 """
 
+import contextlib
 import datetime
 import errno
 import fcntl
@@ -11,7 +12,7 @@ import os
 import re
 import time
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Union
+from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 
 import click
 
@@ -21,8 +22,8 @@ from .paths import LOCK, SAVE_LIST, saves_in
 
 _log = logging.getLogger(__name__)
 _HELD_BY_ANOTHER = (errno.EAGAIN, errno.EACCES)  # EACCES from some network file systems
-# Descriptors of the lock files that this process holds.
-_held: Dict[Path, int] = {}
+# Descriptors of the lock files that a process holds, by its id: a fork inherits them without the locks.
+_held: Dict[Tuple[int, Path], int] = {}
 
 
 def new_folder(exp_name: str) -> str:
@@ -52,7 +53,7 @@ def hold(folder: Union[str, Path]) -> None:
         - OSError: If the lock's file cannot be made.
     """
     path = Path(folder, LOCK).resolve()
-    if path in _held:  # as in a notebook whose first run failed
+    if (os.getpid(), path) in _held:  # as in a notebook whose first run failed
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     # not truncated before it is locked: it holds the id of the process that has locked it
@@ -72,14 +73,15 @@ def hold(folder: Union[str, Path]) -> None:
         _log.warning(
             'the file system of %s has no locks (%s): make sure that no other process trains there', folder, reason
         )
-    os.ftruncate(descriptor, 0)
-    os.write(descriptor, str(os.getpid()).encode())
-    _held[path] = descriptor
+    _held[os.getpid(), path] = descriptor
+    with contextlib.suppress(OSError):  # a full disk: the lock counts, not what the file says
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, str(os.getpid()).encode())
 
 
 def release(folder: Union[str, Path]) -> None:
     """Let other processes train in a folder; may be called again."""
-    descriptor = _held.pop(Path(folder, LOCK).resolve(), None)
+    descriptor = _held.pop((os.getpid(), Path(folder, LOCK).resolve()), None)
     if descriptor is not None:
         os.close(descriptor)
 

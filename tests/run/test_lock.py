@@ -40,6 +40,10 @@ def test_forked_worker_does_not_hold_the_folder(tmp_path):
     ours, theirs = FORK.Pipe()
     worker = FORK.Process(target=theirs.recv)
     worker.start()
+    refused = FORK.Process(target=hold, args=(tmp_path,))
+    refused.start()
+    refused.join()
+    assert refused.exitcode == 1  # it knows of the parent's lock, and does not take it for its own
     release(tmp_path)
     trainer = FORK.Process(target=hold, args=(tmp_path,))
     trainer.start()
