@@ -21,6 +21,8 @@ breakout_ppo_config = dict(
         stop_value=1000,
         # (int) Screens in an observation.
         frame_stack=4,
+        # (int) Niceness of the environments' processes: the learner is one thread, they leave it a core.
+        manager=dict(nice=10),
         evaluator=dict(
             # (float) Probability of a random action. A greedy agent plays about 4 different games of Breakout, which
             # no-op starts hardly vary: ckpt_best would depend on these four.
@@ -46,6 +48,8 @@ breakout_ppo_config = dict(
             head='paper',
             # (list) First and last row of the screen that the network looks at: above is the score, below no change.
             rows=[12, 79],
+            # (list) First and last column likewise: the walls are outside.
+            columns=[4, 79],
         ),
         # (float) Discount of the next step's reward.
         discount_factor=0.99,

@@ -176,11 +176,11 @@ def _not_a_dqn(weights: Mapping[str, torch.Tensor]) -> ValueError:
     )
 
 
-def _rows(weights: Weights) -> Optional[Tuple[int, int]]:
-    """First and last row of the screen that the network looks at; None for all."""
-    if 'rows' not in weights:
+def _places(weights: Weights, name: str) -> Optional[Tuple[int, int]]:
+    """First and last of the ``rows`` or ``columns`` of the screen that the network looks at; None for all."""
+    if name not in weights:
         return None
-    numbers = weights['rows'].flatten().tolist()
+    numbers = weights[name].flatten().tolist()
     if len(numbers) != 2 or not 0 <= numbers[0] < numbers[1] < LARGEST_SCREEN:
         raise _not_a_dqn(weights)
     return int(numbers[0]), int(numbers[1])
@@ -192,17 +192,21 @@ def _screen_size(weights: Weights, stated: Optional[str]) -> int:
     dense = weights.get('encoder.mid.weight', weights.get(PAPER_LAYER))
     if convolution is None or dense is None or dense.ndim != 2 or not convolution.shape[0]:
         raise _not_a_dqn(weights)
-    area, rows = dense.shape[1] // convolution.shape[0], _rows(weights)
+    area = dense.shape[1] // convolution.shape[0]
+    seen = [places for places in (_places(weights, 'rows'), _places(weights, 'columns')) if places is not None]
     side = math.isqrt(area)
-    if rows is not None:
-        height = rows[1] - rows[0] + 1
+    for first, last in seen:
+        length = last - first + 1
         for kernel, stride in zip(KERNELS, STRIDES):
-            height = (height - kernel) // stride + 1
-        side = area // max(1, height)
+            length = (length - kernel) // stride + 1
+        side = area // max(1, length)
     for kernel, stride in zip(reversed(KERNELS), reversed(STRIDES)):
         side = (side - 1) * stride + kernel
     # a convolution does not read the last pixels of a row if they are fewer than its stride
     fitting = range(side, side + math.prod(STRIDES))
+    if len(seen) == 2:  # on any screen that has these rows and columns
+        fitting = range(max(last for _, last in seen) + 1, LARGEST_SCREEN + 1)
+        side = max(NATURE_SCREEN_SIZE, fitting[0])
     if stated is None:
         if side != NATURE_SCREEN_SIZE:
             logger.warning(
@@ -247,7 +251,8 @@ def _network(weights: Weights, screen_size: int) -> PixelDQN:
                 head='paper' if PAPER_LAYER in weights else 'ding',
                 head_layer_num=head_weights // 2 if layer_norm else head_weights,
                 layer_norm=layer_norm,
-                rows=_rows(weights),
+                rows=_places(weights, 'rows'),
+                columns=_places(weights, 'columns'),
             )
         except RuntimeError as error:  # a weight has a shape that no such network has
             raise _not_a_dqn(weights) from error

@@ -52,6 +52,7 @@ class EnvGroup(object):
         self._reset_kwargs: Dict[int, dict] = {env_id: {} for env_id in env_fns}
 
     def open(self) -> None:
+        os.nice(self._options.nice)
         for env_id in self._env_fns:
             self._renew(env_id)
 

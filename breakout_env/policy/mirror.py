@@ -69,13 +69,19 @@ class Mirror(object):
                 f'{name} for {type(self._model).__name__} with layers of {sizes}; expected pixel_actor_critic '
                 'with even sizes in encoder_hidden_size_list, 4 actions and no layer_norm'
             )
-        width = screen_width = self._model.encoder.obs_shape[2]
+        screen_width, seen = self._model.screen_width, self._model._seen[-1]
+        if seen.start + seen.stop != screen_width:
+            raise ValueError(
+                f'{name} for columns {[seen.start, seen.stop - 1]} of {screen_width}; expected as many left out on '
+                'the left as on the right'
+            )
+        width = self._model.encoder.obs_shape[2]
         for layer in convolutions:
             places, rest = divmod(width + 2 * layer.padding[1] - layer.kernel_size[1], layer.stride[1])
             if rest:
                 raise ValueError(
-                    f'{name} for screens {screen_width} pixels wide; expected a width up to whose last pixel '
-                    'each convolution reaches, such as 84'
+                    f'{name} for {seen.stop - seen.start} columns; expected as many as each convolution reads to the '
+                    'last, such as 84 or 76'
                 )
             width = places + 1
 

@@ -39,7 +39,12 @@ def _check_encoder(sizes: Tuple[int, ...]) -> Tuple[int, ...]:
 _FEWEST_PIXELS = 36
 _Frames = Annotated[int, Between(1, 256)]
 _Pixels = Annotated[int, Between(_FEWEST_PIXELS, 1024)]
-_Row = Annotated[int, Between(0, 1023)]
+_Place = Annotated[int, Between(0, 1023)]
+_Places = Annotated[
+    Optional[Tuple[_Place, _Place]],
+    BeforeValidator(_as_tuple),
+    Expected('None or the first and the last one that the network looks at, such as [12, 79]'),
+]
 _Actions = Annotated[int, Between(1, 10_000)]
 _Width = Annotated[int, Between(1, 16_384)]
 
@@ -77,32 +82,34 @@ class PixelModelOptions(Options):
         ),
     ] = NATURE_ENCODER
     """(list) Channels of the convolutions, then the width of the linear layer."""
-    rows: Annotated[
-        Optional[Tuple[_Row, _Row]],
-        BeforeValidator(_as_tuple),
-        Expected('None or the first and the last row of the screen that the network looks at, such as [12, 79]'),
-    ] = None
+    rows: _Places = None
     """(Optional[list]) First and last row of the screen that the network looks at; None for all. In 84x84 pixels only \
     the score is above row 12, and rows 79 to 83 never change."""
+    columns: _Places = None
+    """(Optional[list]) First and last column likewise. In 84x84 pixels the walls are outside columns 4 to 79."""
     head: Literal['ding', 'paper'] = 'ding'
     """(str) Of `pixel_dqn` and `pixel_actor_critic`: ``paper`` for a ReLU after the linear layer and outputs that are \
     linear on it (Mnih et al. 2015), for dueling networks with a linear layer for each stream (Wang et al. 2016); \
     ``ding`` for DI-engine's, with no ReLU after the linear layer and another hidden layer before the outputs."""
 
+    @property
+    def seen(self) -> Tuple[slice, slice]:
+        """The rows and the columns that the network looks at."""
+        _, height, width = self.obs_shape
+        (top, bottom), (left, right) = self.rows or (0, height - 1), self.columns or (0, width - 1)
+        return slice(top, bottom + 1), slice(left, right + 1)
+
     @classmethod
     def from_sizes(
-        cls, obs_shape: Any, action_shape: Any, encoder_hidden_size_list: Any = None, rows: Any = None
+        cls, obs_shape: Any, action_shape: Any, encoder_hidden_size_list: Any = None, **places: Any
     ) -> 'PixelModelOptions':
         """Check that a network can be built; a ValueError names the size that is not allowed."""
-        values = dict(obs_shape=obs_shape, action_shape=action_shape, rows=rows)
-        options = cls.read(dict(values, encoder_hidden_size_list=encoder_hidden_size_list))
-        height = options.obs_shape[1]
-        first, last = options.rows or (0, height - 1)
-        if last >= height or last - first + 1 < _FEWEST_PIXELS:
-            raise ValueError(
-                f'model option `rows` is {[first, last]} (list); expected at least {_FEWEST_PIXELS} rows of '
-                f'a screen that has {height}, counted from 0'
-            )
+        sizes = dict(obs_shape=obs_shape, action_shape=action_shape, encoder_hidden_size_list=encoder_hidden_size_list)
+        options = cls.read(dict(sizes, **places))
+        for name, size, seen in zip(('rows', 'columns'), options.obs_shape[1:], options.seen):
+            if seen.stop > size or seen.stop - seen.start < _FEWEST_PIXELS:
+                found = f'model option `{name}` is {[seen.start, seen.stop - 1]} (list)'
+                raise ValueError(f'{found}; expected at least {_FEWEST_PIXELS} of a screen that has {size}, from 0 on')
         return options
 
 
@@ -127,8 +134,8 @@ class PixelInput(torch.nn.Module):
     # Arguments of the template for sizes that have to be the width of the encoder.
     _head_sizes: Tuple[str, ...] = ()
     _pixels_checked = False
-    _seen_rows = slice(None)
-    rows: torch.Tensor
+    _seen: Tuple[Any, ...] = (...,)
+    screen_width: int
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -143,13 +150,14 @@ class PixelInput(torch.nn.Module):
         *,
         orthogonal: bool = True,
         rows: Optional[Sequence[int]] = None,
+        columns: Optional[Sequence[int]] = None,
         **kwargs: Any,
     ) -> None:
         """
         Arguments:
-            - obs_shape, action_shape, rows: As in ``PixelModelOptions``. Without ``obs_shape`` the next class's \
-                constructor is called as it is: a network of its own layers, in ``forward_scaled``. Checkpoints of a \
-                network with ``rows`` have them, too.
+            - obs_shape, action_shape, rows, columns: As in ``PixelModelOptions``. Without ``obs_shape`` the next \
+                class's constructor is called as it is: a network of its own layers, in ``forward_scaled``. \
+                Checkpoints of a network with ``rows`` or ``columns`` have them, too.
             - encoder_hidden_size_list (:obj:`Optional[Sequence[int]]`): As there. None and [128, 128, 64] stand for \
                 the default: DI-engine's policies insert the latter where none is named. For those very sizes use \
                 DI-engine's own model with ``obs_dtype='float32'``.
@@ -161,18 +169,19 @@ class PixelInput(torch.nn.Module):
         if obs_shape is None:
             super().__init__(**kwargs)
             return
-        options = PixelModelOptions.from_sizes(obs_shape, action_shape, encoder_hidden_size_list, rows)
+        options = PixelModelOptions.from_sizes(
+            obs_shape, action_shape, encoder_hidden_size_list, rows=rows, columns=columns
+        )
         sizes = list(options.encoder_hidden_size_list)
         kwargs = {**dict.fromkeys(self._head_sizes, sizes[-1]), **kwargs}
-        frames, height, width = options.obs_shape
-        first, last = options.rows or (0, height - 1)
-        seen_shape = (frames, last - first + 1, width)
+        seen_shape = (options.obs_shape[0], *(seen.stop - seen.start for seen in options.seen))
         super().__init__(seen_shape, options.action_shape, encoder_hidden_size_list=sizes, **kwargs)
-        if options.rows is not None:
-            self._seen_rows = slice(first, last + 1)
-            # floating as all tensors of an agent's file
-            self.register_buffer('rows', torch.tensor(options.rows, dtype=torch.float32))
-            self.register_load_state_dict_post_hook(_check_loaded_rows)
+        self._seen, self.screen_width = (..., *options.seen), options.obs_shape[2]
+        for name in ('rows', 'columns'):
+            if getattr(options, name) is not None:
+                # floating as all tensors of an agent's file
+                self.register_buffer(name, torch.tensor(getattr(options, name), dtype=torch.float32))
+        self.register_load_state_dict_post_hook(_check_loaded_places)
         for module in self.modules():
             # In these templates a ReLU follows a convolution or a linear layer whose output nothing else reads:
             # overwriting it saves a twentieth of an update on a CPU.
@@ -185,8 +194,8 @@ class PixelInput(torch.nn.Module):
     def check_config(cls, cfg: Mapping) -> None:
         """Check the sizes in ``policy.model`` of a merged config; a ValueError names what is wrong."""
         model = cfg['policy']['model']
-        names = ('obs_shape', 'action_shape', 'encoder_hidden_size_list', 'rows')
-        PixelModelOptions.from_sizes(*(model.get(name) for name in names))
+        names = ('obs_shape', 'action_shape', 'encoder_hidden_size_list', 'rows', 'columns')
+        PixelModelOptions.from_sizes(**{name: model.get(name) for name in names})
 
     def forward(self, x: Union[torch.Tensor, Mapping], *args: Any, **kwargs: Any) -> Any:
         """
@@ -205,7 +214,7 @@ class PixelInput(torch.nn.Module):
         return super().forward(x, *args, **kwargs)
 
     def scaled(self, pixels: torch.Tensor, out: Optional[torch.Tensor] = None) -> torch.Tensor:
-        """The rows that the network looks at, scaled to [0, 1]: float32 or ``out``'s type; errors as ``forward``."""
+        """What the network looks at, scaled to [0, 1]: float32 or ``out``'s type; errors as ``forward``."""
         if not self._pixels_checked and pixels.is_floating_point():
             brightest = pixels.max().item()
             if 0 < brightest <= 1:
@@ -218,8 +227,8 @@ class PixelInput(torch.nn.Module):
         return seen.float() / 255 if out is None else out.copy_(seen).div_(255)
 
     def seen(self, pixels: torch.Tensor) -> torch.Tensor:
-        """The rows of screens that the network looks at."""
-        return pixels[..., self._seen_rows, :]
+        """The rows and columns of screens that the network looks at."""
+        return pixels[self._seen]
 
 
 def _without_default_encoder(init: Callable[..., None]) -> Callable[..., None]:
@@ -323,14 +332,13 @@ class PixelActorCritic(PixelDQN):
         return dict(logit=self.head(features)['logit'], value=self.critic(features).squeeze(1))
 
 
-def _check_loaded_rows(model: PixelInput, incompatible_keys: Any) -> None:
+def _check_loaded_places(model: PixelInput, incompatible_keys: Any) -> None:
     """A network that was trained on other rows has weights of the same shapes, so that nothing else would tell."""
-    loaded, (first, last) = model.rows.tolist(), (model._seen_rows.start, model._seen_rows.stop - 1)
-    if loaded != [first, last]:
-        model.rows.copy_(torch.tensor([first, last]))
-        raise ValueError(
-            f'the weights are for rows {loaded} of the screen; expected [{first}, {last}], the model option `rows`'
-        )
+    for name, seen in zip(('rows', 'columns'), model._seen[1:]):
+        buffer, own = getattr(model, name, None), [seen.start, seen.stop - 1]
+        if buffer is not None and (loaded := buffer.tolist()) != own:
+            buffer.copy_(torch.tensor(own))
+            raise ValueError(f'the weights are for {name} {loaded} of the screen; expected {own}, option `{name}`')
 
 
 def _begin_orthogonal(layers: Iterable[torch.nn.Module], gain: float = _RELU_GAIN) -> None:

@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+import os
 
 import numpy as np
 import pytest
@@ -164,6 +165,12 @@ def test_by_default_there_is_one_worker_for_each_usable_core(cores, monkeypatch)
     monkeypatch.setattr('os.sched_getaffinity', lambda pid: cores)
     with launched() as manager:
         assert len(set(manager.pid)) == len(cores)
+
+
+def test_workers_leave_the_cores_to_the_learner_as_the_option_says():
+    with launched(nice=3) as manager:
+        expected = min(19, os.getpriority(os.PRIO_PROCESS, 0) + 3)
+        assert {os.getpriority(os.PRIO_PROCESS, pid) for pid in manager.pid} == {expected}
 
 
 def test_an_environment_that_is_not_ready_can_not_be_stepped():

@@ -16,7 +16,7 @@ def outputs_of_both(model, width=84):
         return model(screens), model(screens.flip(3))
 
 
-@pytest.mark.parametrize('options', [dict(head='paper', rows=[12, 79]), dict(head='ding')])
+@pytest.mark.parametrize('options', [dict(head='paper', rows=[12, 79], columns=[4, 79]), dict(head='ding')])
 def test_learning_keeps_the_play_of_mirror_images_mirrored(options, tmp_path):
     sizes = dict(obs_shape=[4, 84, 84], action_shape=4, encoder_hidden_size_list=[8, 8, 8, 16])
     torch.manual_seed(0)
@@ -56,7 +56,8 @@ def test_weights_that_were_trained_without_it_are_refused():
         (dict(action_shape=18), 'expected .* 4 actions'),
         (dict(encoder_hidden_size_list=[8, 9, 8, 16]), 'layers of .8, 9, 8'),
         (dict(layer_norm=True), 'no layer_norm'),
-        (dict(obs_shape=[4, 84, 86]), '86 pixels wide'),
+        (dict(obs_shape=[4, 84, 86]), '86 columns'),
+        (dict(columns=[4, 80]), r'columns \[4, 80\] of 84'),
     ],
 )
 def test_other_networks_are_refused(sizes, message):

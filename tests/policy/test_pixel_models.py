@@ -72,11 +72,15 @@ CONFIGS = sorted([*ROOT.glob('configs/*_config.py'), *ROOT.glob('examples/*/*_co
 
 @pytest.mark.parametrize('model, dueling', [(PixelDQN, True), (PixelDQN, False), (PixelActorCritic, False)])
 @pytest.mark.parametrize('rows', [None, [12, 79]])
-def test_the_heads_of_the_papers_are_linear_on_a_relu(model, rows, dueling, pixels, tmp_path):
+@pytest.mark.parametrize('columns', [None, [4, 79]])
+def test_the_heads_of_the_papers_are_linear_on_a_relu(model, rows, columns, dueling, pixels, tmp_path):
     """Mnih et al. 2015, Wang et al. 2016; and an agent is built from such weights alone."""
     torch.manual_seed(0)
-    net = model(SHAPE, ACTIONS, encoder_hidden_size_list=[8, 8, 8, 16], head='paper', rows=rows, dueling=dueling)
-    seen = pixels.float() / 255 if rows is None else pixels[:, :, 12:80].float() / 255
+    sizes = dict(encoder_hidden_size_list=[8, 8, 8, 16], rows=rows, columns=columns)
+    net = model(SHAPE, ACTIONS, head='paper', dueling=dueling, **sizes)
+    seen = pixels.float() / 255
+    seen = seen if rows is None else seen[:, :, 12:80]
+    seen = seen if columns is None else seen[..., 4:80]
     hidden = net.encoder.mid[0](net.encoder.main(seen)).relu()
     outputs = [module for module in net.head.modules() if isinstance(module, torch.nn.Linear)]
     if dueling:
@@ -95,21 +99,22 @@ def test_the_heads_of_the_papers_are_linear_on_a_relu(model, rows, dueling, pixe
 
 
 @pytest.mark.parametrize('model', [PixelDQN, PixelQRDQN, PixelVAC])
-def test_a_network_does_not_see_other_rows_than_its_own(model, pixels):
-    net = model(SHAPE, ACTIONS, rows=[12, 79]).eval()
+def test_a_network_does_not_see_other_rows_and_columns_than_its_own(model, pixels):
+    net = model(SHAPE, ACTIONS, rows=[12, 79], columns=[4, 79]).eval()
     kwargs = dict(mode='compute_actor') if model is PixelVAC else {}
     expected = net(pixels, **kwargs)['logit']
     other = pixels.clone()
-    other[:, :, :12] = other[:, :, 80:] = 77
+    other[:, :, :12] = other[:, :, 80:] = other[..., :4] = other[..., 80:] = 77
     assert torch.equal(net(other, **kwargs)['logit'], expected)
     other[:, :, 12] = 77
     assert not torch.equal(net(other, **kwargs)['logit'], expected)
 
 
-def test_weights_for_other_rows_are_refused():
+@pytest.mark.parametrize('name', ['rows', 'columns'])
+def test_weights_for_other_rows_or_columns_are_refused(name):
     """Their shapes are the same."""
-    net, other = (PixelDQN(SHAPE, ACTIONS, rows=rows) for rows in ([12, 79], [13, 80]))
-    with pytest.raises(ValueError, match=r'weights are for rows \[13.0, 80.0\] of the screen; expected \[12, 79\]'):
+    net, other = (PixelDQN(SHAPE, ACTIONS, **{name: places}) for places in ([12, 79], [13, 80]))
+    with pytest.raises(ValueError, match=rf'weights are for {name} \[13.0, 80.0\] of the screen; expected \[12, 79\]'):
         net.load_state_dict(other.state_dict())
 
 
@@ -125,7 +130,8 @@ def test_every_config_builds_the_encoder_it_names_or_natures(path):
     assert convolutions == [(a, 4, 8, 8, 4), (b, a, 4, 4, 2), (c, b, 3, 3, 1)]
     linear = getattr(model.encoder.mid, '0', model.encoder.mid)
     streams = 2 if linear is not model.encoder.mid and main.policy.model.get('dueling') else 1
-    assert tuple(linear.weight.shape) == (streams * width, (35 if main.policy.model.get('rows') else 49) * c)
+    area = (5 if main.policy.model.get('rows') else 7) * (6 if main.policy.model.get('columns') else 7)
+    assert tuple(linear.weight.shape) == (streams * width, area * c)
 
 
 @pytest.mark.parametrize('model', [PixelDQN, PixelVAC])
@@ -133,8 +139,12 @@ def test_every_config_builds_the_encoder_it_names_or_natures(path):
     'sizes, message',
     [
         (dict(obs_shape=[4, 84, 35]), r'`obs_shape` is \[4, 84, 35\] \(list\); expected three whole numbers'),
-        (dict(rows=[12, 40]), r'`rows` is \[12, 40\] \(list\); expected at least 36 rows'),
-        (dict(rows=12), r'`rows` is 12 \(int\); expected None or the first and the last row'),
+        (dict(rows=[12, 40]), r'`rows` is \[12, 40\] \(list\); expected at least 36 of a screen'),
+        (
+            dict(columns=[4, 84]),
+            r'`columns` is \[4, 84\] \(list\); expected at least 36 of a screen that has 84',
+        ),
+        (dict(rows=12), r'`rows` is 12 \(int\); expected None or the first and the last one'),
         (dict(action_shape=True), r'`action_shape` is True \(bool\); expected a whole number'),
         (dict(encoder_hidden_size_list=[]), r'`encoder_hidden_size_list` is \[\] \(list\); expected a list'),
         (dict(encoder_hidden_size_list=[32, 64, 64, 32, 512]), 'more blocks with as many channels as the third'),
