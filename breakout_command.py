@@ -25,7 +25,7 @@ Exit codes:
 COMMANDS = dict(
     train='Train an agent on Breakout.',
     eval='Evaluate an agent over full games of Breakout.',
-    play='Watch an agent play full games, or play yourself.',
+    play='Watch an agent play full games.',
     record="Record an agent's games in one video, which appears when it is complete.",
     plot='Draw the curves of runs.',
     average="Make one agent out of a run's last checkpoints.",

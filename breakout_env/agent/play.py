@@ -1,28 +1,23 @@
-"""Whole games to look at: by an agent or by a person, in a window or in a video."""
+"""Whole games of an agent to look at, in a window or in a video."""
 
 import importlib.util
 import os
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, FrozenSet, Iterator, List, Optional
+from typing import Callable, Iterator, List, Optional
 
 import numpy as np
 
 from ..envs.env import BreakoutEnv
 from ..rendering.video import VideoFile
 from ..rendering.window import GameWindow
-from ..utils.game_constants import FIRE, FRAMES_PER_SECOND, NOOP
+from ..utils.game_constants import FRAMES_PER_SECOND
 from .agent import Agent
 
-RIGHT, LEFT = 2, 3  # in Breakout's minimal action set
 LIVES = 5
 STICKY_PROBABILITY = 0.25  # Machado et al. 2018
 EPSILON = 0.01  # a greedy agent meets about 4 different games
 AGENT_FRAME_SKIP = 4
-PERSON_FRAME_SKIP = 1  # the console's own pace
 GIF_SECONDS = 30.0  # longer ones are too large for most pages and chats
-
-# Chooses an action from an observation and the keys that are pressed, out of 'left', 'right' and 'fire'.
-Player = Callable[[np.ndarray, FrozenSet[str]], int]
 
 
 @dataclass
@@ -41,7 +36,7 @@ class WatchedGame:
     points: int = 0
     # (int) Lives left.
     lives: int = LIVES
-    # (int) Steps of the player.
+    # (int) Actions of the agent.
     steps: int = 0
     # (str) 'over', 'cut off' at the limit of frames, or 'stopped' by the spectator or the end of the video.
     end: str = 'stopped'
@@ -51,72 +46,44 @@ class WatchedGame:
         return f'game {self.number}: {self.points} points{ends[self.end]}'
 
 
-def agent_player(agent: Agent) -> Player:
-    """The agent's best action, whatever is pressed."""
-    return lambda obs, keys: int(agent.act(obs[None])[0])
-
-
-def person_player(obs: np.ndarray, keys: FrozenSet[str]) -> int:
-    """The action that the keys mean. FIRE, which serves the ball, goes before a move: no action does both."""
-    if 'fire' in keys:
-        return FIRE
-    return {frozenset(['left']): LEFT, frozenset(['right']): RIGHT}.get(keys & {'left', 'right'}, NOOP)
-
-
-def agent_env_options(agent: Agent, epsilon: float = EPSILON, sticky: bool = False) -> Dict[str, Any]:
-    """
-    The options of an environment to watch an agent in: full games, as an evaluation plays them, with random actions
-    with probability ``epsilon`` and perhaps sticky ones.
-    """
-    return dict(
-        agent.env_options,
-        is_train=False,
-        frame_skip=AGENT_FRAME_SKIP,
-        random_action_probability=epsilon,
-        repeat_action_probability=STICKY_PROBABILITY if sticky else 0.0,
-    )
-
-
-def person_env_options(sticky: bool = False) -> Dict[str, Any]:
-    """The options of an environment for a person, who presses FIRE alone; ``sticky`` as for agents."""
-    return dict(
-        is_train=False,
-        frame_skip=PERSON_FRAME_SKIP,
-        fire_on_reset=False,
-        fire_on_life_loss=False,
-        repeat_action_probability=STICKY_PROBABILITY if sticky else 0.0,
-    )
-
-
 def play(
-    player: Player,
+    agent: Agent,
     show: Callable[[np.ndarray], bool],
-    env_options: Dict[str, Any],
     games: int = 1,
     seed: Optional[int] = None,
-    keys: Callable[[], FrozenSet[str]] = frozenset,
+    epsilon: float = EPSILON,
+    sticky: bool = False,
 ) -> Iterator[WatchedGame]:
     """
     Overview:
-        Play full games.
+        Play full games, as an evaluation does.
     Arguments:
         - show (:obj:`Callable`): Shows a picture when it is due, and returns False if the game shall end.
         - seed (:obj:`Optional[int]`): Makes the games reproducible; None for other games each time.
-        - keys (:obj:`Callable`): Returns the keys that are pressed; 'quit' ends the game.
+        - epsilon (:obj:`float`): Probability that an action is random.
+        - sticky (:obj:`bool`): Whether each frame repeats the last action with probability 0.25.
     Yields:
         - game (:obj:`WatchedGame`): Each game when it has ended; the last one may have been stopped.
     """
-    env = BreakoutEnv(env_options)
+    env = BreakoutEnv(
+        dict(
+            agent.env_options,
+            is_train=False,
+            frame_skip=AGENT_FRAME_SKIP,
+            random_action_probability=epsilon,
+            repeat_action_probability=STICKY_PROBABILITY if sticky else 0.0,
+        )
+    )
     try:
         if seed is not None:
             env.seed(seed)
         for number in range(1, games + 1):
             game, obs = WatchedGame(number), env.reset()
             try:
-                while is_watched := show(env.render()) and 'quit' not in (pressed := keys()):
+                while is_watched := show(env.render()):
                     if game.end != 'stopped':
                         break
-                    obs, reward, done, info = env.step(player(obs, pressed))
+                    obs, reward, done, info = env.step(int(agent.act(obs[None])[0]))
                     game.points += int(reward.item())
                     game.lives = info['lives']
                     game.steps += 1
@@ -139,15 +106,15 @@ def missing_for_window() -> str:
     return '' if importlib.util.find_spec('pygame') else 'a window needs pygame, which is not installed'
 
 
-def open_window(title: str, frame_skip: int = AGENT_FRAME_SKIP, speed: float = 1.0) -> GameWindow:
+def open_window(title: str, speed: float = 1.0) -> GameWindow:
     """
-    A window to watch or play a game in. A ValueError says that there is no display or no pygame, a HelperError that it
+    A window to watch an agent in. A ValueError says that there is no display or no pygame, a HelperError that it
     could not be opened.
     """
     missing = missing_for_window()
     if missing:
         raise ValueError(f'{missing}; record a video instead: breakout record --out game.mp4')
-    return GameWindow(title, frame_skip, speed)
+    return GameWindow(title, AGENT_FRAME_SKIP, speed)
 
 
 def record(
@@ -167,7 +134,7 @@ def record(
         Record games into one video file, which appears complete or not at all.
     Arguments:
         - path (:obj:`str`): The file, ending with ``.mp4`` or ``.gif``.
-        - games, seed, epsilon, sticky: As for ``play`` and ``agent_env_options``.
+        - games, seed, epsilon, sticky: As for ``play``.
         - speed (:obj:`float`): Speed of the game, relative to the console's.
         - max_seconds (:obj:`Optional[float]`): Where the video ends; None for no limit, or 30 s for a GIF.
         - overwrite (:obj:`bool`): Whether an existing file may be replaced.
@@ -182,7 +149,7 @@ def record(
         max_seconds = GIF_SECONDS
     played = []
     with VideoFile(path, FRAMES_PER_SECOND / AGENT_FRAME_SKIP * speed, max_seconds, overwrite) as video:
-        for game in play(agent_player(agent), video.show, agent_env_options(agent, epsilon, sticky), games, seed):
+        for game in play(agent, video.show, games, seed, epsilon, sticky):
             played.append(game)
             if on_game_end is not None:
                 on_game_end(game)

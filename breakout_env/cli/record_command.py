@@ -4,7 +4,7 @@ from typing import Annotated, Any, Optional
 
 import click
 
-from ..agent.play import AGENT_FRAME_SKIP, EPSILON, record
+from ..agent.play import AGENT_FRAME_SKIP, record
 from ..utils.game_constants import FRAMES_PER_SECOND
 from ..utils.options import DAY_S, Between, CommandLineType
 from .common import CONTEXT, agent_options, load, user_errors
@@ -32,9 +32,8 @@ def command(checkpoint: Optional[str], pretrained: bool, path: str, force: bool,
       breakout record --out game.gif --max-seconds 10
     """
     agent = load(checkpoint, pretrained)
-    epsilon = EPSILON if options['epsilon'] is None else options['epsilon']
     with user_errors():
-        played = record(agent, path, overwrite=force, on_game_end=click.echo, **{**options, 'epsilon': epsilon})
+        played = record(agent, path, overwrite=force, on_game_end=click.echo, **options)
     echo_mean(played)
     seconds = sum(game.steps + 1 for game in played) * AGENT_FRAME_SKIP / FRAMES_PER_SECOND / options['speed']
     click.echo(f'{path}: {seconds:.0f} s')

@@ -3,7 +3,7 @@
 import logging
 import os
 import sys
-from typing import FrozenSet, Optional
+from typing import Optional
 
 import numpy as np
 
@@ -15,7 +15,6 @@ logger = logging.getLogger(__name__)
 OPEN_TIMEOUT_S = 15.0  # a cold start of Python and SDL on a busy machine
 SHOW_TIMEOUT_S = 2.0
 CLOSE_TIMEOUT_S = 1.5
-KEYS = frozenset(['left', 'right', 'fire', 'quit'])  # as ``window_process`` names them
 _GIVEN_UP = 'the window is given up, the game goes on without it: %s'
 
 
@@ -32,8 +31,6 @@ class GameWindow(object):
         opened, for example because there is no display.
         """
         height, width = SCREEN_SHAPE
-        self._held: FrozenSet[str] = frozenset()
-        self._unread = b''
         # run as a file: as a module of the package it would import DI-engine and torch first
         script = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'window_process.py')
         pictures_per_second = FRAMES_PER_SECOND / frame_skip * speed
@@ -81,17 +78,6 @@ class GameWindow(object):
             process, self._process = self._process, None
             process.close(CLOSE_TIMEOUT_S)  # raises unless the window ended without an error, as its user asked
             return False
-
-    def keys(self) -> FrozenSet[str]:
-        """Those of ``KEYS`` that the player holds, or has pressed since the last call."""
-        if self._process is None:
-            return frozenset()
-        *lines, self._unread = (self._unread + self._process.read()).split(b'\n')
-        states = [KEYS.intersection(line.decode(errors='replace').split()) for line in lines]
-        if not states:
-            return self._held
-        self._held = states[-1]
-        return frozenset().union(*states)
 
     def close(self) -> None:
         """Close the window. May be called at any time, any number of times."""

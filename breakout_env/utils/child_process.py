@@ -74,10 +74,6 @@ class HelperProcess(object):
             except BrokenPipeError:
                 raise HelperError(f'the {self._name} has ended{self._last_message()}') from None
 
-    def read(self) -> bytes:
-        """Up to 64 KiB of what the program has printed on its standard output since the last call; never waits."""
-        return os.read(self._stdout.fileno(), 65536) if _is_ready(self._stdout, select.POLLIN, 0) else b''
-
     def close(self, timeout_s: float) -> bool:
         """
         Overview:

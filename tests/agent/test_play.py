@@ -1,5 +1,6 @@
-"""Games to look at: their course, what a person's keys mean, and videos of an agent's games."""
+"""Games to look at: their course, and videos of an agent's games."""
 
+import itertools
 import os
 import re
 
@@ -10,27 +11,33 @@ from click.testing import CliRunner
 
 from breakout_env import BreakoutEnv
 from breakout_env.agent.agent import save_agent
-from breakout_env.agent.play import RIGHT, person_player, play, record
+from breakout_env.agent.play import play, record
 from breakout_env.cli import main
 from helpers.agents import small_network
-from helpers.games import Album
 
 
 class Mover(object):
-    """An agent that always takes the same action."""
+    """An agent that takes these actions, or always the same one."""
 
     env_options = dict(frame_stack=4, screen_size=84)
 
-    def __init__(self, action=RIGHT):
-        self.action = action
+    def __init__(self, *actions):
+        self.actions = itertools.cycle(actions or [2])
 
     def act(self, obs):
         assert obs.shape == (1, 4, 84, 84) and obs.dtype == np.uint8
-        return np.array([self.action])
+        return np.array([next(self.actions)])
 
 
-def right(obs, keys):
-    return RIGHT
+class Album(object):
+    """Keeps the pictures of a game, and ends it after so many."""
+
+    def __init__(self, room=10**9):
+        self.pictures, self.room = [], room
+
+    def show(self, picture):
+        self.pictures.append(picture)
+        return len(self.pictures) < self.room
 
 
 def decode(path):
@@ -46,8 +53,8 @@ def decode(path):
 
 def test_points_and_lives_are_those_of_the_game():
     actions = np.random.default_rng(1).integers(4, size=10_000).tolist()
-    album, chosen = Album(), iter(actions)
-    (game,) = play(lambda obs, keys: next(chosen), album.show, dict(is_train=False), seed=2)
+    album = Album()
+    (game,) = play(Mover(*actions), album.show, seed=2, epsilon=0)
     env = BreakoutEnv(dict(is_train=False))
     env.seed(2)
     env.reset()
@@ -60,18 +67,9 @@ def test_points_and_lives_are_those_of_the_game():
     assert game.points > 0 and len(album.pictures) == game.steps + 1
 
 
-def test_closing_the_screen_or_pressing_quit_stops_the_game():
-    closed, quit = Album(10), Album(10**9)
-    (game,) = play(right, closed.show, dict(is_train=False), 3)
+def test_closing_the_screen_stops_the_game():
+    (game,) = play(Mover(), Album(10).show, 3)
     assert (str(game), game.steps) == ('game 1: 0 points, stopped with 5 lives', 9)
-    keys = lambda: frozenset(['quit'] if len(quit.pictures) > 10 else [])  # noqa: E731
-    (game,) = play(right, quit.show, dict(is_train=False), 3, keys=keys)
-    assert (game.end, game.steps) == ('stopped', 10)
-
-
-def test_keys_are_the_actions_of_the_console():
-    for keys, action in ((['left'], 3), (['right'], 2), (['left', 'right'], 0), (['left', 'fire'], 1)):
-        assert person_player(np.zeros(0), frozenset(keys)) == action
 
 
 # ---- videos
@@ -90,7 +88,7 @@ def test_mp4_shows_all_games_at_the_speed_of_the_console(tmp_path):
 def test_gif_has_exactly_the_colours_of_the_console(tmp_path):
     record(Mover(), tmp_path / 'game.gif', seed=1, epsilon=0, max_seconds=4)
     album = Album(room=60)
-    list(play(right, album.show, dict(is_train=False, frame_stack=4, screen_size=84), seed=1))
+    list(play(Mover(), album.show, seed=1, epsilon=0))
     pictures, seconds = decode(tmp_path / 'game.gif')
     assert 3.9 < seconds < 4.1
     assert pictures.shape == (60, 420, 320, 3)
@@ -124,7 +122,6 @@ def test_recording_on_a_full_disk_is_an_error_and_leaves_no_file(suffix, small_d
     [
         (['record', '--out', 'game.avi'], 'expected a name that ends with .mp4 or .gif'),
         (['play'], 'record a video instead: breakout record --out game.mp4'),
-        (['play', '--human'], 'there is no display'),
     ],
 )
 def test_errors_of_play_and_record_say_what_to_do(arguments, message, monkeypatch, tmp_path):
