@@ -31,13 +31,12 @@ def command(run: str, last: Optional[int], until: Optional[int], output: Optiona
     Examples:
       breakout average experiments/breakout_ppo
       breakout eval --checkpoint experiments/breakout_ppo/averaged.safetensors
+      breakout average RUN --last 1 -o last.safetensors      a checkpoint alone
     """
     output = output or str(Path(run, 'averaged.safetensors'))
     with user_errors():
         paths = checkpoints_of(run, until)
         paths = last_eighth(paths) if last is None else paths[-last:]
-        if len(paths) < 2:
-            raise ValueError(f'{paths[0]} is all that there is to average; expected 2 checkpoints or more')
         first, newest = updates_of(paths[0]), updates_of(paths[-1])
         save_agent(output, average_weights(paths), dict(name=f'average_{newest}', updates=newest))
     click.echo(f'wrote {output}: the mean of {len(paths)} checkpoints, after {first:,} to {newest:,} updates')

@@ -5,26 +5,19 @@ from typing import Optional
 
 import click
 
-from ..agent.export import CHECK_OBSERVATIONS, FORMATS, export_agent
+from ..agent.export import CHECK_OBSERVATIONS, export_onnx
 from .common import CONTEXT, agent_options, load, user_errors
 
 
 @click.command('export', context_settings=CONTEXT)
 @agent_options
 @click.option(
-    '--format',
-    default='onnx',
-    show_default=True,
-    type=click.Choice(list(FORMATS)),
-    help='onnx: for ONNX Runtime and others. safetensors: for the commands here.',
-)
-@click.option(
     '-o', '--output', type=click.Path(dir_okay=False), help="The file to write; by default the agent's name, here."
 )
 @click.option('--force', is_flag=True, help='Replace an existing file.')
-def command(checkpoint: Optional[str], pretrained: bool, format: str, output: Optional[str], force: bool) -> None:
+def command(checkpoint: Optional[str], pretrained: bool, output: Optional[str], force: bool) -> None:
     """
-    Write an agent to a file for other programs.
+    Write an agent as ONNX, for other programs.
 
     It takes uint8 pixels of shape (batch, 4, 84, 84), the newest screen last, and gives a value for each action; the
     highest is the one to play. It is compared with its source first, and kept only if they agree.
@@ -32,17 +25,15 @@ def command(checkpoint: Optional[str], pretrained: bool, format: str, output: Op
     \b
     Examples:
       breakout export --pretrained -o breakout.onnx
-      breakout export --checkpoint RUN/ckpt/ckpt_best.pth.tar --format safetensors
+      breakout export --checkpoint RUN/ckpt/ckpt_best.pth.tar
     """
     agent = load(checkpoint, pretrained)
-    output = output or f'{agent.name}{FORMATS[format][0]}'
-    if checkpoint is not None and os.path.exists(output) and os.path.samefile(checkpoint, output):
-        raise click.UsageError(f'--output is {output}, the checkpoint itself; expected another file')
+    output = output or f'{agent.name}.onnx'
     with user_errors():
         if os.path.exists(output) and not force:
             raise FileExistsError(f'{output} exists already; expected another --output, or --force')
-        difference = export_agent(agent, output, format)
-    click.echo(f'wrote {output} ({format}, {os.path.getsize(output) / 1e6:.1f} MB)')
+        difference = export_onnx(agent, output)
+    click.echo(f'wrote {output} ({os.path.getsize(output) / 1e6:.1f} MB)')
     click.echo(
         f'pixels uint8 (batch, {agent.frame_stack}, {agent.screen_size}, {agent.screen_size}) -> '
         f'q_values float32 (batch, {agent.action_count}); '

@@ -39,10 +39,12 @@ def test_the_last_eighth_of_the_checkpoints_is_averaged_by_default(checkpoints, 
     assert last_eighth([Path(str(i)) for i in range(checkpoints)])[0] == Path(str(checkpoints - averaged))
 
 
-def test_folder_without_several_checkpoints_is_an_error(run_folder):
+def test_one_checkpoint_alone_becomes_an_agent_and_none_is_an_error(run_folder):
     result = CliRunner().invoke(main, ['average', str(run_folder), '--until', '2500'])
-    message = 'iteration_2500.pth.tar is all that there is to average; expected 2'
-    assert result.exit_code == 1 and message in result.output
+    assert result.exit_code == 0, result.output
+    weights = small_network(2500).state_dict()
+    for name, value in load_agent(run_folder / 'averaged.safetensors').model.state_dict().items():
+        torch.testing.assert_close(value, weights[name])
     with pytest.raises(ValueError, match='has no checkpoint; expected'):
         checkpoints_of(run_folder / 'ckpt')
 
