@@ -1,11 +1,15 @@
 """A collector of whole rollouts: the same number of steps from each of many environments."""
 
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
+import numpy as np
 import torch
+from ding.envs import BaseEnvManager, BaseEnvTimestep
 from ding.utils import SERIAL_COLLECTOR_REGISTRY
 
+from ..env_manager.shared_buffers import StepBatch
 from .collector import ScoringCollector
+from .nstep_collector import final_obs_of
 
 
 def check_rollout(n_sample: Optional[int], env_num: int, random_collect_size: int = 0) -> None:
@@ -21,6 +25,54 @@ def check_rollout(n_sample: Optional[int], env_num: int, random_collect_size: in
         )
 
 
+class DictBatches(object):
+    """
+    The array interface of ``GroupEnvManager`` over any other of DI-engine's synchronous managers: all environments are
+    one batch, and lost ones are reset.
+    """
+
+    def __init__(self, manager: BaseEnvManager) -> None:
+        self._manager = manager
+        self.halves = [list(range(manager.env_num))]
+        self._timesteps: Dict[int, BaseEnvTimestep] = {}
+
+    def first_obs(self, env_ids: Sequence[int], out: Optional[np.ndarray] = None) -> np.ndarray:
+        """The observations that wait for an action; ``RuntimeError`` if some environments have none."""
+        ready = self._manager.ready_obs
+        if len(ready) != self._manager.env_num:
+            raise RuntimeError(
+                f'the env manager has observations of {len(ready)} of {self._manager.env_num} environments; the '
+                'collector `rollout` expects one that steps all of them at once, such as `breakout`'
+            )
+        return np.stack([ready[env_id] for env_id in env_ids], out=out)
+
+    def send(self, actions: np.ndarray, env_ids: Sequence[int]) -> None:
+        """Step the environments."""
+        self._timesteps = self._manager.step({env_id: np.asarray(a) for env_id, a in zip(env_ids, actions)})
+
+    def recv(self, out: Optional[np.ndarray] = None) -> StepBatch:
+        """The step's results."""
+        env_ids, timesteps = self.halves[0], self._timesteps
+        reward, done = np.zeros(len(env_ids), np.float32), np.zeros(len(env_ids), np.bool_)
+        infos: Dict[int, Any] = {}
+        final_obs: Dict[int, Any] = {}
+        lost: List[int] = []
+        for row, env_id in enumerate(env_ids):
+            timestep = timesteps[env_id]
+            if timestep.info.get('abnormal', False):
+                lost.append(env_id)
+                infos[row] = timestep.info
+                continue
+            reward[row], done[row] = np.asarray(timestep.reward).item(), bool(timestep.done)
+            if timestep.done:
+                infos[row] = timestep.info
+                last = final_obs_of(self._manager, env_id, timestep)
+                final_obs.update({} if last is None else {row: last})
+        if lost:
+            self._manager.reset(dict.fromkeys(lost))
+        return StepBatch(env_ids, self.first_obs(env_ids, out), reward, done, infos, final_obs)
+
+
 @SERIAL_COLLECTOR_REGISTRY.register('rollout')
 class RolloutCollector(ScoringCollector):
     """
@@ -30,11 +82,13 @@ class RolloutCollector(ScoringCollector):
         of a batch (``act_on_batch``) and makes samples of a rollout as a whole (``get_train_sample``); ``lean_ppo`` \
         does.
 
-        It needs the env manager ``breakout``, whose environments are in two halves: one plays while the policy acts \
-        for the other (``GroupEnvManager``).
+        Under the env manager ``breakout`` the environments are in two halves: one plays while the policy acts for the \
+        other (``GroupEnvManager``). Under any other synchronous manager all of them are stepped at once.
 
         At a time limit the discounted value of the episode's last observation is added to the reward (Pardo et al. \
-        2018). A step that was lost with its environment has weight 0.
+        2018). Where the manager does not hand it over (DI-engine's ``subprocess`` with ``reset_inplace``), the last \
+        step gets weight 0 and no reward, and the step before it bootstraps from the value of the last observation \
+        that is known. A step that was lost with its environment has weight 0, too.
     Examples:
         >>> from ding.worker import get_serial_collector_cls
         >>> from easydict import EasyDict
@@ -51,14 +105,10 @@ class RolloutCollector(ScoringCollector):
             check_rollout(policy['collect'].get('n_sample'), env_num, policy.get('random_collect_size', 0))
 
     def reset_env(self, _env: Optional[Any] = None) -> None:
-        """Continue in an env manager, or reset the present one; a ValueError if it takes no batches."""
+        """Continue in an env manager, or reset the present one."""
         super().reset_env(_env)
-        if not getattr(self._env, 'takes_batches', False):
-            raise ValueError(
-                f'the env manager is of class {type(self._env).__name__}; the collector `rollout` expects the type '
-                '`breakout`, with observations that are arrays, `auto_reset` and no `episode_num`'
-            )
-        self._halves = self._env.halves
+        self._batches: Any = self._env if getattr(self._env, 'takes_batches', False) is True else DictBatches(self._env)
+        self._halves = self._batches.halves
         ends = torch.tensor([0, *map(len, self._halves)]).cumsum(0).tolist()
         # Their columns in the rollout.
         self._columns = [slice(*pair) for pair in zip(ends, ends[1:])]
@@ -85,6 +135,7 @@ class RolloutCollector(ScoringCollector):
         Raises:
             - ValueError: If ``n_sample`` is not a multiple of the number of environments, or the config asks for \
                 random play.
+            - RuntimeError: If the env manager is not synchronous.
         """
         n_sample = n_sample or self._default_n_sample
         check_rollout(n_sample, self._env_num, self._policy_cfg.get('random_collect_size', 0))
@@ -109,7 +160,7 @@ class RolloutCollector(ScoringCollector):
             value=torch.empty(steps + 1, self._env_num),
         )
         for half, columns in zip(self._halves, self._columns):
-            self._env.first_obs(half, out=screens[0, columns].numpy())
+            self._batches.first_obs(half, out=screens[0, columns].numpy())
         for t in range(steps + 1):
             for half, columns in zip(self._halves, self._columns):
                 if t > 0:
@@ -119,7 +170,7 @@ class RolloutCollector(ScoringCollector):
                 if t == steps:  # only the value of what follows the last step is needed
                     decided = dict(value=decided['value'])
                 else:
-                    self._env.send(decided['action'].numpy(), half)
+                    self._batches.send(decided['action'].numpy(), half)
                 for key, tensor in decided.items():
                     if key not in rollout:
                         rollout[key] = torch.empty(size, dtype=tensor.dtype)
@@ -128,7 +179,7 @@ class RolloutCollector(ScoringCollector):
 
     def _receive(self, screens: torch.Tensor, row: Dict[str, torch.Tensor], act: Any, kwargs: Mapping) -> None:
         """Enter what the environments of a half answered to their newest actions."""
-        batch = self._env.recv(out=screens.numpy())
+        batch = self._batches.recv(out=screens.numpy())
         row['reward'][:] = torch.from_numpy(batch.reward)
         row['done'][:] = torch.from_numpy(batch.done)
         row['weight'][:] = 1
@@ -140,9 +191,11 @@ class RolloutCollector(ScoringCollector):
             self._policy.reset([batch.env_ids[column]])
             if not info.get('TimeLimit.truncated', False):
                 continue
-            # the game would have gone on
-            final = torch.as_tensor(batch.final_obs[column]).unsqueeze(0)
-            row['reward'][column] += self._policy_cfg.discount_factor * act(final, **kwargs)['value'].item()
+            if column in batch.final_obs:  # the game would have gone on
+                final = torch.as_tensor(batch.final_obs[column]).unsqueeze(0)
+                row['reward'][column] += self._policy_cfg.discount_factor * act(final, **kwargs)['value'].item()
+            else:
+                row['reward'][column] = row['weight'][column] = 0
         self._note_step(float(info['game_return']) for info in batch.infos.values() if 'game_return' in info)
 
     def _next_screens(self, steps: int) -> torch.Tensor:
@@ -150,7 +203,7 @@ class RolloutCollector(ScoringCollector):
         if self._screens and len(self._screens[0]) != steps + 1:
             self._screens.clear()
         if len(self._screens) < 2:
-            first = torch.from_numpy(self._env.first_obs(self._halves[0]))[0]
+            first = torch.from_numpy(self._batches.first_obs(self._halves[0]))[0]
             self._screens.append(torch.empty((steps + 1, self._env_num, *first.shape), dtype=first.dtype))
         else:
             self._screens.append(self._screens.pop(0))

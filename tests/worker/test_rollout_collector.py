@@ -1,15 +1,17 @@
-"""Rollouts: each step is that of its game, with the right value at a time limit."""
+"""Rollouts: each step is that of its game, with the right value at a time limit, under our env manager and others."""
 
 from collections import namedtuple
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
+from ding.envs import create_env_manager, get_env_manager_cls
 from ding.worker import create_serial_collector, get_serial_collector_cls
 from easydict import EasyDict
 
 from breakout_env import BreakoutEnv
-from helpers.managers import KILL, advance, build, build_in_process, observe
+from helpers.managers import KILL, advance, build_in_process, observe
 
 ENVS, STEPS, GAMMA, SEED = 3, 40, 0.9, 5
 
@@ -48,12 +50,23 @@ def collector_of(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    'options', [dict(worker_num=2), dict(worker_num=1, reset_inplace=False)], ids=['in halves', 'last observations']
+    'kind, options, hands_over',
+    [
+        ('breakout', dict(worker_num=2), True),
+        ('breakout', dict(worker_num=1, reset_inplace=False), True),
+        ('subprocess', dict(reset_inplace=True), False),
+        ('base', {}, True),
+    ],
 )
-def test_a_rollout_is_the_games_with_the_value_of_the_last_screen_at_a_time_limit(collector_of, options):
+def test_a_rollout_is_the_games_with_the_value_of_the_last_screen_at_a_time_limit(
+    collector_of, kind, options, hands_over
+):
     """Played again by environments of the same seeds."""
     game = dict(max_episode_frames=240, noop_max=5)
-    manager = build(env_class=BreakoutEnv, env_num=ENVS, env_cfg=game, seed=SEED, **options)
+    cfg = EasyDict(type=kind, import_names=['breakout_env'])
+    cfg = EasyDict(get_env_manager_cls(cfg).default_config(), **cfg, **options)
+    manager = create_env_manager(cfg, [partial(BreakoutEnv, game)] * ENVS)
+    manager.seed(SEED)
     collector = collector_of(manager, lambda screens: int(screens.sum()) % 4)
     try:
         env_ids = [env_id for half in collector._halves for env_id in half]
@@ -70,12 +83,12 @@ def test_a_rollout_is_the_games_with_the_value_of_the_last_screen_at_a_time_limi
                     np.testing.assert_array_equal(rollout['obs'][at], obs[column])
                     assert rollout['value'][at] == value_of(obs[column])
                     timestep = env.step(rollout['action'][at])
-                    reward, obs[column] = float(timestep.reward[0]), timestep.obs
+                    reward, weight, obs[column] = float(timestep.reward[0]), 1.0, timestep.obs
                     if timestep.info.get('TimeLimit.truncated', False):
                         truncated += 1
-                        reward += GAMMA * float(value_of(timestep.obs))
-                    assert rollout['reward'][at] == pytest.approx(reward, abs=1e-4)
-                    assert (rollout['done'][at], rollout['weight'][at]) == (timestep.done, 1)
+                        reward, weight = (reward + GAMMA * value_of(timestep.obs), 1) if hands_over else (0, 0)
+                    assert rollout['reward'][at] == pytest.approx(float(reward), abs=1e-4)
+                    assert (rollout['done'][at], rollout['weight'][at]) == (timestep.done, weight)
                     if timestep.done:
                         lives_lost += 1
                         obs[column] = env.reset()
