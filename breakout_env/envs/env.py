@@ -313,9 +313,9 @@ def _env_cfgs(cfg: dict, role: str) -> List[dict]:
     is_train = role == 'collector'
     options = BreakoutOptions.from_config({**cfg, 'is_train': is_train})  # raises before any process is started
     own = section(f'env option `{role}`', cfg.get(role))
-    windows = options.windows if is_train or 'render_mode' in own else 0
+    shows = options.render_mode == 'human' and (is_train or 'render_mode' in own)
     cfgs = [copy.deepcopy(cfg) for _ in range(count)]
     for index, env_cfg in enumerate(cfgs):
         env_cfg['is_train'] = is_train
-        env_cfg[role] = {**own, 'render_mode': 'human' if index < windows else None}
+        env_cfg[role] = {**own, 'render_mode': 'human' if shows and index == 0 else None}
     return cfgs

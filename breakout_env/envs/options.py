@@ -1,12 +1,9 @@
 """The options of the environment, and how a DI-engine ``cfg.env`` becomes them."""
 
-import importlib.util
 import re
-from typing import Annotated, Any, Dict, Literal, Mapping, Union
+from typing import Annotated, Any, Dict, Literal, Mapping
 
-from pydantic import AfterValidator, BeforeValidator
-
-from ..utils.options import Between, Expected, Flag, Options, checked, section, shown
+from ..utils.options import Between, Flag, Options, checked, section, shown
 
 # Keys that DI-engine's pipelines put into ``cfg.env`` or read from it; a single environment does not use them.
 _COUNT_KEYS = frozenset(['n_evaluator_episode', 'collector_env_num', 'evaluator_env_num'])
@@ -18,36 +15,10 @@ DIZOO_KEYS = frozenset(
 # Options of training that do not change the game. Evaluation ignores them unless its own section sets them, so that a
 # config that shapes the reward still reports the game's own score.
 TRAINING_ONLY = frozenset(['episodic_life', 'clip_reward', 'life_loss_penalty'])
-_NAMES_BY_OPTION = {
-    'clip_reward': ['clip_rewards', 'reward_clip', 'reward_clipping'],
-    'episodic_life': ['episode_life', 'terminal_on_life_loss'],
-    'frame_skip': ['skip', 'frameskip'],
-    'frame_stack': ['stack', 'stack_num', 'stack_size', 'num_stack'],
-    'screen_size': ['img_height', 'img_width'],
-    'repeat_action_probability': ['action_repeat_probability', 'sticky_actions'],
-    'fire_on_reset': ['use_fire_reset'],
-    'max_episode_frames': ['max_num_frames_per_episode'],
-    'max_episode_frames (emulator frames: agent steps times frame_skip)': ['max_episode_steps'],
-    "obs_dtype='float32'": ['scale', 'scale_obs'],
-    'full_action_space': ['full_action_set'],
-}
-# What dizoo.atari, gymnasium, Stable-Baselines3, EnvPool and Tianshou call our options.
-NAMES_ELSEWHERE = {name: option for option, names in _NAMES_BY_OPTION.items() for name in names}
 # Evaluation plays full games for their own score, and presses FIRE for the agent after a lost life.
 EVALUATION_DEFAULTS = dict(episodic_life=False, clip_reward=False, life_loss_penalty=0.0, fire_on_life_loss=True)
-# The names of the game in gymnasium, gym and EnvPool.
-_ENV_ID = re.compile(r'Breakout(?P<skip>NoFrameskip|Deterministic)?-v(?P<version>[04])|(?:ALE/)?Breakout-v5')
-
-
-def _dtype_name(value: object) -> object:
-    """numpy's dtypes count as their names: np.uint8, np.dtype('uint8')."""
-    return getattr(value, 'name', getattr(value, '__name__', value))
-
-
-def _check_render_mode(value: Union[None, str, int]) -> Union[None, str, int]:
-    if value not in (None, 'rgb_array') and importlib.util.find_spec('pygame') is None:
-        raise ValueError('no pygame')
-    return value
+# The names of the game in gymnasium, gym and EnvPool, without those that repeat an action for 2 to 4 frames at random.
+_ENV_ID = re.compile(r'Breakout(?:NoFrameskip|Deterministic)-v[04]|(?:ALE/)?Breakout-v5')
 
 
 class BreakoutOptions(Options):
@@ -63,14 +34,10 @@ class BreakoutOptions(Options):
 
     _owner = 'env option'
     _passed_over = DI_ENGINE_KEYS | DIZOO_KEYS | {'collector', 'evaluator'}
-    _names_elsewhere = NAMES_ELSEWHERE
 
     # the upper bounds of frame_skip and frame_stack, a second and four seconds of play, stop typing errors
     frame_skip: Annotated[int, Between(1, 60)] = 4
-    """(int) Emulator frames for which an action is repeated; their rewards are summed. With \
-    ``env_id='BreakoutNoFrameskip-v4'`` 4 is what ``dizoo.atari`` plays, with ``BreakoutDeterministic-v4`` and \
-    ``ALE/Breakout-v5`` what these names mean by themselves (``dizoo.atari`` repeats that 4 times); ``Breakout-v4``, \
-    which means a random number, needs the option."""
+    """(int) Emulator frames for which an action is repeated; their rewards are summed."""
     frame_stack: Annotated[int, Between(1, 256)] = 4
     """(int) Screens in an observation, the newest last."""
     screen_size: Annotated[int, Between(8, 160)] = 84  # at most the screen's width: area interpolation only shrinks
@@ -95,27 +62,16 @@ class BreakoutOptions(Options):
     """(int) Emulator frames after which a game is truncated: 108,000 are 30 minutes of play (Machado et al. 2018)."""
     full_action_space: Flag = False
     """(bool) Whether to offer all 18 joystick actions instead of the 4 that Breakout uses."""
-    obs_dtype: Annotated[
-        Literal['uint8', 'float32'],
-        BeforeValidator(_dtype_name),
-        Expected("'uint8' (pixels 0..255) or 'float32' (pixels scaled to [0, 1])"),
-    ] = 'uint8'
+    obs_dtype: Literal['uint8', 'float32'] = 'uint8'
     """(str) ``uint8`` for pixels 0..255, ``float32`` for pixels scaled to [0, 1]. With an ``env_id`` \
     the default is ``float32``, as from ``dizoo.atari``."""
     random_action_probability: Annotated[float, Between(0.0, 1.0)] = 0.0
     """(float) Probability that a step plays a uniformly random action instead of the given one: the epsilon of \
     evaluation protocols, for any policy."""
-    render_mode: Annotated[
-        Union[None, Literal['rgb_array', 'human'], Annotated[int, Between(1, 4096)]],
-        AfterValidator(_check_render_mode),
-        Expected(
-            "None, 'rgb_array', or, with pygame (pip install pygame), 'human' or the number of windows from 1 to 4,096"
-        ),
-    ] = None
-    """(Union[None, str, int]) ``human`` to watch a game in a window, at the speed at which people play. In a config \
-    that is the game of the first collector, or of the first evaluator with the option in ``evaluator``; a number \
-    opens windows for as many of them. None and ``rgb_array``, gymnasium's name for it, open none; ``render`` returns \
-    the picture in any case."""
+    render_mode: Literal[None, 'rgb_array', 'human'] = None
+    """(Optional[str]) ``human`` to watch a game in a window, at the speed at which people play, with pygame. In a \
+    config that is the game of the first collector, or of the first evaluator with the option in ``evaluator``. None \
+    and ``rgb_array``, gymnasium's name for it, open none; ``render`` returns the picture in any case."""
     is_train: Flag = True
     """(bool) Whether the instance serves a collector or an evaluator."""
 
@@ -143,12 +99,6 @@ class BreakoutOptions(Options):
         names_at_top = top.model_fields_set if top.is_train else top.model_fields_set - TRAINING_ONLY
         values.update((name, getattr(top, name)) for name in names_at_top)
         values.update(sections['collector' if top.is_train else 'evaluator'])
-        if values.get('frame_skip', 0) is None:
-            raise ValueError(
-                f'env option `env_id` is {shown(cfg["env_id"])}, which repeats an action for 2 to 4 frames at random; '
-                'this environment repeats it for a fixed number: expected `frame_skip` beside it, or '
-                "'BreakoutNoFrameskip-v4', which dizoo.atari repeats for 4"
-            )
         options = cls.model_validate(values)
         shortest = options.noop_max + 2 * options.frame_skip
         if options.max_episode_frames <= shortest:
@@ -164,13 +114,6 @@ class BreakoutOptions(Options):
         obs_shape = [self.frame_stack, self.screen_size, self.screen_size]
         return dict(obs_shape=obs_shape, action_shape=18 if self.full_action_space else 4)
 
-    @property
-    def windows(self) -> int:
-        """How many environments of a config have a window."""
-        if isinstance(self.render_mode, int):
-            return self.render_mode
-        return int(self.render_mode == 'human')
-
     @classmethod
     def _section_values(cls, role: str, cfg: object) -> Dict[str, object]:
         """The options that the section for collectors or evaluators sets, named with the section in errors."""
@@ -183,15 +126,14 @@ class BreakoutOptions(Options):
 
 
 def _values_of(env_id: object) -> Dict[str, object]:
-    """What dizoo.atari's name of the game means for the options; a ``frame_skip`` of None: a random number."""
+    """What dizoo.atari's name of the game means for the options."""
     match = _ENV_ID.fullmatch(env_id) if isinstance(env_id, str) else None
     if match is None:
         raise ValueError(
             f"env option `env_id` is {shown(env_id)}; expected a name of Breakout's screen version such as "
             "'BreakoutNoFrameskip-v4', or, with sticky actions, 'BreakoutNoFrameskip-v0' or 'ALE/Breakout-v5': this "
-            'environment plays no other game'
+            'environment plays no other game, and repeats an action for as many frames as `frame_skip` says'
         )
     # v0 and ALE's v5 have sticky actions (Machado et al. 2018), v4 and EnvPool's v5 have none
-    sticky = 0.25 if match['version'] == '0' or match[0].startswith('ALE/') else 0.0
-    frame_skip = None if match['version'] and not match['skip'] else 4
-    return dict(repeat_action_probability=sticky, obs_dtype='float32', frame_skip=frame_skip)
+    sticky = 0.25 if match[0].endswith('-v0') or match[0].startswith('ALE/') else 0.0
+    return dict(repeat_action_probability=sticky, obs_dtype='float32')

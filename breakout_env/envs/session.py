@@ -84,7 +84,7 @@ class Session(object):
         self.own('emulator', self.emulator)
         self.stack = np.zeros((options.frame_stack, *[options.screen_size] * 2), dtype=np.uint8)
         self.stacked_screen = np.zeros(SCREEN_SHAPE, dtype=np.uint8)
-        if options.windows:
+        if options.render_mode == 'human':
             self.window = GameWindow('Breakout', options.frame_skip)
             self.own('window', self.window)
         return True

@@ -134,8 +134,6 @@ class Options(BaseModel):
     _owner: ClassVar[str] = 'option'
     # Keys that DI-engine or other configs put into the same section; they are passed over.
     _passed_over: ClassVar[Collection[str]] = frozenset()
-    # What other projects call an option: their name to ours.
-    _names_elsewhere: ClassVar[Mapping[str, str]] = {}
 
     @classmethod
     def read(cls: Type[T], cfg: Any) -> T:
@@ -173,10 +171,7 @@ class Options(BaseModel):
     @classmethod
     def unknown(cls, name: Any, prefix: str = '') -> ValueError:
         """The error for a name that is not an option, with the nearest one that is; ``prefix`` says where it was."""
-        if name in cls._names_elsewhere:
-            hint = f'it is called {cls._names_elsewhere[name]} here'
-        else:
-            hint = nearest(name, {*cls.model_fields, *cls._passed_over})
+        hint = nearest(name, {*cls.model_fields, *cls._passed_over})
         shown_name = name if isinstance(name, str) and name.isprintable() else shortened(name)
         return ValueError(f'{cls._owner} `{prefix}{shown_name[:_SHOWN_CHARACTERS]}` is unknown; {hint}')
 
