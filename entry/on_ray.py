@@ -5,7 +5,7 @@ On this machine, and on a cluster, with as many collectors as it has CPUs, now a
     python entry/on_ray.py --collectors 2
     python entry/on_ray.py --collectors auto --ray auto
 
-``breakout train --collectors`` runs this file. docs/scale.md has Slurm and Kubernetes.
+``breakout train --collectors`` runs this file, with the same options. docs/scale.md has Slurm and Kubernetes.
 """
 
 import contextlib
@@ -19,7 +19,6 @@ from typing import Any, Mapping, Optional, Union
 import breakout_env  # noqa: F401
 
 # isort: split
-import click
 from ding.policy import create_policy
 from ding.utils import set_pkg_seed
 from ding.worker import BaseLearner, BaseSerialCommander, create_buffer
@@ -27,23 +26,17 @@ from easydict import EasyDict
 from tensorboardX import SummaryWriter
 from tqdm import tqdm
 
+from breakout_env.cli.train_command import command
 from breakout_env.cluster.collector_pool import CollectorPool
 from breakout_env.cluster.fragment import write_events
-from breakout_env.cluster.ray_session import ClusterError, Count, ray_session
+from breakout_env.cluster.ray_session import Count, ray_session
 from breakout_env.cluster.remote_evaluator import RemoteEvaluator
 from breakout_env.compat.ding_timers import use_plain_timers
-from breakout_env.replay.size_check import DoesNotFit
 from breakout_env.run.budget import Budget
-from breakout_env.run.config import ConfigFile, merged_config, read_config_file
-from breakout_env.run.folder import run_summary, run_to_resume
-from breakout_env.run.paths import CURVES, newest_checkpoint
-from breakout_env.run.recipes import recipe, shipped
+from breakout_env.run.config import ConfigFile, merged_config
+from breakout_env.run.paths import CURVES
 from breakout_env.run.stop_request import StopRequest
-from breakout_env.utils import output
-from breakout_env.utils.atomic_file import DamagedFile
-from breakout_env.utils.command_line import Program, show_only_warnings
-from breakout_env.utils.gpu import gpu_problem
-from breakout_env.utils.options import COLLECTORS, COUNT, SEED
+from breakout_env.utils.command_line import show_only_warnings
 
 # Seconds without a working collector after which the learner says so.
 ALONE_S = 30.0
@@ -171,32 +164,6 @@ def train(
     return cfg.exp_name
 
 
-CONFIG = click.Path(exists=True, dir_okay=False)
-
-
-@click.command(cls=Program, context_settings=dict(help_option_names=['-h', '--help']))
-@click.option('-c', '--config', type=CONFIG, help='A config; by default that of `breakout train --collectors`.')
-@click.option('-s', '--seed', default=0, show_default=True, type=SEED, help='Seed of everything random.')
-@click.option('--env-step', '--env-steps', default=10_000_000, show_default=True, type=COUNT, help='Of the whole run.')
-@click.option('--collectors', default='auto', show_default=True, type=COLLECTORS, help='How many, or auto.')
-@click.option('--ray', 'address', metavar='ADDRESS', help='Of a Ray cluster; without it, a Ray of this run alone.')
-@click.option('--resume', is_flag=False, flag_value='', metavar='[FOLDER]', help='Resume a run, by default the last.')
-def main(
-    config: Optional[str], seed: int, env_step: int, collectors: Count, address: Optional[str], resume: Optional[str]
-) -> None:
-    """Train an agent on Breakout with collectors on Ray."""
-    output.ignore_lost_output()
-    config = config or str(shipped(recipe(not gpu_problem(), on_ray=True)))
-    try:
-        file = read_config_file(config)
-        resume = run_to_resume(resume, file.exp_name)
-        folder = train(file, seed, Budget(env_steps=env_step), resume, collectors, address)
-    except (DamagedFile, DoesNotFit, ClusterError) as error:
-        raise click.ClickException(str(error)) from None
-    resume_command = f'python {quote(sys.argv[0])} -c {quote(config)} --resume {quote(folder)}'
-    evaluate = f'ding -m eval -c {quote(config)} -s 0 --load-path {quote(str(newest_checkpoint(folder)))}'
-    click.echo(run_summary(folder, resume_command, {'evaluate': evaluate}))
-
-
 if __name__ == '__main__':
-    main()
+    words = ['--collectors', 'auto', *sys.argv[1:]]
+    command(words, prog_name=f'python {quote(sys.argv[0])}', obj={'on_ray': train})

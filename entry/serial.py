@@ -2,7 +2,9 @@
 Training in one process, the pipeline written out: what ``ding -m serial`` does, in its order, to read and to change.
 
 Ctrl-C, and SIGTERM, which job schedulers send before a time limit, end it gracefully and save the run; ``--resume``
-resumes it. ``breakout train`` and ``make train`` run this file.
+resumes it. ``breakout train`` and ``make train`` run this file; it has the options of ``breakout train`` itself, too::
+
+    python entry/serial.py -c configs/breakout_dqn_config.py --env-steps 1000000
 """
 
 import contextlib
@@ -31,19 +33,13 @@ from ding.worker import (
 )
 from tensorboardX import SummaryWriter
 
+from breakout_env.cli.train_command import command
 from breakout_env.compat.ding_timers import use_plain_timers
-from breakout_env.replay.size_check import DoesNotFit
 from breakout_env.run.budget import Budget
-from breakout_env.run.config import ConfigFile, merged_config, read_config_file
-from breakout_env.run.folder import run_summary, run_to_resume
-from breakout_env.run.paths import CURVES, LOGS, newest_checkpoint
-from breakout_env.run.recipes import recipe, shipped
+from breakout_env.run.config import ConfigFile, merged_config
+from breakout_env.run.paths import CURVES
 from breakout_env.run.stop_request import Stopped, StopRequest
-from breakout_env.utils import output
-from breakout_env.utils.atomic_file import DamagedFile
-from breakout_env.utils.command_line import Program, show_only_warnings
-from breakout_env.utils.gpu import gpu_problem
-from breakout_env.utils.options import COUNT, SEED
+from breakout_env.utils.command_line import show_only_warnings
 from breakout_env.worker.overlap import Overlap, own_collect_policy
 from breakout_env.worker.step_callback import StepCallback
 
@@ -168,40 +164,5 @@ def close(worker: Any) -> None:
         worker.close()
 
 
-CONFIG = click.Path(exists=True, dir_okay=False)
-
-
-@click.command(cls=Program, context_settings=dict(help_option_names=['-h', '--help'], show_default=True))
-@click.option('-c', '--config', type=CONFIG, help='A config; by default that of `breakout train`.')
-@click.option('-s', '--seed', default=0, type=SEED, help='Seed of everything random.')
-@click.option('--env-step', '--env-steps', default=10_000_000, type=COUNT, help='Env steps of all its starts.')
-@click.option('--overlap/--serial', default=False, help='Collect while learning, or one after the other.')
-@click.option(
-    '--resume',
-    is_flag=False,
-    flag_value='',
-    metavar='[FOLDER]',
-    help='Resume the run in an experiment folder; without a folder, the last saved one of this exp_name.',
-)
-def main(config: Optional[str], seed: int, env_step: int, overlap: bool, resume: Optional[str]) -> None:
-    """Train an agent on Breakout in this process."""
-    output.ignore_lost_output()
-    config = config or str(shipped(recipe(not gpu_problem())))
-    try:
-        file = read_config_file(config)
-        folder = train(file, seed, Budget(env_steps=env_step), run_to_resume(resume, file.exp_name), overlap)
-    except (DamagedFile, DoesNotFit) as error:  # all saves are damaged, or the buffer is too large for this machine
-        raise click.UsageError(str(error)) from None
-    overlapped = ' --overlap' if overlap else ''
-    resume_command = f'python {quote(sys.argv[0])} -c {quote(config)}{overlapped} --resume {quote(folder)}'
-    checkpoint = quote(str(newest_checkpoint(folder)))
-    evaluate = f'ding -m eval -c {quote(os.path.relpath(config))} -s 0 --load-path {checkpoint}'
-    commands = {
-        'watch the curves': f'tensorboard --logdir {quote(os.path.join(folder, LOGS))}',
-        'evaluate, record': f'{evaluate} --replay-path video',
-    }
-    click.echo(run_summary(folder, resume_command, commands))
-
-
 if __name__ == '__main__':
-    main()
+    command(prog_name=f'python {quote(sys.argv[0])}', obj={'serial': train})

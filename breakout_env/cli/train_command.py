@@ -10,7 +10,7 @@ import sys
 import traceback
 from pathlib import Path
 from shlex import quote
-from typing import Annotated, Any, List, Literal, Mapping, Optional, Tuple, Union
+from typing import Annotated, Any, Callable, List, Literal, Mapping, Optional, Tuple, Union
 
 import click
 import torch
@@ -25,6 +25,7 @@ from ..run.recipes import recipe, shipped
 from ..run.stop_request import StopRequest
 from ..utils import output
 from ..utils.atomic_file import DamagedFile
+from ..utils.command_line import Program
 from ..utils.options import COLLECTORS, COUNT, SEED, Between, CommandLineType
 from .common import CONTEXT, device_of, device_option
 
@@ -35,7 +36,7 @@ OVERLAPPED = ('lean_ppo',)
 _PROGRAM = 'import sys; sys.path[:] = {!r}; from breakout_env.cli import main; main(prog_name="breakout")'
 
 
-@click.command('train', context_settings=CONTEXT)
+@click.command('train', cls=Program, context_settings=CONTEXT)
 @click.option(
     '-c',
     '--config',
@@ -140,7 +141,7 @@ def command(ctx: click.Context, seeds: Tuple[int, ...], **options: Any) -> None:
         commands['watch it'] = f'{breakout} play --checkpoint {best}'
         if len(numbered_checkpoints(folder)) > 2:  # the first is that of the untrained network
             commands['a better agent'] = f'{breakout} average {quoted}'
-    click.echo(run_summary(folder, f'breakout train {shlex.join(again)}', commands))
+    click.echo(run_summary(folder, f'{ctx.command_path} {shlex.join(again)}', commands))
 
 
 def _train(
@@ -183,8 +184,8 @@ def _train(
         resume = values['exp_name'] if auto_resume else run_to_resume(resume, values['exp_name'])
         if collectors is not None:
             how = collectors, ray_address, values
-            return _entry('on_ray').train(file, seed, budget, resume, *how)
-        return _entry('serial').train(file, seed, budget, resume, overlap, values)
+            return _pipeline('on_ray')(file, seed, budget, resume, *how)
+        return _pipeline('serial')(file, seed, budget, resume, overlap, values)
     except (torch.OutOfMemoryError, MemoryError) as error:
         raise click.ClickException(
             f'{(str(error) or "The memory is full.").splitlines()[0]} If the run had learned, it was saved: resume it '
@@ -203,13 +204,19 @@ def _is_for_users(error: Exception) -> bool:
     return is_ours or isinstance(error, DamagedFile) or getattr(error, 'filename', None) is not None
 
 
-def _entry(name: str) -> Any:
-    """A pipeline, a script for users to read and to change rather than a module of the package."""
+def _pipeline(name: str) -> Callable[..., str]:
+    """
+    ``train`` of a pipeline of ``entry/``, a script for users to read and to change rather than a module of the package.
+    A script that is run itself, such as a changed copy, hands over its own in the context's ``obj``.
+    """
+    given = click.get_current_context().obj or {}
+    if name in given:
+        return given[name]
     spec = importlib.util.spec_from_file_location(name, shipped(f'entry/{name}.py'))
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module
+    return module.train
 
 
 def _read_change(text: str) -> Tuple[str, Any]:
@@ -249,6 +256,8 @@ def _train_each(ctx: click.Context, seeds: Tuple[int, ...], options: Mapping[str
     Train a run for each seed, one after the other, in processes of their own, so that a run leaves nothing to the next.
     Returns the exit code: that of the first run that fails. ``breakout plot`` takes their names for one experiment.
     """
+    if ctx.obj:
+        raise click.UsageError('a pipeline that is run as a file trains one run; expected one --seed')
     if options['resume']:
         raise click.UsageError('--resume with a folder resumes one run; expected no folder, or one --seed')
     default = recipe(device_of(options['device']) == 'cuda', options['collectors'] is not None)

@@ -6,6 +6,8 @@ import os
 import signal
 from typing import Any, Dict, Iterator, Literal, Optional, Union
 
+import click
+
 from ..compat.ray_local_address import keep_ray_on_loopback
 
 # CPUs beside those of the collectors: the evaluator's. The learner is the driver, which Ray does not count.
@@ -13,7 +15,7 @@ EVALUATOR_CPUS = 1
 Count = Union[int, Literal['auto']]
 
 
-class ClusterError(RuntimeError):
+class ClusterError(click.ClickException):
     """The run cannot go on with this cluster; the message says what to change."""
 
 

@@ -46,11 +46,10 @@ def test_each_seed_gets_the_options_of_all(monkeypatch):
 )
 def test_ppo_collects_while_it_learns_with_half_of_the_threads(monkeypatch, config, options, overlap, threads):
     started, used = [], [8]
-    pipeline = SimpleNamespace(train=lambda *arguments: started.append(arguments) or arguments[0].exp_name)
-    monkeypatch.setattr('breakout_env.cli.train_command._entry', lambda name: pipeline)
     monkeypatch.setattr('os.sched_getaffinity', lambda pid: set(range(8)))
     monkeypatch.setattr('torch.get_num_threads', lambda: used[-1])
     monkeypatch.setattr('torch.set_num_threads', used.append)
     path = str(ROOT / 'configs' / f'breakout_{config}_config.py')
-    CliRunner().invoke(main, ['train', '--device', 'cpu', '-c', path, *options])
+    pipeline = lambda *arguments: started.append(arguments) or arguments[0].exp_name  # noqa: E731
+    CliRunner().invoke(main, ['train', '--device', 'cpu', '-c', path, *options], obj=dict(serial=pipeline))
     assert started[0][4] is overlap and used[-1] == threads

@@ -60,5 +60,5 @@ def test_lean_dqn_for_a_gpu_learns_without_one_from_torchrls_buffer(tmp_path):
     output = run([*ENTRY, '-c', config, '--env-step', '500'], tmp_path)
     experiment = tmp_path / 'experiments' / 'breakout_lean_dqn'
     check_trained(experiment)
-    assert 'ding -m eval' in output and 'env steps' in output
+    assert 'breakout eval --checkpoint' in output and 'env steps' in output
     assert not list((experiment / 'replay').iterdir())
