@@ -1,6 +1,6 @@
 """DI-engine's DQN with a faster update: the same losses and weights."""
 
-from typing import Annotated, Any, Dict, List, Literal, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Literal, Mapping, Optional, Sequence, Tuple
 
 import torch
 from ding.model.wrapper.model_wrappers import IModelWrapper, model_wrap
@@ -14,9 +14,8 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from ..compat.ding_eps_greedy import INDEPENDENT
 from ..replay.batch import FrameBatch
-from ..utils.options import Between, shown
 from ..utils.streams import Uploader
-from .learner import AUTOCAST, ActsWithAverage, Learner, LearnerOptions, ScaledScreens, acting_weights, follow
+from .learner import AUTOCAST, ActsWithAverage, Learner, LearnerOptions, ScaledScreens, acting_weights
 from .pixel_models import PixelInput
 from .precision import cast_copy, fastest_precision
 
@@ -29,30 +28,9 @@ USED_KEYS = ('obs', 'next_obs', 'action', 'reward', 'done', 'weight', 'value_gam
 class LeanDQNOptions(LearnerOptions):
     """The options in ``policy.learn`` that ``lean_dqn`` adds to those of DI-engine's ``dqn``."""
 
-    target_theta: Optional[Annotated[float, Between(0, 1, above=True)]] = None
-    """(Optional[float]) Share by which each update moves the target network towards the online one (Lillicrap et al. \
-    2016), with ``target_update_freq`` None or left out; None to copy it every ``target_update_freq`` updates."""
     loss: Literal['mse', 'huber'] = 'mse'
     """(str) ``mse`` for the squared TD error; ``huber`` for half of it up to an error of 1 and linear beyond, which \
     clips its gradient (Mnih et al. 2015)."""
-
-    @classmethod
-    def check(cls, owner: str, section_name: str, learn: Mapping) -> 'LeanDQNOptions':
-        """The options in ``policy.learn``; a ValueError, begun by ``owner``, if they contradict DI-engine's there."""
-        options = cls.of_section(owner, section_name, learn)
-        theta, freq = options.target_theta, learn.get('target_update_freq')
-        if theta is None and freq is None:
-            raise ValueError(
-                f'{owner} `{section_name}.target_update_freq` is None (NoneType), as is `{section_name}.target_theta`; '
-                'expected one of them to update the target network'
-            )
-        # DI-engine's default is in every config, so that it does not tell whether somebody named it
-        if theta is not None and freq not in (None, DQNPolicy.config['learn']['target_update_freq']):
-            raise ValueError(
-                f'{owner} `{section_name}.target_update_freq` is {shown(freq)}; expected None beside '
-                f'`{section_name}.target_theta`, which updates the target network at each update'
-            )
-        return options
 
 
 @POLICY_REGISTRY.register('lean_dqn')
@@ -91,10 +69,10 @@ class LeanDQNPolicy(DQNPolicy, ActsWithAverage):
     @classmethod
     def check_config(cls, cfg: Mapping) -> None:
         """Check ``policy.learn`` of a merged config; a ValueError names what is wrong."""
-        LeanDQNOptions.check('config option', 'policy.learn', cfg['policy']['learn'])
+        LeanDQNOptions.of_section('config option', 'policy.learn', cfg['policy']['learn'])
 
     def _init_learn(self) -> None:
-        own = self._options = LeanDQNOptions.check('policy option', 'learn', self._cfg.learn)
+        own = self._options = LeanDQNOptions.of_section('policy option', 'learn', self._cfg.learn)
         super()._init_learn()
         scalars = ('total_loss', 'q_value', 'target_q_value')
         self._learner = Learner(self._model, own, self._cfg.learn.learning_rate, scalars, average=self._acting_model)
@@ -124,10 +102,7 @@ class LeanDQNPolicy(DQNPolicy, ActsWithAverage):
         loss, td_error, q_value, target_q_value = self._loss(batch)
         sync = (lambda: self.sync_gradients(self._learn_model)) if self._cfg.multi_gpu else None
         info: Dict[str, Any] = dict(self._learner.step(loss, q_value.mean(), target_q_value.mean(), sync=sync))
-        if self._options.target_theta is None:
-            self._target_model.update(self._weights)
-        else:
-            follow(_unwrapped(self._target_model), self._model, self._options.target_theta)
+        self._target_model.update(self._weights)
         if self._priority:
             info['priority'] = td_error.tolist()
         return info
@@ -204,7 +179,7 @@ class LeanDQNPolicy(DQNPolicy, ActsWithAverage):
 
     def _target(self) -> torch.nn.Module:
         """The target network; under autocast a copy in that type, which saves casting its weights at each update."""
-        if self._dtype is torch.float32 or self._options.target_theta is not None:
+        if self._dtype is torch.float32:
             return self._target_model
         model = _unwrapped(self._target_model)
         version = sum(weight._version for weight in model.parameters())  # every write into them counts

@@ -58,7 +58,7 @@ RANGES: Dict[str, Any] = {
     'policy.learn.update_per_collect': _Count,
     'policy.learn.batch_size': _Count,
     'policy.learn.learning_rate': Annotated[float, Between(0.0, 10.0, above=True)],
-    'policy.learn.target_update_freq': Optional[_Many],
+    'policy.learn.target_update_freq': _Many,
     'policy.learn.target_update_theta': _Share,
     'policy.learn.resume_training': Flag,
     'policy.collect.n_sample': Optional[Annotated[int, Between(1, 10**7)]],

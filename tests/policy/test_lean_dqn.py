@@ -167,13 +167,6 @@ def test_logged_losses_are_means_over_all_updates_since_the_last_log(buffer):
     assert found[40] == pytest.approx(sum(losses[16:41]) / 25)
 
 
-def test_a_soft_target_moves_by_theta_at_each_update(buffer):
-    ours = policy(LeanDQNPolicy, learn=dict(target_theta=0.25, target_update_freq=None))
-    before = flat(ours._target_model)
-    ours.learn_mode.forward(buffer().sample(16, 0))
-    torch.testing.assert_close(flat(ours._target_model), before.lerp(parameters(ours), 0.25))
-
-
 def test_huber_loss_grows_linearly_with_large_errors(buffer):
     batch = [dict(transition, reward=transition['reward'] + 1000) for transition in buffer().sample(16, 0)]
     squared, huber = (policy(LeanDQNPolicy, learn=dict(ONCE, loss=loss)) for loss in ('mse', 'huber'))
