@@ -28,7 +28,7 @@ setup(
     py_modules=['breakout_command'],
     package_dir={'breakout_env.configs': 'configs', 'breakout_env.entry': 'entry'},
     # the file that runs as a program of its own is package code, too; py.typed tells type checkers to look inside
-    package_data={'breakout_env': ['py.typed', 'pretrained/*', 'worker/*.npz']},
+    package_data={'breakout_env': ['py.typed', 'pretrained/*']},
     entry_points={'console_scripts': ['breakout=breakout_command:main']},
     # ale-py ships the ROMs and needs 3.10 since 0.11; numpy<2, which DI-engine wants, has no wheels for 3.13.
     python_requires='>=3.10,<3.13',

@@ -86,8 +86,7 @@ class RemoteEvaluator(object):
         self._tb_logger.flush()
         progress = run_registry.look_up(self._exp_name, 'progress')
         if progress is not None:
-            q_values = [values[1] for kind, values in events if kind == 'scalar' and values[0].endswith('held_out_q')]
-            progress.note_evaluation(returns, q_values[-1] if q_values else None, train_iter, env_step)
+            progress.note_evaluation(returns, train_iter, env_step)
         self._say(
             f'Evaluated at {train_iter:,} updates and {env_step:,} env steps: {score:.1f} points over '
             f'{len(returns)} games.'

@@ -24,7 +24,6 @@ PROGRESS = (
     *(*POSITION, 'env_steps_per_s', 'updates_per_s', 'epsilon', 'loss', 'q_value', 'value', 'entropy', 'learning_rate'),
     *('train_return', 'games', 'memory_bytes', 'transitions', 'replay_bytes'),
 )
-EVALUATION = (*POSITION, 'held_out_q')
 
 
 class RunLogWriter(object):
@@ -73,7 +72,7 @@ class RunLog(object):
         - exp_name (:obj:`str`), seed (:obj:`Optional[int]`), version (:obj:`Optional[str]`), \
             commit (:obj:`Optional[str]`): Of the last start; without one, ``exp_name`` is the name of the folder.
         - progress (:obj:`Dict[str, np.ndarray]`): Columns ``PROGRESS`` and ``hours``, float64 with NaN for null.
-        - evaluation (:obj:`Dict[str, np.ndarray]`): Columns ``EVALUATION``, ``hours`` and ``score``, the mean of the \
+        - evaluation (:obj:`Dict[str, np.ndarray]`): Columns ``POSITION``, ``hours`` and ``score``, the mean of the \
             returns.
         - returns (:obj:`List[np.ndarray]`): The returns of each evaluation's games.
     """
@@ -95,7 +94,7 @@ class RunLog(object):
         self.exp_name = str(last.get('exp_name') or folder.resolve().name.split('.')[0])
         self.seed, self.version, self.commit = (last.get(field) for field in ('seed', 'version', 'commit'))
         self.progress = _columns(kept['progress'], PROGRESS)
-        self.evaluation = _columns(kept['evaluation'], EVALUATION)
+        self.evaluation = _columns(kept['evaluation'], POSITION)
         self.returns = [np.array(row.get('returns') or [], float) for row in kept['evaluation']]
         self.evaluation['score'] = np.array([np.nanmean(games) if len(games) else np.nan for games in self.returns])
 

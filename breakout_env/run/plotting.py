@@ -35,7 +35,6 @@ PANELS = {
     'loss': Panel('Loss', 'mean over updates', 'loss'),
     'q_value': Panel('Q values of training batches', 'discounted clipped points', 'q_value'),
     'value': Panel('Values of training batches', 'discounted clipped points', 'value'),
-    'held_out_q': Panel('Q values of held-out states', 'discounted clipped points', 'held_out_q', 'evaluation'),
     'epsilon': Panel('Exploration', 'epsilon', 'epsilon', is_noisy=False),
     'entropy': Panel('Entropy of the policy', 'nats', 'entropy'),
     'env_steps_per_s': Panel('Speed', 'env steps a second', 'env_steps_per_s'),

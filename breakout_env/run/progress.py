@@ -253,15 +253,11 @@ class RunProgress(object):
         self._write('progress', **row, **{name: value and float(value) for name, value in values.items()})
 
     def note_evaluation(
-        self,
-        returns: List[float],
-        held_out_q: Optional[float],
-        updates: Optional[int] = None,
-        env_step: Optional[int] = None,
+        self, returns: List[float], updates: Optional[int] = None, env_step: Optional[int] = None
     ) -> None:
         """
-        Write the row of a finished evaluation: the score of each of its games, the mean of the highest Q values on
-        states that were never trained on, and what the policy had seen; by default, as much as it has now.
+        Write the row of a finished evaluation: the score of each of its games, and what the policy had seen; by
+        default, as much as it has now.
         """
         if self._is_closed:  # a later run of this name in the same process, without a progress of its own
             return
@@ -270,7 +266,7 @@ class RunProgress(object):
         self._scores = dict(last=score, best=max(score, self._scores.get('best', score)))
         at = dict(env_step=env_step, updates=updates)
         given = {name: value for name, value in at.items() if value is not None}
-        self._write('evaluation', returns=[float(value) for value in returns], held_out_q=held_out_q, **given)
+        self._write('evaluation', returns=[float(value) for value in returns], **given)
 
     def _write(self, kind: str, **values: Any) -> None:
         self._log.write(kind, **{**dict(run_s=self.run_s, env_step=self._env_step, updates=self._updates), **values})

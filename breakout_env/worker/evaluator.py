@@ -1,14 +1,11 @@
-"""An evaluator whose best score outlives a resumed run, with a sample game and Q values of held-out states."""
+"""An evaluator whose best score outlives a resumed run, and which shows a sample game."""
 
 import io
 import logging
 import time
-from functools import lru_cache
-from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 import numpy as np
-import torch
 from ding.envs import BaseEnvManager, BaseEnvTimestep
 from ding.utils import SERIAL_EVALUATOR_REGISTRY
 from ding.worker import InteractionSerialEvaluator
@@ -21,7 +18,6 @@ from ..utils import run_registry
 from .step_callback import StepCallback, weakly
 
 _log = logging.getLogger(__name__)
-HELD_OUT_FILE = Path(__file__).with_name('held_out_states.npz')
 SAMPLE_EVERY_S = 600.0  # a game takes up to half a megabyte in TensorBoard's log
 # Up to a minute of play: at 15 agent steps a second the animation runs at twice the speed of the game.
 MAX_PICTURES = 450
@@ -73,32 +69,12 @@ class SampleGame(object):
         writer.file_writer.add_summary(Summary(value=[Summary.Value(tag=tag, image=image)]), step)
 
 
-@lru_cache(maxsize=1)
-def _load_held_out_states() -> np.ndarray:
-    with np.load(HELD_OUT_FILE, allow_pickle=False) as arrays:
-        return arrays['states']
-
-
-def held_out_states(obs_shape: Any, action_shape: Any) -> Optional[np.ndarray]:
-    """
-    Overview:
-        Observations from all stages of a game, on which no run trains; the same for all runs, so that their Q values \
-        can be compared; None for other screens or actions. ``tools/make_held_out_states.py`` recorded them.
-    Shapes:
-        - states (:obj:`np.ndarray`): :math:`(256, 4, 84, 84)`, uint8.
-    """
-    return _load_held_out_states() if list(obs_shape or ()) == [4, 84, 84] and action_shape == 4 else None
-
-
 @SERIAL_EVALUATOR_REGISTRY.register('resumable')
 class ResumableEvaluator(InteractionSerialEvaluator):
     """
     Overview:
-        DI-engine's evaluator, with a best score that is saved with the run. It also writes to TensorBoard
-
-        - ``evaluator_step/held_out_q``: the mean of the highest Q value over the held-out states (Mnih et al. 2013, \
-          section 5.1). A curve that diverges or stagnates shows earlier and more clearly than in the score;
-        - ``evaluator/sample_game``: what the network saw in a game of this evaluation, every ten minutes.
+        DI-engine's evaluator, with a best score that is saved with the run. Every ten minutes it also writes to \
+        TensorBoard what the network saw in a game of the evaluation (``evaluator/sample_game``).
 
         A resumed run evaluates before anything else: DI-engine's pipeline needs a result from its own process when it \
         ends, however soon.
@@ -161,28 +137,13 @@ class ResumableEvaluator(InteractionSerialEvaluator):
             self._sample.add(timesteps[0])
 
     def _log(self, info: Mapping[str, Any], envstep: int) -> None:
-        q_value = self._held_out_q()
-        if self._tb_logger is not None:
-            if q_value is not None:
-                self._tb_logger.add_scalar(f'{self._instance_name}_step/held_out_q', q_value, envstep)
-            if self._sample is not None:
-                self._sampled_at_s = time.monotonic()
-                self._sample.write(self._tb_logger, f'{self._instance_name}/sample_game', envstep)
+        if self._tb_logger is not None and self._sample is not None:
+            self._sampled_at_s = time.monotonic()
+            self._sample.write(self._tb_logger, f'{self._instance_name}/sample_game', envstep)
         self._sample = None
         progress = run_registry.look_up(self._exp_name, 'progress')
         if progress is not None:
-            progress.note_evaluation([float(value) for value in info['eval_episode_return']], q_value)
-
-    def _held_out_q(self) -> Optional[float]:
-        """Mean of the highest Q value over the held-out states; None for policies or screens without."""
-        model = self._policy_cfg.get('model') or {}
-        if model.get('type') != 'pixel_dqn':
-            return None
-        states = held_out_states(model.get('obs_shape'), model.get('action_shape'))
-        if states is None:
-            return None
-        output = self._policy.forward({i: torch.from_numpy(state) for i, state in enumerate(states)})
-        return float(np.mean([float(values['logit'].max()) for values in output.values()]))
+            progress.note_evaluation([float(value) for value in info['eval_episode_return']])
 
     def _update_state(self) -> None:
         self._state = dict(best_score=float(self._max_episode_return), last_iteration=int(self._last_eval_iter))

@@ -30,7 +30,7 @@ def write_a_run(writer):
     writer.write('run', run_s=0.0, env_step=0, updates=0, seed=3, exp_name='experiments/dqn', version='1', commit='abc')
     writer.write('progress', run_s=10.0, env_step=100, updates=0, loss=None, train_return=None, memory_bytes=10**9)
     writer.write('progress', run_s=3600.0, env_step=200, updates=25, loss=0.5, train_return=1.5, memory_bytes=2 * 10**9)
-    writer.write('evaluation', run_s=3610.0, env_step=200, updates=25, returns=[1.0, 4.0], held_out_q=0.25)
+    writer.write('evaluation', run_s=3610.0, env_step=200, updates=25, returns=[1.0, 4.0])
 
 
 def test_rows_are_read_as_arrays(writer, path):
@@ -44,7 +44,6 @@ def test_rows_are_read_as_arrays(writer, path):
     np.testing.assert_array_equal(log.progress['epsilon'], [np.nan, np.nan])  # never written
     np.testing.assert_array_equal(log.progress['hours'], [10 / 3600, 1])
     np.testing.assert_array_equal(log.evaluation['score'], [2.5])
-    np.testing.assert_array_equal(log.evaluation['held_out_q'], [0.25])
     np.testing.assert_array_equal(log.returns[0], [1, 4])
     assert all(column.dtype == np.float64 for column in log.progress.values())
 

@@ -70,8 +70,8 @@ def test_the_line_shows_where_the_run_stands(tmp_path, screen):
     run_registry.register(str(tmp_path), 'collector', collector)
     run.look(0.0)
     assert 'random play, ' in last_line(screen)
-    run.progress.note_evaluation([4.0, 6.0], None)
-    run.progress.note_evaluation([2.0], None)
+    run.progress.note_evaluation([4.0, 6.0])
+    run.progress.note_evaluation([2.0])
     run.look(10.0, 5000, 300)
     line = last_line(screen)
     assert re.search(r'5%.*5\.00k/100k \[\d+:\d+<.*500 env steps/s', line), line
@@ -156,16 +156,16 @@ def test_tensorboard_gets_the_rows_without_the_learners_own_curves(tmp_path):
 def test_a_run_and_its_evaluations_have_rows_of_their_own(tmp_path):
     run = ProgressRun(tmp_path)
     run.learner.collector_envstep = 40
-    run.progress.note_evaluation([1.0, 4.0], 0.25)
-    run.progress.note_evaluation([9.0], None, updates=3, env_step=30)
+    run.progress.note_evaluation([1.0, 4.0])
+    run.progress.note_evaluation([9.0], updates=3, env_step=30)
     (start,) = run.rows('run')
     assert (start['exp_name'], start['learning_rate'], start['env_step']) == (str(tmp_path), 0.1, 40)
     first, second = run.rows('evaluation')
-    assert (first['returns'], first['held_out_q'], first['env_step']) == ([1.0, 4.0], 0.25, 40)
+    assert (first['returns'], first['env_step']) == ([1.0, 4.0], 40)
     assert (second['returns'], second['updates'], second['env_step']) == ([9.0], 3, 30)
     assert run.progress.state()['scores'] == dict(last=9.0, best=9.0)
     run.progress.close()
-    run.progress.note_evaluation([5.0], None)
+    run.progress.note_evaluation([5.0])
     assert len(run.rows('evaluation')) == 2
 
 
