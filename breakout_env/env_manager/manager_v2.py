@@ -1,6 +1,6 @@
 """The env manager for DI-engine's task pipelines."""
 
-from typing import Any, List, Union
+from typing import List, Union
 
 import numpy as np
 import treetensor.numpy as tnp
@@ -42,27 +42,17 @@ class GroupEnvManagerV2(GroupEnvManager):
         Arguments:
             - actions (:obj:`Union[List[np.ndarray], np.ndarray]`): One for each, in the order of ``ready_obs_id``.
         Returns:
-            - timesteps (:obj:`List[tnp.ndarray]`): ``obs``, ``reward``, ``done``, ``info`` and ``env_id`` of each. \
-                Task pipelines know no lost step: there an environment whose process was lost ends its episode as \
-                truncated (``info.abnormal``), with the observation it had, no reward and a return of NaN, and begins \
-                a new one. A learner takes that for an end, and the mean of an evaluation is NaN then, as its games \
-                are not all known.
+            - timesteps (:obj:`List[tnp.ndarray]`): ``obs``, ``reward``, ``done``, ``info`` and ``env_id`` of each.
+        Raises:
+            - RuntimeError: If a worker process was lost: task pipelines know no lost step. The manager is closed then.
         """
         ready = self.ready_obs_id
-        before = dict(self._ready_obs)
         timesteps = super().step(dict(zip(ready, actions)))
-        lost = [env_id for env_id, timestep in timesteps.items() if timestep.obs is None and is_abnormal(timestep)]
-        if lost:
-            self.reset({env_id: self._reset_param[env_id] for env_id in lost})
-        return [
-            _tree(env_id, _truncated(timesteps[env_id], before[env_id]) if env_id in lost else timesteps[env_id])
-            for env_id in ready[: len(actions)]
-        ]
-
-
-def _truncated(timestep: BaseEnvTimestep, obs: Any) -> BaseEnvTimestep:
-    info = {**timestep.info, 'TimeLimit.truncated': True, 'eval_episode_return': np.float32(np.nan)}
-    return BaseEnvTimestep(obs, np.zeros(1, np.float32), True, info)
+        for env_id, timestep in timesteps.items():
+            if timestep.obs is None and is_abnormal(timestep):
+                self.close()
+                raise RuntimeError(f'environment {env_id} lost a step: {timestep.info.get("error", "it says so itself")}')
+        return [_tree(env_id, timesteps[env_id]) for env_id in ready[: len(actions)]]
 
 
 def _tree(env_id: int, timestep: BaseEnvTimestep) -> tnp.ndarray:

@@ -180,22 +180,12 @@ def test_attributes_of_lost_environments_are_none_until_their_reset():
         assert manager.ready_obs_id == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize('reset_inplace', [True, False])
-def test_the_v2_manager_truncates_a_lost_episode_and_begins_another(reset_inplace):
-    with launched(build_in_process(manager_class=InProcessManagerV2, reset_inplace=reset_inplace)) as manager:
-        for _ in range(2):
-            manager.step(np.zeros((4, 1), np.int64))
-        before = manager.ready_obs
+def test_the_v2_manager_ends_with_a_lost_worker_as_task_pipelines_know_no_lost_step():
+    with launched(build_in_process(manager_class=InProcessManagerV2)) as manager:
         kill_worker_of(manager, 3)
-        timesteps = manager.step(np.zeros((4, 1), np.int64))
-        assert [timestep.env_id.item() for timestep in timesteps] == [0, 1, 2, 3]
-        for i in (2, 3):
-            assert timesteps[i].done.item() and timesteps[i].info.abnormal.item()
-            assert timesteps[i].reward.shape == timesteps[0].reward.shape and timesteps[i].reward.item() == 0
-            np.testing.assert_array_equal(timesteps[i].obs, before[i])
-        assert not hasattr(timesteps[0].info, 'abnormal')
-        assert manager.ready_obs_id == [0, 1, 2, 3] and manager.ticks[2:] == [0, 0]
-        np.testing.assert_array_equal(manager.ready_obs, np.stack(manager.last_obs))
+        with pytest.raises(RuntimeError, match='environment 2 lost a step: .* ended'):
+            manager.step(np.zeros((4, 1), np.int64))
+        assert manager.closed
 
 
 # ---------------------------------------------------------------- under DI-engine's evaluator
