@@ -51,7 +51,9 @@ class GroupEnvManagerV2(GroupEnvManager):
         for env_id, timestep in timesteps.items():
             if timestep.obs is None and is_abnormal(timestep):
                 self.close()
-                raise RuntimeError(f'environment {env_id} lost a step: {timestep.info.get("error", "it says so itself")}')
+                raise RuntimeError(
+                    f'environment {env_id} lost a step: {timestep.info.get("error", "it says so itself")}'
+                )
         return [_tree(env_id, timesteps[env_id]) for env_id in ready[: len(actions)]]
 
 
