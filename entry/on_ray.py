@@ -28,7 +28,6 @@ from tqdm import tqdm
 
 from breakout_env.cli.train_command import command
 from breakout_env.cluster.collector_pool import CollectorPool
-from breakout_env.cluster.fragment import write_events
 from breakout_env.cluster.ray_session import Count, ray_session
 from breakout_env.cluster.remote_evaluator import RemoteEvaluator
 from breakout_env.compat.ding_timers import use_plain_timers
@@ -104,7 +103,8 @@ class RayTraining(object):
                 self.say(f'No collector works; waiting for a CPU. The cluster has {self.ray.cluster_resources()}.')
             return False
         transitions, fragment, is_random = collected
-        write_events(fragment.events, self.tb_logger)
+        for event in fragment.events:
+            self.tb_logger.add_scalar(*event)
         self.replay_buffer.push(transitions, cur_collector_envstep=self.pool.envstep)
         for _ in range(0 if is_random else self.cfg.policy.learn.update_per_collect):
             batch = self.replay_buffer.sample(self.cfg.policy.learn.batch_size, self.learner.train_iter)

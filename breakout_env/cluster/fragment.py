@@ -14,14 +14,12 @@ import safetensors.torch
 import torch
 import xxhash
 import zstandard
-from tensorboardX import SummaryWriter
-from tensorboardX.proto.summary_pb2 import Summary
 
 from ..replay.batch import FrameBatch, UndecodedBatch
 from ..replay.rows import Rows
 from ..replay.structure import leaves_from, leaves_of
 
-Event = Tuple[str, tuple]
+Event = Tuple[str, float, int]
 # zstd's. Most of the time goes into finding repeated screens, so that level 9 takes a fifth longer than level 3 and
 # saves a tenth of the bytes.
 LEVEL = 9
@@ -100,18 +98,15 @@ def unpack_weights(content: bytes) -> Dict[str, torch.Tensor]:
 
 class EventRecorder(object):
     """
-    Stands where DI-engine's workers expect a ``SummaryWriter``, and keeps what they write: the learner has the log.
+    Stands where DI-engine's workers expect a ``SummaryWriter``, and keeps the arguments of ``add_scalar``: the learner
+    has the log.
     """
 
     def __init__(self) -> None:
         self._events: List[Event] = []
-        self.file_writer = self  # which takes summaries
 
     def add_scalar(self, tag: str, value: Any, step: int) -> None:
-        self._events.append(('scalar', (tag, float(value), int(step))))
-
-    def add_summary(self, summary: Summary, step: int) -> None:
-        self._events.append(('summary', (summary.SerializeToString(), int(step))))
+        self._events.append((tag, float(value), int(step)))
 
     def take(self) -> List[Event]:
         """What was written since the last call."""
@@ -123,12 +118,3 @@ class EventRecorder(object):
 
     def close(self) -> None:
         """Nothing is open."""
-
-
-def write_events(events: List[Event], writer: SummaryWriter) -> None:
-    """Write what an ``EventRecorder`` kept."""
-    for kind, values in events:
-        if kind == 'scalar':
-            writer.add_scalar(*values)
-        else:
-            writer.file_writer.add_summary(Summary.FromString(values[0]), values[1])

@@ -15,7 +15,7 @@ from ..run.paths import BEST_CHECKPOINT, write_best_score
 from ..utils import run_registry
 from ..utils.atomic_file import write_bytes
 from .actors import EvaluatorActor
-from .fragment import pack_weights, write_events
+from .fragment import pack_weights
 from .ray_session import ClusterError
 
 
@@ -82,7 +82,8 @@ class RemoteEvaluator(object):
             raise ClusterError(f'the evaluator cannot work: {str(error).strip().splitlines()[-1]}') from error
         self._result, score = None, float(np.mean(returns))
         _, train_iter, env_step = self._request
-        write_events(events, self._tb_logger)
+        for event in events:
+            self._tb_logger.add_scalar(*event)
         self._tb_logger.flush()
         progress = run_registry.look_up(self._exp_name, 'progress')
         if progress is not None:
