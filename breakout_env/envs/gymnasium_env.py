@@ -102,10 +102,12 @@ class GymnasiumBreakout(gymnasium.Env):
 class GymnasiumBreakoutVector(VectorEnv):
     """
     Overview:
-        Many games in a process for each core, by ``GroupEnvManager``. The step that ends an episode returns the first \
-        observation of the next one (``AutoresetMode.SAME_STEP``), the last one as ``infos['final_obs']``, and its \
-        infos as ``infos['final_info']``. Games lost with a worker process count as truncated, with ``abnormal`` in \
-        their infos.
+        Many games in a process for each core, by ``GroupEnvManager``. With ``AutoresetMode.SAME_STEP``, the default, \
+        the step that ends an episode returns the first observation of the next one, and the last one as \
+        ``infos['final_obs']``, its infos as ``infos['final_info']``. With ``NEXT_STEP`` it returns the last \
+        observation, and the next step ignores the action and returns the first one; wrappers such as \
+        ``NormalizeReward`` need that. Games lost with a worker process count as truncated, with ``abnormal`` in their \
+        infos.
     Examples:
         >>> envs = gymnasium.make_vec('breakout_env:breakout_env/Breakout-v0', num_envs=2, manager=dict(worker_num=1))
         >>> obs, infos = envs.reset(seed=0)
@@ -122,20 +124,25 @@ class GymnasiumBreakoutVector(VectorEnv):
         num_envs: int = 1,
         render_mode: Optional[str] = None,
         manager: Optional[Mapping] = None,
+        autoreset_mode: Union[AutoresetMode, str] = AutoresetMode.SAME_STEP,
         **options: Any,
     ) -> None:
         """
         Arguments:
             - manager (:obj:`Optional[Mapping]`): ``EnvManagerOptions``, such as ``worker_num``, but for \
                 ``auto_reset`` and ``episode_num``.
+            - autoreset_mode (:obj:`Union[AutoresetMode, str]`): ``SAME_STEP`` or ``NEXT_STEP``, or their values.
             - render_mode, options: As of ``GymnasiumBreakout``.
         Raises:
             - ValueError: If an option is unknown or its value is not allowed.
         """
         checked('option', 'render_mode', render_mode, Literal[None, 'rgb_array'])
+        mode = getattr(autoreset_mode, 'value', autoreset_mode)
+        mode = AutoresetMode(checked('option', 'autoreset_mode', mode, Literal['SameStep', 'NextStep']))
         self.num_envs, self.render_mode = num_envs, render_mode
         single = GymnasiumBreakout(render_mode, **options)
-        self.metadata = dict(single.metadata, autoreset_mode=AutoresetMode.SAME_STEP)
+        self._resets_next = mode is AutoresetMode.NEXT_STEP
+        self.metadata = dict(single.metadata, autoreset_mode=mode)
         self.single_observation_space, self.single_action_space = single.observation_space, single.action_space
         self._action_count = single._action_count
         self.observation_space = batch_space(single.observation_space, num_envs)
@@ -143,6 +150,8 @@ class GymnasiumBreakoutVector(VectorEnv):
         cfg = dict(options, render_mode=render_mode)
         self._manager = GroupEnvManager([partial(BreakoutEnv, cfg)] * num_envs, manager)
         self._obs = np.zeros(())
+        # With ``NEXT_STEP``: first observations of the next episodes, which the next step returns.
+        self._first_obs: Dict[int, np.ndarray] = {}
 
     def reset(
         self, *, seed: Union[int, Sequence[int], None] = None, options: Optional[Dict] = None
@@ -160,6 +169,7 @@ class GymnasiumBreakoutVector(VectorEnv):
             self._manager.launch()
         else:
             self._manager.reset()
+        self._first_obs.clear()
         self._obs = self._manager.first_obs(range(self.num_envs))
         return self._obs.copy(), {}
 
@@ -168,13 +178,17 @@ class GymnasiumBreakoutVector(VectorEnv):
         actions = self._checked(actions)
         if self._manager.closed:
             raise gymnasium.error.ResetNeeded('the vector environment has no games; call reset first')
-        for half in self._manager.halves:
+        halves = [[i for i in half if i not in self._first_obs] for half in self._manager.halves]
+        for half in filter(len, halves):
             self._manager.send(actions[half], half, with_infos=True)
         obs = np.empty_like(self._obs)
+        for i, first in self._first_obs.items():
+            obs[i] = first
+        self._first_obs = {}
         rewards = np.zeros(self.num_envs)
         ended, truncated = np.zeros((2, self.num_envs), bool)
         infos: Dict[str, Any] = {}
-        for half in self._manager.halves:
+        for half in filter(len, halves):
             batch = self._manager.recv()
             obs[half], rewards[half] = batch.obs, batch.reward
             for row, info in batch.infos.items():
@@ -183,7 +197,11 @@ class GymnasiumBreakoutVector(VectorEnv):
                 truncated[i] = lost or info.get('TimeLimit.truncated', False)
                 ended[i] = lost or batch.done[row]
                 if ended[i]:
-                    info = dict(final_obs=self._obs[i] if lost else batch.final_obs[row], final_info=info)
+                    last = self._obs[i] if lost else batch.final_obs[row]
+                    if self._resets_next:
+                        self._first_obs[i], obs[i] = batch.obs[row], last
+                    else:
+                        info = dict(final_obs=last, final_info=info)
                 infos = self._add_info(infos, info, i)
         self._obs = obs
         return obs.copy(), rewards, ended & ~truncated, truncated, infos

@@ -85,9 +85,35 @@ def test_games_lost_with_a_worker_process_count_as_truncated():
     envs.close()
 
 
-def test_many_games_open_no_windows():
-    with pytest.raises(ValueError, match='render_mode'):
-        gymnasium.make_vec(ENV_ID, num_envs=2, render_mode='human')
+@pytest.mark.parametrize(
+    'options, message',
+    [
+        (dict(render_mode='human'), 'render_mode'),
+        (dict(autoreset_mode='Disabled'), 'autoreset_mode'),
+    ],
+)
+def test_what_many_games_cannot_do_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        gymnasium.make_vec(ENV_ID, num_envs=2, **options)
+
+
+def test_next_step_resets_are_those_of_gymnasiums_own_vector():
+    options = dict(noop_max=3, max_episode_frames=160)
+    mode = dict(autoreset_mode=AutoresetMode.NEXT_STEP)
+    ours = gymnasium.make_vec(ENV_ID, 3, **mode, **options)
+    theirs = gymnasium.make_vec(ENV_ID, 3, vectorization_mode='sync', vector_kwargs=mode, **options)
+    try:
+        np.testing.assert_array_equal(ours.reset(seed=2)[0], theirs.reset(seed=2)[0])
+        rng, ends = np.random.default_rng(0), np.zeros(2, int)
+        for _ in range(250):
+            actions = rng.integers(4, size=3)
+            for one, other in zip(ours.step(actions)[:4], (found := theirs.step(actions))[:4]):
+                np.testing.assert_array_equal(one, other)
+            ends += found[2].sum(), found[3].sum()
+        assert (ends > 0).all() and ours.metadata['autoreset_mode'] is AutoresetMode.NEXT_STEP
+    finally:
+        ours.close()
+        theirs.close()
 
 
 def test_wrong_actions_are_refused_before_a_game_is_stepped_and_a_reset_opens_closed_games():
