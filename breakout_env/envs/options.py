@@ -9,7 +9,9 @@ from ..utils.options import Between, Flag, Options, checked, section, shown
 _COUNT_KEYS = frozenset(['n_evaluator_episode', 'collector_env_num', 'evaluator_env_num'])
 DI_ENGINE_KEYS = _COUNT_KEYS | {'type', 'import_names', 'manager', 'stop_value', 'cfg_type', 'replay_path'}
 # Keys of configs written for dizoo.atari: the name of the game, and some that dizoo does not read either.
-DIZOO_KEYS = frozenset(['env_id', 'exp_name', 'collector_batch_size', 'evaluator_batch_size'])
+DIZOO_KEYS = frozenset(
+    ['env_id', 'obs_plus_prev_action_reward', 'exp_name', 'collector_batch_size', 'evaluator_batch_size']
+)
 # Options of training that do not change the game. Evaluation ignores them unless its own section sets them, so that a
 # config that shapes the reward still reports the game's own score.
 TRAINING_ONLY = frozenset(['episodic_life', 'clip_reward', 'life_loss_penalty'])
@@ -86,13 +88,25 @@ class BreakoutOptions(Options):
         cfg = section('the config of BreakoutEnv', cfg)
         top = cls.read(cfg)
         sections = {name: cls._section_values(name, cfg.get(name)) for name in ('collector', 'evaluator')}
+        if cfg.get('obs_plus_prev_action_reward', False) is not False:
+            raise ValueError(
+                'env option `obs_plus_prev_action_reward` is on; BreakoutEnv returns screens only '
+                '(`frame_stack` of them), so remove the option'
+            )
         values: Dict[str, object] = {} if top.is_train else dict(EVALUATION_DEFAULTS)
         if 'env_id' in cfg:
             values.update(_values_of(cfg['env_id']))
         names_at_top = top.model_fields_set if top.is_train else top.model_fields_set - TRAINING_ONLY
         values.update((name, getattr(top, name)) for name in names_at_top)
         values.update(sections['collector' if top.is_train else 'evaluator'])
-        return cls.model_validate(values)
+        options = cls.model_validate(values)
+        shortest = options.noop_max + 2 * options.frame_skip
+        if options.max_episode_frames <= shortest:
+            raise ValueError(
+                f'env option `max_episode_frames` is {options.max_episode_frames}; expected more than {shortest}, '
+                f'which `noop_max` ({options.noop_max}) and two steps of `frame_skip` ({options.frame_skip}) take'
+            )
+        return options
 
     @property
     def model_sizes(self) -> Dict[str, Any]:

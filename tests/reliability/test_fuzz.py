@@ -30,7 +30,7 @@ from helpers.processes import ROOT
 
 pytestmark = pytest.mark.fuzz
 CONFIGS = {name: str(ROOT / 'configs' / f'breakout_{name}_config.py') for name in ('dqn_cpu', 'ppo')}
-EXPECTATIONS = ('expected', 'did you mean', 'has to be', 'choose')
+EXPECTATIONS = ('expected', 'did you mean', 'has to be', 'remove the option', 'choose')
 # A message that lists all options is long; one that shows a value in full would be longer.
 LONGEST_MESSAGE = 2500
 
