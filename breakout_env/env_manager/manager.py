@@ -327,6 +327,19 @@ class GroupEnvManager(RecoveringManager):
         """Pictures of the environments that wait for an action, as ``ding.utils.render`` makes them."""
         return self._of_all('images', self.ready_obs_id)
 
+    def reward_shaping(self, env_id: int, transitions: List[dict]) -> List[dict]:
+        """Let an environment shape the rewards of an episode, as ``BaseEnvManager.reward_shaping``."""
+        return self._call(env_id, 'reward_shaping', transitions)
+
+    def enable_save_figure(self, env_id: int, figure_path: str) -> None:
+        """Have an environment save figures in a folder."""
+        self._call(env_id, 'enable_save_figure', figure_path)
+
+    def _call(self, env_id: int, method: str, *args: Any) -> Any:
+        self._check_closed()
+        self._settle()
+        return self._pool.ask([self._pool.worker_of(env_id)], 'call', env_id, method, *args)[0]
+
     def _of_all(self, command: str, argument: Any) -> Dict[int, Any]:
         """What the workers answer for their environments; nothing for those of lost ones."""
         self._check_closed()

@@ -203,6 +203,10 @@ class WorkerPool(object):
                 raise result
         return results
 
+    def worker_of(self, env_id: int) -> WorkerProcess:
+        """The worker that an environment is in."""
+        return next(worker for worker in self.workers if env_id in worker.env_ids)
+
     def close(self) -> None:
         """End all workers within a bounded time; ``start`` may follow."""
         _end(self.workers, self._owner_pid)

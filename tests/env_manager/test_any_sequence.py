@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from helpers.managers import GameEnv, build_in_process, frozen, kill_worker_of, worker_of
+from helpers.managers import GameEnv, build_in_process, frozen, kill_worker_of
 
 
 class AnySequence(RuleBasedStateMachine):
@@ -37,13 +37,9 @@ class AnySequence(RuleBasedStateMachine):
         env.seed(seed)
         return env
 
-    def seed_of(self, env_id):
-        """Not from the manager: to ask it would receive the steps under way."""
-        return worker_of(self.manager, env_id)._group._envs[env_id].seeds[-1][0]
-
     def group_of(self, env_ids):
         """Those environments and all that share their workers."""
-        return {j for i in env_ids for j in worker_of(self.manager, i).env_ids}
+        return {j for i in env_ids for j in self.manager._pool.worker_of(i).env_ids}
 
     def lose(self, env_ids):
         for i in self.group_of(env_ids):
@@ -113,7 +109,8 @@ class AnySequence(RuleBasedStateMachine):
             info = batch.infos.get(row, {}) if batch else dict(abnormal=i in self.killed)
             if info.get('abnormal'):
                 assert i in self.killed
-                self.copies[i] = self.copy_of(self.seed_of(i))
+                env = self.manager._pool.worker_of(i)._group._envs[i]  # to ask the manager would receive the next step
+                self.copies[i] = self.copy_of(env.seeds[-1][0])
                 self.ready[i] = self.copies[i].reset()
                 self.killed.discard(i)
                 continue
@@ -134,8 +131,9 @@ class AnySequence(RuleBasedStateMachine):
         self.lose(self.killed.intersection(ids))
         self.manager.reset(None if all_of_them else dict.fromkeys(ids))
         for i in ids:
+            (about,) = self.manager.reward_shaping(i, [{}])  # tells the seed
             self.killed.discard(i)
-            self.copies[i] = self.copies[i] or self.copy_of(self.seed_of(i))
+            self.copies[i] = self.copies[i] or self.copy_of(about['seed'])
             self.ready[i] = self.copies[i].reset()
 
     @precondition(lambda self: not self.manager.closed and len(self.killed) < self.ENVS)

@@ -129,6 +129,7 @@ def test_attributes_and_methods_are_those_of_the_stock_manager():
         assert manager.observation_space == GameEnv.observation_space
         assert manager.action_space is manager.env_ref.action_space and manager.reward_space == GameEnv.reward_space
         assert set(manager.random_action()) == {0, 1, 2, 3}
+        assert manager.reward_shaping(2, [{'a': 1}]) == [{'a': 1, 'shaped_in': manager.pid[2], 'seed': 2}]
         with pytest.raises(AssertionError):
             manager.launch()
         with pytest.raises(AssertionError):

@@ -176,6 +176,8 @@ def test_attributes_of_lost_environments_are_none_until_their_reset():
             _ = manager.ticks
         manager.step({0: 0, 3: 0})
         assert manager.ticks == [None, None, 0, 1]
+        with pytest.raises(RuntimeError):
+            manager.reward_shaping(0, [])
         manager.reset()
         assert manager.ready_obs_id == [0, 1, 2, 3]
 

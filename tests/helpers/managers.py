@@ -141,6 +141,9 @@ class GameEnv(BaseEnv):
                 self.note(fault)
                 self.go_wrong(dict(hang=HANG, kill=KILL, **{'raise': RAISE})[fault])
 
+    def reward_shaping(self, transitions):
+        return [dict(transition, shaped_in=os.getpid(), seed=self.seeds[-1][0]) for transition in transitions]
+
     def close(self):
         self.note('close')
         if self.cfg.get('endless_close'):
@@ -260,13 +263,9 @@ def launched(manager_or_kind='breakout', *args, **kwargs):
         manager.close()
 
 
-def worker_of(manager, env_id):
-    return next(worker for worker in manager._pool.workers if env_id in worker.env_ids)
-
-
 def kill_worker_of(manager, env_id):
     """As the system's out-of-memory killer would do; returns when the worker has ended."""
-    worker = worker_of(manager, env_id)
+    worker = manager._pool.worker_of(env_id)
     if isinstance(worker, InProcessWorker):
         worker.killed = True
     else:
