@@ -1,11 +1,12 @@
 """Pixels are 0..255 (uint8), for a model that scales them, or scaled to [0, 1] (float32), for one that does not."""
 
-from typing import Any
+from typing import Any, Mapping
 
 import numpy as np
 import torch
 from ding.utils import MODEL_REGISTRY, POLICY_REGISTRY, import_module
 from easydict import EasyDict
+from gym.spaces import Box
 
 from ..utils.options import section, shown
 from .options import BreakoutOptions
@@ -85,3 +86,10 @@ def check_first_batch(policy: Any, observation_space: Any) -> None:
             f'{error}. {PAIRS}'
         ) from error
     policy.get_attribute('reset_eval')([0])
+
+
+def check_first_batch_for_frames(policy: Any, policy_cfg: Mapping) -> None:
+    """The same where nothing but the policy's config is known: with the buffer ``frame``, observations are uint8."""
+    buffer, shape = policy_cfg['other'].get('replay_buffer', {}), policy_cfg['model'].get('obs_shape')
+    if buffer.get('type') == 'frame' and isinstance(shape, (list, tuple)):
+        check_first_batch(policy, Box(0, 255, tuple(shape), np.uint8))

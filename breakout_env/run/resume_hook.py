@@ -17,6 +17,7 @@ from ding.worker.learner import LearnerHook, register_learner_hook
 
 from ..compat.ding_call_hook import CallHook
 from ..compat.ding_checkpoint_files import keep_checkpoints_whole
+from ..envs.pixel_check import check_first_batch_for_frames
 from ..utils import output, run_registry, signals
 from ..utils.options import Between, Options
 from .folder import hold, release
@@ -63,6 +64,7 @@ class ResumeHook(LearnerHook):
 
     def __call__(self, engine: 'BaseLearner') -> None:
         cfg = engine.policy.get_attribute('cfg')
+        check_first_batch_for_frames(engine.policy, cfg)
         keep_checkpoints_whole(engine, CHECKPOINTS)
         hold(engine.exp_name)
         engine.register_hook(CallHook('resume_unlock', 300, partial(release, engine.exp_name), 'after_run'))

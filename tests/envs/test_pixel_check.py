@@ -7,6 +7,7 @@ from ding.envs import get_vec_env_setting
 from ding.model import DQN
 from ding.policy import create_policy
 from ding.utils import MODEL_REGISTRY
+from ding.worker import BaseLearner
 from gym.spaces import Box
 
 from breakout_env.envs.pixel_check import check_first_batch, fit_model_and_buffer
@@ -96,3 +97,14 @@ def test_a_network_that_does_not_take_the_observations_is_told_so_at_its_first_b
     before = torch.get_rng_state()
     check_first_batch(scaling, Box(0, 255, (4, 84, 84), 'uint8'))
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_the_hook_resume_tells_so_before_the_run_whatever_the_evaluator(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    hook = dict(learner=dict(hook=dict(resume=dict(type='resume', name='resume', position='before_run'))))
+    model = {**THEIRS, **SMALL, 'obs_shape': [4, 84, 84], 'action_shape': 4}
+    frame = dict(type='frame', import_names=NAMES)
+    cfg = compiled(dict(cuda=False, model=model, learn=hook), replay_buffer=frame)
+    learner = BaseLearner(cfg.policy.learn.learner, create_policy(cfg.policy).learn_mode, exp_name='exp')
+    with pytest.raises(ValueError, match=NOT_TAKEN):
+        learner.call_hook('before_run')
