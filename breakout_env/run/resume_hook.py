@@ -17,6 +17,7 @@ from ding.worker.learner import LearnerHook, register_learner_hook
 
 from ..compat.ding_call_hook import CallHook
 from ..compat.ding_checkpoint_files import keep_checkpoints_whole
+from ..compat.ding_first_evaluation import evaluate_first
 from ..envs.pixel_check import check_first_batch_for_frames
 from ..utils import output, run_registry, signals
 from ..utils.options import Between, Options
@@ -75,6 +76,7 @@ class ResumeHook(LearnerHook):
             except Exception:  # whatever it is, no run holds the folder now
                 release(engine.exp_name)
                 raise
+            evaluate_first(engine)
         engine.run_autosave = RunAutosave(engine, saver, self._options.save_every_s)
 
 

@@ -1,0 +1,28 @@
+"""
+Upstream behaviour worked around (DI-engine 0.5.3): ``serial_pipeline`` returns the result of the last evaluation of its
+own process, and ends in an ``UnboundLocalError`` if a resumed run is over before one is due. Ours (``resumable``)
+evaluates first by itself; this does the same for DI-engine's own evaluators.
+"""
+
+from typing import TYPE_CHECKING
+
+from .ding_call_hook import CallHook
+
+if TYPE_CHECKING:
+    from ding.worker import BaseLearner
+
+
+def evaluate_first(learner: 'BaseLearner') -> None:
+    """
+    Have the pipeline of a resumed run evaluate before its first collection. The evaluator reads ``eval_freq`` from the
+    section of the config that the policy has, too; it is what it was again at the first update.
+    """
+    evaluator = learner.policy.get_attribute('cfg').eval.get('evaluator', {})
+    if 'eval_freq' not in evaluator or evaluator.get('type') == 'resumable':
+        return
+    eval_freq, evaluator.eval_freq = evaluator.eval_freq, 1
+
+    def restore() -> None:
+        evaluator.eval_freq = eval_freq
+
+    learner.register_hook(CallHook('resume_evaluate_first', 0, restore, position='before_iter'))
