@@ -4,22 +4,26 @@ Breakout as gymnasium's environments: ``breakout_env/Breakout-v0``, one or many,
 Importing ``breakout_env`` registers the id; ``gymnasium.make('breakout_env:breakout_env/Breakout-v0')`` does both.
 """
 
+import math
 from functools import partial
-from typing import Any, Dict, List, Literal, Mapping, Optional, Sequence, Tuple, Union
+from typing import Annotated, Any, Dict, List, Literal, Mapping, Optional, Sequence, Tuple, Union
 
 import ale_py
 import gymnasium
 import numpy as np
+from ding.envs import BaseEnvTimestep
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from ..env_manager.manager import GroupEnvManager
 from ..utils.game_constants import FRAMES_PER_SECOND
-from ..utils.options import checked, shown
+from ..utils.options import Between, checked, section, shown
 from .env import BreakoutEnv
 from .options import BreakoutOptions
 
 ENV_ID = 'breakout_env/Breakout-v0'
+# What a vector environment needs of its env manager.
+_MANAGER_SETTINGS = dict(auto_reset=True, episode_num=math.inf)
 _MINIMAL_ACTIONS = ['NOOP', 'FIRE', 'RIGHT', 'LEFT']
 
 
@@ -99,6 +103,25 @@ class GymnasiumBreakout(gymnasium.Env):
         self._env.close()
 
 
+class _LimitedEnv(BreakoutEnv):
+    """``BreakoutEnv`` whose episodes are truncated after a number of steps, as by gymnasium's ``TimeLimit``."""
+
+    def __init__(self, cfg: Mapping, max_episode_steps: int) -> None:
+        super().__init__(cfg)
+        self._max_episode_steps = max_episode_steps
+
+    def reset(self) -> np.ndarray:
+        self._steps = 0
+        return super().reset()
+
+    def step(self, action: object) -> BaseEnvTimestep:
+        timestep = super().step(action)
+        self._steps += 1
+        if timestep.done or self._steps < self._max_episode_steps:
+            return timestep
+        return timestep._replace(done=True, info={**timestep.info, 'TimeLimit.truncated': True})
+
+
 class GymnasiumBreakoutVector(VectorEnv):
     """
     Overview:
@@ -125,21 +148,28 @@ class GymnasiumBreakoutVector(VectorEnv):
         render_mode: Optional[str] = None,
         manager: Optional[Mapping] = None,
         autoreset_mode: Union[AutoresetMode, str] = AutoresetMode.SAME_STEP,
+        max_episode_steps: Optional[int] = None,
         **options: Any,
     ) -> None:
         """
         Arguments:
-            - manager (:obj:`Optional[Mapping]`): ``EnvManagerOptions``, such as ``worker_num``, but for \
-                ``auto_reset`` and ``episode_num``.
+            - manager (:obj:`Optional[Mapping]`): ``EnvManagerOptions``, such as ``worker_num``.
             - autoreset_mode (:obj:`Union[AutoresetMode, str]`): ``SAME_STEP`` or ``NEXT_STEP``, or their values.
+            - max_episode_steps (:obj:`Optional[int]`): Steps after which an episode is truncated; None for no limit.
             - render_mode, options: As of ``GymnasiumBreakout``.
         Raises:
             - ValueError: If an option is unknown or its value is not allowed.
         """
         checked('option', 'render_mode', render_mode, Literal[None, 'rgb_array'])
+        checked('option', 'max_episode_steps', max_episode_steps, Optional[Annotated[int, Between(1, 2**31)]])
         mode = getattr(autoreset_mode, 'value', autoreset_mode)
         mode = AutoresetMode(checked('option', 'autoreset_mode', mode, Literal['SameStep', 'NextStep']))
+        given = section('the section `manager`', manager)
+        for name, value in _MANAGER_SETTINGS.items():
+            if given.get(name, value) != value:
+                raise ValueError(f'env_manager option `{name}` is {shown(given[name])}; expected {value} in gymnasium')
         self.num_envs, self.render_mode = num_envs, render_mode
+        cfg = dict(options, render_mode=render_mode)
         single = GymnasiumBreakout(render_mode, **options)
         self._resets_next = mode is AutoresetMode.NEXT_STEP
         self.metadata = dict(single.metadata, autoreset_mode=mode)
@@ -147,8 +177,8 @@ class GymnasiumBreakoutVector(VectorEnv):
         self._action_count = single._action_count
         self.observation_space = batch_space(single.observation_space, num_envs)
         self.action_space = batch_space(single.action_space, num_envs)
-        cfg = dict(options, render_mode=render_mode)
-        self._manager = GroupEnvManager([partial(BreakoutEnv, cfg)] * num_envs, manager)
+        make = partial(BreakoutEnv, cfg) if max_episode_steps is None else partial(_LimitedEnv, cfg, max_episode_steps)
+        self._manager = GroupEnvManager([make] * num_envs, {**given, **_MANAGER_SETTINGS})
         self._obs = np.zeros(())
         # With ``NEXT_STEP``: first observations of the next episodes, which the next step returns.
         self._first_obs: Dict[int, np.ndarray] = {}

@@ -89,7 +89,9 @@ def test_games_lost_with_a_worker_process_count_as_truncated():
     'options, message',
     [
         (dict(render_mode='human'), 'render_mode'),
+        (dict(manager=dict(auto_reset=False)), '`auto_reset`'),
         (dict(autoreset_mode='Disabled'), 'autoreset_mode'),
+        (dict(max_episode_steps=0), 'max_episode_steps'),
     ],
 )
 def test_what_many_games_cannot_do_is_refused(options, message):
@@ -97,8 +99,8 @@ def test_what_many_games_cannot_do_is_refused(options, message):
         gymnasium.make_vec(ENV_ID, num_envs=2, **options)
 
 
-def test_next_step_resets_are_those_of_gymnasiums_own_vector():
-    options = dict(noop_max=3, max_episode_frames=160)
+def test_next_step_resets_and_time_limits_are_those_of_gymnasiums_own_vector():
+    options = dict(noop_max=3, max_episode_steps=40)
     mode = dict(autoreset_mode=AutoresetMode.NEXT_STEP)
     ours = gymnasium.make_vec(ENV_ID, 3, **mode, **options)
     theirs = gymnasium.make_vec(ENV_ID, 3, vectorization_mode='sync', vector_kwargs=mode, **options)
