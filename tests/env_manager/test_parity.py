@@ -50,20 +50,6 @@ def test_the_manager_is_done_after_episode_num_episodes(stock):
         assert manager.ready_obs_id == []
 
 
-@pytest.mark.parametrize('stock', ['subprocess', 'base'])
-def test_a_reset_lets_an_environment_that_is_done_play_again(stock):
-    games = []
-    for kind in (stock, 'breakout'):
-        options = {} if kind == 'base' else dict(reset_inplace=stock != 'base')
-        with launched(kind, env_num=2, episode_num=2, **options) as manager:
-            while not manager.env_state_done(1):
-                manager.step({1: 0})
-            manager.reset({1: None})
-            assert manager.ready_obs_id == [0, 1]
-            games.append([frozen(manager.ready_obs), *(frozen(manager.step({1: 0})) for _ in range(2))])
-    assert games[0] == games[1]
-
-
 def test_without_auto_reset_an_ended_episode_waits_for_the_caller():
     courses = []
     for kind, options in (('base', {}), ('breakout', dict(worker_num=2, reset_inplace=False))):
@@ -158,13 +144,6 @@ def test_neighbouring_environments_share_a_process(env_num, worker_num, groups):
         sizes = [len(list(group)) for _, group in itertools.groupby(manager.pid)]
         assert sorted(sizes) == groups and len(set(manager.pid)) == len(groups)
         assert set(manager.pid) == {child.pid for child in children()}
-
-
-@pytest.mark.parametrize('cores', [{0}, {0, 1, 2}])
-def test_by_default_there_is_one_worker_for_each_usable_core(cores, monkeypatch):
-    monkeypatch.setattr('os.sched_getaffinity', lambda pid: cores)
-    with launched() as manager:
-        assert len(set(manager.pid)) == len(cores)
 
 
 def test_workers_leave_the_cores_to_the_learner_as_the_option_says():

@@ -1,13 +1,8 @@
 """Failures of environments and workers: retries, lost workers and their replacement, with workers in this process."""
 
-import contextlib
-
 import numpy as np
 import pytest
-import torch
 from ding.envs.env_manager.base_env_manager import EnvState
-from ding.worker import InteractionSerialEvaluator, create_serial_evaluator
-from easydict import EasyDict
 
 from helpers.managers import (
     ABNORMAL,
@@ -160,15 +155,6 @@ def test_with_a_fixed_seed_a_restarted_environment_repeats_its_game():
         assert frozen(manager.ready_obs) == before
 
 
-def test_a_seed_given_before_the_restart_is_used():
-    with launched(build_in_process(worker_num=1, env_num=2)) as manager:
-        kill_worker_of(manager, 0)
-        manager.step({0: 0})
-        manager.seed([50, 60])
-        manager.reset()
-        assert [seeds[-1][0] for seeds in manager.seeds] == [50, 60]
-
-
 def test_attributes_of_lost_environments_are_none_until_their_reset():
     with launched(build_in_process()) as manager:
         kill_worker_of(manager, 0)
@@ -188,40 +174,3 @@ def test_the_v2_manager_ends_with_a_lost_worker_as_task_pipelines_know_no_lost_s
         with pytest.raises(RuntimeError, match='environment 2 lost a step: .* ended'):
             manager.step(np.zeros((4, 1), np.int64))
         assert manager.closed
-
-
-# ---------------------------------------------------------------- under DI-engine's evaluator
-
-
-class KillingPolicy(object):
-    """What an evaluator needs of a policy; plays randomly, and kills a worker in its fifth call."""
-
-    def __init__(self, manager):
-        self.manager, self.calls, self.rng = manager, 0, np.random.default_rng(0)
-
-    def get_attribute(self, name):
-        return EasyDict(type='random_command')
-
-    def forward(self, obs, **kwargs):
-        self.calls += 1
-        assert 0 < len(obs) and self.calls < 3000, 'the evaluation does not end'
-        if self.calls == 5:
-            kill_worker_of(self.manager, self.manager.env_num - 1)
-        return {i: dict(action=torch.from_numpy(self.rng.integers(4, size=1))) for i in obs}
-
-    def reset(self, env_ids=None):
-        pass
-
-
-@pytest.mark.parametrize('worker_num', [1, 2])
-def test_an_evaluation_completes_when_a_worker_is_killed(worker_num, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    manager = build_in_process(worker_num=worker_num, seed=None)
-    manager.seed(0, dynamic_seed=False)
-    policy = KillingPolicy(manager)
-    cfg = EasyDict(InteractionSerialEvaluator.default_config(), type='interaction', n_episode=8, stop_value=1e6)
-    evaluator = create_serial_evaluator(cfg, env=manager, policy=policy)
-    with contextlib.closing(evaluator):
-        for _ in range(2):
-            _, info = evaluator.eval()
-            assert len(info['eval_episode_return']) == 8

@@ -1,12 +1,11 @@
 """Workers as real processes: what a lost one holds, and what passes between the processes."""
 
 import contextlib
-import os
 from functools import partial
 
 import pytest
 
-from breakout_env import BreakoutEnv, GroupEnvManager
+from breakout_env import GroupEnvManager
 from helpers.managers import (
     RAISE,
     RAISE_AWKWARD,
@@ -51,24 +50,6 @@ def test_an_error_in_a_constructor_is_raised_by_launch(same_footprint):
     assert manager.closed and not children()
 
 
-def test_a_launch_that_can_not_start_all_its_workers_leaves_none(monkeypatch):
-    manager, forks, fork = build(worker_num=3), [], os.fork
-
-    def fail_the_third_time():
-        forks.append(None)
-        if len(forks) == 3:
-            raise BlockingIOError('Resource temporarily unavailable')
-        return fork()
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, 'fork', fail_the_third_time)
-        with pytest.raises(BlockingIOError):
-            manager.launch()
-    assert manager.closed and not children()
-    with launched(manager):
-        assert manager.ready_obs_id == [0, 1, 2, 3]
-
-
 def test_close_before_launch_twice_and_after_a_loss_is_safe(same_footprint):
     manager = build(worker_num=2)
     manager.close()
@@ -104,8 +85,3 @@ def test_the_workers_of_a_manager_that_is_dropped_end(loses, same_footprint):
     assert len(children()) == 1 if loses else 2
     del manager
     assert wait_until(lambda: not children())
-
-
-def test_no_emulator_is_opened_in_the_managers_process():
-    with launched(env_class=BreakoutEnv, env_num=2) as manager:
-        assert not hasattr(manager.env_ref, '_env')

@@ -25,7 +25,7 @@ from helpers.processes import wait_until
 
 MAIN_PID = os.getpid()
 # Actions of GameEnv besides the 4 that play: what can go wrong in a step.
-RAISE, RAISE_AWKWARD, KILL, HANG, EXIT, SLEEP, ABNORMAL = range(10, 17)
+RAISE, RAISE_AWKWARD, KILL, HANG, SLEEP, ABNORMAL = range(10, 16)
 
 
 class PlantedError(Exception):
@@ -124,8 +124,6 @@ class GameEnv(BaseEnv):
             os.kill(os.getpid(), signal.SIGKILL)
         if action == HANG:
             collections.deque(itertools.repeat(0), maxlen=0)  # in C: no Python code runs, not even a signal handler
-        if action == EXIT:
-            os._exit(3)
         if action == SLEEP:
             time.sleep(1)
         if action == ABNORMAL:

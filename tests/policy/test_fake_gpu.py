@@ -104,9 +104,7 @@ STORAGES = {storage: dict(storage=storage) for storage in ('compressed', 'ring')
 WAYS = {
     **{f'lean_dqn, {name}': lambda name=name: learns('lean_dqn', BATCHES[name]) for name in STORAGES},
     'lean_dqn, bfloat16': lambda: learns('lean_dqn', BATCHES['ring'], autocast='bfloat16'),
-    'lean_dqn, average': lambda: learns(
-        'lean_dqn', BATCHES['ring'], ema_decay=0.9, grad_clip=1.0
-    ),
+    'lean_dqn, average': lambda: learns('lean_dqn', BATCHES['ring'], ema_decay=0.9, grad_clip=1.0),
     **{kind: lambda kind=kind: learns(kind, BATCHES[kind]) for kind in FROM_ROLLOUTS},
 }
 BATCHES = {}
