@@ -10,7 +10,6 @@ Beside its weights is its card, a JSON object, all of whose keys are optional:
 
 import json
 import logging
-import math
 import os
 from pathlib import Path
 from typing import Any, Dict, Mapping, Optional, Tuple, Union
@@ -187,39 +186,40 @@ def _places(weights: Weights, name: str) -> Optional[Tuple[int, int]]:
 
 
 def _screen_size(weights: Weights, stated: Optional[str]) -> int:
-    """The stated size if the network fits it; without one, the smallest size that fits."""
+    """The stated size if the network fits it; without one, 84 if that fits, else the smallest size that does."""
     convolution = weights.get('encoder.main.4.weight')
     dense = weights.get('encoder.mid.weight', weights.get(PAPER_LAYER))
     if convolution is None or dense is None or dense.ndim != 2 or not convolution.shape[0]:
         raise _not_a_dqn(weights)
     area = dense.shape[1] // convolution.shape[0]
-    seen = [places for places in (_places(weights, 'rows'), _places(weights, 'columns')) if places is not None]
-    side = math.isqrt(area)
-    for first, last in seen:
-        length = last - first + 1
-        for kernel, stride in zip(KERNELS, STRIDES):
-            length = (length - kernel) // stride + 1
-        side = area // max(1, length)
-    for kernel, stride in zip(reversed(KERNELS), reversed(STRIDES)):
-        side = (side - 1) * stride + kernel
-    # a convolution does not read the last pixels of a row if they are fewer than its stride
-    fitting = range(side, side + math.prod(STRIDES))
-    if len(seen) == 2:  # on any screen that has these rows and columns
-        fitting = range(max(last for _, last in seen) + 1, LARGEST_SCREEN + 1)
-        side = max(NATURE_SCREEN_SIZE, fitting[0])
+    rows, columns = _places(weights, 'rows'), _places(weights, 'columns')
+    smallest = max(last for _, last in (rows or (0, 0), columns or (0, 0))) + 1
+    # several sizes fit, as a convolution does not read the last pixels of a row if they are fewer than its stride
+    fitting = [size for size in range(smallest, LARGEST_SCREEN + 1) if _side(size, rows) * _side(size, columns) == area]
+    if not area or not fitting:
+        raise _not_a_dqn(weights)
     if stated is None:
-        if side != NATURE_SCREEN_SIZE:
-            logger.warning(
-                'the network fits screens of %d to %d pixels; %d is assumed. If it was trained on another size, '
-                'save it with breakout_env.agent.save_agent(screen_size=...)',
-                fitting[0],
-                fitting[-1],
-                side,
-            )
-        return side
+        if NATURE_SCREEN_SIZE in fitting:
+            return NATURE_SCREEN_SIZE
+        logger.warning(
+            'the network fits screens of %d to %d pixels; %d is assumed. If it was trained on another size, '
+            'save it with breakout_env.agent.save_agent(screen_size=...)',
+            fitting[0],
+            fitting[-1],
+            fitting[0],
+        )
+        return fitting[0]
     if not (stated.isascii() and stated.isdigit() and len(stated) < 5 and int(stated) in fitting):
         raise ValueError(f'screen_size is {stated[:20]!r}; expected {fitting[0]} to {fitting[-1]}, to fit its weights')
     return int(stated)
+
+
+def _side(screen_size: int, seen: Optional[Tuple[int, int]]) -> int:
+    """What the convolutions make of a side of the screen, or of the places of it that the network looks at."""
+    length = screen_size if seen is None else seen[1] - seen[0] + 1
+    for kernel, stride in zip(KERNELS, STRIDES):
+        length = max(0, (length - kernel) // stride + 1)
+    return length
 
 
 def _network(weights: Weights, screen_size: int) -> PixelDQN:
