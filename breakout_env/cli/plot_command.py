@@ -5,7 +5,7 @@ from typing import Tuple
 import click
 
 from ..run.log import RunLog
-from ..run.plotting import PANELS, X_AXES, draw_curves, group_runs, save_figure
+from ..run.plotting import PANELS, X_AXES, Curve, draw_curves, save_figure
 from .common import CONTEXT, user_errors
 
 
@@ -24,8 +24,7 @@ def command(runs: Tuple[str, ...], out: str, x: str, what: Tuple[str, ...]) -> N
     """
     Draw the curves of runs.
 
-    A RUN is an experiment's folder or its log/progress.jsonl, also gzipped, also while it trains. Runs whose names
-    differ in an ending like _seed1, and whose seeds differ, become one curve with a band around it.
+    A RUN is an experiment's folder or its log/progress.jsonl, also gzipped, also while it trains.
 
     \b
     Examples:
@@ -34,7 +33,7 @@ def command(runs: Tuple[str, ...], out: str, x: str, what: Tuple[str, ...]) -> N
       breakout plot RUN OTHER --what score --what loss
     """
     with user_errors():
-        figure = draw_curves(group_runs([RunLog.read(run) for run in runs]), what, x)
+        figure = draw_curves([Curve(run, (RunLog.read(run),)) for run in runs], what, x)
     with user_errors(option=f'--out {out}'):
         save_figure(figure, out)
     click.echo(out)

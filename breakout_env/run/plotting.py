@@ -5,9 +5,8 @@ A figure depends on the logs alone: the user's matplotlib settings and the date 
 and pandas are imported by the functions that draw, so that a training that imports this package does not pay for them.
 """
 
-import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -62,37 +61,10 @@ STYLE = {
 
 
 class Curve(NamedTuple):
-    """What is drawn in one colour: a run, or several that differ only in their seed."""
+    """What is drawn in one colour: a run, or several that differ only in their seed, as a mean with a band."""
 
     label: str
     runs: Tuple[RunLog, ...]
-
-
-def group_runs(logs: Sequence[RunLog]) -> List[Curve]:
-    """
-    The curves of runs, in the order of their first ones: runs whose names differ only in an ending like ``_seed1`` or
-    ``_1``, and whose seeds all differ, are seeds of one curve.
-    """
-    groups: Dict[Any, List[RunLog]] = {}
-    for index, log in enumerate(logs):
-        same = [other.seed for other in logs if _stem(other) == _stem(log)]
-        # lr_10 and lr_25 of the same seed are two experiments
-        are_seeds = None not in same and len(set(same)) == len(same)
-        groups.setdefault(_stem(log) if are_seeds else index, []).append(log)
-    names = [_name(group[0]) if len(group) == 1 else _stem(group[0]) for group in groups.values()]
-    labels = [
-        name if names.count(name) == 1 else f'{name} ({log.path})' for name, (log, *_) in zip(names, groups.values())
-    ]
-    return [Curve(label, tuple(group)) for label, group in zip(labels, groups.values())]
-
-
-def _name(log: RunLog) -> str:
-    return log.exp_name.rstrip('/').rsplit('/', 1)[-1]
-
-
-def _stem(log: RunLog) -> str:
-    name = re.sub(r'_\d{6}_\d{6}$', '', _name(log))  # the time, which DI-engine adds where a name is taken
-    return re.sub(r'(?<=.)[_-](?:seed)?[_-]?\d+$', '', name)
 
 
 def _values(log: RunLog, panel: Panel, x: str) -> 'pandas.Series':
@@ -161,7 +133,7 @@ def _draw_panel(axes: 'Axes', panel: Panel, curves: Sequence[Curve], x: str) -> 
             table = table.interpolate('index', limit_area='inside').dropna()
             axes.fill_between(table.index, table.min(axis=1), table.max(axis=1), color=color, alpha=0.2, linewidth=0)
         if len(table):
-            label = curve.label.lstrip('_')[:80]  # matplotlib leaves labels that begin with an underscore out
+            label = curve.label.lstrip('_')  # matplotlib leaves out labels that begin with an underscore
             label += f': mean of {len(runs)} seeds, min to max' if len(runs) > 1 else ''
             marker = 'o' if len(table) <= 2 * SMOOTHED_POINTS and panel.rows == 'evaluation' else None
             axes.plot(table.mean(axis=1), style, color=color, marker=marker, markersize=2.5, label=label)

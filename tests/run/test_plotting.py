@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from breakout_env.cli.plot_command import command
 from breakout_env.run.log import RunLog, RunLogWriter
-from breakout_env.run.plotting import COLORS, PANELS, draw_curves, group_runs
+from breakout_env.run.plotting import COLORS, PANELS, Curve, draw_curves
 
 
 def write_run(folder, seed=0, exp_name=None, points=10.0, rows=100, env_steps=1_000_000, noise=1.0):
@@ -65,20 +65,20 @@ def test_a_picture_of_every_panel_is_drawn(tmp_path):
     assert (picture == blue).all(axis=2).sum() > 1000
     texts = texts_of(tmp_path, run)
     assert {panel.title for panel in PANELS.values()} <= set(texts)
-    assert {'dqn', 'points a game', '1 GB', 'env steps', '1M', 'human, 31.8 (Mnih et al. 2015)'} <= set(texts)
+    assert {str(run), 'points a game', '1 GB', 'env steps', '1M', 'human, 31.8 (Mnih et al. 2015)'} <= set(texts)
 
 
 def test_only_the_named_panels_are_drawn(tmp_path):
     run = write_run(tmp_path / 'dqn')
     texts = {*texts_of(tmp_path, run, '--what', 'loss', '--what', 'memory', '--x', 'hours')}
     assert {panel.title for panel in PANELS.values()} & texts == {'Loss', PANELS['memory'].title}
-    assert {'hours of training', 'dqn'} <= texts
+    assert {'hours of training', str(run)} <= texts
 
 
 @pytest.mark.parametrize('x, end', [('env_step', 1e6), ('hours', 3), ('updates', 250_000)])
 def test_a_curve_has_the_values_of_the_log(tmp_path, x, end):
     log = log_of(tmp_path / 'dqn')
-    axes, noisy_axes = draw_curves(group_runs([log]), ['epsilon', 'loss'], x).axes
+    axes, noisy_axes = draw_curves([Curve('dqn', (log,))], ['epsilon', 'loss'], x).axes
     (line,), (smooth,) = lines_of(axes, COLORS[0]), lines_of(noisy_axes, COLORS[0])
     np.testing.assert_array_equal(line.get_xdata(), log.progress[x])
     np.testing.assert_array_equal(line.get_ydata(), log.progress['epsilon'])
@@ -89,27 +89,13 @@ def test_a_curve_has_the_values_of_the_log(tmp_path, x, end):
 
 def test_two_seeds_become_a_mean_with_a_band_that_the_legend_explains(tmp_path):
     runs = [write_run(tmp_path / f'dqn_seed{seed}', seed=seed, points=10 + 20 * seed) for seed in range(2)]
-    assert 'dqn: mean of 2 seeds, min to max' in texts_of(tmp_path, *runs, '--what', 'score')
-    axes = draw_curves(group_runs([RunLog.read(run) for run in runs]), ['score']).axes[0]
+    seeds = Curve('dqn', tuple(map(RunLog.read, runs)))
+    axes = draw_curves([seeds], ['score']).axes[0]
+    assert 'dqn: mean of 2 seeds, min to max' in axes.get_legend_handles_labels()[1]
     (mean,) = lines_of(axes, COLORS[0])
     np.testing.assert_allclose(mean.get_ydata(), 20)
     heights = axes.collections[0].get_paths()[0].vertices[:, 1]
     assert (heights.min(), heights.max()) == (10, 30)
-
-
-def test_runs_that_differ_only_in_their_seed_are_one_curve(tmp_path):
-    def labels(*about):
-        logs = []
-        for number, (name, seed) in enumerate(about):
-            folder = tmp_path / f'{len(list(tmp_path.iterdir()))}' / str(number)
-            logs.append(log_of(folder, seed=seed, exp_name=name, rows=1))
-        return [(curve.label, len(curve.runs)) for curve in group_runs(logs)]
-
-    assert labels(('a/dqn_seed0', 0), ('c51', 0), ('a/dqn_seed1', 1)) == [('dqn', 2), ('c51', 1)]
-    assert labels(('dqn', 0), ('dqn_261121_002147', 1)) == [('dqn', 2)]  # DI-engine added the time to the second
-    assert labels(('lr_10', 0), ('lr_25', 0)) == [('lr_10', 1), ('lr_25', 1)]  # not the seed, then
-    same = labels(('dqn', None), ('dqn', None))  # of unknown seeds: distinguished by their files
-    assert len({label for label, _ in same}) == 2 and all(label.startswith('dqn (') for label, _ in same)
 
 
 def test_the_same_logs_give_the_same_bytes_whatever_the_matplotlib_settings(tmp_path):
