@@ -254,7 +254,7 @@ def _command_line(ctx: click.Context, **changes: Any) -> List[str]:
 def _train_each(ctx: click.Context, seeds: Tuple[int, ...], options: Mapping[str, Any]) -> int:
     """
     Train a run for each seed, one after the other, in processes of their own, so that a run leaves nothing to the next.
-    Returns the exit code: that of the first run that fails. ``breakout plot`` takes their names for one experiment.
+    Returns the exit code: that of the first run that fails.
     """
     if ctx.obj:
         raise click.UsageError('a pipeline that is run as a file trains one run; expected one --seed')

@@ -166,17 +166,12 @@ class VideoFile(object):
             - overwrite (:obj:`bool`): Whether an existing file may be replaced.
         Raises:
             - ValueError: If the name has another ending.
-            - OSError: If the file exists already, or its folder does not.
+            - OSError: If the file exists already.
         """
         self.path = os.fspath(path)
         stem, suffix = os.path.splitext(self.path)
         if suffix.lower() not in ENCODER_OPTIONS:
             raise ValueError(f'the video is {self.path!r}; expected a name that ends with .mp4 or .gif')
-        folder = os.path.dirname(os.path.abspath(self.path))
-        if not os.access(folder, os.W_OK):
-            raise OSError(f'the video is {self.path!r}; expected a name in a folder that exists and can be written to')
-        if os.path.isdir(self.path):
-            raise IsADirectoryError(f'the video is {self.path!r}, which is a folder; expected a file')
         if os.path.exists(self.path) and not overwrite:
             raise FileExistsError(f'the video {self.path!r} exists already; expected another name, or --force')
         self._part = f'{os.path.abspath(stem)}.{os.getpid()}.part{suffix.lower()}'
