@@ -46,7 +46,7 @@ class Emulator(object):
         it again, which takes some twenty times as long as ``reset_game``. Only sticky actions need it.
         """
         self._ale.setInt('random_seed', seed)
-        self._ale.loadROM(str(roms.get_rom_path('breakout')))
+        self._ale.loadROM(roms.get_rom_path('breakout'))
         self._before_last_noop.clear()
         logger.debug('emulator %d in process %d loaded the ROM', id(self), os.getpid())
 
