@@ -1,7 +1,9 @@
 """The one owner of the Arcade Learning Environment (ALE)."""
 
+import hashlib
 import logging
 import os
+from pathlib import Path
 from typing import Dict
 
 import numpy as np
@@ -10,6 +12,26 @@ from ale_py import ALEInterface, ALEState, LoggerMode, roms
 from ..utils.game_constants import NOOP, SCREEN_SHAPE
 
 logger = logging.getLogger(__name__)
+# The ROM that ale-py ships, from ale-py's own list of ROMs (roms/md5.json).
+ROM_MD5 = 'f34f08e5eb96e500e851a80be3277a56'
+
+
+def checked_rom() -> str:
+    """
+    The path of the ROM; a ValueError if it is damaged or missing. Upstream behaviour worked around (ale-py 0.12): given
+    any other file, ALE ends the whole process, by exit or by a segmentation fault.
+    """
+    path = roms.get_rom_path('breakout')
+    try:
+        found = hashlib.md5(Path(path or '').read_bytes(), usedforsecurity=False).hexdigest()
+    except OSError as error:
+        found = f'an error, {error}'
+    if found != ROM_MD5:
+        raise ValueError(
+            f'{path} is not the ROM of Breakout: its MD5 is {found}; expected {ROM_MD5}, as ale-py ships it '
+            '(pip install --force-reinstall ale-py)'
+        )
+    return str(path)
 
 
 class Emulator(object):
@@ -46,7 +68,7 @@ class Emulator(object):
         it again, which takes some twenty times as long as ``reset_game``. Only sticky actions need it.
         """
         self._ale.setInt('random_seed', seed)
-        self._ale.loadROM(roms.get_rom_path('breakout'))
+        self._ale.loadROM(checked_rom())
         self._before_last_noop.clear()
         logger.debug('emulator %d in process %d loaded the ROM', id(self), os.getpid())
 
