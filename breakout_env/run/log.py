@@ -106,7 +106,7 @@ class RunLog(object):
             is training. A last line that is incomplete is left out.
         Raises:
             - FileNotFoundError: If there is none.
-            - ValueError: If the file is no log, or damaged.
+            - ValueError: If the file is no log, or a line of it is damaged.
         """
         file = Path(path)
         if file.is_dir():
@@ -114,15 +114,24 @@ class RunLog(object):
         if not file.is_file():
             found = f'no {PROGRESS_LOG} is in it' if Path(path).is_dir() else 'there is no such file'
             raise FileNotFoundError(f"{path} is no run: {found}; expected an experiment's folder, or its log")
+        rows: List[Dict[str, Any]] = []
+        number = 1
         try:
             with gzip.open(file) if file.suffix == '.gz' else open(file, 'rb') as lines:
-                # a crash has cut off a line without an end, or it is being written
-                complete = [line for line in lines if line.endswith((b'\n', b'}'))]
-            return cls(file, [json.loads(line) for line in complete])
+                for number, line in enumerate(lines, start=1):  # noqa: B007
+                    is_partial = line.startswith(b'{') and not line.endswith((b'\n', b'}'))
+                    if not is_partial:  # else a crash cut it off, or it is being written
+                        rows.append(json.loads(line))
+                        rows[-1]['kind']
         except (ValueError, TypeError, KeyError, EOFError, gzip.BadGzipFile) as error:
             raise ValueError(
-                f'{file} is damaged, or no log of a run ({error}); expected a JSON object with a "kind" in each line'
+                f'{file}, line {number} is damaged, or the file is no log of a run ({error}); expected a JSON object '
+                'with a "kind" in each line'
             ) from None
+        try:
+            return cls(file, rows)
+        except (ValueError, TypeError) as error:
+            raise ValueError(f'{file} has a value of a wrong type ({error}); expected numbers or null') from None
 
 
 def _columns(rows: List[Dict[str, Any]], fields: Tuple[str, ...]) -> Dict[str, np.ndarray]:

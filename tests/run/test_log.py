@@ -91,7 +91,7 @@ def test_rows_beyond_the_save_that_a_run_resumed_from_are_left_out(writer, path)
     assert [start['env_step'] for start in log.starts] == [0, 200, 380]
 
 
-@pytest.mark.parametrize('cut', [1, 30])
+@pytest.mark.parametrize('cut', [1, 5, 30])
 def test_an_incomplete_last_line_is_left_out_and_damages_no_other(writer, path, cut):
     write_a_run(writer)
     whole = path.read_bytes()
@@ -103,19 +103,24 @@ def test_an_incomplete_last_line_is_left_out_and_damages_no_other(writer, path, 
     np.testing.assert_array_equal(RunLog.read(path).progress['env_step'], [100, 200, 300])
 
 
-def test_a_file_that_is_damaged_or_no_log_is_named(writer, path, tmp_path):
+@pytest.mark.parametrize('damage', ['{"kind": "progress", "env_st', '[1]', '{"env_step": 3}'])
+def test_a_damaged_line_in_the_middle_is_named(writer, path, damage):
     write_a_run(writer)
-    whole = path.read_text().splitlines()
-    for damage in ('{"kind": "progress", "env_st', '[1]', '{"env_step": 3}', '{"kind": "progress", "env_step": "x"}'):
-        path.write_text('\n'.join([whole[0], damage, *whole[2:]]) + '\n')
-        with pytest.raises(ValueError, match=f'^{path} is damaged, or no log of a run .*expected a JSON object'):
-            RunLog.read(path)
-    cut = tmp_path / 'cut.jsonl.gz'
-    cut.write_bytes(gzip.compress(b'{}' * 1000)[:30])
-    with pytest.raises(ValueError, match='cut.jsonl.gz is damaged'):
-        RunLog.read(cut)
+    lines = path.read_text().splitlines()
+    lines[1] = damage
+    path.write_text('\n'.join(lines) + '\n')
+    with pytest.raises(ValueError, match=f'{path}, line 2 is damaged, .*; expected a JSON object') as caught:
+        RunLog.read(path)
+    assert '\n' not in str(caught.value)
+
+
+def test_a_path_that_is_no_run_gets_an_error_message(tmp_path):
     with pytest.raises(FileNotFoundError, match='is no run: no log/progress.jsonl is in it; expected'):
         RunLog.read(tmp_path)
+    cut = tmp_path / 'cut.jsonl.gz'
+    cut.write_bytes(gzip.compress(b'{}' * 1000)[:30])
+    with pytest.raises(ValueError, match='cut.jsonl.gz, line 1 is damaged'):
+        RunLog.read(cut)
 
 
 def test_a_log_that_can_not_be_written_is_one_warning_and_no_error(caplog):
