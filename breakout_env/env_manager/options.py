@@ -41,7 +41,7 @@ class EnvManagerOptions(Options):
     use."""
     nice: Annotated[int, Between(0, 19)] = 0
     """(int) Niceness added to the processes. With 10 they leave a core to a learner in this process, which is one \
-    thread: a seventh more env steps in ``breakout train`` on two cores."""
+    thread and otherwise shares the cores with all of them."""
     # not forkserver: a worker checks that its parent is still there, and its parent would be the server
     context: Literal['fork', 'spawn'] = 'fork'
     """(str) How processes are started."""
