@@ -60,8 +60,9 @@ def main() -> None:
     ppo = Curve('PPO on a CPU, 2 threads', (RunLog.read(PPO),))
     save_figure(draw_curves([ppo], ('score', 'train_return', 'loss'), 'env_step'), FIGURES / 'training_curve.png')
     timed = training_rows.drawn(training_rows.rows())
-    for x, name in (('env_step', 'env_steps'), ('hours', 'hours')):
-        save_figure(draw_curves(training_rows.curves(timed), ['train_return'], x), FIGURES / f'recipes_{name}.png')
+    default = [row for row in training_rows.env_steps_rows() if row['variant'] == training_rows.DEFAULT]
+    for x, name, drawn in (('env_step', 'env_steps', timed + default), ('hours', 'hours', timed)):
+        save_figure(draw_curves(training_rows.curves(drawn), ['train_return'], x), FIGURES / f'recipes_{name}.png')
 
 
 if __name__ == '__main__':

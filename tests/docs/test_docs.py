@@ -103,7 +103,7 @@ def test_tables_are_those_that_were_measured(scripts):
 
 
 def test_the_recipe_forecasts_the_scores_of_the_guide(scripts):
-    rows = scripts('training_rows').expect(scripts('training_rows').rows()).splitlines()[2:]
+    rows = scripts('make_tables').TABLES['docs/training.md']['expect']().splitlines()[2:]
     guide = [[float(cell) for cell in row.split('|')[1:3]] for row in rows]
     hook = read_config_file(str(shipped(RECIPES[False]))).main.policy.learn.learner.hook.progress
     assert [[env_steps / 1e6, score] for env_steps, score in hook.ext_args.expected_scores] == guide
