@@ -1,7 +1,7 @@
 """PPO from rollouts of many environments, in DI-engine's off-policy pipeline."""
 
 import math
-from typing import Annotated, Any, Callable, Dict, List, Mapping, Optional, Tuple
+from typing import Annotated, Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple
 
 import torch
 from ding.model import model_wrap
@@ -16,6 +16,8 @@ from .mirror import Mirror
 from .precision import Precision, cast_copy, fastest_precision
 
 Batch = Dict[str, torch.Tensor]
+# How much of the scale of returns a minibatch replaces, and the deviation of returns that are all the same.
+RETURNS_SHARE, SMALLEST_DEVIATION = 0.001, 0.01
 
 
 class LeanPPOOptions(LearnerOptions):
@@ -44,8 +46,8 @@ class LeanPPOOptions(LearnerOptions):
     entropy_end: Annotated[float, Between(0.0, 1e6)] = 0.001
     """(float) The entropy coefficient at the end of the budget, with ``anneal``."""
     normalize_returns: Flag = False
-    """(bool) The critic learns returns that are normalised by their running mean and deviation, for discounts close \
-    to 1, whose returns are large."""
+    """(bool) The critic learns returns that are normalised by the mean and deviation of recent ones, for discounts \
+    close to 1, whose returns are large."""
     mirror: Flag = False
     """(bool) The network plays the mirror image of a screen as the mirror image of how it plays the screen."""
 
@@ -53,13 +55,16 @@ class LeanPPOOptions(LearnerOptions):
 class ReturnScale(object):
     """
     Overview:
-        Running mean and deviation of returns (Chan et al. 1979, parallel variance), which a run saves. The critic's \
-        output is in units of the deviation, around the mean, as in rl_games.
+        Mean and deviation of recent returns, the units of a critic's output: the learner follows the returns of its \
+        minibatches and rescales the critic, so that its values stay (PopArt: van Hasselt et al. 2016, "Learning \
+        values across many orders of magnitude"). A run saves it, the collector gets it with the weights.
     Examples:
-        >>> scale = ReturnScale()
-        >>> scale.add(torch.tensor([1.0, 3.0]))
-        >>> scale.mean, scale.deviation, scale.returns(torch.tensor([1.0])).item()
-        (2.0, 1.0, 3.0)
+        >>> critic, scale = torch.nn.Linear(1, 1), ReturnScale()
+        >>> with torch.no_grad():
+        ...     before = scale.returns(critic(torch.ones(1)))
+        >>> scale.follow(torch.tensor([1.0, 3.0]), [critic])
+        >>> scale.mean, scale.deviation, torch.allclose(scale.returns(critic(torch.ones(1))), before, atol=1e-6)
+        (2.0, 1.0, True)
     """
 
     def __init__(self) -> None:
@@ -72,18 +77,21 @@ class ReturnScale(object):
 
     @property
     def deviation(self) -> float:
-        return max(math.sqrt(self.state['variance']), 1e-5)
+        return max(math.sqrt(self.state['variance']), SMALLEST_DEVIATION)
 
-    def add(self, returns: torch.Tensor) -> None:
-        """Count the returns of a rollout: of any shape."""
-        old, new = self.state['count'], float(returns.numel())
-        if not new:
+    @torch.no_grad()
+    def follow(self, returns: torch.Tensor, critics: Iterable[torch.nn.Linear]) -> None:
+        """Move towards the returns of a minibatch, of any shape, and give the critics' outputs the new units."""
+        if not returns.numel():
             return
-        apart = returns.mean().item() - self.mean
-        share = new / (old + new)
-        variance = (1 - share) * self.state['variance'] + share * returns.var(correction=0).item()
-        variance += share * (1 - share) * apart**2
-        self.state = dict(count=old + new, mean=self.mean + share * apart, variance=variance)
+        mean, deviation, count = self.mean, self.deviation, self.state['count'] + 1
+        share = max(1 / count, RETURNS_SHARE)
+        variance, apart = returns.var(correction=0).item(), returns.mean().item() - mean
+        spread = (1 - share) * self.state['variance'] + share * (variance + (1 - share) * apart**2)
+        self.state = dict(count=count, mean=mean + share * apart, variance=spread)
+        for critic in critics:
+            critic.weight.mul_(deviation / self.deviation)
+            critic.bias.mul_(deviation).add_(mean - self.mean).div_(self.deviation)
 
     def returns(self, output: torch.Tensor) -> torch.Tensor:
         """The returns that a critic's output stands for."""
@@ -221,8 +229,6 @@ class LeanPPOPolicy(Policy, ActsWithAverage):
             advantage[t] = following
         kept = {key: transitions[key] for key in ('obs', 'action', 'log_prob', 'weight')}
         samples = {**kept, 'advantage': advantage, 'return': advantage + value[:-1]}
-        if self._cfg.learn.get('normalize_returns'):
-            self._return_scale.add(samples['return'][weight > 0])
         return {key: tensor.flatten(0, 1) for key, tensor in samples.items()}
 
     # ---------------------------------------------------------------- learning
@@ -249,6 +255,9 @@ class LeanPPOPolicy(Policy, ActsWithAverage):
         """One update from a minibatch of the buffer ``rollout``, logged and checked as ``Learner.step`` says."""
         data = self._uploader.upload(data)
         self._model.train()
+        if self._options.normalize_returns:
+            networks = {id(network): network for network in (self._model, self._acting_model)}
+            self._return_scale.follow(data['return'][data['weight'] > 0], [one.critic for one in networks.values()])
         for group in self._optimizer.param_groups:
             group['lr'] = self._learning_rate()
         with torch.autocast(torch.device(self._device).type, self._learn_dtype, self._learn_dtype != torch.float32):
@@ -322,10 +331,11 @@ class LeanPPOPolicy(Policy, ActsWithAverage):
         self._cast = None
 
     def _state_dict_collect(self) -> Dict[str, Any]:
-        return dict(model=self._acting_model.state_dict())
+        return dict(model=self._acting_model.state_dict(), return_scale=self._return_scale.state)
 
     def _load_state_dict_collect(self, state_dict: Dict[str, Any]) -> None:
         self._model.load_state_dict(acting_weights(state_dict), strict=True)
+        self._return_scale.state = state_dict.get('return_scale', ReturnScale().state)
         self._cast = None
 
     _state_dict_eval, _load_state_dict_eval = _state_dict_collect, _load_state_dict_collect
