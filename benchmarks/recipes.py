@@ -66,6 +66,8 @@ VARIANTS: Dict[str, Variant] = {
         'policy.learn.learning_rate=0.00025',
         'policy.learn.lr_decay_updates=300000',
         'policy.learn.mirror=False',
+        'policy.model.columns=None',
+        'env.manager.nice=0',
     ),
     # to be judged by env steps, at 7 million
     'ppo_annealed': ppo('policy.learn.anneal=True', 'policy.learn.lr_end=0.0'),

@@ -8,7 +8,7 @@ or a full disk leaves a part of a file where ``ckpt_best`` was; and the error of
 import io
 import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable, Dict
 
 import torch
 from ding.worker.learner.learner_hook import SaveCkptHook
@@ -17,22 +17,24 @@ from easydict import EasyDict
 from ..utils.atomic_file import write_bytes
 
 logger = logging.getLogger(__name__)
+Check = Callable[[Dict[str, Any]], None]
 
 
 class WholeCkptHook(SaveCkptHook):
     """In place of a hook of DI-engine: the same checkpoints, each of them written whole or not at all."""
 
-    def __init__(self, replaced: SaveCkptHook, folder: Path) -> None:
+    def __init__(self, replaced: SaveCkptHook, folder: Path, check: Check) -> None:
         ext_args = EasyDict(freq=replaced._freq)
         super().__init__(replaced.name, replaced.priority, position=replaced.position, ext_args=ext_args)
-        self._folder = folder
+        self._folder, self._check = folder, check
 
     def __call__(self, engine: Any) -> None:
         """
         Overview:
-            Save a checkpoint if it is time. One that cannot be written is left out with a warning.
+            Save a checkpoint if it is time. One that cannot be written, or does not pass the check, is left out with \
+            a warning.
         Raises:
-            - OSError: If it has a name (``learner.save_checkpoint``) and cannot be written.
+            - OSError, ValueError: If such a one has a name (``learner.save_checkpoint``).
         """
         if engine.rank or engine.last_iter.val % self._freq:
             return
@@ -40,11 +42,12 @@ class WholeCkptHook(SaveCkptHook):
         suffix = '' if engine.instance_name == 'learner' else f'_{engine.instance_name}'
         path = Path(engine.exp_name, f'{self._folder}{suffix}', named or f'iteration_{engine.last_iter.val}.pth.tar')
         counts = dict(last_iter=engine.last_iter.val, last_step=engine.collector_envstep)
-        content = io.BytesIO()
-        torch.save({**engine.policy.state_dict(), **counts}, content)
+        content, state = io.BytesIO(), engine.policy.state_dict()
         try:
+            self._check(state)
+            torch.save({**state, **counts}, content)
             write_bytes(path, content.getbuffer())
-        except OSError as error:
+        except (OSError, ValueError) as error:
             if named:
                 raise
             logger.warning('the checkpoint %s was not saved, the training continues: %s', path, error)
@@ -52,7 +55,10 @@ class WholeCkptHook(SaveCkptHook):
             engine.info(f'{engine.instance_name} save ckpt in {path}')
 
 
-def keep_checkpoints_whole(learner: Any, folder: Path) -> None:
-    """Let a learner's checkpoints outlast a full disk, in DI-engine's ``folder``; its other hooks stay as they are."""
+def keep_checkpoints_whole(learner: Any, folder: Path, check: Check) -> None:
+    """
+    Let a learner's checkpoints outlast a full disk, in DI-engine's ``folder``; its other hooks stay as they are.
+    ``check`` raises a ValueError for a policy's state that is not to be saved.
+    """
     for hooks in learner._hooks.values():
-        hooks[:] = [WholeCkptHook(hook, folder) if type(hook) is SaveCkptHook else hook for hook in hooks]
+        hooks[:] = [WholeCkptHook(hook, folder, check) if type(hook) is SaveCkptHook else hook for hook in hooks]

@@ -180,6 +180,7 @@ class GymnasiumBreakoutVector(VectorEnv):
         make = partial(BreakoutEnv, cfg) if max_episode_steps is None else partial(_LimitedEnv, cfg, max_episode_steps)
         self._manager = GroupEnvManager([make] * num_envs, {**given, **_MANAGER_SETTINGS})
         self._obs = np.zeros(())
+        self._is_stepping = False  # or a step was interrupted
         # With ``NEXT_STEP``: first observations of the next episodes, which the next step returns.
         self._first_obs: Dict[int, np.ndarray] = {}
 
@@ -200,6 +201,7 @@ class GymnasiumBreakoutVector(VectorEnv):
         else:
             self._manager.reset()
         self._first_obs.clear()
+        self._is_stepping = False
         self._obs = self._manager.first_obs(range(self.num_envs))
         return self._obs.copy(), {}
 
@@ -208,6 +210,9 @@ class GymnasiumBreakoutVector(VectorEnv):
         actions = self._checked(actions)
         if self._manager.closed:
             raise gymnasium.error.ResetNeeded('the vector environment has no games; call reset first')
+        if self._is_stepping:
+            raise gymnasium.error.ResetNeeded('the step before was interrupted; call reset first')
+        self._is_stepping = True
         halves = [[i for i in half if i not in self._first_obs] for half in self._manager.halves]
         for half in filter(len, halves):
             self._manager.send(actions[half], half, with_infos=True)
@@ -233,7 +238,7 @@ class GymnasiumBreakoutVector(VectorEnv):
                     else:
                         info = dict(final_obs=last, final_info=info)
                 infos = self._add_info(infos, info, i)
-        self._obs = obs
+        self._obs, self._is_stepping = obs, False
         return obs.copy(), rewards, ended & ~truncated, truncated, infos
 
     def _checked(self, actions: Any) -> np.ndarray:

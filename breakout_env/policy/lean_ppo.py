@@ -11,7 +11,16 @@ from ding.utils import POLICY_REGISTRY
 
 from ..utils.options import Between, Flag
 from ..utils.streams import Uploader
-from .learner import AUTOCAST, ActsWithAverage, GradClip, Learner, LearnerOptions, ScaledScreens, acting_weights
+from .learner import (
+    AUTOCAST,
+    ActsWithAverage,
+    GradClip,
+    Learner,
+    LearnerOptions,
+    ScaledScreens,
+    acting_weights,
+    check_finite,
+)
 from .mirror import Mirror
 from .precision import Precision, cast_copy, fastest_precision
 
@@ -191,6 +200,7 @@ class LeanPPOPolicy(Policy, ActsWithAverage):
             model = self._cast_model()
             output = model.forward_scaled(self._acting_screens(obs.to(self._device)))
             logit, value = output['logit'].float().cpu(), self._return_scale.returns(output['value'].float().cpu())
+            check_finite('the output of the network that acts', logit)
             log_probs = logit.log_softmax(dim=1)
             action = torch.multinomial(log_probs.exp(), 1)
             return dict(action=action[:, 0], value=value, log_prob=log_probs.gather(1, action)[:, 0])
@@ -241,6 +251,7 @@ class LeanPPOPolicy(Policy, ActsWithAverage):
         self._mirror = Mirror(self._model) if self._options.mirror else None
         if self._mirror is not None:
             self._mirror.begin()
+            self._acting_model.load_state_dict(self._model.state_dict())  # it may have been copied before
         self._uploader = Uploader(self._device)
         self._learn_dtype = AUTOCAST[fastest_precision(self._options.autocast, self._device)]
         self._screens = ScaledScreens(self._model, self._learn_dtype)
@@ -256,7 +267,7 @@ class LeanPPOPolicy(Policy, ActsWithAverage):
         data = self._uploader.upload(data)
         self._model.train()
         if self._options.normalize_returns:
-            networks = {id(network): network for network in (self._model, self._acting_model)}
+            networks: Dict[int, Any] = {id(network): network for network in (self._model, self._acting_model)}
             self._return_scale.follow(data['return'][data['weight'] > 0], [one.critic for one in networks.values()])
         for group in self._optimizer.param_groups:
             group['lr'] = self._learning_rate()

@@ -55,7 +55,10 @@ class TransitionSampler(object):
     def _weight(self, priority: float) -> float:
         priority = float(priority)
         if not 0 <= priority <= _LARGEST_PRIORITY:
-            raise ValueError(f'a priority is {priority}; expected a number from 0 to {_LARGEST_PRIORITY:.1e} (float32)')
+            raise ValueError(
+                f'a priority is {priority}; expected a number from 0 to {_LARGEST_PRIORITY:.1e} (float32). Of a TD '
+                'error it means that the training has diverged: lower policy.learn.learning_rate'
+            )
         return max((priority + _EPSILON) ** self._alpha, 1e-30)
 
     def stored(self, transitions: Sequence[Mapping], slots: List[int]) -> None:

@@ -89,6 +89,7 @@ class ProgressHook(LearnerHook):
         engine.run_progress = progress  # lives as long as the learner
         # before log_show, which empties the learner's buffer of values
         engine.register_hook(CallHook('progress_look', 0, progress.after_update, position='after_iter'))
+        engine.register_hook(CallHook('progress_budget', 0, progress.before_update, position='before_iter'))
         engine.register_hook(CallHook('progress_end', 0, progress.close, position='after_run'))
 
 
@@ -112,8 +113,9 @@ class RunProgress(object):
         self._shown_at_s = self._logged_at_s = self._measured_at_s = -math.inf
         self._learned: Mapping[str, Any] = {}  # the values of the newest update
         self._marks: Deque[Tuple[float, int, int]] = deque()  # time, env step, updates
-        self._env_step = self._updates = 0
+        self._env_step = self._updates = self._updates_before = 0
         self._scores: Dict[str, float] = {}
+        self._learning_at_s: Optional[float] = None
         self._has_begun = self._has_forecast = self._is_closed = False
         self._looking = threading.Lock()
         run_registry.register(learner.exp_name, 'progress', self)
@@ -133,8 +135,11 @@ class RunProgress(object):
     def after_update(self) -> None:
         """Look after an update, the only moment at which the learner's buffer of values is filled."""
         self._learned = dict(self._learner.log_buffer['scalar'])
-        self._learner.policy.set_attribute('budget_used', self.budget_used)
         self.look()
+
+    def before_update(self) -> None:
+        """Tell the policy how much of the budget is used, for what it anneals."""
+        self._learner.policy.set_attribute('budget_used', self.budget_used)
 
     def look(self) -> None:
         """Update whatever is due; the parts of a run call it often, which costs a look at the clock."""
@@ -169,7 +174,9 @@ class RunProgress(object):
             self._log_row(standing)
         for display in self._displays:
             display.show(standing, now_s)
-        if not self._has_forecast and self._updates and now_s - self._started_at_s >= FORECAST_AFTER_S:
+        if self._learning_at_s is None and self._updates > self._updates_before:  # an evaluation may come first
+            self._learning_at_s = now_s
+        if not self._has_forecast and now_s - (self._learning_at_s or math.inf) >= FORECAST_AFTER_S:
             self._has_forecast = True
             if self._displays and (text := self._forecast(standing)):
                 self._say(text)
@@ -179,7 +186,7 @@ class RunProgress(object):
         self._env_step = max(getattr(self._part('collector'), 'envstep', 0), self._learner.collector_envstep)
         self._updates = self._learner.last_iter.val
         if not self._has_begun:
-            self._has_begun = True
+            self._has_begun, self._updates_before = True, self._updates
             self._write(
                 'run',
                 exp_name=self._learner.exp_name,
@@ -211,8 +218,9 @@ class RunProgress(object):
         text = f'{speed:,.0f} env steps/s: the budget ends after {end:,} env steps, in {hours:.1f} hours.'
         if self._options.expected_scores and end >= self._options.expected_scores[0][0]:
             env_steps, scores = zip(*self._options.expected_scores)
-            score = np.interp(end, env_steps, scores)
-            text += f' Runs of this config scored about {score:.0f} while training there.'
+            known = min(end, int(env_steps[-1]))
+            score = np.interp(known, env_steps, scores)
+            text += f' Runs of this config scored about {score:.0f} while training after {known:,}.'
         return text
 
     def _part(self, role: str) -> Any:

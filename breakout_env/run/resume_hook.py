@@ -19,6 +19,7 @@ from ..compat.ding_call_hook import CallHook
 from ..compat.ding_checkpoint_files import keep_checkpoints_whole
 from ..compat.ding_first_evaluation import evaluate_first
 from ..envs.pixel_check import check_first_batch_for_frames
+from ..policy.learner import check_finite
 from ..utils import output, run_registry, signals
 from ..utils.options import Between, Options
 from .folder import hold, release
@@ -66,9 +67,8 @@ class ResumeHook(LearnerHook):
     def __call__(self, engine: 'BaseLearner') -> None:
         cfg = engine.policy.get_attribute('cfg')
         check_first_batch_for_frames(engine.policy, cfg)
-        keep_checkpoints_whole(engine, CHECKPOINTS)
+        keep_checkpoints_whole(engine, CHECKPOINTS, partial(check_finite, 'of the training,'))
         hold(engine.exp_name)
-        engine.register_hook(CallHook('resume_unlock', 300, partial(release, engine.exp_name), 'after_run'))
         engine.run_saver = saver = RunSaver(engine)
         if cfg.learn.get('resume_training', False):
             try:
@@ -140,13 +140,16 @@ class RunAutosave(object):
                 self._saver.save(iteration)
 
     def _after_run(self) -> None:
-        if self._can_save:  # else an error or a second Ctrl-C interrupted something
-            self._saver.save(self._iteration, wait=True)
-        elif isinstance(sys.exc_info()[1], (torch.OutOfMemoryError, MemoryError)):
-            # an update needs all of its memory before it changes a weight: the run is as after the update before
-            self._saver.save(self._learner.last_iter.val, wait=True)
-        self._stop.close()
-        run_registry.forget(self._learner.exp_name)
+        try:
+            if self._can_save:  # else an error or a second Ctrl-C interrupted something
+                self._saver.save(self._iteration, wait=True)
+            elif isinstance(sys.exc_info()[1], (torch.OutOfMemoryError, MemoryError)):
+                # an update needs all of its memory before it changes a weight: the run is as after the update before
+                self._saver.save(self._learner.last_iter.val, wait=True)
+        finally:
+            self._stop.close()
+            run_registry.forget(self._learner.exp_name)
+            release(self._learner.exp_name)
 
     # ---------------------------------------------------------------- stopping
 

@@ -187,6 +187,8 @@ class RolloutCollector(ScoringCollector):
             if info.get('abnormal', False):
                 row['weight'][column] = 0
                 continue
+            if not batch.done[column]:  # its step did not fit into shared memory
+                continue
             self._total_episode_count += 1
             self._policy.reset([batch.env_ids[column]])
             if not info.get('TimeLimit.truncated', False):

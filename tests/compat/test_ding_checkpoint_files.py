@@ -1,5 +1,7 @@
 """A full disk ends no training and leaves the checkpoint of the best score as it was."""
 
+import math
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,9 +11,11 @@ from ding.worker.learner.learner_hook import SaveCkptHook
 from easydict import EasyDict
 
 from breakout_env.compat.ding_checkpoint_files import keep_checkpoints_whole
+from breakout_env.policy.learner import check_finite
 from breakout_env.run.paths import CHECKPOINTS
 
 BEST = 'ckpt_best.pth.tar'
+finite = partial(check_finite, 'weight')
 
 
 @pytest.fixture
@@ -56,7 +60,7 @@ def test_upstream_still_loses_the_best_checkpoint_to_a_full_disk(learner):
 
 
 def test_the_best_checkpoint_outlasts_a_full_disk_and_the_caller_learns_of_it(learner):
-    keep_checkpoints_whole(learner, CHECKPOINTS)
+    keep_checkpoints_whole(learner, CHECKPOINTS, finite)
     with pytest.raises(OSError, match='No space left'):
         save(learner, BEST)
     assert len(best()['weights']) == 10 and (best()['last_iter'], best()['last_step']) == (10, 40)
@@ -64,11 +68,15 @@ def test_the_best_checkpoint_outlasts_a_full_disk_and_the_caller_learns_of_it(le
 
 
 def test_a_training_continues_without_a_checkpoint_and_saves_the_next_one(learner, caplog):
-    keep_checkpoints_whole(learner, CHECKPOINTS)
+    keep_checkpoints_whole(learner, CHECKPOINTS, finite)
     save(learner, None)
     assert 'iteration_10.pth.tar was not saved, the training continues' in caplog.text
     learner.policy.state_dict = lambda: dict(weights=torch.zeros(10))
     for learner.last_iter.val in (14, 15):
         save(learner, None)
+    learner.policy.state_dict = lambda: dict(weights=torch.full([10], math.nan))
+    learner.last_iter.val = 20
+    save(learner, None)
+    assert 'iteration_20.pth.tar was not saved, the training continues: weight `weights` is infinite' in caplog.text
     files = sorted(path.name for path in Path('run/ckpt').iterdir())
     assert files == [BEST, 'iteration_15.pth.tar']

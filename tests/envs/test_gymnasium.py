@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+import signal
 import warnings
 
 import gymnasium
@@ -130,6 +131,20 @@ def test_wrong_actions_are_refused_before_a_game_is_stepped_and_a_reset_opens_cl
     with pytest.raises(gymnasium.error.ResetNeeded):
         envs.step([0, 0])
     np.testing.assert_array_equal(envs.reset(seed=0)[0], first)
+    envs.close()
+
+
+def test_after_a_step_that_ctrl_c_interrupted_games_begin_anew_instead_of_lagging_behind_their_actions(monkeypatch):
+    envs = gymnasium.make_vec(ENV_ID, num_envs=2, noop_max=1).unwrapped
+    first, _ = envs.reset(seed=0)
+    with monkeypatch.context() as patch:
+        patch.setattr(envs._manager, 'recv', lambda: signal.raise_signal(signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            envs.step([0, 0])
+    with pytest.raises(gymnasium.error.ResetNeeded, match='interrupted'):
+        envs.step([0, 0])
+    np.testing.assert_array_equal(envs.reset(seed=0)[0], first)
+    assert envs.step([0, 0])[4]['episode_frame_number'].tolist() == [9, 9]
     envs.close()
 
 

@@ -144,7 +144,7 @@ def test_learning_rate_and_entropy_coefficient_fall_to_their_ends_with_the_budge
 
 
 def test_a_critic_of_normalised_returns_learns_the_same_returns_in_other_units():
-    """Of returns around 100 too, which a critic that begins at 0 reaches by changing its units instead of its weights."""
+    """Also of returns around 100: the units change, so that the values stay."""
     policy = ppo(normalize_returns=True, learning_rate=0.0)
     batch = policy.collect_mode.get_train_sample(rollout())
     batch['return'] = batch['return'] + 100
@@ -185,3 +185,12 @@ def test_a_training_that_diverges_ends_with_an_error_that_names_options(values):
     batch[values][0] = float('nan')
     with pytest.raises(ValueError, match='total_loss. is infinite or not a number.*learning_rate.*grad_clip.*autocast'):
         policy.learn_mode.forward(batch)
+
+
+def test_a_collector_that_acts_with_broken_weights_says_the_same():
+    """While collection and learning overlap, it may meet them before the learner looks at its losses."""
+    policy = ppo()
+    with torch.no_grad():
+        policy._model.head.Q[1][0].bias.fill_(float('nan'))
+    with pytest.raises(ValueError, match='the network that acts is infinite or not a number.*learning_rate'):
+        policy.collect_mode.get_attribute('act_on_batch')(rollout()['obs'][0])

@@ -204,14 +204,24 @@ def test_the_used_share_of_the_budget_is_that_of_the_limit_that_is_reached_first
     assert ProgressRun(tmp_path / 'other').progress.budget_used == 0
 
 
-def test_after_two_minutes_a_run_says_once_what_its_budget_takes_and_what_to_expect(tmp_path, capsys):
+@pytest.mark.parametrize(
+    'env_steps, end, score',
+    [
+        (3_600_000, '3,600,000 env steps, in 2.0 hours', '72 while training after 3,600,000'),
+        (9_000_000, '9,000,000 env steps, in 5.0 hours', '100 while training after 5,000,000'),
+    ],
+)
+def test_after_two_minutes_a_run_says_once_what_its_budget_takes_and_what_to_expect(
+    tmp_path, capsys, env_steps, end, score
+):
+    """Two minutes of learning: an evaluation may come first."""
     run = ProgressRun(
-        tmp_path, max_env_step=3_600_000, print_every_s=1000.0, expected_scores=[[1_000_000, 20], [5_000_000, 100]]
+        tmp_path, max_env_step=env_steps, print_every_s=1000.0, expected_scores=[[1_000_000, 20], [5_000_000, 100]]
     )
     for second in range(0, 300, 10):
-        run.look(second, 500 * second, second)
+        run.look(second)
+    assert 'budget' not in capsys.readouterr().out
+    for second in range(300, 600, 10):
+        run.look(second, 500 * (second - 300), second - 300)
     said = [line for line in capsys.readouterr().out.splitlines() if 'env steps/s' in line and 'budget' in line]
-    assert said == [
-        '500 env steps/s: the budget ends after 3,600,000 env steps, in 2.0 hours. '
-        'Runs of this config scored about 72 while training there.'
-    ]
+    assert said == [f'500 env steps/s: the budget ends after {end}. Runs of this config scored about {score}.']
