@@ -91,6 +91,15 @@ class Emulator(object):
         self._ale.getScreenGrayscale(self.screen)
         self._earlier_screen.fill(0)
 
+    def save_state(self) -> ALEState:
+        """The console's state; the picture and the random numbers of sticky actions are not part of it."""
+        return self._ale.cloneState()
+
+    def restore_state(self, state: ALEState) -> None:
+        """Continue from a state. The next step draws the picture."""
+        self._ale.restoreState(state)
+        self._earlier_screen.fill(0)
+
     def advance(self, action: int, frames: int) -> int:
         """
         Repeat an action for some frames and leave the maximum of the last two screens in ``screen``: the console draws

@@ -180,7 +180,8 @@ class BreakoutEnv(BaseEnv):
             - timestep (:obj:`BaseEnvTimestep`): ``obs`` in memory of its own, ``reward``, ``done`` and ``info`` \
                 with ``lives`` and ``episode_frame_number``; when done also ``eval_episode_return``, the points of \
                 this episode (one life or one game) regardless of clipping and penalties, and \
-                ``TimeLimit.truncated``; at the end of a game also ``game_return``, the points of the full game.
+                ``TimeLimit.truncated``; at the end of a game also ``game_return``, the points of the full game, unless \
+                its beginning is missing (``late_start_probability``).
         Raises:
             - ValueError: If the action is not one of ``action_space``. The episode continues.
             - RuntimeError: If there is no running episode.
@@ -203,6 +204,8 @@ class BreakoutEnv(BaseEnv):
                 session.stack_screen()
                 game_over = emulator.game_over
             session.lives = emulator.lives
+            if points and not game_over:
+                session.keep_late_state()
         except BaseException:  # an interrupted emulator is in no defined state; reset opens another
             self.close()
             raise
@@ -219,7 +222,8 @@ class BreakoutEnv(BaseEnv):
             ended = session.lives == 0 or (life_lost and options.episodic_life)
             info['TimeLimit.truncated'] = emulator.truncated and not ended
         if game_over:
-            info['game_return'] = np.float32(session.game_points)
+            if not session.is_late:
+                info['game_return'] = np.float32(session.game_points)
             if session.recorder is not None:
                 session.recorder.end(session.game_points)
         obs = observe(session.stack, options.obs_dtype)

@@ -14,9 +14,11 @@ DIZOO_KEYS = frozenset(
 )
 # Options of training that do not change the game. Evaluation ignores them unless its own section sets them, so that a
 # config that shapes the reward still reports the game's own score.
-TRAINING_ONLY = frozenset(['episodic_life', 'clip_reward', 'life_loss_penalty'])
+TRAINING_ONLY = frozenset(['episodic_life', 'clip_reward', 'life_loss_penalty', 'late_start_probability'])
 # Evaluation plays full games for their own score, and presses FIRE for the agent after a lost life.
-EVALUATION_DEFAULTS = dict(episodic_life=False, clip_reward=False, life_loss_penalty=0.0, fire_on_life_loss=True)
+EVALUATION_DEFAULTS = dict(
+    episodic_life=False, clip_reward=False, life_loss_penalty=0.0, late_start_probability=0.0, fire_on_life_loss=True
+)
 # The names of the game in gymnasium, gym and EnvPool, without those that repeat an action for 2 to 4 frames at random.
 _ENV_ID = re.compile(r'Breakout(?:NoFrameskip|Deterministic)-v[04]|(?:ALE/)?Breakout-v5')
 
@@ -58,6 +60,10 @@ class BreakoutOptions(Options):
     """(bool) Whether the reward is the sign of the points won instead of the points."""
     life_loss_penalty: Annotated[float, Between(-1e6, 0.0)] = 0.0
     """(float) Added to the reward when a life is lost, after clipping: 0 or negative."""
+    late_start_probability: Annotated[float, Between(0.0, 1.0)] = 0.0
+    """(float) Probability that a game begins where an earlier one of this environment had 300 points or more, with \
+    its lives and points, so that an agent meets more of what few games reach (Salimans and Chen 2018). Such a game has \
+    no ``game_return``: it does not enter the score of training."""
     max_episode_frames: Annotated[int, Between(1, 2**31 - 1)] = 108_000
     """(int) Emulator frames after which a game is truncated: 108,000 are 30 minutes of play (Machado et al. 2018)."""
     full_action_space: Flag = False

@@ -5,7 +5,7 @@ import logging
 import os
 from enum import Enum
 from operator import methodcaller
-from typing import Any, Callable, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from .options import BreakoutOptions
 from .preprocessing import fill_stack, push_frame
 
 logger = logging.getLogger(__name__)
+# From which score on states are kept for late starts, and in how many points one.
+LATE_SCORE, LATE_SPACING = 300, 8
 
 
 class State(Enum):
@@ -55,6 +57,8 @@ class Session(object):
         self.window: Optional[GameWindow] = None
         self.resources: List[Any] = []  # all that ``own`` was given since the last ``close``
         self.lives = self.game_points = self.episode_points = 0
+        self.is_late = False  # or the game began at one of the states of late games, by score
+        self.late_states: Dict[int, Tuple[int, Any]] = {}
         self._env_id = env_id
         self._releases = contextlib.ExitStack()
 
@@ -96,6 +100,12 @@ class Session(object):
         if replay_folder is not None and (self.recorder is None or self.recorder.folder != replay_folder):
             self.recorder = GameRecorder(replay_folder, video_name, self.options.frame_skip)
             self.own('recorder', self.recorder)
+        probability = self.options.late_start_probability
+        self.is_late = bool(probability and self.late_states) and self.rng.random() < probability
+        if self.is_late:
+            self.game_points, state = list(self.late_states.values())[self.rng.integers(len(self.late_states))]
+            self.emulator.restore_state(state)
+            return
         noop_max = self.options.noop_max
         self.emulator.reset_game(int(self.rng.integers(1, noop_max + 1)) if noop_max else 0)
         self.game_points = 0
@@ -127,6 +137,11 @@ class Session(object):
                 self.window.show(picture)
         return points
 
+    def keep_late_state(self) -> None:
+        """After a brick was hit: keep the state for late starts, in place of the one with about as many points."""
+        if self.game_points >= LATE_SCORE and self.options.late_start_probability:
+            self.late_states[self.game_points // LATE_SPACING] = self.game_points, self.emulator.save_state()
+
     def stack_screen(self) -> None:
         """Add the present screen to the stack."""
         push_frame(self.stack, self.emulator.screen, self.stacked_screen)
@@ -144,6 +159,7 @@ class Session(object):
         self.recorder = self.window = None
         vars(self).pop('emulator', None)
         self.resources.clear()
+        self.late_states.clear()
         self._releases.close()
 
     def _release(self, opened_by: int, name: str, resource: Any, release: Callable[[Any], object]) -> None:
