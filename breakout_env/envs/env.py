@@ -180,8 +180,8 @@ class BreakoutEnv(BaseEnv):
             - timestep (:obj:`BaseEnvTimestep`): ``obs`` in memory of its own, ``reward``, ``done`` and ``info`` \
                 with ``lives`` and ``episode_frame_number``; when done also ``eval_episode_return``, the points of \
                 this episode (one life or one game) regardless of clipping and penalties, and \
-                ``TimeLimit.truncated``; at the end of a game also ``game_return``, the points of the full game, unless \
-                its beginning is missing (``late_start_probability``).
+                ``TimeLimit.truncated``; at the end of a game also ``game_return``, the points of the full game, which \
+                one with a late start (``late_start_probability``) has not.
         Raises:
             - ValueError: If the action is not one of ``action_space``. The episode continues.
             - RuntimeError: If there is no running episode.

@@ -37,7 +37,7 @@ def make():
 
 def play_until_done(env, action=FIRE, limit=5000):
     for _ in range(limit):
-        timestep = env.step(action)
+        timestep = env.step(env.random_action() if action is None else action)
         if timestep.done:
             return timestep
     raise AssertionError(f'no end within {limit} steps')
@@ -90,6 +90,29 @@ def test_evaluation_plays_full_games_and_fires_after_a_lost_life(make):
     timestep = play_until_done(env, LEFT, limit=1000)  # an agent that never presses FIRE
     assert timestep.info['lives'] == 0
     assert timestep.info['eval_episode_return'] == timestep.info['game_return']
+
+
+def test_a_game_of_training_can_begin_late_in_an_earlier_one_but_is_no_full_game_then(make, monkeypatch):
+    monkeypatch.setattr('breakout_env.envs.session.LATE_SCORE', 1)
+    env = make(late_start_probability=1.0, episodic_life=False, fire_on_life_loss=True)
+    ends = []
+    for _ in range(3):
+        env.reset()
+        first = env.step(FIRE)
+        ends.append((first.info, play_until_done(env, None).info))
+    (begin, full), *late = ends
+    assert begin['episode_frame_number'] < 50 and full['game_return'] == full['eval_episode_return'] > 0
+    for begin, end in late:
+        assert 50 < begin['episode_frame_number'] < full['episode_frame_number']
+        assert 'game_return' not in end and end['lives'] == 0
+    env.seed(0)
+    env.close()  # what was kept goes with the emulator
+    env.reset()
+    assert env.step(FIRE).info['episode_frame_number'] < 50
+    evaluation = make(is_train=False, late_start_probability=1.0)
+    assert evaluation.reset() is not None and play_until_done(evaluation, None).info['game_return'] > 0
+    evaluation.reset()
+    assert evaluation.step(FIRE).info['episode_frame_number'] < 50
 
 
 def test_a_game_without_fire_is_truncated_and_reported_as_truncated(make):
