@@ -75,9 +75,9 @@ class BreakoutOptions(Options):
     """(float) Probability that a step plays a uniformly random action instead of the given one: the epsilon of \
     evaluation protocols, for any policy."""
     render_mode: Literal[None, 'rgb_array', 'human'] = None
-    """(Optional[str]) ``human`` to watch a game in a window, at the speed at which people play, with pygame. In a \
-    config that is the game of the first collector, or of the first evaluator with the option in ``evaluator``. None \
-    and ``rgb_array``, gymnasium's name for it, open none; ``render`` returns the picture in any case."""
+    """(Optional[str]) ``human`` opens a pygame window for the first collector's game, or the first evaluator's if set \
+    in ``evaluator``, at the speed at which people play. None and ``rgb_array`` open none; ``render()`` works in any \
+    mode."""
     is_train: Flag = True
     """(bool) Whether the instance serves a collector or an evaluator."""
 

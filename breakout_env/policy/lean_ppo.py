@@ -58,7 +58,7 @@ class LeanPPOOptions(LearnerOptions):
     """(bool) The critic learns returns that are normalised by the mean and deviation of recent ones, for discounts \
     close to 1, whose returns are large."""
     mirror: Flag = False
-    """(bool) The network plays the mirror image of a screen as the mirror image of how it plays the screen."""
+    """(bool) Left-right equivariant: a mirrored screen gives mirrored action probabilities and the same value."""
 
 
 class ReturnScale(object):
@@ -173,7 +173,7 @@ class LeanPPOPolicy(Policy, ActsWithAverage):
         self._cast: Any = None  # the network that acts in the type it computes with; None after a change of its weights
 
     def _cast_model(self) -> Any:
-        """The network that acts in the type that it computes with, which saves casting its weights at each step."""
+        """The acting network, its weights cast once to the autocast dtype."""
         # fused optimizers do not count their writes in the version of a tensor, so it cannot tell that weights changed
         if self._cast is None:
             self._cast = cast_copy(self._acting_model, self._dtype).eval()
@@ -218,7 +218,7 @@ class LeanPPOPolicy(Policy, ActsWithAverage):
     def _get_train_sample(self, transitions: Batch) -> Batch:
         """
         Overview:
-            Add generalised advantages (Schulman et al. 2016) and the returns that the critic learns to a rollout.
+            Add GAE advantages (Schulman et al. 2016) and the critic's target returns to a rollout.
         Arguments:
             - transitions (:obj:`Batch`): ``obs``, ``action``, ``log_prob``, ``reward``, ``done``, ``weight``, and \
                 ``value``, for the observations after the last step, too.

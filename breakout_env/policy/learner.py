@@ -33,9 +33,9 @@ class LearnerOptions(Options):
     log_every_updates: Annotated[int, Between(1, 1_000_000_000)] = 100
     """(int) Updates over which losses and values are averaged for the log."""
     ema_decay: Optional[Annotated[float, Between(0, 0.999999, above=True)]] = None
-    """(Optional[float]) Collector and evaluator act with an exponential moving average of the weights, of which each \
-    update keeps this share; ``breakout average``, ``eval``, ``play`` and ``export`` take it from checkpoints. None to \
-    act with the weights themselves."""
+    """(Optional[float]) EMA decay: collector and evaluator act with an exponential moving average of the weights, \
+    average = decay * average + (1 - decay) * weights at each update; ``breakout average``, ``eval``, ``play`` and \
+    ``export`` take it from checkpoints. None to act with the weights themselves."""
 
 
 class Diverged(ValueError):
@@ -125,7 +125,7 @@ class Learner(object):
         return {'cur_lr': self.optimizer.param_groups[0]['lr'], **self.means}
 
     def _log(self, *scalars: torch.Tensor) -> None:
-        """The only place where an update waits for a GPU."""
+        """Sum the scalars; fetch their means when due, the only wait of an update for a GPU."""
         self._sums += torch.stack([scalar.detach().float() for scalar in scalars])
         self._summed += 1
         if not self.means or (self._updates + LOG_WINDOW_UPDATES) % self._options.log_every_updates == 0:
@@ -139,8 +139,8 @@ class Learner(object):
 class ScaledScreens(object):
     """
     Overview:
-        The screens of an update as its network takes them: the rows that it looks at, scaled, channels last, in \
-        memory that is used again (allocating it takes a tenth of an update on a CPU).
+        Scales a batch for the network: cropped, / 255, channels last, into reused memory (allocating it takes a tenth \
+        of an update on a CPU).
 
         Channels last is the faster layout for training on all CPUs that were measured, and on GPUs: on one thread \
         with AVX2 by 1.1 for a batch of 64 and by 2 for one of 256, with bfloat16 instructions by 1.2.
@@ -187,7 +187,10 @@ class ActsWithAverage(object):
 
     @property
     def _acting_model(self) -> torch.nn.Module:
-        """The network that acts: the average, where this policy learns it; one that only acts is given its weights."""
+        """
+        The EMA model if this policy learns with ``ema_decay``; else the model, into which an acting policy loads the
+        averaged weights.
+        """
         if self._cfg.learn.get('ema_decay') is None or 'learn' not in self._enable_field:
             return self._model
         if self._average is None:  # the fields are set up in any order

@@ -48,8 +48,8 @@ class _BufferOptions(Options):
     anneal_step: Annotated[int, Between(0, 2**31 - 1, from_float=True)] = 100_000
     """(int) Prioritised replay: samples over which beta rises to 1; 0 to leave it where it is."""
     prefetch: Flag = False
-    """(bool) Whether a thread makes the next batch while the learner computes. That batch is sampled one call \
-    earlier: before what is pushed in between. (``torchrl``: from random numbers of its own, seeded from PyTorch's.)"""
+    """(bool) Whether a thread makes the next batch while the learner computes. It is sampled one call early, so it \
+    lacks transitions pushed in between. (``torchrl``: from random numbers of its own, seeded from PyTorch's.)"""
 
     def expect_defaults(self, names: Iterable[str], why: str) -> None:
         """Refuse options that would have no effect, where they are not at their defaults."""
@@ -86,16 +86,15 @@ class ReplayOptions(_BufferOptions):
     folder: PathText = ''
     """(str) Folder of the file of storage ``memmap``; '' for ``replay`` in the experiment's folder."""
     pin_memory: Optional[Flag] = None
-    """(Optional[bool]) Whether batches are in pinned memory, from where a GPU copies faster; None for "if there is \
-    one"."""
+    """(Optional[bool]) Whether batches are in pinned memory, from where a GPU copies faster; None: if there is a \
+    GPU."""
     slice_len: _SliceLength = None
     """(Optional[int]) Sample slices of so many consecutive steps of an episode, for recurrent policies \
     (``r2d2_slices``), from transitions with `episode_id` and `step_id` (collector ``sample_with_ids``); None for \
-    single transitions. Every place where a slice may begin is as likely as any other; shorter episodes are padded \
-    with null steps."""
+    single transitions. Slice starts are sampled uniformly; shorter episodes are padded with null steps."""
     slice_every: Annotated[int, Between(1, 2**31 - 1)] = 1
-    """(int) Slices begin at steps of an episode that are multiples of this. Only these keep `prev_state`, the hidden \
-    state of R2D2, which takes 4 kB."""
+    """(int) Slices start at step ids that are multiples of this; only those steps keep `prev_state`, the hidden state \
+    of R2D2, which takes 4 kB."""
 
     @classmethod
     def from_config(cls, cfg: Mapping) -> 'ReplayOptions':

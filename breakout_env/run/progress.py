@@ -52,7 +52,7 @@ class ProgressOptions(Options):
 
     max_env_step: Optional[Annotated[int, Between(1, 10**15)]] = None
     """(Optional[int]) Env steps at which the run will end, for percent and time left; None if unknown. Under
-    `ding -m serial`, its own limit, `--env-step`, goes first."""
+    `ding -m serial`, ding's `--env-step` takes precedence."""
     max_hours: Optional[Annotated[float, Between(0.0, 1e6, above=True)]] = None
     """(Optional[float]) Hours after which the run will end; None if unknown."""
     log_every_s: Annotated[float, Between(0.0, math.inf, above=True)] = 10.0
