@@ -16,7 +16,7 @@ Extras = Dict[str, np.ndarray]
 
 
 class UndecodedBatch(NamedTuple):
-    """All of some transitions but the pixels of their screens."""
+    """Sampled rows whose frames are not decoded yet."""
 
     rows: Rows
     copied: Columns
@@ -34,8 +34,8 @@ class UndecodedBatch(NamedTuple):
 class FrameBatch(Sequence):
     """
     The screens of a batch are decoded into one tensor for each key. ``collated`` returns these without a copy,
-    and all other keys as DI-engine's ``default_collate`` would collate them. Other code sees a list of dicts,
-    whose tensors are views of the same memory, created at the first access; a dict keeps what is written into it.
+    and all other keys as DI-engine's ``default_collate`` would collate them. As a sequence it yields dicts, made at
+    the first access; their tensors share the batch's memory, and writes to a dict stay.
     """
 
     def __init__(self, undecoded: UndecodedBatch, pixels: Optional[torch.Tensor], extras: Optional[Extras]) -> None:

@@ -98,8 +98,8 @@ class ReplayMemory(object):
             What it costs now.
         Returns:
             - report (:obj:`Dict[str, float]`): ``transitions``; ``bytes`` of memory in use, everything counted; \
-                ``file_bytes`` on the disk; ``bytes_per_transition``, both together; ``distinct_frames``; \
-                ``resident_bytes`` of the whole process, and ``free_bytes`` that it may still take.
+                ``file_bytes`` on the disk; ``bytes_per_transition``, (bytes + file_bytes) / transitions; \
+                ``distinct_frames``; ``resident_bytes`` of the whole process, and ``free_bytes`` that it may still take.
         """
         with self.lock:
             rows, store = self.rows, self.store
@@ -158,7 +158,7 @@ class ReplayMemory(object):
         """
         Overview:
             Store transitions, dicts of tensors, arrays, numbers, strings, and dicts of these; a full memory evicts as \
-            many. ``stored`` is called for each part that is stored, also before an OSError.
+            many. Calls ``stored(part, slots)`` after each chunk, also with the part stored before an OSError.
         Returns:
             - slots (:obj:`List[int]`): Where they are.
         Raises:
@@ -279,7 +279,7 @@ class ReplayMemory(object):
 
     def select(self, slots: np.ndarray, acquire: bool = True) -> UndecodedBatch:
         """
-        All of some transitions but the pixels. Their frames are acquired, so that ``decode`` finds them whatever
+        Sampled rows whose frames are not decoded yet. The frames are acquired, so that ``decode`` finds them whatever
         happens to the slots in between. ``decode`` or ``release`` must follow.
         """
         with self.lock:

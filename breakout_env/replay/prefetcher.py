@@ -6,7 +6,7 @@ from typing import Any, Callable, Optional, Tuple
 
 
 class Prefetcher(object):
-    """Makes a batch on the guess that the next request is the last one."""
+    """Makes the next batch early, assuming the next request repeats the previous one."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

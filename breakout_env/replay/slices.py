@@ -17,7 +17,7 @@ from .samplers import log
 from .snapshot.snapshot import Restored
 from .structure import OPTIONAL
 
-# Tries at random before all places where a slice may begin are listed.
+# Tries at random before all starts of slices are listed.
 _ROUNDS = 8
 _PADDED = 'padded'
 
@@ -25,16 +25,16 @@ _PADDED = 'padded'
 class SliceSampler(object):
     """
     Overview:
-        Samples slices uniformly, from all places where one may begin: the steps whose ``step_id`` is a multiple of \
-        ``every``, up to the first from which a slice reaches the end of what is stored of the episode. A slice that \
-        reaches beyond it is padded with copies of its last step, reward 0 and ``null``.
+        Samples slices with uniformly random starts. A slice may start at every ``every``-th step of an episode, up \
+        to the first start whose slice reaches the newest stored step. A slice that reaches beyond that is padded \
+        with copies of its last step, reward 0 and ``null``.
 
         Environments take turns, so the steps of an episode are not side by side: each slot has the slot of the \
-        episode's next step, and of the step where the slice before may begin. As the oldest transition is the one \
-        that is overwritten, what follows a stored step is stored, too. For its methods see ``TransitionSampler``.
+        episode's next step, and of the step ``every`` earlier. FIFO eviction: all successors of a stored step are \
+        stored. For its methods see ``TransitionSampler``.
     Arguments:
         - memory (:obj:`ReplayMemory`): What is sampled from. It evicts the oldest, and nothing is deleted from it.
-        - slice_len, every (:obj:`int`): Steps of a slice, and from one beginning to the next.
+        - slice_len, every (:obj:`int`): Steps of a slice, and from one start to the next.
     """
 
     def __init__(self, memory: ReplayMemory, slice_len: int, every: int) -> None:

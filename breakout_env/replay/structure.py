@@ -110,8 +110,7 @@ def leaves_from(saved: Any) -> Leaves:
 
 def key_of(transition: Mapping) -> tuple:
     """
-    A key by which to look up a structure, several times faster to make: transitions with equal keys have equal
-    leaves, or values that ``leaves_of`` refuses in one of them.
+    A cheap cache key for ``leaves_of``: equal keys mean equal structures, or that one of the transitions is refused.
     """
     key: list = []
     for name, value in transition.items():

@@ -214,7 +214,7 @@ class TorchRLReplayBuffer(SerialBuffer):
         return batch
 
     def _sampler_of(self, batch_size: int) -> Callable[[], List[Dict[str, Any]]]:
-        """What samples the next batch; it does not refer to this object, which a thread would keep alive."""
+        """Samples the next batch, without a reference to self: the prefetch thread would keep the buffer alive."""
         options = self._options
         # beta rises to 1 (Schaul et al. 2016, section 3.4)
         progress = min(1.0, self._sample_count / options.anneal_step) if options.anneal_step else 0.0
@@ -342,7 +342,7 @@ def _sample(
 
 
 def _flat(transition: Mapping, parent: KeyPath = ()) -> Dict[KeyPath, torch.Tensor]:
-    """By their paths, in the order of the keys: DI-engine's LSTM tells its hidden from its cell state by that."""
+    """Flatten to {path: tensor} in key order, by which DI-engine's LSTM tells h from c."""
     flat: Dict[KeyPath, torch.Tensor] = {}
     for key, value in transition.items():
         path = (*parent, key)

@@ -25,7 +25,7 @@ _LENGTH = (1 << _LENGTH_BITS) - 1
 
 
 class _Segment(object):
-    """A part of the log, for blobs of one codec; None if it is free."""
+    """A part of the log, for blobs of one codec; ``codec`` is None while the segment is free."""
 
     __slots__ = ('start', 'codec', 'used', 'live')
 
@@ -97,9 +97,9 @@ class CompressedFrames(object):
         Overview:
             Copy frames, by number, into the rows of ``out``; one that is wanted twice is decompressed once.
         Arguments:
-            - at_once (:obj:`bool`): Whether one call that releases the GIL once decompresses all frames. One at a \
-                time, each is copied while it is in the processor's cache, which takes a third less time; but the GIL \
-                changes hands for each, and beside a busy thread every change may take milliseconds.
+            - at_once (:obj:`bool`): True: one call for all frames (one GIL release), for the prefetch thread. False: \
+                frame by frame, each copied while it is in the processor's cache, a third faster without a busy \
+                thread; beside one, each change of the GIL may take milliseconds.
         """
         order = np.argsort(frames, kind='stable')
         places = np.asarray(self._places)[frames[order]]

@@ -58,8 +58,8 @@ class RawFrames(object):
 
     def export(self, frames: np.ndarray, codec: Optional[FrameCodec]) -> Exported:
         """
-        Frames for a save, compressed whatever the storage, so that any storage can load it. ``codec`` is the last one
-        of the call before; a storage that does not compress uses it again.
+        Frames for a save, compressed whatever the storage, so that any storage can load it. ``codec`` is the last that
+        the previous call returned, None at first; a storage that does not compress uses it again.
         """
         rows = np.empty((len(frames), self._frame_bytes), np.uint8)
         self.read(frames, rows)

@@ -34,8 +34,8 @@ class FrameStore(object):
     arrays take about 32. Single entries are read and written through memoryviews, which Python does twice as fast as
     numpy does.
 
-    A signal handler may raise between any two steps. They are in an order that leaves at worst a frame with too
-    many references, which stays: pixels are stored before they are found, and found no more before they are dropped.
+    A signal handler may raise between any two steps. At worst a reference leaks, and its frame stays: a frame is stored
+    before it enters the table and leaves the table before it is dropped.
     """
 
     def __init__(self, frame_bytes: int, expected_frames: int, storage: str, folder: Optional[str] = None) -> None:

@@ -32,7 +32,7 @@ class Restored(NamedTuple):
 
     more: Dict[str, Any]
     priorities: Optional[np.ndarray]  # by slot
-    order: np.ndarray  # the places of the slots in what was saved, for lists in ``more``
+    order: np.ndarray  # for each slot, its index in the saved order, for lists in ``more``
 
 
 class Snapshot(object):

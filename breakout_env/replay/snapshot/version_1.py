@@ -1,8 +1,8 @@
 """
 Saves of version 1, which 0.1.0 wrote, as arrays of today.
 
-Transitions of a save may have had several structures, each with a table of its own. Two kinds of difference are in use,
-and have other places now: the hidden states that only some steps of R2D2 keep, and the meta information that task
+Transitions of a save may have had several structures, each with a table of its own. Two such differences occur;
+version 2 stores them elsewhere: the hidden states that only some steps of R2D2 keep, and the meta information that task
 pipelines store with a transition. Others cannot be loaded. Names in these files: ``tickets`` and ``next_ticket`` for
 insertion ids (the low half of each), ``uses`` for sample counts.
 """
