@@ -51,7 +51,7 @@ class LeanDQNPolicy(DQNPolicy, ActsWithAverage):
         - priorities, which are the sizes of the TD errors (Schaul et al. 2016; DI-engine's are their squares), are \
             fetched only if they are used (``policy.priority``).
 
-        Each environment explores on its own, as drawn for it.
+        Epsilon-greedy is drawn per environment.
 
         ``autocast='bfloat16'`` computes the layers with half of the bits, with weights, loss and optimizer in \
         float32. It changes the numbers.
@@ -110,9 +110,9 @@ class LeanDQNPolicy(DQNPolicy, ActsWithAverage):
     def _loss(self, batch: Dict[str, torch.Tensor]) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
         """
         Overview:
-            The loss of a batch, and the size of each TD error: of the difference between the value of an action and \
-            its rewards, followed by the target network's value of the online network's next action (double DQN); \
-            then ``q_value`` and ``target_q_value``, for the log.
+            The loss of a batch. The TD target is that of double DQN: n-step return + (1 - done) * discount * \
+            Q_target(s', argmax_a Q_online(s', a)). Returns loss, |TD error|, and for the log ``q_value`` and \
+            ``target_q_value``.
         Shapes:
             - batch: ``reward`` :math:`(n, B)`, n rewards of an n-step return; ``obs`` as of ``_q_values``; others \
                 :math:`(B)`.

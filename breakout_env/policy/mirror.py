@@ -1,4 +1,4 @@
-"""Networks that play the mirror image of a screen as the mirror image of how they play the screen."""
+"""Left-right equivariant networks: a mirrored screen gives mirrored action probabilities and the same value."""
 
 from typing import Any, Callable, List, Optional, Sequence, Tuple
 
@@ -86,11 +86,11 @@ class Mirror(object):
             width = places + 1
 
     def begin(self) -> None:
-        """Give the network weights that commute with the mirror, of the scale that they have."""
+        """Make the weights commute with the mirror, and keep their scale."""
         self._average(lambda weight: weight.data, 2**0.5)
 
     def check(self) -> None:
-        """``ValueError`` if weights were loaded that do not commute with the mirror: learning would never make them."""
+        """``ValueError`` if loaded weights do not commute with the mirror: updates keep such weights asymmetric."""
         for weight, rows, columns in self._places:
             if not torch.allclose(weight, _mirrored(weight, rows, columns), rtol=1e-3, atol=1e-5):
                 raise ValueError(
@@ -99,7 +99,7 @@ class Mirror(object):
                 )
 
     def average_gradients(self) -> None:
-        """Between a backward pass and the optimizer's step."""
+        """Average the gradients of each pair; call between backward and step."""
         self._average(lambda weight: weight.grad)
 
     def _average(self, values_of: Callable[[torch.Tensor], Optional[torch.Tensor]], divisor: float = 2.0) -> None:
@@ -122,5 +122,5 @@ def _mirrored(values: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor) -
 
 
 def _exchanged(features: torch.Tensor) -> torch.Tensor:
-    """The first half of the features, or channels, for the second one."""
+    """Swap the two halves of the features, or channels."""
     return features.roll(len(features) // 2, 0)

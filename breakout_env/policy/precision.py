@@ -28,8 +28,8 @@ def fastest_precision(option: Optional[str], device: Union[str, torch.device]) -
 
 def cast_copy(model: _Model, dtype: torch.dtype) -> _Model:
     """
-    A copy of a network that is not trained, with the weights of its encoder, or all where it has none, in another type,
-    which saves casting them at each forward. The head of ``pixel_dqn`` always computes in float32.
+    A frozen copy with the encoder's weights (all, without an encoder) cast to ``dtype``, which saves casting them at
+    each forward. The head of ``pixel_dqn`` always computes in float32.
     """
     model = copy.deepcopy(model).requires_grad_(False)
     getattr(model, 'encoder', model).to(dtype)

@@ -51,7 +51,7 @@ class R2D2SlicesPolicy(R2D2Policy):
 
     @classmethod
     def check_config(cls, cfg: Mapping) -> None:
-        """Check what slices leave no choice in; a ValueError names the option."""
+        """Refuse options that slices do not support; a ValueError names the option."""
         policy = cfg['policy']
         options = {name: policy.get(name, False) for name in ('priority', 'priority_IS_weight')}
         for name, value in dict(options, ignore_done=policy['learn'].get('ignore_done', False)).items():
