@@ -273,8 +273,8 @@ class GroupEnvManager(RecoveringManager):
 
     def _finish(self, step: _Step, reports: Optional[Sequence[int]] = None) -> Dict[int, Any]:
         """
-        What the workers send for a step. Timesteps of environments that are lost in it are added to those of the step;
-        ``reports``: whose loss may be reported, None for all environments of the worker.
+        Wait for the answers; for a lost worker add abnormal timesteps to ``step.lost``, of ``reports`` only (None: all
+        of its environments).
         """
         results: Dict[int, Any] = {}
         for worker, answer in step.exchange.answers():
@@ -291,7 +291,7 @@ class GroupEnvManager(RecoveringManager):
         return results
 
     def _end_episodes(self, step: _Step, results: Dict[int, Any]) -> Dict[int, BaseEnvTimestep]:
-        """The timesteps of what workers sent, and of losses; the episodes after those that ended have begun."""
+        """Turn answers into timesteps, begin the next episode where one ended, and add the timesteps of losses."""
         timesteps: Dict[int, BaseEnvTimestep] = {}
         begun: Dict[int, Any] = {}
         for env_id, result in results.items():
@@ -350,7 +350,7 @@ class GroupEnvManager(RecoveringManager):
         return values
 
     def __getattr__(self, key: str) -> Any:
-        """A list of an attribute of each environment, None before the reset of a lost one; no methods."""
+        """An attribute's value in each environment (None for a lost one not reset yet); methods are refused."""
         if key.startswith('__') or '_env_ref' not in self.__dict__:  # this object is being copied, or is half made
             raise AttributeError(key)
         if not hasattr(self._env_ref, key):

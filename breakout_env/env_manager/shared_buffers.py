@@ -57,8 +57,8 @@ class SharedSteps(object):
 
     def put_timestep(self, env_id: int, timestep: BaseEnvTimestep, is_last: bool) -> bool:
         """
-        Write all of a timestep but its ``info``, if it fits; whether it was written. The observation of one that
-        ``is_last`` has a place of its own: the first one of the next episode is written beside it.
+        Write all of a timestep but its ``info``, if it fits; whether it was written. The last observation (``is_last``)
+        has its own buffer; the next episode's first one goes into the other.
         """
         obs = self._final_obs if is_last else self._obs
         if type(timestep.done) is not bool or not self._put(self._rewards, env_id, timestep.reward):

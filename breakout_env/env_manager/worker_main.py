@@ -68,7 +68,8 @@ class EnvGroup(object):
         Arguments:
             - actions (:obj:`Dict[int, Any]`): An action by environment.
             - last_episodes (:obj:`Sequence[int]`): Those that must not begin another episode.
-            - only_news (:obj:`bool`): Whether to leave out those whose episodes go on, with all in shared memory.
+            - only_news (:obj:`bool`): Whether to omit environments whose episode continues and whose timestep is in \
+                shared memory.
         Returns:
             - results (:obj:`Dict[int, Any]`): The ``info`` of each, where all else is in shared memory, else the \
                 whole timestep. Where the next episode began, a tuple of that and of what ``reset`` gives for this \

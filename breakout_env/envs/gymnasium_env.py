@@ -188,8 +188,8 @@ class GymnasiumBreakoutVector(VectorEnv):
         self, *, seed: Union[int, Sequence[int], None] = None, options: Optional[Dict] = None
     ) -> Tuple[np.ndarray, Dict]:
         """
-        As ``VectorEnv.reset``: of a number, each game gets the next one; a list has one for each game. After an error
-        in a step or ``close`` it starts the processes again.
+        As ``VectorEnv.reset``: an int seeds game i with seed + i; a list has one seed per game. After an error in a
+        step or ``close`` it starts the processes again.
         """
         _check_reset_options(options)
         if seed is not None:

@@ -89,7 +89,7 @@ def check_first_batch(policy: Any, observation_space: Any) -> None:
 
 
 def check_first_batch_for_frames(policy: Any, policy_cfg: Mapping) -> None:
-    """The same where nothing but the policy's config is known: with the buffer ``frame``, observations are uint8."""
+    """``check_first_batch`` for a hook, which sees only the policy's config: the buffer ``frame`` means uint8."""
     buffer, shape = policy_cfg['other'].get('replay_buffer', {}), policy_cfg['model'].get('obs_shape')
     if buffer.get('type') == 'frame' and isinstance(shape, (list, tuple)):
         check_first_batch(policy, Box(0, 255, tuple(shape), np.uint8))

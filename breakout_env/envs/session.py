@@ -33,7 +33,7 @@ class State(Enum):
 class Session(object):
     """
     Overview:
-        All of an environment that its copies do not get: what is open (emulator, window, recorder, resources of a \
+        What belongs to one instance and is not copied: what is open (emulator, window, recorder, resources of a \
         subclass), and the course of the games (state, random generators, stack of frames, lives, points). ``close`` \
         releases what is open, from any state, and keeps the generators: the sequence of games continues when it is \
         opened again. A session does not refer to its environment, so garbage collection of the environment can close \
