@@ -5,8 +5,8 @@ Evaluating an agent: full games under a named protocol, and what their scores sa
   20 there, in games of 5 minutes).
 - ``sticky``: after Machado et al. 2018. In each frame the emulator repeats the previous action with probability 0.25.
   This replaces no-op starts and epsilon, which are off.
-- ``greedy``: no-op starts and nothing else. An agent meets 4 different games then, however many it plays, and a few
-  more among those that go on past frame 65,536, where 16 bits overflow.
+- ``greedy``: no-op starts and nothing else. A greedy agent then plays 4 different games, a few more past frame 65,536
+  (a 16-bit counter overflows).
 
 All of them play games of up to 30 minutes (108,000 frames, after Machado et al. 2018) with 4 frames a step, score them
 in points, and press FIRE at the start of a game. They also press it after each lost life unless told otherwise, which

@@ -207,7 +207,7 @@ def _is_for_users(error: Exception) -> bool:
 def _pipeline(name: str) -> Callable[..., str]:
     """
     ``train`` of a pipeline of ``entry/``, a script for users to read and to change rather than a module of the package.
-    A script that is run itself, such as a changed copy, hands over its own in the context's ``obj``.
+    A pipeline file run as a script, such as a changed copy, passes its own ``train`` in the context's ``obj``.
     """
     given = click.get_current_context().obj or {}
     if name in given:

@@ -99,8 +99,8 @@ class CollectorPool(GameScores):
 
     def _request(self) -> None:
         """
-        Request from the collectors with the fewest requests while more fragments are wanted: in all at most one a
-        collector and two more, a second one of a collector only if no finished fragment waits.
+        Request from the collectors with the fewest requests. At most N + 2 requests for N collectors; a second one per
+        collector only while no finished fragment waits.
         """
         ready = len(self._done(list(self._under_way)))
         while ready < _READY:

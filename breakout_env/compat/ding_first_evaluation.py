@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 def evaluate_first(learner: 'BaseLearner') -> None:
     """
-    Have the pipeline of a resumed run evaluate before its first collection. The evaluator reads ``eval_freq`` from the
-    section of the config that the policy has, too; it is what it was again at the first update.
+    Have the pipeline of a resumed run evaluate before its first collection. Sets ``eval_freq``, which policy and
+    evaluator share, to 1 until the first update.
     """
     evaluator = learner.policy.get_attribute('cfg').eval.get('evaluator', {})
     if 'eval_freq' not in evaluator or evaluator.get('type') == 'resumable':

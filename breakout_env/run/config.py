@@ -85,8 +85,8 @@ def merged_config(
     """
     Overview:
         The config of a run: DI-engine's defaults, then the file's values, then the changes. Where the file names no \
-        hook `progress` or `resume` and no evaluator, ours are added, so that the run can be resumed. The folder of \
-        the run is there then, with the config in it.
+        hook `progress` or `resume` and no evaluator, ours are added, so that the run can be resumed. Makes the run's \
+        folder and writes the merged config.
     Arguments:
         - config, seed, budget, resume, changes: As in ``train`` of ``entry/serial.py``.
         - on_ray (:obj:`bool`): Whether other processes collect.
@@ -195,7 +195,7 @@ def _plain(name: str, value: Any) -> Dict[str, Any]:
 
 
 def _change(main: EasyDict, merged: EasyDict, path: str, value: Any) -> None:
-    """Set one option, such as ``'policy.learn.learning_rate'``; ``merged`` says what it was, and what there is."""
+    """Set an option, as ``'policy.learn.learning_rate'``; ``merged`` supplies the current value and the known names."""
     *sections, name = path.split('.')
     if sections and not isinstance(merged.get(sections[0]), dict):
         known = ', '.join(key for key, value in merged.items() if isinstance(value, dict))

@@ -115,7 +115,7 @@ def check_config(cfg: EasyDict) -> None:
 
 
 def _check_part(path: str, type_: Any, registry: Any, of: Any) -> None:
-    """Let the class of a part check what it is about: the whole config, or the ``ext_args`` of a hook."""
+    """Call the class's ``check_config`` with ``of``: the whole config, or the ``ext_args`` of a hook."""
     if not isinstance(type_, str) or type_ not in registry:
         raise ValueError(f'{path}.type is {shown(type_)}; {nearest(type_, registry.keys())}')
     check = getattr(registry[type_], 'check_config', None)
@@ -126,7 +126,7 @@ def _check_part(path: str, type_: Any, registry: Any, of: Any) -> None:
 def unknown_names(given: Mapping, known_options: Mapping, model: Optional[str]) -> List[str]:
     """
     Overview:
-        What neither DI-engine nor a part of ours reads, in what a config file or a command line says.
+        Find names in ``given`` that neither DI-engine nor a part reads.
     Arguments:
         - given (:obj:`Mapping`): The options, such as ``main_config``.
         - known_options (:obj:`Mapping`): The merged config of the same parts without them.

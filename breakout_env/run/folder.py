@@ -1,7 +1,4 @@
-"""
-The folder of an experiment: a new one for each run, who trains in it, which of them have a run to resume, and what to
-do with one.
-"""
+"""Folders of runs: make, lock, find one to resume, summarise."""
 
 import contextlib
 import datetime

@@ -68,7 +68,7 @@ class Curve(NamedTuple):
 
 
 def _values(log: RunLog, panel: Panel, x: str) -> 'pandas.Series':
-    """What a log has for a panel, over places that grow."""
+    """What a log has for a panel, with increasing x."""
     import pandas
 
     rows = getattr(log, panel.rows)

@@ -46,8 +46,8 @@ def _time(seconds: float) -> datetime.timedelta:
 
 def displays(title: str, total: Optional[int], print_every_s: Optional[float]) -> 'List[Union[ProgressLine, Printed]]':
     """
-    What shows a run: a line on stderr, if that is a terminal; and lines on stdout every so many seconds, where nobody
-    would see the other one or stdout is a file. Neither under plain ``ding`` without a terminal.
+    What shows a run: a line on stderr if that is a terminal; printed lines every ``print_every_s`` seconds if stderr or
+    stdout is not one. Without ``print_every_s``, as under plain ``ding``, there are no printed lines.
     """
     shown: List[Union[ProgressLine, Printed]] = []
     if _is_terminal(sys.stderr):

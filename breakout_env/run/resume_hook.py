@@ -87,7 +87,7 @@ class RunAutosave(object):
     """
     Saves a run from time to time, when it ends, and when it is stopped. It saves between the updates for one
     collection and the next collection, so that a resumed run repeats nothing; a stop at any other moment waits
-    for that. The learner's run is resumed already if it is to be.
+    for that. Create it after ``RunSaver.resume``.
     """
 
     def __init__(self, learner: 'BaseLearner', saver: RunSaver, save_every_s: float) -> None:

@@ -19,8 +19,8 @@ class StopRequest(object):
         Turns the first Ctrl-C, SIGTERM or SIGHUP into a flag that the training loop looks at. A second Ctrl-C forces \
         the shutdown. Outside the main thread, where Python lets nobody handle signals, no request comes.
     Arguments:
-        - say (:obj:`Callable`): Called with the message that the first signal gets, once the stop is requested.
-        - then (:obj:`Callable`): Called after that, from the signal handler, printed or not.
+        - say (:obj:`Callable`): Prints the message of the first signal, from the signal handler.
+        - then (:obj:`Callable`): Called after it, even if printing failed.
         - only_free (:obj:`bool`): Whether to leave alone signals that the program handles itself.
     Examples:
         >>> with StopRequest(say=lambda text: None) as stop:
@@ -70,7 +70,7 @@ class StopRequest(object):
         self._then()
 
     def raise_if_requested(self) -> None:
-        """For an evaluation, which may take minutes, and is repeated when the run is resumed."""
+        """Raise ``Stopped`` if a stop was requested; evaluations call it each step."""
         if self.requested:
             raise Stopped
 

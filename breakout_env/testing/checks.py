@@ -330,7 +330,7 @@ def _expect_inside(value: Any, space: Any, name: str) -> None:
 
 
 def _interrupted(env: Any, method: str, args: List[Any], place: int) -> int:
-    """A call with an error at the n-th line of the environment's own files, outside of ``close``; its lines."""
+    """Call ``method`` with an error at its ``place``-th own line, ``close`` excluded; returns the lines executed."""
     files = {getattr(sys.modules.get(cls.__module__), '__file__', None) for cls in type(env).__mro__}
     lines = 0
 

@@ -125,7 +125,7 @@ def _run(check: str, env_fn: Callable, sizes: Tuple[int, int], limit_s: float, s
 
 
 def _message(process: Any, connection: Any, allowed_s: float, call: str, folder: str) -> Any:
-    """The next one of a check's process, or what became of the call that it has announced."""
+    """The next message of a check's process; if it hangs or ends, an ``Outcome`` about its last call."""
     deadline, alive = time.monotonic() + allowed_s, True
     with contextlib.suppress(EOFError, ConnectionResetError):
         while alive and time.monotonic() < deadline:

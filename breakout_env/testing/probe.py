@@ -64,8 +64,8 @@ class Probe(object):
 
     def expect_level(self, what: str, action: Callable[[], Any], holds: bool = False) -> str:
         """
-        Do something once, and ``cycles`` times more; it fails where each half leaves more behind, or, unless it
-        ``holds`` what is open, any process or shared memory: they are nobody's caches.
+        Warm up once, then act ``cycles`` times. Fails if both halves leave more; unless ``holds``, also if a process or
+        shared memory stays.
         """
         for index in range(self.cycles + 1):
             if index == 1:

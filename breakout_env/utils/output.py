@@ -1,5 +1,5 @@
 """
-What a program says may get lost; it never decides what becomes of its work.
+Output may get lost; that never ends a program's work.
 
 Ctrl-C reaches every program of a pipeline, so ``tee`` may have ended before ours says that it stops. A stream may also
 be closed (``2>&-``: ``sys.stderr`` is None then), full, or of an encoding that cannot take the text.
@@ -58,7 +58,7 @@ def survive_lost_output() -> None:
 
 
 def ignore_lost_output() -> None:
-    """For a training: what counts is the run, whoever read along."""
+    """Forget lost output: a training exits with its own code."""
     _streams.clear()
 
 

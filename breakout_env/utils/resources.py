@@ -19,7 +19,7 @@ _LOW_SHARE = 0.1
 def memory_bytes() -> Optional[int]:
     """
     Memory of this process and its workers together, each shared page counted once (Linux's proportional set
-    size): what the machine would have more of without them. The kernel walks over all pages of a process for it,
+    size): what ending them would free. The kernel walks over all pages of a process for it,
     tens of milliseconds for a gigabyte, so it is for a display, not for each reading. None where it is unknown.
     """
     this, total = psutil.Process(), 0

@@ -85,8 +85,7 @@ def follow_parent(parent_pid: int) -> None:
 def force_shutdown(number: int) -> None:
     """
     End a command: raise ``SystemExit``, and end the process within moments, whatever its threads and workers do
-    meanwhile; the next Ctrl-C ends it at once. A process without a command, such as a notebook's, may outlive
-    the run and gets the exception only. So do the processes of multiprocessing, which their parents end.
+    meanwhile; the next Ctrl-C ends it at once. In a notebook or a multiprocessing child only the exception is raised.
     """
     with contextlib.suppress(OSError):  # the terminal may be gone
         if sys.stderr is not None:  # else it is closed, and another file may be in its place

@@ -168,7 +168,7 @@ class NstepCollector(ScoringCollector):
         return transition
 
     def _get_train_sample(self, transitions: List[Dict[str, Any]]) -> List[Any]:
-        """The policy's samples of a fragment, those whose returns are complete or end with it."""
+        """The policy's samples of a fragment whose returns are complete, or cut by the episode's end."""
         last_obs_is_known = transitions[-1].pop(_LAST_OBS_IS_KNOWN, None)
         episode_continues = last_obs_is_known is None and not transitions[-1]['done']
         if last_obs_is_known is not None:
