@@ -79,7 +79,7 @@ class ReplayMemory(object):
 
     def _reset(self) -> None:
         self.rows: Optional[Rows] = None  # with the first transition
-        self.store: Optional[FrameStore] = None
+        self.frame_store: Optional[FrameStore] = None
         self.base_id = self.next_id  # the transition of this id would be in slot 0, if nothing was moved
 
     @property
@@ -90,7 +90,7 @@ class ReplayMemory(object):
     @property
     def frames(self) -> int:
         """Distinct frames in it."""
-        return self.store.count if self.store else 0
+        return self.frame_store.count if self.frame_store else 0
 
     def report(self) -> Dict[str, float]:
         """
@@ -102,10 +102,10 @@ class ReplayMemory(object):
                 ``distinct_frames``; ``resident_bytes`` of the whole process, and ``free_bytes`` that it may still take.
         """
         with self.lock:
-            rows, store = self.rows, self.store
+            rows, store = self.rows, self.frame_store
             nbytes = 0 if rows is None else self.count * rows.table.itemsize + rows.state_bytes
             nbytes += store.nbytes if store else 0
-            file_bytes = store.storage.file_bytes if store else 0
+            file_bytes = store.backend.file_bytes if store else 0
             return dict(
                 transitions=self.count,
                 bytes=nbytes,
@@ -191,22 +191,22 @@ class ReplayMemory(object):
 
     def start_with(self, rows: Rows) -> None:
         """Use these rows from the first transition on."""
-        if self.store is None and rows.frame_shape is not None:
+        if self.frame_store is None and rows.frame_shape is not None:
             frame_bytes = int(np.prod(rows.frame_shape))
             check_room(self.capacity, self.storage, frame_bytes, self._folder)
-            self.store = FrameStore(frame_bytes, self.capacity, self.storage, self._folder)
+            self.frame_store = FrameStore(frame_bytes, self.capacity, self.storage, self._folder)
         self.rows = rows
 
     def _prepare(self, rows: Rows, row: int, transition: Mapping, known: Dict[bytes, int]) -> None:
         frames: List[int] = []
         try:
             for pixels in rows.pixels(transition):
-                assert self.store is not None, 'rows with stacks come with a store'
-                self.store.add(pixels, known, frames)
+                assert self.frame_store is not None, 'rows with stacks come with a store'
+                self.frame_store.add(pixels, known, frames)
             rows.prepare(row, self.next_id + row, transition, frames)
         except BaseException:  # a full disk, or Ctrl-C
-            if self.store is not None:
-                self.store.release(frames)
+            if self.frame_store is not None:
+                self.frame_store.release(frames)
             raise
 
     def _move(self, rows: Rows, prepared: int) -> List[int]:
@@ -231,8 +231,8 @@ class ReplayMemory(object):
     def _release(self, gone: np.ndarray) -> None:
         """Release what rows refer to that are no longer there."""
         assert self.rows is not None
-        if self.store is not None:
-            self.store.release(gone['frames'].ravel().tolist())
+        if self.frame_store is not None:
+            self.frame_store.release(gone['frames'].ravel().tolist())
         if self.rows.state_leaves:
             self.rows.release_states(gone['states'])
 
@@ -257,8 +257,8 @@ class ReplayMemory(object):
         Remove everything and release memory and file. Insertion ids continue; the next transition may be of any kind.
         """
         with self.lock:
-            if self.store is not None:
-                self.store.close()
+            if self.frame_store is not None:
+                self.frame_store.close()
             self._reset()
 
     close = clear
@@ -270,7 +270,7 @@ class ReplayMemory(object):
     def swap(self, other: 'ReplayMemory') -> None:
         """Exchange all content with another memory of the same settings, which no other thread uses."""
         with self.lock:
-            for name in ('rows', 'store', 'random', 'next_id', 'base_id'):
+            for name in ('rows', 'frame_store', 'random', 'next_id', 'base_id'):
                 mine, its = getattr(self, name), getattr(other, name)
                 setattr(self, name, its)
                 setattr(other, name, mine)
@@ -285,16 +285,16 @@ class ReplayMemory(object):
         with self.lock:
             assert self.rows is not None, 'there is no slot in use'
             copied = self.rows.copy(np.asarray(slots, np.int64))
-            if acquire and self.store is not None:
-                self.store.acquire(copied['frames'].ravel().tolist())
-            return UndecodedBatch(self.rows, copied, self.store if acquire else None)
+            if acquire and self.frame_store is not None:
+                self.frame_store.acquire(copied['frames'].ravel().tolist())
+            return UndecodedBatch(self.rows, copied, self.frame_store if acquire else None)
 
     def release(self, undecoded: UndecodedBatch) -> None:
         """Release the frames that ``select`` acquired."""
         with self.lock:
             # after a clear or a load it is another store, in which these numbers stand for other frames
-            if undecoded.source is not None and undecoded.source is self.store:
-                self.store.release(undecoded.copied['frames'].ravel().tolist())
+            if undecoded.source is not None and undecoded.source is self.frame_store:
+                self.frame_store.release(undecoded.copied['frames'].ravel().tolist())
 
     def decode(
         self, undecoded: UndecodedBatch, extras: Optional[Extras] = None, pinned: bool = False, at_once: bool = False
@@ -307,9 +307,9 @@ class ReplayMemory(object):
         with self.lock:
             try:
                 if undecoded.rows.stacks:
-                    if self.store is None or undecoded.source not in (None, self.store):
+                    if self.frame_store is None or undecoded.source not in (None, self.frame_store):
                         raise ValueError('the memory was cleared or loaded after this selection')
-                    pixels = self.store.gather(undecoded.frame_numbers(), pinned, at_once)
+                    pixels = self.frame_store.gather(undecoded.frame_numbers(), pinned, at_once)
             finally:
                 self.release(undecoded)
             return FrameBatch(undecoded, pixels, extras)

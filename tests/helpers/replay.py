@@ -165,11 +165,11 @@ def stored(memory: ReplayMemory) -> list:
 
 def frames_in(memory: ReplayMemory) -> Counter:
     """The content of each frame that is stored, and the number of references to it."""
-    if memory.store is None:
+    if memory.frame_store is None:
         return Counter()
-    references = memory.store.references
+    references = memory.frame_store.references
     numbers = np.flatnonzero(references)
-    pixels = memory.store.gather(numbers).numpy() if len(numbers) else []
+    pixels = memory.frame_store.gather(numbers).numpy() if len(numbers) else []
     contents = [row.tobytes() for row in pixels]
     assert len(set(contents)) == len(contents) == memory.frames, 'a frame is stored twice, or without a reference'
     return Counter(dict(zip(contents, references[numbers].tolist())))

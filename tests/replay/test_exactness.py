@@ -259,7 +259,7 @@ def test_a_failed_push_leaves_no_frame_behind(storage, fails_at, tmp_path, monke
     rng = np.random.default_rng(0)
     memory.push([dict(obs=np.stack([screen(rng)] * 4), next_obs=np.stack([screen(rng)] * 4), id=0)])
     before = frames_in(memory)
-    put, calls = memory.store.storage.put, []
+    put, calls = memory.frame_store.backend.put, []
 
     def put_or_fail(frame, pixels):
         calls.append(frame)
@@ -267,7 +267,7 @@ def test_a_failed_push_leaves_no_frame_behind(storage, fails_at, tmp_path, monke
             raise OSError('the disk is full')
         put(frame, pixels)
 
-    monkeypatch.setattr(memory.store.storage, 'put', put_or_fail)
+    monkeypatch.setattr(memory.frame_store.backend, 'put', put_or_fail)
     stacks = np.arange(8 * SIDE * SIDE).astype(np.uint8).reshape(2, 4, SIDE, SIDE) ^ 77
     stacks[:, :, 0, 0] = np.arange(8).reshape(2, 4)
     with pytest.raises(OSError, match='the disk is full'):

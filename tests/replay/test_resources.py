@@ -70,7 +70,7 @@ def test_memory_does_not_grow_with_what_was_evicted(eviction, everything_happens
     buffer, rng = make(replay_buffer_size=100, eviction=eviction), np.random.default_rng(0)
     for number in range(60):
         buffer.push([dict(obs=screen(rng, 10**6)[None], id=i) for i in range(50)], 0)
-        storage = buffer._memory.store.storage
+        storage = buffer._memory.frame_store.backend
         # an eighth of it may be dead, two segments, and one for each dictionary is being filled; beside frames' places
         assert number < 5 or storage.resident_bytes < 1.2 * storage._live_bytes + 24 * 4096
 
@@ -81,7 +81,7 @@ def test_memory_is_freed_at_once_though_a_snapshot_refers_to_it(storage, by):
     before = footprint()
     folder = dict(folder='.') if storage == 'memmap' else {}
     buffer, another = filled(storage=storage, **folder), filled(start=100)
-    snapshot, frames = buffer.state_dict(), buffer._memory.store
+    snapshot, frames = buffer.state_dict(), buffer._memory.frame_store
     buffer.load_state_dict(another.state_dict()) if by == 'load' else getattr(buffer, by)()
     with pytest.raises(ValueError, match='released|closed'):
         frames.gather(np.array([0]))

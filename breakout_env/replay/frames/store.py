@@ -25,7 +25,7 @@ _digest = xxhash.xxh3_128_digest
 class FrameStore(object):
     """
     Takes frames of one size, gives out numbers, and keeps a frame as long as there are references to its number; its
-    pixels are in a storage. Two frames are the same if their 128-bit xxh3 digests are: among a million frames in
+    pixels are in a backend. Two frames are the same if their 128-bit xxh3 digests are: among a million frames in
     memory and ten billion pushed the chance of one mistake is below 1e-22, which is what content addressing elsewhere
     (git, backup tools) relies on.
 
@@ -40,7 +40,7 @@ class FrameStore(object):
 
     def __init__(self, frame_bytes: int, expected_frames: int, storage: str, folder: Optional[str] = None) -> None:
         self.frame_bytes = frame_bytes
-        self.storage = STORAGES[storage](frame_bytes, folder)
+        self.backend = STORAGES[storage](frame_bytes, folder)
         # more frames than expected only make searching slower
         buckets = 1 << max(10, (expected_frames - 1).bit_length())
         self._mask = buckets - 1
@@ -64,7 +64,7 @@ class FrameStore(object):
         """Bytes of memory in use, tables included; pages that were never touched are not resident."""
         per_frame = sum(column.itemsize for column in (self._low, self._high, self._next, self._references))
         tables = self._heads.nbytes + self._end * per_frame + len(self._free) * self._free.itemsize
-        return tables + self.storage.resident_bytes
+        return tables + self.backend.resident_bytes
 
     def add(self, pixels: memoryview, known: Dict[bytes, int], frames: List[int]) -> None:
         """
@@ -85,7 +85,7 @@ class FrameStore(object):
             if frame is None:
                 frame = self._find(digest)
                 if not frame:
-                    self.storage.put(self._next_number, one)
+                    self.backend.put(self._next_number, one)
                     frame = self._insert(digest)
                     references = self._references  # it may have grown
                 known[digest] = frame
@@ -121,7 +121,7 @@ class FrameStore(object):
             out = torch.empty(shape, dtype=torch.uint8, pin_memory=True)
         else:  # torch takes ten times as long as numpy to allocate as much
             out = torch.from_numpy(np.empty(shape, np.uint8))
-        self.storage.read(frames, out.numpy(), at_once)
+        self.backend.read(frames, out.numpy(), at_once)
         return out
 
     def load(self, codec: FrameCodec, lengths: np.ndarray, blobs: np.ndarray) -> List[int]:
@@ -144,7 +144,7 @@ class FrameStore(object):
                 raise ValueError('a frame is there twice')
             frames.append(self._insert(digest))
         bounds = zip((ends - lengths).tolist(), ends.tolist())
-        self.storage.load(frames, codec, [view[start:end] for start, end in bounds], pixels)
+        self.backend.load(frames, codec, [view[start:end] for start, end in bounds], pixels)
         return frames
 
     def set_references(self, references: np.ndarray) -> None:
@@ -154,7 +154,7 @@ class FrameStore(object):
 
     def close(self) -> None:
         """Release all memory, and the file."""
-        self.storage.close()
+        self.backend.close()
 
     def _find(self, digest: bytes) -> int:
         """The number of the frame with this digest, or 0."""
@@ -202,7 +202,7 @@ class FrameStore(object):
                     before = following[before]
                 following[before] = following[frame]
         if unused:
-            self.storage.drop(unused)
+            self.backend.drop(unused)
             self._free.extend(unused)
 
 

@@ -46,13 +46,13 @@ class Snapshot(object):
         self._memory = memory
         self._acquired = np.zeros(0, np.uint32)
         with memory.lock:
-            self._store, rows = memory.store, memory.rows
+            self._frame_store, rows = memory.frame_store, memory.rows
             self._rows: Columns = {} if rows is None else rows.copy(np.arange(memory.count))
             if priorities is not None:
                 self._rows['priorities'] = priorities
-            if self._store is not None:
-                self._acquired = np.flatnonzero(self._store.references).astype(np.uint32)
-                self._store.acquire(self._acquired.tolist())
+            if self._frame_store is not None:
+                self._acquired = np.flatnonzero(self._frame_store.references).astype(np.uint32)
+                self._frame_store.acquire(self._acquired.tolist())
             self._meta = dict(
                 format=FORMAT,
                 version=VERSION,
@@ -71,14 +71,14 @@ class Snapshot(object):
         new_number = np.zeros(int(self._acquired.max(initial=0)) + 1, np.uint32)
         pieces = frames_so_far = 0
         codec: Optional[FrameCodec] = None
-        while self._store is not None and len(self._acquired):
+        while self._frame_store is not None and len(self._acquired):
             with self._memory.lock:
-                if self._memory.store is not self._store:
+                if self._memory.frame_store is not self._frame_store:
                     raise ValueError('the memory was cleared or loaded while it was being saved')
                 chunk = self._acquired[:_CHUNK_FRAMES]
-                exported = self._store.storage.export(chunk, codec)
+                exported = self._frame_store.backend.export(chunk, codec)
                 self._acquired = self._acquired[_CHUNK_FRAMES:]
-                self._store.release(chunk.tolist())
+                self._frame_store.release(chunk.tolist())
             for codec, frames, blobs in exported:
                 if codec.dictionary not in dictionaries:
                     dictionaries[codec.dictionary] = len(dictionaries)
@@ -108,8 +108,8 @@ class Snapshot(object):
         """Release the frames that are still acquired."""
         with self._memory.lock:
             # after a clear or a load it is another store, in which these numbers stand for other frames
-            if self._store is not None and self._memory.store is self._store:
-                self._store.release(self._acquired.tolist())
+            if self._frame_store is not None and self._memory.frame_store is self._frame_store:
+                self._frame_store.release(self._acquired.tolist())
             self._acquired = self._acquired[:0]
 
 
@@ -195,9 +195,9 @@ def _fill(memory: ReplayMemory, meta: Dict[str, Any], arrays: Mapping[str, np.nd
         memory.start_with(rows)
         columns = {name: _of_length(count, arrays[name])[order] for name in rows.table.dtype.names or ()}
         columns.update({f'state{i}': arrays[f'state{i}'] for i in range(len(rows.state_leaves))})
-        if memory.store is not None:
+        if memory.frame_store is not None:
             columns['frames'] = _load_frames(memory, meta, arrays)[columns['frames']]
-            memory.store.set_references(np.bincount(columns['frames'].ravel()))
+            memory.frame_store.set_references(np.bincount(columns['frames'].ravel()))
         rows.fill(columns, [str(text) for text in meta['strings']])
     memory.random.bit_generator.state = meta['random']
     priorities = _of_length(count, arrays['priorities'])[order] if meta['priorities'] else None
@@ -212,7 +212,8 @@ def _of_length(count: int, table: np.ndarray) -> np.ndarray:
 
 def _load_frames(memory: ReplayMemory, meta: Dict[str, Any], arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     """The numbers that the saved frames have now."""
-    assert memory.store is not None
+    store = memory.frame_store
+    assert store is not None
     total = int(meta['frames'])
     new_number = np.zeros(total, np.uint32)
     codecs: Dict[int, FrameCodec] = {}
@@ -220,8 +221,8 @@ def _load_frames(memory: ReplayMemory, meta: Dict[str, Any], arrays: Mapping[str
     for piece in range(int(meta['pieces'])):
         dictionary = int(arrays[f'frames{piece}.dictionary'][0])
         if dictionary not in codecs:
-            codecs[dictionary] = FrameCodec(memory.store.frame_bytes, bytes(arrays[f'dictionary{dictionary}']))
-        numbers = memory.store.load(codecs[dictionary], arrays[f'frames{piece}.lengths'], arrays[f'frames{piece}.data'])
+            codecs[dictionary] = FrameCodec(store.frame_bytes, bytes(arrays[f'dictionary{dictionary}']))
+        numbers = store.load(codecs[dictionary], arrays[f'frames{piece}.lengths'], arrays[f'frames{piece}.data'])
         new_number[start : start + len(numbers)] = numbers
         start += len(numbers)
     if start != total:
