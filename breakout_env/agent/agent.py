@@ -175,7 +175,7 @@ def _not_a_dqn(weights: Mapping[str, torch.Tensor]) -> ValueError:
     )
 
 
-def _places(weights: Weights, name: str) -> Optional[Tuple[int, int]]:
+def _seen_range(weights: Weights, name: str) -> Optional[Tuple[int, int]]:
     """First and last of the ``rows`` or ``columns`` of the screen that the network looks at; None for all."""
     if name not in weights:
         return None
@@ -192,7 +192,7 @@ def _screen_size(weights: Weights, stated: Optional[str]) -> int:
     if convolution is None or dense is None or dense.ndim != 2 or not convolution.shape[0]:
         raise _not_a_dqn(weights)
     area = dense.shape[1] // convolution.shape[0]
-    rows, columns = _places(weights, 'rows'), _places(weights, 'columns')
+    rows, columns = _seen_range(weights, 'rows'), _seen_range(weights, 'columns')
     smallest = max(last for _, last in (rows or (0, 0), columns or (0, 0))) + 1
     # several sizes fit, as a convolution does not read the last pixels of a row if they are fewer than its stride
     fitting = [size for size in range(smallest, LARGEST_SCREEN + 1) if _side(size, rows) * _side(size, columns) == area]
@@ -215,7 +215,7 @@ def _screen_size(weights: Weights, stated: Optional[str]) -> int:
 
 
 def _side(screen_size: int, seen: Optional[Tuple[int, int]]) -> int:
-    """What the convolutions make of a side of the screen, or of the places of it that the network looks at."""
+    """What the convolutions make of a side of the screen, or of the range of it that the network looks at."""
     length = screen_size if seen is None else seen[1] - seen[0] + 1
     for kernel, stride in zip(KERNELS, STRIDES):
         length = max(0, (length - kernel) // stride + 1)
@@ -251,8 +251,8 @@ def _network(weights: Weights, screen_size: int) -> PixelDQN:
                 head='paper' if PAPER_LAYER in weights else 'ding',
                 head_layer_num=head_weights // 2 if layer_norm else head_weights,
                 layer_norm=layer_norm,
-                rows=_places(weights, 'rows'),
-                columns=_places(weights, 'columns'),
+                rows=_seen_range(weights, 'rows'),
+                columns=_seen_range(weights, 'columns'),
             )
         except RuntimeError as error:  # a weight has a shape that no such network has
             raise _not_a_dqn(weights) from error

@@ -21,7 +21,7 @@ def fit_model_and_buffer(cfg: EasyDict) -> None:
     """
     Overview:
         Check that the model and the replay buffer of a whole config take the environment's observations, and put the \
-        sizes that ``policy.model`` leaves out into it. Wrong pairs would train on wrong numbers, in places without an \
+        sizes that ``policy.model`` leaves out into it. Wrong pairs would train on wrong numbers, some without an \
         error: DI-engine's evaluator casts uint8 to float32.
     Raises:
         - ValueError: If they do not fit; the message says what does.
@@ -54,8 +54,8 @@ def _model_class(policy: EasyDict) -> Any:
     try:
         import_module(policy.model.get('import_names', []))
     except ImportError as error:
-        places = 'expected modules that are installed, on PYTHONPATH or beside the config'
-        raise ValueError(f'policy.model.import_names: {error}; {places}') from None
+        expected = 'expected modules that are installed, on PYTHONPATH or beside the config'
+        raise ValueError(f'policy.model.import_names: {error}; {expected}') from None
     registry = MODEL_REGISTRY if 'type' in policy.model else POLICY_REGISTRY
     name = policy.model.get('type', policy.type)
     return registry.get(name) if name in registry else None

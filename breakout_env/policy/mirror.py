@@ -36,7 +36,7 @@ class Mirror(object):
         self._model = model
         device = next(model.parameters()).device
         # Each weight and bias with the rows and columns (outputs and inputs) that are its own in the mirrored network.
-        self._places: List[Tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
+        self._permutations: List[Tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
         layers = [layer for layer in model.modules() if isinstance(layer, (Conv2d, Linear))]
         convolutions = [layer for layer in layers if isinstance(layer, Conv2d)]
         self._check(layers, convolutions)
@@ -55,9 +55,10 @@ class Mirror(object):
                 inputs = _exchanged(inputs.view(shape).flip(2))
             else:
                 inputs = _exchanged(inputs)
-            self._places.append((layer.weight, rows.to(device), inputs.flatten().to(device)))
+            self._permutations.append((layer.weight, rows.to(device), inputs.flatten().to(device)))
             if layer.bias is not None:
-                self._places.append((layer.bias, rows.to(device), torch.zeros(1, dtype=torch.int64, device=device)))
+                column = torch.zeros(1, dtype=torch.int64, device=device)
+                self._permutations.append((layer.bias, rows.to(device), column))
 
     def _check(self, layers: Sequence[Any], convolutions: Sequence[Conv2d]) -> None:
         name = 'policy option `learn.mirror` is True (bool)'
@@ -77,13 +78,13 @@ class Mirror(object):
             )
         width = self._model.encoder.obs_shape[2]
         for layer in convolutions:
-            places, rest = divmod(width + 2 * layer.padding[1] - layer.kernel_size[1], layer.stride[1])
+            steps, rest = divmod(width + 2 * layer.padding[1] - layer.kernel_size[1], layer.stride[1])
             if rest:
                 raise ValueError(
                     f'{name} for {seen.stop - seen.start} columns; expected as many as each convolution reads to the '
                     'last, such as 84 or 76'
                 )
-            width = places + 1
+            width = steps + 1
 
     def begin(self) -> None:
         """Make the weights commute with the mirror, and keep their scale."""
@@ -91,7 +92,7 @@ class Mirror(object):
 
     def check(self) -> None:
         """``ValueError`` if loaded weights do not commute with the mirror: updates keep such weights asymmetric."""
-        for weight, rows, columns in self._places:
+        for weight, rows, columns in self._permutations:
             if not torch.allclose(weight, _mirrored(weight, rows, columns), rtol=1e-3, atol=1e-5):
                 raise ValueError(
                     'the loaded weights are of a training without the policy option `learn.mirror`, which is True '
@@ -103,7 +104,7 @@ class Mirror(object):
         self._average(lambda weight: weight.grad)
 
     def _average(self, values_of: Callable[[torch.Tensor], Optional[torch.Tensor]], divisor: float = 2.0) -> None:
-        for weight, rows, columns in self._places:
+        for weight, rows, columns in self._permutations:
             values = values_of(weight)
             assert values is not None, 'a backward pass leaves gradients of all weights'
             values.add_(_mirrored(values, rows, columns)).div_(divisor)

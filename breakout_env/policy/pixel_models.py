@@ -39,9 +39,9 @@ def _check_encoder(sizes: Tuple[int, ...]) -> Tuple[int, ...]:
 _FEWEST_PIXELS = 36
 _Frames = Annotated[int, Between(1, 256)]
 _Pixels = Annotated[int, Between(_FEWEST_PIXELS, 1024)]
-_Place = Annotated[int, Between(0, 1023)]
-_Places = Annotated[
-    Optional[Tuple[_Place, _Place]],
+_Index = Annotated[int, Between(0, 1023)]
+_Range = Annotated[
+    Optional[Tuple[_Index, _Index]],
     BeforeValidator(_as_tuple),
     Expected('None or the first and the last one that the network looks at, such as [12, 79]'),
 ]
@@ -82,10 +82,10 @@ class PixelModelOptions(Options):
         ),
     ] = NATURE_ENCODER
     """(list) Channels of the convolutions, then the width of the linear layer."""
-    rows: _Places = None
+    rows: _Range = None
     """(Optional[list]) First and last row of the screen that the network looks at; None for all. In 84x84 pixels only \
     the score is above row 12, and rows 79 to 83 never change."""
-    columns: _Places = None
+    columns: _Range = None
     """(Optional[list]) First and last column likewise. In 84x84 pixels the walls are outside columns 4 to 79."""
     head: Literal['ding', 'paper'] = 'ding'
     """(str) Of `pixel_dqn` and `pixel_actor_critic`: ``paper`` for a ReLU after the linear layer and outputs that are \
@@ -101,11 +101,11 @@ class PixelModelOptions(Options):
 
     @classmethod
     def from_sizes(
-        cls, obs_shape: Any, action_shape: Any, encoder_hidden_size_list: Any = None, **places: Any
+        cls, obs_shape: Any, action_shape: Any, encoder_hidden_size_list: Any = None, **ranges: Any
     ) -> 'PixelModelOptions':
         """Check that a network can be built; a ValueError names the size that is not allowed."""
         sizes = dict(obs_shape=obs_shape, action_shape=action_shape, encoder_hidden_size_list=encoder_hidden_size_list)
-        options = cls.read(dict(sizes, **places))
+        options = cls.read(dict(sizes, **ranges))
         for name, size, seen in zip(('rows', 'columns'), options.obs_shape[1:], options.seen):
             if seen.stop > size or seen.stop - seen.start < _FEWEST_PIXELS:
                 found = f'model option `{name}` is {[seen.start, seen.stop - 1]} (list)'
@@ -181,7 +181,7 @@ class PixelInput(torch.nn.Module):
             if getattr(options, name) is not None:
                 # floating as all tensors of an agent's file
                 self.register_buffer(name, torch.tensor(getattr(options, name), dtype=torch.float32))
-        self.register_load_state_dict_post_hook(_check_loaded_places)
+        self.register_load_state_dict_post_hook(_check_loaded_ranges)
         for module in self.modules():
             # In these templates a ReLU follows a convolution or a linear layer whose output nothing else reads:
             # overwriting it saves a twentieth of an update on a CPU.
@@ -332,7 +332,7 @@ class PixelActorCritic(PixelDQN):
         return dict(logit=self.head(features)['logit'], value=self.critic(features).squeeze(1))
 
 
-def _check_loaded_places(model: PixelInput, incompatible_keys: Any) -> None:
+def _check_loaded_ranges(model: PixelInput, incompatible_keys: Any) -> None:
     """A network that was trained on other rows has weights of the same shapes, so that nothing else would tell."""
     for name, seen in zip(('rows', 'columns'), model._seen[1:]):
         buffer, own = getattr(model, name, None), [seen.start, seen.stop - 1]

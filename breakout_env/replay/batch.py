@@ -9,7 +9,7 @@ from ding.utils.data import default_collate
 
 from .frames.store import FrameStore
 from .rows import Columns, Rows
-from .structure import Leaf, numbers, place
+from .structure import Leaf, numbers, set_at
 
 # What a buffer adds to each transition: arrays of numbers, by key.
 Extras = Dict[str, np.ndarray]
@@ -84,7 +84,7 @@ class FrameBatch(Sequence):
             else:
                 self._collated = {}
                 for leaf, column in self._columns:
-                    place(self._collated, leaf.path, leaf.collated(column, self._strings))
+                    set_at(self._collated, leaf.path, leaf.collated(column, self._strings))
                 for key, values in self._extras.items():
                     self._collated[key] = numbers(values)
         return self._collated
@@ -94,12 +94,12 @@ class FrameBatch(Sequence):
             transitions: List[dict] = [{} for _ in range(self._size)]
             for leaf, column in self._columns:
                 for transition, value in zip(transitions, leaf.values(column, self._strings)):
-                    place(transition, leaf.path, value)
+                    set_at(transition, leaf.path, value)
             for leaf, column in self._state_columns:
                 states = leaf.values(column, self._strings)
                 for transition, number in zip(transitions, self._state_numbers.tolist()):
                     if number:
-                        place(transition, leaf.path, states[number])
+                        set_at(transition, leaf.path, states[number])
             for key, values in self._extras.items():
                 for transition, value in zip(transitions, values.tolist()):
                     transition[key] = value

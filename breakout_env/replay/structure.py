@@ -179,7 +179,7 @@ def _leaf(path: Tuple[str, ...], value: Any) -> Leaf:
 
 
 def name_of(path: Tuple[str, ...]) -> str:
-    """A value's place in a transition, for error messages."""
+    """A value's name in error messages, such as ``transition['obs']``."""
     return 'transition' + ''.join(f'[{key!r}]' for key in path)
 
 
@@ -215,7 +215,7 @@ def numbers(column: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(column.astype(dtype, copy=False))
 
 
-def place(tree: Dict[str, Any], path: Tuple[str, ...], value: Any) -> None:
+def set_at(tree: Dict[str, Any], path: Tuple[str, ...], value: Any) -> None:
     """Put a value below keys of nested dicts."""
     for key in path[:-1]:
         tree = tree.setdefault(key, {})

@@ -207,7 +207,7 @@ class FrameBuffer(Buffer):
         with self._memory.lock:
             restored = snapshot.load(self._memory, file_name)
             metas = restored.more.get('metas')
-            self._set_metas([metas[place] for place in restored.order.tolist()] if metas else [])
+            self._set_metas([metas[index] for index in restored.order.tolist()] if metas else [])
 
     def close(self) -> None:
         """Release memory and file. It may be called at any time, any number of times."""

@@ -28,7 +28,7 @@ from .prefetcher import Prefetcher
 from .serial_base import SerialBuffer
 from .size_check import expect_room
 from .slices import cut, expect_ids
-from .structure import name_of, place
+from .structure import name_of, set_at
 
 KeyPath = Tuple[str, ...]  # ('prev_state', 'h') for transition['prev_state']['h']
 Layout = Dict[KeyPath, List[Any]]  # dtype and shape of each value of a transition, as a save has them (JSON)
@@ -364,7 +364,7 @@ def _nested(columns: Mapping[KeyPath, torch.Tensor]) -> List[Dict[str, Any]]:
     transitions: List[Dict[str, Any]] = [{} for _ in range(len(next(iter(columns.values()))))]
     for path, column in columns.items():
         for transition, value in zip(transitions, column.unbind(0)):
-            place(transition, path, value)
+            set_at(transition, path, value)
     return transitions
 
 

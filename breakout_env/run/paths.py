@@ -125,8 +125,8 @@ def saves_in(folder: Union[str, Path]) -> List[Save]:
         raise DamagedFile(f'{path} cannot be read: {error.strerror}') from None
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        place = ''.join(f'[{part!r}]' for part in first['loc'])
-        raise DamagedFile(f'{path} is damaged: {place}{" " * bool(place)}{first["msg"]}') from None
+        where = ''.join(f'[{part!r}]' for part in first['loc'])
+        raise DamagedFile(f'{path} is damaged: {where}{" " * bool(where)}{first["msg"]}') from None
 
 
 def list_save(folder: Path, save: Save) -> None:
@@ -138,9 +138,9 @@ def list_save(folder: Path, save: Save) -> None:
     saves: Sequence[Save] = [save, *older[: _KEPT_SAVES - 1]]
     write_bytes(folder / SAVE_LIST, json.dumps(saves, indent=2).encode())
     kept = {name for each in saves for name in (each['checkpoint'], each['buffer'])}
-    for place in (CHECKPOINTS, SAVES):
-        for path in (folder / place).glob('*'):
-            is_older = _SAVED.match(path.name) and f'{place}/{path.name}' not in kept
+    for part in (CHECKPOINTS, SAVES):
+        for path in (folder / part).glob('*'):
+            is_older = _SAVED.match(path.name) and f'{part}/{path.name}' not in kept
             # of another process, whose id is in the name: this one may be writing one just now
             is_unfinished = path.name.endswith('.unfinished') and f'.{os.getpid()}-' not in path.name
             if is_older or is_unfinished:

@@ -76,7 +76,7 @@ def _values(log: RunLog, panel: Panel, x: str) -> 'pandas.Series':
     if panel.column == 'env_steps_per_s':  # the random play before the first update is many times as fast
         values = values[rows['updates'] > 0]
     values = values[np.isfinite(values.index) & np.isfinite(values)]
-    return values[values.index > values.index.to_series().cummax().shift(fill_value=-np.inf)]  # a resume repeats places
+    return values[values.index > values.index.to_series().cummax().shift(fill_value=-np.inf)]  # a resume repeats x
 
 
 def draw_curves(curves: Sequence[Curve], what: Sequence[str] = (), x: str = 'env_step') -> 'Figure':
@@ -129,7 +129,7 @@ def _draw_panel(axes: 'Axes', panel: Panel, curves: Sequence[Curve], x: str) -> 
         color, style = COLORS[number % len(COLORS)], ('-', '--', '-.', ':')[number // len(COLORS) % 4]
         runs = [_smoothed(_values(log, panel, x)) if panel.is_noisy else _values(log, panel, x) for log in curve.runs]
         table = pandas.DataFrame(dict(enumerate(runs)))
-        if len(runs) > 1:  # seeds have their rows at different places
+        if len(runs) > 1:  # seeds have their rows at different x
             table = table.interpolate('index', limit_area='inside').dropna()
             axes.fill_between(table.index, table.min(axis=1), table.max(axis=1), color=color, alpha=0.2, linewidth=0)
         if len(table):

@@ -123,10 +123,10 @@ def step_after_close(probe: Probe) -> str:
 
 @_check('after-an-error', 'Let `close` expect nothing that an interrupted `reset` or `step` may not have done')
 def close_after_error(probe: Probe) -> str:
-    def call(name: str, place: int, action: Any = None) -> int:
+    def call(name: str, at_line: int, action: Any = None) -> int:
         env = probe.played(1) if name == 'step' else probe.make()
-        args = [env.env, name, [env.action() if action is None else action] if name == 'step' else [], place]
-        if place < 0:
+        args = [env.env, name, [env.action() if action is None else action] if name == 'step' else [], at_line]
+        if at_line < 0:
             return probe.call(name, _interrupted, *args)
         env.state = 'closed'
         with contextlib.suppress(Outcome):
@@ -139,7 +139,7 @@ def close_after_error(probe: Probe) -> str:
     # errors between any two lines, as DI-engine's step_timeout raises them
     for name, most in (('step', 4), ('reset', 10)):
         last = max(call(name, -1) - 1, 0)
-        raised += sum(call(name, place) for place in {round(place) for place in np.linspace(0, last, most)})
+        raised += sum(call(name, line) for line in {round(line) for line in np.linspace(0, last, most)})
     return f'closed and reset after {raised} errors'
 
 
@@ -329,8 +329,8 @@ def _expect_inside(value: Any, space: Any, name: str) -> None:
         raise Outcome(str(error)[:300]) from None
 
 
-def _interrupted(env: Any, method: str, args: List[Any], place: int) -> int:
-    """Call ``method`` with an error at its ``place``-th own line, ``close`` excluded; returns the lines executed."""
+def _interrupted(env: Any, method: str, args: List[Any], at_line: int) -> int:
+    """Call ``method`` with an error at its ``at_line``-th own line, ``close`` excluded; returns the lines executed."""
     files = {getattr(sys.modules.get(cls.__module__), '__file__', None) for cls in type(env).__mro__}
     lines = 0
 
@@ -341,7 +341,7 @@ def _interrupted(env: Any, method: str, args: List[Any], place: int) -> int:
         if any(outer.f_code.co_name in ('close', '__del__', '__exit__') for outer, _ in traceback.walk_stack(frame)):
             return None
         lines += event == 'line'
-        if event == 'line' and lines - 1 == place:
+        if event == 'line' and lines - 1 == at_line:
             raise RuntimeError('planted by close_after_error')
         return trace
 

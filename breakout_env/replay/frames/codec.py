@@ -49,7 +49,7 @@ class FrameCodec(object):
             return None
         return cls(frame_bytes, trained.as_bytes())
 
-    def decompress(self, blobs: memoryview, places: np.ndarray) -> List[Any]:
+    def decompress(self, blobs: memoryview, spans: np.ndarray) -> List[Any]:
         """
         Overview:
             Many frames, by offset and length of each in ``blobs``, in one call, which releases the GIL: other threads \
@@ -57,10 +57,10 @@ class FrameCodec(object):
         Raises:
             - ValueError: If a blob is no frame of this size.
         Shapes:
-            - places: :math:`(N, 2)`, uint64
+            - spans: :math:`(N, 2)`, uint64
         """
-        sizes = np.full(len(places), self.frame_bytes, np.uint64)
-        segments = zstandard.BufferWithSegments(blobs, places.data)
+        sizes = np.full(len(spans), self.frame_bytes, np.uint64)
+        segments = zstandard.BufferWithSegments(blobs, spans.data)
         try:
             frames = self._decompressor.multi_decompress_to_buffer(segments, decompressed_sizes=sizes.data)
         except zstandard.ZstdError as error:

@@ -19,7 +19,7 @@ _HELD_OUT_FRAMES = 128
 _WORTHWHILE = 0.95
 # Segments are cleaned when dead bytes are more than an eighth of the live ones.
 _TOLERATED_DEAD = 8
-# A frame's place is one number, so that no signal finds half of it changed: where its blob starts, and its length.
+# A frame's address is one number, so that no signal finds half of it changed: where its blob starts, and its length.
 _LENGTH_BITS = 24
 _LENGTH = (1 << _LENGTH_BITS) - 1
 
@@ -61,7 +61,7 @@ class CompressedFrames(object):
             segment_bytes *= 2
         self._segment_bytes = segment_bytes
         self._memory = GrowableMemory()
-        self._places = np.zeros(4096, np.uint64).data  # by frame; 0 for those not stored
+        self._addresses = np.zeros(4096, np.uint64).data  # by frame; 0 for those not stored
         self._rows = 0
         self._segments: List[_Segment] = []
         self._free: List[_Segment] = []
@@ -74,7 +74,7 @@ class CompressedFrames(object):
     @property
     def resident_bytes(self) -> int:
         segments = len(self._segments) - len(self._free)
-        return segments * self._segment_bytes + self._rows * self._places.itemsize
+        return segments * self._segment_bytes + self._rows * self._addresses.itemsize
 
     def put(self, frame: int, pixels: memoryview) -> None:
         self._append(frame, self._codec.compress(pixels), self._codec)
@@ -84,11 +84,11 @@ class CompressedFrames(object):
             self._try_a_new_dictionary()
 
     def drop(self, frames: Sequence[int]) -> None:
-        places = self._places
+        addresses = self._addresses
         for frame in frames:
-            place = places[frame]
-            places[frame] = 0
-            self._forget(place)
+            address = addresses[frame]
+            addresses[frame] = 0
+            self._forget(address)
         if self._used_bytes - self._live_bytes > max(2 * self._segment_bytes, self._live_bytes // _TOLERATED_DEAD):
             self._clean()
 
@@ -102,9 +102,9 @@ class CompressedFrames(object):
                 thread; beside one, each change of the GIL may take milliseconds.
         """
         order = np.argsort(frames, kind='stable')
-        places = np.asarray(self._places)[frames[order]]
-        starts = (places >> _LENGTH_BITS).tolist()
-        lengths = (places & _LENGTH).tolist()
+        addresses = np.asarray(self._addresses)[frames[order]]
+        starts = (addresses >> _LENGTH_BITS).tolist()
+        lengths = (addresses & _LENGTH).tolist()
         segments, segment_bytes, size = self._segments, self._segment_bytes, self._frame_bytes
         view, memory = out.data.cast('B'), self._memory.view
         decompressed = self._decompress(starts, lengths) if at_once else {}
@@ -122,11 +122,11 @@ class CompressedFrames(object):
 
     def _decompress(self, starts: List[int], lengths: List[int]) -> Dict[int, Any]:
         """Frames by the start of their blobs."""
-        places: Dict[Any, Dict[int, Tuple[int, int]]] = {}
+        spans: Dict[Any, Dict[int, Tuple[int, int]]] = {}
         for start, length in zip(starts, lengths):
-            places.setdefault(self._segments[start // self._segment_bytes].codec, {})[start] = (start, length)
+            spans.setdefault(self._segments[start // self._segment_bytes].codec, {})[start] = (start, length)
         pixels: Dict[int, Any] = {}
-        for codec, of_this in places.items():
+        for codec, of_this in spans.items():
             them = codec.decompress(self._memory.view, np.array(list(of_this.values()), np.uint64))
             pixels.update(zip(of_this, them))
         return pixels
@@ -134,7 +134,7 @@ class CompressedFrames(object):
     def export(self, frames: np.ndarray, codec: Optional[FrameCodec]) -> Exported:
         by_codec: Dict[Any, List[Tuple[int, bytes]]] = {}
         for frame in frames.tolist():
-            start, length = self._places[frame] >> _LENGTH_BITS, self._places[frame] & _LENGTH
+            start, length = self._addresses[frame] >> _LENGTH_BITS, self._addresses[frame] & _LENGTH
             blob = bytes(self._memory.view[start : start + length])
             by_codec.setdefault(self._segments[start // self._segment_bytes].codec, []).append((frame, blob))
         return [
@@ -163,17 +163,17 @@ class CompressedFrames(object):
         segment.live += length
         self._used_bytes += length
         self._live_bytes += length
-        if frame >= len(self._places):
+        if frame >= len(self._addresses):
             grown = np.zeros(2 * frame, np.uint64)
-            grown[: len(self._places)] = self._places
-            self._places = grown.data
-        self._places[frame] = start << _LENGTH_BITS | length
+            grown[: len(self._addresses)] = self._addresses
+            self._addresses = grown.data
+        self._addresses[frame] = start << _LENGTH_BITS | length
         if frame >= self._rows:
             self._rows = frame + 1
 
-    def _forget(self, place: int) -> None:
+    def _forget(self, address: int) -> None:
         """A blob is dead."""
-        segment, length = self._segments[(place >> _LENGTH_BITS) // self._segment_bytes], place & _LENGTH
+        segment, length = self._segments[(address >> _LENGTH_BITS) // self._segment_bytes], address & _LENGTH
         segment.live -= length
         self._live_bytes -= length
         if segment.live == 0:
@@ -214,23 +214,23 @@ class CompressedFrames(object):
         if not sealed:
             return
         segment = max(sealed, key=lambda s: s.used - s.live)
-        codec, places = segment.codec, np.asarray(self._places)
+        codec, addresses = segment.codec, np.asarray(self._addresses)
         assert codec is not None
-        inside = (places > 0) & (
-            (places >> _LENGTH_BITS) // self._segment_bytes == segment.start // self._segment_bytes
+        inside = (addresses > 0) & (
+            (addresses >> _LENGTH_BITS) // self._segment_bytes == segment.start // self._segment_bytes
         )
         for frame in np.flatnonzero(inside).tolist():
-            place = self._places[frame]
-            start = place >> _LENGTH_BITS
-            self._append(frame, bytes(self._memory.view[start : start + (place & _LENGTH)]), codec)
-            self._forget(place)
+            address = self._addresses[frame]
+            start = address >> _LENGTH_BITS
+            self._append(frame, bytes(self._memory.view[start : start + (address & _LENGTH)]), codec)
+            self._forget(address)
         if segment.codec is not None:  # it is not free yet, as bytes of it were counted as live that were dead
             self._live_bytes -= segment.live
             self._release(segment)
 
     def _try_a_new_dictionary(self) -> None:
         self._until_training = _FRAMES_BETWEEN_TRAININGS
-        recent = np.array(sorted({frame for frame in self._recent if self._places[frame]}), np.uint32)
+        recent = np.array(sorted({frame for frame in self._recent if self._addresses[frame]}), np.uint32)
         self._recent = array('I')
         if len(recent) < 2 * _HELD_OUT_FRAMES:
             return

@@ -132,9 +132,9 @@ class FrameStore(object):
         ends = np.cumsum(lengths, dtype=np.int64)
         if len(lengths) == 0 or lengths.min() == 0 or ends[-1] != len(blobs):
             raise ValueError('the lengths of compressed frames do not fit their data')
-        places = np.ascontiguousarray(np.stack([ends - lengths, lengths], axis=1), np.uint64)
+        spans = np.ascontiguousarray(np.stack([ends - lengths, lengths], axis=1), np.uint64)
         view = np.ascontiguousarray(blobs).data
-        pixels = codec.decompress(view, places)
+        pixels = codec.decompress(view, spans)
         frames = []
         for one in pixels:
             if len(one) != self.frame_bytes:

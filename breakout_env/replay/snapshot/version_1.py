@@ -12,7 +12,7 @@ from typing import Any, Dict, List, Mapping, Tuple
 
 import numpy as np
 
-from ..structure import OPTIONAL, Leaf, Leaves, expect_same, leaves_from, place, split
+from ..structure import OPTIONAL, Leaf, Leaves, expect_same, leaves_from, set_at, split
 
 _META = '__meta__'
 
@@ -60,7 +60,7 @@ def converted(meta: Dict[str, Any], arrays: Mapping[str, np.ndarray]) -> Tuple[D
             _put(out, f'column{k}', columns[leaf], where, count)
         for leaf in (leaf for leaf in of_meta if len(leaf.path) > 1):  # else it is empty
             for row, value in zip(where.tolist(), leaf.values(columns[leaf], strings)):
-                place(metas[row], leaf.path[1:], value)
+                set_at(metas[row], leaf.path[1:], value)
         if with_state:
             state_leaves = with_state
             states[where] = where + 1
