@@ -10,8 +10,6 @@ from easydict import EasyDict
 
 from ..utils import streams
 
-Fragment = List[Any]
-
 
 def own_collect_policy(cfg: EasyDict, policy: Policy) -> Policy:
     """
@@ -62,8 +60,8 @@ class Overlap(object):
 
     def __init__(
         self,
-        next_collection: Callable[[], Optional[Callable[[], Fragment]]],
-        push: Callable[[Fragment], None],
+        next_collection: Callable[[], Optional[Callable[[], List[Any]]]],
+        push: Callable[[List[Any]], None],
         learn: Callable[[], None],
         report: Callable[[], None],
     ) -> None:
@@ -80,7 +78,7 @@ class Overlap(object):
             Collect and learn until there is no next collection. An error in a thread or a KeyboardInterrupt is raised \
             as soon as both threads have finished the step.
         """
-        newest: Optional[Fragment] = None
+        newest: Optional[List[Any]] = None
         with ThreadPoolExecutor(2, 'overlap') as threads:  # leaving it waits for both
             while True:
                 collection = self._next_collection()
@@ -99,6 +97,6 @@ class Overlap(object):
                 if collection is None:  # the last fragment has been learned from
                     return
 
-    def _collect(self, collection: Callable[[], Fragment]) -> Fragment:
+    def _collect(self, collection: Callable[[], List[Any]]) -> List[Any]:
         with streams.on(self._stream):
             return collection()
