@@ -2,13 +2,13 @@
 Atari Breakout for DI-engine.
 
 Importing this package registers the environment ``breakout``, the env managers ``breakout`` and ``breakout_v2``, the
-models ``pixel_*``, the replay buffers ``frame`` and ``torchrl``, the collectors ``full_games`` and ``sample_with_ids``,
-the evaluator ``resumable``, the learner hooks ``resume`` and ``progress`` and the policies ``lean_dqn`` and
-``r2d2_slices`` with DI-engine, so that ``import_names=['breakout_env']`` is all another project writes, and the id
-``breakout_env/Breakout-v0`` with gymnasium. It starts no process, handles no signal and opens no emulator. It sets one
-environment variable, where PyTorch has not been imported before: its threads then spin briefly, which suits a machine
-that does other work, too (compat/openmp_spin_count.py). A user id without a name gets one in ``LOGNAME``
-(compat/torch_unnamed_user.py).
+models ``pixel_*``, the replay buffers ``frame``, ``torchrl`` and ``rollout``, the collectors ``nstep`` (formerly
+``full_games``), ``sample_with_ids`` and ``rollout``, the evaluator ``resumable``, the learner hooks ``resume`` and
+``progress`` and the policies ``lean_dqn``, ``lean_ppo`` and ``r2d2_slices`` with DI-engine, so that
+``import_names=['breakout_env']`` is all another project writes, and the id ``breakout_env/Breakout-v0`` with gymnasium.
+It starts no process, handles no signal and opens no emulator. It sets one environment variable, where PyTorch has not
+been imported before: its threads then spin briefly, which suits a machine that does other work, too
+(compat/openmp_spin_count.py). A user id without a name gets one in ``LOGNAME`` (compat/torch_unnamed_user.py).
 """
 
 from ._version import __version__
@@ -41,7 +41,7 @@ with quiet_import():
     from .run.progress import ProgressHook
     from .run.resume_hook import ResumeHook
     from .worker.evaluator import ResumableEvaluator
-    from .worker.nstep_collector import FullGamesCollector, SampleWithIdsCollector
+    from .worker.nstep_collector import FullGamesCollector, NstepCollector, SampleWithIdsCollector
     from .worker.rollout_collector import RolloutCollector
 
 gymnasium_env.register()
@@ -55,6 +55,7 @@ __all__ = [
     'GroupEnvManagerV2',
     'LeanDQNPolicy',
     'LeanPPOPolicy',
+    'NstepCollector',
     'PixelActorCritic',
     'PixelC51DQN',
     'PixelDQN',

@@ -78,7 +78,7 @@ breakout_dqn_create_config = dict(
     # Stores each distinct screen once, compressed.
     replay_buffer=dict(type='frame', import_names=['breakout_env']),
     # DI-engine's collector, with n-step returns that go on in the next collection.
-    collector=dict(type='full_games', import_names=['breakout_env']),
+    collector=dict(type='nstep', import_names=['breakout_env']),
     # DI-engine's evaluator, whose best score is kept when a run is resumed.
     evaluator=dict(type='resumable', import_names=['breakout_env']),
 )

@@ -127,7 +127,7 @@ breakout_lean_dqn_create_config = dict(
     replay_buffer=dict(type='frame', import_names=['breakout_env']),
     # DI-engine's collector with n-step returns that do not end with a collection. It also counts full games and their
     # scores: a training episode is one life.
-    collector=dict(type='full_games', import_names=['breakout_env']),
+    collector=dict(type='nstep', import_names=['breakout_env']),
     # DI-engine's evaluator, whose best score is kept when a run is resumed.
     evaluator=dict(type='resumable', import_names=['breakout_env']),
 )

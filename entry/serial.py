@@ -135,7 +135,7 @@ def train(
         if budget.episodes is not None and not hasattr(collector, 'games'):
             raise click.UsageError(
                 f'--episodes is {budget.episodes}, and the collector {cfg.policy.collect.collector.type!r} counts no '
-                'full games; expected one of type `full_games` in create_config.collector'
+                'full games; expected one of type `nstep` in create_config.collector'
             )
         learner.call_hook('before_run')  # restores the run if it is resumed
         at_the_end.callback(learner.call_hook, 'after_run')  # saves a checkpoint, and the run

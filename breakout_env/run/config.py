@@ -99,7 +99,7 @@ def merged_config(
     if on_ray and cfg.policy.collect.collector.type == 'rollout':
         raise click.UsageError(
             f"{file.path}: create_config.collector.type is 'rollout', which collects in one process with its learner; "
-            'expected another one on Ray, such as full_games in breakout_dqn_cpu_config.py'
+            'expected another one on Ray, such as nstep in breakout_dqn_cpu_config.py'
         )
     if 'update_per_collect' not in cfg.policy.learn:
         raise click.UsageError(

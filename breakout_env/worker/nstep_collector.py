@@ -77,7 +77,7 @@ class NstepCollector(ScoringCollector):
     Examples:
         >>> from ding.worker import get_serial_collector_cls
         >>> from easydict import EasyDict
-        >>> get_serial_collector_cls(EasyDict(type='full_games', import_names=['breakout_env'])).__name__
+        >>> get_serial_collector_cls(EasyDict(type='nstep', import_names=['breakout_env'])).__name__
         'NstepCollector'
     """
 
@@ -185,7 +185,7 @@ class NstepCollector(ScoringCollector):
         return samples
 
 
-FullGamesCollector = NstepCollector
+FullGamesCollector = NstepCollector  # its name in earlier releases
 
 
 def final_obs_of(manager: BaseEnvManager, env_id: int, timestep: BaseEnvTimestep) -> Optional[Any]:

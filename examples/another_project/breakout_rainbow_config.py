@@ -63,6 +63,6 @@ create_config = EasyDict(
         policy=dict(type='rainbow'),
         replay_buffer=dict(type='frame', import_names=['breakout_env']),
         # DI-engine's collector with n-step returns that do not end with a collection.
-        collector=dict(type='full_games', import_names=['breakout_env']),
+        collector=dict(type='nstep', import_names=['breakout_env']),
     )
 )

@@ -35,6 +35,6 @@ create_config = EasyDict(
     env_manager=dict(type='breakout', **OURS),
     policy=dict(type='dqn'),
     replay_buffer=dict(type='frame', **OURS),
-    collector=dict(type='full_games', **OURS),
+    collector=dict(type='nstep', **OURS),
     evaluator=dict(type='resumable', **OURS),
 )

@@ -115,7 +115,7 @@ def test_a_budget_ends_the_run_and_the_shown_command_can_be_pasted_into_a_shell(
 
 
 STOCK = (  # DI-engine's collector, evaluator and buffer
-    (r"collector=dict\(type='full_games', import_names=\['breakout_env'\]\),", ''),
+    (r"collector=dict\(type='nstep', import_names=\['breakout_env'\]\),", ''),
     STOCK_EVALUATOR,
     (r"type='frame', import_names=\['breakout_env'\]", "type='advanced'"),
 )

@@ -64,7 +64,7 @@ def test_a_collector_that_is_dropped_closes_its_environments_at_once(collector, 
 
 
 def test_scores_are_those_of_games_instead_of_lives(collector):
-    collecting = collector('full_games', [STEP, LIFE_LOST, STEP, GAME_OVER])
+    collecting = collector('nstep', [STEP, LIFE_LOST, STEP, GAME_OVER])
     collecting.collect(n_sample=4, policy_kwargs=dict(eps=0.25))
     assert (collecting.games, collecting.game_return_mean, collecting.epsilon) == (0, None, 0.25)
     collecting.collect(n_sample=4)
@@ -73,10 +73,10 @@ def test_scores_are_those_of_games_instead_of_lives(collector):
 
 
 def test_the_mean_score_is_over_the_last_100_games_and_survives_a_resumed_run(collector):
-    collecting = collector('full_games', [(True, dict(game_return=score)) for score in range(200)])
+    collecting = collector('nstep', [(True, dict(game_return=score)) for score in range(200)])
     collecting.collect(n_sample=ENVS * 200)
     assert collecting.game_return_mean == np.mean(range(150, 200))
-    resumed = collector('full_games', [LIFE_LOST])
+    resumed = collector('nstep', [LIFE_LOST])
     resumed.load_state(collecting.state())
     assert (resumed.games, resumed.game_return_mean) == (400, collecting.game_return_mean)
 
@@ -95,7 +95,7 @@ def test_ids_number_the_steps_of_each_episode_and_an_abnormal_step_ends_one(coll
 @pytest.mark.parametrize('n_sample', [4, 5, 8])
 def test_all_transitions_are_returned_and_make_n_sample_on_average(collector, n_sample):
     """DI-engine's collector cuts a collection to n_sample: transitions before an end are lost, and updates too many."""
-    collecting = collector('full_games', [STEP, STEP, LIFE_LOST, STEP, LIFE_LOST])
+    collecting = collector('nstep', [STEP, STEP, LIFE_LOST, STEP, LIFE_LOST])
     returned = [len(collecting.collect(n_sample=n_sample)) for _ in range(40)]
     assert 0 <= sum(returned) - 40 * n_sample < 8 and max(returned) > n_sample
     assert 0 <= collecting.envstep - sum(returned) <= 8  # pending

@@ -107,7 +107,7 @@ def sampled_and_recorded(tmp_path, monkeypatch):
         manager.seed(3)
         model = dict(type=MODELS.get(policy_class, 'pixel_dqn'))
         modes = policy(policy_class, nstep=nstep, collect=dict(n_sample=piece * ENVS), model=model).collect_mode
-        cfg = EasyDict(SampleSerialCollector.default_config(), type='full_games', import_names=['breakout_env'])
+        cfg = EasyDict(SampleSerialCollector.default_config(), type='nstep', import_names=['breakout_env'])
         acting = PolicyFactory.get_random_policy(modes, action_space=gym.spaces.Discrete(4))
         collector = create_serial_collector(cfg, env=manager, policy=acting)
         buffer = FrameReplayBuffer(dict(replay_buffer_size=100_000), exp_name='run')
