@@ -10,7 +10,7 @@ import psutil
 from ..utils.memory_limits import memory_room
 from .batch import Extras, FrameBatch, UndecodedBatch
 from .frames.store import FrameStore
-from .options import ReplayOptions
+from .options import FOLDER, ReplayOptions
 from .rows import CHUNK, Rows
 from .size_check import check_room
 from .structure import leaves_of
@@ -49,7 +49,7 @@ class ReplayMemory(object):
         capacity: int,
         storage: str = 'compressed',
         eviction: str = 'fifo',
-        folder: str = 'replay',
+        folder: str = FOLDER,
         seed: Optional[int] = None,
     ) -> None:
         """
@@ -73,7 +73,7 @@ class ReplayMemory(object):
     @classmethod
     def from_options(cls, options: ReplayOptions, exp_name: str) -> 'ReplayMemory':
         """The memory of a buffer; its seed follows from numpy's, which pipelines set."""
-        folder = options.folder or os.path.join(exp_name, 'replay')
+        folder = options.folder or os.path.join(exp_name, FOLDER)
         seed = int(np.random.randint(2**31))
         return cls(options.replay_buffer_size, options.storage, options.eviction, folder, seed)
 

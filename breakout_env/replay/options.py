@@ -12,6 +12,7 @@ _OWNER = 'replay buffer option'
 _Size = Annotated[int, Between(1, 2**31 - 1, from_float=True)]
 _SliceLength = Optional[Annotated[int, Between(2, 2**31 - 1)]]
 _Share = Annotated[float, Between(0.0, 1.0)]
+FOLDER = 'replay'  # in the experiment's, for storages in files, where no other folder is given
 # Keys that DI-engine puts into the section itself, or that configs written for its own buffers have, and no options of
 # ours. They have no effect. (compile_config merges the advanced buffer's defaults in where only that section names the
 # type.)

@@ -23,7 +23,7 @@ from ..compat import torchrl_storages
 from ..compat.torchrl_saves import read_description, write_buffer
 from ..utils.atomic_file import DamagedFile
 from ..utils.memory_limits import disk_room, memory_room
-from .options import TorchRLOptions
+from .options import FOLDER, TorchRLOptions
 from .prefetcher import Prefetcher
 from .serial_base import SerialBuffer
 from .size_check import expect_room
@@ -69,7 +69,7 @@ class TorchRLReplayBuffer(SerialBuffer):
                 f"the replay buffer of type 'torchrl' needs TorchRL, which cannot be imported ({error}); "
                 "pip install 'torchrl>=0.14,<0.15'"
             ) from error
-        self._home = os.path.abspath(self._options.folder or os.path.join(exp_name or '', 'replay'))
+        self._home = os.path.abspath(self._options.folder or os.path.join(exp_name or '', FOLDER))
         self._name = exp_name or '', instance_name
         self._make()
 
