@@ -12,7 +12,7 @@ import numpy as np
 
 from breakout_env.agent.averaging import checkpoints_of
 from breakout_env.run.log import RunLog
-from breakout_env.run.paths import PROGRESS_LOG
+from breakout_env.run.paths import AVERAGED_AGENT, PROGRESS_LOG
 from breakout_env.run.stop_request import StopRequest
 from breakout_env.utils.atomic_file import write_bytes
 
@@ -86,7 +86,7 @@ def judged_run(run: Path, execute: Program) -> Dict[str, Any]:
     checkpoints = checkpoints_of(run)
     agent, report = checkpoints[-1], run / 'games.json'
     if len(checkpoints) > 1:
-        agent = run / 'averaged.safetensors'
+        agent = run / AVERAGED_AGENT
         execute(['-m', 'breakout_env', 'average', run, '--output', agent], run)
     asked = ['--protocol', 'nature', '--episodes', GAMES, '--seed', GAMES_SEED, '--json', report]
     execute(['-m', 'breakout_env', 'eval', '--checkpoint', agent, *asked], run)

@@ -7,6 +7,7 @@ import click
 
 from ..agent.agent import save_agent
 from ..agent.averaging import average_weights, checkpoints_of, last_eighth, updates_of
+from ..run.paths import AVERAGED_AGENT
 from ..utils.options import COUNT
 from .common import CONTEXT, user_errors
 
@@ -18,7 +19,7 @@ from .common import CONTEXT, user_errors
 )
 @click.option('--until', type=COUNT, help='Take only checkpoints of up to this many updates.')
 @click.option(
-    '-o', '--output', type=click.Path(dir_okay=False), help='The file to write; by default averaged.safetensors in RUN.'
+    '-o', '--output', type=click.Path(dir_okay=False), help=f'The file to write; by default {AVERAGED_AGENT} in RUN.'
 )
 def command(run: str, last: Optional[int], until: Optional[int], output: Optional[str]) -> None:
     """
@@ -33,7 +34,7 @@ def command(run: str, last: Optional[int], until: Optional[int], output: Optiona
       breakout eval --checkpoint experiments/breakout_ppo/averaged.safetensors
       breakout average RUN --last 1 -o last.safetensors      a checkpoint alone
     """
-    output = output or str(Path(run, 'averaged.safetensors'))
+    output = output or str(Path(run, AVERAGED_AGENT))
     with user_errors():
         paths = checkpoints_of(run, until)
         paths = last_eighth(paths) if last is None else paths[-last:]

@@ -18,15 +18,16 @@ from ..utils.atomic_file import write_bytes
 
 logger = logging.getLogger(__name__)
 Check = Callable[[Dict[str, Any]], None]
+PathOf = Callable[[int], Path]
 
 
 class WholeCkptHook(SaveCkptHook):
     """In place of a hook of DI-engine: the same checkpoints, each of them written whole or not at all."""
 
-    def __init__(self, replaced: SaveCkptHook, folder: Path, check: Check) -> None:
+    def __init__(self, replaced: SaveCkptHook, path_of: PathOf, check: Check) -> None:
         ext_args = EasyDict(freq=replaced._freq)
         super().__init__(replaced.name, replaced.priority, position=replaced.position, ext_args=ext_args)
-        self._folder, self._check = folder, check
+        self._path_of, self._check = path_of, check
 
     def __call__(self, engine: Any) -> None:
         """
@@ -40,7 +41,8 @@ class WholeCkptHook(SaveCkptHook):
             return
         named, engine.ckpt_name = engine.ckpt_name, None
         suffix = '' if engine.instance_name == 'learner' else f'_{engine.instance_name}'
-        path = Path(engine.exp_name, f'{self._folder}{suffix}', named or f'iteration_{engine.last_iter.val}.pth.tar')
+        numbered = self._path_of(engine.last_iter.val)
+        path = Path(engine.exp_name, f'{numbered.parent}{suffix}', named or numbered.name)
         counts = dict(last_iter=engine.last_iter.val, last_step=engine.collector_envstep)
         content, state = io.BytesIO(), engine.policy.state_dict()
         try:
@@ -55,10 +57,10 @@ class WholeCkptHook(SaveCkptHook):
             engine.info(f'{engine.instance_name} save ckpt in {path}')
 
 
-def keep_checkpoints_whole(learner: Any, folder: Path, check: Check) -> None:
+def keep_checkpoints_whole(learner: Any, path_of: PathOf, check: Check) -> None:
     """
-    Let a learner's checkpoints outlast a full disk, in DI-engine's ``folder``; its other hooks stay as they are.
-    ``check`` raises a ValueError for a policy's state that is not to be saved.
+    Let a learner's checkpoints outlast a full disk; its other hooks stay as they are. ``path_of`` gives the path of a
+    checkpoint by updates, as DI-engine names it. ``check`` raises a ValueError for a state that is not to be saved.
     """
     for hooks in learner._hooks.values():
-        hooks[:] = [WholeCkptHook(hook, folder, check) if type(hook) is SaveCkptHook else hook for hook in hooks]
+        hooks[:] = [WholeCkptHook(hook, path_of, check) if type(hook) is SaveCkptHook else hook for hook in hooks]

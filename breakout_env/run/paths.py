@@ -8,6 +8,8 @@ Where the files of a run are, below its folder (``exp_name``), and which of its 
     resume/pairs.json                   the list of saves, the newest first
     log/progress.jsonl                  what `breakout plot` draws; log/serial has TensorBoard's curves
     log/lock                            held by the process that trains here
+    replay/                             frames of storage `memmap`, while the run trains (breakout_env/replay)
+    averaged.safetensors                what `breakout average` writes
     total_config.py                     the merged config
 
 The list names a save when both of its files are on the disk, so what a kill leaves of a save that was being written is
@@ -38,6 +40,7 @@ PROGRESS_LOG = LOGS / 'progress.jsonl'
 CURVES = LOGS / 'serial'
 LOCK = LOGS / 'lock'
 MERGED_CONFIG = Path('total_config.py')
+AVERAGED_AGENT = Path('averaged.safetensors')
 
 _KEPT_SAVES = 2
 _NUMBERED = re.compile(r'(?:iteration|resume)_(\d+)\.pth\.tar')
@@ -66,6 +69,11 @@ class Save(TypedDict):
 
 
 _SAVES = TypeAdapter(List[Save])
+
+
+def numbered_checkpoint(updates: int) -> Path:
+    """A checkpoint of DI-engine's."""
+    return CHECKPOINTS / f'iteration_{updates}.pth.tar'
 
 
 def save_checkpoint(updates: int) -> Path:

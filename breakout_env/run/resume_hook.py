@@ -23,7 +23,7 @@ from ..policy.learner import check_finite
 from ..utils import output, run_registry, signals
 from ..utils.options import Between, Options
 from .folder import hold, release
-from .paths import CHECKPOINTS, write_best_score
+from .paths import numbered_checkpoint, write_best_score
 from .saver import RunSaver
 from .stop_request import StopRequest
 
@@ -67,7 +67,7 @@ class ResumeHook(LearnerHook):
     def __call__(self, engine: 'BaseLearner') -> None:
         cfg = engine.policy.get_attribute('cfg')
         check_first_batch_for_frames(engine.policy, cfg)
-        keep_checkpoints_whole(engine, CHECKPOINTS, partial(check_finite, 'of the training,'))
+        keep_checkpoints_whole(engine, numbered_checkpoint, partial(check_finite, 'of the training,'))
         hold(engine.exp_name)
         engine.run_saver = saver = RunSaver(engine)
         if cfg.learn.get('resume_training', False):

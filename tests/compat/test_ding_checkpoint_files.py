@@ -12,7 +12,7 @@ from easydict import EasyDict
 
 from breakout_env.compat.ding_checkpoint_files import keep_checkpoints_whole
 from breakout_env.policy.learner import check_finite
-from breakout_env.run.paths import CHECKPOINTS
+from breakout_env.run.paths import numbered_checkpoint
 
 BEST = 'ckpt_best.pth.tar'
 finite = partial(check_finite, 'weight')
@@ -60,7 +60,7 @@ def test_upstream_still_loses_the_best_checkpoint_to_a_full_disk(learner):
 
 
 def test_the_best_checkpoint_outlasts_a_full_disk_and_the_caller_learns_of_it(learner):
-    keep_checkpoints_whole(learner, CHECKPOINTS, finite)
+    keep_checkpoints_whole(learner, numbered_checkpoint, finite)
     with pytest.raises(OSError, match='No space left'):
         save(learner, BEST)
     assert len(best()['weights']) == 10 and (best()['last_iter'], best()['last_step']) == (10, 40)
@@ -68,7 +68,7 @@ def test_the_best_checkpoint_outlasts_a_full_disk_and_the_caller_learns_of_it(le
 
 
 def test_a_training_continues_without_a_checkpoint_and_saves_the_next_one(learner, caplog):
-    keep_checkpoints_whole(learner, CHECKPOINTS, finite)
+    keep_checkpoints_whole(learner, numbered_checkpoint, finite)
     save(learner, None)
     assert 'iteration_10.pth.tar was not saved, the training continues' in caplog.text
     learner.policy.state_dict = lambda: dict(weights=torch.zeros(10))
