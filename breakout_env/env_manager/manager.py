@@ -187,7 +187,7 @@ class GroupEnvManager(RecoveringManager):
 
     @property
     def halves(self) -> List[List[int]]:
-        """The environments in two halves, each with half of every process; in one where a process has but one."""
+        """The environments in two halves, each with half of every process's; one half if no process has two."""
         return self._pool.halves
 
     def first_obs(self, env_ids: Sequence[int], out: Optional[np.ndarray] = None) -> np.ndarray:
