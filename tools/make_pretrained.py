@@ -12,7 +12,7 @@ breakout_env/pretrained/NAME.safetensors; docs/scripts/make_tables.py writes the
 import json
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Dict, List, Mapping
+from typing import Any, Dict, List, Mapping, Optional
 
 import click
 import torch
@@ -85,8 +85,9 @@ def card_as_markdown(card: Mapping[str, Any]) -> str:
 @click.option('--name', required=True, help='Of the agent and its files.')
 @click.option('--config', default='configs/breakout_ppo_config.py', help='The config of the run.')
 @click.option('--env-steps', default=10**12, help='Take checkpoints within so many env steps; all by default.')
+@click.option('--note', help='What else there is to say of the training, for its card.')
 @click.option('--card/--no-card', default=False, help="Write CARD.md, the package's own card, from it.")
-def main(run: str, name: str, config: str, env_steps: int, card: bool) -> None:
+def main(run: str, name: str, config: str, env_steps: int, note: Optional[str], card: bool) -> None:
     """Choose, judge and write an agent of the run in the folder RUN."""
     torch.set_num_threads(1)
     log = RunLog.read(run)
@@ -123,6 +124,8 @@ def main(run: str, name: str, config: str, env_steps: int, card: bool) -> None:
         click.echo(f'{protocol}: {reports[protocol].mean:.1f}')
     facts['scores'] = {protocol: report.summary() for protocol, report in reports.items()}
     facts['limits'] = LIMITS
+    if note:
+        facts['note'] = note
     PRETRAINED.mkdir(exist_ok=True)
     save_agent(str(PRETRAINED / f'{name}.safetensors'), average_weights(chosen), facts)
     result = dict(
