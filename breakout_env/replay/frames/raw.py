@@ -58,7 +58,7 @@ class RawFrames(object):
 
     def export(self, frames: np.ndarray, codec: Optional[FrameCodec]) -> Exported:
         """
-        Frames for a save, compressed whatever the storage, so that any storage can load it. ``codec`` is the last that
+        Frames for a save, compressed whatever the storage, so that any storage can load it. ``codec`` is the one that
         the previous call returned, None at first; a storage that does not compress uses it again.
         """
         rows = np.empty((len(frames), self._frame_bytes), np.uint8)
