@@ -21,8 +21,8 @@ breakout_ppo_config = dict(
         stop_value=1000,
         # (int) Screens in an observation.
         frame_stack=4,
-        # (float) Half of the games begin where an earlier one had 300 points or more, once there are such games: of the
-        # last bricks, where lives are lost, an agent sees little otherwise.
+        # (float) Half of the games begin where an earlier one had 300 points of a wall, once there are such games: an
+        # agent sees little of the last bricks otherwise, where lives are lost.
         late_start_probability=0.5,
         # (int) Niceness of the environments' processes: the learner is one thread, they leave it a core.
         manager=dict(nice=10),

@@ -17,8 +17,9 @@ from .options import BreakoutOptions
 from .preprocessing import fill_stack, push_frame
 
 logger = logging.getLogger(__name__)
-# From which score on states are kept for late starts, and in how many points one.
-LATE_SCORE, LATE_SPACING = 300, 8
+# For late starts states are kept from this many points of a wall on, one in so many points. The second and last wall
+# begins after 432 points and is as easy as the first one at its beginning.
+WALL, LATE_POINTS, LATE_SPACING = 432, 300, 8
 
 
 class State(Enum):
@@ -139,7 +140,7 @@ class Session(object):
 
     def keep_late_state(self) -> None:
         """After a brick was hit: keep the state for late starts, in place of the one with about as many points."""
-        if self.game_points >= LATE_SCORE and self.options.late_start_probability:
+        if self.game_points % WALL >= LATE_POINTS and self.options.late_start_probability:
             self.late_states[self.game_points // LATE_SPACING] = self.game_points, self.emulator.save_state()
 
     def stack_screen(self) -> None:

@@ -93,7 +93,7 @@ def test_evaluation_plays_full_games_and_fires_after_a_lost_life(make):
 
 
 def test_a_game_of_training_can_begin_late_in_an_earlier_one_but_is_no_full_game_then(make, monkeypatch):
-    monkeypatch.setattr('breakout_env.envs.session.LATE_SCORE', 1)
+    monkeypatch.setattr('breakout_env.envs.session.LATE_POINTS', 1)
     env = make(late_start_probability=1.0, episodic_life=False, fire_on_life_loss=True)
     ends = []
     for _ in range(3):
