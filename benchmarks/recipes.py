@@ -57,26 +57,19 @@ def dqn_for_env_steps(*changes: str) -> Variant:
 VARIANTS: Dict[str, Variant] = {
     'ppo': ppo(),
     'ppo_serial': ppo(options=('--serial',)),
-    'ppo_no_mirror': ppo('policy.learn.mirror=False'),
-    # the config of before, with four times as many updates
-    'ppo_minibatch_64': ppo(
-        'env.collector_env_num=32',
-        'policy.collect.n_sample=1024',
-        'policy.learn.batch_size=64',
-        'policy.learn.learning_rate=0.00025',
-        'policy.learn.lr_decay_updates=300000',
-        'policy.learn.mirror=False',
-        'policy.model.columns=None',
-        'env.manager.nice=0',
+    # the config of before, without what makes the last bricks count
+    'ppo_discount_0.99': ppo(
+        'policy.discount_factor=0.99',
+        'policy.learn.normalize_returns=False',
+        'policy.learn.entropy_weight=0.01',
+        'policy.learn.lr_end=0.00005',
+        'env.late_start_probability=0.0',
     ),
     # to be judged by env steps, at 7 million
     'ppo_annealed': ppo('policy.learn.anneal=True', 'policy.learn.lr_end=0.0'),
-    'ppo_normalized_0.997': ppo('policy.discount_factor=0.997', 'policy.learn.normalize_returns=True'),
-    'ppo_normalized_0.999': ppo('policy.discount_factor=0.999', 'policy.learn.normalize_returns=True'),
     'ppo_clip_0.2': ppo('policy.learn.clip_ratio=0.2'),
     # 64 x 128 steps, minibatches of 1,024, 2 passes, as rl_games publishes for Breakout
     'ppo_rl_games': ppo(
-        'env.collector_env_num=64',
         'policy.collect.n_sample=8192',
         'policy.learn.batch_size=1024',
         'policy.learn.update_per_collect=16',
@@ -86,7 +79,6 @@ VARIANTS: Dict[str, Variant] = {
         'policy.learn.grad_clip=1.0',
         'policy.learn.value_weight=1.0',
         'policy.discount_factor=0.999',
-        'policy.learn.normalize_returns=True',
     ),
     'lean_dqn': dqn(),
     'lean_dqn_layer_norm': dqn_for_env_steps('policy.model.layer_norm=True'),

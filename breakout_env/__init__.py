@@ -35,7 +35,7 @@ with quiet_import():
         PixelVAC,
     )
     from .policy.r2d2 import R2D2SlicesPolicy
-    from .replay import FrameBuffer, FrameReplayBuffer
+    from .replay import FrameBuffer, FrameReplayBuffer, TaskFrameBuffer
     from .replay.rollout_buffer import RolloutBuffer
     from .replay.torchrl import TorchRLReplayBuffer
     from .run.progress import ProgressHook
@@ -71,6 +71,7 @@ __all__ = [
     'RolloutBuffer',
     'RolloutCollector',
     'SampleWithIdsCollector',
+    'TaskFrameBuffer',
     'TorchRLReplayBuffer',
     '__version__',
 ]

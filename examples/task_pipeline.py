@@ -18,7 +18,7 @@ what dies, saves the run, and authenticates.
 import os
 from functools import partial
 
-from breakout_env import FrameBuffer  # first: it keeps what DI-engine prints from the screen
+from breakout_env import TaskFrameBuffer  # first: it keeps what DI-engine prints from the screen
 
 # isort: split
 from ding.config import compile_config
@@ -84,7 +84,7 @@ def main() -> None:
             for cfgs in (collector_cfgs, evaluator_cfgs)
         )
         policy = DQNPolicy(cfg.policy)
-        buffer = FrameBuffer(size=cfg.policy.other.replay_buffer.replay_buffer_size)
+        buffer = TaskFrameBuffer(size=cfg.policy.other.replay_buffer.replay_buffer_size)
         if task.router.is_active:
             task.use(ModelExchanger(policy._model))
         task.use(interaction_evaluator(cfg, policy.eval_mode, evaluator_env))

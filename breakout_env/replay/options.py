@@ -1,4 +1,4 @@
-"""The options of the replay buffers: ``frame``, ``FrameBuffer`` of task pipelines, and ``torchrl``."""
+"""The options of the replay buffers: ``frame``, ``TaskFrameBuffer`` of task pipelines, and ``torchrl``."""
 
 import math
 from typing import Annotated, Any, Iterable, Literal, Mapping, Optional

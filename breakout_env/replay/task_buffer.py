@@ -16,7 +16,7 @@ from .snapshot import snapshot
 _OPTIONS = ('replay_buffer_size', 'storage', 'eviction', 'folder')
 
 
-class FrameBuffer(Buffer):
+class TaskFrameBuffer(Buffer):
     """
     Overview:
         DI-engine's ``DequeBuffer``, with each distinct screen kept once and compressed. It works with \
@@ -27,7 +27,7 @@ class FrameBuffer(Buffer):
             A sample is a copy: writing into it does not change the buffer; ``update`` does. ``delete`` takes time in \
             proportion to what is stored: new transitions replace old ones without it.
     Examples:
-        >>> buffer, stack = FrameBuffer(size=100), np.zeros((4, 84, 84), np.uint8)
+        >>> buffer, stack = TaskFrameBuffer(size=100), np.zeros((4, 84, 84), np.uint8)
         >>> pushed = buffer.push(dict(obs=stack, next_obs=stack, action=1), meta=dict(env=0))
         >>> (item,) = buffer.sample(1)
         >>> item.index == pushed.index, item.data['obs'].shape, item.meta
@@ -48,7 +48,7 @@ class FrameBuffer(Buffer):
         checked = ReplayOptions.from_config(dict(options, replay_buffer_size=size))
         checked.expect_defaults(
             [name for name in ReplayOptions.model_fields if name not in _OPTIONS],
-            "for FrameBuffer: it has no effect in a task pipeline, where DI-engine's middleware does such things",
+            "for TaskFrameBuffer: it has no effect in a task pipeline, where DI-engine's middleware does such things",
         )
         super().__init__(checked.replay_buffer_size)
         self._memory = ReplayMemory.from_options(checked, exp_name)
@@ -191,7 +191,7 @@ class FrameBuffer(Buffer):
                 yield self.get_by_index(f'{insertion_id:x}')
 
     @property
-    def storage(self) -> 'FrameBuffer':
+    def storage(self) -> 'TaskFrameBuffer':
         """What middleware iterates over to see all transitions: the buffer itself."""
         return self
 
@@ -213,7 +213,7 @@ class FrameBuffer(Buffer):
         """Release memory and file. It may be called at any time, any number of times."""
         self._memory.close()
 
-    def __copy__(self) -> 'FrameBuffer':
+    def __copy__(self) -> 'TaskFrameBuffer':
         copied = type(self).__new__(type(self))
         copied.__dict__.update(self.__dict__, _middleware=[])
         return copied

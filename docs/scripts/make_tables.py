@@ -183,7 +183,7 @@ def comparison() -> str:
     subprocess, envpool = "DI-engine's subprocess", 'EnvPool, asynchronous, 2 threads'
     rows = [
         [
-            f'PPO, score after {longest["budget_env_steps"] / 1e6:g} million env steps',
+            f'PPO, score after {longest["budget_env_steps"] / 1e6:g} million env steps (run of the shipped agent)',
             f'{longest["score"]:.0f} (1 seed)',
             '',
             '',

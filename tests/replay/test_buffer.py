@@ -14,7 +14,7 @@ from ding.worker.replay_buffer import AdvancedReplayBuffer
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboardX import SummaryWriter
 
-from breakout_env import FrameBuffer, FrameReplayBuffer
+from breakout_env import FrameReplayBuffer, TaskFrameBuffer
 from breakout_env.replay import buffer as buffer_module
 from breakout_env.replay import size_check
 from breakout_env.utils.memory_limits import Room
@@ -79,7 +79,9 @@ def test_a_wrong_option_is_named_and_nothing_is_opened(options, message, same_fo
 def test_a_size_without_room_in_memory_is_refused_with_the_numbers(monkeypatch, interface, same_footprint):
     monkeypatch.setattr(size_check, 'memory_room', lambda: Room(2 * 10**9, 4 * 10**9, "the machine's memory"))
     build = (
-        make if interface == 'serial' else lambda replay_buffer_size, **more: FrameBuffer(replay_buffer_size, **more)
+        make
+        if interface == 'serial'
+        else lambda replay_buffer_size, **more: TaskFrameBuffer(replay_buffer_size, **more)
     )
     with pytest.raises(ValueError, match='`replay_buffer_size` is 1,000,000: about 7.22 GB') as refused:
         build(replay_buffer_size=1_000_000, storage='ring')

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from breakout_env import FrameBuffer
+from breakout_env import TaskFrameBuffer
 from helpers.replay import ids, is_exact, make, stored
 from helpers.torchrl_buffers import transition as step_of
 
@@ -62,7 +62,7 @@ def test_a_save_of_slices_loads_with_the_hidden_states_that_it_kept():
 
 
 def test_a_save_of_a_task_buffer_loads_with_its_meta_information():
-    buffer = FrameBuffer(20)
+    buffer = TaskFrameBuffer(20)
     buffer.load_data(str(DATA / 'v1_task.npz'))
     numbers = [4, 5, 6, 8, 9, 10, 11, 12, 13]
     assert [(item.index, item.data['id']) for item in buffer] == [(f'{number:x}', number) for number in numbers]

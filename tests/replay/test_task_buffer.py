@@ -1,4 +1,4 @@
-"""``FrameBuffer`` behind ``ding.data.Buffer``, beside DI-engine's ``DequeBuffer``."""
+"""``TaskFrameBuffer`` behind ``ding.data.Buffer``, beside DI-engine's ``DequeBuffer``."""
 
 import numpy as np
 import pytest
@@ -15,12 +15,12 @@ from ding.framework import OnlineRLContext, task
 from ding.framework.middleware.functional import data_pusher, offpolicy_data_fetcher
 from easydict import EasyDict
 
-from breakout_env import FrameBuffer
+from breakout_env import TaskFrameBuffer
 from helpers.replay import is_exact, transition
 
 
 def both(size=20):
-    return FrameBuffer(size), DequeBuffer(size)
+    return TaskFrameBuffer(size), DequeBuffer(size)
 
 
 def plain(item):
@@ -113,7 +113,7 @@ def test_priority_experience_replay_samples_the_same_from_both(seed):
 
 
 def test_di_engines_middleware_works_on_the_task_buffer():
-    used, stale, view, cloned = (FrameBuffer(20) for _ in range(4))
+    used, stale, view, cloned = (TaskFrameBuffer(20) for _ in range(4))
     used.use(use_time_check(used, max_use=2))
     stale.use(staleness_check(stale, max_staleness=5))
     view.use(sample_range_view(view, -5, None))
@@ -135,7 +135,7 @@ def test_di_engines_middleware_works_on_the_task_buffer():
 @pytest.mark.parametrize('unroll_len, with_priorities', [(1, False), (3, False), (1, True)])
 def test_a_task_pushes_to_it_and_fetches_from_it(unroll_len, with_priorities):
     cfg = EasyDict(policy=dict(learn=dict(batch_size=6), collect=dict(unroll_len=unroll_len)))
-    buffer = FrameBuffer(40)
+    buffer = TaskFrameBuffer(40)
     if with_priorities:
         buffer.use(PriorityExperienceReplay(buffer))
     seen = []
@@ -167,7 +167,7 @@ def test_a_task_pushes_to_it_and_fetches_from_it(unroll_len, with_priorities):
 
 
 def test_the_task_buffer_saves_loads_and_closes(same_footprint):
-    buffer, other = FrameBuffer(20), FrameBuffer(20, storage='ring')
+    buffer, other = TaskFrameBuffer(20), TaskFrameBuffer(20, storage='ring')
     for i in range(30):
         buffer.push(transition(i), dict(env=i % 3))
     buffer.save_data('saves/buffer.npz')
