@@ -57,13 +57,13 @@ def dqn_for_env_steps(*changes: str) -> Variant:
 VARIANTS: Dict[str, Variant] = {
     'ppo': ppo(),
     'ppo_serial': ppo(options=('--serial',)),
-    # the config of before, without what makes the last bricks count
-    'ppo_discount_0.99': ppo(
-        'policy.discount_factor=0.99',
-        'policy.learn.normalize_returns=False',
-        'policy.learn.entropy_weight=0.01',
-        'policy.learn.lr_end=0.00005',
-        'env.late_start_probability=0.0',
+    # what the run of the shipped agent went on with after 6 million env steps
+    'ppo_second_stage': ppo(
+        'policy.discount_factor=0.997',
+        'policy.learn.normalize_returns=True',
+        'policy.learn.entropy_weight=0.003',
+        'policy.learn.lr_end=0.00015',
+        'env.late_start_probability=0.5',
     ),
     # to be judged by env steps, at 7 million
     'ppo_annealed': ppo('policy.learn.anneal=True', 'policy.learn.lr_end=0.0'),
@@ -79,6 +79,7 @@ VARIANTS: Dict[str, Variant] = {
         'policy.learn.grad_clip=1.0',
         'policy.learn.value_weight=1.0',
         'policy.discount_factor=0.999',
+        'policy.learn.normalize_returns=True',
     ),
     'lean_dqn': dqn(),
     'lean_dqn_layer_norm': dqn_for_env_steps('policy.model.layer_norm=True'),

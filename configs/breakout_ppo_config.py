@@ -21,9 +21,6 @@ breakout_ppo_config = dict(
         stop_value=1000,
         # (int) Screens in an observation.
         frame_stack=4,
-        # (float) Half of the games begin where an earlier one had 300 points of a wall, once there are such games: an
-        # agent sees little of the last bricks otherwise, where lives are lost.
-        late_start_probability=0.5,
         # (int) Niceness of the environments' processes: the learner is one thread, they leave it a core.
         manager=dict(nice=10),
         evaluator=dict(
@@ -54,8 +51,8 @@ breakout_ppo_config = dict(
             # (list) First and last column likewise: the walls are outside.
             columns=[4, 79],
         ),
-        # (float) Discount of the next step's reward: the last bricks are some hundred steps apart.
-        discount_factor=0.997,
+        # (float) Discount of the next step's reward.
+        discount_factor=0.99,
         learn=dict(
             # (int) Updates after each collection: 3 passes over the rollout.
             update_per_collect=48,
@@ -63,13 +60,11 @@ breakout_ppo_config = dict(
             batch_size=256,
             # (float) Learning rate of Adam at the start, and from update `lr_decay_updates` on.
             learning_rate=0.0005,
-            lr_end=0.0001,
+            lr_end=0.00005,
             # (int) Updates over which it falls linearly: 6.4 million env steps.
             lr_decay_updates=75000,
             # (bool) Whether the network plays the mirror image of a screen as the mirror image of its play.
             mirror=True,
-            # (bool) The critic learns normalised returns, which are large with this discount.
-            normalize_returns=True,
             # (float) GAE lambda: 0 is the one-step TD error, 1 is Monte Carlo.
             gae_lambda=0.95,
             # (float) PPO clip range epsilon: the probability ratio is clipped to [1 - epsilon, 1 + epsilon].
@@ -77,7 +72,7 @@ breakout_ppo_config = dict(
             # (float) Value coefficient: weight of the value's mean squared error in the loss.
             value_weight=0.25,
             # (float) Entropy coefficient: weight of the policy's entropy in the loss, which keeps it exploring.
-            entropy_weight=0.003,
+            entropy_weight=0.01,
             # (bool) Whether to resume the run in exp_name from its last save, if there is one.
             resume_training=False,
             learner=dict(
