@@ -60,8 +60,8 @@ def main() -> None:
     ppo = Curve('PPO on a CPU, 2 threads', (RunLog.read(PPO),))
     save_figure(draw_curves([ppo], ('score', 'train_return', 'loss'), 'env_step'), FIGURES / 'training_curve.png')
     timed = training_rows.drawn(training_rows.rows())
-    default = [row for row in training_rows.env_steps_rows() if row['variant'] == training_rows.DEFAULT]
-    for x, name, drawn in (('env_step', 'env_steps', timed + default), ('hours', 'hours', timed)):
+    long = [row for row in training_rows.env_steps_rows() if row['env_steps'] > 2e6]
+    for x, name, drawn in (('env_step', 'env_steps', timed + long), ('hours', 'hours', timed)):
         save_figure(draw_curves(training_rows.curves(drawn), ['train_return'], x), FIGURES / f'recipes_{name}.png')
 
 
