@@ -200,9 +200,12 @@ class LeanPPOPolicy(Policy, ActsWithAverage):
             model = self._cast_model()
             output = model.forward_scaled(self._acting_screens(obs.to(self._device)))
             logit, value = output['logit'].float().cpu(), self._return_scale.returns(output['value'].float().cpu())
-            check_finite('the output of the network that acts', logit)
             log_probs = logit.log_softmax(dim=1)
-            action = torch.multinomial(log_probs.exp(), 1)
+            try:
+                action = torch.multinomial(log_probs.exp(), 1)
+            except RuntimeError:  # its message names probabilities, not options
+                check_finite('the output of the network that acts', logit)
+                raise
             return dict(action=action[:, 0], value=value, log_prob=log_probs.gather(1, action)[:, 0])
 
     def _get_act_on_batch(self) -> Callable[..., Batch]:
