@@ -4,7 +4,7 @@ import math
 from typing import Annotated, Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple
 
 import torch
-from ding.model import model_wrap
+from ding.model import create_model, model_wrap
 from ding.policy import Policy
 from ding.policy.command_mode_policy_instance import DummyCommandModePolicy
 from ding.utils import POLICY_REGISTRY
@@ -150,7 +150,9 @@ class LeanPPOPolicy(Policy, ActsWithAverage):
     @classmethod
     def check_config(cls, cfg: Mapping) -> None:
         """Check ``policy.learn`` of a merged config; a ValueError names what is wrong."""
-        LeanPPOOptions.of_section('config option', 'policy.learn', cfg['policy']['learn'])
+        options = LeanPPOOptions.of_section('config option', 'policy.learn', cfg['policy']['learn'])
+        if options.mirror and 'type' in cfg['policy']['model']:
+            Mirror(create_model(cfg['policy']['model']))
 
     def default_model(self) -> Tuple[str, List[str]]:
         """Actor and critic on pixels 0..255, where the config names no model."""

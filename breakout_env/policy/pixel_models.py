@@ -192,10 +192,8 @@ class PixelInput(torch.nn.Module):
 
     @classmethod
     def check_config(cls, cfg: Mapping) -> None:
-        """Check the sizes in ``policy.model`` of a merged config; a ValueError names what is wrong."""
-        model = cfg['policy']['model']
-        names = ('obs_shape', 'action_shape', 'encoder_hidden_size_list', 'rows', 'columns')
-        PixelModelOptions.from_sizes(**{name: model.get(name) for name in names})
+        """Build the network of ``policy.model`` in a merged config; a ValueError names what is wrong."""
+        cls(**{name: value for name, value in cfg['policy']['model'].items() if name not in ('type', 'import_names')})
 
     def forward(self, x: Union[torch.Tensor, Mapping], *args: Any, **kwargs: Any) -> Any:
         """

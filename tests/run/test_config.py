@@ -187,6 +187,8 @@ def test_run_name_below_the_current_folder_is_accepted(name, here):
     [
         (['train', '-c', str(CONFIG), '--env-steps', '99'], '--env-steps is 99; expected more than the '),
         (['train', '-c', PPO, '--set', 'policy.learn.gae_lambda=2'], '`policy.learn.gae_lambda` is 2 (int); expected'),
+        (['train', '-c', PPO, '--set', 'policy.model.head=nature'], "`head` is 'nature' (str); expected"),
+        (['train', '-c', PPO, '--set', 'policy.model.layer_norm=True'], 'expected pixel_actor_critic with even sizes'),
         (['train', '-c', PPO, '--set', 'policy.collect.n_sample=100'], 'n_sample is 100; expected a multiple of'),
         (['train', '-c', PPO, '--set', 'policy.learn.batch_size=4097'], 'batch_size is 4097; expected at most'),
         (['train', '--set', 'learning_rate'], "--set is 'learning_rate'; expected KEY=VALUE"),
