@@ -147,7 +147,7 @@ def main(out: Path, results: Optional[Path], variant: str, seed: int, minutes: f
         row = measured(variant, seed, budget, out.resolve(), rows)
     finally:
         release(out)
-    click.echo(f'{variant}, seed {seed}: {row["score"]:.1f} points after {row["env_steps"]:,} env steps')
+    click.echo(f'{variant}, seed {seed}: {row["score"]:.1f} points after {row["env_steps"]:,.0f} env steps')
 
 
 if __name__ == '__main__':
