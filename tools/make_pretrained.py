@@ -39,7 +39,8 @@ LIMITS = (
 )
 # What the card tells of a training, and of the games of each protocol.
 CARD_FACTS = dict(
-    env_steps='env steps', updates='updates', seed='seed', hours='hours of training', config='config', commit='commit'
+    **dict(env_steps='env steps', updates='updates', seed='seed', hours='hours of training', config='config'),
+    **dict(commit='commit', temperature='temperature of its actions'),
 )
 CARD_FIGURES = ('mean', 'std', 'median', 'interval_95', 'episodes', 'distinct_games', 'seed')
 
@@ -49,12 +50,12 @@ def env_step_of(checkpoint: Path) -> int:
     return int(torch.load(checkpoint, map_location='cpu', weights_only=True)['last_step'])
 
 
-def candidates(run: str, env_steps: int, folder: Path) -> Dict[int, List[Path]]:
+def candidates(run: str, env_steps: int, folder: Path, card: Mapping[str, Any]) -> Dict[int, List[Path]]:
     """How many of the last checkpoints within a budget, and which; written to a folder as agents."""
     paths = [path for path in checkpoints_of(run) if env_step_of(path) <= env_steps]
     found = {count: paths[-count:] for count in CANDIDATES if count <= len(paths)}
     for count, checkpoints in found.items():
-        save_agent(str(folder / f'last_{count}.safetensors'), average_weights(checkpoints), {})
+        save_agent(str(folder / f'last_{count}.safetensors'), average_weights(checkpoints), card)
     return found
 
 
@@ -86,15 +87,19 @@ def card_as_markdown(card: Mapping[str, Any]) -> str:
 @click.option('--name', required=True, help='Of the agent and its files.')
 @click.option('--config', default='configs/breakout_ppo_config.py', help='The config of the run.')
 @click.option('--env-steps', default=10**12, help='Take checkpoints within so many env steps; all by default.')
+@click.option('--temperature', type=float, help='As of `breakout average`.')
 @click.option('--note', help='What else there is to say of the training, for its card.')
 @click.option('--card/--no-card', default=False, help="Write CARD.md, the package's own card, from it.")
-def main(run: str, name: str, config: str, env_steps: int, note: Optional[str], card: bool) -> None:
+def main(
+    run: str, name: str, config: str, env_steps: int, temperature: Optional[float], note: Optional[str], card: bool
+) -> None:
     """Choose, judge and write an agent of the run in the folder RUN."""
     torch.set_num_threads(1)
     log = RunLog.read(run)
     scratch = Path(run, 'candidates')
     scratch.mkdir(exist_ok=True)
-    found = candidates(run, env_steps, scratch)
+    draws = {} if temperature is None else dict(temperature=temperature)
+    found = candidates(run, env_steps, scratch, draws)
     if not found:
         raise click.ClickException(f'{run} has no checkpoint of up to {env_steps:,} env steps')
     selection = []
@@ -117,6 +122,7 @@ def main(run: str, name: str, config: str, env_steps: int, note: Optional[str], 
         hours=round(float(log.progress['hours'][min(at, len(log.progress['hours']) - 1)]), 2),
         commit=log.commit,
         config=config,
+        **draws,
     )
     agent = load_agent(str(scratch / f'last_{best}.safetensors'))
     reports = {}

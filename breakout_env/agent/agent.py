@@ -5,6 +5,8 @@ Beside its weights is its card, a JSON object, all of whose keys are optional:
 
 - ``name`` (str), a short name; ``limits`` (str), what the agent cannot do, and what its figures do not show.
 - ``env_steps``, ``updates``, ``seed`` (int), ``hours`` (float), ``commit``, ``config`` (str): the training.
+- ``temperature`` (float), for the policy of an actor-critic: games are played with actions drawn from it, its logits
+  divided by this; without it they are played with the most probable ones.
 - ``scores`` (object): for each protocol of ``evaluation.PROTOCOLS`` what ``evaluation.Report.summary`` gives.
 """
 
@@ -12,14 +14,16 @@ import json
 import logging
 import os
 from pathlib import Path
-from typing import Any, Dict, Mapping, Optional, Tuple, Union
+from typing import Annotated, Any, Dict, Mapping, Optional, Tuple, Union
 
 import numpy as np
 import torch
 from safetensors.torch import save
+from scipy.special import softmax
 
 from ..policy.pixel_models import PixelDQN
 from ..utils.atomic_file import write_bytes
+from ..utils.options import Between, checked
 from .own_network import Sizes, config_beside, registered_network
 from .weights_file import Weights, read_json_object, read_weights, without_critic
 
@@ -33,6 +37,7 @@ NATURE_SCREEN_SIZE, LARGEST_SCREEN = 84, 1024
 # The linear layer after the convolutions, where a ReLU follows it (the model option `head`).
 PAPER_LAYER = 'encoder.mid.0.weight'
 LONGEST_NAME = 60
+_Temperature = Optional[Annotated[float, Between(0.01, 100.0)]]
 
 
 class Agent(object):
@@ -56,6 +61,8 @@ class Agent(object):
         """
         self.model = model.eval()
         self.card = dict(card)
+        self.temperature: Optional[float] = self.card.get('temperature')
+        self._rng = np.random.default_rng(0)
         self.name = name
         self.device = next(model.parameters()).device
         self.frame_stack, self.screen_size, self.action_count = sizes
@@ -89,9 +96,28 @@ class Agent(object):
         with torch.inference_mode():
             return self.model(pixels.to(self.device))['logit'].cpu().numpy()
 
-    def act(self, obs: np.ndarray) -> np.ndarray:
-        """The index of the action with the highest value, for each observation of a batch as in ``q_values``."""
-        return self.q_values(obs).argmax(axis=1)
+    def act(self, obs: np.ndarray, draws: Optional[np.ndarray] = None) -> np.ndarray:
+        """
+        Overview:
+            An action for each observation: that of the highest value or, where the card has a ``temperature``, one \
+            that is drawn from the policy.
+        Shapes:
+            - obs (:obj:`np.ndarray`): As in ``q_values``.
+            - draws (:obj:`Optional[np.ndarray]`): :math:`(B)`, uniform random numbers from 0 to 1, which choose; by \
+                default from a generator that begins anew with each ``load_agent``.
+            - actions (:obj:`np.ndarray`): :math:`(B)`, their indices.
+        """
+        values = self.q_values(obs)
+        if self.temperature is None:
+            return values.argmax(axis=1)
+        draws = self._rng.random(len(obs)) if draws is None else draws
+        bounds = softmax(values.astype(np.float64) / self.temperature, axis=1).cumsum(axis=1)
+        return (bounds[:, :-1] <= np.reshape(draws, (-1, 1))).sum(axis=1)
+
+
+def act(agent: Any, obs: np.ndarray, draws: np.ndarray) -> np.ndarray:
+    """``agent.act``, with ``draws`` if it is an agent that draws its actions: others need not know them."""
+    return agent.act(obs) if getattr(agent, 'temperature', None) is None else agent.act(obs, draws)
 
 
 def load_agent(path: Union[str, Path, None] = None, device: str = 'cpu') -> Agent:
@@ -115,6 +141,7 @@ def load_agent(path: Union[str, Path, None] = None, device: str = 'cpu') -> Agen
     weights, metadata = read_weights(path)
     try:
         card = read_json_object(metadata.get('card', '{}'), 'its card')
+        checked('key of the card', 'temperature', card.get('temperature'), _Temperature)
         model, sizes = _rebuilt(Path(path), weights, metadata.get('screen_size'))
     except ValueError as error:
         raise ValueError(f'{path} holds no agent that can play: {error}') from None

@@ -27,7 +27,7 @@ from ..env_manager import GroupEnvManager
 from ..envs.env import BreakoutEnv
 from ..envs.options import BreakoutOptions
 from ..utils.options import Between, checked
-from .agent import Agent
+from .agent import Agent, act
 
 PROTOCOLS: Dict[str, Dict[str, Any]] = dict(
     nature=dict(noop_max=30, random_action_probability=0.01, repeat_action_probability=0.0),
@@ -214,8 +214,9 @@ def evaluate(
 class _RunningGame(object):
     """What is noted of a game while it is played."""
 
-    def __init__(self, number: int, obs: np.ndarray) -> None:
+    def __init__(self, number: int, seed: int, obs: np.ndarray) -> None:
         self.number, self.steps, self.first_frame = number, 0, 0
+        self.rng = np.random.default_rng(seed)  # of the agent that draws its actions
         self.digest = xxhash.xxh3_64(np.ascontiguousarray(obs).data)
 
 
@@ -235,7 +236,8 @@ class _Games(object):
             self._begin({env_id: self._waiting.popleft() for env_id in range(self._env.env_num)}, self._env.launch)
             while self._running:
                 obs = self._env.ready_obs
-                actions = _act(self._agent, [obs[env_id] for env_id in self._running])
+                draws = [game.rng.random() for game in self._running.values()]
+                actions = _act(self._agent, [obs[env_id] for env_id in self._running], draws)
                 timesteps = self._env.step(dict(zip(self._running, actions)))
                 steps += len(actions)
                 self._take(timesteps)
@@ -278,7 +280,7 @@ class _Games(object):
         start()
         obs = self._env.ready_obs
         for env_id, number in numbers.items():
-            self._running[env_id] = _RunningGame(number, obs[env_id])
+            self._running[env_id] = _RunningGame(number, self._seeds[number], obs[env_id])
 
     def _end(self, env_id: int, info: Mapping[str, Any]) -> None:
         game = self._running.pop(env_id)
@@ -295,9 +297,12 @@ class _Games(object):
         )
 
 
-def _act(agent: Agent, observations: List[np.ndarray]) -> np.ndarray:
+def _act(agent: Agent, observations: List[np.ndarray], draws: List[float]) -> np.ndarray:
     count = len(observations)
-    batch = np.zeros((-(-count // BATCH_SIZE) * BATCH_SIZE, *observations[0].shape), dtype=np.uint8)
+    missing = -count % BATCH_SIZE
+    batch = np.zeros((count + missing, *observations[0].shape), dtype=np.uint8)
     np.stack(observations, out=batch[:count])
-    parts = [agent.act(batch[i : i + BATCH_SIZE]) for i in range(0, len(batch), BATCH_SIZE)]
+    chances = np.pad(draws, (0, missing))
+    starts = range(0, len(batch), BATCH_SIZE)
+    parts = [act(agent, batch[i : i + BATCH_SIZE], chances[i : i + BATCH_SIZE]) for i in starts]
     return np.concatenate(parts)[:count]

@@ -11,7 +11,7 @@ from ..envs.env import BreakoutEnv
 from ..rendering.video import VideoFile
 from ..rendering.window import GameWindow
 from ..utils.game_constants import FRAMES_PER_SECOND
-from .agent import Agent
+from .agent import Agent, act
 
 LIVES = 5
 STICKY_PROBABILITY = 0.25  # Machado et al. 2018
@@ -74,6 +74,7 @@ def play(
             repeat_action_probability=STICKY_PROBABILITY if sticky else 0.0,
         )
     )
+    rng = np.random.default_rng(seed)
     try:
         if seed is not None:
             env.seed(seed)
@@ -83,7 +84,7 @@ def play(
                 while is_watched := show(env.render()):
                     if game.end != 'stopped':
                         break
-                    obs, reward, done, info = env.step(int(agent.act(obs[None])[0]))
+                    obs, reward, done, info = env.step(int(act(agent, obs[None], rng.random(1))[0]))
                     game.points += int(reward.item())
                     game.lives = info['lives']
                     game.steps += 1

@@ -1,7 +1,7 @@
 """``breakout average``: one agent out of a run's last checkpoints."""
 
 from pathlib import Path
-from typing import Optional
+from typing import Any, Dict, Optional
 
 import click
 
@@ -19,9 +19,16 @@ from .common import CONTEXT, user_errors
 )
 @click.option('--until', type=COUNT, help='Take only checkpoints of up to this many updates.')
 @click.option(
+    '--temperature',
+    type=click.FloatRange(0.01, 100),
+    help='Of a PPO: actions are drawn from its policy, the logits divided by this. By default the most probable ones.',
+)
+@click.option(
     '-o', '--output', type=click.Path(dir_okay=False), help=f'The file to write; by default {AVERAGED_AGENT} in RUN.'
 )
-def command(run: str, last: Optional[int], until: Optional[int], output: Optional[str]) -> None:
+def command(
+    run: str, last: Optional[int], until: Optional[int], temperature: Optional[float], output: Optional[str]
+) -> None:
     """
     Make one agent out of a run's last checkpoints.
 
@@ -33,11 +40,15 @@ def command(run: str, last: Optional[int], until: Optional[int], output: Optiona
       breakout average experiments/breakout_ppo
       breakout eval --checkpoint experiments/breakout_ppo/averaged.safetensors
       breakout average RUN --last 1 -o last.safetensors      a checkpoint alone
+      breakout average RUN --temperature 0.5                 a PPO that draws its actions
     """
     output = output or str(Path(run, AVERAGED_AGENT))
     with user_errors():
         paths = checkpoints_of(run, until)
         paths = last_eighth(paths) if last is None else paths[-last:]
         first, newest = updates_of(paths[0]), updates_of(paths[-1])
-        save_agent(output, average_weights(paths), dict(name=f'average_{newest}', updates=newest))
+        card: Dict[str, Any] = dict(name=f'average_{newest}', updates=newest)
+        if temperature is not None:
+            card['temperature'] = temperature
+        save_agent(output, average_weights(paths), card)
     click.echo(f'wrote {output}: the mean of {len(paths)} checkpoints, after {first:,} to {newest:,} updates')

@@ -5,6 +5,7 @@ import pytest
 import torch
 from ding.model import DQN
 from safetensors.torch import save_file
+from scipy.special import softmax
 
 from breakout_env import PixelC51DQN, PixelDRQN, PixelVAC
 from breakout_env.agent.agent import load_agent, save_agent
@@ -47,6 +48,20 @@ def test_loaded_agent_gives_the_values_of_its_network(kwargs, kind, tmp_path):
     actions = agent.act(obs)
     assert actions.dtype == np.int64 and np.array_equal(actions, values(model, obs).argmax(1))
     assert not agent.model.training
+
+
+def test_agent_with_a_temperature_draws_its_actions_from_its_policy(tmp_path):
+    model, path, obs = small_network(), tmp_path / 'agent', observations()
+    save_agent(path, model.state_dict(), dict(temperature=0.1))
+    agent, draws = load_agent(path), np.linspace(0, 1, 1000, endpoint=False)
+    for one, chances in zip(obs, softmax(values(model, obs) / 0.1, axis=1)):
+        actions = agent.act(np.stack([one] * 1000), draws)
+        np.testing.assert_allclose(np.bincount(actions, minlength=4) / 1000, chances, atol=0.002)
+    many = np.stack([obs[0]] * 1000)
+    assert np.array_equal(agent.act(many), load_agent(path).act(many))
+    save_agent(path, model.state_dict(), dict(temperature=0))
+    with pytest.raises(ValueError, match='agent holds no agent .* `temperature` is 0'):
+        load_agent(path)
 
 
 def test_checkpoint_of_di_engines_dqn_plays_on_pixels(tmp_path):

@@ -24,14 +24,14 @@ def run_folder(tmp_path) -> Path:
 
 
 def test_average_command_writes_the_mean_of_the_last_checkpoints(run_folder):
-    result = CliRunner().invoke(main, ['average', str(run_folder), '--last', '3'])
+    result = CliRunner().invoke(main, ['average', str(run_folder), '--last', '3', '--temperature', '0.5'])
     assert result.exit_code == 0, result.output
     assert 'the mean of 3 checkpoints, after 5,000 to 10,000 updates' in result.output  # not in the order of names
     agent = load_agent(run_folder / 'averaged.safetensors')
     three = [small_network(updates).state_dict() for updates in (5000, 7500, 10000)]
     for name, value in agent.model.state_dict().items():
         torch.testing.assert_close(value, sum(weights[name] for weights in three) / 3)
-    assert agent.act(observations()).shape == (3,)
+    assert agent.act(observations()).shape == (3,) and agent.temperature == 0.5
 
 
 @pytest.mark.parametrize('checkpoints, averaged', [(2, 2), (24, 3), (200, 16)])

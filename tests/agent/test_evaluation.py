@@ -49,9 +49,10 @@ def outcomes(report):
 # ---- games
 
 
-@pytest.mark.parametrize('protocol', ['nature', 'sticky'])
-def test_seed_gives_the_same_games_for_any_number_of_environments(protocol, network_file):
-    agent = load_agent(network_file)
+@pytest.mark.parametrize('protocol, card', [('nature', {}), ('sticky', {}), ('greedy', dict(temperature=0.2))])
+def test_seed_gives_the_same_games_for_any_number_of_environments(protocol, card, tmp_path):
+    save_agent(tmp_path / 'agent', small_network(1).state_dict(), card)
+    agent = load_agent(tmp_path / 'agent')
     one, three = (evaluate(agent, protocol, 4, 5, env_num=n, max_episode_frames=FRAMES) for n in (1, 3))
     assert outcomes(one) == outcomes(three)
     # a shorter evaluation plays the first games of a longer one
