@@ -40,7 +40,7 @@ def command(
       breakout average experiments/breakout_ppo
       breakout eval --checkpoint experiments/breakout_ppo/averaged.safetensors
       breakout average RUN --last 1 -o last.safetensors      a checkpoint alone
-      breakout average RUN --temperature 0.5                 a PPO that draws actions
+      breakout average RUN --temperature 0.5   a PPO that draws its actions
     """
     output = output or str(Path(run, AVERAGED_AGENT))
     with user_errors():
