@@ -39,8 +39,13 @@ LIMITS = (
 )
 # What the card tells of a training, and of the games of each protocol.
 CARD_FACTS = dict(
-    **dict(env_steps='env steps', updates='updates', seed='seed', hours='hours of training', config='config'),
-    **dict(commit='commit', temperature='temperature of its actions'),
+    env_steps='env steps',
+    updates='updates',
+    seed='seed',
+    hours='hours of training',
+    config='config',
+    commit='commit',
+    temperature='temperature of its actions',
 )
 CARD_FIGURES = ('mean', 'std', 'median', 'interval_95', 'episodes', 'distinct_games', 'seed')
 
