@@ -1,6 +1,7 @@
 """The questions that ``breakout doctor`` asks: a small function each, which returns a finding, raises or hangs."""
 
 import contextlib
+import importlib
 import importlib.metadata
 import os
 import platform
@@ -227,10 +228,17 @@ def ffmpeg() -> Finding:
     return Finding(OK, f'{imageio_ffmpeg.get_ffmpeg_version()} in {imageio_ffmpeg.get_ffmpeg_exe()}')
 
 
+def ding_config_writer() -> Finding:
+    """Can ``ding -m serial`` save its config? Its formatter, yapf 0.29, needs what Debian splits off Python."""
+    importlib.import_module('lib2to3.pgen2.tokenize')
+    return Finding(OK, 'lib2to3, which `ding -m serial` needs, is there')
+
+
 _REINSTALL = 'pip install --force-reinstall '
 CHECKS = [
     Check('breakout_env', package, fix=INSTALL),
     Check('packages', requirements),
+    Check('ding', ding_config_writer, needed=False, fix='apt install python3-lib2to3, or `breakout train`'),
     Check('CPU', cpu, needed=False),
     Check('GPU', gpu, needed=False, fix='nvidia-smi, which shows whether the driver answers'),
     Check('ROM', rom, fix=f"{_REINSTALL}--no-deps 'ale-py>=0.11'"),

@@ -108,9 +108,9 @@ def command(ctx: click.Context, seeds: Tuple[int, ...], **options: Any) -> None:
     """
     Train an agent on Breakout.
 
-    That is by PPO on a CPU, by DQN on a GPU, or as a config says. Whichever of --env-steps, --updates, --episodes and
-    --hours comes first ends the run; the default is ten million env steps. The run is saved when it ends, also by
-    Ctrl-C or SIGTERM.
+    That is by PPO, on Ray by DQN, or as a config says. Whichever of --env-steps, --updates, --episodes and --hours
+    comes first ends the run; the default is ten million env steps. The run is saved when it ends, also by Ctrl-C or
+    SIGTERM.
 
     \b
     Examples:

@@ -206,8 +206,8 @@ class GroupEnvManager(RecoveringManager):
         self._check_closed()
         assert self.takes_batches, 'this env manager takes no batches: look at takes_batches'
         self._restart_lost()
-        # one by one in arrays of one number, as DI-engine's policies give them
-        of_envs = dict(zip(env_ids, np.reshape(actions, (-1, 1))))
+        # in numbers, as pickling an array takes ten times as long; the worker makes arrays of one number of them
+        of_envs = dict(zip(env_ids, np.ravel(actions).tolist()))
         self._underway.append(self._begin(of_envs, only_news=not with_infos))
         if self._ready_obs:
             for env_id in env_ids:

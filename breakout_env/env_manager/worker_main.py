@@ -12,6 +12,7 @@ from multiprocessing.connection import Connection
 from typing import Any, Callable, Collection, Dict, Optional, Sequence
 
 import cv2
+import numpy as np
 import torch
 from ding.envs import BaseEnvTimestep
 from ding.utils import CloudPickleWrapper, render
@@ -77,6 +78,8 @@ class EnvGroup(object):
         """
         results: Dict[int, Any] = {}
         for env_id, action in actions.items():
+            if type(action) is int:  # environments get what DI-engine's policies give
+                action = np.array([action])
             result = self._step(env_id, action, env_id in last_episodes)
             if not only_news or type(result) is not dict:
                 results[env_id] = result

@@ -228,7 +228,8 @@ class LeanPPOPolicy(Policy, ActsWithAverage):
             - transitions (:obj:`Batch`): ``obs``, ``action``, ``log_prob``, ``reward``, ``done``, ``weight``, and \
                 ``value``, for the observations after the last step, too.
         Returns:
-            - samples (:obj:`Batch`): ``obs``, ``action``, ``log_prob``, ``advantage``, ``return``, ``weight``.
+            - samples (:obj:`Batch`): ``obs``, ``action``, ``log_prob``, ``advantage``, ``return``, ``weight``, on \
+                the learner's device: on a GPU a rollout is uploaded once, not once a pass.
         Shapes:
             - obs: :math:`(T, N, ...)`, T steps of N environments; value: :math:`(T + 1, N)`; others: :math:`(T, N)`.
             - samples: :math:`(T N, ...)`.
@@ -244,7 +245,7 @@ class LeanPPOPolicy(Policy, ActsWithAverage):
             advantage[t] = following
         kept = {key: transitions[key] for key in ('obs', 'action', 'log_prob', 'weight')}
         samples = {**kept, 'advantage': advantage, 'return': advantage + value[:-1]}
-        return {key: tensor.flatten(0, 1) for key, tensor in samples.items()}
+        return {key: tensor.flatten(0, 1).to(self._device) for key, tensor in samples.items()}
 
     # ---------------------------------------------------------------- learning
 

@@ -62,7 +62,9 @@ class RolloutBuffer(object):
         if self.count() < size:
             return None
         if len(self._order) < size:
-            self._order = torch.randperm(self.count(), generator=self._random)
+            # to the rollout's device once an epoch, as each upload of indices would wait for a GPU
+            device = next(iter(self._rollout.values())).device
+            self._order = torch.randperm(self.count(), generator=self._random).to(device)
         chosen, self._order = self._order[:size], self._order[size:]
         # indexing would copy screens byte by byte
         return {key: tensor.index_select(0, chosen) for key, tensor in self._rollout.items()}

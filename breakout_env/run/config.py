@@ -8,6 +8,8 @@ options: a change is compared with the compiled option that it replaces. config_
 
 import copy
 import os
+import pprint
+import re
 import sys
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Union
 
@@ -15,6 +17,7 @@ import click
 import torch
 from ding.config import compile_config, read_config
 from ding.config import config as ding_config
+from ding.config.utils import save_config_formatted
 from easydict import EasyDict
 
 from ..utils.gpu import gpu_problem
@@ -138,8 +141,20 @@ def merged_config(
         cfg.exp_name = new_folder(cfg.exp_name)
     # as compile_config does where it also chooses the folder
     ding_config.save_project_state(cfg.exp_name)
-    ding_config.save_config(cfg, os.path.join(cfg.exp_name, MERGED_CONFIG), save_formatted=True)
+    _save_config(cfg)
     return cfg
+
+
+def _save_config(cfg: EasyDict) -> None:
+    """
+    The two files of DI-engine's ``save_config``. Its formatter, yapf 0.29, needs lib2to3, which the Python 3.12 of
+    Debian and Ubuntu has in a package of its own.
+    """
+    text = re.sub(r'(?<=: )inf(?=[,}])', 'float("inf")', pprint.pformat(cfg, sort_dicts=False, width=120))
+    path = os.path.join(cfg.exp_name, MERGED_CONFIG)
+    with open(path, 'w') as file:
+        file.write(f'exp_config = {text}\n')
+    save_config_formatted(cfg, os.path.join(cfg.exp_name, f'formatted_{MERGED_CONFIG}'))
 
 
 def checked_config(config: Union[str, ConfigFile], seed: int, changes: Mapping[str, Any] = {}) -> EasyDict:

@@ -206,7 +206,9 @@ class RolloutCollector(ScoringCollector):
             self._screens.clear()
         if len(self._screens) < 2:
             first = torch.from_numpy(self._batches.first_obs(self._halves[0]))[0]
-            self._screens.append(torch.empty((steps + 1, self._env_num, *first.shape), dtype=first.dtype))
+            pinned = 'cuda' in str(self._policy.get_attribute('device'))  # for uploads of whole rollouts
+            size = steps + 1, self._env_num, *first.shape
+            self._screens.append(torch.empty(size, dtype=first.dtype, pin_memory=pinned))
         else:
             self._screens.append(self._screens.pop(0))
         return self._screens[-1]

@@ -20,7 +20,8 @@ from breakout_env.run.log import RunLog
 
 sys.path.insert(0, str(ROOT))  # for the table of benchmarks.replay.cost
 RESULTS = ROOT / 'docs' / 'results'
-PPO = RESULTS / 'training' / 'ppo_seed0.jsonl.gz'
+TRAINING = RESULTS / 'training'
+PPO = TRAINING / 'ppo_seed0.jsonl.gz'
 PROTOCOLS = ('nature', 'sticky', 'greedy')
 
 
@@ -129,6 +130,19 @@ def one_run(path: Path, title: str) -> str:
     if (above := steps[scores > 31.8]).size:
         rows.insert(4, ['first evaluation above the human score of 31.8', f'at {above[0]:,.0f} env steps'])
     return markdown([title, ''], rows, 1)
+
+
+def on_gpu() -> str:
+    """After each minute on a GPU: env steps and score of PPO and of DQN."""
+    runs = [RunLog.read(TRAINING / f'{name}_gpu_seed0.jsonl.gz').progress for name in ('ppo', 'dqn')]
+    rows = []
+    for minute in range(1, 6):
+        cells = [str(minute)]
+        for progress in runs:
+            newest = np.flatnonzero(progress['hours'] * 60 <= minute + 0.01)[-1]
+            cells += [f'{progress["env_step"][newest]:,.0f}', f'{progress["train_return"][newest]:.0f}']
+        rows.append(cells)
+    return markdown(['minutes', 'PPO: env steps', 'score', 'DQN: env steps', 'score'], rows, 0)
 
 
 def agents() -> List[Dict[str, Any]]:
@@ -270,6 +284,7 @@ TABLES: Dict[str, Dict[str, Callable[[], str]]] = {
         'manager': lambda: several('bench_manager'),
         'train': lambda: several('bench_train'),
     },
+    'docs/gpu.md': {'gpu': on_gpu},
     'docs/results/README.md': {'sources': sources.table},
     'docs/lifecycle.md': {'dizoo': dizoo},
     'docs/lifecycle.zh-CN.md': {'dizoo': dizoo},

@@ -102,6 +102,13 @@ def test_installation_under_an_earlier_name_is_told_to_be_renewed(monkeypatch):
     assert doctor_checks.package().state == 'ok'
 
 
+def test_python_without_lib2to3_is_a_warning_for_ding_that_names_the_package(monkeypatch):
+    monkeypatch.setitem(sys.modules, 'lib2to3', None)
+    (ding,) = (check for check in doctor_checks.CHECKS if check.name == 'ding')
+    row = only(ding.look, needed=ding.needed, fix=ding.fix)
+    assert row.state == 'warning' and 'lib2to3' in row.found and 'apt install python3-lib2to3' in row.fix
+
+
 def test_window_is_opened_on_the_display(display):
     row = only(doctor_checks.window)
     assert (row.state, row.found) == ('ok', 'a window was opened and closed')

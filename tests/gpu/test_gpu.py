@@ -5,6 +5,7 @@ Does learning on this machine's GPU compute what a CPU computes, without waiting
 """
 
 import contextlib
+import os
 import sys
 import tempfile
 
@@ -21,8 +22,8 @@ from helpers.processes import ROOT, completed
 PROBLEM = gpu_problem()
 pytestmark = pytest.mark.skipif(bool(PROBLEM), reason=PROBLEM)
 UPDATES = 50
-# Rounding makes millionths of the distance that the weights move; a target network that is never copied makes 0.019.
-LARGEST_DIFFERENCE = 0.01
+# An update rounds in another order on a GPU; Adam turns the rounding of gradients that are nearly 0 into whole steps.
+LARGEST_DIFFERENCE = 0.02
 # bfloat16 has 8 bits for a number.
 LARGEST_LOSS_DIFFERENCE = {None: 0.001, 'bfloat16': 0.02}
 # What PyTorch's allocator may keep or lose in rounding.
@@ -30,29 +31,37 @@ LEVEL_BYTES = 2**20
 
 
 def weights_of(policy):
-    return torch.cat([weight.detach().cpu().flatten() for weight in policy._model.parameters()])
+    state = policy._state_dict_learn()
+    networks = (state[name] for name in ('model', 'target_model') if name in state)
+    return torch.cat([weight.detach().cpu().flatten() for network in networks for weight in network.values()])
 
 
-def differences(kind, autocast, seed):
-    """Of the first loss, and of the weights after all updates as a share of the way that they moved."""
-    there, here = policy_on('cuda', kind, seed, autocast=autocast), policy_on('cpu', kind, seed)
-    start, losses = weights_of(here), []
+def moved_state(there, here):
+    """A learner's state on one device, saved and loaded into a learner on another."""
+    with tempfile.TemporaryFile() as file:
+        torch.save(there._state_dict_learn(), file)
+        file.seek(0)
+        here._load_state_dict_learn(torch.load(file, map_location='cpu', weights_only=True))
+
+
+def differences(kind, autocast, there='cuda'):
+    """For each update of two learners that begin it alike: of the loss, and of the weights as a share of their way."""
+    there, here = policy_on(there, kind, autocast=autocast), policy_on('cpu', kind)
     for update in range(UPDATES):
-        batch = batch_for(kind, UPDATES * seed + update)
-        losses.append([policy._forward_learn(batch)['total_loss'] for policy in (there, here)])
-    found, expected = losses[0]
-    apart, moved = (weights_of(there) - weights_of(here)).norm(), (weights_of(here) - start).norm()
-    return abs(found - expected) / abs(expected), float(apart / moved)
+        moved_state(there, here)
+        before, batch = weights_of(here), batch_for(kind, update)
+        found, expected = (policy._forward_learn(batch)['total_loss'] for policy in (there, here))
+        apart, moved = (weights_of(there) - weights_of(here)).norm(), (weights_of(here) - before).norm()
+        yield abs(found - expected) / abs(expected), float(apart / moved)
 
 
 @pytest.mark.parametrize('kind, autocast', [*((kind, None) for kind in POLICIES), ('lean_dqn', 'bfloat16')])
-def test_updates_give_the_losses_and_weights_of_a_cpu(kind, autocast):
+def test_an_update_gives_the_loss_and_weights_of_a_cpu(kind, autocast):
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    for seed in range(3):  # rarely rounding decides between two actions of the same value, and two learners diverge
-        loss, weights = differences(kind, autocast, seed)
-        if loss <= LARGEST_LOSS_DIFFERENCE[autocast] and (autocast or weights <= LARGEST_DIFFERENCE):
-            return
-    pytest.fail(f'the first loss differs by {loss:.1e}, the weights by {weights:.1e} of their way')
+    # rarely rounding decides between two actions of the same value
+    loss, weights = (sorted(each)[-3] for each in zip(*differences(kind, autocast)))
+    assert loss <= LARGEST_LOSS_DIFFERENCE[autocast]
+    assert autocast or weights <= LARGEST_DIFFERENCE
 
 
 @pytest.mark.parametrize('kind', POLICIES)
@@ -89,10 +98,7 @@ def test_a_state_that_one_device_saved_continues_on_the_other(kind, first, then)
     one, other = policy_on(first, kind), policy_on(then, kind, seed=1)
     for update in range(5):
         one._forward_learn(batch_for(kind, update))
-    with tempfile.TemporaryFile() as file:
-        torch.save(one._state_dict_learn(), file)
-        file.seek(0)
-        other._load_state_dict_learn(torch.load(file, map_location='cpu', weights_only=True))
+    moved_state(one, other)
     assert torch.equal(weights_of(one), weights_of(other))
     losses = [policy._forward_learn(batch_for(kind, 5))['total_loss'] for policy in (one, other)]
     assert losses[0] == pytest.approx(losses[1], rel=0.01)
@@ -161,7 +167,7 @@ main(sys.argv[1:])
 
 
 def test_a_training_without_memory_left_ends_with_a_message_and_a_save_that_a_cpu_resumes(tmp_path, monkeypatch):
-    monkeypatch.setenv('PYTHONPATH', str(ROOT))
+    monkeypatch.setenv('PYTHONPATH', str(ROOT), prepend=os.pathsep)
     config = shipped('configs/breakout_lean_dqn_config.py')
     words = ['train', '-c', config, '--updates', '40', '--set', 'policy.random_collect_size=64']
 

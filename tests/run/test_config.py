@@ -1,5 +1,6 @@
 """Configs, changes of them and names of runs that are wrong: each gets an error message, and nothing is left behind."""
 
+import runpy
 from pathlib import Path
 
 import click
@@ -142,7 +143,8 @@ def test_config_is_executed_once_and_merged_as_by_di_engine(here):
     create_config.policy.type += '_command'
     expected = compile_config(main_config, seed=3, auto=True, create_cfg=create_config, save_cfg=False)
     assert cfg.env == expected.env and cfg.policy.other == expected.policy.other and cfg.seed == 3
-    assert Path(cfg.exp_name, 'total_config.py').exists() and cfg.exp_name != changed.exp_name
+    assert runpy.run_path(str(Path(cfg.exp_name, 'total_config.py')))['exp_config'] == cfg
+    assert cfg.exp_name != changed.exp_name
 
 
 def test_budget_and_changes_reach_the_parts_of_a_run(here):

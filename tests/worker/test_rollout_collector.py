@@ -30,7 +30,8 @@ def policy(act, env_num=ENVS, steps=STEPS):
         )
 
     cfg = EasyDict(type='any', traj_len_inf=False, discount_factor=GAMMA)
-    attributes = dict(cfg=cfg, n_sample=steps * env_num, unroll_len=1, on_policy=False, act_on_batch=act_on_batch)
+    sizes = dict(n_sample=steps * env_num, unroll_len=1)
+    attributes = dict(cfg=cfg, on_policy=False, device='cpu', act_on_batch=act_on_batch, **sizes)
     functions = dict(
         reset=lambda env_ids=None: None, get_train_sample=dict, get_attribute=attributes.__getitem__, forward=None
     )
