@@ -66,7 +66,7 @@ VARIANTS: Dict[str, Variant] = {
         'env.late_start_probability=0.5',
     ),
     # to be judged by env steps, at 7 million
-    'ppo_annealed': ppo('policy.learn.anneal=True', 'policy.learn.lr_end=0.0'),
+    'ppo_annealed': ppo('policy.learn.anneal=True', 'policy.learn.entropy_end=0.003'),
     'ppo_clip_0.2': ppo('policy.learn.clip_ratio=0.2'),
     # 64 x 128 steps, minibatches of 1,024, 2 passes, as rl_games publishes for Breakout
     'ppo_rl_games': ppo(
