@@ -133,7 +133,7 @@ def one_run(path: Path, title: str) -> str:
 
 
 def on_gpu() -> str:
-    """After each minute on a GPU: env steps and score of PPO and of DQN."""
+    """After each minute on a GPU: env steps and score of PPO and of DQN; then their speed."""
     runs = [RunLog.read(TRAINING / f'{name}_gpu_seed0.jsonl.gz').progress for name in ('ppo', 'dqn')]
     rows = []
     for minute in range(1, 6):
@@ -142,6 +142,11 @@ def on_gpu() -> str:
             newest = np.flatnonzero(progress['hours'] * 60 <= minute + 0.01)[-1]
             cells += [f'{progress["env_step"][newest]:,.0f}', f'{progress["train_return"][newest]:.0f}']
         rows.append(cells)
+    speeds = []
+    for progress in runs:
+        env_steps, updates = (np.nanmedian(progress[f'{name}_per_s']) for name in ('env_steps', 'updates'))
+        speeds += [f'{env_steps:,.0f} a second', f'{updates:,.0f} updates/s']
+    rows.append(['median', *speeds])
     return markdown(['minutes', 'PPO: env steps', 'score', 'DQN: env steps', 'score'], rows, 0)
 
 
