@@ -54,11 +54,15 @@ def dqn_for_env_steps(*changes: str) -> Variant:
     return dqn('policy.learn.autocast=bfloat16', 'policy.eval.evaluator.eval_freq=75000', *changes, threads=1)
 
 
+# The learning rate falls over 6.4 million env steps, whatever the budget.
+BY_UPDATES = ('policy.learn.anneal=False', 'policy.learn.lr_decay_updates=75000')
 VARIANTS: Dict[str, Variant] = {
     'ppo': ppo(),
     'ppo_serial': ppo(options=('--serial',)),
-    # what the run of the shipped agent went on with after 6 million env steps
+    # how the run of the shipped agent began, and what it went on with after 6 million env steps
+    'ppo_by_updates': ppo(*BY_UPDATES),
     'ppo_second_stage': ppo(
+        *BY_UPDATES,
         'policy.discount_factor=0.997',
         'policy.learn.normalize_returns=True',
         'policy.learn.entropy_weight=0.003',
@@ -66,7 +70,6 @@ VARIANTS: Dict[str, Variant] = {
         'env.late_start_probability=0.5',
     ),
     # to be judged by env steps, at 7 million
-    'ppo_annealed': ppo('policy.learn.anneal=True', 'policy.learn.entropy_end=0.003'),
     'ppo_clip_0.2': ppo('policy.learn.clip_ratio=0.2'),
     # 64 x 128 steps, minibatches of 1,024, 2 passes, as rl_games publishes for Breakout
     'ppo_rl_games': ppo(
@@ -74,7 +77,7 @@ VARIANTS: Dict[str, Variant] = {
         'policy.learn.batch_size=1024',
         'policy.learn.update_per_collect=16',
         'policy.learn.learning_rate=0.0008',
-        'policy.learn.lr_decay_updates=None',
+        'policy.learn.anneal=False',
         'policy.learn.clip_ratio=0.2',
         'policy.learn.grad_clip=1.0',
         'policy.learn.value_weight=1.0',

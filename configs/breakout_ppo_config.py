@@ -58,11 +58,11 @@ breakout_ppo_config = dict(
             update_per_collect=48,
             # (int) Transitions of an update.
             batch_size=256,
-            # (float) Learning rate of Adam at the start, and from update `lr_decay_updates` on.
+            # (float) Learning rate of Adam at the start, and at the end of the budget.
             learning_rate=0.0005,
             lr_end=0.00005,
-            # (int) Updates over which it falls linearly: 6.4 million env steps.
-            lr_decay_updates=75000,
+            # (bool) Whether learning rate and entropy coefficient fall linearly over the run's budget.
+            anneal=True,
             # (bool) Whether the network plays the mirror image of a screen as the mirror image of its play.
             mirror=True,
             # (float) GAE lambda: 0 is the one-step TD error, 1 is Monte Carlo.
@@ -71,8 +71,10 @@ breakout_ppo_config = dict(
             clip_ratio=0.1,
             # (float) Value coefficient: weight of the value's mean squared error in the loss.
             value_weight=0.25,
-            # (float) Entropy coefficient: weight of the policy's entropy in the loss, which keeps it exploring.
+            # (float) Entropy coefficient: weight of the policy's entropy in the loss, which keeps it exploring; at the
+            # start, and at the end of the budget.
             entropy_weight=0.01,
+            entropy_end=0.003,
             # (bool) Whether to resume the run in exp_name from its last save, if there is one.
             resume_training=False,
             learner=dict(

@@ -27,9 +27,6 @@ breakout_ppo_gpu_config = dict(
             update_per_collect=24,
             batch_size=1024,
             learning_rate=0.0007,
-            # (bool) Whether learning rate and entropy coefficient fall over the run's budget, not over updates.
-            anneal=True,
-            entropy_end=0.003,
             learner=dict(
                 hook=dict(
                     # (int) Updates between two checkpoints: 100,000 env steps.

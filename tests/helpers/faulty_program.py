@@ -16,8 +16,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Callable
 
-from yapf.yapflib import yapf_api
-
 from breakout_env.cli import main
 from breakout_env.env_manager import GroupEnvManager
 from breakout_env.envs.emulator import Emulator
@@ -114,6 +112,4 @@ def changed_clock(hours: float, after_s: float) -> None:
 if __name__ == '__main__':
     for function, arguments in json.loads(sys.argv[1]).items():
         globals()[function](**arguments)
-    # DI-engine has yapf format the config that it saves, which takes as long as all the rest of such a run
-    yapf_api.FormatCode = lambda text: (text, True)
     main(sys.argv[2:], prog_name='breakout')
