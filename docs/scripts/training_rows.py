@@ -111,7 +111,7 @@ def expect(found: Sequence[Dict[str, Any]], variant: str = DEFAULT) -> str:
     cpus = sorted({row['cpu'] for row in timed})
     speeds = [np.mean([row['env_steps_per_s'] for row in timed if row['cpu'] == cpu]) for cpu in cpus]
     lines = []
-    for millions in (0.5, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 15):
+    for millions in (0.5, 1, 2, 3, 4, 4.5, 5, 6, 7, 8, 9, 10, 15):
         long_enough = [row for row in longest(found, variant) if row['env_steps'] >= millions * 1e6]
         if long_enough:
             scores = [np.interp(millions * 1e6, *zip(*((p[0], p[2]) for p in row['curve']))) for row in long_enough]
