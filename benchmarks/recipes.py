@@ -69,21 +69,6 @@ VARIANTS: Dict[str, Variant] = {
         'policy.learn.lr_end=0.00015',
         'env.late_start_probability=0.5',
     ),
-    # to be judged by env steps, at 7 million
-    'ppo_clip_0.2': ppo('policy.learn.clip_ratio=0.2'),
-    # 64 x 128 steps, minibatches of 1,024, 2 passes, as rl_games publishes for Breakout
-    'ppo_rl_games': ppo(
-        'policy.collect.n_sample=8192',
-        'policy.learn.batch_size=1024',
-        'policy.learn.update_per_collect=16',
-        'policy.learn.learning_rate=0.0008',
-        'policy.learn.anneal=False',
-        'policy.learn.clip_ratio=0.2',
-        'policy.learn.grad_clip=1.0',
-        'policy.learn.value_weight=1.0',
-        'policy.discount_factor=0.999',
-        'policy.learn.normalize_returns=True',
-    ),
     'lean_dqn': dqn(),
     'lean_dqn_layer_norm': dqn_for_env_steps('policy.model.layer_norm=True'),
     'lean_dqn_ema': dqn_for_env_steps('policy.learn.ema_decay=0.999'),
