@@ -206,7 +206,8 @@ class RolloutCollector(ScoringCollector):
             self._screens.clear()
         if len(self._screens) < 2:
             first = torch.from_numpy(self._batches.first_obs(self._halves[0]))[0]
-            pinned = 'cuda' in str(self._policy.get_attribute('device'))  # for uploads of whole rollouts
+            # whole rollouts are uploaded to a GPU
+            pinned = torch.device(self._policy.get_attribute('device')).type == 'cuda'
             size = steps + 1, self._env_num, *first.shape
             self._screens.append(torch.empty(size, dtype=first.dtype, pin_memory=pinned))
         else:
