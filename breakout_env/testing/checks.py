@@ -21,6 +21,7 @@ from .probe import Outcome, Probe, processes
 _MEMORY_ROUNDS, _LEVEL_BYTES = 10, 32 * 1024
 # in the output of a manager's processes: something was left behind
 _COMPLAINTS = ('Traceback', 'ResourceWarning', 'leaked', 'Exception ignored')
+_NOT_YET_STOPPED = (psutil.STATUS_RUNNING, psutil.STATUS_SLEEPING, psutil.STATUS_DISK_SLEEP)
 CHECKS: Dict[str, Tuple[Callable[[Probe], str], str]] = {}  # by name: the check, and the fix where it fails
 
 
@@ -77,6 +78,8 @@ def close_in_time(probe: Probe) -> str:
     env, stopped = probe.played(), processes()
     for process in stopped:
         process.suspend()
+    while any(process.is_running() and process.status() in _NOT_YET_STOPPED for process in stopped):
+        time.sleep(0.001)  # until it has stopped, SIGTERM still ends it
     if stopped:
         call = f'close while {", ".join(stopped.values())} did not answer'
         probe.call(call, env.env.close)
