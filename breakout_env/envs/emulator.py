@@ -77,17 +77,18 @@ class Emulator(object):
         # To reset the console ALE plays some 60 frames, as many as a dozen steps. All games begin alike, so they can
         # begin from a saved state. Not with sticky actions: their random numbers are not part of the state, and a reset
         # uses some. A state does not include the picture; playing the last no-op draws it.
-        states = self._before_last_noop
-        if noop_frames in states:
-            self._ale.restoreState(states[noop_frames])
+        if (state := self._before_last_noop.get(noop_frames)) is not None:
+            self._ale.restoreState(state)
         else:
             self._ale.reset_game()
             for _ in range(noop_frames - 1):
                 self._ale.act(self._actions[NOOP])
-            if noop_frames and not self._sticky:
-                states[noop_frames] = self._ale.cloneState()
-        if noop_frames:
+            if not self._sticky:
+                self._before_last_noop[noop_frames] = self._ale.cloneState()
+        if noop_frames or state is not None:
             self._ale.act(self._actions[NOOP])
+        if not noop_frames and state is not None:  # the first no-op leaves the picture as it was
+            self._ale.restoreState(state)
         self._ale.getScreenGrayscale(self.screen)
         self._earlier_screen.fill(0)
 
