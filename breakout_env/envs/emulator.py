@@ -4,12 +4,13 @@ import hashlib
 import logging
 import os
 from pathlib import Path
-from typing import Dict
+from typing import List
 
 import numpy as np
 from ale_py import ALEInterface, ALEState, LoggerMode, roms
 
 from ..utils.game_constants import NOOP, SCREEN_SHAPE
+from .preprocessing import brighter
 
 logger = logging.getLogger(__name__)
 # The ROM that ale-py ships, from ale-py's own list of ROMs (roms/md5.json).
@@ -37,8 +38,9 @@ def checked_rom() -> str:
 class Emulator(object):
     """
     Overview:
-        A running Breakout console and its two screen buffers. It exists from construction to ``close``, which may be \
-        called at any time and any number of times.
+        A running Breakout console. ``pictures`` are of the last two frames that were played, the earlier one first \
+        (:math:`(2, 210, 160)`, uint8, numbers of the console's colours); ``last_pictures`` are those before the last \
+        ``advance``. It exists from construction to ``close``, which may be called at any time and any number of times.
     Examples:
         >>> emulator = Emulator(0, repeat_action_probability=0.0, max_episode_frames=1000, full_action_space=False)
         >>> emulator.reset_game(noop_frames=1)
@@ -51,12 +53,11 @@ class Emulator(object):
         self, seed: int, repeat_action_probability: float, max_episode_frames: int, full_action_space: bool
     ) -> None:
         """Options as in ``BreakoutOptions``; the seed is for ALE's random numbers, which only sticky actions use."""
-        self.screen = np.zeros(SCREEN_SHAPE, dtype=np.uint8)
-        self._earlier_screen = np.zeros(SCREEN_SHAPE, dtype=np.uint8)  # one frame before the last of a step
+        self.pictures, self.last_pictures = np.zeros((2, 2, *SCREEN_SHAPE), dtype=np.uint8)
         ALEInterface.setLoggerMode(LoggerMode.Error)
         self._ale = ALEInterface()
         self._sticky = repeat_action_probability > 0
-        self._before_last_noop: Dict[int, ALEState] = {}
+        self._after_noops: List[ALEState] = []  # how games begin, by their number of no-ops
         self._ale.setFloat('repeat_action_probability', repeat_action_probability)
         self._ale.setInt('max_num_frames_per_episode', max_episode_frames)
         self.reload(seed)
@@ -69,28 +70,30 @@ class Emulator(object):
         """
         self._ale.setInt('random_seed', seed)
         self._ale.loadROM(checked_rom())
-        self._before_last_noop.clear()
+        self._after_noops.clear()
         logger.debug('emulator %d in process %d loaded the ROM', id(self), os.getpid())
 
     def reset_game(self, noop_frames: int) -> None:
-        """Start a game with this many frames of NOOP, and update ``screen``."""
+        """Start a game with this many frames of NOOP, and update ``pictures``."""
         # To reset the console ALE plays some 60 frames, as many as a dozen steps. All games begin alike, so they can
         # begin from a saved state. Not with sticky actions: their random numbers are not part of the state, and a reset
-        # uses some. A state does not include the picture; playing the last no-op draws it.
-        if (state := self._before_last_noop.get(noop_frames)) is not None:
-            self._ale.restoreState(state)
-        else:
-            self._ale.reset_game()
-            for _ in range(noop_frames - 1):
-                self._ale.act(self._actions[NOOP])
-            if not self._sticky:
-                self._before_last_noop[noop_frames] = self._ale.cloneState()
-        if noop_frames or state is not None:
-            self._ale.act(self._actions[NOOP])
-        if not noop_frames and state is not None:  # the first no-op leaves the picture as it was
-            self._ale.restoreState(state)
-        self._ale.getScreenGrayscale(self.screen)
-        self._earlier_screen.fill(0)
+        # uses some. A state does not include the picture; playing the last no-op draws it, and the first one leaves it
+        # as it was.
+        ale, states, noop = self._ale, self._after_noops, self._actions[NOOP]
+        if new := self._sticky or not states:
+            ale.reset_game()
+            states[:] = [ale.cloneState()]
+        while len(states) < noop_frames:
+            ale.restoreState(states[-1])
+            ale.act(noop)
+            states.append(ale.cloneState())
+        if noop_frames or not new:
+            ale.restoreState(states[max(noop_frames - 1, 0)])
+            ale.act(noop)
+        if not (noop_frames or new):
+            ale.restoreState(states[0])
+        self.pictures[0].fill(0)  # black
+        self._ale.getScreen(self.pictures[1])
 
     def save_state(self) -> ALEState:
         """The console's state; the picture and the random numbers of sticky actions are not part of it."""
@@ -99,25 +102,25 @@ class Emulator(object):
     def restore_state(self, state: ALEState) -> None:
         """Continue from a state. The next step draws the picture."""
         self._ale.restoreState(state)
-        self._earlier_screen.fill(0)
+        self.pictures[0].fill(0)
 
     def advance(self, action: int, frames: int) -> int:
         """
-        Repeat an action for some frames and leave the maximum of the last two screens in ``screen``: the console draws
-        some sprites only in every other frame (Mnih et al. 2015, Methods). Where the game ends, stop and leave
-        ``screen`` as it was, as gymnasium's ``AtariPreprocessing`` does. Returns the points won.
+        Repeat an action for some frames, and update ``pictures``. Where the game ends, stop: what was not yet played
+        changes no picture, as in gymnasium's ``AtariPreprocessing``. Returns the points won.
         """
-        ale, joystick, points = self._ale, self._actions[action], 0
+        self.last_pictures, self.pictures = self.pictures, self.last_pictures
+        ale, joystick, points, (earlier, last) = self._ale, self._actions[action], 0, self.pictures
+        earlier.fill(0)
         for frames_left in range(frames - 1, -1, -1):
             points += ale.act(joystick)
             if ale.game_over():
+                np.copyto(last, brighter(self.last_pictures))
                 break
             if frames_left == 1:
-                ale.getScreenGrayscale(self._earlier_screen)
+                ale.getScreen(earlier)
             elif frames_left == 0:
-                ale.getScreenGrayscale(self.screen)
-        if frames > 1:
-            np.maximum(self.screen, self._earlier_screen, out=self.screen)
+                ale.getScreen(last)
         return points
 
     @property
@@ -155,5 +158,5 @@ class Emulator(object):
 
     def close(self) -> None:
         """Free the emulator's memory. Only ``close`` may be called afterwards."""
-        self._before_last_noop.clear()
+        self._after_noops.clear()
         self.__dict__.pop('_ale', None)  # the last reference: ALE's destructor runs here

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..rendering.video import GameRecorder
 from ..rendering.window import GameWindow
-from ..utils.game_constants import FIRE, SCREEN_SHAPE
+from ..utils.game_constants import FIRE
 from .emulator import Emulator
 from .options import BreakoutOptions
 from .preprocessing import fill_stack, push_frame
@@ -45,7 +45,6 @@ class Session(object):
     options: BreakoutOptions
     emulator: Emulator
     stack: np.ndarray
-    stacked_screen: np.ndarray  # what the newest frame was resized from
     # created by the first ``open``
     rng: np.random.Generator
     emulator_rng: np.random.Generator
@@ -88,7 +87,6 @@ class Session(object):
         )
         self.own('emulator', self.emulator)
         self.stack = np.zeros((options.frame_stack, *[options.screen_size] * 2), dtype=np.uint8)
-        self.stacked_screen = np.zeros(SCREEN_SHAPE, dtype=np.uint8)
         if options.render_mode == 'human':
             self.window = GameWindow('Breakout', options.frame_skip)
             self.own('window', self.window)
@@ -114,7 +112,7 @@ class Session(object):
     def begin_episode(self, game_continues: bool) -> None:
         """Count from zero, and fill the stack with the present screen."""
         self.lives, self.episode_points = self.emulator.lives, 0
-        fill_stack(self.stack, self.emulator.screen, self.stacked_screen)
+        fill_stack(self.stack, self.emulator.pictures)
         if self.recorder is not None and not game_continues:
             self.recorder.begin(self.emulator.render())
         self.enter(State.PLAYING, 'episode begins' if game_continues else 'game and episode begin')
@@ -144,8 +142,8 @@ class Session(object):
             self.late_states[self.game_points // LATE_SPACING] = self.game_points, self.emulator.save_state()
 
     def stack_screen(self) -> None:
-        """Add the present screen to the stack."""
-        push_frame(self.stack, self.emulator.screen, self.stacked_screen)
+        """Add the screen of the last step to the stack; to be called after each one of an episode."""
+        push_frame(self.stack, self.emulator.pictures, self.emulator.last_pictures)
 
     def own(self, name: str, resource: Any, release: Callable[[Any], object] = methodcaller('close')) -> None:
         """Register a resource that was just opened, so that ``close`` releases it."""
