@@ -195,6 +195,7 @@ def comparison() -> str:
         if minutes == 40
     }
     trained_on = training_rows.rows()[0]['cpu']
+    (newest,) = judged[80, 'ppo']
     longest = max(training_rows.env_steps_rows(), key=lambda row: row['env_steps'])
     subprocess, envpool = "DI-engine's subprocess", 'EnvPool, asynchronous, 2 threads'
     rows = [
@@ -205,6 +206,7 @@ def comparison() -> str:
             '',
             longest['cpu'],
         ],
+        ['PPO, score after 80 minutes', f'{newest["score"]:.0f} (1 seed)', '', '', newest['cpu']],
         [
             'PPO, older config, score after 40 minutes',
             trained['ppo_before'],
@@ -235,14 +237,14 @@ def comparison() -> str:
         ],
         [
             '8 environments, episodes of a life, env steps/s',
-            lives['ours, breakout'],
+            lives['ours, halves in turns'],
             lives[subprocess],
             f'{lives[envpool]}, EnvPool',
             load('bench_manager')['cpu'],
         ],
         [
             '8 environments, full games, env steps/s',
-            games['ours, breakout'],
+            games['ours, halves in turns'],
             games[subprocess],
             f'{games[envpool]}, EnvPool',
             load('bench_manager')['cpu'],
