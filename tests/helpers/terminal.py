@@ -23,6 +23,13 @@ from helpers.processes import environ_now, is_there, wait_until
 FOLDERS_OF_OTHERS = 'torchinductor|wandb'
 
 
+def _log_in() -> None:
+    """In the child: its stdin is its terminal, and it ignores no signal, as the tests may under nohup."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    for number in (signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+
+
 class Terminal(object):
     """A terminal of 150 columns with a program in the foreground, which a person types at and closes."""
 
@@ -41,7 +48,7 @@ class Terminal(object):
             stdout=program_end,
             stderr=program_end,
             start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            preexec_fn=_log_in,
         )
         self.pid = self._process.pid
         os.close(program_end)
