@@ -75,23 +75,25 @@ class Emulator(object):
 
     def reset_game(self, noop_frames: int) -> None:
         """Start a game with this many frames of NOOP, and update ``pictures``."""
-        # To reset the console ALE plays some 60 frames, as many as a dozen steps. All games begin alike, so they can
-        # begin from a saved state. Not with sticky actions: their random numbers are not part of the state, and a reset
-        # uses some. A state does not include the picture; playing the last no-op draws it, and the first one leaves it
-        # as it was.
         ale, states, noop = self._ale, self._after_noops, self._actions[NOOP]
-        if new := self._sticky or not states:
+        if self._sticky:
             ale.reset_game()
-            states[:] = [ale.cloneState()]
-        while len(states) < noop_frames:
-            ale.restoreState(states[-1])
-            ale.act(noop)
-            states.append(ale.cloneState())
-        if noop_frames or not new:
+            for _ in range(noop_frames):
+                ale.act(noop)
+        else:
+            # To reset the console ALE plays some 60 frames, as many as a dozen steps. All games begin alike, so they
+            # can begin from a saved state. Not with sticky actions: their random numbers are not part of the state, and
+            # a reset uses some. Nor is the picture, which the last no-op draws; the first one leaves it as it was.
+            if not states:
+                ale.reset_game()
+                states.append(ale.cloneState())
+            while len(states) <= noop_frames:
+                ale.restoreState(states[-1])
+                ale.act(noop)
+                states.append(ale.cloneState())
             ale.restoreState(states[max(noop_frames - 1, 0)])
             ale.act(noop)
-        if not (noop_frames or new):
-            ale.restoreState(states[0])
+            ale.restoreState(states[noop_frames])
         self.pictures[0].fill(0)  # black
         self._ale.getScreen(self.pictures[1])
 
