@@ -16,8 +16,6 @@ from tensorboardX import SummaryWriter
 
 from breakout_env.compat.ding_timers import use_plain_timers
 
-from .dqn_peers import EPSILON
-
 CONFIG = Path(__file__).resolve().parents[2] / 'configs' / 'breakout_lean_dqn_config.py'
 STOCK_MANAGER = dict(shared_memory=True, reset_inplace=True)
 
@@ -29,6 +27,7 @@ def merged_config(
     buffer_size: int = 100_000,
     batch_size: int = 32,
     random_steps: int = 0,
+    epsilon: float = 0.1,
     learn: Optional[Dict[str, Any]] = None,
     cuda: bool = False,
 ) -> EasyDict:
@@ -41,7 +40,7 @@ def merged_config(
     main.policy.update(cuda=cuda, random_collect_size=random_steps)
     main.policy.learn.update(batch_size=batch_size, **(learn or {}))
     main.policy.learn.pop('learner')  # no saving of the run
-    main.policy.other.eps.update(start=EPSILON, end=EPSILON)
+    main.policy.other.eps.update(start=epsilon, end=epsilon)
     main.policy.other.replay_buffer.replay_buffer_size = buffer_size
     ours = dict(import_names=['breakout_env'])
     create.policy = dict(type=f'{policy}_command', **({} if policy == 'dqn' else ours))

@@ -2,10 +2,10 @@
 DQN and PPO of other libraries as whole trainings with a limit of time, each with what its authors publish for Atari, on
 its own environments. benchmarks/recipes.py runs them.
 
-Stable-Baselines3's DQN and PPO have the settings of RL Zoo; ``CleanRL dqn_atari`` is its loop with its settings,
-written anew in plain PyTorch; ``DI-engine dqn`` is its serial pipeline with its policy, ``subprocess`` manager and
-buffer (stock_config.py). In the end they play in our environments, as all agents do; PPO samples its actions, as in RL
-Zoo's own evaluation. A training that is interrupted begins anew.
+Stable-Baselines3's DQN and PPO have the settings of RL Zoo; ``CleanRL PPO`` and ``CleanRL PQN`` are in cleanrl.py;
+``DI-engine dqn`` is its serial pipeline with its policy, ``subprocess`` manager and buffer (stock_config.py). In the
+end they play in our environments, as all agents do; PPO samples its actions, as in RL Zoo's own evaluation. A training
+that is interrupted begins anew.
 """
 
 import os
@@ -24,7 +24,8 @@ from breakout_env.agent.evaluation import evaluate
 
 from ..common.rounds import ROOT, measured_commit
 from ..common.trainings import GAMES, GAMES_SEED, Point, hours_of, judged_run, run_python, training_row
-from .speed import PlainTorch, StableBaselines3
+from . import cleanrl
+from .speed import StableBaselines3
 
 POINT_EVERY_S = 10.0
 ALL_STEPS = 10_000_000  # of the published trainings; where epsilon, learning rate and clipping end
@@ -92,25 +93,24 @@ def sb3(algorithm: str, seed: int, **options: Any) -> StableBaselines3:
     return StableBaselines3(threads=torch.get_num_threads(), **options)
 
 
-def cleanrl(seed: int) -> PlainTorch:
-    """Its loop; its buffer of a million transitions would not be full within the hour, either."""
-    options: Dict[str, Any] = dict(random_steps=80_000, buffer_size=500_000, seed=seed)
-    options['epsilon'] = lambda step: max(0.01, 1 - 0.99 * step / (0.1 * ALL_STEPS))
-    return PlainTorch(torch.get_num_threads(), **options)
-
-
 def predict(samples: bool, peer: StableBaselines3, obs: np.ndarray) -> np.ndarray:
     return peer.model.predict(obs, deterministic=not samples)[0]
 
 
-def best(peer: PlainTorch, obs: np.ndarray) -> np.ndarray:
-    return peer.dqn.act(torch.from_numpy(np.ascontiguousarray(obs))).numpy()
+def drawn(peer: cleanrl.PPO, obs: np.ndarray) -> np.ndarray:
+    return peer.choose(torch.from_numpy(np.ascontiguousarray(obs)))[0].numpy()
+
+
+def best(peer: cleanrl.PQN, obs: np.ndarray) -> np.ndarray:
+    with torch.no_grad():
+        return peer.network(torch.from_numpy(np.ascontiguousarray(obs)) / 255.0).argmax(1).numpy()
 
 
 DQN = dict(learning_rate=1e-4, batch_size=32, buffer_size=100_000, target_update_interval=1000, train_freq=4)
 DQN.update(gradient_steps=1, exploration_fraction=0.1, exploration_final_eps=0.01)
 PPO = dict(n_steps=128, n_epochs=4, batch_size=256, vf_coef=0.5, ent_coef=0.01, learning_rate=2.5e-4, clip_range=0.1)
 ZOO = "RL Zoo's settings"
+PUBLISHED = ('its settings, in plain PyTorch on EnvPool',)
 # trained by name, seed, minutes and folder; each returns its row
 PEERS: Dict[str, Callable[..., Dict[str, Any]]] = {
     'SB3 DQN': partial(
@@ -119,6 +119,7 @@ PEERS: Dict[str, Callable[..., Dict[str, Any]]] = {
     'SB3 PPO': partial(
         train_peer, partial(sb3, 'PPO', env_num=8, random_steps=0, **PPO), partial(predict, True), (ZOO, '8 envs')
     ),
-    'CleanRL dqn_atari': partial(train_peer, cleanrl, best, ('its settings, in plain PyTorch',)),
+    'CleanRL PPO': partial(train_peer, partial(cleanrl.PPO, ALL_STEPS), drawn, PUBLISHED),
+    'CleanRL PQN': partial(train_peer, partial(cleanrl.PQN, ALL_STEPS), best, PUBLISHED),
     'DI-engine dqn': train_stock,
 }

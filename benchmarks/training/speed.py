@@ -12,16 +12,13 @@ makes 0.242 of them in the long run.
 """
 
 import time
-from collections import deque
 from functools import partial
-from typing import Any, Callable, Deque, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 import click
-import numpy as np
 import torch
 
 from ..common.cli import CORES, chosen, command, rounds
-from ..common.dqn_peers import ACTIONS, EPSILON, LEARNING_RATE, PlainDQN
 from ..common.rounds import Result, interleaved, section
 
 REFERENCE = "DI-engine's serial pipeline"
@@ -29,6 +26,8 @@ PACKAGES = ['DI-engine', 'torch', 'numpy', 'ale-py', 'gymnasium', 'stable-baseli
 BUFFER_SIZE = 100_000
 BATCH_SIZE = 32
 STEPS_PER_UPDATE = 4
+LEARNING_RATE = 1e-4
+EPSILON = 0.1  # all the time: how often a network is asked must not depend on how far a training has come
 ENVS = 8
 # more than any turn takes
 ENDLESS_STEPS = 10**8
@@ -92,7 +91,7 @@ class InDIEngine(Training):
         from ..common import ding_pipeline
 
         super().__init__(threads, random_steps)
-        sizes = dict(buffer_size=BUFFER_SIZE, batch_size=BATCH_SIZE)
+        sizes = dict(buffer_size=BUFFER_SIZE, batch_size=BATCH_SIZE, epsilon=EPSILON)
         self.envs = ding_pipeline.Training(random_steps, overlap, **sizes, **parts)
 
     def run(self, running: Running) -> None:
@@ -153,61 +152,6 @@ class StableBaselines3(Training):
         self.model.learn(self._all_steps, callback=Look())
 
 
-class PlainTorch(Training):
-    """The loop as CleanRL has it: one environment, Stable-Baselines3's wrappers and buffer, plain PyTorch."""
-
-    def __init__(
-        self,
-        threads: int,
-        random_steps: int,
-        seed: int = 0,
-        buffer_size: int = BUFFER_SIZE,
-        epsilon: Callable[[int], float] = lambda step: EPSILON,
-    ) -> None:
-        from gymnasium import spaces
-        from gymnasium.wrappers import FrameStackObservation
-        from stable_baselines3.common.buffers import ReplayBuffer
-
-        from ..common.env_peers import TRAINING, sb3_env
-
-        super().__init__(threads, random_steps)
-        self._seed, self._epsilon = seed, epsilon
-        self.envs = FrameStackObservation(sb3_env(TRAINING), stack_size=4)
-        self.dqn = PlainDQN()
-        self.network = self.dqn.online
-        self._scores: Deque[float] = deque(maxlen=100)  # of full games
-        self._buffer = ReplayBuffer(
-            buffer_size,
-            spaces.Box(0, 255, (4, 84, 84), np.uint8),
-            spaces.Discrete(ACTIONS),
-            device='cpu',
-            optimize_memory_usage=True,
-            handle_timeout_termination=False,
-        )
-
-    def scores(self) -> List[float]:
-        """Of the last 100 full games."""
-        return list(self._scores)
-
-    def run(self, running: Running) -> None:
-        random = np.random.default_rng(self._seed)
-        steps, obs = 0, self.envs.reset(seed=self._seed)[0][..., 0]  # its screens have an axis of one channel
-        while steps % STEPS_PER_UPDATE or running(steps, self.dqn.updates):
-            if steps < self.random_steps or random.random() < self._epsilon(steps):
-                action = int(random.integers(ACTIONS))
-            else:
-                action = int(self.dqn.act(torch.from_numpy(obs[None])))
-            next_obs, reward, terminated, truncated, info = self.envs.step(action)
-            next_obs = next_obs[..., 0]
-            self._buffer.add(obs, next_obs, np.array([action]), np.array([reward]), np.array([terminated]), [info])
-            if 'episode' in info:
-                self._scores.append(float(info['episode']['r']))
-            obs = self.envs.reset()[0][..., 0] if terminated or truncated else next_obs
-            steps += 1
-            if steps > self.random_steps and steps % STEPS_PER_UPDATE == 0:
-                self.dqn.update(self._buffer.sample(BATCH_SIZE))
-
-
 OURS = dict(policy='lean_dqn', manager='breakout', buffer='frame')
 BFLOAT16 = dict(OURS, learn=dict(autocast='bfloat16'))
 # train_freq is of all environments at once
@@ -224,7 +168,6 @@ CONTESTANTS: Dict[str, Callable] = {
     'Stable-Baselines3, 8 environments': partial(
         StableBaselines3, ENVS, gradient_steps=4 * ENVS // STEPS_PER_UPDATE, **SB3_DQN
     ),
-    'plain torch, as CleanRL': PlainTorch,
 }
 
 
