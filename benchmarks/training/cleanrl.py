@@ -48,10 +48,8 @@ class CleanRL(Training):
         import envpool
 
         super().__init__(torch.get_num_threads(), random_steps=0)
-        # repeat_action_probability is 0 by default
-        self.envs = envpool.make_gymnasium(
-            'Breakout-v5', num_envs=ENVS, episodic_life=True, reward_clip=True, seed=seed
-        )
+        published = dict(episodic_life=True, reward_clip=True)
+        self.envs = envpool.make_gymnasium('Breakout-v5', num_envs=ENVS, seed=seed, **published)
         self._optimizer = optimizer(self.network.parameters(), lr=LEARNING_RATE)
         self._gradient_norm, self._all_steps = gradient_norm, all_steps
         self._score, self._scores = np.zeros(ENVS), deque(maxlen=100)  # type: ignore[var-annotated]

@@ -2,10 +2,9 @@
 DQN and PPO of other libraries as whole trainings with a limit of time, each with what its authors publish for Atari, on
 its own environments. benchmarks/recipes.py runs them.
 
-Stable-Baselines3's DQN and PPO have the settings of RL Zoo; ``CleanRL PPO`` and ``CleanRL PQN`` are in cleanrl.py;
-``DI-engine dqn`` is its serial pipeline with its policy, ``subprocess`` manager and buffer (stock_config.py). In the
-end they play in our environments, as all agents do; PPO samples its actions, as in RL Zoo's own evaluation. A training
-that is interrupted begins anew.
+Stable-Baselines3's DQN and PPO have the settings of RL Zoo; those of CleanRL are in cleanrl.py, that of rl_games is in
+rl_games_ppo.py; ``DI-engine dqn`` is its serial pipeline with its policy, ``subprocess`` manager and buffer
+(stock_config.py). In the end they play in our environments; PPO draws its actions, as in RL Zoo's own evaluation.
 """
 
 import os
@@ -25,6 +24,7 @@ from breakout_env.agent.evaluation import evaluate
 from ..common.rounds import ROOT, measured_commit
 from ..common.trainings import GAMES, GAMES_SEED, Point, hours_of, judged_run, run_python, training_row
 from . import cleanrl
+from .rl_games_ppo import RLGames
 from .speed import StableBaselines3
 
 POINT_EVERY_S = 10.0
@@ -121,5 +121,6 @@ PEERS: Dict[str, Callable[..., Dict[str, Any]]] = {
     ),
     'CleanRL PPO': partial(train_peer, partial(cleanrl.PPO, ALL_STEPS), drawn, PUBLISHED),
     'CleanRL PQN': partial(train_peer, partial(cleanrl.PQN, ALL_STEPS), best, PUBLISHED),
+    'rl_games PPO': partial(train_peer, RLGames, RLGames.act, ('its settings, on EnvPool',)),
     'DI-engine dqn': train_stock,
 }

@@ -197,65 +197,25 @@ def comparison() -> str:
     trained_on = training_rows.rows()[0]['cpu']
     (newest,) = judged[80, 'ppo']
     longest = max(training_rows.env_steps_rows(), key=lambda row: row['env_steps'])
-    subprocess, envpool = "DI-engine's subprocess", 'EnvPool, asynchronous, 2 threads'
+    stages = f'PPO in two stages, score after {longest["budget_env_steps"] / 1e6:g} million env steps'
+    on = {name: load(f'bench_{name}')['cpu'] for name in ('train', 'env', 'manager')}
+    ours, stock, envpool = 'ours, halves in turns', "DI-engine's subprocess", 'EnvPool, asynchronous, 2 threads'
+    dqn, stock_dqn = train['ours, serial'], train["DI-engine's serial pipeline"]
+    sb3_dqn, gym = train['Stable-Baselines3, 8 environments'], 'gymnasium AtariPreprocessing + FrameStackObservation'
+    kinds = ('compressed', "DI-engine's advanced, uint8", 'snappy elements, as in Dopamine')
+    compressed, advanced, snappy = (_gb(stored[kind]) for kind in kinds)
+    before, lean_dqn, ding_dqn = trained['ppo_before'], trained['lean_dqn'], trained['DI-engine dqn']
+    by_8 = '8 environments, {}, env steps/s'
     rows = [
-        [
-            f'PPO in two stages, score after {longest["budget_env_steps"] / 1e6:g} million env steps',
-            f'{longest["score"]:.0f} (1 seed)',
-            '',
-            '',
-            longest['cpu'],
-        ],
+        [stages, f'{longest["score"]:.0f} (1 seed)', '', '', longest['cpu']],
         ['PPO, score after 80 minutes', f'{newest["score"]:.0f} (1 seed)', '', '', newest['cpu']],
-        [
-            'PPO, older config, score after 40 minutes',
-            trained['ppo_before'],
-            '',
-            f'{trained["SB3 PPO"]}, SB3',
-            trained_on,
-        ],
-        [
-            'DQN, score after 40 minutes',
-            trained['lean_dqn'],
-            trained['DI-engine dqn'],
-            f'{trained["SB3 DQN"]}, SB3',
-            trained_on,
-        ],
-        [
-            'DQN training, env steps/s',
-            train['ours, serial'],
-            train["DI-engine's serial pipeline"],
-            f'{train["Stable-Baselines3, 8 environments"]}, SB3',
-            load('bench_train')['cpu'],
-        ],
-        [
-            'one environment, env steps/s',
-            env['BreakoutEnv'],
-            'does not run',
-            f'{env["gymnasium AtariPreprocessing + FrameStackObservation"]}, gymnasium',
-            load('bench_env')['cpu'],
-        ],
-        [
-            '8 environments, episodes of a life, env steps/s',
-            lives['ours, halves in turns'],
-            lives[subprocess],
-            f'{lives[envpool]}, EnvPool',
-            load('bench_manager')['cpu'],
-        ],
-        [
-            '8 environments, full games, env steps/s',
-            games['ours, halves in turns'],
-            games[subprocess],
-            f'{games[envpool]}, EnvPool',
-            load('bench_manager')['cpu'],
-        ],
-        [
-            'memory of a million transitions of random play',
-            _gb(stored['compressed']),
-            _gb(stored["DI-engine's advanced, uint8"]),
-            f'{_gb(stored["snappy elements, as in Dopamine"])}, as Dopamine',
-            'any',
-        ],
+        ['PPO, older config, score after 40 minutes', before, '', f'{trained["SB3 PPO"]}, SB3', trained_on],
+        ['DQN, score after 40 minutes', lean_dqn, ding_dqn, f'{trained["SB3 DQN"]}, SB3', trained_on],
+        ['DQN training, env steps/s', dqn, stock_dqn, f'{sb3_dqn}, SB3', on['train']],
+        ['one environment, env steps/s', env['BreakoutEnv'], 'does not run', f'{env[gym]}, gymnasium', on['env']],
+        [by_8.format('episodes of a life'), lives[ours], lives[stock], f'{lives[envpool]}, EnvPool', on['manager']],
+        [by_8.format('full games'), games[ours], games[stock], f'{games[envpool]}, EnvPool', on['manager']],
+        ['memory of a million transitions of random play', compressed, advanced, f'{snappy}, as Dopamine', 'any'],
     ]
     return markdown(['on 2 CPU cores', 'breakout_env', 'DI-engine', 'best other', 'CPU'], rows, 0)
 

@@ -52,7 +52,7 @@ def statistics(games: Sequence[Sequence[float]]) -> Statistics:
 
 def rows(results: Path = RESULTS) -> List[Dict[str, Any]]:
     """All trainings of equal time, also those that lost."""
-    return json.loads(results.read_text())['rows'] if results.exists() else []
+    return json.loads(results.read_text())['rows']
 
 
 def env_steps_rows() -> List[Dict[str, Any]]:
@@ -68,14 +68,17 @@ def by_variant(found: Sequence[Dict[str, Any]], budget: str = 'minutes') -> Dict
     return groups
 
 
+def ranked(found: Sequence[Dict[str, Any]], budget: str) -> List[Tuple[float, str, List[Dict], Statistics]]:
+    """Budget, name, seeds and statistics of each variant: the longest trainings first, and of those the best."""
+    groups = by_variant(found, budget).items()
+    rows = [(*key, seeds, statistics([row['games'] for row in seeds])) for key, seeds in groups]
+    return sorted(rows, key=lambda row: (-row[0], -row[3].mean))
+
+
 def table(found: Sequence[Dict[str, Any]]) -> str:
-    """A row for each variant and time: the longest trainings first, and of those the best."""
-    if not found:
-        return 'No training is stored so far.'
-    groups = [(*key, seeds, statistics([row['games'] for row in seeds])) for key, seeds in by_variant(found).items()]
-    groups.sort(key=lambda group: (-group[0], -group[3].mean))
+    """A row for each variant and time."""
     lines = []
-    for minutes, name, seeds, of_games in groups:
+    for minutes, name, seeds, of_games in ranked(found, 'minutes'):
         speeds = [np.mean([row[key] for row in seeds]) for key in ('env_steps', 'env_steps_per_s', 'updates_per_s')]
         cpus = ', '.join(sorted({row['cpu'] for row in seeds}))
         scores = [f'{of_games.mean:.1f}', f'{of_games.interquartile_mean:.1f}']
@@ -88,14 +91,9 @@ def table(found: Sequence[Dict[str, Any]]) -> str:
 
 
 def after_env_steps(found: Sequence[Dict[str, Any]]) -> str:
-    """A row for each variant that trained for a number of env steps, the best of each number first."""
-    if not found:
-        return 'No training is stored so far.'
-    groups = by_variant(found, 'budget_env_steps')
-    ranked = [(*key, seeds, statistics([row['games'] for row in seeds])) for key, seeds in groups.items()]
-    ranked.sort(key=lambda group: (-group[0], -group[3].mean))
+    """A row for each variant that trained for a number of env steps."""
     lines = []
-    for env_steps, name, seeds, of_games in ranked:
+    for env_steps, name, seeds, of_games in ranked(found, 'budget_env_steps'):
         updates, while_training = (np.mean([row[key] for row in seeds]) for key in ('updates', 'train_score'))
         about = [f'{env_steps:,}', name, str(len(seeds)), f'{updates:,.0f}', f'{while_training:.1f}']
         lines.append([*about, f'{of_games.mean:.1f}', '{:.1f} to {:.1f}'.format(*of_games.interval_95)])
