@@ -46,14 +46,18 @@ class LeanPPOOptions(LearnerOptions):
     entropy_weight: Annotated[float, Between(0.0, 1e6)] = 0.01
     """(float) Entropy coefficient: weight of the policy's entropy in the loss, which keeps it exploring."""
     lr_decay_updates: Optional[Annotated[int, Between(1, 1_000_000_000)]] = None
-    """(Optional[int]) Updates over which the learning rate falls linearly to ``lr_end``; None to leave it."""
-    lr_end: Annotated[float, Between(0.0, 1.0)] = 0.0
-    """(float) The learning rate from update ``lr_decay_updates`` on, or at the end of the budget."""
+    """(Optional[int]) Updates over which the learning rate falls linearly to ``lr_end``, and entropy coefficient and \
+    discount move to ``entropy_end`` and ``discount_end``; None to leave them."""
     anneal: Flag = False
-    """(bool) Learning rate and entropy coefficient fall linearly to ``lr_end`` and ``entropy_end`` over the run's own \
-    budget, env steps or hours, whichever is used up first; ``lr_decay_updates`` has no effect then."""
-    entropy_end: Annotated[float, Between(0.0, 1e6)] = 0.001
-    """(float) The entropy coefficient at the end of the budget, with ``anneal``."""
+    """(bool) They do so over the run's own budget, env steps or hours, whichever is used up first; \
+    ``lr_decay_updates`` has no effect then."""
+    lr_end: Annotated[float, Between(0.0, 1.0)] = 0.0
+    """(float) The learning rate at the end."""
+    entropy_end: Optional[Annotated[float, Between(0.0, 1e6)]] = None
+    """(Optional[float]) The entropy coefficient at the end; None to leave it."""
+    discount_end: Optional[Annotated[float, Between(0.0, 1.0)]] = None
+    """(Optional[float]) The discount at the end: the horizon, 1 / (1 - discount), grows by equal factors; None to \
+    leave it."""
     normalize_returns: Flag = False
     """(bool) The critic learns returns that are normalised by the mean and deviation of recent ones, for discounts \
     close to 1, whose returns are large."""
@@ -164,13 +168,14 @@ class LeanPPOPolicy(Policy, ActsWithAverage):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """As DI-engine's policies."""
-        self._return_scale = ReturnScale()
+        self._return_scale, self._updates = ReturnScale(), 0
         super().__init__(*args, **kwargs)
 
     # ---------------------------------------------------------------- collecting
 
     def _init_collect(self) -> None:
         self._unroll_len = 1
+        self._options = LeanPPOOptions.of_section('policy option', 'learn', self._cfg.learn)
         self._dtype = AUTOCAST[fastest_precision(self._cfg.learn.autocast, self._device)]
         self._cast: Any = None  # the network that acts in the type it computes with; None after a change of its weights
 
@@ -235,7 +240,7 @@ class LeanPPOPolicy(Policy, ActsWithAverage):
             - samples: :math:`(T N, ...)`.
         """
         reward, value, weight = transitions['reward'], transitions['value'], transitions['weight']
-        discount = self._cfg.discount_factor * (1 - transitions['done'].float())
+        discount = self._get_discount() * (1 - transitions['done'].float())
         error = reward + discount * value[1:] - value[:-1]
         advantage, following = torch.empty_like(reward), torch.zeros_like(value[-1])
         for t in reversed(range(len(reward))):
@@ -266,7 +271,6 @@ class LeanPPOPolicy(Policy, ActsWithAverage):
             self._model, self._options, learn.learning_rate, names, eps=1e-5, average=self._acting_model
         )
         self._optimizer = self._learner.optimizer
-        self._updates = 0
 
     def _forward_learn(self, data: Batch) -> Dict[str, Any]:
         """One update from a minibatch of the buffer ``rollout``, logged and checked as ``Learner.step`` says."""
@@ -276,7 +280,7 @@ class LeanPPOPolicy(Policy, ActsWithAverage):
             networks: Dict[int, Any] = {id(network): network for network in (self._model, self._acting_model)}
             self._return_scale.follow(data['return'][data['weight'] > 0], [one.critic for one in networks.values()])
         for group in self._optimizer.param_groups:
-            group['lr'] = self._learning_rate()
+            group['lr'] = self._annealed(self._cfg.learn.learning_rate, self._options.lr_end)
         with torch.autocast(torch.device(self._device).type, self._learn_dtype, self._learn_dtype != torch.float32):
             output = self._model.forward_scaled(self._screens(data['obs']))
         sync = None if self._mirror is None else self._mirror.average_gradients
@@ -303,17 +307,20 @@ class LeanPPOPolicy(Policy, ActsWithAverage):
         policy_loss = -mean(torch.min(ratio * advantage, clipped * advantage))
         value_loss = mean((output['value'] - self._return_scale.normalized(data['return'])).square())
         entropy = -mean((log_probs.exp() * log_probs).sum(dim=1))
-        loss = policy_loss + options.value_weight * value_loss - self._entropy_weight() * entropy
+        entropy_weight = self._annealed(options.entropy_weight, options.entropy_end)
+        loss = policy_loss + options.value_weight * value_loss - entropy_weight * entropy
         return loss, mean(self._return_scale.returns(output['value'])), entropy
 
-    def _learning_rate(self) -> float:
+    def _annealed(self, begin: float, end: Optional[float]) -> float:
+        """What an option is now, on its way to another value."""
         options, updates = self._options, self._options.lr_decay_updates
         used = self._budget_used if options.anneal else 0.0 if updates is None else min(1.0, self._updates / updates)
-        return (1 - used) * self._cfg.learn.learning_rate + used * options.lr_end
+        return begin if end is None else (1 - used) * begin + used * end
 
-    def _entropy_weight(self) -> float:
-        options, used = self._options, self._budget_used if self._options.anneal else 0.0
-        return (1 - used) * options.entropy_weight + used * options.entropy_end
+    def _get_discount(self) -> float:
+        """``collect_mode.get_attribute('discount')``."""
+        begin, end = self._cfg.discount_factor, self._options.discount_end
+        return begin if end is None else 1 - math.exp(self._annealed(math.log(1 - begin), math.log(1 - end)))
 
     def _monitor_vars_learn(self) -> List[str]:
         return ['cur_lr', 'total_loss', 'value', 'entropy']
@@ -348,11 +355,13 @@ class LeanPPOPolicy(Policy, ActsWithAverage):
         self._cast = None
 
     def _state_dict_collect(self) -> Dict[str, Any]:
-        return dict(model=self._acting_model.state_dict(), return_scale=self._return_scale.state)
+        state = dict(updates=self._updates, budget_used=self._budget_used, return_scale=self._return_scale.state)
+        return dict(state, model=self._acting_model.state_dict())
 
     def _load_state_dict_collect(self, state_dict: Dict[str, Any]) -> None:
         self._model.load_state_dict(acting_weights(state_dict), strict=True)
         self._return_scale.state = state_dict.get('return_scale', ReturnScale().state)
+        self._updates, self._budget_used = state_dict.get('updates', 0), state_dict.get('budget_used', 0.0)
         self._cast = None
 
     _state_dict_eval, _load_state_dict_eval = _state_dict_collect, _load_state_dict_collect

@@ -195,7 +195,8 @@ class RolloutCollector(ScoringCollector):
                 continue
             if column in batch.final_obs:  # the game would have gone on
                 final = torch.as_tensor(batch.final_obs[column]).unsqueeze(0)
-                row['reward'][column] += self._policy_cfg.discount_factor * act(final, **kwargs)['value'].item()
+                discount = self._policy.get_attribute('discount')
+                row['reward'][column] += discount * act(final, **kwargs)['value'].item()
             else:
                 row['reward'][column] = row['weight'][column] = 0
         self._note_step(float(info['game_return']) for info in batch.infos.values() if 'game_return' in info)

@@ -128,10 +128,13 @@ def test_a_checkpoint_is_an_agent_that_plays_the_most_probable_action(tmp_path, 
         assert agent.act(obs.numpy()).tolist() == expected.argmax(1).tolist()
 
 
-def test_learning_rate_and_entropy_coefficient_fall_to_their_ends_with_the_budget():
-    policy = ppo(anneal=True, learning_rate=0.001, lr_end=0.0002, entropy_weight=0.01, entropy_end=0.002)
+def test_learning_rate_entropy_coefficient_and_discount_reach_their_ends_with_the_budget():
+    policy = ppo(
+        anneal=True, learning_rate=0.001, lr_end=0.0002, entropy_weight=0.01, entropy_end=0.002, discount_end=0.999
+    )
+    collecting = ppo(anneal=True, discount_end=0.999).collect_mode
     batch = policy.collect_mode.get_train_sample(rollout())
-    rates, coefficients = [], []
+    rates, coefficients, discounts = [], [], []
     for used in (0.0, 0.5, 1.0):
         policy.learn_mode.set_attribute('budget_used', used)
         rates.append(policy.learn_mode.forward(batch)['cur_lr'])
@@ -139,8 +142,11 @@ def test_learning_rate_and_entropy_coefficient_fall_to_their_ends_with_the_budge
         still = {**batch, 'advantage': torch.zeros_like(batch['advantage'])}
         loss, _, entropy = policy._loss(dict(logit=logit, value=batch['return']), still)
         coefficients.append(float(-loss / entropy))
+        collecting.load_state_dict(policy.collect_mode.state_dict())
+        discounts.append(collecting.get_attribute('discount'))
     np.testing.assert_allclose(rates, [0.001, 0.0006, 0.0002])
     np.testing.assert_allclose(coefficients, [0.01, 0.006, 0.002], rtol=1e-5)
+    np.testing.assert_allclose(discounts, [0.9, 0.99, 0.999])
 
 
 def test_a_critic_of_normalised_returns_learns_the_same_returns_in_other_units():

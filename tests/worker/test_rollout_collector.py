@@ -29,8 +29,8 @@ def policy(act, env_num=ENVS, steps=STEPS):
             value=torch.stack([value_of(one) for one in obs]),
         )
 
-    cfg = EasyDict(type='any', traj_len_inf=False, discount_factor=GAMMA)
-    sizes = dict(n_sample=steps * env_num, unroll_len=1)
+    cfg = EasyDict(type='any', traj_len_inf=False)
+    sizes = dict(n_sample=steps * env_num, unroll_len=1, discount=GAMMA)
     attributes = dict(cfg=cfg, on_policy=False, device='cpu', act_on_batch=act_on_batch, **sizes)
     functions = dict(
         reset=lambda env_ids=None: None, get_train_sample=dict, get_attribute=attributes.__getitem__, forward=None
