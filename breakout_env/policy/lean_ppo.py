@@ -311,16 +311,19 @@ class LeanPPOPolicy(Policy, ActsWithAverage):
         loss = policy_loss + options.value_weight * value_loss - entropy_weight * entropy
         return loss, mean(self._return_scale.returns(output['value'])), entropy
 
+    def _used(self) -> float:
+        """The share of the way that the annealed options have gone."""
+        options, updates = self._options, self._options.lr_decay_updates
+        return self._budget_used if options.anneal else 0.0 if updates is None else min(1.0, self._updates / updates)
+
     def _annealed(self, begin: float, end: Optional[float]) -> float:
         """What an option is now, on its way to another value."""
-        options, updates = self._options, self._options.lr_decay_updates
-        used = self._budget_used if options.anneal else 0.0 if updates is None else min(1.0, self._updates / updates)
-        return begin if end is None else (1 - used) * begin + used * end
+        return begin if end is None else (1 - self._used()) * begin + self._used() * end
 
     def _get_discount(self) -> float:
         """``collect_mode.get_attribute('discount')``."""
-        begin, end = self._cfg.discount_factor, self._options.discount_end
-        return begin if end is None else 1 - math.exp(self._annealed(math.log(1 - begin), math.log(1 - end)))
+        begin, end, used = self._cfg.discount_factor, self._options.discount_end, self._used()
+        return begin if end is None else 1 - (1 - begin) ** (1 - used) * (1 - end) ** used
 
     def _monitor_vars_learn(self) -> List[str]:
         return ['cur_lr', 'total_loss', 'value', 'entropy']
