@@ -54,19 +54,14 @@ def dqn_for_env_steps(*changes: str) -> Variant:
     return dqn('policy.learn.autocast=bfloat16', 'policy.eval.evaluator.eval_freq=75000', *changes, threads=1)
 
 
-# The learning rate falls over 6.4 million env steps, whatever the budget.
-BY_UPDATES = ('policy.learn.anneal=False', 'policy.learn.lr_decay_updates=75000')
 VARIANTS: Dict[str, Variant] = {
     'ppo': ppo(),
     'ppo_serial': ppo(options=('--serial',)),
-    # how the run of the shipped agent began, and what it went on with after 6 million env steps
-    'ppo_by_updates': ppo(*BY_UPDATES),
-    'ppo_second_stage': ppo(
-        *BY_UPDATES,
-        'policy.discount_factor=0.997',
+    # for 10 million env steps and more: the last bricks of a wall are some hundred steps apart
+    'ppo_long': ppo(
+        'policy.learn.discount_end=0.998',
         'policy.learn.normalize_returns=True',
-        'policy.learn.entropy_weight=0.003',
-        'policy.learn.lr_end=0.00015',
+        'policy.learn.entropy_end=0.002',
         'env.late_start_probability=0.5',
     ),
     'lean_dqn': dqn(),

@@ -197,7 +197,7 @@ def comparison() -> str:
     trained_on = training_rows.rows()[0]['cpu']
     (newest,) = judged[80, 'ppo']
     longest = max(training_rows.env_steps_rows(), key=lambda row: row['env_steps'])
-    stages = f'PPO in two stages, score after {longest["budget_env_steps"] / 1e6:g} million env steps'
+    long = f'PPO for long trainings, score after {longest["budget_env_steps"] / 1e6:g} million env steps'
     on = {name: load(f'bench_{name}')['cpu'] for name in ('train', 'env', 'manager')}
     ours, stock, envpool = 'ours, halves in turns', "DI-engine's subprocess", 'EnvPool, asynchronous, 2 threads'
     dqn, stock_dqn = train['ours, serial'], train["DI-engine's serial pipeline"]
@@ -207,7 +207,7 @@ def comparison() -> str:
     before, lean_dqn, ding_dqn = trained['ppo_before'], trained['lean_dqn'], trained['DI-engine dqn']
     by_8 = '8 environments, {}, env steps/s'
     rows = [
-        [stages, f'{longest["score"]:.0f} (1 seed)', '', '', longest['cpu']],
+        [long, f'{longest["score"]:.0f} (1 seed)', '', '', longest['cpu']],
         ['PPO, score after 80 minutes', f'{newest["score"]:.0f} (1 seed)', '', '', newest['cpu']],
         ['PPO, older config, score after 40 minutes', before, '', f'{trained["SB3 PPO"]}, SB3', trained_on],
         ['DQN, score after 40 minutes', lean_dqn, ding_dqn, f'{trained["SB3 DQN"]}, SB3', trained_on],
