@@ -53,7 +53,7 @@ def files_of_the_clone():
 
 def test_no_text_tells_to_install_by_a_name_that_is_not_a_requirement():
     """This package is on no index, and a stranger's has its import name: texts name a path to a checkout instead."""
-    known = {canonicalize_name(each.name) for each in [*REQUIREMENTS, *EXTRAS]} | {'uv', 'box2d'}
+    known = {canonicalize_name(each.name) for each in [*REQUIREMENTS, *EXTRAS]} | {'uv', 'box2d', 'rl-games'}
     wrong = []
     for name in files_of_the_clone():
         text = (ROOT / name).read_text(errors='ignore')
