@@ -12,6 +12,7 @@ makes 0.242 of them in the long run.
 """
 
 import time
+from abc import ABC, abstractmethod
 from functools import partial
 from typing import Any, Callable, Dict, List, Optional
 
@@ -62,7 +63,7 @@ class Window(object):
         return dict(steps_per_s=steps / elapsed_s, updates_per_step=updates / steps)
 
 
-class Training(object):
+class Training(ABC):
     """A contestant: one training."""
 
     def __init__(self, threads: int, random_steps: int) -> None:
@@ -75,9 +76,9 @@ class Training(object):
         self.run(window.running)
         return window.figures()
 
+    @abstractmethod
     def run(self, running: Running) -> None:
         """Train while ``running`` returns True."""
-        raise NotImplementedError  # abstract
 
     def close(self) -> None:
         """End workers."""
