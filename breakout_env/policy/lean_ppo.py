@@ -205,8 +205,10 @@ class LeanPPOPolicy(Policy, ActsWithAverage):
         """
         with torch.inference_mode():
             model = self._cast_model()
-            output = model.forward_scaled(self._acting_screens(obs.to(self._device)))
-            logit, value = output['logit'].float().cpu(), self._return_scale.returns(output['value'].float().cpu())
+            output = model.forward_scaled(self._acting_screens(obs.to(self._device, non_blocking=True)))
+            # together, so that a GPU is waited for once
+            decided = torch.cat([output['logit'], output['value'].unsqueeze(1)], dim=1).float().cpu()
+            logit, value = decided[:, :-1], self._return_scale.returns(decided[:, -1])
             log_probs = logit.log_softmax(dim=1)
             try:
                 action = torch.multinomial(log_probs.exp(), 1)
