@@ -1,6 +1,6 @@
 """
-PPO on Breakout for a GPU: what ``breakout_ppo_config.py`` says, with Nature's network, twice as many environments and
-minibatches of 1,024.
+PPO on Breakout for a GPU: what ``breakout_ppo_config.py`` says, with Nature's network, four times as many environments,
+minibatches of 1,024, and values for 10 million env steps and more.
 
 Run it with ``breakout train`` on a machine with a GPU, with ``ding -m serial -c configs/breakout_ppo_gpu_config.py -s 0
 --env-step 30000000``, or with ``python`` on this file.
@@ -17,7 +17,11 @@ for_cpu = runpy.run_path(str(shipped('configs/breakout_ppo_config.py')))
 
 breakout_ppo_gpu_config = dict(
     exp_name='experiments/breakout_ppo_gpu',
-    env=dict(collector_env_num=128),
+    env=dict(
+        collector_env_num=256,
+        # (float) Share of the training games that begin where earlier ones had cleared most of a wall.
+        late_start_probability=0.5,
+    ),
     policy=dict(
         cuda=True,
         # (list) Nature's: an update takes a GPU hardly more than half of it does.
@@ -27,15 +31,29 @@ breakout_ppo_gpu_config = dict(
             update_per_collect=24,
             batch_size=1024,
             learning_rate=0.0007,
+            # (float) The discount at the end of the budget: a wall's last bricks are some hundred steps apart.
+            discount_end=0.998,
+            # (bool) Whether the critic learns normalised returns, which grow with the discount.
+            normalize_returns=True,
+            entropy_end=0.002,
             learner=dict(
                 hook=dict(
                     # (int) Updates between two checkpoints: 100,000 env steps.
                     save_ckpt_after_iter=300,
-                    progress=dict(ext_args=dict(max_env_step=30000000)),
+                    progress=dict(
+                        ext_args=dict(
+                            max_env_step=30000000,
+                            # (list) Env steps, and the score while training of the run in docs/gpu.md.
+                            expected_scores=[
+                                *([500000, 11], [1000000, 32], [2000000, 113], [3000000, 295], [4000000, 390]),
+                                *([6000000, 459], [8000000, 512], [9000000, 599]),
+                            ],
+                        ),
+                    ),
                 ),
             ),
         ),
-        # (int) 64 env steps in each environment.
+        # (int) 32 env steps in each environment.
         collect=dict(n_sample=8192),
         # (int) Updates between evaluations: 3 million env steps.
         eval=dict(evaluator=dict(eval_freq=9000)),

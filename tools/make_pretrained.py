@@ -3,7 +3,7 @@ An agent to ship, out of a training: chosen on some games, judged on others, wri
 
     python tools/make_pretrained.py experiments/breakout_ppo --name breakout_ppo --card
 
-Candidates are the means of the last 1, 8 and 32 checkpoints of the run within so many env steps (``breakout
+Candidates are the means of the last 1, 8, 16 and 32 checkpoints of the run within so many env steps (``breakout
 average``). Each plays games of the selection's seed under protocol ``nature``; the best of them plays those that are
 reported, of another seed, under all protocols. What was played goes to docs/results/agents/NAME.json, the agent to
 breakout_env/pretrained/NAME.safetensors; docs/scripts/make_tables.py writes the scores into the guides.
@@ -27,7 +27,7 @@ from breakout_env.utils.atomic_file import write_bytes
 ROOT = Path(__file__).resolve().parent.parent
 PRETRAINED = ROOT / 'breakout_env' / 'pretrained'
 # few, with many games each: single games end near 420 or 850, so the mean of 24 is 30 points off
-CANDIDATES = (1, 8, 32)
+CANDIDATES = (1, 8, 16, 32)
 SELECTION_SEED, SELECTION_GAMES = 20_000, 40
 REPORT_SEED = 0
 # greedy play has hardly more than 4 different games, so more of them say nothing

@@ -30,7 +30,7 @@ from ..utils.options import Between, Expected, Options
 from ..utils.resources import ResourceWatch, memory_bytes
 from .log import RunLogWriter
 from .paths import PROGRESS_LOG
-from .progress_line import Standing, displays
+from .progress_line import Standing, displays, duration
 
 logger = logging.getLogger(__name__)
 
@@ -214,8 +214,8 @@ class RunProgress(object):
             end = min(end, int(self._env_step + standing.left_s * speed))
         if not speed or not self._env_step < end < math.inf:
             return ''
-        hours = (end - self._env_step) / speed / 3600
-        text = f'{speed:,.0f} env steps/s: the budget ends after {end:,} env steps, in {hours:.1f} hours.'
+        left = duration((end - self._env_step) / speed)
+        text = f'{speed:,.0f} env steps/s: the budget ends after {end:,} env steps, in {left}.'
         if self._options.expected_scores and end >= self._options.expected_scores[0][0]:
             env_steps, scores = zip(*self._options.expected_scores)
             known = min(end, int(env_steps[-1]))

@@ -36,11 +36,12 @@ class Standing(NamedTuple):
         if self.memory_bytes is not None:
             parts.append(f'{self.memory_bytes / 1e9:.1f} GB')
         if self.left_s is not None:
-            parts.append(f'at most {_time(self.left_s)} left')
+            parts.append(f'at most {duration(self.left_s)} left')
         return parts
 
 
-def _time(seconds: float) -> datetime.timedelta:
+def duration(seconds: float) -> datetime.timedelta:
+    """Whole seconds, to print."""
     return datetime.timedelta(seconds=round(max(0.0, seconds)))
 
 
@@ -124,7 +125,7 @@ class Printed(object):
             steps = f'{standing.env_step:,} of {total:,} env steps ({standing.env_step / total:.0%})'
         parts = [steps, *([f'{speed:.0f} env steps/s'] if speed else []), *standing.parts()]
         if total is not None and speed:
-            parts.append(f'{_time((total - standing.env_step) / speed)} left at this speed')
+            parts.append(f'{duration((total - standing.env_step) / speed)} left at this speed')
         self.say(', '.join(parts))
 
     def say(self, text: str) -> None:

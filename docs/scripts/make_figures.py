@@ -57,7 +57,7 @@ def draw_replay_memory(path: Path) -> None:
 def main() -> None:
     """Draw them all."""
     draw_replay_memory(FIGURES / 'replay_memory.png')
-    ppo = Curve('PPO on a CPU, 2 threads', (RunLog.read(PPO),))
+    ppo = Curve('PPO on one H100 and 16 CPU cores', (RunLog.read(PPO),))
     save_figure(draw_curves([ppo], ('score', 'train_return', 'loss'), 'env_step'), FIGURES / 'training_curve.png')
     timed = training_rows.drawn(training_rows.rows())
     long = [row for row in training_rows.env_steps_rows() if row['env_steps'] > 2e6]

@@ -207,8 +207,8 @@ def test_the_used_share_of_the_budget_is_that_of_the_limit_that_is_reached_first
 @pytest.mark.parametrize(
     'env_steps, end, score',
     [
-        (3_600_000, '3,600,000 env steps, in 2.0 hours', '72 while training after 3,600,000'),
-        (9_000_000, '9,000,000 env steps, in 5.0 hours', '100 while training after 5,000,000'),
+        (3_600_000, '3,600,000 env steps, in 1:57:50', '72 while training after 3,600,000'),
+        (9_000_000, '9,000,000 env steps, in 4:57:50', '100 while training after 5,000,000'),
     ],
 )
 def test_after_two_minutes_a_run_says_once_what_its_budget_takes_and_what_to_expect(
