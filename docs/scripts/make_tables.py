@@ -191,7 +191,7 @@ def comparison() -> str:
         for (minutes, name), seeds in judged.items()
         if minutes == 40
     }
-    trained_on = training_rows.rows()[0]['cpu']
+    dqn_on, ppo_on = (judged[40, name][0]['cpu'] for name in ('lean_dqn', 'ppo'))
     (newest,) = judged[80, 'ppo']
     longest = max(training_rows.env_steps_rows(), key=lambda row: row['env_steps'])
     long = f'PPO for long trainings, score after {longest["budget_env_steps"] / 1e6:g} million env steps'
@@ -201,7 +201,7 @@ def comparison() -> str:
     sb3_dqn, gym = train['Stable-Baselines3, 8 environments'], 'gymnasium AtariPreprocessing + FrameStackObservation'
     kinds = ('compressed', "DI-engine's advanced, uint8", 'snappy elements, as in Dopamine')
     compressed, advanced, snappy = (_gb(stored[kind]) for kind in kinds)
-    before, lean_dqn, ding_dqn = trained['ppo_before'], trained['lean_dqn'], trained['DI-engine dqn']
+    lean_dqn, ding_dqn = trained['lean_dqn'], trained['DI-engine dqn']
     by_8 = '8 environments, {}, env steps/s'
     card = max((agent['card'] for agent in agents()), key=lambda card: card['scores']['nature']['mean'])
     rows = [
@@ -211,8 +211,8 @@ def comparison() -> str:
         ],
         [long, f'{longest["score"]:.0f} (1 seed)', '', '', longest['cpu']],
         ['PPO, score after 80 minutes', f'{newest["score"]:.0f} (1 seed)', '', '', newest['cpu']],
-        ['PPO, older config, score after 40 minutes', before, '', f'{trained["SB3 PPO"]}, SB3', trained_on],
-        ['DQN, score after 40 minutes', lean_dqn, ding_dqn, f'{trained["SB3 DQN"]}, SB3', trained_on],
+        ['PPO, score after 40 minutes', trained['ppo'], '', f'{trained["rl_games PPO"]}, rl_games', ppo_on],
+        ['DQN, score after 40 minutes', lean_dqn, ding_dqn, f'{trained["SB3 DQN"]}, SB3', dqn_on],
         ['DQN training, env steps/s', dqn, stock_dqn, f'{sb3_dqn}, SB3', on['train']],
         ['one environment, env steps/s', env['BreakoutEnv'], 'does not run', f'{env[gym]}, gymnasium', on['env']],
         [by_8.format('episodes of a life'), lives[ours], lives[stock], f'{lives[envpool]}, EnvPool', on['manager']],
