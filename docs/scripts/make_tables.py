@@ -134,10 +134,10 @@ def on_gpu() -> str:
     for minute in range(1, 11):
         cells = [str(minute)]
         for progress in runs:
-            by_then = np.flatnonzero(progress['hours'] * 60 <= minute + 0.01)
-            for name in ('env_step', 'train_return'):
-                ended = minute > progress['hours'][-1] * 60 + 0.5
-                cells.append('' if ended else f'{progress[name][by_then[-1]]:,.0f}')
+            newest = np.flatnonzero(progress['hours'] * 60 <= minute + 0.01)[-1]
+            ended = minute > progress['hours'][-1] * 60 + 0.5
+            values = [progress[name][newest] for name in ('env_step', 'train_return')]
+            cells += ['', ''] if ended else [f'{value:,.0f}' for value in values]
         rows.append(cells)
     speeds = []
     for progress in runs:
