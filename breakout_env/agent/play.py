@@ -3,21 +3,18 @@
 import importlib.util
 import os
 from dataclasses import dataclass
-from typing import Callable, Iterator, List, Optional
+from typing import Callable, Iterator, Optional
 
 import numpy as np
 
 from ..envs.env import BreakoutEnv
-from ..rendering.video import VideoFile
 from ..rendering.window import GameWindow
-from ..utils.game_constants import FRAMES_PER_SECOND
 from .agent import Agent, act
 
 LIVES = 5
 STICKY_PROBABILITY = 0.25  # Machado et al. 2018
 EPSILON = 0.01  # a greedy agent meets about 4 different games
 AGENT_FRAME_SKIP = 4
-GIF_SECONDS = 30.0  # longer ones are too large for most pages and chats
 
 
 @dataclass
@@ -116,43 +113,3 @@ def open_window(title: str, speed: float = 1.0) -> GameWindow:
     if missing:
         raise ValueError(f'{missing}; record a video instead: breakout record --out game.mp4')
     return GameWindow(title, AGENT_FRAME_SKIP, speed)
-
-
-def record(
-    agent: Agent,
-    path: str,
-    games: int = 1,
-    seed: Optional[int] = None,
-    epsilon: float = EPSILON,
-    sticky: bool = False,
-    speed: float = 1.0,
-    max_seconds: Optional[float] = None,
-    overwrite: bool = False,
-    on_game_end: Optional[Callable[[WatchedGame], None]] = None,
-) -> List[WatchedGame]:
-    """
-    Overview:
-        Record games into one video file, which appears complete or not at all.
-    Arguments:
-        - path (:obj:`str`): The file, ending with ``.mp4`` or ``.gif``.
-        - games, seed, epsilon, sticky: As for ``play``.
-        - speed (:obj:`float`): Speed of the game, relative to the console's.
-        - max_seconds (:obj:`Optional[float]`): Where the video ends; None for no limit, or 30 s for a GIF.
-        - overwrite (:obj:`bool`): Whether an existing file may be replaced.
-        - on_game_end (:obj:`Optional[Callable[[WatchedGame], None]]`): Called with each game when it has ended.
-    Returns:
-        - played (:obj:`List[WatchedGame]`): The games; ``max_seconds`` may have stopped the last one.
-    Raises:
-        - ValueError: If an option is wrong.
-        - OSError: If the file cannot be written.
-    """
-    if max_seconds is None and str(path).lower().endswith('.gif'):
-        max_seconds = GIF_SECONDS
-    played = []
-    with VideoFile(path, FRAMES_PER_SECOND / AGENT_FRAME_SKIP * speed, max_seconds, overwrite) as video:
-        for game in play(agent, video.show, games, seed, epsilon, sticky):
-            played.append(game)
-            if on_game_end is not None:
-                on_game_end(game)
-        video.finish()
-    return played

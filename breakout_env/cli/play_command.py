@@ -4,7 +4,9 @@ import contextlib
 from typing import Annotated, Any, Callable, List, Optional
 
 import click
+import numpy as np
 
+from ..agent.agent import Agent
 from ..agent.play import EPSILON, WatchedGame, open_window, play
 from ..utils.child_process import HelperError
 from ..utils.options import SEED, Between, CommandLineType
@@ -48,18 +50,19 @@ def command(checkpoint: Optional[str], pretrained: bool, speed: float, **options
       breakout play --speed 2              twice as fast
     """
     agent = load(checkpoint, pretrained)
+    with user_errors(HelperError), contextlib.closing(open_window(f'Breakout: {agent.name}', speed)) as window:
+        play_and_echo(agent, window.present, **options)
+
+
+def play_and_echo(agent: Agent, show: Callable[[np.ndarray], bool], **options: Any) -> List[WatchedGame]:
+    """Play games, and print how each went and the mean of those that were played to their end, if they are several."""
     played: List[WatchedGame] = []
     try:
-        with user_errors(HelperError), contextlib.closing(open_window(f'Breakout: {agent.name}', speed)) as window:
-            for game in play(agent, window.present, **options):
-                played.append(game)
-                click.echo(game)
+        for game in play(agent, show, **options):
+            played.append(game)
+            click.echo(game)
     finally:
-        echo_mean(played)
-
-
-def echo_mean(played: List[WatchedGame]) -> None:
-    """Print the mean of the games that were played to their end, if they are several."""
-    points = [game.points for game in played if game.end != 'stopped']
-    if len(points) > 1:
-        click.echo(f'mean of {len(points)} games: {sum(points) / len(points):.1f} points')
+        points = [game.points for game in played if game.end != 'stopped']
+        if len(points) > 1:
+            click.echo(f'mean of {len(points)} games: {sum(points) / len(points):.1f} points')
+    return played

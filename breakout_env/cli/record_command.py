@@ -4,11 +4,12 @@ from typing import Annotated, Any, Optional
 
 import click
 
-from ..agent.play import AGENT_FRAME_SKIP, record
+from ..agent.play import AGENT_FRAME_SKIP
+from ..rendering.video import VideoFile
 from ..utils.game_constants import FRAMES_PER_SECOND
 from ..utils.options import DAY_S, Between, CommandLineType
 from .common import CONTEXT, agent_options, load, user_errors
-from .play_command import echo_mean, game_options
+from .play_command import game_options, play_and_echo
 
 
 @click.command(context_settings=CONTEXT)
@@ -21,7 +22,15 @@ from .play_command import echo_mean, game_options
     help='Where the video ends.  [default: no limit; a GIF: 30]',
 )
 @click.option('--force', is_flag=True, help='Replace an existing file.')
-def command(checkpoint: Optional[str], pretrained: bool, path: str, force: bool, **options: Any) -> None:
+def command(
+    checkpoint: Optional[str],
+    pretrained: bool,
+    path: str,
+    force: bool,
+    speed: float,
+    max_seconds: Optional[float],
+    **options: Any,
+) -> None:
     """
     Record an agent's games in one video, which appears when it is complete.
 
@@ -32,8 +41,9 @@ def command(checkpoint: Optional[str], pretrained: bool, path: str, force: bool,
       breakout record --out game.gif --max-seconds 10
     """
     agent = load(checkpoint, pretrained)
-    with user_errors():
-        played = record(agent, path, overwrite=force, on_game_end=click.echo, **options)
-    echo_mean(played)
-    seconds = sum(game.steps + 1 for game in played) * AGENT_FRAME_SKIP / FRAMES_PER_SECOND / options['speed']
+    pictures_per_second = FRAMES_PER_SECOND / AGENT_FRAME_SKIP * speed
+    with user_errors(), VideoFile(path, pictures_per_second, max_seconds, overwrite=force) as video:
+        played = play_and_echo(agent, video.show, **options)
+        video.finish()
+    seconds = sum(game.steps + 1 for game in played) / pictures_per_second
     click.echo(f'{path}: {seconds:.0f} s')

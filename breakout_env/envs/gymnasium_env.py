@@ -174,7 +174,6 @@ class GymnasiumBreakoutVector(VectorEnv):
         self._resets_next = mode is AutoresetMode.NEXT_STEP
         self.metadata = dict(single.metadata, autoreset_mode=mode)
         self.single_observation_space, self.single_action_space = single.observation_space, single.action_space
-        self._action_count = single._action_count
         self.observation_space = batch_space(single.observation_space, num_envs)
         self.action_space = batch_space(single.action_space, num_envs)
         make = partial(BreakoutEnv, cfg) if max_episode_steps is None else partial(_LimitedEnv, cfg, max_episode_steps)
@@ -207,27 +206,26 @@ class GymnasiumBreakoutVector(VectorEnv):
 
     def step(self, actions: Any) -> Tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Dict]:
         """As ``VectorEnv.step``; a ValueError for wrong actions, before any game is stepped."""
-        actions = self._checked(actions)
+        actions = np.asarray(actions)
+        if actions.dtype.kind not in 'iu' or not self.action_space.contains(actions):
+            raise ValueError(f'the actions are {shown(actions)}; expected one of {self.action_space}')
         if self._manager.closed:
             raise gymnasium.error.ResetNeeded('the vector environment has no games; call reset first')
         if self._is_stepping:
             raise gymnasium.error.ResetNeeded('the step before was interrupted; call reset first')
         self._is_stepping = True
-        halves = [[i for i in half if i not in self._first_obs] for half in self._manager.halves]
-        for half in filter(len, halves):
-            self._manager.send(actions[half], half, with_infos=True)
-        obs = np.empty_like(self._obs)
-        for i, first in self._first_obs.items():
-            obs[i] = first
-        self._first_obs = {}
-        rewards = np.zeros(self.num_envs)
+        stepped = [i for i in range(self.num_envs) if i not in self._first_obs]
+        obs, rewards = self._obs.copy(), np.zeros(self.num_envs)
         ended, truncated = np.zeros((2, self.num_envs), bool)
         infos: Dict[str, Any] = {}
-        for half in filter(len, halves):
+        for i in list(self._first_obs):
+            obs[i] = self._first_obs.pop(i)
+        if stepped:
+            self._manager.send(actions[stepped], stepped, with_infos=True)
             batch = self._manager.recv()
-            obs[half], rewards[half] = batch.obs, batch.reward
+            obs[stepped], rewards[stepped] = batch.obs, batch.reward
             for row, info in batch.infos.items():
-                i = half[row]
+                i = stepped[row]
                 lost = info.get('abnormal', False)
                 truncated[i] = lost or info.get('TimeLimit.truncated', False)
                 ended[i] = lost or batch.done[row]
@@ -240,17 +238,6 @@ class GymnasiumBreakoutVector(VectorEnv):
                 infos = self._add_info(infos, info, i)
         self._obs, self._is_stepping = obs, False
         return obs.copy(), rewards, ended & ~truncated, truncated, infos
-
-    def _checked(self, actions: Any) -> np.ndarray:
-        actions = np.asarray(actions)
-        if actions.shape != (self.num_envs,) or not np.issubdtype(actions.dtype, np.integer):
-            raise ValueError(
-                f'actions are of shape {actions.shape} and type {actions.dtype}; expected one whole number for each '
-                f'of {self.num_envs} games: ({self.num_envs},)'
-            )
-        if not ((0 <= actions) & (actions < self._action_count)).all():
-            raise ValueError(f'actions are {actions.tolist()}; expected 0 to {self._action_count - 1}')
-        return actions
 
     def render(self) -> Optional[Tuple[np.ndarray, ...]]:
         """The console's picture of each game with ``render_mode='rgb_array'``, else None."""

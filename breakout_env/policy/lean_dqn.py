@@ -14,7 +14,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from ..compat.ding_eps_greedy import INDEPENDENT
 from ..replay.batch import FrameBatch
-from ..utils.streams import Uploader
+from ..utils.uploader import Uploader
 from .learner import AUTOCAST, ActsWithAverage, Learner, LearnerOptions, ScaledScreens, acting_weights
 from .pixel_models import PixelInput
 from .precision import cast_copy, fastest_precision

@@ -10,7 +10,7 @@ from ding.policy.command_mode_policy_instance import DummyCommandModePolicy
 from ding.utils import POLICY_REGISTRY
 
 from ..utils.options import Between, Flag
-from ..utils.streams import Uploader
+from ..utils.uploader import Uploader
 from .learner import (
     AUTOCAST,
     ActsWithAverage,

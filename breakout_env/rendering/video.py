@@ -25,6 +25,7 @@ CLOSE_TIMEOUT_S = 3.0
 # Of a file. Nobody waits for a step here: only an encoder that does not move at all is stopped.
 FILE_WRITE_TIMEOUT_S = 30.0
 FILE_CLOSE_TIMEOUT_S = 120.0
+GIF_SECONDS = 30.0  # longer ones are too large for most pages and chats
 ENCODER_OPTIONS = {
     '.mp4': (
         *('-vf', 'scale=iw*3:ih*3:flags=neighbor'),  # 160x210 is tiny on today's screens
@@ -162,7 +163,7 @@ class VideoFile(object):
         Arguments:
             - path (:obj:`str`): The final name, ending with ``.mp4`` or ``.gif``.
             - pictures_per_second (:obj:`float`): Its playing speed.
-            - max_seconds (:obj:`Optional[float]`): Its maximal length, None for no limit.
+            - max_seconds (:obj:`Optional[float]`): Its maximal length; None for no limit, or 30 s for a GIF.
             - overwrite (:obj:`bool`): Whether an existing file may be replaced.
         Raises:
             - ValueError: If the name has another ending.
@@ -176,6 +177,8 @@ class VideoFile(object):
             raise FileExistsError(f'the video {self.path!r} exists already; expected another name, or --force')
         self._part = f'{os.path.abspath(stem)}.{os.getpid()}.part{suffix.lower()}'
         self._rate = pictures_per_second
+        if max_seconds is None and suffix.lower() == '.gif':
+            max_seconds = GIF_SECONDS
         self._pictures_left = None if max_seconds is None else max(1, round(max_seconds * pictures_per_second))
         self._encoder: Optional[HelperProcess] = None
 

@@ -128,7 +128,7 @@ class FrameReplayBuffer(SerialBuffer):
 
     def clear(self) -> None:
         """Remove all transitions and release their memory."""
-        self._saver.wait()  # the save under way needs them
+        self.wait_for_saving()  # the save under way needs them
         with self._memory.lock:
             self._prefetcher.cancel()
             self._memory.clear()
@@ -195,7 +195,7 @@ class FrameReplayBuffer(SerialBuffer):
         self._restore(lambda: snapshot.restore(self._memory, _state_dict, 'the state dict'))
 
     def _restore(self, load: Callable[[], snapshot.Restored]) -> None:
-        self._saver.wait()
+        self.wait_for_saving()
         with self._memory.lock:
             self._prefetcher.cancel()
             self._sampler.restored(load())

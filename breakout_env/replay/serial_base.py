@@ -2,59 +2,15 @@
 
 import logging
 import os
-import threading
 import weakref
-from typing import Any, Callable, Mapping, Optional
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any, Callable, List, Mapping, Optional
 
 from ding.worker.replay_buffer import IBuffer
 
 from ..utils import run_registry
 
 _log = logging.getLogger(__name__)
-
-
-class BackgroundSaver(object):
-    """
-    Overview:
-        Saves while training continues, one save at a time. If a save fails, as on a full disk, a warning is logged \
-        and the file before it stays.
-    Arguments:
-        - begin (:obj:`Callable`): Takes a snapshot at once; returns the function that writes it to a path, which is \
-            called in a thread.
-    """
-
-    def __init__(self, begin: Callable[[], Callable[[str], None]]) -> None:
-        self._begin = begin
-        self._owner = os.getpid()
-        self._thread: Optional[threading.Thread] = None
-        self._error: Optional[Exception] = None
-
-    def start(self, path: str, then: Callable[[], None]) -> bool:
-        """
-        Begin a save; ``then`` is called in its thread when the file is written. False if a save is under way, or in a
-        forked child, whose copy of the buffer is not the run's.
-        """
-        if os.getpid() != self._owner or (self._thread is not None and self._thread.is_alive()):
-            return False
-        # not a daemon: an interpreter that exits waits for it, instead of cutting the file off
-        self._thread = threading.Thread(target=self._save, args=(self._begin(), path, then), name='replay-saver')
-        self._thread.start()
-        return True
-
-    def _save(self, write: Callable[[str], None], path: str, then: Callable[[], None]) -> None:
-        try:
-            write(path)
-            then()
-            self._error = None
-        except Exception as error:  # no failure of a save may end the training
-            self._error = error
-            _log.warning('the replay buffer was not saved to %s: %s. The save before it is kept', path, error)
-
-    def wait(self) -> Optional[Exception]:
-        """Wait until no save is under way; the error of the last one."""
-        if self._thread is not None and os.getpid() == self._owner:
-            self._thread.join()
-        return self._error
 
 
 class SerialBuffer(IBuffer):
@@ -79,25 +35,47 @@ class SerialBuffer(IBuffer):
     def _open(
         self, exp_name: str, name: str, begin_save: Callable[[], Callable[[str], None]], release: Callable[[], None]
     ) -> None:
-        """Register in the run ``exp_name``. Neither ``begin_save`` nor ``release`` may keep this buffer alive."""
-        self._saver = BackgroundSaver(begin_save)
-        self._finalizer = weakref.finalize(self, _release, self._saver, release, os.getpid())
+        """
+        Register in the run ``exp_name``. ``begin_save`` takes a snapshot at once and returns the function that writes
+        it to a path; neither it nor ``release`` may keep this buffer alive.
+        """
+        self._begin_save, self._owner = begin_save, os.getpid()
+        self._saves: List[Future] = []  # the last one
+        self._finalizer = weakref.finalize(self, _release, self._saves, release, self._owner)
         run_registry.register(exp_name, name, self)
 
     def start_saving(self, file_name: str, then: Callable[[], None]) -> bool:
-        """Save in the background, then call a function; False if a save is under way."""
-        return self._saver.start(file_name, then)
+        """
+        Save what is there now while training continues, and call ``then``, in the save's thread, when the file is
+        written. If that fails, as on a full disk, a warning is logged and the file before it stays. False if a save is
+        under way, or in a forked child, whose copy of the buffer is not the run's.
+        """
+        if os.getpid() != self._owner or not all(save.done() for save in self._saves):
+            return False
+        executor = ThreadPoolExecutor(1, thread_name_prefix='replay-saver')
+        self._saves[:] = [executor.submit(_save, self._begin_save(), file_name, then)]
+        executor.shutdown(wait=False)  # the thread ends with the save; an interpreter that exits waits for it
+        return True
 
-    def wait_for_saving(self) -> Optional[Exception]:
+    def wait_for_saving(self) -> Optional[BaseException]:
         """Wait until no save is under way; the error of the last one."""
-        return self._saver.wait()
+        return self._saves[0].exception() if self._saves and os.getpid() == self._owner else None
 
     def close(self) -> None:
         """Release everything. It may be called at any time, any number of times."""
         self._finalizer()
 
 
-def _release(saver: BackgroundSaver, release: Callable[[], None], owner: int) -> None:
+def _save(write: Callable[[str], None], path: str, then: Callable[[], None]) -> None:
+    try:
+        write(path)
+        then()
+    except Exception as error:  # no failure of a save may end the training
+        _log.warning('the replay buffer was not saved to %s: %s. The save before it is kept', path, error)
+        raise
+
+
+def _release(saves: List[Future], release: Callable[[], None], owner: int) -> None:
     if os.getpid() == owner:
-        saver.wait()
+        wait(saves)
         release()

@@ -65,13 +65,13 @@ class RunSaver(object):
 
     # ---------------------------------------------------------------- saving
 
-    def save(self, iteration: int, wait: bool = False) -> Optional[Exception]:
+    def save(self, iteration: int, wait: bool = False) -> Optional[BaseException]:
         """
         Overview:
             Save the run as it is now, after so many updates, in the background or, with ``wait``, before this \
             returns; whole or not at all. Before the first update there is nothing to save.
         Returns:
-            - error (:obj:`Optional[Exception]`): Why the save failed, if that is known already.
+            - error (:obj:`Optional[BaseException]`): Why the save failed, if that is known already.
         Raises:
             - Diverged: If a weight is not finite: nothing is saved, and the saves from before stay.
         """

@@ -8,8 +8,6 @@ import torch
 from ding.policy import Policy, create_policy
 from easydict import EasyDict
 
-from ..utils import streams
-
 
 def own_collect_policy(cfg: EasyDict, policy: Policy) -> Policy:
     """
@@ -70,7 +68,7 @@ class Overlap(object):
         self._learn = learn
         self._report = report
         # On one stream the collector's forward would wait for all queued updates. Not initialised: all is on the CPU.
-        self._stream = streams.new_stream('cuda') if torch.cuda.is_initialized() else None
+        self._stream = torch.cuda.Stream() if torch.cuda.is_initialized() else None
 
     def run(self) -> None:
         """
@@ -87,7 +85,7 @@ class Overlap(object):
                 steps: List[Future] = []
                 if collection is not None:
                     if self._stream is not None:  # the weights for this collection have been copied
-                        streams.wait_for_current(self._stream)
+                        self._stream.wait_stream(torch.cuda.current_stream())
                     steps.append(threads.submit(self._collect, collection))
                 if newest is not None:
                     steps.append(threads.submit(self._learn))
@@ -98,5 +96,5 @@ class Overlap(object):
                     return
 
     def _collect(self, collection: Callable[[], List[Any]]) -> List[Any]:
-        with streams.on(self._stream):
+        with torch.cuda.stream(self._stream):
             return collection()

@@ -14,7 +14,7 @@ import torch
 
 from breakout_env.run.recipes import shipped
 from breakout_env.utils.gpu import gpu_problem
-from breakout_env.utils.streams import Uploader
+from breakout_env.utils.uploader import Uploader
 from helpers.learners import BATCH, FROM_ROLLOUTS, POLICIES, batch_for, filled_buffer, policy_on
 from helpers.policies import transitions
 from helpers.processes import ROOT, completed

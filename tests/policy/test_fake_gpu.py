@@ -1,6 +1,7 @@
 """What a CPU can prove of the way to a GPU: that tensors are on the right device, and work in the right order."""
 
 import contextlib
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,30 +11,29 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from breakout_env.run.config import checked_config
 from breakout_env.run.recipes import shipped
-from breakout_env.utils import streams
 from breakout_env.worker.overlap import Overlap
-from helpers.learners import FROM_ROLLOUTS, batch_for, filled_buffer, policy_on
+from helpers.learners import POLICIES, batch_for, filled_buffer, policy_on
 
-GPU_CONFIGS = ('breakout_dqn_config', 'breakout_lean_dqn_config')
 aten = torch.ops.aten
 
 
 class Recorder(TorchDispatchMode):
-    """Calls of streams, copies between devices, and operations on the GPU, in their order."""
+    """Work that streams wait for, copies between devices, and operations on the GPU, in their order."""
 
     def __init__(self, patch):
         super().__init__()
         self.calls = []
-        for name in ('wait_for', 'wait_for_current', 'keep_until_used'):
-            patch.setattr(streams, name, lambda what=None, name=name: self.calls.append(name) or what)
-        patch.setattr(streams, 'on', self.on)
-        patch.setattr(streams, 'new_stream', lambda device: 'stream' if torch.device(device).type == 'cuda' else None)
+        stream = SimpleNamespace(wait_stream=lambda other: self.calls.append('waits for a stream'))
+        patch.setattr(torch.cuda, 'Stream', lambda device=None: stream)
+        patch.setattr(torch.cuda, 'current_stream', lambda device=None: stream)
+        patch.setattr(torch.cuda, 'stream', self.on)
+        patch.setattr(torch.Tensor, 'record_stream', lambda tensor, stream: self.calls.append('keeps'))
 
     @contextlib.contextmanager
     def on(self, stream):
-        self.calls.append(f'begin {stream}')
+        self.calls.append('begin stream')
         yield
-        self.calls.append(f'end {stream}')
+        self.calls.append('end stream')
 
     def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -78,69 +78,52 @@ def gpu(monkeypatch):
         yield recorder
 
 
-# ---------------------------------------------------------------- the ways to a GPU
+@pytest.fixture
+def calls_of_an_update(request):
+    def update(kind, storage, **learn):
+        # made before there is a fake GPU, which has no content to decompress
+        batch = filled_buffer(32, storage=storage).sample(32) if storage else batch_for(kind, 0)
+        if storage:
+            batch.collated()
+        gpu = request.getfixturevalue('gpu')
+        policy = policy_on('cuda', kind, log_every_updates=10**6, **learn)
+        policy._learner.means = dict(total_loss=0.0)  # the means are not due
+        gpu.calls.clear()
+        policy.learn_mode.forward(batch)
+        return gpu.calls
+
+    return update
 
 
-def learns(kind, data, **learn):
-    """One update; the means are not due."""
-    policy = policy_on('cuda', kind, log_every_updates=10**6, **learn)
-    policy._learner.means = dict(total_loss=0.0)
-    return lambda: policy.learn_mode.forward(data)
+@pytest.mark.parametrize(
+    'kind, storage, learn',
+    [
+        ('lean_dqn', 'compressed', {}),
+        ('lean_dqn', 'ring', {}),
+        ('lean_dqn', 'ring', dict(autocast='bfloat16')),
+        ('lean_dqn', 'ring', dict(ema_decay=0.9, grad_clip=1.0)),
+        ('lean_ppo', None, {}),
+    ],
+)
+def test_all_tensors_are_on_the_gpu_and_nothing_waits_for_it(calls_of_an_update, kind, storage, learn):
+    calls = calls_of_an_update(kind, storage, **learn)
+    assert 'computes' in calls and 'copies' in calls and 'waits' not in calls
 
 
-def batch_of(**options):
-    """A batch of the buffer, as it samples it without the fake GPU."""
-    return filled_buffer(32, **options).sample(32)
-
-
-def acts(kind):
-    policy = policy_on('cuda', kind)
-    return lambda: policy.collect_mode.forward(
-        {i: torch.zeros(4, 84, 84, dtype=torch.uint8) for i in range(3)}, eps=0.0
-    )
-
-
-STORAGES = {storage: dict(storage=storage) for storage in ('compressed', 'ring')}
-WAYS = {
-    **{f'lean_dqn, {name}': lambda name=name: learns('lean_dqn', BATCHES[name]) for name in STORAGES},
-    'lean_dqn, bfloat16': lambda: learns('lean_dqn', BATCHES['ring'], autocast='bfloat16'),
-    'lean_dqn, average': lambda: learns('lean_dqn', BATCHES['ring'], ema_decay=0.9, grad_clip=1.0),
-    **{kind: lambda kind=kind: learns(kind, BATCHES[kind]) for kind in FROM_ROLLOUTS},
-}
-BATCHES = {}
-
-
-@pytest.fixture(autouse=True, scope='module')
-def batches():
-    """Made before there is a fake GPU, which has no content to decompress or compare."""
-    BATCHES.update({name: batch_of(**options) for name, options in STORAGES.items()})
-    for batch in BATCHES.values():
-        batch.collated()
-    BATCHES.update({kind: batch_for(kind, 0) for kind in FROM_ROLLOUTS})
-
-
-@pytest.mark.parametrize('way', WAYS)
-def test_all_tensors_are_on_the_gpu_and_nothing_waits_for_it(gpu, way):
-    go = WAYS[way]()
-    gpu.calls.clear()
-    go()
-    assert 'computes' in gpu.calls and 'copies' in gpu.calls and 'waits' not in gpu.calls
-
-
-@pytest.mark.parametrize('kind', ['dqn', 'lean_dqn', *FROM_ROLLOUTS])
+@pytest.mark.parametrize('kind', POLICIES)
 def test_actions_are_computed_on_the_gpu(gpu, kind):
-    output = acts(kind)()
+    policy = policy_on('cuda', kind)
+    gpu.calls.clear()
+    output = policy.collect_mode.forward({i: torch.zeros(4, 84, 84, dtype=torch.uint8) for i in range(3)}, eps=0.0)
     assert 'computes' in gpu.calls and output[0]['action'].device.type == 'cpu'
 
 
-def test_a_batch_is_copied_on_its_own_stream_and_computing_waits_for_it(gpu):
-    go = learns('lean_dqn', BATCHES['ring'])
-    gpu.calls.clear()
-    go()
-    begin, end, computes = (gpu.calls.index(call) for call in ('begin stream', 'end stream', 'computes'))
+def test_a_batch_is_copied_on_its_own_stream_and_computing_waits_for_it(calls_of_an_update):
+    calls = calls_of_an_update('lean_dqn', 'ring')
+    begin, end, computes = (calls.index(call) for call in ('begin stream', 'end stream', 'computes'))
     count = end - begin - 1
-    assert count >= 5 and gpu.calls[begin + 1 : end] == ['copies'] * count
-    assert gpu.calls[end + 1 : computes] == ['wait_for'] + ['keep_until_used'] * count
+    assert count >= 5 and calls[begin + 1 : end] == ['copies'] * count
+    assert calls[end + 1 : computes] == ['waits for a stream'] + ['keeps'] * count
 
 
 def test_collecting_waits_for_the_weights_on_a_stream_of_its_own(monkeypatch):
@@ -152,12 +135,12 @@ def test_collecting_waits_for_the_weights_on_a_stream_of_its_own(monkeypatch):
         return left.pop()
 
     Overlap(lambda: collect if left else None, lambda fragment: None, lambda: None, lambda: None).run()
-    assert calls[:4] == ['wait_for_current', 'begin stream', 'collects', 'end stream']
+    assert calls[:4] == ['waits for a stream', 'begin stream', 'collects', 'end stream']
 
 
-@pytest.mark.parametrize('config', GPU_CONFIGS)
+@pytest.mark.parametrize('config', ['breakout_dqn_config', 'breakout_lean_dqn_config'])
 def test_the_configs_for_a_gpu_learn_and_act_there(request, config):
-    batches = {kind: batch_for(kind, 0) for kind in ('lean_dqn', 'dqn', 'lean_ppo')}
+    batch = batch_for('dqn', 0)
     request.getfixturevalue('gpu')
     cfg = checked_config(str(shipped(f'configs/{config}.py')), 0).policy
     assert cfg.cuda
@@ -166,4 +149,4 @@ def test_the_configs_for_a_gpu_learn_and_act_there(request, config):
     assert policy.collect_mode.forward({0: torch.zeros(4, 84, 84, dtype=torch.uint8)}, eps=0.0)
     if cfg.type != 'dqn_command':  # DI-engine's waits for its loss
         policy._learner.means = dict(total_loss=0.0)
-        policy.learn_mode.forward(batches[cfg.type.split('_command')[0]])
+        policy.learn_mode.forward(batch)
