@@ -10,10 +10,6 @@ from scipy.special import softmax
 from breakout_env import PixelC51DQN, PixelDRQN, PixelVAC
 from breakout_env.agent.agent import load_agent, save_agent
 from helpers.agents import SMALL, observations, small_network, write_checkpoint
-from tools.make_pretrained import card_as_markdown
-
-FIGURES = dict(mean=31.8, std=10.0, median=30.0, interval_95=[29.8, 33.8], episodes=100, distinct_games=100, seed=0)
-CARD = dict(name='small', env_steps=1_000_000, seed=0, scores=dict(nature=FIGURES), limits='plays nothing else')
 
 
 def values(model: torch.nn.Module, obs: np.ndarray) -> np.ndarray:
@@ -92,14 +88,12 @@ def test_screen_size_that_weights_do_not_show_is_stored_beside_them(tmp_path, ca
         save_agent(tmp_path / 'a.safetensors', model.state_dict(), {}, screen_size=84)
 
 
-def test_card_and_name_are_stored_with_the_weights_and_shown_to_people(tmp_path):
-    save_agent(tmp_path / 'a.safetensors', small_network().state_dict(), CARD)
+def test_card_and_name_are_stored_with_the_weights(tmp_path):
+    card = dict(name='small', scores=dict(nature=dict(mean=31.8, interval_95=[29.8, 33.8])))
+    save_agent(tmp_path / 'a.safetensors', small_network().state_dict(), card)
     agent = load_agent(tmp_path / 'a.safetensors')
-    assert agent.card == CARD and agent.name == 'small'
+    assert agent.card == card and agent.name == 'small'
     assert load_agent(write_checkpoint(tmp_path / 'ckpt_best.pth.tar', small_network())).name == 'ckpt_best'
-    text = ' '.join(card_as_markdown(agent.card).split())
-    assert '| env steps | 1,000,000 |' in text and 'plays nothing else' in text
-    assert '| nature | 31.8 | 10.0 | 30.0 | 29.8 to 33.8 | 100 | 100 | 0 |' in text
 
 
 def test_observations_of_another_shape_or_type_are_rejected():
@@ -141,11 +135,6 @@ def test_files_without_a_dqn_on_screens_are_rejected_in_one_line(tmp_path):
             load_agent(path)
         message = str(error.value)
         assert message.startswith(str(path)) and '\n' not in message and len(message) < 600, message
-
-
-def test_file_that_cannot_be_opened_keeps_its_kind_of_error(tmp_path):
-    with pytest.raises(FileNotFoundError, match='no_such_file cannot be read'):
-        load_agent(tmp_path / 'no_such_file')
 
 
 def test_only_agents_are_saved(tmp_path):

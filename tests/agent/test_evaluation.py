@@ -36,12 +36,6 @@ class Idle(Rule):
         return np.zeros(len(obs), dtype=np.int64)
 
 
-@pytest.fixture
-def network_file(tmp_path) -> str:
-    save_agent(tmp_path / 'small.safetensors', small_network(1).state_dict(), {})
-    return str(tmp_path / 'small.safetensors')
-
-
 def outcomes(report):
     return [(game.game, game.seed, game.score, game.steps, game.frames, game.digest) for game in report.games]
 
@@ -61,6 +55,7 @@ def test_seed_gives_the_same_games_for_any_number_of_environments(protocol, card
 
 def test_game_can_be_replayed_from_its_record():
     report = evaluate(Rule(), 'sticky', 3, 0, max_episode_frames=FRAMES)
+    assert report.distinct_games == 3
     for game in report.games:
         env = BreakoutEnv(report.env_options)
         env.seed(game.seed, dynamic_seed=False)
@@ -80,13 +75,6 @@ def test_greedy_play_has_at_most_four_games_and_no_interval(frames):
     assert 2 <= report.distinct_games <= 4
     assert report.interval_95 is None and report.summary()['interval_95'] is None
     assert f'only {report.distinct_games} different games' in report.too_few_different
-
-
-def test_random_protocols_give_different_games():
-    report = evaluate(Rule(), 'sticky', 20, 0, max_episode_frames=FRAMES)
-    assert report.distinct_games == 20
-    other_seed = evaluate(Rule(), 'sticky', 2, 1, max_episode_frames=FRAMES)
-    assert not {game.digest for game in report.games[:2]} & {game.digest for game in other_seed.games}
 
 
 @pytest.mark.parametrize(
@@ -147,9 +135,10 @@ def test_interval_needs_twenty_different_games_and_half_of_all(games, different,
 # ---- the command
 
 
-def test_eval_command_prints_the_figures_and_writes_each_game(network_file, tmp_path):
+def test_eval_command_prints_the_figures_and_writes_each_game(tmp_path):
+    save_agent(tmp_path / 'agent', small_network(1).state_dict(), {})
     path = tmp_path / 'new folder' / 'games.json'
-    arguments = ['eval', '--checkpoint', network_file, '-n', '5', '--protocol', 'greedy', '--seed', '3']
+    arguments = ['eval', '--checkpoint', str(tmp_path / 'agent'), '-n', '5', '--protocol', 'greedy', '--seed', '3']
     result = CliRunner().invoke(main, [*arguments, '--device', 'cpu', '--json', str(path)])
     assert result.exit_code == 0, result.output
     written = json.loads(path.read_text())

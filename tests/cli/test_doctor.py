@@ -95,23 +95,11 @@ def test_packages_out_of_bounds_or_missing_come_with_their_pip_command(monkeypat
     assert 'opencv' not in finding.found  # the headless one provides the same modules
 
 
-def test_installation_under_an_earlier_name_is_told_to_be_renewed(monkeypatch):
-    monkeypatch.setattr(doctor_checks, 'DISTRIBUTION', 'no-such-distribution')
-    finding = doctor_checks.requirements()
-    assert finding.state == 'warning' and finding.fix.startswith('pip install .')
-    assert doctor_checks.package().state == 'ok'
-
-
 def test_python_without_lib2to3_is_a_warning_for_ding_that_names_the_package(monkeypatch):
     monkeypatch.setitem(sys.modules, 'lib2to3', None)
     (ding,) = (check for check in doctor_checks.CHECKS if check.name == 'ding')
     row = only(ding.look, needed=ding.needed, fix=ding.fix)
     assert row.state == 'warning' and 'lib2to3' in row.found and 'apt install python3-lib2to3' in row.fix
-
-
-def test_window_is_opened_on_the_display(display):
-    row = only(doctor_checks.window)
-    assert (row.state, row.found) == ('ok', 'a window was opened and closed')
 
 
 def test_small_shared_memory_is_a_warning_and_a_full_one_fails(small_disk):
@@ -130,15 +118,6 @@ def test_read_only_shared_memory_fails_as_does_the_worker_that_needs_it(tmp_path
     if 'unshare' in done.stderr or 'mount' in done.stderr:
         pytest.skip('this user can not mount')
     assert done.stdout.count("'fails'") == done.stdout.count('remount,rw /dev/shm') == 2, done.stdout + done.stderr
-
-
-def test_cpu_limit_of_a_container_is_read_from_its_control_group(tmp_path):
-    group = tmp_path / 'root' / 'job'
-    group.mkdir(parents=True)
-    (group / 'cpu.max').write_text('150000 100000\n')
-    (group.parent / 'cpu.max').write_text('max 100000\n')
-    (tmp_path / 'membership').write_text('0::/job/task\n')
-    assert doctor_checks.cpu_quota(str(tmp_path / 'root'), str(tmp_path / 'membership')) == 1.5
 
 
 def test_unusable_gpu_is_told_apart_from_none(monkeypatch, tmp_path):

@@ -14,31 +14,24 @@ class Unavailable(Exception):
     """Ray's ActorUnavailableError: the actor restarts."""
 
 
-class Ray(object):
-    """Ray's functions that the pool calls, in one process: a request is answered when its result is read."""
-
-    exceptions = SimpleNamespace(RayError=Unavailable, ActorUnavailableError=Unavailable, ActorDiedError=KeyError)
-
-    def remote(self, **options):
-        return lambda actor_class: SimpleNamespace(remote=lambda *args: Actor(actor_class(*args)))
-
-    def wait(self, refs, num_returns, timeout):
-        return refs[:num_returns], refs[num_returns:]
-
-    def get(self, ref):
-        return ref()
-
-    cluster_resources = staticmethod(lambda: dict(CPU=3))
-    put = staticmethod(lambda value: value)
-    kill = staticmethod(lambda actor: None)
-
-
 class Actor(object):
     def __init__(self, actor):
         self._actor = actor
 
     def __getattr__(self, name):
         return SimpleNamespace(remote=lambda *args: lambda: getattr(self._actor, name)(*args))
+
+
+# Ray's functions that the pool calls, in one process: a request is answered when its result is read.
+RAY = SimpleNamespace(
+    exceptions=SimpleNamespace(RayError=Unavailable, ActorUnavailableError=Unavailable, ActorDiedError=KeyError),
+    remote=lambda **options: lambda actor_class: SimpleNamespace(remote=lambda *args: Actor(actor_class(*args))),
+    wait=lambda refs, num_returns, timeout: (refs[:num_returns], refs[num_returns:]),
+    get=lambda ref: ref(),
+    cluster_resources=lambda: dict(CPU=3),
+    put=lambda value: value,
+    kill=lambda actor: None,
+)
 
 
 class Collector(object):
@@ -65,7 +58,7 @@ def test_what_a_collector_that_died_was_asked_for_is_collected_again_and_counts_
     monkeypatch.setattr(collector_pool, 'CollectorActor', Collector)
     cfg = EasyDict(exp_name='run', policy=dict(collect=dict(n_sample=1)))
     said = []
-    pool = collector_pool.CollectorPool(Ray(), cfg, 2, said.append)
+    pool = collector_pool.CollectorPool(RAY, cfg, 2, said.append)
     pool.open(3, 8)
     arrived = [fragment for fragment in (pool.next_fragment(0.0) for _ in range(20)) if fragment]
     assert [is_random for _, _, is_random in arrived] == [True] * 3 + [False] * 5

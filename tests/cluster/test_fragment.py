@@ -16,9 +16,7 @@ from helpers.processes import ROOT
 from helpers.replay import Play, other_keys, same
 
 
-@pytest.fixture(scope='module')
-def play():
-    """A fragment as the collector of the config makes it, on the real game."""
+def test_real_play_is_unpacked_exactly_and_takes_less_than_a_fiftieth_of_its_pickled_transitions():
     cfg, create_cfg = read_config(str(ROOT / 'configs' / 'breakout_dqn_cpu_config.py'))
     create_cfg.policy.type += '_command'
     create_cfg.env_manager = dict(type='base')
@@ -30,21 +28,12 @@ def play():
     collector = create_serial_collector(
         cfg.policy.collect.collector, env=manager, policy=policy.collect_mode, tb_logger=EventRecorder()
     )
-    yield collector.collect(n_sample=256, train_iter=7, policy_kwargs=dict(eps=1.0))
+    play = collector.collect(n_sample=256, train_iter=7, policy_kwargs=dict(eps=1.0))
     collector.close()
-
-
-def test_real_play_is_unpacked_exactly_as_it_was_packed(play):
-    assert same(unpack(pack(play)), play)
-
-
-def test_a_fragment_takes_less_than_a_fiftieth_of_its_pickled_transitions(play):
-    packed, pickled = len(pack(play)), len(pickle.dumps(play, pickle.HIGHEST_PROTOCOL))
-    assert packed * 50 < pickled, (packed / len(play), pickled / len(play))
-
-
-def screens(seed: int, count: int) -> torch.Tensor:
-    return torch.from_numpy(np.random.default_rng(seed).integers(0, 255, (count, 3, 5), np.uint8))
+    packed = pack(play)
+    assert same(unpack(packed), play)
+    pickled = len(pickle.dumps(play, pickle.HIGHEST_PROTOCOL))
+    assert len(packed) * 50 < pickled, (len(packed) / len(play), pickled / len(play))
 
 
 def test_values_of_every_kind_keep_their_order_and_types():
@@ -55,9 +44,10 @@ def test_values_of_every_kind_keep_their_order_and_types():
 
 
 def test_a_value_that_cannot_be_packed_is_named_in_the_error():
+    obs = torch.zeros(4, 3, 5, dtype=torch.uint8)
     with pytest.raises(TypeError, match=r"transition\['thing'\]"):
-        pack([dict(obs=screens(0, 4), thing=object())])
+        pack([dict(obs=obs, thing=object())])
     with pytest.raises(ValueError, match='float32.*obs_dtype'):
-        pack([dict(obs=screens(0, 4).float())])
+        pack([dict(obs=obs.float())])
     with pytest.raises(ValueError, match=r"transition\['done'\] is of type bool; expected no such key"):
-        pack([dict(obs=screens(0, 4)), dict(obs=screens(0, 4), done=True)])
+        pack([dict(obs=obs), dict(obs=obs, done=True)])

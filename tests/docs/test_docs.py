@@ -126,12 +126,6 @@ def test_memory_of_a_million_transitions_is_one_number(scripts):
     assert len(stated) > 4 and set(stated) == {scripts('make_tables').million_transitions()}
 
 
-def test_every_figure_is_used():
-    text = ''.join(path.read_text() for path in DOCUMENTS)
-    for path in (ROOT / 'docs' / 'figures').iterdir():
-        assert f'figures/{path.name}' in text, path.name
-
-
 def test_every_result_has_a_program_a_date_and_commits_of_the_history(scripts):
     sources = scripts('sources')
     assert {path for name in sources.SOURCES for path in sources.results(name)} == set(sources.results())

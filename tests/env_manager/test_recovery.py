@@ -2,17 +2,8 @@
 
 import numpy as np
 import pytest
-from ding.envs.env_manager.base_env_manager import EnvState
 
-from helpers.managers import (
-    ABNORMAL,
-    InProcessManagerV2,
-    assert_consistent,
-    build_in_process,
-    frozen,
-    kill_worker_of,
-    launched,
-)
+from helpers.managers import InProcessManagerV2, assert_consistent, build_in_process, frozen, kill_worker_of, launched
 
 
 @pytest.fixture
@@ -97,37 +88,7 @@ def test_a_timeout_is_that_of_one_environment_times_those_of_the_worker():
         assert manager._pool.workers[0].timeouts == [('open', 60.0), ('reset', 60.0), ('step', None)]
 
 
-# ---------------------------------------------------------------- steps that fail
-
-
-def test_a_timestep_that_the_environment_marks_as_abnormal_is_passed_on():
-    with launched(build_in_process()) as manager:
-        timesteps = manager.step({0: ABNORMAL, 1: 0, 2: 0, 3: 0})
-        assert timesteps[0].info['abnormal'] and manager._env_states[0] == EnvState.ERROR
-        assert manager.ready_obs_id == [1, 2, 3] and list(manager.ready_obs) == [1, 2, 3]
-        manager.reset({0: None})
-        assert manager.ready_obs_id == [0, 1, 2, 3] and manager.ticks == [0, 1, 1, 1]
-        assert_consistent(manager)
-
-
 # ---------------------------------------------------------------- lost workers
-
-
-def test_without_auto_reset_each_lost_environment_restarts_at_its_reset():
-    with launched(build_in_process(worker_num=1, env_num=3, auto_reset=False, reset_inplace=False)) as manager:
-        for _ in range(2):
-            manager.step({i: 0 for i in range(3)})
-        kill_worker_of(manager, 0)
-        timesteps = manager.step({2: 0, 0: 0})
-        assert all(timesteps[i].info['abnormal'] for i in (0, 2))
-        # environment 1 was not stepped and is lost as well
-        assert manager.ready_obs_id == [] and dict(manager.ready_obs) == {} and not manager.done
-        manager.reset({2: None})
-        assert manager.ready_obs_id == [2]
-        manager.step({2: 1})
-        manager.reset({0: None, 1: None})
-        assert manager.ready_obs_id == [0, 1, 2] and manager.ticks == [0, 0, 1]
-        assert_consistent(manager)
 
 
 def test_restarted_environments_play_new_games_and_the_same_ones_in_each_run():
@@ -153,19 +114,6 @@ def test_with_a_fixed_seed_a_restarted_environment_repeats_its_game():
         manager.step({0: 0})
         manager.reset()
         assert frozen(manager.ready_obs) == before
-
-
-def test_attributes_of_lost_environments_are_none_until_their_reset():
-    with launched(build_in_process()) as manager:
-        kill_worker_of(manager, 0)
-        with pytest.raises(RuntimeError, match='signal 9'):  # the manager has not noticed the loss, and does not here
-            _ = manager.ticks
-        manager.step({0: 0, 3: 0})
-        assert manager.ticks == [None, None, 0, 1]
-        with pytest.raises(RuntimeError):
-            manager.reward_shaping(0, [])
-        manager.reset()
-        assert manager.ready_obs_id == [0, 1, 2, 3]
 
 
 def test_the_v2_manager_ends_with_a_lost_worker_as_task_pipelines_know_no_lost_step():

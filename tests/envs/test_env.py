@@ -43,13 +43,6 @@ def play_until_done(env, action=FIRE, limit=5000):
     raise AssertionError(f'no end within {limit} steps')
 
 
-def recorded_actions(env) -> list:
-    """The actions that reach the emulator from now on."""
-    played, advance = [], env._env.advance
-    env._env.advance = lambda action, frames: played.append(action) or advance(action, frames)
-    return played
-
-
 def test_di_engines_own_checks_pass(make):
     assert ENV_REGISTRY.get('breakout') is BreakoutEnv and issubclass(BreakoutEnv, BaseEnv)
     check_all(make(obs_dtype='float32'))
@@ -109,42 +102,19 @@ def test_a_game_of_training_can_begin_late_in_an_earlier_one_but_is_no_full_game
     env.close()  # what was kept goes with the emulator
     env.reset()
     assert env.step(FIRE).info['episode_frame_number'] < 50
-    evaluation = make(is_train=False, late_start_probability=1.0)
-    assert evaluation.reset() is not None and play_until_done(evaluation, None).info['game_return'] > 0
-    evaluation.reset()
-    assert evaluation.step(FIRE).info['episode_frame_number'] < 50
 
 
-def test_a_game_without_fire_is_truncated_and_reported_as_truncated(make):
-    env = make(is_train=False, fire_on_life_loss=False, max_episode_frames=2000)
-    env.reset()
-    timestep = play_until_done(env, LEFT)
-    assert timestep.info['TimeLimit.truncated'] is True and timestep.info['lives'] == 4
-    assert timestep.info['episode_frame_number'] == 2000
-    assert {'eval_episode_return', 'game_return'} <= set(timestep.info)
-    env.reset()
-    assert env.step(0).info['lives'] == 5
-
-
-def test_rewards_are_points_or_signs_with_an_optional_penalty(make):
-    def rewards(**cfg):
-        env = make(episodic_life=False, noop_max=0, **cfg)
-        env.reset()
-        rng, rewards, lost, lives = np.random.default_rng(0), [], [], 5
-        while True:
-            timestep = env.step(int(rng.integers(4)))
-            rewards.append(timestep.reward.item())
-            lost.append(timestep.info['lives'] < lives)
-            lives = timestep.info['lives']
-            if timestep.done:
-                return np.array(rewards), np.array(lost), timestep.info['game_return']
-
-    raw, lost, score = rewards(clip_reward=False)
-    signs, _, signs_score = rewards()
-    penalised, _, penalised_score = rewards(life_loss_penalty=-1)
-    assert lost.sum() == 5 and raw.sum() == score == signs_score == penalised_score > 0
-    np.testing.assert_array_equal(signs, np.sign(raw))
-    np.testing.assert_array_equal(penalised, np.sign(raw) - lost)
+def test_a_lost_life_costs_the_penalty_and_no_points(make):
+    plain, penalised = (make(episodic_life=False, **cfg) for cfg in ({}, dict(life_loss_penalty=-1)))
+    plain.reset(), penalised.reset()
+    lives, done = 5, False
+    while not done:
+        action = plain.random_action()
+        _, reward, done, info = plain.step(action)
+        found = penalised.step(action)
+        assert found.reward == reward - (info['lives'] < lives)
+        lives = info['lives']
+    assert lives == 0 and found.info['game_return'] == info['game_return'] > 0
 
 
 def test_games_start_with_1_to_noop_max_no_ops(make):
@@ -183,12 +153,6 @@ def test_games_from_one_seed_differ_in_a_sequence_that_the_seed_fixes(make, dyna
     assert len(set(games)) == 8 and games[8:] == games[:4]
 
 
-@pytest.mark.parametrize('seed', [-1, 1.5, True])
-def test_a_wrong_seed_is_refused(make, seed):
-    with pytest.raises(ValueError, match='expected a whole number of 0 or more'):
-        make().seed(seed)
-
-
 def test_random_actions_are_uniform_seeded_and_leave_the_global_random_state(make):
     np.random.seed(1)
     before = np.random.get_state()[1].copy()
@@ -205,7 +169,8 @@ def test_random_actions_are_uniform_seeded_and_leave_the_global_random_state(mak
 def test_random_action_probability_replaces_that_share_of_the_actions(make):
     env = make(random_action_probability=0.25, noop_max=0, episodic_life=False)
     env.reset()
-    played = recorded_actions(env)
+    played, advance = [], env._env.advance
+    env._env.advance = lambda action, frames: played.append(action) or advance(action, frames)
     for _ in range(2000):
         if env.step(0).done:
             env.reset()
@@ -213,23 +178,14 @@ def test_random_action_probability_replaces_that_share_of_the_actions(make):
     assert 0.14 < others < 0.25, others  # 0.25 times 3 of 4, and FIRE at each reset
 
 
-def test_an_action_is_any_integer_array_or_tensor_of_one_element(make):
-    env = make()
-    env.reset()
-    played = recorded_actions(env)
-    right = [2, np.int64(2), np.array(2), np.array([2]), np.array([2], dtype=np.int32), torch.tensor(2)]
-    for action in right:
-        env.step(action)
-    assert played == [2] * len(right)
-
-
-def test_a_wrong_action_is_refused_and_the_game_is_unchanged(make):
+def test_an_action_is_a_whole_number_in_any_form_and_another_is_refused_without_a_step(make):
     env, twin = make(), make()
     env.reset(), twin.reset()
     for action in (4, -1, 1.0, True, [0, 1], [[1], [2, 3]], torch.tensor([1.0], requires_grad=True)):
         with pytest.raises(ValueError, match='expected one whole number from 0 to 3'):
             env.step(action)
-    np.testing.assert_array_equal(env.step(1).obs, twin.step(1).obs)
+    for action in (2, np.int64(2), np.array(2), np.array([2]), np.array([2], dtype=np.int32), torch.tensor(2)):
+        np.testing.assert_array_equal(env.step(action).obs, twin.step(2).obs)
 
 
 def test_a_step_without_an_episode_is_refused_and_harmless(make):
@@ -244,9 +200,6 @@ def test_a_step_without_an_episode_is_refused_and_harmless(make):
     assert env.step(0).info['lives'] == 4
     env.reset()  # in mid-episode: a new game
     assert env.step(0).info == dict(lives=5, episode_frame_number=env._env.frame_number)
-    env.close()
-    with pytest.raises(RuntimeError, match="in state 'closed'; call reset first"):
-        env.step(0)
 
 
 def test_reset_never_returns_a_game_that_is_over(make):
@@ -273,4 +226,3 @@ def test_render_returns_the_picture_in_colour_also_through_di_engine(make):
     np.testing.assert_array_equal(env.render('rgb_array'), picture)
     with pytest.raises(ValueError, match="expected 'rgb_array'"):
         env.render('depth_array')
-    assert repr(env).startswith('BreakoutEnv(BreakoutOptions(')

@@ -36,7 +36,6 @@ def test_an_error_names_the_option_the_wrong_value_and_what_is_allowed(name, fie
         (dict(frame_stak=1), 'did you mean `frame_stack`'),
         (dict(evaluator=dict(max_episode_frame=1)), '`evaluator.max_episode_frame` is unknown; did you mean `max_epi'),
         (dict(env_id='Breakout-v4'), 'as many frames as `frame_skip` says'),
-        ({3: 1}, 'expected one of'),
     ],
     ids=lambda value: value[:30] if isinstance(value, str) else '',
 )
@@ -64,9 +63,10 @@ def test_the_top_applies_to_both_roles_and_a_section_to_one():
 
 
 def test_reward_shaping_at_the_top_does_not_reach_the_scores_of_an_evaluation():
-    shaped = dict(clip_reward=True, episodic_life=True, life_loss_penalty=-1.0)
+    shaped = dict(clip_reward=True, episodic_life=True, life_loss_penalty=-1.0, late_start_probability=1.0)
     for o in (options(is_train=False, **shaped), options(is_train=False)):
         assert (o.clip_reward, o.episodic_life, o.life_loss_penalty, o.fire_on_life_loss) == (False, False, 0, True)
+        assert o.late_start_probability == 0
     asked = options(is_train=False, evaluator=shaped)
     assert (asked.clip_reward, asked.episodic_life, asked.life_loss_penalty) == (True, True, -1)
 

@@ -57,6 +57,16 @@ def test_an_error_in_open_resources_or_a_step_releases_it_and_the_emulator(env, 
     assert len(RELEASED) == 2 and not hasattr(env, '_env')
 
 
+def test_a_release_that_fails_does_not_prevent_the_others_and_the_newest_comes_first(env, caplog):
+    env.reset()
+    oldest = env.controller
+    newest = env.own(Controller(), lambda controller: RELEASED.append(controller) or 1 / 0)
+    env.close()
+    assert RELEASED == [newest, oldest] and 'closing the Controller failed' in caplog.text
+    env.close()
+    assert len(RELEASED) == 2
+
+
 @pytest.mark.parametrize(
     'resource, release, message',
     [(3, os.close, 'expected an object'), (object(), None, 'expected a function'), (object(), 'own', 'is no method')],

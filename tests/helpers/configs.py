@@ -9,15 +9,7 @@ NAMES = ['breakout_env']
 
 
 def compiled(policy: dict, create_policy: str = 'dqn', env: Any = None, **create: Any) -> EasyDict:
-    """
-    Overview:
-        The whole config of an environment of each kind and a policy.
-    Arguments:
-        - policy (:obj:`dict`): Its section in the main config.
-        - create_policy (:obj:`str`): Its type.
-        - env (:obj:`Any`): More options of the environment.
-        - create: More sections of the create config.
-    """
+    """Of one environment of each kind, with more options, and a policy; ``create`` are more sections of its config."""
     counts = dict(collector_env_num=1, evaluator_env_num=1, n_evaluator_episode=1, stop_value=1)
     main = EasyDict(exp_name='exp', env={**counts, **(env or {})}, policy=policy)
     sections = dict(env=dict(type='breakout', import_names=NAMES), env_manager=dict(type='base'))

@@ -176,14 +176,14 @@ def only_once(env):
     env.once = True
 
 
-def waits_for(code):
-    def at_open(env):
-        env.window = child(code)
-        weakref.finalize(env, end, env.window)
+def opened_window(env):
+    env.window = child()
+    weakref.finalize(env, end, env.window)
 
-    return planted(
-        at_open=at_open, at_close=lambda env, _, played: played and (env.window.terminate(), env.window.wait())
-    )
+
+def wait_for_window(env, _, played):
+    if played:
+        env.window.terminate(), env.window.wait()
 
 
 no_reset_after_close = planted(at_open=only_once)
@@ -211,8 +211,7 @@ FAULTY = [
     ('close_after_error', planted(step=failing_step, at_close=lambda env, *_: raise_if(getattr(env, 'broken', False)))),
     ('close_after_error', planted(at_reset=half_a_reset, at_close=lambda env, *_: hasattr(env, 'one') and env.two)),
     ('close_in_time', planted(at_close=lambda env, _, played: played and signal.pause())),
-    ('close_in_time', waits_for(STUBBORN)),
-    ('close_in_time', waits_for(SLEEP)),
+    ('close_in_time', planted(at_open=opened_window, at_close=wait_for_window)),
     ('reset_after_close', no_reset_after_close),
     ('step_after_close', planted(close=lambda env: None)),
     ('memory_level', planted(at_reset=lambda env: CACHE.append(b'x' * 20_000))),

@@ -1,8 +1,7 @@
-"""Small environments for env managers, managers of them, and play that can be compared between managers."""
+"""A small environment for env managers, and managers of it."""
 
 import collections
 import contextlib
-import functools
 import itertools
 import os
 import signal
@@ -25,7 +24,7 @@ from helpers.processes import wait_until
 
 MAIN_PID = os.getpid()
 # Actions of GameEnv besides the 4 that play: what can go wrong in a step.
-RAISE, RAISE_AWKWARD, KILL, HANG, SLEEP, ABNORMAL = range(10, 16)
+RAISE, RAISE_AWKWARD, KILL, HANG, SLEEP = range(10, 15)
 
 
 class PlantedError(Exception):
@@ -94,9 +93,7 @@ class GameEnv(BaseEnv):
     def step(self, action):
         action = int(np.asarray(action).item())
         if action >= RAISE:
-            abnormal = self.go_wrong(action)
-            if abnormal is not None:
-                return abnormal
+            self.go_wrong(action)
         self.state, self.ticks = advance(self.state, action), self.ticks + 1
         self.last_obs = observe(self.state, self.ticks)
         reward, done = self.state % 3 + self.bonus, self.ticks >= self.length
@@ -126,8 +123,6 @@ class GameEnv(BaseEnv):
             collections.deque(itertools.repeat(0), maxlen=0)  # in C: no Python code runs, not even a signal handler
         if action == SLEEP:
             time.sleep(1)
-        if action == ABNORMAL:
-            return BaseEnvTimestep(None, None, True, {'abnormal': True})
 
     def _fail_reset(self):
         """As the first line of the file says, which is then removed."""
@@ -144,8 +139,6 @@ class GameEnv(BaseEnv):
 
     def close(self):
         self.note('close')
-        if self.cfg.get('endless_close'):
-            time.sleep(60)
         if self.cfg.get('failing_close'):
             raise PlantedError('planted')
 
@@ -159,32 +152,6 @@ def observe(state, ticks):
 
 def advance(state, action):
     return (state * 6364136223846793005 + 1442695040888963407 + action) % 2**63
-
-
-class LooseEnv(GameEnv):
-    """Types that are allowed and not what the spaces say: they must arrive as they were sent."""
-
-    def pack_end(self, reward, done, info):
-        reward = [float(reward), np.float64(reward), np.array([reward, 1]), np.array([reward], np.float32)][reward % 4]
-        return reward, np.bool_(done) if self.ticks % 2 else done, dict(info, nested=[{'a': (1, None)}])
-
-
-class DictEnv(GameEnv):
-    observation_space = gym.spaces.Dict(
-        dict(agent=GameEnv.observation_space, mask=gym.spaces.Box(0, 1, (3,), np.float32))
-    )
-
-    def pack(self, obs):
-        return dict(agent=obs, mask=np.full(3, self.ticks % 2, np.float32))
-
-
-class WordEnv(GameEnv):
-    """Observations that are no arrays at all."""
-
-    observation_space = gym.spaces.Discrete(9)
-
-    def pack(self, obs):
-        return ['word', int(obs.sum())]
 
 
 class InProcessWorker(object):
@@ -267,12 +234,8 @@ def kill_worker_of(manager, env_id):
     if isinstance(worker, InProcessWorker):
         worker.killed = True
     else:
-        end_process(worker.pid)
-
-
-def end_process(pid, number=signal.SIGKILL):
-    os.kill(pid, number)
-    assert wait_until(lambda: psutil.Process(pid).status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_STOPPED))
+        os.kill(worker.pid, signal.SIGKILL)
+        assert wait_until(lambda: psutil.Process(worker.pid).status() == psutil.STATUS_ZOMBIE)
 
 
 def assert_consistent(manager):
@@ -294,33 +257,3 @@ def frozen(value):
     if isinstance(value, (list, tuple)):
         return type(value).__name__, [frozen(one) for one in value]
     return type(value).__name__, value
-
-
-def course(manager, rounds, seed, forced_resets=True):
-    """What a manager shows in some random play: partial steps, in any order, and resets in mid-episode."""
-    rng, seen = np.random.default_rng(seed), []
-    for _ in range(rounds):
-        if forced_resets and rng.random() < 0.1:
-            ids = rng.permutation(manager.env_num)[: rng.integers(1, manager.env_num + 1)].tolist()
-            manager.reset({i: None if rng.random() < 0.5 else {} for i in ids})
-        if manager.done:
-            break
-        ready = manager.ready_obs
-        seen += [ready, manager.ready_obs_id, [int(state) for state in manager._env_states.values()]]
-        ids = list(ready)
-        if rng.random() < 0.5:
-            ids = rng.permutation(ids)[: rng.integers(1, len(ids) + 1)].tolist()
-        timesteps = manager.step({i: rng.integers(4, size=1) for i in ids})
-        assert list(timesteps) == ids and all(type(timestep) is BaseEnvTimestep for timestep in timesteps.values())
-        seen.append(timesteps)
-    # only now: what was returned is the caller's, and later steps must leave it as it was
-    return [frozen(one) for one in seen]
-
-
-@functools.lru_cache(maxsize=None)
-def stock_course(kind, env_class, env_num, rounds, seed, forced_resets=True, **options):
-    """``course`` under one of DI-engine's own managers."""
-    if kind == 'subprocess':
-        options.update(reset_inplace=True, shared_memory=env_class not in (LooseEnv, WordEnv))
-    with launched(kind, env_class, env_num, seed=seed, **options) as manager:
-        return course(manager, rounds, seed, forced_resets)

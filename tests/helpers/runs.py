@@ -46,6 +46,12 @@ OURS = (
     r"env_manager=dict\(type='subprocess', shared_memory=True, reset_inplace=True\)",
     "env_manager=dict(type='breakout', import_names=['breakout_env'], worker_num=2)",
 )
+# Another: with the progress line.
+PROGRESS = (
+    r'log_show_after_iter=1,',
+    "log_show_after_iter=1, progress=dict(type='progress', name='progress', position='before_run', "
+    'ext_args=dict(max_env_step=3000, log_every_s=0.5)),',
+)
 
 
 def events(log: Path, name_part: str) -> List[ScalarEvent]:
@@ -83,6 +89,12 @@ def shortened(config: Path, folder: Path, *changes) -> Path:
     return folder / config.name
 
 
+def with_values(config: Path, folder: Path, values: dict, *changes) -> Path:
+    """A copy of a config with other values, by their paths, and with ``changes`` as above."""
+    lines = ''.join(f'main_config.{path}={value!r}\n' for path, value in values.items())
+    return shortened(config, folder, (r'\Z', lines), *changes)
+
+
 def config_in(folder: Path, save_every_s: float = 900, *changes) -> Path:
     """The DQN config in small, which saves and resumes and shows no progress."""
     values = {
@@ -92,8 +104,7 @@ def config_in(folder: Path, save_every_s: float = 900, *changes) -> Path:
         'policy.eval.evaluator.eval_freq': 500,
         'policy.other.eps.decay': 5000,
     }
-    lines = ''.join(f'main_config.{path}={value!r}\n' for path, value in values.items())
-    return shortened(DQN, folder, (r'\Z', lines), (r'progress=dict\(.*\),', 'log_show_after_iter=1,'), *changes)
+    return with_values(DQN, folder, values, (r'progress=dict\(.*\),', 'log_show_after_iter=1,'), *changes)
 
 
 def expected_transitions(iteration: int) -> int:
@@ -135,12 +146,6 @@ def check_saves(folder: Path, surplus: int = 3 * N_SAMPLE) -> List[Save]:
     return saves
 
 
-def curves(folder: Path) -> List[List[int]]:
-    """For each process that trained, in order: the iterations in its learner's curve."""
-    files = sorted((folder / 'log' / 'serial').glob('events*'), key=lambda path: int(path.name.split('.')[3]))
-    return [[event.step for event in events(file, 'learner_iter/total_loss_avg')] for file in files]
-
-
 def entry():
     """Our entry as a module."""
     return importlib.import_module('entry.serial')
@@ -153,6 +158,17 @@ def has_learned(folder: Path) -> Callable[[], bool]:
 
 def ding_serial(config: Path, env_step: int = 1_000_000) -> list:
     return [str(BIN / 'ding'), '-m', 'serial', '-c', str(config), '-s', '0', '--env-step', str(env_step)]
+
+
+def training(program: str, config: Path) -> list:
+    """The command that trains with a config, by ``ding`` or by ``breakout train`` with this option."""
+    return ding_serial(config) if program == 'ding' else [BIN / 'breakout', 'train', '-c', config, f'--{program}']
+
+
+def rows_of(folder: Path, kind: str = None) -> list:
+    """The rows of a run's log."""
+    rows = [json.loads(line) for line in (folder / 'log' / 'progress.jsonl').read_text().splitlines()]
+    return [row for row in rows if kind in (None, row['kind'])]
 
 
 @pytest.fixture(autouse=True)

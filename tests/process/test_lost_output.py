@@ -13,7 +13,7 @@ from breakout_env.agent.agent import save_agent
 from breakout_env.run.paths import saves_in
 from helpers.agents import small_network
 from helpers.processes import BIN, Command, completed, environ_now, wait_until
-from helpers.runs import NAME, OURS, config_in, ding_serial, has_learned
+from helpers.runs import NAME, OURS, config_in, ding_serial, has_learned, training
 
 BREAKOUT = str(BIN / 'breakout')
 
@@ -32,9 +32,7 @@ def in_shell(words: List[str], line: str) -> List[str]:
     ],
 )
 def test_run_is_saved_whoever_reads_along(program, line, number, code, tmp_path):
-    config = config_in(tmp_path, 900, OURS)
-    words = ding_serial(config) if program == 'ding' else [BREAKOUT, 'train', '-c', str(config), f'--{program}']
-    command = Command(in_shell(words, line), tmp_path)
+    command = Command(in_shell(training(program, config_in(tmp_path, 900, OURS)), line), tmp_path)
     command.wait_for(has_learned(tmp_path))
     assert command.end(number, whole_group=True) == code, command.text
     assert saves_in(tmp_path / NAME) and 'Traceback' not in command.text
@@ -89,11 +87,7 @@ def test_variables_of_the_parent_program_end_no_command_with_a_traceback(tmp_pat
     folder = tmp_path / '\u6e38\u620f'
     folder.mkdir()
     config, run_name = config_in(folder, 900, OURS), '\u5b9e\u9a8c'
-    train = [BREAKOUT, 'train', '--serial', '-c', config, '--updates', '4', '--exp-name', run_name]
-    for command in (
-        train,
-        [BREAKOUT, 'plot', run_name],
-        [BREAKOUT, 'record', '--out', 'game.gif', '--max-seconds', '1'],
-    ):
-        done = completed(command, folder, environ={**environ_now(), **OF_THE_PARENT}, merged=True)
+    train = ['train', '--serial', '-c', config, '--updates', '4', '--exp-name', run_name]
+    for words in (train, ['plot', run_name], ['record', '--out', 'game.gif', '--max-seconds', '1']):
+        done = completed([BREAKOUT, *words], folder, environ={**environ_now(), **OF_THE_PARENT}, merged=True)
         assert done.returncode == 0 and 'Traceback' not in done.stdout, done.stdout

@@ -12,24 +12,10 @@ import Xlib.protocol.event
 import Xlib.X
 import Xlib.XK
 
-from breakout_env.agent.agent import load_agent
-from breakout_env.agent.play import open_window, play
-from breakout_env.utils.child_process import HelperError
 from helpers.processes import BIN, Command, wait_until
-from helpers.resources import newest_child
 from helpers.window import game_windows
 
 pytestmark = pytest.mark.alone
-
-
-def test_window_that_hangs_ends_the_game_with_an_error(display, same_footprint):
-    window = open_window('Breakout')
-    newest_child().send_signal(signal.SIGSTOP)
-    try:
-        with pytest.raises(HelperError, match='the game window'):
-            list(play(load_agent(), window.present, games=100))
-    finally:
-        window.close()
 
 
 def press_q(connection, window):

@@ -77,11 +77,6 @@ def training(config: Path, env_step: int, *more: str) -> Command:
     return Command([*ENTRY, '-c', str(config), '--env-step', str(env_step), *more], config.parent)
 
 
-def ended(command: Command) -> str:
-    assert command.process.wait() == 0, command.text
-    return command.text
-
-
 def env_steps(folder: Path) -> int:
     """As the newest row of the run's log has it."""
     path = folder / NAME / 'log' / 'progress.jsonl'
@@ -138,8 +133,9 @@ def test_a_killed_learner_leaves_no_process_and_its_run_resumes_in_one_process_a
     (alone, *_) = check_saves(tmp_path / NAME)
     assert alone['iteration'] > killed['iteration']
     budget = alone['env_step'] + 200
-    text = ended(training(config, budget, '--collectors', '2', '--resume'))
-    assert f'The budget of {budget:,} env steps is used up' in text and 'Evaluated at' in text
+    resumed = training(config, budget, '--collectors', '2', '--resume')
+    assert resumed.process.wait() == 0 and f'The budget of {budget:,} env steps is used up' in resumed.text
+    assert 'Evaluated at' in resumed.text
     (back, *_) = check_saves(tmp_path / NAME)
     assert back['env_step'] >= budget
     check_trained(tmp_path / NAME)

@@ -63,20 +63,13 @@ def test_a_stopped_x_server_hangs_neither_the_game_nor_close(env, display, same_
     assert wait_until(lambda: windows() == 0)
 
 
-def test_the_game_continues_without_a_window_that_its_user_closed(env, caplog, same_footprint):
+@pytest.mark.parametrize('gone', ['window', 'display'])
+def test_the_game_continues_without_its_window_or_display(env, display, same_footprint, caplog, gone):
     env.reset()
-    newest_child().terminate()
+    newest_child().terminate() if gone == 'window' else display.kill()
     step_with_log(env, caplog, 20)
     assert caplog.text.count(GIVEN_UP) == 1
     env.close()
-
-
-def test_the_game_continues_without_a_display_that_vanished(env, display, caplog):
-    env.reset()
-    display.kill()
-    display.wait()
-    step_with_log(env, caplog, 20)
-    assert GIVEN_UP in caplog.text
 
 
 def test_an_alarm_while_the_window_opens_leaves_no_process(env, display, same_footprint):

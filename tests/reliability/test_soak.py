@@ -4,50 +4,53 @@ Nothing grows, however often the parts of the package are opened, used and close
 ``SOAK_SHARE=4`` makes each section four times as long; 1, the default, is an hour in all.
 """
 
+import contextlib
 import os
 import signal
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict
+from typing import Any, Callable, Dict, List, Optional
 
 import numpy as np
 import psutil
 import pytest
 import torch
+import Xlib.display
 from ding.worker import BaseLearner
 from ding.worker.learner import LearnerHook, register_learner_hook
+from scipy.stats import theilslopes
 
 from breakout_env import BreakoutEnv
 from breakout_env.env_manager import GroupEnvManager
 from breakout_env.run.budget import Budget
-from helpers.growth import Watch
 from helpers.processes import ROOT, is_there, wait_until
 from helpers.replay import make, set_priorities, transitions
-from helpers.runs import entry
+from helpers.runs import SMALL_DQN, entry, with_values
 
 SHARE = float(os.environ.get('SOAK_SHARE', '1'))
 STEPS = 4  # of a game; closing does not depend on how long it was played
 Look = Callable[..., None]
+# At most so many samples are taken: enough for a trend.
+SAMPLES = 200
+MEMORY_LIMIT_BYTES = 10_000_000
+# Cycles at the start that are not judged: allocators, first batches, buffers that fill, the first evaluation.
+WARM_UP_SHARE = 0.2
+# Allocators go back and forth between levels, so the lowest of some samples stands for them in the trend.
+WINDOW_SAMPLES = 8
+# A process that was just told to end, or a save under way, exists for a moment: the lowest of some counts is kept.
+STANDING_SAMPLES = 5
 
 # The recipe for the CPU in fast-forward: a tiny network, a small buffer, evaluations and saves all the time.
-CONFIG = """
-from ding.config import read_config
-
-main_config, create_config = read_config({recipe!r})
-main_config.exp_name = 'run'
-main_config.env.update(evaluator_env_num=2, n_evaluator_episode=2)
-main_config.env.evaluator.update(max_episode_frames=600)
-main_config.policy.random_collect_size = 256
-main_config.policy.model.encoder_hidden_size_list = [4, 4, 4, 8]
-main_config.policy.learn.update(update_per_collect=16, batch_size=16)
-main_config.policy.learn.learner.hook.update(
-    save_ckpt_after_iter=10**9, soak=dict(type='soak', name='soak', position='after_iter')
-)
-main_config.policy.learn.learner.hook.resume.ext_args.save_every_s = 0.25
-main_config.policy.eval.evaluator.eval_freq = 640
-main_config.policy.other.eps.decay = 10_000
-main_config.policy.other.replay_buffer.replay_buffer_size = 4000
-"""
+FAST = {
+    **SMALL_DQN,
+    'env.evaluator.max_episode_frames': 600,
+    'policy.learn.learner.hook.save_ckpt_after_iter': 10**9,
+    'policy.learn.learner.hook.resume.ext_args.save_every_s': 0.25,
+    'policy.learn.learner.hook.soak': dict(type='soak', name='soak', position='after_iter'),
+    'policy.eval.evaluator.eval_freq': 640,
+    'policy.other.eps.decay': 10_000,
+    'policy.other.replay_buffer.replay_buffer_size': 4000,
+}
 
 
 class SoakHook(LearnerHook):
@@ -160,10 +163,69 @@ def buffer(cycles: int, look: Look, is_prioritised: bool = False, **options: Any
 def training(cycles: int, look: Look) -> None:
     """The pipeline of ``breakout train`` in this process; a cycle is an env step."""
     SoakHook.look = look
+    config = with_values(ROOT / 'configs' / 'breakout_dqn_cpu_config.py', Path(), FAST)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    entry().train('config.py', 0, Budget(env_steps=cycles))
+    entry().train(str(config), 0, Budget(env_steps=cycles))
     for number, handler in handlers.items():
         signal.signal(number, handler)
+
+
+# ---------------------------------------------------------------- growth
+
+
+class Watch(object):
+    """Takes samples of this process and all below it, to be called after each cycle, when all is closed again."""
+
+    def __init__(self, folder: Path, cycles: int, display: str) -> None:
+        self._folder, self._cycles = folder, cycles
+        # one for all samples: python-xlib's displays are in cycles of references
+        self._display = Xlib.display.Display(display)
+        self.samples: List[Dict[str, float]] = []
+        self.cycle = 0
+
+    def __call__(self, cycle: Optional[int] = None, **own: float) -> None:
+        """``cycle`` cycles are done, one more than before by default; ``own`` is what else is counted."""
+        before, self.cycle = self.cycle, self.cycle + 1 if cycle is None else cycle
+        every = -(-self._cycles // SAMPLES)
+        if self.cycle // every == before // every:
+            return
+        ours = psutil.Process()
+        below, memory = ours.children(recursive=True), 0
+        for process in (ours, *below):
+            with contextlib.suppress(psutil.Error):  # it has just ended
+                memory += process.memory_info().rss
+        sample = dict(
+            cycle=self.cycle,
+            memory_bytes=memory,
+            descriptors=ours.num_fds(),
+            threads=ours.num_threads(),
+            processes=len(below),  # with those that have ended and that nobody has waited for
+            shared_memory=sum(not name.startswith('sem.') for name in os.listdir('/dev/shm')),
+            files=sum(len(files) for _, _, files in os.walk(self._folder)),
+            windows=len(self._display.screen().root.query_tree().children),
+        )
+        self.samples.append({**sample, **own})
+
+    def close(self) -> None:
+        self._display.close()
+
+    def check(self) -> None:
+        """
+        Nothing has grown. Memory is judged by its trend, the slope of Theil and Sen times the length, which neither
+        noise nor a single jump moves; counts by their lowest value at the end and after the warm-up.
+        """
+        judged = [sample for sample in self.samples if sample['cycle'] > WARM_UP_SHARE * self._cycles]
+        assert len(judged) >= 4, f'{len(judged)} samples after the warm-up are too few to judge'
+        standing, growth = min(STANDING_SAMPLES, len(judged) // 2), {}
+        for name in judged[0].keys() - {'cycle', 'memory_bytes'}:
+            values = [sample[name] for sample in judged]
+            growth[name] = min(values[-standing:]) - min(values[:standing])
+        assert not any(value >= 1 for value in growth.values()), growth
+        size = max(1, min(WINDOW_SAMPLES, len(judged) // 4))
+        windows = [judged[max(0, end - size) : end] for end in range(len(judged), 0, -size)]
+        lowest = [min((sample['memory_bytes'], sample['cycle']) for sample in window) for window in windows]
+        trend = theilslopes(*zip(*lowest)).slope * (judged[-1]['cycle'] - judged[0]['cycle'])
+        assert trend < MEMORY_LIMIT_BYTES, f'{trend:,.0f} bytes'
 
 
 @pytest.mark.timeout(0)
@@ -183,8 +245,6 @@ def test_nothing_grows(run, cycles, tmp_path, monkeypatch, display):
     cycles, folder = max(40, round(SHARE * cycles)), tmp_path / 'section'
     folder.mkdir()
     monkeypatch.chdir(folder)
-    recipe = str(ROOT / 'configs' / 'breakout_dqn_cpu_config.py')
-    Path('config.py').write_text(CONFIG.format(recipe=recipe))
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     watch = Watch(folder, cycles, os.environ['DISPLAY'])

@@ -4,16 +4,17 @@ import math
 import sys
 import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 
 import numpy as np
 import pytest
 import torch
+from ding.utils.data import default_collate
 
 from breakout_env.replay import ReplayMemory
 from helpers.replay import (
     filled,
-    frames_in,
     ids,
     is_exact,
     make,
@@ -49,53 +50,57 @@ def test_every_transition_is_sampled_equally_often_and_once_in_a_batch(size, evi
     assert chi_square([sampled[i] for i in there], [sum(sampled.values()) / len(there)] * len(there)) < 4
 
 
-def test_samples_follow_priorities_and_weights_correct_for_them():
-    buffer = make(replay_buffer_size=60, alpha=0.7, beta=0.5, anneal_step=0)
+def prioritised(type_, **options):
+    """A buffer of either type that has priorities."""
+    if type_ == 'torchrl':
+        pytest.importorskip('torchrl')
+        options.update(type='torchrl', sampler='prioritized')
+    return make(**options)
+
+
+@pytest.mark.parametrize('type_', ['frame', 'torchrl'])
+def test_samples_follow_priorities_and_weights_correct_for_them(type_):
+    buffer = prioritised(type_, replay_buffer_size=60, alpha=0.7, beta=0.5, anneal_step=2)
+    torch.manual_seed(0)
     buffer.push(transitions(60, side=2), 0)
-    batch = list(buffer.sample(60, 0))
-    priorities = np.array([0.0 if t['id'] == 7 else 0.5 + t['id'] % 10 for t in batch])
-    set_priorities(buffer, batch, torch.tensor(priorities))
-    weight = {t['id']: (p + 1e-5) ** 0.7 for t, p in zip(batch, priorities)}
-    total, least = sum(weight.values()), min(weight.values())
-    sampled = Counter()
-    for _ in range(600):
-        batch = buffer.sample(32, 0)
-        sampled.update(ids(batch))
-        for t in batch:
-            assert t['IS'] == pytest.approx((weight[t['id']] / least) ** -0.5, rel=1e-4)
-            assert t['priority'] == pytest.approx(weight[t['id']] ** (1 / 0.7), rel=1e-4)
-    likely = [i for i in weight if i != 7]
-    assert chi_square([sampled[i] for i in likely], [600 * 32 * weight[i] / total for i in likely]) < 4
-    assert sampled[7] <= 25
+    priorities, counts = 0.5 + np.arange(60) % 10, np.zeros(60)
+    priorities[7] = 0
+    buffer.update(dict(replay_unique_id=range(60), replay_buffer_idx=range(60), priority=priorities))
+    weights = (priorities + 1e-5) ** 0.7
+    for step in range(600):
+        batch = default_collate(list(buffer.sample(32, 0)))
+        numbers, beta = batch['id'].numpy(), min(1, 0.5 + step / 4)  # beta rises to 1
+        assert np.allclose(batch['IS'], (weights[numbers] / weights.min()) ** -beta, rtol=1e-3)
+        assert np.allclose(batch['priority'], priorities[numbers] + 1e-5, rtol=1e-3)
+        counts += np.bincount(numbers, minlength=60)
+    likely = np.arange(60) != 7
+    assert chi_square(counts[likely], counts.sum() * weights[likely] / weights.sum()) < 4
+    assert counts[7] <= 25
 
 
-def weights_of(buffer):
-    """What transitions are sampled in proportion to, the oldest first."""
-    return buffer._sampler.state()[1][buffer._memory.order()]
+def every_transition(buffer, count):
+    found = {}
+    while len(found) < count:
+        found.update((int(t['id']), t) for t in buffer.sample(count, 0))
+    return [found[number] for number in sorted(found)]
 
 
-def test_a_pushed_priority_counts_and_a_new_transition_gets_the_highest():
-    buffer = make(alpha=1.0)
-    set_priorities(buffer, [], [])
-    buffer.push(
-        [transition(0, priority=3.0), transition(1, priority=None), transition(2, priority=torch.tensor(0.5))], 0
-    )
-    buffer.push(transition(3), 0)
-    buffer.update(dict(replay_unique_id=[0], replay_buffer_idx=[0], priority=[8.0]))
-    buffer.push(transition(4), 0)
-    assert weights_of(buffer) == pytest.approx([8, 1, 0.5, 3, 8], rel=1e-4)
-
-
-def test_an_update_passes_over_transitions_that_are_gone():
-    buffer = filled(10, replay_buffer_size=10)
-    batch = list(buffer.sample(10, 0)) + [dict(replay_unique_id=9999, replay_buffer_idx=3)]
-    buffer.push(transitions(10, 17), 0)
-    set_priorities(buffer, batch, [100.0] * 11)
-    assert weights_of(buffer) == pytest.approx([(100 + 1e-5) ** 0.6] * 3 + [1.0] * 7, rel=1e-5)
-    with pytest.raises(ValueError, match='a priority is -1'):
-        set_priorities(buffer, batch, [1.0] * 10 + [-1.0])
-    assert weights_of(buffer) == pytest.approx([(100 + 1e-5) ** 0.6] * 3 + [1.0] * 7, rel=1e-5)
-    buffer.update(dict(no_priority=1))
+@pytest.mark.parametrize('type_', ['frame', 'torchrl'])
+def test_an_update_passes_over_transitions_that_are_gone_and_new_ones_get_the_highest_priority(type_):
+    buffer = prioritised(type_, replay_buffer_size=4)
+    buffer.push(transitions(4), 0)
+    batch = every_transition(buffer, 4)
+    buffer.push([transition(4)], 0)  # replaces the first
+    set_priorities(buffer, batch, [100.0, 7.0, 2.0, 2.0])
+    for wrong in (-1.0, math.nan, math.inf):
+        with pytest.raises(ValueError, match=f'priorit.* {wrong}.*; expected'):
+            set_priorities(buffer, batch, [1.0, 1.0, 1.0, wrong])
+    assert [float(t['priority']) for t in every_transition(buffer, 4)] == pytest.approx([7, 2, 2, 1], rel=1e-3)
+    buffer.push([transition(5)], 0)  # replaces the second
+    assert [float(t['priority']) for t in every_transition(buffer, 4)] == pytest.approx([2, 2, 1, 7], rel=1e-3)
+    if type_ == 'frame':  # a transition may come with its priority
+        buffer.push([transition(6, priority=3.0), transition(7, priority=torch.tensor(0.5))], 0)
+        assert [t['priority'] for t in every_transition(buffer, 4)] == pytest.approx([1, 7, 3, 0.5], rel=1e-3)
 
 
 def test_random_eviction_keeps_a_share_that_halves_with_age():
@@ -119,7 +124,7 @@ def test_random_eviction_keeps_a_share_that_halves_with_age():
 @pytest.mark.parametrize('options', [dict(), dict(prefetch=True), dict(eviction='random'), dict(storage='ring')])
 def test_threads_that_push_and_sample_at_once_get_exact_transitions(options):
     buffer = filled(100, replay_buffer_size=300, **options)
-    errors, numbers = [], count(100)
+    numbers = count(100)
 
     def push():
         buffer.push([transition(next(numbers)) for _ in range(5)], 0)
@@ -131,25 +136,16 @@ def test_threads_that_push_and_sample_at_once_get_exact_transitions(options):
         assert buffer.memory_report()['transitions'] <= 300
 
     def repeat(action):
-        try:
-            for _ in range(60):
-                action()
-        except Exception as error:
-            errors.append(error)
+        for _ in range(60):
+            action()
 
-    threads = [
-        threading.Thread(target=repeat, args=(what,)) for what in (push, push, sample, sample, buffer.state_dict)
-    ]
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)  # threads meet in the middle of everything
     try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(5) as pool:
+            list(pool.map(repeat, (push, push, sample, sample, buffer.state_dict)))
     finally:
         sys.setswitchinterval(interval)
-    assert not errors, errors
     buffer._prefetcher.close()  # a batch that was begun is released by then
     assert references_add_up(buffer._memory)
     buffer.close()
@@ -168,30 +164,23 @@ def test_a_prefetched_batch_is_sampled_one_call_earlier():
 @pytest.mark.parametrize('then', ['close', 'clear', 'load', 'another request'])
 @pytest.mark.parametrize('is_begun', [False, True])
 def test_a_prefetched_batch_is_released_once(then, is_begun, same_footprint):
-    buffer, saved = filled(60, prefetch=True), filled(60, start=100)
-    executor, gate = buffer._prefetcher._executor, threading.Event()
+    buffer, state = filled(60, prefetch=True), filled(60, start=100).state_dict()
+    gate = threading.Event()
     if not is_begun:
-        executor.submit(gate.wait, 20)  # the thread is busy with something else
+        buffer._prefetcher._executor.submit(gate.wait, 20)  # the thread is busy with something else
     buffer.sample(32, 0)
     if is_begun:
         buffer._prefetcher._pending[1].result()
-    if then == 'close':
-        threading.Timer(0.05, gate.set).start()
-        buffer.close()
-        assert buffer.count() == 0
-    elif then == 'clear':
-        buffer.clear()
-        buffer.push(transitions(100, 160), 0)
-    elif then == 'load':
-        buffer.load_state_dict(saved.state_dict())
-    else:
+    threading.Timer(0.05, gate.set).start()
+    if then == 'load':
+        buffer.load_state_dict(state)
+    elif then == 'another request':
         buffer.sample(5, 0)
-    gate.set()
-    if then == 'another request':
-        buffer._prefetcher._pending[1].result()
-        assert references_add_up(buffer._memory)
-    elif then != 'close':
-        executor.submit(lambda: None).result()
-        assert frames_in(buffer._memory) == frames_in(saved._memory)
-        assert all(is_exact(t) and t['id'] >= 100 for t in buffer.sample(32, 0))
+    else:
+        getattr(buffer, then)()
+    if then != 'close':
+        buffer.push(transitions(160, 200), 0)
+        buffer._prefetcher.close()  # a batch that was begun is released by then
+        assert references_add_up(buffer._memory) and all(is_exact(t) for t in stored(buffer._memory))
     buffer.close()
+    assert buffer.count() == 0

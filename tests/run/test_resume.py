@@ -13,21 +13,8 @@ import torch
 
 from breakout_env.run.paths import saves_in
 from breakout_env.utils.atomic_file import DamagedFile
-from helpers.runs import (
-    N_SAMPLE,
-    NAME,
-    RANDOM,
-    UPDATES,
-    config_in,
-    expected_transitions,
-)
+from helpers.runs import N_SAMPLE, NAME, RANDOM, UPDATES, expected_transitions
 from helpers.serial_run import SerialRun, check_saves, flat, stopped_run
-
-
-@pytest.fixture
-def config(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return config_in(tmp_path)
 
 
 def random_numbers() -> tuple:

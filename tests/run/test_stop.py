@@ -7,24 +7,14 @@ import pytest
 import torch
 
 from breakout_env.run.paths import saves_in
-from breakout_env.run.stop_request import Stopped, StopRequest
 from breakout_env.utils import signals
 from breakout_env.utils.command_line import Program
 from helpers.runs import N_SAMPLE, NAME, RANDOM, UPDATES, config_in, saved_transitions
 from helpers.serial_run import SerialRun, check_saves, interrupt
 
 
-@pytest.fixture
-def config(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return config_in(tmp_path)
-
-
 def handlers() -> list:
     return [signal.getsignal(number) for number in signals.STOPPING]
-
-
-# ---------------------------------------------------------------- the hook, at moments that are chosen
 
 
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
@@ -49,6 +39,7 @@ def test_signal_during_the_updates_for_a_collection_waits_for_their_end(config, 
     run.push(N_SAMPLE)
     if moment == 'pushed':
         interrupt(signal.SIGTERM)
+        interrupt(signal.SIGTERM)  # schedulers may send it more than once
     elif moment == 'sampled':
         batch = run.buffer.sample(8, run.learner.train_iter)
         run.buffer.sample = lambda *args: (batch, interrupt(signal.SIGTERM))[0]
@@ -83,8 +74,7 @@ def test_signal_during_an_evaluation_saves_and_the_evaluation_is_repeated(config
         run.evaluate()
     assert check_saves(Path(NAME))[0]['iteration'] == 3 * UPDATES
     resumed = SerialRun(config)
-    assert resumed.evaluator.should_eval(resumed.learner.train_iter)  # as any resumed run
-    assert resumed.evaluator.should_eval(500)
+    assert resumed.evaluator.should_eval(resumed.learner.train_iter) and resumed.evaluator.should_eval(500)
 
 
 def test_best_checkpoint_is_complete_before_a_signal_stops_the_run(config, monkeypatch):
@@ -138,21 +128,6 @@ def test_handlers_of_the_users_program_are_left_alone(config):
     run.train(1)
     interrupt(signal.SIGTERM)
     assert not saves_in(Path(NAME))
-
-
-# ---------------------------------------------------------------- requests and commands
-
-
-def test_stop_request_is_a_flag_until_it_is_closed(capsys):
-    before = handlers()
-    with StopRequest() as stop:
-        stop.raise_if_requested()
-        interrupt(signal.SIGTERM)
-        interrupt(signal.SIGTERM)  # schedulers may send it more than once
-        assert stop.requested and stop.exit_code == 143
-        with pytest.raises(Stopped):
-            stop.raise_if_requested()
-    assert handlers() == before and capsys.readouterr().out.count('Stopping: ') == 1
 
 
 def test_command_called_by_a_program_leaves_its_handlers_alone():

@@ -1,8 +1,6 @@
 """A helper process is fed, answers, and ends within a bounded time, and leaves nothing."""
 
-import contextlib
 import os
-import resource
 import sys
 
 import pytest
@@ -46,19 +44,6 @@ def test_a_program_that_reads_nothing_is_reported_in_time(same_footprint):
         helper.wait_ready(0.1)
     with pytest.raises(HelperError, match='was killed'):
         helper.close(0)
-
-
-def test_a_program_is_fed_and_answers_beside_a_thousand_open_files(same_footprint):
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, limits[1]), limits[1]))
-    with contextlib.ExitStack() as files:
-        files.callback(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
-        for _ in range(1100):
-            files.enter_context(open(os.devnull))
-        helper = HelperProcess('helper', python('import sys; sys.stdin.buffer.read(1 << 18); print(flush=True)'))
-        helper.write(memoryview(bytes(1 << 18)), 10.0)  # more than its pipe holds
-        helper.wait_ready(10.0)
-        assert helper.close(10.0)
 
 
 def test_a_forked_copy_does_not_keep_the_programs_input_open(same_footprint):

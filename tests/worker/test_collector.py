@@ -11,12 +11,9 @@ from ding.worker import SampleSerialCollector, create_serial_collector
 from easydict import EasyDict
 
 ENVS = 2
-STEP, LIFE_LOST, GAME_OVER, ABNORMAL = (
-    (False, {}),
-    (True, {}),
-    (True, dict(game_return=np.array([7.0]))),
-    (False, dict(abnormal=True)),
-)
+STEP, LIFE_LOST = (False, {}), (True, {})
+GAME_OVER = (True, dict(game_return=np.array([7.0])))
+ABNORMAL = (False, dict(abnormal=True))
 
 
 @pytest.fixture
@@ -90,13 +87,3 @@ def test_ids_number_the_steps_of_each_episode_and_an_abnormal_step_ends_one(coll
     assert all(steps == list(range(len(steps))) for steps in episodes.values())
     # DI-engine drops the step before the abnormal one, too
     assert [len(steps) for (env_id, _), steps in episodes.items() if env_id == 0][:2] == [3, 4]
-
-
-@pytest.mark.parametrize('n_sample', [4, 5, 8])
-def test_all_transitions_are_returned_and_make_n_sample_on_average(collector, n_sample):
-    """DI-engine's collector cuts a collection to n_sample: transitions before an end are lost, and updates too many."""
-    collecting = collector('nstep', [STEP, STEP, LIFE_LOST, STEP, LIFE_LOST])
-    returned = [len(collecting.collect(n_sample=n_sample)) for _ in range(40)]
-    assert 0 <= sum(returned) - 40 * n_sample < 8 and max(returned) > n_sample
-    assert 0 <= collecting.envstep - sum(returned) <= 8  # pending
-    assert len(collecting.collect(n_sample=n_sample, drop_extra=True)) == n_sample

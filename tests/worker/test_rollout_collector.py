@@ -1,4 +1,4 @@
-"""Rollouts: each step is that of its game, with the right value at a time limit, under our env manager and others."""
+"""Rollouts: each step is that of its game, with the right value at a time limit; and their minibatches."""
 
 from collections import namedtuple
 from functools import partial
@@ -11,6 +11,7 @@ from ding.worker import create_serial_collector, get_serial_collector_cls
 from easydict import EasyDict
 
 from breakout_env import BreakoutEnv
+from breakout_env.replay.rollout_buffer import RolloutBuffer
 from helpers.managers import KILL, advance, build_in_process, observe
 
 ENVS, STEPS, GAMMA, SEED = 3, 40, 0.9, 5
@@ -124,8 +125,13 @@ def test_a_lost_worker_costs_its_environments_a_step_and_their_games(collector_o
     collector.close()
 
 
-def test_a_rollout_that_does_not_fit_the_environments_is_refused(collector_of):
-    collector = collector_of(build_in_process(env_num=4), lambda obs: 0, 4)
-    with pytest.raises(ValueError, match=r'n_sample is 7; expected a multiple of env.collector_env_num \(4\)'):
-        collector.collect(n_sample=7)
-    collector.close()
+def test_minibatches_have_each_transition_once_in_an_order_that_no_other_random_numbers_change():
+    """The collector explores in another thread."""
+    orders = []
+    for drawn in (0, 3):
+        torch.manual_seed(0)
+        buffer = RolloutBuffer()
+        buffer.push(dict(obs=torch.arange(100)))
+        torch.rand(drawn)
+        orders.append(torch.cat([buffer.sample(25)['obs'] for _ in range(4)]).tolist())
+    assert orders[0] == orders[1] != list(range(100)) == sorted(orders[0])

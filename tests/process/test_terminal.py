@@ -1,0 +1,180 @@
+"""Programs in a terminal, where a person presses Ctrl-C or which a person closes."""
+
+import contextlib
+import fcntl
+import os
+import pty
+import re
+import signal
+import struct
+import subprocess
+import termios
+import threading
+import time
+from pathlib import Path
+from typing import Any, Callable, List
+
+import psutil
+import pytest
+
+from breakout_env.agent.agent import save_agent
+from breakout_env.run.paths import saves_in
+from helpers.agents import small_network
+from helpers.processes import BIN, Command, environ_now, is_there, wait_until
+from helpers.runs import NAME, OURS, PROGRESS, config_in, has_learned, rows_of, training
+
+BREAKOUT = str(BIN / 'breakout')
+# nobody would wait for the end of it
+ENDLESS_RANDOM = (r'random_collect_size=\d+', 'random_collect_size=1000000')
+# nobody serves the ball, so that an evaluation takes half a minute
+ENDLESS_GAMES = (r'random_action_probability=[\d.]+', 'random_action_probability=0.0, fire_on_life_loss=False')
+# PyTorch keeps a folder for what it compiles; wandb, which DI-engine imports, removes its folders in a graceful
+# shutdown, for which there may be no time
+FOLDERS_OF_OTHERS = 'torchinductor|wandb'
+
+
+def _log_in() -> None:
+    """In the child: its stdin is its terminal, and it ignores no signal, as the tests may under nohup."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    for number in (signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+
+
+class Terminal(Command):
+    """A terminal of 150 columns with a program in the foreground, which a person types at and closes."""
+
+    def __init__(self, command: List[str], folder: Path) -> None:
+        self._temporary = folder / 'temporary'
+        self._temporary.mkdir(exist_ok=True)
+        self._end, program_end = pty.openpty()
+        fcntl.ioctl(program_end, termios.TIOCSWINSZ, struct.pack('HHHH', 40, 150, 0, 0))
+        # coverage.py, which a measured run imports first, warns on the screen
+        environ = {name: value for name, value in environ_now().items() if not name.startswith('COVERAGE')}
+        self.process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env={**environ, 'TMPDIR': str(self._temporary), 'TERM': 'xterm-256color'},
+            stdin=program_end,
+            stdout=program_end,
+            stderr=program_end,
+            start_new_session=True,
+            preexec_fn=_log_in,
+        )
+        self.pid = self.process.pid
+        os.close(program_end)
+        self._output = bytearray()
+        self._reader = threading.Thread(target=self._read, args=(self._end,), daemon=True)
+        self._reader.start()
+        self._family: List[psutil.Process] = []
+
+    def _read(self, end: int) -> None:
+        with contextlib.suppress(OSError):  # the program or the test has closed it
+            while True:
+                self._output += os.read(end, 65536)
+
+    @property
+    def text(self) -> str:
+        return self._output.decode(errors='replace')
+
+    def plays(self, number: int) -> bool:
+        """Whether a worker, by the order of their starts, has computed for longer than its start takes."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            program = psutil.Process(self.pid)
+            # forks: not the git that DI-engine calls
+            forks = [child for child in program.children(recursive=True) if child.cmdline() == program.cmdline()]
+            forks.sort(key=psutil.Process.create_time)
+            return len(forks) > number and forks[number].cpu_times().user > 0.5
+        return False
+
+    def wait_for(self, condition: Callable[[], Any]) -> 'Terminal':
+        super().wait_for(condition)
+        self._family = psutil.Process(self.pid).children(recursive=True)
+        return self
+
+    def press_ctrl_c(self, times: int = 1, every_s: float = 0.0) -> None:
+        for _ in range(times):
+            with contextlib.suppress(OSError):  # the program may have ended already
+                os.write(self._end, b'\x03')
+            time.sleep(every_s)
+
+    def hang_up(self) -> None:
+        os.close(self._end)
+        self._end = -1
+
+    def exit_code(self) -> int:
+        """The exit code. No process and no temporary file is left, and no traceback was shown."""
+        code = self.process.wait()
+        assert wait_until(lambda: not any(map(is_there, self._family))), self._family
+        if self._end >= 0:
+            self._reader.join(5)
+            self.hang_up()
+        left = [path.name for path in self._temporary.iterdir() if not re.search(FOLDERS_OF_OTHERS, path.name)]
+        assert not left and 'Traceback' not in self.text and 'Exception ignored' not in self.text, (left, self.text)
+        return code
+
+
+def test_the_terminal_shows_a_line_and_after_ctrl_c_the_command_that_resumes_the_run(tmp_path):
+    folder = tmp_path / NAME
+    config = config_in(tmp_path, 900, PROGRESS)
+    first = Terminal([BREAKOUT, 'train', '-c', str(config), '-s', '7', '--env-steps', '100000'], tmp_path)
+    first.wait_for(lambda: re.search(r'updates/s.*GB', first.text)).press_ctrl_c()
+    assert first.exit_code() == 0 and 'Stopping: finishing what is under way' in first.text, first.text
+    line = re.findall(r'[^\r\n]*updates/s[^\r\n]*', first.text)[-1]
+    assert re.search(r'\d+%.*[\d.]+k?/100k \[\d+:\d+<.*env steps/s', line), line
+    assert re.search(r'\d+ updates/s, score [\d.]+ \(best [\d.]+\)(, playing [\d.]+)?, \d\.\d GB', line), line
+    # logs stay in their files
+    assert 'Training Iteration' not in first.text
+    assert 'Training Iteration' in (folder / 'log' / 'learner' / 'learner_logger.txt').read_text()
+
+    stopped_at = rows_of(folder)[-1]
+    again = re.search(r'resume: +(breakout .*?)\r?\n', first.text)[1]
+    further = str(stopped_at['env_step'] + 1600)  # several whole games, however busy the machine is
+    command = [BREAKOUT, *again.replace('100000', further).replace('-s 7 ', '').split()[1:]]
+    second = Terminal(command, tmp_path)
+    assert second.exit_code() == 0 and re.search(r'Resuming .* at [\d,]+ updates', second.text), second.text
+    (begun, resumed), rows = rows_of(folder, 'run'), rows_of(folder, 'progress')
+    assert begun['env_step'] < resumed['env_step'] == stopped_at['env_step']
+    # the clock continues where it was, without the pause
+    assert resumed['run_s'] == pytest.approx(stopped_at['run_s'], abs=15)
+    assert rows[-1]['run_s'] > stopped_at['run_s'] and rows[-1]['games'] >= stopped_at['games']
+    assert 'budget' in second.text and rows[-1]['env_step'] >= stopped_at['env_step'] + 400
+
+
+def test_ctrl_c_does_not_wait_for_the_end_of_an_evaluation(tmp_path):
+    command = Terminal(training('overlap', config_in(tmp_path, 900, OURS, ENDLESS_GAMES)), tmp_path)
+    command.wait_for(lambda: command.plays(2)).press_ctrl_c()  # the evaluator's; the first two are the collector's
+    assert command.exit_code() == 0 and 'Stopping: finishing what is under way' in command.text
+    assert '"evaluation"' not in (tmp_path / NAME / 'log' / 'progress.jsonl').read_text()
+
+
+@pytest.mark.parametrize('ending, code', [('Ctrl-C', 130), ('hang up', 129)])
+def test_run_of_ding_is_saved_when_ctrl_c_is_pressed_or_its_terminal_closed(ending, code, tmp_path):
+    command = Terminal(training('ding', config_in(tmp_path, 900, OURS)), tmp_path).wait_for(has_learned(tmp_path))
+    command.press_ctrl_c() if ending == 'Ctrl-C' else command.hang_up()
+    assert command.exit_code() == code and saves_in(tmp_path / NAME)
+    assert ending == 'hang up' or re.search('Saved at .* To resume it: the same command', command.text)
+
+
+def test_ctrl_c_while_a_video_is_encoded_leaves_no_file(tmp_path):
+    command = Terminal([BREAKOUT, 'record', '--out', 'game.mp4'], tmp_path)
+    command.wait_for(lambda: any(part.stat().st_size for part in tmp_path.glob('*.part.mp4'))).press_ctrl_c()
+    assert command.exit_code() == 130 and 'stopped' in command.text
+    assert sorted(path.name for path in tmp_path.iterdir()) == ['temporary']
+
+
+def test_ctrl_c_ends_eval_and_its_workers(tmp_path):
+    save_agent(tmp_path / 'agent', small_network().state_dict(), {})
+    command = Terminal([BREAKOUT, 'eval', '--checkpoint', 'agent', '-n', '100000'], tmp_path)
+    command.wait_for(lambda: command.plays(0)).press_ctrl_c()
+    assert command.exit_code() == 130 and 'stopped' in command.text
+
+
+@pytest.mark.parametrize('program, times', [('overlap', 12), ('ding', 2)])
+def test_second_ctrl_c_forces_the_shutdown(program, times, tmp_path):
+    command = Terminal(training(program, config_in(tmp_path, 900, OURS, ENDLESS_RANDOM)), tmp_path)
+    command.wait_for(lambda: command.plays(0)).press_ctrl_c()
+    # two that come before the program gets its turn are one to it
+    assert wait_until(lambda: 'Stopping: ' in command.text), command.text
+    command.press_ctrl_c(times - 1, 0.1)
+    assert command.exit_code() in (130, -signal.SIGINT)  # the latter by the third one
+    assert command.text.count('Stopping: ') == 1
