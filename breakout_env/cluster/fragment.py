@@ -15,7 +15,7 @@ import torch
 import xxhash
 import zstandard
 
-from ..replay.batch import FrameBatch, UndecodedBatch
+from ..replay.batch import FrameBatch
 from ..replay.rows import Rows
 from ..replay.structure import leaves_from, leaves_of
 
@@ -78,12 +78,11 @@ def unpack(payload: bytes) -> List[Dict[str, Any]]:
             copied[name] = column.copy()
             at += column.nbytes
     rows.strings = {text: number for number, text in enumerate(described['strings'])}
-    undecoded = UndecodedBatch(rows, copied, None)
     decoded = None
     if rows.stacks:
         screens = np.frombuffer(content, np.uint8, sizes[2], at).reshape(-1, int(np.prod(rows.frame_shape or 0)))
-        decoded = torch.from_numpy(screens[undecoded.frame_numbers()])
-    return list(FrameBatch(undecoded, decoded, None))
+        decoded = torch.from_numpy(screens[rows.frame_numbers(copied)])
+    return list(FrameBatch(rows, copied, decoded))
 
 
 def pack_weights(model: Mapping[str, torch.Tensor]) -> bytes:

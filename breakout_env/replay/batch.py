@@ -1,34 +1,17 @@
 """A sampled batch: as tensors for the learner, and as the list of dicts that DI-engine expects."""
 
 from collections.abc import Sequence
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import numpy as np
 import torch
 from ding.utils.data import default_collate
 
-from .frames.store import FrameStore
 from .rows import Columns, Rows
 from .structure import Leaf, numbers, set_at
 
 # What a buffer adds to each transition: arrays of numbers, by key.
 Extras = Dict[str, np.ndarray]
-
-
-class UndecodedBatch(NamedTuple):
-    """Sampled rows whose frames are not decoded yet."""
-
-    rows: Rows
-    copied: Columns
-    source: Optional[FrameStore]  # where their frames are acquired; None if they are not
-
-    def frame_numbers(self) -> np.ndarray:
-        """Frames in the order of a batch: one key after the other, so that each becomes one tensor."""
-        parts, start = [], 0
-        for leaf in self.rows.stacks:
-            parts.append(self.copied['frames'][:, start : start + leaf.shape[0]].ravel())
-            start += leaf.shape[0]
-        return np.concatenate(parts)
 
 
 class FrameBatch(Sequence):
@@ -38,8 +21,10 @@ class FrameBatch(Sequence):
     the first access; their tensors share the batch's memory, and writes to a dict stay.
     """
 
-    def __init__(self, undecoded: UndecodedBatch, pixels: Optional[torch.Tensor], extras: Optional[Extras]) -> None:
-        rows, copied = undecoded.rows, undecoded.copied
+    def __init__(
+        self, rows: Rows, copied: Columns, pixels: Optional[torch.Tensor], extras: Optional[Extras] = None
+    ) -> None:
+        """``pixels`` are those of ``rows.frame_numbers(copied)``; ``extras`` are added to each transition."""
         self._size = len(copied['ids'])
         self._strings = list(rows.strings)
         self._extras = extras or {}

@@ -98,6 +98,7 @@ class FrameReplayBuffer(SerialBuffer):
             - OSError: If the disk of storage ``memmap`` is full.
         """
         transitions = [data] if isinstance(data, Mapping) else data
+        self._prefetcher.wait()
         with self._memory.lock:
             self._memory.push(self._sampler.prepare(transitions), self._sampler.stored)
         self._report(cur_collector_envstep)
@@ -123,14 +124,15 @@ class FrameReplayBuffer(SerialBuffer):
             - ValueError: If a priority is negative or not a number.
         """
         if 'priority' in info:
+            self._prefetcher.wait()
             with self._memory.lock:
                 self._sampler.update(info)
 
     def clear(self) -> None:
         """Remove all transitions and release their memory."""
         self.wait_for_saving()  # the save under way needs them
+        self._prefetcher.drop()
         with self._memory.lock:
-            self._prefetcher.cancel()
             self._memory.clear()
             self._sampler.clear()
 
@@ -149,18 +151,12 @@ class FrameReplayBuffer(SerialBuffer):
         """
         if size == 0:
             return []
-        batch, memory = self._prefetcher.take(size), self._memory
-        with memory.lock:
-            if batch is None:
-                sampled = self._sampler.sample(size)
-                if sampled is None:
-                    return None
-                batch = memory.decode(memory.select(sampled[0], acquire=False), sampled[1], self._pinned)
-            following = self._sampler.sample(size) if self._options.prefetch else None
-            if following is not None:
-                undecoded = memory.select(following[0])
-                decode = partial(memory.decode, undecoded, following[1], self._pinned, at_once=True)
-                self._prefetcher.prepare(size, decode, partial(memory.release, undecoded))
+        parts = self._memory, self._sampler, size, self._pinned
+        batch = self._prefetcher.take(size) or _sampled(*parts)
+        if batch is None:
+            return None
+        if self._options.prefetch:
+            self._prefetcher.prepare(size, partial(_sampled, *parts, at_once=True))
         return self._sampler.finish(batch)
 
     # ---------------------------------------------------------------- saved and loaded
@@ -196,8 +192,8 @@ class FrameReplayBuffer(SerialBuffer):
 
     def _restore(self, load: Callable[[], snapshot.Restored]) -> None:
         self.wait_for_saving()
+        self._prefetcher.drop()
         with self._memory.lock:
-            self._prefetcher.cancel()
             self._sampler.restored(load())
 
     # ---------------------------------------------------------------- the rest of DI-engine's interface
@@ -214,6 +210,13 @@ class FrameReplayBuffer(SerialBuffer):
     def memory_report(self) -> Dict[str, float]:
         """What the buffer costs now; see ``ReplayMemory.report``."""
         return self._memory.report()
+
+
+def _sampled(memory: ReplayMemory, sampler: _Sampler, size: int, pinned: bool, at_once: bool = False) -> Any:
+    """Without a reference to the buffer: the prefetch thread would keep it alive."""
+    with memory.lock:
+        sampled = sampler.sample(size)
+        return None if sampled is None else memory.fetch(*sampled, pinned=pinned, at_once=at_once)
 
 
 def _begin_save(memory: ReplayMemory, sampler: _Sampler) -> Callable[[str], None]:

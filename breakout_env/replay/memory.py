@@ -8,7 +8,7 @@ import numpy as np
 import psutil
 
 from ..utils.memory_limits import memory_room
-from .batch import Extras, FrameBatch, UndecodedBatch
+from .batch import Extras, FrameBatch
 from .frames.store import FrameStore
 from .options import FOLDER, ReplayOptions
 from .rows import CHUNK, Rows
@@ -277,44 +277,15 @@ class ReplayMemory(object):
 
     # ---------------------------------------------------------------- out
 
-    def select(self, slots: np.ndarray, acquire: bool = True) -> UndecodedBatch:
-        """
-        Sampled rows whose frames are not decoded yet. The frames are acquired, so that ``decode`` finds them whatever
-        happens to the slots in between. ``decode`` or ``release`` must follow.
-        """
+    def fetch(
+        self, slots: np.ndarray, extras: Optional[Extras] = None, pinned: bool = False, at_once: bool = False
+    ) -> Sequence[Dict[str, Any]]:
+        """The transitions in slots, with ``extras`` added to each; for the others see ``FrameStore.gather``."""
         with self.lock:
+            if not len(slots):
+                return []
             assert self.rows is not None, 'there is no slot in use'
-            copied = self.rows.copy(np.asarray(slots, np.int64))
-            if acquire and self.frame_store is not None:
-                self.frame_store.acquire(copied['frames'].ravel().tolist())
-            return UndecodedBatch(self.rows, copied, self.frame_store if acquire else None)
-
-    def release(self, undecoded: UndecodedBatch) -> None:
-        """Release the frames that ``select`` acquired."""
-        with self.lock:
-            # after a clear or a load it is another store, in which these numbers stand for other frames
-            if undecoded.source is not None and undecoded.source is self.frame_store:
-                self.frame_store.release(undecoded.copied['frames'].ravel().tolist())
-
-    def decode(
-        self, undecoded: UndecodedBatch, extras: Optional[Extras] = None, pinned: bool = False, at_once: bool = False
-    ) -> FrameBatch:
-        """
-        The batch, whose frames are released. ``extras`` are added to each transition; for ``pinned`` and ``at_once``
-        see ``FrameStore.gather``.
-        """
-        pixels: Any = None
-        with self.lock:
-            try:
-                if undecoded.rows.stacks:
-                    if self.frame_store is None or undecoded.source not in (None, self.frame_store):
-                        raise ValueError('the memory was cleared or loaded after this selection')
-                    pixels = self.frame_store.gather(undecoded.frame_numbers(), pinned, at_once)
-            finally:
-                self.release(undecoded)
-            return FrameBatch(undecoded, pixels, extras)
-
-    def fetch(self, slots: np.ndarray) -> Sequence[Dict[str, Any]]:
-        """The transitions in slots."""
-        with self.lock:  # throughout, so no frame has to be acquired
-            return [] if not len(slots) else self.decode(self.select(slots, acquire=False))
+            copied, pixels = self.rows.copy(np.asarray(slots, np.int64)), None
+            if self.frame_store is not None:
+                pixels = self.frame_store.gather(self.rows.frame_numbers(copied), pinned, at_once)
+            return FrameBatch(self.rows, copied, pixels, extras)

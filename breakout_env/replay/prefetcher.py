@@ -1,54 +1,44 @@
 """The next batch, made by a thread while the learner computes."""
 
-import threading
+from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Callable, Optional, Tuple
+from typing import Any, Callable, Deque, Tuple
 
 
 class Prefetcher(object):
-    """Makes the next batch early, assuming the next request repeats the previous one."""
+    """
+    Makes the next batch early, assuming the next request repeats the previous one. Whoever is to change what it is made
+    from calls ``wait`` first: so what batches have follows from the seed, however fast the thread is.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._executor = ThreadPoolExecutor(1, 'replay-prefetch')  # its thread starts with the first batch
-        self._pending: Optional[Tuple[Any, 'Future[Any]', Callable[[], None]]] = None
+        # one at most; a lock instead would keep a signal handler from closing the buffer
+        self._pending: Deque[Tuple[Any, 'Future[Any]']] = deque(maxlen=1)
 
-    def prepare(self, request: Any, make: Callable[[], Any], drop: Callable[[], None] = lambda: None) -> None:
-        """Make a batch in the thread; ``drop`` is called if it is cancelled before it is begun."""
-        self.cancel()
-        with self._lock:
-            self._pending = request, self._executor.submit(make), drop
+    def prepare(self, request: Any, make: Callable[[], Any]) -> None:
+        """Make a batch in the thread."""
+        self._pending.append((request, self._executor.submit(make)))
 
     def take(self, request: Any) -> Any:
         """The batch that was made for this request, or None; one for another request is dropped."""
-        pending = self._pop()
-        if pending is not None and pending[0] == request:
-            return pending[1].result()
-        self._drop(pending)
-        return None
-
-    def cancel(self) -> None:
-        """Drop the batch."""
-        self._drop(self._pop())
+        self.wait()
+        try:
+            made_for, batch = self._pending.pop()
+        except IndexError:
+            return None
+        return batch.result() if made_for == request else None
 
     def wait(self) -> None:
-        """Wait until the batch is made: it reads what is to be changed next."""
-        with self._lock:
-            pending = self._pending
-        if pending is not None:
-            pending[1].exception()
+        """Wait until the batch is made."""
+        for _, batch in list(self._pending):
+            batch.exception()
+
+    def drop(self) -> None:
+        """Forget the batch."""
+        self.take(None)
 
     def close(self) -> None:
-        """Cancel, and end the thread."""
-        self.cancel()
+        """Forget the batch, and end the thread."""
         self._executor.shutdown()
-
-    def _pop(self) -> Any:
-        with self._lock:
-            pending, self._pending = self._pending, None
-            return pending
-
-    @staticmethod
-    def _drop(pending: Any) -> None:
-        if pending is not None and pending[1].cancel():
-            pending[2]()
+        self._pending.clear()

@@ -119,6 +119,11 @@ class Rows(object):
             copied.update({name: self.states[name][used] for name in self.states.dtype.names or ()})
         return copied
 
+    def frame_numbers(self, copied: Columns) -> np.ndarray:
+        """The frames of copied rows in the order of a batch: one key after the other, so that each is one tensor."""
+        ends = np.cumsum([leaf.shape[0] for leaf in self.stacks])
+        return np.concatenate([frames.ravel() for frames in np.split(copied['frames'], ends[:-1], axis=1)])
+
     def fill(self, saved: Mapping[str, np.ndarray], strings: List[str]) -> None:
         """Fill the first rows of an empty table, from a save. Raises ValueError if the columns do not fit."""
         count = len(saved['ids'])

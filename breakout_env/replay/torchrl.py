@@ -135,8 +135,7 @@ class TorchRLReplayBuffer(SerialBuffer):
 
     def clear(self) -> None:
         """Forget all transitions; their memory is kept for new ones."""
-        self._prefetcher.wait()
-        self._prefetcher.cancel()
+        self._prefetcher.drop()
         if self._buffer is not None:
             self._buffer.empty()
 
@@ -207,7 +206,6 @@ class TorchRLReplayBuffer(SerialBuffer):
         """
         if self.count() < max(batch_size, self._options.slice_len or 1):
             return None
-        self._prefetcher.wait()  # also for a batch of another size: random numbers follow from the seed
         batch = self._prefetcher.take(batch_size) or self._sampler_of(batch_size)()
         if self._options.prefetch:
             self._prefetcher.prepare(batch_size, self._sampler_of(batch_size))

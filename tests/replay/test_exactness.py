@@ -61,20 +61,14 @@ class BesideATwin(RuleBasedStateMachine):
         self.memory = ReplayMemory(capacity, storage, eviction, self.folder, seed=0)
         self.plays = [Play(depth, nstep, self.rng) for _ in range(3)]
         self.twin = {}  # insertion id -> transition, in the order of pushing
-        self.acquired = []
         self.pushed = 0
 
     def teardown(self):
         if hasattr(self, 'memory'):
-            self.let_go()
             self.nothing_is_lost_and_nothing_leaks()
             self.memory.delete(list(self.twin))
             assert (self.memory.count, self.memory.frames) == (0, 0)
             self.memory.close()
-
-    def let_go(self):
-        while self.acquired:
-            self.memory.release(self.acquired.pop()[0])
 
     def new(self, env):
         self.pushed += 1
@@ -108,21 +102,15 @@ class BesideATwin(RuleBasedStateMachine):
             del self.twin[insertion_id]
 
     @precondition(lambda self: self.twin)
-    @rule(size=st.integers(1, 40))
-    def select(self, size):
+    @rule(size=st.integers(1, 40), at_once=st.booleans())
+    def fetch(self, size, at_once):
         chosen = self.rng.choice(list(self.twin), size).tolist()
         slots = np.array([self.memory.find(insertion_id) for insertion_id in chosen])
-        self.acquired.append((self.memory.select(slots), [self.twin[insertion_id] for insertion_id in chosen]))
-
-    @precondition(lambda self: self.acquired)
-    @rule(at_once=st.booleans())
-    def decode(self, at_once):
-        undecoded, expected = self.acquired.pop(0)
-        assert same(list(self.memory.decode(undecoded, at_once=at_once)), expected)
+        fetched = list(self.memory.fetch(slots, at_once=at_once))
+        assert same(fetched, [self.twin[insertion_id] for insertion_id in chosen])
 
     @rule(storage=st.sampled_from(STORAGES), size=st.sampled_from([0.5, 1, 2]), in_a_file=st.booleans())
     def save_and_continue_with_the_save(self, storage, size, in_a_file):
-        self.let_go()
         capacity = max(1, int(self.memory.capacity * size))
         before, other = frames_in(self.memory), ReplayMemory(capacity, storage, self.eviction, self.folder, seed=0)
         priorities = np.arange(self.memory.count, dtype=np.float32)
@@ -143,7 +131,6 @@ class BesideATwin(RuleBasedStateMachine):
 
     @rule()
     def clear(self):
-        self.let_go()
         self.memory.clear()
         self.twin = {}
 
@@ -157,7 +144,6 @@ class BesideATwin(RuleBasedStateMachine):
         assert memory.find(10**9) == -1
         assert same(stored(memory), list(self.twin.values()))
         expected = Counter(frame for t in self.twin.values() for frame in frames_of(t))
-        expected.update(frame for _, transitions in self.acquired for t in transitions for frame in frames_of(t))
         assert frames_in(memory) == expected
 
 

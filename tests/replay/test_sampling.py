@@ -146,7 +146,6 @@ def test_threads_that_push_and_sample_at_once_get_exact_transitions(options):
             list(pool.map(repeat, (push, push, sample, sample, buffer.state_dict)))
     finally:
         sys.setswitchinterval(interval)
-    buffer._prefetcher.close()  # a batch that was begun is released by then
     assert references_add_up(buffer._memory)
     buffer.close()
 
@@ -161,26 +160,21 @@ def test_a_prefetched_batch_is_sampled_one_call_earlier():
     buffer.close()
 
 
-@pytest.mark.parametrize('then', ['close', 'clear', 'load', 'another request'])
-@pytest.mark.parametrize('is_begun', [False, True])
-def test_a_prefetched_batch_is_released_once(then, is_begun, same_footprint):
-    buffer, state = filled(60, prefetch=True), filled(60, start=100).state_dict()
-    gate = threading.Event()
-    if not is_begun:
-        buffer._prefetcher._executor.submit(gate.wait, 20)  # the thread is busy with something else
-    buffer.sample(32, 0)
-    if is_begun:
-        buffer._prefetcher._pending[1].result()
+@pytest.mark.parametrize('change', ['push', 'update', 'clear', 'load', 'close'])
+def test_a_change_waits_for_the_batch_that_is_being_made(change, same_footprint):
+    """So what batches have follows from the seed, however fast the thread is, and nothing is read that is gone."""
+    buffer, state, gate = filled(60, prefetch=True), filled(60, start=100).state_dict(), threading.Event()
+    buffer._prefetcher._executor.submit(gate.wait, 20)  # the thread is busy with something else
+    batch = list(buffer.sample(32, 0))
+    made = buffer._prefetcher._pending[0][1]
     threading.Timer(0.05, gate.set).start()
-    if then == 'load':
-        buffer.load_state_dict(state)
-    elif then == 'another request':
-        buffer.sample(5, 0)
-    else:
-        getattr(buffer, then)()
-    if then != 'close':
-        buffer.push(transitions(160, 200), 0)
-        buffer._prefetcher.close()  # a batch that was begun is released by then
-        assert references_add_up(buffer._memory) and all(is_exact(t) for t in stored(buffer._memory))
+    changes = dict(
+        push=lambda: buffer.push(transitions(160, 200), 0),
+        update=lambda: set_priorities(buffer, batch, range(1, 33)),
+        clear=buffer.clear,
+        load=lambda: buffer.load_state_dict(state),
+        close=buffer.close,
+    )
+    changes[change]()
+    assert made.done() and made.exception() is None
     buffer.close()
-    assert buffer.count() == 0
