@@ -9,7 +9,7 @@ version = re.search(r"__version__ = '([^']+)'", (here / 'breakout_env' / '_versi
 setup(
     name='ding-breakout',
     version=version,
-    description='Atari Breakout for DI-engine: a lazy environment that closes without a trace, and DQN on it',
+    description='Atari Breakout for DI-engine: a lazy environment that closes without a trace, DQN and PPO',
     long_description=(here / 'README.md').read_text(encoding='utf-8'),
     long_description_content_type='text/markdown',
     license='Apache License, Version 2.0',

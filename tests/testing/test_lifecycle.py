@@ -1,6 +1,8 @@
 """The lifecycle kit names each planted fault and finds none in sound environments."""
 
 import json
+import signal
+import sys
 
 import pytest
 from click.testing import CliRunner
@@ -9,6 +11,7 @@ from breakout_env.cli.check_env_command import command
 from breakout_env.testing import check_lifecycle, lifecycle_checks
 from examples.minimal_env import MinimalEnv
 from helpers.lifecycle_envs import FAULTY, SOUND, no_reset_after_close, spaces_after_reset
+from helpers.processes import Command
 from helpers.resources import children
 
 CHECKS = {check.__name__: check for check in lifecycle_checks()}
@@ -50,6 +53,22 @@ def test_a_call_that_failed_is_reported_once():
 def test_spaces_that_come_with_reset_are_a_warning():
     with pytest.warns(UserWarning, match='observation_space'):
         CHECKS['spaces_before_reset'](spaces_after_reset)
+
+
+def test_a_check_ends_with_the_program_that_is_killed(tmp_path):
+    program = (
+        'import signal\n'
+        'from breakout_env import BreakoutEnv\n'
+        'from breakout_env.testing import check_lifecycle\n'
+        'class Hangs(BreakoutEnv):\n'
+        '    def reset(self):\n'
+        "        open('begun', 'w').close()\n"
+        '        signal.pause()\n'
+        'check_lifecycle(Hangs, time_limit_s=600)\n'
+    )
+    command = Command([sys.executable, '-c', program], tmp_path)
+    command.wait_for((tmp_path / 'begun').exists)
+    assert command.end(signal.SIGKILL) == -signal.SIGKILL
 
 
 def test_the_command_has_findings_and_an_exit_code(monkeypatch, tmp_path):
