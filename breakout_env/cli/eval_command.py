@@ -67,14 +67,19 @@ def command(
 
 @contextlib.contextmanager
 def _progress(episodes: int) -> Iterator[Callable[[int, Sequence[Game]], None]]:
-    """A progress bar on a terminal, and nothing elsewhere."""
+    """A progress bar on a terminal, and a line for each tenth of the games elsewhere, both on stderr."""
+    shown = 0
     with tqdm(total=episodes, unit=' games', disable=None, leave=False, dynamic_ncols=True, miniters=0) as bar:
 
         def on_step(steps: int, games: Sequence[Game]) -> None:
-            if len(games) > bar.n:
+            nonlocal shown
+            if len(games) > shown:
                 mean = sum(game.score for game in games) / len(games)
                 bar.set_postfix_str(f'mean {mean:.1f}', refresh=False)
-            bar.update(len(games) - bar.n)
+                if bar.disable and len(games) * 10 // episodes > shown * 10 // episodes:
+                    click.echo(f'{len(games)} of {episodes} games, mean {mean:.1f}', err=True)
+            bar.update(len(games) - shown)
+            shown = len(games)
 
         yield on_step
 

@@ -135,7 +135,7 @@ def test_interval_needs_twenty_different_games_and_half_of_all(games, different,
 # ---- the command
 
 
-def test_eval_command_prints_the_figures_and_writes_each_game(tmp_path):
+def test_eval_command_prints_progress_and_figures_and_writes_each_game(tmp_path):
     save_agent(tmp_path / 'agent', small_network(1).state_dict(), {})
     path = tmp_path / 'new folder' / 'games.json'
     arguments = ['eval', '--checkpoint', str(tmp_path / 'agent'), '-n', '5', '--protocol', 'greedy', '--seed', '3']
@@ -145,5 +145,6 @@ def test_eval_command_prints_the_figures_and_writes_each_game(tmp_path):
     assert [game['game'] for game in written['games']] == list(range(5))
     assert written['mean'] == np.mean([game['score'] for game in written['games']])
     assert f'mean             {written["mean"]:.2f}' in result.output
+    assert f'5 of 5 games, mean {written["mean"]:.1f}\n' in result.output  # in a file or pipe; a terminal shows a bar
     assert 'FIRE pressed after a lost life' in result.output and 'would mean nothing' in result.output
     assert re.search('95% interval +none\n', result.output)
