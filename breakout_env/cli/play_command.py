@@ -16,7 +16,7 @@ from .common import CONTEXT, GAMES, agent_options, load, user_errors
 def game_options(function: Callable) -> Callable:
     """The options of games that are watched or recorded."""
     probability = CommandLineType(Annotated[float, Between(0, 1)])
-    speed = CommandLineType(Annotated[float, Between(0, 100, above=True)])
+    speed = CommandLineType(Annotated[float, Between(0.1, 100)])
     for option in (
         click.option('--speed', type=speed, default=1.0, show_default=True, help="Relative to the console's."),
         click.option('--sticky', is_flag=True, help='Sticky actions: each frame repeats the last one in 25 %.'),

@@ -38,9 +38,15 @@ def write_buffer(target: Path, buffer: Optional[Any], description: Mapping[str, 
             (folder / _PREFETCHED).unlink(missing_ok=True)
         files = {str(path.relative_to(folder)): path.stat().st_size for path in folder.rglob('*') if path.is_file()}
         (folder / MANIFEST).write_text(json.dumps(dict(description, files=files)))
+        old = Path(beside, 'old')
         if target.exists():
-            target.rename(Path(beside, 'old'))
-        folder.rename(target)
+            target.rename(old)
+        try:
+            folder.rename(target)
+        except BaseException:  # the folder beside is removed with all that is in it
+            if old.exists() and not target.exists():
+                old.rename(target)
+            raise
 
 
 def read_description(folder: Path) -> Dict[str, Any]:

@@ -319,6 +319,8 @@ class GroupEnvManager(RecoveringManager):
 
     def seed(self, seed: Union[Dict[int, int], List[int], int], dynamic_seed: Optional[bool] = None) -> None:
         """Set the seeds that the next reset passes on, as ``BaseEnvManager.seed``."""
+        if not self._closed:
+            self._settle()  # a step under way that lost an environment resets it, with the seeds before these
         # DI-engine 0.5.3 empties the list that it is given
         super().seed(list(seed) if isinstance(seed, list) else seed, dynamic_seed)
 

@@ -40,10 +40,10 @@ class EnvManagerOptions(Options):
     """(Optional[int]) Processes, at most one for each environment; None for one for each core that this process may \
     use."""
     nice: Annotated[int, Between(0, 19)] = 0
-    """(int) Niceness added to the processes. With 10 they leave a core to a learner in this process, which is one \
-    thread and otherwise shares the cores with all of them."""
+    """(int) Niceness added to the processes. With 10 they leave a core to the learner in this process; with 0 it \
+    shares the cores with all of them."""
     # not forkserver: a worker checks that its parent is still there, and its parent would be the server
     context: Literal['fork', 'spawn'] = 'fork'
     """(str) How processes are started."""
     connect_timeout: Seconds = 60.0
-    """(float) Seconds for a process to start and make its environments."""
+    """(float) Seconds for a process to start and make its environments, and for answers to all but steps and resets."""

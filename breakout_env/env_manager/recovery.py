@@ -58,8 +58,8 @@ class RecoveringManager(BaseEnvManager):
 
     def _retry_reset(self, errors: Dict[int, Exception]) -> None:
         """
-        Retry after a first attempt in which some environments failed. Whoever killed a process, it is no failure of
-        its environments, so one such attempt does not count; a second one does, as an environment may crash it.
+        Retry after a first attempt in which some environments failed. An attempt in which a process ended does not
+        count the first time, as somebody may have killed it; the second time it does, as an environment may crash it.
         """
         attempts_left, may_be_a_kill = self._max_retry - 1, True
         while errors:

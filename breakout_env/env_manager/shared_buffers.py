@@ -14,9 +14,10 @@ class StepBatch(NamedTuple):
     """
     Overview:
         One step of each of some environments, in rows: the observations that wait for an action (where an episode \
-        ended, the first one of the next), rewards and dones. ``infos``, by row, are those of episodes that ended or \
-        were lost (``info['abnormal']``, with no reward); ``final_obs``, by row, the last observations of those that \
-        ended, as far as the manager has them.
+        ended, the first one of the next), rewards and dones. ``infos``, by row: of episodes that ended or were lost \
+        (``info['abnormal']``, with no reward), of steps that did not fit into shared memory, and of all steps if the \
+        caller asked for them. ``final_obs``, by row: the last observations of episodes that ended, as far as the \
+        manager has them.
     Shapes:
         - obs: :math:`(N, ...)`; reward: :math:`(N)`, float32; done: :math:`(N)`, bool.
     """

@@ -26,8 +26,8 @@ logger = logging.getLogger(__name__)
 CHECK_OWNER_MS = 1000
 # Waking a process that sleeps on an idle core takes some 0.1 ms on a virtual machine, much of an environment's step.
 # While commands follow each other closely a worker therefore polls for the next one for this long before it sleeps, and
-# yields its core at each poll to processes with work. After a longer wait, as when a network chooses the actions, it
-# does not.
+# yields its core at each poll to processes with work. If its last wait was longer, as when a network chooses the
+# actions, it sleeps at once.
 POLL_COMMANDS_S = 0.0003
 
 
@@ -37,6 +37,9 @@ class EnvFailed(Exception):
     def __init__(self, env_id: int, error: Exception) -> None:
         super().__init__(env_id, error)
         self.env_id, self.error = env_id, error
+
+    def __str__(self) -> str:
+        return f'environment {self.env_id} raised {type(self.error).__name__}: {self.error}'
 
 
 class EnvGroup(object):

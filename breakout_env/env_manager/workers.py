@@ -42,6 +42,7 @@ class WorkerProcess(object):
     def __init__(self, context: Any, env_fns: Dict[int, Callable], *options: Any) -> None:
         """Start the process; the first command must be ``open``. ``env_fns`` and ``options`` are ``EnvGroup``'s."""
         self.env_ids = list(env_fns)
+        self.owner_pid = os.getpid()
         self.lost = False  # whether it was ended for good
         self._connection, theirs = context.Pipe()
         self._number = 0
@@ -53,7 +54,7 @@ class WorkerProcess(object):
                 args=(
                     theirs,
                     self._connection if forked else None,
-                    os.getpid(),
+                    self.owner_pid,
                     threading.current_thread() is threading.main_thread(),
                     CloudPickleWrapper(env_fns),
                     *options,
@@ -162,9 +163,8 @@ class WorkerPool(object):
         worker_num = min(options.worker_num or _usable_cores(), env_num)
         self._groups = [list(map(int, env_ids)) for env_ids in np.array_split(range(env_num), worker_num)]
         self._env_fns: Sequence[Callable] = ()
-        self._owner_pid = os.getpid()
         self.workers: List[WorkerProcess] = []
-        weakref.finalize(self, _end, self.workers, self._owner_pid)
+        weakref.finalize(self, _end, self.workers)
 
     @property
     def halves(self) -> List[List[int]]:
@@ -209,19 +209,19 @@ class WorkerPool(object):
 
     def close(self) -> None:
         """End all workers within a bounded time; ``start`` may follow."""
-        _end(self.workers, self._owner_pid)
+        _end(self.workers)
 
 
 def _usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
 
 
-def _end(workers: List[WorkerProcess], owner_pid: int) -> None:
-    """End workers and forget them; a fork of the owner, whose workers they are not, only forgets them."""
-    if os.getpid() == owner_pid:
-        for worker in workers:  # closing the pipe may not reach it: processes forked since have copies of our end
-            worker.send('end')
-        deadline = time.monotonic() + CLOSE_TIMEOUT_S
-        for worker in workers:
-            worker.end(deadline)
+def _end(workers: List[WorkerProcess]) -> None:
+    """End workers and forget them; a fork of the process that started them only forgets them."""
+    ours = [worker for worker in workers if worker.owner_pid == os.getpid()]
+    for worker in ours:  # closing the pipe may not reach it: processes forked since have copies of our end
+        worker.send('end')
+    deadline = time.monotonic() + CLOSE_TIMEOUT_S
+    for worker in ours:
+        worker.end(deadline)
     workers.clear()

@@ -83,7 +83,8 @@ class Emulator(object):
         else:
             # To reset the console ALE plays some 60 frames, as many as a dozen steps. All games begin alike, so they
             # can begin from a saved state. Not with sticky actions: their random numbers are not part of the state, and
-            # a reset uses some. Nor is the picture, which the last no-op draws; the first one leaves it as it was.
+            # a reset uses some. The picture is not part of it either: playing the last no-op again draws it. The first
+            # no-op does not change the picture.
             if not states:
                 ale.reset_game()
                 states.append(ale.cloneState())
@@ -102,9 +103,12 @@ class Emulator(object):
         return self._ale.cloneState()
 
     def restore_state(self, state: ALEState) -> None:
-        """Continue from a state. The next step draws the picture."""
+        """Continue from a state; the picture is that of a frame with NOOP from there."""
+        self._ale.restoreState(state)
+        self._ale.act(self._actions[NOOP])  # draws it
         self._ale.restoreState(state)
         self.pictures[0].fill(0)
+        self._ale.getScreen(self.pictures[1])
 
     def advance(self, action: int, frames: int) -> int:
         """

@@ -102,7 +102,7 @@ class BreakoutEnv(BaseEnv):
             Begin an episode. After a lost life (``episodic_life``) the same game continues after one no-op step; in \
             all other cases, and whenever ``seed`` was called in between, a new game starts.
         Raises:
-            - HelperError: If ``render_mode='human'`` finds no display.
+            - HelperError: If ``render_mode='human'`` finds no display or no pygame.
             - OSError: If the replay folder can't be written to.
         Shapes:
             - obs (:obj:`np.ndarray`): :math:`(F, S, S)`, in memory of its own, F ``frame_stack``, S ``screen_size``.
@@ -180,8 +180,8 @@ class BreakoutEnv(BaseEnv):
             - timestep (:obj:`BaseEnvTimestep`): ``obs`` in memory of its own, ``reward``, ``done`` and ``info`` \
                 with ``lives`` and ``episode_frame_number``; when done also ``eval_episode_return``, the points of \
                 this episode (one life or one game) regardless of clipping and penalties, and \
-                ``TimeLimit.truncated``; at the end of a game also ``game_return``, the points of the full game, which \
-                one with a late start (``late_start_probability``) has not.
+                ``TimeLimit.truncated``; at the end of a game also ``game_return``, the points of the full game, \
+                unless it began late (``late_start_probability``).
         Raises:
             - ValueError: If the action is not one of ``action_space``. The episode continues.
             - RuntimeError: If there is no running episode.

@@ -196,6 +196,7 @@ class GymnasiumBreakoutVector(VectorEnv):
             super().reset(seed=seeds[0])
             self._manager.seed(seeds)
         if self._manager.closed:
+            self.closed = False  # gymnasium's: else the next ``close`` would do nothing
             self._manager.launch()
         else:
             self._manager.reset()

@@ -17,8 +17,8 @@ from .options import BreakoutOptions
 from .preprocessing import fill_stack, push_frame
 
 logger = logging.getLogger(__name__)
-# For late starts states are kept from this many points of a wall on, one in so many points. The second and last wall
-# begins after 432 points and is as easy as the first one at its beginning.
+# There are two walls of WALL points. For late starts one state is kept for each LATE_SPACING points, from LATE_POINTS
+# of a wall on: the beginning of a wall is easy.
 WALL, LATE_POINTS, LATE_SPACING = 432, 300, 8
 
 
@@ -41,11 +41,10 @@ class Session(object):
         it.
     """
 
-    # attributes only while they are open
-    options: BreakoutOptions
-    emulator: Emulator
-    stack: np.ndarray
+    emulator: Emulator  # an attribute only while it is open
     # created by the first ``open``
+    options: BreakoutOptions
+    stack: np.ndarray
     rng: np.random.Generator
     emulator_rng: np.random.Generator
 
@@ -73,6 +72,7 @@ class Session(object):
             # two streams, so that the no-ops are the same whether an emulator is opened or reused
             ours, emulators = np.random.SeedSequence(seed).spawn(2)
             self.rng, self.emulator_rng = np.random.default_rng(ours), np.random.default_rng(emulators)
+            self.late_states.clear()  # of games of another seed
         if self.state is not State.CLOSED:
             if self.seed_is_new and options.repeat_action_probability > 0:
                 self.emulator.reload(int(self.emulator_rng.integers(2**31)))
@@ -99,6 +99,8 @@ class Session(object):
         if replay_folder is not None and (self.recorder is None or self.recorder.folder != replay_folder):
             self.recorder = GameRecorder(replay_folder, video_name, self.options.frame_skip)
             self.own('recorder', self.recorder)
+        if self.recorder is not None:
+            self.recorder.name = video_name  # another seed has another name
         probability = self.options.late_start_probability
         self.is_late = bool(probability and self.late_states) and self.rng.random() < probability
         if self.is_late:
@@ -138,7 +140,10 @@ class Session(object):
 
     def keep_late_state(self) -> None:
         """After a brick was hit: keep the state for late starts, in place of the one with about as many points."""
-        if self.game_points % WALL >= LATE_POINTS and self.options.late_start_probability:
+        options = self.options
+        # a game needs frames for the steps of a reset and one more
+        goes_on = self.emulator.frame_number + 2 * options.frame_skip < options.max_episode_frames
+        if options.late_start_probability and self.game_points % WALL >= LATE_POINTS and goes_on:
             self.late_states[self.game_points // LATE_SPACING] = self.game_points, self.emulator.save_state()
 
     def stack_screen(self) -> None:

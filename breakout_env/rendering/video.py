@@ -75,7 +75,7 @@ class GameRecorder(object):
         if not os.access(folder, os.W_OK):
             raise PermissionError(f'the replay folder {folder!r} cannot be written to')
         self.folder = folder  # as it was given
-        self._folder, self._name = os.path.abspath(folder), name  # the current folder may change during a recording
+        self._folder, self.name = os.path.abspath(folder), name  # the current folder may change during a recording
         self._rate = f'{FRAMES_PER_SECOND}/{frame_skip}'
         self._first_picture: Optional[np.ndarray] = None
         self._encoder: Optional[HelperProcess] = None
@@ -117,14 +117,18 @@ class GameRecorder(object):
     def _open(self, first: np.ndarray) -> None:
         while True:  # until a name is free, of this run's and earlier runs' games, here and in other processes
             self._game_count += 1
-            stem = os.path.join(self._folder, f'{self._name}-game{self._game_count:04d}')
+            stem = os.path.join(self._folder, f'{self.name}-game{self._game_count:04d}')
             if any(f.startswith(os.path.basename(stem)) for f in os.listdir(self._folder)):
                 continue
             with contextlib.suppress(FileExistsError):  # another process has just taken this name
                 os.close(os.open(f'{stem}.part.mp4', os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
                 break
         self._stem = stem
-        self._encoder = _start_encoder(first, self._rate, f'{stem}.part.mp4')
+        try:
+            self._encoder = _start_encoder(first, self._rate, f'{stem}.part.mp4')
+        except BaseException:
+            os.remove(f'{stem}.part.mp4')
+            raise
         self._encoder.write(first.data, WRITE_TIMEOUT_S)
 
     def _finish(self, ending: str) -> None:

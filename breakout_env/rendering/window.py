@@ -7,7 +7,7 @@ from typing import Optional
 
 import numpy as np
 
-from ..utils.child_process import HelperError, HelperProcess
+from ..utils.child_process import HelperError, HelperProcess, HelperTimeout
 from ..utils.game_constants import FRAMES_PER_SECOND, SCREEN_SHAPE
 
 logger = logging.getLogger(__name__)
@@ -41,9 +41,10 @@ class GameWindow(object):
             self._process.wait_ready(OPEN_TIMEOUT_S)
         except HelperError as e:
             self.close()
-            raise HelperError(
-                f"{e}; render_mode='human' needs a display (DISPLAY is {os.environ.get('DISPLAY', 'not set')})"
-            ) from None
+            needs = f'a display (DISPLAY is {os.environ.get("DISPLAY", "not set")})'
+            if "No module named 'pygame'" in str(e):
+                needs = "pygame: pip install 'pygame>=2.5'"
+            raise HelperError(f"{e}; render_mode='human' needs {needs}") from None
         except BaseException:  # an interrupt or the caller's alarm: nobody else can close the process
             self.close()
             raise
@@ -74,9 +75,11 @@ class GameWindow(object):
         try:
             self._process.write(picture.data, SHOW_TIMEOUT_S)
             return True
-        except HelperError:
+        except HelperError as error:
             process, self._process = self._process, None
             process.close(CLOSE_TIMEOUT_S)  # raises unless the window ended without an error, as its user asked
+            if isinstance(error, HelperTimeout):
+                raise
             return False
 
     def close(self) -> None:

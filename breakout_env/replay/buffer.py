@@ -70,13 +70,16 @@ class FrameReplayBuffer(SerialBuffer):
             self._sampler = TransitionSampler(memory, options)
         else:
             self._sampler = SliceSampler(memory, options.slice_len, options.slice_every)
-        self._pinned = torch.cuda.is_available() if options.pin_memory is None else options.pin_memory
+        has_gpu = torch.cuda.is_available()
+        if options.pin_memory and not has_gpu:
+            raise ValueError('replay buffer option `pin_memory` is True (bool); expected None or False without a GPU')
+        self._pinned = has_gpu if options.pin_memory is None else options.pin_memory
         self._prefetcher = Prefetcher()
         self._tb_logger = tb_logger
         self._name = instance_name
         self._reported_at_s = -math.inf
         self._watch = ResourceWatch(_REPORT_EVERY_S)
-        begin_save = partial(_begin_save, memory, self._sampler)
+        begin_save = partial(_begin_save, memory, self._sampler, self._prefetcher)
         self._open(exp_name, instance_name, begin_save, partial(_release, self._prefetcher, memory))
 
     # ---------------------------------------------------------------- in
@@ -96,7 +99,10 @@ class FrameReplayBuffer(SerialBuffer):
                 transition has another structure than the first.
             - TypeError: If a value cannot be stored. Nothing of ``data`` is stored in either case.
             - OSError: If the disk of storage ``memmap`` is full.
+            - RuntimeError: If the buffer is closed.
         """
+        if not self._finalizer.alive:
+            raise RuntimeError('the replay buffer is closed; expected no more transitions')
         transitions = [data] if isinstance(data, Mapping) else data
         self._prefetcher.wait()
         with self._memory.lock:
@@ -168,7 +174,7 @@ class FrameReplayBuffer(SerialBuffer):
         Raises:
             - OSError: If it cannot be written.
         """
-        _begin_save(self._memory, self._sampler)(file_name)
+        self._begin_save()(file_name)
 
     def load_data(self, file_name: str) -> None:
         """
@@ -183,8 +189,7 @@ class FrameReplayBuffer(SerialBuffer):
 
     def state_dict(self) -> Dict[str, Any]:
         """Everything as numpy arrays, with the frames compressed."""
-        with self._memory.lock:
-            return snapshot.Snapshot(self._memory, *self._sampler.state()).as_dict()
+        return _snapshot(self._memory, self._sampler, self._prefetcher).as_dict()
 
     def load_state_dict(self, _state_dict: Mapping[str, Any], deepcopy: bool = False) -> None:
         """Load what ``state_dict`` returned. The arrays are copied in any case."""
@@ -219,9 +224,14 @@ def _sampled(memory: ReplayMemory, sampler: _Sampler, size: int, pinned: bool, a
         return None if sampled is None else memory.fetch(*sampled, pinned=pinned, at_once=at_once)
 
 
-def _begin_save(memory: ReplayMemory, sampler: _Sampler) -> Callable[[str], None]:
+def _snapshot(memory: ReplayMemory, sampler: _Sampler, prefetcher: Prefetcher) -> snapshot.Snapshot:
+    prefetcher.wait()  # else the saved random numbers would depend on how fast its thread is
     with memory.lock:
-        return snapshot.Snapshot(memory, *sampler.state()).write
+        return snapshot.Snapshot(memory, *sampler.state())
+
+
+def _begin_save(*parts: Any) -> Callable[[str], None]:
+    return _snapshot(*parts).write
 
 
 def _release(prefetcher: Prefetcher, memory: ReplayMemory) -> None:

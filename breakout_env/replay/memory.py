@@ -193,7 +193,7 @@ class ReplayMemory(object):
         """Use these rows from the first transition on."""
         if self.frame_store is None and rows.frame_shape is not None:
             frame_bytes = int(np.prod(rows.frame_shape))
-            check_room(self.capacity, self.storage, frame_bytes, self._folder)
+            check_room(self.capacity, self.storage, frame_bytes, self._folder, rows.table.itemsize)
             self.frame_store = FrameStore(frame_bytes, self.capacity, self.storage, self._folder)
         self.rows = rows
 

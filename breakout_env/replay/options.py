@@ -52,6 +52,17 @@ class _BufferOptions(Options):
     """(bool) Whether a thread makes the next batch while the learner computes. It is sampled one call early, so it \
     lacks transitions pushed in between. (``torchrl``: from random numbers of its own, seeded from PyTorch's.)"""
 
+    @classmethod
+    def read(cls, cfg: Any) -> '_BufferOptions':
+        """As ``Options.read``; what only other buffers do is refused."""
+        options = super().read(cfg)
+        for name, default in _GONE.items():
+            value = section(_OWNER, cfg).get(name, default)
+            if value != default:
+                raise ValueError(f'{_OWNER} `{name}` is {shown(value)}; expected none, as it is gone (CHANGELOG.md)')
+        _check_controller(section(_OWNER, cfg).get('thruput_controller'))
+        return options
+
     def expect_defaults(self, names: Iterable[str], why: str) -> None:
         """Refuse options that would have no effect, where they are not at their defaults."""
         for name in names:
@@ -101,11 +112,6 @@ class ReplayOptions(_BufferOptions):
     def from_config(cls, cfg: Mapping) -> 'ReplayOptions':
         """Read and check the section; a ValueError names the option that is unknown, not allowed or contradicted."""
         options = cls.read(cfg)
-        for name, default in _GONE.items():
-            value = section(_OWNER, cfg).get(name, default)
-            if value != default:
-                raise ValueError(f'{_OWNER} `{name}` is {shown(value)}; expected none, as it is gone (CHANGELOG.md)')
-        _check_controller(section(_OWNER, cfg).get('thruput_controller'))
         options.refuse_without_effect('storage', 'memmap', ['folder'])
         if options.slice_len is None:
             options.expect_defaults(['slice_every'], 'without `slice_len`')

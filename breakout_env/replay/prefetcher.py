@@ -1,8 +1,11 @@
 """The next batch, made by a thread while the learner computes."""
 
+import threading
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Callable, Deque, Tuple
+
+_THREAD = 'replay-prefetch'
 
 
 class Prefetcher(object):
@@ -12,7 +15,7 @@ class Prefetcher(object):
     """
 
     def __init__(self) -> None:
-        self._executor = ThreadPoolExecutor(1, 'replay-prefetch')  # its thread starts with the first batch
+        self._executor = ThreadPoolExecutor(1, _THREAD)  # its thread starts with the first batch
         # one at most; a lock instead would keep a signal handler from closing the buffer
         self._pending: Deque[Tuple[Any, 'Future[Any]']] = deque(maxlen=1)
 
@@ -40,5 +43,6 @@ class Prefetcher(object):
 
     def close(self) -> None:
         """Forget the batch, and end the thread."""
-        self._executor.shutdown()
+        # a thread can not wait for itself: the garbage collector may close a buffer in it
+        self._executor.shutdown(wait=not threading.current_thread().name.startswith(_THREAD))
         self._pending.clear()

@@ -4,6 +4,8 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set, 
 
 import numpy as np
 
+from ..utils.memory_limits import memory_room
+from .size_check import expect_room
 from .structure import OPTIONAL, Leaf, Leaves, expect_same, key_of, leaves_of, look_up, numpy_of, split
 
 # Transitions that are prepared together, before all of them are moved to their slots at once.
@@ -38,20 +40,27 @@ class Rows(object):
         self.frame_shape: Optional[Tuple[int, ...]] = self.stacks[0].shape[1:] if self.stacks else None
         self.frames_each = sum(leaf.shape[0] for leaf in self.stacks)
         fields: List[tuple] = [('ids', np.int64), ('states', np.uint32), ('frames', np.uint32, (self.frames_each,))]
-        self.table = np.zeros(rows, np.dtype(fields + _fields('column', self.others), align=True))
+        row = np.dtype(fields + _fields('column', self.others), align=True)
+        expect_room(rows, row.itemsize, memory_room())  # before numpy allocates
+        self.table = np.zeros(rows, row)
         self.fresh = np.zeros(min(CHUNK, rows), self.table.dtype)
         self._fresh_ids, self._fresh_states, self._fresh_frames = (self.fresh[name] for name, *_ in fields)
         self._cells = _cells(self.fresh, 'column', self.others)
         self.strings: Dict[str, int] = {}  # numbers for strings; there are few, such as names of policies
         self._known_keys: Set[tuple] = set()
+        self.state_leaves: Leaves = ()
         self._have_states(state_leaves, 16)
         self._free_states: List[int] = []
         self._end_state = 1
 
     def _have_states(self, leaves: Leaves, rows: int) -> None:
-        self.state_leaves = leaves
-        self.states = np.zeros(rows, np.dtype(_fields('state', leaves), align=True))
-        self._state_cells = _cells(self.states, 'state', leaves)
+        """Room for so many optional values; those that are there stay."""
+        states = np.zeros(rows, np.dtype(_fields('state', leaves), align=True))
+        if self.state_leaves:
+            states[: len(self.states)] = self.states
+        cells = _cells(states, 'state', leaves)
+        # no call, so no signal either, comes between these
+        self.state_leaves, self.states, self._state_cells = leaves, states, cells
 
     @property
     def state_bytes(self) -> int:
@@ -98,9 +107,7 @@ class Rows(object):
         else:
             number = self._end_state
             if number == len(self.states):
-                before = self.states
                 self._have_states(self.state_leaves, 2 * number)
-                self.states[:number] = before
             self._end_state += 1
         self._write(self._state_cells, number, transition)
         return number

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import threading
 import weakref
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, Callable, List, Mapping, Optional
@@ -11,6 +12,7 @@ from ding.worker.replay_buffer import IBuffer
 from ..utils import run_registry
 
 _log = logging.getLogger(__name__)
+_SAVER = 'replay-saver'
 
 
 class SerialBuffer(IBuffer):
@@ -52,7 +54,7 @@ class SerialBuffer(IBuffer):
         """
         if os.getpid() != self._owner or not all(save.done() for save in self._saves):
             return False
-        executor = ThreadPoolExecutor(1, thread_name_prefix='replay-saver')
+        executor = ThreadPoolExecutor(1, thread_name_prefix=_SAVER)
         self._saves[:] = [executor.submit(_save, self._begin_save(), file_name, then)]
         executor.shutdown(wait=False)  # the thread ends with the save; an interpreter that exits waits for it
         return True
@@ -77,5 +79,8 @@ def _save(write: Callable[[str], None], path: str, then: Callable[[], None]) -> 
 
 def _release(saves: List[Future], release: Callable[[], None], owner: int) -> None:
     if os.getpid() == owner:
+        if threading.current_thread().name.startswith(_SAVER):  # the garbage collector runs anywhere
+            saves[0].add_done_callback(lambda _: release())
+            return
         wait(saves)
         release()

@@ -24,14 +24,18 @@ def expect_room(size: int, bytes_each: float, room: Room, instead: str = '') -> 
         )
 
 
-def check_room(size: int, storage: str, frame_bytes: int, folder: str) -> None:
-    """Refuse a size that cannot fit; ``folder`` is where storage ``memmap`` keeps its file."""
+def check_room(size: int, storage: str, frame_bytes: int, folder: str, row_bytes: int = 0) -> None:
+    """
+    Refuse a size that cannot fit; ``folder`` is where storage ``memmap`` keeps its file, ``row_bytes`` what a
+    transition takes besides its frames, where that is known. Hidden states of R2D2 are not counted.
+    """
+    row_bytes = max(row_bytes, _ROW_BYTES)
     if storage == 'compressed':
-        expect_room(size, _ROW_BYTES + _COMPRESSED_SHARE * frame_bytes, memory_room(), ", or storage='memmap'")
+        expect_room(size, row_bytes + _COMPRESSED_SHARE * frame_bytes, memory_room(), ", or storage='memmap'")
     elif storage == 'memmap':
         instead = ", another `folder`, or storage='compressed'"
-        expect_room(size, _ROW_BYTES, memory_room())
+        expect_room(size, row_bytes, memory_room())
         expect_room(size, frame_bytes, disk_room(folder), instead)
-        expect_room(size, _ROW_BYTES + frame_bytes, address_room(), instead)
+        expect_room(size, row_bytes + frame_bytes, address_room(), instead)
     else:
-        expect_room(size, _ROW_BYTES + frame_bytes, memory_room(), ", or storage='compressed'")
+        expect_room(size, row_bytes + frame_bytes, memory_room(), ", or storage='compressed'")

@@ -144,7 +144,8 @@ class SliceSampler(object):
             tensors = {key: _as_tensor(value) for key, value in step.items()}
             tensors['null'] = torch.tensor(bool(padded or step.get('null', False)))
             if padded:
-                tensors['reward'] = torch.zeros_like(tensors['reward'])
+                reward = tensors['reward']
+                tensors['reward'] = (torch if torch.is_tensor(reward) else np).zeros_like(reward)
             made.append(tensors)
         if any(OPTIONAL in step for step in made):
             for step in made:

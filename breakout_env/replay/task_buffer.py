@@ -1,6 +1,7 @@
 """The same memory behind ``ding.data.Buffer``, for DI-engine's task pipelines."""
 
 import contextlib
+import json
 import random
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Union
 
@@ -196,9 +197,13 @@ class TaskFrameBuffer(Buffer):
         return self
 
     def save_data(self, file_name: str) -> None:
-        """Save everything to a file; see ``FrameReplayBuffer.save_data``. Metas are saved as JSON."""
+        """Save everything to a file; see ``FrameReplayBuffer.save_data``. Metas are saved as JSON, or a ValueError."""
         with self._memory.lock:
-            metas = [_plain(self._metas.get(slot, {})) for slot in range(self.count())]
+            try:
+                metas = [_plain(self._metas.get(slot, {})) for slot in range(self.count())]
+                json.dumps(metas)
+            except (TypeError, ValueError) as error:
+                raise ValueError(f'a meta cannot be saved ({error}); expected numbers and strings') from None
             taken = snapshot.Snapshot(self._memory, dict(metas=metas) if self._metas else {})
         taken.write(file_name)
 

@@ -26,7 +26,7 @@ from ..utils.memory_limits import disk_room, memory_room
 from .options import FOLDER, TorchRLOptions
 from .prefetcher import Prefetcher
 from .serial_base import SerialBuffer
-from .size_check import expect_room
+from .size_check import DoesNotFit, expect_room
 from .slices import cut, expect_ids
 from .structure import name_of, set_at
 
@@ -310,6 +310,8 @@ class TorchRLReplayBuffer(SerialBuffer):
         except Exception as error:  # damaged files make TorchRL fail in any way
             self.close()
             self._make()
+            if isinstance(error, DoesNotFit):
+                raise
             raise DamagedFile(f'{source} cannot be loaded ({error}); the replay buffer is empty now') from error
 
 

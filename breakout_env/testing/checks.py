@@ -72,9 +72,10 @@ def spaces_before_reset(probe: Probe) -> str:
 
 @_check('end-processes-for-certain', 'Bound each wait in `close`, then kill: `wait(timeout)`, `kill()`, `wait()`')
 def close_in_time(probe: Probe) -> str:
-    begin, env = time.monotonic(), probe.played()
+    env, begin = probe.played(), time.monotonic()
     with contextlib.suppress(Outcome):  # close_twice is about errors
         env.close()
+    took = time.monotonic() - begin
     env, stopped = probe.played(), processes()
     for process in stopped:
         process.suspend()
@@ -82,11 +83,13 @@ def close_in_time(probe: Probe) -> str:
         time.sleep(0.001)  # until it has stopped, SIGTERM still ends it
     if stopped:
         call = f'close while {", ".join(stopped.values())} did not answer'
+        begin = time.monotonic()
         probe.call(call, env.env.close)
+        took = max(took, time.monotonic() - begin)
         psutil.wait_procs(stopped, timeout=2)
         if stopped.keys() & processes().keys():
             raise Outcome(f'{call} left it running')
-    return f'within {time.monotonic() - begin:.2f} s, with {len(stopped)} processes that did not answer'
+    return f'within {took:.2f} s, with {len(stopped)} processes that did not answer'
 
 
 _check_calls('close_before_reset', 'close', 'close-in-any-state', 'Begin each release with "if it is open"')
@@ -288,8 +291,8 @@ def _in_fork(probe: Probe, function: Callable[[], Any]) -> Any:
     def run() -> None:
         try:
             theirs.send(function())
-        except Outcome as outcome:
-            theirs.send(outcome)
+        except BaseException as error:
+            theirs.send(error if isinstance(error, Outcome) else Outcome(f'{type(error).__name__}: {error}'))
 
     multiprocessing.get_context('fork').Process(target=run).start()
     theirs.close()

@@ -139,7 +139,8 @@ def _message(process: Any, connection: Any, allowed_s: float, call: str, folder:
         os.kill(process.pid, signal.SIGUSR1)  # faulthandler writes where it is
         time.sleep(0.2)
     happened = f'did not return in {allowed_s:g} s' if process.is_alive() else f'ended the process ({process.exitcode})'
-    lines = [line.strip() for line in Path(folder, 'output').read_text(errors='replace').splitlines()]
+    _, dumped, stack = Path(folder, 'output').read_text(errors='replace').rpartition('(most recent call first):')
+    lines = map(str.strip, stack.splitlines() if dumped else ())
     frames = [line for line in lines if line.startswith('File "') and str(Path(__file__).parent) not in line][:3]
     found = f'{call} {happened}' + (f'; it is in {", called by ".join(frames)}' if frames else '')
     return Outcome(found, key=(call, 'hangs' if process.is_alive() else 'crashes'))

@@ -142,7 +142,11 @@ class Instance(object):
 
     def step(self, action: Any = None) -> Any:
         name = 'step after close' if self.state == 'closed' else 'step'
-        return self._call(name, self.env.step, self.action() if action is None else copy.deepcopy(action))
+        timestep = self._call(name, self.env.step, self.action() if action is None else copy.deepcopy(action))
+        if not isinstance(timestep, tuple) or len(timestep) != 4:
+            found = f'{name} returned {str(timestep)[:100]}; expected a BaseEnvTimestep of obs, reward, done and info'
+            raise Outcome(found, key=(name, found))
+        return timestep
 
     def close(self) -> None:
         state, self.state = self.state, 'closed'

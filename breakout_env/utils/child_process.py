@@ -13,6 +13,10 @@ class HelperError(RuntimeError):
     """A helper process did not start, ended early or did not answer in time; the message quotes its last line."""
 
 
+class HelperTimeout(HelperError):
+    """A helper process did not take data in time."""
+
+
 class HelperProcess(object):
     """
     Overview:
@@ -70,7 +74,7 @@ class HelperProcess(object):
             except BlockingIOError:
                 left = deadline - time.monotonic()
                 if left <= 0 or not _is_ready(self._stdin, select.POLLOUT, left):
-                    raise HelperError(f'the {self._name} took no data for {timeout_s:g} s') from None
+                    raise HelperTimeout(f'the {self._name} took no data for {timeout_s:g} s') from None
             except BrokenPipeError:
                 raise HelperError(f'the {self._name} has ended{self._last_message()}') from None
 

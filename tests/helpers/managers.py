@@ -160,6 +160,7 @@ class InProcessWorker(object):
     def __init__(self, context, env_fns, *options):
         self.env_ids = list(env_fns)
         self.lost = self.killed = False
+        self.owner_pid = os.getpid()
         self.timeouts = []
         self._group = EnvGroup(env_fns, *options)
         self._commands, self._answers = [], []
