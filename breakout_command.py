@@ -43,8 +43,8 @@ def version() -> str:
     return runpy.run_path(str(Path(spec.origin).with_name('_version.py')))['__version__']
 
 
-class CommandGroup(click.Group):
-    """A group of ``COMMANDS``, which its help describes without importing them."""
+class FrontDoor(click.Group):
+    """Describes the commands without importing them; it imports the package where more than its help is asked for."""
 
     def list_commands(self, ctx: click.Context) -> List[str]:
         """All commands."""
@@ -55,18 +55,9 @@ class CommandGroup(click.Group):
         return click.Command(name, help=COMMANDS[name]) if name in COMMANDS else None
 
     def resolve_command(self, ctx: click.Context, args: List[str]) -> Any:
-        """As click's, which does not list the commands when a name is unknown."""
-        if args and args[0] not in COMMANDS:
-            ctx.fail(f'there is no command {args[0]!r}; expected one of {", ".join(COMMANDS)}')
-        return super().resolve_command(ctx, args)
-
-
-class FrontDoor(CommandGroup):
-    """The same, which imports the package where more than its own help is asked for."""
-
-    def resolve_command(self, ctx: click.Context, args: List[str]) -> Any:
         """Check the command's name and call it; this process ends with it."""
-        super().resolve_command(ctx, args)
+        if args[0] not in COMMANDS:
+            ctx.fail(f'there is no command {args[0]!r}; expected one of {", ".join(COMMANDS)}')
         try:
             from breakout_env.cli import main as commands
 

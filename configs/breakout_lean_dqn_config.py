@@ -2,8 +2,8 @@
 DQN on Breakout for a GPU: double, dueling, 3-step, 8 environments, 10 million env steps, with this package's env
 manager and DQN update. ``breakout_dqn_config.py`` trains the same with DI-engine's own.
 
-Run it with ``breakout train`` on a machine with a GPU, with ``ding -m serial -c configs/breakout_lean_dqn_config.py
--s 0 --env-step 10000000``, or with ``python`` on this file.
+Run it with ``breakout train -c configs/breakout_lean_dqn_config.py``, with ``ding -m serial -c
+configs/breakout_lean_dqn_config.py -s 0 --env-step 10000000``, or with ``python`` on this file.
 """
 
 from easydict import EasyDict

@@ -32,7 +32,7 @@ from breakout_env.cluster.ray_session import Count, ray_session
 from breakout_env.cluster.remote_evaluator import RemoteEvaluator
 from breakout_env.compat.ding_timers import use_plain_timers
 from breakout_env.run.budget import Budget
-from breakout_env.run.config import ConfigFile, merged_config
+from breakout_env.run.config import ConfigFile, merged_config, save_config
 from breakout_env.run.paths import CURVES
 from breakout_env.run.stop_request import StopRequest
 from breakout_env.utils.command_line import show_only_warnings
@@ -72,6 +72,7 @@ class RayTraining(object):
             at_the_end.callback(self.pool.close)
             self.learner.call_hook('before_run')  # restores the run if it is resumed
             at_the_end.callback(self.learner.call_hook, 'after_run')  # saves a checkpoint, and the run
+            save_config(self.cfg)
             self.pool.envstep = self.learner.collector_envstep
             self.set_policy()
             # random play comes first, so that the first updates see more than one game; a resumed run has had it

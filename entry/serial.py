@@ -36,7 +36,7 @@ from tensorboardX import SummaryWriter
 from breakout_env.cli.train_command import command
 from breakout_env.compat.ding_timers import use_plain_timers
 from breakout_env.run.budget import Budget
-from breakout_env.run.config import ConfigFile, merged_config
+from breakout_env.run.config import ConfigFile, merged_config, save_config
 from breakout_env.run.paths import CURVES
 from breakout_env.run.stop_request import Stopped, StopRequest
 from breakout_env.utils.command_line import show_only_warnings
@@ -139,6 +139,7 @@ def train(
             )
         learner.call_hook('before_run')  # restores the run if it is resumed
         at_the_end.callback(learner.call_hook, 'after_run')  # saves a checkpoint, and the run
+        save_config(cfg)
         # A signal to all processes at once ends the environments during a step; then that is no error.
         at_the_end.push(lambda kind, error, trace: stop.requested and isinstance(error, (Stopped, OSError, EOFError)))
 

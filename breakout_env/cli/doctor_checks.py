@@ -101,7 +101,8 @@ def _version(name: str) -> str:
 
 def cpu() -> Finding:
     """How many cores may this process use?"""
-    cores = len(os.sched_getaffinity(0))
+    usable = sorted(os.sched_getaffinity(0))
+    cores = len(usable)
     quota = cpu_quota()
     if quota is None or quota >= cores:
         return Finding(OK, f'{cores} core{"s" if cores > 1 else ""}')
@@ -109,7 +110,7 @@ def cpu() -> Finding:
     return Finding(
         WARNING,
         f'{cores} cores are visible, but the container or job gets the time of {quota:g}',
-        f'OMP_NUM_THREADS={whole} taskset -c 0-{whole - 1} breakout train',
+        f'OMP_NUM_THREADS={whole} taskset -c {",".join(map(str, usable[:whole]))} breakout train',
     )
 
 
@@ -135,7 +136,7 @@ def gpu() -> Finding:
     if not torch.cuda.is_available():
         if not driver:
             return Finding(OK, 'none: training uses the CPU')
-        if (hidden := os.environ.get('CUDA_VISIBLE_DEVICES')) is not None:
+        if (hidden := os.environ.get('CUDA_VISIBLE_DEVICES')) in ('', '-1', 'NoDevFiles'):
             found = f'hidden from PyTorch: CUDA_VISIBLE_DEVICES is {hidden!r}'
             return Finding(WARNING, found, 'unset CUDA_VISIBLE_DEVICES')
         found = (

@@ -19,8 +19,9 @@ def command(checkpoint: Optional[str], pretrained: bool, output: Optional[str], 
     """
     Write an agent as ONNX, for other programs.
 
-    It takes uint8 pixels of shape (batch, 4, 84, 84), the newest screen last, and gives a value for each action; the
-    highest is the one to play. It is compared with its source first, and kept only if they agree.
+    It takes uint8 pixels of shape (batch, 4, 84, 84), the newest screen last, and gives a number for each action: of
+    DQN a value, of which the highest is the one to play; of PPO a logit, of which to draw. The file is compared with
+    its source first, and kept only if they agree.
 
     \b
     Examples:

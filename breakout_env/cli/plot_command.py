@@ -1,5 +1,6 @@
 """``breakout plot``: curves of runs."""
 
+from pathlib import Path
 from typing import Tuple
 
 import click
@@ -34,6 +35,7 @@ def command(runs: Tuple[str, ...], out: str, x: str, what: Tuple[str, ...]) -> N
     """
     with user_errors():
         figure = draw_curves([Curve(run, (RunLog.read(run),)) for run in runs], what, x)
+    out = out if Path(out).suffix else f'{out}.png'  # as matplotlib would call it
     with user_errors(option=f'--out {out}'):
         save_figure(figure, out)
     click.echo(out)

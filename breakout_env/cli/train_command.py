@@ -279,6 +279,8 @@ def _train_each(ctx: click.Context, seeds: Tuple[int, ...], options: Mapping[str
             words = _command_line(ctx, seeds=(seed,), exp_name=names[seed], resume='' if seed in saved else None)
             click.echo(f'Seed {seed}:')
             run = subprocess.Popen([sys.executable, '-c', _PROGRAM.format(sys.path), 'train', *words])
+            if stop.requested:  # since the one before ended
+                stop_run()
             code = run.wait()
             if stop.requested:
                 return stop.exit_code

@@ -78,8 +78,8 @@ class _Actor(object):
         if weights[0] != self._weights:
             import ray  # not before ``ray_session`` has prepared it: the learner imports this file, too
 
-            self._weights = weights[0]
             self._policy.load_state_dict(dict(model=unpack_weights(ray.get(weights[0]))))
+            self._weights = weights[0]
 
 
 class CollectorActor(_Actor):

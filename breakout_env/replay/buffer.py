@@ -148,7 +148,7 @@ class FrameReplayBuffer(SerialBuffer):
         """
         Overview:
             Sample transitions. The batch reads like a list of dicts, and ``collated()`` returns it as tensors without \
-            another copy. A transition may occur twice only if samples follow priorities.
+            another copy. A transition may occur twice only if samples follow priorities; slices may overlap.
         Returns:
             - batch (:obj:`Union[FrameBatch, None]`): None if there are too few. Besides what was pushed, each has \
                 ``replay_unique_id``, ``replay_buffer_idx``, ``priority``, and the importance-sampling weight \

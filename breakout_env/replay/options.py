@@ -29,7 +29,7 @@ _GONE: Mapping[str, Any] = dict(
     save_every_s=0,
     report_every_s=30,
 )
-# These belong to priorities, or leave gaps in episodes.
+# Slices have no priorities, and random eviction leaves gaps in episodes.
 _NOT_WITH_SLICES = ('eviction', 'alpha', 'beta', 'anneal_step')
 
 
@@ -50,7 +50,8 @@ class _BufferOptions(Options):
     """(int) Prioritised replay: samples over which beta rises to 1; 0 to leave it where it is."""
     prefetch: Flag = False
     """(bool) Whether a thread makes the next batch while the learner computes. It is sampled one call early, so it \
-    lacks transitions pushed in between. (``torchrl``: from random numbers of its own, seeded from PyTorch's.)"""
+    lacks transitions pushed and priorities set in between. (``torchrl``: from random numbers of its own, seeded \
+    from PyTorch's.)"""
 
     @classmethod
     def read(cls, cfg: Any) -> '_BufferOptions':

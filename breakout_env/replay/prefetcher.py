@@ -10,8 +10,8 @@ _THREAD = 'replay-prefetch'
 
 class Prefetcher(object):
     """
-    Makes the next batch early, assuming the next request repeats the previous one. Whoever is to change what it is made
-    from calls ``wait`` first: so what batches have follows from the seed, however fast the thread is.
+    Makes the next batch early, assuming the next request repeats the previous one. Call ``wait`` before a change of
+    what batches are made from: so their content depends on the seed only, not on the thread's speed.
     """
 
     def __init__(self) -> None:

@@ -25,9 +25,9 @@ _PADDED = 'padded'
 class SliceSampler(object):
     """
     Overview:
-        Samples slices with uniformly random starts. A slice may start at every ``every``-th step of an episode, up \
-        to the first start whose slice reaches the newest stored step. A slice that reaches beyond that is padded \
-        with copies of its last step, reward 0 and ``null``.
+        Samples slices with uniformly random starts. A slice may start at every ``every``-th step of an episode. Of \
+        the starts whose slices contain the newest stored step, only the first is used; what its slice lacks is \
+        padded with copies of the last step, reward 0 and ``null``.
 
         Environments take turns, so the steps of an episode are not side by side: each slot has the slot of the \
         episode's next step, and of the step ``every`` earlier. FIFO eviction: all successors of a stored step are \

@@ -342,7 +342,7 @@ def _sample(
 
 
 def _flat(transition: Mapping, parent: KeyPath = ()) -> Dict[KeyPath, torch.Tensor]:
-    """Flatten to {path: tensor} in key order, by which DI-engine's LSTM tells h from c."""
+    """Flatten to {path: tensor} in the order of keys: DI-engine's LSTM takes the first for h and the second for c."""
     flat: Dict[KeyPath, torch.Tensor] = {}
     for key, value in transition.items():
         path = (*parent, key)

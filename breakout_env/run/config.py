@@ -120,7 +120,7 @@ def merged_config(
     if 'progress' not in hooks:
         hooks['progress'] = EasyDict(type='progress', name='progress', position='before_run')
         learn.learner.hook.progress = hooks['progress']
-    limits = dict(max_env_step=budget.env_steps, max_hours=budget.hours)
+    limits = dict(max_env_step=budget.env_steps, max_hours=budget.hours, max_updates=budget.updates)
     # without a terminal, our pipelines print these lines in place of DI-engine's tables
     printed = dict(print_every_s=10.0)
     hooks['progress'].ext_args = EasyDict({**printed, **(hooks['progress'].get('ext_args') or {}), **limits})
@@ -139,17 +139,16 @@ def merged_config(
         os.makedirs(cfg.exp_name, exist_ok=True)
     else:
         cfg.exp_name = new_folder(cfg.exp_name)
-    # as compile_config does where it also chooses the folder
-    ding_config.save_project_state(cfg.exp_name)
-    _save_config(cfg)
     return cfg
 
 
-def _save_config(cfg: EasyDict) -> None:
+def save_config(cfg: EasyDict) -> None:
     """
-    The two files of DI-engine's ``save_config``. Its formatter, yapf 0.29, needs lib2to3, which the Python 3.12 of
-    Debian and Ubuntu has in a package of its own.
+    The files that DI-engine's ``compile_config`` saves. Not before a run is restored: one that may not be resumed keeps
+    its own. DI-engine's formatter, yapf 0.29, needs lib2to3, which the Python 3.12 of Debian and Ubuntu has in a
+    package of its own.
     """
+    ding_config.save_project_state(cfg.exp_name)
     text = re.sub(r'(?<=: )inf(?=[,}])', 'float("inf")', pprint.pformat(cfg, sort_dicts=False, width=120))
     path = os.path.join(cfg.exp_name, MERGED_CONFIG)
     with open(path, 'w') as file:

@@ -23,7 +23,7 @@ from ding.utils import (
 from ding.worker.learner.learner_hook import hook_mapping
 from easydict import EasyDict
 
-from ..utils.options import Between, Expected, Flag, checked, nearest, section, shown
+from ..utils.options import Between, Flag, checked, nearest, section, shown
 
 EXAMPLE = 'as in breakout_dqn_config.py'
 HOOKS = 'policy.learn.learner.hook'
@@ -40,7 +40,7 @@ PARTS = {
 _Count = Annotated[int, Between(1, 10**6)]
 _Many = Annotated[int, Between(1, 10**12)]
 _Share = Annotated[float, Between(0.0, 1.0)]
-_Score = Annotated[float, Between(-1e12, 1e12), Expected('a number')]
+_Score = Annotated[float, Between(-1e12, 1e12)]
 # DI-engine's options that recipes set, none of which it checks.
 RANGES: Dict[str, Any] = {
     'env.collector_env_num': Annotated[int, Between(1, 4096)],
@@ -141,7 +141,8 @@ def unknown_names(given: Mapping, known_options: Mapping, model: Optional[str]) 
     hints = []
     for path in paths(given):
         parent, _, name = path.rpartition('.')
-        if path in known or parent not in known or path.split('.')[0] == 'env' or _is_of_a_hook(path, given):
+        below_unknown = parent and parent not in known
+        if path in known or below_unknown or path.split('.')[0] == 'env' or _is_of_a_hook(path, given):
             continue  # below an unknown section, the section is named
         if parent == 'policy.model' and not arguments:
             continue

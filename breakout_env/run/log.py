@@ -65,7 +65,7 @@ def _cut_off_partial_line(file: int) -> None:
 class RunLog(object):
     """
     Overview:
-        A run's log as arrays. It leaves out rows beyond the save that a later start resumed from, which a crash left.
+        A run's log as arrays. Rows that a crash left after the save from which the run was resumed are left out.
     Attributes:
         - path (:obj:`Path`): The file.
         - starts (:obj:`List[Dict[str, Any]]`): The rows of kind ``run``, the first start and the resumes.

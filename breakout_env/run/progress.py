@@ -55,6 +55,8 @@ class ProgressOptions(Options):
     `ding -m serial`, ding's `--env-step` takes precedence."""
     max_hours: Optional[Annotated[float, Between(0.0, 1e6, above=True)]] = None
     """(Optional[float]) Hours after which the run will end; None if unknown."""
+    max_updates: Optional[Annotated[int, Between(1, 10**15)]] = None
+    """(Optional[int]) Updates after which the run will end; None if unknown."""
     log_every_s: Annotated[float, Between(0.0, math.inf, above=True)] = 10.0
     """(float) Seconds between two rows of the log."""
     print_every_s: Optional[Annotated[float, Between(0.0, math.inf, above=True)]] = None
@@ -127,9 +129,9 @@ class RunProgress(object):
 
     @property
     def budget_used(self) -> float:
-        """The share of the env steps or hours that is used, whichever is more; 0 without limits."""
-        limits = (self._options.max_env_step, self._options.max_hours)
-        used = (self._learner.collector_envstep, self.run_s / 3600)
+        """The share of the env steps, hours or updates that is used, whichever is most; 0 without limits."""
+        limits = (self._options.max_env_step, self._options.max_hours, self._options.max_updates)
+        used = (self._learner.collector_envstep, self.run_s / 3600, self._learner.last_iter.val)
         return min(1.0, max((value / limit for value, limit in zip(used, limits) if limit), default=0.0))
 
     def after_update(self) -> None:

@@ -25,7 +25,7 @@ from ..utils.options import Between, Options
 from .folder import hold, release
 from .paths import numbered_checkpoint, write_best_score
 from .saver import RunSaver
-from .stop_request import StopRequest
+from .stop_request import Stopped, StopRequest
 
 if TYPE_CHECKING:
     from ding.worker import BaseLearner
@@ -66,6 +66,11 @@ class ResumeHook(LearnerHook):
 
     def __call__(self, engine: 'BaseLearner') -> None:
         cfg = engine.policy.get_attribute('cfg')
+        if 'update_per_collect' not in cfg.learn:
+            raise ValueError(
+                'the hook `resume` counts the updates for a collection by policy.learn.update_per_collect, which this '
+                'policy does not have; expected another one, such as lean_ppo, or no hook `resume`'
+            )
         check_first_batch_for_frames(engine.policy, cfg)
         keep_checkpoints_whole(engine, numbered_checkpoint, partial(check_finite, 'of the training,'))
         hold(engine.exp_name)
@@ -140,16 +145,19 @@ class RunAutosave(object):
                 self._saver.save(iteration)
 
     def _after_run(self) -> None:
+        error, failed = sys.exc_info()[1], None
         try:
             if self._can_save:  # else an error or a second Ctrl-C interrupted something
-                self._saver.save(self._iteration, wait=True)
-            elif isinstance(sys.exc_info()[1], (torch.OutOfMemoryError, MemoryError)):
+                failed = self._saver.save(self._iteration, wait=True)
+            elif isinstance(error, (torch.OutOfMemoryError, MemoryError)):
                 # an update needs all of its memory before it changes a weight: the run is as after the update before
                 self._saver.save(self._learner.last_iter.val, wait=True)
         finally:
             self._stop.close()
             run_registry.forget(self._learner.exp_name)
             release(self._learner.exp_name)
+        if failed is not None and (error is None or isinstance(error, Stopped)):
+            raise OSError(f'the last save of {self._learner.exp_name} failed ({failed}); the one before is kept')
 
     # ---------------------------------------------------------------- stopping
 

@@ -28,11 +28,16 @@ def atomic_write(path: Union[str, Path], keep_previous: bool = False) -> Iterato
     Overview:
         A file that gets its name when the block ends, complete and on the disk; its folder is made. A reader thus \
         sees the old content or the new, whenever this process is killed; after a power cut, too, where the file \
-        system can flush. With ``keep_previous`` the replaced file stays as ``<path>.previous``.
+        system can flush. With ``keep_previous`` the replaced file stays as ``<path>.previous``. A pipe or a device is \
+        written to, and a link stays one.
     Raises:
         - OSError: If it cannot be written, as on a full disk; the old content is still there.
     """
-    path = os.path.abspath(path)
+    if os.path.exists(path) and not os.path.isfile(path):
+        with open(path, 'wb') as file:
+            yield file
+        return
+    path = os.path.realpath(path)
     os.makedirs(os.path.dirname(path), exist_ok=True)
     # with the thread: a save in the background and one by request may write to the same path
     unfinished = f'{path}.{os.getpid()}-{threading.get_ident()}.unfinished'

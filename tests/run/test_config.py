@@ -10,7 +10,7 @@ from ding.config import compile_config, read_config
 
 from breakout_env.cli import main
 from breakout_env.run.budget import Budget
-from breakout_env.run.config import checked_config, merged_config, read_config_file
+from breakout_env.run.config import checked_config, merged_config, read_config_file, save_config
 from breakout_env.run.folder import folder_below_here
 from helpers.processes import ROOT
 
@@ -137,6 +137,7 @@ def test_config_is_executed_once_and_merged_as_by_di_engine(here):
     create_config.policy.type += '_command'
     expected = compile_config(main_config, seed=3, auto=True, create_cfg=create_config, save_cfg=False)
     assert cfg.env == expected.env and cfg.policy.other == expected.policy.other and cfg.seed == 3
+    save_config(cfg)
     assert runpy.run_path(str(Path(cfg.exp_name, 'total_config.py')))['exp_config'] == cfg
     assert cfg.exp_name != changed.exp_name
 

@@ -47,8 +47,8 @@ class CompressedFrames(object):
     Each segment belongs to one dictionary. The first is trained after 1,024 frames. Every 65,536 frames another
     one is trained, and used for new frames if it is better.
 
-    A signal handler that raises in the middle of a call may leave bytes counted as live that are dead, until their
-    segment is cleaned; never the reverse.
+    A signal handler that raises in the middle of a call may leave dead bytes counted as live until their segment is
+    cleaned. Live bytes are never counted as dead.
     """
 
     file_bytes = 0

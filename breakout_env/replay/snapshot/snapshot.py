@@ -38,8 +38,8 @@ class Restored(NamedTuple):
 class Snapshot(object):
     """
     A memory as it is now, to be read later and from another thread, while the memory changes. It copies the rows
-    (about 80 bytes a transition) and acquires the frames, which ``arrays`` reads a few thousand at a time; so
-    memory and training never wait for a disk. ``more`` is JSON, ``priorities`` a number for each slot.
+    (about 80 bytes a transition, and hidden states) and acquires the frames, which ``arrays`` reads a few thousand at
+    a time; so memory and training never wait for a disk. ``more`` is JSON, ``priorities`` a number for each slot.
     """
 
     def __init__(self, memory: ReplayMemory, more: Mapping[str, Any], priorities: Optional[np.ndarray] = None) -> None:
