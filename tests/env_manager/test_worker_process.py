@@ -45,7 +45,7 @@ def test_an_error_in_a_constructor_is_raised_by_launch(same_footprint):
         return GameEnv({})
 
     manager = GroupEnvManager([partial(env_fn, i) for i in range(4)])
-    with pytest.raises(Exception, match='planted'):
+    with pytest.raises(Exception, match='(?s)^environment . raised PlantedError: .*in env_fn.*planted'):
         manager.launch()
     assert manager.closed and not children()
 

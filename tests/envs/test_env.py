@@ -16,6 +16,7 @@ from ding.envs.env.env_implementation_check import (
 from ding.utils import ENV_REGISTRY, render
 
 from breakout_env import BreakoutEnv
+from breakout_env.envs.emulator import Emulator
 from helpers.games import play
 
 FIRE, LEFT = 1, 3
@@ -98,10 +99,22 @@ def test_a_game_of_training_can_begin_late_in_an_earlier_one_but_is_no_full_game
     for begin, end in late:
         assert 50 < begin['episode_frame_number'] < full['episode_frame_number']
         assert 'game_return' not in end and end['lives'] == 0
-    env.seed(0)
-    env.close()  # what was kept goes with the emulator
-    env.reset()
-    assert env.step(FIRE).info['episode_frame_number'] < 50
+    for forget in (lambda: env.seed(0), env.close):
+        forget()
+        env.reset()
+        assert env.step(FIRE).info['episode_frame_number'] < 50
+        play_until_done(env, None)
+
+
+def test_a_restored_state_shows_its_own_picture_and_not_that_of_the_game_before():
+    emulator = Emulator(0, repeat_action_probability=0.0, max_episode_frames=1000, full_action_space=False)
+    emulator.reset_game(1)
+    state, picture = emulator.save_state(), emulator.pictures[1].copy()
+    emulator.advance(FIRE, 200)
+    assert (emulator.pictures[1] != picture).any()
+    emulator.restore_state(state)
+    np.testing.assert_array_equal(emulator.pictures, [np.zeros_like(picture), picture])
+    emulator.close()
 
 
 def test_a_lost_life_costs_the_penalty_and_no_points(make):

@@ -13,6 +13,7 @@ from gymnasium.vector import AutoresetMode
 
 from helpers.managers import kill_worker_of
 from helpers.processes import ROOT, completed, run
+from helpers.resources import children
 
 ENV_ID = 'breakout_env/Breakout-v0'
 
@@ -104,6 +105,7 @@ def test_wrong_actions_are_refused_before_a_game_is_stepped_and_a_reset_opens_cl
         envs.step([0, 0])
     np.testing.assert_array_equal(envs.reset(seed=0)[0], first)
     envs.close()
+    assert not children()
 
 
 def test_after_a_step_that_ctrl_c_interrupted_games_begin_anew_instead_of_lagging_behind_their_actions(monkeypatch):

@@ -4,6 +4,7 @@ import logging
 import math
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -47,6 +48,7 @@ def test_a_config_names_the_buffer_and_its_options(named_in):
     [
         (dict(max_use=3), r'`max_use` is 3 \(int\); expected none, as it is gone'),
         (dict(thruput_controller=dict(push_sample_rate_limit=dict(max=2))), '`thruput_controller` is .* no limit'),
+        (dict(type='torchrl', max_use=3), r'`max_use` is 3 \(int\); expected none, as it is gone'),
         (dict(slice_every=4), '`slice_every` is 4 .*; expected 1 without `slice_len`'),
         (dict(slice_len=8, slice_every=9), '`slice_len` is 8; expected at least `slice_every`'),
         (dict(slice_len=8, eviction='random'), "`eviction` is 'random' .*; expected 'fifo' with `slice_len`"),
@@ -92,6 +94,8 @@ def test_large_screens_are_refused_at_the_first_one(monkeypatch):
     buffer = make(replay_buffer_size=100_000, storage='ring')
     with pytest.raises(ValueError, match='40,160 bytes a transition'):
         buffer.push(transition(0, side=200), 0)
+    with pytest.raises(ValueError, match='40,0.. bytes a transition'):
+        buffer.push(dict(id=0, table=np.zeros(5000)), 0)
     assert buffer.count() == 0
     buffer.push(transition(0, side=84), 0)
     assert is_exact(buffer.sample(1, 0)[0], side=84)
@@ -146,7 +150,9 @@ def test_a_transition_of_another_structure_than_the_first_is_refused_by_its_key(
     buffer.push(dict(reversed(transition(3).items())), 0)  # the order of keys is free
     assert buffer.count() == 4
     buffer.clear()
-    buffer.push(missing, 0)
+    buffer.push(dict(missing, any=MappingProxyType(dict(deep=1))), 0)
+    with pytest.raises(ValueError, match=r"\['any'\]\['deep'\] is of type float; expected of type int"):
+        buffer.push(dict(missing, any=MappingProxyType(dict(deep=1.5))), 0)
     assert buffer.count() == 1
 
 

@@ -38,6 +38,8 @@ def test_memory_descriptors_and_threads_are_released(storage, prefetch, goes_by,
             buffer.close()
             assert buffer.count() == 0
             buffer.close()
+            with pytest.raises(RuntimeError, match='the replay buffer is closed'):
+                buffer.push(dict(obs=noise[0], id=0), 0)
         elif goes_by == 'load':
             buffer.load_state_dict(small)
         else:

@@ -1,6 +1,7 @@
 """Saves of the replay buffer: complete or not at all, and of the moment they began."""
 
 import errno
+import gc
 import logging
 import os
 import subprocess
@@ -116,6 +117,16 @@ def test_a_background_save_is_complete_though_the_buffer_is_emptied(then, may_wr
         assert references_add_up(buffer._memory)
         assert all(is_exact(t) for t in buffer.sample(50, 0))
     assert same(content(loaded()), before)
+
+
+def test_a_buffer_that_is_collected_in_the_thread_of_its_save_ends_with_that(same_footprint):
+    """DI-engine's learner and its hooks refer to each other, so the last reference may go anywhere."""
+    buffer = filled(50)
+    buffer.itself = buffer
+    before, collected = content(buffer), threading.Event()
+    assert buffer.start_saving('buffer.npz', lambda: (gc.collect(), collected.set()))
+    del buffer
+    assert collected.wait(20) and same(content(loaded()), before)
 
 
 FORKED = """

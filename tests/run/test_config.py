@@ -68,6 +68,7 @@ def test_config_file_that_declares_no_config_is_named_with_the_reason(content, m
     'change, message',
     [
         ('policy.learn.batch_size=0', '`policy.learn.batch_size` is 0 (int); expected a whole number from 1'),
+        ('learning_rate=0.1', 'learning_rate is unknown; '),
         ('policy.learn.learning_rate=[1]', 'policy.learn.learning_rate is [1]; expected a value like'),
         ('policy.learn=None', 'policy.learn is a section of the config'),
         ('policy.learn.learner.hook.mine.x=1', 'hook.mine.type is None (NoneType); expected one of '),
@@ -137,6 +138,7 @@ def test_config_is_executed_once_and_merged_as_by_di_engine(here):
     create_config.policy.type += '_command'
     expected = compile_config(main_config, seed=3, auto=True, create_cfg=create_config, save_cfg=False)
     assert cfg.env == expected.env and cfg.policy.other == expected.policy.other and cfg.seed == 3
+    assert not list(Path(cfg.exp_name).iterdir())  # a run that may not be resumed keeps its own
     save_config(cfg)
     assert runpy.run_path(str(Path(cfg.exp_name, 'total_config.py')))['exp_config'] == cfg
     assert cfg.exp_name != changed.exp_name

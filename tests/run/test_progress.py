@@ -178,6 +178,9 @@ def test_the_used_share_of_the_budget_is_that_of_the_limit_that_is_reached_first
         run.look(now_s, env_step, 5)
         shares.append(run.progress.budget_used)
     assert shares == [0.0, 0.5, 0.9, 1.0]
+    by_updates = ProgressRun(tmp_path / 'updates', max_updates=20)
+    by_updates.look(0.0, 100, 5)
+    assert by_updates.progress.budget_used == 0.25
     assert ProgressRun(tmp_path / 'other').progress.budget_used == 0
 
 

@@ -183,6 +183,18 @@ def test_run_that_diverges_ends_with_an_error_message_and_keeps_its_last_good_sa
     assert all(weight.isfinite().all() for weight in resumed.state()['model'].values())
 
 
+def test_a_last_save_that_fails_is_an_error_and_the_one_before_is_kept(config):
+    run = SerialRun(config)
+    run.train(2)
+    run.save()
+    before = saves_in(Path(NAME))
+    run.train(1)
+    Path(NAME, f'ckpt/resume_{3 * UPDATES}.pth.tar').mkdir()  # a folder is in the place of the file
+    with pytest.raises(OSError, match=f'the last save of {NAME} failed .*; the one before is kept'):
+        run.end()
+    assert saves_in(Path(NAME)) == before
+
+
 # ---------------------------------------------------------------- files
 
 

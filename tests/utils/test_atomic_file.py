@@ -30,6 +30,18 @@ def test_a_file_is_flushed_before_it_gets_its_name_and_its_folder_after_that(tmp
     assert order == [('fsync', 'unfinished'), ('replace', 'unfinished'), ('fsync', '')]
 
 
+def test_a_link_stays_one_and_a_pipe_is_written_to(tmp_path):
+    link, pipe = tmp_path / 'link', tmp_path / 'pipe'
+    link.symlink_to('file')
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    for path in (link, pipe):
+        atomic_file.write_bytes(path, b'content')
+    assert link.is_symlink() and (tmp_path / 'file').read_bytes() == os.read(reader, 99) == b'content'
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    os.close(reader)
+
+
 @pytest.mark.parametrize('number', [errno.EINVAL, errno.EIO])
 def test_a_file_counts_where_the_file_system_cannot_flush_a_folder(number, tmp_path, monkeypatch):
     """As shared folders of VirtualBox, old CIFS and some FUSE ones answer; EIO is an error of the disk."""
