@@ -93,8 +93,8 @@ breakout_ppo_config = dict(
                             max_env_step=5000000,
                             # (list) Env steps, and the score while training of the runs in docs/training.md.
                             expected_scores=[
-                                *([500000, 20], [1000000, 42], [2000000, 85], [3000000, 198], [4000000, 270]),
-                                [4500000, 324],
+                                *([500000, 18], [1000000, 38], [2000000, 81], [3000000, 190], [4000000, 287]),
+                                *([4500000, 326], [5000000, 358]),
                             ],
                         ),
                     ),

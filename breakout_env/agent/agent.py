@@ -136,7 +136,11 @@ def load_agent(path: Union[str, Path, None] = None, device: str = 'cpu') -> Agen
         - ValueError: If it holds no agent, or the device is missing.
     """
     path = os.fspath(PRETRAINED if path is None else path)
-    if torch.device(device).type == 'cuda' and not torch.cuda.is_available():
+    try:
+        kind = torch.device(device).type
+    except RuntimeError:
+        raise ValueError(f'the device is {device!r}; expected cpu or cuda') from None
+    if kind == 'cuda' and not torch.cuda.is_available():
         raise ValueError(f'the device is {device!r}, but PyTorch finds no GPU here; expected cpu')
     weights, metadata = read_weights(path)
     try:

@@ -44,7 +44,8 @@ def last_eighth(paths: List[Path]) -> List[Path]:
 def average_weights(paths: Sequence[Path]) -> Dict[str, torch.Tensor]:
     """
     Overview:
-        The mean of the online networks' weights, in float32, of checkpoints of one run or agents in safetensors.
+        The mean, in float32, of the weights that act (the EMA's, where there is one) of checkpoints of one run, or of \
+        agents in safetensors.
     Raises:
         - OSError: If a file cannot be read.
         - ValueError: If one is not an agent, or they do not have the same network.

@@ -9,7 +9,7 @@ from ding.policy import Policy
 from ding.policy.command_mode_policy_instance import DummyCommandModePolicy
 from ding.utils import POLICY_REGISTRY
 
-from ..utils.options import Between, Flag
+from ..utils.options import Between, Flag, shown
 from ..utils.uploader import Uploader
 from .learner import (
     AUTOCAST,
@@ -22,6 +22,7 @@ from .learner import (
     check_finite,
 )
 from .mirror import Mirror
+from .pixel_models import PixelInput
 from .precision import Precision, cast_copy, fastest_precision
 
 Batch = Dict[str, torch.Tensor]
@@ -154,7 +155,12 @@ class LeanPPOPolicy(Policy, ActsWithAverage):
     @classmethod
     def check_config(cls, cfg: Mapping) -> None:
         """Check ``policy.learn`` of a merged config; a ValueError names what is wrong."""
-        options = LeanPPOOptions.of_section('config option', 'policy.learn', cfg['policy']['learn'])
+        policy = cfg['policy']
+        options = LeanPPOOptions.of_section('config option', 'policy.learn', policy['learn'])
+        without_effect = {name: policy.get(name, False) for name in ('multi_gpu', 'priority', 'priority_IS_weight')}
+        for name, value in {**without_effect, 'learn.ignore_done': policy['learn'].get('ignore_done', False)}.items():
+            if value:
+                raise ValueError(f'policy.{name} is {shown(value)}; expected False: it has no effect with lean_ppo')
         if options.mirror and 'type' in cfg['policy']['model']:
             Mirror(create_model(cfg['policy']['model']))
 
@@ -177,7 +183,12 @@ class LeanPPOPolicy(Policy, ActsWithAverage):
         self._unroll_len = 1
         self._options = LeanPPOOptions.of_section('policy option', 'learn', self._cfg.learn)
         self._dtype = AUTOCAST[fastest_precision(self._cfg.learn.autocast, self._device)]
-        self._cast: Any = None  # the network that acts in the type it computes with; None after a change of its weights
+        self._cast: Any = None  # a copy of the acting network in `_dtype`; None once its weights have changed
+        if not isinstance(self._model, PixelInput):
+            raise ValueError(
+                f'the model {type(self._model).__name__} is no PixelInput; lean_ppo expects pixel_actor_critic, or a '
+                'network whose forward_scaled returns `logit` and `value`'
+            )
 
     def _cast_model(self) -> Any:
         """The acting network, its weights cast once to the autocast dtype."""
@@ -203,9 +214,12 @@ class LeanPPOPolicy(Policy, ActsWithAverage):
         Shapes:
             - obs: :math:`(B, F, S, S)`, uint8, B environments, F frames, S pixels; output: :math:`(B)`.
         """
-        with torch.inference_mode():
+        half = self._dtype is not torch.float32
+        with torch.inference_mode(), torch.autocast(torch.device(self._device).type, self._dtype, enabled=half):
             model = self._cast_model()
             output = model.forward_scaled(self._acting_screens(obs.to(self._device, non_blocking=True)))
+            if 'value' not in output:
+                raise ValueError(f'the model {type(self._model).__name__} returns {sorted(output)}, no `value`')
             # together, so that a GPU is waited for once
             decided = torch.cat([output['logit'], output['value'].unsqueeze(1)], dim=1).float().cpu()
             logit, value = decided[:, :-1], self._return_scale.returns(decided[:, -1])

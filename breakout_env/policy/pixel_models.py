@@ -193,7 +193,11 @@ class PixelInput(torch.nn.Module):
     @classmethod
     def check_config(cls, cfg: Mapping) -> None:
         """Build the network of ``policy.model`` in a merged config; a ValueError names what is wrong."""
-        cls(**{name: value for name, value in cfg['policy']['model'].items() if name not in ('type', 'import_names')})
+        model = cfg['policy']['model']
+        try:
+            cls(**{name: value for name, value in model.items() if name not in ('type', 'import_names')})
+        except TypeError as error:  # an argument that is missing, or unknown
+            raise ValueError(f'policy.model: {error}') from error
 
     def forward(self, x: Union[torch.Tensor, Mapping], *args: Any, **kwargs: Any) -> Any:
         """
@@ -270,8 +274,10 @@ class PixelDQN(PixelInput, DQN):
             - args, kwargs (:obj:`Any`): As ``PixelInput``, errors, too.
         """
         checked('model option', 'head', head, PixelModelOptions.model_fields['head'].annotation)
-        if head == 'paper':
-            kwargs['head_layer_num'] = 0
+        if head == 'paper' and kwargs.setdefault('head_layer_num', 0):
+            raise ValueError(
+                f"model option `head_layer_num` is {kwargs['head_layer_num']}; expected 0 with head='paper'"
+            )
         super().__init__(*args, **{'orthogonal': not layer_norm, **kwargs}, dueling=dueling)
         self._has_streams = head == 'paper' and dueling
         if head == 'paper':
@@ -315,16 +321,17 @@ class PixelActorCritic(PixelDQN):
         ['logit', 'value']
     """
 
-    def __init__(self, *args: Any, dueling: bool = False, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, dueling: bool = False, orthogonal: bool = True, **kwargs: Any) -> None:
         """As ``PixelDQN``, with one head."""
         if dueling and kwargs.get('head') == 'paper':
             raise ValueError("model option `dueling` is True (bool); expected False with head='paper' and a critic")
         super().__init__(*args, dueling=dueling, orthogonal=False, **kwargs)
         layers = [module for module in self.modules() if isinstance(module, (torch.nn.Conv2d, torch.nn.Linear))]
         self.critic = torch.nn.Linear(cast(int, self.encoder.output_size), 1)
-        _begin_orthogonal(layers)
-        _begin_orthogonal([layers[-1]], 0.01)
-        _begin_orthogonal([self.critic], 1.0)
+        if orthogonal:
+            _begin_orthogonal(layers)
+            _begin_orthogonal([layers[-1]], 0.01)
+            _begin_orthogonal([self.critic], 1.0)
 
     def _heads(self, features: torch.Tensor) -> Dict[str, torch.Tensor]:
         return dict(logit=self.head(features)['logit'], value=self.critic(features).squeeze(1))

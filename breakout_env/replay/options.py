@@ -53,17 +53,6 @@ class _BufferOptions(Options):
     lacks transitions pushed and priorities set in between. (``torchrl``: from random numbers of its own, seeded \
     from PyTorch's.)"""
 
-    @classmethod
-    def read(cls, cfg: Any) -> '_BufferOptions':
-        """As ``Options.read``; what only other buffers do is refused."""
-        options = super().read(cfg)
-        for name, default in _GONE.items():
-            value = section(_OWNER, cfg).get(name, default)
-            if value != default:
-                raise ValueError(f'{_OWNER} `{name}` is {shown(value)}; expected none, as it is gone (CHANGELOG.md)')
-        _check_controller(section(_OWNER, cfg).get('thruput_controller'))
-        return options
-
     def expect_defaults(self, names: Iterable[str], why: str) -> None:
         """Refuse options that would have no effect, where they are not at their defaults."""
         for name in names:
@@ -113,6 +102,7 @@ class ReplayOptions(_BufferOptions):
     def from_config(cls, cfg: Mapping) -> 'ReplayOptions':
         """Read and check the section; a ValueError names the option that is unknown, not allowed or contradicted."""
         options = cls.read(cfg)
+        _refuse_what_others_do(cfg)
         options.refuse_without_effect('storage', 'memmap', ['folder'])
         if options.slice_len is None:
             options.expect_defaults(['slice_every'], 'without `slice_len`')
@@ -155,6 +145,7 @@ class TorchRLOptions(_BufferOptions):
     def from_config(cls, cfg: Mapping) -> 'TorchRLOptions':
         """Read and check the section; a ValueError names the option that is unknown, not allowed or contradicted."""
         options = cls.read(cfg)
+        _refuse_what_others_do(cfg)
         options.refuse_without_effect('storage', 'memmap', ['folder'])
         options.refuse_without_effect('sampler', 'prioritized', ['alpha', 'beta', 'anneal_step'])
         options.refuse_without_effect('sampler', 'slice', ['slice_len'])
@@ -164,6 +155,15 @@ class TorchRLOptions(_BufferOptions):
                 f'steps in a slice, at most `replay_buffer_size`, which is {options.replay_buffer_size}'
             )
         return options
+
+
+def _refuse_what_others_do(cfg: Mapping) -> None:
+    """Refuse what earlier versions or DI-engine's buffers do, and these do not."""
+    values = section(_OWNER, cfg)
+    for name, default in _GONE.items():
+        if (value := values.get(name, default)) != default:
+            raise ValueError(f'{_OWNER} `{name}` is {shown(value)}; expected none, as it is gone (CHANGELOG.md)')
+    _check_controller(values.get('thruput_controller'))
 
 
 def _check_controller(controller: Any) -> None:

@@ -48,6 +48,7 @@ class Rows(object):
         self.strings: Dict[str, int] = {}  # numbers for strings; there are few, such as names of policies
         self._known_keys: Set[tuple] = set()
         self.state_leaves: Leaves = ()
+        self.states: np.ndarray
         self._have_states(state_leaves, 16)
         self._free_states: List[int] = []
         self._end_state = 1

@@ -79,8 +79,8 @@ def _save(write: Callable[[str], None], path: str, then: Callable[[], None]) -> 
 
 def _release(saves: List[Future], release: Callable[[], None], owner: int) -> None:
     if os.getpid() == owner:
-        if threading.current_thread().name.startswith(_SAVER):  # the garbage collector runs anywhere
+        if saves and threading.current_thread().name.startswith(_SAVER):  # the garbage collector runs anywhere
             saves[0].add_done_callback(lambda _: release())
-            return
-        wait(saves)
-        release()
+        else:
+            wait(saves)
+            release()

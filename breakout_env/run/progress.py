@@ -293,6 +293,7 @@ class RunProgress(object):
         self._started_at_s = self._clock()
         self._scores = dict(state['scores'])
         self._marks.clear()  # the restored env steps and updates were not made in this moment
+        self.before_update()  # the first collection comes before the first update
 
     def close(self) -> None:
         """Write the last row and draw the last line; may be called again."""

@@ -42,7 +42,8 @@ class DictBatches(object):
         if len(ready) != self._manager.env_num:
             raise RuntimeError(
                 f'the env manager has observations of {len(ready)} of {self._manager.env_num} environments; the '
-                'collector `rollout` expects one that steps all of them at once, such as `breakout`'
+                'collector `rollout` expects one that steps all of them at once: `breakout`, `base`, or `subprocess` '
+                'with reset_inplace=True'
             )
         return np.stack([ready[env_id] for env_id in env_ids], out=out)
 
@@ -87,8 +88,8 @@ class RolloutCollector(ScoringCollector):
 
         At a time limit the discounted value of the episode's last observation is added to the reward (Pardo et al. \
         2018). Where the manager does not hand it over (DI-engine's ``subprocess`` with ``reset_inplace``), the last \
-        step gets weight 0 and no reward, and the step before it bootstraps from the value of the last observation \
-        that is known. A step that was lost with its environment has weight 0, too.
+        step is left out, and the one before it bootstraps from the value of the last step's own observation. A step \
+        that was lost with its environment has weight 0, too.
     Examples:
         >>> from ding.worker import get_serial_collector_cls
         >>> from easydict import EasyDict
@@ -103,6 +104,12 @@ class RolloutCollector(ScoringCollector):
         env_num = policy['collect'].get('env_num') or cfg['env'].get('collector_env_num')
         if env_num is not None:
             check_rollout(policy['collect'].get('n_sample'), env_num, policy.get('random_collect_size', 0))
+        manager = cfg['env'].get('manager', {})
+        if 'subprocess' in manager.get('type', '') and not manager.get('reset_inplace', False):
+            raise ValueError(
+                f'the env manager is {manager["type"]!r}, whose resets do not wait for each other; the collector '
+                '`rollout` expects reset_inplace=True for it, or another one, such as `breakout`'
+            )
 
     def reset_env(self, _env: Optional[Any] = None) -> None:
         """Continue in an env manager, or reset the present one."""

@@ -246,9 +246,10 @@ class Stop(BaseException):
 def test_a_push_interrupted_anywhere_leaves_an_exact_buffer(storage, eviction):
     """Ctrl-C and SIGTERM come in the middle of a push, too; the next save is as right as ever."""
     rng = random.Random(0)
-    buffer = filled(50, replay_buffer_size=50, eviction=eviction, storage=storage)
+    buffer = make(replay_buffer_size=50, eviction=eviction, storage=storage)
     set_priorities(buffer, [], [])
     known = [transition(i, **(dict(prev_state=torch.tensor(i)) if i % 3 else {})) for i in range(400)]
+    buffer.push(known[:50])
 
     def stop(*_):
         raise Stop
