@@ -106,6 +106,8 @@ def test_missing_gpu_is_reported(monkeypatch):
     monkeypatch.setattr(torch.cuda, 'is_available', lambda: False)
     with pytest.raises(ValueError, match='finds no GPU'):
         load_agent(device='cuda')
+    with pytest.raises(ValueError, match="the device is 'gpu'; expected cpu or cuda"):
+        load_agent(device='gpu')
 
 
 # ---- files without an agent

@@ -180,6 +180,8 @@ def test_run_name_below_the_current_folder_is_accepted(name, here):
         (['train', '-c', PPO, '--set', 'policy.model.layer_norm=True'], 'expected pixel_actor_critic with even sizes'),
         (['train', '-c', PPO, '--set', 'policy.collect.n_sample=100'], 'n_sample is 100; expected a multiple of'),
         (['train', '-c', PPO, '--set', 'policy.learn.batch_size=4097'], 'batch_size is 4097; expected at most'),
+        (['train', '-c', PPO, '--set', 'policy.learn.ignore_done=True'], '.ignore_done is True (bool); exp'),
+        (['train', '-c', PPO, '--set', 'policy.model.head_layer_num=2'], '`head_layer_num` is 2; expected 0 with'),
         (['train', '--set', 'learning_rate'], "--set is 'learning_rate'; expected KEY=VALUE"),
         (['train', '--set', 'polcy.learn=3'], 'there is no section polcy in the config; expected one of env, policy'),
         (['train', '-s', '1', '-s', '2', '--resume', 'x'], '--resume with a folder resumes one run'),

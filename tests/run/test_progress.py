@@ -27,13 +27,16 @@ class ProgressRun(object):
             collector_envstep=0,
             last_iter=SimpleNamespace(val=0),
             policy=SimpleNamespace(
-                get_attribute=lambda name: EasyDict(learn=dict(learning_rate=0.1)), set_attribute=lambda *_: None
+                get_attribute=lambda name: EasyDict(learn=dict(learning_rate=0.1)), set_attribute=self.set
             ),
             log_buffer={'scalar': {}},
             tb_logger=SimpleNamespace(add_scalar=lambda *event: self.scalars.append(event)),
             info=lambda text: None,
         )
         self.progress = RunProgress(self.learner, ProgressOptions(**options), lambda: self.now_s)
+
+    def set(self, name: str, value: float) -> None:
+        setattr(self, name, value)
 
     def look(self, now_s: float, env_step: int = 0, updates: int = 0) -> None:
         self.now_s, self.learner.collector_envstep, self.learner.last_iter.val = now_s, env_step, updates
@@ -178,6 +181,9 @@ def test_the_used_share_of_the_budget_is_that_of_the_limit_that_is_reached_first
         run.look(now_s, env_step, 5)
         shares.append(run.progress.budget_used)
     assert shares == [0.0, 0.5, 0.9, 1.0]
+    run.learner.collector_envstep = 700
+    run.progress.load_state(dict(run_s=900.0, scores={}))  # a resumed run collects before it updates
+    assert run.budget_used == 0.7
     by_updates = ProgressRun(tmp_path / 'updates', max_updates=20)
     by_updates.look(0.0, 100, 5)
     assert by_updates.progress.budget_used == 0.25

@@ -12,6 +12,7 @@ from easydict import EasyDict
 
 from breakout_env import BreakoutEnv
 from breakout_env.replay.rollout_buffer import RolloutBuffer
+from breakout_env.worker.rollout_collector import RolloutCollector
 from helpers.managers import KILL, advance, build_in_process, observe
 
 ENVS, STEPS, GAMMA, SEED = 3, 40, 0.9, 5
@@ -123,6 +124,11 @@ def test_a_lost_worker_costs_its_environments_a_step_and_their_games(collector_o
                     after = observe(advance(state, int(rollout['action'][t, column])), ticks + 1)
                     np.testing.assert_array_equal(rollout['obs'][t + 1, column], after)
     collector.close()
+
+
+def test_a_manager_whose_environments_are_not_reset_in_the_step_is_refused():
+    with pytest.raises(ValueError, match="env manager is 'subprocess', .*expects reset_inplace=True"):
+        RolloutCollector.check_config(dict(policy=dict(collect={}), env=dict(manager=dict(type='subprocess'))))
 
 
 def test_minibatches_have_each_transition_once_in_an_order_that_no_other_random_numbers_change():
