@@ -39,9 +39,8 @@ def _check_encoder(sizes: Tuple[int, ...]) -> Tuple[int, ...]:
 _FEWEST_PIXELS = 36
 _Frames = Annotated[int, Between(1, 256)]
 _Pixels = Annotated[int, Between(_FEWEST_PIXELS, 1024)]
-_Index = Annotated[int, Between(0, 1023)]
 _Range = Annotated[
-    Optional[Tuple[_Index, _Index]],
+    Optional[Tuple[Annotated[int, Between(0, 1023)], Annotated[int, Between(0, 1023)]]],
     BeforeValidator(_as_tuple),
     Expected('None or the first and the last one that the network looks at, such as [12, 79]'),
 ]
@@ -274,10 +273,8 @@ class PixelDQN(PixelInput, DQN):
             - args, kwargs (:obj:`Any`): As ``PixelInput``, errors, too.
         """
         checked('model option', 'head', head, PixelModelOptions.model_fields['head'].annotation)
-        if head == 'paper' and kwargs.setdefault('head_layer_num', 0):
-            raise ValueError(
-                f"model option `head_layer_num` is {kwargs['head_layer_num']}; expected 0 with head='paper'"
-            )
+        if head == 'paper' and (layers := kwargs.setdefault('head_layer_num', 0)):
+            raise ValueError(f"model option `head_layer_num` is {layers}; expected 0 with head='paper'")
         super().__init__(*args, **{'orthogonal': not layer_norm, **kwargs}, dueling=dueling)
         self._has_streams = head == 'paper' and dueling
         if head == 'paper':
@@ -363,8 +360,7 @@ def _add_layer_norm(model: PixelDQN) -> None:
     def note(layer: torch.nn.Module, _: Any, output: torch.Tensor) -> None:
         shapes[layer] = output.shape[1:]
 
-    hooks = [layer.register_forward_hook(note) for layer in layers]
-    device = layers[0].weight.device
+    hooks, device = [layer.register_forward_hook(note) for layer in layers], layers[0].weight.device
     with torch.no_grad():
         # without a critic, which comes later
         PixelDQN._heads(model, model.encoder(torch.zeros(1, *model.encoder.obs_shape, device=device)))
