@@ -4,6 +4,7 @@ import contextlib
 import logging
 import os
 import signal
+import sys
 from typing import Any, Dict, Iterator, Literal, Optional, Union
 
 import click
@@ -50,6 +51,9 @@ def ray_session(address: Optional[str], collectors: Count) -> Iterator[Any]:
     if address is None:
         cpus = max(os.cpu_count() or 1, EVALUATOR_CPUS + (1 if collectors == 'auto' else collectors))
         options.update(address='local', num_cpus=cpus, include_dashboard=False, _temp_dir=_session_folder())
+        # the modules beside the config; on a cluster they have to be installed
+        paths = os.pathsep.join(filter(None, sys.path))
+        options.update(runtime_env=dict(env_vars=dict(PYTHONPATH=paths)))
     else:
         options.update(address=address)
     try:

@@ -101,7 +101,11 @@ def cluster() -> Iterator[Tuple[str, Callable[[str], None]]]:
 
 def test_collectors_killed_again_and_again_are_restarted_and_leave_nothing_behind(tmp_path, ray_folder, monkeypatch):
     monkeypatch.setenv('TMPDIR', str(ray_folder))
-    command = training(config_in(tmp_path), 10**6, '--collectors', '1')
+    (tmp_path / 'parts').mkdir()
+    (tmp_path / 'parts' / 'beside_the_config.py').touch()
+    own_part = (r"import_names=\['breakout_env'\]", "import_names=['breakout_env', 'beside_the_config']")
+    config = str(config_in(tmp_path / 'parts', 900, own_part))
+    command = Command([*ENTRY, '-c', config, '--env-step', str(10**6), '--collectors', '1'], tmp_path)
 
     def plays() -> None:
         """Three fragments of 8 env steps may be of a collector that has ended: more are of one that works."""
