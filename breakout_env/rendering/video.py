@@ -126,7 +126,7 @@ class GameRecorder(object):
         self._stem = stem
         try:
             self._encoder = _start_encoder(first, self._rate, f'{stem}.part.mp4')
-        except BaseException:
+        except BaseException:  # no FFmpeg, or an interrupt: only the encoder would complete or remove the file
             os.remove(f'{stem}.part.mp4')
             raise
         self._encoder.write(first.data, WRITE_TIMEOUT_S)

@@ -121,10 +121,10 @@ def key_of(transition: Mapping) -> tuple:
             key += (name, kind)
         elif kind is int:
             key += (name, kind, -(2**63) <= value < 2**63)
-        elif isinstance(value, Mapping):
-            key += (name, key_of(value))
         elif kind is np.ndarray or isinstance(value, np.generic):
             key += (name, kind, value.dtype, value.shape)
+        elif isinstance(value, Mapping):
+            key += (name, key_of(value))
         else:
             key += (name, kind)
     return tuple(key)

@@ -124,6 +124,7 @@ def test_a_buffer_that_is_collected_in_the_thread_of_its_save_ends_with_that(sam
     buffer = filled(50)
     buffer.itself = buffer
     before, collected = content(buffer), threading.Event()
+    # by hand, as nobody can tell Python in which thread to collect
     assert buffer.start_saving('buffer.npz', lambda: (gc.collect(), collected.set()))
     del buffer
     assert collected.wait(20) and same(content(loaded()), before)
