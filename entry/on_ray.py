@@ -9,6 +9,7 @@ On this machine, and on a cluster, with as many collectors as it has CPUs, now a
 """
 
 import contextlib
+import copy
 import os
 import sys
 import time
@@ -49,6 +50,7 @@ class RayTraining(object):
 
     def __init__(self, ray: Any, cfg: EasyDict, budget: Budget, stop: StopRequest, collectors: Count) -> None:
         self.ray, self.cfg, self.budget, self.stop = ray, cfg, budget, stop
+        self.as_given = copy.deepcopy(cfg)  # the parts change theirs
         set_pkg_seed(cfg.seed, use_cuda=cfg.policy.cuda)
         self.policy = create_policy(cfg.policy, enable_field=['learn', 'collect', 'eval', 'command'])
         self.tb_logger = SummaryWriter(os.path.join(cfg.exp_name, CURVES))
@@ -72,7 +74,7 @@ class RayTraining(object):
             at_the_end.callback(self.pool.close)
             self.learner.call_hook('before_run')  # restores the run if it is resumed
             at_the_end.callback(self.learner.call_hook, 'after_run')  # saves a checkpoint, and the run
-            save_config(self.cfg)
+            save_config(self.as_given)
             self.pool.envstep = self.learner.collector_envstep
             self.set_policy()
             # random play comes first, so that the first updates see more than one game; a resumed run has had it

@@ -8,6 +8,7 @@ resumes it. ``breakout train`` and ``make train`` run this file; it has the opti
 """
 
 import contextlib
+import copy
 import os
 import sys
 from functools import partial
@@ -19,7 +20,6 @@ from typing import Any, Callable, Iterator, List, Mapping, Optional, Union
 import breakout_env  # noqa: F401
 
 # isort: split
-import click
 from ding.entry.utils import random_collect
 from ding.envs import create_env_manager, get_vec_env_setting
 from ding.policy import create_policy
@@ -65,10 +65,11 @@ def train(
     Returns:
         - folder (:obj:`str`): The experiment folder with ``ckpt``, ``log`` and the merged config.
     Raises:
-        - click.UsageError: As ``merged_config``; or if the budget is in games, and the collector does not count them.
+        - click.UsageError: As ``merged_config``.
     """
     show_only_warnings()  # of DI-engine's workers; all is in their logs below exp_name/log
     cfg = merged_config(config, seed, budget, resume, changes)
+    as_given = copy.deepcopy(cfg)  # the parts change theirs
 
     # Environments. Nothing is opened here yet: the managers start their processes when collector and evaluator launch
     # them, and each process opens its emulator at its first reset.
@@ -112,7 +113,10 @@ def train(
             while not (stop.requested or used_up()):
                 settings = commander.step()
                 if evaluator.should_eval(learner.train_iter):
-                    finished, _ = evaluator.eval(learner.save_checkpoint, learner.train_iter, collector.envstep)
+                    try:
+                        finished, _ = evaluator.eval(learner.save_checkpoint, learner.train_iter, collector.envstep)
+                    except Stopped:  # what was collected before is still learned from
+                        return
                     if finished:  # its score is stop_value
                         return
                 if overlap:
@@ -132,14 +136,9 @@ def train(
                 if cfg.policy.priority:
                     replay_buffer.update(learner.priority_info)
 
-        if budget.episodes is not None and not hasattr(collector, 'games'):
-            raise click.UsageError(
-                f'--episodes is {budget.episodes}, and the collector {cfg.policy.collect.collector.type!r} counts no '
-                'full games; expected one of type `nstep` in create_config.collector'
-            )
         learner.call_hook('before_run')  # restores the run if it is resumed
         at_the_end.callback(learner.call_hook, 'after_run')  # saves a checkpoint, and the run
-        save_config(cfg)
+        save_config(as_given)
         # A signal to all processes at once ends the environments during a step; then that is no error.
         at_the_end.push(lambda kind, error, trace: stop.requested and isinstance(error, (Stopped, OSError, EOFError)))
 

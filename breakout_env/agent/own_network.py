@@ -7,6 +7,7 @@ from elsewhere cannot bring code along.
 """
 
 import ast
+import os
 from pathlib import Path
 from typing import Any, Dict, Mapping, Optional, Tuple
 
@@ -45,7 +46,7 @@ class RegisteredNetwork(torch.nn.Module):
 
 def config_beside(path: Path) -> Optional[Tuple[Path, Dict[str, Any]]]:
     """The merged config of the run that a file is of, if it names a network that weights do not describe."""
-    for folder in path.absolute().parents[:2]:
+    for folder in Path(os.path.abspath(path)).parents[:2]:
         try:
             text = (folder / MERGED_CONFIG).read_text().replace('float("inf")', '1e999')
             config = ast.literal_eval(text.partition('=')[2].strip())

@@ -29,7 +29,7 @@ def command(checkpoint: Optional[str], pretrained: bool, output: Optional[str], 
       breakout export --checkpoint RUN/ckpt/ckpt_best.pth.tar
     """
     agent = load(checkpoint, pretrained)
-    output = output or f'{agent.name}.onnx'
+    output = output or f'{agent.name.replace(os.sep, "_")}.onnx'
     with user_errors():
         if os.path.exists(output) and not force:
             raise FileExistsError(f'{output} exists already; expected another --output, or --force')

@@ -161,6 +161,8 @@ def _train(
     """Train one run, within the limits of its budget; returns the experiment folder."""
     if collectors is None and ray_address is not None:
         raise click.UsageError(f'--ray is {ray_address}, without --collectors; expected a number of them, or auto')
+    if collectors is not None and importlib.util.find_spec('ray') is None:
+        raise click.UsageError("--collectors needs Ray; expected pip install 'ray>=2.54'")
     if collectors is not None and overlap:
         raise click.UsageError('--overlap and --collectors exclude each other; expected one of them')
     if auto_resume and resume is not None:

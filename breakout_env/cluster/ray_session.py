@@ -37,14 +37,13 @@ def ray_session(address: Optional[str], collectors: Count) -> Iterator[Any]:
         - address (:obj:`Optional[str]`): ``'auto'`` or ``'HOST:PORT'`` of a cluster; None starts a local Ray that \
             listens on 127.0.0.1, has room for the collectors and ends with the context.
     Raises:
-        - ClusterError: If Ray is not installed, the cluster is not there, or refuses the token.
+        - ClusterError: If the cluster is not there, or refuses the token.
+        - ImportError: If Ray is not installed.
     """
     if address is None:
         keep_ray_on_loopback()
-    try:
-        import ray
-    except ImportError:
-        raise ClusterError("--collectors needs Ray; expected pip install 'ray>=2.54'") from None
+    import ray
+
     # Ray's own handler ends the driver without a save; a run installs its handlers after this
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     options: Dict[str, Any] = dict(log_to_driver=False, logging_level=logging.ERROR)

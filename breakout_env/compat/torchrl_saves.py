@@ -39,9 +39,9 @@ def write_buffer(target: Path, buffer: Optional[Any], description: Mapping[str, 
         files = {str(path.relative_to(folder)): path.stat().st_size for path in folder.rglob('*') if path.is_file()}
         (folder / MANIFEST).write_text(json.dumps(dict(description, files=files)))
         old = Path(beside, 'old')
-        if target.exists():
-            target.rename(old)
         try:
+            if target.exists():
+                target.rename(old)
             folder.rename(target)
         except BaseException:  # the folder beside is removed with all that is in it
             if old.exists() and not target.exists():

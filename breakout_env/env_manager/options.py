@@ -30,10 +30,11 @@ class EnvManagerOptions(Options):
     """(bool) Whether the timestep that ends an episode has the first observation of the next one, as in DI-engine's \
     process managers with this option; without it, the last observation of the episode, as in its ``base``."""
     step_timeout: Optional[Seconds] = 60.0
-    """(Optional[float]) Seconds for a step of one environment before its process counts as lost; None for no limit."""
+    """(Optional[float]) Seconds for a step of one environment; a process is lost when a step of all its environments \
+    takes longer than their sum. None for no limit."""
     reset_timeout: Optional[Seconds] = None
-    """(Optional[float]) Seconds for a reset of one environment; None for ``connect_timeout`` for all environments of \
-    a process together."""
+    """(Optional[float]) Seconds for a reset of one environment, likewise. None: all environments of a process have \
+    ``connect_timeout`` together."""
     retry_waiting_time: Annotated[float, Between(0.0, DAY_S)] = 0.1
     """(float) Seconds between two attempts at a reset."""
     worker_num: Optional[Annotated[int, Between(1, 4096)]] = None

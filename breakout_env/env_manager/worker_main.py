@@ -224,7 +224,8 @@ def run_group(
             try:
                 reply = pickle.dumps((number, result), pickle.HIGHEST_PROTOCOL)
             except Exception as error:  # an attribute or info that can't be pickled, such as a lock
-                reply = pickle.dumps((number, EnvFailed(min(env_fns.data), _portable(error))))
+                env_id = args[0] if command == 'call' else min(env_fns.data)
+                reply = pickle.dumps((number, EnvFailed(env_id, _portable(error))))
             connection.send_bytes(reply)
     except (EOFError, BrokenPipeError, ConnectionResetError):
         logger.debug('worker %d: its manager has ended', os.getpid())

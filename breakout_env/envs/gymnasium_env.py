@@ -244,6 +244,8 @@ class GymnasiumBreakoutVector(VectorEnv):
         """The console's picture of each game with ``render_mode='rgb_array'``, else None."""
         if self.render_mode != 'rgb_array':
             return None
+        if self._manager.closed:
+            raise gymnasium.error.ResetNeeded('the vector environment plays no games; call reset first')
         images = self._manager.ready_imgs
         return tuple(images[i] for i in range(self.num_envs))
 

@@ -50,8 +50,8 @@ class LeanPPOOptions(LearnerOptions):
     """(Optional[int]) Updates over which the learning rate falls linearly to ``lr_end``, and entropy coefficient and \
     discount move to ``entropy_end`` and ``discount_end``; None to leave them."""
     anneal: Flag = False
-    """(bool) They do so over the run's own budget, env steps or hours, whichever is used up first; \
-    ``lr_decay_updates`` has no effect then."""
+    """(bool) They do so over the run's own budget, whichever of its limits is used up first; ``lr_decay_updates`` has \
+    no effect then."""
     lr_end: Annotated[float, Between(0.0, 1.0)] = 0.0
     """(float) The learning rate at the end."""
     entropy_end: Optional[Annotated[float, Between(0.0, 1e6)]] = None
@@ -161,6 +161,11 @@ class LeanPPOPolicy(Policy, ActsWithAverage):
         for name, value in {**without_effect, 'learn.ignore_done': policy['learn'].get('ignore_done', False)}.items():
             if value:
                 raise ValueError(f'policy.{name} is {shown(value)}; expected False: it has no effect with lean_ppo')
+        if options.discount_end is not None and 1 in (policy['discount_factor'], options.discount_end):
+            raise ValueError(
+                f'policy.learn.discount_end is {options.discount_end} and policy.discount_factor is '
+                f'{policy["discount_factor"]}; expected both below 1, where the horizon, 1 / (1 - discount), is finite'
+            )
         if options.mirror and 'type' in cfg['policy']['model']:
             Mirror(create_model(cfg['policy']['model']))
 

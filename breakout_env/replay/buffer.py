@@ -82,6 +82,11 @@ class FrameReplayBuffer(SerialBuffer):
         begin_save = partial(_begin_save, memory, self._sampler, self._prefetcher)
         self._open(exp_name, instance_name, begin_save, partial(_release, self._prefetcher, memory))
 
+    @property
+    def in_use(self) -> bool:
+        """Whether a signal handler has interrupted a method of it: a save would wait for that for ever."""
+        return self._memory.lock._is_owned()  # type: ignore[attr-defined]
+
     # ---------------------------------------------------------------- in
 
     def push(self, data: Union[Sequence[Mapping], Mapping], cur_collector_envstep: int = -1) -> None:

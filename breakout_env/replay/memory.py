@@ -51,11 +51,13 @@ class ReplayMemory(object):
         eviction: str = 'fifo',
         folder: str = FOLDER,
         seed: Optional[int] = None,
+        state_every: int = 1,
     ) -> None:
         """
         Arguments:
             - capacity (:obj:`int`): The most transitions it holds.
             - seed (:obj:`Optional[int]`): Seed of sampling and of random eviction.
+            - state_every (:obj:`int`): One in so many transitions has a hidden state, if any has.
             - others: See ``ReplayOptions``.
         Raises:
             - DoesNotFit: If there is no room for so many with the usual screens; a push raises it for larger ones.
@@ -67,7 +69,7 @@ class ReplayMemory(object):
         self.lock = threading.RLock()
         self.random = np.random.default_rng(seed)
         self.next_id = 0  # of the next transition: ids are never reused
-        self._folder = folder
+        self._folder, self._state_every = folder, state_every
         self._reset()
 
     @classmethod
@@ -75,7 +77,7 @@ class ReplayMemory(object):
         """The memory of a buffer; its seed follows from numpy's, which pipelines set."""
         folder = options.folder or os.path.join(exp_name, FOLDER)
         seed = int(np.random.randint(2**31))
-        return cls(options.replay_buffer_size, options.storage, options.eviction, folder, seed)
+        return cls(options.replay_buffer_size, options.storage, options.eviction, folder, seed, options.slice_every)
 
     def _reset(self) -> None:
         self.rows: Optional[Rows] = None  # with the first transition
@@ -193,7 +195,8 @@ class ReplayMemory(object):
         """Use these rows from the first transition on."""
         if self.frame_store is None and rows.frame_shape is not None:
             frame_bytes = int(np.prod(rows.frame_shape))
-            check_room(self.capacity, self.storage, frame_bytes, self._folder, rows.table.itemsize)
+            row_bytes = rows.table.itemsize + rows.states.itemsize // self._state_every
+            check_room(self.capacity, self.storage, frame_bytes, self._folder, row_bytes)
             self.frame_store = FrameStore(frame_bytes, self.capacity, self.storage, self._folder)
         self.rows = rows
 
@@ -265,7 +268,7 @@ class ReplayMemory(object):
 
     def empty_copy(self) -> 'ReplayMemory':
         """An empty memory of the same settings, for ``swap``."""
-        return type(self)(self.capacity, self.storage, self.eviction, self._folder)
+        return type(self)(self.capacity, self.storage, self.eviction, self._folder, state_every=self._state_every)
 
     def swap(self, other: 'ReplayMemory') -> None:
         """Exchange all content with another memory of the same settings, which no other thread uses."""

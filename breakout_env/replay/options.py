@@ -162,7 +162,7 @@ def _refuse_what_others_do(cfg: Mapping) -> None:
     values = section(_OWNER, cfg)
     for name, default in _GONE.items():
         if (value := values.get(name, default)) != default:
-            raise ValueError(f'{_OWNER} `{name}` is {shown(value)}; expected none, as it is gone (CHANGELOG.md)')
+            raise ValueError(f'{_OWNER} `{name}` is {shown(value)}; expected none, as it has no effect (CHANGELOG.md)')
     _check_controller(values.get('thruput_controller'))
 
 

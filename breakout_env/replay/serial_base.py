@@ -79,7 +79,7 @@ def _save(write: Callable[[str], None], path: str, then: Callable[[], None]) -> 
 
 def _release(saves: List[Future], release: Callable[[], None], owner: int) -> None:
     if os.getpid() == owner:
-        if saves and threading.current_thread().name.startswith(_SAVER):  # the garbage collector runs anywhere
+        if saves and threading.current_thread().name.startswith('replay-'):  # ours, which the save may need
             saves[0].add_done_callback(lambda _: release())
         else:
             wait(saves)

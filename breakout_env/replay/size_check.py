@@ -32,7 +32,7 @@ def check_rows(size: int, row_bytes: int) -> None:
 def check_room(size: int, storage: str, frame_bytes: int, folder: str, row_bytes: int = 0) -> None:
     """
     Refuse a size that cannot fit; ``folder`` is where storage ``memmap`` keeps its file, ``row_bytes`` what a
-    transition takes besides its frames, where that is known. Hidden states of R2D2 are not counted.
+    transition takes besides its frames, where that is known.
     """
     row_bytes = max(row_bytes, _ROW_BYTES)
     if storage == 'compressed':

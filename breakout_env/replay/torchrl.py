@@ -251,6 +251,7 @@ class TorchRLReplayBuffer(SerialBuffer):
 
     def state_dict(self) -> Dict[str, Any]:
         """A copy of everything, in memory; for large buffers there is ``save_data``."""
+        self._prefetcher.wait()
         return dict(self._description(), buffer=copy.deepcopy(self._buffer.state_dict()) if self.count() else None)
 
     def load_state_dict(self, _state_dict: Dict[str, Any]) -> None:
@@ -265,6 +266,7 @@ class TorchRLReplayBuffer(SerialBuffer):
         Raises:
             - ValueError: If something of that name exists which ``save_data`` did not write.
         """
+        self._prefetcher.wait()  # else the saved random numbers would depend on how fast its thread is
         write_buffer(Path(file_name).absolute(), self._buffer if self.count() else None, self._description())
 
     def load_data(self, file_name: str) -> None:

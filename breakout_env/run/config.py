@@ -2,8 +2,9 @@
 The config of a run: DI-engine's defaults, the values of a config file, and what the command line changes.
 
 A config is a Python program: reading one runs it, as with all of DI-engine's commands, so it must come from people one
-trusts; agents, checkpoints and buffers need not. It is run once and compiled once, twice if the command line changes
-options: a change is compared with the compiled option that it replaces. config_checks.py checks the result.
+trusts; agents, checkpoints and buffers need not. It is run once. It is compiled without its policy, for the names that
+are known, as it is, and once more if the command line changes options: a change is compared with the compiled option
+that it replaces. config_checks.py checks the result.
 """
 
 import copy
@@ -18,6 +19,7 @@ import torch
 from ding.config import compile_config, read_config
 from ding.config import config as ding_config
 from ding.config.utils import save_config_formatted
+from ding.utils import SERIAL_COLLECTOR_REGISTRY
 from easydict import EasyDict
 
 from ..utils.gpu import gpu_problem
@@ -89,13 +91,13 @@ def merged_config(
     Overview:
         The config of a run: DI-engine's defaults, then the file's values, then the changes. Where the file names no \
         hook `progress` or `resume` and no evaluator, ours are added, so that the run can be resumed. Makes the run's \
-        folder and writes the merged config.
+        folder; ``save_config`` writes the config into it.
     Arguments:
         - config, seed, budget, resume, changes: As in ``train`` of ``entry/serial.py``.
         - on_ray (:obj:`bool`): Whether other processes collect.
     Raises:
-        - click.ClickException: If the config is wrong, all env steps would go into random play, or a change names no \
-            option.
+        - click.ClickException: If the config is wrong, all env steps would go into random play, the budget is in \
+            games that the collector does not count, or a change names no option.
     """
     file = read_config_file(config) if isinstance(config, str) else config
     cfg = checked_config(file, seed, changes)
@@ -109,6 +111,12 @@ def merged_config(
             f'{file.path}: the policy {file.create.policy.type!r} has no `update_per_collect`, as on-policy ones '
             'of DI-engine; expected `ding -m serial_onpolicy` for it, or another policy, such as lean_ppo'
         )
+    collector = cfg.policy.collect.collector.type
+    if budget.episodes is not None and not (on_ray or hasattr(SERIAL_COLLECTOR_REGISTRY[collector], 'games')):
+        raise click.UsageError(
+            f'--episodes is {budget.episodes}, and the collector {collector!r} counts no full games; expected one of '
+            'type `nstep` in create_config.collector'
+        )
     random_steps = cfg.policy.get('random_collect_size', 0)
     if budget.env_steps is not None and budget.env_steps <= random_steps:
         raise click.UsageError(
@@ -120,7 +128,8 @@ def merged_config(
     if 'progress' not in hooks:
         hooks['progress'] = EasyDict(type='progress', name='progress', position='before_run')
         learn.learner.hook.progress = hooks['progress']
-    limits = dict(max_env_step=budget.env_steps, max_hours=budget.hours, max_updates=budget.updates)
+    limits = dict(max_env_step=budget.env_steps, max_hours=budget.hours)
+    limits.update(max_updates=budget.updates, max_games=budget.episodes)
     # without a terminal, our pipelines print these lines in place of DI-engine's tables
     printed = dict(print_every_s=10.0)
     hooks['progress'].ext_args = EasyDict({**printed, **(hooks['progress'].get('ext_args') or {}), **limits})
@@ -211,6 +220,8 @@ def _plain(name: str, value: Any) -> Dict[str, Any]:
 def _change(main: EasyDict, merged: EasyDict, path: str, value: Any) -> None:
     """Set an option, as ``'policy.learn.learning_rate'``; ``merged`` supplies the current value and the known names."""
     *sections, name = path.split('.')
+    if path == 'seed':
+        raise click.UsageError(f'--set seed={value} has no effect; expected --seed')
     if sections and not isinstance(merged.get(sections[0]), dict):
         known = ', '.join(key for key, value in merged.items() if isinstance(value, dict))
         raise click.UsageError(f'{path}: there is no section {sections[0]} in the config; expected one of {known}')

@@ -31,8 +31,8 @@ HOOKS = 'policy.learn.learner.hook'
 PARTS = {
     'env': ENV_REGISTRY,
     'env.manager': ENV_MANAGER_REGISTRY,
+    'policy.model': MODEL_REGISTRY,  # before the policy, which may build it
     'policy': POLICY_REGISTRY,
-    'policy.model': MODEL_REGISTRY,
     'policy.collect.collector': SERIAL_COLLECTOR_REGISTRY,
     'policy.eval.evaluator': SERIAL_EVALUATOR_REGISTRY,
     'policy.other.replay_buffer': BUFFER_REGISTRY,

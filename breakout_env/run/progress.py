@@ -22,7 +22,7 @@ from ding.worker.learner import LearnerHook, register_learner_hook
 from pydantic import BeforeValidator
 
 from .._version import __version__
-from ..compat.ding_budget import max_env_step_of_pipeline
+from ..compat.ding_budget import limit_of_pipeline
 from ..compat.ding_call_hook import CallHook
 from ..compat.tensorboardx_disk_full import retry_writes
 from ..utils import run_registry
@@ -57,6 +57,8 @@ class ProgressOptions(Options):
     """(Optional[float]) Hours after which the run will end; None if unknown."""
     max_updates: Optional[Annotated[int, Between(1, 10**15)]] = None
     """(Optional[int]) Updates after which the run will end; None if unknown."""
+    max_games: Optional[Annotated[int, Between(1, 10**15)]] = None
+    """(Optional[int]) Full games of the collector after which the run will end; None if unknown."""
     log_every_s: Annotated[float, Between(0.0, math.inf, above=True)] = 10.0
     """(float) Seconds between two rows of the log."""
     print_every_s: Optional[Annotated[float, Between(0.0, math.inf, above=True)]] = None
@@ -86,8 +88,9 @@ class ProgressHook(LearnerHook):
 
     def __call__(self, engine: Any) -> None:
         retry_writes(engine.tb_logger)
-        limit = max_env_step_of_pipeline() or self._options.max_env_step
-        progress = RunProgress(engine, self._options.model_copy(update=dict(max_env_step=limit)))
+        of_ding = dict(max_env_step=limit_of_pipeline('max_env_step'), max_updates=limit_of_pipeline('max_train_iter'))
+        limits = {name: limit for name, limit in of_ding.items() if limit}
+        progress = RunProgress(engine, self._options.model_copy(update=limits))
         engine.run_progress = progress  # lives as long as the learner
         # before log_show, which empties the learner's buffer of values
         engine.register_hook(CallHook('progress_look', 0, progress.after_update, position='after_iter'))
@@ -129,9 +132,10 @@ class RunProgress(object):
 
     @property
     def budget_used(self) -> float:
-        """The share of the env steps, hours or updates that is used, whichever is most; 0 without limits."""
-        limits = (self._options.max_env_step, self._options.max_hours, self._options.max_updates)
-        used = (self._learner.collector_envstep, self.run_s / 3600, self._learner.last_iter.val)
+        """The share of the env steps, hours, updates or games that is used, whichever is most; 0 without limits."""
+        options, games = self._options, getattr(self._part('collector'), 'games', 0)
+        limits = (options.max_env_step, options.max_hours, options.max_updates, options.max_games)
+        used = (self._learner.collector_envstep, self.run_s / 3600, self._learner.last_iter.val, games)
         return min(1.0, max((value / limit for value, limit in zip(used, limits) if limit), default=0.0))
 
     def after_update(self) -> None:

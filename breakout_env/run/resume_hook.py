@@ -47,8 +47,9 @@ class ResumeHook(LearnerHook):
     """
     Overview:
         Before the run: checks that the network takes the pixels of the buffer ``frame``, and restores the newest \
-        usable save, if ``policy.learn.resume_training`` is on. While it runs: saves it from time to time, in the \
-        background. When it ends, and on SIGTERM or Ctrl-C: saves it a last time. ``ext_args`` are ``ResumeOptions``.
+        usable save, if ``policy.learn.resume_training`` is on. While it runs: saves it from time to time, with the \
+        buffer ``frame`` in the background; with others, training waits. When it ends, and on SIGTERM or Ctrl-C: saves \
+        it a last time. ``ext_args`` are ``ResumeOptions``.
     Examples:
         >>> hook = ResumeHook('resume', 100, position='before_run', ext_args=dict(save_every_s=900))
         >>> hook.position
@@ -90,9 +91,9 @@ register_learner_hook('resume', ResumeHook)
 
 class RunAutosave(object):
     """
-    Saves a run from time to time, when it ends, and when it is stopped. It saves between the updates for one
-    collection and the next collection, so that a resumed run repeats nothing; a stop at any other moment waits
-    for that. Create it after ``RunSaver.resume``.
+    Saves a run from time to time, when it ends, and when it is stopped. It saves when the updates for a collection are
+    done and the next one has not begun, so that a resumed run repeats nothing; a stop at another moment waits until
+    then. Create it after ``RunSaver.resume``.
     """
 
     def __init__(self, learner: 'BaseLearner', saver: RunSaver, save_every_s: float) -> None:
@@ -118,7 +119,8 @@ class RunAutosave(object):
     @property
     def _can_save(self) -> bool:
         """Whether the run is as it was after the updates for the last collection."""
-        return not self._is_busy and self._push_count == self._pushed
+        in_use = self._is_busy or getattr(self._saver.buffer, 'in_use', False)
+        return not in_use and self._push_count == self._pushed
 
     def _before_update(self) -> None:
         self._is_busy = True  # until the updates for this collection are done
@@ -146,6 +148,10 @@ class RunAutosave(object):
 
     def _after_run(self) -> None:
         error, failed = sys.exc_info()[1], None
+        if error is None or isinstance(
+            error, Stopped
+        ):  # all is done, even if the buffer had too little for all updates
+            self._is_busy, self._iteration, self._pushed = False, self._learner.last_iter.val, self._push_count
         try:
             if self._can_save:  # else an error or a second Ctrl-C interrupted something
                 failed = self._saver.save(self._iteration, wait=True)
@@ -156,7 +162,8 @@ class RunAutosave(object):
             self._stop.close()
             run_registry.forget(self._learner.exp_name)
             release(self._learner.exp_name)
-        if failed is not None and (error is None or isinstance(error, Stopped)):
+        # the last two are of environments that the same signal ended
+        if failed is not None and (error is None or isinstance(error, (Stopped, OSError, EOFError))):
             raise OSError(f'the last save of {self._learner.exp_name} failed ({failed}); the one before is kept')
 
     # ---------------------------------------------------------------- stopping

@@ -99,7 +99,7 @@ class RunSaver(object):
             except OSError as error:  # it must not end the training
                 _log.warning('the run was not saved: %s. The save before it is kept', error)
                 return error
-        # where the save before is still under way, this one is left out; the next will be on time
+        # if the save before is not finished, this one is skipped
         elif buffer.start_saving(str(self._folder / save['buffer']), finish):
             self._begun_iteration = iteration
             if wait:
@@ -230,7 +230,7 @@ def _random_states() -> Dict[str, Any]:
         python=random.getstate(),
         numpy=(name, torch.from_numpy(keys.astype(np.int64)), *rest),
         torch=torch.get_rng_state(),
-        cuda=torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        cuda=torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
     )
 
 
@@ -239,5 +239,5 @@ def _set_random_states(states: Mapping[str, Any]) -> None:
     name, keys, *rest = states['numpy']
     np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))
     torch.set_rng_state(states['torch'])
-    if len(states['cuda']) == torch.cuda.device_count():
+    if states['cuda'] and len(states['cuda']) == torch.cuda.device_count():
         torch.cuda.set_rng_state_all(states['cuda'])

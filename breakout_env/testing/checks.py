@@ -134,12 +134,14 @@ def close_after_error(probe: Probe) -> str:
         args = [env.env, name, [env.action() if action is None else action] if name == 'step' else [], at_line]
         if at_line < 0:
             return probe.call(name, _interrupted, *args)
-        env.state = 'closed'
-        with contextlib.suppress(Outcome):
+        env.state, raised = 'closed', 0
+        try:
             probe.call(f'{name} with an error', _interrupted, *args)
+        except Outcome:
+            raised = 1
         probe.call(f'close after an error in {name}', env.env.close)
         env.play(1)
-        return 1
+        return raised
 
     raised = call('step', sys.maxsize, object())
     # errors between any two lines, as DI-engine's step_timeout raises them

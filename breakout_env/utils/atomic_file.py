@@ -19,7 +19,7 @@ class DamagedFile(ValueError):
 
 def previous(path: Union[str, Path]) -> str:
     """Where ``atomic_write`` keeps the file it replaced."""
-    return f'{path}.previous'
+    return f'{os.path.realpath(path)}.previous'
 
 
 @contextlib.contextmanager

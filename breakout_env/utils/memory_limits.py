@@ -101,9 +101,11 @@ def _reclaimable(folder: Path) -> int:
 
 
 def disk_room(folder: str) -> Room:
-    """Room on the disk of a folder, which need not be there yet."""
+    """Room on the disk of a folder, which need not be there yet. Raises ValueError if it or one above it is a file."""
     path = os.path.abspath(folder)
     while not os.path.isdir(path):
+        if os.path.exists(path):
+            raise ValueError(f'`folder` is {folder}, and {path} is a file; expected a folder')
         path = os.path.dirname(path)
     usage = psutil.disk_usage(path)
     return Room(usage.free, usage.total, f'the disk of {folder}')

@@ -21,8 +21,9 @@ GAMES_IN_MEAN = 100
 class GameScores(object):
     """The scores of the full games that a run has collected, for the progress line, the log and saves."""
 
+    games = 0
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self.games = 0
         self._game_returns: Deque[float] = deque(maxlen=GAMES_IN_MEAN)
         super().__init__(*args, **kwargs)
 

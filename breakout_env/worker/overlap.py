@@ -40,8 +40,8 @@ class Overlap(object):
         own, so such a run is reproducible. One with noisy networks (``rainbow``) or DI-engine's own buffers is not: \
         use the serial order for those.
     Arguments:
-        - next_collection (:obj:`Callable`): Called between two steps, when all pushed fragments have been learned \
-            from and the newest is not pushed yet. Returns the function that collects the next fragment in a thread, \
+        - next_collection (:obj:`Callable`): Called between two steps: all fragments in the buffer have been learned \
+            from, the newest is pushed afterwards. Returns the function that collects the next fragment in a thread, \
             or None to end.
         - push (:obj:`Callable`): Called after that, with the newest fragment.
         - learn (:obj:`Callable`): Makes the updates for the fragment that was pushed last, in a thread.

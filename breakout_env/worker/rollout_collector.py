@@ -105,10 +105,11 @@ class RolloutCollector(ScoringCollector):
         if env_num is not None:
             check_rollout(policy['collect'].get('n_sample'), env_num, policy.get('random_collect_size', 0))
         manager = cfg['env'].get('manager', {})
-        if 'subprocess' in manager.get('type', '') and not manager.get('reset_inplace', False):
+        kind, in_place = manager.get('type', ''), manager.get('reset_inplace', False)
+        if kind.startswith('async') or ('subprocess' in kind and not in_place):
             raise ValueError(
-                f'the env manager is {manager["type"]!r}, whose resets do not wait for each other; the collector '
-                '`rollout` expects reset_inplace=True for it, or another one, such as `breakout`'
+                f'the env manager is {kind!r} with reset_inplace={in_place}, whose environments do not wait for each '
+                'other; the collector `rollout` expects `breakout`, `base`, or `subprocess` with reset_inplace=True'
             )
 
     def reset_env(self, _env: Optional[Any] = None) -> None:

@@ -67,7 +67,8 @@ def provenance(name: str) -> str:
     about = load(name)
     seconds = f' of {about["seconds"]:g} s' if 'seconds' in about else ''
     turns = f'medians of {about["repeats"]} turns{seconds} each'
-    return f'{about["cpu"]}, {about["cores"]} cores; {turns}, {about["date"][:10]}.'
+    load_before = f', load {about["load"]:g} before' if 'load' in about else ''
+    return f'{about["cpu"]}, {about["cores"]} cores{load_before}; {turns}, {about["date"][:10]}.'
 
 
 def one_environment() -> str:
@@ -100,7 +101,7 @@ def million() -> str:
 
 def million_transitions() -> str:
     """The one number that all documents name: of play that fills the buffer with more different screens."""
-    return _gb(load('bench_replay_ball')['results']['compressed']['1000000']['bytes_per_transition'])
+    return _gb(load('bench_replay_ball')['results']['compressed'])
 
 
 # ---------------------------------------------------------------------------------------------- trainings and agents
@@ -181,10 +182,6 @@ def comparison() -> str:
     """What this package gives beside others, for the README: like with like in a row, on the CPU that it names."""
     env, train, lives = (_medians(name) for name in ('bench_env', 'bench_train', 'bench_manager'))
     games = _medians('bench_manager', 1)
-    stored = {
-        name: by_size['1000000']['bytes_per_transition'] + by_size['1000000']['disk_bytes_per_transition']
-        for name, by_size in load('bench_replay')['results'].items()
-    }
     judged = training_rows.by_variant(training_rows.rows())
     after = {
         key: f'{np.mean([row["score"] for row in seeds]):.0f} ({len(seeds)} seed{"s" * (len(seeds) > 1)})'
@@ -195,13 +192,13 @@ def comparison() -> str:
     longest = max(training_rows.env_steps_rows(), key=lambda row: row['env_steps'])
     long = f'PPO for long trainings, score after {longest["budget_env_steps"] / 1e6:g} million env steps'
     on = {name: load(f'bench_{name}')['cpu'] for name in ('train', 'env', 'manager')}
-    ours, stock, envpool = 'ours, halves in turns', "DI-engine's subprocess", 'EnvPool, asynchronous, 2 threads'
+    ours, envpool = 'ours, halves in turns', 'EnvPool, asynchronous, 2 threads'
     dqn, stock_dqn = train['ours, serial'], train["DI-engine's serial pipeline"]
     sb3_dqn, gym = train['Stable-Baselines3, 8 environments'], 'gymnasium AtariPreprocessing + FrameStackObservation'
     kinds = ('compressed', "DI-engine's advanced, uint8", 'snappy elements, as in Dopamine')
-    compressed, advanced, snappy = (_gb(stored[kind]) for kind in kinds)
-    lean_dqn, ding_dqn = trained['lean_dqn'], trained['DI-engine dqn']
-    by_8 = '8 environments, {}, env steps/s'
+    compressed, advanced, snappy = (_gb(load('bench_replay')['results'][kind]) for kind in kinds)
+    sb3 = f'{trained["SB3 DQN"]}, SB3'
+    by_8 = '8 environments as PPO collects, {}, env steps/s'
     card = max((agent['card'] for agent in agents()), key=lambda card: card['scores']['nature']['mean'])
     rows = [
         [
@@ -211,11 +208,11 @@ def comparison() -> str:
         [long, f'{longest["score"]:.0f} (1 seed)', '', '', longest['cpu']],
         ['PPO, score after 80 minutes', after[80, 'ppo'], '', '', judged[80, 'ppo'][0]['cpu']],
         ['PPO, score after 40 minutes', trained['ppo'], '', f'{trained["rl_games PPO"]}, rl_games', ppo_on],
-        ['DQN, score after 40 minutes', lean_dqn, ding_dqn, f'{trained["SB3 DQN"]}, SB3', dqn_on],
+        ['DQN, score after 40 minutes', trained['lean_dqn'], trained['DI-engine dqn'], sb3, dqn_on],
         ['DQN training, env steps/s', dqn, stock_dqn, f'{sb3_dqn}, SB3', on['train']],
         ['one environment, env steps/s', env['BreakoutEnv'], 'does not run', f'{env[gym]}, gymnasium', on['env']],
-        [by_8.format('episodes of a life'), lives[ours], lives[stock], f'{lives[envpool]}, EnvPool', on['manager']],
-        [by_8.format('full games'), games[ours], games[stock], f'{games[envpool]}, EnvPool', on['manager']],
+        [by_8.format('episodes of a life'), lives[ours], _stock(lives), f'{lives[envpool]}, EnvPool', on['manager']],
+        [by_8.format('full games'), games[ours], _stock(games), f'{games[envpool]}, EnvPool', on['manager']],
         ['memory of a million transitions of random play', compressed, advanced, f'{snappy}, as Dopamine', 'any'],
     ]
     return markdown(['on 2 CPU cores, unless named', 'breakout_env', 'DI-engine', 'best other', 'on'], rows, 0)
@@ -225,6 +222,12 @@ def _medians(name: str, index: int = 0) -> Dict[str, str]:
     """Of a section of a benchmark, by contestant."""
     rows = load(name)['sections'][index]['rows']
     return {row['name']: f'{row["median"]:,.0f}' for row in rows if 'median' in row}
+
+
+def _stock(medians: Dict[str, str]) -> str:
+    """Of the faster of DI-engine's env managers."""
+    both = (medians[f"DI-engine's {name}"] for name in ('base', 'subprocess'))
+    return max(both, key=lambda number: int(number.replace(',', '')))
 
 
 def dizoo() -> str:
@@ -239,13 +242,14 @@ def dizoo() -> str:
     return markdown(['environment', *(f'`{name}`' for name in checks)], table, 0)
 
 
-def _gb(bytes_per_transition: float) -> str:
-    return f'{bytes_per_transition / 1e3:,.2f} GB'
+def _gb(by_size: Dict[str, Any]) -> str:
+    """What a million transitions take, in memory and on the disk."""
+    row = by_size['1000000']
+    return f'{(row["bytes_per_transition"] + row["disk_bytes_per_transition"]) / 1e3:,.2f} GB'
 
 
 TABLES: Dict[str, Dict[str, Callable[[], str]]] = {
-    'README.md': {'comparison': comparison},
-    'README.zh-CN.md': {'comparison': comparison},
+    **dict.fromkeys(['README.md', 'README.zh-CN.md'], {'comparison': comparison}),
     'docs/performance.md': {
         'env': one_environment,
         'life-cycle': life_cycle,
@@ -255,7 +259,6 @@ TABLES: Dict[str, Dict[str, Callable[[], str]]] = {
     'docs/gpu.md': {'gpu': on_gpu},
     'docs/results/README.md': {'sources': sources.table},
     'docs/lifecycle.md': {'dizoo': dizoo},
-    'docs/lifecycle.zh-CN.md': {'dizoo': dizoo},
     'docs/memory.md': {'replay': replay, 'million': million},
     'docs/training.md': {
         'run': lambda: one_run(PPO, 'PPO on one H100 and 16 CPU cores, seed 0'),

@@ -25,7 +25,7 @@ main_config = EasyDict(
                 action_shape=4,
                 action_space='discrete',
             ),
-            # Hyper-parameters of Schulman et al. 2017, table 5.
+            # After Schulman et al. 2017, table 5, without annealing; value coefficient as in OpenAI's code.
             learn=dict(
                 epoch_per_collect=3,
                 batch_size=256,

@@ -16,22 +16,22 @@ from helpers.agents import observations, small_network
 def agent_file(tmp_path, monkeypatch) -> str:
     monkeypatch.chdir(tmp_path)
     other = small_network(dueling=False, obs_shape=[3, 44, 44], action_shape=18)
-    save_agent('small.safetensors', other.state_dict(), dict(name='small'))
+    save_agent('small.safetensors', other.state_dict(), dict(name='half/small'))
     return 'small.safetensors'
 
 
 def test_exported_agent_gives_the_same_values_in_batches_of_any_size(agent_file):
     onnxruntime = pytest.importorskip('onnxruntime')
     result = CliRunner().invoke(main, ['export', '--checkpoint', agent_file])
-    assert result.exit_code == 0 and 'wrote small.onnx' in result.output, result.output
+    assert result.exit_code == 0 and 'wrote half_small.onnx' in result.output, result.output
     assert 'pixels uint8 (batch, 3, 44, 44) -> q_values float32 (batch, 18)' in result.output
-    session = onnxruntime.InferenceSession('small.onnx', providers=['CPUExecutionProvider'])
+    session = onnxruntime.InferenceSession('half_small.onnx', providers=['CPUExecutionProvider'])
     for batch_size in (1, 2, 7):
         pixels = observations(batch_size, 3, 44)
         (values,) = session.run(['q_values'], {'pixels': pixels})
         assert np.allclose(values, load_agent(agent_file).q_values(pixels), rtol=1e-4, atol=1e-4)
     again = CliRunner().invoke(main, ['export', '--checkpoint', agent_file])
-    assert again.exit_code == 1 and 'small.onnx exists already; expected another --output, or --force' in again.output
+    assert again.exit_code == 1 and 'half_small.onnx exists already; expected another --output, or --force' in again.output
 
 
 def test_export_that_differs_from_its_source_is_not_kept(agent_file, monkeypatch):

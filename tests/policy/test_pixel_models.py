@@ -88,6 +88,13 @@ def test_the_encoder_begins_with_orthogonal_weights_scaled_for_relu():
         torch.testing.assert_close(rows @ rows.T, 2.0 * torch.eye(len(rows)), rtol=0, atol=1e-4)
 
 
+@pytest.mark.parametrize('options', [dict(), dict(head='paper'), dict(dueling=True), dict(layer_norm=True)])
+def test_an_untrained_actor_plays_all_actions_about_equally_often(options, pixels):
+    torch.manual_seed(0)
+    probabilities = PixelActorCritic(SHAPE, ACTIONS, **options)(pixels)['logit'].softmax(1)
+    assert 1 / ACTIONS - 0.02 < probabilities.min() < probabilities.max() < 1 / ACTIONS + 0.02
+
+
 @pytest.mark.parametrize('model, dueling', [(PixelDQN, True), (PixelDQN, False), (PixelActorCritic, False)])
 @pytest.mark.parametrize('rows', [None, [12, 79]])
 @pytest.mark.parametrize('columns', [None, [4, 79]])

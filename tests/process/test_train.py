@@ -72,3 +72,4 @@ def test_stock_parts_train_and_log_what_they_provide_which_is_no_count_of_games(
     assert last['updates'] == 4 and last['loss'] > 0 and last['games'] is last['replay_bytes'] is None
     refused = completed([*COMMAND, '-c', config, '--episodes', '3'], tmp_path)
     assert refused.returncode == 2 and "the collector 'sample' counts no full games" in refused.stderr
+    assert len(list((tmp_path / NAME).parent.iterdir())) == 1, 'a run that is refused leaves no folder'

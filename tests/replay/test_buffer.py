@@ -46,9 +46,9 @@ def test_a_config_names_the_buffer_and_its_options(named_in):
 @pytest.mark.parametrize(
     'options, message',
     [
-        (dict(max_use=3), r'`max_use` is 3 \(int\); expected none, as it is gone'),
+        (dict(max_use=3), r'`max_use` is 3 \(int\); expected none, as it has no effect'),
         (dict(thruput_controller=dict(push_sample_rate_limit=dict(max=2))), '`thruput_controller` is .* no limit'),
-        (dict(type='torchrl', max_use=3), r'`max_use` is 3 \(int\); expected none, as it is gone'),
+        (dict(type='torchrl', max_use=3), r'`max_use` is 3 \(int\); expected none, as it has no effect'),
         (dict(slice_every=4), '`slice_every` is 4 .*; expected 1 without `slice_len`'),
         (dict(slice_len=8, slice_every=9), '`slice_len` is 8; expected at least `slice_every`'),
         (dict(slice_len=8, eviction='random'), "`eviction` is 'random' .*; expected 'fifo' with `slice_len`"),
@@ -96,7 +96,10 @@ def test_large_screens_are_refused_at_the_first_one(monkeypatch):
         buffer.push(transition(0, side=200), 0)
     with pytest.raises(ValueError, match='40,0.. bytes a transition'):
         buffer.push(dict(id=0, table=np.zeros(5000)), 0)
-    assert buffer.count() == 0
+    sliced = make(replay_buffer_size=100_000, slice_len=40, slice_every=4)
+    with pytest.raises(ValueError, match='12,... bytes a transition'):  # a fourth of them has a hidden state
+        sliced.push(transition(0, side=84, episode_id=0, step_id=0, prev_state=torch.zeros(12_000)), 0)
+    assert buffer.count() == sliced.count() == 0
     buffer.push(transition(0, side=84), 0)
     assert is_exact(buffer.sample(1, 0)[0], side=84)
 

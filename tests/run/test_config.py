@@ -184,6 +184,8 @@ def test_run_name_below_the_current_folder_is_accepted(name, here):
         (['train', '-c', PPO, '--set', 'policy.model.head_layer_num=2'], '`head_layer_num` is 2; expected 0 with'),
         (['train', '--set', 'learning_rate'], "--set is 'learning_rate'; expected KEY=VALUE"),
         (['train', '--set', 'polcy.learn=3'], 'there is no section polcy in the config; expected one of env, policy'),
+        (['train', '--set', 'seed=3'], '--set seed=3 has no effect; expected --seed'),
+        (['train', '-c', PPO, '--set', 'policy.model.type=pixel_actor'], "policy.model.type is 'pixel_actor' (str); "),
         (['train', '-s', '1', '-s', '2', '--resume', 'x'], '--resume with a folder resumes one run'),
         (['train', '--hours', 'nan'], "'nan' is not allowed; expected a number above 0"),
         (['train', '--resume', 'a_file'], 'no saved run is there'),

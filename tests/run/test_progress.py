@@ -187,6 +187,9 @@ def test_the_used_share_of_the_budget_is_that_of_the_limit_that_is_reached_first
     by_updates = ProgressRun(tmp_path / 'updates', max_updates=20)
     by_updates.look(0.0, 100, 5)
     assert by_updates.progress.budget_used == 0.25
+    collector = EasyDict(envstep=0, games=15)
+    run_registry.register(str(tmp_path / 'games'), 'collector', collector)
+    assert ProgressRun(tmp_path / 'games', max_games=20).progress.budget_used == 0.75
     assert ProgressRun(tmp_path / 'other').progress.budget_used == 0
 
 

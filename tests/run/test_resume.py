@@ -198,6 +198,15 @@ def test_a_last_save_that_fails_is_an_error_and_the_one_before_is_kept(config):
 # ---------------------------------------------------------------- files
 
 
+def test_a_run_that_ends_with_too_little_for_all_updates_is_saved_as_it_is(config):
+    run = SerialRun(config)
+    run.train(3)
+    run.push(N_SAMPLE)
+    run.update()
+    run.end()
+    assert check_saves(Path(NAME))[0]['iteration'] == 3 * UPDATES + 1
+
+
 def test_two_saves_are_kept_and_unfinished_files_removed(config):
     first = SerialRun(config)
     Path(NAME, 'resume').mkdir()

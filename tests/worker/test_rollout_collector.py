@@ -126,9 +126,12 @@ def test_a_lost_worker_costs_its_environments_a_step_and_their_games(collector_o
     collector.close()
 
 
-def test_a_manager_whose_environments_are_not_reset_in_the_step_is_refused():
-    with pytest.raises(ValueError, match="env manager is 'subprocess', .*expects reset_inplace=True"):
-        RolloutCollector.check_config(dict(policy=dict(collect={}), env=dict(manager=dict(type='subprocess'))))
+@pytest.mark.parametrize('options', [dict(type='subprocess'), dict(type='async_subprocess', reset_inplace=True)])
+def test_a_manager_that_does_not_step_all_environments_at_once_is_refused(options):
+    with pytest.raises(
+        ValueError, match="env manager is '.*subprocess' with .*; the collector `rollout` expects `break"
+    ):
+        RolloutCollector.check_config(dict(policy=dict(collect={}), env=dict(manager=options)))
 
 
 def test_minibatches_have_each_transition_once_in_an_order_that_no_other_random_numbers_change():
