@@ -80,7 +80,7 @@ class GroupEnvManager(RecoveringManager):
 
     def _create_state(self) -> None:
         self._env_episode_count = dict.fromkeys(range(self._env_num), 0)
-        # Those that wait for an action; where there is none, it is in shared memory only.
+        # Observations that wait for an action; one that is missing here is in shared memory.
         self._ready_obs: Dict[int, Any] = dict.fromkeys(range(self._env_num))
         self._reset_param: Dict[int, Optional[dict]] = {env_id: {} for env_id in range(self._env_num)}
         self.final_obs = {}

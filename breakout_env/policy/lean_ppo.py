@@ -154,8 +154,12 @@ class LeanPPOPolicy(Policy, ActsWithAverage):
 
     @classmethod
     def check_config(cls, cfg: Mapping) -> None:
-        """Check ``policy.learn`` of a merged config; a ValueError names what is wrong."""
-        policy = cfg['policy']
+        """Check ``policy`` of a merged config; a ValueError names what is wrong."""
+        if cls._checked(cfg['policy']).mirror and 'type' in cfg['policy']['model']:
+            Mirror(create_model(cfg['policy']['model']))
+
+    @staticmethod
+    def _checked(policy: Mapping) -> LeanPPOOptions:
         options = LeanPPOOptions.of_section('config option', 'policy.learn', policy['learn'])
         without_effect = {name: policy.get(name, False) for name in ('multi_gpu', 'priority', 'priority_IS_weight')}
         for name, value in {**without_effect, 'learn.ignore_done': policy['learn'].get('ignore_done', False)}.items():
@@ -166,8 +170,7 @@ class LeanPPOPolicy(Policy, ActsWithAverage):
                 f'policy.learn.discount_end is {options.discount_end} and policy.discount_factor is '
                 f'{policy["discount_factor"]}; expected both below 1, where the horizon, 1 / (1 - discount), is finite'
             )
-        if options.mirror and 'type' in cfg['policy']['model']:
-            Mirror(create_model(cfg['policy']['model']))
+        return options
 
     def default_model(self) -> Tuple[str, List[str]]:
         """Actor and critic on pixels 0..255, where the config names no model."""
@@ -186,7 +189,7 @@ class LeanPPOPolicy(Policy, ActsWithAverage):
 
     def _init_collect(self) -> None:
         self._unroll_len = 1
-        self._options = LeanPPOOptions.of_section('policy option', 'learn', self._cfg.learn)
+        self._options = self._checked(self._cfg)
         self._dtype = AUTOCAST[fastest_precision(self._cfg.learn.autocast, self._device)]
         self._cast: Any = None  # a copy of the acting network in `_dtype`; None once its weights have changed
         if not isinstance(self._model, PixelInput):
@@ -277,7 +280,7 @@ class LeanPPOPolicy(Policy, ActsWithAverage):
 
     def _init_learn(self) -> None:
         learn = self._cfg.learn
-        self._options = LeanPPOOptions.of_section('policy option', 'learn', learn)
+        self._options = self._checked(self._cfg)
         self._priority = self._priority_IS_weight = False
         self._learn_model = self._model
         self._mirror = Mirror(self._model) if self._options.mirror else None

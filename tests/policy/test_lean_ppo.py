@@ -7,7 +7,6 @@ import pytest
 import torch
 from ding.rl_utils import ppo_data, ppo_error
 
-from breakout_env.policy.lean_ppo import LeanPPOPolicy
 from breakout_env.worker.overlap import own_collect_policy
 from helpers.policies import ENVS, GAMMA, STEPS, parameters, ppo, rollout
 
@@ -108,10 +107,8 @@ def test_learning_rate_entropy_coefficient_and_discount_reach_their_ends_also_in
     np.testing.assert_allclose(rates, [0.001, 0.0006, 0.0002, 0.0002])
     np.testing.assert_allclose(coefficients, [0.01, 0.006, 0.002, 0.002], rtol=1e-5)
     np.testing.assert_allclose(discounts, [0.9, 0.99, 0.999, 0.999])
-    endless = LeanPPOPolicy.default_config()
-    endless.learn.discount_end = 1.0
-    with pytest.raises(ValueError, match='discount_end is 1.0 and policy.discount_factor is 0.99; expected both below'):
-        LeanPPOPolicy.check_config(dict(policy=endless))
+    with pytest.raises(ValueError, match='discount_end is 1.0 and policy.discount_factor is 0.9; expected both below'):
+        ppo(discount_end=1.0)
 
 
 def test_a_critic_of_normalised_returns_learns_the_same_returns_in_other_units():
