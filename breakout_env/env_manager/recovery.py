@@ -46,8 +46,8 @@ class RecoveringManager(BaseEnvManager):
         # The arguments of ``seed`` that each environment was given last.
         self._given_seeds: Dict[int, tuple] = {}
         self._reseed_count = 0
-        # Environments lost with their process and not reset since. Their state is RUN until a step has told the caller of
-        # the loss, then ERROR.
+        # Environments lost with their process and not reset since. Their state is RUN until a step has told the caller,
+        # then ERROR.
         self._lost: Set[int] = set()
 
     # ---- resets
