@@ -204,7 +204,7 @@ def test_a_run_that_ends_with_too_little_for_all_updates_is_saved_as_it_is(confi
     run.push(N_SAMPLE)
     run.update()
     run.end()
-    assert check_saves(Path(NAME))[0]['iteration'] == 3 * UPDATES + 1
+    assert saves_in(Path(NAME))[0]['iteration'] == 3 * UPDATES + 1
 
 
 def test_two_saves_are_kept_and_unfinished_files_removed(config):

@@ -119,8 +119,10 @@ def test_second_ctrl_c_stops_at_once_and_saves_no_half_done_moment(config):
     run.update()
     interrupt(signal.SIGINT)
     with pytest.raises(SystemExit, match='130'):
-        interrupt(signal.SIGINT)
-    run.end()  # as our entry does in any case
+        try:
+            interrupt(signal.SIGINT)
+        finally:
+            run.end()  # as our entry does in any case
     assert not saves_in(Path(NAME))
 
 
