@@ -19,7 +19,7 @@ class DamagedFile(ValueError):
 
 def previous(path: Union[str, Path]) -> str:
     """Where ``atomic_write`` keeps the file it replaced."""
-    return f'{os.path.realpath(path)}.previous'
+    return f'{os.path.realpath(path) if os.path.islink(path) else path}.previous'
 
 
 @contextlib.contextmanager
