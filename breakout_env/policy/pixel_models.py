@@ -191,14 +191,11 @@ class PixelInput(torch.nn.Module):
     @classmethod
     def check_config(cls, cfg: Mapping) -> None:
         """Build the network of ``policy.model`` in a merged config; a ValueError names what is wrong."""
+        options = {
+            name: value for name, value in cfg['policy']['model'].items() if name not in ('type', 'import_names')
+        }
         try:
-            cls(
-                **{
-                    name: value
-                    for name, value in cfg['policy']['model'].items()
-                    if name not in ('type', 'import_names')
-                }
-            )
+            cls(**options)
         except TypeError as error:  # an argument that is missing, or unknown
             if cls.__module__ != __name__ and inspect.trace()[-1].filename != __file__:
                 raise  # from the code of somebody's own network
