@@ -191,11 +191,9 @@ class PixelInput(torch.nn.Module):
     @classmethod
     def check_config(cls, cfg: Mapping) -> None:
         """Build the network of ``policy.model`` in a merged config; a ValueError names what is wrong."""
-        options = {
-            name: value for name, value in cfg['policy']['model'].items() if name not in ('type', 'import_names')
-        }
+        given = {name: value for name, value in cfg['policy']['model'].items() if name not in ('type', 'import_names')}
         try:
-            cls(**options)
+            cls(**given)
         except TypeError as error:  # an argument that is missing, or unknown
             if cls.__module__ != __name__ and inspect.trace()[-1].filename != __file__:
                 raise  # from the code of somebody's own network
@@ -399,5 +397,4 @@ class PixelDRQN(PixelInput, DRQN):
 class PixelVAC(PixelInput, VAC):
     """DI-engine's ``VAC``, actor and critic, on pixel values 0..255, for its policies ``ppo`` and ``a2c``."""
 
-    # VAC's own default of 64 only suits its default encoder
-    _head_sizes = ('actor_head_hidden_size', 'critic_head_hidden_size')
+    _head_sizes = ('actor_head_hidden_size', 'critic_head_hidden_size')  # VAC's default of 64 suits its own encoder
