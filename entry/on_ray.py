@@ -50,9 +50,9 @@ class RayTraining(object):
 
     def __init__(self, ray: Any, cfg: EasyDict, budget: Budget, stop: StopRequest, collectors: Count) -> None:
         self.ray, self.cfg, self.budget, self.stop = ray, cfg, budget, stop
-        self.as_given = copy.deepcopy(cfg)  # the parts change theirs
         set_pkg_seed(cfg.seed, use_cuda=cfg.policy.cuda)
         self.policy = create_policy(cfg.policy, enable_field=['learn', 'collect', 'eval', 'command'])
+        self.as_given = copy.deepcopy(cfg)  # other parts change theirs
         self.tb_logger = SummaryWriter(os.path.join(cfg.exp_name, CURVES))
         logs = dict(tb_logger=self.tb_logger, exp_name=cfg.exp_name)
         self.learner = BaseLearner(cfg.policy.learn.learner, self.policy.learn_mode, **logs)

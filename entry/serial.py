@@ -85,6 +85,7 @@ def train(
 
         # The policy holds the network in three modes (learn, collect, eval); each worker drives one of them.
         policy = create_policy(cfg.policy, enable_field=['learn', 'collect', 'eval', 'command'])
+        as_given.policy.model = copy.deepcopy(cfg.policy.model)  # with the policy's own where the file names none
         collect_policy = own_collect_policy(cfg.policy, policy) if overlap else policy
         logs = dict(tb_logger=SummaryWriter(os.path.join(cfg.exp_name, CURVES)), exp_name=cfg.exp_name)
         learner = BaseLearner(cfg.policy.learn.learner, policy.learn_mode, **logs)

@@ -92,20 +92,19 @@ class RemoteEvaluator(object):
             f'Evaluated at {train_iter:,} updates and {env_step:,} env steps: {score:.1f} points over '
             f'{len(returns)} games.'
         )
-        if score > self._best_score and self._save_best(score):
-            self._best_score = score
+        if score > self._best_score:
+            self._save_best(score)
         return score >= self._cfg.stop_value and train_iter > 0
 
-    def _save_best(self, score: float) -> bool:
+    def _save_best(self, score: float) -> None:
         content = io.BytesIO()
         torch.save(self._checkpoint, content)
         try:
             write_bytes(Path(self._exp_name) / BEST_CHECKPOINT, content.getvalue())
+            self._best_score = score
             write_best_score(self._exp_name, score)
         except OSError as error:  # it must not end the training
-            self._say(f'The checkpoint of the best score was not saved: {error}.')
-            return False
-        return True
+            self._say(f'ckpt_best or its score was not saved: {error}.')
 
     def close(self) -> None:
         """End the actor, and an evaluation under way with it."""

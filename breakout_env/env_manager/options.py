@@ -30,8 +30,8 @@ class EnvManagerOptions(Options):
     """(bool) Whether the timestep that ends an episode has the first observation of the next one, as in DI-engine's \
     process managers with this option; without it, the last observation of the episode, as in its ``base``."""
     step_timeout: Optional[Seconds] = 60.0
-    """(Optional[float]) Seconds for a step of one environment; a process is lost when a step of all its environments \
-    takes longer than their sum. None for no limit."""
+    """(Optional[float]) Seconds for a step of one environment: a process may take this times the number of those that \
+    it steps at once, and is lost after that. None for no limit."""
     reset_timeout: Optional[Seconds] = None
     """(Optional[float]) Seconds for a reset of one environment, likewise. None: all environments of a process have \
     ``connect_timeout`` together."""

@@ -243,6 +243,11 @@ class TorchRLReplayBuffer(SerialBuffer):
         if is_stored.any():
             self._buffer.update_priority(index[is_stored], priority[is_stored])
 
+    @property
+    def in_use(self) -> bool:
+        """As that of the buffer ``frame``; TorchRL's lock is held within its methods."""
+        return self._buffer._replay_lock._is_owned()
+
     def start_saving(self, file_name: str, then: Callable[[], None]) -> bool:
         """Save, then call a function. It returns when both are done, as TorchRL takes no snapshots."""
         started = super().start_saving(file_name, then)

@@ -2,9 +2,9 @@
 The config of a run: DI-engine's defaults, the values of a config file, and what the command line changes.
 
 A config is a Python program: reading one runs it, as with all of DI-engine's commands, so it must come from people one
-trusts; agents, checkpoints and buffers need not. It is run once. It is compiled without its policy, for the names that
-are known, as it is, and once more if the command line changes options: a change is compared with the compiled option
-that it replaces. config_checks.py checks the result.
+trusts; agents, checkpoints and buffers need not. It is run once and compiled twice: without its policy, to learn which
+names are known, and as it is; a third time if the command line changes options, as a change is compared with the
+compiled option that it replaces. config_checks.py checks the result.
 """
 
 import copy
@@ -114,8 +114,8 @@ def merged_config(
     collector = cfg.policy.collect.collector.type
     if budget.episodes is not None and not (on_ray or hasattr(SERIAL_COLLECTOR_REGISTRY[collector], 'games')):
         raise click.UsageError(
-            f'--episodes is {budget.episodes}, and the collector {collector!r} counts no full games; expected one of '
-            'type `nstep` in create_config.collector'
+            f'--episodes is {budget.episodes}, and the collector {collector!r} counts no full games; expected '
+            'one whose class has `games`, such as `nstep`, in create_config.collector'
         )
     random_steps = cfg.policy.get('random_collect_size', 0)
     if budget.env_steps is not None and budget.env_steps <= random_steps:

@@ -99,13 +99,14 @@ def check_config(cfg: EasyDict) -> None:
             f'config option `env.n_evaluator_episode` is {episodes}; expected at least env.evaluator_env_num '
             f'({env_num}), as each environment plays one at least'
         )
-    for path, registry in PARTS.items():
+    for path in PARTS:
         part = section(path, value_at(cfg, path))
         try:
             import_module(part.get('import_names') or [])  # which register the part
         except (ImportError, TypeError, AttributeError) as error:
             raise ValueError(f'{path}.import_names is {shown(part["import_names"])}: {error}') from None
-        if 'type' in part:  # a policy's own model has none
+    for path, registry in PARTS.items():
+        if 'type' in (part := section(path, value_at(cfg, path))):  # a policy's own model has none
             _check_part(path, part['type'], registry, cfg)
     for name, hook in section(HOOKS, value_at(cfg, HOOKS)).items():
         if isinstance(hook, Mapping):

@@ -56,7 +56,7 @@ class ProgressOptions(Options):
     max_hours: Optional[Annotated[float, Between(0.0, 1e6, above=True)]] = None
     """(Optional[float]) Hours after which the run will end; None if unknown."""
     max_updates: Optional[Annotated[int, Between(1, 10**15)]] = None
-    """(Optional[int]) Updates after which the run will end; None if unknown."""
+    """(Optional[int]) Updates after which the run will end; None if unknown. Ding's `--train-iter` takes precedence."""
     max_games: Optional[Annotated[int, Between(1, 10**15)]] = None
     """(Optional[int]) Full games of the collector after which the run will end; None if unknown."""
     log_every_s: Annotated[float, Between(0.0, math.inf, above=True)] = 10.0

@@ -92,8 +92,9 @@ register_learner_hook('resume', ResumeHook)
 class RunAutosave(object):
     """
     Saves a run from time to time, when it ends, and when it is stopped. It saves when the updates for a collection are
-    done and the next one has not begun, so that a resumed run repeats nothing; a stop at another moment waits until
-    then. Create it after ``RunSaver.resume``.
+    done and nothing of the next one has been pushed, so that a resumed run repeats nothing; a stop at another moment
+    waits until then. Create it after ``RunSaver.resume``. A pipeline that an error ends calls ``after_run`` while the
+    error is handled, as it may have come in the middle of the updates.
     """
 
     def __init__(self, learner: 'BaseLearner', saver: RunSaver, save_every_s: float) -> None:
@@ -164,7 +165,8 @@ class RunAutosave(object):
             release(self._learner.exp_name)
         # the last two are of environments that the same signal ended
         if failed is not None and (error is None or isinstance(error, (Stopped, OSError, EOFError))):
-            raise OSError(f'the last save of {self._learner.exp_name} failed ({failed}); the one before is kept')
+            cause = f'{error}; besides, ' if str(error or '') else ''
+            raise OSError(f'{cause}the last save of {self._learner.exp_name} failed ({failed}); the one before is kept')
 
     # ---------------------------------------------------------------- stopping
 

@@ -37,8 +37,9 @@ class Overlap(object):
 
         The threads still share random numbers, from the global generators of numpy and torch. The collector explores \
         with them; the updates of policies like ``dqn`` do not use them, nor does the buffer ``frame``, which has its \
-        own, so such a run is reproducible. One with noisy networks (``rainbow``) or DI-engine's own buffers is not: \
-        use the serial order for those.
+        own, so such a run is reproducible. Not so with noisy networks (``rainbow``) and DI-engine's own buffers, and \
+        with a budget of full games what is annealed, as the games of the collection under way count: use the serial \
+        order for those.
     Arguments:
         - next_collection (:obj:`Callable`): Called between two steps: all fragments in the buffer have been learned \
             from, the newest is pushed afterwards. Returns the function that collects the next fragment in a thread, \

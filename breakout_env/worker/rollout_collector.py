@@ -106,7 +106,7 @@ class RolloutCollector(ScoringCollector):
             check_rollout(policy['collect'].get('n_sample'), env_num, policy.get('random_collect_size', 0))
         manager = cfg['env'].get('manager', {})
         kind, in_place = manager.get('type', ''), manager.get('reset_inplace', False)
-        if kind.startswith('async') or ('subprocess' in kind and not in_place):
+        if kind == 'async_subprocess' or ('subprocess' in kind and not in_place):
             raise ValueError(
                 f'the env manager is {kind!r} with reset_inplace={in_place}, whose environments do not wait for each '
                 'other; the collector `rollout` expects `breakout`, `base`, or `subprocess` with reset_inplace=True'
