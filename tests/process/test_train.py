@@ -2,6 +2,7 @@
 
 import pickle
 import re
+import runpy
 import signal
 import sys
 
@@ -47,7 +48,9 @@ def test_several_seeds_are_runs_of_their_own_that_one_signal_stops_and_resume_co
 
 
 def test_a_budget_ends_the_run_and_the_shown_command_can_be_pasted_into_a_shell(tmp_path):
-    config = config_in(tmp_path, 900, PROGRESS, BEGINS)
+    names_no_model = (r"type='pixel_dqn',\s+import_names=\['breakout_env'\],", '')
+    lean = (r"type='dqn'", "type='lean_dqn', import_names=['breakout_env']")
+    config = config_in(tmp_path, 900, PROGRESS, BEGINS, names_no_model, lean)
     name = 'it\'s "mine" $HOME'
     options = ['--exp-name', name, '--set', 'policy.learn.learning_rate=0.0002', '--episodes', '2', '--serial']
     output = run([*COMMAND, '-c', config.name, *options], tmp_path)
@@ -56,6 +59,8 @@ def test_a_budget_ends_the_run_and_the_shown_command_can_be_pasted_into_a_shell(
     again = re.search(r'resume: +(breakout train .*)', output)[1].replace('--episodes 2', '--episodes 3')
     more = run(['bash', '-c', again], tmp_path)
     assert f'Resuming {name} at ' in more and re.search(r'resume: +(breakout train .*)', more)[1] == again
+    policy = runpy.run_path(str(tmp_path / name / 'total_config.py'))['exp_config']['policy']
+    assert policy['model']['type'] == 'pixel_dqn' and policy['random_collect_size'] > 0, 'as it began'
 
 
 STOCK = (  # DI-engine's collector, evaluator and buffer
