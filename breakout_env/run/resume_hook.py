@@ -149,9 +149,8 @@ class RunAutosave(object):
 
     def _after_run(self) -> None:
         error, failed = sys.exc_info()[1], None
-        if error is None or isinstance(
-            error, Stopped
-        ):  # all is done, even if the buffer had too little for all updates
+        # all is done then, even if the buffer had too little for all updates
+        if error is None or isinstance(error, Stopped):
             self._is_busy, self._iteration, self._pushed = False, self._learner.last_iter.val, self._push_count
         try:
             if self._can_save:  # else an error or a second Ctrl-C interrupted something

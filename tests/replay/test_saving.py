@@ -1,7 +1,6 @@
 """Saves of the replay buffer: complete or not at all, and of the moment they began."""
 
 import errno
-import gc
 import logging
 import os
 import subprocess
@@ -119,15 +118,13 @@ def test_a_background_save_is_complete_though_the_buffer_is_emptied(then, may_wr
     assert same(content(loaded()), before)
 
 
-def test_a_buffer_that_is_collected_in_the_thread_of_its_save_ends_with_that(same_footprint):
-    """DI-engine's learner and its hooks refer to each other, so the last reference may go anywhere."""
-    buffer = filled(50)
-    buffer.itself = buffer
-    before, collected = content(buffer), threading.Event()
-    # by hand, as nobody can tell Python in which thread to collect
-    assert buffer.start_saving('buffer.npz', lambda: (gc.collect(), collected.set()))
-    del buffer
-    assert collected.wait(20) and same(content(loaded()), before)
+def test_a_buffer_whose_last_reference_goes_in_the_thread_of_its_save_ends_with_that(same_footprint):
+    """DI-engine's learner and its hooks refer to each other, so it may go anywhere."""
+    references, may_go, gone = [filled(50)], threading.Event(), threading.Event()
+    before = content(references[0])
+    assert references[0].start_saving('buffer.npz', lambda: (may_go.wait(20), references.clear(), gone.set()))
+    may_go.set()  # now the list has the last one
+    assert gone.wait(20) and same(content(loaded()), before)
 
 
 FORKED = """
