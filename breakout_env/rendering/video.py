@@ -174,12 +174,13 @@ class VideoFile(object):
             - OSError: If the file exists already.
         """
         self.path = os.fspath(path)
-        stem, suffix = os.path.splitext(self.path)
+        suffix = os.path.splitext(self.path)[1]
         if suffix.lower() not in ENCODER_OPTIONS:
             raise ValueError(f'the video is {self.path!r}; expected a name that ends with .mp4 or .gif')
         if os.path.exists(self.path) and not overwrite:
             raise FileExistsError(f'the video {self.path!r} exists already; expected another name, or --force')
-        self._part = f'{os.path.abspath(stem)}.{os.getpid()}.part{suffix.lower()}'
+        self._target = os.path.realpath(self.path)  # a link stays one; the current folder may change
+        self._part = f'{os.path.splitext(self._target)[0]}.{os.getpid()}.part{suffix.lower()}'
         self._rate = pictures_per_second
         if max_seconds is None and suffix.lower() == '.gif':
             max_seconds = GIF_SECONDS
@@ -214,7 +215,7 @@ class VideoFile(object):
             return
         try:
             encoder.close(FILE_CLOSE_TIMEOUT_S)
-            replace(self._part, self.path)
+            replace(self._part, self._target)
         except HelperError as error:
             raise OSError(f'the video {self.path!r} cannot be written: {error}') from None
         finally:

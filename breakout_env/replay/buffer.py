@@ -70,10 +70,8 @@ class FrameReplayBuffer(SerialBuffer):
             self._sampler = TransitionSampler(memory, options)
         else:
             self._sampler = SliceSampler(memory, options.slice_len, options.slice_every)
-        has_gpu = torch.cuda.is_available()
-        if options.pin_memory and not has_gpu:
+        if options.pin_memory and not torch.cuda.is_available():
             raise ValueError('replay buffer option `pin_memory` is True (bool); expected None or False without a GPU')
-        self._pinned = has_gpu if options.pin_memory is None else options.pin_memory
         self._prefetcher = Prefetcher()
         self._tb_logger = tb_logger
         self._name = instance_name
@@ -162,7 +160,9 @@ class FrameReplayBuffer(SerialBuffer):
         """
         if size == 0:
             return []
-        parts = self._memory, self._sampler, size, self._pinned
+        # pinning opens a GPU, which a training on the CPU leaves alone
+        pinned = torch.cuda.is_initialized() if self._options.pin_memory is None else self._options.pin_memory
+        parts = self._memory, self._sampler, size, pinned
         batch = self._prefetcher.take(size) or _sampled(*parts)
         if batch is None:
             return None

@@ -88,8 +88,8 @@ class ReplayOptions(_BufferOptions):
     folder: PathText = ''
     """(str) Folder of the file of storage ``memmap``; '' for ``replay`` in the experiment's folder."""
     pin_memory: Optional[Flag] = None
-    """(Optional[bool]) Whether batches are in pinned memory, from where a GPU copies faster; None: if there is a \
-    GPU."""
+    """(Optional[bool]) Whether batches are in pinned memory, from where a GPU copies faster; None: if this \
+    process uses a GPU."""
     slice_len: _SliceLength = None
     """(Optional[int]) Sample slices of so many consecutive steps of an episode, for recurrent policies \
     (``r2d2_slices``), from transitions with `episode_id` and `step_id` (collector ``sample_with_ids``); None for \

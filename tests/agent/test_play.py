@@ -99,13 +99,14 @@ def test_gif_has_exactly_the_colours_of_the_console(tmp_path):
     assert (pictures[:, ::2, ::2] == np.stack(album.pictures)).all()
 
 
-def test_existing_video_is_only_replaced_on_request(tmp_path):
-    (tmp_path / 'game.mp4').write_text('precious')
+def test_existing_video_is_only_replaced_on_request_and_a_link_stays_one(tmp_path):
+    (tmp_path / 'game.mp4').symlink_to('linked.mp4')
+    (tmp_path / 'linked.mp4').write_text('precious')
     with pytest.raises(FileExistsError, match='game.mp4'):
         record(Mover(), tmp_path / 'game.mp4', max_seconds=1)
     assert (tmp_path / 'game.mp4').read_text() == 'precious'
     record(Mover(), tmp_path / 'game.mp4', max_seconds=1, overwrite=True)
-    assert len(decode(tmp_path / 'game.mp4')[0]) == 15
+    assert (tmp_path / 'game.mp4').is_symlink() and len(decode(tmp_path / 'linked.mp4')[0]) == 15
 
 
 @pytest.mark.parametrize('suffix', ['mp4', 'gif'])

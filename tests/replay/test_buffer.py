@@ -43,6 +43,13 @@ def test_a_config_names_the_buffer_and_its_options(named_in):
     buffer.close()
 
 
+def test_a_training_on_the_cpu_leaves_a_gpu_alone(monkeypatch):
+    monkeypatch.setattr(torch.cuda, 'is_available', lambda: True)  # pinning memory would open it, and fails here
+    buffer = filled(60)
+    assert all(is_exact(t) for t in buffer.sample(20, 0)) and not torch.cuda.is_initialized()
+    buffer.close()
+
+
 @pytest.mark.parametrize(
     'options, message',
     [
