@@ -104,8 +104,6 @@ class FrameReplayBuffer(SerialBuffer):
             - OSError: If the disk of storage ``memmap`` is full.
             - RuntimeError: If the buffer is closed.
         """
-        if not self._finalizer.alive:
-            raise RuntimeError('the replay buffer is closed; expected no more transitions')
         transitions = [data] if isinstance(data, Mapping) else data
         self._prefetcher.wait()
         with self._memory.lock:
@@ -241,4 +239,4 @@ def _begin_save(*parts: Any) -> Callable[[str], None]:
 
 def _release(prefetcher: Prefetcher, memory: ReplayMemory) -> None:
     prefetcher.close()
-    memory.clear()
+    memory.close()

@@ -70,6 +70,7 @@ class ReplayMemory(object):
         self.random = np.random.default_rng(seed)
         self.next_id = 0  # of the next transition: ids are never reused
         self._folder, self._state_every = folder, state_every
+        self._closed = False
         self._reset()
 
     @classmethod
@@ -166,8 +167,11 @@ class ReplayMemory(object):
         Raises:
             - TypeError, ValueError: If a transition cannot be stored; none is stored then.
             - OSError: If the disk is full. The transitions before that one are stored.
+            - RuntimeError: If it is closed.
         """
         with self.lock:
+            if self._closed:
+                raise RuntimeError('the replay buffer is closed; expected no more transitions')
             rows = self.rows
             for transition in transitions:
                 if rows is None:
@@ -264,7 +268,10 @@ class ReplayMemory(object):
                 self.frame_store.close()
             self._reset()
 
-    close = clear
+    def close(self) -> None:
+        """``clear``, and take no more transitions."""
+        self._closed = True
+        self.clear()
 
     def empty_copy(self) -> 'ReplayMemory':
         """An empty memory of the same settings, for ``swap``."""

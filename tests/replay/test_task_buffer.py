@@ -132,4 +132,6 @@ def test_the_task_buffer_saves_loads_and_closes(same_footprint):
     assert all(is_exact(item.data) and item.index == mine.index for item, mine in zip(other, buffer))
     for each in (buffer, other, buffer):
         each.close()
+    with pytest.raises(RuntimeError, match='the replay buffer is closed'):
+        buffer.push(transition(30))
     assert buffer.count() == 0
