@@ -61,7 +61,7 @@ comma := ,
 $(VENV)/bin/python:
 	@for python in $(if $(PYTHON),"$(PYTHON)",python3.11 python3.12 python3.10 python3); do \
 		if "$$python" -c '$(SUPPORTED)' 2>/dev/null; then \
-			"$$python" -m venv $(VENV) && exit 0; rm -rf $(VENV); exit 1; fi; \
+			"$$python" -m venv $(VENV) && exit 0; rm -f $(VENV)/bin/python; exit 1; fi; \
 	done; \
 	echo "breakout_env needs Python 3.10, 3.11 or 3.12; found $$("$(or $(PYTHON),python3)" --version 2>&1 | grep ^Python || echo none)." \
 		"Install one of them, or name it: make PYTHON=/path/to/python3.11"; exit 1

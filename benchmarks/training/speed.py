@@ -3,12 +3,12 @@ How many env steps a second does a whole training make, learning included: DI-en
 
     python -m benchmarks.training.speed --out docs/results/bench_train.json
 
-All learn from batches of 32 with the same network, that of Mnih et al. 2015, on the CPU, make 1 update to 4 env steps,
-explore with epsilon 0.1 and keep 100,000 transitions; nothing is evaluated or saved. Each turn is a training from its
-beginning, in a process of its own: random play, a warm-up that is not counted, then env steps and updates between two
-readings of the clock. The measured updates a step are in the table: where they differ, so does the work. DI-engine's
-collector, with any manager, plays a few steps more than asked for where an episode ends within a collection, which
-makes 0.242 of them in the long run.
+All learn on the CPU, from batches of 32 with the convolutions of Mnih et al. 2015, dueling but for Stable-Baselines3,
+make 1 update to 4 env steps, explore with epsilon 0.1 and keep 100,000 transitions; nothing is evaluated or saved. Each
+turn is a training from its beginning, in a process of its own: random play, a warm-up that is not counted, then env
+steps and updates between two readings of the clock. The measured updates a step are in the table: where they differ, so
+does the work. DI-engine's collector, with any manager, plays a few steps more than asked for where an episode ends
+within a collection, which makes 0.242 of them in the long run.
 """
 
 import time

@@ -48,7 +48,7 @@ def config_beside(path: Path) -> Optional[Tuple[Path, Dict[str, Any]]]:
     """The merged config of the run that a file is of, if it names a network that weights do not describe."""
     for folder in Path(os.path.abspath(path)).parents[:2]:
         try:
-            text = (folder / MERGED_CONFIG).read_text().replace('float("inf")', '1e999')
+            text = (folder / MERGED_CONFIG).read_text('utf-8').replace('float("inf")', '1e999')
             config = ast.literal_eval(text.partition('=')[2].strip())
         except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):  # none, or no data
             continue

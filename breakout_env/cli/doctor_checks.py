@@ -130,10 +130,13 @@ def gpu() -> Finding:
     """Which GPU would training use, and does it compute?"""
     command = ['nvidia-smi', '--query-gpu=driver_version', '--format=csv,noheader']
     try:
-        driver = subprocess.run(command, capture_output=True, text=True, timeout=15).stdout.split()[0]
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=15)
+        driver, failed = answer.stdout.strip().splitlines()[0], answer.returncode
     except (OSError, IndexError):  # no such program, or no GPU
-        driver = ''
+        driver, failed = '', 0
     if not torch.cuda.is_available():
+        if failed:  # its output has the reason
+            return Finding(WARNING, f'nvidia-smi: {driver}', 'load its driver (after an update: reboot)')
         if not driver:
             return Finding(OK, 'none: training uses the CPU')
         if (hidden := os.environ.get('CUDA_VISIBLE_DEVICES')) in ('', '-1', 'NoDevFiles'):

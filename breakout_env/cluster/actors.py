@@ -52,7 +52,10 @@ class _Actor(object):
         set_pkg_seed(seed, use_cuda=False)
         self._policy = getattr(create_policy(cfg.policy, enable_field=[mode]), f'{mode}_mode')
         if collects:
-            self._random_policy = PolicyFactory.get_random_policy(self._policy, action_space=env.action_space)
+            # as DI-engine's random_collect: the policy itself, with a high epsilon, where its hidden states are needed
+            self._random_policy = self._policy
+            if not cfg.policy.get('transition_with_policy_data', False):
+                self._random_policy = PolicyFactory.get_random_policy(self._policy, action_space=env.action_space)
             # at random, as another actor has other episodes, and so has this one after a restart
             number_episodes_from(secrets.randbits(31) << 20)
             self._games: List[float] = []
@@ -102,7 +105,7 @@ class CollectorActor(_Actor):
         Arguments:
             - n_sample (:obj:`int`): Transitions.
             - env_step (:obj:`int`): Env steps of the whole run so far, over which curves are drawn.
-            - is_random (:obj:`bool`): Whether to play uniformly random actions.
+            - is_random (:obj:`bool`): Whether this is the random play before the first update.
             - settings (:obj:`Dict[str, Any]`): The policy's, such as epsilon.
             - weights (:obj:`List[Any]`): The reference to packed weights, in a list.
             - version (:obj:`int`): Updates of these weights.
@@ -111,7 +114,7 @@ class CollectorActor(_Actor):
         if is_random != self._is_random:
             self._is_random = is_random
             worker.reset_policy(self._random_policy if is_random else self._policy)
-        if not is_random:
+        if not is_random or self._random_policy is self._policy:
             self._load(weights)
             self._version = version
         worker.envstep = env_step

@@ -117,9 +117,8 @@ class CollectorPool(GameScores):
             if not is_random and any(random for _, random in self._under_way.values()):
                 break  # all random play comes first, also where it may have to be collected again
             self._random_steps -= self._n_sample if is_random else 0
-            settings = {} if is_random else self.settings
             ref = collector.actor.collect.remote(
-                self._n_sample, self.envstep, is_random, settings, [self._weights], self._version
+                self._n_sample, self.envstep, is_random, self.settings, [self._weights], self._version
             )
             collector.requests.append(ref)
             self._under_way[ref] = collector, is_random

@@ -103,6 +103,8 @@ class LeanDQNPolicy(DQNPolicy, ActsWithAverage):
         sync = (lambda: self.sync_gradients(self._learn_model)) if self._cfg.multi_gpu else None
         info: Dict[str, Any] = dict(self._learner.step(loss, q_value.mean(), target_q_value.mean(), sync=sync))
         self._target_model.update(self._weights)
+        if 'target_update_freq' not in self._cfg.learn:
+            self._target_copy = None  # by target_theta: it replaces weights, which no version tells
         if self._priority:
             info['priority'] = td_error.tolist()
         return info

@@ -1,7 +1,6 @@
 """PPO from rollouts of many environments, in DI-engine's off-policy pipeline."""
 
-import math
-from typing import Annotated, Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple
+from typing import Annotated, Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 import torch
 from ding.model import create_model, model_wrap
@@ -24,10 +23,9 @@ from .learner import (
 from .mirror import Mirror
 from .pixel_models import PixelInput
 from .precision import Precision, cast_copy, fastest_precision
+from .return_scale import ReturnScale
 
 Batch = Dict[str, torch.Tensor]
-# How much of the scale of returns a minibatch replaces, and the deviation of returns that are all the same.
-RETURNS_SHARE, SMALLEST_DEVIATION = 0.001, 0.01
 
 
 class LeanPPOOptions(LearnerOptions):
@@ -50,8 +48,8 @@ class LeanPPOOptions(LearnerOptions):
     """(Optional[int]) Updates over which the learning rate falls linearly to ``lr_end``, and entropy coefficient and \
     discount move to ``entropy_end`` and ``discount_end``; None to leave them."""
     anneal: Flag = False
-    """(bool) They do so over the run's own budget, whichever of its limits is used up first; ``lr_decay_updates`` has \
-    no effect then."""
+    """(bool) They do so over the run's own budget, whichever limit of the hook ``progress`` is used up first; \
+    ``lr_decay_updates`` has no effect then."""
     lr_end: Annotated[float, Between(0.0, 1.0)] = 0.0
     """(float) The learning rate at the end."""
     entropy_end: Optional[Annotated[float, Between(0.0, 1e6)]] = None
@@ -64,56 +62,6 @@ class LeanPPOOptions(LearnerOptions):
     close to 1, whose returns are large."""
     mirror: Flag = False
     """(bool) Left-right equivariant: a mirrored screen gives mirrored action probabilities and the same value."""
-
-
-class ReturnScale(object):
-    """
-    Overview:
-        Mean and deviation of recent returns, the units of a critic's output: the learner follows the returns of its \
-        minibatches and rescales the critic, so that its values stay (PopArt: van Hasselt et al. 2016, "Learning \
-        values across many orders of magnitude"). A run saves it, the collector gets it with the weights.
-    Examples:
-        >>> critic, scale = torch.nn.Linear(1, 1), ReturnScale()
-        >>> with torch.no_grad():
-        ...     before = scale.returns(critic(torch.ones(1)))
-        >>> scale.follow(torch.tensor([1.0, 3.0]), [critic])
-        >>> scale.mean, scale.deviation, torch.allclose(scale.returns(critic(torch.ones(1))), before, atol=1e-6)
-        (2.0, 1.0, True)
-    """
-
-    def __init__(self) -> None:
-        """Mean 0 and deviation 1, until there are returns."""
-        self.state = dict(count=0.0, mean=0.0, variance=1.0)
-
-    @property
-    def mean(self) -> float:
-        return self.state['mean']
-
-    @property
-    def deviation(self) -> float:
-        return max(math.sqrt(self.state['variance']), SMALLEST_DEVIATION)
-
-    @torch.no_grad()
-    def follow(self, returns: torch.Tensor, critics: Iterable[torch.nn.Linear]) -> None:
-        """Move towards the returns of a minibatch, of any shape, and give the critics' outputs the new units."""
-        if not returns.numel():
-            return
-        mean, deviation, count = self.mean, self.deviation, self.state['count'] + 1
-        share = max(1 / count, RETURNS_SHARE)
-        variance, apart = returns.var(correction=0).item(), returns.mean().item() - mean
-        spread = (1 - share) * self.state['variance'] + share * (variance + (1 - share) * apart**2)
-        self.state = dict(count=count, mean=mean + share * apart, variance=spread)
-        for critic in critics:
-            critic.weight.mul_(deviation / self.deviation)
-            critic.bias.mul_(deviation).add_(mean - self.mean).div_(self.deviation)
-
-    def returns(self, output: torch.Tensor) -> torch.Tensor:
-        """The returns that a critic's output stands for."""
-        return output * self.deviation + self.mean
-
-    def normalized(self, returns: torch.Tensor) -> torch.Tensor:
-        """What a critic's output should be for these returns."""
-        return (returns - self.mean) / self.deviation
 
 
 @POLICY_REGISTRY.register('lean_ppo')
@@ -283,6 +231,11 @@ class LeanPPOPolicy(Policy, ActsWithAverage):
         self._options = self._checked(self._cfg)
         self._priority = self._priority_IS_weight = False
         self._learn_model = self._model
+        if self._options.normalize_returns and not isinstance(getattr(self._model, 'critic', None), torch.nn.Linear):
+            raise ValueError(
+                f'policy.learn.normalize_returns is True, and {type(self._model).__name__} has no linear layer '
+                '`critic`; expected one that gives the value, or False'
+            )
         self._mirror = Mirror(self._model) if self._options.mirror else None
         if self._mirror is not None:
             self._mirror.begin()

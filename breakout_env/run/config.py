@@ -7,6 +7,7 @@ names are known, and as it is; a third time if the command line changes options,
 compiled option that it replaces. config_checks.py checks the result.
 """
 
+import contextlib
 import copy
 import os
 import pprint
@@ -22,6 +23,7 @@ from ding.config.utils import save_config_formatted
 from ding.utils import SERIAL_COLLECTOR_REGISTRY
 from easydict import EasyDict
 
+from ..utils.atomic_file import write_bytes
 from ..utils.gpu import gpu_problem
 from ..utils.options import section, shortened, shown
 from .budget import Budget
@@ -34,6 +36,12 @@ DEFAULT_EXP_NAME = 'default_experiment'  # DI-engine's
 _PARTS = ('env', 'env_manager', 'policy')
 # DI-engine's own evaluator forgets the best score when a run is resumed.
 _DING_EVALUATOR = 'interaction'
+# What to give instead of an option that DI-engine replaces.
+_REPLACED = {
+    'seed': '--seed',
+    'policy.eval.evaluator.n_episode': 'env.n_evaluator_episode',
+    'policy.eval.evaluator.stop_value': 'env.stop_value',
+}
 # Buffers that are saved with their run.
 _SAVED_BUFFERS = ('frame', 'torchrl', 'rollout')
 
@@ -157,11 +165,10 @@ def save_config(cfg: EasyDict) -> None:
     its own. DI-engine's formatter, yapf 0.29, needs lib2to3, which the Python 3.12 of Debian and Ubuntu has in a
     package of its own.
     """
-    ding_config.save_project_state(cfg.exp_name)
+    with contextlib.suppress(UnicodeError):  # it takes what git prints of changed files for UTF-8
+        ding_config.save_project_state(cfg.exp_name)
     text = re.sub(r'(?<=: )inf(?=[,}])', 'float("inf")', pprint.pformat(cfg, sort_dicts=False, width=120))
-    path = os.path.join(cfg.exp_name, MERGED_CONFIG)
-    with open(path, 'w') as file:
-        file.write(f'exp_config = {text}\n')
+    write_bytes(os.path.join(cfg.exp_name, MERGED_CONFIG), f'exp_config = {text}\n'.encode())
     save_config_formatted(cfg, os.path.join(cfg.exp_name, f'formatted_{MERGED_CONFIG}'))
 
 
@@ -187,6 +194,14 @@ def checked_config(config: Union[str, ConfigFile], seed: int, changes: Mapping[s
         check_config(merged)
     except ValueError as error:
         raise click.UsageError(f'{file.path}: {error}') from None
+    learn = merged.policy.learn
+    if learn.get('target_update_freq', 0) is None:
+        learn.pop('target_update_freq')  # DI-engine asks only whether it is there
+    elif learn.get('target_update_freq') and value_at(main, 'policy.learn.target_theta') is not None:
+        raise click.UsageError(
+            f'{file.path}: policy.learn.target_theta has no effect beside target_update_freq; expected '
+            'policy.learn.target_update_freq=None'
+        )
     if merged.policy.get('cuda') and torch.cuda.is_available() and (problem := gpu_problem()):
         click.echo(f'Training uses the CPU: {problem}', err=True)
         merged.policy.cuda = False
@@ -220,8 +235,8 @@ def _plain(name: str, value: Any) -> Dict[str, Any]:
 def _change(main: EasyDict, merged: EasyDict, path: str, value: Any) -> None:
     """Set an option, as ``'policy.learn.learning_rate'``; ``merged`` supplies the current value and the known names."""
     *sections, name = path.split('.')
-    if path == 'seed':
-        raise click.UsageError(f'--set seed={value} has no effect; expected --seed')
+    if path in _REPLACED:
+        raise click.UsageError(f'--set {path}={value} has no effect; expected {_REPLACED[path]}')
     if sections and not isinstance(merged.get(sections[0]), dict):
         known = ', '.join(key for key, value in merged.items() if isinstance(value, dict))
         raise click.UsageError(f'{path}: there is no section {sections[0]} in the config; expected one of {known}')

@@ -58,7 +58,8 @@ RANGES: Dict[str, Any] = {
     'policy.learn.update_per_collect': _Count,
     'policy.learn.batch_size': _Count,
     'policy.learn.learning_rate': Annotated[float, Between(0.0, 10.0, above=True)],
-    'policy.learn.target_update_freq': _Many,
+    'policy.learn.target_update_freq': Optional[_Many],  # None: by target_theta
+    'policy.learn.target_theta': _Share,
     'policy.learn.target_update_theta': _Share,
     'policy.learn.resume_training': Flag,
     'policy.collect.n_sample': Optional[Annotated[int, Between(1, 10**7)]],
@@ -67,8 +68,7 @@ RANGES: Dict[str, Any] = {
     'policy.eval.evaluator.eval_freq': _Many,
     'policy.other.eps.start': _Share,
     'policy.other.eps.end': _Share,
-    'policy.other.eps.decay': _Many,
-    'policy.other.replay_buffer.replay_buffer_size': Optional[_Many],
+    'policy.other.eps.decay': Annotated[int, Between(1, 10**12, from_float=True)],
     f'{HOOKS}.log_show_after_iter': _Many,
     f'{HOOKS}.save_ckpt_after_iter': _Many,
 }
@@ -93,6 +93,8 @@ def check_config(cfg: EasyDict) -> None:
         values = value_at(cfg, parent)
         if isinstance(values, Mapping) and name in values:
             checked('config option', path, values[name], type_)
+    if cfg.policy.collect.get('n_sample') is None and cfg.policy.collect.get('n_episode') is None:
+        raise ValueError('config option `policy.collect.n_sample` is None; expected a whole number from 1')
     episodes, env_num = cfg.env.get('n_evaluator_episode'), cfg.env.get('evaluator_env_num')
     if episodes is not None and env_num is not None and episodes < env_num:
         raise ValueError(
@@ -136,7 +138,7 @@ def unknown_names(given: Mapping, known_options: Mapping, model: Optional[str]) 
         - hints (:obj:`List[str]`): A message for each, with the nearest name that is known. Environments of other \
             projects and arguments of hooks are not looked at.
     """
-    known = {'policy', 'policy.model', *paths(known_options), *RANGES, *_WITHOUT_DEFAULT}
+    known = {'policy', 'policy.model', *paths(known_options), *_WITHOUT_DEFAULT}
     arguments = _arguments(dict(MODEL_REGISTRY).get(model))
     known |= {f'policy.model.{name}' for name in (*arguments, 'type', 'import_names')}
     hints = []

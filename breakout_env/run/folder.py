@@ -7,6 +7,7 @@ import fcntl
 import logging
 import os
 import re
+import socket
 import time
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
@@ -73,7 +74,7 @@ def hold(folder: Union[str, Path]) -> None:
     _held[os.getpid(), path] = descriptor
     with contextlib.suppress(OSError):  # a full disk: the lock counts, not what the file says
         os.ftruncate(descriptor, 0)
-        os.write(descriptor, str(os.getpid()).encode())
+        os.write(descriptor, f'{os.getpid()} on {socket.gethostname()}'.encode())
 
 
 def release(folder: Union[str, Path]) -> None:

@@ -28,7 +28,7 @@ from typing import Annotated, List, Optional, Sequence, Union
 from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import NotRequired, TypedDict
 
-from ..utils.atomic_file import DamagedFile, write_bytes
+from ..utils.atomic_file import DamagedFile, being_written, write_bytes
 
 CHECKPOINTS = Path('ckpt')
 BEST_CHECKPOINT = CHECKPOINTS / 'ckpt_best.pth.tar'
@@ -149,8 +149,7 @@ def list_save(folder: Path, save: Save) -> None:
     for part in (CHECKPOINTS, SAVES):
         for path in (folder / part).glob('*'):
             is_older = _SAVED.match(path.name) and f'{part}/{path.name}' not in kept
-            # of another process, whose id is in the name: this one may be writing one just now
-            is_unfinished = path.name.endswith('.unfinished') and f'.{os.getpid()}-' not in path.name
+            is_unfinished = path.name.endswith('.unfinished') and os.path.realpath(path) not in being_written
             if is_older or is_unfinished:
                 with contextlib.suppress(OSError):  # the user may have removed it already
                     shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -18,6 +18,7 @@ from ding.worker.learner import LearnerHook, register_learner_hook
 from ..compat.ding_call_hook import CallHook
 from ..compat.ding_checkpoint_files import keep_checkpoints_whole
 from ..compat.ding_first_evaluation import evaluate_first
+from ..compat.tensorboardx_disk_full import retry_writes
 from ..envs.pixel_check import check_first_batch_for_frames
 from ..policy.learner import check_finite
 from ..utils import output, run_registry, signals
@@ -73,6 +74,7 @@ class ResumeHook(LearnerHook):
                 'policy does not have; expected another one, such as lean_ppo, or no hook `resume`'
             )
         check_first_batch_for_frames(engine.policy, cfg)
+        retry_writes(engine.tb_logger)
         keep_checkpoints_whole(engine, numbered_checkpoint, partial(check_finite, 'of the training,'))
         hold(engine.exp_name)
         engine.run_saver = saver = RunSaver(engine)

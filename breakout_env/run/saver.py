@@ -96,7 +96,7 @@ class RunSaver(object):
         if save['buffer'] is None:
             try:
                 finish()
-            except OSError as error:  # it must not end the training
+            except (OSError, DamagedFile) as error:  # it must not end the training
                 _log.warning('the run was not saved: %s. The save before it is kept', error)
                 return error
         # if the save before is not finished, this one is skipped
@@ -166,7 +166,10 @@ class RunSaver(object):
     def _load(self, save: Save) -> Dict[str, Any]:
         """The state in the checkpoint of a save; the buffer has its transitions then."""
         path = self._folder / save['checkpoint']
-        content = path.read_bytes()
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise DamagedFile(f'{path} cannot be read: {error.strerror}') from None
         if xxhash.xxh3_128_hexdigest(content) != save['checkpoint_digest']:
             raise DamagedFile(f'{path} is damaged: it is not the file that was saved')
         try:

@@ -49,8 +49,10 @@ class Probe(object):
         try:
             return function(*args)
         except BaseException as error:
+            while error.__cause__ is not None:  # DI-engine's threads say only that there was one
+                error = error.__cause__
             last = traceback.extract_tb(error.__traceback__)[-1]
-            text = f'{type(error).__name__}: {str(error)[:300]} ({os.path.basename(last.filename)}:{last.lineno})'
+            text = f'{type(error).__name__}: {str(error)[-300:]} ({os.path.basename(last.filename)}:{last.lineno})'
             error.__traceback__ = None  # its frames would keep the environment alive
         raise Outcome(f'{name} raised {text}', key=(name, text))
 

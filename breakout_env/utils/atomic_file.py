@@ -4,11 +4,15 @@ import contextlib
 import errno
 import os
 import threading
+from collections import defaultdict
 from pathlib import Path
-from typing import Any, BinaryIO, Iterator, Union
+from typing import Any, BinaryIO, DefaultDict, Iterator, Set, Union
 
-# To replace a file may take several steps, so one thread at a time takes them.
-_moving = threading.Lock()
+# To replace a file may take several steps, so one thread at a time takes them. A lock for each path: a signal handler
+# may write other files in the middle of them.
+_moving: DefaultDict[str, threading.Lock] = defaultdict(threading.Lock)
+# The unfinished files of this process.
+being_written: Set[str] = set()
 # What shared folders of virtual machines, old network file systems and some FUSE ones answer where they cannot flush.
 _CANNOT_FLUSH = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EISDIR)
 
@@ -41,12 +45,13 @@ def atomic_write(path: Union[str, Path], keep_previous: bool = False) -> Iterato
     os.makedirs(os.path.dirname(path), exist_ok=True)
     # with the thread: a save in the background and one by request may write to the same path
     unfinished = f'{path}.{os.getpid()}-{threading.get_ident()}.unfinished'
+    being_written.add(unfinished)
     try:
         with open(unfinished, 'wb') as file:
             yield file
             file.flush()
             flush(file.fileno())
-        with _moving:
+        with _moving[path]:
             if keep_previous and os.path.exists(path):
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(previous(path))
@@ -57,6 +62,7 @@ def atomic_write(path: Union[str, Path], keep_previous: bool = False) -> Iterato
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(unfinished)
+        being_written.discard(unfinished)
 
 
 def replace(source: str, target: str, keep_previous: bool = False) -> None:

@@ -149,7 +149,8 @@ class NstepCollector(ScoringCollector):
             request, train_iter, drop_extra, random_collect, record_random_collect, policy_kwargs, level_seeds
         )
         if counts:
-            self._surplus += len(transitions) - n_sample
+            # R2D2's null steps were not played
+            self._surplus += sum(sample.get('null') is not True for sample in transitions) - n_sample
         self._log_scores(games_before)
         return transitions
 

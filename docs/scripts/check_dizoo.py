@@ -28,7 +28,6 @@ DIZOO = {
     'bipedalwalker': ('box2d.bipedalwalker.envs:BipedalWalkerEnv', dict(env_id='BipedalWalker-v3', **BOX2D)),
     'bitflip': ('bitflip.envs:BitFlipEnv', dict(n_bits=4)),
     'bsuite': ('bsuite.envs:BSuiteEnv', dict(env_id='catch/0')),
-    'carracing': ('box2d.carracing.envs:CarRacingEnv', dict(env_id='CarRacing-v2', continuous=False, **BOX2D)),
     'cartpole': ('classic_control.cartpole.envs:CartPoleEnv', {}),
     'cliffwalking': ('cliffwalking.envs:CliffWalkingEnv', {}),
     'league_demo': ('league_demo.game_env:GameEnv', None),

@@ -62,7 +62,7 @@ def stamps(path: Path) -> Tuple[List[str], List[str]]:
         days |= {each[key][:10] for key in ('date', 'stored') if key in each}
         if 'time' in each:
             days.add(datetime.fromtimestamp(each['time'], timezone.utc).date().isoformat())
-        commits |= {each['commit']} if 'commit' in each else set()
+        commits |= set(each['commit'].split(', ')) if 'commit' in each else set()
         commits |= {f'stored by {each["stored_by"]}'} if 'stored_by' in each and 'card' not in each else set()
     return sorted(days), sorted(commits)
 

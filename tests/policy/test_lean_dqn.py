@@ -98,6 +98,15 @@ def test_losses_priorities_and_weights_are_those_of_di_engines_dqn(buffer, one_f
     assert (parameters(ours) - ours.start).abs().max() > 0.001  # both have learned something
 
 
+def test_a_target_network_that_follows_by_target_theta_does_so_in_bfloat16_too(buffer):
+    ours = policy(LeanDQNPolicy, learn=dict(target_theta=0.9, autocast='bfloat16', learning_rate=0.01))
+    ours._target()
+    ours.learn_mode.forward(buffer().sample(16, 0))
+    copied = dict(ours._target().named_parameters())
+    for name, weight in ours._target_model.named_parameters():
+        assert torch.allclose(copied[name].float(), weight, rtol=0.01, atol=0.0001), name
+
+
 @pytest.mark.parametrize('first, then', [(LeanDQNPolicy, DQNPolicy), (DQNPolicy, LeanDQNPolicy)])
 @retried_for_rounding
 def test_either_policy_resumes_from_the_others_checkpoint(buffer, tmp_path, first, then):

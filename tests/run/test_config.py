@@ -169,6 +169,12 @@ def test_run_name_below_the_current_folder_is_accepted(name, here):
     assert folder_below_here(str(here / name)) == folder_below_here(name)
 
 
+def test_a_target_network_follows_by_target_theta_where_its_frequency_is_none():
+    changes = {'policy.learn.target_theta': 0.5, 'policy.learn.target_update_freq': None}
+    learn = checked_config(str(CONFIG), 0, changes).policy.learn
+    assert learn.target_theta == 0.5 and 'target_update_freq' not in learn
+
+
 # ---------------------------------------------------------------- command lines
 
 
@@ -185,6 +191,16 @@ def test_run_name_below_the_current_folder_is_accepted(name, here):
         (['train', '--set', 'learning_rate'], "--set is 'learning_rate'; expected KEY=VALUE"),
         (['train', '--set', 'polcy.learn=3'], 'there is no section polcy in the config; expected one of env, policy'),
         (['train', '--set', 'seed=3'], '--set seed=3 has no effect; expected --seed'),
+        (['train', '--set', 'policy.eval.evaluator.stop_value=3'], 'has no effect; expected env.stop_value'),
+        (['train', '-c', PPO, '--set', 'policy.nstep=3'], 'policy.nstep is unknown'),
+        (
+            ['train', '-c', str(CONFIG), '--set', 'policy.learn.target_theta=0.1'],
+            'expected policy.learn.target_update_freq=N',
+        ),
+        (
+            ['train', '-c', str(CONFIG), '--set', 'policy.collect.n_sample=None'],
+            '`policy.collect.n_sample` is None; expected',
+        ),
         (['train', '-c', PPO, '--set', 'policy.model.type=pixel_actor'], "policy.model.type is 'pixel_actor' (str); "),
         (['train', '-s', '1', '-s', '2', '--resume', 'x'], '--resume with a folder resumes one run'),
         (['train', '--hours', 'nan'], "'nan' is not allowed; expected a number above 0"),

@@ -24,7 +24,7 @@ def test_folder_in_which_another_process_trains_is_refused_until_that_ends(tmp_p
     other = FORK.Process(target=hold_until_told, args=(tmp_path, theirs))
     other.start()
     assert ours.recv() == 'held'
-    with pytest.raises(ValueError, match=f'process {other.pid} trains in .* already'):
+    with pytest.raises(ValueError, match=f'process {other.pid} on .* trains in .* already'):
         hold(tmp_path)
     other.kill()  # the operating system releases the lock, however the process ends
     other.join()

@@ -134,7 +134,20 @@ def flip_a_bit(path: Path) -> None:
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize('part, damage', [('checkpoint', flip_a_bit), ('checkpoint', Path.unlink), ('buffer', cut_off)])
+def make_unreadable(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize(
+    'part, damage',
+    [
+        ('checkpoint', flip_a_bit),
+        ('checkpoint', Path.unlink),
+        ('checkpoint', make_unreadable),
+        ('buffer', cut_off),
+    ],
+)
 def test_damaged_save_is_reported_and_the_one_before_it_used(config, caplog, part, damage):
     stopped_run(config)
     newest, older = saves_in(Path(NAME))
@@ -212,7 +225,8 @@ def test_two_saves_are_kept_and_unfinished_files_removed(config):
     Path(NAME, 'resume').mkdir()
     Path(NAME, 'ckpt').mkdir()
     unfinished = ['resume/buffer_2.npz', 'resume/buffer_9.npz.12-3.unfinished', 'ckpt/resume_3.pth.tar.123.unfinished']
-    unfinished += [f'resume/{name}.json.{os.getpid() + 1}-2.unfinished' for name in ('pairs', 'best_score')]
+    # of a process with the same id, too: in a container it is always 1
+    unfinished += [f'resume/{name}.json.{os.getpid()}-2.unfinished' for name in ('pairs', 'best_score')]
     users = ['ckpt/mine_resume_3.pth.tar', 'ckpt/iteration_3.pth.tar', 'resume/notes', 'resume/buffer_3.npz.copy']
     for name in unfinished + users:
         Path(NAME, name).touch()

@@ -1,5 +1,6 @@
 """Flat memory that grows in place: anonymous, or in a file that disappears with the process."""
 
+import contextlib
 import mmap
 import os
 import tempfile
@@ -24,11 +25,12 @@ class GrowableMemory(object):
         self.nbytes = mmap.PAGESIZE
         if folder is None:
             self._map = mmap.mmap(-1, self.nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-            self._map.madvise(mmap.MADV_HUGEPAGE)
+            with contextlib.suppress(OSError):  # a kernel without them
+                self._map.madvise(mmap.MADV_HUGEPAGE)
         else:
             os.makedirs(folder, exist_ok=True)
             self._file = tempfile.TemporaryFile(dir=folder)
-            self._allocate(self.nbytes)
+            self._allocate(0, self.nbytes)
             self._map = mmap.mmap(self._file.fileno(), self.nbytes, flags=mmap.MAP_SHARED)
             self._map.madvise(mmap.MADV_RANDOM)  # frames are read in any order; reading ahead would be wasted
         self.view = memoryview(self._map)
@@ -44,7 +46,7 @@ class GrowableMemory(object):
         step = max(_STEP_BYTES, self.nbytes // 2 if self._file is None else 0)
         nbytes = -(-max(nbytes, self.nbytes + step) // mmap.PAGESIZE) * mmap.PAGESIZE
         if self._file is not None:
-            self._allocate(nbytes)
+            self._allocate(self.nbytes, nbytes)
         try:
             self.view.release()
             self._map.resize(nbytes)
@@ -63,10 +65,11 @@ class GrowableMemory(object):
         if self._file is not None:
             self._file.close()
 
-    def _allocate(self, nbytes: int) -> None:
+    def _allocate(self, start: int, nbytes: int) -> None:
+        # only what is new: where the file system cannot, the C library reads and writes each block
         assert self._file is not None
         try:
-            os.posix_fallocate(self._file.fileno(), 0, nbytes)
+            os.posix_fallocate(self._file.fileno(), start, nbytes - start)
         except OSError as error:
             raise OSError(
                 error.errno,
