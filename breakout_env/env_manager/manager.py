@@ -68,6 +68,8 @@ class GroupEnvManager(RecoveringManager):
     def __init__(self, env_fn: List[Callable], cfg: Optional[Mapping] = None) -> None:
         """As ``RecoveringManager``."""
         super().__init__(env_fn, cfg)
+        # Observations that wait for an action; one that is missing here is in shared memory.
+        self._ready_obs: Dict[int, Any] = dict.fromkeys(range(self._env_num))
         self._underway: Deque[_Step] = deque()
         # The last observations of the episodes that ended in the last ``step``, which with ``reset_inplace`` are not in
         # its timesteps.
@@ -80,8 +82,7 @@ class GroupEnvManager(RecoveringManager):
 
     def _create_state(self) -> None:
         self._env_episode_count = dict.fromkeys(range(self._env_num), 0)
-        # Observations that wait for an action; one that is missing here is in shared memory.
-        self._ready_obs: Dict[int, Any] = dict.fromkeys(range(self._env_num))
+        self._ready_obs = dict.fromkeys(range(self._env_num))
         self._reset_param: Dict[int, Optional[dict]] = {env_id: {} for env_id in range(self._env_num)}
         self.final_obs = {}
         self._closed = False

@@ -47,6 +47,8 @@ class GroupEnvManagerV2(GroupEnvManager):
             - RuntimeError: If a worker process was lost: task pipelines know no lost step. The manager is closed then.
         """
         ready = self.ready_obs_id
+        if isinstance(actions, tnp.ndarray):  # iterating a tree would give its keys
+            actions = [actions[i] for i in range(len(ready))]
         timesteps = super().step(dict(zip(ready, actions)))
         for env_id, timestep in timesteps.items():
             if timestep.obs is None and is_abnormal(timestep):

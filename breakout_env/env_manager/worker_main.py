@@ -133,7 +133,7 @@ class EnvGroup(object):
         return None if self._shared.put_obs(env_id, obs) else (obs,)
 
     def call(self, env_id: int, method: str, *args: Any) -> Any:
-        return self._of(env_id, getattr(self._envs[env_id], method), *args)
+        return self._of(env_id, lambda: getattr(self._envs[env_id], method)(*args))
 
     def attribute(self, name: str) -> Dict[int, Any]:
         return {env_id: self._of(env_id, getattr, env, name, None) for env_id, env in self._envs.items()}

@@ -10,7 +10,7 @@ _COUNT_KEYS = frozenset(['n_evaluator_episode', 'collector_env_num', 'evaluator_
 DI_ENGINE_KEYS = _COUNT_KEYS | {'type', 'import_names', 'manager', 'stop_value', 'cfg_type', 'replay_path'}
 # Keys of configs written for dizoo.atari: the name of the game, and some that dizoo does not read either.
 DIZOO_KEYS = frozenset(
-    ['env_id', 'obs_plus_prev_action_reward', 'exp_name', 'collector_batch_size', 'evaluator_batch_size']
+    ['env_id', 'obs_plus_prev_action_reward', 'exp_name', 'collector_batch_size', 'evaluator_batch_size', 'episode_num']
 )
 # Options of training that do not change the game. Evaluation ignores them unless its own section sets them, so that a
 # config that shapes the reward still reports the game's own score.

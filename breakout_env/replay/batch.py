@@ -53,6 +53,10 @@ class FrameBatch(Sequence):
     def __iter__(self) -> Any:
         return iter(self._dicts())
 
+    def __add__(self, other: Sequence) -> List[dict]:
+        """A list of both, as DI-engine's pipelines with demonstrations join them."""
+        return [*self, *other]
+
     def collated(self) -> Dict[str, Any]:
         """
         Overview:

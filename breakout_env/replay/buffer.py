@@ -78,7 +78,7 @@ class FrameReplayBuffer(SerialBuffer):
         self._reported_at_s = -math.inf
         self._watch = ResourceWatch(_REPORT_EVERY_S)
         begin_save = partial(_begin_save, memory, self._sampler, self._prefetcher)
-        self._open(exp_name, instance_name, begin_save, partial(_release, self._prefetcher, memory))
+        self._open(exp_name, begin_save, partial(_release, self._prefetcher, memory))
 
     @property
     def in_use(self) -> bool:

@@ -35,7 +35,7 @@ class SerialBuffer(IBuffer):
         cls.options_type.from_config(cfg['policy']['other']['replay_buffer'])
 
     def _open(
-        self, exp_name: str, name: str, begin_save: Callable[[], Callable[[str], None]], release: Callable[[], None]
+        self, exp_name: str, begin_save: Callable[[], Callable[[str], None]], release: Callable[[], None]
     ) -> None:
         """
         Register in the run ``exp_name``. ``begin_save`` takes a snapshot at once and returns the function that writes
@@ -44,7 +44,7 @@ class SerialBuffer(IBuffer):
         self._begin_save, self._owner = begin_save, os.getpid()
         self._saves: List[Future] = []  # the last one
         self._finalizer = weakref.finalize(self, _release, self._saves, release, self._owner)
-        run_registry.register(exp_name, name, self)
+        run_registry.register(exp_name, 'buffer', self)
 
     def start_saving(self, file_name: str, then: Callable[[], None]) -> bool:
         """

@@ -70,7 +70,7 @@ class TorchRLReplayBuffer(SerialBuffer):
                 "pip install 'torchrl>=0.14,<0.15'"
             ) from error
         self._home = os.path.abspath(self._options.folder or os.path.join(exp_name or '', FOLDER))
-        self._name = exp_name or '', instance_name
+        self._exp_name = exp_name or ''
         self._make()
 
     def _make(self) -> None:
@@ -89,7 +89,7 @@ class TorchRLReplayBuffer(SerialBuffer):
             self._buffer.set_rng(torch.Generator().manual_seed(int(torch.randint(2**31, ()))))
         this = weakref.proxy(self)
         release = partial(_release, self._prefetcher, self._buffer.storage, self._folder)
-        self._open(*self._name, lambda: this.save_data, release)
+        self._open(self._exp_name, lambda: this.save_data, release)
 
     def _torchrl_buffer(self) -> Any:
         # not at the top: TorchRL is optional, and takes seconds to import

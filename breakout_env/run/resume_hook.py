@@ -73,6 +73,8 @@ class ResumeHook(LearnerHook):
                 'the hook `resume` counts the updates for a collection by policy.learn.update_per_collect, which this '
                 'policy does not have; expected another one, such as lean_ppo, or no hook `resume`'
             )
+        if engine.world_size > 1:
+            raise ValueError('the hook `resume` saves the run of one learner; expected none with several (DDP)')
         check_first_batch_for_frames(engine.policy, cfg)
         retry_writes(engine.tb_logger)
         keep_checkpoints_whole(engine, numbered_checkpoint, partial(check_finite, 'of the training,'))

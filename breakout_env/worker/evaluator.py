@@ -18,8 +18,8 @@ _log = logging.getLogger(__name__)
 class ResumableEvaluator(InteractionSerialEvaluator):
     """
     Overview:
-        DI-engine's evaluator, with a best score that is saved with the run. A resumed run evaluates before anything \
-        else: DI-engine's pipeline needs a result from its own process when it ends, however soon.
+        DI-engine's evaluator, with a best score that is saved with the run. To ``compile_config`` give DI-engine's \
+        ``InteractionSerialEvaluator`` as the class: for others it does not set ``n_episode``.
     Examples:
         >>> from ding.utils import SERIAL_EVALUATOR_REGISTRY
         >>> SERIAL_EVALUATOR_REGISTRY.get('resumable').__name__
@@ -29,7 +29,7 @@ class ResumableEvaluator(InteractionSerialEvaluator):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._network_checked = False
         super().__init__(*args, **kwargs)
-        self._is_resumed = False
+        self._is_due = False
         self._update_state()
         run_registry.register(self._exp_name, 'evaluator', self)
 
@@ -42,8 +42,12 @@ class ResumableEvaluator(InteractionSerialEvaluator):
         autosave = run_registry.look_up(self._exp_name, 'autosave')
         if autosave is not None:
             autosave.between_collections()
-        is_first, self._is_resumed = self._is_resumed, False
-        return super().should_eval(train_iter) or is_first
+        is_due, self._is_due = self._is_due, False
+        return super().should_eval(train_iter) or is_due
+
+    def evaluate_first(self) -> None:
+        """Evaluate when the pipeline asks the next time, however few updates there were."""
+        self._is_due = True
 
     def eval(
         self, save_ckpt_fn: Any = None, train_iter: int = -1, envstep: int = -1, *args: Any, **kwargs: Any
@@ -85,5 +89,4 @@ class ResumableEvaluator(InteractionSerialEvaluator):
         """Restore what ``state`` returned."""
         self._max_episode_return = state['best_score']
         self._last_eval_iter = state['last_iteration']
-        self._is_resumed = True
         self._update_state()

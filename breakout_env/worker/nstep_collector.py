@@ -108,6 +108,7 @@ class NstepCollector(ScoringCollector):
         """The base's ``reset``."""
         super().reset(_policy, _env)
         self._traj_buffer = {env_id: self._new_buffer(env_id) for env_id in range(self._env_num)}
+        self._surplus = 0
 
     def _new_buffer(self, env_id: int) -> TailBuffer:
         return TailBuffer(self._nstep - 1, deepcopy=self._deepcopy_obs)
@@ -139,9 +140,6 @@ class NstepCollector(ScoringCollector):
         n_sample = request = n_sample or self._default_n_sample
         counts = n_sample is not None and not (drop_extra or random_collect)
         if counts:
-            if self._surplus >= n_sample:
-                self._surplus -= n_sample
-                return []
             request = n_sample - self._surplus
             if n_sample % self._env_num == 0:  # in whole steps of all environments, as the base warns otherwise
                 request = -(-request // self._env_num) * self._env_num
