@@ -35,13 +35,14 @@ test-process: $(VENV)/installed-test xvfb
 	$(PYTEST) -n 2 --dist worksteal -m "process and not alone" $(ARGS) || [ $$? = 5 ]
 	$(PYTEST) -m alone $(ARGS) || [ $$? = 5 ]
 
-# hours: soak, faults, fuzz, Slurm; then versions, mutation, coverage and licences (see noxfile.py)
+# hours: soak, faults, fuzz; then versions, mutation, coverage and licences (see noxfile.py)
 test-release: $(VENV)/installed-release xvfb
 	HYPOTHESIS_PROFILE=release $(PYTEST) -m "release or fuzz" --timeout 0 $(ARGS)
 	$(BIN)/nox
 
 lint: $(VENV)/installed-test
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
+	cd deploy && "$(ABSOLUTE_BIN)/shellcheck" slurm/*.sbatch && "$(ABSOLUTE_BIN)/hadolint" Dockerfile && "$(ABSOLUTE_BIN)/yamllint" kubernetes
 
 # make bench BENCH=replay.cost: the docstring of each file in benchmarks/ says what it measures and how long it takes
 BENCH ?= env.speed

@@ -88,28 +88,6 @@ def test_screen_size_that_weights_do_not_show_is_stored_beside_them(tmp_path, ca
         save_agent(tmp_path / 'a.safetensors', model.state_dict(), {}, screen_size=84)
 
 
-def test_card_and_name_are_stored_with_the_weights(tmp_path):
-    card = dict(name='small', scores=dict(nature=dict(mean=31.8, interval_95=[29.8, 33.8])))
-    save_agent(tmp_path / 'a.safetensors', small_network().state_dict(), card)
-    agent = load_agent(tmp_path / 'a.safetensors')
-    assert agent.card == card and agent.name == 'small'
-    assert load_agent(write_checkpoint(tmp_path / 'ckpt_best.pth.tar', small_network())).name == 'ckpt_best'
-
-
-def test_observations_of_another_shape_or_type_are_rejected():
-    for wrong in (observations()[0], observations().astype(np.float32), observations(size=80)):
-        with pytest.raises(ValueError, match=r'expected a uint8 array \(batch, 4, 84, 84\)'):
-            load_agent().q_values(wrong)
-
-
-def test_missing_gpu_is_reported(monkeypatch):
-    monkeypatch.setattr(torch.cuda, 'is_available', lambda: False)
-    with pytest.raises(ValueError, match='finds no GPU'):
-        load_agent(device='cuda')
-    with pytest.raises(ValueError, match="the device is 'gpu'; expected cpu or cuda"):
-        load_agent(device='gpu')
-
-
 # ---- files without an agent
 
 
@@ -137,11 +115,3 @@ def test_files_without_a_dqn_on_screens_are_rejected_in_one_line(tmp_path):
             load_agent(path)
         message = str(error.value)
         assert message.startswith(str(path)) and '\n' not in message and len(message) < 600, message
-
-
-def test_only_agents_are_saved(tmp_path):
-    with pytest.raises(ValueError, match='not DI-engine'):
-        save_agent(tmp_path / 'a', PixelVAC(**SMALL).state_dict(), {})
-    with pytest.raises(ValueError):
-        save_agent(tmp_path / 'a', small_network().state_dict(), dict(mean=float('nan')))
-    assert not list(tmp_path.iterdir())

@@ -2,7 +2,6 @@
 
 import itertools
 import os
-import re
 
 import av
 import numpy as np
@@ -10,11 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from breakout_env import BreakoutEnv
-from breakout_env.agent.agent import save_agent
 from breakout_env.agent.play import play
 from breakout_env.cli import main
 from breakout_env.rendering.video import VideoFile
-from helpers.agents import small_network
 
 
 class Mover(object):
@@ -136,13 +133,3 @@ def test_errors_of_play_and_record_say_what_to_do(arguments, message, monkeypatc
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code in (1, 2) and message in result.stderr.splitlines()[-1]
     assert os.listdir(tmp_path) == []
-
-
-def test_record_command_writes_a_video(tmp_path):
-    save_agent(tmp_path / 'small', small_network().state_dict(), {})
-    words = ['--checkpoint', tmp_path / 'small', '--max-seconds', '2', '--seed', '1', '--speed', '2', '--out']
-    result = CliRunner().invoke(main, ['record', *map(str, words), str(tmp_path / 'b.gif')])
-    assert result.exit_code == 0, result.output
-    game = r'game 1: \d+ points, stopped with \d lives'
-    assert re.fullmatch(rf'{game}\n{tmp_path / "b.gif"}: \d+ s\n', result.stdout)
-    assert len(decode(tmp_path / 'b.gif')[0]) == 60

@@ -1,7 +1,5 @@
 """`breakout train`: what it passes on. tests/run/test_config.py is about the options that it refuses."""
 
-from types import SimpleNamespace
-
 import pytest
 from click.testing import CliRunner
 
@@ -12,28 +10,6 @@ from helpers.processes import ROOT
 @pytest.fixture(autouse=True)
 def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-
-
-def test_each_seed_gets_the_options_of_all(monkeypatch):
-    """On a machine with a GPU, where --device=cpu is another recipe than the default."""
-    commands = []
-
-    def start(command: list, **options) -> SimpleNamespace:
-        commands.append(command[command.index('train') + 1 :])
-        return SimpleNamespace(wait=lambda: 0)
-
-    monkeypatch.setattr('torch.cuda.is_available', lambda: True)
-    monkeypatch.setattr('breakout_env.cli.train_command.subprocess', SimpleNamespace(Popen=start))
-    options = ['--device', 'cpu', '--threads', '2', '--hours', '1.5', '--overlap', '--set', 'exp_name=mine/x']
-    result = CliRunner().invoke(main, ['train', '-s', '1', *options, '-s', '2'])
-    assert result.exit_code == 0, result.output
-    for seed, command in zip((1, 2), commands):
-        at = [command[command.index(option) + 1] for option in ('-s', '--exp-name', '--device', '--threads', '--hours')]
-        assert at == [str(seed), f'mine/x_seed{seed}', 'cpu', '2', '1.5'] and '--overlap' in command
-    CliRunner().invoke(main, ['train', '-s', '1', '-s', '2', '--device', 'cpu'])
-    CliRunner().invoke(main, ['train', '-s', '1', '-s', '2', '--device', 'cpu', '--collectors', '2', '--serial'])
-    assert 'experiments/breakout_ppo_seed1' in commands[2] and '--overlap' not in commands[2]
-    assert 'experiments/breakout_dqn_cpu_seed1' in commands[4] and '--serial' in commands[4]
 
 
 @pytest.mark.parametrize(

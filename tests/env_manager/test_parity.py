@@ -151,18 +151,6 @@ def test_environments_get_the_same_seeds_as_under_the_stock_manager(seed, dynami
     assert given[:2] == given[2:]
 
 
-class TakesArrays(GameEnv):
-    def step(self, action):
-        return super().step(action.reshape(1))
-
-
-def test_environments_get_arrays_of_one_action_from_a_batch():
-    with launched('breakout', TakesArrays) as manager:
-        for half in manager.halves:
-            manager.send(np.zeros(len(half), np.int64), half)
-            assert manager.recv().obs.shape[0] == len(half)
-
-
 def test_reset_parameters_stay_in_force_until_others_are_given():
     rewards = {}
     for kind, options in (('base', {}), ('breakout', dict(reset_inplace=False))):

@@ -50,18 +50,6 @@ def test_an_error_in_a_constructor_is_raised_by_launch(same_footprint):
     assert manager.closed and not children()
 
 
-def test_close_before_launch_twice_and_after_a_loss_is_safe(same_footprint):
-    manager = build(worker_num=2)
-    manager.close()
-    for lose in (False, True):
-        with launched(manager):
-            if lose:
-                kill_worker_of(manager, 0)
-            manager.step({0: 0, 3: 0})
-        manager.close()
-        assert manager.closed and not children()
-
-
 @pytest.mark.parametrize('env_cfg', [{}, dict(failing_close=True)])
 def test_close_closes_the_environments_even_beside_another_manager(env_cfg, tmp_path):
     events = [tmp_path / 'first', tmp_path / 'second']

@@ -1,7 +1,6 @@
 """gymnasium's interface: its own checks, one game and many, and the libraries that use it."""
 
 import re
-import signal
 import sys
 import warnings
 
@@ -78,21 +77,6 @@ def test_games_lost_with_a_worker_process_count_as_truncated():
     envs.close()
 
 
-@pytest.mark.parametrize(
-    'options, message',
-    [
-        (dict(frame_skp=3), '`frame_skp` is unknown; did you mean `frame_skip`'),
-        (dict(render_mode='human'), 'render_mode'),
-        (dict(manager=dict(auto_reset=False)), '`auto_reset`'),
-        (dict(autoreset_mode='Disabled'), 'autoreset_mode'),
-        (dict(max_episode_steps=0), 'max_episode_steps'),
-    ],
-)
-def test_what_many_games_cannot_do_is_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        gymnasium.make_vec(ENV_ID, num_envs=2, **options)
-
-
 def test_wrong_actions_are_refused_before_a_game_is_stepped_and_a_reset_opens_closed_games():
     envs = gymnasium.make_vec(ENV_ID, num_envs=2, noop_max=1).unwrapped
     first, _ = envs.reset(seed=0)
@@ -106,20 +90,6 @@ def test_wrong_actions_are_refused_before_a_game_is_stepped_and_a_reset_opens_cl
     np.testing.assert_array_equal(envs.reset(seed=0)[0], first)
     envs.close()
     assert not children()
-
-
-def test_after_a_step_that_ctrl_c_interrupted_games_begin_anew_instead_of_lagging_behind_their_actions(monkeypatch):
-    envs = gymnasium.make_vec(ENV_ID, num_envs=2, noop_max=1).unwrapped
-    first, _ = envs.reset(seed=0)
-    with monkeypatch.context() as patch:
-        patch.setattr(envs._manager, 'recv', lambda: signal.raise_signal(signal.SIGINT))
-        with pytest.raises(KeyboardInterrupt):
-            envs.step([0, 0])
-    with pytest.raises(gymnasium.error.ResetNeeded, match='interrupted'):
-        envs.step([0, 0])
-    np.testing.assert_array_equal(envs.reset(seed=0)[0], first)
-    assert envs.step([0, 0])[4]['episode_frame_number'].tolist() == [9, 9]
-    envs.close()
 
 
 def test_the_guides_examples_run_as_printed_and_record_a_video(tmp_path):

@@ -155,13 +155,6 @@ def test_run_of_ding_is_saved_when_ctrl_c_is_pressed_or_its_terminal_closed(endi
     assert ending == 'hang up' or re.search('Saved at .* To resume it: the same command', command.text)
 
 
-def test_ctrl_c_while_a_video_is_encoded_leaves_no_file(tmp_path):
-    command = Terminal([BREAKOUT, 'record', '--out', 'game.mp4'], tmp_path)
-    command.wait_for(lambda: any(part.stat().st_size for part in tmp_path.glob('*.part.mp4'))).press_ctrl_c()
-    assert command.exit_code() == 130 and 'stopped' in command.text
-    assert sorted(path.name for path in tmp_path.iterdir()) == ['temporary']
-
-
 def test_ctrl_c_ends_eval_and_its_workers(tmp_path):
     save_agent(tmp_path / 'agent', small_network().state_dict(), {})
     command = Terminal([BREAKOUT, 'eval', '--checkpoint', 'agent', '-n', '100000'], tmp_path)

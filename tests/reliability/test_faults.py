@@ -232,18 +232,6 @@ def test_a_run_killed_between_two_system_calls_of_a_save_is_resumed(place):
     run.is_resumed()
 
 
-@pytest.mark.parametrize(
-    'name, to_all, how',
-    [('SIGTERM', False, DQN), ('SIGTERM', False, OVERLAPPED), ('SIGINT', True, DQN), ('SIGINT', True, PPO)],
-)
-def test_a_run_that_is_asked_to_stop_saves_everything(place, name, to_all, how):
-    run = at_random_moment(place, UNENDING, **how)
-    run.send(getattr(signal, name), to_all)
-    run.process.wait()
-    assert 'Stopping: ' in run.text and 'Traceback' not in run.text, run.text
-    run.is_resumed()
-
-
 # ---------------------------------------------------------------- environments
 
 CALLS = {'advance': 60, 'reset_game': 2}  # of a step and of the first reset

@@ -3,7 +3,6 @@
 import random
 import signal
 from collections import Counter
-from unittest.mock import DEFAULT, Mock
 
 import numpy as np
 import pytest
@@ -19,9 +18,7 @@ from helpers.replay import (
     STORAGES,
     Play,
     examples,
-    filled,
     frames_in,
-    ids,
     is_exact,
     make,
     other_keys,
@@ -221,21 +218,6 @@ def test_a_sample_is_a_copy(storage, tmp_path):
 
 
 # ---------------------------------------------------------------- failures in the middle of a push
-
-
-@pytest.mark.parametrize('storage', STORAGES)
-@pytest.mark.parametrize('fails_at', [0, 3])
-def test_a_failed_push_leaves_no_frame_behind(storage, fails_at, monkeypatch):
-    """The disk is full (or Ctrl-C comes) at some frame of a transition."""
-    buffer = filled(3, storage=storage)
-    before, backend = frames_in(buffer._memory), buffer._memory.frame_store.backend
-    with monkeypatch.context() as patch, pytest.raises(OSError, match='the disk is full'):
-        put = Mock(wraps=backend.put, side_effect=[DEFAULT] * fails_at + [OSError('the disk is full')])
-        patch.setattr(backend, 'put', put)
-        buffer.push(transition(3), 0)
-    assert frames_in(buffer._memory) == before and buffer.count() == 3
-    buffer.push(transition(3), 0)
-    assert ids(stored(buffer._memory)) == [0, 1, 2, 3] and all(is_exact(t) for t in stored(buffer._memory))
 
 
 class Stop(BaseException):

@@ -5,11 +5,10 @@ import os
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from breakout_env.run.folder import folder_below_here, run_to_resume
-from breakout_env.run.paths import BEST_SCORE, SAVE_LIST, newest_checkpoint, read_best_score
+from breakout_env.run.folder import run_to_resume
+from breakout_env.run.paths import SAVE_LIST, newest_checkpoint
 
 
 @pytest.fixture(autouse=True)
@@ -41,20 +40,3 @@ def test_the_newest_checkpoint_is_the_one_after_the_most_updates_or_the_best(tmp
     assert newest_checkpoint('.').name == 'iteration_1000.pth.tar'
     Path('ckpt', 'ckpt_best.pth.tar').touch()
     assert newest_checkpoint('.').name == 'ckpt_best.pth.tar'
-
-
-def test_a_folder_below_the_current_one_may_be_named_by_the_link_that_leads_here(tmp_path, monkeypatch):
-    (tmp_path / 'real' / 'work').mkdir(parents=True)
-    (tmp_path / 'link').symlink_to('real')
-    monkeypatch.chdir(tmp_path / 'link' / 'work')
-    assert folder_below_here(str(tmp_path / 'link' / 'work' / 'experiments' / 'a')) == 'experiments/a'
-    saved_run('experiments/a', 1.0)
-    assert run_to_resume(str(tmp_path / 'link' / 'work' / 'experiments' / 'a'), '') == 'experiments/a'
-
-
-def test_the_best_score_is_read_from_its_file_if_it_is_a_finite_number():
-    assert read_best_score('.') == -np.inf
-    BEST_SCORE.parent.mkdir()
-    for content, score in (('12.5', 12.5), *((text, -np.inf) for text in ('', 'no JSON', 'null', '[1]', 'NaN'))):
-        BEST_SCORE.write_text(content)
-        assert read_best_score('.') == score

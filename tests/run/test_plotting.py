@@ -3,7 +3,6 @@
 import re
 
 import cv2
-import matplotlib
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -87,19 +86,6 @@ def test_two_seeds_become_a_mean_with_a_band_that_the_legend_explains(tmp_path):
     np.testing.assert_allclose(mean.get_ydata(), 20)
     heights = axes.collections[0].get_paths()[0].vertices[:, 1]
     assert (heights.min(), heights.max()) == (10, 30)
-
-
-def test_the_same_logs_give_the_same_bytes_whatever_the_matplotlib_settings(tmp_path):
-    runs = [write_run(tmp_path / f'dqn_seed{seed}', seed=seed) for seed in range(2)]
-    outs = [(tmp_path / f'{turn}.png', tmp_path / f'{turn}.svg') for turn in range(2)]
-    others = {'font.size': 20, 'svg.fonttype': 'path', 'axes.facecolor': 'black', 'savefig.facecolor': 'black'}
-    for (png, svg), settings in zip(outs, ({}, others)):
-        with matplotlib.rc_context(settings):
-            for out in (png, svg):
-                assert plot(*runs, '--what', 'score', '--out', out).exit_code == 0
-    for first, second in zip(*outs):
-        assert first.read_bytes() == second.read_bytes()
-    assert b'<dc:date>' not in outs[0][1].read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -101,21 +101,6 @@ def test_resumed_run_is_evaluated_once_and_then_on_schedule(config):
     assert second.evaluator.should_eval(500) is first.evaluator.should_eval(500) is True
 
 
-def test_buffer_of_another_kind_starts_empty(config):
-    """The save has the frames of our buffer, the run is resumed with DI-engine's; and back."""
-    stopped_run(config)
-    text = config.read_text()
-    config.write_text(text.replace("type='frame'", "type='advanced'"))
-    second = SerialRun(config)
-    assert second.learner.train_iter == 5 * UPDATES and second.buffer.count() == RANDOM
-    second.train(1)
-    second.end()
-    assert saves_in(Path(NAME))[0]['buffer'] is None
-    config.write_text(text)
-    third = SerialRun(config)
-    assert third.learner.train_iter == 6 * UPDATES and third.buffer.count() == RANDOM
-
-
 # ---------------------------------------------------------------- damaged saves
 
 

@@ -1,7 +1,6 @@
 """What setup.py declares agrees with the tested versions, and with the files that lie here."""
 
 import ast
-import re
 import subprocess
 import sys
 
@@ -49,19 +48,6 @@ def files_of_the_clone():
     if listed.returncode:
         pytest.skip('this is no clone')
     return [name for name in listed.stdout.split('\0') if name and (ROOT / name).exists()]
-
-
-def test_no_text_tells_to_install_by_a_name_that_is_not_a_requirement():
-    """This package is on no index, and a stranger's has its import name: texts name a path to a checkout instead."""
-    known = {canonicalize_name(each.name) for each in [*REQUIREMENTS, *EXTRAS]} | {'uv', 'box2d', 'rl-games'}
-    wrong = []
-    for name in files_of_the_clone():
-        text = (ROOT / name).read_text(errors='ignore')
-        for found in re.findall(r'pip3? install(?: +-\S+)* +[\'"]?([\w./~$@][\w./~$@-]*)', text):
-            if not found.startswith(('.', '/', '~', '$')) and not found.endswith('.txt'):
-                wrong += [(name, found)] * (canonicalize_name(found) not in known)
-        wrong += [(name, found) for found in re.findall(r'\b(?:breakout-env\b|breakout_env\[\w+\])', text)]
-    assert [each for each in wrong if each[0] not in ('CHANGELOG.md', 'tests/utils/test_setup.py')] == []
 
 
 def test_source_distribution_has_every_file(tmp_path):
