@@ -36,6 +36,12 @@ def pytest_collection_modifyitems(items: List[pytest.Item]) -> None:
             item.add_marker(pytest.mark.release)
 
 
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path, monkeypatch) -> None:
+    """Each test begins in an empty folder of its own."""
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.fixture
 def same_footprint() -> Iterator[None]:
     """The test leaves no more descriptors, threads, children and shared memory than it found."""

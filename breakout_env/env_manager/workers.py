@@ -104,7 +104,7 @@ class WorkerProcess(object):
             if self._connection.fileno() not in map(itemgetter(0), ready):
                 break
             try:
-                answered, result = pickle.loads(self._connection.recv_bytes())
+                answered, result = pickle.loads(self._connection.recv_bytes())  # noqa: S301  # from a process that this one started
             except (EOFError, OSError):  # it ended before or while it answered
                 break
             self._answers[answered] = result

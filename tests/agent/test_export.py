@@ -13,8 +13,7 @@ from helpers.agents import observations, small_network
 
 
 @pytest.fixture
-def agent_file(tmp_path, monkeypatch) -> str:
-    monkeypatch.chdir(tmp_path)
+def agent_file() -> str:
     other = small_network(dueling=False, obs_shape=[3, 44, 44], action_shape=18)
     save_agent('small.safetensors', other.state_dict(), dict(name='half/small'))
     return 'small.safetensors'

@@ -127,7 +127,6 @@ def test_recording_on_a_full_disk_is_an_error_and_leaves_no_file(suffix, small_d
     ],
 )
 def test_errors_of_play_and_record_say_what_to_do(arguments, message, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
     monkeypatch.delenv('DISPLAY', raising=False)
     monkeypatch.delenv('WAYLAND_DISPLAY', raising=False)
     result = CliRunner().invoke(main, arguments)

@@ -7,11 +7,6 @@ from breakout_env.cli import main
 from helpers.processes import ROOT
 
 
-@pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
 @pytest.mark.parametrize(
     'config, options, overlap, threads',
     [

@@ -12,7 +12,6 @@ MODULES = ['.'.join(file.relative_to(ROOT).with_suffix('').parts) for file in FI
 
 
 @pytest.mark.parametrize('name', MODULES)
-def test_the_examples_of_a_module_run(name, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_examples_of_a_module_run(name):
     result = doctest.testmod(importlib.import_module(name))
     assert result.attempted and not result.failed

@@ -2,11 +2,12 @@
 
 import numpy as np
 from ding.envs.env_manager.base_env_manager import EnvState
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import Phase
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from helpers.managers import GameEnv, build_in_process, frozen, kill_worker_of
+from helpers.replay import examples
 
 
 class AnySequence(RuleBasedStateMachine):
@@ -159,12 +160,6 @@ class AnySequence(RuleBasedStateMachine):
 
 
 def test_any_sequence_of_calls_and_kills_keeps_the_games_in_order():
-    AnySequence.TestCase.settings = settings(
-        deadline=None,
-        derandomize=True,
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-        max_examples=50,
-        stateful_step_count=30,
-        phases=[Phase.generate, Phase.shrink],
-    )
+    phases = [Phase.generate, Phase.shrink]
+    AnySequence.TestCase.settings = examples(100, stateful_step_count=30, phases=phases)
     AnySequence.TestCase('runTest').runTest()

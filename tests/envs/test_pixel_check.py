@@ -96,8 +96,7 @@ def test_a_network_that_does_not_take_the_observations_is_told_so_at_its_first_b
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_the_hook_resume_tells_so_before_the_run_whatever_the_evaluator(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_hook_resume_tells_so_before_the_run_whatever_the_evaluator():
     hook = dict(learner=dict(hook=dict(resume=dict(type='resume', name='resume', position='before_run'))))
     model = {**THEIRS, **SMALL, 'obs_shape': [4, 84, 84], 'action_shape': 4}
     frame = dict(type='frame', import_names=NAMES)

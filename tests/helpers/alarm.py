@@ -13,8 +13,8 @@ def alarm_that_raises(error: BaseException, seconds: float) -> Iterator[None]:
         raise error
 
     previous = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
+        signal.setitimer(signal.ITIMER_REAL, seconds)
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)

@@ -6,6 +6,8 @@ import torch
 from ding.worker import create_buffer
 from easydict import EasyDict
 
+from helpers.replay import set_priorities
+
 SLICE = 10
 
 
@@ -57,18 +59,9 @@ def interleaved_fragments(count, seed=0):
                     running.append(waiting.pop())
 
 
-def info_for(batch, priority):
-    """What a learner passes to ``update``."""
-    return dict(
-        replay_unique_id=[sampled['replay_unique_id'] for sampled in batch],
-        replay_buffer_idx=[sampled['replay_buffer_idx'] for sampled in batch],
-        priority=priority,
-    )
-
-
 def filled(buffer, full):
     for fragment in interleaved_fragments(60 if full else 12):
         buffer.push(fragment, 0)
     if buffer._options.sampler == 'prioritized':
-        buffer.update(info_for(buffer.sample(64, 0), [float(i) for i in range(64)]))
+        set_priorities(buffer, buffer.sample(64, 0), [float(i) for i in range(64)])
     return buffer

@@ -56,11 +56,6 @@ class MarkingEnv(GameEnv):
         super().go_wrong(action)
 
 
-@pytest.fixture(autouse=True)
-def own_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
 def interrupt(call):
     """A Ctrl-C in a call, when an environment has gone wrong in it."""
 

@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
 
 import click
-import numpy as np
 import pytest
-import torch
 from ding.config import read_config
 from hypothesis import given
 from hypothesis import strategies as st

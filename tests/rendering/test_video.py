@@ -99,7 +99,6 @@ def test_two_environments_never_write_the_same_file(tmp_path):
 @pytest.mark.parametrize('folder', ['-dash', 'run:1', "a b'c%d"])
 def test_a_relative_folder_of_any_name_is_resolved_once(folder, tmp_path, monkeypatch):
     (tmp_path / 'elsewhere').mkdir()
-    monkeypatch.chdir(tmp_path)
     env = BreakoutEnv(dict(is_train=False))
     env.enable_save_replay(folder)
     env.reset()

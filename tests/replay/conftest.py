@@ -1,15 +1,10 @@
-"""Replay buffers write below the working directory."""
+"""Replay buffers whose rare cases are frequent."""
 
 import mmap
 
 import pytest
 
 from breakout_env.replay.frames import compressed, store
-
-
-@pytest.fixture(autouse=True)
-def own_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture

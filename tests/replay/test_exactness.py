@@ -1,7 +1,6 @@
 """The replay memory beside a plain twin: a sample is what was pushed, and nothing is kept longer than needed."""
 
 import random
-import signal
 from collections import Counter
 
 import numpy as np
@@ -14,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from breakout_env.replay import ReplayMemory
 from breakout_env.replay.snapshot import snapshot
+from helpers.alarm import alarm_that_raises
 from helpers.replay import (
     STORAGES,
     Play,
@@ -233,24 +233,15 @@ def test_a_push_interrupted_anywhere_leaves_an_exact_buffer(storage, eviction):
     known = [transition(i, **(dict(prev_state=torch.tensor(i)) if i % 3 else {})) for i in range(400)]
     buffer.push(known[:50])
 
-    def stop(*_):
-        raise Stop
-
     def as_pushed(batch):
         return all(is_exact(t) and t.get('prev_state', 0) == (t['id'] if t['id'] % 3 else 0) for t in batch)
 
-    before = signal.signal(signal.SIGALRM, stop)
-    try:
-        for _ in range(150):
-            with pytest.raises(Stop):
-                signal.setitimer(signal.ITIMER_REAL, rng.uniform(0.0001, 0.003))
-                while True:
-                    buffer.push(rng.sample(known, 3), 0)
-            other = make(replay_buffer_size=50)
-            other.load_state_dict(buffer.state_dict())
-            for each in (buffer, other):
-                assert each.count() == 50 and as_pushed(stored(each._memory)) and as_pushed(each.sample(20, 0))
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+    for _ in range(150):
+        with pytest.raises(Stop), alarm_that_raises(Stop(), rng.uniform(0.0001, 0.003)):
+            while True:
+                buffer.push(rng.sample(known, 3), 0)
+        other = make(replay_buffer_size=50)
+        other.load_state_dict(buffer.state_dict())
+        for each in (buffer, other):
+            assert each.count() == 50 and as_pushed(stored(each._memory)) and as_pushed(each.sample(20, 0))
     assert buffer._memory.frames < 250 + 150 * 24  # at worst a push leaves frames that nothing refers to

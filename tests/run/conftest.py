@@ -6,7 +6,6 @@ from helpers.runs import as_before, config_in  # noqa: F401  a run in this proce
 
 
 @pytest.fixture
-def config(tmp_path, monkeypatch):
+def config(tmp_path):
     """The config of a small run, in the current folder."""
-    monkeypatch.chdir(tmp_path)
     return config_in(tmp_path)

@@ -5,15 +5,8 @@ import os
 import shutil
 from pathlib import Path
 
-import pytest
-
 from breakout_env.run.folder import run_to_resume
 from breakout_env.run.paths import SAVE_LIST, newest_checkpoint
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def saved_run(folder: str, time: float) -> Path:
@@ -33,7 +26,7 @@ def test_resume_takes_the_run_that_was_saved_last_also_in_a_copy_of_the_folder()
     assert run_to_resume('', 'copy/dqn') == 'copy/dqn'
 
 
-def test_the_newest_checkpoint_is_the_one_after_the_most_updates_or_the_best(tmp_path):
+def test_the_newest_checkpoint_is_the_one_after_the_most_updates_or_the_best():
     Path('ckpt').mkdir()
     for name in ('iteration_900', 'iteration_1000', 'resume_950', 'iteration_50'):
         Path('ckpt', f'{name}.pth.tar').touch()

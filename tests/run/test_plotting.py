@@ -96,8 +96,7 @@ def test_two_seeds_become_a_mean_with_a_band_that_the_legend_explains(tmp_path):
         (['--what', 'score'], 1, 'no run has values of score over env_step yet; there are values of train_return, '),
     ],
 )
-def test_what_can_not_be_drawn_is_said_in_one_line(tmp_path, monkeypatch, options, code, error):
-    monkeypatch.chdir(tmp_path)
+def test_what_can_not_be_drawn_is_said_in_one_line(tmp_path, options, code, error):
     done = plot(write_run(tmp_path / 'dqn', rows=9), *options)  # before the first evaluation
     assert done.exit_code == code
     assert error in done.output.splitlines()[-1]

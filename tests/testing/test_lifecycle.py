@@ -71,7 +71,6 @@ def test_the_command_has_findings_and_an_exit_code(monkeypatch, tmp_path):
         '        super().close()\n'
     )
     (tmp_path / 'config.py').write_text('main_config = dict(env=dict(collector_env_num=2, frame_stack=2))\n')
-    monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     result = CliRunner().invoke(command, ['mine:Mine', '--json', '--config', 'config.py'])
     findings = json.loads(result.output)

@@ -24,23 +24,15 @@ from breakout_env.agent.weights_file import read_weights
 from breakout_env.cli import main
 from helpers.agents import small_network, write_checkpoint
 from helpers.processes import ROOT
+from helpers.replay import Harm
 
 CONFIG = ROOT / 'configs' / 'breakout_dqn_cpu_config.py'
-MARK = 'harm was done'
-
-
-class Harm(object):
-    """Unpickled, it makes a file."""
-
-    def __reduce__(self) -> tuple:
-        return open, (MARK, 'w')
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def here():
     yield
-    assert not Path(MARK).exists()
+    assert not Path('harm was done').exists()
 
 
 def saved(content) -> bytes:

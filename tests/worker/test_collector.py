@@ -17,7 +17,7 @@ ABNORMAL = (False, dict(abnormal=True))
 
 
 @pytest.fixture
-def collector(tmp_path, monkeypatch):
+def collector():
     """Makes a collector of this type with envs that answer with (done, info) in turn."""
 
     def create(kind, answers):
@@ -46,7 +46,6 @@ def collector(tmp_path, monkeypatch):
         cfg = EasyDict(SampleSerialCollector.default_config(), type=kind, import_names=['breakout_env'])
         return create_serial_collector(cfg, env=manager, policy=policy, tb_logger=Mock(), exp_name='run')
 
-    monkeypatch.chdir(tmp_path)
     return create
 
 

@@ -99,7 +99,7 @@ def as_target(transition, nstep):
 
 
 @pytest.fixture
-def sampled_and_recorded(tmp_path, monkeypatch):
+def sampled_and_recorded():
     def sample(policy_class, nstep, piece, collections, envs, kind, **options):
         cfg = EasyDict(type=kind, import_names=['breakout_env'])
         cfg = EasyDict(get_env_manager_cls(cfg).default_config(), **cfg, **options)
@@ -118,7 +118,6 @@ def sampled_and_recorded(tmp_path, monkeypatch):
         collector.close()
         return found, manager
 
-    monkeypatch.chdir(tmp_path)
     return sample
 
 

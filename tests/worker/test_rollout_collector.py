@@ -41,9 +41,7 @@ def policy(act, env_num=ENVS, steps=STEPS):
 
 
 @pytest.fixture
-def collector_of(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
+def collector_of():
     def make(manager, *args, **kwargs):
         cfg = EasyDict(type='rollout', import_names=['breakout_env'])
         cfg = EasyDict(get_serial_collector_cls(cfg).default_config(), **cfg)
