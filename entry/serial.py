@@ -40,7 +40,7 @@ from breakout_env.run.config import ConfigFile, merged_config, save_config
 from breakout_env.run.paths import CURVES
 from breakout_env.run.stop_request import Stopped, StopRequest
 from breakout_env.utils.command_line import show_only_warnings
-from breakout_env.worker.overlap import Overlap, own_collect_policy
+from breakout_env.worker.overlap import own_collect_policy, run_overlapped
 from breakout_env.worker.step_callback import StepCallback
 
 
@@ -148,7 +148,7 @@ def train(
             # Random play first, so that the first updates see more than one game. It counts as env steps.
             random_collect(cfg.policy, collect_policy, collector, collector_env, commander, replay_buffer)
         if overlap:
-            Overlap(partial(next, collections(), None), push, learn, learner.run_progress.look).run()
+            run_overlapped(partial(next, collections(), None), push, learn, learner.run_progress.look)
         else:
             for collect in collections():
                 push(collect())

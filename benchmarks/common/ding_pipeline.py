@@ -104,9 +104,9 @@ class Training(object):
                 self._learner.train(batch, self._collector.envstep)
 
         if self._overlap:
-            from breakout_env.worker.overlap import Overlap
+            from breakout_env.worker.overlap import run_overlapped
 
-            Overlap(next_collection, push, learn, lambda: None).run()
+            run_overlapped(next_collection, push, learn, lambda: None)
         else:
             while (collect := next_collection()) is not None:
                 push(collect())

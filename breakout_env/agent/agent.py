@@ -18,6 +18,7 @@ from typing import Annotated, Any, Dict, Mapping, Optional, Tuple, Union
 
 import numpy as np
 import torch
+from pydantic import TypeAdapter, ValidationError
 from safetensors.torch import save
 from scipy.special import softmax
 
@@ -25,7 +26,7 @@ from ..policy.pixel_models import PixelDQN
 from ..utils.atomic_file import write_bytes
 from ..utils.options import Between, checked
 from .own_network import Sizes, config_beside, registered_network
-from .weights_file import Weights, read_json_object, read_weights, without_critic
+from .weights_file import Weights, read_weights, without_critic
 
 logger = logging.getLogger(__name__)
 PRETRAINED = Path(__file__).parent.parent / 'pretrained' / 'breakout_ppo.safetensors'
@@ -37,6 +38,7 @@ NATURE_SCREEN_SIZE, LARGEST_SCREEN = 84, 1024
 # The linear layer after the convolutions, where a ReLU follows it (the model option `head`).
 PAPER_LAYER = 'encoder.mid.0.weight'
 LONGEST_NAME = 60
+_CARD = TypeAdapter(Dict[str, Any])
 _Temperature = Optional[Annotated[float, Between(0.01, 100.0)]]
 
 
@@ -144,9 +146,11 @@ def load_agent(path: Union[str, Path, None] = None, device: str = 'cpu') -> Agen
         raise ValueError(f'the device is {device!r}, but PyTorch finds no GPU here; expected cpu')
     weights, metadata = read_weights(path)
     try:
-        card = read_json_object(metadata.get('card', '{}'), 'its card')
+        card = _CARD.validate_json(metadata.get('card', '{}'))
         checked('key of the card', 'temperature', card.get('temperature'), _Temperature)
         model, sizes = _rebuilt(Path(path), weights, metadata.get('screen_size'))
+    except ValidationError:
+        raise ValueError(f'{path} holds no agent that can play: its card is not a JSON object') from None
     except ValueError as error:
         raise ValueError(f'{path} holds no agent that can play: {error}') from None
     # terminals obey control characters, and the name comes from a file that anyone may have written

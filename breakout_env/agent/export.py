@@ -58,17 +58,6 @@ def export_onnx(agent: Agent, path: Union[str, Path]) -> float:
     return difference
 
 
-class _Values(torch.nn.Module):
-    """The values alone: exported networks give tensors, not dicts."""
-
-    def __init__(self, agent: Agent) -> None:
-        super().__init__()
-        self.model = agent.model
-
-    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
-        return self.model(pixels)['logit']
-
-
 def _onnx(agent: Agent) -> bytes:
     # two, as an export takes a size of 1 for fixed
     example = torch.zeros(2, agent.frame_stack, agent.screen_size, agent.screen_size, dtype=torch.uint8)
@@ -79,7 +68,7 @@ def _onnx(agent: Agent) -> bytes:
         with warnings.catch_warnings():
             warnings.simplefilter('ignore')
             program = torch.onnx.export(
-                _Values(agent).eval(),
+                agent.model,  # its one output is `logit`
                 (example,),
                 dynamo=True,
                 input_names=['pixels'],

@@ -1,6 +1,5 @@
 """Weights in files, read as data: nothing in a file is run, whoever wrote it."""
 
-import json
 import logging
 import os
 import pickle
@@ -89,14 +88,3 @@ def _is_weight(name: Any, tensor: Any) -> bool:
         # a view may claim any size over little memory
         and tensor.nbytes <= tensor.untyped_storage().nbytes()
     )
-
-
-def read_json_object(text: str, owner: str) -> Dict[str, Any]:
-    """A JSON object out of a text that anyone may have written; ValueError names its owner if it is not one."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):  # the latter for thousands of nested brackets
-        value = None
-    if not isinstance(value, dict):
-        raise ValueError(f'{owner} is not a JSON object')
-    return value

@@ -4,6 +4,7 @@ import ast
 import contextlib
 import importlib.util
 import os
+import runpy
 import shlex
 import subprocess
 import sys
@@ -212,13 +213,7 @@ def _pipeline(name: str) -> Callable[..., str]:
     A pipeline file run as a script, such as a changed copy, passes its own ``train`` in the context's ``obj``.
     """
     given = click.get_current_context().obj or {}
-    if name in given:
-        return given[name]
-    spec = importlib.util.spec_from_file_location(name, shipped(f'entry/{name}.py'))
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.train
+    return given.get(name) or runpy.run_path(str(shipped(f'entry/{name}.py')), run_name=name)['train']
 
 
 def _read_change(text: str) -> Tuple[str, Any]:

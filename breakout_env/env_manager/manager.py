@@ -2,15 +2,16 @@
 
 import logging
 import math
-from collections import deque
+from collections import ChainMap, deque
 from functools import partial
+from operator import methodcaller
 from types import MethodType
 from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Union
 
 import numpy as np
 from ding.envs import BaseEnvTimestep
 from ding.envs.env_manager.base_env_manager import EnvState
-from ding.utils import ENV_MANAGER_REGISTRY
+from ding.utils import ENV_MANAGER_REGISTRY, render
 
 from .options import EnvManagerOptions
 from .recovery import RecoveringManager
@@ -328,29 +329,23 @@ class GroupEnvManager(RecoveringManager):
     @property
     def ready_imgs(self) -> Dict[int, np.ndarray]:
         """Pictures of the environments that wait for an action, as ``ding.utils.render`` makes them."""
-        return self._of_all('images', self.ready_obs_id)
+        return self._applied(self.ready_obs_id, render)
 
     def reward_shaping(self, env_id: int, transitions: List[dict]) -> List[dict]:
         """Let an environment shape the rewards of an episode, as ``BaseEnvManager.reward_shaping``."""
-        return self._call(env_id, 'reward_shaping', transitions)
+        return self._applied([env_id], methodcaller('reward_shaping', transitions))[env_id]
 
     def enable_save_figure(self, env_id: int, figure_path: str) -> None:
         """Have an environment save figures in a folder."""
-        self._call(env_id, 'enable_save_figure', figure_path)
+        self._applied([env_id], methodcaller('enable_save_figure', figure_path))
 
-    def _call(self, env_id: int, method: str, *args: Any) -> Any:
+    def _applied(self, env_ids: Iterable[int], function: Callable, *args: Any) -> Dict[int, Any]:
+        """What a function gives for some environments; nothing for those of lost processes."""
         self._check_closed()
         self._settle()
-        return self._pool.ask([self._pool.worker_of(env_id)], 'call', env_id, method, *args)[0]
-
-    def _of_all(self, command: str, argument: Any) -> Dict[int, Any]:
-        """What the workers answer for their environments; nothing for those of lost ones."""
-        self._check_closed()
-        self._settle()
-        values: Dict[int, Any] = {}
-        for of_group in self._pool.ask([worker for worker in self._pool.workers if not worker.lost], command, argument):
-            values.update(of_group)
-        return values
+        asked = set(env_ids)
+        workers = [worker for worker in self._pool.workers if not (worker.lost or asked.isdisjoint(worker.env_ids))]
+        return dict(ChainMap(*self._pool.ask(workers, 'apply', asked, function, *args)))
 
     def __getattr__(self, key: str) -> Any:
         """An attribute's value in each environment (None for a lost one not reset yet); methods are refused."""
@@ -360,7 +355,7 @@ class GroupEnvManager(RecoveringManager):
             raise AttributeError(f'env `{type(self._env_ref)}` has no attribute `{key}`')
         if isinstance(getattr(self._env_ref, key), MethodType) and key not in self.method_name_list:
             raise RuntimeError(f'`{key}` is a method; an env manager passes on attributes of its environments only')
-        values = self._of_all('attribute', key)
+        values = self._applied(range(self._env_num), getattr, key, None)
         return [values.get(env_id) for env_id in range(self._env_num)]
 
 

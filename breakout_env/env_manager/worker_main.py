@@ -15,7 +15,7 @@ import cv2
 import numpy as np
 import torch
 from ding.envs import BaseEnvTimestep
-from ding.utils import CloudPickleWrapper, render
+from ding.utils import CloudPickleWrapper
 
 from ..utils import signals
 from .options import EnvManagerOptions
@@ -132,14 +132,9 @@ class EnvGroup(object):
             return error
         return None if self._shared.put_obs(env_id, obs) else (obs,)
 
-    def call(self, env_id: int, method: str, *args: Any) -> Any:
-        return self._of(env_id, lambda: getattr(self._envs[env_id], method)(*args))
-
-    def attribute(self, name: str) -> Dict[int, Any]:
-        return {env_id: self._of(env_id, getattr, env, name, None) for env_id, env in self._envs.items()}
-
-    def images(self, env_ids: Collection[int]) -> Dict[int, Any]:
-        return {env_id: self._of(env_id, render, env) for env_id, env in self._envs.items() if env_id in env_ids}
+    def apply(self, env_ids: Collection[int], function: Callable, *args: Any) -> Dict[int, Any]:
+        wanted = {env_id: env for env_id, env in self._envs.items() if env_id in env_ids}
+        return {env_id: self._of(env_id, function, env, *args) for env_id, env in wanted.items()}
 
     def close(self) -> None:
         """Close all environments, whichever of them raise."""
@@ -224,8 +219,7 @@ def run_group(
             try:
                 reply = pickle.dumps((number, result), pickle.HIGHEST_PROTOCOL)
             except Exception as error:  # an attribute or info that can't be pickled, such as a lock
-                env_id = args[0] if command == 'call' else min(env_fns.data)
-                reply = pickle.dumps((number, EnvFailed(env_id, _portable(error))))
+                reply = pickle.dumps((number, EnvFailed(min(env_fns.data), _portable(error))))
             connection.send_bytes(reply)
     except (EOFError, BrokenPipeError, ConnectionResetError):
         logger.debug('worker %d: its manager has ended', os.getpid())

@@ -160,7 +160,7 @@ class WorkerPool(object):
     def __init__(self, options: EnvManagerOptions, env_num: int, start: Callable[..., WorkerProcess]) -> None:
         self._options, self._start_worker = options, start
         self.context = multiprocessing.get_context(options.context)
-        worker_num = min(options.worker_num or _usable_cores(), env_num)
+        worker_num = min(options.worker_num or len(os.sched_getaffinity(0)), env_num)
         self._groups = [list(map(int, env_ids)) for env_ids in np.array_split(range(env_num), worker_num)]
         self._env_fns: Sequence[Callable] = ()
         self.workers: List[WorkerProcess] = []
@@ -203,17 +203,9 @@ class WorkerPool(object):
                 raise result
         return results
 
-    def worker_of(self, env_id: int) -> WorkerProcess:
-        """The worker that an environment is in."""
-        return next(worker for worker in self.workers if env_id in worker.env_ids)
-
     def close(self) -> None:
         """End all workers within a bounded time; ``start`` may follow."""
         _end(self.workers)
-
-
-def _usable_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
 
 
 def _end(workers: List[WorkerProcess]) -> None:

@@ -14,7 +14,6 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from ..compat.ding_eps_greedy import INDEPENDENT
 from ..replay.batch import FrameBatch
-from ..utils.uploader import Uploader
 from .learner import AUTOCAST, ActsWithAverage, Learner, LearnerOptions, ScaledScreens, acting_weights
 from .pixel_models import PixelInput
 from .precision import cast_copy, fastest_precision
@@ -81,7 +80,8 @@ class LeanDQNPolicy(DQNPolicy, ActsWithAverage):
         self._one_forward = self._cuda and not any(
             isinstance(module, (_BatchNorm, _DropoutNd)) for module in self._model.modules()
         )  # these would mix the two states
-        self._uploader = Uploader(self._device)
+        on_gpu = torch.device(self._device).type == 'cuda'
+        self._copy_stream = torch.cuda.Stream(self._device) if on_gpu else None
         self._screens = ScaledScreens(self._model, self._dtype) if isinstance(self._model, PixelInput) else None
         # DI-engine makes them at each update, on the host, and waits until the GPU has them
         self._discounts = (self._gamma ** torch.arange(self._nstep)).unsqueeze(1).to(self._device)
@@ -98,7 +98,7 @@ class LeanDQNPolicy(DQNPolicy, ActsWithAverage):
             - info (:obj:`Dict[str, Any]`): As of ``Learner.step``; ``priority``, too, if priorities are used.
         """
         prepared = self._prepared(data)
-        batch = self._uploader.upload({key: prepared[key] for key in USED_KEYS if prepared.get(key) is not None})
+        batch = self._uploaded({key: prepared[key] for key in USED_KEYS if prepared.get(key) is not None})
         loss, td_error, q_value, target_q_value = self._loss(batch)
         sync = (lambda: self.sync_gradients(self._learn_model)) if self._cfg.multi_gpu else None
         info: Dict[str, Any] = dict(self._learner.step(loss, q_value.mean(), target_q_value.mean(), sync=sync))
@@ -108,6 +108,18 @@ class LeanDQNPolicy(DQNPolicy, ActsWithAverage):
         if self._priority:
             info['priority'] = td_error.tolist()
         return info
+
+    def _uploaded(self, tensors: Dict[str, torch.Tensor]) -> Dict[str, torch.Tensor]:
+        """On the device: to a GPU from pinned memory while the previous update is computed; Python does not wait."""
+        if self._copy_stream is None:
+            return {key: tensor.to(self._device) for key, tensor in tensors.items()}
+        with torch.cuda.stream(self._copy_stream):
+            uploaded = {key: tensor.to(self._device, non_blocking=True) for key, tensor in tensors.items()}
+        current = torch.cuda.current_stream(self._device)
+        current.wait_stream(self._copy_stream)
+        for tensor in uploaded.values():
+            tensor.record_stream(current)  # keeps its memory until that stream has read it
+        return uploaded
 
     def _loss(self, batch: Dict[str, torch.Tensor]) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
         """

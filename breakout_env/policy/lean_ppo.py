@@ -9,7 +9,6 @@ from ding.policy.command_mode_policy_instance import DummyCommandModePolicy
 from ding.utils import POLICY_REGISTRY
 
 from ..utils.options import Between, Flag, shown
-from ..utils.uploader import Uploader
 from .learner import (
     AUTOCAST,
     ActsWithAverage,
@@ -240,7 +239,6 @@ class LeanPPOPolicy(Policy, ActsWithAverage):
         if self._mirror is not None:
             self._mirror.begin()
             self._acting_model.load_state_dict(self._model.state_dict())  # it may have been copied before
-        self._uploader = Uploader(self._device)
         self._learn_dtype = AUTOCAST[fastest_precision(self._options.autocast, self._device)]
         self._screens = ScaledScreens(self._model, self._learn_dtype)
         names = ('total_loss', 'value', 'entropy')
@@ -251,7 +249,7 @@ class LeanPPOPolicy(Policy, ActsWithAverage):
 
     def _forward_learn(self, data: Batch) -> Dict[str, Any]:
         """One update from a minibatch of the buffer ``rollout``, logged and checked as ``Learner.step`` says."""
-        data = self._uploader.upload(data)
+        data = {key: tensor.to(self._device, non_blocking=True) for key, tensor in data.items()}
         self._model.train()
         if self._options.normalize_returns:
             networks: Dict[int, Any] = {id(network): network for network in (self._model, self._acting_model)}

@@ -1,7 +1,6 @@
 """What all our policies share: options of an update, the step of the optimizer, logged means, averaged weights."""
 
 import copy
-import math
 from typing import Annotated, Any, Callable, Dict, Mapping, Optional, Sequence
 
 import cv2
@@ -50,18 +49,12 @@ def check_finite(what: str, values: Any) -> None:
     elif isinstance(values, (list, tuple)):
         for value in values:
             check_finite(what, value)
-    elif isinstance(values, float) and not math.isfinite(values):
-        _raise(what)
-    elif isinstance(values, torch.Tensor) and values.is_floating_point() and not values.isfinite().all():
-        _raise(what)
-
-
-def _raise(what: str) -> None:
-    raise Diverged(
-        f'{what} is infinite or not a number: the training has diverged, and its last save is from before. Expected a '
-        'lower policy.learn.learning_rate, a limit of the gradient (policy.learn.grad_clip), or float32 '
-        '(policy.learn.autocast=None)'
-    )
+    elif isinstance(values, (float, torch.Tensor)) and not torch.as_tensor(values).isfinite().all():
+        raise Diverged(
+            f'{what} is infinite or not a number: the training has diverged, and its last save is from before. '
+            'Expected a lower policy.learn.learning_rate, a limit of the gradient (policy.learn.grad_clip), or float32 '
+            '(policy.learn.autocast=None)'
+        )
 
 
 class Learner(object):

@@ -143,7 +143,7 @@ class GameRecorder(object):
             logger.warning('the video %s.part.mp4 may be incomplete: %s', self._stem, e)
 
 
-class VideoFile(object):
+class VideoFile(contextlib.AbstractContextManager):
     """
     Overview:
         A video that is encoded while its pictures come in: H.264 for ``.mp4``, or ``.gif``. Until ``finish`` it is a \
@@ -228,9 +228,6 @@ class VideoFile(object):
             with contextlib.suppress(HelperError):  # the video is removed, whether it is complete or not
                 encoder.close(0)
         self._remove_part()  # there is one without an encoder if a signal interrupted its start
-
-    def __enter__(self) -> 'VideoFile':
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.close()

@@ -11,7 +11,6 @@ from ditk import logging
 
 from .memory import ReplayMemory
 from .options import ReplayOptions
-from .samplers import choose
 from .snapshot import snapshot
 
 _OPTIONS = ('replay_buffer_size', 'storage', 'eviction', 'folder')
@@ -107,7 +106,10 @@ class TaskFrameBuffer(Buffer):
                 if groupby:
                     return self._sample_groups(size, groupby, replace, sample_range, unroll_len)
                 among = self._memory.order()[sample_range] if sample_range else None
-                ranks = choose(self._memory.random, self.count() if among is None else len(among), size, replace)
+                count = self.count() if among is None else len(among)
+                if count < size and not replace:
+                    raise ValueError(f'{size} transitions are to be sampled, but there are {count} to sample from')
+                ranks = self._memory.random.choice(count, size, replace, shuffle=False)
                 return self._fetch(self._memory.nth(ranks) if among is None else among[ranks])
             except (KeyError, ValueError) as error:
                 if not ignore_insufficient:

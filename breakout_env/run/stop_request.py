@@ -3,8 +3,7 @@
 import contextlib
 import signal
 from functools import partial
-from types import TracebackType
-from typing import Any, Callable, Dict, Optional, Type
+from typing import Any, Callable, Dict, Optional
 
 from ..utils import output, signals
 
@@ -13,7 +12,7 @@ class Stopped(Exception):
     """Ends an evaluation when a stop was requested."""
 
 
-class StopRequest(object):
+class StopRequest(contextlib.AbstractContextManager):
     """
     Overview:
         Turns the first Ctrl-C, SIGTERM or SIGHUP into a flag that the training loop looks at. A second Ctrl-C forces \
@@ -81,10 +80,5 @@ class StopRequest(object):
                 signal.signal(number, handler)
         self._handlers_before = {}
 
-    def __enter__(self) -> 'StopRequest':
-        return self
-
-    def __exit__(
-        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()

@@ -63,7 +63,7 @@ def control_groups(controller: str, root: str, membership: str) -> Iterator[Path
     """
     try:
         lines = Path(membership).read_text().splitlines()
-    except OSError:  # not Linux
+    except OSError:  # a kernel without them
         return
     for line in lines:
         _, controllers, path = line.split(':', 2)

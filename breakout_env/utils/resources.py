@@ -4,7 +4,7 @@ import logging
 import math
 import os
 import time
-from typing import Callable, Optional
+from typing import Callable
 
 import psutil
 
@@ -16,18 +16,16 @@ logger = logging.getLogger(__name__)
 _LOW_SHARE = 0.1
 
 
-def memory_bytes() -> Optional[int]:
+def memory_bytes() -> int:
     """
     Memory of this process and its workers together, each shared page counted once (Linux's proportional set
     size): what ending them would free. The kernel walks over all pages of a process for it,
-    tens of milliseconds for a gigabyte, so it is for a display, not for each reading. None where it is unknown.
+    tens of milliseconds for a gigabyte, so it is for a display, not for each reading.
     """
     this, total = psutil.Process(), 0
     for process in (this, *this.children(recursive=True)):
         try:
             total += process.memory_full_info().pss
-        except AttributeError:  # not Linux
-            return None
         except psutil.Error:  # it ended meanwhile
             continue
     return total
@@ -66,6 +64,6 @@ class ResourceWatch(object):
             self._warn(
                 f'memory is running out: {room.free_bytes / 1e9:.2f} GB left of the {room.limit_bytes / 1e9:.2f} GB '
                 f'that {room.whose} allows; process {os.getpid()} and its workers use '
-                f'{(memory_bytes() or 0) / 1e9:.2f} GB. Expected a smaller replay_buffer_size, '
+                f'{memory_bytes() / 1e9:.2f} GB. Expected a smaller replay_buffer_size, '
                 'fewer environments, or a machine with more memory'
             )

@@ -76,8 +76,7 @@ def follow_parent(parent_pid: int) -> None:
     itself, obeys SIGKILL, too. For Linux, the parent is the thread that started this process;
     so only a process that a main thread has started may call this. The parent may have ended already.
     """
-    if sys.platform == 'linux':
-        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_pid:
         os.kill(os.getpid(), signal.SIGKILL)
 

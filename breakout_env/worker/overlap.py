@@ -21,10 +21,15 @@ def own_collect_policy(cfg: EasyDict, policy: Policy) -> Policy:
     return create_policy(cfg, model=model, enable_field=['collect'])
 
 
-class Overlap(object):
+def run_overlapped(
+    next_collection: Callable[[], Optional[Callable[[], List[Any]]]],
+    push: Callable[[List[Any]], None],
+    learn: Callable[[], None],
+    report: Callable[[], None],
+) -> None:
     """
     Overview:
-        Collects a rollout fragment while the previous one is learned from, in two threads::
+        Collect a rollout fragment while the previous one is learned from, in two threads::
 
             step      1    2    3   ...  n    n + 1
             collects  1    2    3        n    -
@@ -47,55 +52,40 @@ class Overlap(object):
         - push (:obj:`Callable`): Called after that, with the newest fragment.
         - learn (:obj:`Callable`): Makes the updates for the fragment that was pushed last, in a thread.
         - report (:obj:`Callable`): Called at the end of each step.
+    Raises:
+        - Exception: An error in a thread or a KeyboardInterrupt, as soon as both threads have finished the step.
     Examples:
         >>> fragments, learned = iter([[1, 2], [3, 4]]), []
         >>> collections = iter([lambda: next(fragments), lambda: next(fragments), None])
-        >>> Overlap(lambda: next(collections), print, lambda: learned.append('update'), lambda: None).run()
+        >>> run_overlapped(lambda: next(collections), print, lambda: learned.append('update'), lambda: None)
         [1, 2]
         [3, 4]
         >>> learned
         ['update', 'update']
     """
 
-    def __init__(
-        self,
-        next_collection: Callable[[], Optional[Callable[[], List[Any]]]],
-        push: Callable[[List[Any]], None],
-        learn: Callable[[], None],
-        report: Callable[[], None],
-    ) -> None:
-        self._next_collection = next_collection
-        self._push = push
-        self._learn = learn
-        self._report = report
-        # On one stream the collector's forward would wait for all queued updates. Not initialised: all is on the CPU.
-        self._stream = torch.cuda.Stream() if torch.cuda.is_initialized() else None
+    # On one stream the collector's forward would wait for all queued updates. Not initialised: all is on the CPU.
+    stream = torch.cuda.Stream() if torch.cuda.is_initialized() else None
 
-    def run(self) -> None:
-        """
-        Overview:
-            Collect and learn until there is no next collection. An error in a thread or a KeyboardInterrupt is raised \
-            as soon as both threads have finished the step.
-        """
-        newest: Optional[List[Any]] = None
-        with ThreadPoolExecutor(2, 'overlap') as threads:  # leaving it waits for both
-            while True:
-                collection = self._next_collection()
-                if newest is not None:
-                    self._push(newest)
-                steps: List[Future] = []
-                if collection is not None:
-                    if self._stream is not None:  # the weights for this collection have been copied
-                        self._stream.wait_stream(torch.cuda.current_stream())
-                    steps.append(threads.submit(self._collect, collection))
-                if newest is not None:
-                    steps.append(threads.submit(self._learn))
-                wait(steps)
-                newest, *_ = [step.result() for step in steps] + [None]
-                self._report()
-                if collection is None:  # the last fragment has been learned from
-                    return
-
-    def _collect(self, collection: Callable[[], List[Any]]) -> List[Any]:
-        with torch.cuda.stream(self._stream):
+    def collect(collection: Callable[[], List[Any]]) -> List[Any]:
+        with torch.cuda.stream(stream):
             return collection()
+
+    newest: Optional[List[Any]] = None
+    with ThreadPoolExecutor(2, 'overlap') as threads:  # leaving it waits for both
+        while True:
+            collection = next_collection()
+            if newest is not None:
+                push(newest)
+            steps: List[Future] = []
+            if collection is not None:
+                if stream is not None:  # the weights for this collection have been copied
+                    stream.wait_stream(torch.cuda.current_stream())
+                steps.append(threads.submit(collect, collection))
+            if newest is not None:
+                steps.append(threads.submit(learn))
+            wait(steps)
+            newest, *_ = [step.result() for step in steps] + [None]
+            report()
+            if collection is None:  # the last fragment has been learned from
+                return

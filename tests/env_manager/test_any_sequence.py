@@ -6,7 +6,7 @@ from hypothesis import Phase
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from helpers.managers import GameEnv, build_in_process, frozen, kill_worker_of
+from helpers.managers import GameEnv, build_in_process, frozen, kill_worker_of, worker_of
 from helpers.replay import examples
 
 
@@ -40,7 +40,7 @@ class AnySequence(RuleBasedStateMachine):
 
     def group_of(self, env_ids):
         """Those environments and all that share their workers."""
-        return {j for i in env_ids for j in self.manager._pool.worker_of(i).env_ids}
+        return {j for i in env_ids for j in worker_of(self.manager, i).env_ids}
 
     def lose(self, env_ids):
         for i in self.group_of(env_ids):
@@ -110,7 +110,7 @@ class AnySequence(RuleBasedStateMachine):
             info = batch.infos.get(row, {}) if batch else dict(abnormal=i in self.killed)
             if info.get('abnormal'):
                 assert i in self.killed
-                env = self.manager._pool.worker_of(i)._group._envs[i]  # to ask the manager would receive the next step
+                env = worker_of(self.manager, i)._group._envs[i]  # to ask the manager would receive the next step
                 self.copies[i] = self.copy_of(env.seeds[-1][0])
                 self.ready[i] = self.copies[i].reset()
                 self.killed.discard(i)

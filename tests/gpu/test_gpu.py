@@ -14,7 +14,6 @@ import torch
 
 from breakout_env.run.recipes import shipped
 from breakout_env.utils.gpu import gpu_problem
-from breakout_env.utils.uploader import Uploader
 from helpers.learners import BATCH, FROM_ROLLOUTS, POLICIES, batch_for, filled_buffer, policy_on
 from helpers.policies import transitions
 from helpers.processes import ROOT, completed
@@ -79,13 +78,13 @@ def test_actions_are_those_of_a_cpu(kind):
 def test_batches_are_the_same_whatever_way_they_take():
     ways = dict(compressed={}, ring=dict(storage='ring'), prefetched=dict(prefetch=True))
     ways['pinned'] = dict(prefetch=True, pin_memory=True)
-    uploader, expected = Uploader('cuda'), None
+    policy, expected = policy_on('cuda', 'lean_dqn'), None
     for way, options in ways.items():
         found = []
         with contextlib.closing(filled_buffer(**options)) as buffer:
             for _ in range(20):
                 sampled = buffer.sample(BATCH).collated()
-                batch = uploader.upload({key: sampled[key] for key in ('obs', 'next_obs', 'action', 'reward')})
+                batch = policy._uploaded({key: sampled[key] for key in ('obs', 'next_obs', 'action', 'reward')})
                 assert {tensor.device.type for tensor in batch.values()} == {'cuda'}, way
                 found += [tensor.cpu() for tensor in batch.values()]
         expected = expected or found

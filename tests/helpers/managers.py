@@ -229,9 +229,13 @@ def launched(manager_or_kind='breakout', *args, **kwargs):
         manager.close()
 
 
+def worker_of(manager, env_id):
+    return next(worker for worker in manager._pool.workers if env_id in worker.env_ids)
+
+
 def kill_worker_of(manager, env_id):
     """As the system's out-of-memory killer would do; returns when the worker has ended."""
-    worker = manager._pool.worker_of(env_id)
+    worker = worker_of(manager, env_id)
     if isinstance(worker, InProcessWorker):
         worker.killed = True
     else:

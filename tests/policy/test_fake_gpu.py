@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from breakout_env.run.config import checked_config
 from breakout_env.run.recipes import shipped
-from breakout_env.worker.overlap import Overlap
+from breakout_env.worker.overlap import run_overlapped
 from helpers.learners import POLICIES, batch_for, filled_buffer, policy_on
 
 aten = torch.ops.aten
@@ -134,7 +134,7 @@ def test_collecting_waits_for_the_weights_on_a_stream_of_its_own(monkeypatch):
         calls.append('collects')
         return left.pop()
 
-    Overlap(lambda: collect if left else None, lambda fragment: None, lambda: None, lambda: None).run()
+    run_overlapped(lambda: collect if left else None, lambda fragment: None, lambda: None, lambda: None)
     assert calls[:4] == ['waits for a stream', 'begin stream', 'collects', 'end stream']
 
 

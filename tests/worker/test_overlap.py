@@ -1,4 +1,4 @@
-"""``Overlap``: a fragment is collected while the previous one is learned from, in the ratio of the config."""
+"""``run_overlapped``: a fragment is collected while the previous one is learned from, in the ratio of the config."""
 
 import threading
 from pathlib import Path
@@ -11,7 +11,7 @@ from ding.policy import DQNPolicy
 from breakout_env.replay import FrameReplayBuffer
 from breakout_env.run.budget import Budget
 from breakout_env.worker.nstep_collector import NstepCollector
-from breakout_env.worker.overlap import Overlap
+from breakout_env.worker.overlap import run_overlapped
 from helpers.runs import (  # noqa: F401
     N_SAMPLE,
     NAME,
@@ -43,7 +43,7 @@ def test_it_collects_while_it_learns():
             meeting.wait()
             met.append(pushed[-1])
 
-    Overlap(lambda: collect if left else None, pushed.append, learn, lambda: None).run()
+    run_overlapped(lambda: collect if left else None, pushed.append, learn, lambda: None)
     assert met == [1, 2, 3] and pushed == [1, 2, 3, 4]
 
 
