@@ -168,7 +168,8 @@ def save_agent(
     Overview:
         Write an agent to a file, completely or not at all: weights in safetensors, the card as JSON in its metadata.
     Arguments:
-        - state_dict (:obj:`Mapping[str, torch.Tensor]`): The network's weights, such as ``model`` of a checkpoint.
+        - state_dict (:obj:`Mapping[str, torch.Tensor]`): The network's weights, such as ``model`` of a checkpoint; \
+            written in float16 where they are given so, else in float32.
         - card (:obj:`Mapping[str, Any]`): What is known about the agent; ``{}`` for nothing.
         - screen_size (:obj:`Optional[int]`): Of the screens it was trained on; None for the smallest that fits.
     Raises:
@@ -176,9 +177,8 @@ def save_agent(
         - ValueError: If ``load_agent`` could not rebuild the network, or the card is not JSON.
     """
     chosen = without_critic(state_dict)
-    weights = {
-        name: tensor.detach().to('cpu', torch.float32, copy=True).contiguous() for name, tensor in chosen.items()
-    }
+    weights = {name: tensor.detach().to('cpu', copy=True).contiguous() for name, tensor in chosen.items()}
+    weights = {name: tensor if tensor.dtype is torch.float16 else tensor.float() for name, tensor in weights.items()}
     _, (_, size, _) = _rebuilt(Path(path), weights, None if screen_size is None else str(screen_size))
     metadata = dict(card=json.dumps(card, allow_nan=False), screen_size=str(size))
     write_bytes(Path(path), save(weights, metadata))

@@ -104,6 +104,19 @@ def test_the_v2_manager_returns_what_the_stock_v2_manager_returns(env_class):
     assert type(manager) is GroupEnvManagerV2
 
 
+class TreeEnv(GameEnv):
+    def step(self, action):
+        return super().step(action['move'])
+
+
+def test_the_v2_manager_splits_a_tree_of_actions():
+    seen, actions = [], np.array([[0], [1], [2]])
+    for env_class, given in ((GameEnv, actions), (TreeEnv, tnp.array({'move': actions}))):
+        with launched('breakout_v2', env_class, 3) as manager:
+            seen.append(frozen(manager.step(given)))
+    assert seen[0] == seen[1]
+
+
 @pytest.mark.parametrize('stock', ['subprocess', 'base'])
 def test_the_manager_is_done_after_episode_num_episodes(stock):
     options = dict(episode_num=3)
@@ -174,6 +187,8 @@ def test_attributes_and_methods_are_those_of_the_stock_manager():
         assert manager.observation_space == GameEnv.observation_space
         assert manager.action_space is manager.env_ref.action_space and manager.reward_space == GameEnv.reward_space
         assert set(manager.random_action()) == {0, 1, 2, 3}
+        with pytest.raises(Exception, match='(?s)environment 2 raised AttributeError.*enable_save_figure'):
+            manager.enable_save_figure(2, 'figures')  # the worker lives on
         assert manager.reward_shaping(2, [{'a': 1}]) == [{'a': 1, 'shaped_in': manager.pid[2], 'seed': 2}]
         with pytest.raises(Exception, match='pickle'):
             _ = manager.handle

@@ -17,6 +17,7 @@ from tensorboardX import SummaryWriter
 from breakout_env import FrameReplayBuffer
 from breakout_env.replay import buffer as buffer_module
 from breakout_env.replay import size_check, torchrl
+from breakout_env.utils import run_registry
 from breakout_env.utils.memory_limits import Room
 from breakout_env.utils.resources import ResourceWatch
 from helpers.configs import compiled
@@ -39,7 +40,9 @@ def test_a_config_names_the_buffer_and_its_options(named_in):
     assert buffer.memory_report()['bytes'] == 0
     buffer.push(transitions(60), cur_collector_envstep=60)
     assert buffer.count() == 50 and buffer.push_count == 60
-    assert all(is_exact(t) for t in buffer.sample(20, 0))
+    batch = buffer.sample(20, 0)
+    assert all(is_exact(t) for t in batch) and len(batch + batch) == 40
+    assert run_registry.look_up('exp', 'buffer') is buffer, 'the hook `resume` saves it, whatever its name'
     buffer.close()
 
 
