@@ -53,6 +53,9 @@ class RemoteEvaluator(object):
         is_due = self.last_iteration < 0 or train_iter - self.last_iteration >= self._cfg.eval_freq
         return is_due and not self.is_under_way
 
+    def evaluate_first(self) -> None:
+        """Not needed: the run evaluates at its end, and no pipeline of DI-engine asks for a result."""
+
     def begin(self, train_iter: int, env_step: int) -> None:
         """Begin an evaluation of the policy as it is after so many updates and env steps."""
         self.last_iteration = train_iter

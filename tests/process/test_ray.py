@@ -68,7 +68,7 @@ def collectors_of(folder: Path) -> List[psutil.Process]:
     found = []
     for process in processes_of(folder):
         with contextlib.suppress(psutil.Error):
-            if process.ppid() in daemons and 'CollectorActor' in process.cmdline()[0]:
+            if process.ppid() in daemons and 'CollectorActor' in ''.join(process.cmdline()[:1]):  # a zombie has none
                 found.append(process)
     return found
 
