@@ -199,12 +199,11 @@ def comparison() -> str:
     compressed, advanced, snappy = (_gb(load('bench_replay')['results'][kind]) for kind in kinds)
     sb3 = f'{trained["SB3 DQN"]}, SB3'
     by_8 = '8 environments as PPO collects, {}, env steps/s'
-    card = max((agent['card'] for agent in agents()), key=lambda card: card['scores']['nature']['mean'])
+    gpu = [agent['card'] for agent in agents() if 'gpu' in agent['card']['config']]
+    on_gpu = [f'{card["scores"]["nature"]["mean"]:.0f} (1 seed)' for card in gpu]
     rows = [
-        [
-            f'PPO on a GPU and 16 CPU cores, score after {card["hours"] * 60:.0f} minutes',
-            *(f'{card["scores"]["nature"]["mean"]:.0f} (1 seed)', '', '', 'NVIDIA H100'),
-        ],
+        ['PPO on a GPU and 16 CPU cores, score after 10 minutes', on_gpu[0], '', '', 'NVIDIA H100'],
+        [f'the agent in the package, {gpu[1]["hours"] * 60:.0f} such minutes, score', on_gpu[1], '', '', 'NVIDIA H100'],
         [long, f'{longest["score"]:.0f} (1 seed)', '', '', longest['cpu']],
         ['PPO, score after 80 minutes', after[80, 'ppo'], '', '', judged[80, 'ppo'][0]['cpu']],
         ['PPO, score after 40 minutes', trained['ppo'], '', f'{trained["rl_games PPO"]}, rl_games', ppo_on],
