@@ -4,8 +4,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set, 
 
 import numpy as np
 
-from ..utils.memory_limits import memory_room
-from .size_check import expect_room
+from .size_check import check_rows
 from .structure import OPTIONAL, Leaf, Leaves, expect_same, key_of, leaves_of, look_up, numpy_of, split
 
 # Transitions that are prepared together, before all of them are moved to their slots at once.
@@ -41,7 +40,7 @@ class Rows(object):
         self.frames_each = sum(leaf.shape[0] for leaf in self.stacks)
         fields: List[tuple] = [('ids', np.int64), ('states', np.uint32), ('frames', np.uint32, (self.frames_each,))]
         row = np.dtype(fields + _fields('column', self.others), align=True)
-        expect_room(rows, row.itemsize, memory_room())  # before numpy allocates
+        check_rows(rows, row.itemsize)  # before numpy allocates
         self.table = np.zeros(rows, row)
         self.fresh = np.zeros(min(CHUNK, rows), self.table.dtype)
         self._fresh_ids, self._fresh_states, self._fresh_frames = (self.fresh[name] for name, *_ in fields)
