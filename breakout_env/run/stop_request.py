@@ -2,10 +2,14 @@
 
 import contextlib
 import signal
+import time
 from functools import partial
 from typing import Any, Callable, Dict, Optional
 
 from ..utils import output, signals
+
+# A second Ctrl-C within so many seconds is the same one: `timeout -s INT` sends it to the program and to its group.
+TWICE_S = 0.05
 
 
 class Stopped(Exception):
@@ -32,6 +36,7 @@ class StopRequest(contextlib.AbstractContextManager):
         self, say: Callable[[str], None] = output.say, then: Callable[[], None] = lambda: None, only_free: bool = False
     ) -> None:
         self._number: Optional[int] = None
+        self._stopped_at_s = 0.0
         self._say = say
         self._then = then
         self._handlers_before: Dict[int, Any] = {}
@@ -59,10 +64,10 @@ class StopRequest(contextlib.AbstractContextManager):
 
     def _on_signal(self, number: int) -> None:
         if self.requested:
-            if number == signal.SIGINT:
+            if number == signal.SIGINT and time.monotonic() - self._stopped_at_s > TWICE_S:
                 signals.force_shutdown(number)
             return
-        self._number = number
+        self._number, self._stopped_at_s = number, time.monotonic()
         output.discard_unread()  # with the terminal or by the same Ctrl-C, those who read it may have ended
         with contextlib.suppress(OSError, ValueError):
             self._say('\nStopping: finishing what is under way and saving the run (Ctrl-C again stops at once).')

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from breakout_env.run import stop_request
 from breakout_env.run.paths import saves_in
 from breakout_env.utils import signals
 from breakout_env.utils.command_line import Program
@@ -112,12 +113,15 @@ def test_signal_before_the_first_update_says_that_there_is_nothing_to_save(confi
     assert SerialRun(config).buffer.push_count == RANDOM
 
 
-def test_second_ctrl_c_stops_at_once_and_saves_no_half_done_moment(config):
+def test_second_ctrl_c_stops_at_once_and_saves_no_half_done_moment(config, monkeypatch):
     run = SerialRun(config)
     run.train(1)
     run.push(N_SAMPLE)
     run.update()
+    monkeypatch.setattr(stop_request, 'TWICE_S', 3600.0)
     interrupt(signal.SIGINT)
+    interrupt(signal.SIGINT)  # the same one: `timeout -s INT` sends it twice
+    monkeypatch.setattr(stop_request, 'TWICE_S', 0.0)
     with pytest.raises(SystemExit, match='130'):
         try:
             interrupt(signal.SIGINT)
