@@ -29,8 +29,6 @@ RAY = SimpleNamespace(
     wait=lambda refs, num_returns, timeout: (refs[:num_returns], refs[num_returns:]),
     get=lambda ref: ref(),
     cluster_resources=lambda: dict(CPU=3),
-    put=lambda value: value,
-    kill=lambda actor: None,
 )
 
 
@@ -41,9 +39,6 @@ class Collector(object):
         self.requests = 0
 
     def ready(self):
-        pass
-
-    def close(self):
         pass
 
     def collect(self, *request):

@@ -22,21 +22,10 @@ finite = partial(check_finite, 'weight')
 def learner(small_disk, monkeypatch):
     """One with DI-engine's hook, a small best checkpoint on a disk, and weights that are too large for it by now."""
     monkeypatch.chdir(small_disk)
-    state, hook = (
-        dict(weights=torch.zeros(10)),
-        SaveCkptHook('save_ckpt', 20, position='after_iter', ext_args=EasyDict(freq=5)),
-    )
-    count = SimpleNamespace(val=10)
-    policy = SimpleNamespace(state_dict=lambda: dict(state))
-    found = SimpleNamespace(
-        rank=0,
-        instance_name='learner',
-        exp_name='run',
-        last_iter=count,
-        collector_envstep=40,
-        info=print,
-        policy=policy,
-    )
+    state = dict(weights=torch.zeros(10))
+    hook = SaveCkptHook('save_ckpt', 20, position='after_iter', ext_args=EasyDict(freq=5))
+    found = SimpleNamespace(rank=0, instance_name='learner', exp_name='run', collector_envstep=40, info=print)
+    found.last_iter, found.policy = SimpleNamespace(val=10), SimpleNamespace(state_dict=lambda: dict(state))
     found.ckpt_name, found._hooks = BEST, dict(before_run=[], after_iter=[hook])
     hook(found)
     state['weights'] = torch.zeros(10**7)

@@ -1,6 +1,9 @@
-"""The documents say what is true: links, names, commands and generated tables."""
+"""The documents say what is true: links, names, commands, examples and generated tables; their programs start."""
 
+import doctest
+import importlib
 import json
+import pkgutil
 import re
 import subprocess
 import sys
@@ -8,7 +11,9 @@ import sys
 import click
 import numpy as np
 import pytest
+from scipy.stats import bootstrap
 
+import benchmarks
 from breakout_env.agent.agent import PRETRAINED, load_agent
 from breakout_env.cli import main as breakout
 from breakout_env.run.config import read_config_file
@@ -20,11 +25,20 @@ from tools.make_pretrained import card_as_markdown
 DOCUMENTS = sorted([*ROOT.glob('*.md'), *ROOT.glob('examples/*/*.md'), *ROOT.glob('docs/*.md')])
 READMES = [ROOT / 'README.md', ROOT / 'README.zh-CN.md']
 TOP_FOLDERS = 'benchmarks|breakout_env|configs|deploy|docs|entry|examples|tests|tools'
+SOURCES = sorted((ROOT / 'breakout_env').rglob('*.py'))
 every_document = pytest.mark.parametrize('path', DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 
 
 def code(path, language):
     return re.findall(rf'```{language}\n(.*?)```', path.read_text(), re.S)
+
+
+@pytest.fixture
+def scripts(monkeypatch):
+    """Import a program of docs/scripts."""
+    monkeypatch.syspath_prepend(ROOT / 'docs' / 'scripts')
+    monkeypatch.setattr(sys, 'path', [*sys.path])
+    return importlib.import_module
 
 
 @every_document
@@ -92,6 +106,20 @@ def test_readmes_have_the_same_commands_and_code():
     assert code(READMES[0], 'python') == code(READMES[1], 'python')
 
 
+@pytest.mark.parametrize('path', [path for path in SOURCES if '>>>' in path.read_text()], ids=lambda path: path.stem)
+def test_the_examples_in_the_docstrings_of_a_module_run(path):
+    module = importlib.import_module('.'.join(path.relative_to(ROOT).with_suffix('').parts))
+    result = doctest.testmod(module)
+    assert result.attempted and not result.failed
+
+
+@pytest.mark.parametrize(
+    'name', [each.name for each in pkgutil.walk_packages(benchmarks.__path__, 'benchmarks.') if not each.ispkg]
+)
+def test_each_benchmark_can_be_imported(name):
+    importlib.import_module(name)
+
+
 def test_option_tables_are_those_of_the_models(scripts):
     make = scripts('make_options')
     for name, text in make.blocks().items():
@@ -102,6 +130,17 @@ def test_tables_are_those_that_were_measured(scripts):
     for guide, tables in scripts('make_tables').TABLES.items():
         for name, make in tables.items():
             assert scripts('blocks').filled(ROOT / guide, name, make()) == (ROOT / guide).read_text(), (guide, name)
+
+
+def test_the_interval_of_a_score_is_over_seeds_and_games(scripts):
+    statistics = scripts('training_rows').statistics
+    games = np.random.default_rng(0).poisson(100, (1, 100))
+    one = statistics(games)
+    expected = bootstrap(games, np.mean, method='percentile', rng=1).confidence_interval
+    assert one.interval_95 == pytest.approx(tuple(expected), abs=0.2)
+    several = statistics([games[0] + shift for shift in (-30, 0, 30)])  # the seeds differ by more than the games
+    assert several.mean == pytest.approx(one.mean) and several.seeds_std == pytest.approx(30)
+    assert several.interval_95[1] - several.interval_95[0] > 8 * (one.interval_95[1] - one.interval_95[0])
 
 
 def test_the_recipe_forecasts_the_scores_of_the_guide(scripts):

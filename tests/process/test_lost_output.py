@@ -1,10 +1,6 @@
 """Nobody reads what a program says: the pipe's reader has ended, a stream is closed or full. The run is saved."""
 
-import contextlib
-import fcntl
-import os
 import signal
-import subprocess
 from typing import List
 
 import pytest
@@ -12,8 +8,8 @@ import pytest
 from breakout_env.agent.agent import save_agent
 from breakout_env.run.paths import saves_in
 from helpers.agents import small_network
-from helpers.processes import BIN, Command, completed, environ_now, wait_until
-from helpers.runs import NAME, OURS, config_in, ding_serial, has_learned, training
+from helpers.processes import BIN, Command, completed, environ_now
+from helpers.runs import NAME, OURS, config_in, has_learned, training
 
 BREAKOUT = str(BIN / 'breakout')
 
@@ -38,27 +34,6 @@ def test_run_is_saved_whoever_reads_along(program, line, number, code, tmp_path)
     assert saves_in(tmp_path / NAME) and 'Traceback' not in command.text
 
 
-def test_run_whose_pipe_is_full_is_saved(tmp_path):
-    reading, writing = os.pipe()
-    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
-    words = ding_serial(config_in(tmp_path, 900, OURS))
-    process = subprocess.Popen(words, cwd=tmp_path, env=environ_now(), stdout=writing, start_new_session=True)
-    try:
-        assert wait_until(has_learned(tmp_path))
-        full = os.open(f'/proc/self/fd/{writing}', os.O_WRONLY | os.O_NONBLOCK)  # ours does not block, the run's does
-        with contextlib.suppress(BlockingIOError):
-            while os.write(full, b'.' * 512):
-                pass
-        os.close(full)
-        os.killpg(process.pid, signal.SIGINT)
-        assert process.wait() == 130 and saves_in(tmp_path / NAME)
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        os.close(reading)
-        os.close(writing)
-
-
 @pytest.mark.parametrize('line, code', [('2>&-', 0), ('>/dev/full', 1)])
 def test_evaluation_ends_as_usual_without_stderr_and_fails_if_its_result_is_lost(line, code, tmp_path):
     save_agent(tmp_path / 'agent', small_network().state_dict(), {})
@@ -73,13 +48,8 @@ OF_THE_PARENT = dict(
     MPLBACKEND='module://matplotlib_inline_of_another_python.backend',
     TMPDIR='/nowhere',
     PYTHONIOENCODING='ascii',
-    PYTHONSAFEPATH='1',
-    COLUMNS='none',
     DISPLAY=':77',
-    OMP_NUM_THREADS='two',
     CUDA_VISIBLE_DEVICES='',
-    http_proxy='http://127.0.0.1:9',
-    https_proxy='http://127.0.0.1:9',
 )
 
 

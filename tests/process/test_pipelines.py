@@ -57,9 +57,5 @@ def test_make_names_the_python_versions_that_it_needs(tmp_path):
     fake.write_text('#!/bin/sh\n[ "$1" = --version ] && echo Python 3.13.0 && exit 0\nexit 1\n')
     fake.chmod(0o755)
     result = completed(['make', '-C', ROOT, f'PYTHON={fake}', f'VENV={tmp_path / "venv"}', 'train'])
-    lines = [line for line in result.stdout.splitlines() if not line.startswith('make')]
-    assert result.returncode != 0 and lines == [
-        'breakout_env needs Python 3.10, 3.11 or 3.12; found Python 3.13.0. '
-        'Install one of them, or name it: make PYTHON=/path/to/python3.11'
-    ]
-    assert not (tmp_path / 'venv').exists()
+    assert result.returncode != 0 and not (tmp_path / 'venv').exists()
+    assert 'breakout_env needs Python 3.10, 3.11 or 3.12; found Python 3.13.0. Install one of them' in result.stdout

@@ -17,9 +17,7 @@ from typing import Any, Callable, List
 import psutil
 import pytest
 
-from breakout_env.agent.agent import save_agent
 from breakout_env.run.paths import saves_in
-from helpers.agents import small_network
 from helpers.processes import BIN, Command, environ_now, is_there, wait_until
 from helpers.runs import NAME, OURS, PROGRESS, config_in, has_learned, rows_of, training
 
@@ -153,13 +151,6 @@ def test_run_of_ding_is_saved_when_ctrl_c_is_pressed_or_its_terminal_closed(endi
     command.press_ctrl_c() if ending == 'Ctrl-C' else command.hang_up()
     assert command.exit_code() == code and saves_in(tmp_path / NAME)
     assert ending == 'hang up' or re.search('Saved at .* To resume it: the same command', command.text)
-
-
-def test_ctrl_c_ends_eval_and_its_workers(tmp_path):
-    save_agent(tmp_path / 'agent', small_network().state_dict(), {})
-    command = Terminal([BREAKOUT, 'eval', '--checkpoint', 'agent', '-n', '100000'], tmp_path)
-    command.wait_for(lambda: command.plays(0)).press_ctrl_c()
-    assert command.exit_code() == 130 and 'stopped' in command.text
 
 
 @pytest.mark.parametrize('program, times', [('overlap', 12), ('ding', 2)])

@@ -6,22 +6,19 @@
 The first argument names functions of this file, and the arguments that they are called with before the run begins.
 """
 
-import copy
 import json
 import os
 import signal
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Callable
 
 from breakout_env.cli import main
 from breakout_env.env_manager import GroupEnvManager
 from breakout_env.envs.emulator import Emulator
-from breakout_env.run import saver
 
-# Made in the current folder by the process that meets the fault.
+# In the current folder; the first is made by the process that meets the fault.
 PLANTED = Path('planted')
 MOMENT = Path('moment')
 
@@ -73,40 +70,33 @@ def failing_disk(first: int, times: int) -> None:
     os.fsync = failing
 
 
-def killed_while_saving(call: int, before: bool, copy_s: float) -> None:
-    """
-    SIGKILL before or after one of the system calls that make a save. Where copying the networks takes as long as a
-    save, one save often begins when another ends.
-    """
-    left = [call]
+def killed_while_saving(moment: int) -> None:
+    """SIGKILL at a moment of those right before and right after the system calls that make a save."""
+    left = [moment]
+
+    def pass_a_moment() -> None:
+        left[0] -= 1
+        if left[0] == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
 
     def counted(function: Callable) -> Callable:
         def faulty(*args: Any, **kwargs: Any) -> Any:
-            left[0] -= 1
-            if left[0] == 0 and before:
-                os.kill(os.getpid(), signal.SIGKILL)
+            pass_a_moment()
             result = function(*args, **kwargs)
-            if left[0] == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
+            pass_a_moment()
             return result
 
         return faulty
 
     for name in ('fsync', 'replace', 'link', 'unlink'):
         setattr(os, name, counted(getattr(os, name)))
-    if copy_s:
-        saver.copy = SimpleNamespace(deepcopy=lambda state: (time.sleep(copy_s), copy.deepcopy(state))[1])
 
 
-def changed_clock(hours: float, after_s: float) -> None:
-    """Set the clock that all processes of the run see, after some seconds."""
-    now, now_ns, set_at_s = time.time, time.time_ns, time.monotonic() + after_s
-
-    def offset_s() -> float:
-        return hours * 3600 if time.monotonic() > set_at_s else 0.0
-
-    time.time = lambda: now() + offset_s()
-    time.time_ns = lambda: now_ns() + int(offset_s() * 1e9)
+def changed_clock(hours: float) -> None:
+    """Set back the clock that all processes of the run see, when the test makes ``MOMENT``."""
+    now, now_ns = time.time, time.time_ns
+    time.time = lambda: now() - 3600 * hours * MOMENT.exists()
+    time.time_ns = lambda: now_ns() - int(3600e9 * hours) * MOMENT.exists()
 
 
 if __name__ == '__main__':

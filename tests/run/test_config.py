@@ -11,6 +11,7 @@ from ding.config import compile_config, read_config
 from breakout_env.cli import main
 from breakout_env.run.budget import Budget
 from breakout_env.run.config import checked_config, merged_config, read_config_file, save_config
+from breakout_env.run.config_checks import paths, value_at
 from breakout_env.run.folder import folder_below_here
 from helpers.processes import ROOT
 
@@ -73,7 +74,6 @@ def test_config_file_that_declares_no_config_is_named_with_the_reason(content, m
         ('policy.learn=None', 'policy.learn is a section of the config'),
         ('policy.learn.learner.hook.mine.x=1', 'hook.mine.type is None (NoneType); expected one of '),
         ('policy.other.replay_buffer.type=fame', "replay_buffer.type is 'fame' (str); did you mean `frame`?"),
-        ('env.frame_skip=0', 'env option `frame_skip` is 0 (int)'),
         ('policy.other.replay_buffer.stroage=1', 'replay_buffer.stroage is unknown; did you mean `storage`?'),
         ('policy.learn.learner.hook.progress.ext_args.max_hours=inf', '`max_hours` is'),
         ('env.manager.step_timeout=0', '`step_timeout` is 0 (int)'),
@@ -87,21 +87,11 @@ def test_wrong_value_in_any_section_is_refused_before_a_folder_is_made(change, m
     assert not files_below(here)
 
 
-def numbers(values, where=''):
-    for name, value in values.items():
-        if isinstance(value, dict):
-            yield from numbers(value, f'{where}{name}.')
-        elif isinstance(value, (int, float)) and not isinstance(value, bool):
-            yield f'{where}{name}'
-
-
 @pytest.mark.parametrize('name', ['breakout_dqn_config.py', 'breakout_ppo_config.py', 'breakout_r2d2_config.py'])
 def test_no_number_of_a_shipped_config_may_be_text_or_negative(name):
     file = read_config_file(str(ROOT / 'configs' / name))
-    for path in numbers(file.main):
-        for value in ('many', -1):
-            if (path, value) == ('env.stop_value', -1):
-                continue
+    for path in [each for each in paths(file.main) if type(value_at(file.main, each)) in (int, float)]:
+        for value in ('many',) if path == 'env.stop_value' else ('many', -1):
             with pytest.raises(click.ClickException) as refused:
                 checked_config(file, 0, {path: value})
             assert path.rpartition('.')[2] in refused.value.message, (path, value, refused.value.message)

@@ -12,14 +12,14 @@ from breakout_env.run.log import RunLog, RunLogWriter
 from breakout_env.run.plotting import COLORS, PANELS, Curve, draw_curves
 
 
-def write_run(folder, seed=0, exp_name=None, points=10.0, rows=100, env_steps=1_000_000, noise=1.0):
-    """A run whose scores lie around ``points``, over three hours."""
-    rng = np.random.default_rng(seed or 0)
+def write_run(folder, seed=0, points=10.0, rows=100):
+    """A run of a million env steps whose scores lie around ``points``, over three hours."""
+    rng = np.random.default_rng(seed)
     writer = RunLogWriter(folder / 'log' / 'progress.jsonl')
-    writer.write('run', run_s=0, env_step=0, updates=0, seed=seed, exp_name=exp_name or folder.name, commit='abc1234')
+    writer.write('run', run_s=0, env_step=0, updates=0, seed=seed, exp_name=folder.name, commit='abc1234')
     for row in range(1, rows + 1):
-        at = dict(run_s=10800 * row / rows, env_step=env_steps * row // rows, updates=env_steps * row // rows // 4)
-        jitter = noise * rng.standard_normal()
+        at = dict(run_s=10800 * row / rows, env_step=10**6 * row // rows, updates=10**6 * row // rows // 4)
+        jitter = rng.standard_normal()
         learned = dict(dict.fromkeys(('q_value', 'value', 'entropy'), row / rows), loss=0.5 + 0.1 * jitter)
         writer.write(
             'progress',

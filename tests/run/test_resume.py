@@ -119,17 +119,11 @@ def flip_a_bit(path: Path) -> None:
     path.write_bytes(content)
 
 
-def make_unreadable(path: Path) -> None:
-    path.unlink()
-    path.mkdir()
-
-
 @pytest.mark.parametrize(
     'part, damage',
     [
         ('checkpoint', flip_a_bit),
         ('checkpoint', Path.unlink),
-        ('checkpoint', make_unreadable),
         ('buffer', cut_off),
     ],
 )

@@ -80,4 +80,4 @@ def test_limits_of_the_shell_count(tmp_path, limit, storage):
     folder = str(tmp_path) if storage == 'memmap' else ''
     command = [sys.executable, '-c', LIMITED, limit, storage, folder]
     output = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
-    assert f'ulimit -{limit}' in output and ' 0.4' in output or ' 0.3' in output, output
+    assert f'ulimit -{limit}' in output and (' 0.4' in output or ' 0.3' in output), output

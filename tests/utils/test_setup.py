@@ -1,8 +1,6 @@
-"""What setup.py declares agrees with the tested versions, and with the files that lie here."""
+"""What setup.py declares agrees with the tested versions."""
 
 import ast
-import subprocess
-import sys
 
 import pytest
 from packaging.requirements import Requirement
@@ -41,17 +39,3 @@ def test_tested_versions_are_within_the_bounds(python):
             continue
         (pin,) = pins[canonicalize_name(requirement.name)].specifier
         assert Version(pin.version) in requirement.specifier, requirement
-
-
-def files_of_the_clone():
-    listed = subprocess.run(['git', 'ls-files', '-z'], cwd=ROOT, capture_output=True, text=True)
-    if listed.returncode:
-        pytest.skip('this is no clone')
-    return [name for name in listed.stdout.split('\0') if name and (ROOT / name).exists()]
-
-
-def test_source_distribution_has_every_file(tmp_path):
-    command = [sys.executable, 'setup.py', '-q', 'egg_info', '--egg-base', str(tmp_path)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-    there = set((tmp_path / 'ding_breakout.egg-info' / 'SOURCES.txt').read_text().splitlines())
-    assert sorted({*files_of_the_clone()} - {'.gitignore'} - there) == []

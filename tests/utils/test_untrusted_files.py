@@ -65,16 +65,11 @@ FOREIGN = {
     'npz of objects': npz_of_objects,
     'safetensors header without a body': lambda: struct.pack('<Q', 2**60) + b'{"a": {"dtype": "F32"',
 }
-COMMANDS = {
-    'eval': ['eval', '--checkpoint', 'file'],
-    'average': ['average', 'run'],
-    'plot': ['plot', 'file'],
-}
 
 
-def refusal(command, *words) -> str:
+def refusal(*words) -> str:
     """The error message with which a command refuses."""
-    result = CliRunner().invoke(command, list(words))
+    result = CliRunner().invoke(main, list(words))
     assert result.exit_code in (1, 2), (result.exit_code, result.output[-2000:], result.exception)
     assert 'Error: ' in result.output and 'Traceback' not in result.output, result.output[-2000:]
     return ' '.join(result.output.split()).split('Error: ')[1]
@@ -90,8 +85,8 @@ def test_foreign_file_is_refused_by_name_and_not_run(kind):
         load_agent('file')
     message = str(error.value)
     assert 'weights_only' not in message and '\n' not in message and len(message) < 600
-    for name, words in COMMANDS.items():
-        assert ('iteration_1.pth.tar' if name == 'average' else 'file') in refusal(main, *words)
+    assert 'file' in refusal('eval', '--checkpoint', 'file') and 'file' in refusal('plot', 'file')
+    assert 'iteration_1.pth.tar' in refusal('average', 'run')
 
 
 # ---- truncated and damaged files
@@ -150,7 +145,7 @@ def test_list_of_saves_that_names_other_files_is_damaged(name, value):
     save = dict(iteration=3, env_step=30, checkpoint='ckpt/resume_3.pth.tar', buffer='resume/buffer_3.npz')
     save['checkpoint_digest'] = xxhash.xxh3_128_hexdigest(b'')
     Path('run/resume/pairs.json').write_text(json.dumps([{**save, name: value}]))
-    assert 'run/resume/pairs.json is damaged' in refusal(main, 'train', '--resume', 'run', '--device', 'cpu')
+    assert 'run/resume/pairs.json is damaged' in refusal('train', '--resume', 'run', '--device', 'cpu')
 
 
 # ---- ROMs
