@@ -47,7 +47,7 @@ def course(manager, rounds, seed, forced_resets=True):
     """What a manager shows in some random play: partial steps, in any order, and resets in mid-episode."""
     rng, seen = np.random.default_rng(seed), []
     for _ in range(rounds):
-        if forced_resets and rng.random() < 0.1:
+        if forced_resets and (rng.random() < 0.1 or not manager.ready_obs):
             ids = rng.permutation(manager.env_num)[: rng.integers(1, manager.env_num + 1)].tolist()
             manager.reset({i: None if rng.random() < 0.5 else {} for i in ids})
         if manager.done:
@@ -104,19 +104,6 @@ def test_the_v2_manager_returns_what_the_stock_v2_manager_returns(env_class):
     assert type(manager) is GroupEnvManagerV2
 
 
-class TreeEnv(GameEnv):
-    def step(self, action):
-        return super().step(action['move'])
-
-
-def test_the_v2_manager_splits_a_tree_of_actions():
-    seen, actions = [], np.array([[0], [1], [2]])
-    for env_class, given in ((GameEnv, actions), (TreeEnv, tnp.array({'move': actions}))):
-        with launched('breakout_v2', env_class, 3) as manager:
-            seen.append(frozen(manager.step(given)))
-    assert seen[0] == seen[1]
-
-
 @pytest.mark.parametrize('stock', ['subprocess', 'base'])
 def test_the_manager_is_done_after_episode_num_episodes(stock):
     options = dict(episode_num=3)
@@ -128,21 +115,11 @@ def test_the_manager_is_done_after_episode_num_episodes(stock):
 
 
 def test_without_auto_reset_an_ended_episode_waits_for_the_caller():
-    courses = []
-    for kind, options in (('base', {}), ('breakout', dict(worker_num=2, reset_inplace=False))):
-        with launched(kind, auto_reset=False, **options) as manager:
-            rng, seen = np.random.default_rng(0), []
-            for _ in range(60):
-                ids = manager.ready_obs_id
-                seen += [frozen(manager.ready_obs), ids, dict(manager._env_states)]
-                if ids:
-                    seen.append(frozen(manager.step({i: rng.integers(4) for i in ids})))
-                waiting = [i for i, state in manager._env_states.items() if state == EnvState.NEED_RESET]
-                assert set(waiting).isdisjoint(manager.ready_obs)
-                if len(waiting) > 1:
-                    manager.reset({i: None for i in waiting})
-            courses.append(seen)
-    assert courses[0] == courses[1]
+    with launched(env_num=5, worker_num=2, reset_inplace=False, auto_reset=False) as manager:
+        assert course(manager, 80, 0) == stock_course('base', GameEnv, 5, 80, 0, auto_reset=False)
+        while manager.ready_obs:
+            manager.step({i: 0 for i in manager.ready_obs})
+        assert set(manager._env_states.values()) == {EnvState.NEED_RESET}
 
 
 @pytest.mark.parametrize('seed', [3, [9, 8, 7, 6], {0: 5, 2: 1}, None], ids=str)
@@ -162,21 +139,6 @@ def test_environments_get_the_same_seeds_as_under_the_stock_manager(seed, dynami
         given.append(manager.seeds)
         manager.close()
     assert given[:2] == given[2:]
-
-
-def test_reset_parameters_stay_in_force_until_others_are_given():
-    rewards = {}
-    for kind, options in (('base', {}), ('breakout', dict(reset_inplace=False))):
-        manager = build(kind, **options)
-        manager.launch({i: dict(bonus=i) for i in range(4)})
-        rewards[kind] = []
-        for i in range(60):
-            if i == 30:
-                manager.reset({1: dict(bonus=4), 2: None})
-            timesteps = manager.step({i: 0 for i in range(4)})
-            rewards[kind].append(([timesteps[i].reward.item() for i in range(4)], manager.bonus))
-        manager.close()
-    assert rewards['base'] == rewards['breakout']
 
 
 def test_attributes_and_methods_are_those_of_the_stock_manager():

@@ -41,18 +41,26 @@ def test_a_failed_reset_is_retried(when, retry_type, reset_inplace, faults, tmp_
     assert order == ['init', *again, *again, 'close']
 
 
-def test_a_reset_that_fails_max_retry_times_closes_the_manager(faults):
-    faults.write_text('raise\n' * 9)
-    manager = build_in_process(env_cfg=[{}, {}, {}, dict(reset_faults=str(faults))], max_retry=2)
-    with pytest.raises(RuntimeError, match='(?s)Env 3 reset has exceeded max retries.*planted'):
-        manager.launch()
-    assert manager.closed and faults.read_text().count('raise') == 7
-
-
-@pytest.mark.parametrize('fault', ['kill', 'hang'])
-def test_a_worker_lost_in_a_reset_is_replaced(fault, faults):
+@pytest.mark.parametrize(
+    'fault, max_retry, message',
+    [
+        ('raise', 2, r'max retries\(2\).*planted'),
+        ('kill', 1, r'max retries\(1\), .* has ended \(signal 9\)'),  # the first kill does not count
+    ],
+)
+def test_a_reset_that_fails_max_retry_times_closes_the_manager(fault, max_retry, message, faults):
+    faults.write_text(f'{fault}\n' * 9)
     cfgs = [{}, {}, {}, dict(reset_faults=str(faults))]
-    with launched(build_in_process(env_cfg=cfgs, max_retry=3)) as manager:
+    manager = build_in_process(env_cfg=cfgs, worker_num=4, max_retry=max_retry)
+    with pytest.raises(RuntimeError, match=f'(?s)Env 3 reset has exceeded {message}'):
+        manager.launch()
+    assert manager.closed and faults.read_text().count(fault) == 7
+
+
+@pytest.mark.parametrize('fault, max_retry', [('kill', 1), ('hang', 2)])
+def test_a_worker_lost_in_a_reset_is_replaced(fault, max_retry, faults):
+    cfgs = [{}, {}, {}, dict(reset_faults=str(faults))]
+    with launched(build_in_process(env_cfg=cfgs, max_retry=max_retry)) as manager:
         workers = list(manager._pool.workers)
         for _ in range(2):
             manager.step({i: 0 for i in range(4)})
@@ -65,17 +73,6 @@ def test_a_worker_lost_in_a_reset_is_replaced(fault, faults):
         assert [i for i, timestep in timesteps.items() if timestep.info.get('abnormal')] == [2]
         assert_consistent(manager)
         assert not any(timestep.info.get('abnormal') for timestep in manager.step({i: 0 for i in range(4)}).values())
-
-
-def test_a_worker_killed_in_a_reset_counts_as_a_failure_of_its_environment_only_the_second_time(faults):
-    faults.write_text('kill\n')
-    with launched(build_in_process(env_cfg=dict(reset_faults=str(faults)), env_num=1)) as manager:  # max_retry is 1
-        assert faults.read_text() == '' and manager.ready_obs_id == [0]
-        assert_consistent(manager)
-        faults.write_text('kill\n' * 9)
-        with pytest.raises(RuntimeError, match=r'exceeded max retries\(1\), .* has ended \(signal 9\)'):
-            manager.reset({0: None})
-        assert manager.closed and faults.read_text().count('kill') == 7
 
 
 def test_a_timeout_is_that_of_one_environment_times_those_of_the_worker():
@@ -91,10 +88,14 @@ def test_a_timeout_is_that_of_one_environment_times_those_of_the_worker():
 # ---------------------------------------------------------------- lost workers
 
 
-def test_restarted_environments_play_new_games_and_the_same_ones_in_each_run():
+@pytest.mark.parametrize('dynamic_seed, different', [(None, 9), (False, 3)])
+def test_restarted_environments_play_new_games_or_repeat_theirs_with_a_fixed_seed(dynamic_seed, different):
+    """The same ones in each run."""
     runs = []
     for _ in range(2):
-        with launched(build_in_process(worker_num=1, env_num=3)) as manager:
+        manager = build_in_process(worker_num=1, env_num=3, seed=None)
+        manager.seed(4, dynamic_seed=dynamic_seed)
+        with launched(manager):
             games = [frozen(obs) for obs in manager.ready_obs.values()]
             for _ in range(2):
                 kill_worker_of(manager, 0)
@@ -102,18 +103,7 @@ def test_restarted_environments_play_new_games_and_the_same_ones_in_each_run():
                 manager.reset()
                 games += [frozen(obs) for obs in manager.ready_obs.values()]
             runs.append(games)
-    assert runs[0] == runs[1] and len(set(runs[0])) == 9
-
-
-def test_with_a_fixed_seed_a_restarted_environment_repeats_its_game():
-    manager = build_in_process(worker_num=1, env_num=2, seed=None)
-    manager.seed(4, dynamic_seed=False)
-    with launched(manager):
-        before = frozen(manager.ready_obs)
-        kill_worker_of(manager, 0)
-        manager.step({0: 0})
-        manager.reset()
-        assert frozen(manager.ready_obs) == before
+    assert runs[0] == runs[1] and len(set(runs[0])) == different
 
 
 def test_the_v2_manager_ends_with_a_lost_worker_as_task_pipelines_know_no_lost_step():

@@ -1,12 +1,12 @@
 """Workers as real processes: what a lost one holds, and what passes between the processes."""
 
 import contextlib
-from functools import partial
+import os
 
 import pytest
 
-from breakout_env import GroupEnvManager
 from helpers.managers import (
+    MAIN_PID,
     RAISE,
     RAISE_AWKWARD,
     GameEnv,
@@ -35,17 +35,16 @@ def test_an_error_in_a_step_is_raised_with_the_environments_traceback(action, er
     assert manager.closed and not children()
 
 
+class FailingInWorkers(GameEnv):
+    def __init__(self, cfg):
+        super().__init__(cfg)
+        if os.getpid() != MAIN_PID:  # not the one that is made for its spaces
+            raise PlantedError('planted')
+
+
 def test_an_error_in_a_constructor_is_raised_by_launch(same_footprint):
-    made = []
-
-    def env_fn(i):
-        made.append(i)
-        if i and len(made) > 1:  # not the one that is made for its spaces
-            raise PlantedError(f'planted {i}')
-        return GameEnv({})
-
-    manager = GroupEnvManager([partial(env_fn, i) for i in range(4)])
-    with pytest.raises(Exception, match='(?s)^environment . raised PlantedError: .*in env_fn.*planted'):
+    manager = build(env_class=FailingInWorkers)
+    with pytest.raises(Exception, match='(?s)^environment . raised PlantedError: .*in __init__.*planted'):
         manager.launch()
     assert manager.closed and not children()
 

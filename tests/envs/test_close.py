@@ -1,7 +1,6 @@
-"""``close`` releases everything, from every state, and a copy is an environment of its own."""
+"""``close`` releases everything, a subclass's resources too, from every state; a copy is an environment of its own."""
 
 import copy
-import io
 import os
 import pickle
 import signal
@@ -24,17 +23,35 @@ def test_lifecycle(check, tmp_path, same_footprint):
     check(recorded)
 
 
-class Labelled(BreakoutEnv):
-    label = None
+RELEASED = []
+
+
+class Controller(object):
+    def disconnect(self):
+        RELEASED.append(self)
+
+
+class Controlled(BreakoutEnv):
+    """Hands over a resource of its own."""
+
+    label, fails = None, False
 
     def open_resources(self):
-        self.log = self.own(io.StringIO())
+        self.controller = self.own(Controller(), Controller.disconnect)
+        if self.fails:
+            raise OSError('no answer')
+
+
+@pytest.fixture
+def env():
+    RELEASED.clear()
+    return Controlled(dict(frame_stack=2, episodic_life=False))
 
 
 @pytest.mark.parametrize('copied', [copy.copy, copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
 @pytest.mark.parametrize('state', ['closed', 'playing'])
-def test_a_copy_is_a_closed_environment_of_its_own(copied, state, same_footprint):
-    env, reference = (Labelled(dict(frame_stack=2, episodic_life=False)) for _ in range(2))
+def test_a_copy_is_a_closed_environment_of_its_own(copied, state, env, same_footprint):
+    reference = Controlled(dict(frame_stack=2, episodic_life=False))
     for one in (env, reference):
         one.label = 'its own'
         one.seed(7)
@@ -43,12 +60,12 @@ def test_a_copy_is_a_closed_environment_of_its_own(copied, state, same_footprint
     twin = copied(env)
     with pytest.raises(RuntimeError, match="in state 'closed'"):
         twin.step(0)
-    assert not hasattr(twin, 'log') and twin.label == 'its own'
+    assert not hasattr(twin, 'controller') and twin.label == 'its own'
     drawn = [twin.random_action().item() for _ in range(9)]
     course = play(twin, 20, seed=3)
-    log = twin.log
+    its_own = twin.controller
     twin.close()
-    assert log.closed and (state == 'closed' or not env.log.closed)
+    assert RELEASED == [its_own]
     assert play(env, 30) == play(reference, 30)  # undisturbed
     reference.seed(7)
     assert [reference.random_action().item() for _ in range(9)] == drawn and play(reference, 20, seed=3) == course
@@ -76,3 +93,35 @@ def test_a_forked_copy_neither_closes_nor_keeps_what_its_parent_uses(tmp_path, c
         os.waitpid(pid, 0)
     (video,) = tmp_path.iterdir()
     assert '-score' in video.name and 'killed' not in caplog.text
+
+
+# ---------------------------------------------------------------- what a subclass hands over
+
+
+def test_a_resource_is_opened_once_and_released_once_though_the_release_of_a_newer_one_fails(env, caplog):
+    env.reset()
+    first = env.controller
+    env.reset()
+    assert env.controller is first and not RELEASED
+    newest = env.own(Controller(), lambda controller: RELEASED.append(controller) or 1 / 0)
+    env.close()
+    env.close()
+    assert RELEASED == [newest, first] and not hasattr(env, 'controller')
+    assert 'closing the Controller failed' in caplog.text
+    env.reset()
+    assert env.controller is not first
+    env.close()
+    assert len(RELEASED) == 3
+
+
+def test_an_error_in_open_resources_or_a_step_releases_it_and_the_emulator(env, monkeypatch):
+    env.fails = True
+    with pytest.raises(OSError, match='no answer'):
+        env.reset()
+    assert len(RELEASED) == 1 and not hasattr(env, '_env') and not hasattr(env, 'controller')
+    env.fails = False
+    env.reset()
+    monkeypatch.setattr(env._env, 'advance', None)
+    with pytest.raises(TypeError):
+        env.step(0)
+    assert len(RELEASED) == 2 and not hasattr(env, '_env')

@@ -86,13 +86,3 @@ def test_the_env_ids_of_dizoo_mean_what_they_mean_there(env_id, sticky):
     assert (o.repeat_action_probability, o.frame_skip, o.obs_dtype) == (sticky, 3, 'float32')
     named = options(env_id=env_id, repeat_action_probability=0.1, collector=dict(frame_skip=2, obs_dtype='uint8'))
     assert (named.repeat_action_probability, named.frame_skip, named.obs_dtype) == (0.1, 2, 'uint8')
-
-
-def test_env_cfgs_are_independent_and_leave_the_config_unchanged():
-    cfg = EasyDict(collector_env_num=3, evaluator_env_num=2, collector=dict(noop_max=3))
-    before = EasyDict(cfg)
-    collectors, evaluators = BreakoutEnv.create_collector_env_cfg(cfg), BreakoutEnv.create_evaluator_env_cfg(cfg)
-    assert cfg == before
-    assert [c.is_train for c in collectors] == [True] * 3 and [c.is_train for c in evaluators] == [False] * 2
-    collectors[0].collector.noop_max = 9
-    assert collectors[1].collector.noop_max == 3

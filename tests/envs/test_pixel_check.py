@@ -1,15 +1,13 @@
 """Environment, model and replay buffer fit, or the run is refused before anything starts or at its first batch."""
 
 import pytest
-import torch
 from ding.envs import get_vec_env_setting
 from ding.model import DQN
 from ding.policy import create_policy
 from ding.utils import MODEL_REGISTRY
 from ding.worker import BaseLearner
-from gym.spaces import Box
 
-from breakout_env.envs.pixel_check import check_first_batch, fit_model_and_buffer
+from breakout_env.envs.pixel_check import fit_model_and_buffer
 from breakout_env.run.config import checked_config
 from helpers.configs import NAMES, compiled
 from helpers.processes import ROOT
@@ -26,12 +24,7 @@ class Model(DQN):
     pass
 
 
-NOT_TAKEN = r'the network \w+ does not take .*uint8 \(\d, 84, 84\): .*Choose obs_dtype='
 THEIRS = dict(type='a_model_of_somebody_else')
-
-
-def whole_config(env, model, policy='dqn', **create):
-    return compiled(dict(cuda=False, model=model), policy, env, **create)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +39,7 @@ def whole_config(env, model, policy='dqn', **create):
     ],
 )
 def test_an_env_id_means_scaled_pixels_and_pairs_that_fit_are_accepted(env, model, policy):
-    cfg = whole_config(env, model, policy)
+    cfg = compiled(dict(cuda=False, model=model), policy, env)
     fit_model_and_buffer(cfg)
     env_class, *cfgs = get_vec_env_setting(cfg.env)
     expected = 'float32' if env == FLOAT or env == DIZOO else 'uint8'
@@ -63,18 +56,14 @@ def test_an_env_id_means_scaled_pixels_and_pairs_that_fit_are_accepted(env, mode
         (dict(frame_stack=2), dict(SCALING, obs_shape=[4, 84, 84]), r'obs_shape is \[4, 84, 84\] .*env has \[2, 84'),
         (dict(full_action_space=True), dict(SCALING, action_shape=4), 'action_shape is 4 .*expected 18, or to leave'),
         (dict(evaluator=dict(screen_size=42)), SCALING, r'obs_shape is .* the evaluator env has \[4, 42, 42\]'),
-        (
-            {},
-            dict(type='mine', import_names=['no_such_module']),
-            'No module named .* beside the config',
-        ),
+        ({}, dict(type='mine', import_names=['no_such_module']), 'No module named .* beside the config'),
     ],
 )
 def test_pairs_that_do_not_fit_are_refused(env, model, message):
     model = dict(model)
     create = dict(replay_buffer=dict(type='frame', import_names=NAMES)) if model.pop('frame', False) else {}
     with pytest.raises(ValueError, match=message):
-        fit_model_and_buffer(whole_config(env, model, **create))
+        fit_model_and_buffer(compiled(dict(cuda=False, model=model), env=env, **create))
 
 
 def test_breakout_train_fills_in_the_sizes_that_are_left_out():
@@ -84,23 +73,12 @@ def test_breakout_train_fills_in_the_sizes_that_are_left_out():
     assert (cfg.policy.model.obs_shape, cfg.policy.model.action_shape) == ([4, 42, 42], 4)
 
 
-@pytest.mark.parametrize('model, shape', [(STOCK, (4, 84, 84)), (THEIRS, (4, 84, 84)), (SCALING, (2, 84, 84))])
-def test_a_network_that_does_not_take_the_observations_is_told_so_at_its_first_batch(model, shape):
-    sizes = dict(obs_shape=[4, 84, 84], action_shape=4)
-    policy = create_policy(whole_config({}, {**model, **sizes}).policy).eval_mode
-    with pytest.raises(ValueError, match=NOT_TAKEN):
-        check_first_batch(policy, Box(0, 255, shape, 'uint8'))
-    scaling = create_policy(whole_config({}, {**SCALING, **sizes}).policy).eval_mode
-    before = torch.get_rng_state()
-    check_first_batch(scaling, Box(0, 255, (4, 84, 84), 'uint8'))
-    assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_the_hook_resume_tells_so_before_the_run_whatever_the_evaluator():
+@pytest.mark.parametrize('model', [STOCK, THEIRS])
+def test_a_network_that_does_not_take_the_observations_is_told_so_before_the_run_whatever_the_evaluator(model):
     hook = dict(learner=dict(hook=dict(resume=dict(type='resume', name='resume', position='before_run'))))
-    model = {**THEIRS, **SMALL, 'obs_shape': [4, 84, 84], 'action_shape': 4}
+    model = {**model, **SMALL, 'obs_shape': [4, 84, 84], 'action_shape': 4}
     frame = dict(type='frame', import_names=NAMES)
     cfg = compiled(dict(cuda=False, model=model, learn=hook), replay_buffer=frame)
     learner = BaseLearner(cfg.policy.learn.learner, create_policy(cfg.policy).learn_mode, exp_name='exp')
-    with pytest.raises(ValueError, match=NOT_TAKEN):
+    with pytest.raises(ValueError, match=r'the network \w+ does not take .*uint8 \(4, 84, 84\): .*Choose obs_dtype='):
         learner.call_hook('before_run')

@@ -55,7 +55,7 @@ class GameEnv(BaseEnv):
     observation_space = gym.spaces.Box(0, 255, (2, 8), np.uint8)
     action_space = gym.spaces.Discrete(4)
     reward_space = gym.spaces.Box(0, 9, (1,), np.float32)
-    last_obs, ticks, bonus = None, 0, 0  # attributes that a manager reads from an env before its first reset
+    last_obs, ticks = None, 0  # attributes that a manager reads from an env before its first reset
 
     def __init__(self, cfg):
         self.cfg = cfg
@@ -81,11 +81,11 @@ class GameEnv(BaseEnv):
         self.seeds = [*self.seeds, (seed, dynamic_seed)]
         self._rng, self._dynamic_seed = np.random.default_rng(seed), dynamic_seed
 
-    def reset(self, bonus=0):
+    def reset(self):
         self._fail_reset()
         if not self._dynamic_seed:
             self._rng = np.random.default_rng(self.seeds[-1][0])
-        self.state, self.ticks, self.bonus, self.points = int(self._rng.integers(2**63)), 0, bonus, 0
+        self.state, self.ticks, self.points = int(self._rng.integers(2**63)), 0, 0
         self.length = 3 + self.state % 9
         self.last_obs = observe(self.state, self.ticks)
         return self.pack(self.last_obs)
@@ -96,7 +96,7 @@ class GameEnv(BaseEnv):
             self.go_wrong(action)
         self.state, self.ticks = advance(self.state, action), self.ticks + 1
         self.last_obs = observe(self.state, self.ticks)
-        reward, done = self.state % 3 + self.bonus, self.ticks >= self.length
+        reward, done = self.state % 3, self.ticks >= self.length
         self.points += reward
         info = dict(ticks=self.ticks)
         if done:

@@ -7,27 +7,24 @@ from easydict import EasyDict
 
 from breakout_env.policy.lean_ppo import LeanPPOPolicy
 
-SIZES = [8, 16, 16, 64]  # a small network of the same structure
-# Of a rollout.
-STEPS, ENVS, GAMMA = 6, 3, 0.9
+STEPS, ENVS, GAMMA = 6, 3, 0.9  # of a rollout
 SMALL_SIZES = dict(obs_shape=[4, 84, 84], action_shape=4, encoder_hidden_size_list=[8, 8, 8, 16])
 
 
-def policy(policy_class, own_model=None, **options):
-    shapes = dict(obs_shape=[4, 84, 84], action_shape=4, encoder_hidden_size_list=SIZES)
+def policy(policy_class, **options):
+    sizes = dict(SMALL_SIZES, encoder_hidden_size_list=[8, 16, 16, 64])
     changes = dict(
         cuda=False,
         discount_factor=0.99,
         nstep=3,
-        model=dict(type='pixel_dqn', import_names=['breakout_env'], **shapes),
+        model=dict(type='pixel_dqn', import_names=['breakout_env'], **sizes),
         learn=dict(learning_rate=0.0002, target_update_freq=10),
     )
     cfg = EasyDict(deep_merge_dicts(deep_merge_dicts(policy_class.default_config(), changes), options))
     if 'target_theta' in options.get('learn', {}):
         del cfg.learn['target_update_freq']
     torch.manual_seed(0)
-    model = own_model(**shapes) if own_model else None
-    policy = policy_class(cfg, model=model, enable_field=['learn', 'collect', 'eval'])
+    policy = policy_class(cfg, enable_field=['learn', 'collect', 'eval'])
     policy.start = parameters(policy)
     with torch.no_grad():  # different, as during a training, so that no test can mistake one for the other
         for weight in policy._target_model.parameters():

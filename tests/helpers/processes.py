@@ -29,6 +29,12 @@ def wait_until(condition, timeout_s: float = 240.0) -> bool:
     return True
 
 
+def _session(cwd: Union[str, Path], environ: Optional[Mapping[str, str]]) -> Dict[str, Any]:
+    """Options of ``subprocess`` for a program in a session of its own."""
+    env = environ_now() if environ is None else environ
+    return dict(cwd=cwd, env=env, stdin=subprocess.DEVNULL, text=True, start_new_session=True)
+
+
 def completed(
     command: Sequence[Any],
     cwd: Union[str, Path] = '.',
@@ -36,16 +42,8 @@ def completed(
     merged: bool = False,
 ) -> 'subprocess.CompletedProcess[str]':
     """Run a program to its end, whatever that is. ``merged`` puts stderr into ``stdout``, in order."""
-    return subprocess.run(
-        [*map(str, command)],
-        cwd=cwd,
-        env=environ_now() if environ is None else environ,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT if merged else subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    stderr = subprocess.STDOUT if merged else subprocess.PIPE
+    return subprocess.run([*map(str, command)], stdout=subprocess.PIPE, stderr=stderr, **_session(cwd, environ))
 
 
 def run(command: Sequence[Any], cwd: Path, **environ: str) -> str:
@@ -67,15 +65,8 @@ class Command(object):
     ) -> None:
         self._path = folder / f'output{time.monotonic_ns()}'
         with open(self._path, 'w') as output:
-            self.process = subprocess.Popen(
-                [*map(str, command)],
-                cwd=cwd or folder,
-                env=environ_now() if environ is None else environ,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+            streams = dict(stdout=output, stderr=subprocess.STDOUT, **_session(cwd or folder, environ))
+            self.process = subprocess.Popen([*map(str, command)], **streams)
         self.pid = self.process.pid
 
     @property

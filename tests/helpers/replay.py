@@ -5,6 +5,7 @@ import os
 from collections import Counter, deque
 
 import numpy as np
+import pytest
 import torch
 from ding.worker import create_buffer
 from easydict import EasyDict
@@ -25,7 +26,9 @@ def examples(count: int, **options) -> settings:
 
 
 def make(tb_logger=None, **options):
-    """A buffer of type ``frame``, as DI-engine's pipelines make it."""
+    """A buffer of type ``frame``, or of another one, as DI-engine's pipelines make it."""
+    if options.get('type') == 'torchrl':
+        pytest.importorskip('torchrl')
     np.random.seed(0)  # as DI-engine's set_pkg_seed does
     cfg = EasyDict(dict(type='frame', import_names=['breakout_env'], replay_buffer_size=500), **options)
     return create_buffer(cfg, tb_logger=tb_logger, exp_name='exp', instance_name='agent_buffer')

@@ -3,20 +3,18 @@
 import random
 
 import torch
-from ding.worker import create_buffer
-from easydict import EasyDict
 
-from helpers.replay import set_priorities
+from helpers import replay
 
 SLICE = 10
 
 
-def make(folder=None, exp_name='unused', **options):
-    slices = dict(slice_len=SLICE) if options.get('sampler') == 'slice' else {}
-    cfg = dict(type='torchrl', import_names=['breakout_env'], replay_buffer_size=500)
+def make(folder=None, **options):
+    if options.get('sampler') == 'slice':
+        options['slice_len'] = SLICE
     if options.get('storage') == 'memmap':
-        cfg['folder'] = folder and str(folder)
-    return create_buffer(EasyDict({**cfg, **slices, **options}), tb_logger=None, exp_name=exp_name)
+        options['folder'] = folder and str(folder)
+    return replay.make(type='torchrl', **options)
 
 
 def transition(episode, step, done=False, size=4):
@@ -37,6 +35,8 @@ def same(one, other):
     """Whether values are equal, numbers and tensors alike."""
     if isinstance(one, dict):
         return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(same, one, other))
     return torch.equal(torch.as_tensor(one), torch.as_tensor(other))
 
 
@@ -63,5 +63,5 @@ def filled(buffer, full):
     for fragment in interleaved_fragments(60 if full else 12):
         buffer.push(fragment, 0)
     if buffer._options.sampler == 'prioritized':
-        set_priorities(buffer, buffer.sample(64, 0), [float(i) for i in range(64)])
+        replay.set_priorities(buffer, buffer.sample(64, 0), [float(i) for i in range(64)])
     return buffer

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from breakout_env.run.config import checked_config
 from breakout_env.run.recipes import shipped
 from breakout_env.worker.overlap import run_overlapped
-from helpers.learners import POLICIES, batch_for, filled_buffer, policy_on
+from helpers.learners import batch_for, filled_buffer, policy_on
 
 aten = torch.ops.aten
 
@@ -78,21 +78,17 @@ def gpu(monkeypatch):
         yield recorder
 
 
-@pytest.fixture
-def calls_of_an_update(request):
-    def update(kind, storage, **learn):
-        # made before there is a fake GPU, which has no content to decompress
-        batch = filled_buffer(32, storage=storage).sample(32) if storage else batch_for(kind, 0)
-        if storage:
-            batch.collated()
-        gpu = request.getfixturevalue('gpu')
-        policy = policy_on('cuda', kind, log_every_updates=10**6, **learn)
-        policy._learner.means = dict(total_loss=0.0)  # the means are not due
-        gpu.calls.clear()
-        policy.learn_mode.forward(batch)
-        return gpu.calls
-
-    return update
+def calls_of_an_update(request, kind, storage, **learn):
+    # made before there is a fake GPU, which has no content to decompress
+    batch = filled_buffer(32, storage=storage).sample(32) if storage else batch_for(kind, 0)
+    if storage:
+        batch.collated()
+    gpu = request.getfixturevalue('gpu')
+    policy = policy_on('cuda', kind, log_every_updates=10**6, **learn)
+    policy._learner.means = dict(total_loss=0.0)  # the means are not due
+    gpu.calls.clear()
+    policy.learn_mode.forward(batch)
+    return gpu.calls
 
 
 @pytest.mark.parametrize(
@@ -105,21 +101,21 @@ def calls_of_an_update(request):
         ('lean_ppo', None, {}),
     ],
 )
-def test_all_tensors_are_on_the_gpu_and_nothing_waits_for_it(calls_of_an_update, kind, storage, learn):
-    calls = calls_of_an_update(kind, storage, **learn)
+def test_all_tensors_are_on_the_gpu_and_nothing_waits_for_it(request, kind, storage, learn):
+    calls = calls_of_an_update(request, kind, storage, **learn)
     assert 'computes' in calls and 'copies' in calls and 'waits' not in calls
 
 
-@pytest.mark.parametrize('kind', POLICIES)
-def test_actions_are_computed_on_the_gpu(gpu, kind):
-    policy = policy_on('cuda', kind)
+@pytest.mark.parametrize('config', ['breakout_dqn_config', 'breakout_lean_dqn_config', 'breakout_ppo_gpu_config'])
+def test_the_policies_of_the_configs_for_a_gpu_act_there(gpu, config):
+    policy = create_policy(checked_config(str(shipped(f'configs/{config}.py')), 0).policy, enable_field=['collect'])
     gpu.calls.clear()
     output = policy.collect_mode.forward({i: torch.zeros(4, 84, 84, dtype=torch.uint8) for i in range(3)}, eps=0.0)
     assert 'computes' in gpu.calls and output[0]['action'].device.type == 'cpu'
 
 
-def test_a_batch_is_copied_on_its_own_stream_and_computing_waits_for_it(calls_of_an_update):
-    calls = calls_of_an_update('lean_dqn', 'ring')
+def test_a_batch_is_copied_on_its_own_stream_and_computing_waits_for_it(request):
+    calls = calls_of_an_update(request, 'lean_dqn', 'ring')
     begin, end, computes = (calls.index(call) for call in ('begin stream', 'end stream', 'computes'))
     count = end - begin - 1
     assert count >= 5 and calls[begin + 1 : end] == ['copies'] * count
@@ -136,17 +132,3 @@ def test_collecting_waits_for_the_weights_on_a_stream_of_its_own(monkeypatch):
 
     run_overlapped(lambda: collect if left else None, lambda fragment: None, lambda: None, lambda: None)
     assert calls[:4] == ['waits for a stream', 'begin stream', 'collects', 'end stream']
-
-
-@pytest.mark.parametrize('config', ['breakout_dqn_config', 'breakout_lean_dqn_config'])
-def test_the_configs_for_a_gpu_learn_and_act_there(request, config):
-    batch = batch_for('dqn', 0)
-    request.getfixturevalue('gpu')
-    cfg = checked_config(str(shipped(f'configs/{config}.py')), 0).policy
-    assert cfg.cuda
-    policy = create_policy(cfg, enable_field=['learn', 'collect'])
-    assert policy._device == 'cuda:0' and {weight.device.type for weight in policy._model.parameters()} == {'cuda'}
-    assert policy.collect_mode.forward({0: torch.zeros(4, 84, 84, dtype=torch.uint8)}, eps=0.0)
-    if cfg.type != 'dqn_command':  # DI-engine's waits for its loss
-        policy._learner.means = dict(total_loss=0.0)
-        policy.learn_mode.forward(batch)

@@ -7,7 +7,6 @@ import pytest
 import torch
 from ding.policy import DQNPolicy
 from ding.torch_utils import Adam
-from easydict import EasyDict
 
 from breakout_env import FrameReplayBuffer, LeanDQNPolicy
 from breakout_env.agent.weights_file import read_weights
@@ -17,18 +16,11 @@ from helpers.runs import as_before  # noqa: F401  one thread: in two, the order 
 UPDATES = 25
 
 
-@pytest.fixture
-def buffer(tmp_path):
-    def make(nstep=3):
-        buffer = FrameReplayBuffer(EasyDict(replay_buffer_size=1000), exp_name=str(tmp_path / 'run'))
-        buffer.push(transitions(200, nstep), 0)
-        buffers.append(buffer)
-        return buffer
-
-    buffers = []
-    yield make
-    for buffer in buffers:
-        buffer.close()
+def filled(nstep=3):
+    """A buffer that samples in another order each time."""
+    buffer = FrameReplayBuffer(dict(replay_buffer_size=1000))
+    buffer.push(transitions(200, nstep))
+    return buffer
 
 
 def retried_for_rounding(test):
@@ -75,13 +67,13 @@ CASES = {
 @pytest.mark.parametrize('one_forward', [False, True], ids=['as on a CPU', 'as on a GPU'])
 @pytest.mark.parametrize('case', CASES)
 @retried_for_rounding
-def test_losses_priorities_and_weights_are_those_of_di_engines_dqn(buffer, one_forward, case):
+def test_losses_priorities_and_weights_are_those_of_di_engines_dqn(one_forward, case):
     options = CASES[case]
     ours = policy(LeanDQNPolicy, **{**options, 'learn': {**ONCE, **options.get('learn', {})}})
     theirs = policy(DQNPolicy, **options)
     ours._one_forward = one_forward
     assert torch.equal(ours.start, theirs.start)
-    replay = buffer(options.get('nstep', 3))
+    replay = filled(options.get('nstep', 3))
     if 'priority' in options:
         replay.update(dict(replay_unique_id=[], replay_buffer_idx=[], priority=[]))  # enables prioritized sampling
     for update in range(UPDATES):  # over two copies into the target network
@@ -98,10 +90,10 @@ def test_losses_priorities_and_weights_are_those_of_di_engines_dqn(buffer, one_f
     assert (parameters(ours) - ours.start).abs().max() > 0.001  # both have learned something
 
 
-def test_a_target_network_that_follows_by_target_theta_does_so_in_bfloat16_too(buffer):
+def test_a_target_network_that_follows_by_target_theta_does_so_in_bfloat16_too():
     ours = policy(LeanDQNPolicy, learn=dict(target_theta=0.9, autocast='bfloat16', learning_rate=0.01))
     ours._target()
-    ours.learn_mode.forward(buffer().sample(16, 0))
+    ours.learn_mode.forward(filled().sample(16, 0))
     copied = dict(ours._target().named_parameters())
     for name, weight in ours._target_model.named_parameters():
         assert torch.allclose(copied[name].float(), weight, rtol=0.01, atol=0.0001), name
@@ -109,8 +101,8 @@ def test_a_target_network_that_follows_by_target_theta_does_so_in_bfloat16_too(b
 
 @pytest.mark.parametrize('first, then', [(LeanDQNPolicy, DQNPolicy), (DQNPolicy, LeanDQNPolicy)])
 @retried_for_rounding
-def test_either_policy_resumes_from_the_others_checkpoint(buffer, tmp_path, first, then):
-    replay = buffer()
+def test_either_policy_resumes_from_the_others_checkpoint(tmp_path, first, then):
+    replay = filled()
     one = policy(first)
     for _ in range(12):
         one.learn_mode.forward(list(replay.sample(16, 0)))
@@ -133,9 +125,9 @@ def test_either_policy_resumes_from_the_others_checkpoint(buffer, tmp_path, firs
         assert type(other._optimizer) is Adam and not other._optimizer.param_groups[0]['fused']
 
 
-def test_bfloat16_stays_close_and_keeps_weights_and_checkpoints_in_float32(buffer):
+def test_bfloat16_stays_close_and_keeps_weights_and_checkpoints_in_float32():
     ours, theirs = policy(LeanDQNPolicy, learn=dict(autocast='bfloat16', log_every_updates=1)), policy(DQNPolicy)
-    replay = buffer()
+    replay = filled()
     for update in range(UPDATES):
         batch = replay.sample(16, 0)
         found, expected = ours.learn_mode.forward(batch), theirs.learn_mode.forward(list(batch))
@@ -152,10 +144,10 @@ def test_bfloat16_stays_close_and_keeps_weights_and_checkpoints_in_float32(buffe
         assert torch.equal(copied[name], weight.to(copied[name].dtype)), name
 
 
-def test_logged_losses_are_means_over_all_updates_since_the_last_log(buffer):
+def test_logged_losses_are_means_over_all_updates_since_the_last_log():
     ours = policy(LeanDQNPolicy, learn=dict(log_every_updates=25))
     every = policy(LeanDQNPolicy, learn=dict(log_every_updates=1))
-    replay = buffer()
+    replay = filled()
     losses, found = [], []
     for _ in range(42):
         batch = replay.sample(16, 0)
@@ -168,15 +160,15 @@ def test_logged_losses_are_means_over_all_updates_since_the_last_log(buffer):
     assert found[40] == pytest.approx(sum(losses[16:41]) / 25)
 
 
-def test_huber_loss_grows_linearly_with_large_errors(buffer):
-    batch = [dict(transition, reward=transition['reward'] + 1000) for transition in buffer().sample(16, 0)]
+def test_huber_loss_grows_linearly_with_large_errors():
+    batch = [dict(transition, reward=transition['reward'] + 1000) for transition in filled().sample(16, 0)]
     squared, huber = (policy(LeanDQNPolicy, learn=dict(ONCE, loss=loss)) for loss in ('mse', 'huber'))
     error = squared.learn_mode.forward(batch)['total_loss'] ** 0.5
     assert error > 1000 and huber.learn_mode.forward(batch)['total_loss'] == pytest.approx(error - 0.5, rel=0.001)
 
 
-def test_gradients_are_clipped_to_their_norm(buffer):
-    batch = buffer().sample(16, 0)
+def test_gradients_are_clipped_to_their_norm():
+    batch = filled().sample(16, 0)
     norms = []
     for limit in (None, 0.01):
         ours = policy(LeanDQNPolicy, learn=dict(grad_clip=limit))
@@ -185,8 +177,8 @@ def test_gradients_are_clipped_to_their_norm(buffer):
     assert norms[0] > 0.1 and norms[1] == pytest.approx(0.01, rel=0.001)
 
 
-def test_the_averaged_weights_act_and_are_those_of_checkpoints_and_resumed_runs(buffer, tmp_path):
-    replay, options = buffer(), dict(learn=dict(ema_decay=0.75))
+def test_the_averaged_weights_act_and_are_those_of_checkpoints_and_resumed_runs(tmp_path):
+    replay, options = filled(), dict(learn=dict(ema_decay=0.75))
     ours = policy(LeanDQNPolicy, **options)
     expected = parameters(ours)
     for _ in range(3):

@@ -90,9 +90,6 @@ def test_a_file_of_frames_has_no_name_so_that_a_kill_leaves_nothing(tmp_path):
         assert buffer.memory_report()['file_bytes'] >= 250 * 64
         buffer.close()
         assert open_files_in(folder) == []
-    (tmp_path / 'notes').touch()
-    with pytest.raises(ValueError, match='notes is a file; expected a folder'):
-        make(storage='memmap', folder=str(tmp_path / 'notes' / 'frames'))
 
 
 def test_a_full_disk_is_reported_and_the_buffer_continues(small_disk, monkeypatch):

@@ -50,17 +50,12 @@ def test_every_transition_is_sampled_equally_often_and_once_in_a_batch(size, evi
     assert chi_square([sampled[i] for i in there], [sum(sampled.values()) / len(there)] * len(there)) < 4
 
 
-def prioritised(type_, **options):
-    """A buffer of either type that has priorities."""
-    if type_ == 'torchrl':
-        pytest.importorskip('torchrl')
-        options.update(type='torchrl', sampler='prioritized')
-    return make(**options)
+PRIORITISED = [dict(type='frame'), dict(type='torchrl', sampler='prioritized')]
 
 
-@pytest.mark.parametrize('type_', ['frame', 'torchrl'])
-def test_samples_follow_priorities_and_weights_correct_for_them(type_):
-    buffer = prioritised(type_, replay_buffer_size=60, alpha=0.7, beta=0.5, anneal_step=2)
+@pytest.mark.parametrize('options', PRIORITISED)
+def test_samples_follow_priorities_and_weights_correct_for_them(options):
+    buffer = make(**options, replay_buffer_size=60, alpha=0.7, beta=0.5, anneal_step=2)
     torch.manual_seed(0)
     buffer.push(transitions(60, side=2), 0)
     priorities, counts = 0.5 + np.arange(60) % 10, np.zeros(60)
@@ -85,9 +80,9 @@ def every_transition(buffer, count):
     return [found[number] for number in sorted(found)]
 
 
-@pytest.mark.parametrize('type_', ['frame', 'torchrl'])
-def test_an_update_passes_over_transitions_that_are_gone_and_new_ones_get_the_highest_priority(type_):
-    buffer = prioritised(type_, replay_buffer_size=4)
+@pytest.mark.parametrize('options', PRIORITISED)
+def test_an_update_passes_over_transitions_that_are_gone_and_new_ones_get_the_highest_priority(options):
+    buffer = make(**options, replay_buffer_size=4)
     buffer.push(transitions(4), 0)
     batch = every_transition(buffer, 4)
     buffer.push([transition(4)], 0)  # replaces the first
@@ -98,7 +93,7 @@ def test_an_update_passes_over_transitions_that_are_gone_and_new_ones_get_the_hi
     assert [float(t['priority']) for t in every_transition(buffer, 4)] == pytest.approx([7, 2, 2, 1], rel=1e-3)
     buffer.push([transition(5)], 0)  # replaces the second
     assert [float(t['priority']) for t in every_transition(buffer, 4)] == pytest.approx([2, 2, 1, 7], rel=1e-3)
-    if type_ == 'frame':  # a transition may come with its priority
+    if options['type'] == 'frame':  # a transition may come with its priority
         buffer.push([transition(6, priority=3.0), transition(7, priority=torch.tensor(0.5))], 0)
         assert [t['priority'] for t in every_transition(buffer, 4)] == pytest.approx([1, 7, 3, 0.5], rel=1e-3)
 

@@ -1,14 +1,22 @@
-"""TorchRL's replay buffers behind DI-engine's interface: slices, priorities, memory, options."""
+"""TorchRL's replay buffers behind DI-engine's interface: slices, priorities, memory, options, saves."""
 
 import gc
+import json
+import os
+import pickle
+import shutil
 import weakref
+from pathlib import Path
 
 import pytest
 import torch
 from ding.utils.data import default_collate
 
 from helpers.processes import completed
-from helpers.torchrl_buffers import episode_of, make, same, transition
+from helpers.replay import Harm
+from helpers.runs import DQN, NAME, as_before, config_in  # noqa: F401  a run in this process listens to signals
+from helpers.serial_run import SerialRun
+from helpers.torchrl_buffers import episode_of, filled, make, same, transition
 
 pytest.importorskip('torchrl', reason="TorchRL is not installed (pip install 'torchrl>=0.14,<0.15')")
 
@@ -85,8 +93,6 @@ def test_memmap_files_have_all_their_disk_blocks(tmp_path):
 
 def test_transitions_of_different_structure_and_priorities_without_a_use_are_refused():
     buffer = make(sampler='slice')
-    with pytest.raises(ValueError, match="lack episode_id, step_id; choose .*type='sample_with_ids'"):
-        buffer.push({k: v for k, v in transition(0, 0).items() if k not in ('episode_id', 'step_id')}, 0)
     with pytest.raises(TypeError, match=r"transition\['obs'\] is of type list; .* `r2d2_slices` hands over"):
         buffer.push([dict(obs=[torch.zeros(2)] * 3)], 0)
     with pytest.raises(ValueError, match="expected sampler='prioritized', or policy.priority=False"):
@@ -110,3 +116,128 @@ breakout_env.TorchRLReplayBuffer({})
     assert result.stdout.startswith('torchrl\n'), result.stderr
     assert "ImportError: the replay buffer of type 'torchrl' needs TorchRL" in result.stderr
     assert "pip install 'torchrl>=0.14,<0.15'" in result.stderr
+
+
+# ---------------------------------------------------------------- saves
+
+
+def seeded_batch(buffer):
+    torch.manual_seed(0)
+    return buffer.sample(16, 0)
+
+
+def continue_episode_ids(buffer):
+    """As if the collector continued, too, instead of counting from 0 in a new process."""
+    if buffer._options.sampler == 'slice':
+        buffer._first_episode = 0
+
+
+@pytest.mark.parametrize('sampler', ['uniform', 'prioritized', 'slice'])
+@pytest.mark.parametrize('storage, other, full', [('tensor', 'memmap', False), ('memmap', 'tensor', True)])
+def test_a_loaded_buffer_samples_the_same_from_the_same_seed(storage, other, sampler, full):
+    """Also after more pushes, and in either storage."""
+    buffer = filled(make('frames', sampler=sampler, storage=storage), full)
+    state, batches = buffer.state_dict(), []
+    buffer.save_data('saved')
+    buffer.save_data('saved')  # replaces the first
+    assert [name for name in os.listdir() if name.startswith('saved')] == ['saved']
+    loaded = [make('frames', sampler=sampler, storage=each) for each in (storage, other)]
+    for each in loaded:
+        each.push(episode_of(7, 3), 0)  # will be forgotten
+        each.load_data('saved')
+        continue_episode_ids(each)
+        assert each.count() == buffer.count() == (500 if full else buffer.count())
+    for newer in (episode_of(200, 30), episode_of(201, 30)):
+        batches.append([seeded_batch(each) for each in (buffer, *loaded)])
+        assert all(same(batch, batches[-1][0]) for batch in batches[-1])
+        for each in (buffer, *loaded):
+            each.push(newer, 0)
+    restored = make('frames', sampler=sampler, storage=other)
+    restored.load_state_dict(state)  # a copy: it did not change with the buffer
+    assert same(seeded_batch(restored), batches[0][0])
+
+
+def truncate(folder):
+    path = folder / 'storage' / 'obs.memmap'
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def scramble(folder):
+    path = folder / 'storage' / 'meta.json'
+    path.write_text('x' * path.stat().st_size)
+
+
+def add(name, content=None):
+    """Add a file, by default one with a program in it, to a save and to its manifest."""
+
+    def damage(folder):
+        path, manifest = folder / name, folder / 'breakout_replay.json'
+        path.parent.mkdir(exist_ok=True)
+        torch.save(Harm(), path) if content is None else path.write_bytes(content)
+        about = json.loads(manifest.read_text())
+        about['files'][name] = path.stat().st_size
+        manifest.write_text(json.dumps(about))
+
+    return damage
+
+
+@pytest.mark.parametrize(
+    'damage, message',
+    [
+        (shutil.rmtree, 'cannot be read .*; expected a folder that save_data wrote'),
+        (lambda folder: (folder / 'breakout_replay.json').write_text('[]'), 'cannot be read'),
+        (truncate, 'is damaged: storage/obs.memmap has 8000 bytes; expected the 16000 that'),
+        (scramble, 'cannot be loaded .*; the replay buffer is empty now'),
+        (add('prefetch.pkl'), 'saved holds prefetch.pkl, which save_data did not write'),
+        (add('storage/x.py'), 'saved holds storage/x.py, which save_data did not write'),
+        (add('sampler/weights.pt'), 'saved cannot be loaded'),
+    ],
+)
+def test_damaged_and_foreign_folders_are_refused_and_the_buffer_still_works(damage, message):
+    buffer = make(sampler='prioritized')
+    buffer.push(episode_of(0, 30), 0)
+    buffer.save_data('saved')
+    assert not list(Path('saved').rglob('*.pkl'))
+    damage(Path('saved'))
+    with pytest.raises(ValueError, match=message):
+        buffer.load_data('saved')
+    buffer.push(episode_of(1, 30), 0)
+    assert buffer.sample(16, 0) and not os.path.exists('harm was done')
+
+
+def test_a_save_of_another_buffer_is_refused_and_one_of_an_earlier_version_is_loaded():
+    buffer = make()
+    buffer.push(episode_of(0, 5), 0)
+    buffer.save_data('saved')
+    with pytest.raises(ValueError, match="`sampler` is 'prioritized', but .* was saved with 'uniform'; expected the"):
+        make(sampler='prioritized').load_data('saved')
+    add('prefetch.pkl', pickle.dumps(dict(version=1, capacity=0, queue=())))(Path('saved'))
+    buffer.load_data('saved')
+    assert buffer.count() == 5
+
+
+def test_saving_does_not_replace_foreign_folders_and_does_not_end_the_training():
+    chapter = Path('thesis', 'chapter1')
+    chapter.parent.mkdir()
+    chapter.write_text('...')
+    buffer = make()
+    buffer.push(episode_of(0, 30), 0)
+    assert buffer.start_saving('thesis', lambda: None)
+    assert 'thesis exists and is no folder of a replay buffer; expected' in str(buffer.wait_for_saving())
+    assert chapter.read_text() == '...' and os.listdir() == ['thesis']
+
+
+def test_it_is_saved_and_resumed_with_its_run_and_old_saves_are_removed(tmp_path):
+    small = (r'\Z', 'main_config.policy.other.replay_buffer.replay_buffer_size=100\n')
+    run, pushed, batches = SerialRun(config_in(tmp_path, 900, ("type='frame'", "type='torchrl'"), small)), [], []
+    for _ in range(3):
+        run.train(1)
+        pushed.append(run.buffer.push_count)
+        batches.append(seeded_batch(run.buffer))
+        run.save()
+    run.end()
+    older, newest = sorted(Path(NAME, 'resume').glob('buffer_*'))
+    assert (older.name, newest.name) == ('buffer_4.torchrl', 'buffer_6.torchrl')
+    truncate(newest)  # the one before is used then
+    resumed = SerialRun(tmp_path / DQN.name).buffer
+    assert resumed.push_count == pushed[1] and same(seeded_batch(resumed), batches[1])

@@ -16,41 +16,34 @@ GAME_OVER = (True, dict(game_return=np.array([7.0])))
 ABNORMAL = (False, dict(abnormal=True))
 
 
-@pytest.fixture
-def collector():
-    """Makes a collector of this type with envs that answer with (done, info) in turn."""
+def collector(kind, answers):
+    """Of this type, with envs that answer with (done, info) in turn."""
+    steps = [0] * ENVS
 
-    def create(kind, answers):
-        steps = [0] * ENVS
+    def step(actions):
+        timesteps = {}
+        for i in actions:
+            done, info = answers[steps[i] % len(answers)]
+            timesteps[i] = BaseEnvTimestep(np.zeros(1), np.zeros(1), done, dict(info, eval_episode_return=0.0))
+            steps[i] += 1
+        return timesteps
 
-        def step(actions):
-            timesteps = {}
-            for i in actions:
-                done, info = answers[steps[i] % len(answers)]
-                timesteps[i] = BaseEnvTimestep(np.zeros(1), np.zeros(1), done, dict(info, eval_episode_return=0.0))
-                steps[i] += 1
-            return timesteps
-
-        manager = Mock(env_num=ENVS, _cfg={}, ready_obs={i: np.zeros(1) for i in range(ENVS)}, step=step)
-        attributes = dict(
-            cfg=EasyDict(type='any', traj_len_inf=False), n_sample=8, unroll_len=1, on_policy=False, nstep=1
-        )
-        policy = dict(
-            reset=Mock(),
-            forward=lambda obs, **kwargs: {i: dict(action=np.zeros(1)) for i in obs},
-            process_transition=lambda obs, output, timestep: dict(obs=obs, done=timestep.done),
-            get_train_sample=list,
-            get_attribute=attributes.__getitem__,
-        )
-        policy = namedtuple('collect_mode', policy)(**policy)
-        cfg = EasyDict(SampleSerialCollector.default_config(), type=kind, import_names=['breakout_env'])
-        return create_serial_collector(cfg, env=manager, policy=policy, tb_logger=Mock(), exp_name='run')
-
-    return create
+    manager = Mock(env_num=ENVS, _cfg={}, ready_obs={i: np.zeros(1) for i in range(ENVS)}, step=step)
+    attributes = dict(cfg=EasyDict(type='any', traj_len_inf=False), n_sample=8, unroll_len=1, on_policy=False, nstep=1)
+    policy = dict(
+        reset=Mock(),
+        forward=lambda obs, **kwargs: {i: dict(action=np.zeros(1)) for i in obs},
+        process_transition=lambda obs, output, timestep: dict(obs=obs, done=timestep.done),
+        get_train_sample=list,
+        get_attribute=attributes.__getitem__,
+    )
+    policy = namedtuple('collect_mode', policy)(**policy)
+    cfg = EasyDict(SampleSerialCollector.default_config(), type=kind, import_names=['breakout_env'])
+    return create_serial_collector(cfg, env=manager, policy=policy, tb_logger=Mock(), exp_name='run')
 
 
 @pytest.mark.parametrize('kind', ['full_games', 'sample_with_ids'])
-def test_a_collector_that_is_dropped_closes_its_environments_at_once(collector, kind):
+def test_a_collector_that_is_dropped_closes_its_environments_at_once(kind):
     collecting = collector(kind, [STEP])
     manager, dropped = collecting._env._manager, weakref.ref(collecting)
     collecting.collect(n_sample=4)
@@ -59,7 +52,7 @@ def test_a_collector_that_is_dropped_closes_its_environments_at_once(collector, 
     manager.close.assert_called_once_with()
 
 
-def test_scores_are_those_of_games_instead_of_lives(collector):
+def test_scores_are_those_of_games_instead_of_lives():
     collecting = collector('nstep', [STEP, LIFE_LOST, STEP, GAME_OVER])
     collecting.collect(n_sample=4, policy_kwargs=dict(eps=0.25))
     assert (collecting.games, collecting.game_return_mean, collecting.epsilon) == (0, None, 0.25)
@@ -68,7 +61,7 @@ def test_scores_are_those_of_games_instead_of_lives(collector):
     collecting._tb_logger.add_scalar.assert_any_call('collector_step/game_return_mean', 7.0, 8)
 
 
-def test_the_mean_score_is_over_the_last_100_games_and_survives_a_resumed_run(collector):
+def test_the_mean_score_is_over_the_last_100_games_and_survives_a_resumed_run():
     collecting = collector('nstep', [(True, dict(game_return=score)) for score in range(200)])
     collecting.collect(n_sample=ENVS * 200)
     assert collecting.game_return_mean == np.mean(range(150, 200))
@@ -77,7 +70,7 @@ def test_the_mean_score_is_over_the_last_100_games_and_survives_a_resumed_run(co
     assert (resumed.games, resumed.game_return_mean) == (400, collecting.game_return_mean)
 
 
-def test_ids_number_the_steps_of_each_episode_and_an_abnormal_step_ends_one(collector):
+def test_ids_number_the_steps_of_each_episode_and_an_abnormal_step_ends_one():
     collecting = collector('sample_with_ids', [STEP, STEP, LIFE_LOST, STEP, ABNORMAL, STEP])
     episodes = {}
     for transition in [transition for _ in range(3) for transition in collecting.collect(n_sample=4)]:

@@ -6,48 +6,36 @@ from functools import partial
 import gym
 import numpy as np
 import pytest
-from ding.envs import BaseEnv, BaseEnvTimestep, create_env_manager, get_env_manager_cls
+from ding.envs import create_env_manager, get_env_manager_cls
 from ding.policy import C51Policy, DQNPolicy, PolicyFactory, QRDQNPolicy, RainbowDQNPolicy
 from ding.worker import SampleSerialCollector, create_serial_collector
 from easydict import EasyDict
 
 from breakout_env import BreakoutEnv, FrameReplayBuffer, LeanDQNPolicy
+from helpers.managers import GameEnv
 from helpers.policies import policy
 
 ENVS, GAMMA, LIMIT = 4, 0.99, 'TimeLimit.truncated'
 MODELS = {RainbowDQNPolicy: 'pixel_rainbowdqn', C51Policy: 'pixel_c51dqn', QRDQNPolicy: 'pixel_qrdqn'}
 
 
-class RandomEnv(BaseEnv):
+class RandomEnv(GameEnv):
     """Random rewards and screens; episodes end by a lost life, a time limit or an abnormal step."""
 
     observation_space = gym.spaces.Box(0, 255, (4, 8, 8), np.uint8)
-    action_space, reward_space = gym.spaces.Discrete(4), gym.spaces.Box(0, 9, (1,), np.float32)
 
-    def __init__(self, cfg):
-        self._longest = cfg['longest']
+    def pack(self, obs):
+        screens = np.random.default_rng(self.state).integers(0, 256, (4, 8, 8), np.uint8)
+        if self.ticks == 0:  # an episode begins
+            self.length, self.stack = 1 + self.state % self.cfg['longest'], screens
+        else:
+            self.stack = np.concatenate([self.stack[1:], screens[:1]])
+        return self.stack
 
-    def seed(self, seed, dynamic_seed=True):
-        self._rng = np.random.default_rng(seed)
-
-    def reset(self):
-        self._left = int(self._rng.integers(1, self._longest))
-        self._stack = self._rng.integers(0, 256, (4, 8, 8), np.uint8)
-        return self._stack
-
-    def step(self, action):
-        self._left -= 1
-        self._stack = np.concatenate([self._stack[1:], self._rng.integers(0, 256, (1, 8, 8), np.uint8)])
-        end = self._rng.choice(['lost', LIMIT, 'abnormal'], p=[0.45, 0.45, 0.1]) if self._left == 0 else None
+    def pack_end(self, reward, done, info):
+        end = self._rng.choice(['lost', LIMIT, 'abnormal'], p=[0.45, 0.45, 0.1]) if done else None
         info = {'eval_episode_return': 0.0, str(end): True}
-        reward = self._rng.integers(0, 10, 1).astype(np.float32)
-        return BaseEnvTimestep(self._stack, reward, end in ('lost', LIMIT), info)
-
-    def close(self):
-        """Nothing is open."""
-
-    def __repr__(self):
-        return 'RandomEnv'
+        return np.array([self.state % 10], np.float32), end in ('lost', LIMIT), info
 
 
 class Recorder(object):
@@ -98,32 +86,28 @@ def as_target(transition, nstep):
     return (*made, None) if transition['done'] else (*made, digest(transition['next_obs']), round(float(gamma), 5))
 
 
-@pytest.fixture
-def sampled_and_recorded():
-    def sample(policy_class, nstep, piece, collections, envs, kind, **options):
-        cfg = EasyDict(type=kind, import_names=['breakout_env'])
-        cfg = EasyDict(get_env_manager_cls(cfg).default_config(), **cfg, **options)
-        manager = Recorder(create_env_manager(cfg, envs))
-        manager.seed(3)
-        model = dict(type=MODELS.get(policy_class, 'pixel_dqn'))
-        modes = policy(policy_class, nstep=nstep, collect=dict(n_sample=piece * ENVS), model=model).collect_mode
-        cfg = EasyDict(SampleSerialCollector.default_config(), type='nstep', import_names=['breakout_env'])
-        acting = PolicyFactory.get_random_policy(modes, action_space=gym.spaces.Discrete(4))
-        collector = create_serial_collector(cfg, env=manager, policy=acting)
-        buffer = FrameReplayBuffer(dict(replay_buffer_size=100_000), exp_name='run')
-        for _ in range(collections):
-            buffer.push(collector.collect())
-        found = [as_target(transition, nstep) for transition in buffer.sample(buffer.count())]
-        buffer.close()
-        collector.close()
-        return found, manager
-
-    return sample
+def sampled_and_recorded(policy_class, nstep, piece, collections, envs, kind, **options):
+    cfg = EasyDict(type=kind, import_names=['breakout_env'])
+    cfg = EasyDict(get_env_manager_cls(cfg).default_config(), **cfg, **options)
+    manager = Recorder(create_env_manager(cfg, envs))
+    manager.seed(3)
+    model = dict(type=MODELS.get(policy_class, 'pixel_dqn'))
+    modes = policy(policy_class, nstep=nstep, collect=dict(n_sample=piece * ENVS), model=model).collect_mode
+    cfg = EasyDict(SampleSerialCollector.default_config(), type='nstep', import_names=['breakout_env'])
+    acting = PolicyFactory.get_random_policy(modes, action_space=gym.spaces.Discrete(4))
+    collector = create_serial_collector(cfg, env=manager, policy=acting)
+    buffer = FrameReplayBuffer(dict(replay_buffer_size=100_000), exp_name='run')
+    for _ in range(collections):
+        buffer.push(collector.collect())
+    found = [as_target(transition, nstep) for transition in buffer.sample(buffer.count())]
+    buffer.close()
+    collector.close()
+    return found, manager
 
 
 @pytest.mark.parametrize('policy_class', [DQNPolicy, LeanDQNPolicy, *MODELS])
 @pytest.mark.parametrize('nstep, piece, longest', [(1, 4, 30), (3, 4, 30), (3, 128, 300)])
-def test_targets_are_those_of_the_trajectory(sampled_and_recorded, policy_class, nstep, piece, longest):
+def test_targets_are_those_of_the_trajectory(policy_class, nstep, piece, longest):
     envs = [partial(RandomEnv, dict(longest=longest))] * ENVS
     found, recorder = sampled_and_recorded(policy_class, nstep, piece, max(4, 400 // piece), envs, 'base')
     assert not Counter(found) - Counter(recorder.targets(nstep))
@@ -134,9 +118,7 @@ def test_targets_are_those_of_the_trajectory(sampled_and_recorded, policy_class,
 
 
 @pytest.mark.parametrize('kind, reset_inplace', [('breakout', False), ('breakout', True), ('subprocess', True)])
-def test_targets_of_breakout_bootstrap_at_a_time_limit_and_not_at_a_lost_life(
-    sampled_and_recorded, kind, reset_inplace
-):
+def test_targets_of_breakout_bootstrap_at_a_time_limit_and_not_at_a_lost_life(kind, reset_inplace):
     envs = [partial(BreakoutEnv, dict(max_episode_frames=240))] * ENVS
     found, recorder = sampled_and_recorded(LeanDQNPolicy, 3, 4, 40, envs, kind, reset_inplace=reset_inplace)
     assert not Counter(found) - Counter(recorder.targets(3, last_obs_is_known=kind == 'breakout'))

@@ -40,14 +40,10 @@ def policy(act, env_num=ENVS, steps=STEPS):
     return namedtuple('collect_mode', functions)(**functions)
 
 
-@pytest.fixture
-def collector_of():
-    def make(manager, *args, **kwargs):
-        cfg = EasyDict(type='rollout', import_names=['breakout_env'])
-        cfg = EasyDict(get_serial_collector_cls(cfg).default_config(), **cfg)
-        return create_serial_collector(cfg, env=manager, policy=policy(*args, **kwargs), exp_name='run')
-
-    return make
+def collector_of(manager, *args):
+    cfg = EasyDict(type='rollout', import_names=['breakout_env'])
+    cfg = EasyDict(get_serial_collector_cls(cfg).default_config(), **cfg)
+    return create_serial_collector(cfg, env=manager, policy=policy(*args), exp_name='run')
 
 
 @pytest.mark.parametrize(
@@ -59,9 +55,7 @@ def collector_of():
         ('base', {}, True),
     ],
 )
-def test_a_rollout_is_the_games_with_the_value_of_the_last_screen_at_a_time_limit(
-    collector_of, kind, options, hands_over
-):
+def test_a_rollout_is_the_games_with_the_value_of_the_last_screen_at_a_time_limit(kind, options, hands_over):
     """Played again by environments of the same seeds."""
     game = dict(max_episode_frames=240, noop_max=5)
     cfg = EasyDict(type=kind, import_names=['breakout_env'])
@@ -100,7 +94,7 @@ def test_a_rollout_is_the_games_with_the_value_of_the_last_screen_at_a_time_limi
         collector.close()
 
 
-def test_a_lost_worker_costs_its_environments_a_step_and_their_games(collector_of):
+def test_a_lost_worker_costs_its_environments_a_step_and_their_games():
     """The policy itself kills it, twice; all other steps are those of games of numbers."""
     acted = iter(range(10**6))
 
