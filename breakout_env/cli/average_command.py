@@ -9,7 +9,7 @@ from ..agent.agent import save_agent
 from ..agent.averaging import average_weights, checkpoints_of, last_eighth, updates_of
 from ..run.paths import AVERAGED_AGENT
 from ..utils.options import COUNT
-from .common import CONTEXT, user_errors
+from .common import CONTEXT
 
 
 @click.command('average', context_settings=CONTEXT)
@@ -43,12 +43,11 @@ def command(
       breakout average RUN --temperature 0.5   a PPO that draws its actions
     """
     output = output or str(Path(run, AVERAGED_AGENT))
-    with user_errors():
-        paths = checkpoints_of(run, until)
-        paths = last_eighth(paths) if last is None else paths[-last:]
-        first, newest = updates_of(paths[0]), updates_of(paths[-1])
-        card: Dict[str, Any] = dict(name=f'average_{newest}', updates=newest)
-        if temperature is not None:
-            card['temperature'] = temperature
-        save_agent(output, average_weights(paths), card)
+    paths = checkpoints_of(run, until)
+    paths = last_eighth(paths) if last is None else paths[-last:]
+    first, newest = updates_of(paths[0]), updates_of(paths[-1])
+    card: Dict[str, Any] = dict(name=f'average_{newest}', updates=newest)
+    if temperature is not None:
+        card['temperature'] = temperature
+    save_agent(output, average_weights(paths), card)
     click.echo(f'wrote {output}: the mean of {len(paths)} checkpoints, after {first:,} to {newest:,} updates')

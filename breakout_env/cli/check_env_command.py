@@ -13,7 +13,7 @@ from ding.config import Config
 from easydict import EasyDict
 
 from ..testing import check_lifecycle
-from .common import CONTEXT, user_errors
+from .common import CONTEXT
 
 
 @click.command(context_settings=CONTEXT)
@@ -51,8 +51,10 @@ def _factory(name: str, config: Optional[str]) -> Callable[[], Any]:
         reason = f'{type(error).__name__}: {error}'
         raise click.UsageError(f'{config} is no config: {reason}; expected a .py file with main_config') from None
     if 'collector_env_num' in cfg and hasattr(cls, 'create_collector_env_cfg'):
-        with user_errors(option='--config'):
+        try:
             cfg = cls.create_collector_env_cfg(copy.deepcopy(cfg))[0]
+        except (ValueError, OSError) as error:
+            raise click.UsageError(f'--config: {error}') from None
     try:
         inspect.signature(cls).bind()
     except TypeError:

@@ -8,14 +8,15 @@ from typing import Callable, Iterator, Optional, Sequence
 import click
 from tqdm import tqdm
 
+from ..agent.agent import Agent
 from ..agent.evaluation import PROTOCOLS, Game, Report, evaluate
 from ..utils.atomic_file import write_bytes
 from ..utils.options import SEED
-from .common import CONTEXT, GAMES, agent_options, device_of, device_option, load, user_errors
+from .common import CONTEXT, GAMES, device_option, with_agent
 
 
 @click.command('eval', context_settings=CONTEXT)
-@agent_options
+@with_agent
 @click.option('-n', '--episodes', default=100, show_default=True, type=GAMES, help='Whole games to play.')
 @click.option(
     '--protocol',
@@ -33,16 +34,7 @@ from .common import CONTEXT, GAMES, agent_options, device_of, device_option, loa
 @click.option('--seed', default=0, show_default=True, type=SEED, help='Seed of the games.')
 @click.option('--json', 'json_path', type=click.Path(dir_okay=False), help='Write all results here, game by game.')
 @device_option('Of the network.')
-def command(
-    checkpoint: Optional[str],
-    pretrained: bool,
-    episodes: int,
-    protocol: str,
-    fire: bool,
-    seed: int,
-    json_path: Optional[str],
-    device: str,
-) -> None:
+def command(agent: Agent, episodes: int, protocol: str, fire: bool, seed: int, json_path: Optional[str]) -> None:
     """
     Evaluate an agent over full games of Breakout.
 
@@ -55,13 +47,14 @@ def command(
       breakout eval --checkpoint RUN/ckpt/ckpt_best.pth.tar -n 30
       breakout eval --pretrained --protocol sticky --no-fire --json sticky.json
     """
-    agent = load(checkpoint, pretrained, device_of(device))
-    with user_errors(RuntimeError), _progress(episodes) as on_step:
-        report = evaluate(agent, protocol, episodes, seed, fire, on_step=on_step)
+    with _progress(episodes) as on_step:
+        try:
+            report = evaluate(agent, protocol, episodes, seed, fire, on_step=on_step)
+        except RuntimeError as error:  # of its environments
+            raise click.ClickException(str(error)) from None
     _show(report)
     if json_path is not None:
-        with user_errors():
-            write_bytes(Path(json_path), json.dumps(report.as_dict(), indent=2).encode())
+        write_bytes(Path(json_path), json.dumps(report.as_dict(), indent=2).encode())
         click.echo(f'wrote {json_path}')
 
 

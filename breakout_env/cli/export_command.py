@@ -5,17 +5,18 @@ from typing import Optional
 
 import click
 
+from ..agent.agent import Agent
 from ..agent.export import CHECK_OBSERVATIONS, export_onnx
-from .common import CONTEXT, agent_options, load, user_errors
+from .common import CONTEXT, with_agent
 
 
 @click.command('export', context_settings=CONTEXT)
-@agent_options
+@with_agent
 @click.option(
     '-o', '--output', type=click.Path(dir_okay=False), help="The file to write; by default the agent's name, here."
 )
 @click.option('--force', is_flag=True, help='Replace an existing file.')
-def command(checkpoint: Optional[str], pretrained: bool, output: Optional[str], force: bool) -> None:
+def command(agent: Agent, output: Optional[str], force: bool) -> None:
     """
     Write an agent as ONNX, for other programs.
 
@@ -28,12 +29,10 @@ def command(checkpoint: Optional[str], pretrained: bool, output: Optional[str], 
       breakout export --pretrained -o breakout.onnx
       breakout export --checkpoint RUN/ckpt/ckpt_best.pth.tar
     """
-    agent = load(checkpoint, pretrained)
     output = output or f'{agent.name.replace(os.sep, "_")}.onnx'
-    with user_errors():
-        if os.path.exists(output) and not force:
-            raise FileExistsError(f'{output} exists already; expected another --output, or --force')
-        difference = export_onnx(agent, output)
+    if os.path.exists(output) and not force:
+        raise FileExistsError(f'{output} exists already; expected another --output, or --force')
+    difference = export_onnx(agent, output)
     click.echo(f'wrote {output} ({os.path.getsize(output) / 1e6:.1f} MB)')
     click.echo(
         f'pixels uint8 (batch, {agent.frame_stack}, {agent.screen_size}, {agent.screen_size}) -> '

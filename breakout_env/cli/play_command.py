@@ -1,16 +1,15 @@
 """``breakout play``: watch an agent."""
 
 import contextlib
-from typing import Annotated, Any, Callable, List, Optional
+from typing import Annotated, Any, Callable, List
 
 import click
 import numpy as np
 
 from ..agent.agent import Agent
 from ..agent.play import EPSILON, WatchedGame, open_window, play
-from ..utils.child_process import HelperError
 from ..utils.options import SEED, Between, CommandLineType
-from .common import CONTEXT, GAMES, agent_options, load, user_errors
+from .common import CONTEXT, GAMES, with_agent
 
 
 def game_options(function: Callable) -> Callable:
@@ -35,9 +34,9 @@ def game_options(function: Callable) -> Callable:
 
 
 @click.command(context_settings=CONTEXT)
-@agent_options
+@with_agent
 @game_options
-def command(checkpoint: Optional[str], pretrained: bool, speed: float, **options: Any) -> None:
+def command(agent: Agent, speed: float, **options: Any) -> None:
     """
     Watch an agent play full games.
 
@@ -49,8 +48,7 @@ def command(checkpoint: Optional[str], pretrained: bool, speed: float, **options
       breakout play --checkpoint RUN/ckpt/ckpt_best.pth.tar --games 3
       breakout play --speed 2              twice as fast
     """
-    agent = load(checkpoint, pretrained)
-    with user_errors(HelperError), contextlib.closing(open_window(f'Breakout: {agent.name}', speed)) as window:
+    with contextlib.closing(open_window(f'Breakout: {agent.name}', speed)) as window:
         play_and_echo(agent, window.present, **options)
 
 

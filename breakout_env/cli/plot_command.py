@@ -7,7 +7,7 @@ import click
 
 from ..run.log import RunLog
 from ..run.plotting import PANELS, X_AXES, Curve, draw_curves, save_figure
-from .common import CONTEXT, user_errors
+from .common import CONTEXT
 
 
 @click.command(context_settings=CONTEXT)
@@ -33,9 +33,10 @@ def command(runs: Tuple[str, ...], out: str, x: str, what: Tuple[str, ...]) -> N
       breakout plot experiments/dqn_seed* --x hours --out curves.svg
       breakout plot RUN OTHER --what score --what loss
     """
-    with user_errors():
-        figure = draw_curves([Curve(run, (RunLog.read(run),)) for run in runs], what, x)
+    figure = draw_curves([Curve(run, (RunLog.read(run),)) for run in runs], what, x)
     out = out if Path(out).suffix else f'{out}.png'  # as matplotlib would call it
-    with user_errors(option=f'--out {out}'):
+    try:
         save_figure(figure, out)
+    except (ValueError, OSError) as error:
+        raise click.UsageError(f'--out {out}: {error}') from None
     click.echo(out)

@@ -4,16 +4,17 @@ from typing import Annotated, Any, Optional
 
 import click
 
+from ..agent.agent import Agent
 from ..agent.play import AGENT_FRAME_SKIP
 from ..rendering.video import VideoFile
 from ..utils.game_constants import FRAMES_PER_SECOND
 from ..utils.options import DAY_S, Between, CommandLineType
-from .common import CONTEXT, agent_options, load, user_errors
+from .common import CONTEXT, with_agent
 from .play_command import game_options, play_and_echo
 
 
 @click.command(context_settings=CONTEXT)
-@agent_options
+@with_agent
 @click.option('--out', 'path', metavar='FILE', required=True, help='The video, .mp4 or .gif.')
 @game_options
 @click.option(
@@ -22,15 +23,7 @@ from .play_command import game_options, play_and_echo
     help='Where the video ends.  [default: no limit; a GIF: 30]',
 )
 @click.option('--force', is_flag=True, help='Replace an existing file.')
-def command(
-    checkpoint: Optional[str],
-    pretrained: bool,
-    path: str,
-    force: bool,
-    speed: float,
-    max_seconds: Optional[float],
-    **options: Any,
-) -> None:
+def command(agent: Agent, path: str, force: bool, speed: float, max_seconds: Optional[float], **options: Any) -> None:
     """
     Record an agent's games in one video, which appears when it is complete.
 
@@ -40,9 +33,8 @@ def command(
       breakout record --checkpoint RUN/ckpt/ckpt_best.pth.tar --out best.mp4
       breakout record --out game.gif --max-seconds 10
     """
-    agent = load(checkpoint, pretrained)
     pictures_per_second = FRAMES_PER_SECOND / AGENT_FRAME_SKIP * speed
-    with user_errors(), VideoFile(path, pictures_per_second, max_seconds, overwrite=force) as video:
+    with VideoFile(path, pictures_per_second, max_seconds, overwrite=force) as video:
         played = play_and_echo(agent, video.show, **options)
         video.finish()
     seconds = sum(game.steps + 1 for game in played) / pictures_per_second

@@ -8,8 +8,6 @@ import runpy
 import shlex
 import subprocess
 import sys
-import traceback
-from pathlib import Path
 from shlex import quote
 from typing import Annotated, Any, Callable, List, Literal, Mapping, Optional, Tuple, Union
 
@@ -25,7 +23,6 @@ from ..run.paths import LOGS, newest_checkpoint, numbered_checkpoints
 from ..run.recipes import recipe, shipped
 from ..run.stop_request import StopRequest
 from ..utils import output
-from ..utils.atomic_file import DamagedFile
 from ..utils.command_line import Program
 from ..utils.options import COLLECTORS, COUNT, SEED, Between, CommandLineType
 from .common import CONTEXT, device_of, device_option
@@ -194,17 +191,6 @@ def _train(
             f'{(str(error) or "The memory is full.").splitlines()[0]} If the run had learned, it was saved: resume it '
             'by breakout train --resume, with a smaller policy.learn.batch_size or replay buffer'
         ) from None
-    except (ValueError, OSError) as error:
-        if _is_for_users(error):
-            raise click.ClickException(str(error)) from None
-        raise
-
-
-def _is_for_users(error: Exception) -> bool:
-    """Whether this package raised an error, or it is about a file; others are shown with their traceback."""
-    raised_in = Path(traceback.extract_tb(error.__traceback__)[-1].filename).resolve()
-    is_ours = Path(__file__).resolve().parent.parent in raised_in.parents
-    return is_ours or isinstance(error, DamagedFile) or getattr(error, 'filename', None) is not None
 
 
 def _pipeline(name: str) -> Callable[..., str]:

@@ -4,11 +4,14 @@ import logging
 import os
 import signal
 import sys
+import traceback
+from pathlib import Path
 from typing import Any
 
 import click
 
 from . import output, signals
+from .child_process import HelperError
 
 
 def show_only_warnings() -> None:
@@ -22,7 +25,8 @@ class Program(click.Command):
     """
     Overview:
         A click command with a graceful shutdown. SIGTERM and SIGHUP raise ``SystemExit``; after Ctrl-C it prints \
-        'stopped' and exits with 130, as shells expect (click: 1).
+        'stopped' and exits with 130, as shells expect (click: 1). What its user can fix is shown as click does, in a \
+        line with exit code 1: errors that this package raises, or that are about a file; others keep their traceback.
 
         Calling the command installs the signal handlers; ``main``, for a program that continues afterwards, does not.
     Examples:
@@ -53,3 +57,9 @@ class Program(click.Command):
         except KeyboardInterrupt:
             click.echo('stopped', err=True)
             return ctx.exit(130)
+        except (ValueError, OSError, HelperError) as error:
+            raised_in = Path(traceback.extract_tb(error.__traceback__)[-1].filename).resolve()
+            is_ours = Path(__file__).resolve().parent.parent in raised_in.parents
+            if is_ours or getattr(error, 'filename', None) is not None:
+                raise click.ClickException(str(error)) from None
+            raise

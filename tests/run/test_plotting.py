@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from breakout_env.cli.plot_command import command
+from breakout_env.cli import main
 from breakout_env.run.log import RunLog, RunLogWriter
 from breakout_env.run.plotting import COLORS, PANELS, Curve, draw_curves
 
@@ -36,7 +36,7 @@ def write_run(folder, seed=0, points=10.0, rows=100):
 
 
 def plot(*args):
-    return CliRunner().invoke(command, [str(arg) for arg in args])
+    return CliRunner().invoke(main, ['plot', *map(str, args)])
 
 
 def texts_of(tmp_path, *args):
