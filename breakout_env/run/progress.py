@@ -28,9 +28,9 @@ from ..compat.tensorboardx_disk_full import retry_writes
 from ..utils import run_registry
 from ..utils.options import Between, Expected, Options
 from ..utils.resources import ResourceWatch, memory_bytes
-from .log import RunLogWriter
+from .log import POSITION, RunLogWriter
 from .paths import PROGRESS_LOG
-from .progress_line import Standing, displays, duration
+from .progress_line import Display, duration
 
 logger = logging.getLogger(__name__)
 
@@ -111,7 +111,7 @@ class RunProgress(object):
         # the other parts of the run are found by the name of the learner's experiment
         self._learner, self._options, self._clock = learner, options, clock
         self._log = RunLogWriter(Path(learner.exp_name) / PROGRESS_LOG)
-        self._displays = displays(f'Training in {learner.exp_name}', options.max_env_step, options.print_every_s)
+        self._display = Display(f'Training in {learner.exp_name}', options.max_env_step, options.print_every_s)
         self._watch = ResourceWatch(warn=self._warn, clock=clock)
         self._memory_bytes: Optional[int] = None
         self._started_at_s, self._run_s_before = clock(), 0.0
@@ -120,8 +120,8 @@ class RunProgress(object):
         self._marks: Deque[Tuple[float, int, int]] = deque()  # time, env step, updates
         self._env_step = self._updates = self._updates_before = 0
         self._scores: Dict[str, float] = {}
-        self._learning_at_s: Optional[float] = None
-        self._has_begun = self._has_forecast = self._is_closed = False
+        self._forecast_at_s: Optional[float] = None
+        self._has_begun = self._is_closed = False
         self._looking = threading.Lock()
         run_registry.register(learner.exp_name, 'progress', self)
 
@@ -166,25 +166,25 @@ class RunProgress(object):
         if now_s - self._measured_at_s >= MEMORY_EVERY_S:
             self._measured_at_s, self._memory_bytes = now_s, memory_bytes()
         hours = self._options.max_hours
-        standing = Standing(
-            self._env_step,
-            self._updates,
-            *self._speeds(now_s),
-            self._scores,
-            getattr(self._part('collector'), 'game_return_mean', None),
-            self._memory_bytes,
-            None if hours is None else hours * 3600 - self.run_s,
+        left_s = None if hours is None else hours * 3600 - self.run_s
+        env_steps_per_s, updates_per_s = self._speeds(now_s)
+        row = dict(
+            env_step=self._env_step,
+            updates=self._updates,
+            env_steps_per_s=env_steps_per_s,
+            updates_per_s=updates_per_s,
+            train_return=getattr(self._part('collector'), 'game_return_mean', None),
+            memory_bytes=self._memory_bytes,
         )
         if now_s - self._logged_at_s >= self._options.log_every_s:
             self._logged_at_s = now_s
-            self._log_row(standing)
-        for display in self._displays:
-            display.show(standing, now_s)
-        if self._learning_at_s is None and self._updates > self._updates_before:  # an evaluation may come first
-            self._learning_at_s = now_s
-        if not self._has_forecast and now_s - (self._learning_at_s or math.inf) >= FORECAST_AFTER_S:
-            self._has_forecast = True
-            if self._displays and (text := self._forecast(standing)):
+            self._log_row(row)
+        self._display.show(row, self._scores, left_s, now_s)
+        if self._forecast_at_s is None and self._updates > self._updates_before:  # an evaluation may come first
+            self._forecast_at_s = now_s + FORECAST_AFTER_S
+        if now_s >= (self._forecast_at_s or math.inf):
+            self._forecast_at_s = math.inf
+            if self._display.is_on and (text := self._forecast(env_steps_per_s, left_s)):
                 self._say(text)
 
     def _count(self) -> None:
@@ -213,11 +213,11 @@ class RunProgress(object):
             return None, None
         return (self._env_step - env_step) / (now_s - then_s), (self._updates - updates) / (now_s - then_s)
 
-    def _forecast(self, standing: Standing) -> str:
+    def _forecast(self, speed: Optional[float], left_s: Optional[float]) -> str:
         """What the budget will take at this speed, and what score so many env steps have given; '' without a budget."""
-        speed, end = standing.env_steps_per_s, self._options.max_env_step or math.inf
-        if speed and standing.left_s is not None:
-            end = min(end, int(self._env_step + standing.left_s * speed))
+        end = self._options.max_env_step or math.inf
+        if speed and left_s is not None:
+            end = min(end, int(self._env_step + left_s * speed))
         if not speed or not self._env_step < end < math.inf:
             return ''
         left = duration((end - self._env_step) / speed)
@@ -235,32 +235,28 @@ class RunProgress(object):
     def _say(self, text: str) -> None:
         """A message wherever the run is shown, and in the learner's log."""
         self._learner.info(text)
-        for display in self._displays:
-            display.say(text)
+        self._display.say(text)
 
     def _warn(self, text: str) -> None:
         """A warning of the watch."""
         self._say(text)
-        if not self._displays:
+        if not self._display.is_on:
             logger.warning(text)
 
     # ---- the rows of the log
 
-    def _log_row(self, standing: Standing) -> None:
+    def _log_row(self, shown: Mapping[str, Any]) -> None:
         collector, buffer, learned = self._part('collector'), self._part('buffer'), self._learned
-        row: Dict[str, Any] = dict(
-            env_steps_per_s=standing.env_steps_per_s,
-            updates_per_s=standing.updates_per_s,
+        row = dict(
+            shown,
             epsilon=getattr(collector, 'epsilon', None),
-            train_return=standing.train_return,
             games=getattr(collector, 'games', None),
-            memory_bytes=self._memory_bytes,
             transitions=None if buffer is None else buffer.count(),
             replay_bytes=None if buffer is None else int(buffer.memory_report()['bytes']),
         )
         writer = self._learner.tb_logger
         for name, value in row.items():
-            if writer is not None and value is not None:
+            if writer is not None and value is not None and name not in POSITION:
                 writer.add_scalar(f'progress_step/{name}', value, self._env_step)
         # the learner writes these to TensorBoard itself; of DQN there is q_value, of PPO value and entropy
         values = {name: learned.get(theirs) for name, theirs in _LEARNED.items()}
@@ -305,8 +301,7 @@ class RunProgress(object):
             self._shown_at_s = self._logged_at_s = -math.inf
             self.look()
             self._is_closed = True
-            for display in self._displays:
-                display.close()
+            self._display.close()
 
 
 def _commit() -> Optional[str]:
