@@ -123,9 +123,9 @@ def main(
         env_steps=steps,
         updates=updates_of(newest),
         checkpoints=f'mean of the last {best}, from {updates_of(chosen[0]):,} updates on',
-        seed=log.seed,
+        seed=log.starts[-1]['seed'],
         hours=round(float(log.progress['hours'][min(at, len(log.progress['hours']) - 1)]), 2),
-        commit=log.commit,
+        commit=log.starts[-1]['commit'],
         config=config,
         **draws,
     )

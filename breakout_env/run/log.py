@@ -15,7 +15,7 @@ from typing import Any, Dict, List, Tuple, Union
 
 import numpy as np
 
-from .paths import LOGS, PROGRESS_LOG
+from .paths import PROGRESS_LOG
 
 logger = logging.getLogger(__name__)
 
@@ -67,18 +67,14 @@ class RunLog(object):
     Overview:
         A run's log as arrays. Rows that a crash left after the save from which the run was resumed are left out.
     Attributes:
-        - path (:obj:`Path`): The file.
-        - starts (:obj:`List[Dict[str, Any]]`): The rows of kind ``run``, the first start and the resumes.
-        - exp_name (:obj:`str`), seed (:obj:`Optional[int]`), version (:obj:`Optional[str]`), \
-            commit (:obj:`Optional[str]`): Of the last start; without one, ``exp_name`` is the name of the folder.
+        - starts (:obj:`List[Dict[str, Any]]`): The rows of kind ``run``, the first start and the resumes, with \
+            ``exp_name``, ``seed``, ``version`` and ``commit``.
         - progress (:obj:`Dict[str, np.ndarray]`): Columns ``PROGRESS`` and ``hours``, float64 with NaN for null.
         - evaluation (:obj:`Dict[str, np.ndarray]`): Columns ``POSITION``, ``hours`` and ``score``, the mean of the \
             returns.
-        - returns (:obj:`List[np.ndarray]`): The returns of each evaluation's games.
     """
 
-    def __init__(self, path: Path, rows: List[Dict[str, Any]]) -> None:
-        self.path = path
+    def __init__(self, rows: List[Dict[str, Any]]) -> None:
         kept: Dict[str, List[Dict[str, Any]]] = dict(run=[], progress=[], evaluation=[])
         resumed_from = math.inf  # the env step of the lowest save that a later start resumed from
         for row in reversed(rows):
@@ -89,14 +85,10 @@ class RunLog(object):
         for of_kind in kept.values():
             of_kind.reverse()
         self.starts = kept['run']
-        last = self.starts[-1] if self.starts else {}
-        folder = path.parent.parent if path.parent.name == LOGS.name else path
-        self.exp_name = str(last.get('exp_name') or folder.resolve().name.split('.')[0])
-        self.seed, self.version, self.commit = (last.get(field) for field in ('seed', 'version', 'commit'))
         self.progress = _columns(kept['progress'], PROGRESS)
         self.evaluation = _columns(kept['evaluation'], POSITION)
-        self.returns = [np.array(row.get('returns') or [], float) for row in kept['evaluation']]
-        self.evaluation['score'] = np.array([np.nanmean(games) if len(games) else np.nan for games in self.returns])
+        returns = [np.array(row.get('returns') or [], float) for row in kept['evaluation']]
+        self.evaluation['score'] = np.array([np.nanmean(games) if len(games) else np.nan for games in returns])
 
     @classmethod
     def read(cls, path: Union[str, Path]) -> 'RunLog':
@@ -129,7 +121,7 @@ class RunLog(object):
                 'with a "kind" in each line'
             ) from None
         try:
-            return cls(file, rows)
+            return cls(rows)
         except (ValueError, TypeError) as error:
             raise ValueError(f'{file} has a value of a wrong type ({error}); expected numbers or null') from None
 

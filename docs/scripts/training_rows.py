@@ -141,4 +141,4 @@ def _log(row: Dict[str, Any]) -> RunLog:
         dict(kind='progress', env_step=env_step, run_s=3600 * hours, train_return=score)
         for env_step, hours, score in row['curve']
     ]
-    return RunLog(Path(f'{row["variant"]}_{row["seed"]}'), points)
+    return RunLog(points)
