@@ -9,7 +9,7 @@ import shlex
 import subprocess
 import sys
 from shlex import quote
-from typing import Annotated, Any, Callable, List, Literal, Mapping, Optional, Tuple, Union
+from typing import Annotated, Any, Callable, List, Literal, Optional, Tuple, Union
 
 import click
 import torch
@@ -17,9 +17,9 @@ import torch
 from ..agent.agent import load_agent
 from ..policy.pixel_models import PixelDQN
 from ..run.budget import Budget
-from ..run.config import ConfigFile, read_config_file
-from ..run.folder import folder_below_here, run_summary, run_to_resume, saved_runs
-from ..run.paths import LOGS, newest_checkpoint, numbered_checkpoints
+from ..run.config import read_config_file
+from ..run.folder import folder_below_here, run_to_resume, saved_runs
+from ..run.paths import LOGS, newest_checkpoint, numbered_checkpoints, saves_in
 from ..run.recipes import recipe, shipped
 from ..run.stop_request import StopRequest
 from ..utils import output
@@ -102,7 +102,21 @@ _PROGRAM = 'import sys; sys.path[:] = {!r}; from breakout_env.cli import main; m
 )
 @click.option('--ray', 'ray_address', metavar='ADDRESS', help='Ray cluster to collect on; without it, this machine.')
 @click.pass_context
-def command(ctx: click.Context, seeds: Tuple[int, ...], **options: Any) -> None:
+def command(
+    ctx: click.Context,
+    seeds: Tuple[int, ...],
+    config: Optional[str],
+    device: str,
+    exp_name: Optional[str],
+    changes: Tuple[str, ...],
+    threads: Optional[int],
+    overlap: Optional[bool],
+    resume: Optional[str],
+    auto_resume: bool,
+    collectors: Union[int, Literal['auto'], None],
+    ray_address: Optional[str],
+    **limits: Any,
+) -> None:
     """
     Train an agent on Breakout.
 
@@ -120,43 +134,6 @@ def command(ctx: click.Context, seeds: Tuple[int, ...], **options: Any) -> None:
       breakout train --collectors auto --ray auto --auto-resume --exp-name RUN
     """
     output.ignore_lost_output()
-    if len(seeds) > 1:
-        ctx.exit(_train_each(ctx, seeds, options))
-    folder = _train(seeds[0], **options)
-    changes = {} if options['auto_resume'] else dict(exp_name=None, resume=folder)
-    again = _command_line(ctx, **changes)
-    best, quoted = quote(str(newest_checkpoint(folder))), quote(folder)
-    commands = {
-        'its curves': f'breakout plot {quoted}',
-        'in TensorBoard': f'tensorboard --logdir {quote(os.path.join(folder, LOGS))}',
-    }
-    with contextlib.suppress(ValueError, OSError):  # a network that only its policy can play: `ding -m eval`
-        agent = load_agent(newest_checkpoint(folder))
-        breakout = 'breakout'
-        if not isinstance(agent.model, PixelDQN) and options['config']:  # its module may be beside the config
-            breakout = f'PYTHONPATH={quote(os.path.dirname(options["config"]) or ".")} breakout'
-        commands['its score'] = f'{breakout} eval --checkpoint {best}'
-        commands['watch it'] = f'{breakout} play --checkpoint {best}'
-        if len(numbered_checkpoints(folder)) > 2:  # the first is that of the untrained network
-            commands['a better agent'] = f'{breakout} average {quoted}'
-    click.echo(run_summary(folder, f'{ctx.command_path} {shlex.join(again)}', commands))
-
-
-def _train(
-    seed: int,
-    config: Optional[str],
-    device: str,
-    exp_name: Optional[str],
-    changes: Tuple[str, ...],
-    threads: Optional[int],
-    overlap: Optional[bool],
-    resume: Optional[str],
-    auto_resume: bool,
-    collectors: Union[int, Literal['auto'], None],
-    ray_address: Optional[str],
-    **limits: Any,
-) -> str:
-    """Train one run, within the limits of its budget; returns the experiment folder."""
     if collectors is None and ray_address is not None:
         raise click.UsageError(f'--ray is {ray_address}, without --collectors; expected a number of them, or auto')
     if collectors is not None and importlib.util.find_spec('ray') is None:
@@ -167,12 +144,16 @@ def _train(
         raise click.UsageError('--resume and --auto-resume exclude each other; expected one of them')
     device = device_of(device)
     if config is None:
-        config = recipe(device == 'cuda', collectors is not None)
-        click.echo(f'The config for this machine: {config}')
-        config = str(shipped(config))
-    file = read_config_file(config)
+        default = recipe(device == 'cuda', collectors is not None)
+        click.echo(f'The config for this machine: {default}')
+    file = read_config_file(config or str(shipped(default)))
     values = {'policy.cuda': device == 'cuda', **dict(_read_change(text) for text in changes)}
-    values['exp_name'] = _exp_name(file, exp_name, values)
+    if exp_name is not None:
+        values['exp_name'] = folder_below_here(exp_name, '--exp-name')
+    else:
+        values['exp_name'] = folder_below_here(values.get('exp_name', file.exp_name))
+    if len(seeds) > 1:
+        ctx.exit(_train_each(ctx, seeds, values['exp_name'], resume))
     if overlap is None:
         overlap = collectors is None and file.create.policy.type in OVERLAPPED and len(os.sched_getaffinity(0)) > 1
     if threads is None and overlap and device == 'cpu':  # the other half is the collector's
@@ -180,17 +161,42 @@ def _train(
     if threads is not None:
         torch.set_num_threads(threads)
     budget = Budget(**limits) if any(limits.values()) else Budget(env_steps=ENV_STEPS)
+    run = values['exp_name'] if auto_resume else run_to_resume(resume, values['exp_name'])
     try:
-        resume = values['exp_name'] if auto_resume else run_to_resume(resume, values['exp_name'])
         if collectors is not None:
             how = collectors, ray_address, values
-            return _pipeline('on_ray')(file, seed, budget, resume, *how)
-        return _pipeline('serial')(file, seed, budget, resume, overlap, values)
+            folder = _pipeline('on_ray')(file, seeds[0], budget, run, *how)
+        else:
+            folder = _pipeline('serial')(file, seeds[0], budget, run, overlap, values)
     except (torch.OutOfMemoryError, MemoryError) as error:
         raise click.ClickException(
             f'{(str(error) or "The memory is full.").splitlines()[0]} If the run had learned, it was saved: resume it '
             'by breakout train --resume, with a smaller policy.learn.batch_size or replay buffer'
         ) from None
+    again = _command_line(ctx, **({} if auto_resume else dict(exp_name=None, resume=folder)))
+    _summarise(folder, f'{ctx.command_path} {shlex.join(again)}', config)
+
+
+def _summarise(folder: str, resume_command: str, config: Optional[str]) -> None:
+    """Print at the end of a run how to resume it, if there is a save, and what else to do with it."""
+    commands = {
+        'its curves': f'breakout plot {quote(folder)}',
+        'in TensorBoard': f'tensorboard --logdir {quote(os.path.join(folder, LOGS))}',
+    }
+    with contextlib.suppress(ValueError, OSError):  # a network that only its policy can play: `ding -m eval`
+        agent, best = load_agent(newest_checkpoint(folder)), quote(str(newest_checkpoint(folder)))
+        breakout = 'breakout'
+        if not isinstance(agent.model, PixelDQN) and config:  # its module may be beside the config
+            breakout = f'PYTHONPATH={quote(os.path.dirname(config) or ".")} breakout'
+        commands['its score'] = f'{breakout} eval --checkpoint {best}'
+        commands['watch it'] = f'{breakout} play --checkpoint {best}'
+        if len(numbered_checkpoints(folder)) > 2:  # the first is that of the untrained network
+            commands['a better agent'] = f'{breakout} average {quote(folder)}'
+    if saves_in(folder):
+        click.echo(f'  {"resume:":19}{resume_command}')
+    click.echo(f'Checkpoints, logs and the merged config are in {folder}')
+    for what, text in commands.items():
+        click.echo(f'  {what + ":":19}{text}')
 
 
 def _pipeline(name: str) -> Callable[..., str]:
@@ -213,13 +219,6 @@ def _read_change(text: str) -> Tuple[str, Any]:
         return key, value
 
 
-def _exp_name(file: ConfigFile, exp_name: Optional[str], changes: Mapping[str, Any]) -> str:
-    """The run's name, from --exp-name, --set or the config: for DI-engine, a folder below the current one."""
-    if exp_name is not None:
-        return folder_below_here(exp_name, '--exp-name')
-    return folder_below_here(changes.get('exp_name', file.exp_name))
-
-
 def _command_line(ctx: click.Context, **changes: Any) -> List[str]:
     """The options of this call as a user would type them, some of them changed (None leaves one out)."""
     words: List[str] = []
@@ -234,22 +233,19 @@ def _command_line(ctx: click.Context, **changes: Any) -> List[str]:
     return words
 
 
-def _train_each(ctx: click.Context, seeds: Tuple[int, ...], options: Mapping[str, Any]) -> int:
+def _train_each(ctx: click.Context, seeds: Tuple[int, ...], name: str, resume: Optional[str]) -> int:
     """
     Train a run for each seed, one after the other, in processes of their own, so that a run leaves nothing to the next.
     Returns the exit code: that of the first run that fails.
     """
     if ctx.obj:
         raise click.UsageError('a pipeline that is run as a file trains one run; expected one --seed')
-    if options['resume']:
+    if resume:
         raise click.UsageError('--resume with a folder resumes one run; expected no folder, or one --seed')
-    default = recipe(device_of(options['device']) == 'cuda', options['collectors'] is not None)
-    file = read_config_file(options['config'] or str(shipped(default)))
-    name = _exp_name(file, options['exp_name'], dict(_read_change(text) for text in options['changes']))
     names = {seed: f'{name}_seed{seed}' for seed in seeds}
     # with --resume, a seed without a save starts anew
-    saved = [seed for seed in seeds if options['resume'] is not None and saved_runs(names[seed])]
-    if options['resume'] is not None and not saved:
+    saved = [seed for seed in seeds if resume is not None and saved_runs(names[seed])]
+    if resume is not None and not saved:
         raise click.UsageError(f'--resume found no saved run in {", ".join(names.values())}')
     run: Optional[subprocess.Popen] = None
 

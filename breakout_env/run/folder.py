@@ -1,4 +1,4 @@
-"""Folders of runs: make, lock, find one to resume, summarise."""
+"""Folders of runs: make, lock, find one to resume."""
 
 import contextlib
 import datetime
@@ -10,7 +10,7 @@ import re
 import socket
 import time
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
+from typing import Any, Dict, List, Optional, Tuple, Union
 
 import click
 
@@ -151,12 +151,3 @@ def _is_saved(folder: Path) -> bool:
         return bool(saves_in(folder))
     except DamagedFile as error:
         raise click.UsageError(f'--resume: {error}') from None
-
-
-def run_summary(folder: str, resume_command: str, commands: Mapping[str, str]) -> str:
-    """What a program prints at the end of a run: how to resume it, if there is a save, and what else to do with it."""
-    lines = [f'Checkpoints, logs and the merged config are in {folder}']
-    lines += [f'  {what + ":":19}{command}' for what, command in commands.items()]
-    if saves_in(Path(folder)):
-        lines.insert(0, f'  {"resume:":19}{resume_command}')
-    return '\n'.join(lines)
