@@ -1,5 +1,5 @@
 """
-A save of a run, checkpoint and buffer snapshot of one moment: how it is written, and how a run is restored from it.
+A save of a run, checkpoint and buffer snapshot of one moment: when and how it is written, and how a run is restored.
 
 DI-engine 0.5.3 resumes model, optimizer, iteration and env step. It forgets the replay buffer, repeats the random play,
 and starts the best score at minus infinity, so that the first evaluation overwrites ``ckpt_best``. A save here has
@@ -11,19 +11,23 @@ import copy
 import io
 import logging
 import random
+import sys
 import time
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple, cast
+from typing import TYPE_CHECKING, Any, Dict, Iterator, Mapping, Optional, Tuple, cast
 
 import numpy as np
 import torch
 import xxhash
 
+from ..compat.ding_call_hook import CallHook
 from ..policy.learner import check_finite
-from ..utils import output, run_registry
+from ..utils import output, run_registry, signals
 from ..utils.atomic_file import DamagedFile, write_bytes
-from .paths import SAVES, Save, list_save, read_best_score, save_buffer, save_checkpoint, saves_in
+from .folder import release
+from .paths import SAVES, Save, list_save, read_best_score, save_buffer, save_checkpoint, saves_in, write_best_score
+from .stop_request import Stopped, StopRequest
 
 if TYPE_CHECKING:
     from ding.worker import BaseLearner
@@ -31,6 +35,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 # Parts that keep something over a stop, besides policy and buffer.
 _PARTS_WITH_STATE = ('evaluator', 'collector', 'progress')
+# A run that crashes in its first minutes is lost without it.
+FIRST_SAVE_S = 60.0
 
 
 class RunSaver(object):
@@ -40,14 +46,16 @@ class RunSaver(object):
         score, random states, replay buffer. With ``ding -m eval`` the checkpoint of a save loads as any other.
     Arguments:
         - learner (:obj:`BaseLearner`): The learner; buffer and evaluator are found by its experiment's name.
+        - save_every_s (:obj:`float`): Seconds between two saves, once it has been started.
     """
 
-    def __init__(self, learner: 'BaseLearner') -> None:
-        self._learner = learner
-        self._policy_cfg = learner.policy.get_attribute('cfg')
+    def __init__(self, learner: 'BaseLearner', save_every_s: float = 900.0) -> None:
+        self._learner, self._save_every_s = learner, save_every_s
+        self._cfg = learner.policy.get_attribute('cfg')
         self._folder = Path(learner.exp_name)
         self._saved_at_s = time.monotonic()
         self._saved_iteration = self._begun_iteration = -1
+        self._is_busy = False
 
     @property
     def buffer(self) -> Any:
@@ -57,11 +65,6 @@ class RunSaver(object):
     def _parts_with_state(self) -> Dict[str, Any]:
         parts = {role: run_registry.look_up(self._learner.exp_name, role) for role in _PARTS_WITH_STATE}
         return {role: part for role, part in parts.items() if part is not None}
-
-    @property
-    def seconds_since_save(self) -> float:
-        """Seconds since the newest save began, or since the run did."""
-        return time.monotonic() - self._saved_at_s
 
     # ---------------------------------------------------------------- saving
 
@@ -94,6 +97,7 @@ class RunSaver(object):
         )
         finish = partial(self._finish, save, self._state(iteration))
         if save['buffer'] is None:
+            self._begun_iteration = iteration
             try:
                 finish()
             except (OSError, DamagedFile) as error:  # it must not end the training
@@ -113,7 +117,7 @@ class RunSaver(object):
         state.update(last_iter=iteration, last_step=self._learner.collector_envstep)
         state['resume'] = dict(
             {role: part.state() for role, part in self._parts_with_state().items()},
-            learning_rate=self._policy_cfg.learn.get('learning_rate'),
+            learning_rate=self._cfg.learn.get('learning_rate'),
             random_states=_random_states(),
         )
         return state
@@ -184,7 +188,7 @@ class RunSaver(object):
         learner, ours = self._learner, state.pop('resume')
         iteration, env_step = state.pop('last_iter'), state.pop('last_step')
         learner.policy.load_state_dict(state)
-        before, now = ours.get('learning_rate'), self._policy_cfg.learn.get('learning_rate')
+        before, now = ours.get('learning_rate'), self._cfg.learn.get('learning_rate')
         if None not in (before, now) and before != now:
             with contextlib.suppress(NotImplementedError):  # not all policies have one optimizer
                 # its state has the rate of the save; one that was changed in the config since then wins
@@ -208,10 +212,116 @@ class RunSaver(object):
             transitions = f', {self.buffer.count():,} transitions'
             if self.buffer.count():
                 # the pipelines read this after the hooks before the run; the buffer has the random play already
-                self._policy_cfg.random_collect_size = 0
+                self._cfg.random_collect_size = 0
         message = f'Resuming {self._folder} at {iteration:,} updates and {env_step:,} env steps{transitions}.'
         learner.info(message)
         output.say(message)
+
+    # ---------------------------------------------------------------- from time to time, and at the end
+
+    def start(self) -> None:
+        """
+        Save from time to time, when the run ends, and when it is stopped: when the updates for a collection are done
+        and nothing of the next one has been pushed, so that a resumed run repeats nothing; a stop at another moment
+        waits until then. Call it after ``resume``. A pipeline that an error ends calls the learner's ``after_run``
+        while the error is handled, as it may have come in the middle of the updates.
+        """
+        learner = self._learner
+        # the updates and the transitions at the newest moment that can be saved
+        self._iteration, self._pushed = learner.last_iter.val, self._push_count
+        learner.save_checkpoint = self._defer_stop()(learner.save_checkpoint)  # the one of the best score
+        learner.register_hook(CallHook('resume_wait', 0, self._before_update, position='before_iter'))
+        learner.register_hook(CallHook('resume_save', 200, self._after_update, position='after_iter'))
+        learner.register_hook(CallHook('resume_save_last', 200, self._after_run, position='after_run'))
+        run_registry.register(learner.exp_name, 'autosave', self)
+        self._stop = StopRequest(then=self._on_stop, only_free=True)
+
+    @property
+    def _push_count(self) -> int:
+        return 0 if self.buffer is None else self.buffer.push_count
+
+    @property
+    def _can_save(self) -> bool:
+        """Whether the run is as it was after the updates for the last collection."""
+        in_use = self._is_busy or getattr(self.buffer, 'in_use', False)
+        return not in_use and self._push_count == self._pushed
+
+    def _before_update(self) -> None:
+        self._is_busy = True  # until the updates for this collection are done
+
+    def _after_update(self) -> None:
+        done = self._learner.last_iter.val + 1  # the learner counts this update after its hooks
+        if done - self._iteration >= self._cfg.learn.update_per_collect:
+            self._between_collections(done)
+
+    def between_collections(self) -> None:
+        """Save if it is time. The evaluator calls this, as a small buffer may have too little for all updates."""
+        self._between_collections(self._learner.last_iter.val)
+
+    def note_best_score(self, score: float) -> None:
+        """Write the score of the best checkpoint; an OSError if the disk is full."""
+        write_best_score(self._folder, score)
+
+    def _between_collections(self, iteration: int) -> None:
+        with self._defer_stop():
+            self._iteration, self._pushed = iteration, self._push_count
+            every_s = self._save_every_s if self._begun_iteration >= 0 else min(FIRST_SAVE_S, self._save_every_s)
+            if time.monotonic() - self._saved_at_s >= every_s:
+                self.save(iteration)
+
+    def _after_run(self) -> None:
+        error, failed = sys.exc_info()[1], None
+        # all is done then, even if the buffer had too little for all updates
+        if error is None or isinstance(error, Stopped):
+            self._is_busy, self._iteration, self._pushed = False, self._learner.last_iter.val, self._push_count
+        try:
+            if self._can_save:  # else an error or a second Ctrl-C interrupted something
+                failed = self.save(self._iteration, wait=True)
+            elif isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+                # an update needs all of its memory before it changes a weight: the run is as after the update before
+                self.save(self._learner.last_iter.val, wait=True)
+        finally:
+            self._stop.close()
+            run_registry.forget(self._learner.exp_name)
+            release(self._learner.exp_name)
+        # the last two are of environments that the same signal ended
+        if failed is not None and (error is None or isinstance(error, (Stopped, OSError, EOFError))):
+            cause = f'{error}; besides, ' if str(error or '') else ''
+            raise OSError(f'{cause}the last save of {self._learner.exp_name} failed ({failed}); the one before is kept')
+
+    # ---------------------------------------------------------------- stopping
+
+    @contextlib.contextmanager
+    def _defer_stop(self) -> Iterator[None]:
+        """A stop request waits until what is within is done."""
+        self._is_busy = True
+        try:
+            yield
+        finally:
+            self._is_busy = False
+        if self._stop.requested:
+            self._save_and_exit()
+
+    def _on_stop(self) -> None:
+        # Between the updates, the run is as it was after the last one. So there is no need to wait for a collection or
+        # an evaluation to end; nor may there be time, as a scheduler's signal goes to the env workers, too.
+        if self._can_save or not (self._is_busy or self._iteration):
+            self._save_and_exit()
+
+    def _save_and_exit(self) -> None:
+        error = self.save(self._iteration, wait=True)
+        done = f'{self._iteration:,} updates and {self._learner.collector_envstep:,} env steps'
+        if not self._iteration:
+            message = 'No update was done yet, so there is nothing to save: the same command begins the run again.'
+        else:
+            message = (
+                (f'Saved at {done}.' if error is None else f'The run could not be saved ({error}).')
+                + ' To resume it: the same command with policy.learn.resume_training=True and '
+                f'exp_name={self._learner.exp_name!r} in the config (breakout train: --resume).'
+            )
+        output.say(message)
+        signals.let_ctrl_c_kill()
+        sys.exit(self._stop.exit_code)
 
 
 def _last_line(error: Exception) -> str:
