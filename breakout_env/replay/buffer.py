@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
 import torch
 from ding.utils import BUFFER_REGISTRY
 
-from ..utils.resources import ResourceWatch
+from ..utils.memory_limits import MemoryWatch
 from .batch import FrameBatch
 from .memory import ReplayMemory
 from .options import ReplayOptions
@@ -76,7 +76,7 @@ class FrameReplayBuffer(SerialBuffer):
         self._tb_logger = tb_logger
         self._name = instance_name
         self._reported_at_s = -math.inf
-        self._watch = ResourceWatch(_REPORT_EVERY_S)
+        self._watch = MemoryWatch()
         begin_save = partial(_begin_save, memory, self._sampler, self._prefetcher)
         self._open(exp_name, begin_save, partial(_release, self._prefetcher, memory))
 
@@ -111,11 +111,13 @@ class FrameReplayBuffer(SerialBuffer):
         self._report(cur_collector_envstep)
 
     def _report(self, env_step: int) -> None:
-        """Add a point to the memory's curve if one is due, and warn before memory runs out."""
-        self._watch.look()
+        """If it is due, add a point to the memory's curve, and warn before memory runs out."""
         now = time.monotonic()
-        if self._tb_logger is not None and now - self._reported_at_s >= _REPORT_EVERY_S:
-            self._reported_at_s = now
+        if now - self._reported_at_s < _REPORT_EVERY_S:
+            return
+        self._reported_at_s = now
+        self._watch.look()
+        if self._tb_logger is not None:
             for name, value in self._memory.report().items():
                 self._tb_logger.add_scalar(f'{self._name}_memory/{name}', value, max(0, env_step))
 

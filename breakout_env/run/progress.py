@@ -26,8 +26,8 @@ from ..compat.ding_budget import limit_of_pipeline
 from ..compat.ding_call_hook import CallHook
 from ..compat.tensorboardx_disk_full import retry_writes
 from ..utils import run_registry
+from ..utils.memory_limits import MemoryWatch, memory_bytes
 from ..utils.options import Between, Expected, Options
-from ..utils.resources import ResourceWatch, memory_bytes
 from .log import POSITION, RunLogWriter
 from .paths import PROGRESS_LOG
 from .progress_line import Display, duration
@@ -112,7 +112,7 @@ class RunProgress(object):
         self._learner, self._options, self._clock = learner, options, clock
         self._log = RunLogWriter(Path(learner.exp_name) / PROGRESS_LOG)
         self._display = Display(f'Training in {learner.exp_name}', options.max_env_step, options.print_every_s)
-        self._watch = ResourceWatch(warn=self._warn, clock=clock)
+        self._watch = MemoryWatch(self._warn)
         self._memory_bytes: Optional[int] = None
         self._started_at_s, self._run_s_before = clock(), 0.0
         self._shown_at_s = self._logged_at_s = self._measured_at_s = -math.inf
@@ -162,7 +162,6 @@ class RunProgress(object):
     def _look(self, now_s: float) -> None:
         self._shown_at_s = now_s
         self._count()
-        self._watch.look()
         if now_s - self._measured_at_s >= MEMORY_EVERY_S:
             self._measured_at_s, self._memory_bytes = now_s, memory_bytes()
         hours = self._options.max_hours
@@ -178,6 +177,7 @@ class RunProgress(object):
         )
         if now_s - self._logged_at_s >= self._options.log_every_s:
             self._logged_at_s = now_s
+            self._watch.look()
             self._log_row(row)
         self._display.show(row, self._scores, left_s, now_s)
         if self._forecast_at_s is None and self._updates > self._updates_before:  # an evaluation may come first

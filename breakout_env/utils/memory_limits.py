@@ -1,12 +1,21 @@
-"""How much memory this process may take, and how much it takes: the limits of the machine, the job and the shell."""
+"""
+How much memory this process may take, by the limits of the machine, the job and the shell; how much it takes with its
+workers; and a warning before it runs out.
+"""
 
+import logging
+import math
 import os
 import resource
 import sys
 from pathlib import Path
-from typing import Iterator, NamedTuple, Optional
+from typing import Callable, Iterator, NamedTuple, Optional
 
 import psutil
+
+logger = logging.getLogger(__name__)
+# A warning comes when less than this share of the memory limit is left.
+_LOW_SHARE = 0.1
 
 
 class Room(NamedTuple):
@@ -109,3 +118,43 @@ def disk_room(folder: str) -> Room:
         path = os.path.dirname(path)
     usage = psutil.disk_usage(path)
     return Room(usage.free, usage.total, f'the disk of {folder}')
+
+
+def memory_bytes() -> int:
+    """
+    Memory of this process and its workers together, each shared page counted once (Linux's proportional set
+    size): what ending them would free. The kernel walks over all pages of a process for it,
+    tens of milliseconds for a gigabyte, so it is for a display, not for each reading.
+    """
+    this, total = psutil.Process(), 0
+    for process in (this, *this.children(recursive=True)):
+        try:
+            total += process.memory_full_info().pss
+        except psutil.Error:  # it ended meanwhile
+            continue
+    return total
+
+
+class MemoryWatch(object):
+    """
+    Warns before memory runs out: once when less than a tenth of the limit is left (the machine's, or the control
+    group's), and again whenever half of that is used up.
+    """
+
+    def __init__(self, warn: Callable[[str], None] = logger.warning, room: Callable[[], Room] = memory_room) -> None:
+        self._warn, self._room = warn, room
+        self._warn_below_bytes = math.inf
+
+    def look(self) -> None:
+        """Look, which takes a fraction of a millisecond; call it every few seconds."""
+        room = self._room()
+        if room.free_bytes >= room.limit_bytes * _LOW_SHARE:
+            self._warn_below_bytes = math.inf
+        elif room.free_bytes < self._warn_below_bytes:
+            self._warn_below_bytes = room.free_bytes / 2
+            self._warn(
+                f'memory is running out: {room.free_bytes / 1e9:.2f} GB left of the {room.limit_bytes / 1e9:.2f} GB '
+                f'that {room.whose} allows; process {os.getpid()} and its workers use '
+                f'{memory_bytes() / 1e9:.2f} GB. Expected a smaller replay_buffer_size, '
+                'fewer environments, or a machine with more memory'
+            )

@@ -17,8 +17,7 @@ from breakout_env import FrameReplayBuffer
 from breakout_env.replay import buffer as buffer_module
 from breakout_env.replay import size_check, torchrl
 from breakout_env.utils import run_registry
-from breakout_env.utils.memory_limits import Room
-from breakout_env.utils.resources import ResourceWatch
+from breakout_env.utils.memory_limits import MemoryWatch, Room
 from helpers.configs import compiled
 from helpers.replay import filled, frames_in, ids, is_exact, make, open_files_in, same, transition, transitions
 
@@ -225,7 +224,7 @@ def test_the_memorys_curve_is_in_tensorboard(monkeypatch):
 
 def test_a_warning_comes_before_memory_runs_out(monkeypatch, caplog):
     room = Room(10**8, 4 * 10**9, 'its control group')
-    monkeypatch.setattr(buffer_module, 'ResourceWatch', partial(ResourceWatch, room=lambda: room))
+    monkeypatch.setattr(buffer_module, 'MemoryWatch', partial(MemoryWatch, room=lambda: room))
     buffer = make()
     with caplog.at_level(logging.WARNING):
         for i in range(5):

@@ -2,8 +2,7 @@
 
 import multiprocessing
 
-from breakout_env.utils.memory_limits import Room
-from breakout_env.utils.resources import ResourceWatch, memory_bytes
+from breakout_env.utils.memory_limits import MemoryWatch, Room, memory_bytes
 
 MB = 1_000_000
 
@@ -16,7 +15,7 @@ def test_a_warning_comes_once_below_a_tenth_of_the_limit_and_again_at_half_of_th
         watch.look()
 
     rooms = []
-    watch = ResourceWatch(0.0, lambda text: warned_at.append(rooms[-1].free_bytes // MB), room=lambda: rooms[-1])
+    watch = MemoryWatch(lambda text: warned_at.append(rooms[-1].free_bytes // MB), room=lambda: rooms[-1])
     for free_mb in (1000, 100, 99, 98, 60, 50, 49, 48, 25, 24, 500, 80):  # in the end some was freed and runs out again
         look(free_mb)
     assert warned_at == [99, 49, 24, 80]
