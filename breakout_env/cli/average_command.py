@@ -9,10 +9,9 @@ from ..agent.agent import save_agent
 from ..agent.averaging import average_weights, checkpoints_of, last_eighth, updates_of
 from ..run.paths import AVERAGED_AGENT
 from ..utils.options import COUNT
-from .common import CONTEXT
 
 
-@click.command('average', context_settings=CONTEXT)
+@click.command('average')
 @click.argument('run', type=click.Path(exists=True, file_okay=False))
 @click.option(
     '--last', type=COUNT, help='How many of its last checkpoints; by default the last eighth of them, 2 to 16.'

@@ -13,10 +13,9 @@ from ding.config import Config
 from easydict import EasyDict
 
 from ..testing import check_lifecycle
-from .common import CONTEXT
 
 
-@click.command(context_settings=CONTEXT)
+@click.command()
 @click.argument('env', metavar='PACKAGE.MODULE:CLASS')
 @click.option('--config', type=click.Path(exists=True, dir_okay=False), help='A config: its env is what CLASS gets.')
 @click.option('--json', 'as_json', is_flag=True, help='For programs: a list of checks, states, findings and fixes.')

@@ -10,7 +10,6 @@ from ..agent.agent import load_agent
 from ..utils.gpu import gpu_problem
 from ..utils.options import Between, CommandLineType
 
-CONTEXT = dict(help_option_names=['-h', '--help'])
 GAMES = CommandLineType(Annotated[int, Between(1, 1_000_000)])
 
 

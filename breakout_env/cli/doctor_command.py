@@ -19,13 +19,12 @@ from typing import Iterable, Iterator, List
 
 import click
 
-from .common import CONTEXT
 from .doctor_checks import CHECKS, FAILS, OK, WARNING, Check, Finding
 
 COLOURS = {OK: 'green', WARNING: 'yellow', FAILS: 'red'}
 
 
-@click.command(context_settings=CONTEXT)
+@click.command()
 @click.option('--json', 'as_json', is_flag=True, help='For programs: a list of checks, their states and findings.')
 def command(as_json: bool) -> None:
     """

@@ -12,10 +12,10 @@ from ..agent.agent import Agent
 from ..agent.evaluation import PROTOCOLS, Game, Report, evaluate
 from ..utils.atomic_file import write_bytes
 from ..utils.options import SEED
-from .common import CONTEXT, GAMES, device_option, with_agent
+from .common import GAMES, device_option, with_agent
 
 
-@click.command('eval', context_settings=CONTEXT)
+@click.command('eval')
 @with_agent
 @click.option('-n', '--episodes', default=100, show_default=True, type=GAMES, help='Whole games to play.')
 @click.option(

@@ -7,10 +7,10 @@ import click
 
 from ..agent.agent import Agent
 from ..agent.export import CHECK_OBSERVATIONS, export_onnx
-from .common import CONTEXT, with_agent
+from .common import with_agent
 
 
-@click.command('export', context_settings=CONTEXT)
+@click.command('export')
 @with_agent
 @click.option(
     '-o', '--output', type=click.Path(dir_okay=False), help="The file to write; by default the agent's name, here."

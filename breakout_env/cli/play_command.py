@@ -9,7 +9,7 @@ import numpy as np
 from ..agent.agent import Agent
 from ..agent.play import EPSILON, WatchedGame, open_window, play
 from ..utils.options import SEED, Between, CommandLineType
-from .common import CONTEXT, GAMES, with_agent
+from .common import GAMES, with_agent
 
 
 def game_options(function: Callable) -> Callable:
@@ -33,7 +33,7 @@ def game_options(function: Callable) -> Callable:
     return function
 
 
-@click.command(context_settings=CONTEXT)
+@click.command()
 @with_agent
 @game_options
 def command(agent: Agent, speed: float, **options: Any) -> None:

@@ -7,10 +7,9 @@ import click
 
 from ..run.log import RunLog
 from ..run.plotting import PANELS, X_AXES, Curve, draw_curves, save_figure
-from .common import CONTEXT
 
 
-@click.command(context_settings=CONTEXT)
+@click.command()
 @click.argument('runs', metavar='RUN...', nargs=-1, required=True)
 @click.option('--out', default='curves.png', show_default=True, help='Where to: .png, .svg and others.')
 @click.option('--x', default='env_step', show_default=True, type=click.Choice(list(X_AXES)), help='The x axis.')

@@ -9,11 +9,11 @@ from ..agent.play import AGENT_FRAME_SKIP
 from ..rendering.video import VideoFile
 from ..utils.game_constants import FRAMES_PER_SECOND
 from ..utils.options import DAY_S, Between, CommandLineType
-from .common import CONTEXT, with_agent
+from .common import with_agent
 from .play_command import game_options, play_and_echo
 
 
-@click.command(context_settings=CONTEXT)
+@click.command()
 @with_agent
 @click.option('--out', 'path', metavar='FILE', required=True, help='The video, .mp4 or .gif.')
 @game_options

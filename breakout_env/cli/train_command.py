@@ -25,7 +25,7 @@ from ..run.stop_request import StopRequest
 from ..utils import output
 from ..utils.command_line import Program
 from ..utils.options import COLLECTORS, COUNT, SEED, Between, CommandLineType
-from .common import CONTEXT, device_of, device_option
+from .common import device_of, device_option
 
 ENV_STEPS = 10_000_000
 # Policies that collect while they learn, unless the command says --serial.
@@ -34,7 +34,7 @@ OVERLAPPED = ('lean_ppo',)
 _PROGRAM = 'import sys; sys.path[:] = {!r}; from breakout_env.cli import main; main(prog_name="breakout")'
 
 
-@click.command('train', cls=Program, context_settings=CONTEXT)
+@click.command('train', cls=Program, context_settings=dict(help_option_names=['-h', '--help']))
 @click.option(
     '-c',
     '--config',
@@ -151,7 +151,7 @@ def command(
     if exp_name is not None:
         values['exp_name'] = folder_below_here(exp_name, '--exp-name')
     else:
-        values['exp_name'] = folder_below_here(values.get('exp_name', file.exp_name))
+        values['exp_name'] = folder_below_here(values.get('exp_name', file.main.exp_name))
     if len(seeds) > 1:
         ctx.exit(_train_each(ctx, seeds, values['exp_name'], resume))
     if overlap is None:

@@ -53,11 +53,6 @@ class ConfigFile(NamedTuple):
     create: EasyDict
     path: str
 
-    @property
-    def exp_name(self) -> Any:
-        """The experiment's folder that the file names."""
-        return self.main.get('exp_name', DEFAULT_EXP_NAME)
-
 
 def read_config_file(path: str) -> ConfigFile:
     """
@@ -84,6 +79,7 @@ def read_config_file(path: str) -> ConfigFile:
                 raise ValueError(f'create_config.{name} is {shown(part)}; expected a dict with its `type`, {EXAMPLE}')
     except ValueError as error:
         raise click.ClickException(f'{path} is no config: {error}') from None
+    main.setdefault('exp_name', DEFAULT_EXP_NAME)
     return ConfigFile(EasyDict(main), EasyDict(create), path)
 
 
@@ -133,16 +129,14 @@ def merged_config(
         )
     learn = cfg.policy.learn
     hooks: Dict[Any, Any] = {hook.get('type'): hook for hook in learn.learner.hook.values() if isinstance(hook, dict)}
-    if 'progress' not in hooks:
-        hooks['progress'] = EasyDict(type='progress', name='progress', position='before_run')
-        learn.learner.hook.progress = hooks['progress']
+    for name in ('progress', 'resume'):
+        if name not in hooks:
+            hooks[name] = learn.learner.hook[name] = EasyDict(type=name, name=name, position='before_run')
     limits = dict(max_env_step=budget.env_steps, max_hours=budget.hours)
     limits.update(max_updates=budget.updates, max_games=budget.episodes)
-    # without a terminal, our pipelines print these lines in place of DI-engine's tables
-    printed = dict(print_every_s=10.0)
-    hooks['progress'].ext_args = EasyDict({**printed, **(hooks['progress'].get('ext_args') or {}), **limits})
-    if 'resume' not in hooks:
-        learn.learner.hook.resume = EasyDict(type='resume', name='resume', position='before_run')
+    # without a terminal, our pipelines print lines in place of DI-engine's tables
+    given = hooks['progress'].get('ext_args') or {}
+    hooks['progress'].ext_args = EasyDict({'print_every_s': 10.0, **given, **limits})
     if (buffer := cfg.policy.other.replay_buffer.type) not in _SAVED_BUFFERS:
         click.echo(
             f'The buffer {buffer!r} is not saved with the run: a resumed run begins with an empty one.', err=True
@@ -176,7 +170,6 @@ def checked_config(config: Union[str, ConfigFile], seed: int, changes: Mapping[s
     """As ``merged_config``, for a process that trains nothing: without a folder, a budget and a run to resume."""
     file = read_config_file(config) if isinstance(config, str) else config
     main, create = copy.deepcopy(file.main), copy.deepcopy(file.create)
-    main.setdefault('exp_name', DEFAULT_EXP_NAME)
     # The name ends in _command because the serial pipelines drive a policy by a commander, which sets epsilon.
     create.policy.type += '_command'
     if section('create_config.evaluator', create.get('evaluator')).get('type', _DING_EVALUATOR) == _DING_EVALUATOR:

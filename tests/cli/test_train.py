@@ -21,6 +21,6 @@ def test_ppo_collects_while_it_learns_with_half_of_the_threads(monkeypatch, conf
     monkeypatch.setattr('torch.get_num_threads', lambda: used[-1])
     monkeypatch.setattr('torch.set_num_threads', used.append)
     path = str(ROOT / 'configs' / f'breakout_{config}_config.py')
-    pipeline = lambda *arguments: started.append(arguments) or arguments[0].exp_name  # noqa: E731
+    pipeline = lambda *arguments: started.append(arguments) or arguments[0].main.exp_name  # noqa: E731
     CliRunner().invoke(main, ['train', '--device', 'cpu', '-c', path, *options], obj=dict(serial=pipeline))
     assert started[0][4] is overlap and used[-1] == threads
