@@ -114,10 +114,10 @@ def cpu() -> Finding:
     )
 
 
-def cpu_quota(root: str = '/sys/fs/cgroup', membership: str = '/proc/self/cgroup') -> Optional[float]:
+def cpu_quota() -> Optional[float]:
     """The cores whose time a control group (docker, Kubernetes, Slurm) allows, although more are visible."""
     quotas = []
-    for group in control_groups('cpu', root, membership):
+    for group in control_groups('cpu'):
         names = ('cpu.max',) if (group / 'cpu.max').exists() else ('cpu.cfs_quota_us', 'cpu.cfs_period_us')
         with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
             quota, period = map(int, ' '.join((group / name).read_text() for name in names).split())

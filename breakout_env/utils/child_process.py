@@ -52,11 +52,6 @@ class HelperProcess(object):
         os.set_blocking(self._stdin.fileno(), False)
         _RUNNING.add(self)
 
-    @property
-    def pid(self) -> int:
-        """The program's process id."""
-        return self._process.pid
-
     def wait_ready(self, timeout_s: float) -> None:
         """Wait until the program prints anything on its standard output; a HelperError says that it did not."""
         if not _is_ready(self._stdout, select.POLLIN, timeout_s):

@@ -61,7 +61,9 @@ def _limited(which: int, used_bytes: int, whose: str) -> Room:
     return Room(max(0, limit - used_bytes), limit, whose)
 
 
-def control_groups(controller: str, root: str, membership: str) -> Iterator[Path]:
+def control_groups(
+    controller: str, root: str = '/sys/fs/cgroup', membership: str = '/proc/self/cgroup'
+) -> Iterator[Path]:
     """
     Overview:
         The folders of the control groups of this process and of all groups above them, of version 1 and 2.
@@ -84,12 +86,11 @@ def control_groups(controller: str, root: str, membership: str) -> Iterator[Path
             continue
         # in a container the path may be the host's, with the group itself mounted at the top
         group = top / path.lstrip('/')
-        while True:
-            if group.is_dir():
-                yield group
-            if group == top:
+        for folder in (group, *group.parents):
+            if folder.is_dir():
+                yield folder
+            if folder == top:
                 break
-            group = group.parent
 
 
 def _number(folder: Path, *names: str) -> Optional[int]:
