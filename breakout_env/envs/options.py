@@ -3,7 +3,7 @@
 import re
 from typing import Annotated, Any, Dict, Literal, Mapping
 
-from ..utils.options import Between, Flag, Options, checked, section, shown
+from ..utils.options import Between, Flag, Options, section, shown
 
 # Keys that DI-engine's pipelines put into ``cfg.env`` or read from it; a single environment does not use them.
 _COUNT_KEYS = frozenset(['n_evaluator_episode', 'collector_env_num', 'evaluator_env_num'])
@@ -123,12 +123,11 @@ class BreakoutOptions(Options):
     @classmethod
     def _section_values(cls, role: str, cfg: object) -> Dict[str, object]:
         """The options that the section for collectors or evaluators sets, named with the section in errors."""
-        values = {}
-        for name, value in section(f'env option `{role}`', cfg).items():
+        values = section(f'env option `{role}`', cfg)
+        for name in values:
             if name not in cls.model_fields or name == 'is_train':
                 raise cls.unknown(name, prefix=f'{role}.')
-            values[name] = checked('env option', f'{role}.{name}', value, cls.model_fields[name].rebuild_annotation())
-        return values
+        return cls.of_section('env option', role, values).model_dump(include=set(values))
 
 
 def _values_of(env_id: object) -> Dict[str, object]:

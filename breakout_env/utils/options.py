@@ -148,8 +148,7 @@ class Options(BaseModel):
         for name in values:
             if name not in cls.model_fields and name not in cls._passed_over:
                 raise cls.unknown(name)
-        given = {name: value for name, value in values.items() if name in cls.model_fields}
-        return cls._checked(cls._owner, '', given)
+        return cls.of_section(cls._owner, '', values)
 
     @classmethod
     def of_section(cls: Type[T], owner: str, section_name: str, values: Mapping) -> T:
@@ -158,12 +157,8 @@ class Options(BaseModel):
             As ``read``, of a section that also holds others' options, such as ``policy.learn`` those of DI-engine. \
             ``owner`` and ``section_name`` begin the error messages.
         """
-        return cls._checked(
-            owner, f'{section_name}.', {name: values[name] for name in cls.model_fields if name in values}
-        )
-
-    @classmethod
-    def _checked(cls: Type[T], owner: str, where: str, given: Mapping) -> T:
+        where = f'{section_name}.' if section_name else ''
+        given = {name: values[name] for name in cls.model_fields if name in values}
         for name, value in given.items():
             checked(owner, where + name, value, cls.model_fields[name].rebuild_annotation())
         return cls(**given)
