@@ -13,6 +13,7 @@ in points, and press FIRE at the start of a game. They also press it after each 
 changes the protocol: in the papers the agent has to do so itself.
 """
 
+import contextlib
 import time
 from collections import deque
 from dataclasses import asdict, dataclass
@@ -207,7 +208,8 @@ def evaluate(
     seeds = np.random.SeedSequence(seed).generate_state(episodes).tolist()
     # auto_reset off: each game gets its own seed before it is reset
     env = GroupEnvManager([partial(BreakoutEnv, options)] * min(env_num, episodes), dict(auto_reset=False))
-    games = _Games(agent, env, seeds, digest_frames).play(on_step)
+    with contextlib.closing(env):
+        games = _play(agent, env, seeds, digest_frames, on_step)
     return Report(agent.name, protocol, options, seed, tuple(games), time.perf_counter() - start)
 
 
@@ -215,93 +217,85 @@ class _RunningGame(object):
     """What is noted of a game while it is played."""
 
     def __init__(self, number: int, seed: int, obs: np.ndarray) -> None:
-        self.number, self.steps, self.first_frame = number, 0, 0
+        self.number, self.seed, self.steps, self.first_frame = number, seed, 0, 0
         self.rng = np.random.default_rng(seed)  # of the agent that draws its actions
         self.digest = xxhash.xxh3_64(np.ascontiguousarray(obs).data)
 
+    def take(self, timestep: Any, digest_frames: int) -> Optional[Game]:
+        """Note a step; returns the game if that was its last one."""
+        frame, self.steps = timestep.info['episode_frame_number'], self.steps + 1
+        if self.steps == 1:
+            self.first_frame = frame
+        if frame - self.first_frame <= digest_frames:
+            self.digest.update(np.ascontiguousarray(timestep.obs).data)
+        if not timestep.done:
+            return None
+        return Game(
+            game=self.number,
+            seed=self.seed,
+            score=float(timestep.info['eval_episode_return']),
+            steps=self.steps,
+            frames=int(frame),
+            truncated=bool(timestep.info['TimeLimit.truncated']),
+            digest=self.digest.hexdigest(),
+        )
 
-class _Games(object):
-    """Hands numbered games to environments one by one."""
 
-    def __init__(self, agent: Agent, env: GroupEnvManager, seeds: List[int], digest_frames: int) -> None:
-        self._agent, self._env, self._seeds, self._digest_frames = agent, env, seeds, digest_frames
-        self._waiting = deque(range(len(seeds)))
-        self._running: Dict[int, _RunningGame] = {}
-        self._ended: List[Game] = []
-        self._losses = [0] * len(seeds)
+def _play(
+    agent: Agent,
+    env: GroupEnvManager,
+    seeds: List[int],
+    digest_frames: int,
+    on_step: Optional[Callable[[int, Sequence[Game]], None]],
+) -> List[Game]:
+    """Hand games to environments one by one, until each has been played to its end."""
+    waiting, losses, steps = deque(range(len(seeds))), [0] * len(seeds), 0
+    running: Dict[int, _RunningGame] = {}  # by environment
+    ended: List[Game] = []
 
-    def play(self, on_step: Optional[Callable[[int, Sequence[Game]], None]]) -> List[Game]:
-        steps = 0
-        try:
-            self._begin({env_id: self._waiting.popleft() for env_id in range(self._env.env_num)}, self._env.launch)
-            while self._running:
-                obs = self._env.ready_obs
-                draws = [game.rng.random() for game in self._running.values()]
-                actions = _act(self._agent, [obs[env_id] for env_id in self._running], draws)
-                timesteps = self._env.step(dict(zip(self._running, actions)))
-                steps += len(actions)
-                self._take(timesteps)
-                if on_step is not None:
-                    on_step(steps, self._ended)
-        finally:
-            self._env.close()
-        return sorted(self._ended, key=lambda game: game.game)
+    def begin(numbers: Mapping[int, int]) -> None:
+        """Seed environments for games, start them, and note how the games begin."""
+        env.seed({env_id: seeds[number] for env_id, number in numbers.items()}, dynamic_seed=False)
+        env.launch() if env.closed else env.reset({env_id: {} for env_id in numbers})
+        obs = env.ready_obs
+        running.update((i, _RunningGame(number, seeds[number], obs[i])) for i, number in numbers.items())
 
-    def _take(self, timesteps: Mapping[int, Any]) -> None:
-        """Note a step of each game, and begin the next ones where games have ended or were lost."""
-        numbers: Dict[int, int] = {}
+    begin({env_id: waiting.popleft() for env_id in range(env.env_num)})
+    while running:
+        obs = env.ready_obs
+        draws = [game.rng.random() for game in running.values()]
+        actions = _act(agent, [obs[env_id] for env_id in running], draws)
+        timesteps = env.step(dict(zip(running, actions)))
+        steps += len(actions)
+        numbers: Dict[int, int] = {}  # of the next games, where games have ended or were lost
         for env_id, timestep in timesteps.items():
-            if env_id not in self._running:  # it lost its process while it had no game to play
+            game = running.get(env_id)
+            if game is None:  # the environment lost its process while it had no game to play
                 continue
-            game, info = self._running[env_id], timestep.info
-            if info.get('abnormal', False):
-                self._losses[game.number] += 1
-                if self._losses[game.number] == MAX_LOSSES:
+            if timestep.info.get('abnormal', False):
+                losses[game.number] += 1
+                if losses[game.number] == MAX_LOSSES:
                     raise RuntimeError(
-                        f'game {game.number} lost its process {MAX_LOSSES} times, the last time: {info["error"]}'
+                        f'game {game.number} lost its process {MAX_LOSSES} times, the last time: '
+                        f'{timestep.info["error"]}'
                     )
                 numbers[env_id] = game.number
-                continue
-            game.steps += 1
-            if game.steps == 1:
-                game.first_frame = info['episode_frame_number']
-            if info['episode_frame_number'] - game.first_frame <= self._digest_frames:
-                game.digest.update(np.ascontiguousarray(timestep.obs).data)
-            if timestep.done:
-                self._end(env_id, info)
-                if self._waiting:
-                    numbers[env_id] = self._waiting.popleft()
+            elif (record := game.take(timestep, digest_frames)) is not None:
+                del running[env_id]
+                ended.append(record)
+                if waiting:
+                    numbers[env_id] = waiting.popleft()
         if numbers:
-            self._begin(numbers, lambda: self._env.reset({env_id: {} for env_id in numbers}))
-
-    def _begin(self, numbers: Mapping[int, int], start: Callable[[], Any]) -> None:
-        """Seed environments for games, start them, and note how the games begin."""
-        self._env.seed({env_id: self._seeds[number] for env_id, number in numbers.items()}, dynamic_seed=False)
-        start()
-        obs = self._env.ready_obs
-        for env_id, number in numbers.items():
-            self._running[env_id] = _RunningGame(number, self._seeds[number], obs[env_id])
-
-    def _end(self, env_id: int, info: Mapping[str, Any]) -> None:
-        game = self._running.pop(env_id)
-        self._ended.append(
-            Game(
-                game=game.number,
-                seed=self._seeds[game.number],
-                score=float(info['eval_episode_return']),
-                steps=game.steps,
-                frames=int(info['episode_frame_number']),
-                truncated=bool(info['TimeLimit.truncated']),
-                digest=game.digest.hexdigest(),
-            )
-        )
+            begin(numbers)
+        if on_step is not None:
+            on_step(steps, ended)
+    return sorted(ended, key=lambda game: game.game)
 
 
 def _act(agent: Agent, observations: List[np.ndarray], draws: List[float]) -> np.ndarray:
     count = len(observations)
     missing = -count % BATCH_SIZE
-    batch = np.zeros((count + missing, *observations[0].shape), dtype=np.uint8)
-    np.stack(observations, out=batch[:count])
+    batch = np.stack(observations + missing * [np.zeros_like(observations[0])])
     chances = np.pad(draws, (0, missing))
     starts = range(0, len(batch), BATCH_SIZE)
     parts = [act(agent, batch[i : i + BATCH_SIZE], chances[i : i + BATCH_SIZE]) for i in starts]
