@@ -12,9 +12,10 @@ Beside its weights is its card, a JSON object, all of whose keys are optional:
 
 import json
 import logging
+import math
 import os
 from pathlib import Path
-from typing import Annotated, Any, Dict, Mapping, Optional, Tuple, Union
+from typing import Annotated, Any, Dict, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import torch
@@ -34,7 +35,7 @@ PRETRAINED = Path(__file__).parent.parent / 'pretrained' / 'breakout_ppo.safeten
 KERNELS, STRIDES = (8, 4, 3), (4, 2, 1)
 # Breakout's own actions, and all of the joystick's.
 ACTION_COUNTS = (4, 18)
-NATURE_SCREEN_SIZE, LARGEST_SCREEN = 84, 1024
+SMALLEST_SCREEN, NATURE_SCREEN_SIZE, LARGEST_SCREEN = 36, 84, 1024
 # The linear layer after the convolutions, where a ReLU follows it (the model option `head`).
 PAPER_LAYER = 'encoder.mid.0.weight'
 LONGEST_NAME = 60
@@ -189,114 +190,85 @@ def _rebuilt(path: Path, weights: Weights, screen_size: Optional[str]) -> Tuple[
     beside = config_beside(path)
     if beside is not None:
         return registered_network(*beside, weights)
-    size = _screen_size(weights, screen_size)
-    network = _network(weights, size)
-    return network, (int(weights['encoder.main.0.weight'].shape[1]), size, int(_last_layer(weights).shape[0]))
-
-
-def _last_layer(weights: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    for name in ('head.A.1.0.weight', 'head.Q.1.0.weight'):  # dueling, plain
-        if name in weights:
-            return weights[name]
-    raise _not_a_dqn(weights)
-
-
-def _not_a_dqn(weights: Mapping[str, torch.Tensor]) -> ValueError:
-    some = ', '.join(repr(name[:40]) for name in sorted(weights)[:3])
-    return ValueError(
-        "its network is not DI-engine's DQN on screens, such as `dqn` or `pixel_dqn`, and no total_config.py of its "
-        'run, which names another, is beside it; '
-        f'found {len(weights)} weights such as {some}'
-    )
-
-
-def _seen_range(weights: Weights, name: str) -> Optional[Tuple[int, int]]:
-    """First and last of the ``rows`` or ``columns`` of the screen that the network looks at; None for all."""
-    if name not in weights:
-        return None
-    numbers = weights[name].flatten().tolist()
-    if len(numbers) != 2 or not 0 <= numbers[0] < numbers[1] < LARGEST_SCREEN:
-        raise _not_a_dqn(weights)
-    return int(numbers[0]), int(numbers[1])
-
-
-def _screen_size(weights: Weights, stated: Optional[str]) -> int:
-    """The stated size if the network fits it; without one, 84 if that fits, else the smallest size that does."""
-    convolution = weights.get('encoder.main.4.weight')
-    dense = weights.get('encoder.mid.weight', weights.get(PAPER_LAYER))
-    if convolution is None or dense is None or dense.ndim != 2 or not convolution.shape[0]:
-        raise _not_a_dqn(weights)
-    area = dense.shape[1] // convolution.shape[0]
-    rows, columns = _seen_range(weights, 'rows'), _seen_range(weights, 'columns')
-    smallest = max(last for _, last in (rows or (0, 0), columns or (0, 0))) + 1
-    # several sizes fit, as a convolution does not read the last pixels of a row if they are fewer than its stride
-    fitting = [size for size in range(smallest, LARGEST_SCREEN + 1) if _side(size, rows) * _side(size, columns) == area]
-    if not area or not fitting:
-        raise _not_a_dqn(weights)
-    if stated is None:
-        if NATURE_SCREEN_SIZE in fitting:
-            return NATURE_SCREEN_SIZE
-        logger.warning(
-            'the network fits screens of %d to %d pixels; %d is assumed. If it was trained on another size, '
-            'save it with breakout_env.agent.save_agent(screen_size=...)',
-            fitting[0],
-            fitting[-1],
-            fitting[0],
-        )
-        return fitting[0]
-    if not (stated.isascii() and stated.isdigit() and len(stated) < 5 and int(stated) in fitting):
-        raise ValueError(f'screen_size is {stated[:20]!r}; expected {fitting[0]} to {fitting[-1]}, to fit its weights')
-    return int(stated)
-
-
-def _side(screen_size: int, seen: Optional[Tuple[int, int]]) -> int:
-    """What the convolutions make of a side of the screen, or of the range of it that the network looks at."""
-    length = screen_size if seen is None else seen[1] - seen[0] + 1
-    for kernel, stride in zip(KERNELS, STRIDES):
-        length = max(0, (length - kernel) // stride + 1)
-    return length
-
-
-def _network(weights: Weights, screen_size: int) -> PixelDQN:
-    """The network that these weights belong to, with the weights in it."""
-    outputs = _last_layer(weights)
-    head = 'head.A.0.' if 'head.A.1.0.weight' in weights else 'head.Q.0.'
-    if outputs.ndim != 2 or outputs.shape[0] not in ACTION_COUNTS:
-        raise ValueError(
-            f'its network has {outputs.shape[0] if outputs.ndim else 0} outputs; expected 4, one for each action of '
-            'Breakout, or 18 with the full action space (distributional networks have more and are not supported)'
-        )
     try:
-        convolutions = [weights[f'encoder.main.{index}.weight'] for index in (0, 2, 4)]
-        sizes = [convolution.shape[0] for convolution in convolutions]
-        frame_stack = convolutions[0].shape[1]
-    except LookupError:
-        raise _not_a_dqn(weights) from None
-    residual_blocks = {name.split('.')[2] for name in weights if name.startswith('encoder.main.')} - set('012345')
-    layer_norm = 'encoder.main.1.0.weight' in weights
-    head_weights = sum(name.startswith(head) and name.endswith('.weight') for name in weights)
+        return _network(weights, screen_size)
+    except (LookupError, ZeroDivisionError, RuntimeError) as error:  # a weight is missing, or has no such shape
+        some = ', '.join(repr(name[:40]) for name in sorted(weights)[:3])
+        raise ValueError(
+            "its network is not DI-engine's DQN on screens, such as `dqn` or `pixel_dqn`, and no total_config.py of "
+            f'its run, which names another, is beside it; found {len(weights)} weights such as {some}'
+        ) from error
+
+
+def _network(weights: Weights, screen_size: Optional[str]) -> Tuple[PixelDQN, Sizes]:
+    """The network that these weights belong to, with the weights in it, and its sizes; errors as ``_rebuilt``."""
+    shapes = {name: tuple(tensor.shape) for name, tensor in weights.items()}
+    dueling, layer_norm = 'head.A.1.0.weight' in shapes, 'encoder.main.1.0.weight' in shapes
+    head = 'head.A.' if dueling else 'head.Q.'
+    head_weights = sum(name.startswith(f'{head}0.') and name.endswith('.weight') for name in shapes)
+    action_count, width = shapes[f'{head}1.0.weight'][0], shapes[f'{head}1.0.weight'][1]
+    if action_count not in ACTION_COUNTS:
+        raise ValueError(
+            f'its network has {action_count} outputs; expected 4, one for each action of Breakout, or 18 with the full '
+            'action space (distributional networks have more and are not supported)'
+        )
+    convolutions = [shapes[f'encoder.main.{index}.weight'] for index in (0, 2, 4)]
+    frame_stack, channels = convolutions[0][1], [shape[0] for shape in convolutions]
+    residual_blocks = {name.split('.')[2] for name in shapes if name.startswith('encoder.main.')} - set('012345')
+    ranges = {name: weights[name].flatten().long().tolist() for name in ('rows', 'columns') if name in weights}
+    area = (shapes.get('encoder.mid.weight') or shapes[PAPER_LAYER])[1] // channels[-1]
+    size = _screen_size(area, [ranges.get('rows'), ranges.get('columns')], screen_size)
     # on the meta device, building takes no memory for the sizes that a file claims, and no random numbers
     with torch.device('meta'):
-        try:
-            model = PixelDQN(
-                [frame_stack, screen_size, screen_size],
-                outputs.shape[0],
-                encoder_hidden_size_list=sizes + sizes[-1:] * len(residual_blocks) + [outputs.shape[1]],
-                dueling=head == 'head.A.0.',
-                head='paper' if PAPER_LAYER in weights else 'ding',
-                head_layer_num=head_weights // 2 if layer_norm else head_weights,
-                layer_norm=layer_norm,
-                rows=_seen_range(weights, 'rows'),
-                columns=_seen_range(weights, 'columns'),
-            )
-        except RuntimeError as error:  # a weight has a shape that no such network has
-            raise _not_a_dqn(weights) from error
-    expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    if expected != {name: tuple(tensor.shape) for name, tensor in weights.items()}:
-        raise _not_a_dqn(weights)
+        model = PixelDQN(
+            [frame_stack, size, size],
+            action_count,
+            encoder_hidden_size_list=channels + channels[-1:] * len(residual_blocks) + [width],
+            dueling=dueling,
+            head='paper' if PAPER_LAYER in shapes else 'ding',
+            head_layer_num=head_weights // 2 if layer_norm else head_weights,
+            layer_norm=layer_norm,
+            **ranges,
+        )
+    if shapes != {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}:
+        raise LookupError('a weight that it has or lacks')
     for name, tensor in weights.items():
         if not tensor.isfinite().all():
             raise ValueError(f'its weight {name} holds infinities or NaN')
     # copies, as safetensors and checkpoints may share memory with other tensors
     model.load_state_dict({name: tensor.detach().float().clone() for name, tensor in weights.items()}, assign=True)
-    return model
+    return model, (frame_stack, size, action_count)
+
+
+def _screen_size(area: int, ranges: Sequence[Optional[Sequence[int]]], stated: Optional[str]) -> int:
+    """
+    The stated size if convolutions make so large an area of it; without one, 84 if that fits, else the smallest size
+    that does. ``ranges`` are the rows and columns that the network looks at, first and last, None for all.
+    """
+    beyond = max([SMALLEST_SCREEN, *(1 + seen[-1] for seen in ranges if seen is not None)])
+    # several sizes fit, as a convolution does not read the last pixels of a row if they are fewer than its stride
+    sizes = range(beyond, LARGEST_SCREEN + 1)
+    fitting = [size for size in sizes if math.prod(_side(size, seen) for seen in ranges) == area]
+    smallest, largest = fitting[0], fitting[-1]
+    if stated is not None:
+        if not (stated.isascii() and stated.isdigit() and len(stated) < 5 and int(stated) in fitting):
+            raise ValueError(f'screen_size is {stated[:20]!r}; expected {smallest} to {largest}, to fit its weights')
+        return int(stated)
+    if NATURE_SCREEN_SIZE in fitting:
+        return NATURE_SCREEN_SIZE
+    logger.warning(
+        'the network fits screens of %d to %d pixels; %d is assumed. If it was trained on another size, '
+        'save it with breakout_env.agent.save_agent(screen_size=...)',
+        smallest,
+        largest,
+        smallest,
+    )
+    return smallest
+
+
+def _side(screen_size: int, seen: Optional[Sequence[int]]) -> int:
+    """What the convolutions make of a side of the screen, or of the range of it that the network looks at."""
+    length = screen_size if seen is None else seen[-1] - seen[0] + 1
+    for kernel, stride in zip(KERNELS, STRIDES):
+        length = max(0, (length - kernel) // stride + 1)
+    return length
