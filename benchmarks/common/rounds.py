@@ -26,9 +26,10 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import click
+import torch
 from tabulate import tabulate
 
-from breakout_env.policy.precision import fastest_precision
+from breakout_env.policy.learner import fastest_dtype
 
 ROOT = Path(__file__).resolve().parents[2]
 # A contestant that has not answered by then never will; filling a buffer takes the longest.
@@ -254,7 +255,7 @@ def machine(packages: Sequence[str]) -> Dict[str, Any]:
     """What figures depend on: date and commit, processor, other load, and versions of packages."""
     cpuinfo = Path('/proc/cpuinfo').read_text().splitlines()
     cpu = next((line.split(': ', 1)[1] for line in cpuinfo if line.startswith('model name')), platform.machine())
-    cpu += ' with bfloat16' if fastest_precision('auto', 'cpu') else ' without bfloat16'
+    cpu += ' with bfloat16' if fastest_dtype('auto', 'cpu') is torch.bfloat16 else ' without bfloat16'
     versions = {'python': platform.python_version()}
     for package in packages:
         with contextlib.suppress(metadata.PackageNotFoundError):

@@ -14,9 +14,8 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from ..compat.ding_eps_greedy import INDEPENDENT
 from ..replay.batch import FrameBatch
-from .learner import AUTOCAST, ActsWithAverage, Learner, LearnerOptions, ScaledScreens, acting_weights
+from .learner import LeanPolicy, LearnerOptions, ScaledScreens, acting_weights, cast_copy
 from .pixel_models import PixelInput
-from .precision import cast_copy, fastest_precision
 
 # What ``policy.learn.loss`` means.
 LOSSES: Dict[str, Any] = dict(mse=functional.mse_loss, huber=functional.huber_loss)
@@ -33,7 +32,7 @@ class LeanDQNOptions(LearnerOptions):
 
 
 @POLICY_REGISTRY.register('lean_dqn')
-class LeanDQNPolicy(DQNPolicy, ActsWithAverage):
+class LeanDQNPolicy(DQNPolicy, LeanPolicy):
     """
     Overview:
         DI-engine's ``dqn`` (double, dueling, n-step, prioritised, as configured) with the same hyper-parameters, the \
@@ -68,20 +67,19 @@ class LeanDQNPolicy(DQNPolicy, ActsWithAverage):
     @classmethod
     def check_config(cls, cfg: Mapping) -> None:
         """Check ``policy.learn`` of a merged config; a ValueError names what is wrong."""
-        LeanDQNOptions.of_section('config option', 'policy.learn', cfg['policy']['learn'])
+        cls._checked(cfg['policy'])
+
+    @staticmethod
+    def _checked(policy: Mapping) -> LeanDQNOptions:
+        return LeanDQNOptions.of_section('config option', 'policy.learn', policy['learn'])
 
     def _init_learn(self) -> None:
-        own = self._options = LeanDQNOptions.of_section('policy option', 'learn', self._cfg.learn)
         super()._init_learn()
-        scalars = ('total_loss', 'q_value', 'target_q_value')
-        self._learner = Learner(self._model, own, self._cfg.learn.learning_rate, scalars, average=self._acting_model)
-        self._optimizer = self._learner.optimizer
-        self._dtype = AUTOCAST[fastest_precision(own.autocast, self._device)]
+        self._init_steps('total_loss', 'q_value', 'target_q_value')
         self._one_forward = self._cuda and not any(
             isinstance(module, (_BatchNorm, _DropoutNd)) for module in self._model.modules()
         )  # these would mix the two states
-        on_gpu = torch.device(self._device).type == 'cuda'
-        self._copy_stream = torch.cuda.Stream(self._device) if on_gpu else None
+        self._copy_stream = torch.cuda.Stream(self._device) if self._cuda else None
         self._screens = ScaledScreens(self._model, self._dtype) if isinstance(self._model, PixelInput) else None
         # DI-engine makes them at each update, on the host, and waits until the GPU has them
         self._discounts = (self._gamma ** torch.arange(self._nstep)).unsqueeze(1).to(self._device)
@@ -95,13 +93,13 @@ class LeanDQNPolicy(DQNPolicy, ActsWithAverage):
         Overview:
             One update from a batch of the ``frame`` buffer, or from a list of transitions, as ``DQNPolicy`` makes it.
         Returns:
-            - info (:obj:`Dict[str, Any]`): As of ``Learner.step``; ``priority``, too, if priorities are used.
+            - info (:obj:`Dict[str, Any]`): As of ``_step``; ``priority``, too, if priorities are used.
         """
         prepared = self._prepared(data)
         batch = self._uploaded({key: prepared[key] for key in USED_KEYS if prepared.get(key) is not None})
         loss, td_error, q_value, target_q_value = self._loss(batch)
         sync = (lambda: self.sync_gradients(self._learn_model)) if self._cfg.multi_gpu else None
-        info: Dict[str, Any] = dict(self._learner.step(loss, q_value.mean(), target_q_value.mean(), sync=sync))
+        info: Dict[str, Any] = dict(self._step(loss, q_value.mean(), target_q_value.mean(), sync=sync))
         self._target_model.update(self._weights)
         if 'target_update_freq' not in self._cfg.learn:
             self._target_copy = None  # by target_theta: it replaces weights, which no version tells
@@ -183,7 +181,7 @@ class LeanDQNPolicy(DQNPolicy, ActsWithAverage):
         def q_values(model: Any, x: torch.Tensor) -> torch.Tensor:
             return (model.forward_scaled(x) if pixels else model.forward(x))['logit']
 
-        with torch.autocast(torch.device(self._device).type, self._dtype, enabled=self._dtype is not torch.float32):
+        with self._autocast():
             # with a gradient first: autocast caches the weights that it casts there, and the next forward reuses them
             q_value = q_values(self._model, both if self._one_forward else both[:size])
             with torch.no_grad():

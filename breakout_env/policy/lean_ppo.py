@@ -10,18 +10,17 @@ from ding.utils import POLICY_REGISTRY
 
 from ..utils.options import Between, Flag, shown
 from .learner import (
-    AUTOCAST,
-    ActsWithAverage,
     GradClip,
-    Learner,
+    LeanPolicy,
     LearnerOptions,
+    Precision,
     ScaledScreens,
     acting_weights,
+    cast_copy,
     check_finite,
 )
 from .mirror import Mirror
 from .pixel_models import PixelInput
-from .precision import Precision, cast_copy, fastest_precision
 from .return_scale import ReturnScale
 
 Batch = Dict[str, torch.Tensor]
@@ -64,7 +63,7 @@ class LeanPPOOptions(LearnerOptions):
 
 
 @POLICY_REGISTRY.register('lean_ppo')
-class LeanPPOPolicy(Policy, ActsWithAverage):
+class LeanPPOPolicy(Policy, LeanPolicy):
     """
     Overview:
         PPO (Schulman et al. 2017, "Proximal Policy Optimization Algorithms"): rollouts of many environments with \
@@ -136,8 +135,6 @@ class LeanPPOPolicy(Policy, ActsWithAverage):
 
     def _init_collect(self) -> None:
         self._unroll_len = 1
-        self._options = self._checked(self._cfg)
-        self._dtype = AUTOCAST[fastest_precision(self._cfg.learn.autocast, self._device)]
         self._cast: Any = None  # a copy of the acting network in `_dtype`; None once its weights have changed
         if not isinstance(self._model, PixelInput):
             raise ValueError(
@@ -169,8 +166,7 @@ class LeanPPOPolicy(Policy, ActsWithAverage):
         Shapes:
             - obs: :math:`(B, F, S, S)`, uint8, B environments, F frames, S pixels; output: :math:`(B)`.
         """
-        half = self._dtype is not torch.float32
-        with torch.inference_mode(), torch.autocast(torch.device(self._device).type, self._dtype, enabled=half):
+        with torch.inference_mode(), self._autocast():
             model = self._cast_model()
             output = model.forward_scaled(self._acting_screens(obs.to(self._device, non_blocking=True)))
             if 'value' not in output:
@@ -226,8 +222,6 @@ class LeanPPOPolicy(Policy, ActsWithAverage):
     # ---------------------------------------------------------------- learning
 
     def _init_learn(self) -> None:
-        learn = self._cfg.learn
-        self._options = self._checked(self._cfg)
         self._priority = self._priority_IS_weight = False
         self._learn_model = self._model
         if self._options.normalize_returns and not isinstance(getattr(self._model, 'critic', None), torch.nn.Linear):
@@ -239,16 +233,11 @@ class LeanPPOPolicy(Policy, ActsWithAverage):
         if self._mirror is not None:
             self._mirror.begin()
             self._acting_model.load_state_dict(self._model.state_dict())  # it may have been copied before
-        self._learn_dtype = AUTOCAST[fastest_precision(self._options.autocast, self._device)]
-        self._screens = ScaledScreens(self._model, self._learn_dtype)
-        names = ('total_loss', 'value', 'entropy')
-        self._learner = Learner(
-            self._model, self._options, learn.learning_rate, names, eps=1e-5, average=self._acting_model
-        )
-        self._optimizer = self._learner.optimizer
+        self._screens = ScaledScreens(self._model, self._dtype)
+        self._init_steps('total_loss', 'value', 'entropy', eps=1e-5)
 
     def _forward_learn(self, data: Batch) -> Dict[str, Any]:
-        """One update from a minibatch of the buffer ``rollout``, logged and checked as ``Learner.step`` says."""
+        """One update from a minibatch of the buffer ``rollout``, logged and checked as ``_step`` says."""
         data = {key: tensor.to(self._device, non_blocking=True) for key, tensor in data.items()}
         self._model.train()
         if self._options.normalize_returns:
@@ -256,11 +245,11 @@ class LeanPPOPolicy(Policy, ActsWithAverage):
             self._return_scale.follow(data['return'][data['weight'] > 0], [one.critic for one in networks.values()])
         for group in self._optimizer.param_groups:
             group['lr'] = self._annealed(self._cfg.learn.learning_rate, self._options.lr_end)
-        with torch.autocast(torch.device(self._device).type, self._learn_dtype, self._learn_dtype != torch.float32):
+        with self._autocast():
             output = self._model.forward_scaled(self._screens(data['obs']))
         sync = None if self._mirror is None else self._mirror.average_gradients
         losses = self._loss({key: tensor.float() for key, tensor in output.items()}, data)
-        info = self._learner.step(*losses, sync=sync)
+        info = self._step(*losses, sync=sync)
         self._updates += 1
         self._cast = None
         return info

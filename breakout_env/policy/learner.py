@@ -1,21 +1,21 @@
 """What all our policies share: options of an update, the step of the optimizer, logged means, averaged weights."""
 
 import copy
-from typing import Annotated, Any, Callable, Dict, Mapping, Optional, Sequence
+from functools import cached_property
+from typing import Annotated, Any, Callable, Dict, Literal, Mapping, Optional, TypeVar, Union
 
 import cv2
 import torch
 
 from ..utils.options import Between, Options
 from .pixel_models import PixelInput
-from .precision import Precision
 
+_Model = TypeVar('_Model', bound=torch.nn.Module)
 # Where a checkpoint has the averaged weights.
 AVERAGED = 'ema_model'
 # DI-engine's learner logs the mean over its last updates, so new means have to be there so many updates before.
 LOG_WINDOW_UPDATES = 10
-# What `autocast` means to torch.
-AUTOCAST = {None: torch.float32, 'bfloat16': torch.bfloat16}
+Precision = Literal[None, 'bfloat16', 'auto']
 GradClip = Optional[Annotated[float, Between(0, above=True)]]
 
 
@@ -57,41 +57,49 @@ def check_finite(what: str, values: Any) -> None:
         )
 
 
-class Learner(object):
+class LeanPolicy(object):
     """
     Overview:
-        Steps of Adam on a network's weights, in one pass over them (``fused``), the moving average of the weights, \
-        and the means of losses and values for the log. Means stay on the device until they are due.
-    Arguments:
-        - model (:obj:`torch.nn.Module`): The network that learns.
-        - options (:obj:`LearnerOptions`): The policy's.
-        - learning_rate, eps (:obj:`float`): Of Adam.
-        - scalars (:obj:`Sequence[str]`): The names of what is averaged for the log.
-        - average (:obj:`Optional[torch.nn.Module]`): The network that acts, if ``ema_decay`` is set.
-    Examples:
-        >>> model = torch.nn.Linear(1, 1)
-        >>> learner = Learner(model, LearnerOptions(), learning_rate=0.1, scalars=['loss'])
-        >>> sorted(learner.step(model(torch.ones(1)).sum()))
-        ['cur_lr', 'loss']
+        A mixin for our policies: steps of Adam on a network's weights, in one pass over them (``fused``), the means \
+        of losses and values for the log, and the moving average of the weights, with which collector and evaluator \
+        act where ``learn.ema_decay`` says so. It stands after DI-engine's class, which has the default config.
     """
 
-    def __init__(
-        self,
-        model: torch.nn.Module,
-        options: LearnerOptions,
-        learning_rate: float,
-        scalars: Sequence[str],
-        eps: float = 1e-8,
-        average: Optional[torch.nn.Module] = None,
-    ) -> None:
-        self._model, self._options, self._average = model, options, average
-        self._names = scalars
-        self.optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate, eps=eps, fused=True)
-        device = next(model.parameters()).device
-        self._updates, self._summed, self._sums = 0, 0, torch.zeros(len(scalars), device=device)
-        self.means: Dict[str, float] = {}
+    _cfg: Any
+    _model: Any
+    _device: Any
+    _enable_field: Any
+    _average: Optional[torch.nn.Module] = None
 
-    def step(
+    @staticmethod
+    def _checked(policy: Mapping) -> Any:
+        """The options of a policy's config, ``LearnerOptions``; a ValueError names one that is not allowed."""
+        raise NotImplementedError
+
+    @cached_property
+    def _options(self) -> Any:
+        return self._checked(self._cfg)
+
+    @cached_property
+    def _dtype(self) -> torch.dtype:
+        """What its layers compute in."""
+        return fastest_dtype(self._options.autocast, self._device)
+
+    def _autocast(self) -> torch.autocast:
+        """A context in which layers compute in ``_dtype``."""
+        enabled = self._dtype is not torch.float32
+        return torch.autocast(torch.device(self._device).type, self._dtype, enabled=enabled)
+
+    def _init_steps(self, *names: str, eps: float = 1e-8) -> None:
+        """``names``: of what is averaged for the log; ``eps``: of Adam."""
+        learning_rate = self._cfg.learn.learning_rate
+        self._optimizer = torch.optim.Adam(self._model.parameters(), lr=learning_rate, eps=eps, fused=True)
+        # means stay on the device until they are due
+        self._names, self._steps, self._summed = names, 0, 0
+        self._sums = torch.zeros(len(names), device=next(self._model.parameters()).device)
+        self._means: Dict[str, float] = {}
+
+    def _step(
         self, loss: torch.Tensor, *scalars: torch.Tensor, sync: Optional[Callable[[], None]] = None
     ) -> Dict[str, float]:
         """
@@ -105,28 +113,45 @@ class Learner(object):
         Raises:
             - Diverged: If a new mean is not finite.
         """
-        self.optimizer.zero_grad()
+        self._optimizer.zero_grad()
         loss.backward()
         if sync is not None:
             sync()
         if self._options.grad_clip is not None:
             torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._options.grad_clip)
-        self.optimizer.step()
-        if self._average is not None and self._options.ema_decay is not None:
-            follow(self._average, self._model, 1 - self._options.ema_decay)
-        self._log(loss, *scalars)
-        return {'cur_lr': self.optimizer.param_groups[0]['lr'], **self.means}
-
-    def _log(self, *scalars: torch.Tensor) -> None:
-        """Sum the scalars; fetch their means when due, the only wait of an update for a GPU."""
-        self._sums += torch.stack([scalar.detach().float() for scalar in scalars])
+        self._optimizer.step()
+        if self._options.ema_decay is not None:
+            follow(self._acting_model, self._model, 1 - self._options.ema_decay)
+        self._sums += torch.stack([scalar.detach().float() for scalar in (loss, *scalars)])
         self._summed += 1
-        if not self.means or (self._updates + LOG_WINDOW_UPDATES) % self._options.log_every_updates == 0:
-            self.means = dict(zip(self._names, (self._sums / self._summed).tolist()))
-            check_finite('the mean of', self.means)
+        # fetched when due, the only wait of an update for a GPU
+        if not self._means or (self._steps + LOG_WINDOW_UPDATES) % self._options.log_every_updates == 0:
+            self._means = dict(zip(self._names, (self._sums / self._summed).tolist()))
+            check_finite('the mean of', self._means)
             self._sums.zero_()
             self._summed = 0
-        self._updates += 1
+        self._steps += 1
+        return {'cur_lr': self._optimizer.param_groups[0]['lr'], **self._means}
+
+    @property
+    def _acting_model(self) -> torch.nn.Module:
+        """
+        The EMA model if this policy learns with ``ema_decay``; else the model, into which an acting policy loads the
+        averaged weights.
+        """
+        if self._options.ema_decay is None or 'learn' not in self._enable_field:
+            return self._model
+        if self._average is None:  # the fields are set up in any order
+            self._average = copy.deepcopy(self._model).requires_grad_(False)
+        return self._average
+
+    def _average_state(self) -> Dict[str, Any]:
+        """What a policy adds to its ``_state_dict_learn``."""
+        return {} if self._options.ema_decay is None else {AVERAGED: self._acting_model.state_dict()}
+
+    def _load_average(self, state_dict: Mapping[str, Any]) -> None:
+        if self._options.ema_decay is not None:
+            self._acting_model.load_state_dict(acting_weights(state_dict))
 
 
 class ScaledScreens(object):
@@ -166,37 +191,32 @@ def _interleaved(pixels: torch.Tensor) -> torch.Tensor:
     return copied
 
 
-class ActsWithAverage(object):
+def fastest_dtype(autocast: Optional[str], device: Union[str, torch.device]) -> torch.dtype:
     """
     Overview:
-        A mixin for policies whose collector and evaluator act with the moving average of the weights, where \
-        ``learn.ema_decay`` says so. It stands after DI-engine's class, which is the one with a default config.
+        What the option ``autocast`` means on this machine: for ``auto`` bfloat16 where the CPU has instructions for \
+        it (AVX512-BF16 or AMX) or the GPU does (compute capability 8 and higher), else float32.
+    Examples:
+        >>> fastest_dtype('bfloat16', 'cpu'), fastest_dtype(None, 'cpu')
+        (torch.bfloat16, torch.float32)
     """
+    if autocast != 'auto':
+        return torch.float32 if autocast is None else torch.bfloat16
+    if torch.device(device).type == 'cuda':
+        has_bfloat16 = torch.cuda.get_device_capability(device) >= (8, 0)
+    else:
+        has_bfloat16 = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    return torch.bfloat16 if has_bfloat16 else torch.float32
 
-    _cfg: Any
-    _model: Any
-    _enable_field: Any
-    _average: Optional[torch.nn.Module] = None
 
-    @property
-    def _acting_model(self) -> torch.nn.Module:
-        """
-        The EMA model if this policy learns with ``ema_decay``; else the model, into which an acting policy loads the
-        averaged weights.
-        """
-        if self._cfg.learn.get('ema_decay') is None or 'learn' not in self._enable_field:
-            return self._model
-        if self._average is None:  # the fields are set up in any order
-            self._average = copy.deepcopy(self._model).requires_grad_(False)
-        return self._average
-
-    def _average_state(self) -> Dict[str, Any]:
-        """What a policy adds to its ``_state_dict_learn``."""
-        return {} if self._cfg.learn.ema_decay is None else {AVERAGED: self._acting_model.state_dict()}
-
-    def _load_average(self, state_dict: Mapping[str, Any]) -> None:
-        if self._cfg.learn.ema_decay is not None:
-            self._acting_model.load_state_dict(acting_weights(state_dict))
+def cast_copy(model: _Model, dtype: torch.dtype) -> _Model:
+    """
+    A frozen copy with the encoder's weights (all, without an encoder) cast to ``dtype``, which saves casting them at
+    each forward. The head of ``pixel_dqn`` always computes in float32.
+    """
+    model = copy.deepcopy(model).requires_grad_(False)
+    getattr(model, 'encoder', model).to(dtype)
+    return model
 
 
 @torch.no_grad()

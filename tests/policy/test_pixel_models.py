@@ -21,7 +21,7 @@ from breakout_env import (
     PixelVAC,
 )
 from breakout_env.agent.agent import load_agent, save_agent
-from breakout_env.policy.precision import cast_copy
+from breakout_env.policy.learner import cast_copy
 from helpers.processes import ROOT
 
 SHAPE, ACTIONS = [4, 84, 84], 4
