@@ -1,6 +1,6 @@
 """PPO from rollouts of many environments, in DI-engine's off-policy pipeline."""
 
-from typing import Annotated, Any, Callable, Dict, List, Mapping, Optional, Tuple
+from typing import Annotated, Any, Dict, List, Mapping, Optional, Tuple
 
 import torch
 from ding.model import create_model, model_wrap
@@ -151,15 +151,16 @@ class LeanPPOPolicy(Policy, LeanPolicy):
         return self._cast
 
     def _forward_collect(self, data: Mapping[int, Any], eps: float = 0.0) -> Dict[int, Any]:
-        """``act_on_batch`` by environment; ``eps``, which DI-engine passes, is not used: the policy itself explores."""
-        decided = self.act_on_batch(torch.stack([torch.as_tensor(obs) for obs in data.values()]))
+        """``_act_on_batch`` by environment; ``eps``, which DI-engine passes, is unused: the policy itself explores."""
+        decided = self._act_on_batch(torch.stack([torch.as_tensor(obs) for obs in data.values()]))
         steps = zip(*(tensor.unbind() for tensor in decided.values()))
         return {env_id: dict(zip(decided, step)) for env_id, step in zip(data, steps)}
 
-    def act_on_batch(self, obs: torch.Tensor, eps: float = 0.0) -> Batch:
+    def _act_on_batch(self, obs: torch.Tensor, eps: float = 0.0) -> Batch:
         """
         Overview:
-            Draw actions for a batch of observations; the collector ``rollout`` calls this.
+            Draw actions for a batch of observations; the collector ``rollout`` calls this, as \
+            ``collect_mode.get_attribute('act_on_batch')``.
         Returns:
             - output (:obj:`Batch`): ``action``, ``value`` of the observation and ``log_prob``, the logarithm of the \
                 action's probability, on the CPU.
@@ -181,10 +182,6 @@ class LeanPPOPolicy(Policy, LeanPolicy):
                 check_finite('the output of the network that acts', logit)
                 raise
             return dict(action=action[:, 0], value=value, log_prob=log_probs.gather(1, action)[:, 0])
-
-    def _get_act_on_batch(self) -> Callable[..., Batch]:
-        """``collect_mode.get_attribute('act_on_batch')``: DI-engine's modes have no other way to another method."""
-        return self.act_on_batch
 
     def _process_transition(self, obs: Any, policy_output: Mapping, timestep: Any) -> Dict[str, Any]:
         raise TypeError(

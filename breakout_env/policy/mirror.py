@@ -5,7 +5,7 @@ from typing import Any, Callable, List, Optional, Sequence, Tuple
 import torch
 from torch.nn import Conv2d, Linear
 
-from .pixel_models import PixelActorCritic
+from .pixel_models import PixelActorCritic, output_shapes
 
 # NOOP, FIRE, RIGHT and LEFT of ALE's minimal set.
 MIRRORED_ACTIONS = [0, 1, 3, 2]
@@ -40,7 +40,7 @@ class Mirror(object):
         layers = [layer for layer in model.modules() if isinstance(layer, (Conv2d, Linear))]
         convolutions = [layer for layer in layers if isinstance(layer, Conv2d)]
         self._check(layers, convolutions)
-        shape = self._output_shape(convolutions[-1])
+        shape = output_shapes(model)[convolutions[-1]]
         for layer in layers:
             rows = torch.arange(len(layer.weight))
             if layer is layers[-2]:
@@ -108,14 +108,6 @@ class Mirror(object):
             values = values_of(weight)
             assert values is not None, 'a backward pass leaves gradients of all weights'
             values.add_(_mirrored(values, rows, columns)).div_(divisor)
-
-    def _output_shape(self, layer: Conv2d) -> torch.Size:
-        shapes: List[torch.Size] = []
-        hook = layer.register_forward_hook(lambda *call: shapes.append(call[-1].shape[1:]))
-        with torch.no_grad():
-            self._model.encoder(torch.zeros(1, *self._model.encoder.obs_shape, device=layer.weight.device))
-        hook.remove()
-        return shapes[0]
 
 
 def _mirrored(values: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:

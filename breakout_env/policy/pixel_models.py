@@ -53,7 +53,7 @@ class PixelModelOptions(Options):
     Overview:
         The checked sizes of a network on screens, from ``cfg.policy.model``.
     Examples:
-        >>> PixelModelOptions.from_sizes([4, 84, 84], 4).encoder_hidden_size_list
+        >>> PixelModelOptions.read(dict(obs_shape=[4, 84, 84], action_shape=4)).encoder_hidden_size_list
         (32, 64, 64, 512)
     """
 
@@ -99,12 +99,9 @@ class PixelModelOptions(Options):
         return slice(top, bottom + 1), slice(left, right + 1)
 
     @classmethod
-    def from_sizes(
-        cls, obs_shape: Any, action_shape: Any, encoder_hidden_size_list: Any = None, **ranges: Any
-    ) -> 'PixelModelOptions':
-        """Check that a network can be built; a ValueError names the size that is not allowed."""
-        sizes = dict(obs_shape=obs_shape, action_shape=action_shape, encoder_hidden_size_list=encoder_hidden_size_list)
-        options = cls.read(dict(sizes, **ranges))
+    def read(cls, cfg: Any) -> 'PixelModelOptions':
+        """As the base's; also a ValueError for ``rows`` and ``columns`` that are not on the screen, or too few."""
+        options = super().read(cfg)
         for name, size, seen in zip(('rows', 'columns'), options.obs_shape[1:], options.seen):
             if seen.stop > size or seen.stop - seen.start < _FEWEST_PIXELS:
                 found = f'model option `{name}` is {[seen.start, seen.stop - 1]} (list)'
@@ -168,9 +165,8 @@ class PixelInput(torch.nn.Module):
         if obs_shape is None:
             super().__init__(**kwargs)
             return
-        options = PixelModelOptions.from_sizes(
-            obs_shape, action_shape, encoder_hidden_size_list, rows=rows, columns=columns
-        )
+        given = dict(obs_shape=obs_shape, action_shape=action_shape, rows=rows, columns=columns)
+        options = PixelModelOptions.read(dict(given, encoder_hidden_size_list=encoder_hidden_size_list))
         sizes = list(options.encoder_hidden_size_list)
         kwargs = {**dict.fromkeys(self._head_sizes, sizes[-1]), **kwargs}
         seen_shape = (options.obs_shape[0], *(seen.stop - seen.start for seen in options.seen))
@@ -324,7 +320,7 @@ class PixelActorCritic(PixelDQN):
         if dueling and kwargs.get('head') == 'paper':
             raise ValueError("model option `dueling` is True (bool); expected False with head='paper' and a critic")
         super().__init__(*args, dueling=dueling, orthogonal=False, **kwargs)
-        layers = [module for module in self.modules() if isinstance(module, (torch.nn.Conv2d, torch.nn.Linear))]
+        layers = list(self.modules())
         self.critic = torch.nn.Linear(cast(int, self.encoder.output_size), 1)
         if orthogonal:
             _begin_orthogonal(layers)
@@ -353,24 +349,27 @@ def _begin_orthogonal(layers: Iterable[torch.nn.Module], gain: float = _RELU_GAI
                 torch.nn.init.zeros_(layer.bias)
 
 
-def _add_layer_norm(model: PixelDQN) -> None:
-    """Put a LayerNorm over all features of a sample before each ReLU."""
+def output_shapes(model: PixelDQN) -> Dict[torch.nn.Module, Sequence[int]]:
+    """The shape of what each convolution and linear layer, but a critic, makes of an observation."""
     shapes: Dict[torch.nn.Module, Sequence[int]] = {}
     layers = [module for module in model.modules() if isinstance(module, (torch.nn.Conv2d, torch.nn.Linear))]
-
-    def note(layer: torch.nn.Module, _: Any, output: torch.Tensor) -> None:
-        shapes[layer] = output.shape[1:]
-
-    hooks, device = [layer.register_forward_hook(note) for layer in layers], layers[0].weight.device
+    hooks = [layer.register_forward_hook(lambda *call: shapes.update({call[0]: call[2].shape[1:]})) for layer in layers]
     with torch.no_grad():
-        # without a critic, which comes later
-        PixelDQN._heads(model, model.encoder(torch.zeros(1, *model.encoder.obs_shape, device=device)))
+        obs = torch.zeros(1, *model.encoder.obs_shape, device=layers[0].weight.device)
+        PixelDQN._heads(model, model.encoder(obs))
     for hook in hooks:
         hook.remove()
+    return shapes
+
+
+def _add_layer_norm(model: PixelDQN) -> None:
+    """Put a LayerNorm over all features of a sample before each ReLU."""
+    shapes = output_shapes(model)
     for blocks in [module for module in model.modules() if isinstance(module, torch.nn.Sequential)]:
         for i, (before, block) in enumerate(zip(list(blocks), list(blocks)[1:]), start=1):
             if isinstance(block, torch.nn.ReLU):
-                blocks[i] = torch.nn.Sequential(torch.nn.LayerNorm(shapes[before], device=device), block)
+                norm = torch.nn.LayerNorm(shapes[before], device=before.weight.device)
+                blocks[i] = torch.nn.Sequential(norm, block)
 
 
 @MODEL_REGISTRY.register('pixel_rainbowdqn')
