@@ -22,11 +22,10 @@ _CLOSE_S = 5.0
 
 
 class _Collector(object):
-    """An actor, and what it was asked for."""
+    """An actor, and whether it works."""
 
     def __init__(self, index: int, actor: Any) -> None:
         self.index, self.actor = index, actor
-        self.requests: List[Any] = []
         self.failures = 0
         # answered once the actor works, at first and after each restart; None from then on
         self.ready: Optional[Any] = actor.ready.remote()
@@ -104,11 +103,13 @@ class CollectorPool(GameScores):
         """
         ready = len(self._done(list(self._under_way)))
         while ready < _READY:
-            working = [collector for collector in self._collectors if collector.ready is None]
-            collector = min(working, key=lambda c: len(c.requests), default=None)
-            if collector is None or len(collector.requests) >= (1 if ready else _REQUESTS_EACH):
+            asked = {collector: 0 for collector in self._collectors if collector.ready is None}
+            for collector, _ in self._under_way.values():
+                asked[collector] += 1
+            if not asked or len(self._under_way) >= len(asked) + _READY:
                 break
-            if len(self._under_way) >= len(working) + _READY:
+            collector = min(asked, key=asked.__getitem__)
+            if asked[collector] >= (1 if ready else _REQUESTS_EACH):
                 break
             under_way = self._n_sample * len(self._under_way)
             if self._step_limit is not None and self._step_limit <= self.envstep + under_way:
@@ -117,11 +118,8 @@ class CollectorPool(GameScores):
             if not is_random and any(random for _, random in self._under_way.values()):
                 break  # all random play comes first, also where it may have to be collected again
             self._random_steps -= self._n_sample if is_random else 0
-            ref = collector.actor.collect.remote(
-                self._n_sample, self.envstep, is_random, self.settings, [self._weights], self._version
-            )
-            collector.requests.append(ref)
-            self._under_way[ref] = collector, is_random
+            request = self._n_sample, self.envstep, is_random, self.settings, [self._weights], self._version
+            self._under_way[collector.actor.collect.remote(*request)] = collector, is_random
 
     def _done(self, refs: List[Any]) -> List[Any]:
         return self._ray.wait(refs, num_returns=len(refs), timeout=0)[0] if refs else []
@@ -147,7 +145,6 @@ class CollectorPool(GameScores):
         if not done or done[0] not in self._under_way:
             return None
         collector, is_random = self._under_way.pop(done[0])
-        collector.requests.remove(done[0])
         try:
             fragment: PackedFragment = self._ray.get(done[0])
         except self._ray.exceptions.RayError as error:
@@ -185,10 +182,10 @@ class CollectorPool(GameScores):
         self._say(f'Collector {collector.index} lost a fragment, which is collected again: {reason}')
 
     def _forget_requests(self, collector: _Collector) -> None:
-        for ref in collector.requests:
-            _, is_random = self._under_way.pop(ref)
-            self._random_steps += self._n_sample if is_random else 0
-        collector.requests.clear()
+        for ref, (whose, is_random) in list(self._under_way.items()):
+            if whose is collector:
+                del self._under_way[ref]
+                self._random_steps += self._n_sample if is_random else 0
 
     def close(self) -> None:
         """Close the actors' environments, as far as they answer within a few seconds, and end the actors."""

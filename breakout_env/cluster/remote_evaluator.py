@@ -3,7 +3,7 @@
 import copy
 import io
 from pathlib import Path
-from typing import Any, Callable, Dict, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, Mapping, Optional
 
 import numpy as np
 import torch
@@ -32,10 +32,11 @@ class RemoteEvaluator(object):
         """``ray``, ``cfg`` and ``say`` as in ``CollectorPool``; the learner's policy, and the run's log."""
         self._ray, self._policy, self._tb_logger, self._say = ray, policy, tb_logger, say
         self._cfg, self._exp_name = cfg.policy.eval.evaluator, cfg.exp_name
-        self._actor = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=0)(EvaluatorActor).remote(cfg)
+        # where it dies, Ray restarts it and repeats the evaluation
+        self._actor = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=-1)(EvaluatorActor).remote(cfg)
         self._best_score = float('-inf')
         self.last_iteration = -1  # updates of the last evaluation that was begun
-        self._request: Tuple[Any, int, int] = None, 0, 0  # weights, updates, env steps
+        self._counts = 0, 0  # updates and env steps of that one
         self._result: Optional[Any] = None  # Ray's reference, while an evaluation is under way
         self._checkpoint: Dict[str, Any] = {}
         run_registry.register(cfg.exp_name, 'evaluator', self)
@@ -62,11 +63,7 @@ class RemoteEvaluator(object):
         self._checkpoint = copy.deepcopy(self._policy.learn_mode.state_dict())
         self._checkpoint.update(last_iter=train_iter, last_step=env_step)  # as in DI-engine's own checkpoints
         weights = self._ray.put(pack_weights(self._policy.eval_mode.state_dict()['model']))
-        self._request = weights, train_iter, env_step
-        self._send()
-
-    def _send(self) -> None:
-        weights, train_iter, env_step = self._request
+        self._counts = train_iter, env_step
         self._result = self._actor.evaluate.remote([weights], train_iter, env_step)
 
     def look(self, timeout_s: float = 0.0) -> bool:
@@ -78,13 +75,10 @@ class RemoteEvaluator(object):
             return False
         try:
             returns, events = self._ray.get(self._result)
-        except self._ray.exceptions.ActorUnavailableError:  # it died; Ray restarts it
-            self._send()
-            return False
         except self._ray.exceptions.RayError as error:
             raise ClusterError(f'the evaluator cannot work: {str(error).strip().splitlines()[-1]}') from error
         self._result, score = None, float(np.mean(returns))
-        _, train_iter, env_step = self._request
+        train_iter, env_step = self._counts
         for event in events:
             self._tb_logger.add_scalar(*event)
         self._tb_logger.flush()
