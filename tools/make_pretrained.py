@@ -19,9 +19,10 @@ import torch
 from tabulate import tabulate
 
 from breakout_env.agent.agent import load_agent, save_agent
-from breakout_env.agent.averaging import average_weights, checkpoints_of, updates_of
 from breakout_env.agent.evaluation import evaluate
+from breakout_env.agent.weights_file import average_weights, checkpoints_of
 from breakout_env.run.log import RunLog
+from breakout_env.run.paths import updates_of
 from breakout_env.utils.atomic_file import write_bytes
 
 ROOT = Path(__file__).resolve().parent.parent

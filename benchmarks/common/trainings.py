@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 import click
 import numpy as np
 
-from breakout_env.agent.averaging import checkpoints_of
+from breakout_env.agent.weights_file import checkpoints_of
 from breakout_env.run.log import RunLog
 from breakout_env.run.paths import AVERAGED_AGENT, PROGRESS_LOG
 from breakout_env.run.stop_request import StopRequest

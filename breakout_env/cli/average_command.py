@@ -6,8 +6,8 @@ from typing import Any, Dict, Optional
 import click
 
 from ..agent.agent import save_agent
-from ..agent.averaging import average_weights, checkpoints_of, last_eighth, updates_of
-from ..run.paths import AVERAGED_AGENT
+from ..agent.weights_file import average_weights, checkpoints_of, last_eighth
+from ..run.paths import AVERAGED_AGENT, updates_of
 from ..utils.options import COUNT
 
 

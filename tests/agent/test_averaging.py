@@ -7,7 +7,7 @@ import torch
 from click.testing import CliRunner
 
 from breakout_env.agent.agent import load_agent
-from breakout_env.agent.averaging import average_weights, checkpoints_of, last_eighth
+from breakout_env.agent.weights_file import average_weights, checkpoints_of, last_eighth
 from breakout_env.cli import main
 from helpers.agents import observations, small_network, write_checkpoint
 
