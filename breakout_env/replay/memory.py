@@ -11,11 +11,11 @@ from ..utils.memory_limits import memory_room
 from .batch import Extras, FrameBatch
 from .frames.store import FrameStore
 from .options import FOLDER, ReplayOptions
-from .rows import CHUNK, Rows
+from .rows import Rows
 from .size_check import check_room
 from .structure import leaves_of
 
-# Called with a part of the transitions of a push when it is stored, and its slots.
+# Called with the transitions of a push that were stored, and their slots.
 Stored = Callable[[Sequence[Mapping], List[int]], None]
 
 
@@ -106,7 +106,7 @@ class ReplayMemory(object):
         """
         with self.lock:
             rows, store = self.rows, self.frame_store
-            nbytes = 0 if rows is None else self.count * rows.table.itemsize + rows.state_bytes
+            nbytes = 0 if rows is None else self.count * rows.nbytes + rows.state_bytes
             nbytes += store.nbytes if store else 0
             file_bytes = store.backend.file_bytes if store else 0
             return dict(
@@ -161,7 +161,7 @@ class ReplayMemory(object):
         """
         Overview:
             Store transitions, dicts of tensors, arrays, numbers, strings, and dicts of these; a full memory evicts as \
-            many. Calls ``stored(part, slots)`` after each chunk, also with the part stored before an OSError.
+            many. Calls ``stored(transitions, slots)`` at the end, also with those stored before an OSError.
         Returns:
             - slots (:obj:`List[int]`): Where they are.
         Raises:
@@ -180,68 +180,57 @@ class ReplayMemory(object):
             if rows is None:
                 return []
             self.start_with(rows)
-            slots: List[int] = []
-            chunk = min(CHUNK, self.capacity)
-            for start in range(0, len(transitions), chunk):
-                part, known, prepared = transitions[start : start + chunk], {}, 0  # type: ignore[var-annotated]
-                try:
-                    for transition in part:
-                        self._prepare(rows, prepared, transition, known)
-                        prepared += 1
-                finally:
-                    new = self._move(rows, prepared)
-                    slots += new
-                    if stored is not None and new:
-                        stored(part[:prepared], new)
+            first, slots = self.next_id, self._next_slots(len(transitions))
+            try:
+                for transition, slot in zip(transitions, slots):
+                    self._store(rows, transition, slot)
+            finally:
+                count = self.next_id - first
+                if stored is not None and count:
+                    stored(transitions[:count], slots[:count])
             return slots
 
     def start_with(self, rows: Rows) -> None:
         """Use these rows from the first transition on."""
         if self.frame_store is None and rows.frame_shape is not None:
             frame_bytes = int(np.prod(rows.frame_shape))
-            row_bytes = rows.table.itemsize + rows.states.itemsize // self._state_every
+            row_bytes = rows.nbytes + rows.states.itemsize // self._state_every
             check_room(self.capacity, self.storage, frame_bytes, self._folder, row_bytes)
             self.frame_store = FrameStore(frame_bytes, self.capacity, self.storage, self._folder)
         self.rows = rows
 
-    def _prepare(self, rows: Rows, row: int, transition: Mapping, known: Dict[bytes, int]) -> None:
-        frames: List[int] = []
+    def _next_slots(self, count: int) -> List[int]:
+        capacity, first = self.capacity, self.next_id - self.base_id
+        if self.eviction == 'random':
+            at_random = self.random.integers(capacity, size=count).tolist()
+            return [i if i < capacity else any_slot for i, any_slot in enumerate(at_random, first)]
+        return [i % capacity for i in range(first, first + count)]
+
+    def _store(self, rows: Rows, transition: Mapping, slot: int) -> None:
+        """Put a transition into its slot, and release what was there."""
+        store, frames = self.frame_store, []  # type: Optional[FrameStore], List[int]
         try:
             for pixels in rows.pixels(transition):
-                assert self.frame_store is not None, 'rows with stacks come with a store'
-                self.frame_store.add(pixels, known, frames)
-            rows.prepare(row, self.next_id + row, transition, frames)
+                assert store is not None, 'rows with stacks come with a store'
+                store.add(pixels, frames)
+            rows.prepare(self.next_id, transition, frames)
         except BaseException:  # a full disk, or Ctrl-C
-            if self.frame_store is not None:
-                self.frame_store.release(frames)
+            self._release(frames)
             raise
-
-    def _move(self, rows: Rows, prepared: int) -> List[int]:
-        """Give the first prepared transitions their slots, and release what was there."""
-        capacity, count, first = self.capacity, self.count, self.next_id - self.base_id
-        slots = [i % capacity for i in range(first, first + prepared)]
-        if self.eviction == 'random':
-            at_random = self.random.integers(capacity, size=prepared).tolist()
-            slots = [i if i < capacity else any_slot for i, any_slot in enumerate(at_random, first)]
-        last = {slot: row for row, slot in enumerate(slots)}  # of two in one slot the later one stays
-        moved = rows.fresh[list(last.values())]
-        overwritten = rows.table[np.array([slot for slot in last if slot < count], np.int64)]
-        lost = rows.fresh[np.array([row for row, slot in enumerate(slots) if last[slot] != row], np.int64)]
-        to = list(last)
+        gone = rows.refers_to(slot) if slot < self.count else None
+        start, end = slot * rows.nbytes, (slot + 1) * rows.nbytes
         # no call, so no signal either, comes between these two
-        rows.table[to] = moved
-        self.next_id += prepared
-        self._release(overwritten)
-        self._release(lost)
-        return slots
+        rows.bytes[start:end] = rows.fresh
+        self.next_id += 1
+        if gone is not None:
+            self._release(*gone)
 
-    def _release(self, gone: np.ndarray) -> None:
-        """Release what rows refer to that are no longer there."""
-        assert self.rows is not None
+    def _release(self, frames: List[int], states: Sequence[int] = ()) -> None:
+        """Release what rows referred to that are no longer there."""
         if self.frame_store is not None:
-            self.frame_store.release(gone['frames'].ravel().tolist())
-        if self.rows.state_leaves:
-            self.rows.release_states(gone['states'])
+            self.frame_store.release(frames)
+        if self.rows is not None:
+            self.rows.release_states(states)
 
     def delete(self, insertion_ids: Iterable[int]) -> np.ndarray:
         """
@@ -256,7 +245,7 @@ class ReplayMemory(object):
             gone, kept = self.rows.table[order[is_gone]], order[~is_gone]
             self.rows.table[: len(kept)] = self.rows.table[kept]
             self.base_id = self.next_id - len(kept)
-            self._release(gone)
+            self._release(gone['frames'].ravel().tolist(), gone['states'].tolist())
             return kept
 
     def clear(self) -> None:

@@ -1,14 +1,12 @@
 """The rest of a transition, besides the pixels of its screens: a row of a flat array."""
 
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 import numpy as np
 
 from .size_check import check_rows
 from .structure import OPTIONAL, Leaf, Leaves, expect_same, key_of, leaves_of, look_up, numpy_of, split
 
-# Transitions that are prepared together, before all of them are moved to their slots at once.
-CHUNK = 64
 # Copies of some rows by the names of columns, which are also those of a save's arrays: ``ids``, ``frames``,
 # ``column0`` ...; ``states`` are then rows of ``state0`` ..., of which row 0 means that there is no value.
 Columns = Dict[str, np.ndarray]
@@ -26,7 +24,8 @@ class Rows(object):
         The hidden states of R2D2 (``prev_state``) take 4 kB each, and only some steps keep one: a second array holds \
         them, and a row the number of its own.
 
-        ``prepare`` fills a row of ``fresh``. One assignment moves it to ``table``: no signal handler finds half of it.
+        ``prepare`` fills the row ``fresh``. One assignment of its bytes puts it into ``table``: no signal handler \
+        finds half of it.
     Arguments:
         - leaves (:obj:`Leaves`): The structure of the first transition.
         - rows (:obj:`int`): How many there are room for.
@@ -42,9 +41,13 @@ class Rows(object):
         row = np.dtype(fields + _fields('column', self.others), align=True)
         check_rows(rows, row.itemsize)  # before numpy allocates
         self.table = np.zeros(rows, row)
-        self.fresh = np.zeros(min(CHUNK, rows), self.table.dtype)
-        self._fresh_ids, self._fresh_states, self._fresh_frames = (self.fresh[name] for name, *_ in fields)
-        self._cells = _cells(self.fresh, 'column', self.others)
+        self.nbytes = row.itemsize
+        self.bytes = self.table.view(np.uint8).data
+        fresh = np.zeros(1, row)
+        self.fresh = fresh.view(np.uint8).data
+        self._fresh_ids, self._fresh_states, self._fresh_frames = (fresh[name] for name, *_ in fields)
+        self._states, self._frames = self.table['states'], self.table['frames']
+        self._cells = _cells(fresh, 'column', self.others)
         self.strings: Dict[str, int] = {}  # numbers for strings; there are few, such as names of policies
         self._known_keys: Set[tuple] = set()
         self.state_leaves: Leaves = ()
@@ -85,12 +88,12 @@ class Rows(object):
             stack = numpy_of(transition[key]) if kind == 'tensor' else transition[key]
             yield np.ascontiguousarray(stack).data.cast('B')
 
-    def prepare(self, row: int, insertion_id: int, transition: Mapping, frames: List[int]) -> None:
-        """Write a transition into a row of ``fresh``."""
-        self._fresh_ids[row] = insertion_id
-        self._fresh_frames[row] = frames
-        self._fresh_states[row] = self._add_state(transition) if OPTIONAL in transition else 0
-        self._write(self._cells, row, transition)
+    def prepare(self, insertion_id: int, transition: Mapping, frames: List[int]) -> None:
+        """Write a transition into the row ``fresh``."""
+        self._write(self._cells, 0, transition)
+        self._fresh_ids[0] = insertion_id
+        self._fresh_frames[0] = frames
+        self._fresh_states[0] = self._add_state(transition) if OPTIONAL in transition else 0
 
     def _write(self, cells: _Cells, row: int, transition: Mapping) -> None:
         for key, path, kind, column in cells:
@@ -112,9 +115,13 @@ class Rows(object):
         self._write(self._state_cells, number, transition)
         return number
 
-    def release_states(self, numbers: np.ndarray) -> None:
-        """The optional values of rows that were overwritten are not needed any more."""
-        self._free_states.extend(numbers[numbers > 0].tolist())
+    def refers_to(self, row: int) -> Tuple[List[int], List[int]]:
+        """The frames of a row, and the number of its optional values."""
+        return self._frames[row].tolist(), [self._states[row]] if self.state_leaves else []
+
+    def release_states(self, numbers: Iterable[int]) -> None:
+        """Optional values of rows that are gone are not needed any more; 0 stands for none."""
+        self._free_states += [int(number) for number in numbers if number]
 
     def copy(self, slots: np.ndarray) -> Columns:
         """Copies of some rows."""

@@ -19,6 +19,7 @@ STORAGES: Dict[str, Callable[[int, Optional[str]], Union[RawFrames, CompressedFr
     memmap=RawFrames,
 )
 _HALVES = struct.Struct('<QQ')
+_RECENT = 256
 _digest = xxhash.xxh3_128_digest
 
 
@@ -45,6 +46,7 @@ class FrameStore(object):
         buckets = 1 << max(10, (expected_frames - 1).bit_length())
         self._mask = buckets - 1
         self._heads = np.zeros(buckets, np.uint32).data
+        self._recent: Dict[bytes, int] = {}  # by digest, which finds most of a push's frames again, and sooner
         self._free = array('I')
         self._end = 1  # numbers from here on were never given out; 0 stands for no frame
         self._low, self._high, self._next, self._references = _columns(4096)
@@ -66,29 +68,25 @@ class FrameStore(object):
         tables = self._heads.nbytes + self._end * per_frame + len(self._free) * self._free.itemsize
         return tables + self.backend.resident_bytes
 
-    def add(self, pixels: memoryview, known: Dict[bytes, int], frames: List[int]) -> None:
+    def add(self, pixels: memoryview, frames: List[int]) -> None:
         """
-        Overview:
-            Take some frames, with one reference to each, and append their numbers to ``frames``.
-        Arguments:
-            - pixels (:obj:`memoryview`): Any whole number of frames, one after the other, as bytes.
-            - known (:obj:`Dict[bytes, int]`): Frames of recent calls by digest, which saves looking them up again; \
-                filled here. Valid as long as nothing is released.
-        Raises:
-            - OSError: If the disk is full. The numbers before that frame are in ``frames``.
+        Take any whole number of frames, one after the other, with one reference to each, and append their numbers to
+        ``frames``. After an OSError, as the disk is full, the numbers before that frame are there.
         """
-        size, references = self.frame_bytes, self._references
+        size, references, recent = self.frame_bytes, self._references, self._recent
         for start in range(0, len(pixels), size):
             one = pixels[start : start + size]
             digest = _digest(one)
-            frame = known.get(digest)
+            frame = recent.get(digest)
             if frame is None:
                 frame = self._find(digest)
                 if not frame:
                     self.backend.put(self._next_number, one)
                     frame = self._insert(digest)
                     references = self._references  # it may have grown
-                known[digest] = frame
+                if len(recent) == _RECENT:
+                    recent.clear()
+                recent[digest] = frame
             references[frame] += 1
             frames.append(frame)
 
@@ -193,6 +191,7 @@ class FrameStore(object):
         """Frames that nothing refers to: they are not found any more, then gone, then their numbers are free."""
         heads, following = self._heads, self._next
         for frame in unused:
+            self._recent.pop(_HALVES.pack(self._low[frame], self._high[frame]), None)
             bucket = self._low[frame] & self._mask
             before = heads[bucket]
             if before == frame:
