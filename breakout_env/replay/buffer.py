@@ -12,7 +12,6 @@ from ..utils.memory_limits import MemoryWatch
 from .batch import FrameBatch
 from .memory import ReplayMemory
 from .options import ReplayOptions
-from .prefetcher import Prefetcher
 from .samplers import TransitionSampler
 from .serial_base import SerialBuffer
 from .slices import SliceSampler
@@ -63,7 +62,7 @@ class FrameReplayBuffer(SerialBuffer):
             - ValueError: If an option is not allowed, or the size does not fit into memory or on the disk.
         """
         options = self._options = ReplayOptions.from_config(cfg)
-        # None of these parts refers to the buffer: without a cycle, its memory is released with its last reference.
+        # Neither part refers to the buffer: without a cycle, its memory is released with its last reference.
         memory = self._memory = ReplayMemory.from_options(options, exp_name)
         self._sampler: _Sampler
         if options.slice_len is None:
@@ -72,13 +71,11 @@ class FrameReplayBuffer(SerialBuffer):
             self._sampler = SliceSampler(memory, options.slice_len, options.slice_every)
         if options.pin_memory and not torch.cuda.is_available():
             raise ValueError('replay buffer option `pin_memory` is True (bool); expected None or False without a GPU')
-        self._prefetcher = Prefetcher()
         self._tb_logger = tb_logger
         self._name = instance_name
         self._reported_at_s = -math.inf
         self._watch = MemoryWatch()
-        begin_save = partial(_begin_save, memory, self._sampler, self._prefetcher)
-        self._open(exp_name, begin_save, partial(_release, self._prefetcher, memory))
+        self._open(exp_name, memory.close)
 
     @property
     def in_use(self) -> bool:
@@ -162,12 +159,13 @@ class FrameReplayBuffer(SerialBuffer):
             return []
         # pinning opens a GPU, which a training on the CPU leaves alone
         pinned = torch.cuda.is_initialized() if self._options.pin_memory is None else self._options.pin_memory
-        parts = self._memory, self._sampler, size, pinned
-        batch = self._prefetcher.take(size) or _sampled(*parts)
+        # without a reference to the buffer, which the prefetch thread would keep alive
+        sample = partial(self._memory.sample, self._sampler.sample, size, pinned)
+        batch = self._prefetcher.take(size) or sample()
         if batch is None:
             return None
         if self._options.prefetch:
-            self._prefetcher.prepare(size, partial(_sampled, *parts, at_once=True))
+            self._prefetcher.prepare(size, partial(sample, at_once=True))
         return self._sampler.finish(batch)
 
     # ---------------------------------------------------------------- saved and loaded
@@ -194,7 +192,15 @@ class FrameReplayBuffer(SerialBuffer):
 
     def state_dict(self) -> Dict[str, Any]:
         """Everything as numpy arrays, with the frames compressed."""
-        return _snapshot(self._memory, self._sampler, self._prefetcher).as_dict()
+        return self._snapshot().as_dict()
+
+    def _snapshot(self) -> snapshot.Snapshot:
+        self._prefetcher.wait()  # else the saved random numbers would depend on how fast its thread is
+        with self._memory.lock:
+            return snapshot.Snapshot(self._memory, *self._sampler.state())
+
+    def _begin_save(self) -> Callable[[str], None]:
+        return self._snapshot().write
 
     def load_state_dict(self, _state_dict: Mapping[str, Any], deepcopy: bool = False) -> None:
         """Load what ``state_dict`` returned. The arrays are copied in any case."""
@@ -220,25 +226,3 @@ class FrameReplayBuffer(SerialBuffer):
     def memory_report(self) -> Dict[str, float]:
         """What the buffer costs now; see ``ReplayMemory.report``."""
         return self._memory.report()
-
-
-def _sampled(memory: ReplayMemory, sampler: _Sampler, size: int, pinned: bool, at_once: bool = False) -> Any:
-    """Without a reference to the buffer: the prefetch thread would keep it alive."""
-    with memory.lock:
-        sampled = sampler.sample(size)
-        return None if sampled is None else memory.fetch(*sampled, pinned=pinned, at_once=at_once)
-
-
-def _snapshot(memory: ReplayMemory, sampler: _Sampler, prefetcher: Prefetcher) -> snapshot.Snapshot:
-    prefetcher.wait()  # else the saved random numbers would depend on how fast its thread is
-    with memory.lock:
-        return snapshot.Snapshot(memory, *sampler.state())
-
-
-def _begin_save(*parts: Any) -> Callable[[str], None]:
-    return _snapshot(*parts).write
-
-
-def _release(prefetcher: Prefetcher, memory: ReplayMemory) -> None:
-    prefetcher.close()
-    memory.close()

@@ -2,7 +2,7 @@
 
 import os
 import threading
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 import psutil
@@ -17,6 +17,8 @@ from .structure import leaves_of
 
 # Called with the transitions of a push that were stored, and their slots.
 Stored = Callable[[Sequence[Mapping], List[int]], None]
+# Slots for a sample of some size, and what is added to each transition; None if there are too few.
+Choose = Callable[[int], Optional[Tuple[np.ndarray, Extras]]]
 
 
 class ReplayMemory(object):
@@ -275,6 +277,12 @@ class ReplayMemory(object):
                 setattr(other, name, mine)
 
     # ---------------------------------------------------------------- out
+
+    def sample(self, choose: Choose, size: int, pinned: bool, at_once: bool = False) -> Any:
+        """The transitions that a sampler chooses, or None; for the others see ``FrameStore.gather``."""
+        with self.lock:
+            chosen = choose(size)
+            return None if chosen is None else self.fetch(*chosen, pinned=pinned, at_once=at_once)
 
     def fetch(
         self, slots: np.ndarray, extras: Optional[Extras] = None, pinned: bool = False, at_once: bool = False

@@ -1,18 +1,57 @@
-"""What our replay buffers for serial pipelines have in common: life in a run, and saves in the background."""
+"""What our replay buffers for serial pipelines have in common: life in a run, and what threads do for them."""
 
 import logging
 import os
 import threading
 import weakref
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import Any, Callable, List, Mapping, Optional
+from typing import Any, Callable, List, Mapping, Optional, Tuple
 
 from ding.worker.replay_buffer import IBuffer
 
 from ..utils import run_registry
 
 _log = logging.getLogger(__name__)
-_SAVER = 'replay-saver'
+_PREFETCHER, _SAVER = 'replay-prefetch', 'replay-saver'
+
+
+class Prefetcher(object):
+    """
+    Makes the next batch in a thread while the learner computes, assuming the next request repeats the previous one.
+    Call ``wait`` before a change of what batches are made from: so their content depends on the seed only, not on the
+    thread's speed.
+    """
+
+    def __init__(self) -> None:
+        self._executor = ThreadPoolExecutor(1, _PREFETCHER)  # its thread starts with the first batch
+        # without a lock, which would keep a signal handler from closing the buffer
+        self._pending: Optional[Tuple[Any, 'Future[Any]']] = None
+
+    def prepare(self, request: Any, make: Callable[[], Any]) -> None:
+        """Make a batch in the thread."""
+        self._pending = request, self._executor.submit(make)
+
+    def take(self, request: Any) -> Any:
+        """The batch that was made for this request, or None; one for another request is dropped."""
+        self.wait()
+        pending, self._pending = self._pending, None
+        return pending[1].result() if pending is not None and pending[0] == request else None
+
+    def wait(self) -> None:
+        """Wait until the batch is made."""
+        pending = self._pending
+        if pending is not None:
+            pending[1].exception()
+
+    def drop(self) -> None:
+        """Forget the batch."""
+        self.take(None)
+
+    def close(self) -> None:
+        """Forget the batch, and end the thread."""
+        # a thread can not wait for itself: the garbage collector may close a buffer in it
+        self._executor.shutdown(wait=not threading.current_thread().name.startswith(_PREFETCHER))
+        self._pending = None
 
 
 class SerialBuffer(IBuffer):
@@ -23,7 +62,7 @@ class SerialBuffer(IBuffer):
         saves, closes and deletes nothing.
 
         A subclass calls ``_open`` at the end of its constructor, and has the methods of DI-engine's ``IBuffer``, \
-        ``push_count``, and ``memory_report``, numbers by name, among them ``bytes`` of memory.
+        ``_begin_save``, ``push_count``, and ``memory_report``, numbers by name, among them ``bytes`` of memory.
     """
 
     save_suffix = ''  # of the names of saves in a run's folder
@@ -34,17 +73,17 @@ class SerialBuffer(IBuffer):
         """Check ``policy.other.replay_buffer`` of a merged config; a ValueError names what is wrong."""
         cls.options_type.from_config(cfg['policy']['other']['replay_buffer'])
 
-    def _open(
-        self, exp_name: str, begin_save: Callable[[], Callable[[str], None]], release: Callable[[], None]
-    ) -> None:
-        """
-        Register in the run ``exp_name``. ``begin_save`` takes a snapshot at once and returns the function that writes
-        it to a path; neither it nor ``release`` may keep this buffer alive.
-        """
-        self._begin_save, self._owner = begin_save, os.getpid()
+    def _open(self, exp_name: str, release: Callable[[], None]) -> None:
+        """Register in the run ``exp_name``. ``release``, which may not keep this buffer alive, is called at its end."""
+        self._owner = os.getpid()
+        self._prefetcher = Prefetcher()
         self._saves: List[Future] = []  # the last one
-        self._finalizer = weakref.finalize(self, _release, self._saves, release, self._owner)
+        self._finalizer = weakref.finalize(self, _release, self._saves, self._prefetcher, release, self._owner)
         run_registry.register(exp_name, 'buffer', self)
+
+    def _begin_save(self) -> Callable[[str], None]:
+        """Take a snapshot at once; the function that is returned writes it to a path."""
+        raise NotImplementedError
 
     def start_saving(self, file_name: str, then: Callable[[], None]) -> bool:
         """
@@ -77,8 +116,9 @@ def _save(write: Callable[[str], None], path: str, then: Callable[[], None]) -> 
         raise
 
 
-def _release(saves: List[Future], release: Callable[[], None], owner: int) -> None:
+def _release(saves: List[Future], prefetcher: Prefetcher, release: Callable[[], None], owner: int) -> None:
     if os.getpid() == owner:
+        prefetcher.close()
         if saves and threading.current_thread().name.startswith('replay-'):  # ours, which the save may need
             saves[0].add_done_callback(lambda _: release())
         else:

@@ -11,7 +11,6 @@ import importlib
 import math
 import os
 import tempfile
-import weakref
 from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple, Union
@@ -24,7 +23,6 @@ from ..compat.torchrl_saves import read_description, write_buffer
 from ..utils.atomic_file import DamagedFile
 from ..utils.memory_limits import disk_room, memory_room
 from .options import FOLDER, TorchRLOptions
-from .prefetcher import Prefetcher
 from .serial_base import SerialBuffer
 from .size_check import DoesNotFit, expect_room
 from .slices import cut, expect_ids
@@ -84,12 +82,9 @@ class TorchRLReplayBuffer(SerialBuffer):
         self._pushed = 0  # transitions since the beginning: the next one's unique id
         self._sample_count = 0  # batches so far, for the annealing of beta
         self._first_episode = 0  # as in SliceSampler
-        self._prefetcher = Prefetcher()
         if self._options.prefetch:  # else what the thread and others draw would depend on who comes first
             self._buffer.set_rng(torch.Generator().manual_seed(int(torch.randint(2**31, ()))))
-        this = weakref.proxy(self)
-        release = partial(_release, self._prefetcher, self._buffer.storage, self._folder)
-        self._open(self._exp_name, lambda: this.save_data, release)
+        self._open(self._exp_name, partial(torchrl_storages.release, self._buffer.storage, self._folder))
 
     def _torchrl_buffer(self) -> Any:
         # not at the top: TorchRL is optional, and takes seconds to import
@@ -263,6 +258,9 @@ class TorchRLReplayBuffer(SerialBuffer):
         """Restore what ``state_dict`` returned; a ValueError says what does not fit."""
         self._restore(_state_dict, 'the state', lambda: self._buffer.load_state_dict(_state_dict['buffer']))
 
+    def _begin_save(self) -> Callable[[str], None]:
+        return self.save_data
+
     def save_data(self, file_name: str) -> None:
         """
         Overview:
@@ -320,11 +318,6 @@ class TorchRLReplayBuffer(SerialBuffer):
             if isinstance(error, DoesNotFit):
                 raise
             raise DamagedFile(f'{source} cannot be loaded ({error}); the replay buffer is empty now') from error
-
-
-def _release(prefetcher: Prefetcher, storage: Any, folder: Optional[str]) -> None:
-    prefetcher.close()
-    torchrl_storages.release(storage, folder)
 
 
 def _sample(

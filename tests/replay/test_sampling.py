@@ -161,7 +161,7 @@ def test_a_change_waits_for_the_batch_that_is_being_made(change, same_footprint)
     buffer, state, gate = filled(60, prefetch=True), filled(60, start=100).state_dict(), threading.Event()
     buffer._prefetcher._executor.submit(gate.wait, 20)  # the thread is busy with something else
     batch = list(buffer.sample(32, 0))
-    made = buffer._prefetcher._pending[0][1]
+    made = buffer._prefetcher._pending[1]
     threading.Timer(0.05, gate.set).start()
     changes = dict(
         push=lambda: buffer.push(transitions(160, 200), 0),
