@@ -23,9 +23,9 @@ from ..compat.torchrl_saves import read_description, write_buffer
 from ..utils.atomic_file import DamagedFile
 from ..utils.memory_limits import disk_room, memory_room
 from .options import FOLDER, TorchRLOptions
+from .samplers import cut, expect_ids
 from .serial_base import SerialBuffer
 from .size_check import DoesNotFit, expect_room
-from .slices import cut, expect_ids
 from .structure import name_of, set_at
 
 KeyPath = Tuple[str, ...]  # ('prev_state', 'h') for transition['prev_state']['h']

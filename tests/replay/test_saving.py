@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from breakout_env.replay.snapshot import array_file
+from breakout_env.replay.snapshot import snapshot
 from breakout_env.utils.atomic_file import DamagedFile
 from helpers.processes import ROOT
 from helpers.replay import (
@@ -71,7 +71,7 @@ def test_a_loaded_buffer_equals_the_saved_one_and_continues_alike(storage, by, t
 @pytest.fixture
 def may_write(monkeypatch):
     """Saves in the background write nothing before this event."""
-    write, event = array_file.write, threading.Event()
+    write, event = snapshot.write_arrays, threading.Event()
 
     def gated_write(path, arrays):
         def gated():
@@ -81,7 +81,7 @@ def may_write(monkeypatch):
 
         write(path, gated())
 
-    monkeypatch.setattr(array_file, 'write', gated_write)
+    monkeypatch.setattr(snapshot, 'write_arrays', gated_write)
     return event
 
 

@@ -4,22 +4,28 @@ All of a replay memory as named arrays, and back: what a save, a load and a stat
 ``ids``, ``frames`` (numbers of stored frames), ``states`` (numbers of hidden states) and ``column0`` ... are the rows;
 ``state0`` ... hidden states; ``frames0.data`` ... the compressed frames, in pieces, with the lengths of each and the
 dictionary that they were compressed with; ``meta`` is JSON that describes them. ``version_1`` reads older saves.
+
+A file is numpy's own ``.npz``. Nothing in it is pickled, so loading it runs no code. The zip container has a CRC-32 for
+each array, which finds damaged bytes.
 """
 
 import json
 import logging
-from contextlib import closing
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
+import math
+import os
+import zipfile
+from contextlib import closing, contextmanager
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
 import numpy as np
 
-from ...utils.atomic_file import DamagedFile, previous
+from ...utils.atomic_file import DamagedFile, atomic_write, previous
 from ..frames.codec import FrameCodec
 from ..memory import ReplayMemory
 from ..rows import Columns, Rows
 from ..size_check import DoesNotFit
 from ..structure import leaves_from
-from . import array_file, version_1
+from . import version_1
 
 _log = logging.getLogger(__name__)
 FORMAT = 'breakout_env replay memory'
@@ -95,9 +101,9 @@ class Snapshot(object):
         yield 'meta', np.frombuffer(json.dumps(self._meta).encode(), np.uint8)
 
     def write(self, path: str) -> None:
-        """Write it to a file, see ``array_file.write``, and close it."""
+        """Write it to a file, see ``write_arrays``, and close it."""
         with closing(self):
-            array_file.write(path, self.arrays())
+            write_arrays(path, self.arrays())
 
     def as_dict(self) -> Dict[str, np.ndarray]:
         """All arrays, by name; it is closed."""
@@ -113,6 +119,68 @@ class Snapshot(object):
             self._acquired = self._acquired[:0]
 
 
+def write_arrays(path: str, arrays: Iterable[Tuple[str, np.ndarray]]) -> None:
+    """
+    Overview:
+        Write arrays to a file atomically; the file it replaces stays as ``<path>.previous``. The arrays are asked for \
+        one at a time and need not be in memory together.
+    Raises:
+        - OSError: If it cannot be written, as on a full disk; the old file is still there.
+    """
+    with atomic_write(path, keep_previous=True) as file:
+        with zipfile.ZipFile(file, 'w', zipfile.ZIP_STORED, allowZip64=True) as archive:
+            for name, array in arrays:
+                with archive.open(f'{name}.npy', 'w', force_zip64=True) as member:
+                    np.lib.format.write_array(member, np.ascontiguousarray(array), allow_pickle=False)
+
+
+class SavedArrays(Mapping):
+    """The arrays of a file, each read when it is asked for; ``DamagedFile`` if the file or the array cannot be read."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        if not os.path.exists(path):
+            raise FileNotFoundError(f'there is no saved replay buffer at {path}')
+        with self._damage_named('it is no saved replay buffer, or cut off'):
+            self._archive = zipfile.ZipFile(path)
+        self._names = [name[:-4] for name in self._archive.namelist() if name.endswith('.npy')]
+        self.close = self._archive.close
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        if name not in self._names:
+            raise KeyError(name)
+        info = self._archive.getinfo(f'{name}.npy')
+        with self._damage_named(name):
+            with self._archive.open(info) as member:
+                version = np.lib.format.read_magic(member)
+                head = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+                shape, _, dtype = head(member)
+            # before numpy allocates memory for it
+            if math.prod(shape) * dtype.itemsize > info.file_size or info.compress_type != zipfile.ZIP_STORED:
+                raise ValueError('it claims to be larger than it is, or is compressed')
+            with self._archive.open(info) as member:
+                array = np.lib.format.read_array(member, allow_pickle=False)
+                # the checksum is compared at the end of the data, which an array of no elements does not reach
+                if member.read(1):
+                    raise ValueError('more data than the array has')
+        return array
+
+    @contextmanager
+    def _damage_named(self, part: str) -> Iterator[None]:
+        try:
+            yield
+        except MemoryError:
+            raise
+        except Exception as error:  # depending on the damage, zipfile and numpy raise nearly anything
+            raise DamagedFile(f'{self._path} is damaged ({part}: {error})') from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
 def load(memory: ReplayMemory, path: str) -> Restored:
     """
     Overview:
@@ -124,7 +192,7 @@ def load(memory: ReplayMemory, path: str) -> Restored:
     failures: List[Exception] = []
     for candidate in (path, previous(path)):
         try:
-            with closing(array_file.SavedArrays(candidate)) as arrays:
+            with closing(SavedArrays(candidate)) as arrays:
                 restored = restore(memory, arrays, candidate)
         except (DamagedFile, FileNotFoundError) as error:
             failures.append(error)
