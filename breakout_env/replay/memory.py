@@ -15,6 +15,8 @@ from .rows import Rows
 from .size_check import check_room
 from .structure import leaves_of
 
+# Frames of transitions that were overwritten, as that is faster.
+_RELEASED_TOGETHER = 512
 # Called with the transitions of a push that were stored, and their slots.
 Stored = Callable[[Sequence[Mapping], List[int]], None]
 # Slots for a sample of some size, and what is added to each transition; None if there are too few.
@@ -183,10 +185,15 @@ class ReplayMemory(object):
                 return []
             self.start_with(rows)
             first, slots = self.next_id, self._next_slots(len(transitions))
+            gone: List[int] = []
             try:
                 for transition, slot in zip(transitions, slots):
-                    self._store(rows, transition, slot)
+                    gone += self._store(rows, transition, slot)
+                    if len(gone) >= _RELEASED_TOGETHER:
+                        released, gone = gone, []  # first, so that no signal has a frame released twice
+                        self._release(released)
             finally:
+                self._release(gone)
                 count = self.next_id - first
                 if stored is not None and count:
                     stored(transitions[:count], slots[:count])
@@ -208,8 +215,8 @@ class ReplayMemory(object):
             return [i if i < capacity else any_slot for i, any_slot in enumerate(at_random, first)]
         return [i % capacity for i in range(first, first + count)]
 
-    def _store(self, rows: Rows, transition: Mapping, slot: int) -> None:
-        """Put a transition into its slot, and release what was there."""
+    def _store(self, rows: Rows, transition: Mapping, slot: int) -> Sequence[int]:
+        """Put a transition into its slot; returns the frames of the one that was there, to be released."""
         store, frames = self.frame_store, []  # type: Optional[FrameStore], List[int]
         try:
             for pixels in rows.pixels(transition):
@@ -219,13 +226,14 @@ class ReplayMemory(object):
         except BaseException:  # a full disk, or Ctrl-C
             self._release(frames)
             raise
-        gone = rows.refers_to(slot) if slot < self.count else None
+        gone, states = rows.refers_to(slot) if slot < self.count else ((), ())
         start, end = slot * rows.nbytes, (slot + 1) * rows.nbytes
         # no call, so no signal either, comes between these two
         rows.bytes[start:end] = rows.fresh
         self.next_id += 1
-        if gone is not None:
-            self._release(*gone)
+        if states:
+            rows.release_states(states)
+        return gone
 
     def _release(self, frames: List[int], states: Sequence[int] = ()) -> None:
         """Release what rows referred to that are no longer there."""

@@ -86,7 +86,7 @@ class Rows(object):
         """The bytes of each stack of screens of a transition."""
         for (key,), kind, _, _ in self.stacks:
             stack = numpy_of(transition[key]) if kind == 'tensor' else transition[key]
-            yield np.ascontiguousarray(stack).data.cast('B')
+            yield stack.ravel().data  # a copy only if it is not contiguous
 
     def prepare(self, insertion_id: int, transition: Mapping, frames: List[int]) -> None:
         """Write a transition into the row ``fresh``."""

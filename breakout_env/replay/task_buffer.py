@@ -202,9 +202,10 @@ class TaskFrameBuffer(Buffer):
         """Save everything to a file; see ``FrameReplayBuffer.save_data``. Metas are saved as JSON, or a ValueError."""
         with self._memory.lock:
             try:
-                metas = [_plain(self._metas.get(slot, {})) for slot in range(self.count())]
-                json.dumps(metas)
-            except (TypeError, ValueError) as error:
+                # numbers of numpy and torch as Python's
+                metas = [self._metas.get(slot, {}) for slot in range(self.count())]
+                metas = json.loads(json.dumps(metas, default=lambda value: value.item()))
+            except (TypeError, ValueError, AttributeError) as error:
                 raise ValueError(f'a meta cannot be saved ({error}); expected numbers and strings') from None
             taken = snapshot.Snapshot(self._memory, dict(metas=metas) if self._metas else {})
         taken.write(file_name)
@@ -224,8 +225,3 @@ class TaskFrameBuffer(Buffer):
         copied = type(self).__new__(type(self))
         copied.__dict__.update(self.__dict__, _middleware=[])
         return copied
-
-
-def _plain(meta: Mapping) -> Dict[str, Any]:
-    """Numbers of numpy and torch as Python's, for JSON."""
-    return {key: value.item() if hasattr(value, 'item') else value for key, value in meta.items()}
