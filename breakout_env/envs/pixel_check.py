@@ -52,7 +52,7 @@ def fit_model_and_buffer(cfg: EasyDict) -> None:
 def _model_class(policy: EasyDict) -> Any:
     """The config's model, or else the policy, whose default model is of the same package; None for unknown names."""
     try:
-        import_module(policy.model.get('import_names', []))
+        import_module(policy.model.get('import_names') or [])
     except ImportError as error:
         expected = 'expected modules that are installed, on PYTHONPATH or beside the config'
         raise ValueError(f'policy.model.import_names: {error}; {expected}') from None

@@ -106,7 +106,8 @@ def check_config(cfg: EasyDict) -> None:
         try:
             import_module(part.get('import_names') or [])  # which register the part
         except (ImportError, TypeError, AttributeError) as error:
-            raise ValueError(f'{path}.import_names is {shown(part["import_names"])}: {error}') from None
+            found = f'{path}.import_names is {shown(part["import_names"])}'
+            raise ValueError(f'{found}; expected a list of modules ({error})') from None
     for path, registry in PARTS.items():
         if 'type' in (part := section(path, value_at(cfg, path))):  # a policy's own model has none
             _check_part(path, part['type'], registry, cfg)

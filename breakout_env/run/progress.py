@@ -44,6 +44,13 @@ MEMORY_EVERY_S = 30.0
 _LEARNED = dict(loss='total_loss', q_value='q_value', value='value', entropy='entropy', learning_rate='cur_lr')
 
 
+def _as_tuples(pairs: Any) -> Any:
+    """Lists of lists, as in a config, as tuples of tuples; anything else as it is."""
+    if isinstance(pairs, list) and all(isinstance(pair, list) for pair in pairs):
+        return tuple(map(tuple, pairs))
+    return pairs
+
+
 class ProgressOptions(Options):
     """The options of the hook ``progress``: its ``ext_args``."""
 
@@ -66,7 +73,7 @@ class ProgressOptions(Options):
     DI-engine prints its own logs there; `breakout train` sets 10."""
     expected_scores: Annotated[
         Tuple[Tuple[float, float], ...],
-        BeforeValidator(lambda pairs: tuple(map(tuple, pairs)) if isinstance(pairs, list) else pairs),
+        BeforeValidator(_as_tuples),
         Expected('a list of pairs of env steps and score'),
     ] = ()
     """(list) What runs of this config scored while training, as pairs of env steps and score, for the forecast."""
