@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT))  # for the table of benchmarks.replay.cost
 RESULTS = ROOT / 'docs' / 'results'
 TRAINING = RESULTS / 'training'
 PPO, DQN = TRAINING / 'ppo_gpu_seed0.jsonl.gz', TRAINING / 'dqn_gpu_seed0.jsonl.gz'
-PPO_AFTER = [TRAINING / f'ppo_gpu_seed0_{which}.jsonl.gz' for which in ('second', 'third')]
+PPO_AFTER = [TRAINING / f'ppo_gpu_seed0_{which}.jsonl.gz' for which in ('second', 'third', 'fourth')]
 PROTOCOLS = ('nature', 'sticky', 'greedy')
 
 
@@ -125,7 +125,7 @@ def runs_of_the_agent() -> str:
         ['score while training, last 100 games', *(f'{last(log["train_return"]):.1f}' for log in logs)],
         ['most memory', *(f'{np.nanmax(log["memory_bytes"]) / 1e9:.2f} GB' for log in logs)],
     ]
-    return markdown(['PPO on one H100 and 16 CPU cores, seed 0', 'first', 'second', 'third'], rows, 3)
+    return markdown(['PPO on one H100 and 16 CPU cores, seed 0', 'first', 'second', 'third', 'fourth'], rows, 4)
 
 
 def on_gpu() -> str:
