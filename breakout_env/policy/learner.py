@@ -1,6 +1,7 @@
 """What all our policies share: options of an update, the step of the optimizer, logged means, averaged weights."""
 
 import copy
+from abc import abstractmethod
 from functools import cached_property
 from typing import Annotated, Any, Callable, Dict, Literal, Mapping, Optional, TypeVar, Union
 
@@ -72,9 +73,9 @@ class LeanPolicy(object):
     _average: Optional[torch.nn.Module] = None
 
     @staticmethod
+    @abstractmethod
     def _checked(policy: Mapping) -> Any:
         """The options of a policy's config, ``LearnerOptions``; a ValueError names one that is not allowed."""
-        raise NotImplementedError
 
     @cached_property
     def _options(self) -> Any:

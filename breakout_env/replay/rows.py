@@ -120,7 +120,7 @@ class Rows(object):
         return self._frames[row].tolist(), [self._states[row]] if self.state_leaves else []
 
     def release_states(self, numbers: Iterable[int]) -> None:
-        """Optional values of rows that are gone are not needed any more; 0 stands for none."""
+        """Free the places of optional values whose rows were overwritten or deleted; 0 stands for no value."""
         self._free_states += [int(number) for number in numbers if number]
 
     def copy(self, slots: np.ndarray) -> Columns:

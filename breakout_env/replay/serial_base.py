@@ -4,6 +4,7 @@ import logging
 import os
 import threading
 import weakref
+from abc import abstractmethod
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, Callable, List, Mapping, Optional, Tuple
 
@@ -81,9 +82,9 @@ class SerialBuffer(IBuffer):
         self._finalizer = weakref.finalize(self, _release, self._saves, self._prefetcher, release, self._owner)
         run_registry.register(exp_name, 'buffer', self)
 
+    @abstractmethod
     def _begin_save(self) -> Callable[[str], None]:
         """Take a snapshot at once; the function that is returned writes it to a path."""
-        raise NotImplementedError
 
     def start_saving(self, file_name: str, then: Callable[[], None]) -> bool:
         """
