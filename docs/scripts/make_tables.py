@@ -183,14 +183,11 @@ def comparison() -> str:
     env, train, lives = (_medians(name) for name in ('bench_env', 'bench_train', 'bench_manager'))
     games = _medians('bench_manager', 1)
     judged = training_rows.by_variant(training_rows.rows())
-    after = {
-        key: f'{np.mean([row["score"] for row in seeds]):.0f} ({len(seeds)} seed{"s" * (len(seeds) > 1)})'
-        for key, seeds in judged.items()
-    }
+    after = {key: _score(seeds) for key, seeds in judged.items()}
     trained = {name: text for (minutes, name), text in after.items() if minutes == 40}
     dqn_on, ppo_on = (judged[40, name][0]['cpu'] for name in ('lean_dqn', 'ppo'))
-    longest = max(training_rows.env_steps_rows(), key=lambda row: row['env_steps'])
-    long = f'PPO for long trainings, score after {longest["budget_env_steps"] / 1e6:g} million env steps'
+    (env_steps, _), longest = max(training_rows.by_variant(training_rows.env_steps_rows(), 'budget_env_steps').items())
+    long = f'PPO for long trainings, score after {env_steps / 1e6:g} million env steps'
     on = {name: load(f'bench_{name}')['cpu'] for name in ('train', 'env', 'manager')}
     ours, envpool = 'ours, halves in turns', 'EnvPool, asynchronous, 2 threads'
     dqn, stock_dqn = train['ours, serial'], train["DI-engine's serial pipeline"]
@@ -204,7 +201,7 @@ def comparison() -> str:
     rows = [
         ['PPO on a GPU and 16 CPU cores, score after 10 minutes', on_gpu[0], '', '', 'NVIDIA H100'],
         [f'the agent in the package, {gpu[1]["hours"] * 60:.0f} such minutes, score', on_gpu[1], '', '', 'NVIDIA H100'],
-        [long, f'{longest["score"]:.0f} (1 seed)', '', '', longest['cpu']],
+        [long, _score(longest), '', '', longest[0]['cpu']],
         ['PPO, score after 80 minutes', after[80, 'ppo'], '', '', judged[80, 'ppo'][0]['cpu']],
         ['PPO, score after 40 minutes', trained['ppo'], '', f'{trained["rl_games PPO"]}, rl_games', ppo_on],
         ['DQN, score after 40 minutes', trained['lean_dqn'], trained['DI-engine dqn'], sb3, dqn_on],
@@ -215,6 +212,10 @@ def comparison() -> str:
         ['memory of a million transitions of random play', compressed, advanced, f'{snappy}, as Dopamine', 'any'],
     ]
     return markdown(['on 2 CPU cores, unless named', 'breakout_env', 'DI-engine', 'best other', 'on'], rows, 0)
+
+
+def _score(seeds: List[Dict[str, Any]]) -> str:
+    return f'{np.mean([row["score"] for row in seeds]):.0f} ({len(seeds)} seed{"s" * (len(seeds) > 1)})'
 
 
 def _medians(name: str, index: int = 0) -> Dict[str, str]:
