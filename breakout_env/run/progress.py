@@ -39,7 +39,7 @@ SHOW_EVERY_S = 0.5
 FORECAST_AFTER_S = 120.0
 # Speeds are those of about the last minute: an evaluation shows in them, but does not make them jump.
 SPEED_OVER_S = 60.0
-MEMORY_EVERY_S = 30.0
+MEMORY_EVERY_S, WATCH_EVERY_S = 30.0, 5.0
 # What the log has of an update, and what the learner calls it.
 _LEARNED = dict(loss='total_loss', q_value='q_value', value='value', entropy='entropy', learning_rate='cur_lr')
 
@@ -55,7 +55,6 @@ class ProgressOptions(Options):
     """The options of the hook ``progress``: its ``ext_args``."""
 
     _owner = 'hook `progress`: option'
-    _passed_over = frozenset({'watch_resources_s'})  # of 0.1.0
 
     max_env_step: Optional[Annotated[int, Between(1, 10**15)]] = None
     """(Optional[int]) Env steps at which the run will end, for percent and time left; None if unknown. Under
@@ -122,7 +121,7 @@ class RunProgress(object):
         self._watch = MemoryWatch(self._warn)
         self._memory_bytes: Optional[int] = None
         self._started_at_s, self._run_s_before = clock(), 0.0
-        self._shown_at_s = self._logged_at_s = self._measured_at_s = -math.inf
+        self._shown_at_s = self._logged_at_s = self._measured_at_s = self._watched_at_s = -math.inf
         self._learned: Mapping[str, Any] = {}  # the values of the newest update
         self._marks: Deque[Tuple[float, int, int]] = deque()  # time, env step, updates
         self._env_step = self._updates = self._updates_before = 0
@@ -171,6 +170,9 @@ class RunProgress(object):
         self._count()
         if now_s - self._measured_at_s >= MEMORY_EVERY_S:
             self._measured_at_s, self._memory_bytes = now_s, memory_bytes()
+        if now_s - self._watched_at_s >= WATCH_EVERY_S:
+            self._watched_at_s = now_s
+            self._watch.look()
         hours = self._options.max_hours
         left_s = None if hours is None else hours * 3600 - self.run_s
         env_steps_per_s, updates_per_s = self._speeds(now_s)
@@ -184,7 +186,6 @@ class RunProgress(object):
         )
         if now_s - self._logged_at_s >= self._options.log_every_s:
             self._logged_at_s = now_s
-            self._watch.look()
             self._log_row(row)
         self._display.show(row, self._scores, left_s, now_s)
         if self._forecast_at_s is None and self._updates > self._updates_before:  # an evaluation may come first

@@ -15,8 +15,8 @@ from ..utils.command_line import show_only_warnings
 class Display(object):
     """
     A line on stderr if that is a terminal; printed lines every ``print_every_s`` seconds, the title before the first,
-    if stderr or stdout is none. Without ``print_every_s``, as under plain ``ding``, there are no printed lines. A
-    terminal that is gone, or a pipe that nobody reads any more, ends what is shown there, not the training.
+    if stderr or stdout is no terminal. Without ``print_every_s``, as under plain ``ding``, there are no printed lines.
+    A terminal that is gone, or a pipe that nobody reads any more, ends what is shown there, not the training.
     """
 
     def __init__(self, title: str, total: Optional[int], print_every_s: Optional[float]) -> None:
@@ -37,10 +37,13 @@ class Display(object):
         return self._line is not None or self._prints
 
     def say(self, text: str) -> None:
-        """A message above the line, or among those printed."""
+        """A message above the line, and among those printed."""
         if self._line is not None:
             with contextlib.suppress(OSError, ValueError):
-                self._line.write(text)
+                self._line.write(text, file=sys.stderr if self._prints else None)
+        self._print(text)
+
+    def _print(self, text: str) -> None:
         if self._prints:
             try:
                 print(text, flush=True)
@@ -65,7 +68,7 @@ class Display(object):
             return
         self._print_due_s = now_s + (self._every_s or 0.0)
         if self._title:
-            self.say(self._title)
+            self._print(self._title)
             self._title = ''
         steps = f'{env_step:,} env steps'
         if total is not None:
@@ -73,7 +76,7 @@ class Display(object):
         parts = [steps, *([f'{speed:.0f} env steps/s'] if speed else []), *parts]
         if total is not None and speed:
             parts.append(f'{duration((total - env_step) / speed)} left at this speed')
-        self.say(', '.join(parts))
+        self._print(', '.join(parts))
 
     def close(self) -> None:
         """Leave the line as it is, and begin a new one."""

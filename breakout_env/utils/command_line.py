@@ -1,5 +1,6 @@
 """How all programs of this project start and end: the ``breakout`` command and the pipelines of ``entry/``."""
 
+import errno
 import logging
 import os
 import signal
@@ -26,7 +27,7 @@ class Program(click.Command):
     Overview:
         A click command with a graceful shutdown. SIGTERM and SIGHUP raise ``SystemExit``; after Ctrl-C it prints \
         'stopped' and exits with 130, as shells expect (click: 1). What its user can fix is shown as click does, in a \
-        line with exit code 1: errors that this package raises, or that are about a file; others keep their traceback.
+        line with exit code 1: errors that this package or the system raises; others keep their traceback.
 
         Calling the command installs the signal handlers; ``main``, for a program that continues afterwards, does not.
     Examples:
@@ -60,6 +61,6 @@ class Program(click.Command):
         except (ValueError, OSError, HelperError) as error:
             raised_in = Path(traceback.extract_tb(error.__traceback__)[-1].filename).resolve()
             is_ours = Path(__file__).resolve().parent.parent in raised_in.parents
-            if is_ours or getattr(error, 'filename', None) is not None:
+            if is_ours or getattr(error, 'errno', None) not in (None, errno.EPIPE):
                 raise click.ClickException(str(error)) from None
             raise

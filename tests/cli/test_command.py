@@ -1,5 +1,6 @@
 """The ``breakout`` command as a whole: help, wrong names, and what the import prints."""
 
+import os
 import re
 import sys
 
@@ -10,6 +11,7 @@ from click.testing import CliRunner
 from breakout_command import COMMANDS
 from breakout_command import main as front_door
 from breakout_env.cli import main
+from breakout_env.utils.command_line import Program
 from helpers.processes import BIN, completed
 
 
@@ -31,8 +33,13 @@ def test_the_front_door_knows_all_commands():
 
 def test_unknown_command_is_an_error_with_the_known_ones():
     result = CliRunner().invoke(front_door, ['trian'])
-    assert result.exit_code == 2
-    assert "there is no command 'trian'; expected one of train, eval" in result.output
+    assert result.exit_code == 2 and "there is no command 'trian'; expected one of train, eval" in result.output
+
+
+def test_an_error_of_the_system_is_a_line_and_one_of_another_library_keeps_its_traceback():
+    result = CliRunner().invoke(Program('read', callback=lambda: os.read(10**6, 1)))
+    assert result.exit_code == 1 and result.output == 'Error: [Errno 9] Bad file descriptor\n'
+    assert isinstance(CliRunner().invoke(Program('number', callback=lambda: int('x'))).exception, ValueError)
 
 
 @pytest.mark.parametrize('option, expected', [('--version', r'breakout, version [\d.]+\n'), ('-h', r'Usage.*')])

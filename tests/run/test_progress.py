@@ -51,7 +51,7 @@ def screen(monkeypatch):
     """A terminal of 200 columns in place of stderr, and what is drawn on it."""
     drawn = io.StringIO()
     drawn.isatty, drawn.fileno = lambda: True, lambda: -1
-    monkeypatch.setattr('breakout_env.run.progress_line.sys', SimpleNamespace(stderr=drawn))
+    monkeypatch.setattr('breakout_env.run.progress_line.sys', SimpleNamespace(stderr=drawn, stdout=io.StringIO()))
     monkeypatch.setattr('os.get_terminal_size', lambda descriptor: SimpleNamespace(columns=200))
     monkeypatch.setenv('COLUMNS', '200')
     monkeypatch.setenv('LINES', '40')
@@ -78,13 +78,25 @@ def test_the_line_of_a_resumed_run_has_its_scores_the_speed_of_this_process_and_
     assert screen.getvalue().endswith('\n')  # the shell's prompt starts in a new line
 
 
-def test_without_a_terminal_the_folder_and_a_line_every_ten_seconds_are_printed(tmp_path, capsys):
+@pytest.mark.parametrize('stderr_is_a_terminal', [False, True])
+def test_a_log_file_gets_the_folder_and_a_line_every_ten_seconds(stderr_is_a_terminal, tmp_path, request, capsys):
+    if stderr_is_a_terminal:  # breakout train > log.txt
+        request.getfixturevalue('screen')
     run = ProgressRun(tmp_path, max_env_step=1000, print_every_s=10.0)
     for second in range(25):
         run.look(float(second), 10 * second, second)
     first, *lines = capsys.readouterr().out.splitlines()
     assert first == f'Training in {tmp_path}' and len(lines) == 3
     assert re.fullmatch(r'200 of 1,000 .* \(20%\), 10 env steps/s, 1 updates/s, .* GB, 0:01:20 left .*', lines[2])
+
+
+def test_memory_is_watched_every_few_seconds_however_rarely_the_log_gets_a_row(tmp_path, monkeypatch):
+    looks, watch = [], SimpleNamespace(look=lambda: looks.append(run.now_s))
+    monkeypatch.setattr('breakout_env.run.progress.MemoryWatch', lambda warn: watch)
+    run = ProgressRun(tmp_path, log_every_s=600.0)
+    for second in range(12):
+        run.look(float(second))
+    assert looks == [0.0, 5.0, 10.0]
 
 
 def test_speeds_are_those_of_the_last_minute(tmp_path):
