@@ -16,7 +16,7 @@ import click
 EXIT_CODES = """\b
 Exit codes:
   0    done; or a run was stopped by one Ctrl-C, SIGTERM or SIGHUP, and saved
-  1    it could not be done, or a check failed; the reason is said last
+  1    it could not be done, or a check failed; the last line says why
   2    a wrong option or config
   129  ended by SIGHUP (the terminal was closed), 130 by Ctrl-C,
        143 by SIGTERM: without a run to save, or at once, by a second Ctrl-C"""

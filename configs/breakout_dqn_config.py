@@ -77,7 +77,7 @@ breakout_dqn_create_config = dict(
     policy=dict(type='dqn'),
     # Stores each distinct screen once, compressed.
     replay_buffer=dict(type='frame', import_names=['breakout_env']),
-    # DI-engine's collector, with n-step returns that go on in the next collection.
+    # DI-engine's collector, with n-step returns that continue in the next collection.
     collector=dict(type='nstep', import_names=['breakout_env']),
     # DI-engine's evaluator, whose best score is kept when a run is resumed.
     evaluator=dict(type='resumable', import_names=['breakout_env']),

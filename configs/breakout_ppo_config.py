@@ -1,5 +1,5 @@
 """
-PPO on Breakout for a CPU: 64 environments, a small network that knows the mirror, no replay buffer.
+PPO on Breakout for a CPU: 64 environments, a small mirror-equivariant network, no replay buffer.
 
 Run it with ``breakout train`` on a machine without a GPU, with ``ding -m serial -c configs/breakout_ppo_config.py -s 0
 --env-step 5000000``, or with ``python`` on this file.
@@ -63,7 +63,7 @@ breakout_ppo_config = dict(
             lr_end=0.00005,
             # (bool) Whether learning rate and entropy coefficient fall linearly over the run's budget.
             anneal=True,
-            # (bool) Whether the network plays the mirror image of a screen as the mirror image of its play.
+            # (bool) Whether the network gives mirrored actions for mirrored screens.
             mirror=True,
             # (float) GAE lambda: 0 is the one-step TD error, 1 is Monte Carlo.
             gae_lambda=0.95,

@@ -24,7 +24,7 @@ breakout_ppo_gpu_config = dict(
     ),
     policy=dict(
         cuda=True,
-        # (list) Nature's: an update takes a GPU hardly more than half of it does.
+        # (list) Nature's: an update is hardly slower on a GPU than that of half the width.
         model=dict(encoder_hidden_size_list=[32, 64, 64, 512]),
         learn=dict(
             # 3 passes over the rollout.

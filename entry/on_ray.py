@@ -5,7 +5,8 @@ On this machine, and on a cluster, with as many collectors as it has CPUs, now a
     python entry/on_ray.py --collectors 2
     python entry/on_ray.py --collectors auto --ray auto
 
-``breakout train --collectors`` runs this file, with the same options. docs/scale.md has Slurm and Kubernetes.
+``breakout train --collectors`` runs this file, with the same options. docs/scale.md has Slurm and Kubernetes. Its name
+is not `ray.py`, which would hide the library from a script beside it.
 """
 
 import contextlib
@@ -29,7 +30,7 @@ from tqdm import tqdm
 
 from breakout_env.cli.train_command import command
 from breakout_env.cluster.collector_pool import CollectorPool
-from breakout_env.cluster.ray_session import Count, ray_session
+from breakout_env.cluster.ray_session import CollectorCount, ray_session
 from breakout_env.cluster.remote_evaluator import RemoteEvaluator
 from breakout_env.compat.ding_timers import use_plain_timers
 from breakout_env.run.budget import Budget
@@ -48,7 +49,7 @@ class RayTraining(object):
         The parts of a run, in ``__init__``, and its loop, in ``run``. Each method after these is one step of the loop.
     """
 
-    def __init__(self, ray: Any, cfg: EasyDict, budget: Budget, stop: StopRequest, collectors: Count) -> None:
+    def __init__(self, ray: Any, cfg: EasyDict, budget: Budget, stop: StopRequest, collectors: CollectorCount) -> None:
         self.ray, self.cfg, self.budget, self.stop = ray, cfg, budget, stop
         set_pkg_seed(cfg.seed, use_cuda=cfg.policy.cuda)
         self.policy = create_policy(cfg.policy, enable_field=['learn', 'collect', 'eval', 'command'])
@@ -143,7 +144,7 @@ def train(
     seed: int,
     budget: Budget,
     resume: Optional[str] = None,
-    collectors: Count = 'auto',
+    collectors: CollectorCount = 'auto',
     ray_address: Optional[str] = None,
     changes: Mapping[str, Any] = {},
 ) -> str:
@@ -152,12 +153,12 @@ def train(
         Train until the budget, the config's ``stop_value`` or a request to stop.
     Arguments:
         - config, seed, budget, resume, changes: As in ``train`` of ``serial.py``.
-        - collectors (:obj:`Count`): How many; ``'auto'`` for as many as the cluster has CPUs.
+        - collectors (:obj:`CollectorCount`): How many; ``'auto'`` for as many as the cluster has CPUs.
         - ray_address (:obj:`Optional[str]`): Of a cluster; None for a local Ray that ends with the run.
     Returns:
         - folder (:obj:`str`): The experiment folder with ``ckpt``, ``log`` and the merged config.
     Raises:
-        - ClusterError: If the run cannot go on with this cluster.
+        - ClusterError: If the run cannot continue with this cluster.
         - click.UsageError: As ``merged_config``.
     """
     show_only_warnings()

@@ -86,9 +86,8 @@ def life_cycle(repeats: int) -> Dict[str, Any]:
             times[name].append((time.perf_counter() - start) * 1e3)
     sticky.close()
     rows = [dict(name=name, median_ms=float(np.median(of_name))) for name, of_name in times.items()]
-    cells = [[row['name'], f'{row["median_ms"]:.2f}'] for row in rows]
     title = 'life cycle of BreakoutEnv'
-    click.echo(tabulate(cells, [title, 'ms'], disable_numparse=True, colalign=('left', 'right')) + '\n')
+    click.echo(tabulate([[*row.values()] for row in rows], [title, 'ms'], floatfmt='.2f') + '\n')
     return dict(title=title, rows=rows)
 
 

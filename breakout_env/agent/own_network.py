@@ -45,7 +45,7 @@ class RegisteredNetwork(torch.nn.Module):
 
 
 def config_beside(path: Path) -> Optional[Tuple[Path, Dict[str, Any]]]:
-    """The merged config of the run that a file is of, if it names a network that weights do not describe."""
+    """The merged config of a file's run, if it names a network that weights do not describe."""
     for folder in Path(os.path.abspath(path)).parents[:2]:
         try:
             text = (folder / MERGED_CONFIG).read_text('utf-8').replace('float("inf")', '1e999')

@@ -1,4 +1,4 @@
-"""Whole games of an agent to look at, in a window or in a video."""
+"""Full games of an agent to look at, in a window or in a video."""
 
 import importlib.util
 import os

@@ -1,5 +1,5 @@
 """
-Weights in files, read as data: nothing in a file is run, whoever wrote it. And the mean of many: a DQN's weights
+Weights in files, read as data: nothing in a file is run, whoever wrote it. Also averages them: a DQN's weights
 fluctuate from update to update, and its score with them, up and down by half. The mean over the last tens of thousands
 of updates fluctuates less (Polyak & Juditsky 1992; Izmailov et al. 2018), and on Breakout it usually plays better:
 docs/training.md has the figures.
@@ -17,7 +17,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 import torch
 from safetensors import SafetensorError, safe_open
 
-from ..policy.learner import AVERAGED
+from ..policy.learner import EMA_KEY
 from ..run.paths import numbered_checkpoints, updates_of
 
 logger = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ def _read_checkpoint(path: Union[str, Path]) -> Any:
             content = torch.load(path, map_location='cpu', weights_only=True)
         if not isinstance(content, Mapping):
             return None
-        return content.get(AVERAGED, content.get('model', content))
+        return content.get(EMA_KEY, content.get('model', content))
     except pickle.UnpicklingError as error:
         logger.debug('%s', error)
         # not PyTorch's own message, which proposes to load the file anyway and so to run what is in it

@@ -1,4 +1,4 @@
-"""The questions that ``breakout doctor`` asks: a small function each, which returns a finding, raises or hangs."""
+"""The questions that ``breakout doctor`` asks: a small function each, which returns an answer, raises or hangs."""
 
 import contextlib
 import importlib
@@ -37,7 +37,7 @@ SHARED_MEMORY_BYTES = 64 * 2**20
 SHARED_MEMORY_FIX = 'docker run --shm-size=1g'
 
 
-class Finding(NamedTuple):
+class Answer(NamedTuple):
     """What a check found: ``state`` is 'ok', 'warning' (for what is optional) or 'fails'; ``fix`` says what to do."""
 
     state: str
@@ -53,19 +53,19 @@ class Check(NamedTuple):
     """
 
     name: str
-    look: Callable[[], Finding]
+    look: Callable[[], Answer]
     needed: bool = True
     timeout_s: float = 60.0  # a GPU's first use takes seconds, on a busy machine more
     fix: str = ''
 
 
-def package() -> Finding:
+def package() -> Answer:
     """The version of this package, and where it is."""
     folder = Path(__file__).resolve().parent.parent
-    return Finding(OK, f'{__version__} in {folder}, Python {platform.python_version()}')
+    return Answer(OK, f'{__version__} in {folder}, Python {platform.python_version()}')
 
 
-def requirements() -> Finding:
+def requirements() -> Answer:
     """Are the required packages within the bounds of this package, and those shown within DI-engine's?"""
     required: Dict[str, Requirement] = {}
     try:
@@ -75,16 +75,16 @@ def requirements() -> Finding:
                 if is_wanted and (one.marker is None or one.marker.evaluate({'extra': ''})):
                     required[one.name.lower()] = one
     except importlib.metadata.PackageNotFoundError as error:  # such as an installation under an earlier name
-        return Finding(WARNING, f'{error.name} is not installed, so its bounds are unknown', INSTALL)
+        return Answer(WARNING, f'{error.name} is not installed, so its bounds are unknown', INSTALL)
     versions = {name: _version(name) for name in required}
     wrong = {name: one for name, one in required.items() if not _is_within(versions[name], one)}
     if wrong:
         found = (
             f'{name} is {versions[name] or "not installed"}; expected {one.specifier}' for name, one in wrong.items()
         )
-        return Finding(FAILS, '; '.join(found), f'pip install {shlex.join(map(str, wrong.values()))}')
+        return Answer(FAILS, '; '.join(found), f'pip install {shlex.join(map(str, wrong.values()))}')
     shown = ', '.join(f'{name} {versions[name]}' for name in SHOWN)
-    return Finding(OK, f'{shown} and {len(required) - len(SHOWN)} more, all within their bounds')
+    return Answer(OK, f'{shown} and {len(required) - len(SHOWN)} more, all within their bounds')
 
 
 def _is_within(version: str, requirement: Requirement) -> bool:
@@ -99,15 +99,15 @@ def _version(name: str) -> str:
     return ''
 
 
-def cpu() -> Finding:
+def cpu() -> Answer:
     """How many cores may this process use?"""
     usable = sorted(os.sched_getaffinity(0))
     cores = len(usable)
     quota = cpu_quota()
     if quota is None or quota >= cores:
-        return Finding(OK, f'{cores} core{"s" if cores > 1 else ""}')
+        return Answer(OK, f'{cores} core{"s" if cores > 1 else ""}')
     whole = max(1, int(quota))
-    return Finding(
+    return Answer(
         WARNING,
         f'{cores} cores are visible, but the container or job gets the time of {quota:g}',
         f'OMP_NUM_THREADS={whole} taskset -c {",".join(map(str, usable[:whole]))} breakout train',
@@ -126,7 +126,7 @@ def cpu_quota() -> Optional[float]:
     return min(quotas, default=None)
 
 
-def gpu() -> Finding:
+def gpu() -> Answer:
     """Which GPU would training use, and does it compute?"""
     command = ['nvidia-smi', '--query-gpu=driver_version', '--format=csv,noheader']
     try:
@@ -136,34 +136,34 @@ def gpu() -> Finding:
         driver, failed = '', 0
     if not torch.cuda.is_available():
         if failed:  # its output has the reason
-            return Finding(WARNING, f'nvidia-smi: {driver}', 'load its driver (after an update: reboot)')
+            return Answer(WARNING, f'nvidia-smi: {driver}', 'load its driver (after an update: reboot)')
         if not driver:
-            return Finding(OK, 'none: training uses the CPU')
+            return Answer(OK, 'none: training uses the CPU')
         if (hidden := os.environ.get('CUDA_VISIBLE_DEVICES')) in ('', '-1', 'NoDevFiles'):
             found = f'hidden from PyTorch: CUDA_VISIBLE_DEVICES is {hidden!r}'
-            return Finding(WARNING, found, 'unset CUDA_VISIBLE_DEVICES')
+            return Answer(WARNING, found, 'unset CUDA_VISIBLE_DEVICES')
         found = (
             f'NVIDIA driver {driver}, which this PyTorch ({torch.__version__}, CUDA {torch.version.cuda}) cannot use'
         )
         fix = 'install a PyTorch for the CUDA version that nvidia-smi shows: https://pytorch.org/get-started/locally'
-        return Finding(WARNING, found, fix)
+        return Answer(WARNING, found, fix)
     if problem := gpu_problem():
-        return Finding(WARNING, f'training uses the CPU: {problem}', OLD_GPU_WHEEL)
+        return Answer(WARNING, f'training uses the CPU: {problem}', OLD_GPU_WHEEL)
     torch.ones(1000, device='cuda').sum().item()  # raises where the GPU does not compute
     free_bytes, total_bytes = torch.cuda.mem_get_info()
     room = f'{free_bytes / 1e9:.1f} of {total_bytes / 1e9:.1f} GB free'
     versions = f'driver {driver or "unknown"}, CUDA {torch.version.cuda}'
-    return Finding(OK, f'{torch.cuda.get_device_name()}, the first of {torch.cuda.device_count()}, {room}, {versions}')
+    return Answer(OK, f'{torch.cuda.get_device_name()}, the first of {torch.cuda.device_count()}, {room}, {versions}')
 
 
-def rom() -> Finding:
+def rom() -> Answer:
     """Does the game start?"""
     with contextlib.closing(BreakoutEnv({})) as env:
         env.reset()
-    return Finding(OK, f'Breakout of ale-py {importlib.metadata.version("ale-py")} was opened, started and closed')
+    return Answer(OK, f'Breakout of ale-py {importlib.metadata.version("ale-py")} was opened, started and closed')
 
 
-def worker() -> Finding:
+def worker() -> Answer:
     """Does an environment run in a process of its own?"""
     if (memory_for_it := shared_memory()).state == FAILS:
         return memory_for_it
@@ -173,69 +173,69 @@ def worker() -> Finding:
         (timestep,) = manager.step({0: np.array([FIRE])}).values()
         if timestep.info.get('abnormal'):
             raise RuntimeError(f'the step came back as {timestep.info}')
-    return Finding(OK, "a process of env manager 'breakout' was started, stepped and closed")
+    return Answer(OK, "a process of env manager 'breakout' was started, stepped and closed")
 
 
-def memory() -> Finding:
+def memory() -> Answer:
     """How large may a replay buffer be?"""
     room = memory_room()
     found = f'{room.free_bytes / 1e9:.1f} GB free of {room.limit_bytes / 1e9:.1f} GB ({room.whose})'
     if room.free_bytes < TRAINING_BYTES:
         found += f'; training with a million transitions takes up to {TRAINING_BYTES / 1e9:.1f} GB'
         fix = 'docker run --memory=4g or sbatch --mem=4G; without a limit, end other programs'
-        return Finding(WARNING, found, fix)
-    return Finding(OK, f"{found}; a replay buffer of a million transitions fits (storage='compressed')")
+        return Answer(WARNING, found, fix)
+    return Answer(OK, f"{found}; a replay buffer of a million transitions fits (storage='compressed')")
 
 
-def shared_memory(folder: str = '/dev/shm') -> Finding:
+def shared_memory(folder: str = '/dev/shm') -> Answer:
     """Is there room for the observations that env managers receive from their processes?"""
     room = psutil.disk_usage(folder)
     found = f'{room.free / 2**20:,.0f} of {room.total / 2**20:,.0f} MiB free in {folder}'
     if room.free < 4 * 2**20:
-        return Finding(FAILS, f'{found}, too little for the observations of a step', SHARED_MEMORY_FIX)
+        return Answer(FAILS, f'{found}, too little for the observations of a step', SHARED_MEMORY_FIX)
     try:
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:  # read-only, or the rights of another user
         fix = f'mount -o remount,rw {folder}; docker run --tmpfs {folder}:rw,exec'
-        return Finding(FAILS, f'no file can be made in {folder}: {error.strerror}; env managers need it', fix)
+        return Answer(FAILS, f'no file can be made in {folder}: {error.strerror}; env managers need it', fix)
     if room.total <= SHARED_MEMORY_BYTES:
         enough = "docker's default: enough for 8 environments, not for hundreds or for PyTorch's data loaders"
-        return Finding(WARNING, f'{found}, {enough}', SHARED_MEMORY_FIX)
-    return Finding(OK, found)
+        return Answer(WARNING, f'{found}, {enough}', SHARED_MEMORY_FIX)
+    return Answer(OK, found)
 
 
-def disk() -> Finding:
+def disk() -> Answer:
     """Can runs be written to the current folder?"""
     folder = os.getcwd()
     free = disk_room(folder).free_bytes
     found = f'{free / 1e9:.1f} GB free in {folder}'
     if not os.access(folder, os.W_OK):
-        return Finding(WARNING, f'{folder} is not writable; runs are saved in the current folder', 'cd ~')
+        return Answer(WARNING, f'{folder} is not writable; runs are saved in the current folder', 'cd ~')
     if free < RUN_DISK_BYTES:
-        return Finding(WARNING, f'{found}; a run may take up to 2 GB', 'cd to a folder on a larger disk')
-    return Finding(OK, found)
+        return Answer(WARNING, f'{found}; a run may take up to 2 GB', 'cd to a folder on a larger disk')
+    return Answer(OK, found)
 
 
-def window() -> Finding:
+def window() -> Answer:
     """Can a game be watched in a window?"""
     missing = missing_for_window()
     if missing:
-        return Finding(WARNING, missing, 'breakout record --out game.mp4, or pip install pygame on a desktop')
+        return Answer(WARNING, missing, 'breakout record --out game.mp4, or pip install pygame on a desktop')
     with contextlib.closing(open_window('breakout doctor')) as window:
         if not window.present(np.zeros((*SCREEN_SHAPE, 3), np.uint8)):
             raise RuntimeError('the window closed at once')
-    return Finding(OK, 'a window was opened and closed')
+    return Answer(OK, 'a window was opened and closed')
 
 
-def ffmpeg() -> Finding:
+def ffmpeg() -> Answer:
     """Can games be recorded?"""
-    return Finding(OK, f'{imageio_ffmpeg.get_ffmpeg_version()} in {imageio_ffmpeg.get_ffmpeg_exe()}')
+    return Answer(OK, f'{imageio_ffmpeg.get_ffmpeg_version()} in {imageio_ffmpeg.get_ffmpeg_exe()}')
 
 
-def ding_config_writer() -> Finding:
+def ding_config_writer() -> Answer:
     """Can ``ding -m serial`` save its config? Its formatter, yapf 0.29, needs what Debian splits off Python."""
     importlib.import_module('lib2to3.pgen2.tokenize')
-    return Finding(OK, 'lib2to3, which `ding -m serial` needs, is there')
+    return Answer(OK, 'lib2to3, which `ding -m serial` needs, is there')
 
 
 _REINSTALL = 'pip install --force-reinstall '

@@ -19,13 +19,13 @@ from typing import Iterable, Iterator, List
 
 import click
 
-from .doctor_checks import CHECKS, FAILS, OK, WARNING, Check, Finding
+from .doctor_checks import CHECKS, FAILS, OK, WARNING, Answer, Check
 
 COLOURS = {OK: 'green', WARNING: 'yellow', FAILS: 'red'}
 
 
 @click.command()
-@click.option('--json', 'as_json', is_flag=True, help='For programs: a list of checks, their states and findings.')
+@click.option('--json', 'as_json', is_flag=True, help='For programs: a list of checks, their states and answers.')
 def command(as_json: bool) -> None:
     """
     Try whether everything works on this machine, and say how to fix the rest.
@@ -37,17 +37,17 @@ def command(as_json: bool) -> None:
       breakout doctor
       breakout doctor --json > doctor.json
     """
-    findings = run_checks(CHECKS)
-    rows = list(findings) if as_json else _show(findings)
+    answers = run_checks(CHECKS)
+    rows = list(answers) if as_json else _show(answers)
     if as_json:
         click.echo(json.dumps([row._asdict() for row in rows], indent=2))
     sys.exit(any(row.state == FAILS for row in rows))
 
 
-def _show(findings: Iterable[Finding]) -> List[Finding]:
-    """Print each finding when it is there, and then the fixes, to be copied."""
+def _show(answers: Iterable[Answer]) -> List[Answer]:
+    """Print each answer when it is there, and then the fixes, to be copied."""
     rows = []
-    for row in findings:
+    for row in answers:
         rows.append(row)
         click.echo(f'{click.style(f"{row.state:9}", fg=COLOURS[row.state])}{row.name:16}{row.found}')
     fixes = [f'  {row.name}: {row.fix}' for row in rows if row.fix]
@@ -56,7 +56,7 @@ def _show(findings: Iterable[Finding]) -> List[Finding]:
     return rows
 
 
-def run_checks(checks: Iterable[Check]) -> Iterator[Finding]:
+def run_checks(checks: Iterable[Check]) -> Iterator[Answer]:
     """
     Run checks, one after the other; one that raises, crashes or hangs has failed. multiprocessing would wait for such a
     process when the interpreter exits, and one in a call to a hanging driver does not even obey SIGKILL.
@@ -71,20 +71,20 @@ def run_checks(checks: Iterable[Check]) -> Iterator[Finding]:
             finally:
                 os._exit(0)  # never run the parent's code
         writer.close()
-        finding = Finding(FAILS, f'did not end within {check.timeout_s:g} s and was ended', check.fix)
+        answer = Answer(FAILS, f'did not end within {check.timeout_s:g} s and was ended', check.fix)
         try:
             if reader.poll(check.timeout_s):
-                finding = reader.recv()
+                answer = reader.recv()
         except EOFError:
-            finding = Finding(FAILS, 'ended its process without an answer, as a crash in compiled code does', check.fix)
+            answer = Answer(FAILS, 'ended its process without an answer, as a crash in compiled code does', check.fix)
         finally:
             reader.close()
             _kill(pid)
-        is_optional = finding.state == FAILS and not check.needed
-        yield finding._replace(name=check.name, state=WARNING if is_optional else finding.state)
+        is_optional = answer.state == FAILS and not check.needed
+        yield answer._replace(name=check.name, state=WARNING if is_optional else answer.state)
 
 
-def _look_silently(check: Check) -> Finding:
+def _look_silently(check: Check) -> Answer:
     nowhere = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):  # what libraries print does not belong in the table
         os.dup2(nowhere, descriptor)
@@ -95,7 +95,7 @@ def _look_silently(check: Check) -> Finding:
         return check.look()
     except Exception as error:  # whatever it is, that is what the check has found
         text = ' '.join(str(error).split()) or 'without a message'
-        return Finding(FAILS, f'{type(error).__name__}: {text}'[:500], check.fix)
+        return Answer(FAILS, f'{type(error).__name__}: {text}'[:500], check.fix)
 
 
 def _kill(pid: int) -> None:

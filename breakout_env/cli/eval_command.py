@@ -17,7 +17,7 @@ from .common import GAMES, device_option, with_agent
 
 @click.command('eval')
 @with_agent
-@click.option('-n', '--episodes', default=100, show_default=True, type=GAMES, help='Whole games to play.')
+@click.option('-n', '--episodes', default=100, show_default=True, type=GAMES, help='Full games to play.')
 @click.option(
     '--protocol',
     default='nature',
@@ -33,7 +33,7 @@ from .common import GAMES, device_option, with_agent
 )
 @click.option('--seed', default=0, show_default=True, type=SEED, help='Seed of the games.')
 @click.option('--json', 'json_path', type=click.Path(dir_okay=False), help='Write all results here, game by game.')
-@device_option('Of the network.')
+@device_option('Where the network runs.')
 def command(agent: Agent, episodes: int, protocol: str, fire: bool, seed: int, json_path: Optional[str]) -> None:
     """
     Evaluate an agent over full games of Breakout.

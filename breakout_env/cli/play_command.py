@@ -18,7 +18,7 @@ def game_options(function: Callable) -> Callable:
     speed = CommandLineType(Annotated[float, Between(0.1, 100)])
     for option in (
         click.option('--speed', type=speed, default=1.0, show_default=True, help="Relative to the console's."),
-        click.option('--sticky', is_flag=True, help='Sticky actions: each frame repeats the last one in 25 %.'),
+        click.option('--sticky', is_flag=True, help='Sticky actions: frames repeat the last one, probability 0.25.'),
         click.option(
             '--epsilon',
             type=probability,

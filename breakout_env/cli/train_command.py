@@ -215,7 +215,7 @@ def _read_change(text: str) -> Tuple[str, Any]:
         raise click.UsageError(f'--set is {text!r}; expected KEY=VALUE, such as policy.learn.learning_rate=0.00025')
     try:
         return key, ast.literal_eval(value)
-    except (ValueError, SyntaxError, RecursionError, MemoryError):  # the last two for deeply nested brackets
+    except (ValueError, SyntaxError):
         return key, value
 
 

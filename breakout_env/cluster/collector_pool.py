@@ -9,7 +9,7 @@ from ..utils import run_registry
 from ..worker.collector import GameScores
 from .actors import CollectorActor, PackedFragment
 from .fragment import pack_weights, unpack
-from .ray_session import EVALUATOR_CPUS, ClusterError, Count
+from .ray_session import EVALUATOR_CPUS, ClusterError, CollectorCount
 
 # A collector has its next request before it has answered one, so that it never waits for the learner.
 _REQUESTS_EACH = 2
@@ -35,17 +35,17 @@ class CollectorPool(GameScores):
     """
     Requests rollout fragments from Ray actors, as many as the learner can use, and hands them over in the order
     of their arrival. Env steps and games count when a fragment is handed over: what a collector that
-    died was asked for is collected again, and what is under way at the end counts nowhere. Ray restarts actors
-    that die; nodes that leave or join change the number of collectors while training goes on.
+    died was asked for is collected again, and what is under way at the end is dropped. Ray restarts actors
+    that die; nodes that leave or join change the number of collectors while training continues.
 
     It stands where DI-engine's pipelines have a collector, so that saves, progress and commander find one.
     """
 
-    def __init__(self, ray: Any, cfg: EasyDict, count: Count, say: Callable[[str], None]) -> None:
+    def __init__(self, ray: Any, cfg: EasyDict, count: CollectorCount, say: Callable[[str], None]) -> None:
         """
         Arguments:
             - ray, cfg: From ``ray_session``; the merged config.
-            - count (:obj:`Count`): Collectors; ``'auto'`` for as many as the cluster has CPUs, now and later.
+            - count (:obj:`CollectorCount`): Collectors; ``'auto'`` for as many as the cluster has CPUs, now and later.
             - say (:obj:`Callable`): Called with each message to the user.
         """
         super().__init__()

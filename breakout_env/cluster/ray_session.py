@@ -13,11 +13,11 @@ from ..compat.ray_local_address import keep_ray_on_loopback
 
 # CPUs beside those of the collectors: the evaluator's. The learner is the driver, which Ray does not count.
 EVALUATOR_CPUS = 1
-Count = Union[int, Literal['auto']]
+CollectorCount = Union[int, Literal['auto']]
 
 
 class ClusterError(click.ClickException):
-    """The run cannot go on with this cluster; the message says what to change."""
+    """The run cannot continue with this cluster; the message says what to change."""
 
 
 def _session_folder() -> Optional[str]:
@@ -29,7 +29,7 @@ def _session_folder() -> Optional[str]:
 
 
 @contextlib.contextmanager
-def ray_session(address: Optional[str], collectors: Count) -> Iterator[Any]:
+def ray_session(address: Optional[str], collectors: CollectorCount) -> Iterator[Any]:
     """
     Overview:
         Connect to Ray, and disconnect at the end of the context, which ends all actors of the run.

@@ -48,14 +48,14 @@ class RemoteEvaluator(object):
 
     def should_eval(self, train_iter: int) -> bool:
         """Whether to begin an evaluation: every ``eval_freq`` updates, once the one before has ended."""
-        autosave = run_registry.look_up(self._exp_name, 'autosave')
-        if autosave is not None:
-            autosave.between_collections()
+        saver = run_registry.look_up(self._exp_name, 'saver')
+        if saver is not None:
+            saver.between_collections()
         is_due = self.last_iteration < 0 or train_iter - self.last_iteration >= self._cfg.eval_freq
         return is_due and not self.is_under_way
 
     def evaluate_first(self) -> None:
-        """Not needed: the run evaluates at its end, and no pipeline of DI-engine asks for a result."""
+        """Does nothing: the run evaluates at its end, and no pipeline of DI-engine asks for a result."""
 
     def begin(self, train_iter: int, env_step: int) -> None:
         """Begin an evaluation of the policy as it is after so many updates and env steps."""
@@ -68,8 +68,8 @@ class RemoteEvaluator(object):
 
     def look(self, timeout_s: float = 0.0) -> bool:
         """
-        Take the result, if there is one within ``timeout_s`` seconds; whether the score has reached ``stop_value``. A
-        ClusterError says that the evaluator cannot work.
+        Take the result, if there is one within ``timeout_s`` seconds; returns whether the score has reached
+        ``stop_value``. A ClusterError says that the evaluator cannot work.
         """
         if self._result is None or not self._ray.wait([self._result], timeout=timeout_s)[0]:
             return False

@@ -35,7 +35,7 @@ class WholeCkptHook(SaveCkptHook):
             Save a checkpoint if it is time. One that cannot be written, or does not pass the check, is left out with \
             a warning.
         Raises:
-            - OSError, ValueError: If such a one has a name (``learner.save_checkpoint``).
+            - OSError, ValueError: If a named one (``learner.save_checkpoint``) fails.
         """
         if engine.rank or engine.last_iter.val % self._freq:
             return

@@ -189,7 +189,7 @@ class GroupEnvManager(RecoveringManager):
 
     @property
     def halves(self) -> List[List[int]]:
-        """The environments in two halves, each with half of every process's; one half if no process has two."""
+        """The environments in two halves, each with half of every process's; a single list if no process has two."""
         return self._pool.halves
 
     def first_obs(self, env_ids: Sequence[int], out: Optional[np.ndarray] = None) -> np.ndarray:

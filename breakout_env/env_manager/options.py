@@ -47,4 +47,4 @@ class EnvManagerOptions(Options):
     context: Literal['fork', 'spawn'] = 'fork'
     """(str) How processes are started."""
     connect_timeout: Seconds = 60.0
-    """(float) Seconds for a process to start and make its environments, and for answers to all but steps and resets."""
+    """(float) Seconds for a process to start and make its environments, and for answers but to steps and resets."""

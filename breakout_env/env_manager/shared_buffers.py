@@ -53,13 +53,13 @@ class SharedSteps(object):
         return self._obs is not None and self._rewards is not None and self._rewards.array[0].size == 1
 
     def put_obs(self, env_id: int, obs: Any) -> bool:
-        """Write an observation, if it fits; whether it was written."""
+        """Write an observation, if it fits; returns whether it was written."""
         return self._put(self._obs, env_id, obs)
 
     def put_timestep(self, env_id: int, timestep: BaseEnvTimestep, is_last: bool) -> bool:
         """
-        Write all of a timestep but its ``info``, if it fits; whether it was written. The last observation (``is_last``)
-        has its own buffer; the next episode's first one goes into the other.
+        Write all of a timestep but its ``info``, if it fits; returns whether it was written. The last observation
+        (``is_last``) has its own buffer; the next episode's first one goes into the other.
         """
         obs = self._final_obs if is_last else self._obs
         if type(timestep.done) is not bool or not self._put(self._rewards, env_id, timestep.reward):

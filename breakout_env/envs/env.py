@@ -21,7 +21,7 @@ from .preprocessing import observe
 from .session import Session, State
 
 # Environments of one pipeline: beyond some thousands it is a mistake, or a matter for several machines.
-_COUNT = Annotated[int, Between(1, 4096)]
+_ENV_COUNT = Annotated[int, Between(1, 4096)]
 _Resource = TypeVar('_Resource')
 
 
@@ -153,7 +153,7 @@ class BreakoutEnv(BaseEnv):
             - ValueError: If the resource is a number or None, there is no ``release`` to call, or it is a method of \
                 this environment.
         """
-        if resource is None or isinstance(resource, int):  # not to be told from other attributes of this value
+        if resource is None or isinstance(resource, int):  # other attributes may have this value
             raise ValueError(f'the resource is {shown(resource)}; expected an object, such as os.fdopen returns')
         if release is None and callable(getattr(resource, 'close', None)):
             release = methodcaller('close')
@@ -313,7 +313,7 @@ class BreakoutEnv(BaseEnv):
 
 
 def _env_cfgs(cfg: dict, role: str) -> List[dict]:
-    count = checked('env option', f'{role}_env_num', cfg.get(f'{role}_env_num'), _COUNT)
+    count = checked('env option', f'{role}_env_num', cfg.get(f'{role}_env_num'), _ENV_COUNT)
     is_train = role == 'collector'
     options = BreakoutOptions.from_config({**cfg, 'is_train': is_train})  # raises before any process is started
     own = section(f'env option `{role}`', cfg.get(role))

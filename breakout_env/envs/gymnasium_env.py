@@ -179,7 +179,7 @@ class GymnasiumBreakoutVector(VectorEnv):
         make = partial(BreakoutEnv, cfg) if max_episode_steps is None else partial(_LimitedEnv, cfg, max_episode_steps)
         self._manager = GroupEnvManager([make] * num_envs, {**given, **_MANAGER_SETTINGS})
         self._obs = np.zeros(())
-        self._is_stepping = False  # or a step was interrupted
+        self._is_stepping = False  # True also after an interrupted step
         # With ``NEXT_STEP``: first observations of the next episodes, which the next step returns.
         self._first_obs: Dict[int, np.ndarray] = {}
 

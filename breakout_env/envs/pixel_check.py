@@ -66,7 +66,7 @@ def check_first_batch(policy: Any, observation_space: Any) -> None:
     Overview:
         Pass an observation of uint8 pixels through the network of a policy. DI-engine's evaluators cast pixels to \
         float32, which any network takes, so a network that does not scale would fail only in the first collection, \
-        in a sentence of PyTorch's about types.
+        with PyTorch's error about types.
     Arguments:
         - policy (:obj:`Any`): Any mode of a policy that can evaluate.
         - observation_space (:obj:`Any`): The environment's; other observations than uint8 pixels are not checked.

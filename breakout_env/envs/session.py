@@ -56,7 +56,7 @@ class Session(object):
         self.window: Optional[GameWindow] = None
         self.resources: List[Any] = []  # all that ``own`` was given since the last ``close``
         self.lives = self.game_points = self.episode_points = 0
-        self.is_late = False  # or the game began at one of the states of late games, by score
+        self.is_late = False  # whether the game began at one of `late_states` (by score)
         self.late_states: Dict[int, Tuple[int, Any]] = {}
         self._env_id = env_id
         self._releases = contextlib.ExitStack()

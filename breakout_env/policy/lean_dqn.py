@@ -102,7 +102,7 @@ class LeanDQNPolicy(DQNPolicy, LeanPolicy):
         info: Dict[str, Any] = dict(self._step(loss, q_value.mean(), target_q_value.mean(), sync=sync))
         self._target_model.update(self._weights)
         if 'target_update_freq' not in self._cfg.learn:
-            self._target_copy = None  # by target_theta: it replaces weights, which no version tells
+            self._target_copy = None  # by target_theta: it assigns new tensors, whose versions do not tell
         if self._priority:
             info['priority'] = td_error.tolist()
         return info

@@ -30,7 +30,7 @@ class LeanPPOOptions(LearnerOptions):
     """The options in ``policy.learn`` that ``lean_ppo`` adds to DI-engine's."""
 
     grad_clip: GradClip = 0.5
-    """(Optional[float]) Largest norm of the gradient; None for no limit."""
+    """(Optional[float]) As in ``lean_dqn``."""
     autocast: Precision = 'auto'
     """(Optional[str]) As in ``lean_dqn``."""
     gae_lambda: Annotated[float, Between(0.0, 1.0)] = 0.95
@@ -46,14 +46,14 @@ class LeanPPOOptions(LearnerOptions):
     """(Optional[int]) Updates over which the learning rate falls linearly to ``lr_end``, and entropy coefficient and \
     discount move to ``entropy_end`` and ``discount_end``; None to leave them."""
     anneal: Flag = False
-    """(bool) They do so over the run's own budget, whichever limit of the hook ``progress`` is used up first; \
-    ``lr_decay_updates`` has no effect then."""
+    """(bool) Anneal learning rate, entropy coefficient and discount over the run's budget, the limit of the hook \
+    ``progress`` that is used up first, instead of over ``lr_decay_updates``."""
     lr_end: Annotated[float, Between(0.0, 1.0)] = 0.0
     """(float) The learning rate at the end."""
     entropy_end: Optional[Annotated[float, Between(0.0, 1e6)]] = None
     """(Optional[float]) The entropy coefficient at the end; None to leave it."""
     discount_end: Optional[Annotated[float, Between(0.0, 1.0)]] = None
-    """(Optional[float]) The discount at the end: the horizon, 1 / (1 - discount), grows by equal factors; None to \
+    """(Optional[float]) The discount at the end: the horizon, 1 / (1 - discount), grows geometrically; None to \
     leave it."""
     normalize_returns: Flag = False
     """(bool) The critic learns returns that are normalised by the mean and deviation of recent ones, for discounts \
@@ -273,12 +273,12 @@ class LeanPPOPolicy(Policy, LeanPolicy):
         return loss, mean(self._return_scale.returns(output['value'])), entropy
 
     def _used(self) -> float:
-        """The share of the way that the annealed options have gone."""
+        """Progress of annealing, from 0 to 1."""
         options, updates = self._options, self._options.lr_decay_updates
         return self._budget_used if options.anneal else 0.0 if updates is None else min(1.0, self._updates / updates)
 
     def _annealed(self, begin: float, end: Optional[float]) -> float:
-        """What an option is now, on its way to another value."""
+        """An option's present value, interpolated from ``begin`` to ``end``."""
         return begin if end is None else (1 - self._used()) * begin + self._used() * end
 
     def _get_discount(self) -> float:

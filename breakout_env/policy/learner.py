@@ -1,4 +1,4 @@
-"""What all our policies share: options of an update, the step of the optimizer, logged means, averaged weights."""
+"""What ``lean_dqn`` and ``lean_ppo`` share: options of an update, the step of Adam, logged means, averaged weights."""
 
 import copy
 from abc import abstractmethod
@@ -12,8 +12,8 @@ from ..utils.options import Between, Options
 from .pixel_models import PixelInput
 
 _Model = TypeVar('_Model', bound=torch.nn.Module)
-# Where a checkpoint has the averaged weights.
-AVERAGED = 'ema_model'
+# The key of the moving average (EMA) of the weights in a checkpoint.
+EMA_KEY = 'ema_model'
 # DI-engine's learner logs the mean over its last updates, so new means have to be there so many updates before.
 LOG_WINDOW_UPDATES = 10
 Precision = Literal[None, 'bfloat16', 'auto']
@@ -21,7 +21,7 @@ GradClip = Optional[Annotated[float, Between(0, above=True)]]
 
 
 class LearnerOptions(Options):
-    """The options in ``policy.learn`` that all our policies add to DI-engine's."""
+    """The options in ``policy.learn`` that ``lean_dqn`` and ``lean_ppo`` add to DI-engine's."""
 
     _owner = 'policy option'
 
@@ -108,7 +108,7 @@ class LeanPolicy(object):
             Lower the loss by one update.
         Arguments:
             - loss, scalars (:obj:`torch.Tensor`): Without dimensions, in the order of the names.
-            - sync (:obj:`Optional[Callable]`): Averages the gradients of several learners (DI-engine's ``multi_gpu``).
+            - sync (:obj:`Optional[Callable]`): Called between backward and step, to average gradients.
         Returns:
             - info (:obj:`Dict[str, float]`): ``cur_lr`` and the newest means.
         Raises:
@@ -125,7 +125,7 @@ class LeanPolicy(object):
             follow(self._acting_model, self._model, 1 - self._options.ema_decay)
         self._sums += torch.stack([scalar.detach().float() for scalar in (loss, *scalars)])
         self._summed += 1
-        # fetched when due, the only wait of an update for a GPU
+        # fetched when due, the only wait of an update for a GPU (besides ReturnScale's)
         if not self._means or (self._steps + LOG_WINDOW_UPDATES) % self._options.log_every_updates == 0:
             self._means = dict(zip(self._names, (self._sums / self._summed).tolist()))
             check_finite('the mean of', self._means)
@@ -148,7 +148,7 @@ class LeanPolicy(object):
 
     def _average_state(self) -> Dict[str, Any]:
         """What a policy adds to its ``_state_dict_learn``."""
-        return {} if self._options.ema_decay is None else {AVERAGED: self._acting_model.state_dict()}
+        return {} if self._options.ema_decay is None else {EMA_KEY: self._acting_model.state_dict()}
 
     def _load_average(self, state_dict: Mapping[str, Any]) -> None:
         if self._options.ema_decay is not None:
@@ -230,4 +230,4 @@ def follow(model: torch.nn.Module, online: torch.nn.Module, share: float) -> Non
 
 def acting_weights(state_dict: Mapping[str, Any]) -> Dict[str, Any]:
     """The weights in a checkpoint that act: the average, where there is one."""
-    return state_dict.get(AVERAGED, state_dict['model'])
+    return state_dict.get(EMA_KEY, state_dict['model'])

@@ -42,7 +42,7 @@ _Pixels = Annotated[int, Between(_FEWEST_PIXELS, 1024)]
 _Range = Annotated[
     Optional[Tuple[Annotated[int, Between(0, 1023)], Annotated[int, Between(0, 1023)]]],
     BeforeValidator(_as_tuple),
-    Expected('None or the first and the last one that the network looks at, such as [12, 79]'),
+    Expected('None or the first and the last index that the network looks at, such as [12, 79]'),
 ]
 _Actions = Annotated[int, Between(1, 10_000)]
 _Width = Annotated[int, Between(1, 16_384)]

@@ -5,7 +5,7 @@ from typing import Iterable
 
 import torch
 
-# How much of the scale of returns a minibatch replaces, and the deviation of returns that are all the same.
+# Share of mean and variance that a minibatch replaces, and the smallest deviation.
 RETURNS_SHARE, SMALLEST_DEVIATION = 0.001, 0.01
 
 

@@ -1,4 +1,4 @@
-"""Transitions in rows, their screens taken apart into frames: what all buffers of frames are interfaces of."""
+"""The memory behind the buffers of frames: transitions in rows, their screens taken apart into frames."""
 
 import os
 import threading
@@ -15,7 +15,7 @@ from .rows import Rows
 from .size_check import check_room
 from .structure import leaves_of
 
-# Frames of transitions that were overwritten, as that is faster.
+# So many frames of overwritten transitions are released at once, which is faster than one by one.
 _RELEASED_TOGETHER = 512
 # Called with the transitions of a push that were stored, and their slots.
 Stored = Callable[[Sequence[Mapping], List[int]], None]
@@ -87,7 +87,7 @@ class ReplayMemory(object):
     def _reset(self) -> None:
         self.rows: Optional[Rows] = None  # with the first transition
         self.frame_store: Optional[FrameStore] = None
-        self.base_id = self.next_id  # the transition of this id would be in slot 0, if nothing was moved
+        self.base_id = self.next_id  # the id of slot 0, unless ``delete`` moved some
 
     @property
     def count(self) -> int:

@@ -1,7 +1,7 @@
 """The options of the replay buffers: ``frame``, ``TaskFrameBuffer`` of task pipelines, and ``torchrl``."""
 
 import math
-from typing import Annotated, Any, Iterable, Literal, Mapping, Optional
+from typing import Annotated, Any, Dict, Iterable, Literal, Mapping, Optional
 
 from ding.worker import AdvancedReplayBuffer
 from pydantic import Field
@@ -79,8 +79,6 @@ class ReplayOptions(_BufferOptions):
         ValueError: replay buffer option `eviction` is 'lifo' (str); expected one of 'fifo', 'random'
     """
 
-    _passed_over = DI_ENGINE_KEYS | frozenset(_GONE)
-
     storage: Literal['compressed', 'ring', 'memmap'] = 'compressed'
     """(str) Where frames are: ``compressed`` in memory, or unchanged in memory (``ring``) or in a file (``memmap``)."""
     eviction: Literal['fifo', 'random'] = 'fifo'
@@ -101,8 +99,7 @@ class ReplayOptions(_BufferOptions):
     @classmethod
     def from_config(cls, cfg: Mapping) -> 'ReplayOptions':
         """Read and check the section; a ValueError names the option that is unknown, not allowed or contradicted."""
-        options = cls.read(cfg)
-        _refuse_what_others_do(cfg)
+        options = cls.read(_without_gone(cfg))
         options.refuse_without_effect('storage', 'memmap', ['folder'])
         if options.slice_len is None:
             options.expect_defaults(['slice_every'], 'without `slice_len`')
@@ -144,8 +141,7 @@ class TorchRLOptions(_BufferOptions):
     @classmethod
     def from_config(cls, cfg: Mapping) -> 'TorchRLOptions':
         """Read and check the section; a ValueError names the option that is unknown, not allowed or contradicted."""
-        options = cls.read(cfg)
-        _refuse_what_others_do(cfg)
+        options = cls.read(_without_gone(cfg))
         options.refuse_without_effect('storage', 'memmap', ['folder'])
         options.refuse_without_effect('sampler', 'prioritized', ['alpha', 'beta', 'anneal_step'])
         options.refuse_without_effect('sampler', 'slice', ['slice_len'])
@@ -157,13 +153,14 @@ class TorchRLOptions(_BufferOptions):
         return options
 
 
-def _refuse_what_others_do(cfg: Mapping) -> None:
-    """Refuse what earlier versions or DI-engine's buffers do, and these do not."""
+def _without_gone(cfg: Mapping) -> Dict[str, Any]:
+    """The section without what earlier versions or DI-engine's buffers do; a ValueError if it asks for such a thing."""
     values = section(_OWNER, cfg)
     for name, default in _GONE.items():
-        if (value := values.get(name, default)) != default:
+        if (value := values.pop(name, default)) != default:
             raise ValueError(f'{_OWNER} `{name}` is {shown(value)}; expected none, as it has no effect (CHANGELOG.md)')
     _check_controller(values.get('thruput_controller'))
+    return values
 
 
 def _check_controller(controller: Any) -> None:

@@ -1,4 +1,4 @@
-"""The rest of a transition, besides the pixels of its screens: a row of a flat array."""
+"""Transitions as rows of a flat array: an id, numbers of frames, a column for each other value."""
 
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 

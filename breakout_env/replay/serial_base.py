@@ -1,4 +1,4 @@
-"""What our replay buffers for serial pipelines have in common: life in a run, and what threads do for them."""
+"""What our replay buffers for serial pipelines have in common: registration, prefetching, saving and release."""
 
 import logging
 import os

@@ -36,7 +36,7 @@ class Leaf(NamedTuple):
 
     @property
     def column_dtype(self) -> np.dtype:
-        """Of the column that holds such values."""
+        """The dtype of a column of such values."""
         if self.kind == 'tensor':
             return _TENSOR_DTYPES[self.dtype]
         return np.dtype(self.dtype if self.kind in ('array', 'scalar') else _COLUMNS[self.kind])

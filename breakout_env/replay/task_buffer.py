@@ -1,4 +1,4 @@
-"""The same memory behind ``ding.data.Buffer``, for DI-engine's task pipelines."""
+"""``ReplayMemory`` as a ``ding.data.Buffer``, for DI-engine's task pipelines."""
 
 import contextlib
 import json
@@ -147,7 +147,7 @@ class TaskFrameBuffer(Buffer):
 
     @apply_middleware('update')
     def update(self, index: str, data: None = None, meta: Optional[dict] = None) -> bool:
-        """Replace the meta of a transition; whether it was still there. Raises ValueError for other data."""
+        """Replace the meta of a transition; returns whether it was still there. Raises ValueError for other data."""
         if data is not None:
             raise ValueError('update: data is given; expected None, as transitions that are stored do not change')
         with self._memory.lock:

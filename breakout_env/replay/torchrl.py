@@ -2,7 +2,8 @@
 TorchRL's replay buffers behind DI-engine's interface, type ``torchrl``.
 
 TorchRL stores, samples and writes. Here transitions are converted (DI-engine has a dict for each, TorchRL a tensor for
-each key), what TorchRL would find out too late is checked, and memory and files are released at once.
+each key), what TorchRL would find out too late is checked, and memory and files are released at once. Batches are
+prefetched here, as TorchRL pickles its own into saves (compat/torchrl_saves.py).
 """
 
 import contextlib

@@ -87,8 +87,8 @@ def release(folder: Union[str, Path]) -> None:
 def folder_below_here(name: Any, option: str = 'exp_name') -> str:
     """
     Overview:
-        The name of a run's folder, as a path below the current folder. All of DI-engine takes it as that, and no name \
-        shall make a run write elsewhere. Links are followed: `experiments` is often one, to a larger disk.
+        The name of a run's folder, as a path below the current folder. DI-engine takes it as that, and no run may \
+        write elsewhere. Links are followed: `experiments` is often one, to a larger disk.
     Raises:
         - click.UsageError: If it is no such path.
     """

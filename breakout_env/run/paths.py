@@ -10,7 +10,7 @@ Where the files of a run are, below its folder (``exp_name``), and which of its 
     log/lock                            held by the process that trains here
     replay/                             frames of storage `memmap`, while the run trains (breakout_env/replay)
     averaged.safetensors                what `breakout average` writes
-    total_config.py                     the merged config
+    total_config.py                     the merged config; formatted_total_config.py, the same for people
 
 The list names a save when both of its files are on the disk, so what a kill leaves of a save that was being written is
 never read. The two newest saves are kept: where the newest is damaged, the run is resumed from the other.
@@ -49,15 +49,15 @@ _SAVED = re.compile(
     r'(resume_\d+\.pth\.tar|buffer_\d+\.npz)(\.previous|\.[\d-]+\.unfinished)?$|buffer_\d+\.torchrl(\.\w+(\.old)?)?$'
 )
 
-Count = Annotated[int, Field(ge=0, strict=True)]
+NonNegative = Annotated[int, Field(ge=0, strict=True)]
 
 
 class Save(TypedDict):
     """A save, as the list describes it; the files are named relative to the run's folder."""
 
-    iteration: Count
+    iteration: NonNegative
     """Updates done."""
-    env_step: Count
+    env_step: NonNegative
     # the patterns keep a list from elsewhere from having other files read
     checkpoint: Annotated[str, Field(pattern=r'^ckpt/resume_[0-9]+\.pth\.tar$')]
     checkpoint_digest: str
@@ -117,7 +117,7 @@ def read_best_score(folder: Union[str, Path]) -> float:
 
 def write_best_score(folder: Union[str, Path], score: float) -> None:
     """
-    Write it together with the best checkpoint: a run that is killed now resumes from a save that has neither.
+    Write the score with the best checkpoint: a run that is killed now resumes from a save that has neither.
     """
     write_bytes(Path(folder) / BEST_SCORE, json.dumps(score).encode())
 

@@ -1,5 +1,5 @@
 """
-A save of a run, checkpoint and buffer snapshot of one moment: when and how it is written, and how a run is restored.
+A save of a run, checkpoint and buffer snapshot taken together: when and how it is written, and how a run is restored.
 
 DI-engine 0.5.3 resumes model, optimizer, iteration and env step. It forgets the replay buffer, repeats the random play,
 and starts the best score at minus infinity, so that the first evaluation overwrites ``ckpt_best``. A save here has
@@ -221,10 +221,10 @@ class RunSaver(object):
 
     def start(self) -> None:
         """
-        Save from time to time, when the run ends, and when it is stopped: when the updates for a collection are done
-        and nothing of the next one has been pushed, so that a resumed run repeats nothing; a stop at another moment
-        waits until then. Call it after ``resume``. A pipeline that an error ends calls the learner's ``after_run``
-        while the error is handled, as it may have come in the middle of the updates.
+        Save from time to time, when the run ends, and when it is stopped. That is only between collections (updates
+        done, nothing new pushed), so that a resumed run repeats nothing; a stop waits until then. Call it after
+        ``resume``. A pipeline that an error ends calls the learner's ``after_run`` while the error is handled, as it
+        may have come in the middle of the updates.
         """
         learner = self._learner
         # the updates and the transitions at the newest moment that can be saved
@@ -233,7 +233,7 @@ class RunSaver(object):
         learner.register_hook(CallHook('resume_wait', 0, self._before_update, position='before_iter'))
         learner.register_hook(CallHook('resume_save', 200, self._after_update, position='after_iter'))
         learner.register_hook(CallHook('resume_save_last', 200, self._after_run, position='after_run'))
-        run_registry.register(learner.exp_name, 'autosave', self)
+        run_registry.register(learner.exp_name, 'saver', self)
         self._stop = StopRequest(then=self._on_stop, only_free=True)
 
     @property
@@ -242,7 +242,7 @@ class RunSaver(object):
 
     @property
     def _can_save(self) -> bool:
-        """Whether the run is as it was after the updates for the last collection."""
+        """Whether nothing has changed since the updates for the last collection."""
         in_use = self._is_busy or getattr(self.buffer, 'in_use', False)
         return not in_use and self._push_count == self._pushed
 

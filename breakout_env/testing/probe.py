@@ -1,4 +1,4 @@
-"""What the checks play with: instances whose calls are announced and named, and what the process holds meanwhile."""
+"""Environment instances for the checks, and the resources that the process holds."""
 
 import contextlib
 import copy
@@ -66,8 +66,8 @@ class Probe(object):
 
     def expect_level(self, what: str, action: Callable[[], Any], holds: bool = False) -> str:
         """
-        Warm up once, then act ``cycles`` times. Fails if both halves leave more; unless ``holds``, also if a process or
-        shared memory stays.
+        Warm up once, then act ``cycles`` times. Fails if resources grow in both halves or, unless ``holds``, if a
+        process or shared memory is left.
         """
         for index in range(self.cycles + 1):
             if index == 1:
@@ -191,7 +191,7 @@ def processes() -> Dict[psutil.Process, str]:
 
 
 def _more(before: Footprint, after: Footprint) -> str:
-    """What there is more of, in words; nothing if there is no more of anything."""
+    """What has grown, in words; '' if nothing has."""
     found = []
     for kind, names in before.items():
         if len(after[kind]) > len(names):

@@ -39,9 +39,9 @@ class ResumableEvaluator(InteractionSerialEvaluator):
 
     def should_eval(self, train_iter: int) -> bool:
         """Whether it is time. The pipelines ask between two collections, when a request to stop is handled, too."""
-        autosave = run_registry.look_up(self._exp_name, 'autosave')
-        if autosave is not None:
-            autosave.between_collections()
+        saver = run_registry.look_up(self._exp_name, 'saver')
+        if saver is not None:
+            saver.between_collections()
         is_due, self._is_due = self._is_due, False
         return super().should_eval(train_iter) or is_due
 
@@ -60,12 +60,12 @@ class ResumableEvaluator(InteractionSerialEvaluator):
         due: List[str] = []  # the name of a checkpoint, if the score is the best so far
         finished, info = super().eval(save_ckpt_fn and due.append, train_iter, envstep, *args, **kwargs)
         if due:
-            autosave = run_registry.look_up(self._exp_name, 'autosave')
+            saver = run_registry.look_up(self._exp_name, 'saver')
             try:
                 save_ckpt_fn(*due)
                 best_saved = self._max_episode_return
-                if autosave is not None:
-                    autosave.note_best_score(float(self._max_episode_return))
+                if saver is not None:
+                    saver.note_best_score(float(self._max_episode_return))
             except OSError as error:  # of the disk, which must not end the training
                 self._max_episode_return: float = best_saved
                 _log.warning('ckpt_best or its score was not saved, the training continues: %s', error)

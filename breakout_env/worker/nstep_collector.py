@@ -1,4 +1,4 @@
-"""DI-engine's collector with n-step returns that go on from one collection to the next."""
+"""DI-engine's collector with n-step returns that continue from one collection to the next."""
 
 import itertools
 from typing import Any, Dict, List, NamedTuple, Optional

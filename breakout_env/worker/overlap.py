@@ -42,9 +42,8 @@ def run_overlapped(
 
         The threads still share random numbers, from the global generators of numpy and torch. The collector explores \
         with them; the updates of policies like ``dqn`` do not use them, nor does the buffer ``frame``, which has its \
-        own, so such a run is reproducible. Not so with noisy networks (``rainbow``) and DI-engine's own buffers, and \
-        with a budget of full games what is annealed, as the games of the collection under way count: use the serial \
-        order for those.
+        own, so such a run is reproducible. Not so are noisy networks (``rainbow``), DI-engine's own buffers, and \
+        annealing over a budget of full games, as those of the collection under way count: use the serial order.
     Arguments:
         - next_collection (:obj:`Callable`): Called between two steps: all fragments in the buffer have been learned \
             from, the newest is pushed afterwards. Returns the function that collects the next fragment in a thread, \

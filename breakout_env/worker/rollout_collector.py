@@ -201,7 +201,7 @@ class RolloutCollector(ScoringCollector):
             self._policy.reset([batch.env_ids[column]])
             if not info.get('TimeLimit.truncated', False):
                 continue
-            if column in batch.final_obs:  # the game would have gone on
+            if column in batch.final_obs:  # the game would have continued
                 final = torch.as_tensor(batch.final_obs[column]).unsqueeze(0)
                 discount = self._policy.get_attribute('discount')
                 row['reward'][column] += discount * act(final, **kwargs)['value'].item()

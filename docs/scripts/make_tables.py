@@ -78,7 +78,7 @@ def one_environment() -> str:
 
 def life_cycle() -> str:
     rows = [[row['name'], f'{row["median_ms"]:.2f}'] for row in load('bench_env')['sections'][1]['rows']]
-    return markdown(['life cycle of BreakoutEnv', 'ms, median'], rows, 1)
+    return markdown([f'life cycle of BreakoutEnv, {load("bench_env")["cpu"]}', 'ms, median'], rows, 1)
 
 
 def replay() -> str:
@@ -234,10 +234,9 @@ def dizoo() -> str:
     """What the lifecycle kit says about DI-engine's own environments: the checks that at least one fails."""
     rows = load('lifecycle')['rows']
     states = {row['env']: {finding['check']: finding['state'] for finding in row['findings']} for row in rows}
-    checks = [
-        name for name in states['BreakoutEnv'] if any(found[name] in ('fail', 'warning') for found in states.values())
-    ]
     marks = {'fail': 'x', 'warning': 'w', 'skipped': '-'}
+    bad = ('fail', 'warning')
+    checks = [name for name in states['BreakoutEnv'] if any(found[name] in bad for found in states.values())]
     table = [[env, *(marks.get(found[name], '') for name in checks)] for env, found in states.items()]
     return markdown(['environment', *(f'`{name}`' for name in checks)], table, 0)
 

@@ -95,9 +95,11 @@ def after_env_steps(found: Sequence[Dict[str, Any]]) -> str:
     lines = []
     for env_steps, name, seeds, of_games in ranked(found, 'budget_env_steps'):
         updates, while_training = (np.mean([row[key] for row in seeds]) for key in ('updates', 'train_score'))
-        about = [f'{env_steps:,}', name, str(len(seeds)), f'{updates:,.0f}', f'{while_training:.1f}']
+        cpus = ', '.join(sorted({row['cpu'] for row in seeds}))
+        about = [f'{env_steps:,}', name, cpus, str(len(seeds)), f'{updates:,.0f}', f'{while_training:.1f}']
         lines.append([*about, f'{of_games.mean:.1f}', '{:.1f} to {:.1f}'.format(*of_games.interval_95)])
-    return markdown(['env steps', 'variant', 'seeds', 'updates', 'while training', 'mean', '95% interval'], lines, 5)
+    headers = ['env steps', 'variant', 'CPU', 'seeds', 'updates', 'while training', 'mean', '95% interval']
+    return markdown(headers, lines, 5)
 
 
 def expect(found: Sequence[Dict[str, Any]], variant: str = DEFAULT) -> str:

@@ -83,8 +83,7 @@ def test_greedy_play_has_at_most_four_games_and_no_interval(frames):
 def test_protocols_have_the_published_parameters(protocol, epsilon, sticky, no_ops):
     options = evaluate(Idle(), protocol, 1, 0).env_options
     assert options['random_action_probability'] == epsilon
-    assert options['repeat_action_probability'] == sticky
-    assert options['noop_max'] == no_ops
+    assert (options['repeat_action_probability'], options['noop_max']) == (sticky, no_ops)
     assert options['max_episode_frames'] == 108_000  # half an hour
     assert options['fire_on_life_loss'] is True and options['is_train'] is False
 

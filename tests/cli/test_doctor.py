@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from breakout_env.cli import doctor_checks, doctor_command, main
 from breakout_env.cli.common import device_of
-from breakout_env.cli.doctor_checks import Check, Finding
+from breakout_env.cli.doctor_checks import Answer, Check
 from breakout_env.cli.doctor_command import run_checks
 from breakout_env.run.config import checked_config
 from helpers.processes import ROOT, wait_until
@@ -37,16 +37,15 @@ def test_this_machine_is_fit_for_training(same_footprint):
 def test_table_shows_each_finding_and_below_it_fixes_that_can_be_copied(monkeypatch):
     long = 'pip install ' + ' '.join(f'package-{number}' for number in range(40))
     checks = [
-        Check('well', lambda: Finding('ok', 'all [is] well')),
-        Check('ill', lambda: Finding('warning', 'something is not', long)),
+        Check('well', lambda: Answer('ok', 'all [is] well')),
+        Check('ill', lambda: Answer('warning', 'something is not', long)),
     ]
     # the exit code is 1 if something fails that training needs
     for needed, code in ((True, 1), (False, 0)):
-        fails = Check('it', lambda: Finding('fails', 'no'), needed=needed)
+        fails = Check('it', lambda: Answer('fails', 'no'), needed=needed)
         monkeypatch.setattr(doctor_command, 'CHECKS', [*checks, fails])
         result = CliRunner().invoke(main, ['doctor'])
-        assert result.exit_code == code
-        assert 'all [is] well' in result.stdout
+        assert result.exit_code == code and 'all [is] well' in result.stdout
         assert long in result.stdout  # in one line
 
 
@@ -117,7 +116,7 @@ def test_unusable_gpu_is_told_apart_from_none(monkeypatch, tmp_path):
     monkeypatch.setattr(doctor_checks.torch.cuda, 'is_available', lambda: False)
     monkeypatch.delenv('CUDA_VISIBLE_DEVICES', raising=False)
     monkeypatch.setenv('PATH', str(tmp_path))
-    assert doctor_checks.gpu() == Finding('ok', 'none: training uses the CPU')
+    assert doctor_checks.gpu() == Answer('ok', 'none: training uses the CPU')
     (tmp_path / 'nvidia-smi').write_text('#!/bin/sh\necho 550.54.15\n')
     (tmp_path / 'nvidia-smi').chmod(0o755)
     finding = doctor_checks.gpu()

@@ -155,7 +155,7 @@ def test_every_config_builds_the_encoder_it_names_or_natures(path):
     [
         (dict(obs_shape=[4, 84, 35]), r'`obs_shape` is \[4, 84, 35\] \(list\); expected three whole numbers'),
         (dict(rows=[12, 40]), r'`rows` is \[12, 40\] \(list\); expected at least 36 of a screen'),
-        (dict(rows=12), r'`rows` is 12 \(int\); expected None or the first and the last one'),
+        (dict(rows=12), r'`rows` is 12 \(int\); expected None or the first and the last index'),
         (dict(encoder_hidden_size_list=[]), r'`encoder_hidden_size_list` is \[\] \(list\); expected a list'),
         (dict(encoder_hidden_size_list=[32, 64, 64, 32, 512]), 'more blocks with as many channels as the third'),
     ],
