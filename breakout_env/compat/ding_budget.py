@@ -2,9 +2,9 @@
 The budget of a run that DI-engine's own pipelines train.
 
 Upstream behaviour worked around (DI-engine 0.5.3): ``serial_pipeline(..., max_train_iter=..., max_env_step=...)`` keeps
-its budget to itself: neither the config nor the learner that it hands to hooks has it, and a percentage of a number in
-the config is wrong for a run with another ``--env-step``. The pipelines call the hooks, so the number is in a frame
-that still runs.
+its budget to itself: neither the config nor the learner that it hands to hooks has it. A percentage of a number in the
+config, and what is annealed over it, would be wrong for a run with another budget. The pipelines call the hooks, so the
+number is in a frame that still runs.
 """
 
 import sys

@@ -23,6 +23,7 @@ class RolloutBuffer(object):
         tensor([0, 1, 2, 3, 4, 5])
     """
 
+    save_suffix = ''  # a resumed run begins with a new rollout
     config: Dict[str, Any] = dict(type='rollout', replay_buffer_size=1)
 
     @classmethod

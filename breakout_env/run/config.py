@@ -20,7 +20,7 @@ import torch
 from ding.config import compile_config, read_config
 from ding.config import config as ding_config
 from ding.config.utils import save_config_formatted
-from ding.utils import SERIAL_COLLECTOR_REGISTRY
+from ding.utils import BUFFER_REGISTRY, SERIAL_COLLECTOR_REGISTRY
 from easydict import EasyDict
 
 from ..utils.atomic_file import write_bytes
@@ -42,8 +42,6 @@ _REPLACED = {
     'policy.eval.evaluator.n_episode': 'env.n_evaluator_episode',
     'policy.eval.evaluator.stop_value': 'env.stop_value',
 }
-# Buffers that are saved with their run.
-_SAVED_BUFFERS = ('frame', 'torchrl', 'rollout')
 
 
 class ConfigFile(NamedTuple):
@@ -137,7 +135,7 @@ def merged_config(
     # without a terminal, our pipelines print lines in place of DI-engine's tables
     given = hooks['progress'].get('ext_args') or {}
     hooks['progress'].ext_args = EasyDict({'print_every_s': 10.0, **given, **limits})
-    if (buffer := cfg.policy.other.replay_buffer.type) not in _SAVED_BUFFERS:
+    if not hasattr(BUFFER_REGISTRY[buffer := cfg.policy.other.replay_buffer.type], 'save_suffix'):
         click.echo(
             f'The buffer {buffer!r} is not saved with the run: a resumed run begins with an empty one.', err=True
         )
