@@ -7,8 +7,7 @@ All learn on the CPU, from batches of 32 with the convolutions of Mnih et al. 20
 make 1 update to 4 env steps, explore with epsilon 0.1 and keep 100,000 transitions; nothing is evaluated or saved. Each
 turn is a training from its beginning, in a process of its own: random play, a warm-up that is not counted, then env
 steps and updates between two readings of the clock. The measured updates a step are in the table: where they differ, so
-does the work. DI-engine's collector, with any manager, plays a few steps more than asked for where an episode ends
-within a collection, which makes 0.242 of them in the long run.
+does the work.
 """
 
 import time

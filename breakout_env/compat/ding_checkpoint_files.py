@@ -32,10 +32,10 @@ class WholeCkptHook(SaveCkptHook):
     def __call__(self, engine: Any) -> None:
         """
         Overview:
-            Save a checkpoint if it is time. One that cannot be written, or does not pass the check, is left out with \
-            a warning.
+            Save a checkpoint if it is time. One that cannot be written is left out with a warning.
         Raises:
-            - OSError, ValueError: If a named one (``learner.save_checkpoint``) fails.
+            - OSError: If a named one (``learner.save_checkpoint``) cannot be written.
+            - ValueError: If it does not pass the check; at the end of a run that is a warning, too.
         """
         if engine.rank or engine.last_iter.val % self._freq:
             return
@@ -50,7 +50,7 @@ class WholeCkptHook(SaveCkptHook):
             torch.save({**state, **counts}, content)
             write_bytes(path, content.getbuffer())
         except (OSError, ValueError) as error:
-            if named:
+            if named or (isinstance(error, ValueError) and self.position != 'after_run'):
                 raise
             logger.warning('the checkpoint %s was not saved, the training continues: %s', path, error)
         else:

@@ -53,8 +53,8 @@ def check_finite(what: str, values: Any) -> None:
     elif isinstance(values, (float, torch.Tensor)) and not torch.as_tensor(values).isfinite().all():
         raise Diverged(
             f'{what} is infinite or not a number: the training has diverged, and its last save is from before. '
-            'Expected a lower policy.learn.learning_rate, a limit of the gradient (policy.learn.grad_clip), or float32 '
-            '(policy.learn.autocast=None)'
+            'Expected a lower policy.learn.learning_rate or, of lean_dqn and lean_ppo, a limit of the gradient '
+            '(policy.learn.grad_clip) or float32 (policy.learn.autocast=None)'
         )
 
 

@@ -25,6 +25,7 @@ from .._version import __version__
 from ..compat.ding_budget import limit_of_pipeline
 from ..compat.ding_call_hook import CallHook
 from ..compat.tensorboardx_disk_full import retry_writes
+from ..policy.learner import check_finite
 from ..utils import run_registry
 from ..utils.memory_limits import MemoryWatch, memory_bytes
 from ..utils.options import Between, Expected, Options
@@ -145,8 +146,9 @@ class RunProgress(object):
         return min(1.0, max((value / limit for value, limit in zip(used, limits) if limit), default=0.0))
 
     def after_update(self) -> None:
-        """Look after an update, the only moment at which the learner's buffer of values is filled."""
+        """Look after an update, when the learner's buffer of values is filled. Raises ``Diverged``."""
         self._learned = dict(self._learner.log_buffer['scalar'])
+        check_finite('the loss', self._learned.get('total_loss'))
         self.look()
 
     def before_update(self) -> None:
@@ -192,7 +194,7 @@ class RunProgress(object):
             self._forecast_at_s = now_s + FORECAST_AFTER_S
         if now_s >= (self._forecast_at_s or math.inf):
             self._forecast_at_s = math.inf
-            if self._display.is_on and (text := self._forecast(env_steps_per_s, left_s)):
+            if self._display.is_on and (text := self._forecast(env_steps_per_s, updates_per_s, left_s)):
                 self._say(text)
 
     def _count(self) -> None:
@@ -221,11 +223,16 @@ class RunProgress(object):
             return None, None
         return (self._env_step - env_step) / (now_s - then_s), (self._updates - updates) / (now_s - then_s)
 
-    def _forecast(self, speed: Optional[float], left_s: Optional[float]) -> str:
-        """What the budget will take at this speed, and what score so many env steps have given; '' without a budget."""
+    def _forecast(self, speed: Optional[float], updates_per_s: Optional[float], left_s: Optional[float]) -> str:
+        """
+        What the budget will take at this speed, and what score so many env steps have given; '' without a budget, or
+        for one of full games, which grow longer.
+        """
         end = self._options.max_env_step or math.inf
         if speed and left_s is not None:
             end = min(end, int(self._env_step + left_s * speed))
+        if speed and updates_per_s and self._options.max_updates is not None:
+            end = min(end, int(self._env_step + (self._options.max_updates - self._updates) / updates_per_s * speed))
         if not speed or not self._env_step < end < math.inf:
             return ''
         left = duration((end - self._env_step) / speed)

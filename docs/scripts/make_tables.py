@@ -195,7 +195,7 @@ def comparison() -> str:
     kinds = ('compressed', "DI-engine's advanced, uint8", 'snappy elements, as in Dopamine')
     compressed, advanced, snappy = (_gb(load('bench_replay')['results'][kind]) for kind in kinds)
     sb3 = f'{trained["SB3 DQN"]}, SB3'
-    by_8 = '8 environments as PPO collects, {}, env steps/s'
+    by_8 = '8 environments, halves in turns, {}, env steps/s'
     gpu = [agent['card'] for agent in agents() if 'gpu' in agent['card']['config']]
     on_gpu = [f'{card["scores"]["nature"]["mean"]:.0f} (1 seed)' for card in gpu]
     rows = [
@@ -204,7 +204,7 @@ def comparison() -> str:
         [long, _score(longest), '', '', longest[0]['cpu']],
         ['PPO, score after 80 minutes', after[80, 'ppo'], '', '', judged[80, 'ppo'][0]['cpu']],
         ['PPO, score after 40 minutes', trained['ppo'], '', f'{trained["rl_games PPO"]}, rl_games', ppo_on],
-        ['DQN, score after 40 minutes', trained['lean_dqn'], trained['DI-engine dqn'], sb3, dqn_on],
+        ['an earlier DQN, score after 40 minutes', trained['lean_dqn'], trained['DI-engine dqn'], sb3, dqn_on],
         ['DQN training, env steps/s', dqn, stock_dqn, f'{sb3_dqn}, SB3', on['train']],
         ['one environment, env steps/s', env['BreakoutEnv'], 'does not run', f'{env[gym]}, gymnasium', on['env']],
         [by_8.format('episodes of a life'), lives[ours], _stock(lives), f'{lives[envpool]}, EnvPool', on['manager']],

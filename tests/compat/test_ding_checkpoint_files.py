@@ -65,7 +65,7 @@ def test_a_training_continues_without_a_checkpoint_and_saves_the_next_one(learne
         save(learner, None)
     learner.policy.state_dict = lambda: dict(weights=torch.full([10], math.nan))
     learner.last_iter.val = 20
-    save(learner, None)
-    assert 'iteration_20.pth.tar was not saved, the training continues: weight `weights` is infinite' in caplog.text
+    with pytest.raises(ValueError, match='weight `weights` is infinite'):
+        save(learner, None)
     files = sorted(path.name for path in Path('run/ckpt').iterdir())
     assert files == [BEST, 'iteration_15.pth.tar']

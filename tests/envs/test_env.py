@@ -69,8 +69,7 @@ def test_a_lost_life_ends_the_episode_but_not_the_game(make, caplog):
             assert 'game_return' not in timestep.info
             env.reset()
     assert lives == [4, 3, 2, 1, 0] and frames == sorted(frames)
-    assert last.info['game_return'] == sum(returns)
-    assert last.info['TimeLimit.truncated'] is False
+    assert last.info['game_return'] == sum(returns) and last.info['TimeLimit.truncated'] is False
     env.reset()
     assert env.step(0).info['lives'] == 5
     ends = [message.split()[-2:] for message in caplog.messages if 'episode ends with' in message]

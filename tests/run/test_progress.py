@@ -129,6 +129,9 @@ def test_a_row_has_the_values_of_the_newest_update_whatever_part_of_the_run_look
         run.learner.log_buffer['scalar'].clear()
         run.look(2 * second + 1.0, env_step=50)
     assert [row['loss'] for row in run.rows()] == [3.0, 3.0, 2.0, 2.0]
+    run.learner.log_buffer['scalar'].update(total_loss=float('nan'))  # of any policy
+    with pytest.raises(ValueError, match='the loss is infinite or not a number.*policy.learn.learning_rate'):
+        run.progress.after_update()
     # values that no part of the run provides are unknown, not 0
     last = run.rows()[-1]
     assert (last['value'], last['entropy'], last['q_value']) == (1.0, 0.5, None)
@@ -158,10 +161,8 @@ def test_a_run_and_its_evaluations_have_rows_of_their_own(tmp_path):
 def test_a_budget_ends_at_the_limit_that_is_reached_first():
     budget = Budget(env_steps=1000, updates=50, episodes=5000, hours=48)
     assert budget.reached(999, 49, 4999, 47.99) is None
-    assert budget.reached(1000, 0, 0, 0) == '1,000 env steps'
-    assert budget.reached(0, 50, 0, 0) == '50 updates'
-    assert budget.reached(0, 0, 5000, 0) == '5,000 episodes'
-    assert budget.reached(0, 0, 0, 48.0) == '48 hours'
+    reached = [budget.reached(*used) for used in ((1000, 0, 0, 0), (0, 50, 0, 0), (0, 0, 5000, 0), (0, 0, 0, 48.0))]
+    assert reached == ['1,000 env steps', '50 updates', '5,000 episodes', '48 hours']
     assert Budget().reached(10**12, 10**12, 10**12, 1e9) is None
 
 
@@ -190,10 +191,11 @@ def test_the_used_share_of_the_budget_is_that_of_the_limit_that_is_reached_first
     assert ProgressRun(tmp_path / 'other').progress.budget_used == 0
 
 
-def test_after_two_minutes_a_run_says_once_what_its_budget_takes_and_what_to_expect(tmp_path, capsys):
+@pytest.mark.parametrize('limit', [dict(max_env_step=3_600_000), dict(max_updates=7_200)])
+def test_after_two_minutes_a_run_says_once_what_its_budget_takes_and_what_to_expect(limit, tmp_path, capsys):
     """Two minutes of learning: an evaluation may come first."""
     scores = [[1_000_000, 20], [5_000_000, 100]]
-    run = ProgressRun(tmp_path, max_env_step=3_600_000, print_every_s=1000.0, expected_scores=scores)
+    run = ProgressRun(tmp_path, **limit, print_every_s=1000.0, expected_scores=scores)
     for second in range(0, 300, 10):
         run.look(second)
     assert 'budget' not in capsys.readouterr().out
