@@ -10,6 +10,7 @@ from typing import Any, Callable, Optional
 
 import click
 from ding.config import Config
+from ding.utils import deep_merge_dicts
 from easydict import EasyDict
 
 from ..testing import check_lifecycle
@@ -45,10 +46,14 @@ def _factory(name: str, config: Optional[str]) -> Callable[[], Any]:
     except (ImportError, AttributeError, ValueError) as error:
         raise click.UsageError(f'{name} cannot be imported: {error}; expected PACKAGE.MODULE:CLASS') from None
     try:
+        if config is not None:  # as `breakout train`: what it imports may be beside it
+            sys.path.append(os.path.dirname(os.path.abspath(config)))
         cfg = EasyDict({} if config is None else Config.file_to_dict(config).cfg_dict['main_config']['env'])
     except Exception as error:  # a config is a program, which fails in any way
         reason = f'{type(error).__name__}: {error}'
         raise click.UsageError(f'{config} is no config: {reason}; expected a .py file with main_config') from None
+    defaults = cls.default_config() if hasattr(cls, 'default_config') else {}
+    cfg = EasyDict(deep_merge_dicts(defaults, cfg))  # as DI-engine's compile_config
     if 'collector_env_num' in cfg and hasattr(cls, 'create_collector_env_cfg'):
         try:
             cfg = cls.create_collector_env_cfg(copy.deepcopy(cfg))[0]
@@ -58,4 +63,4 @@ def _factory(name: str, config: Optional[str]) -> Callable[[], Any]:
         inspect.signature(cls).bind()
     except TypeError:
         return lambda: cls(copy.deepcopy(cfg))
-    return cls if config is None else lambda: cls(copy.deepcopy(cfg))
+    return lambda: cls(copy.deepcopy(cfg)) if cfg else cls()

@@ -30,6 +30,7 @@ OK, WARNING, FAILS = 'ok', 'warning', 'fails'
 DISTRIBUTION = 'ding-breakout'  # as setup.py names it; the import name is another
 INSTALL = 'pip install . in the checkout, or its wheel'
 SHOWN = ('di-engine', 'torch', 'gymnasium', 'ale-py', 'numpy', 'opencv-python')
+_OTHER_OPENCV = ('opencv-contrib-python', 'opencv-contrib-python-headless')
 # Resident, with a full buffer of a million transitions, and on disk: checkpoints, logs and saves (docs/memory.md).
 TRAINING_BYTES, RUN_DISK_BYTES = 1.5e9, 2e9
 # Docker's default. DI-engine's `subprocess` manager keeps an observation of each environment in it, ours all of a step.
@@ -93,7 +94,7 @@ def _is_within(version: str, requirement: Requirement) -> bool:
 
 def _version(name: str) -> str:
     """The version of a package, of OpenCV of any that has its modules; '' if it is missing."""
-    for distribution in (name, f'{name}-headless'):
+    for distribution in (name, f'{name}-headless', *(_OTHER_OPENCV if name == 'opencv-python' else ())):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             return importlib.metadata.version(distribution)
     return ''

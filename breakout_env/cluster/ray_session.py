@@ -48,7 +48,7 @@ def ray_session(address: Optional[str], collectors: CollectorCount) -> Iterator[
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     options: Dict[str, Any] = dict(log_to_driver=False, logging_level=logging.ERROR)
     if address is None:
-        cpus = max(os.cpu_count() or 1, EVALUATOR_CPUS + (1 if collectors == 'auto' else collectors))
+        cpus = max(len(os.sched_getaffinity(0)), EVALUATOR_CPUS + (1 if collectors == 'auto' else collectors))
         options.update(address='local', num_cpus=cpus, include_dashboard=False, _temp_dir=_session_folder())
         # the modules beside the config; on a cluster they have to be installed
         paths = os.pathsep.join(filter(None, sys.path))

@@ -333,7 +333,7 @@ class GroupEnvManager(RecoveringManager):
 
     def reward_shaping(self, env_id: int, transitions: List[dict]) -> List[dict]:
         """Let an environment shape the rewards of an episode, as ``BaseEnvManager.reward_shaping``."""
-        return self._applied([env_id], methodcaller('reward_shaping', transitions))[env_id]
+        return self._applied([env_id], methodcaller('reward_shaping', transitions)).get(env_id, transitions)
 
     def enable_save_figure(self, env_id: int, figure_path: str) -> None:
         """Have an environment save figures in a folder."""
@@ -345,7 +345,12 @@ class GroupEnvManager(RecoveringManager):
         self._settle()
         asked = set(env_ids)
         workers = [worker for worker in self._pool.workers if not (worker.lost or asked.isdisjoint(worker.env_ids))]
-        return dict(ChainMap(*self._pool.ask(workers, 'apply', asked, function, *args)))
+        command = 'apply', asked, function, *args
+        answers = [one for _, one in Exchange((worker, self._connect_timeout, command) for worker in workers).answers()]
+        for answer in answers:
+            if isinstance(answer, EnvFailed):
+                raise answer
+        return dict(ChainMap(*(answer for answer in answers if not isinstance(answer, WorkerLost))))
 
     def __getattr__(self, key: str) -> Any:
         """An attribute's value in each environment (None for a lost one not reset yet); methods are refused."""

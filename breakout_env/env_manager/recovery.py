@@ -92,7 +92,7 @@ class RecoveringManager(BaseEnvManager):
                 try:
                     self._pool.replace(index)
                     self._reseed(worker.env_ids)
-                except (WorkerLost, EnvFailed) as error:  # counts as an attempt; the caller decides about another
+                except (WorkerLost, EnvFailed, OSError) as error:  # counts as an attempt; the caller decides
                     self._lose(self._pool.workers[index])
                     errors.update(dict.fromkeys(ours, error.with_traceback(None)))
         for worker, answer in Exchange(self._reset_requests(env_ids.difference(errors), renewed)).answers():

@@ -194,7 +194,7 @@ def run_group(
     if others is not None:
         others.close()
     torch.set_num_threads(1)
-    cv2.setNumThreads(1)
+    cv2.setNumThreads(0)  # not 1: that would wait for threads of the parent's that a fork does not have
     group = EnvGroup(env_fns.data, *options)
     poller, last_wait_s = select.poll(), math.inf
     poller.register(connection.fileno(), select.POLLIN)

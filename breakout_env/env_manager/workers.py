@@ -88,17 +88,18 @@ class WorkerProcess(object):
             self._connection.send_bytes(message)
         return self._number
 
-    def receive(self, number: int, timeout_s: Optional[float] = None) -> Any:
+    def receive(self, number: int, timeout_s: Optional[float], waited: List[float]) -> Any:
         """
         Wait for the answer to a command: ``timeout_s`` seconds or, with None, as long as the process lives. In its
-        place comes ``WorkerLost`` if there is none in time, ``WorkerEnded`` if the process has ended.
+        place comes ``WorkerLost`` if there is none in time, ``WorkerEnded`` if the process has ended. ``waited``, its
+        one number of seconds, counts for all workers that were asked together.
         """
-        left_s = math.inf if timeout_s is None else timeout_s
         while number not in self._answers and not self.lost:
+            left_s = math.inf if timeout_s is None else max(timeout_s - waited[0], 0.0)
             ready = self._poller.poll(1000 * min(left_s, SLICE_S))
             if not ready:
-                left_s -= SLICE_S
-                if left_s <= 0:
+                waited[0] += min(left_s, SLICE_S)
+                if timeout_s is not None and waited[0] >= timeout_s:
                     return WorkerLost(f'worker process {self.pid} did not answer within {timeout_s:g} s')
                 continue
             if self._connection.fileno() not in map(itemgetter(0), ready):
@@ -141,6 +142,7 @@ class Exchange(object):
     def __init__(self, requests: Iterable[Request]) -> None:
         self._sent = [(worker, timeout_s, worker.send(*command)) for worker, timeout_s, command in requests]
         self._answers: List[Tuple[WorkerProcess, Any]] = []
+        self._waited = [0.0]
 
     def answers(self) -> List[Tuple[WorkerProcess, Any]]:
         """
@@ -148,7 +150,7 @@ class Exchange(object):
         may be repeated.
         """
         for worker, timeout_s, number in self._sent[len(self._answers) :]:
-            self._answers.append((worker, worker.receive(number, timeout_s)))
+            self._answers.append((worker, worker.receive(number, timeout_s, self._waited)))
         return self._answers
 
 

@@ -68,7 +68,8 @@ class BreakoutEnv(BaseEnv):
         sizes = options.model_sizes
         low, high, dtype = (0, 255, np.uint8) if options.obs_dtype == 'uint8' else (0.0, 1.0, np.float32)
         self.observation_space = gym.spaces.Box(low, high, tuple(sizes['obs_shape']), dtype)
-        self.action_space = gym.spaces.Discrete(sizes['action_shape'])
+        self._action_count = sizes['action_shape']  # a subclass may have another action space
+        self.action_space = gym.spaces.Discrete(self._action_count)
         low, high = (options.life_loss_penalty, 1.0) if options.clip_reward else (-np.inf, np.inf)
         self.reward_space = gym.spaces.Box(low, high, (1,), np.float32)
 
@@ -195,7 +196,7 @@ class BreakoutEnv(BaseEnv):
         index, emulator = self._index_of(action), session.emulator
         try:
             if options.random_action_probability and session.rng.random() < options.random_action_probability:
-                index = int(session.rng.integers(self.action_space.n))
+                index = int(session.rng.integers(self._action_count))
             points = session.advance(index)
             session.stack_screen()
             game_over, life_lost = emulator.game_over, emulator.lives < session.lives
@@ -280,7 +281,7 @@ class BreakoutEnv(BaseEnv):
         """Check ``cfg.env`` of a merged config; a ValueError names what is wrong."""
         cls.create_collector_env_cfg(cfg['env'])
         cls.create_evaluator_env_cfg(cfg['env'])
-        fit_model_and_buffer(cfg)
+        fit_model_and_buffer(cfg, cls)
 
     @staticmethod
     def create_collector_env_cfg(cfg: dict) -> List[dict]:
@@ -305,9 +306,9 @@ class BreakoutEnv(BaseEnv):
             array = np.asarray(action)
         except (TypeError, ValueError, RuntimeError):  # a tensor on a GPU or with a gradient, a ragged list
             array = np.asarray(None)
-        if array.dtype.kind not in 'iu' or array.size != 1 or not 0 <= array.item() < self.action_space.n:
+        if array.dtype.kind not in 'iu' or array.size != 1 or not 0 <= array.item() < self._action_count:
             raise ValueError(
-                f'the action is {shown(action)}; expected one whole number from 0 to {self.action_space.n - 1}'
+                f'the action is {shown(action)}; expected one whole number from 0 to {self._action_count - 1}'
             )
         return array.item()
 

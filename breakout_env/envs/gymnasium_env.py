@@ -16,7 +16,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from ..env_manager.manager import GroupEnvManager
-from ..utils.game_constants import FRAMES_PER_SECOND
+from ..utils.game_constants import FRAMES_PER_SECOND, SCREEN_SHAPE
 from ..utils.options import Between, checked, section, shown
 from .env import BreakoutEnv
 from .options import BreakoutOptions
@@ -246,8 +246,8 @@ class GymnasiumBreakoutVector(VectorEnv):
             return None
         if self._manager.closed:
             raise gymnasium.error.ResetNeeded('the vector environment plays no games; call reset first')
-        images = self._manager.ready_imgs
-        return tuple(images[i] for i in range(self.num_envs))
+        images, none = self._manager.ready_imgs, np.zeros((*SCREEN_SHAPE, 3), np.uint8)
+        return tuple(images.get(i, none) for i in range(self.num_envs))  # black where a process has just died
 
     def close_extras(self, **kwargs: Any) -> None:
         """End the processes."""

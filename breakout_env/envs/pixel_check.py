@@ -1,6 +1,6 @@
 """Pixels are 0..255 (uint8), for a model that scales them, or scaled to [0, 1] (float32), for one that does not."""
 
-from typing import Any, Mapping
+from typing import Any, Callable, Mapping
 
 import numpy as np
 import torch
@@ -9,7 +9,6 @@ from easydict import EasyDict
 from gym.spaces import Box
 
 from ..utils.options import section, shown
-from .options import BreakoutOptions
 
 PAIRS = (
     "Choose obs_dtype='uint8' in the env with a model that scales (pixel_dqn and the other pixel models, or one with "
@@ -17,11 +16,11 @@ PAIRS = (
 )
 
 
-def fit_model_and_buffer(cfg: EasyDict) -> None:
+def fit_model_and_buffer(cfg: EasyDict, env_class: Callable[[dict], Any]) -> None:
     """
     Overview:
-        Check that the model and the replay buffer of a whole config take the environment's observations, and put the \
-        sizes that ``policy.model`` leaves out into it. Wrong pairs would train on wrong numbers, some without an \
+        Check that the model and the replay buffer of a whole config take the observations of ``env_class``, and put \
+        the sizes that ``policy.model`` leaves out into it. Wrong pairs would train on wrong numbers, some without an \
         error: DI-engine's evaluator casts uint8 to float32.
     Raises:
         - ValueError: If they do not fit; the message says what does.
@@ -33,14 +32,16 @@ def fit_model_and_buffer(cfg: EasyDict) -> None:
     known = {'breakout_env': True, 'ding': False}
     scales = known.get(package, getattr(model_class, 'scales_pixels', None))
     for role in ('collector', 'evaluator'):
-        options = BreakoutOptions.from_config({**cfg.env, 'is_train': role == 'collector'})
-        observations = f'the {role} env returns {options.obs_dtype} observations'
-        if scales is not None and scales != (options.obs_dtype == 'uint8'):
+        env = env_class({**cfg.env, 'is_train': role == 'collector'})  # opens nothing
+        box = env.observation_space
+        sizes = dict(obs_shape=list(box.shape), action_shape=getattr(env.action_space, 'n', None))
+        observations = f'the {role} env returns {box.dtype} observations'
+        if scales is not None and scales != (box.dtype == np.uint8):
             model = f'the model (policy.model.type: {policy.model.get("type", f"the default of {policy.type}")})'
             raise ValueError(f'{observations}, but {model} {"scales" if scales else "does not scale"} them. {PAIRS}')
-        if options.obs_dtype != 'uint8' and policy.other.get('replay_buffer', {}).get('type') == 'frame':
+        if box.dtype != np.uint8 and policy.other.get('replay_buffer', {}).get('type') == 'frame':
             raise ValueError(f'{observations}, but the replay buffer `frame` stores uint8 only. {PAIRS}')
-        for name, expected in options.model_sizes.items() if scales is not None else ():
+        for name, expected in sizes.items() if scales is not None else ():
             if policy.model.get(name) is None and package in known:  # others may lack these arguments
                 policy.model[name] = expected
             found = policy.model.get(name, expected)
@@ -73,7 +74,7 @@ def check_first_batch(policy: Any, observation_space: Any) -> None:
     Raises:
         - ValueError: If the network fails; the message names it, the observation, and the pairs that fit.
     """
-    if observation_space.dtype != np.uint8 or len(observation_space.shape) != 3:
+    if getattr(observation_space, 'dtype', None) != np.uint8 or len(observation_space.shape) != 3:
         return
     obs = torch.zeros(observation_space.shape, dtype=torch.uint8)
     try:

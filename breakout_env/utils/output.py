@@ -49,7 +49,7 @@ def survive_lost_output() -> None:
                 io.BufferedWriter(file),
                 stream.encoding,
                 'backslashreplace',
-                line_buffering=stream.line_buffering,
+                line_buffering=stream.line_buffering or stream.write_through,  # as with PYTHONUNBUFFERED
                 write_through=stream.write_through,
             )
             setattr(sys, name, text)

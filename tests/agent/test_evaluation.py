@@ -71,8 +71,7 @@ def test_game_can_be_replayed_from_its_record():
 @pytest.mark.parametrize('frames', [FRAMES, 10_000])  # most games are cut off, or none
 def test_greedy_play_has_at_most_four_games_and_no_interval(frames):
     report = evaluate(Rule(), 'greedy', 12, 0, max_episode_frames=frames)
-    assert (report.truncated_games > 0) == (frames == FRAMES)
-    assert 2 <= report.distinct_games <= 4
+    assert (report.truncated_games > 0) == (frames == FRAMES) and 2 <= report.distinct_games <= 4
     assert report.interval_95 is None and report.summary()['interval_95'] is None
     assert f'only {report.distinct_games} different games' in report.too_few_different
 
@@ -104,8 +103,7 @@ def test_game_of_a_killed_process_is_played_again():
 
     whole = evaluate(Rule(), 'nature', 6, 0, env_num=4, max_episode_frames=FRAMES)
     killed_once = evaluate(Rule(), 'nature', 6, 0, env_num=4, max_episode_frames=FRAMES, on_step=kill_one)
-    assert killed and outcomes(killed_once) == outcomes(whole)
-    assert not children()
+    assert killed and outcomes(killed_once) == outcomes(whole) and not children()
 
 
 # ---- figures

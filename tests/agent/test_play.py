@@ -80,8 +80,7 @@ def test_mp4_shows_all_games_at_the_speed_of_the_console(tmp_path):
     games = record(Mover(), tmp_path / 'games.mp4', games=2, seed=1, epsilon=0)
     pictures, seconds = decode(tmp_path / 'games.mp4')
     assert len(pictures) == sum(game.steps + 1 for game in games) == round(seconds * 15)
-    assert pictures.shape[1:] == (630, 480, 3)
-    assert pictures[20].max() > 150 and 10 < pictures[20].mean() < 100
+    assert pictures.shape[1:] == (630, 480, 3) and pictures[20].max() > 150 and 10 < pictures[20].mean() < 100
     assert (pictures[0, 400:560] != pictures[20, 400:560]).any()  # the ball is on its way
     assert os.listdir(tmp_path) == ['games.mp4']
 
@@ -91,8 +90,7 @@ def test_gif_has_exactly_the_colours_of_the_console(tmp_path):
     album = Album(room=60)
     list(play(Mover(), album.show, seed=1, epsilon=0))
     pictures, seconds = decode(tmp_path / 'game.gif')
-    assert 3.9 < seconds < 4.1
-    assert pictures.shape == (60, 420, 320, 3)
+    assert 3.9 < seconds < 4.1 and pictures.shape == (60, 420, 320, 3)
     assert (pictures[:, ::2, ::2] == np.stack(album.pictures)).all()
 
 
@@ -130,5 +128,4 @@ def test_errors_of_play_and_record_say_what_to_do(arguments, message, monkeypatc
     monkeypatch.delenv('DISPLAY', raising=False)
     monkeypatch.delenv('WAYLAND_DISPLAY', raising=False)
     result = CliRunner().invoke(main, arguments)
-    assert result.exit_code in (1, 2) and message in result.stderr.splitlines()[-1]
-    assert os.listdir(tmp_path) == []
+    assert result.exit_code in (1, 2) and message in result.stderr.splitlines()[-1] and os.listdir(tmp_path) == []

@@ -47,8 +47,7 @@ def test_the_job_on_kubernetes_resumes_its_run_with_ray_authentication(manifest)
     options = options_of(words)
     assert (program, command, options['ray_address']) == ('breakout', 'train', 'auto')
     assert options['auto_resume'] and options['exp_name'] and options['collectors'] > 1
-    assert Path(options['config']).exists()
-    assert spec['backoffLimit'] > 0 and spec['shutdownAfterJobFinishes']
+    assert Path(options['config']).exists() and spec['backoffLimit'] > 0 and spec['shutdownAfterJobFinishes']
     assert spec['rayClusterSpec']['authOptions'] == dict(mode='token')
 
 

@@ -11,8 +11,7 @@ from helpers.replay import Play, other_keys, same
 def test_values_of_every_kind_keep_their_order_and_types():
     transitions = [{**Play(2, 1, np.random.default_rng(i)).transition(), **other_keys(i)} for i in range(7)]
     transitions[3]['prev_state'] = dict(h=torch.ones(2))  # as R2D2's, which only some steps have
-    assert same(unpack(pack(transitions)), transitions)
-    assert unpack(pack([])) == []
+    assert same(unpack(pack(transitions)), transitions) and unpack(pack([])) == []
 
 
 def test_a_value_that_cannot_be_packed_is_named_in_the_error():

@@ -67,5 +67,4 @@ def test_a_training_continues_without_a_checkpoint_and_saves_the_next_one(learne
     learner.last_iter.val = 20
     with pytest.raises(ValueError, match='weight `weights` is infinite'):
         save(learner, None)
-    files = sorted(path.name for path in Path('run/ckpt').iterdir())
-    assert files == [BEST, 'iteration_15.pth.tar']
+    assert sorted(path.name for path in Path('run/ckpt').iterdir()) == [BEST, 'iteration_15.pth.tar']

@@ -31,8 +31,7 @@ def shares(wrapper):
 def test_environments_explore_independently():
     actions, steps = shares(INDEPENDENT)
     other = 0.75 * EPS
-    assert actions == pytest.approx(other, abs=0.01)
-    assert steps == pytest.approx(1 - (1 - other) ** ENVS, abs=0.04)
+    assert actions == pytest.approx(other, abs=0.01) and steps == pytest.approx(1 - (1 - other) ** ENVS, abs=0.04)
 
 
 def test_di_engine_still_draws_once_for_all_environments():

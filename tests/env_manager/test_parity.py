@@ -100,8 +100,7 @@ def test_the_v2_manager_returns_what_the_stock_v2_manager_returns(env_class):
                 assert [timestep.env_id.item() for timestep in timesteps] == [0, 1, 2]
                 seen.append(frozen(timesteps))
             courses.append(seen)
-    assert courses[0] == courses[1]
-    assert type(manager) is GroupEnvManagerV2
+    assert courses[0] == courses[1] and type(manager) is GroupEnvManagerV2
 
 
 @pytest.mark.parametrize('stock', ['subprocess', 'base'])
@@ -110,8 +109,7 @@ def test_the_manager_is_done_after_episode_num_episodes(stock):
     with launched(env_num=5, worker_num=2, reset_inplace=stock != 'base', **options) as manager:
         stock_one = stock_course(stock, GameEnv, 5, 1000, 0, False, **options)
         assert course(manager, 1000, 0, forced_resets=False) == stock_one
-        assert manager.done and all(manager.env_state_done(i) for i in range(5))
-        assert manager.ready_obs_id == []
+        assert manager.done and all(manager.env_state_done(i) for i in range(5)) and manager.ready_obs_id == []
 
 
 def test_without_auto_reset_an_ended_episode_waits_for_the_caller():
@@ -144,8 +142,7 @@ def test_environments_get_the_same_seeds_as_under_the_stock_manager(seed, dynami
 def test_attributes_and_methods_are_those_of_the_stock_manager():
     with launched(worker_num=2) as manager:
         manager.step({i: 0 for i in range(4)})
-        assert manager.ticks == [1, 1, 1, 1]
-        assert isinstance(manager.env_ref, GameEnv) and manager.env_num == 4
+        assert manager.ticks == [1, 1, 1, 1] and isinstance(manager.env_ref, GameEnv) and manager.env_num == 4
         assert manager.observation_space == GameEnv.observation_space
         assert manager.action_space is manager.env_ref.action_space and manager.reward_space == GameEnv.reward_space
         assert set(manager.random_action()) == {0, 1, 2, 3}

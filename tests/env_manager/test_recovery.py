@@ -1,5 +1,7 @@
 """Failures of environments and workers: retries, lost workers and their replacement, with workers in this process."""
 
+from unittest import mock
+
 import numpy as np
 import pytest
 
@@ -55,6 +57,15 @@ def test_a_reset_that_fails_max_retry_times_closes_the_manager(fault, max_retry,
     with pytest.raises(RuntimeError, match=f'(?s)Env 3 reset has exceeded {message}'):
         manager.launch()
     assert manager.closed and faults.read_text().count(fault) == 7
+
+
+def test_a_process_that_cannot_be_forked_at_first_replaces_the_lost_one_later(monkeypatch):
+    with launched(build_in_process(max_retry=2)) as manager:
+        replace = mock.Mock(wraps=manager._pool.replace, side_effect=[OSError(12, 'no memory'), mock.DEFAULT])
+        monkeypatch.setattr(manager._pool, 'replace', replace)
+        kill_worker_of(manager, 0)
+        manager.reset({0: None})
+        assert replace.call_count == 2 and 0 in manager.ready_obs
 
 
 @pytest.mark.parametrize('fault, max_retry', [('kill', 1), ('hang', 2)])

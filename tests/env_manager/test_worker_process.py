@@ -2,19 +2,16 @@
 
 import contextlib
 import os
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
 
+import cv2
+import numpy as np
 import pytest
 
-from helpers.managers import (
-    MAIN_PID,
-    RAISE,
-    RAISE_AWKWARD,
-    GameEnv,
-    PlantedError,
-    build,
-    kill_worker_of,
-    launched,
-)
+from breakout_env.env_manager.workers import Exchange, WorkerLost, WorkerProcess
+from helpers.managers import MAIN_PID, RAISE, RAISE_AWKWARD, GameEnv, PlantedError, build, kill_worker_of, launched
 from helpers.processes import wait_until
 from helpers.resources import children
 
@@ -49,6 +46,23 @@ def test_an_error_in_a_constructor_is_raised_by_launch(same_footprint):
     assert manager.closed and not children()
 
 
+def test_workers_start_in_a_program_that_has_used_opencvs_threads():
+    states = [path / 'stat' for path in Path('/proc/self/task').iterdir()]
+    cv2.GaussianBlur(np.zeros((1080, 1920, 3), np.uint8), (5, 5), 0)
+    pool = [path / 'stat' for path in Path('/proc/self/task').iterdir() if path / 'stat' not in states]
+    assert wait_until(lambda: all(') S' in path.read_text() for path in pool)), 'they spin for a while'
+    with launched(worker_num=2, connect_timeout=10.0) as manager:
+        assert len(manager.ready_obs) == 4
+
+
+def test_workers_that_hang_at_once_are_waited_for_together():
+    polls_ms = []
+    hanging = SimpleNamespace(pid=0, lost=False, _answers={}, _poller=SimpleNamespace(poll=polls_ms.append))
+    hanging.send, hanging.receive = lambda command: 1, partial(WorkerProcess.receive, hanging)
+    answers = Exchange([(hanging, 2.0, ('step',))] * 3).answers()
+    assert all(type(answer) is WorkerLost for _, answer in answers) and polls_ms == [1000, 1000, 0, 0]
+
+
 @pytest.mark.parametrize('env_cfg', [{}, dict(failing_close=True)])
 def test_close_closes_the_environments_even_beside_another_manager(env_cfg, tmp_path):
     events = [tmp_path / 'first', tmp_path / 'second']
@@ -58,7 +72,8 @@ def test_close_closes_the_environments_even_beside_another_manager(env_cfg, tmp_
         stack.enter_context(launched(second))  # its workers are forked later and inherit the first one's descriptors
         for manager, path in ((first, events[0]), (second, events[1])):
             manager.close()
-            assert path.read_text().count('close') == 4 and not children()
+            assert path.read_text().count('close') == 4
+    assert not children()
 
 
 @pytest.mark.parametrize('loses', [False, True])

@@ -67,9 +67,10 @@ def test_many_games_are_those_of_gymnasiums_own_vector(mode):
 
 
 def test_games_lost_with_a_worker_process_count_as_truncated():
-    envs = gymnasium.make_vec(ENV_ID, num_envs=2, manager=dict(worker_num=2))
+    envs = gymnasium.make_vec(ENV_ID, num_envs=2, render_mode='rgb_array', manager=dict(worker_num=2))
     first, _ = envs.reset(seed=0)
     kill_worker_of(envs.unwrapped._manager, 1)
+    assert [picture.any() for picture in envs.render()] == [True, False]
     obs, rewards, terminations, truncations, infos = envs.step([0, 0])
     assert truncations.tolist() == [False, True] and not terminations.any() and rewards[1] == 0
     assert infos['final_info']['abnormal'][1] and obs.shape == first.shape

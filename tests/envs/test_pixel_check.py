@@ -1,5 +1,7 @@
 """Environment, model and replay buffer fit, or the run is refused before anything starts or at its first batch."""
 
+import gym
+import numpy as np
 import pytest
 from ding.envs import get_vec_env_setting
 from ding.model import DQN
@@ -7,6 +9,7 @@ from ding.policy import create_policy
 from ding.utils import MODEL_REGISTRY
 from ding.worker import BaseLearner
 
+from breakout_env import BreakoutEnv
 from breakout_env.envs.pixel_check import fit_model_and_buffer
 from breakout_env.run.config import checked_config
 from helpers.configs import NAMES, compiled
@@ -27,6 +30,19 @@ class Model(DQN):
 THEIRS = dict(type='a_model_of_somebody_else')
 
 
+class Cropped(BreakoutEnv):
+    def __init__(self, cfg):
+        super().__init__(cfg)
+        self.observation_space = gym.spaces.Box(0, 255, (4, 84, 60), np.uint8)
+        self.action_space = gym.spaces.Discrete(3)
+
+
+def test_the_spaces_of_a_subclass_count():
+    cfg = compiled(dict(cuda=False, model=SCALING), 'dqn')
+    fit_model_and_buffer(cfg, Cropped)
+    assert (cfg.policy.model.obs_shape, cfg.policy.model.action_shape) == ([4, 84, 60], 3)
+
+
 @pytest.mark.parametrize(
     'env, model, policy',
     [
@@ -40,7 +56,7 @@ THEIRS = dict(type='a_model_of_somebody_else')
 )
 def test_an_env_id_means_scaled_pixels_and_pairs_that_fit_are_accepted(env, model, policy):
     cfg = compiled(dict(cuda=False, model=model), policy, env)
-    fit_model_and_buffer(cfg)
+    fit_model_and_buffer(cfg, BreakoutEnv)
     env_class, *cfgs = get_vec_env_setting(cfg.env)
     expected = 'float32' if env == FLOAT or env == DIZOO else 'uint8'
     assert [env_class(role_cfgs[0]).observation_space.dtype for role_cfgs in cfgs] == [expected] * 2
@@ -63,7 +79,7 @@ def test_pairs_that_do_not_fit_are_refused(env, model, message):
     model = dict(model)
     create = dict(replay_buffer=dict(type='frame', import_names=NAMES)) if model.pop('frame', False) else {}
     with pytest.raises(ValueError, match=message):
-        fit_model_and_buffer(compiled(dict(cuda=False, model=model), env=env, **create))
+        fit_model_and_buffer(compiled(dict(cuda=False, model=model), env=env, **create), BreakoutEnv)
 
 
 def test_breakout_train_fills_in_the_sizes_that_are_left_out():

@@ -173,7 +173,7 @@ class InProcessWorker(object):
         self._commands.append((command, args))
         return len(self._commands)
 
-    def receive(self, number, timeout_s):
+    def receive(self, number, timeout_s, waited):
         self.timeouts.append((self._commands[number - 1][0], timeout_s))
         for command, args in self._commands[len(self._answers) : number] if self.alive else ():
             try:

@@ -109,8 +109,7 @@ def test_either_policy_resumes_from_the_others_checkpoint(tmp_path, first, then)
     torch.save(one.learn_mode.state_dict(), tmp_path / 'checkpoint')
     other = policy(then)
     other.learn_mode.forward(list(replay.sample(16, 0)))  # loading discards this update
-    state = torch.load(tmp_path / 'checkpoint', weights_only=True)
-    other.learn_mode.load_state_dict(state)
+    other.learn_mode.load_state_dict(torch.load(tmp_path / 'checkpoint', weights_only=True))
     # DI-engine's checkpoints do not hold the number of updates since the last copy into the target network
     one._target_model._update_count = other._target_model._update_count = 0
     for _ in range(UPDATES):
@@ -155,8 +154,7 @@ def test_logged_losses_are_means_over_all_updates_since_the_last_log():
         found.append(ours.learn_mode.forward(batch)['total_loss'])
     # the learner logs at update 25, and averages over its last 10 updates
     assert found[:15] == [found[0]] * 15 and found[15:40] == [found[15]] * 25
-    assert found[0] == pytest.approx(losses[0])
-    assert found[15] == pytest.approx(sum(losses[1:16]) / 15)
+    assert found[0] == pytest.approx(losses[0]) and found[15] == pytest.approx(sum(losses[1:16]) / 15)
     assert found[40] == pytest.approx(sum(losses[16:41]) / 25)
 
 

@@ -144,8 +144,7 @@ def test_a_collector_with_a_network_of_its_own_and_a_resumed_run_have_the_units_
     own.collect_mode.load_state_dict(policy.collect_mode.state_dict())
     resumed.learn_mode.load_state_dict(copy.deepcopy(policy.learn_mode.state_dict()))
     values = [one.collect_mode.get_attribute('act_on_batch')(batch['obs'])['value'] for one in (policy, own, resumed)]
-    assert values[0].abs().max() > 0.1
-    assert torch.equal(values[0], values[1]) and torch.equal(values[0], values[2])
+    assert values[0].abs().max() > 0.1 and torch.equal(values[0], values[1]) and torch.equal(values[0], values[2])
 
 
 @pytest.mark.parametrize('values', ['advantage', 'return'])

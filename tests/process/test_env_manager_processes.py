@@ -154,8 +154,7 @@ def has_ended(pid):
 def test_workers_end_when_the_managers_process_is_killed(tmp_path):
     command = Command([sys.executable, '-c', PROGRAM + BUSY], tmp_path)
     command.wait_for(lambda: 'workers' in command.text)
-    assert command.end(signal.SIGKILL) == -signal.SIGKILL
-    assert all(map(has_ended, map(int, command.text.split()[1:])))
+    assert command.end(signal.SIGKILL) == -signal.SIGKILL and all(map(has_ended, map(int, command.text.split()[1:])))
     assert wait_until(lambda: not any(str(command.pid) in name for name in os.listdir('/dev/shm')))
 
 

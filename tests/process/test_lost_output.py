@@ -1,6 +1,7 @@
 """Nobody reads what a program says: the pipe's reader has ended, a stream is closed or full. The run is saved."""
 
 import signal
+import sys
 from typing import List
 
 import pytest
@@ -51,6 +52,11 @@ OF_THE_PARENT = dict(
     DISPLAY=':77',
     CUDA_VISIBLE_DEVICES='',
 )
+
+
+def test_an_unbuffered_program_stays_unbuffered():
+    code = 'import os; from breakout_env.utils import output; output.survive_lost_output(); print("said"); os._exit(0)'
+    assert completed([sys.executable, '-u', '-c', code]).stdout == 'said\n'
 
 
 def test_variables_of_the_parent_program_end_no_command_with_a_traceback(tmp_path):

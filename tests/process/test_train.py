@@ -42,8 +42,7 @@ def test_several_seeds_are_runs_of_their_own_that_one_signal_stops_and_resume_co
     command.wait_for((first / 'ckpt' / 'iteration_0.pth.tar').exists)
     assert command.end(signal.SIGTERM) == 128 + signal.SIGTERM  # a scheduler signals only the command
     assert command.text.count('Stopping') == 1 and saves_in(first) and not second.exists()
-    output = run([*seeds, '--updates', '10', '--resume'], tmp_path)
-    assert f'Resuming {NAME}_seed3' in output
+    assert f'Resuming {NAME}_seed3' in run([*seeds, '--updates', '10', '--resume'], tmp_path)
     assert [[row['seed'] for row in rows_of(folder, 'run')] for folder in (first, second)] == [[3, 3], [5]]
 
 

@@ -59,8 +59,7 @@ def test_a_stopped_x_server_hangs_neither_the_game_nor_close(env, display, same_
     with stopped(display):
         step_with_log(env, caplog, steps)
         env.close()
-    assert (GIVEN_UP in caplog.text) == (steps > 0)
-    assert wait_until(lambda: windows() == 0)
+    assert (GIVEN_UP in caplog.text) == (steps > 0) and wait_until(lambda: windows() == 0)
 
 
 @pytest.mark.parametrize('gone', ['window', 'display'])

@@ -55,8 +55,7 @@ def test_a_full_game_of_five_episodes_becomes_a_video_that_a_browser_plays(tmp_p
     codec, pixels, rate, pictures = decode(tmp_path / 'video' / name)
     assert (codec, pixels, rate) == ('h264', 'yuv420p', 15)
     # the picture after reset, one for each step, and one for the no-op after each lost life
-    assert len(pictures) == len(originals) + 4
-    assert pictures.shape[1:] == (630, 480, 3)
+    assert len(pictures) == len(originals) + 4 and pictures.shape[1:] == (630, 480, 3)
     small = pictures[:, 1::3, 1::3].astype(int)
     assert np.abs(small[0] - originals[0]).mean() < 6  # lossy, but the same game
     assert np.abs(small[-1] - originals[-1]).mean() < 6

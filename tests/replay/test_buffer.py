@@ -33,8 +33,7 @@ def test_a_config_names_the_buffer_and_its_options(named_in):
     in_main, in_create = ({**options, **name}, {}) if named_in == 'main_config' else (options, dict(replay_buffer=name))
     cfg = compiled(dict(other=dict(replay_buffer=in_main)), **in_create).policy.other.replay_buffer
     buffer = create_buffer(cfg, tb_logger=None, exp_name='exp', instance_name='agent_buffer')
-    assert isinstance(buffer, FrameReplayBuffer)
-    assert buffer.memory_report()['bytes'] == 0
+    assert isinstance(buffer, FrameReplayBuffer) and buffer.memory_report()['bytes'] == 0
     buffer.push(transitions(60), cur_collector_envstep=60)
     assert buffer.count() == 50 and buffer.push_count == 60
     batch = buffer.sample(20, 0)
@@ -167,14 +166,12 @@ def test_a_batch_reads_like_a_list_of_dicts():
     batch = buffer.sample(8, 0)
     assert len(batch) == 8 and ids(batch) == [batch[i]['id'] for i in range(8)]
     assert batch[-1] is batch[7] and ids(batch[2:5]) == ids(batch)[2:5]
-    assert all(type(t) is dict and is_exact(t) for t in batch)
-    assert batch[0]['replay_unique_id'] == batch[0]['id']
+    assert all(type(t) is dict and is_exact(t) for t in batch) and batch[0]['replay_unique_id'] == batch[0]['id']
     with pytest.raises(IndexError):
         batch[8]
     batch[1]['weight'] = 0.25  # as policies write into what they sampled
     batch[1]['reward'] = torch.zeros(3)
-    assert list(batch)[1]['reward'].sum() == 0
-    assert [t.get('weight') for t in batch] == [None, 0.25] + 6 * [None]
+    assert list(batch)[1]['reward'].sum() == 0 and [t.get('weight') for t in batch] == [None, 0.25] + 6 * [None]
     other.push(list(buffer.sample(20, 0)), 0)  # sampled transitions can be pushed again
     assert sorted(ids(other.sample(20, 0))) == list(range(20)) and all(is_exact(t) for t in other.sample(20, 0))
 

@@ -118,8 +118,7 @@ class BesideATwin(RuleBasedStateMachine):
         else:
             restored = snapshot.restore(other, taken.as_dict(), 'the arrays')
         assert restored.more == dict(more=1) and restored.priorities.tolist() == priorities[restored.order].tolist()
-        saved = self.memory.ids(restored.order).tolist()
-        assert other.ids(np.arange(other.count)).tolist() == saved
+        assert other.ids(np.arange(other.count)).tolist() == self.memory.ids(restored.order).tolist()
         assert frames_in(self.memory) == before  # the snapshot's frames are released
         assert other.next_id == self.memory.next_id
         assert other.rows is None or other.rows.state_bytes <= (1 + other.count) * other.rows.states.itemsize
@@ -139,10 +138,8 @@ class BesideATwin(RuleBasedStateMachine):
         memory, order = self.memory, self.memory.order()
         assert memory.count == len(self.twin) and memory.ids(order).tolist() == list(self.twin)
         assert [memory.find(insertion_id) for insertion_id in self.twin] == order.tolist()
-        assert memory.find(10**9) == -1
-        assert same(stored(memory), list(self.twin.values()))
-        expected = Counter(frame for t in self.twin.values() for frame in frames_of(t))
-        assert frames_in(memory) == expected
+        assert memory.find(10**9) == -1 and same(stored(memory), list(self.twin.values()))
+        assert frames_in(memory) == Counter(frame for t in self.twin.values() for frame in frames_of(t))
 
 
 def test_the_memory_equals_a_dict_of_copies_after_any_sequence_of_calls(tmp_path):

@@ -86,8 +86,7 @@ def test_memory_does_not_grow_with_what_was_evicted(eviction, everything_happens
 def test_a_file_of_frames_has_no_name_so_that_a_kill_leaves_nothing(tmp_path):
     for options, folder in ((dict(folder='frames'), tmp_path / 'frames'), ({}, tmp_path / 'exp' / 'replay')):
         buffer = filled(50, storage='memmap', **options)
-        assert os.listdir(folder) == [] and open_files_in(folder)
-        assert buffer.memory_report()['file_bytes'] >= 250 * 64
+        assert os.listdir(folder) == [] and open_files_in(folder) and buffer.memory_report()['file_bytes'] >= 250 * 64
         buffer.close()
         assert open_files_in(folder) == []
 
@@ -108,6 +107,5 @@ def test_a_full_disk_is_reported_and_the_buffer_continues(small_disk, monkeypatc
     assert all(is_exact(t, side=84, depth=1) for t in buffer.sample(50, 0))
     assert (buffer._sampler.state()[1] > 0).all()  # the last ones before the error, too
     buffer.push(transition(buffer.push_count - 1, side=84, depth=1), 0)  # its screens are there
-    assert is_exact(stored(buffer._memory)[-1], side=84, depth=1)
-    assert references_add_up(buffer._memory)
+    assert is_exact(stored(buffer._memory)[-1], side=84, depth=1) and references_add_up(buffer._memory)
     buffer.close()

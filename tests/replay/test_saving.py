@@ -99,8 +99,7 @@ def test_a_background_save_is_of_the_moment_it_began(storage, eviction, may_writ
         buffer.push(transitions(2000, 2005), 0)
         assert all(is_exact(t) for t in buffer.sample(8, 0))
     assert buffer.wait_for_saving() is None and finished == [True]
-    assert same(content(loaded(replay_buffer_size=300)), before)
-    assert references_add_up(buffer._memory)
+    assert same(content(loaded(replay_buffer_size=300)), before) and references_add_up(buffer._memory)
 
 
 @pytest.mark.parametrize('then', ['clear', 'load', 'close'])
@@ -113,8 +112,7 @@ def test_a_background_save_is_complete_though_the_buffer_is_emptied(then, may_wr
     assert buffer.wait_for_saving() is None
     if then != 'close':
         buffer.push(transitions(50), 0)
-        assert references_add_up(buffer._memory)
-        assert all(is_exact(t) for t in buffer.sample(50, 0))
+        assert references_add_up(buffer._memory) and all(is_exact(t) for t in buffer.sample(50, 0))
     assert same(content(loaded()), before)
 
 
@@ -176,8 +174,7 @@ def test_a_full_disk_leaves_the_previous_save_and_training_continues(small_disk,
     assert path in message and 'No space left' in message and 'The save before it is kept' in message
     with pytest.raises(OSError, match='No space left'):
         buffer.save_data(path)
-    assert sorted(os.listdir(small_disk)) == ['buffer.npz', 'other']
-    assert same(content(loaded(path)), before)
+    assert sorted(os.listdir(small_disk)) == ['buffer.npz', 'other'] and same(content(loaded(path)), before)
     assert all(is_exact(t) for t in buffer.sample(100, 0)) and references_add_up(buffer._memory)
 
 

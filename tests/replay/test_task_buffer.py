@@ -40,8 +40,7 @@ def test_the_task_buffer_answers_as_the_deque_buffer_does():
             buffer.get_by_index('abcdef')
         assert buffer.update('abcdef', None, {}) is False
         assert plain(buffer.get_by_index(indices[25][k])) == (25, dict(env=1, name='p1'))
-        assert buffer.update(indices[25][k], None, dict(env=7, name='p'))
-        assert buffer.update(indices[27][k], None, {})
+        assert buffer.update(indices[25][k], None, dict(env=7, name='p')) and buffer.update(indices[27][k], None, {})
         assert [plain(item)[0] for item in buffer.sample(indices=[indices[i][k] for i in some])] == some
     assert [plain(item) for item in ours] == [plain(item) for item in theirs]
     for k, buffer in enumerate(buffers):
@@ -111,8 +110,7 @@ def test_di_engines_middleware_works_on_the_task_buffer():
             buffer.push(transition(i), meta=dict(train_iter_data_collected=i))
     assert [item.meta['use_count'] for item in used.sample(20)] == [1] * 20
     assert [item.meta['use_count'] for item in used.sample(20)] == [2] * 20 and used.count() == 0
-    assert {plain(item)[0] for item in stale.sample(20, 5)} <= set(range(15, 20))
-    assert stale.count() == 5
+    assert {plain(item)[0] for item in stale.sample(20, 5)} <= set(range(15, 20)) and stale.count() == 5
     assert {plain(item)[0] for item in view.sample(5)} == set(range(15, 20))
 
 

@@ -75,8 +75,7 @@ def test_memory_and_files_are_released_at_once(storage, sampler, by, tmp_path, r
             buffer.push(episode_of(1, 3), 0)
     else:
         del buffer
-    assert [part() for part in parts] == [None, None, None]
-    assert not list(tmp_path.iterdir())
+    assert [part() for part in parts] == [None, None, None] and not list(tmp_path.iterdir())
     with open('/proc/self/maps') as maps:
         assert str(tmp_path) not in maps.read()
 

@@ -61,8 +61,7 @@ def refused(*words: str) -> str:
 def test_config_file_that_declares_no_config_is_named_with_the_reason(content, message, here):
     Path('mine.py').write_text(content)
     output = refused('train', '--device', 'cpu', '-c', 'mine.py')
-    assert 'mine.py ' in output and message in output
-    assert files_below(here) == ['mine.py']
+    assert 'mine.py ' in output and message in output and files_below(here) == ['mine.py']
 
 
 @pytest.mark.parametrize(
@@ -83,8 +82,7 @@ def test_config_file_that_declares_no_config_is_named_with_the_reason(content, m
     ids=lambda value: value[:60],
 )
 def test_wrong_value_in_any_section_is_refused_before_a_folder_is_made(change, message, here):
-    assert message in refused('train', '--device', 'cpu', '-c', str(CONFIG), '--set', change)
-    assert not files_below(here)
+    assert message in refused('train', '--device', 'cpu', '-c', str(CONFIG), '--set', change) and not files_below(here)
 
 
 @pytest.mark.parametrize('name', ['breakout_dqn_config.py', 'breakout_ppo_config.py', 'breakout_r2d2_config.py'])
@@ -202,5 +200,4 @@ def test_a_target_network_follows_by_target_theta_where_its_frequency_is_none():
 )
 def test_wrong_option_on_the_command_line_is_refused(words, message, here):
     Path('a_file').touch()
-    assert message in refused(*words)
-    assert files_below(here) == ['a_file']
+    assert message in refused(*words) and files_below(here) == ['a_file']

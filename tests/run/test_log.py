@@ -36,8 +36,7 @@ def write_a_run(writer):
 def test_rows_are_read_as_arrays(writer, path):
     write_a_run(writer)
     log = RunLog.read(path)
-    expected = dict(exp_name='experiments/dqn', seed=3, version='1', commit='abc')
-    assert expected.items() <= log.starts[-1].items()
+    assert dict(exp_name='experiments/dqn', seed=3, version='1', commit='abc').items() <= log.starts[-1].items()
     np.testing.assert_array_equal(log.progress['env_step'], [100, 200])
     np.testing.assert_array_equal(log.progress['loss'], [np.nan, 0.5])
     np.testing.assert_array_equal(log.progress['epsilon'], [np.nan, np.nan])  # never written
@@ -61,8 +60,7 @@ def test_numbers_of_numpy_and_torch_are_written_and_nan_is_null(writer, path):
     writer.write('progress', env_step=1, learning_rate=-math.inf, train_return=np.float64('nan'), **values)
     writer.write('evaluation', env_step=1, returns=np.array([1.0, np.nan]), about={'q': np.float32(2)})
     first, second = lines_of(path)
-    assert first['time'] > 1e9
-    assert [first[name] for name in ('loss', 'q_value', 'updates')] == [0.5, 1.5, 7]
+    assert first['time'] > 1e9 and [first[name] for name in ('loss', 'q_value', 'updates')] == [0.5, 1.5, 7]
     assert [first[name] for name in ('epsilon', 'learning_rate', 'train_return')] == [None] * 3
     assert second['returns'] == [1.0, None] and second['about'] == {'q': 2.0}
     assert RunLog.read(path).evaluation['score'] == [1.0]
@@ -91,8 +89,7 @@ def test_rows_beyond_the_save_that_a_run_resumed_from_are_left_out(writer, path)
 @pytest.mark.parametrize('cut', [1, 5, 30])
 def test_an_incomplete_last_line_is_left_out_and_damages_no_other(writer, path, cut):
     write_a_run(writer)
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-cut])
+    path.write_bytes(path.read_bytes()[:-cut])
     log = RunLog.read(path)
     assert len(log.progress['env_step']) == 2
     assert len(log.evaluation['score']) == (cut == 1)  # only the newline was missing

@@ -30,13 +30,11 @@ def test_resume_restores_weights_buffer_counters_and_random_states(config):
     next_sample = first.buffer.sample(8, 0).collated()
     # another process would have other random numbers at first: another seed here
     second = SerialRun(config, seed=1)
-    assert random_numbers() == next_numbers
-    assert flat(second.state()) == flat(first.state())
+    assert random_numbers() == next_numbers and flat(second.state()) == flat(first.state())
     assert list(second.state()) == ['model', 'target_model', 'optimizer']
     assert second.learner.train_iter == first.learner.train_iter == 5 * UPDATES
     assert second.collector.envstep == first.collector.envstep == RANDOM + 5 * N_SAMPLE
-    assert second.epsilon == first.epsilon < 1
-    assert second.evaluator.state() == first.evaluator.state()
+    assert second.epsilon == first.epsilon < 1 and second.evaluator.state() == first.evaluator.state()
     assert second.buffer.push_count == second.buffer.count() == expected_transitions(second.learner.train_iter)
     sample = second.buffer.sample(8, 0).collated()
     assert all(torch.equal(sample[key], next_sample[key]) for key in ('obs', 'reward'))

@@ -27,8 +27,7 @@ def test_signal_between_updates_saves_at_once(config, capsys, number):
         interrupt(number)
     assert ended.value.code == 128 + number
     run.end()
-    assert handlers() == before
-    assert check_saves(Path(NAME))[0]['iteration'] == 3 * UPDATES
+    assert handlers() == before and check_saves(Path(NAME))[0]['iteration'] == 3 * UPDATES
     assert 'Stopping: finishing what is under way' in capsys.readouterr().out
 
 
@@ -109,8 +108,7 @@ def test_signal_before_the_first_update_says_that_there_is_nothing_to_save(confi
     with pytest.raises(SystemExit):
         interrupt(signal.SIGTERM)
     assert 'nothing to save: the same command begins the run again' in capsys.readouterr().out
-    assert not saves_in(Path(NAME))
-    assert SerialRun(config).buffer.push_count == RANDOM
+    assert not saves_in(Path(NAME)) and SerialRun(config).buffer.push_count == RANDOM
 
 
 def test_second_ctrl_c_stops_at_once_and_saves_no_half_done_moment(config, monkeypatch):
