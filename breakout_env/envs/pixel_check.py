@@ -34,6 +34,8 @@ def fit_model_and_buffer(cfg: EasyDict, env_class: Callable[[dict], Any]) -> Non
     for role in ('collector', 'evaluator'):
         env = env_class({**cfg.env, 'is_train': role == 'collector'})  # opens nothing
         box = env.observation_space
+        if getattr(box, 'shape', None) is None:  # a subclass's own, such as a dict: no part of ours takes it
+            return
         sizes = dict(obs_shape=list(box.shape), action_shape=getattr(env.action_space, 'n', None))
         observations = f'the {role} env returns {box.dtype} observations'
         if scales is not None and scales != (box.dtype == np.uint8):
