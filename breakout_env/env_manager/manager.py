@@ -345,12 +345,7 @@ class GroupEnvManager(RecoveringManager):
         self._settle()
         asked = set(env_ids)
         workers = [worker for worker in self._pool.workers if not (worker.lost or asked.isdisjoint(worker.env_ids))]
-        command = 'apply', asked, function, *args
-        answers = [one for _, one in Exchange((worker, self._connect_timeout, command) for worker in workers).answers()]
-        for answer in answers:
-            if isinstance(answer, EnvFailed):
-                raise answer
-        return dict(ChainMap(*(answer for answer in answers if not isinstance(answer, WorkerLost))))
+        return dict(ChainMap(*self._pool.ask(workers, 'apply', asked, function, *args, skips_lost=True)))
 
     def __getattr__(self, key: str) -> Any:
         """An attribute's value in each environment (None for a lost one not reset yet); methods are refused."""

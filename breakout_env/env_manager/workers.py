@@ -196,14 +196,14 @@ class WorkerPool(object):
         env_fns = {env_id: self._env_fns[env_id] for env_id in env_ids}
         return self._start_worker(self.context, env_fns, self._shared, self._options)
 
-    def ask(self, workers: Iterable[WorkerProcess], command: str, *args: Any) -> List[Any]:
-        """Give some workers a command; their results, or the first ``WorkerLost`` or ``EnvFailed`` raised."""
+    def ask(self, workers: Iterable[WorkerProcess], command: str, *args: Any, skips_lost: bool = False) -> List[Any]:
+        """Give some workers a command; their results. Raises ``EnvFailed``, and ``WorkerLost`` unless skipped."""
         timeout_s = self._options.connect_timeout
         results = [result for _, result in Exchange((one, timeout_s, (command, *args)) for one in workers).answers()]
         for result in results:
-            if isinstance(result, (WorkerLost, EnvFailed)):
+            if isinstance(result, EnvFailed) or (isinstance(result, WorkerLost) and not skips_lost):
                 raise result
-        return results
+        return [result for result in results if not isinstance(result, WorkerLost)]
 
     def close(self) -> None:
         """End all workers within a bounded time; ``start`` may follow."""
