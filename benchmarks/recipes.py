@@ -22,7 +22,7 @@ import click
 from breakout_env.run.folder import hold, release
 
 from .common.rounds import ROOT
-from .common.trainings import Rows, env_steps_of, hours_of, judged_run, run_python
+from .common.trainings import Rows, judged_run, last_of, run_python
 from .training.peers import PEERS
 
 # A bound on games of agents that have learned nothing yet: evaluations take from the time of a training.
@@ -92,7 +92,7 @@ def train(variant: Variant, run: Path, seed: int, budget: Dict[str, float]) -> D
     asked = budget['minutes'] if by_clock else budget['budget_env_steps']
 
     def trained() -> float:
-        return 60 * hours_of(run) if by_clock else env_steps_of(run)
+        return 60 * last_of(run, 'hours') if by_clock else last_of(run, 'env_step')
 
     if trained() < asked:
         limit: List[Any] = ['--hours', asked / 60] if by_clock else ['--env-steps', int(asked)]

@@ -66,18 +66,9 @@ def training_row(commit: str, updates: int, curve: Sequence[Point], games: Seque
     )
 
 
-def hours_of(run: Path) -> float:
-    """Hours that a run of this package has trained, pauses left out; 0 if it has not begun."""
-    return _last(run, 'hours')
-
-
-def env_steps_of(run: Path) -> int:
-    """Env steps that a run of this package has trained; 0 if it has not begun."""
-    return int(_last(run, 'env_step'))
-
-
-def _last(run: Path, name: str) -> float:
-    values = RunLog.read(run).progress[name] if (run / PROGRESS_LOG).exists() else []
+def last_of(run: Path, column: str) -> float:
+    """The newest value in the log of a run of this package, such as its ``hours``, pauses left out; 0 before that."""
+    values = RunLog.read(run).progress[column] if (run / PROGRESS_LOG).exists() else []
     return float(values[-1]) if len(values) else 0.0
 
 

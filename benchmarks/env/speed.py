@@ -19,16 +19,8 @@ from tabulate import tabulate
 
 from breakout_env import BreakoutEnv
 
+from ..common import env_peers as peers
 from ..common.cli import chosen, command, rounds
-from ..common.env_peers import (
-    ACTIONS,
-    FULL_GAMES,
-    AtariVector,
-    EnvPool,
-    GymnasiumEnv,
-    OurEnv,
-    StableBaselines3,
-)
 from ..common.rounds import Result, Throughput, interleaved, section
 
 REFERENCE = 'ALE act alone (4 acts a step)'
@@ -44,7 +36,7 @@ class ActAlone(Throughput):
         self._ale.setFloat('repeat_action_probability', 0.0)
         self._ale.loadROM(ale_py.roms.get_rom_path('breakout'))
         self._joysticks = self._ale.getMinimalActionSet()
-        self._actions = itertools.cycle(np.random.default_rng(0).integers(ACTIONS, size=4096).tolist())
+        self._actions = itertools.cycle(np.random.default_rng(0).integers(peers.ACTIONS, size=4096).tolist())
 
     def step(self) -> int:
         action = self._joysticks[next(self._actions)]
@@ -57,18 +49,18 @@ class ActAlone(Throughput):
 
 CONTESTANTS = {
     REFERENCE: ActAlone,
-    'BreakoutEnv': OurEnv,
-    'gymnasium AtariPreprocessing + FrameStackObservation': GymnasiumEnv,
-    'Stable-Baselines3 AtariWrapper + VecFrameStack': partial(StableBaselines3, False, 1, FULL_GAMES),
-    'EnvPool, 1 thread': partial(EnvPool, 1, False, 1, FULL_GAMES),
-    'ale_py AtariVectorEnv, 1 env': partial(AtariVector, 1, 1, FULL_GAMES),
+    'BreakoutEnv': peers.OurEnv,
+    'gymnasium AtariPreprocessing + FrameStackObservation': peers.GymnasiumEnv,
+    'Stable-Baselines3 AtariWrapper + VecFrameStack': partial(peers.StableBaselines3, False, 1, peers.FULL_GAMES),
+    'EnvPool, 1 thread': partial(peers.EnvPool, 1, False, 1, peers.FULL_GAMES),
+    'ale_py AtariVectorEnv, 1 env': partial(peers.AtariVector, 1, 1, peers.FULL_GAMES),
 }
 
 
 def life_cycle(repeats: int) -> Dict[str, Any]:
     """Print the times of what ``BreakoutEnv`` opens, reuses and releases; returns them as a section."""
-    env = BreakoutEnv(FULL_GAMES.ours)
-    sticky = BreakoutEnv(dict(FULL_GAMES.ours, repeat_action_probability=0.25))
+    env = BreakoutEnv(peers.FULL_GAMES.ours)
+    sticky = BreakoutEnv(dict(peers.FULL_GAMES.ours, repeat_action_probability=0.25))
     sticky.reset()
     seeds = iter(range(2 * repeats))
     events = {

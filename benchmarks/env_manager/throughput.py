@@ -13,32 +13,24 @@ from typing import Any, Callable, Dict, List, Optional
 
 import click
 
+from ..common import env_peers as peers
 from ..common.cli import chosen, command, rounds
-from ..common.env_peers import (
-    FULL_GAMES,
-    TRAINING,
-    AtariVector,
-    EnvPool,
-    Gymnasium,
-    Halves,
-    Manager,
-    StableBaselines3,
-)
 from ..common.rounds import Result, interleaved, section
 
 REFERENCE = "DI-engine's subprocess"
 STOCK = dict(shared_memory=True, reset_inplace=True)
 PACKAGES = ['DI-engine', 'ale-py', 'gymnasium', 'envpool', 'stable-baselines3', 'opencv-python', 'numpy']
 CONTESTANTS: Dict[str, Callable[[int], Any]] = {
-    "DI-engine's base": partial(Manager, 'base', {}),
-    REFERENCE: partial(Manager, 'subprocess', STOCK),
-    'ours, breakout': partial(Manager, 'breakout', {}),
-    'ours, halves in turns': partial(Halves, 'breakout', {}),
-    'EnvPool, 2 threads': partial(EnvPool, 2, False),
-    'EnvPool, asynchronous, 2 threads': partial(EnvPool, 2, True),
-    'ale_py AtariVectorEnv, 2 threads': partial(AtariVector, 2),
-    'Stable-Baselines3 SubprocVecEnv': partial(StableBaselines3, True),
-    'gymnasium AsyncVectorEnv': Gymnasium,
+    "DI-engine's base": partial(peers.Manager, 'base', {}),
+    REFERENCE: partial(peers.Manager, 'subprocess', STOCK),
+    'ours, breakout': partial(peers.Manager, 'breakout', {}),
+    'ours, halves in turns': partial(peers.Halves, 'breakout', {}),
+    'ours, halves with a network': partial(peers.Acting, 'breakout', {}),
+    'EnvPool, 2 threads': partial(peers.EnvPool, 2, False),
+    'EnvPool, asynchronous, 2 threads': partial(peers.EnvPool, 2, True),
+    'ale_py AtariVectorEnv, 2 threads': partial(peers.AtariVector, 2),
+    'Stable-Baselines3 SubprocVecEnv': partial(peers.StableBaselines3, True),
+    'gymnasium AsyncVectorEnv': peers.Gymnasium,
 }
 
 
@@ -50,7 +42,7 @@ def main(repeats: int, seconds: float, only: tuple, env_nums: List[int], out: Op
     """Measure how many env steps a second managers play."""
     contestants = chosen(CONTESTANTS, only)
     result = Result(out, PACKAGES, repeats=repeats, seconds=seconds)
-    for env_num, rules in itertools.product(env_nums, (TRAINING, FULL_GAMES)):
+    for env_num, rules in itertools.product(env_nums, (peers.TRAINING, peers.FULL_GAMES)):
         factories = {name: partial(make, env_num=env_num, rules=rules) for name, make in contestants.items()}
         runs, failures = interleaved(factories, repeats, seconds=seconds)
         episodes = 'episodes of a life' if rules.training else 'full games'

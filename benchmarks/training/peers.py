@@ -22,7 +22,7 @@ import torch
 from breakout_env.agent.evaluation import evaluate
 
 from ..common.rounds import ROOT, measured_commit
-from ..common.trainings import GAMES, GAMES_SEED, Point, hours_of, judged_run, run_python, training_row
+from ..common.trainings import GAMES, GAMES_SEED, Point, judged_run, last_of, run_python, training_row
 from . import cleanrl
 from .rl_games_ppo import RLGames
 from .speed import StableBaselines3
@@ -77,7 +77,7 @@ def train_stock(name: str, seed: int, minutes: float, out: Path) -> Dict[str, An
     words = [ding, '-m', 'serial', '-c', str(ROOT / config), '-s', str(seed)]
     process = subprocess.Popen(words, cwd=folder, env={**os.environ, 'PYTHONPATH': str(ROOT)})
     try:
-        while process.poll() is None and hours_of(folder / 'run') < minutes / 60:
+        while process.poll() is None and last_of(folder / 'run', 'hours') < minutes / 60:
             time.sleep(1)
     finally:
         process.terminate()

@@ -9,10 +9,11 @@ import shlex
 import subprocess
 import sys
 from shlex import quote
-from typing import Annotated, Any, Callable, List, Literal, Optional, Tuple, Union
+from typing import Annotated, Any, Callable, List, Literal, Mapping, Optional, Tuple, Union
 
 import click
 import torch
+from ding.utils import POLICY_REGISTRY, import_module
 
 from ..agent.agent import load_agent
 from ..policy.pixel_models import PixelDQN
@@ -28,8 +29,6 @@ from ..utils.options import COLLECTORS, COUNT, SEED, Between, CommandLineType
 from .common import device_of, device_option
 
 ENV_STEPS = 10_000_000
-# Policies that collect while they learn, unless the command says --serial.
-OVERLAPPED = ('lean_ppo',)
 # The command in a process that imports from where this one does: `python -m` would begin with the current folder.
 _PROGRAM = 'import sys; sys.path[:] = {!r}; from breakout_env.cli import main; main(prog_name="breakout")'
 
@@ -155,7 +154,7 @@ def command(
     if len(seeds) > 1:
         ctx.exit(_train_each(ctx, seeds, values['exp_name'], resume))
     if overlap is None:
-        overlap = collectors is None and file.create.policy.type in OVERLAPPED and len(os.sched_getaffinity(0)) > 1
+        overlap = collectors is None and _overlaps(file.create.policy) and len(os.sched_getaffinity(0)) > 1
     if threads is None and overlap and device == 'cpu':  # the other half is the collector's
         threads = max(1, torch.get_num_threads() // 2)
     if threads is not None:
@@ -206,6 +205,13 @@ def _pipeline(name: str) -> Callable[..., str]:
     """
     given = click.get_current_context().obj or {}
     return given.get(name) or runpy.run_path(str(shipped(f'entry/{name}.py')), run_name=name)['train']
+
+
+def _overlaps(policy: Mapping) -> bool:
+    """Whether collecting and learning overlap by default; what cannot be imported is an error of the config's check."""
+    with contextlib.suppress(ImportError, TypeError, AttributeError):
+        import_module(policy.get('import_names') or [])
+    return getattr(dict(POLICY_REGISTRY).get(policy['type']), 'overlaps', False)
 
 
 def _read_change(text: str) -> Tuple[str, Any]:

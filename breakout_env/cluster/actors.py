@@ -40,7 +40,7 @@ class _Actor(object):
         torch.set_num_threads(1)
         cfg = copy.deepcopy(cfg)
         cfg.policy.cuda = False
-        if cfg.env.manager.type == 'breakout' and cfg.env.manager.get('worker_num') is None:
+        if cfg.env.manager.get('worker_num', 0) is None:  # ours, else one for each core
             cfg.env.manager.worker_num = 1
         self._weights: Optional[Any] = None  # the reference that was loaded last
         self._recorder = EventRecorder()

@@ -4,7 +4,7 @@ from typing import Any, Callable, Mapping
 
 import numpy as np
 import torch
-from ding.utils import MODEL_REGISTRY, POLICY_REGISTRY, import_module
+from ding.utils import BUFFER_REGISTRY, MODEL_REGISTRY, POLICY_REGISTRY, import_module
 from easydict import EasyDict
 from gym.spaces import Box
 
@@ -41,8 +41,8 @@ def fit_model_and_buffer(cfg: EasyDict, env_class: Callable[[dict], Any]) -> Non
         if scales is not None and scales != (box.dtype == np.uint8):
             model = f'the model (policy.model.type: {policy.model.get("type", f"the default of {policy.type}")})'
             raise ValueError(f'{observations}, but {model} {"scales" if scales else "does not scale"} them. {PAIRS}')
-        if box.dtype != np.uint8 and policy.other.get('replay_buffer', {}).get('type') == 'frame':
-            raise ValueError(f'{observations}, but the replay buffer `frame` stores uint8 only. {PAIRS}')
+        if box.dtype != np.uint8 and _takes_only_uint8(buffer := policy.other.get('replay_buffer', {})):
+            raise ValueError(f'{observations}, but the replay buffer `{buffer.type}` stores uint8 only. {PAIRS}')
         for name, expected in sizes.items() if scales is not None else ():
             if policy.model.get(name) is None and package in known:  # others may lack these arguments
                 policy.model[name] = expected
@@ -62,6 +62,10 @@ def _model_class(policy: EasyDict) -> Any:
     registry = MODEL_REGISTRY if 'type' in policy.model else POLICY_REGISTRY
     name = policy.model.get('type', policy.type)
     return registry.get(name) if name in registry else None
+
+
+def _takes_only_uint8(buffer: Mapping) -> bool:
+    return getattr(dict(BUFFER_REGISTRY).get(buffer.get('type')), 'takes_only_uint8', False)
 
 
 def check_first_batch(policy: Any, observation_space: Any) -> None:
@@ -92,7 +96,7 @@ def check_first_batch(policy: Any, observation_space: Any) -> None:
 
 
 def check_first_batch_for_frames(policy: Any, policy_cfg: Mapping) -> None:
-    """``check_first_batch`` for a hook, which sees only the policy's config: the buffer ``frame`` means uint8."""
+    """``check_first_batch`` for a hook, which sees only the policy's config: the buffer may mean uint8."""
     buffer, shape = policy_cfg['other'].get('replay_buffer', {}), policy_cfg['model'].get('obs_shape')
-    if buffer.get('type') == 'frame' and isinstance(shape, (list, tuple)):
+    if _takes_only_uint8(buffer) and isinstance(shape, (list, tuple)):
         check_first_batch(policy, Box(0, 255, tuple(shape), np.uint8))

@@ -122,6 +122,8 @@ class LeanPPOPolicy(Policy, LeanPolicy):
         """Actor and critic on pixels 0..255, where the config names no model."""
         return 'pixel_actor_critic', ['breakout_env']
 
+    # Whether `breakout train` collects while this policy learns, unless it is told --serial.
+    overlaps = True
     _model: Any
     # The used share of the run's budget: the hook `progress` sets it.
     _budget_used = 0.0

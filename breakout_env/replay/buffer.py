@@ -42,6 +42,7 @@ class FrameReplayBuffer(SerialBuffer):
     """
 
     save_suffix = '.npz'
+    takes_only_uint8 = True  # see ``envs/pixel_check.py``
     options_type = ReplayOptions
     config = dict(type='frame', **ReplayOptions().model_dump())
 

@@ -103,17 +103,17 @@ def merged_config(
     """
     file = read_config_file(config) if isinstance(config, str) else config
     cfg = checked_config(file, seed, changes)
-    if on_ray and cfg.policy.collect.collector.type == 'rollout':
+    collector = cfg.policy.collect.collector.type
+    if on_ray and getattr(SERIAL_COLLECTOR_REGISTRY[collector], 'collects_rollouts', False):
         raise click.UsageError(
-            f"{file.path}: create_config.collector.type is 'rollout', which collects in one process with its learner; "
-            'expected another one on Ray, such as nstep in breakout_dqn_cpu_config.py'
+            f'{file.path}: create_config.collector.type is {collector!r}, which collects in one process with its '
+            'learner; expected another one on Ray, such as nstep in breakout_dqn_cpu_config.py'
         )
     if 'update_per_collect' not in cfg.policy.learn:
         raise click.UsageError(
             f'{file.path}: the policy {file.create.policy.type!r} has no `update_per_collect`, as on-policy ones '
             'of DI-engine; expected `ding -m serial_onpolicy` for it, or another policy, such as lean_ppo'
         )
-    collector = cfg.policy.collect.collector.type
     if budget.episodes is not None and not (on_ray or hasattr(SERIAL_COLLECTOR_REGISTRY[collector], 'games')):
         raise click.UsageError(
             f'--episodes is {budget.episodes}, and the collector {collector!r} counts no full games; expected '

@@ -97,6 +97,8 @@ class RolloutCollector(ScoringCollector):
         'RolloutCollector'
     """
 
+    collects_rollouts = True  # not lists of transitions, as collectors on Ray send them
+
     @classmethod
     def check_config(cls, cfg: Mapping) -> None:
         """Check the sizes of a rollout in a merged config; a ValueError names what is wrong."""

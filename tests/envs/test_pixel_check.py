@@ -6,10 +6,10 @@ import pytest
 from ding.envs import get_vec_env_setting
 from ding.model import DQN
 from ding.policy import create_policy
-from ding.utils import MODEL_REGISTRY
+from ding.utils import BUFFER_REGISTRY, MODEL_REGISTRY
 from ding.worker import BaseLearner
 
-from breakout_env import BreakoutEnv
+from breakout_env import BreakoutEnv, FrameReplayBuffer
 from breakout_env.envs.pixel_check import fit_model_and_buffer
 from breakout_env.run.config import checked_config
 from helpers.configs import NAMES, compiled
@@ -28,6 +28,7 @@ class Model(DQN):
 
 
 THEIRS = dict(type='a_model_of_somebody_else')
+BUFFER_REGISTRY.register('their_frames', type('TheirFrames', (FrameReplayBuffer,), {}))
 
 
 class Cropped(BreakoutEnv):
@@ -68,7 +69,7 @@ def test_an_env_id_means_scaled_pixels_and_pairs_that_fit_are_accepted(env, mode
         ({}, STOCK, r'collector env returns uint8 .*policy.model.type: dqn\) does not scale .*Choose obs_dtype='),
         (DIZOO, SCALING, r'collector env returns float32 .*pixel_dqn\) scales them'),
         (dict(evaluator=FLOAT), SCALING, 'the evaluator env returns float32'),
-        (FLOAT, dict(STOCK, frame=True), 'the replay buffer `frame` stores uint8 only'),
+        (FLOAT, dict(STOCK, frame=True), 'the replay buffer `their_frames` stores uint8 only'),
         (dict(frame_stack=2), dict(SCALING, obs_shape=[4, 84, 84]), r'obs_shape is \[4, 84, 84\] .*env has \[2, 84'),
         (dict(full_action_space=True), dict(SCALING, action_shape=4), 'action_shape is 4 .*expected 18, or to leave'),
         (dict(evaluator=dict(screen_size=42)), SCALING, r'obs_shape is .* the evaluator env has \[4, 42, 42\]'),
@@ -77,7 +78,7 @@ def test_an_env_id_means_scaled_pixels_and_pairs_that_fit_are_accepted(env, mode
 )
 def test_pairs_that_do_not_fit_are_refused(env, model, message):
     model = dict(model)
-    create = dict(replay_buffer=dict(type='frame', import_names=NAMES)) if model.pop('frame', False) else {}
+    create = dict(replay_buffer=dict(type='their_frames', import_names=NAMES)) if model.pop('frame', False) else {}
     with pytest.raises(ValueError, match=message):
         fit_model_and_buffer(compiled(dict(cuda=False, model=model), env=env, **create), BreakoutEnv)
 
