@@ -40,6 +40,7 @@ def merged_config(
     main.policy.update(cuda=cuda, random_collect_size=random_steps)
     main.policy.learn.update(batch_size=batch_size, **(learn or {}))
     main.policy.learn.pop('learner')  # no saving of the run
+    main.policy.model.dueling = False  # the network of Mnih et al. 2015, as Stable-Baselines3's
     main.policy.other.eps.update(start=epsilon, end=epsilon)
     main.policy.other.replay_buffer.replay_buffer_size = buffer_size
     ours = dict(import_names=['breakout_env'])

@@ -253,6 +253,7 @@ TABLES: Dict[str, Dict[str, Callable[[], str]]] = {
         'env': one_environment,
         'life-cycle': life_cycle,
         'manager': lambda: several('bench_manager'),
+        'acting': lambda: several('bench_acting'),
         'train': lambda: several('bench_train'),
     },
     'docs/gpu.md': {'gpu': on_gpu},
