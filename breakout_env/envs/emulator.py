@@ -6,11 +6,11 @@ import os
 from pathlib import Path
 from typing import List
 
+import cv2
 import numpy as np
 from ale_py import ALEInterface, ALEState, LoggerMode, roms
 
 from ..utils.game_constants import NOOP, SCREEN_SHAPE
-from .preprocessing import brighter
 
 logger = logging.getLogger(__name__)
 # The ROM that ale-py ships, from ale-py's own list of ROMs (roms/md5.json).
@@ -38,9 +38,10 @@ def checked_rom() -> str:
 class Emulator(object):
     """
     Overview:
-        A running Breakout console. ``pictures`` are of the last two frames that were played, the earlier one first \
-        (:math:`(2, 210, 160)`, uint8, numbers of the console's colours); ``last_pictures`` are those before the last \
-        ``advance``. It exists from construction to ``close``, which may be called at any time and any number of times.
+        A running Breakout console. ``screen`` is the maximum of its last two frames in gray (:math:`(210, 160)`, \
+        uint8, 0 black to 255 white): it draws some sprites only in every other frame (Mnih et al. 2015, Methods). \
+        ``last_screen`` is the one before the last ``advance``. It exists from construction to ``close``, which may be \
+        called at any time and any number of times.
     Examples:
         >>> emulator = Emulator(0, repeat_action_probability=0.0, max_episode_frames=1000, full_action_space=False)
         >>> emulator.reset_game(noop_frames=1)
@@ -53,7 +54,7 @@ class Emulator(object):
         self, seed: int, repeat_action_probability: float, max_episode_frames: int, full_action_space: bool
     ) -> None:
         """Options as in ``BreakoutOptions``; the seed is for ALE's random numbers, which only sticky actions use."""
-        self.pictures, self.last_pictures = np.zeros((2, 2, *SCREEN_SHAPE), dtype=np.uint8)
+        self.screen, self.last_screen = np.zeros((2, *SCREEN_SHAPE), dtype=np.uint8)
         ALEInterface.setLoggerMode(LoggerMode.Error)
         self._ale = ALEInterface()
         self._sticky = repeat_action_probability > 0
@@ -74,7 +75,7 @@ class Emulator(object):
         logger.debug('emulator %d in process %d loaded the ROM', id(self), os.getpid())
 
     def reset_game(self, noop_frames: int) -> None:
-        """Start a game with this many frames of NOOP, and update ``pictures``."""
+        """Start a game with this many frames of NOOP, and update ``screen``."""
         ale, states, noop = self._ale, self._after_noops, self._actions[NOOP]
         if self._sticky:
             ale.reset_game()
@@ -95,8 +96,7 @@ class Emulator(object):
             ale.restoreState(states[max(noop_frames - 1, 0)])
             ale.act(noop)
             ale.restoreState(states[noop_frames])
-        self.pictures[0].fill(0)  # black
-        self._ale.getScreen(self.pictures[1])
+        ale.getScreenGrayscale(self.screen)
 
     def save_state(self) -> ALEState:
         """The console's state; the picture and the random numbers of sticky actions are not part of it."""
@@ -107,26 +107,26 @@ class Emulator(object):
         self._ale.restoreState(state)
         self._ale.act(self._actions[NOOP])  # draws it
         self._ale.restoreState(state)
-        self.pictures[0].fill(0)
-        self._ale.getScreen(self.pictures[1])
+        self._ale.getScreenGrayscale(self.screen)
 
     def advance(self, action: int, frames: int) -> int:
         """
-        Repeat an action for some frames, and update ``pictures``. Where the game ends, stop: what was not yet played
-        changes no picture, as in gymnasium's ``AtariPreprocessing``. Returns the points won.
+        Repeat an action for some frames, and update ``screen``. Where the game ends, stop: what was not yet played
+        changes no screen, as in gymnasium's ``AtariPreprocessing``. Returns the points won.
         """
-        self.last_pictures, self.pictures = self.pictures, self.last_pictures
-        ale, joystick, points, (earlier, last) = self._ale, self._actions[action], 0, self.pictures
-        earlier.fill(0)
+        self.last_screen, self.screen = self.screen, self.last_screen
+        ale, joystick, points, earlier = self._ale, self._actions[action], 0, None
         for frames_left in range(frames - 1, -1, -1):
             points += ale.act(joystick)
             if ale.game_over():
-                np.copyto(last, brighter(self.last_pictures))
+                np.copyto(self.screen, self.last_screen)
                 break
             if frames_left == 1:
-                ale.getScreen(earlier)
+                ale.getScreenGrayscale(earlier := np.empty(SCREEN_SHAPE, np.uint8))
             elif frames_left == 0:
-                ale.getScreen(last)
+                ale.getScreenGrayscale(self.screen)
+        if earlier is not None:
+            cv2.max(self.screen, earlier, dst=self.screen)
         return points
 
     @property

@@ -1,32 +1,10 @@
-"""How the console's pictures become an observation: pure functions on arrays that the caller owns."""
+"""How the console's screen becomes an observation: pure functions on arrays that the caller owns."""
 
 import math
 from functools import lru_cache
 
 import cv2
 import numpy as np
-
-from ..utils.game_constants import BRIGHTNESS
-
-_BRIGHTNESS = np.repeat(np.frombuffer(BRIGHTNESS, np.uint8), 2)
-
-
-def brighter(pictures: np.ndarray) -> np.ndarray:
-    """One picture of two, of the brighter colours: :math:`(2, H, W)` to :math:`(H, W)`."""
-    first_is_brighter = np.greater(*_BRIGHTNESS[pictures])
-    return np.where(first_is_brighter, pictures[0], pictures[1])
-
-
-def gray(pictures: np.ndarray) -> np.ndarray:
-    """
-    Overview:
-        The maximum of two pictures in gray: the console draws some sprites only in every other frame (Mnih et al. \
-        2015, Methods).
-    Shapes:
-        - pictures (:obj:`np.ndarray`): :math:`(2, H, W)`, uint8, the numbers of the console's colours.
-        - screen (:obj:`np.ndarray`): :math:`(H, W)`, uint8, 0 black to 255 white.
-    """
-    return cv2.max(cv2.LUT(pictures[0], _BRIGHTNESS), cv2.LUT(pictures[1], _BRIGHTNESS))
 
 
 def resize_into(frame: np.ndarray, screen: np.ndarray) -> None:
@@ -41,43 +19,41 @@ def resize_into(frame: np.ndarray, screen: np.ndarray) -> None:
     cv2.resize(screen, frame.shape[::-1], dst=frame, interpolation=cv2.INTER_AREA)
 
 
-def push_frame(stack: np.ndarray, pictures: np.ndarray, last_pictures: np.ndarray) -> None:
+def push_frame(stack: np.ndarray, screen: np.ndarray, last_screen: np.ndarray) -> None:
     """
     Overview:
-        Drop the oldest frame of a stack and append the screen of these pictures, resized. From one step to the next \
-        little moves but ball and paddle: only the bands in which a picture has changed are made gray and resized \
-        again. The result is exactly that of ``gray`` and ``resize_into``.
+        Drop the oldest frame of a stack and append a screen, resized. From one step to the next little moves but ball \
+        and paddle: only the bands in which the screen has changed are resized again. The result is exactly that of \
+        ``resize_into``.
     Arguments:
         - stack (:obj:`np.ndarray`): The last frames, oldest first, changed in place.
-        - last_pictures (:obj:`np.ndarray`): Those that the newest frame was made from.
+        - last_screen (:obj:`np.ndarray`): The one that the newest frame was made from.
     Shapes:
         - stack (:obj:`np.ndarray`): :math:`(F, S, S)`, uint8, C-contiguous.
-        - pictures, last_pictures (:obj:`np.ndarray`): :math:`(2, 210, 160)`, uint8, C-contiguous, as of ``gray``.
+        - screen, last_screen (:obj:`np.ndarray`): :math:`(210, 160)`, uint8, C-contiguous.
     """
     # frame by frame, because numpy first copies the whole block to a buffer when source and target overlap
     for i in range(len(stack) - 1):
         stack[i] = stack[i + 1]
-    frame = stack[-1]  # still that of the last pictures
-    bands = _independent_bands(pictures.shape[1], frame.shape[0])
+    frame = stack[-1]  # still that of the last screen
+    bands = _independent_bands(len(screen), len(frame))
     # eight pixels at a time
-    differs = pictures.reshape(2, -1).view(np.uint64) != last_pictures.reshape(2, -1).view(np.uint64)
-    words = np.flatnonzero(np.logical_or(differs[0], differs[1], out=differs[0]))
-    changed = sorted(set((words // (differs.shape[1] // bands)).tolist()))
-    rows, frame_rows = pictures.shape[1] // bands, frame.shape[0] // bands
+    words = np.flatnonzero(screen.reshape(-1).view(np.uint64) != last_screen.reshape(-1).view(np.uint64))
+    changed = sorted(set((words // (screen.size // 8 // bands)).tolist()))
+    rows, frame_rows = len(screen) // bands, len(frame) // bands
     while changed:
         first = last = changed.pop(0)
         while changed and changed[0] == last + 1:
             last = changed.pop(0)
-        screen = gray(pictures[:, first * rows : (last + 1) * rows])
-        resize_into(frame[first * frame_rows : (last + 1) * frame_rows], screen)
+        resize_into(frame[first * frame_rows : (last + 1) * frame_rows], screen[first * rows : (last + 1) * rows])
 
 
-def fill_stack(stack: np.ndarray, pictures: np.ndarray) -> None:
+def fill_stack(stack: np.ndarray, screen: np.ndarray) -> None:
     """
     Start a stack: fill every place with the first screen, as gymnasium's ``FrameStackObservation`` does; shapes as of
     ``push_frame``.
     """
-    resize_into(stack[-1], gray(pictures))
+    resize_into(stack[-1], screen)
     stack[:-1] = stack[-1]
 
 

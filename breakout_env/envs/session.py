@@ -114,7 +114,7 @@ class Session(object):
     def begin_episode(self, game_continues: bool) -> None:
         """Count from zero, and fill the stack with the present screen."""
         self.lives, self.episode_points = self.emulator.lives, 0
-        fill_stack(self.stack, self.emulator.pictures)
+        fill_stack(self.stack, self.emulator.screen)
         if self.recorder is not None and not game_continues:
             self.recorder.begin(self.emulator.render())
         self.enter(State.PLAYING, 'episode begins' if game_continues else 'game and episode begin')
@@ -148,7 +148,7 @@ class Session(object):
 
     def stack_screen(self) -> None:
         """Add the screen of the last step to the stack; to be called after each one of an episode."""
-        push_frame(self.stack, self.emulator.pictures, self.emulator.last_pictures)
+        push_frame(self.stack, self.emulator.screen, self.emulator.last_screen)
 
     def own(self, name: str, resource: Any, release: Callable[[Any], object] = methodcaller('close')) -> None:
         """Register a resource that was just opened, so that ``close`` releases it."""

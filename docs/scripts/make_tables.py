@@ -85,7 +85,8 @@ def replay() -> str:
     from benchmarks.replay.cost import table
 
     measured = load('bench_replay')
-    return table(measured['results'], measured['sizes'], 'github')
+    where = f'{measured["cpu"]}, {measured["cores"]} cores, {measured["date"][:10]}.'
+    return f'{table(measured["results"], measured["sizes"], "github")}\n\n{where}'
 
 
 def million() -> str:
@@ -93,10 +94,9 @@ def million() -> str:
     rows = []
     for name, file in (('random play', 'bench_replay'), ('a player that follows the ball', 'bench_replay_ball')):
         measured = load(file)
-        about = measured.get('play') or measured['about']['play']
         taken = [measured['results'][kind]['1000000'] for kind in ('compressed', 'compressed, prioritised')]
         cells = [f'{row["bytes_per_transition"] / 1e3:.2f} GB' for row in taken]
-        rows.append([name, f'{about["bricks_per_game"]:.1f}', *cells])
+        rows.append([name, f'{measured["play"]["bricks_per_game"]:.1f}', *cells])
     return markdown(['1,000,000 transitions of', 'bricks a game', 'uniform', 'prioritised'], rows, 3)
 
 

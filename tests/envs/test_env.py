@@ -100,11 +100,11 @@ def test_a_game_of_training_can_begin_late_in_an_earlier_one_but_is_no_full_game
 def test_a_restored_state_shows_its_own_picture_and_not_that_of_the_game_before():
     emulator = Emulator(0, repeat_action_probability=0.0, max_episode_frames=1000, full_action_space=False)
     emulator.reset_game(1)
-    state, picture = emulator.save_state(), emulator.pictures[1].copy()
+    state, screen = emulator.save_state(), emulator.screen.copy()
     emulator.advance(FIRE, 200)
-    assert (emulator.pictures[1] != picture).any()
+    assert (emulator.screen != screen).any()
     emulator.restore_state(state)
-    np.testing.assert_array_equal(emulator.pictures, [np.zeros_like(picture), picture])
+    np.testing.assert_array_equal(emulator.screen, screen)
     emulator.close()
 
 

@@ -10,8 +10,7 @@ from stable_baselines3.common.atari_wrappers import AtariWrapper
 
 from breakout_env import BreakoutEnv
 from breakout_env.envs.emulator import Emulator
-from breakout_env.envs.preprocessing import fill_stack, gray, push_frame
-from breakout_env.utils.game_constants import NOOP
+from breakout_env.envs.preprocessing import fill_stack, push_frame
 
 gymnasium.register_envs(ale_py)
 
@@ -92,16 +91,16 @@ def test_rewards_ends_and_lives_equal_those_of_stable_baselines3():
 def test_resizing_only_the_changed_bands_is_exact():
     rng = np.random.default_rng(0)
     for size in range(8, 161):
-        pictures = rng.integers(0, 256, (2, 210, 160), dtype=np.uint8)
+        screen = rng.integers(0, 256, (210, 160), dtype=np.uint8)
         stack = np.zeros((2, size, size), np.uint8)
-        fill_stack(stack, pictures)
+        fill_stack(stack, screen)
         for _ in range(10):
-            last_pictures = pictures.copy()
+            last_screen = screen.copy()
             for _ in range(rng.integers(4)):  # also no change at all
                 y, x = rng.integers(205), rng.integers(150)
-                pictures[rng.integers(2), y : y + rng.integers(1, 12), x : x + rng.integers(1, 9)] = rng.integers(256)
-            newest, screen = stack[-1].copy(), gray(pictures)
-            push_frame(stack, pictures, last_pictures)
+                screen[y : y + rng.integers(1, 12), x : x + rng.integers(1, 9)] = rng.integers(256)
+            newest = stack[-1].copy()
+            push_frame(stack, screen, last_screen)
             np.testing.assert_array_equal(stack[0], newest)
             np.testing.assert_array_equal(stack[1], cv2.resize(screen, (size, size), interpolation=cv2.INTER_AREA))
 
@@ -116,25 +115,10 @@ def test_a_game_from_a_saved_state_equals_the_game_of_a_new_emulator(noop_max):
             for emulator in (old, new):
                 emulator.reset_game(noops)
             for step in range(80):
-                assert np.array_equal(gray(old.pictures), gray(new.pictures)), (noops, step)
+                assert np.array_equal(old.screen, new.screen), (noops, step)
                 assert np.array_equal(old.render(), new.render()), (noops, step)
                 assert (old.lives, old.game_over, old.frame_number) == (new.lives, new.game_over, new.frame_number)
                 action = int(rng.integers(4))
                 assert old.advance(action, 4) == new.advance(action, 4)
             new.close()
     old.close()
-
-
-def test_each_colour_is_as_gray_as_ale_shows_it():
-    env = gymnasium.make('ALE/Breakout-v5', frameskip=1)
-    env.reset()
-    ale, colours = env.unwrapped.ale, set()
-    for colour in range(0, 256, 2):
-        for address in range(59, 70):  # here the game keeps the colours that it draws with
-            ale.setRAM(address, colour)
-        env.step(NOOP)
-        picture = ale.getScreen()
-        np.testing.assert_array_equal(gray(np.stack([picture, picture])), ale.getScreenGrayscale())
-        colours.update(picture.ravel().tolist())
-    assert len(colours) == 128
-    env.close()
