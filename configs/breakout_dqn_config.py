@@ -60,7 +60,7 @@ breakout_dqn_config = dict(
                 end=0.01,
                 decay=250000,
             ),
-            # (int) Transitions kept; they take about 0.27 GB (docs/memory.md).
+            # (int) Transitions kept; they take about 0.29 GB (docs/memory.md).
             replay_buffer=dict(replay_buffer_size=1000000),
         ),
     ),

@@ -104,7 +104,7 @@ breakout_lean_dqn_config = dict(
                 decay=250000,
             ),
             replay_buffer=dict(
-                # (int) Transitions kept; they take about 0.27 GB (docs/memory.md).
+                # (int) Transitions kept; they take about 0.29 GB (docs/memory.md).
                 replay_buffer_size=1000000,
             ),
         ),

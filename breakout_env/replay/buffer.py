@@ -25,7 +25,7 @@ class FrameReplayBuffer(SerialBuffer):
     """
     Overview:
         Keeps transitions whose ``obs`` and ``next_obs`` are stacks of uint8 screens, each distinct screen once and \
-        compressed: a million transitions of Breakout in about 0.27 GB (docs/memory.md), returned bit for bit. All \
+        compressed: a million transitions of Breakout in about 0.29 GB (docs/memory.md), returned bit for bit. All \
         transitions have the structure of the first: its keys, types and shapes.
 
         Samples uniformly until priorities arrive by ``update`` or with a pushed transition; from then on in \
