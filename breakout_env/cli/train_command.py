@@ -211,7 +211,7 @@ def _overlaps(policy: Mapping) -> bool:
     """Whether collecting and learning overlap by default; what cannot be imported is an error of the config's check."""
     with contextlib.suppress(ImportError, TypeError, AttributeError):
         import_module(policy.get('import_names') or [])
-    return getattr(dict(POLICY_REGISTRY).get(policy['type']), 'overlaps', False)
+    return getattr(dict(POLICY_REGISTRY).get(f'{policy["type"]}_command'), 'overlaps', False)  # what trains
 
 
 def _read_change(text: str) -> Tuple[str, Any]:

@@ -7,18 +7,21 @@ import click
 import pytest
 from click.testing import CliRunner
 from ding.config import compile_config, read_config
+from ding.utils import SERIAL_COLLECTOR_REGISTRY
 
 from breakout_env.cli import main
 from breakout_env.run.budget import Budget
 from breakout_env.run.config import checked_config, merged_config, read_config_file, save_config
 from breakout_env.run.config_checks import paths, value_at
 from breakout_env.run.folder import folder_below_here
+from breakout_env.worker.rollout_collector import RolloutCollector
 from helpers.processes import ROOT
 
 CONFIG = ROOT / 'configs' / 'breakout_dqn_cpu_config.py'
 PPO = str(ROOT / 'configs' / 'breakout_ppo_config.py')
 ON_POLICY = str(ROOT / 'examples' / 'another_project' / 'breakout_ppo_config.py')
 BUDGET = Budget(env_steps=10**6, hours=2.0)
+SERIAL_COLLECTOR_REGISTRY.register('their_rollouts', type('TheirRollouts', (RolloutCollector,), {}))
 
 
 @pytest.fixture(autouse=True)
@@ -201,3 +204,10 @@ def test_a_target_network_follows_by_target_theta_where_its_frequency_is_none():
 def test_wrong_option_on_the_command_line_is_refused(words, message, here):
     Path('a_file').touch()
     assert message in refused(*words) and files_below(here) == ['a_file']
+
+
+def test_a_collector_of_rollouts_by_any_name_is_refused_on_ray():
+    file = read_config_file(PPO)
+    file.create.collector.type = 'their_rollouts'
+    with pytest.raises(click.UsageError, match="'their_rollouts', which collects in one process"):
+        merged_config(file, 0, BUDGET, on_ray=True)
