@@ -119,6 +119,7 @@ class GroupEnvManager(RecoveringManager):
         self._check_closed()
         self._settle()
         reset_param = self._reset_param if reset_param is None else reset_param
+        assert not (unknown := set(reset_param).difference(self._env_states)), f'reset found no environments {unknown}'
         self._reset_param.update(reset_param)
         self._reset_envs(set(reset_param))
 
@@ -139,6 +140,7 @@ class GroupEnvManager(RecoveringManager):
         """
         self._check_closed()
         self._settle()
+        self._check_ready(actions)
         try:
             step = self._begin(actions, only_news=False)
             results = self._finish(step)
@@ -207,7 +209,9 @@ class GroupEnvManager(RecoveringManager):
         """
         self._check_closed()
         assert self.takes_batches, 'this env manager takes no batches: look at takes_batches'
+        assert np.size(actions) == len(env_ids), f'send got {np.size(actions)} actions for {len(env_ids)} environments'
         self._restart_lost()
+        self._check_ready(env_ids)
         # in numbers, as pickling an array takes ten times as long; the worker makes arrays of one number of them
         of_envs = dict(zip(env_ids, np.ravel(actions).tolist()))
         self._underway.append(self._begin(of_envs, only_news=not with_infos))
@@ -255,10 +259,12 @@ class GroupEnvManager(RecoveringManager):
 
     # ---- steps by either interface
 
+    def _check_ready(self, env_ids: Iterable[int]) -> None:
+        not_ready = {i: self._env_states[i].name for i in env_ids if self._env_states[i] != EnvState.RUN}
+        assert not not_ready, f'step expects environments in state RUN; found {not_ready}'
+
     def _begin(self, actions: Mapping[int, Any], only_news: bool) -> _Step:
         """Ask the workers for a step."""
-        not_ready = {i: self._env_states[i].name for i in actions if self._env_states[i] != EnvState.RUN}
-        assert not not_ready, f'step expects environments in state RUN; found {not_ready}'
         # These actions were chosen for games that no longer exist; the collector has to drop its part of them.
         lost = self._report(actions, 'its worker process had ended')
         return _Step(list(actions), Exchange(self._step_requests(actions, lost, only_news)), lost)

@@ -1,5 +1,6 @@
 """What runs in a worker process: a group of environments, and the loop that takes the manager's commands."""
 
+import contextlib
 import logging
 import math
 import os
@@ -54,6 +55,7 @@ class EnvGroup(object):
         self._options = options
         self._envs: Dict[int, Any] = {}
         self._reset_kwargs: Dict[int, dict] = {env_id: {} for env_id in env_fns}
+        self._seeds: Dict[int, tuple] = {}  # those that their environments have not taken yet
 
     def open(self) -> None:
         os.nice(self._options.nice)
@@ -116,17 +118,19 @@ class EnvGroup(object):
                 observation in a tuple of one where it is not, or ``EnvFailed``.
         """
         results: Dict[int, Any] = {}
+        self._seeds.update(seeds)
         for env_id, kwargs_of_env in kwargs.items():
             self._reset_kwargs[env_id] = kwargs_of_env or {}
-            results[env_id] = self._reset(env_id, self._reset_kwargs[env_id], seeds.get(env_id), env_id in renewed)
+            results[env_id] = self._reset(env_id, self._reset_kwargs[env_id], env_id in renewed)
         return results
 
-    def _reset(self, env_id: int, kwargs: dict, seed: Optional[tuple] = None, renews: bool = False) -> Any:
+    def _reset(self, env_id: int, kwargs: dict, renews: bool = False) -> Any:
         try:
             if renews:
                 self._renew(env_id)
-            if seed is not None:
-                self._of(env_id, self._envs[env_id].seed, *seed)
+            if env_id in self._seeds:
+                self._of(env_id, self._envs[env_id].seed, *self._seeds[env_id])
+                del self._seeds[env_id]
             obs = self._of(env_id, self._envs[env_id].reset, **kwargs)
         except EnvFailed as error:  # in its place, as the other environments have been reset or stepped
             return error
@@ -136,13 +140,15 @@ class EnvGroup(object):
         wanted = {env_id: env for env_id, env in self._envs.items() if env_id in env_ids}
         return {env_id: self._of(env_id, function, env, *args) for env_id, env in wanted.items()}
 
-    def close(self) -> None:
-        """Close all environments, whichever of them raise."""
+    def close(self, send: Callable[[bytes], None]) -> None:
+        """Close all environments, whichever of them raise, and tell the manager of each."""
         for env_id in list(self._envs):
             try:
                 self._envs.pop(env_id).close()
             except Exception:  # the others are still to be closed, and the manager waits for no answer
                 logger.warning('closing environment %d failed', env_id, exc_info=True)
+            with contextlib.suppress(OSError):  # the manager has ended
+                send(b'closed')
 
     def _of(self, env_id: int, function: Callable, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -213,15 +219,13 @@ def run_group(
             if command == 'end':
                 return
             try:
-                result = getattr(group, command)(*args)
+                reply = pickle.dumps((number, getattr(group, command)(*args)), pickle.HIGHEST_PROTOCOL)
             except EnvFailed as error:  # goes to the manager in place of a result
-                result = error
-            try:
-                reply = pickle.dumps((number, result), pickle.HIGHEST_PROTOCOL)
-            except Exception as error:  # an attribute or info that can't be pickled, such as a lock
+                reply = pickle.dumps((number, error))
+            except Exception as error:  # no timestep, or an attribute or info that can't be pickled, such as a lock
                 reply = pickle.dumps((number, EnvFailed(min(env_fns.data), _portable(error))))
             connection.send_bytes(reply)
     except (EOFError, BrokenPipeError, ConnectionResetError):
         logger.debug('worker %d: its manager has ended', os.getpid())
     finally:
-        group.close()
+        group.close(connection.send_bytes)

@@ -1,6 +1,7 @@
 """The worker processes of an env manager, seen from the manager: start, ask, notice a loss, replace and end them."""
 
 import contextlib
+import logging
 import math
 import multiprocessing
 import os
@@ -9,6 +10,7 @@ import select
 import threading
 import time
 import weakref
+from multiprocessing.connection import wait
 from operator import itemgetter
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
 
@@ -22,8 +24,9 @@ from .worker_main import EnvFailed, run_group
 # A timeout is counted in slices of waiting: a process that was stopped (Ctrl-Z) or suspended with its machine does not
 # count that time against its workers.
 SLICE_S = 1.0
-# What workers get to close their environments (finish a video, close a window) before they are killed.
+# What a worker gets to close an environment (finish a video, close a window) before it is killed.
 CLOSE_TIMEOUT_S = 5.0
+logger = logging.getLogger(__name__)
 
 
 class WorkerLost(RuntimeError):
@@ -120,13 +123,24 @@ class WorkerProcess(object):
         return f'worker process {self.pid} has ended ({how})'
 
     def end(self, deadline: float = 0.0) -> None:
-        """Wait for its end until a time of ``time.monotonic``, then kill it; release what belonged to it."""
+        """
+        Wait for its end until a time of ``time.monotonic``, or ``CLOSE_TIMEOUT_S`` since it closed an environment, then
+        kill it; release what belonged to it.
+        """
         if self.lost:
             return
         self.lost = True
+        self._answers.clear()  # steps of environments that are gone
+        sources = self._connection, self._process.sentinel
+        with contextlib.suppress(EOFError, OSError):
+            while (left_s := deadline - time.monotonic()) > 0 and self._connection in wait(sources, left_s):
+                self._connection.recv_bytes()  # it has closed another one
+                deadline = time.monotonic() + CLOSE_TIMEOUT_S
         self._connection.close()
         self._process.join(max(deadline - time.monotonic(), 0.0))
         if self._process.is_alive():
+            if deadline:
+                logger.warning('worker process %d closed no environment for %g s: killed', self.pid, CLOSE_TIMEOUT_S)
             self._process.kill()  # a stopped process does not see a SIGTERM
             self._process.join()
         self._process.close()

@@ -183,4 +183,13 @@ def test_an_environment_that_is_not_ready_can_not_be_stepped():
             manager.step({0: 0})
         with pytest.raises(AssertionError, match="found {0: 'DONE'}"):
             manager.step({0: 0, 1: 0})
-        assert manager.ticks[1] == 0
+        assert manager.ticks[1] == 0 and 1 in manager.ready_obs_id
+
+
+def test_calls_about_environments_that_are_not_there_are_refused():
+    with launched() as manager:
+        with pytest.raises(AssertionError, match='found no environments .4.'):
+            manager.reset({4: None})
+        with pytest.raises(AssertionError, match='3 actions for 4 environments'):
+            manager.send(np.zeros(3, np.int64), range(4))
+        assert manager.ready_obs_id == [0, 1, 2, 3]

@@ -59,6 +59,12 @@ def test_a_reset_that_fails_max_retry_times_closes_the_manager(fault, max_retry,
     assert manager.closed and faults.read_text().count(fault) == 7
 
 
+def test_a_seed_that_an_environment_refuses_is_not_dropped_by_a_retry():
+    manager = build_in_process(max_retry=2, seed=[0, 1, -1, 2])
+    with pytest.raises(RuntimeError, match='(?s)Env 2 reset has exceeded max retries.*non-negative'):
+        manager.launch()
+
+
 def test_a_process_that_cannot_be_forked_at_first_replaces_the_lost_one_later(monkeypatch):
     with launched(build_in_process(max_retry=2)) as manager:
         replace = mock.Mock(wraps=manager._pool.replace, side_effect=[OSError(12, 'no memory'), mock.DEFAULT])

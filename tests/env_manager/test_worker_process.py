@@ -10,6 +10,7 @@ import cv2
 import numpy as np
 import pytest
 
+from breakout_env.env_manager import workers
 from breakout_env.env_manager.workers import Exchange, WorkerLost, WorkerProcess
 from helpers.managers import MAIN_PID, RAISE, RAISE_AWKWARD, GameEnv, PlantedError, build, kill_worker_of, launched
 from helpers.processes import wait_until
@@ -39,6 +40,28 @@ class FailingInWorkers(GameEnv):
             raise PlantedError('planted')
 
 
+class NoTimesteps(GameEnv):
+    def step(self, action):
+        return super().step(action)[:3]
+
+
+def test_a_step_that_returns_no_timestep_ends_the_manager_with_an_error(same_footprint):
+    manager = build(env_class=NoTimesteps, worker_num=2)
+    manager.launch()
+    with pytest.raises(AttributeError, match="(?s)in is_abnormal.*no attribute 'info'"):
+        manager.step({0: 0})
+    assert manager.closed and not children()
+
+
+def test_an_answer_of_a_worker_that_was_given_up_is_not_used():
+    with launched(worker_num=1) as manager:
+        (worker,) = manager._pool.workers
+        first, second = (worker.send('apply', [0], repr) for _ in range(2))
+        assert worker.receive(second, None, [0.0]) == {0: 'GameEnv()'}
+        worker.end()
+        assert isinstance(worker.receive(first, None, [0.0]), WorkerLost)
+
+
 def test_an_error_in_a_constructor_is_raised_by_launch(same_footprint):
     manager = build(env_class=FailingInWorkers)
     with pytest.raises(Exception, match='(?s)^environment . raised PlantedError: .*in __init__.*planted'):
@@ -61,6 +84,14 @@ def test_workers_that_hang_at_once_are_waited_for_together():
     hanging.send, hanging.receive = lambda command: 1, partial(WorkerProcess.receive, hanging)
     answers = Exchange([(hanging, 2.0, ('step',))] * 3).answers()
     assert all(type(answer) is WorkerLost for _, answer in answers) and polls_ms == [1000, 1000, 0, 0]
+
+
+def test_each_environment_has_its_own_time_to_close(tmp_path, monkeypatch):
+    monkeypatch.setattr(workers, 'CLOSE_TIMEOUT_S', 2.0)
+    events = tmp_path / 'events'
+    with launched(env_cfg=dict(events=str(events), close_takes_s=0.7), worker_num=1):
+        pass
+    assert events.read_text().count('close') == 4 and not children()
 
 
 @pytest.mark.parametrize('env_cfg', [{}, dict(failing_close=True)])

@@ -138,6 +138,7 @@ class GameEnv(BaseEnv):
         return [dict(transition, shaped_in=os.getpid(), seed=self.seeds[-1][0]) for transition in transitions]
 
     def close(self):
+        time.sleep(self.cfg.get('close_takes_s', 0))
         self.note('close')
         if self.cfg.get('failing_close'):
             raise PlantedError('planted')
@@ -191,7 +192,7 @@ class InProcessWorker(object):
 
     def end(self, deadline=0.0):
         if not self.lost and not self.killed:
-            self._group.close()
+            self._group.close(lambda message: None)
         self.lost = True
 
 
