@@ -15,11 +15,12 @@ import click
 # \b keeps click from making one paragraph of it.
 EXIT_CODES = """\b
 Exit codes:
-  0    done; or a run was stopped by one Ctrl-C, SIGTERM or SIGHUP, and saved
+  0    done; or a training was stopped by one Ctrl-C, SIGTERM or SIGHUP, and
+       saved if it had learned anything
   1    it could not be done, or a check failed; the last line says why
   2    a wrong option or config
   129  ended by SIGHUP (the terminal was closed), 130 by Ctrl-C,
-       143 by SIGTERM: without a run to save, or at once, by a second Ctrl-C"""
+       143 by SIGTERM: no training, or at once, by a second Ctrl-C"""
 
 # What the help of each says first; the commands themselves are in breakout_env/cli.
 COMMANDS = dict(

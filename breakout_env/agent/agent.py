@@ -24,9 +24,10 @@ from safetensors.torch import save
 from scipy.special import softmax
 
 from ..policy.pixel_models import PixelDQN
+from ..run.config_checks import value_at
 from ..utils.atomic_file import write_bytes
-from ..utils.options import Between, checked
-from .own_network import Sizes, config_beside, registered_network
+from ..utils.options import Between, checked, shortened
+from .own_network import FROM_WEIGHTS, Sizes, config_beside, registered_network
 from .weights_file import Weights, read_weights, without_critic
 
 logger = logging.getLogger(__name__)
@@ -35,6 +36,7 @@ PRETRAINED = Path(__file__).parent.parent / 'pretrained' / 'breakout_ppo.safeten
 KERNELS, STRIDES = (8, 4, 3), (4, 2, 1)
 # Breakout's own actions, and all of the joystick's.
 ACTION_COUNTS = (4, 18)
+FRAME_SKIP = 4
 SMALLEST_SCREEN, NATURE_SCREEN_SIZE, LARGEST_SCREEN = 36, 84, 1024
 # The linear layer after the convolutions, where a ReLU follows it (the model option `head`).
 PAPER_LAYER = 'encoder.mid.0.weight'
@@ -128,7 +130,8 @@ def load_agent(path: Union[str, Path, None] = None, device: str = 'cpu') -> Agen
     Overview:
         Read an agent from a file. A DQN is rebuilt from the names and shapes of its weights: this needs no \
         config and runs nothing from the file. Two properties leave no trace in the weights: the activation is \
-        assumed to be ReLU, and a checkpoint's screen size the smallest that fits, which is 84 for Nature's network. \
+        assumed to be ReLU, and a checkpoint's screen size is the one in its run's ``total_config.py`` or, without \
+        that, the smallest that fits, which is 84 for Nature's network. \
         Another network, such as one of the user's own, is rebuilt by ``own_network.py``.
     Arguments:
         - path (:obj:`Union[str, Path, None]`): A checkpoint (``ckpt/*.pth.tar``) of a run, or a file that \
@@ -180,18 +183,21 @@ def save_agent(
     chosen = without_critic(state_dict)
     weights = {name: tensor.detach().to('cpu', copy=True).contiguous() for name, tensor in chosen.items()}
     weights = {name: tensor if tensor.dtype is torch.float16 else tensor.float() for name, tensor in weights.items()}
-    _, (_, size, _) = _rebuilt(Path(path), weights, None if screen_size is None else str(screen_size))
+    _, (_, size, _) = _rebuilt(Path(path), weights, screen_size)
     metadata = dict(card=json.dumps(card, allow_nan=False), screen_size=str(size))
     write_bytes(Path(path), save(weights, metadata))
 
 
-def _rebuilt(path: Path, weights: Weights, screen_size: Optional[str]) -> Tuple[torch.nn.Module, Sizes]:
+def _rebuilt(path: Path, weights: Weights, screen_size: Union[str, int, None]) -> Tuple[torch.nn.Module, Sizes]:
     """The network of a file, with these weights, and its sizes."""
-    beside = config_beside(path)
-    if beside is not None:
-        return registered_network(*beside, weights)
+    file, config = config_beside(path)
+    if config is not None and value_at(config, 'policy.model.type') not in FROM_WEIGHTS:
+        return registered_network(file, config, weights)
+    if (frame_skip := value_at(config, 'env.frame_skip')) not in (None, FRAME_SKIP):
+        logger.warning('the run of %s has frame_skip %s; it is played with %d', path, shortened(frame_skip), FRAME_SKIP)
+    screen_size = screen_size or value_at(config, 'env.screen_size')
     try:
-        return _network(weights, screen_size)
+        return _network(weights, None if screen_size is None else str(screen_size))
     except (LookupError, ZeroDivisionError, RuntimeError) as error:  # a weight is missing, or has no such shape
         some = ', '.join(repr(name[:40]) for name in sorted(weights)[:3])
         raise ValueError(

@@ -23,7 +23,7 @@ from ..utils.options import shortened
 # Screens in an observation, their width, and actions.
 Sizes = Tuple[int, int, int]
 # `agent.py` rebuilds these from their weights; a config without a type has its policy's own.
-_FROM_WEIGHTS = (None, 'dqn', 'pixel_dqn', 'pixel_actor_critic')
+FROM_WEIGHTS = (None, 'dqn', 'pixel_dqn', 'pixel_actor_critic')
 
 
 class RegisteredNetwork(torch.nn.Module):
@@ -44,17 +44,15 @@ class RegisteredNetwork(torch.nn.Module):
         return dict(logit=self.network(obs, **self._arguments)['logit'].float())
 
 
-def config_beside(path: Path) -> Optional[Tuple[Path, Dict[str, Any]]]:
-    """The merged config of a file's run, if it names a network that weights do not describe."""
+def config_beside(path: Path) -> Tuple[Path, Optional[Dict[str, Any]]]:
+    """The merged config of a file's run, and the file that it is in; None if there is none."""
     for folder in Path(os.path.abspath(path)).parents[:2]:
         try:
             text = (folder / MERGED_CONFIG).read_text('utf-8').replace('float("inf")', '1e999')
-            config = ast.literal_eval(text.partition('=')[2].strip())
+            return folder / MERGED_CONFIG, ast.literal_eval(text.partition('=')[2].strip())
         except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):  # none, or no data
             continue
-        name = value_at(config, 'policy.model.type')
-        return None if name in _FROM_WEIGHTS else (folder / MERGED_CONFIG, config)
-    return None
+    return path, None
 
 
 def registered_network(

@@ -9,12 +9,11 @@ import numpy as np
 
 from ..envs.env import BreakoutEnv
 from ..rendering.window import GameWindow
-from .agent import Agent, act
+from .agent import FRAME_SKIP, Agent, act
 
 LIVES = 5
 STICKY_PROBABILITY = 0.25  # Machado et al. 2018
 EPSILON = 0.01  # a greedy agent meets about 4 different games
-AGENT_FRAME_SKIP = 4
 
 
 @dataclass
@@ -66,7 +65,7 @@ def play(
         dict(
             agent.env_options,
             is_train=False,
-            frame_skip=AGENT_FRAME_SKIP,
+            frame_skip=FRAME_SKIP,
             random_action_probability=epsilon,
             repeat_action_probability=STICKY_PROBABILITY if sticky else 0.0,
         )
@@ -112,4 +111,4 @@ def open_window(title: str, speed: float = 1.0) -> GameWindow:
     missing = missing_for_window()
     if missing:
         raise ValueError(f'{missing}; record a video instead: breakout record --out game.mp4')
-    return GameWindow(title, AGENT_FRAME_SKIP, speed)
+    return GameWindow(title, FRAME_SKIP, speed)

@@ -211,7 +211,7 @@ def disk() -> Answer:
     free = disk_room(folder).free_bytes
     found = f'{free / 1e9:.1f} GB free in {folder}'
     if not os.access(folder, os.W_OK):
-        return Answer(WARNING, f'{folder} is not writable; runs are saved in the current folder', 'cd ~')
+        return Answer(FAILS, f'{folder} is not writable; runs are saved in the current folder', 'cd ~')
     if free < RUN_DISK_BYTES:
         return Answer(WARNING, f'{found}; a run may take up to 2 GB', 'cd to a folder on a larger disk')
     return Answer(OK, found)
@@ -250,7 +250,7 @@ CHECKS = [
     Check('worker process', worker, fix='ulimit -u, which may be too low; docker run --init --ipc=host'),
     Check('memory', memory, needed=False),
     Check('shared memory', shared_memory, fix=SHARED_MEMORY_FIX),
-    Check('disk', disk, needed=False),
+    Check('disk', disk),
     Check('window', window, needed=False, fix='xvfb-run -a before the command'),
     Check('FFmpeg', ffmpeg, needed=False, fix=f'unset IMAGEIO_FFMPEG_EXE; {_REINSTALL}imageio-ffmpeg'),
 ]

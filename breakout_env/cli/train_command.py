@@ -141,6 +141,8 @@ def command(
         raise click.UsageError('--overlap and --collectors exclude each other; expected one of them')
     if auto_resume and resume is not None:
         raise click.UsageError('--resume and --auto-resume exclude each other; expected one of them')
+    if resume and exp_name is not None:
+        raise click.UsageError(f'--exp-name is {exp_name}, beside --resume {resume}; expected one folder')
     device = device_of(device)
     if config is None:
         default = recipe(device == 'cuda', collectors is not None)

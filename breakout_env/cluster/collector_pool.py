@@ -180,6 +180,10 @@ class CollectorPool(GameScores):
         if isinstance(error, errors.ActorDiedError) or collector.failures >= _FAILURES:
             raise ClusterError(f'collector {collector.index} cannot work: {reason}') from error
         self._say(f'Collector {collector.index} lost a fragment, which is collected again: {reason}')
+        # a new process begins new episodes: slices need all steps of one
+        self._forget_requests(collector)
+        self._ray.kill(collector.actor, no_restart=False)
+        collector.ready = collector.actor.ready.remote()
 
     def _forget_requests(self, collector: _Collector) -> None:
         for ref, (whose, is_random) in list(self._under_way.items()):

@@ -89,7 +89,7 @@ class RemoteEvaluator(object):
             f'Evaluated at {train_iter:,} updates and {env_step:,} env steps: {score:.1f} points over '
             f'{len(returns)} games.'
         )
-        if score > self._best_score:
+        if train_iter and score > self._best_score:  # an untrained network is no run's best agent
             self._save_best(score)
         return score >= self._cfg.stop_value and train_iter > 0
 

@@ -47,8 +47,6 @@ class ProportionalSampler(Sampler):
         """New transitions get the largest priority so far, so that each is soon sampled."""
         self._weights[torch.as_tensor(index)] = self._largest**self._alpha
 
-    add = extend
-
     def update_priority(self, index: torch.Tensor, priority: torch.Tensor, *, storage: Optional[Any] = None) -> None:
         """Set the priorities of transitions by their positions."""
         priority = torch.as_tensor(priority, dtype=torch.float64) + self.EPS

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, Dict, Mapping, Optional
 
-from ..utils.atomic_file import DamagedFile
+from ..utils.atomic_file import DamagedFile, flush_path
 
 MANIFEST = 'breakout_replay.json'
 _PREFETCHED = 'prefetch.pkl'
@@ -38,6 +38,8 @@ def write_buffer(target: Path, buffer: Optional[Any], description: Mapping[str, 
             (folder / _PREFETCHED).unlink(missing_ok=True)
         files = {str(path.relative_to(folder)): path.stat().st_size for path in folder.rglob('*') if path.is_file()}
         (folder / MANIFEST).write_text(json.dumps(dict(description, files=files)))
+        for path in (*folder.rglob('*'), folder):
+            flush_path(path)
         old = Path(beside, 'old')
         try:
             if target.exists():

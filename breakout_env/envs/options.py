@@ -60,10 +60,10 @@ class BreakoutOptions(Options):
     """(bool) Whether the reward is the sign of the points won instead of the points."""
     life_loss_penalty: Annotated[float, Between(-1e6, 0.0)] = 0.0
     """(float) Added to the reward when a life is lost, after clipping: 0 or negative."""
-    late_start_probability: Annotated[float, Between(0.0, 1.0)] = 0.0
+    late_start_probability: Annotated[float, Between(0.0, 0.99)] = 0.0
     """(float) Probability that a game begins where an earlier one of this environment had 300 or more of the 432 \
     points of a wall, with its lives and points, so that training sees more of what few games reach (Salimans and \
-    Chen 2018). Such a game has no ``game_return``: it does not enter the score of training."""
+    Chen 2018). Such a game has no ``game_return``: it does not count as a game of training, nor does its score."""
     max_episode_frames: Annotated[int, Between(1, 2**31 - 1)] = 108_000
     """(int) Emulator frames after which a game is truncated: 108,000 are 30 minutes of play (Machado et al. 2018)."""
     full_action_space: Flag = False

@@ -125,8 +125,8 @@ class LeanPPOPolicy(Policy, LeanPolicy):
     # Whether `breakout train` collects while this policy learns, unless it is told --serial.
     overlaps = True
     _model: Any
-    # The used share of the run's budget: the hook `progress` sets it.
-    _budget_used = 0.0
+    # The used share of the run's budget: the hook `progress` sets it, None if there is none.
+    _budget_used: Optional[float] = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """As DI-engine's policies."""
@@ -223,10 +223,11 @@ class LeanPPOPolicy(Policy, LeanPolicy):
     def _init_learn(self) -> None:
         self._priority = self._priority_IS_weight = False
         self._learn_model = self._model
-        if self._options.normalize_returns and not isinstance(getattr(self._model, 'critic', None), torch.nn.Linear):
+        critic = getattr(self._model, 'critic', None)
+        if self._options.normalize_returns and not (isinstance(critic, torch.nn.Linear) and critic.bias is not None):
             raise ValueError(
                 f'policy.learn.normalize_returns is True, and {type(self._model).__name__} has no linear layer '
-                '`critic`; expected one that gives the value, or False'
+                '`critic` with a bias; expected one that gives the value, or False'
             )
         self._mirror = Mirror(self._model) if self._options.mirror else None
         if self._mirror is not None:
@@ -237,6 +238,11 @@ class LeanPPOPolicy(Policy, LeanPolicy):
 
     def _forward_learn(self, data: Batch) -> Dict[str, Any]:
         """One update from a minibatch of the buffer ``rollout``, logged and checked as ``_step`` says."""
+        if self._options.anneal and self._budget_used is None:
+            raise ValueError(
+                'policy.learn.anneal is True, and the run has no budget; expected a limit in the ext_args of the hook '
+                '`progress`, or anneal=False'
+            )
         data = {key: tensor.to(self._device, non_blocking=True) for key, tensor in data.items()}
         self._model.train()
         if self._options.normalize_returns:
@@ -277,7 +283,9 @@ class LeanPPOPolicy(Policy, LeanPolicy):
     def _used(self) -> float:
         """Progress of annealing, from 0 to 1."""
         options, updates = self._options, self._options.lr_decay_updates
-        return self._budget_used if options.anneal else 0.0 if updates is None else min(1.0, self._updates / updates)
+        if options.anneal:
+            return self._budget_used or 0.0
+        return 0.0 if updates is None else min(1.0, self._updates / updates)
 
     def _annealed(self, begin: float, end: Optional[float]) -> float:
         """An option's present value, interpolated from ``begin`` to ``end``."""
@@ -327,7 +335,7 @@ class LeanPPOPolicy(Policy, LeanPolicy):
     def _load_state_dict_collect(self, state_dict: Dict[str, Any]) -> None:
         self._model.load_state_dict(acting_weights(state_dict), strict=True)
         self._return_scale.state = state_dict.get('return_scale', ReturnScale().state)
-        self._updates, self._budget_used = state_dict.get('updates', 0), state_dict.get('budget_used', 0.0)
+        self._updates, self._budget_used = state_dict.get('updates', 0), state_dict.get('budget_used')
         self._cast = None
 
     _state_dict_eval, _load_state_dict_eval = _state_dict_collect, _load_state_dict_collect

@@ -61,6 +61,14 @@ class R2D2SlicesPolicy(R2D2Policy):
                     'exclude null steps, and targets need the ends of episodes'
                 )
 
+        if policy['burnin_step'] < 1 or policy['learn_unroll_len'] <= policy['nstep']:
+            found = {name: policy[name] for name in ('burnin_step', 'learn_unroll_len', 'nstep')}
+            raise ValueError(f'policy options are {found}; expected burnin_step from 1, learn_unroll_len above nstep')
+        for field, name in (('collect', 'collector_env_num'), ('eval', 'evaluator_env_num')):
+            states, envs = policy[field]['env_num'], cfg.get('env', {}).get(name, 0)
+            if states is None or states < envs:
+                raise ValueError(f'policy.{field}.env_num is {states}; expected env.{name}, {envs}: a state for each')
+
     def _init_learn(self) -> None:
         self.check_config(dict(policy=self._cfg))
         super()._init_learn()

@@ -57,6 +57,10 @@ class FrameBatch(Sequence):
         """A list of both, as DI-engine's pipelines with demonstrations join them."""
         return [*self, *other]
 
+    def __radd__(self, other: Sequence) -> List[dict]:
+        """The same, the other way round."""
+        return [*other, *self]
+
     def collated(self) -> Dict[str, Any]:
         """
         Overview:

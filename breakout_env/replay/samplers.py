@@ -71,7 +71,7 @@ class TransitionSampler(object):
                 f'a priority is {priority}; expected a number from 0 to {_LARGEST_PRIORITY:.1e} (float32). Of a TD '
                 'error it means that the training has diverged: lower policy.learn.learning_rate'
             )
-        return max((priority + _EPSILON) ** self._alpha, 1e-30)
+        return (priority + _EPSILON) ** self._alpha
 
     def stored(self, transitions: Sequence[Mapping], slots: List[int]) -> None:
         """Some of the prepared transitions were stored, in order."""

@@ -13,7 +13,8 @@ from ding.worker.replay_buffer import IBuffer
 from ..utils import run_registry
 
 _log = logging.getLogger(__name__)
-_PREFETCHER, _SAVER = 'replay-prefetch', 'replay-saver'
+_OURS = 'replay-'  # our threads' names begin with it
+_PREFETCHER, _SAVER = f'{_OURS}prefetch', f'{_OURS}saver'
 
 
 class Prefetcher(object):
@@ -50,8 +51,8 @@ class Prefetcher(object):
 
     def close(self) -> None:
         """Forget the batch, and end the thread."""
-        # a thread can not wait for itself: the garbage collector may close a buffer in it
-        self._executor.shutdown(wait=not threading.current_thread().name.startswith(_PREFETCHER))
+        # a thread cannot wait for itself, or for one that waits for it: the garbage collector may close a buffer in it
+        self._executor.shutdown(wait=not threading.current_thread().name.startswith(_OURS))
         self._pending = None
 
 
@@ -114,13 +115,14 @@ def _save(write: Callable[[str], None], path: str, then: Callable[[], None]) -> 
         then()
     except Exception as error:  # no failure of a save may end the training
         _log.warning('the replay buffer was not saved to %s: %s. The save before it is kept', path, error)
-        raise
+        del write, then  # the error stays until the next save, and a traceback would keep what they hold
+        raise error.with_traceback(None) from None
 
 
 def _release(saves: List[Future], prefetcher: Prefetcher, release: Callable[[], None], owner: int) -> None:
     if os.getpid() == owner:
         prefetcher.close()
-        if saves and threading.current_thread().name.startswith('replay-'):  # ours, which the save may need
+        if saves and threading.current_thread().name.startswith(_OURS):  # the save may need it
             saves[0].add_done_callback(lambda _: release())
         else:
             wait(saves)

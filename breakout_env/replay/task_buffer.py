@@ -7,6 +7,7 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Seque
 
 import numpy as np
 from ding.data.buffer import Buffer, BufferedData, apply_middleware
+from ding.data.buffer.middleware import PriorityExperienceReplay
 from ditk import logging
 
 from .memory import ReplayMemory
@@ -53,6 +54,12 @@ class TaskFrameBuffer(Buffer):
         super().__init__(checked.replay_buffer_size)
         self._memory = ReplayMemory.from_options(checked, exp_name)
         self._metas: Dict[int, dict] = {}  # by slot; most transitions have none
+
+    def use(self, func: Any) -> 'TaskFrameBuffer':
+        """As the base's. A ValueError for what needs the oldest transition to be evicted, with random eviction."""
+        if isinstance(func, PriorityExperienceReplay) and self._memory.eviction == 'random':
+            raise ValueError("PriorityExperienceReplay assumes that the oldest are evicted; expected eviction='fifo'")
+        return super().use(func)
 
     @apply_middleware('push')
     def push(self, data: Mapping, meta: Optional[dict] = None) -> BufferedData:

@@ -8,6 +8,7 @@ prefetched here, as TorchRL pickles its own into saves (compat/torchrl_saves.py)
 
 import contextlib
 import copy
+import errno
 import importlib
 import math
 import os
@@ -168,8 +169,10 @@ class TorchRLReplayBuffer(SerialBuffer):
         self._prefetcher.wait()  # its thread reads the storage
         columns = {path: torch.stack([row[path] for row in rows]) for path in known}
         with self._allocating(known):
-            self._buffer.extend(TensorDict(columns, batch_size=[len(rows)]))
+            index = self._buffer.extend(TensorDict(columns, batch_size=[len(rows)]))
         self._pushed += len(rows)
+        if self._options.sampler == 'prioritized' and ('priority',) in columns:
+            self._buffer.update_priority(index, _checked_priorities(columns['priority',]))
 
     @contextlib.contextmanager
     def _allocating(self, layout: Layout) -> Iterator[None]:
@@ -230,12 +233,13 @@ class TorchRLReplayBuffer(SerialBuffer):
                 "prioritized slices: TorchRL's sampler for them needs the steps of an episode side by side, which "
                 'several environments do not give, and an extension that does not load with this torch'
             )
+        if 'priority' not in info:
+            return
         self._prefetcher.wait()
         index, unique_id = (torch.as_tensor(info[key]) for key in ('replay_buffer_idx', 'replay_unique_id'))
-        priority = torch.as_tensor(info['priority'], dtype=torch.float64)
-        if not ((priority >= 0) & (priority <= torch.finfo(torch.float32).max)).all():
-            raise ValueError(f'priorities are {priority.tolist()}; expected finite numbers from 0, in float32')
-        is_stored = self._buffer.storage[:][UNIQUE_ID][index] == unique_id
+        priority, is_stored = _checked_priorities(info['priority']), index < self.count()
+        if is_stored.any():
+            is_stored[is_stored.clone()] = self._buffer.storage[:][UNIQUE_ID][index[is_stored]] == unique_id[is_stored]
         if is_stored.any():
             self._buffer.update_priority(index[is_stored], priority[is_stored])
 
@@ -269,7 +273,16 @@ class TorchRLReplayBuffer(SerialBuffer):
             wrote there; the disk must have room for both, each as large as ``memory_report`` says.
         Raises:
             - ValueError: If something of that name exists which ``save_data`` did not write.
+            - OSError: If the disk has no room: TorchRL maps its files, and a full disk would end the process.
         """
+        needed, room = (
+            _transition_bytes(self._layout) * self._options.replay_buffer_size,
+            disk_room(file_name).free_bytes,
+        )
+        if self.count() and needed > room:
+            raise OSError(
+                errno.ENOSPC, f'a save takes {needed / 1e9:.2f} GB, and there are {room / 1e9:.2f} GB', file_name
+            )
         self._prefetcher.wait()  # else the saved random numbers would depend on how fast its thread is
         write_buffer(Path(file_name).absolute(), self._buffer if self.count() else None, self._description())
 
@@ -340,6 +353,13 @@ def _sample(
     for transition, index in zip(batch, data['index'].tolist()):
         transition['replay_buffer_idx'] = index
     return batch
+
+
+def _checked_priorities(values: Any) -> torch.Tensor:
+    priority = torch.as_tensor(values, dtype=torch.float64)
+    if not ((priority >= 0) & (priority <= torch.finfo(torch.float32).max)).all():
+        raise ValueError(f'priorities are {priority.tolist()}; expected finite numbers from 0, in float32')
+    return priority
 
 
 def _flat(transition: Mapping, parent: KeyPath = ()) -> Dict[KeyPath, torch.Tensor]:

@@ -41,6 +41,8 @@ _REPLACED = {
     'seed': '--seed',
     'policy.eval.evaluator.n_episode': 'env.n_evaluator_episode',
     'policy.eval.evaluator.stop_value': 'env.stop_value',
+    'policy.learn.learner.hook.progress': 'its ext_args, as each run has this hook',
+    'policy.learn.learner.hook.resume': 'its ext_args, as each run has this hook',
 }
 
 
@@ -54,7 +56,7 @@ class ConfigFile(NamedTuple):
 
 def read_config_file(path: str) -> ConfigFile:
     """
-    Run a config file, as DI-engine's ``read_config``; a ClickException if it fails or does not declare a config. What
+    Run a config file, as DI-engine's ``read_config``; a UsageError if it fails or does not declare a config. What
     it names in ``import_names`` may be beside it, too.
     """
     folder = os.path.dirname(os.path.abspath(path))
@@ -64,7 +66,7 @@ def read_config_file(path: str) -> ConfigFile:
         found = read_config(path)
     except Exception as error:  # a config is a program, which fails in any way
         reason = f'{type(error).__name__}: {error}'[:500]
-        raise click.ClickException(
+        raise click.UsageError(
             f'{path} is no config: {reason}; expected a .py file with main_config and create_config, {EXAMPLE}'
         ) from None
     try:
@@ -76,7 +78,7 @@ def read_config_file(path: str) -> ConfigFile:
             if not isinstance(part.get('type'), str):
                 raise ValueError(f'create_config.{name} is {shown(part)}; expected a dict with its `type`, {EXAMPLE}')
     except ValueError as error:
-        raise click.ClickException(f'{path} is no config: {error}') from None
+        raise click.UsageError(f'{path} is no config: {error}') from None
     main.setdefault('exp_name', DEFAULT_EXP_NAME)
     return ConfigFile(EasyDict(main), EasyDict(create), path)
 
@@ -98,7 +100,7 @@ def merged_config(
         - config, seed, budget, resume, changes: As in ``train`` of ``entry/serial.py``.
         - on_ray (:obj:`bool`): Whether other processes collect.
     Raises:
-        - click.ClickException: If the config is wrong, all env steps would go into random play, the budget is in \
+        - click.UsageError: If the config is wrong, all env steps would go into random play, the budget is in \
             games that the collector does not count, or a change names no option.
     """
     file = read_config_file(config) if isinstance(config, str) else config
@@ -127,6 +129,7 @@ def merged_config(
         )
     learn = cfg.policy.learn
     hooks: Dict[Any, Any] = {hook.get('type'): hook for hook in learn.learner.hook.values() if isinstance(hook, dict)}
+    learn.learner.hook = EasyDict({name: hook for name, hook in learn.learner.hook.items() if hook is not None})
     for name in ('progress', 'resume'):
         if name not in hooks:
             hooks[name] = learn.learner.hook[name] = EasyDict(type=name, name=name, position='before_run')
@@ -206,7 +209,7 @@ def _compiled(path: str, main: EasyDict, create: EasyDict, seed: int) -> EasyDic
     except OSError:  # the disk
         raise
     except Exception as error:
-        raise click.ClickException(
+        raise click.UsageError(
             f'{path} cannot be merged with the defaults of DI-engine ({type(error).__name__}: '
             f'{shortened(str(error))}); expected parts that are registered, and their sections, {EXAMPLE}'
         ) from None

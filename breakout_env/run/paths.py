@@ -1,7 +1,7 @@
 """
 Where the files of a run are, below its folder (``exp_name``), and which of its saves are complete::
 
-    ckpt/iteration_<updates>.pth.tar    DI-engine's checkpoints
+    ckpt/iteration_<updates>.pth.tar    DI-engine's checkpoints; .abandoned if the run was resumed from fewer updates
     ckpt/ckpt_best.pth.tar              that of the best evaluation, whose score is in resume/best_score.json
     ckpt/resume_<updates>.pth.tar       the checkpoint of a save
     resume/buffer_<updates>.*           the buffer snapshot of the same save
@@ -46,7 +46,7 @@ _KEPT_SAVES = 2
 _NUMBERED = re.compile(r'(?:iteration|resume)_(\d+)\.pth\.tar')
 # files of a save, finished or not
 _SAVED = re.compile(
-    r'(resume_\d+\.pth\.tar|buffer_\d+\.npz)(\.previous|\.[\d-]+\.unfinished)?$|buffer_\d+\.torchrl(\.\w+(\.old)?)?$'
+    r'(resume_\d+\.pth\.tar|buffer_\d+\.npz)(\.previous|\.[\d-]+\.unfinished)?$|buffer_\d+\.torchrl(\.\w{8}(\.old)?)?$'
 )
 
 NonNegative = Annotated[int, Field(ge=0, strict=True)]
@@ -97,6 +97,13 @@ def updates_of(checkpoint: Path) -> int:
     match = _NUMBERED.fullmatch(checkpoint.name)
     assert match is not None, checkpoint
     return int(match[1])
+
+
+def abandon_later_checkpoints(folder: Union[str, Path], updates: int) -> None:
+    """Rename DI-engine's checkpoints of more updates than a run is resumed from: it does them again."""
+    for path in numbered_checkpoints(folder):
+        if updates_of(path) > updates:
+            path.rename(f'{path}.abandoned')
 
 
 def newest_checkpoint(folder: Union[str, Path]) -> Path:

@@ -138,12 +138,13 @@ class RunProgress(object):
         return self._run_s_before + self._clock() - self._started_at_s
 
     @property
-    def budget_used(self) -> float:
-        """The share of the env steps, hours, updates or games that is used, whichever is most; 0 without limits."""
+    def budget_used(self) -> Optional[float]:
+        """The share of the env steps, hours, updates or games that is used, whichever is most; None without limits."""
         options, games = self._options, getattr(self._part('collector'), 'games', 0)
         limits = (options.max_env_step, options.max_hours, options.max_updates, options.max_games)
         used = (self._learner.collector_envstep, self.run_s / 3600, self._learner.last_iter.val, games)
-        return min(1.0, max((value / limit for value, limit in zip(used, limits) if limit), default=0.0))
+        shares = [value / limit for value, limit in zip(used, limits) if limit]
+        return min(1.0, max(shares)) if shares else None
 
     def after_update(self) -> None:
         """Look after an update, when the learner's buffer of values is filled. Raises ``Diverged``."""

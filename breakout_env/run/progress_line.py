@@ -98,7 +98,7 @@ class _Line(tqdm):
 
 def _parts(row: Mapping[str, Any], scores: Mapping[str, float], left_s: Optional[float]) -> List[str]:
     """All but the env steps, in words."""
-    parts = [] if row['updates'] else ['random play']
+    parts = [] if row['updates'] else ['before the first update']
     if row['updates_per_s']:
         parts.append(f'{row["updates_per_s"]:.0f} updates/s')
     if scores:

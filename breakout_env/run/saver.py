@@ -13,9 +13,10 @@ import logging
 import random
 import sys
 import time
+import weakref
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Iterator, Mapping, Optional, Tuple, cast
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Mapping, Optional, Tuple, cast
 
 import numpy as np
 import torch
@@ -26,7 +27,17 @@ from ..policy.learner import check_finite
 from ..utils import output, run_registry, signals
 from ..utils.atomic_file import DamagedFile, write_bytes
 from .folder import release
-from .paths import SAVES, Save, list_save, read_best_score, save_buffer, save_checkpoint, saves_in, write_best_score
+from .paths import (
+    SAVES,
+    Save,
+    abandon_later_checkpoints,
+    list_save,
+    read_best_score,
+    save_buffer,
+    save_checkpoint,
+    saves_in,
+    write_best_score,
+)
 from .stop_request import Stopped, StopRequest
 
 if TYPE_CHECKING:
@@ -56,11 +67,14 @@ class RunSaver(object):
         self._saved_at_s = time.monotonic()
         self._saved_iteration = self._begun_iteration = -1
         self._is_busy = False
+        # that of now: `ding -m serial_dqfd` makes another one for its demonstrations
+        buffer = run_registry.look_up(learner.exp_name, 'buffer')
+        self._buffer_ref: Callable[[], Any] = (lambda: None) if buffer is None else weakref.ref(buffer)
 
     @property
     def buffer(self) -> Any:
         """The run's replay buffer if it is one of ours, which can save themselves; else None."""
-        return run_registry.look_up(self._learner.exp_name, 'buffer')
+        return self._buffer_ref()
 
     def _parts_with_state(self) -> Dict[str, Any]:
         parts = {role: run_registry.look_up(self._learner.exp_name, role) for role in _PARTS_WITH_STATE}
@@ -207,6 +221,7 @@ class RunSaver(object):
                 part.load_state(ours[role])
         _set_random_states(ours['random_states'])
         self._saved_iteration = iteration
+        abandon_later_checkpoints(self._folder, iteration)
         transitions = ''
         if self.buffer is not None:
             transitions = f', {self.buffer.count():,} transitions'

@@ -122,7 +122,7 @@ def step_after_close(probe: Probe) -> str:
     action = env.action()
     env.close()
     try:
-        env.step(action)
+        probe.call('step after close', env.env.step, action)
     except Outcome as outcome:
         return str(outcome)
     raise Outcome('step after close raised nothing')

@@ -38,7 +38,7 @@ class Probe(object):
     def __init__(self, env_fn: Callable[[], Any], sizes: Tuple[int, int], announce: Callable[[Tuple], None]) -> None:
         self.env_fn, (self.steps, self.cycles), self._announce = env_fn, sizes, announce
         self._shared_memory: Set[str] = set()  # its folder is of all processes
-        self._since = time.time() - 0.1  # file systems take a coarser clock
+        self._of_others = {str(path) for path in Path('/dev/shm').iterdir()}
         ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1)
         sys.addaudithook(self._note_shared_memory)
         self._start = {kind: self._footprint()[kind] for kind in ('child processes', 'shared memory segments')}
@@ -49,7 +49,8 @@ class Probe(object):
         try:
             return function(*args)
         except BaseException as error:
-            while error.__cause__ is not None:  # DI-engine's threads say only that there was one
+            # DI-engine's threads say only that there was one; those of process pools have no traceback
+            while error.__cause__ is not None and error.__cause__.__traceback__ is not None:
                 error = error.__cause__
             last = traceback.extract_tb(error.__traceback__)[-1]
             text = f'{type(error).__name__}: {str(error)[-300:]} ({os.path.basename(last.filename)}:{last.lineno})'
@@ -90,11 +91,7 @@ class Probe(object):
 
     def shared_memory(self) -> List[str]:
         """Segments that were created since the beginning, and not only attached."""
-        found = []
-        for path in self._shared_memory:
-            with contextlib.suppress(OSError):
-                found += [path] if os.stat(path).st_ctime > self._since else []
-        return found
+        return [path for path in self._shared_memory - self._of_others if os.path.exists(path)]
 
     def _footprint(self) -> Footprint:
         descriptors, children = [], processes()

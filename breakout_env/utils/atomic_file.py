@@ -58,7 +58,7 @@ def atomic_write(path: Union[str, Path], keep_previous: bool = False) -> Iterato
                 with contextlib.suppress(OSError):  # a file system without hard links keeps no previous file
                     os.link(path, previous(path))
             replace(unfinished, path, keep_previous)
-            flush_folder(os.path.dirname(path))
+            flush_path(os.path.dirname(path))
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(unfinished)
@@ -102,10 +102,10 @@ def flush(descriptor: int) -> None:
             raise
 
 
-def flush_folder(folder: str) -> None:
-    """Flush a folder's entries to the disk, so that a rename survives a power cut."""
+def flush_path(path: Union[str, Path]) -> None:
+    """Flush a file, or a folder's entries, to the disk, so that it survives a power cut."""
     try:
-        descriptor = os.open(folder, os.O_RDONLY)
+        descriptor = os.open(path, os.O_RDONLY)
     except OSError:  # some file systems open no folder, and some folders may be written to but not read
         return
     try:

@@ -174,6 +174,11 @@ def test_the_registered_network_plays_and_its_average_too(tmp_path, name, networ
     assert (load_agent(tmp_path / 'averaged.safetensors').q_values(obs) == expected).all()
 
 
+def test_the_screen_size_is_that_of_the_runs_config_and_another_frame_skip_is_a_warning(tmp_path, caplog):
+    path = run_of(tmp_path, small_network(), 'pixel_dqn', env=dict(screen_size=88, frame_skip=2))
+    assert load_agent(path).screen_size == 88 and 'has frame_skip 2; it is played with 4' in caplog.text
+
+
 @pytest.mark.parametrize(
     'options, message',
     [

@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+import pytest
 import torch
 from easydict import EasyDict
 
@@ -14,6 +15,10 @@ class Unavailable(Exception):
     """Ray's ActorUnavailableError: the actor restarts."""
 
 
+class Failed(Exception):
+    """Ray's RayError of an actor that lives."""
+
+
 class Actor(object):
     def __init__(self, actor):
         self._actor = actor
@@ -24,7 +29,7 @@ class Actor(object):
 
 # Ray's functions that the pool calls, in one process: a request is answered when its result is read.
 RAY = SimpleNamespace(
-    exceptions=SimpleNamespace(RayError=Unavailable, ActorUnavailableError=Unavailable, ActorDiedError=KeyError),
+    exceptions=SimpleNamespace(RayError=Exception, ActorUnavailableError=Unavailable, ActorDiedError=KeyError),
     remote=lambda **options: lambda actor_class: SimpleNamespace(remote=lambda *args: Actor(actor_class(*args))),
     wait=lambda refs, num_returns, timeout: (refs[:num_returns], refs[num_returns:]),
     get=lambda ref: ref(),
@@ -33,7 +38,9 @@ RAY = SimpleNamespace(
 
 
 class Collector(object):
-    """Plays a step for each request; its third request finds it dead."""
+    """Plays a step for each request; its third request fails."""
+
+    error = Unavailable
 
     def __init__(self, cfg, index):
         self.requests = 0
@@ -44,13 +51,20 @@ class Collector(object):
     def collect(self, *request):
         self.requests += 1
         if self.requests == 3:
-            raise Unavailable
+            raise self.error('planted')
         obs = torch.zeros(4, 84, 84, dtype=torch.uint8)
         return PackedFragment(pack([dict(obs=obs, next_obs=obs, done=True)]), 1, [5.0], [])
 
 
-def test_what_a_collector_that_died_was_asked_for_is_collected_again_and_counts_once(monkeypatch):
+@pytest.mark.parametrize(
+    'error, message, kills', [(Unavailable, 'died; Ray restarts it', 0), (Failed, 'lost a fragment, which is', 2)]
+)
+def test_what_a_collector_failed_at_is_collected_again_and_counts_once(error, message, kills, monkeypatch):
+    """By a new process, as the one that lives would play on."""
     monkeypatch.setattr(collector_pool, 'CollectorActor', Collector)
+    monkeypatch.setattr(Collector, 'error', error)
+    killed = []
+    monkeypatch.setattr(RAY, 'kill', lambda actor, no_restart: killed.append(no_restart), raising=False)
     cfg = EasyDict(exp_name='run', policy=dict(collect=dict(n_sample=1)))
     said = []
     pool = collector_pool.CollectorPool(RAY, cfg, 2, said.append)
@@ -58,4 +72,4 @@ def test_what_a_collector_that_died_was_asked_for_is_collected_again_and_counts_
     arrived = [fragment for fragment in (pool.next_fragment(0.0) for _ in range(20)) if fragment]
     assert [is_random for _, _, is_random in arrived] == [True] * 3 + [False] * 5
     assert (pool.envstep, pool.games, pool.game_return_mean) == (8, 8, 5.0)
-    assert sum('died; Ray restarts it' in text for text in said) == 2 and pool.number == 2
+    assert sum(message in text for text in said) == 2 and pool.number == 2 and killed == [False] * kills

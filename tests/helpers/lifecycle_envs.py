@@ -60,7 +60,7 @@ class Sound(BaseEnv):
 
     def step(self, action):
         if not self.playing:
-            raise RuntimeError('no episode')
+            raise RuntimeError('no episode') from ValueError('without a traceback, as causes from process pools')
         self.place += np.float32(int(action) - 0.5)
         self.time += 1
         done = self.time == 10
@@ -214,6 +214,7 @@ FAULTY = [
     ('close_in_time', planted(at_open=opened_window, at_close=wait_for_window)),
     ('reset_after_close', no_reset_after_close),
     ('step_after_close', planted(close=lambda env: None)),
+    ('step_after_close', planted(step=lambda env, action: Sound.step(env, action) if env.playing else None)),
     ('memory_level', planted(at_reset=lambda env: CACHE.append(b'x' * 20_000))),
     ('memory_level', planted(at_reset=lambda env: vars(env).setdefault('l', []).append(b'x' * 20_000))),
     ('same_seed_same_episode', planted(seed=lambda env, seed: None)),

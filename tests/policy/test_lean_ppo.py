@@ -111,6 +111,8 @@ def test_learning_rate_entropy_coefficient_and_discount_reach_their_ends_also_in
     np.testing.assert_allclose(discounts, [0.9, 0.99, 0.999, 0.999])
     with pytest.raises(ValueError, match='discount_end is 1.0 and policy.discount_factor is 0.9; expected both below'):
         ppo(discount_end=1.0)
+    with pytest.raises(ValueError, match='anneal is True, and the run has no budget; expected a limit'):
+        ppo(anneal=True).learn_mode.forward(batch)
 
 
 def test_a_critic_of_normalised_returns_learns_the_same_returns_in_other_units():

@@ -169,6 +169,20 @@ def test_options_that_contradict_slices_are_refused(option):
         new_policy(**({'learn': {option: True}} if option == 'ignore_done' else {option: True}))
 
 
+@pytest.mark.parametrize(
+    'options, message',
+    [
+        (dict(burnin_step=0), "'burnin_step': 0, .* expected burnin_step from 1"),
+        (dict(learn_unroll_len=2, nstep=2), "'nstep': 2}; expected .* learn_unroll_len above nstep"),
+        (dict(collect=dict(env_num=3)), 'policy.collect.env_num is 3; expected env.collector_env_num, 4: a state for'),
+    ],
+)
+def test_sizes_that_would_fail_at_the_first_update_are_refused(options, message):
+    policy = deep_merge_dicts(R2D2SlicesPolicy.default_config(), dict(collect=dict(env_num=4), eval=dict(env_num=4)))
+    with pytest.raises(ValueError, match=message):
+        R2D2SlicesPolicy.check_config(dict(policy=deep_merge_dicts(policy, options), env=dict(collector_env_num=4)))
+
+
 def test_slices_of_another_length_are_refused(collected, policy):
     with pytest.raises(ValueError, match="16 steps, but .* slices of 10; expected .*'frame' with slice_len=16"):
         policy.learn_mode.forward([as_sampled(collected[0][:10])] * 2)

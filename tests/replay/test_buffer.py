@@ -166,6 +166,7 @@ def test_a_batch_reads_like_a_list_of_dicts():
     batch = buffer.sample(8, 0)
     assert len(batch) == 8 and ids(batch) == [batch[i]['id'] for i in range(8)]
     assert batch[-1] is batch[7] and ids(batch[2:5]) == ids(batch)[2:5]
+    assert ids([{'id': 99}] + batch) == [99, *ids(batch)] and ids(batch + [{'id': 99}]) == [*ids(batch), 99]
     assert all(type(t) is dict and is_exact(t) for t in batch) and batch[0]['replay_unique_id'] == batch[0]['id']
     with pytest.raises(IndexError):
         batch[8]

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import traceback
 
 import pytest
 
@@ -170,6 +171,8 @@ def test_a_full_disk_leaves_the_previous_save_and_training_continues(small_disk,
         assert buffer.start_saving(path, lambda: None)
         error = buffer.wait_for_saving()
     assert error.errno == errno.ENOSPC and buffer.count() == 200
+    held = {name for frame, _ in traceback.walk_tb(error.__traceback__) for name in frame.f_locals}
+    assert held.isdisjoint(['write', 'then']), 'the error does not keep what was to be written'
     (message,) = [m for m in caplog.messages if 'was not saved' in m]
     assert path in message and 'No space left' in message and 'The save before it is kept' in message
     with pytest.raises(OSError, match='No space left'):

@@ -100,6 +100,12 @@ def test_priority_experience_replay_samples_the_same_from_both():
     assert courses[0] == courses[1] and len({i for batch in courses[0] for i, _, _ in batch}) > 8
 
 
+def test_priorities_by_the_order_of_eviction_are_refused_with_random_eviction():
+    buffer = TaskFrameBuffer(20, eviction='random')
+    with pytest.raises(ValueError, match="assumes that the oldest are evicted; expected eviction='fifo'"):
+        buffer.use(PriorityExperienceReplay(buffer))
+
+
 def test_di_engines_middleware_works_on_the_task_buffer():
     used, stale, view = (TaskFrameBuffer(20) for _ in range(3))
     used.use(use_time_check(used, max_use=2))

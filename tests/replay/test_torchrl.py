@@ -12,6 +12,7 @@ import pytest
 import torch
 from ding.utils.data import default_collate
 
+from breakout_env.utils.memory_limits import Room
 from helpers.processes import completed
 from helpers.replay import Harm
 from helpers.runs import DQN, NAME, as_before, config_in  # noqa: F401  a run in this process listens to signals
@@ -101,6 +102,18 @@ def test_transitions_of_different_structure_and_priorities_without_a_use_are_ref
         with pytest.raises(ValueError, match=f'transitions .* differ in {name}; expected the same keys'):
             buffer.push([transition(1, 0), wrong], 0)
     assert buffer.count() == 3
+
+
+def test_a_pushed_priority_counts_and_one_of_a_transition_that_is_gone_does_not():
+    buffer = make(sampler='prioritized', alpha=1.0)
+    buffer.push([dict(transition(0, i), priority=float(i == 3)) for i in range(30)], 0)
+    batch = buffer.sample(20, 0)
+    assert {int(sampled['step_id']) for sampled in batch} == {3}
+    buffer.clear()
+    buffer.push(dict(transition(1, 0), priority=1.0), 0)
+    keys = ('replay_buffer_idx', 'replay_unique_id', 'priority')
+    buffer.update({key: [sampled[key] for sampled in batch] for key in keys})
+    buffer.update({})
 
 
 def test_the_package_works_without_torchrl_and_the_buffer_names_the_extra(tmp_path):
@@ -215,7 +228,7 @@ def test_a_save_of_another_buffer_is_refused_and_one_of_an_earlier_version_is_lo
     assert buffer.count() == 5
 
 
-def test_saving_does_not_replace_foreign_folders_and_does_not_end_the_training():
+def test_saving_does_not_replace_foreign_folders_fill_the_disk_or_end_the_training(monkeypatch):
     chapter = Path('thesis', 'chapter1')
     chapter.parent.mkdir()
     chapter.write_text('...')
@@ -224,6 +237,9 @@ def test_saving_does_not_replace_foreign_folders_and_does_not_end_the_training()
     assert buffer.start_saving('thesis', lambda: None)
     assert 'thesis exists and is no folder of a replay buffer; expected' in str(buffer.wait_for_saving())
     assert chapter.read_text() == '...' and os.listdir() == ['thesis']
+    monkeypatch.setattr('breakout_env.replay.torchrl.disk_room', lambda folder: Room(999, 10**9, 'the disk'))
+    assert buffer.start_saving('saved', lambda: None)
+    assert 'a save takes 0.00 GB, and there are 0.00 GB' in str(buffer.wait_for_saving()) and os.listdir() == ['thesis']
 
 
 def test_it_is_saved_and_resumed_with_its_run_and_old_saves_are_removed(tmp_path):

@@ -66,7 +66,7 @@ def test_the_line_of_a_resumed_run_has_its_scores_the_speed_of_this_process_and_
     collector = EasyDict(envstep=0, game_return_mean=3.5, epsilon=0.5, games=7)
     run_registry.register(str(tmp_path), 'collector', collector)
     run.look(0.0)
-    assert 'random play, ' in screen.getvalue()
+    assert 'before the first update, ' in screen.getvalue()
     run.look(0.0, 0, 250_000)
     run.progress.load_state(dict(run_s=3600.0, scores=dict(last=2.0, best=5.0)))
     for i in range(10):
@@ -188,7 +188,7 @@ def test_the_used_share_of_the_budget_is_that_of_the_limit_that_is_reached_first
     collector = EasyDict(envstep=0, games=15)
     run_registry.register(str(tmp_path / 'games'), 'collector', collector)
     assert ProgressRun(tmp_path / 'games', max_games=20).progress.budget_used == 0.75
-    assert ProgressRun(tmp_path / 'other').progress.budget_used == 0
+    assert ProgressRun(tmp_path / 'other').progress.budget_used is None
 
 
 @pytest.mark.parametrize('limit', [dict(max_env_step=3_600_000), dict(max_updates=7_200)])

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from ding.worker import create_buffer
 
 from breakout_env.run.paths import saves_in
 from breakout_env.utils.atomic_file import DamagedFile
@@ -78,9 +79,36 @@ def test_best_checkpoint_is_not_overwritten_by_a_worse_one_after_a_kill(config):
     assert second.best_score == 8 and Path(NAME, 'ckpt', 'ckpt_best.pth.tar').read_bytes() != best
 
 
+def test_an_untrained_network_is_not_the_best_checkpoint_of_a_run(config):
+    run, best = SerialRun(config), Path(NAME, 'ckpt', 'ckpt_best.pth.tar')
+    run.evaluate(9)
+    assert not best.exists() and run.best_score == -np.inf
+    run.update()
+    run.evaluate(3)
+    assert best.exists() and run.best_score == 3
+
+
+def test_checkpoints_after_the_save_that_a_run_is_resumed_from_are_set_aside(config):
+    updates = stopped_run(config).learner.train_iter
+    names = [f'iteration_{updates + more}.pth.tar' for more in (0, 1)]
+    for name in names:
+        Path(NAME, 'ckpt', name).write_bytes(b'')
+    SerialRun(config)
+    there = os.listdir(Path(NAME, 'ckpt'))
+    assert names[0] in there and names[1] not in there and f'{names[1]}.abandoned' in there
+
+
+def test_a_second_buffer_of_the_same_name_is_not_saved_with_the_run(config):
+    run = SerialRun(config)
+    demonstrations = create_buffer(run.policy.learn_mode.get_attribute('cfg').other.replay_buffer, exp_name=NAME)
+    run.train(1)
+    assert run.learner.run_saver.buffer is run.buffer is not demonstrations
+
+
 @pytest.mark.parametrize('unwritable, kept', [('ckpt/ckpt_best.pth.tar', -np.inf), ('resume/best_score.json', 7.0)])
 def test_training_continues_where_the_best_checkpoint_or_its_score_can_not_be_saved(config, unwritable, kept, caplog):
     run, path = SerialRun(config), Path(NAME, unwritable)
+    run.train(1)
     path.mkdir(parents=True)  # a folder is in the place of the file
     run.evaluate(7)
     assert 'ckpt_best or its score was not saved, the training continues' in caplog.text
@@ -204,7 +232,9 @@ def test_two_saves_are_kept_and_unfinished_files_removed(config):
     unfinished = ['resume/buffer_2.npz', 'resume/buffer_9.npz.12-3.unfinished', 'ckpt/resume_3.pth.tar.123.unfinished']
     # of a process with the same id, too: in a container it is always 1
     unfinished += [f'resume/{name}.json.{os.getpid()}-2.unfinished' for name in ('pairs', 'best_score')]
+    unfinished.append('resume/buffer_2.torchrl.ab1_x9zq')
     users = ['ckpt/mine_resume_3.pth.tar', 'ckpt/iteration_3.pth.tar', 'resume/notes', 'resume/buffer_3.npz.copy']
+    users.append('resume/buffer_2.torchrl.backup')
     for name in unfinished + users:
         Path(NAME, name).touch()
     for _ in range(4):
@@ -212,7 +242,6 @@ def test_two_saves_are_kept_and_unfinished_files_removed(config):
         first.save()
     saves = check_saves(Path(NAME))
     assert [save['iteration'] for save in saves] == [4 * UPDATES, 3 * UPDATES]
-    expected = {'resume/pairs.json', 'resume/best_score.json', *users}
-    expected |= {'ckpt/ckpt_best.pth.tar', 'ckpt/iteration_0.pth.tar'}  # DI-engine's
+    expected = {'resume/pairs.json', *users, 'ckpt/iteration_0.pth.tar'}  # the last is DI-engine's
     expected |= {save[part] for save in saves for part in ('checkpoint', 'buffer')}
     assert {str(path.relative_to(NAME)) for path in digests(Path(NAME))} == expected

@@ -1,8 +1,10 @@
 """The lifecycle kit names each planted fault and finds none in sound environments."""
 
 import json
+import os
 import signal
 import sys
+import tempfile
 
 import pytest
 from click.testing import CliRunner
@@ -10,7 +12,7 @@ from click.testing import CliRunner
 from breakout_env.cli.check_env_command import command
 from breakout_env.testing import check_lifecycle, lifecycle_checks
 from examples.minimal_env import MinimalEnv
-from helpers.lifecycle_envs import FAULTY, SOUND, no_reset_after_close, spaces_after_reset
+from helpers.lifecycle_envs import FAULTY, SOUND, no_reset_after_close, planted, spaces_after_reset
 from helpers.processes import Command
 from helpers.resources import children
 
@@ -31,6 +33,12 @@ def test_a_sound_environment_passes_without_a_finding(env, same_footprint):
 
 def test_the_minimal_example_passes_with_its_window(display, same_footprint):
     assert not [finding for finding in check_lifecycle(MinimalEnv) if finding.state != 'pass']
+
+
+def test_shared_memory_of_other_programs_is_no_finding_and_stays():
+    with tempfile.NamedTemporaryFile(dir='/dev/shm') as of_others:
+        CHECKS['close_releases'](planted(at_open=lambda env: open(of_others.name, 'w').close()), steps=5)
+        assert os.path.exists(of_others.name)
 
 
 def test_a_call_that_failed_is_reported_once():

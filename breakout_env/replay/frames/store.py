@@ -90,11 +90,9 @@ class FrameStore(object):
             references[frame] += 1
             frames.append(frame)
 
-    def acquire(self, frames: Iterable[int]) -> None:
-        """One more reference to each of these; a frame may be named several times."""
-        references = self._references
-        for frame in frames:
-            references[frame] += 1
+    def acquire(self, frames: np.ndarray) -> None:
+        """One more reference to each of these, which are distinct."""
+        self.references[frames] += 1
 
     def release(self, frames: Iterable[int]) -> None:
         """One reference less to each of these; frames without any are dropped."""

@@ -58,7 +58,7 @@ class Snapshot(object):
                 self._rows['priorities'] = priorities
             if self._frame_store is not None:
                 self._acquired = np.flatnonzero(self._frame_store.references).astype(np.uint32)
-                self._frame_store.acquire(self._acquired.tolist())
+                self._frame_store.acquire(self._acquired)
             self._meta = dict(
                 format=FORMAT,
                 version=VERSION,
