@@ -35,8 +35,11 @@ MODELS = {
 
 
 def blocks() -> Dict[str, str]:
-    """Each table, and the defaults of evaluation, by the name of its block."""
-    made = {name: '\n'.join(table(model)) for name, model in MODELS.items()}
+    """Each table, without rows that an earlier one has, and the defaults of evaluation, by the name of its block."""
+    made: Dict[str, str] = {}
+    for name, model in MODELS.items():
+        rows = [row for row in table(model) if not any(row in earlier.splitlines() for earlier in made.values())]
+        made[name] = '\n'.join(['| option | default | allowed | meaning |', '| --- | --- | --- | --- |', *rows])
     changed = [
         f'`{name}={value!r}`'
         for name, value in EVALUATION_DEFAULTS.items()
@@ -48,7 +51,7 @@ def blocks() -> Dict[str, str]:
 
 def table(model: Type[Options]) -> List[str]:
     """The options of a section as the rows of a Markdown table, for the docs."""
-    rows = ['| option | default | allowed | meaning |', '| --- | --- | --- | --- |']
+    rows = []
     for name, field in model.model_fields.items():
         # the type is in the column beside it
         meaning = re.sub(r'^\([^)]*\) ', '', ' '.join((field.description or '').split())).replace('``', '`')

@@ -9,7 +9,7 @@ Who measured what is in sources.py.
 import json
 import sys
 from pathlib import Path
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, List, Sequence
 
 import numpy as np
 import sources
@@ -24,6 +24,7 @@ TRAINING = RESULTS / 'training'
 PPO, DQN = TRAINING / 'ppo_gpu_seed0.jsonl.gz', TRAINING / 'dqn_gpu_seed0.jsonl.gz'
 PPO_AFTER = [TRAINING / f'ppo_gpu_seed0_{which}.jsonl.gz' for which in ('second', 'third', 'fourth')]
 PROTOCOLS = ('nature', 'sticky', 'greedy')
+RULES = ('episodes end with a life: ', 'full games: ')
 
 
 def load(name: str) -> Dict[str, Any]:
@@ -39,28 +40,25 @@ def bold(name: str) -> str:
 # ---------------------------------------------------------------------------------------------- benchmarks
 
 
-def contestants(section: Dict[str, Any], unit: str) -> str:
-    """A section of a benchmark in interleaved rounds: a row for each contestant, those that failed as well."""
-    rows = []
-    for row in section['rows']:
-        if 'failure' in row:
-            rows.append([bold(row['name']), 'failed', '', ''])
-            continue
-        digits = 0 if row['median'] >= 100 else 1
-        spread = f'{row["low"]:,.{digits}f} to {row["high"]:,.{digits}f}' if 'low' in row else ''
-        ratio = '' if row['ratio'] is None else f'{row["ratio"]:.2f}'
-        rows.append([bold(row['name']), f'{row["median"]:,.{digits}f}', spread, ratio])
-    headers = [section['title'], unit, 'min to max', 'ratio']
-    if not any(row[2] for row in rows):
-        headers.pop(2)
-        rows = [row[:2] + row[3:] for row in rows]
-    return markdown(headers, rows, len(headers) - 1)
+def figures(row: Dict[str, Any]) -> List[str]:
+    """What a contestant reached in a section: median, spread and ratio."""
+    if 'failure' in row:
+        return ['failed', '', '']
+    digits = 0 if row['median'] >= 100 else 1
+    spread = f'{row["low"]:,.{digits}f} to {row["high"]:,.{digits}f}' if 'low' in row else ''
+    return [f'{row["median"]:,.{digits}f}', spread, '' if row['ratio'] is None else f'{row["ratio"]:.2f}']
 
 
-def several(name: str) -> str:
-    """All sections of a benchmark, one below the other."""
-    tables = (contestants(section, 'env steps/s') for section in load(name)['sections'])
-    return '\n\n'.join([*tables, provenance(name)])
+def benchmark(name: str, rules: Sequence[str] = ('',)) -> str:
+    """A row for each contestant of a benchmark in interleaved rounds; a section for each of the rules, side by side."""
+    sections = load(name)['sections'][: len(rules)]
+    headers = [sections[0]['title'].split(', episodes')[0]]
+    rows = {row['name']: [bold(row['name'])] for row in sections[0]['rows']}
+    for section, rule in zip(sections, rules):
+        headers += [f'{rule}env steps/s', 'min to max', 'ratio']
+        for row in section['rows']:
+            rows[row['name']] += figures(row)
+    return f'{markdown(headers, list(rows.values()), len(headers) - 1)}\n\n{provenance(name)}'
 
 
 def provenance(name: str) -> str:
@@ -70,10 +68,6 @@ def provenance(name: str) -> str:
     turns = f'medians of {about["repeats"]} turns{seconds} each'
     load_before = f', load {about["load"]:g} before' if 'load' in about else ''
     return f'{about["cpu"]}, {about["cores"]} cores{load_before}; {turns}, {about["date"][:10]}.'
-
-
-def one_environment() -> str:
-    return f'{contestants(load("bench_env")["sections"][0], "env steps/s")}\n\n{provenance("bench_env")}'
 
 
 def life_cycle() -> str:
@@ -129,10 +123,10 @@ def runs_of_the_agent() -> str:
 
 
 def on_gpu() -> str:
-    """After each minute on a GPU: env steps and score of PPO and of DQN, as far as each went; then their speed."""
+    """After minutes on a GPU: env steps and score of PPO and of DQN, as far as each went; then their speed."""
     runs = [RunLog.read(path).progress for path in (PPO, DQN)]
     rows = []
-    for minute in range(1, 11):
+    for minute in (1, 2, 3, 5, 7, 10):
         cells = [str(minute)]
         for progress in runs:
             newest = np.flatnonzero(progress['hours'] * 60 <= minute + 0.01)[-1]
@@ -140,12 +134,10 @@ def on_gpu() -> str:
             values = [progress[name][newest] for name in ('env_step', 'train_return')]
             cells += ['', ''] if ended else [f'{value:,.0f}' for value in values]
         rows.append(cells)
-    speeds = []
-    for progress in runs:
-        env_steps, updates = (np.nanmedian(progress[f'{name}_per_s']) for name in ('env_steps', 'updates'))
-        speeds += [f'{env_steps:,.0f} a second', f'{updates:,.0f} updates/s']
-    rows.append(['median', *speeds])
-    return markdown(['minutes', 'PPO: env steps', 'score', 'DQN: env steps', 'score'], rows, 0)
+    speeds = [np.nanmedian(progress[f'{name}_per_s']) for progress in runs for name in ('env_steps', 'updates')]
+    medians = 'Medians: PPO {:,.0f} env steps/s and {:.0f} updates/s, DQN {:,.0f} and {:.0f}.'.format(*speeds)
+    table = markdown(['minutes', 'PPO: env steps', 'score', 'DQN: env steps', 'score'], rows, 5)
+    return f'{table}\n\n{medians}'
 
 
 def agents() -> List[Dict[str, Any]]:
@@ -169,9 +161,10 @@ def scores() -> str:
 
 
 def averages() -> str:
-    counts = sorted({row['checkpoints'] for agent in agents() for row in agent['selection']['candidates']})
+    compared = [agent for agent in agents() if len(agent['selection']['candidates']) > 1]
+    counts = sorted({row['checkpoints'] for agent in compared for row in agent['selection']['candidates']})
     rows = []
-    for agent in agents():
+    for agent in compared:
         by_count = {row['checkpoints']: row for row in agent['selection']['candidates']}
         cells = [f'{by_count[count]["mean"]:.1f}' if count in by_count else '' for count in counts]
         rows.append([f'{agent["card"]["env_steps"]:,} env steps, {agent["selection"]["games"]} games', *cells])
@@ -195,20 +188,20 @@ def comparison() -> str:
     kinds = ('compressed', "DI-engine's advanced, uint8", 'snappy elements, as in Dopamine')
     compressed, advanced, snappy = (_gb(load('bench_replay')['results'][kind]) for kind in kinds)
     sb3 = f'{trained["SB3 DQN"]}, SB3'
-    by_8 = '8 environments, halves in turns, {}, env steps/s'
+    one_life, full = (f'8 environments, two half-batches alternating, {rule}env steps/s' for rule in RULES)
     gpu = [agent['card'] for agent in agents() if 'gpu' in agent['card']['config']]
-    on_gpu = [f'{card["scores"]["nature"]["mean"]:.0f} (1 seed)' for card in gpu]
+    on_gpu, minutes = [f'{card["scores"]["nature"]["mean"]:.0f} (1 seed)' for card in gpu], gpu[1]['hours'] * 60
     rows = [
         ['PPO on a GPU and 16 CPU cores, score after 10 minutes', on_gpu[0], '', '', 'NVIDIA H100'],
-        [f'the agent in the package, {gpu[1]["hours"] * 60:.0f} such minutes, score', on_gpu[1], '', '', 'NVIDIA H100'],
+        [f'the shipped agent, score after {minutes:.0f} minutes in four trainings', on_gpu[1], '', '', 'NVIDIA H100'],
         [long, _score(longest), '', '', longest[0]['cpu']],
         ['PPO, score after 80 minutes', after[80, 'ppo'], '', '', judged[80, 'ppo'][0]['cpu']],
         ['PPO, score after 40 minutes', trained['ppo'], '', f'{trained["rl_games PPO"]}, rl_games', ppo_on],
         ['an earlier DQN, score after 40 minutes', trained['lean_dqn'], trained['DI-engine dqn'], sb3, dqn_on],
         ['DQN training, env steps/s', dqn, stock_dqn, f'{sb3_dqn}, SB3', on['train']],
         ['one environment, env steps/s', env['BreakoutEnv'], 'does not run', f'{env[gym]}, gymnasium', on['env']],
-        [by_8.format('episodes of a life'), lives[ours], _stock(lives), f'{lives[envpool]}, EnvPool', on['manager']],
-        [by_8.format('full games'), games[ours], _stock(games), f'{games[envpool]}, EnvPool', on['manager']],
+        [one_life, lives[ours], _stock(lives), f'{lives[envpool]}, EnvPool', on['manager']],
+        [full, games[ours], _stock(games), f'{games[envpool]}, EnvPool', on['manager']],
         ['memory of a million transitions of random play', compressed, advanced, f'{snappy}, as Dopamine', 'any'],
     ]
     return markdown(['on 2 CPU cores, unless named', 'breakout_env', 'DI-engine', 'best other', 'on'], rows, 0)
@@ -231,14 +224,13 @@ def _stock(medians: Dict[str, str]) -> str:
 
 
 def dizoo() -> str:
-    """What the lifecycle kit says about DI-engine's own environments: the checks that at least one fails."""
-    rows = load('lifecycle')['rows']
-    states = {row['env']: {finding['check']: finding['state'] for finding in row['findings']} for row in rows}
-    marks = {'fail': 'x', 'warning': 'w', 'skipped': '-'}
-    bad = ('fail', 'warning')
-    checks = [name for name in states['BreakoutEnv'] if any(found[name] in bad for found in states.values())]
-    table = [[env, *(marks.get(found[name], '') for name in checks)] for env, found in states.items()]
-    return markdown(['environment', *(f'`{name}`' for name in checks)], table, 0)
+    """What the lifecycle kit says about DI-engine's own environments: the checks that at least one does not pass."""
+    envs: Dict[str, Dict[str, List[str]]] = {}
+    for row in load('lifecycle')['rows']:
+        for finding in row['findings']:
+            envs.setdefault(finding['check'], {}).setdefault(finding['state'], []).append(row['env'].split(',')[0])
+    rows = [[f'`{name}`', *(', '.join(of.get(key, ())) for key in ('fail', 'warning'))] for name, of in envs.items()]
+    return markdown(['check', 'fails', 'warns'], [row for row in rows if any(row[1:])], 0)
 
 
 def _gb(by_size: Dict[str, Any]) -> str:
@@ -250,11 +242,11 @@ def _gb(by_size: Dict[str, Any]) -> str:
 TABLES: Dict[str, Dict[str, Callable[[], str]]] = {
     **dict.fromkeys(['README.md', 'README.zh-CN.md'], {'comparison': comparison}),
     'docs/performance.md': {
-        'env': one_environment,
+        'env': lambda: benchmark('bench_env'),
         'life-cycle': life_cycle,
-        'manager': lambda: several('bench_manager'),
-        'acting': lambda: several('bench_acting'),
-        'train': lambda: several('bench_train'),
+        'manager': lambda: benchmark('bench_manager', RULES),
+        'acting': lambda: benchmark('bench_acting', RULES),
+        'train': lambda: benchmark('bench_train'),
     },
     'docs/gpu.md': {'gpu': on_gpu},
     'docs/results/README.md': {'sources': sources.table},

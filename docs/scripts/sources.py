@@ -28,7 +28,7 @@ class Source(NamedTuple):
 
 _TRAINING = ('breakout_env/envs', 'breakout_env/policy', 'breakout_env/worker')
 SOURCES = {
-    'agents/*': Source('tools/make_pretrained.py', ('breakout_env/pretrained', 'breakout_env/envs')),
+    'agents/*': Source('tools/make_pretrained.py, partly by hand', ('breakout_env/pretrained', 'breakout_env/envs')),
     'bench_env.json': Source('python -m benchmarks.env.speed', ('breakout_env/envs',)),
     'bench_[am]*.json': Source('python -m benchmarks.env_manager.throughput', ('breakout_env/env_manager',)),
     'bench_replay*.json': Source('python -m benchmarks.replay.cost', ('breakout_env/replay',)),
