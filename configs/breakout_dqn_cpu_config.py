@@ -23,8 +23,7 @@ breakout_dqn_config = dict(
         # (int) Screens in an observation.
         frame_stack=4,
         evaluator=dict(
-            # (float) Probability of a random action. A greedy agent plays about 4 different games of Breakout, which
-            # no-op starts hardly vary: ckpt_best would depend on these four.
+            # (float) Probability of a random action: the games of a greedy agent hardly differ.
             random_action_probability=0.01,
         ),
     ),

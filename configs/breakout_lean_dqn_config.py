@@ -24,8 +24,7 @@ breakout_lean_dqn_config = dict(
         # collectors and evaluators; the defaults of the others follow DQN practice, see docs/options.md.
         frame_stack=4,
         evaluator=dict(
-            # (float) Probability of a random action. A greedy agent plays about 4 different games of Breakout, which
-            # no-op starts hardly vary: stop_value and ckpt_best would depend on these four.
+            # (float) Probability of a random action: the games of a greedy agent hardly differ.
             random_action_probability=0.01,
         ),
     ),

@@ -24,8 +24,7 @@ breakout_ppo_config = dict(
         # (int) Niceness of the environments' processes: the learner is one thread, they leave it a core.
         manager=dict(nice=10),
         evaluator=dict(
-            # (float) Probability of a random action. A greedy agent plays about 4 different games of Breakout, which
-            # no-op starts hardly vary: ckpt_best would depend on these four.
+            # (float) Probability of a random action: the games of a greedy agent hardly differ.
             random_action_probability=0.01,
         ),
     ),
