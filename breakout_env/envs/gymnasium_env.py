@@ -6,6 +6,7 @@ Importing ``breakout_env`` registers the id; ``gymnasium.make('breakout_env:brea
 
 import math
 from functools import partial
+from operator import index
 from typing import Annotated, Any, Dict, List, Literal, Mapping, Optional, Sequence, Tuple, Union
 
 import ale_py
@@ -192,7 +193,8 @@ class GymnasiumBreakoutVector(VectorEnv):
         """
         _check_reset_options(options)
         if seed is not None:
-            seeds = [seed + i for i in range(self.num_envs)] if isinstance(seed, (int, np.integer)) else list(seed)
+            seeds = [seed + i for i in range(self.num_envs)] if isinstance(seed, (int, np.integer)) else seed
+            seeds = [None if one is None else index(one) for one in seeds]  # gymnasium takes Python's alone
             super().reset(seed=seeds[0])
             self._manager.seed(seeds)
         if self._manager.closed:
