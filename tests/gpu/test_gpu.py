@@ -14,8 +14,7 @@ import torch
 
 from breakout_env.run.recipes import shipped
 from breakout_env.utils.gpu import gpu_problem
-from helpers.learners import BATCH, FROM_ROLLOUTS, POLICIES, batch_for, filled_buffer, policy_on
-from helpers.policies import transitions
+from helpers.policies import BATCH, FROM_ROLLOUTS, POLICIES, batch_for, filled_buffer, policy_on, transitions
 from helpers.processes import ROOT, completed
 
 PROBLEM = gpu_problem()

@@ -216,7 +216,6 @@ class InProcessManagerV2(GroupEnvManagerV2):
 
 
 def build_in_process(env_num=4, manager_class=InProcessManager, **cfg):
-    """A manager with workers in this process."""
     return build(manager_class, env_num=env_num, **{'worker_num': 2, 'retry_waiting_time': 0.0, **cfg})
 
 

@@ -1,12 +1,13 @@
-"""Programs as a user starts them, each in a session of its own."""
+"""Programs as a user starts them, each in a session of its own; and interrupts of this one."""
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Dict, Mapping, Optional, Sequence, Union
+from typing import Any, Dict, Iterator, Mapping, Optional, Sequence, Union
 
 import psutil
 
@@ -91,3 +92,19 @@ def is_there(process: psutil.Process) -> bool:
     with contextlib.suppress(psutil.NoSuchProcess):
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     return False
+
+
+@contextlib.contextmanager
+def alarm_that_raises(error: BaseException, seconds: float) -> Iterator[None]:
+    """Raise an error in the main thread after some seconds, as DI-engine's ``reset_timeout`` and Ctrl-C do."""
+
+    def interrupt(number, frame):
+        raise error
+
+    previous = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)

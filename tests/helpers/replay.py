@@ -22,9 +22,6 @@ def examples(count: int, **options) -> settings:
     return settings(max_examples=count * settings().max_examples // 50, **options)
 
 
-# ---------------------------------------------------------------- buffers
-
-
 def make(tb_logger=None, **options):
     """A buffer of type ``frame``, or of another one, as DI-engine's pipelines make it."""
     if options.get('type') == 'torchrl':
@@ -49,7 +46,6 @@ def transition(number: int, side: int = 8, depth: int = 4, **more) -> dict:
 
 
 def transitions(*numbers: int, **more) -> list:
-    """``range(*numbers)`` of them."""
     return [transition(number, **more) for number in range(*numbers)]
 
 
@@ -64,7 +60,6 @@ def ids(batch) -> list:
 
 
 def filled(count: int = 40, start: int = 0, **options):
-    """A buffer with transitions from a number on."""
     buffer = make(**options)
     buffer.push(transitions(start, start + count), 0)
     return buffer
@@ -77,7 +72,6 @@ def set_priorities(buffer, batch, priorities) -> None:
 
 
 def open_files_in(folder, pid='self') -> list:
-    """The files below a folder that a process has open."""
     links = (f'/proc/{pid}/fd/{number}' for number in os.listdir(f'/proc/{pid}/fd'))
     return [os.readlink(link) for link in links if os.path.lexists(link) and os.readlink(link).startswith(str(folder))]
 
@@ -87,9 +81,6 @@ class Harm(object):
 
     def __reduce__(self):
         return open, ('harm was done', 'w')
-
-
-# ---------------------------------------------------------------- play of which screens repeat
 
 
 def screen(rng: np.random.Generator, variety: int = 300) -> np.ndarray:
@@ -139,9 +130,6 @@ def other_keys(number: int) -> dict:
     )
 
 
-# ---------------------------------------------------------------- comparison
-
-
 def same(one, other) -> bool:
     """Equal in type, dtype, shape, order of keys and value; NaN equals NaN."""
     if type(one) is not type(other):
@@ -179,7 +167,6 @@ def frames_in(memory: ReplayMemory) -> Counter:
 
 
 def references_add_up(memory: ReplayMemory) -> bool:
-    """Whether each frame is referred to as often as transitions need it."""
     return sum(frames_in(memory).values()) == memory.count * memory.rows.frames_each
 
 

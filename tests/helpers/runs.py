@@ -46,7 +46,6 @@ OURS = (
     r"env_manager=dict\(type='subprocess', shared_memory=True, reset_inplace=True\)",
     "env_manager=dict(type='breakout', import_names=['breakout_env'], worker_num=2)",
 )
-# Another: with the progress line.
 PROGRESS = (
     r'log_show_after_iter=1,',
     "log_show_after_iter=1, progress=dict(type='progress', name='progress', position='before_run', "
@@ -147,7 +146,6 @@ def check_saves(folder: Path, surplus: int = 3 * N_SAMPLE) -> List[Save]:
 
 
 def entry():
-    """Our entry as a module."""
     return importlib.import_module('entry.serial')
 
 
@@ -166,7 +164,6 @@ def training(program: str, config: Path) -> list:
 
 
 def rows_of(folder: Path, kind: str = None) -> list:
-    """The rows of a run's log."""
     rows = [json.loads(line) for line in (folder / 'log' / 'progress.jsonl').read_text().splitlines()]
     return [row for row in rows if kind in (None, row['kind'])]
 

@@ -121,7 +121,6 @@ def stopped_run(config: Path, collections: int = 5) -> SerialRun:
 
 
 def flat(state: Any) -> list:
-    """The numbers in a state dict, in order."""
     if isinstance(state, dict):
         return [number for key in state for number in flat(state[key])]
     if isinstance(state, (list, tuple)):

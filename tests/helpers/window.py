@@ -9,7 +9,6 @@ import Xlib.error
 
 
 def game_windows(connection: Xlib.display.Display) -> list:
-    """The windows of the game that the X server has."""
     title, pending, found = connection.intern_atom('_NET_WM_NAME'), [connection.screen().root], []
     while pending:
         window = pending.pop()

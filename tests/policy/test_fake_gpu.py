@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from breakout_env.run.config import checked_config
 from breakout_env.run.recipes import shipped
 from breakout_env.worker.overlap import run_overlapped
-from helpers.learners import batch_for, filled_buffer, policy_on
+from helpers.policies import batch_for, filled_buffer, policy_on
 
 aten = torch.ops.aten
 

@@ -7,7 +7,7 @@ import pytest
 
 from breakout_env import BreakoutEnv
 from breakout_env.rendering import video
-from helpers.alarm import alarm_that_raises
+from helpers.processes import alarm_that_raises
 from helpers.resources import newest_child
 
 pytestmark = pytest.mark.alone

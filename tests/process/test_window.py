@@ -9,8 +9,7 @@ import time
 import pytest
 
 from breakout_env import BreakoutEnv
-from helpers.alarm import alarm_that_raises
-from helpers.processes import wait_until
+from helpers.processes import alarm_that_raises, wait_until
 from helpers.resources import children, newest_child
 from helpers.window import windows
 

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from breakout_env.replay import ReplayMemory
 from breakout_env.replay.snapshot import snapshot
-from helpers.alarm import alarm_that_raises
+from helpers.processes import alarm_that_raises
 from helpers.replay import (
     STORAGES,
     Play,
