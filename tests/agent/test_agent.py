@@ -18,9 +18,6 @@ def values(model: torch.nn.Module, obs: np.ndarray) -> np.ndarray:
         return model(torch.from_numpy(obs))['logit'].numpy()
 
 
-# ---- what was trained is what plays
-
-
 @pytest.mark.parametrize(
     'kwargs',
     [
@@ -61,14 +58,6 @@ def test_agent_with_a_temperature_draws_its_actions_from_its_policy(tmp_path):
         load_agent(path)
 
 
-def test_checkpoint_of_di_engines_dqn_plays_on_pixels(tmp_path):
-    torch.manual_seed(0)
-    theirs = DQN(**SMALL)
-    agent, obs = load_agent(write_checkpoint(tmp_path / 'c.pth.tar', theirs)), observations()
-    with torch.no_grad():
-        assert np.array_equal(agent.q_values(obs), theirs(torch.from_numpy(obs).float() / 255)['logit'].numpy())
-
-
 @pytest.mark.parametrize('frames, size, actions', [(2, 84, 4), (4, 44, 4), (4, 84, 18)])
 def test_env_options_follow_from_the_weights(frames, size, actions, tmp_path):
     model = small_network(obs_shape=[frames, size, size], action_shape=actions)
@@ -86,9 +75,6 @@ def test_screen_size_that_weights_do_not_show_is_stored_beside_them(tmp_path, ca
     assert load_agent(tmp_path / 'a.safetensors').screen_size == 96
     with pytest.raises(ValueError, match='screen_size'):
         save_agent(tmp_path / 'a.safetensors', model.state_dict(), {}, screen_size=84)
-
-
-# ---- files without an agent
 
 
 def broken_weights():

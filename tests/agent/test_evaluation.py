@@ -40,9 +40,6 @@ def outcomes(report):
     return [(game.game, game.seed, game.score, game.steps, game.frames, game.digest) for game in report.games]
 
 
-# ---- games
-
-
 @pytest.mark.parametrize('protocol, card', [('nature', {}), ('sticky', {}), ('greedy', dict(temperature=0.2))])
 def test_seed_gives_the_same_games_for_any_number_of_environments(protocol, card, tmp_path):
     save_agent(tmp_path / 'agent', small_network(1).state_dict(), card)
@@ -106,9 +103,6 @@ def test_game_of_a_killed_process_is_played_again():
     assert killed and outcomes(killed_once) == outcomes(whole) and not children()
 
 
-# ---- figures
-
-
 def report_of(scores, different=1000):
     games = [Game(i, i, float(score), 10, 40, False, str(i % different)) for i, score in enumerate(scores)]
     return Report('agent', 'nature', {}, 0, tuple(games), 1.0)
@@ -127,9 +121,6 @@ def test_interval_needs_twenty_different_games_and_half_of_all(games, different,
     report = report_of(np.arange(games), different)
     assert report.distinct_games == different
     assert (report.interval_95 is not None) == given == (report.too_few_different is None)
-
-
-# ---- the command
 
 
 def test_eval_command_prints_progress_and_figures_and_writes_each_game(tmp_path):

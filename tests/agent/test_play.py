@@ -54,9 +54,6 @@ def decode(path):
         return pictures, float(stream.duration * stream.time_base)
 
 
-# ---- games
-
-
 def test_points_and_lives_are_those_of_the_game():
     actions = np.random.default_rng(1).integers(4, size=10_000).tolist()
     album = Album()
@@ -71,9 +68,6 @@ def test_points_and_lives_are_those_of_the_game():
     env.close()
     assert (game.points, game.lives, game.end) == (timestep.info['game_return'], 0, 'over')
     assert game.points > 0 and len(album.pictures) == game.steps + 1
-
-
-# ---- videos
 
 
 def test_mp4_shows_all_games_at_the_speed_of_the_console(tmp_path):
@@ -112,9 +106,6 @@ def test_recording_on_a_full_disk_is_an_error_and_leaves_no_file(suffix, small_d
     with pytest.raises(OSError, match=f'game.{suffix}.* can ?not be written: .*No space left'):
         record(Mover(0), small_disk / f'game.{suffix}', games=4)
     assert os.listdir(small_disk) == ['rest']
-
-
-# ---- the commands
 
 
 @pytest.mark.parametrize(
