@@ -1,4 +1,4 @@
-"""The ``breakout`` command as a whole: help, wrong names, and what the import prints."""
+"""The ``breakout`` command as a whole: help, wrong names, what the import prints, and what `train` passes on."""
 
 import os
 import re
@@ -7,12 +7,16 @@ import sys
 import click
 import pytest
 from click.testing import CliRunner
+from ding.utils import POLICY_REGISTRY
 
 from breakout_command import COMMANDS
 from breakout_command import main as front_door
 from breakout_env.cli import main
+from breakout_env.policy.lean_ppo import LeanPPOCommandModePolicy
 from breakout_env.utils.command_line import Program
-from helpers.processes import BIN, completed
+from helpers.processes import BIN, ROOT, completed
+
+POLICY_REGISTRY.register('their_ppo_command', type('TheirPPO', (LeanPPOCommandModePolicy,), {}))
 
 
 @pytest.mark.parametrize('name', [None, *COMMANDS])
@@ -53,3 +57,25 @@ def test_import_is_quiet_and_later_warnings_are_shown():
     code = "import breakout_env, logging; logging.getLogger('breakout_env').warning('the disk is full')"
     done = completed([sys.executable, '-c', code])
     assert 'the disk is full' in done.stderr and len(done.stderr.splitlines()) == 1 and not done.stdout
+
+
+@pytest.mark.parametrize(
+    'config, options, overlap, threads',
+    [
+        ('ppo', [], True, 4),
+        ('their_ppo', [], True, 4),
+        ('ppo', ['--threads', '3', '--serial'], False, 3),
+        ('dqn_cpu', [], False, 8),
+    ],
+)
+def test_ppo_collects_while_it_learns_on_half_the_threads(monkeypatch, tmp_path, config, options, overlap, threads):
+    started, used = [], [8]
+    monkeypatch.setattr('os.sched_getaffinity', lambda pid: set(range(8)))
+    monkeypatch.setattr('torch.get_num_threads', lambda: used[-1])
+    monkeypatch.setattr('torch.set_num_threads', used.append)
+    name, path = config.replace('their_', ''), tmp_path / 'config.py'
+    text = (ROOT / 'configs' / f'breakout_{name}_config.py').read_text()
+    path.write_text(text.replace("type='lean_ppo'", "type='their_ppo'") if name != config else text)
+    pipeline = lambda *arguments: started.append(arguments) or arguments[0].main.exp_name  # noqa: E731
+    CliRunner().invoke(main, ['train', '--device', 'cpu', '-c', str(path), *options], obj=dict(serial=pipeline))
+    assert started[0][4] is overlap and used[-1] == threads

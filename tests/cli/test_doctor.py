@@ -48,9 +48,6 @@ def test_table_shows_each_finding_and_below_it_fixes_that_can_be_copied(monkeypa
         assert long in result.stdout  # in one line
 
 
-# ---- checks that fail
-
-
 def test_check_that_raises_or_crashes_has_failed(same_footprint):
     def look():
         raise RuntimeError('planted\nin two lines')
@@ -72,9 +69,6 @@ def test_check_that_hangs_is_ended_with_its_children(same_footprint, tmp_path):
     assert (row.state, row.found) == ('fails', 'did not end within 1 s and was ended')
     pid = int((tmp_path / 'pid').read_text())
     assert wait_until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
-
-
-# ---- what the checks find
 
 
 def test_packages_out_of_bounds_or_missing_come_with_their_pip_command(monkeypatch):
