@@ -1,14 +1,16 @@
-"""What the learner's side makes of fragments; ``tests/process/test_ray.py`` has it with a real Ray."""
+"""Fragments as bytes, and what the learner's side makes of them; ``tests/process/test_ray.py`` has a real Ray."""
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from easydict import EasyDict
 
 from breakout_env.cluster import collector_pool
 from breakout_env.cluster.actors import PackedFragment
-from breakout_env.cluster.fragment import pack
+from breakout_env.cluster.fragment import pack, unpack
+from helpers.replay import Play, other_keys, same
 
 
 class Unavailable(Exception):
@@ -73,3 +75,19 @@ def test_what_a_collector_failed_at_is_collected_again_and_counts_once(error, me
     assert [is_random for _, _, is_random in arrived] == [True] * 3 + [False] * 5
     assert (pool.envstep, pool.games, pool.game_return_mean) == (8, 8, 5.0)
     assert sum(message in text for text in said) == 2 and pool.number == 2 and killed == [False] * kills
+
+
+def test_values_of_every_kind_keep_their_order_and_types():
+    transitions = [{**Play(2, 1, np.random.default_rng(i)).transition(), **other_keys(i)} for i in range(7)]
+    transitions[3]['prev_state'] = dict(h=torch.ones(2))  # as R2D2's, which only some steps have
+    assert same(unpack(pack(transitions)), transitions) and unpack(pack([])) == []
+
+
+def test_a_value_that_cannot_be_packed_is_named_in_the_error():
+    obs = torch.zeros(4, 3, 5, dtype=torch.uint8)
+    with pytest.raises(TypeError, match=r"transition\['thing'\]"):
+        pack([dict(obs=obs, thing=object())])
+    with pytest.raises(ValueError, match='float32.*obs_dtype'):
+        pack([dict(obs=obs.float())])
+    with pytest.raises(ValueError, match=r"transition\['done'\] is of type bool; expected no such key"):
+        pack([dict(obs=obs), dict(obs=obs, done=True)])
