@@ -95,9 +95,6 @@ def test_a_forked_copy_neither_closes_nor_keeps_what_its_parent_uses(tmp_path, c
     assert '-score' in video.name and 'killed' not in caplog.text
 
 
-# ---------------------------------------------------------------- what a subclass hands over
-
-
 def test_a_resource_is_opened_once_and_released_once_though_the_release_of_a_newer_one_fails(env, caplog):
     env.reset()
     first = env.controller
