@@ -3,11 +3,9 @@
 import contextlib
 import copy
 import itertools
-from functools import partial
 
 import pytest
 import torch
-from ding.envs import BaseEnvManager, create_env_manager
 from ding.model import DRQN
 from ding.policy import R2D2Policy, create_policy
 from ding.rl_utils import get_nstep_return_data
@@ -16,6 +14,7 @@ from ding.worker import create_serial_collector
 from easydict import EasyDict
 
 from breakout_env import BreakoutEnv, PixelDRQN, R2D2SlicesPolicy, SampleWithIdsCollector
+from helpers.managers import build
 from helpers.policies import SMALL_SIZES
 
 SHAPE, ACTIONS, ENVS = [4, 84, 84], 4, 3
@@ -47,9 +46,7 @@ def policy():
 @pytest.fixture(scope='module')
 def collected(policy, tmp_path_factory):
     """Transitions of 20 collections with this policy, and the number of env steps."""
-    cfg = EasyDict(BaseEnvManager.default_config(), type='base')
-    manager = create_env_manager(cfg, [partial(BreakoutEnv, {})] * ENVS)
-    manager.seed(0)
+    manager = build('base', BreakoutEnv, ENVS)
     cfg = EasyDict(SampleWithIdsCollector.default_config(), type='sample_with_ids', import_names=['breakout_env'])
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp('collector'))

@@ -1,18 +1,16 @@
 """The targets that the learner gets, through env manager, collector and replay buffer, are those of the trajectory."""
 
 from collections import Counter
-from functools import partial
 
 import gym
 import numpy as np
 import pytest
-from ding.envs import create_env_manager, get_env_manager_cls
 from ding.policy import C51Policy, DQNPolicy, PolicyFactory, QRDQNPolicy, RainbowDQNPolicy
 from ding.worker import SampleSerialCollector, create_serial_collector
 from easydict import EasyDict
 
 from breakout_env import BreakoutEnv, FrameReplayBuffer, LeanDQNPolicy
-from helpers.managers import GameEnv
+from helpers.managers import GameEnv, build
 from helpers.policies import policy
 
 ENVS, GAMMA, LIMIT = 4, 0.99, 'TimeLimit.truncated'
@@ -86,11 +84,8 @@ def as_target(transition, nstep):
     return (*made, None) if transition['done'] else (*made, digest(transition['next_obs']), round(float(gamma), 5))
 
 
-def sampled_and_recorded(policy_class, nstep, piece, collections, envs, kind, **options):
-    cfg = EasyDict(type=kind, import_names=['breakout_env'])
-    cfg = EasyDict(get_env_manager_cls(cfg).default_config(), **cfg, **options)
-    manager = Recorder(create_env_manager(cfg, envs))
-    manager.seed(3)
+def sampled_and_recorded(policy_class, nstep, piece, collections, manager):
+    manager = Recorder(manager)
     model = dict(type=MODELS.get(policy_class, 'pixel_dqn'))
     modes = policy(policy_class, nstep=nstep, collect=dict(n_sample=piece * ENVS), model=model).collect_mode
     cfg = EasyDict(SampleSerialCollector.default_config(), type='nstep', import_names=['breakout_env'])
@@ -108,8 +103,8 @@ def sampled_and_recorded(policy_class, nstep, piece, collections, envs, kind, **
 @pytest.mark.parametrize('policy_class', [DQNPolicy, LeanDQNPolicy, *MODELS])
 @pytest.mark.parametrize('nstep, piece, longest', [(1, 4, 30), (3, 4, 30), (3, 128, 300)])
 def test_targets_are_those_of_the_trajectory(policy_class, nstep, piece, longest):
-    envs = [partial(RandomEnv, dict(longest=longest))] * ENVS
-    found, recorder = sampled_and_recorded(policy_class, nstep, piece, max(4, 400 // piece), envs, 'base')
+    manager = build('base', RandomEnv, ENVS, dict(longest=longest), seed=3)
+    found, recorder = sampled_and_recorded(policy_class, nstep, piece, max(4, 400 // piece), manager)
     assert not Counter(found) - Counter(recorder.targets(nstep))
     # nothing is left out but what is under way, also where an abnormal step interrupts it
     interrupted = sum(episode['end'] == 'abnormal' for episode in recorder.episodes) + ENVS
@@ -119,8 +114,8 @@ def test_targets_are_those_of_the_trajectory(policy_class, nstep, piece, longest
 
 @pytest.mark.parametrize('kind, reset_inplace', [('breakout', False), ('breakout', True), ('subprocess', True)])
 def test_targets_of_breakout_bootstrap_at_a_time_limit_and_not_at_a_lost_life(kind, reset_inplace):
-    envs = [partial(BreakoutEnv, dict(max_episode_frames=240))] * ENVS
-    found, recorder = sampled_and_recorded(LeanDQNPolicy, 3, 4, 40, envs, kind, reset_inplace=reset_inplace)
+    manager = build(kind, BreakoutEnv, ENVS, dict(max_episode_frames=240), seed=3, reset_inplace=reset_inplace)
+    found, recorder = sampled_and_recorded(LeanDQNPolicy, 3, 4, 40, manager)
     assert not Counter(found) - Counter(recorder.targets(3, last_obs_is_known=kind == 'breakout'))
     assert {episode['end'] for episode in recorder.episodes} == {LIMIT, 'lost', None}
     assert {round(GAMMA**steps, 5) for steps in (1, 2, 3)} == {target[-1] for target in found} - {None}

@@ -12,16 +12,7 @@ from breakout_env.replay import FrameReplayBuffer
 from breakout_env.run.budget import Budget
 from breakout_env.worker.nstep_collector import NstepCollector
 from breakout_env.worker.overlap import run_overlapped
-from helpers.runs import (  # noqa: F401
-    N_SAMPLE,
-    NAME,
-    RANDOM,
-    UPDATES,
-    as_before,
-    check_saves,
-    config_in,
-    entry,
-)
+from helpers.runs import N_SAMPLE, NAME, RANDOM, UPDATES, check_saves, config_in, entry
 
 IN_THIS_PROCESS = (r"type='subprocess', shared_memory=True, reset_inplace=True", "type='base'")
 # weights that change much with each update, and actions that depend on them
@@ -45,9 +36,6 @@ def test_it_collects_while_it_learns():
 
     run_overlapped(lambda: collect if left else None, pushed.append, learn, lambda: None)
     assert met == [1, 2, 3] and pushed == [1, 2, 3, 4]
-
-
-# ---------------------------------------------------------------- real games and updates
 
 
 def weights_hash(policy: Any) -> int:

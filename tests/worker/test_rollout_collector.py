@@ -1,19 +1,17 @@
 """Rollouts: each step is that of its game, with the right value at a time limit; and their minibatches."""
 
 from collections import namedtuple
-from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from ding.envs import create_env_manager, get_env_manager_cls
 from ding.worker import create_serial_collector, get_serial_collector_cls
 from easydict import EasyDict
 
 from breakout_env import BreakoutEnv
 from breakout_env.replay.rollout_buffer import RolloutBuffer
 from breakout_env.worker.rollout_collector import RolloutCollector
-from helpers.managers import KILL, advance, build_in_process, observe
+from helpers.managers import KILL, advance, build, build_in_process, observe
 
 ENVS, STEPS, GAMMA, SEED = 3, 40, 0.9, 5
 
@@ -58,10 +56,7 @@ def collector_of(manager, *args):
 def test_a_rollout_is_the_games_with_the_value_of_the_last_screen_at_a_time_limit(kind, options, hands_over):
     """Played again by environments of the same seeds."""
     game = dict(max_episode_frames=240, noop_max=5)
-    cfg = EasyDict(type=kind, import_names=['breakout_env'])
-    cfg = EasyDict(get_env_manager_cls(cfg).default_config(), **cfg, **options)
-    manager = create_env_manager(cfg, [partial(BreakoutEnv, game)] * ENVS)
-    manager.seed(SEED)
+    manager = build(kind, BreakoutEnv, ENVS, game, SEED, **options)
     collector = collector_of(manager, lambda screens: int(screens.sum()) % 4)
     try:
         env_ids = [env_id for half in collector._halves for env_id in half]
