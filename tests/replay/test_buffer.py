@@ -21,8 +21,6 @@ from breakout_env.utils.memory_limits import MemoryWatch, Room
 from helpers.configs import compiled
 from helpers.replay import filled, frames_in, ids, is_exact, make, open_files_in, same, transition, transitions
 
-# ---------------------------------------------------------------- options
-
 
 @pytest.mark.parametrize('named_in', ['create_config', 'main_config'])
 def test_a_config_names_the_buffer_and_its_options(named_in):
@@ -68,9 +66,6 @@ def test_options_without_effect_or_in_contradiction_are_named_and_nothing_is_ope
         make(**options)
 
 
-# ---------------------------------------------------------------- a size that does not fit
-
-
 @pytest.mark.parametrize(
     'options, place, message',
     [
@@ -105,9 +100,6 @@ def test_large_screens_are_refused_at_the_first_one(monkeypatch):
     assert buffer.count() == sliced.count() == 0
     buffer.push(transition(0, side=84), 0)
     assert is_exact(buffer.sample(1, 0)[0], side=84)
-
-
-# ---------------------------------------------------------------- transitions that are refused
 
 
 @pytest.mark.parametrize(
@@ -157,9 +149,6 @@ def test_a_transition_of_another_structure_than_the_first_is_refused_by_its_key(
     assert buffer.count() == 4
 
 
-# ---------------------------------------------------------------- batches
-
-
 def test_a_batch_reads_like_a_list_of_dicts():
     buffer, other = filled(20), make()
     assert buffer.sample(21, 0) is other.sample(1, 0) is None and buffer.sample(0, 0) == []  # there are too few
@@ -200,9 +189,6 @@ def test_collated_equals_what_di_engine_collates():
     batch = plain.sample(9, 3)
     assert same(batch.collated(), default_collate(list(batch)))
     assert batch.collated()['obs'].data_ptr() == batch[0]['obs'].data_ptr()  # not a copy
-
-
-# ---------------------------------------------------------------- reports
 
 
 def test_the_memorys_curve_is_in_tensorboard(monkeypatch):

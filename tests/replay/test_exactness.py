@@ -36,9 +36,6 @@ def frames_of(transition: dict) -> list:
     return [frame.tobytes() for key in ('obs', 'next_obs') for frame in np.asarray(transition[key])]
 
 
-# ---------------------------------------------------------------- any sequence of calls
-
-
 class BesideATwin(RuleBasedStateMachine):
     """Whatever is called in whatever order, the memory holds what a dict of plain copies holds."""
 
@@ -152,8 +149,6 @@ def test_the_memory_equals_a_dict_of_copies_after_any_sequence_of_calls(tmp_path
     assert [path.name for path in tmp_path.iterdir() if path.name.endswith('.unfinished')] == []
 
 
-# ---------------------------------------------------------------- values
-
 TENSOR_DTYPES = ['u1', 'i1', 'i2', 'i4', 'i8', 'f2', 'f4', 'f8', '?']  # numpy has no bfloat16
 NUMPY_DTYPES = ['u1', 'i8', '<u2', '>i4', 'f2', 'f4', '>f8', 'c8', '?', 'U3', 'S2', 'M8[s]', 'm8[ms]']
 
@@ -212,9 +207,6 @@ def test_a_sample_is_a_copy(storage, tmp_path):
         for key in ('obs', 'next_obs', 'table'):
             values[key][...] = 0
     assert same(stored(memory), [expected])
-
-
-# ---------------------------------------------------------------- failures in the middle of a push
 
 
 class Stop(BaseException):

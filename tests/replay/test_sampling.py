@@ -112,9 +112,6 @@ def test_random_eviction_keeps_a_share_that_halves_with_age():
         assert abs(left - expected) < 5 * math.sqrt(expected * (1 - expected) / len(ages))
 
 
-# ---------------------------------------------------------------- threads
-
-
 @pytest.mark.parametrize('options', [dict(), dict(prefetch=True), dict(eviction='random'), dict(storage='ring')])
 def test_threads_that_push_and_sample_at_once_get_exact_transitions(options):
     buffer = filled(100, replay_buffer_size=300, **options)

@@ -3,7 +3,6 @@
 import errno
 import logging
 import os
-import subprocess
 import sys
 import threading
 import traceback
@@ -12,7 +11,7 @@ import pytest
 
 from breakout_env.replay.snapshot import snapshot
 from breakout_env.utils.atomic_file import DamagedFile
-from helpers.processes import ROOT
+from helpers.processes import ROOT, run
 from helpers.replay import (
     STORAGES,
     content,
@@ -64,9 +63,6 @@ def test_a_loaded_buffer_equals_the_saved_one_and_continues_alike(storage, by, t
     if by == 'state dict':  # it does not change with the buffers
         other.load_state_dict(state)
         assert same(content(other), before)
-
-
-# ---------------------------------------------------------------- in the background
 
 
 @pytest.fixture
@@ -149,13 +145,9 @@ print(other.count(), *(len(buffer.sample(50)) for buffer in buffers), sorted(os.
 """
 
 
-def test_a_forked_child_that_ends_saves_closes_and_deletes_nothing():
-    environment = dict(os.environ, PYTHONPATH=str(ROOT / 'tests'))
-    ended = subprocess.run([sys.executable, '-c', FORKED], env=environment, capture_output=True, text=True, timeout=120)
-    assert "50 50 50 ['buffer.npz', 'buffer.npz.previous', 'exp']" in ended.stdout, ended.stderr
-
-
-# ---------------------------------------------------------------- failures
+def test_a_forked_child_that_ends_saves_closes_and_deletes_nothing(tmp_path):
+    said = run([sys.executable, '-c', FORKED], tmp_path, PYTHONPATH=str(ROOT / 'tests'))
+    assert "50 50 50 ['buffer.npz', 'buffer.npz.previous', 'exp']" in said
 
 
 def test_a_full_disk_leaves_the_previous_save_and_training_continues(small_disk, caplog):

@@ -130,9 +130,6 @@ breakout_env.TorchRLReplayBuffer({})
     assert "pip install 'torchrl>=0.14,<0.15'" in result.stderr
 
 
-# ---------------------------------------------------------------- saves
-
-
 def seeded_batch(buffer):
     torch.manual_seed(0)
     return buffer.sample(16, 0)
