@@ -45,9 +45,6 @@ def refused(*words: str) -> str:
     return ' '.join(result.output.split())
 
 
-# ---------------------------------------------------------------- config files
-
-
 @pytest.mark.parametrize(
     'content, message',
     [
@@ -137,9 +134,6 @@ def test_config_is_executed_once_and_merged_as_by_di_engine(here):
     assert cfg.exp_name != changed.exp_name
 
 
-# ---------------------------------------------------------------- names of runs
-
-
 ESCAPES = ['../x', '.', '', '/tmp/x', 'a/../../x', 'x' * 300, 'a\x00b', '\x1b[2Jx', 'file/x', 'dangling', 3]
 
 
@@ -166,9 +160,6 @@ def test_a_target_network_follows_by_target_theta_where_its_frequency_is_none():
     changes = {'policy.learn.target_theta': 0.5, 'policy.learn.target_update_freq': None}
     learn = checked_config(str(CONFIG), 0, changes).policy.learn
     assert learn.target_theta == 0.5 and 'target_update_freq' not in learn
-
-
-# ---------------------------------------------------------------- command lines
 
 
 @pytest.mark.parametrize(

@@ -58,9 +58,6 @@ def screen(monkeypatch):
     return drawn
 
 
-# ---------------------------------------------------------------- the line
-
-
 def test_the_line_of_a_resumed_run_has_its_scores_the_speed_of_this_process_and_the_time_left(tmp_path, screen):
     run = ProgressRun(tmp_path, max_env_step=2_000_000, max_hours=3.0)
     collector = EasyDict(envstep=0, game_return_mean=3.5, epsilon=0.5, games=7)
@@ -107,9 +104,6 @@ def test_speeds_are_those_of_the_last_minute(tmp_path):
     assert speeds[0] is None and speeds[10] == 10 and speeds[-1] == 50
 
 
-# ---------------------------------------------------------------- the rows
-
-
 def test_a_row_is_written_when_it_is_due_and_at_the_end(tmp_path):
     run = ProgressRun(tmp_path, log_every_s=10.0)
     for i in range(50):
@@ -153,9 +147,6 @@ def test_a_run_and_its_evaluations_have_rows_of_their_own(tmp_path):
     assert (first['returns'], first['env_step']) == ([1.0, 4.0], 40)
     assert (second['returns'], second['updates'], second['env_step']) == ([1.0], 3, 30)
     assert run.progress.state()['scores'] == dict(last=1.0, best=2.5)
-
-
-# ---------------------------------------------------------------- budgets and folders
 
 
 def test_a_budget_ends_at_the_limit_that_is_reached_first():

@@ -1,10 +1,11 @@
 """A run that was stopped or killed is resumed: nothing is lost, nothing is done twice."""
 
-import hashlib
+import json
 import logging
 import os
 import random
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,8 @@ import pytest
 import torch
 from ding.worker import create_buffer
 
-from breakout_env.run.paths import saves_in
+from breakout_env.run.folder import run_to_resume
+from breakout_env.run.paths import SAVE_LIST, newest_checkpoint, saves_in
 from breakout_env.utils.atomic_file import DamagedFile
 from helpers.runs import N_SAMPLE, NAME, RANDOM, UPDATES, expected_transitions
 from helpers.serial_run import SerialRun, check_saves, flat, stopped_run
@@ -20,9 +22,6 @@ from helpers.serial_run import SerialRun, check_saves, flat, stopped_run
 
 def random_numbers() -> tuple:
     return random.random(), np.random.rand(), torch.rand(1).item()
-
-
-# ---------------------------------------------------------------- what a save restores
 
 
 def test_resume_restores_weights_buffer_counters_and_random_states(config):
@@ -127,12 +126,9 @@ def test_resumed_run_is_evaluated_once_and_then_on_schedule(config):
     assert second.evaluator.should_eval(500) is first.evaluator.should_eval(500) is True
 
 
-# ---------------------------------------------------------------- damaged saves
-
-
-def digests(folder: Path) -> dict:
+def contents(folder: Path) -> dict:
     files = [path for path in sorted(folder.rglob('*')) if path.is_file() and 'log' not in path.parts]
-    return {path: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    return {path: path.read_bytes() for path in files}
 
 
 def cut_off(path: Path) -> None:
@@ -172,10 +168,10 @@ def test_run_without_a_usable_save_is_refused_and_its_files_are_kept(config):
     stopped_run(config)
     for save in saves_in(Path(NAME)):
         cut_off(Path(NAME, save['checkpoint']))
-    before = digests(Path(NAME))
+    before = contents(Path(NAME))
     with pytest.raises(DamagedFile, match='no save of the run in .* can be used: .*; .*Expected a readable save'):
         SerialRun(config)
-    assert digests(Path(NAME)) == before
+    assert contents(Path(NAME)) == before
 
 
 def test_run_of_another_network_is_refused(config):
@@ -213,9 +209,6 @@ def test_a_last_save_that_fails_is_an_error_and_the_one_before_is_kept(config):
     assert saves_in(Path(NAME)) == before
 
 
-# ---------------------------------------------------------------- files
-
-
 def test_a_run_that_ends_with_too_little_for_all_updates_is_saved_as_it_is(config):
     run = SerialRun(config)
     run.train(3)
@@ -244,4 +237,30 @@ def test_two_saves_are_kept_and_unfinished_files_removed(config):
     assert [save['iteration'] for save in saves] == [4 * UPDATES, 3 * UPDATES]
     expected = {'resume/pairs.json', *users, 'ckpt/iteration_0.pth.tar'}  # the last is DI-engine's
     expected |= {save[part] for save in saves for part in ('checkpoint', 'buffer')}
-    assert {str(path.relative_to(NAME)) for path in digests(Path(NAME))} == expected
+    assert {str(path.relative_to(NAME)) for path in contents(Path(NAME))} == expected
+
+
+def saved_run(folder: str, time: float) -> Path:
+    """A run that was saved at a time, by its list of saves."""
+    save = dict(iteration=3, env_step=9, checkpoint='ckpt/resume_3.pth.tar', checkpoint_digest='', buffer=None)
+    path = Path(folder)
+    (path / SAVE_LIST).parent.mkdir(parents=True)
+    (path / SAVE_LIST).write_text(json.dumps([dict(save, time=time)]))
+    return path
+
+
+def test_resume_takes_the_run_that_was_saved_last_also_in_a_copy_of_the_folder():
+    saved_run('runs/dqn', 3e9)
+    saved_run('runs/dqn_260101_120000', 2e9)  # copied later, so that its files are newer
+    shutil.copytree('runs', 'copy')
+    os.utime('copy/dqn_260101_120000/resume/pairs.json')
+    assert run_to_resume('', 'copy/dqn') == 'copy/dqn'
+
+
+def test_the_newest_checkpoint_is_the_one_after_the_most_updates_or_the_best():
+    Path('ckpt').mkdir()
+    for name in ('iteration_900', 'iteration_1000', 'resume_950', 'iteration_50'):
+        Path('ckpt', f'{name}.pth.tar').touch()
+    assert newest_checkpoint('.').name == 'iteration_1000.pth.tar'
+    Path('ckpt', 'ckpt_best.pth.tar').touch()
+    assert newest_checkpoint('.').name == 'ckpt_best.pth.tar'
