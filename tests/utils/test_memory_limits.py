@@ -1,11 +1,14 @@
-"""How much memory a process may take: the control group's limit, else the machine's memory."""
+"""How much memory a run may take, how much it takes with its workers, and the warning before it runs out."""
 
-import subprocess
+import multiprocessing
 import sys
 
 import pytest
 
-from breakout_env.utils.memory_limits import memory_room
+from breakout_env.utils.memory_limits import MemoryWatch, Room, memory_bytes, memory_room
+from helpers.processes import run
+
+MB = 1_000_000
 
 
 def cgroups(root, files):
@@ -78,6 +81,38 @@ except ValueError as error:
 def test_limits_of_the_shell_count(tmp_path, limit, storage):
     """SGE and PBS limit the address space of a job, as ``ulimit -v`` does."""
     folder = str(tmp_path) if storage == 'memmap' else ''
-    command = [sys.executable, '-c', LIMITED, limit, storage, folder]
-    output = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    output = run([sys.executable, '-c', LIMITED, limit, storage, folder], tmp_path)
     assert f'ulimit -{limit}' in output and (' 0.4' in output or ' 0.3' in output), output
+
+
+def test_a_warning_comes_once_below_a_tenth_of_the_limit_and_again_at_half_of_that():
+    warned_at = []
+
+    def look(free_mb: int) -> None:
+        rooms.append(Room(free_mb * MB, 1000 * MB, 'the memory limit of the test'))
+        watch.look()
+
+    rooms = []
+    watch = MemoryWatch(lambda text: warned_at.append(rooms[-1].free_bytes // MB), room=lambda: rooms[-1])
+    for free_mb in (1000, 100, 99, 98, 60, 50, 49, 48, 25, 24, 500, 80):  # in the end some was freed and runs out again
+        look(free_mb)
+    assert warned_at == [99, 49, 24, 80]
+
+
+def test_memory_counts_the_workers_and_the_pages_that_they_share_once():
+    shared, before = bytearray(b'x' * 100 * MB), memory_bytes()
+    context, ends = multiprocessing.get_context('fork'), multiprocessing.Pipe()
+
+    def work() -> None:
+        own = bytearray(b'x' * 30 * MB)
+        ends[1].send(len(own))
+        ends[1].recv()
+
+    worker = context.Process(target=work)
+    worker.start()
+    try:
+        ends[0].recv()
+        assert before + 20 * MB < memory_bytes() < before + len(shared) / 2 + 30 * MB
+    finally:
+        ends[0].send(None)
+        worker.join()

@@ -47,7 +47,6 @@ def compressed() -> bytes:
     with zipfile.ZipFile(file, 'w', zipfile.ZIP_DEFLATED) as archive:
         archive.writestr('archive/data.pkl', pickle.dumps({}))
         archive.writestr('archive/data/0', bytes(50_000_000))
-        archive.writestr('meta.npy', bytes(50_000_000))
     return file.getvalue()
 
 
@@ -89,10 +88,6 @@ def test_foreign_file_is_refused_by_name_and_not_run(kind):
     assert 'iteration_1.pth.tar' in refusal('average', 'run')
 
 
-# ---- truncated and damaged files
-
-
-# what writes a file
 WRITERS = {
     'checkpoint': lambda path: write_checkpoint(path, small_network()),
     'safetensors': lambda path: save_agent(path, small_network().state_dict(), {}),
@@ -124,9 +119,6 @@ def test_truncated_weights_are_refused_and_a_flipped_byte_is_refused_or_changes_
     assert outcomes == {'read', 'refused'}
 
 
-# ---- saves of runs
-
-
 @pytest.mark.parametrize(
     'name, value',
     [
@@ -146,9 +138,6 @@ def test_list_of_saves_that_names_other_files_is_damaged(name, value):
     save['checkpoint_digest'] = xxhash.xxh3_128_hexdigest(b'')
     Path('run/resume/pairs.json').write_text(json.dumps([{**save, name: value}]))
     assert 'run/resume/pairs.json is damaged' in refusal('train', '--resume', 'run', '--device', 'cpu')
-
-
-# ---- ROMs
 
 
 @pytest.mark.parametrize('kind', ['truncated', 'missing'])
