@@ -50,6 +50,15 @@ def same_footprint() -> Iterator[None]:
     assert wait_until(lambda: not grown_since(before)), f'before: {before}, more: {grown_since(before)}'
 
 
+@pytest.fixture(scope='module')
+def memory_for_reuse() -> None:
+    """multiprocessing keeps some shared memory for the next manager: ``same_footprint`` must not count it."""
+    from helpers.managers import launched
+
+    with launched():
+        pass
+
+
 @pytest.fixture(autouse=True)
 def end_processes(request) -> Iterator[None]:
     """What a failed process test has left running ends with it: later tests count processes."""

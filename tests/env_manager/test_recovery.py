@@ -16,9 +16,6 @@ def faults(tmp_path):
     return path
 
 
-# ---------------------------------------------------------------- resets that fail
-
-
 @pytest.mark.parametrize('retry_type, reset_inplace', [('reset', True), ('reset', False), ('renew', True)])
 @pytest.mark.parametrize('when', ['launch', 'reset', 'end of an episode'])
 def test_a_failed_reset_is_retried(when, retry_type, reset_inplace, faults, tmp_path):
@@ -100,9 +97,6 @@ def test_a_timeout_is_that_of_one_environment_times_those_of_the_worker():
     with launched(build_in_process(env_num=3, worker_num=1, step_timeout=None)) as manager:
         manager.step({0: 0, 1: 0})
         assert manager._pool.workers[0].timeouts == [('open', 60.0), ('reset', 60.0), ('step', None)]
-
-
-# ---------------------------------------------------------------- lost workers
 
 
 @pytest.mark.parametrize('dynamic_seed, different', [(None, 9), (False, 3)])

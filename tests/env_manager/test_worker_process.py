@@ -16,12 +16,7 @@ from helpers.managers import MAIN_PID, RAISE, RAISE_AWKWARD, GameEnv, PlantedErr
 from helpers.processes import wait_until
 from helpers.resources import children
 
-
-@pytest.fixture(scope='module', autouse=True)
-def memory_for_reuse():
-    """multiprocessing keeps some shared memory for the next manager: ``same_footprint`` must not count it."""
-    with launched():
-        pass
+pytestmark = pytest.mark.usefixtures('memory_for_reuse')
 
 
 @pytest.mark.parametrize('action, error', [(RAISE, PlantedError), (RAISE_AWKWARD, Exception)])

@@ -15,16 +15,9 @@ from helpers.managers import HANG, SLEEP, GameEnv, assert_consistent, build, lau
 from helpers.processes import Command, completed, is_there, wait_until
 from helpers.resources import children, footprint, grown_since
 
-pytestmark = pytest.mark.alone
+pytestmark = [pytest.mark.alone, pytest.mark.usefixtures('memory_for_reuse')]
 
 CLOSE_WITHIN_S = 15
-
-
-@pytest.fixture(scope='module', autouse=True)
-def memory_for_reuse():
-    """multiprocessing keeps some shared memory for the next manager: ``same_footprint`` must not count it."""
-    with launched():
-        pass
 
 
 @pytest.mark.parametrize('how', [signal.SIGKILL, signal.SIGSTOP])
@@ -40,9 +33,6 @@ def test_a_process_that_ends_or_hangs_costs_only_its_own_environments(how, same_
         assert [manager.pid[i] == pids[i] for i in range(5)] == [True, True, True, False, False]
         assert manager.ticks == [2, 2, 2, 0, 0] and not psutil.pid_exists(pids[4])
         assert_consistent(manager)
-
-
-# ---------------------------------------------------------------- close, at any moment
 
 
 MOMENT = Path('moment')
@@ -131,9 +121,6 @@ def test_play_continues_after_an_interrupted_step():
         timesteps = manager.step({i: 0 for i in range(4)})
         assert all(timesteps[i].info['ticks'] == 1 for i in range(4))
         assert_consistent(manager)
-
-
-# ---------------------------------------------------------------- the end of the manager's process
 
 
 PROGRAM = """
