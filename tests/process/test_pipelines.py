@@ -1,14 +1,15 @@
-"""The real commands in a user's folder: train, evaluate, record; the task pipeline; make."""
+"""The real commands in a user's folder, as the guides print them: train, evaluate, record; task; make; a wheel."""
 
 import re
 import shutil
 import sys
+import zipfile
 from pathlib import Path
 
 import av
 import pytest
 
-from helpers.processes import ROOT, completed, run
+from helpers.processes import BIN, ROOT, completed, run
 from helpers.runs import DQN, NAME, check_trained, shortened, weights
 
 SHORT = (
@@ -59,3 +60,76 @@ def test_make_names_the_python_versions_that_it_needs(tmp_path):
     result = completed(['make', '-C', ROOT, f'PYTHON={fake}', f'VENV={tmp_path / "venv"}', 'train'])
     assert result.returncode != 0 and not (tmp_path / 'venv').exists()
     assert 'breakout_env needs Python 3.10, 3.11 or 3.12; found Python 3.13.0. Install one of them' in result.stdout
+
+
+# budgets shortened, nothing else
+SHORT_README = """
+main_config.policy.update(random_collect_size=100)
+main_config.env.update(n_evaluator_episode=8)
+main_config.env.evaluator.max_episode_frames = 400
+"""
+
+
+@pytest.mark.parametrize('parts', ['stock', 'ours'])
+def test_config_of_the_readme_trains_and_is_saved(tmp_path, parts):
+    config, faster, *_ = re.findall(r'```python\n(.*?)```', (ROOT / 'README.md').read_text(), re.S)
+    (tmp_path / 'my_config.py').write_text(config + (faster if parts == 'ours' else '') + SHORT_README)
+    run([str(BIN / 'ding'), '-m', 'serial', '-c', 'my_config.py', '-s', '0', '--env-step', '200'], tmp_path)
+    assert list(tmp_path.glob('experiments/my_breakout/ckpt/resume_*.pth.tar'))
+
+
+SHORT_OWN_PARTS = (
+    (r'collector_env_num=8, evaluator_env_num=8, n_evaluator_episode=8', r'collector_env_num=2, evaluator_env_num=1, '
+     r'n_evaluator_episode=1, max_episode_frames=400'),
+    (r'random_collect_size=\d+', 'random_collect_size=32'),
+    (r'n_sample=\d+', 'n_sample=16'),
+    (r'hook=dict\(', 'hook=dict(save_ckpt_after_iter=20, '),
+)  # fmt: skip
+BUDGETS = {
+    'breakout train -c config.py': '--env-steps 150',
+    'breakout eval': '-n 1',
+    'breakout record': '--max-seconds 2',
+    'ding': '--env-step 150',
+}
+
+
+def test_an_own_network_and_an_own_environment_train_and_play(tmp_path):
+    guide, folder = (ROOT / 'docs' / 'own_network.md').read_text(), ROOT / 'examples' / 'own_parts'
+    shortened(folder / 'config.py', tmp_path, *SHORT_OWN_PARTS)
+    shutil.copy(folder / 'my_parts.py', tmp_path)
+    lines = [line for block in re.findall(r'```bash\n(.*?)```', guide, re.S) for line in block.splitlines()]
+    assert lines.pop(0) == f'cd {folder.relative_to(ROOT)}' and len(lines) == 4
+    for line in lines:
+        (budget,) = [budget for command, budget in BUDGETS.items() if command in line]
+        run(['bash', '-c', f'{line.partition("#")[0]} {budget}'], tmp_path)
+    first, second = sorted((tmp_path / 'experiments').iterdir())  # by `breakout` and by `ding`
+    assert check_trained(first) and check_trained(second) and (tmp_path / 'best.mp4').exists()
+    run(['breakout', 'average', first], tmp_path, PYTHONPATH='.')
+
+
+def test_the_wheel_alone_trains_by_its_own_recipe_and_records_a_game_of_its_own_agent(tmp_path):
+    source, site = tmp_path / 'source', tmp_path / 'installed'
+    source.mkdir()
+    for name in ('setup.py', 'README.md', 'breakout_command.py'):
+        shutil.copy(ROOT / name, source)
+    for name in ('breakout_env', 'configs', 'entry'):
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns('__pycache__'))
+    run([sys.executable, '-m', 'pip', 'wheel', '-q', '--no-deps', '-w', tmp_path, source], tmp_path)
+    with zipfile.ZipFile(next(tmp_path.glob('*.whl'))) as wheel:
+        wheel.extractall(site)
+    there = {path.name for path in site.iterdir() if not path.name.endswith('.dist-info')}
+    assert there == {'breakout_command.py', 'breakout_env'}
+    for folder in ('configs', 'entry'):
+        ours = {path.name for path in (ROOT / folder).glob('*.py')}
+        assert {path.name for path in (site / 'breakout_env' / folder).iterdir()} == ours
+
+    breakout, alone = [sys.executable, '-m', 'breakout_env'], dict(cwd=tmp_path, PYTHONPATH=str(site))
+    options = ['--updates', '5', '--device', 'cpu', '--set', 'env.evaluator.max_episode_frames=400']
+    for change in ('learn.update_per_collect=5', 'learn.batch_size=64', 'collect.n_sample=64'):
+        options += ['--set', f'policy.{change}']
+    options += ['--set', 'env.collector_env_num=4']
+    output = run([*breakout, 'train', *options], **alone)
+    assert (tmp_path / 'experiments' / 'breakout_ppo' / 'ckpt' / 'ckpt_best.pth.tar').exists()
+    assert 'INFO' not in output  # DI-engine's logs stay in their files
+    run([*breakout, 'record', '--pretrained', '--out', 'game.gif', '--max-seconds', '3'], **alone)
+    assert (tmp_path / 'game.gif').read_bytes()[:3] == b'GIF'

@@ -38,9 +38,6 @@ def test_run_under_nohup_continues_without_its_terminal(tmp_path):
     assert command.end(signal.SIGTERM) == 0 and saves_in(tmp_path / NAME)
 
 
-# ---------------------------------------------------------------- SIGKILL
-
-
 def test_run_killed_at_random_moments_and_resumed_ends_as_if_it_was_not(tmp_path):
     """It saves all the time, so that most kills interrupt a save."""
     rng = random.Random(0)
@@ -59,7 +56,6 @@ def test_run_killed_at_random_moments_and_resumed_ends_as_if_it_was_not(tmp_path
     run(ding_serial(config, check_saves(folder)[0]['env_step'] + 60), tmp_path)
     ended = check_saves(folder)[0]
     logs = sorted((folder / 'log' / 'serial').glob('events*'), key=lambda path: int(path.name.split('.')[3]))
-    # the iterations in the curve of each process
     curves = [[event.step for event in events(log, 'learner_iter/total_loss_avg')] for log in logs]
     assert [steps[0] for steps in curves] == [0, *resumed_at]
     assert all(steps == list(range(steps[0], steps[0] + len(steps))) for steps in curves)
@@ -67,8 +63,6 @@ def test_run_killed_at_random_moments_and_resumed_ends_as_if_it_was_not(tmp_path
     assert all(steps[-1] >= until - 1 - 2 * UPDATES for steps, until in zip(curves, resumed_at))
     assert curves[-1][-1] == ended['iteration'] - 1
 
-
-# ---------------------------------------------------------------- errors
 
 # the 41st call of this function of the policy fails
 BROKEN = """

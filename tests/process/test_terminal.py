@@ -22,7 +22,6 @@ from helpers.processes import BIN, Command, environ_now, is_there, wait_until
 from helpers.runs import NAME, OURS, PROGRESS, config_in, has_learned, rows_of, training
 
 BREAKOUT = str(BIN / 'breakout')
-# nobody would wait for the end of it
 ENDLESS_RANDOM = (r'random_collect_size=\d+', 'random_collect_size=1000000')
 # nobody serves the ball, so that an evaluation takes half a minute
 ENDLESS_GAMES = (r'random_action_probability=[\d.]+', 'random_action_probability=0.0, fire_on_life_loss=False')
