@@ -56,8 +56,6 @@ def processes_of(folder: Path) -> List[psutil.Process]:
 
 
 class FaultyRun(Command):
-    """A run, and what it prints."""
-
     def __init__(
         self,
         folder: Path,
@@ -157,10 +155,8 @@ def place(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[SimpleName
     shutil.rmtree(tmp_path / 'run', ignore_errors=True)  # pytest keeps the folders of all tests of a session
 
 
-# Seconds that a worker has for a step, and for the first reset, in tests where it hangs.
 STEP_TIMEOUT = {'env.manager.step_timeout': 2.0}
 RESET_TIMEOUT = {'env.manager.reset_timeout': 5.0}
-# How a run trains: by DQN with a replay buffer, unless it says otherwise.
 DQN, OVERLAPPED, PPO = {}, dict(overlap=True), dict(ppo=True)
 
 
@@ -176,9 +172,6 @@ def at_random_moment(place: Any, env_steps: int = ENV_STEPS, **options: Any) -> 
 def all_ended(place: Any) -> None:
     """Whoever resumes a run right after a kill may meet the old one's workers, which end by themselves."""
     assert wait_until(lambda: not processes_of(place.folder), 20)
-
-
-# ---------------------------------------------------------------- processes
 
 
 @pytest.mark.parametrize(
@@ -229,8 +222,6 @@ def test_a_run_killed_between_two_system_calls_of_a_save_is_resumed(place):
     run.is_resumed()
 
 
-# ---------------------------------------------------------------- environments
-
 CALLS = {'advance': 60, 'reset_game': 2}  # of a step and of the first reset
 
 
@@ -256,9 +247,6 @@ def test_a_hanging_environment_is_replaced(place, method, changes):
     run = with_broken_emulator(place, method, True, changes)
     run.completes()
     assert method == 'reset_game' or 'did not answer within' in run.text, run.text
-
-
-# ---------------------------------------------------------------- disks and clocks
 
 
 def saving_run(place: Any, disk: Path) -> FaultyRun:

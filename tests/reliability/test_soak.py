@@ -29,7 +29,6 @@ from helpers.runs import SMALL_DQN, entry, with_values
 SHARE = float(os.environ.get('SOAK_SHARE', '1'))
 STEPS = 4  # of a game; closing does not depend on how long it was played
 Look = Callable[..., None]
-# At most so many samples are taken: enough for a trend.
 SAMPLES = 200
 MEMORY_LIMIT_BYTES = 10_000_000
 # Cycles at the start that are not judged: allocators, first batches, buffers that fill, the first evaluation.
@@ -167,9 +166,6 @@ def training(cycles: int, look: Look) -> None:
     entry().train(str(config), 0, Budget(env_steps=cycles))
     for number, handler in handlers.items():
         signal.signal(number, handler)
-
-
-# ---------------------------------------------------------------- growth
 
 
 class Watch(object):
