@@ -60,7 +60,7 @@ class BreakoutOptions(Options):
     """(bool) Whether the reward is the sign of the points won instead of the points."""
     life_loss_penalty: Annotated[float, Between(-1e6, 0.0)] = 0.0
     """(float) Added to the reward when a life is lost, after clipping: 0 or negative."""
-    late_start_probability: Annotated[float, Between(0.0, 0.99)] = 0.0
+    late_start_probability: Annotated[float, Between(0.0, 1.0)] = 0.0
     """(float) Probability that a game begins where an earlier one of this environment had 300 or more of the 432 \
     points of a wall, with its lives and points, so that training sees more of what few games reach (Salimans and \
     Chen 2018). Such a game has no ``game_return``: it does not count as a game of training, nor does its score."""
