@@ -4,7 +4,7 @@ Environments as DI-engine's managers, ours and other libraries step them, each b
 All play the same game: frame skip 4, maximum of the last two screens, 84x84 gray, four screens in an observation, no
 sticky actions. ``TRAINING`` has up to 30 no-ops at the start of a game, the loss of a life as the end of an episode,
 clipped rewards, and FIRE pressed at a reset where that is offered; ``FULL_GAMES`` has none of these. gymnasium's
-``AtariPreprocessing`` begins a new game after a life and presses no FIRE; the others continue the game.
+``AtariPreprocessing`` and ale_py's vector begin a new game after a life and press no FIRE; the others continue it.
 """
 
 from dataclasses import dataclass

@@ -14,8 +14,6 @@ from breakout_env.run.plotting import Curve
 RESULTS = ROOT / 'docs' / 'results' / 'recipes.json'
 ENV_STEPS_RESULTS = RESULTS.with_name('recipes_env_steps.json')
 RESAMPLES = 10_000
-# Trainings of at least so many minutes are drawn.
-DRAWN_MINUTES = 40
 # What `breakout train` runs on a CPU.
 DEFAULT = 'ppo'
 
@@ -125,11 +123,6 @@ def longest(found: Sequence[Dict[str, Any]], variant: str) -> List[Dict[str, Any
     """The row of each seed of a variant after its longest training."""
     of_variant = [row for row in found if row['variant'] == variant]
     return list({row['seed']: row for row in sorted(of_variant, key=lambda row: row['hours'])}.values())
-
-
-def drawn(found: Sequence[Dict[str, Any]]) -> List[Dict[str, Any]]:
-    """The trainings that are long enough to be drawn."""
-    return [row for row in found if row['minutes'] >= DRAWN_MINUTES]
 
 
 def curves(found: Sequence[Dict[str, Any]]) -> List[Curve]:

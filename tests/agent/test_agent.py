@@ -10,6 +10,7 @@ from scipy.special import softmax
 
 from breakout_env import PixelC51DQN, PixelDRQN, PixelVAC
 from breakout_env.agent.agent import load_agent, save_agent
+from breakout_env.agent.weights_file import average_weights
 from helpers.agents import SMALL, observations, small_network, write_checkpoint
 
 
@@ -156,7 +157,7 @@ def test_the_registered_network_plays_and_its_average_too(tmp_path, name, networ
     agent = load_agent(path)
     assert (agent.q_values(obs) == expected).all()
     assert agent.env_options == dict(frame_stack=4, screen_size=84, full_action_space=False, obs_dtype='uint8')
-    save_agent(tmp_path / 'averaged.safetensors', network.state_dict(), {})
+    save_agent(tmp_path / 'averaged.safetensors', average_weights([path, path]), {})
     assert (load_agent(tmp_path / 'averaged.safetensors').q_values(obs) == expected).all()
 
 

@@ -42,7 +42,8 @@ def test_di_engine_still_draws_once_for_all_environments():
 def test_lean_dqn_explores_so():
     collects = policy(LeanDQNPolicy)
     obs = {i: torch.zeros(4, 84, 84, dtype=torch.uint8) for i in range(ENVS)}
+    torch.manual_seed(0)
     greedy = int(collects._forward_collect(obs, eps=0.0)[0]['action'])
     steps = [collects._forward_collect(obs, eps=0.5).values() for _ in range(20)]
-    counts = {sum(int(one['action']) != greedy for one in step) for step in steps}
-    assert len(counts) > 2 and not counts & {ENVS}
+    counts = [sum(int(one['action']) != greedy for one in step) for step in steps]
+    assert counts.count(0) < 6 and max(counts) < ENVS, 'of 20 steps some 10 would have no random action'

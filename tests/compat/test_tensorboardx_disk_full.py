@@ -1,7 +1,5 @@
 """A full disk does not end a training, and TensorBoard's events are complete once there is room again."""
 
-import os
-
 import pytest
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 from tensorboardX import SummaryWriter
@@ -22,13 +20,13 @@ def test_events_wait_for_room_on_a_full_disk_and_none_is_torn(tmp_path, caplog):
     for step in range(2000):
         writer.add_scalar('meanwhile', float(step), step)
     writer.flush()
-    assert [record for record in caplog.records if 'has to wait' in record.message][1:] == []
+    assert sum('has to wait' in record.message for record in caplog.records) == 1
     file._file = disk
     full.close()
     writer.close()
     (path,) = [path for path in tmp_path.iterdir() if 'tfevents' in path.name]
     tags = [value.tag for event in EventFileLoader(str(path)).Load() for value in event.summary.value]
-    assert tags == ['before'] + ['meanwhile'] * 2000 and os.path.getsize(path) > 0
+    assert tags == ['before'] + ['meanwhile'] * 2000
 
 
 @pytest.mark.filterwarnings('ignore::pytest.PytestUnhandledThreadExceptionWarning')

@@ -109,6 +109,6 @@ def test_the_workers_of_a_manager_that_is_dropped_end(loses, same_footprint):
     if loses:  # errors that the manager caught do not keep it
         kill_worker_of(manager, 0)
         manager.step({0: 0})
-    assert len(children()) == 1 if loses else 2
+    assert len(children()) == (1 if loses else 2)
     del manager
     assert wait_until(lambda: not children())

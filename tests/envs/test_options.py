@@ -20,7 +20,8 @@ def test_an_error_names_the_option_the_wrong_value_and_what_is_allowed(name, fie
         BreakoutEnv({name: [1]})
     assert str(error.value) == f'env option `{name}` is [1] (list); expected {describe(field)}'
     for bounds in (one for one in field.metadata if isinstance(one, Between)):
-        assert [getattr(BreakoutOptions.read({name: value}), name) for value in (bounds.low, bounds.high)]
+        ends = [bounds.low, bounds.high]
+        assert [getattr(BreakoutOptions.read({name: value}), name) for value in ends] == ends
         for value in (bounds.low - 1, bounds.high + 1, math.nan):
             with pytest.raises(ValueError, match=f'env option `evaluator.{name}` is '):  # whichever section is used
                 BreakoutEnv(dict(evaluator={name: value}))

@@ -102,9 +102,9 @@ def alarm_that_raises(error: BaseException, seconds: float) -> Iterator[None]:
         raise error
 
     previous = signal.signal(signal.SIGALRM, interrupt)
+    left_s, _ = signal.setitimer(signal.ITIMER_REAL, seconds)  # of the test's own time limit
     try:
-        signal.setitimer(signal.ITIMER_REAL, seconds)
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, previous)
+        signal.setitimer(signal.ITIMER_REAL, left_s)

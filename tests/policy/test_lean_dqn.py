@@ -1,6 +1,7 @@
 """``lean_dqn`` has DI-engine's losses, weights, priorities and checkpoints."""
 
 import functools
+import itertools
 
 import numpy as np
 import pytest
@@ -14,10 +15,12 @@ from helpers.policies import parameters, policy, transitions
 from helpers.runs import as_before  # noqa: F401  one thread: in two, the order of additions differs from run to run
 
 UPDATES = 25
+_seeds = itertools.count()
 
 
 def filled(nstep=3):
     """A buffer that samples in another order each time."""
+    np.random.seed(next(_seeds))
     buffer = FrameReplayBuffer(dict(replay_buffer_size=1000))
     buffer.push(transitions(200, nstep))
     return buffer

@@ -118,7 +118,7 @@ def test_collectors_killed_again_and_again_are_restarted_and_leave_nothing_behin
         command.wait_for(lambda kills=kills: command.text.count('Ray restarts it') == kills)
     plays()
     assert command.end(signal.SIGTERM) == 0, command.text
-    check_saves(tmp_path / NAME)
+    assert check_saves(tmp_path / NAME)
     assert not list(ray_folder.glob('breakout_actor_*'))
 
 
@@ -162,4 +162,4 @@ def test_collectors_follow_nodes_that_join_and_leave_a_cluster_whose_token_they_
     steps = env_steps(tmp_path)
     command.wait_for(lambda: env_steps(tmp_path) > steps)
     assert command.end(signal.SIGTERM) == 0, command.text
-    check_saves(tmp_path / NAME)
+    assert check_saves(tmp_path / NAME)

@@ -35,6 +35,7 @@ def test_run_under_nohup_continues_without_its_terminal(tmp_path):
     os.killpg(command.pid, signal.SIGHUP)
     before = log.stat().st_size
     command.wait_for(lambda: log.stat().st_size > before)
+    assert 'Stopping' not in command.text
     assert command.end(signal.SIGTERM) == 0 and saves_in(tmp_path / NAME)
 
 

@@ -72,7 +72,7 @@ class FaultyRun(Command):
         are those of ``faulty_program.py``, ``changes`` other values of the config, by their paths; ``ppo`` is the
         default recipe in place of DQN.
         """
-        self._same = dict(folder=folder, disk=disk, overlap=overlap, ppo=ppo)
+        self._same, self.has_saved = dict(folder=folder, disk=disk, overlap=overlap, ppo=ppo), False
         self.folder = (disk or folder) / NAME
         values = {**(SMALL if ppo else SMALL_DQN), **CONFIG, **(changes or {})}
         options = [word for path, value in values.items() for word in ('--set', f'{path}={value!r}')]
@@ -97,6 +97,7 @@ class FaultyRun(Command):
 
     def until_save(self) -> None:
         self.wait_for((self.folder / SAVE_LIST).exists)
+        self.has_saved = True
 
     def until_next_save(self) -> None:
         before = (self.folder / SAVE_LIST).stat().st_mtime_ns
@@ -115,9 +116,10 @@ class FaultyRun(Command):
     def is_resumed(self) -> None:
         """
         Another process resumes this run from its newest save, and completes it. A run that ended before its first
-        update has no save, and that is what the other says.
+        update has no save, and that is what the other says, unless ``until_save`` has seen one.
         """
         saves = check_saves(self.folder)
+        assert saves or not self.has_saved
         if not saves:
             again = FaultyRun(**self._same, resume=True)
             assert again.process.wait() == 2 and 'found no saved run' in again.text, again.text

@@ -110,10 +110,13 @@ def test_a_pushed_priority_counts_and_one_of_a_transition_that_is_gone_does_not(
     batch = buffer.sample(20, 0)
     assert {int(sampled['step_id']) for sampled in batch} == {3}
     buffer.clear()
-    buffer.push(dict(transition(1, 0), priority=1.0), 0)
     keys = ('replay_buffer_idx', 'replay_unique_id', 'priority')
-    buffer.update({key: [sampled[key] for sampled in batch] for key in keys})
+    gone = {key: [sampled[key] + 8 * (key == 'priority') for sampled in batch] for key in keys}
+    for count in (1, 29):
+        buffer.push([dict(transition(1, i), priority=1.0) for i in range(count)], 0)
+        buffer.update(gone)
     buffer.update({})
+    torch.testing.assert_close(torch.stack([s['priority'] for s in buffer.sample(30, 0)]), torch.ones(30))
 
 
 def test_the_package_works_without_torchrl_and_the_buffer_names_the_extra(tmp_path):

@@ -102,6 +102,7 @@ def test_each_fragment_is_collected_with_the_weights_before_the_previous_updates
         begun = UPDATES * max(0, number - 1)
         assert iteration == begun and weights in ({overlapped.updates[begun]}, set())  # none where none was needed
     assert len(set(overlapped.updates)) == len(overlapped.updates)
+    assert sum(bool(weights) for weights, _ in overlapped.collections) > len(overlapped.collections) / 2
 
 
 def test_the_same_seed_gives_the_same_weights(overlapped, tmp_path):
