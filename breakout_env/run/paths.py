@@ -107,10 +107,11 @@ def abandon_later_checkpoints(folder: Union[str, Path], updates: int) -> None:
 
 
 def newest_checkpoint(folder: Union[str, Path]) -> Path:
-    """The best checkpoint if an evaluation has chosen one, else the one after the most updates."""
+    """The best checkpoint if it has a score, which an untrained network has not, else that after the most updates."""
     best = Path(folder) / BEST_CHECKPOINT
     found = [*numbered_checkpoints(folder, 'resume'), *numbered_checkpoints(folder)]
-    return best if best.exists() or not found else max(found, key=updates_of)
+    is_best = best.exists() and read_best_score(folder) > -math.inf
+    return best if is_best or not found else max(found, key=updates_of)
 
 
 def read_best_score(folder: Union[str, Path]) -> float:

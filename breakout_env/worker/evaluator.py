@@ -59,19 +59,17 @@ class ResumableEvaluator(InteractionSerialEvaluator):
         best_saved = self._max_episode_return
         due: List[str] = []  # the name of a checkpoint, if the score is the best so far
         finished, info = super().eval(save_ckpt_fn and due.append, train_iter, envstep, *args, **kwargs)
-        if train_iter == 0:  # the network is untrained: it is no run's best agent
-            self._max_episode_return: float = best_saved
-            due.clear()
         if due:
             saver = run_registry.look_up(self._exp_name, 'saver')
             try:
                 save_ckpt_fn(*due)
-                best_saved = self._max_episode_return
-                if saver is not None:
-                    saver.note_best_score(float(self._max_episode_return))
+                if train_iter:  # any score of a trained network is better than that of the untrained one
+                    best_saved = self._max_episode_return
+                    if saver is not None:
+                        saver.note_best_score(float(best_saved))
             except OSError as error:  # of the disk, which must not end the training
-                self._max_episode_return = best_saved
                 _log.warning('ckpt_best or its score was not saved, the training continues: %s', error)
+            self._max_episode_return: float = best_saved
         self._update_state()
         progress = run_registry.look_up(self._exp_name, 'progress')
         if progress is not None:

@@ -53,7 +53,7 @@ def test_a_budget_ends_the_run_and_the_shown_command_can_be_pasted_into_a_shell(
     name = 'it\'s "mine" $HOME'
     options = ['--exp-name', name, '--set', 'policy.learn.learning_rate=0.0002', '--episodes', '2', '--serial']
     output = run([*COMMAND, '-c', config.name, *options], tmp_path)
-    assert output.startswith(f'Training in {name}\n') and 'env steps, random play' in output
+    assert output.startswith(f'Training in {name}\n') and 'env steps, before the first update' in output
     assert re.search(r'The budget of .* is used up', output) and 2 <= rows_of(tmp_path / name)[-1]['games'] <= 3
     again = re.search(r'resume: +(breakout train .*)', output)[1].replace('--episodes 2', '--episodes 3')
     more = run(['bash', '-c', again], tmp_path)

@@ -14,7 +14,7 @@ import torch
 from ding.worker import create_buffer
 
 from breakout_env.run.folder import run_to_resume
-from breakout_env.run.paths import SAVE_LIST, newest_checkpoint, saves_in
+from breakout_env.run.paths import SAVE_LIST, newest_checkpoint, saves_in, write_best_score
 from breakout_env.utils.atomic_file import DamagedFile
 from helpers.runs import N_SAMPLE, NAME, RANDOM, UPDATES, expected_transitions
 from helpers.serial_run import SerialRun, check_saves, flat, stopped_run
@@ -81,10 +81,12 @@ def test_best_checkpoint_is_not_overwritten_by_a_worse_one_after_a_kill(config):
 def test_an_untrained_network_is_not_the_best_checkpoint_of_a_run(config):
     run, best = SerialRun(config), Path(NAME, 'ckpt', 'ckpt_best.pth.tar')
     run.evaluate(9)
-    assert not best.exists() and run.best_score == -np.inf
-    run.update()
+    assert best.exists() and run.best_score == -np.inf
+    run.train(1)
+    run.save()
+    assert newest_checkpoint(NAME) == Path(NAME, 'ckpt', f'resume_{UPDATES}.pth.tar')
     run.evaluate(3)
-    assert best.exists() and run.best_score == 3
+    assert newest_checkpoint(NAME) == best and run.best_score == 3
 
 
 def test_checkpoints_after_the_save_that_a_run_is_resumed_from_are_set_aside(config):
@@ -107,8 +109,8 @@ def test_a_second_buffer_of_the_same_name_is_not_saved_with_the_run(config):
 @pytest.mark.parametrize('unwritable, kept', [('ckpt/ckpt_best.pth.tar', -np.inf), ('resume/best_score.json', 7.0)])
 def test_training_continues_where_the_best_checkpoint_or_its_score_can_not_be_saved(config, unwritable, kept, caplog):
     run, path = SerialRun(config), Path(NAME, unwritable)
-    run.train(1)
     path.mkdir(parents=True)  # a folder is in the place of the file
+    run.train(1)
     run.evaluate(7)
     assert 'ckpt_best or its score was not saved, the training continues' in caplog.text
     assert run.best_score == kept, 'a score counts as the best if ckpt_best has it'
@@ -235,7 +237,7 @@ def test_two_saves_are_kept_and_unfinished_files_removed(config):
         first.save()
     saves = check_saves(Path(NAME))
     assert [save['iteration'] for save in saves] == [4 * UPDATES, 3 * UPDATES]
-    expected = {'resume/pairs.json', *users, 'ckpt/iteration_0.pth.tar'}  # the last is DI-engine's
+    expected = {'resume/pairs.json', *users, 'ckpt/ckpt_best.pth.tar', 'ckpt/iteration_0.pth.tar'}
     expected |= {save[part] for save in saves for part in ('checkpoint', 'buffer')}
     assert {str(path.relative_to(NAME)) for path in contents(Path(NAME))} == expected
 
@@ -261,6 +263,7 @@ def test_the_newest_checkpoint_is_the_one_after_the_most_updates_or_the_best():
     Path('ckpt').mkdir()
     for name in ('iteration_900', 'iteration_1000', 'resume_950', 'iteration_50'):
         Path('ckpt', f'{name}.pth.tar').touch()
+    Path('ckpt', 'ckpt_best.pth.tar').touch()  # of the untrained network, without a score
     assert newest_checkpoint('.').name == 'iteration_1000.pth.tar'
-    Path('ckpt', 'ckpt_best.pth.tar').touch()
+    write_best_score('.', 3.0)
     assert newest_checkpoint('.').name == 'ckpt_best.pth.tar'
