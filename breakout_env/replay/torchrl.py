@@ -168,11 +168,13 @@ class TorchRLReplayBuffer(SerialBuffer):
             )
         self._prefetcher.wait()  # its thread reads the storage
         columns = {path: torch.stack([row[path] for row in rows]) for path in known}
+        weighs = self._options.sampler == 'prioritized' and ('priority',) in columns
+        priority = _checked_priorities(columns['priority',]) if weighs else None  # before anything is stored
         with self._allocating(known):
             index = self._buffer.extend(TensorDict(columns, batch_size=[len(rows)]))
         self._pushed += len(rows)
-        if self._options.sampler == 'prioritized' and ('priority',) in columns:
-            self._buffer.update_priority(index, _checked_priorities(columns['priority',]))
+        if priority is not None:
+            self._buffer.update_priority(index, priority)
 
     @contextlib.contextmanager
     def _allocating(self, layout: Layout) -> Iterator[None]:
