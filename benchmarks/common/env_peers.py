@@ -3,8 +3,8 @@ Environments as DI-engine's managers, ours and other libraries step them, each b
 
 All play the same game: frame skip 4, maximum of the last two screens, 84x84 gray, four screens in an observation, no
 sticky actions. ``TRAINING`` has up to 30 no-ops at the start of a game, the loss of a life as the end of an episode,
-clipped rewards, and FIRE pressed at a reset where that is offered; ``FULL_GAMES`` has none of these. gymnasium's
-``AtariPreprocessing`` and ale_py's vector begin a new game after a life and press no FIRE; the others continue it.
+clipped rewards, and FIRE pressed at a reset where that is offered; ``FULL_GAMES`` has none of these. After a life
+gymnasium's ``AtariPreprocessing`` begins a new game, ale_py's vector continues it, both without FIRE.
 """
 
 from dataclasses import dataclass
@@ -196,16 +196,19 @@ class EnvPool(Vector):
 
 
 class AtariVector(Vector):
-    """ale_py's own vector, in C++."""
+    """ale_py's own vector, in C++, all environments in a batch, or half of them while the other half plays on."""
 
-    def __init__(self, threads: int, env_num: int, rules: Rules = TRAINING) -> None:
+    def __init__(self, threads: int, asynchronous: bool, env_num: int, rules: Rules = TRAINING) -> None:
         from ale_py.vector_env import AtariVectorEnv
 
-        game = dict(repeat_action_probability=0.0, episodic_life=rules.training, reward_clipping=rules.training)
+        # its `episodic_life` would begin a new game after a life
+        game = dict(repeat_action_probability=0.0, life_loss_info=rules.training, reward_clipping=rules.training)
         screen = dict(frameskip=4, img_height=84, img_width=84, stack_num=4, maxpool=True, grayscale=True)
         # by default the step after a game only resets, and its action is lost
         start = dict(noop_max=rules.noop_max, use_fire_reset=rules.training, autoreset_mode='SameStep')
-        super().__init__(AtariVectorEnv('breakout', env_num, num_threads=threads, **game, **screen, **start), env_num)
+        batch = env_num // 2 if asynchronous else env_num
+        options = dict(num_threads=threads, batch_size=batch, **game, **screen, **start)
+        super().__init__(AtariVectorEnv('breakout', env_num, **options), batch)
 
 
 class StableBaselines3(Vector):

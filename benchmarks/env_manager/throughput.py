@@ -28,7 +28,8 @@ CONTESTANTS: Dict[str, Callable[[int], Any]] = {
     'ours, halves with a network': partial(peers.Acting, 'breakout', {}),
     'EnvPool, 2 threads': partial(peers.EnvPool, 2, False),
     'EnvPool, asynchronous, 2 threads': partial(peers.EnvPool, 2, True),
-    'ale_py AtariVectorEnv, 2 threads': partial(peers.AtariVector, 2),
+    'ale_py AtariVectorEnv, 2 threads': partial(peers.AtariVector, 2, False),
+    'ale_py AtariVectorEnv, asynchronous, 2 threads': partial(peers.AtariVector, 2, True),
     'Stable-Baselines3 SubprocVecEnv': partial(peers.StableBaselines3, True),
     'gymnasium AsyncVectorEnv': peers.Gymnasium,
 }

@@ -27,10 +27,11 @@ class Source(NamedTuple):
 
 
 _TRAINING = ('breakout_env/envs', 'breakout_env/policy', 'breakout_env/worker')
+_MANAGERS = ('breakout_env/env_manager', 'breakout_env/envs')
 SOURCES = {
     'agents/*': Source('tools/make_pretrained.py, partly by hand', ('breakout_env/pretrained', 'breakout_env/envs')),
     'bench_env.json': Source('python -m benchmarks.env.speed', ('breakout_env/envs',)),
-    'bench_[am]*.json': Source('python -m benchmarks.env_manager.throughput', ('breakout_env/env_manager',)),
+    'bench_[am]*.json': Source('python -m benchmarks.env_manager.throughput', _MANAGERS),
     'bench_replay*.json': Source('python -m benchmarks.replay.cost', ('breakout_env/replay',)),
     'bench_train.json': Source('python -m benchmarks.training.speed', _TRAINING),
     'lifecycle.json': Source('docs/scripts/check_dizoo.py', ('breakout_env/testing', 'breakout_env/envs')),
