@@ -62,6 +62,17 @@ def test_a_budget_ends_the_run_and_the_shown_command_can_be_pasted_into_a_shell(
     assert policy['model']['type'] == 'pixel_dqn' and policy['random_collect_size'] > 0, 'as it began'
 
 
+def test_the_same_command_with_auto_resume_begins_a_run_and_continues_it_until_a_score_is_reached(tmp_path):
+    config = config_in(tmp_path, 900, PROGRESS, BEGINS)
+    command = [*COMMAND, '-c', config, '--auto-resume', '--exp-name', 'mine', '--set', 'env.stop_value=-1']
+    first = run([*command, '--hours', '0.0005'], tmp_path)  # an evaluation of an untrained network ends no run
+    assert 'The budget of 0.0005 hours is used up' in first and 'Resuming' not in first
+    second = run([*command, '--hours', '1'], tmp_path)
+    assert 'Resuming mine at ' in second and 'is used up' not in second
+    (begun, resumed), last = rows_of(tmp_path / 'mine', 'run'), rows_of(tmp_path / 'mine', 'evaluation')[-1]
+    assert begun['env_step'] == 0 < resumed['updates'] == last['updates']
+
+
 STOCK = (  # DI-engine's collector, evaluator and buffer
     (r"collector=dict\(type='nstep', import_names=\['breakout_env'\]\),", ''),
     STOCK_EVALUATOR,
