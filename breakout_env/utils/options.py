@@ -12,36 +12,19 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import (
-    Annotated,
-    Any,
-    ClassVar,
-    Collection,
-    Dict,
-    Iterator,
-    Literal,
-    Mapping,
-    Optional,
-    Type,
-    TypeVar,
-    Union,
-    get_args,
-    get_origin,
-)
+from typing import Annotated, Any, ClassVar, Collection, Dict, Iterator, Literal, Mapping, Union, get_args, get_origin
 
 import click
 import numpy as np
 from annotated_types import Ge, GroupedMetadata, Gt, Le
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, TypeAdapter, ValidationError
-from pydantic.fields import FieldInfo
+from typing_extensions import Self
 
 # Longest part of a value that an error message quotes.
 _SHOWN_CHARACTERS = 120
 # A name on any usual file system, with room for what is appended to it: a time, a process, `.previous`.
 LONGEST_NAME_BYTES = 180
 DAY_S = 86_400.0
-
-T = TypeVar('T', bound='Options')
 
 
 class Expected(str):
@@ -68,11 +51,6 @@ class Between(GroupedMetadata):
         - low, high (:obj:`float`): The bounds, both allowed.
         - above (:obj:`bool`): Whether ``low`` itself is not allowed.
         - from_float (:obj:`bool`): Whether an integer may be written as ``1e6``.
-    Examples:
-        >>> checked('option', 'skip', 0, Annotated[int, Between(1, 60)])
-        Traceback (most recent call last):
-        ...
-        ValueError: option `skip` is 0 (int); expected a whole number from 1 to 60
     """
 
     low: float
@@ -136,7 +114,7 @@ class Options(BaseModel):
     _passed_over: ClassVar[Collection[str]] = frozenset()
 
     @classmethod
-    def read(cls: Type[T], cfg: Any) -> T:
+    def read(cls, cfg: Any) -> Self:
         """
         Overview:
             Check a section of a config, a dict or EasyDict, None for an empty one. Options that are not set have \
@@ -151,7 +129,7 @@ class Options(BaseModel):
         return cls.of_section(cls._owner, '', values)
 
     @classmethod
-    def of_section(cls: Type[T], owner: str, section_name: str, values: Mapping) -> T:
+    def of_section(cls, owner: str, section_name: str, values: Mapping) -> Self:
         """
         Overview:
             As ``read``, of a section that also holds others' options, such as ``policy.learn`` those of DI-engine. \
@@ -171,29 +149,25 @@ class Options(BaseModel):
         return ValueError(f'{cls._owner} `{prefix}{shown_name[:_SHOWN_CHARACTERS]}` is unknown; {hint}')
 
 
-def describe(field: FieldInfo) -> str:
-    """What an option may be, in words, from its type: ``'None or a whole number from 1 to 60'``."""
-    return _describe(field.annotation, field.metadata)
-
-
-def _describe(annotation: Any, metadata: Collection[Any]) -> str:
+def describe(type_: Any, metadata: Collection[Any] = ()) -> str:
+    """What an option of a type may be, in words: ``'None or a whole number from 1 to 60'``."""
     for words in metadata:
         if isinstance(words, Expected):
             return str(words)
-    if get_origin(annotation) is Annotated:
-        annotation, *inner = get_args(annotation)
-        return _describe(annotation, inner)
-    if get_origin(annotation) is Union:
-        some = [_describe(part, metadata) for part in get_args(annotation) if part is not type(None)]
-        return ' or '.join(['None'] * (type(None) in get_args(annotation)) + some)
-    if get_origin(annotation) is Literal:
-        return 'one of ' + ', '.join(map(repr, get_args(annotation)))
-    if annotation is bool:
+    if get_origin(type_) is Annotated:
+        inner, *metadata = get_args(type_)
+        return describe(inner, metadata)
+    if get_origin(type_) is Union:
+        some = [describe(part, metadata) for part in get_args(type_) if part is not type(None)]
+        return ' or '.join(['None'] * (type(None) in get_args(type_)) + some)
+    if get_origin(type_) is Literal:
+        return 'one of ' + ', '.join(map(repr, get_args(type_)))
+    if type_ is bool:
         return 'True or False'
     for bounds in metadata:
         if isinstance(bounds, Between):
-            return bounds.describe(annotation)
-    raise TypeError(f'options of type {annotation} have no description; give the type an Expected(...)')
+            return bounds.describe(type_)
+    raise TypeError(f'options of type {type_} have no description; give the type an Expected(...)')
 
 
 @lru_cache(maxsize=None)
@@ -214,7 +188,7 @@ def checked(owner: str, name: str, value: Any, type_: Any) -> Any:
     try:
         return _adapter(type_).validate_python(value)
     except ValidationError:
-        raise ValueError(f'{owner} `{name}` is {shown(value)}; expected {_describe(type_, ())}') from None
+        raise ValueError(f'{owner} `{name}` is {shown(value)}; expected {describe(type_)}') from None
 
 
 class CommandLineType(click.ParamType):
@@ -222,8 +196,7 @@ class CommandLineType(click.ParamType):
     Overview:
         A click type with the bounds and the error message of an option's type.
     Arguments:
-        - type_ (:obj:`Any`): The type of a number, such as ``Annotated[int, Between(0, 9)]``.
-        - or_auto (:obj:`bool`): Whether it may also be ``'auto'``.
+        - type_ (:obj:`Any`): What it may be, such as ``Annotated[int, Between(0, 9)]``.
     Examples:
         >>> CommandLineType(Annotated[int, Between(0, 9)]).convert('12', None, None)
         Traceback (most recent call last):
@@ -231,26 +204,23 @@ class CommandLineType(click.ParamType):
         click.exceptions.BadParameter: '12' is not allowed; expected a whole number from 0 to 9
     """
 
-    def __init__(self, type_: Any, or_auto: bool = False) -> None:
-        self._type, self._or_auto = type_, or_auto
+    def __init__(self, type_: Any) -> None:
+        self._type = type_
         self.name = 'integer' if get_args(type_)[0] is int else 'float'
 
-    def convert(self, value: Any, param: Optional[click.Parameter], ctx: Optional[click.Context]) -> Any:
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         """As click's."""
-        if self._or_auto and value == 'auto':
-            return value
         try:
-            plain = get_args(self._type)[0](value) if isinstance(value, str) else value
-            return _adapter(self._type).validate_python(plain)
-        except (ValueError, OverflowError):  # a ValidationError is a ValueError
-            self.fail(f'{value!r} is not allowed; expected {_describe(self._type, ())}', param, ctx)
+            return _adapter(self._type).validate_python(value, strict=False)
+        except ValidationError:
+            self.fail(f'{value!r} is not allowed; expected {describe(self._type)}', param, ctx)
 
 
 # numpy takes seeds of 32 bits, and each environment gets one of its own above it.
 SEED = CommandLineType(Annotated[int, Between(0, 2**31 - 1)])
 # Env steps, updates, games: fewer than floating point numbers tell apart.
 COUNT = CommandLineType(Annotated[int, Between(1, 10**15)])
-COLLECTORS = CommandLineType(Annotated[int, Between(1, 4096)], or_auto=True)
+COLLECTORS = CommandLineType(Union[Annotated[int, Between(1, 4096)], Literal['auto']])
 
 
 def section(owner: str, value: Any) -> Dict[Any, Any]:

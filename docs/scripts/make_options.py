@@ -56,7 +56,7 @@ def table(model: Type[Options]) -> List[str]:
         # the type is in the column beside it
         meaning = re.sub(r'^\([^)]*\) ', '', ' '.join((field.description or '').split())).replace('``', '`')
         default = 'required' if field.is_required() else f'`{field.default!r}`'
-        rows.append(f'| `{name}` | {default} | {describe(field)} | {meaning} |')
+        rows.append(f'| `{name}` | {default} | {describe(field.rebuild_annotation())} | {meaning} |')
     return rows
 
 
