@@ -84,7 +84,7 @@ class RemoteEvaluator(object):
         self._tb_logger.flush()
         progress = run_registry.look_up(self._exp_name, 'progress')
         if progress is not None:
-            progress.note_evaluation(returns, train_iter, env_step)
+            progress.note_evaluation(returns, updates=train_iter, env_step=env_step)
         self._say(
             f'Evaluated at {train_iter:,} updates and {env_step:,} env steps: {score:.1f} points over '
             f'{len(returns)} games.'

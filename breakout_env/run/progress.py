@@ -19,7 +19,7 @@ from typing import Annotated, Any, Callable, Deque, Dict, List, Mapping, Optiona
 import numpy as np
 import torch
 from ding.worker.learner import LearnerHook, register_learner_hook
-from pydantic import BeforeValidator
+from pydantic import Strict
 
 from .._version import __version__
 from ..compat.ding_budget import limit_of_pipeline
@@ -45,13 +45,6 @@ MEMORY_EVERY_S, WATCH_EVERY_S = 30.0, 5.0
 _LEARNED = dict(loss='total_loss', q_value='q_value', value='value', entropy='entropy', learning_rate='cur_lr')
 
 
-def _as_tuples(pairs: Any) -> Any:
-    """Lists of lists, as in a config, as tuples of tuples; anything else as it is."""
-    if isinstance(pairs, list) and all(isinstance(pair, list) for pair in pairs):
-        return tuple(map(tuple, pairs))
-    return pairs
-
-
 class ProgressOptions(Options):
     """The options of the hook ``progress``: its ``ext_args``."""
 
@@ -72,8 +65,8 @@ class ProgressOptions(Options):
     """(Optional[float]) Seconds between two printed lines where the output is no terminal. None prints none, as
     DI-engine prints its own logs there; `breakout train` sets 10."""
     expected_scores: Annotated[
-        Tuple[Tuple[float, float], ...],
-        BeforeValidator(_as_tuples),
+        Tuple[Annotated[Tuple[float, float], Strict(False)], ...],
+        Strict(False),  # lists in a config
         Expected('a list of pairs of env steps and score'),
     ] = ()
     """(list) What runs of this config scored while training, as pairs of env steps and score, for the forecast."""
@@ -278,21 +271,17 @@ class RunProgress(object):
         values = {name: learned.get(theirs) for name, theirs in _LEARNED.items()}
         self._write('progress', **row, **{name: value and float(value) for name, value in values.items()})
 
-    def note_evaluation(
-        self, returns: List[float], updates: Optional[int] = None, env_step: Optional[int] = None
-    ) -> None:
+    def note_evaluation(self, returns: List[float], **seen: int) -> None:
         """
-        Write the row of a finished evaluation: the score of each of its games, and what the policy had seen; by
-        default, as much as it has now.
+        Write the row of a finished evaluation: the score of each of its games, and the ``updates`` and ``env_step``
+        that the policy had seen; by default, as much as it has now.
         """
         if self._is_closed:  # a later run of this name in the same process, without a progress of its own
             return
         self._count()
         score = float(np.mean(returns))
         self._scores = dict(last=score, best=max(score, self._scores.get('best', score)))
-        at = dict(env_step=env_step, updates=updates)
-        given = {name: value for name, value in at.items() if value is not None}
-        self._write('evaluation', returns=[float(value) for value in returns], **given)
+        self._write('evaluation', returns=[float(value) for value in returns], **seen)
 
     def _write(self, kind: str, **values: Any) -> None:
         self._log.write(kind, **{**dict(run_s=self.run_s, env_step=self._env_step, updates=self._updates), **values})
