@@ -15,7 +15,7 @@ import signal
 import sys
 import time
 import warnings
-from typing import Iterable, Iterator, List
+from typing import Iterable, Iterator
 
 import click
 
@@ -37,23 +37,16 @@ def command(as_json: bool) -> None:
       breakout doctor
       breakout doctor --json > doctor.json
     """
-    answers = run_checks(CHECKS)
-    rows = list(answers) if as_json else _show(answers)
+    rows = []
+    for row in run_checks(CHECKS):
+        rows.append(row)
+        if not as_json:  # each when it is there
+            click.echo(f'{click.style(f"{row.state:9}", fg=COLOURS[row.state])}{row.name:16}{row.found}')
     if as_json:
         click.echo(json.dumps([row._asdict() for row in rows], indent=2))
+    elif fixes := [f'  {row.name}: {row.fix}' for row in rows if row.fix]:
+        click.echo('\n'.join(['How to fix it:', *fixes]))
     sys.exit(any(row.state == FAILS for row in rows))
-
-
-def _show(answers: Iterable[Answer]) -> List[Answer]:
-    """Print each answer when it is there, and then the fixes, to be copied."""
-    rows = []
-    for row in answers:
-        rows.append(row)
-        click.echo(f'{click.style(f"{row.state:9}", fg=COLOURS[row.state])}{row.name:16}{row.found}')
-    fixes = [f'  {row.name}: {row.fix}' for row in rows if row.fix]
-    for line in ['How to fix it:'] * bool(fixes) + fixes:
-        click.echo(line)
-    return rows
 
 
 def run_checks(checks: Iterable[Check]) -> Iterator[Answer]:
