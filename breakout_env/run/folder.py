@@ -14,7 +14,6 @@ from typing import Any, Dict, List, Optional, Tuple, Union
 
 import click
 
-from ..utils.atomic_file import DamagedFile
 from ..utils.options import PathText, checked
 from .paths import LOCK, SAVE_LIST, saves_in
 
@@ -120,14 +119,15 @@ def run_to_resume(resume: Optional[str], exp_name: str) -> Optional[str]:
         The experiment folder that ``--resume`` asks for: its value, ``''`` for the last saved run of this name; None \
         if it was not given.
     Raises:
-        - click.UsageError: If there is no saved run, or a list of saves is damaged.
+        - click.UsageError: If there is no saved run.
+        - DamagedFile: If a list of saves is damaged.
     """
     if resume == '':
         runs = saved_runs(exp_name)
         if not runs:
             raise click.UsageError(f'--resume found no saved run in {exp_name}; expected {exp_name}/{SAVE_LIST}')
         return str(max(runs, key=_saved_at))
-    if resume is not None and not _is_saved(Path(resume)):
+    if resume is not None and not saves_in(resume):
         raise click.UsageError(f'--resume {resume}: no saved run is there; expected {resume}/{SAVE_LIST}')
     return resume and _below_here(resume)
 
@@ -142,12 +142,4 @@ def saved_runs(exp_name: str) -> List[Path]:
     path = Path(exp_name)
     # another run's name may begin like this one's, too
     ours = re.compile(re.escape(path.name) + r'(_\d{6}_\d{6})?')
-    folders = path.parent.iterdir() if path.parent.is_dir() else ()
-    return [folder for folder in folders if ours.fullmatch(folder.name) and _is_saved(folder)]
-
-
-def _is_saved(folder: Path) -> bool:
-    try:
-        return bool(saves_in(folder))
-    except DamagedFile as error:
-        raise click.UsageError(f'--resume: {error}') from None
+    return [folder for folder in path.parent.glob('*') if ours.fullmatch(folder.name) and saves_in(folder)]
