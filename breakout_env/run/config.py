@@ -31,9 +31,6 @@ from .config_checks import EXAMPLE, check_config, unknown_names, value_at
 from .folder import folder_below_here, new_folder
 from .paths import MERGED_CONFIG
 
-DEFAULT_EXP_NAME = 'default_experiment'  # DI-engine's
-# Parts that create_config must name.
-_PARTS = ('env', 'env_manager', 'policy')
 # DI-engine's own evaluator forgets the best score when a run is resumed.
 _DING_EVALUATOR = 'interaction'
 # What to give instead of an option that DI-engine replaces.
@@ -73,13 +70,13 @@ def read_config_file(path: str) -> ConfigFile:
         main, create = (_plain(name, value) for name, value in zip(('main_config', 'create_config'), found))
         for name in ('env', 'policy'):
             section(f'main_config.{name}', main.setdefault(name, {}))
-        for name in _PARTS:
+        for name in ('env', 'env_manager', 'policy'):
             part = section(f'create_config.{name}', create.get(name))
             if not isinstance(part.get('type'), str):
                 raise ValueError(f'create_config.{name} is {shown(part)}; expected a dict with its `type`, {EXAMPLE}')
     except ValueError as error:
         raise click.UsageError(f'{path} is no config: {error}') from None
-    main.setdefault('exp_name', DEFAULT_EXP_NAME)
+    main.setdefault('exp_name', 'default_experiment')  # as DI-engine calls it
     return ConfigFile(EasyDict(main), EasyDict(create), path)
 
 

@@ -130,14 +130,11 @@ def _check_part(path: str, type_: Any, registry: Any, of: Any) -> None:
 def unknown_names(given: Mapping, known_options: Mapping, model: Optional[str]) -> List[str]:
     """
     Overview:
-        Find names in ``given`` that neither DI-engine nor a part reads.
+        A message for each name in ``given`` that neither DI-engine nor a part reads, with the nearest one that is \
+        known. Environments of other projects and arguments of hooks are not looked at.
     Arguments:
-        - given (:obj:`Mapping`): The options, such as ``main_config``.
-        - known_options (:obj:`Mapping`): The merged config of the same parts without them.
+        - known_options (:obj:`Mapping`): The merged config of the same parts without ``given``.
         - model (:obj:`Optional[str]`): The registered name of the model.
-    Returns:
-        - hints (:obj:`List[str]`): A message for each, with the nearest name that is known. Environments of other \
-            projects and arguments of hooks are not looked at.
     """
     known = {'policy', 'policy.model', *paths(known_options), *_WITHOUT_DEFAULT}
     arguments = _arguments(dict(MODEL_REGISTRY).get(model))

@@ -42,10 +42,6 @@ class ResumeHook(LearnerHook):
         usable save, if ``policy.learn.resume_training`` is on. While it runs: saves it from time to time, with the \
         buffer ``frame`` in the background; with others, training waits. When it ends, and on SIGTERM or Ctrl-C: saves \
         it a last time. ``ext_args`` are ``ResumeOptions``.
-    Examples:
-        >>> hook = ResumeHook('resume', 100, position='before_run', ext_args=dict(save_every_s=900))
-        >>> hook.position
-        'before_run'
     """
 
     @classmethod

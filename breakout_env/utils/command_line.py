@@ -30,10 +30,6 @@ class Program(click.Command):
         line with exit code 1: errors that this package or the system raises; others keep their traceback.
 
         Calling the command installs the signal handlers; ``main``, for a program that continues afterwards, does not.
-    Examples:
-        >>> command = Program('hello', callback=lambda: print('hello'))
-        >>> command.main([], standalone_mode=False)
-        hello
     """
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

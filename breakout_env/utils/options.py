@@ -197,11 +197,6 @@ class CommandLineType(click.ParamType):
         A click type with the bounds and the error message of an option's type.
     Arguments:
         - type_ (:obj:`Any`): What it may be, such as ``Annotated[int, Between(0, 9)]``.
-    Examples:
-        >>> CommandLineType(Annotated[int, Between(0, 9)]).convert('12', None, None)
-        Traceback (most recent call last):
-        ...
-        click.exceptions.BadParameter: '12' is not allowed; expected a whole number from 0 to 9
     """
 
     def __init__(self, type_: Any) -> None:
