@@ -8,9 +8,9 @@ Stop a run, or have it killed, and resume it, under ``ding -m serial`` and in ou
 
 import math
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Mapping
+from typing import Annotated, Any, Mapping
 
-from ding.worker.learner import LearnerHook, register_learner_hook
+from ding.worker.learner import BaseLearner, LearnerHook, register_learner_hook
 
 from ..compat.ding_checkpoint_files import keep_checkpoints_whole
 from ..compat.ding_first_evaluation import evaluate_first
@@ -21,9 +21,6 @@ from ..utils.options import Between, Options
 from .folder import hold, release
 from .paths import numbered_checkpoint
 from .saver import RunSaver
-
-if TYPE_CHECKING:
-    from ding.worker import BaseLearner
 
 
 class ResumeOptions(Options):
@@ -53,7 +50,7 @@ class ResumeHook(LearnerHook):
         super().__init__(*args, **kwargs)
         self._options = ResumeOptions.read(ext_args)
 
-    def __call__(self, engine: 'BaseLearner') -> None:
+    def __call__(self, engine: BaseLearner) -> None:
         cfg = engine.policy.get_attribute('cfg')
         if 'update_per_collect' not in cfg.learn:
             raise ValueError(

@@ -16,11 +16,12 @@ import time
 import weakref
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Mapping, Optional, Tuple, cast
+from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Tuple, cast
 
 import numpy as np
 import torch
 import xxhash
+from ding.worker import BaseLearner
 
 from ..compat.ding_call_hook import CallHook
 from ..policy.learner import check_finite
@@ -40,9 +41,6 @@ from .paths import (
 )
 from .stop_request import Stopped, StopRequest
 
-if TYPE_CHECKING:
-    from ding.worker import BaseLearner
-
 _log = logging.getLogger(__name__)
 # Parts that keep something over a stop, besides policy and buffer.
 _PARTS_WITH_STATE = ('evaluator', 'collector', 'progress')
@@ -60,7 +58,7 @@ class RunSaver(object):
         - save_every_s (:obj:`float`): Seconds between two saves, once it has been started.
     """
 
-    def __init__(self, learner: 'BaseLearner', save_every_s: float = 900.0) -> None:
+    def __init__(self, learner: BaseLearner, save_every_s: float) -> None:
         self._learner, self._save_every_s = learner, save_every_s
         self._cfg = learner.policy.get_attribute('cfg')
         self._folder = Path(learner.exp_name)
