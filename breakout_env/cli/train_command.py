@@ -21,7 +21,7 @@ from ..run.budget import Budget
 from ..run.config import read_config_file
 from ..run.folder import folder_below_here, run_to_resume, saved_runs
 from ..run.paths import LOGS, newest_checkpoint, numbered_checkpoints, saves_in
-from ..run.recipes import recipe, shipped
+from ..run.recipes import RECIPES, RECIPES_ON_RAY, shipped
 from ..run.stop_request import StopRequest
 from ..utils import output
 from ..utils.command_line import Program
@@ -145,7 +145,7 @@ def command(
         raise click.UsageError(f'--exp-name is {exp_name}, beside --resume {resume}; expected one folder')
     device = device_of(device)
     if config is None:
-        default = recipe(device == 'cuda', collectors is not None)
+        default = (RECIPES if collectors is None else RECIPES_ON_RAY)[device == 'cuda']
         click.echo(f'The config for this machine: {default}')
     file = read_config_file(config or str(shipped(default)))
     values = {'policy.cuda': device == 'cuda', **dict(_read_change(text) for text in changes)}

@@ -124,9 +124,7 @@ def read_best_score(folder: Union[str, Path]) -> float:
 
 
 def write_best_score(folder: Union[str, Path], score: float) -> None:
-    """
-    Write the score with the best checkpoint: a run that is killed now resumes from a save that has neither.
-    """
+    """Write the score with the best checkpoint: a run that is killed now resumes from a save that has neither."""
     write_bytes(Path(folder) / BEST_SCORE, json.dumps(score).encode())
 
 

@@ -11,11 +11,6 @@ RECIPES_ON_RAY = {False: 'configs/breakout_dqn_cpu_config.py', True: 'configs/br
 _PACKAGE = Path(__file__).resolve().parent.parent
 
 
-def recipe(on_gpu: bool, on_ray: bool = False) -> str:
-    """The config for this machine, as ``shipped`` takes it."""
-    return (RECIPES_ON_RAY if on_ray else RECIPES)[on_gpu]
-
-
 def shipped(relative: str) -> Path:
     """
     Where a file of ``configs/`` or ``entry/``, such as ``'configs/breakout_dqn_cpu_config.py'``, is: inside the package

@@ -147,10 +147,10 @@ class RunSaver(object):
 
     # ---------------------------------------------------------------- resuming
 
-    def resume(self) -> bool:
+    def resume(self) -> None:
         """
         Overview:
-            Restore the newest save that is usable; False if there is none, and the run begins.
+            Restore the newest save that is usable; without any, the run begins.
         Raises:
             - DamagedFile: If there are saves, but none of them is usable.
             - ValueError: If they are of another network.
@@ -170,14 +170,13 @@ class RunSaver(object):
                     f'the run in {self._folder} is one of another network or optimizer; expected the same config and '
                     f'changes as at its beginning ({_last_line(error)})'
                 ) from None
-            return True
+            return
         if failures:
             raise DamagedFile(
                 f'policy.learn.resume_training is on, but no save of the run in {self._folder} can be used: '
                 f'{"; ".join(failures)}. Expected a readable save in {self._folder / SAVES}, or a new exp_name'
             )
         self._learner.info(f'there is no save in {self._folder / SAVES}: the run begins')
-        return False
 
     def _load(self, save: Save) -> Dict[str, Any]:
         """The state in the checkpoint of a save; the buffer has its transitions then."""
