@@ -1,14 +1,14 @@
 """``breakout average``: one agent out of a run's last checkpoints."""
 
 from pathlib import Path
-from typing import Any, Dict, Optional
+from typing import Annotated, Any, Dict, Optional
 
 import click
 
 from ..agent.agent import save_agent
 from ..agent.weights_file import average_weights, checkpoints_of, last_eighth
 from ..run.paths import AVERAGED_AGENT, updates_of
-from ..utils.options import COUNT
+from ..utils.options import COUNT, Between, CommandLineType
 
 
 @click.command('average')
@@ -19,7 +19,7 @@ from ..utils.options import COUNT
 @click.option('--until', type=COUNT, help='Take only checkpoints of up to this many updates.')
 @click.option(
     '--temperature',
-    type=click.FloatRange(0.01, 100),
+    type=CommandLineType(Annotated[float, Between(0.01, 100.0)]),
     help='Of a PPO: actions are drawn from its policy, the logits divided by this. By default the most probable ones.',
 )
 @click.option(

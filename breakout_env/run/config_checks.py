@@ -148,7 +148,7 @@ def unknown_names(given: Mapping, known_options: Mapping, model: Optional[str]) 
         if parent == 'policy.model' and not arguments:
             continue
         siblings = [each.rpartition('.')[2] for each in known if each.rpartition('.')[0] == parent]
-        hints.append(f'{path} is unknown; {nearest(name, siblings)}')
+        hints.append(f'{path} is unknown; {nearest(name, siblings) if siblings else f"{parent} has no options"}')
     return hints
 
 

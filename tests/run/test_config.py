@@ -177,6 +177,7 @@ def test_a_target_network_follows_by_target_theta_where_its_frequency_is_none():
         (['train', '--set', 'seed=3'], '--set seed=3 has no effect; expected --seed'),
         (['train', '--set', 'policy.eval.evaluator.stop_value=3'], 'has no effect; expected env.stop_value'),
         (['train', '-c', PPO, '--set', 'policy.nstep=3'], 'policy.nstep is unknown'),
+        (['train', '-c', PPO, '--set', 'policy.cuda.x=3'], 'policy.cuda.x is unknown; policy.cuda has no options'),
         (
             ['train', '-c', str(CONFIG), '--set', 'policy.learn.target_theta=0.1'],
             'expected policy.learn.target_update_freq=N',
