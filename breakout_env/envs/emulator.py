@@ -40,12 +40,12 @@ class Emulator(object):
     Overview:
         A running Breakout console. ``screen`` is the maximum of its last two frames in gray (:math:`(210, 160)`, \
         uint8, 0 black to 255 white): it draws some sprites only in every other frame (Mnih et al. 2015, Methods). \
-        ``last_screen`` is the one before the last ``advance``. It exists from construction to ``close``, which may be \
-        called at any time and any number of times.
+        ``last_screen`` is the one before the last ``advance``. ``ale`` is ALE's own interface, for lives, the end of \
+        a game and its frames. It exists from construction to ``close``.
     Examples:
         >>> emulator = Emulator(0, repeat_action_probability=0.0, max_episode_frames=1000, full_action_space=False)
         >>> emulator.reset_game(noop_frames=1)
-        >>> emulator.advance(action=1, frames=4), emulator.lives, emulator.frame_number
+        >>> emulator.advance(action=1, frames=4), emulator.ale.lives(), emulator.ale.getEpisodeFrameNumber()
         (0, 5, 5)
         >>> emulator.close()
     """
@@ -56,36 +56,36 @@ class Emulator(object):
         """Options as in ``BreakoutOptions``; the seed is for ALE's random numbers, which only sticky actions use."""
         self.screen, self.last_screen = np.zeros((2, *SCREEN_SHAPE), dtype=np.uint8)
         ALEInterface.setLoggerMode(LoggerMode.Error)
-        self._ale = ALEInterface()
+        self.ale = ALEInterface()
         self._sticky = repeat_action_probability > 0
         self._after_noops: List[ALEState] = []  # how games begin, by their number of no-ops
-        self._ale.setFloat('repeat_action_probability', repeat_action_probability)
-        self._ale.setInt('max_num_frames_per_episode', max_episode_frames)
+        self.ale.setFloat('repeat_action_probability', repeat_action_probability)
+        self.ale.setInt('max_num_frames_per_episode', max_episode_frames)
         self.reload(seed)
-        self._actions = self._ale.getLegalActionSet() if full_action_space else self._ale.getMinimalActionSet()
+        self._actions = self.ale.getLegalActionSet() if full_action_space else self.ale.getMinimalActionSet()
 
     def reload(self, seed: int) -> None:
         """
         Seed ALE's random numbers, from 0 to 2**31 - 1. ALE takes a seed only while it loads a ROM, so this loads
         it again, which takes some twenty times as long as ``reset_game``. Only sticky actions need it.
         """
-        self._ale.setInt('random_seed', seed)
-        self._ale.loadROM(checked_rom())
+        self.ale.setInt('random_seed', seed)
+        self.ale.loadROM(checked_rom())
         self._after_noops.clear()
         logger.debug('emulator %d in process %d loaded the ROM', id(self), os.getpid())
 
     def reset_game(self, noop_frames: int) -> None:
         """Start a game with this many frames of NOOP, and update ``screen``."""
-        ale, states, noop = self._ale, self._after_noops, self._actions[NOOP]
+        ale, states, noop = self.ale, self._after_noops, self._actions[NOOP]
         if self._sticky:
             ale.reset_game()
             for _ in range(noop_frames):
                 ale.act(noop)
+            ale.getScreenGrayscale(self.screen)
         else:
             # To reset the console ALE plays some 60 frames, as many as a dozen steps. All games begin alike, so they
-            # can begin from a saved state. Not with sticky actions: their random numbers are not part of the state, and
-            # a reset uses some. The picture is not part of it either: playing the last no-op again draws it. The first
-            # no-op does not change the picture.
+            # can begin from a saved state; before the first ball a NOOP changes no picture. Not with sticky actions: a
+            # reset uses some of their random numbers.
             if not states:
                 ale.reset_game()
                 states.append(ale.cloneState())
@@ -93,21 +93,17 @@ class Emulator(object):
                 ale.restoreState(states[-1])
                 ale.act(noop)
                 states.append(ale.cloneState())
-            ale.restoreState(states[max(noop_frames - 1, 0)])
-            ale.act(noop)
-            ale.restoreState(states[noop_frames])
-        ale.getScreenGrayscale(self.screen)
-
-    def save_state(self) -> ALEState:
-        """The console's state; the picture and the random numbers of sticky actions are not part of it."""
-        return self._ale.cloneState()
+            self.restore_state(states[noop_frames])
 
     def restore_state(self, state: ALEState) -> None:
-        """Continue from a state; the picture is that of a frame with NOOP from there."""
-        self._ale.restoreState(state)
-        self._ale.act(self._actions[NOOP])  # draws it
-        self._ale.restoreState(state)
-        self._ale.getScreenGrayscale(self.screen)
+        """
+        Continue from a state that ``ale.cloneState`` gave. The picture and the random numbers of sticky actions are not
+        part of it: the picture becomes that of a frame with NOOP from there.
+        """
+        self.ale.restoreState(state)
+        self.ale.act(self._actions[NOOP])  # draws it
+        self.ale.restoreState(state)
+        self.ale.getScreenGrayscale(self.screen)
 
     def advance(self, action: int, frames: int) -> int:
         """
@@ -115,7 +111,7 @@ class Emulator(object):
         changes no screen, as in gymnasium's ``AtariPreprocessing``. Returns the points won.
         """
         self.last_screen, self.screen = self.screen, self.last_screen
-        ale, joystick, points, earlier = self._ale, self._actions[action], 0, None
+        ale, joystick, points, earlier = self.ale, self._actions[action], 0, None
         for frames_left in range(frames - 1, -1, -1):
             points += ale.act(joystick)
             if ale.game_over():
@@ -129,26 +125,6 @@ class Emulator(object):
             cv2.max(self.screen, earlier, dst=self.screen)
         return points
 
-    @property
-    def lives(self) -> int:
-        """Lives left, 5 at the start of a game."""
-        return self._ale.lives()
-
-    @property
-    def game_over(self) -> bool:
-        """Whether the game has ended, by its rules or truncated."""
-        return self._ale.game_over()
-
-    @property
-    def truncated(self) -> bool:
-        """Whether ``max_episode_frames`` has ended the game."""
-        return self._ale.game_truncated()
-
-    @property
-    def frame_number(self) -> int:
-        """Frames played since the game began, no-ops included."""
-        return self._ale.getEpisodeFrameNumber()
-
     def render(self, mode: str = 'rgb_array') -> np.ndarray:
         """
         Overview:
@@ -160,9 +136,9 @@ class Emulator(object):
         """
         if mode != 'rgb_array':
             raise ValueError(f"render mode is {mode!r}; expected 'rgb_array', the only picture Breakout offers")
-        return self._ale.getScreenRGB()
+        return self.ale.getScreenRGB()
 
     def close(self) -> None:
         """Free the emulator's memory. Only ``close`` may be called afterwards."""
         self._after_noops.clear()
-        self.__dict__.pop('_ale', None)  # the last reference: ALE's destructor runs here
+        self.__dict__.pop('ale', None)  # the last reference: ALE's destructor runs here

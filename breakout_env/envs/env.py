@@ -113,7 +113,7 @@ class BreakoutEnv(BaseEnv):
             game_continues = session.state is State.LIFE_LOST and not session.seed_is_new
             if game_continues:
                 session.play_first_steps(NOOP)
-                game_continues = not session.emulator.game_over  # max_episode_frames may truncate it here
+                game_continues = not session.emulator.ale.game_over()  # max_episode_frames may truncate it here
             if not game_continues:
                 if session.open(self._options, self._seed):
                     self.open_resources()
@@ -193,18 +193,18 @@ class BreakoutEnv(BaseEnv):
         session, options = self._session, self._options
         if session.state is not State.PLAYING:
             raise RuntimeError(f'BreakoutEnv.step was called in state {session.state.value!r}; call reset first')
-        index, emulator = self._index_of(action), session.emulator
+        index, ale = self._index_of(action), session.emulator.ale
         try:
             if options.random_action_probability and session.rng.random() < options.random_action_probability:
                 index = int(session.rng.integers(self._action_count))
             points = session.advance(index)
             session.stack_screen()
-            game_over, life_lost = emulator.game_over, emulator.lives < session.lives
+            game_over, life_lost = ale.game_over(), ale.lives() < session.lives
             if life_lost and options.fire_on_life_loss and not (game_over or options.episodic_life):
                 points += session.advance(FIRE)
                 session.stack_screen()
-                game_over = emulator.game_over
-            session.lives = emulator.lives
+                game_over = ale.game_over()
+            session.lives = ale.lives()
             if points and not game_over:
                 session.keep_late_state()
         except BaseException:  # an interrupted emulator is in no defined state; reset opens another
@@ -214,14 +214,14 @@ class BreakoutEnv(BaseEnv):
         if life_lost:
             reward += options.life_loss_penalty
         done = game_over or (life_lost and options.episodic_life)
-        info: Dict[str, object] = {'lives': session.lives, 'episode_frame_number': emulator.frame_number}
+        info: Dict[str, object] = {'lives': session.lives, 'episode_frame_number': ale.getEpisodeFrameNumber()}
         if done:
             points = session.episode_points
             session.enter(State.GAME_OVER if game_over else State.LIFE_LOST, f'episode ends with {points} points')
             info['eval_episode_return'] = np.float32(points)
             # not where the last frame also ends the life or the game: nothing comes after it
             ended = session.lives == 0 or (life_lost and options.episodic_life)
-            info['TimeLimit.truncated'] = emulator.truncated and not ended
+            info['TimeLimit.truncated'] = ale.game_truncated() and not ended
         if game_over:
             if not session.is_late:
                 info['game_return'] = np.float32(session.game_points)

@@ -113,7 +113,7 @@ class Session(object):
 
     def begin_episode(self, game_continues: bool) -> None:
         """Count from zero, and fill the stack with the present screen."""
-        self.lives, self.episode_points = self.emulator.lives, 0
+        self.lives, self.episode_points = self.emulator.ale.lives(), 0
         fill_stack(self.stack, self.emulator.screen)
         if self.recorder is not None and not game_continues:
             self.recorder.begin(self.emulator.render())
@@ -142,9 +142,9 @@ class Session(object):
         """After a brick was hit: keep the state for late starts, in place of the one with about as many points."""
         options = self.options
         # a game needs frames for the steps of a reset and one more
-        goes_on = self.emulator.frame_number + 2 * options.frame_skip < options.max_episode_frames
+        goes_on = self.emulator.ale.getEpisodeFrameNumber() + 2 * options.frame_skip < options.max_episode_frames
         if options.late_start_probability and self.game_points % WALL >= LATE_POINTS and goes_on:
-            self.late_states[self.game_points // LATE_SPACING] = self.game_points, self.emulator.save_state()
+            self.late_states[self.game_points // LATE_SPACING] = self.game_points, self.emulator.ale.cloneState()
 
     def stack_screen(self) -> None:
         """Add the screen of the last step to the stack; to be called after each one of an episode."""

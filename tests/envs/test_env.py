@@ -100,7 +100,7 @@ def test_a_game_of_training_can_begin_late_in_an_earlier_one_but_is_no_full_game
 def test_a_restored_state_shows_its_own_picture_and_not_that_of_the_game_before():
     emulator = Emulator(0, repeat_action_probability=0.0, max_episode_frames=1000, full_action_space=False)
     emulator.reset_game(1)
-    state, screen = emulator.save_state(), emulator.screen.copy()
+    state, screen = emulator.ale.cloneState(), emulator.screen.copy()
     emulator.advance(FIRE, 200)
     assert (emulator.screen != screen).any()
     emulator.restore_state(state)
@@ -202,7 +202,7 @@ def test_a_step_without_an_episode_is_refused_and_harmless(make):
     env.reset()
     assert env.step(0).info['lives'] == 4
     env.reset()  # in mid-episode: a new game
-    assert env.step(0).info == dict(lives=5, episode_frame_number=env._env.frame_number)
+    assert env.step(0).info == dict(lives=5, episode_frame_number=env._env.ale.getEpisodeFrameNumber())
 
 
 def test_reset_never_returns_a_game_that_is_over(make):
@@ -215,7 +215,7 @@ def test_reset_never_returns_a_game_that_is_over(make):
         env.reset()
         play_until_done(env, LEFT)
         env.reset()
-        assert not env._env.game_over
+        assert not env._env.ale.game_over()
 
 
 def test_render_returns_the_picture_in_colour_also_through_di_engine(make):
