@@ -198,11 +198,9 @@ class BreakoutEnv(BaseEnv):
             if options.random_action_probability and session.rng.random() < options.random_action_probability:
                 index = int(session.rng.integers(self._action_count))
             points = session.advance(index)
-            session.stack_screen()
             game_over, life_lost = ale.game_over(), ale.lives() < session.lives
             if life_lost and options.fire_on_life_loss and not (game_over or options.episodic_life):
                 points += session.advance(FIRE)
-                session.stack_screen()
                 game_over = ale.game_over()
             session.lives = ale.lives()
             if points and not game_over:

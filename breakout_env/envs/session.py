@@ -42,11 +42,6 @@ class Session(object):
     """
 
     emulator: Emulator  # an attribute only while it is open
-    # created by the first ``open``
-    options: BreakoutOptions
-    stack: np.ndarray
-    rng: np.random.Generator
-    emulator_rng: np.random.Generator
 
     def __init__(self, env_id: int) -> None:
         """``env_id`` is the ``id`` of the environment, for the log."""
@@ -98,7 +93,7 @@ class Session(object):
             self.recorder.end()  # the game before may be unfinished
         if replay_folder is not None and (self.recorder is None or self.recorder.folder != replay_folder):
             self.recorder = GameRecorder(replay_folder, video_name, self.options.frame_skip)
-            self.own('recorder', self.recorder)
+            self.own('recorder', self.recorder, GameRecorder.end)
         if self.recorder is not None:
             self.recorder.name = video_name  # another seed has another name
         probability = self.options.late_start_probability
@@ -126,8 +121,9 @@ class Session(object):
             self.advance(action)
 
     def advance(self, action: int) -> int:
-        """Play one step, show it in window and video, and count its points."""
+        """Play one step, stack its screen, show it in window and video, and count its points."""
         points = self.emulator.advance(action, self.options.frame_skip)
+        push_frame(self.stack, self.emulator.screen, self.emulator.last_screen)
         self.game_points += points
         self.episode_points += points
         if self.recorder is not None or self.window is not None:
@@ -145,10 +141,6 @@ class Session(object):
         goes_on = self.emulator.ale.getEpisodeFrameNumber() + 2 * options.frame_skip < options.max_episode_frames
         if options.late_start_probability and self.game_points % WALL >= LATE_POINTS and goes_on:
             self.late_states[self.game_points // LATE_SPACING] = self.game_points, self.emulator.ale.cloneState()
-
-    def stack_screen(self) -> None:
-        """Add the screen of the last step to the stack; to be called after each one of an episode."""
-        push_frame(self.stack, self.emulator.screen, self.emulator.last_screen)
 
     def own(self, name: str, resource: Any, release: Callable[[Any], object] = methodcaller('close')) -> None:
         """Register a resource that was just opened, so that ``close`` releases it."""

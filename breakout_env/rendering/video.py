@@ -106,13 +106,11 @@ class GameRecorder(object):
             self._finish('given-up')
 
     def end(self, score: Optional[int] = None) -> None:
-        """Complete the file of a game, with its score in the name; None for an unfinished game."""
+        """
+        Complete the file of a game, with its score in the name; None for an unfinished game. May be called at any time.
+        """
         self._first_picture = None
         self._finish('unfinished' if score is None else f'score{score}')
-
-    def close(self) -> None:
-        """Complete an unfinished recording. May be called at any time, any number of times."""
-        self.end()
 
     def _open(self, first: np.ndarray) -> None:
         while True:  # until a name is free, of this run's and earlier runs' games, here and in other processes
