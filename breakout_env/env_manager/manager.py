@@ -83,9 +83,7 @@ class GroupEnvManager(RecoveringManager):
 
     def _create_state(self) -> None:
         self._env_episode_count = dict.fromkeys(range(self._env_num), 0)
-        self._ready_obs = dict.fromkeys(range(self._env_num))
         self._reset_param: Dict[int, Optional[dict]] = {env_id: {} for env_id in range(self._env_num)}
-        self.final_obs = {}
         self._closed = False
         env_fns = self._env_fn
         if self._env_replay_path is not None:
@@ -96,7 +94,6 @@ class GroupEnvManager(RecoveringManager):
             self.close()
             raise
         self._reseed(range(self._env_num))
-        self._env_states = dict.fromkeys(range(self._env_num), EnvState.INIT)
 
     def close(self) -> None:
         """Close the environments and end the processes, within a bounded time and from any state."""
@@ -160,9 +157,7 @@ class GroupEnvManager(RecoveringManager):
     @property
     def ready_obs(self) -> Dict[int, Any]:
         """The observations that wait for an action, by environment."""
-        self._settle()
-        self._restart_lost()
-        return super().ready_obs
+        return {env_id: self._ready_obs[env_id] for env_id in self.ready_obs_id}
 
     @property
     def ready_obs_id(self) -> List[int]:
@@ -192,7 +187,10 @@ class GroupEnvManager(RecoveringManager):
     @property
     def halves(self) -> List[List[int]]:
         """The environments in two halves, each with half of every process's; a single list if no process has two."""
-        return self._pool.halves
+        middles = [(group, (len(group) + 1) // 2) for group in self._pool.groups]
+        first = [env_id for group, middle in middles for env_id in group[:middle]]
+        second = [env_id for group, middle in middles for env_id in group[middle:]]
+        return [first, second] if second else [first]
 
     def first_obs(self, env_ids: Sequence[int], out: Optional[np.ndarray] = None) -> np.ndarray:
         """The observations that wait for an action: :math:`(N, ...)`, in ``out`` if given."""

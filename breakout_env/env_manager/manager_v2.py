@@ -4,11 +4,9 @@ from typing import List, Union
 
 import numpy as np
 import treetensor.numpy as tnp
-from ding.envs import BaseEnvTimestep
 from ding.utils import ENV_MANAGER_REGISTRY, make_key_as_identifier, remove_illegal_item
 
 from .manager import GroupEnvManager
-from .worker_main import is_abnormal
 
 
 @ENV_MANAGER_REGISTRY.register('breakout_v2')
@@ -50,18 +48,12 @@ class GroupEnvManagerV2(GroupEnvManager):
         if isinstance(actions, tnp.ndarray):  # iterating a tree would give its keys
             actions = [actions[i] for i in range(len(ready))]
         timesteps = super().step(dict(zip(ready, actions)))
-        for env_id, timestep in timesteps.items():
-            if timestep.obs is None and is_abnormal(timestep):
+        trees = []
+        for env_id, (obs, reward, done, info) in timesteps.items():
+            if obs is None and info.get('abnormal', False):
                 self.close()
-                raise RuntimeError(
-                    f'environment {env_id} lost a step: {timestep.info.get("error", "it says so itself")}'
-                )
-        return [_tree(env_id, timesteps[env_id]) for env_id in ready[: len(actions)]]
-
-
-def _tree(env_id: int, timestep: BaseEnvTimestep) -> tnp.ndarray:
-    # a key of info becomes an attribute, so it has to be an identifier
-    info = remove_illegal_item(make_key_as_identifier(timestep.info))
-    return tnp.array(
-        {'obs': timestep.obs, 'reward': timestep.reward, 'done': timestep.done, 'info': info, 'env_id': env_id}
-    )
+                raise RuntimeError(f'environment {env_id} lost a step: {info.get("error", "it says so itself")}')
+            # a key of info becomes an attribute, so it has to be an identifier
+            info = remove_illegal_item(make_key_as_identifier(info))
+            trees.append(tnp.array(dict(obs=obs, reward=reward, done=done, info=info, env_id=env_id)))
+        return trees

@@ -72,13 +72,12 @@ class RecoveringManager(BaseEnvManager):
                 time.sleep(self._retry_waiting_time)
             else:
                 env_id, error = next(iter(errors.items()))
-                message = f'Env {env_id} reset has exceeded max retries({self._max_retry})'
-                logger.error(message)
                 self.close()
-                raise RuntimeError(f'{message}, and the latest exception is: {error}') from error
+                failed = f'Env {env_id} reset has exceeded max retries({self._max_retry})'
+                raise RuntimeError(f'{failed}, and the latest exception is: {error}') from error
             # those of a lost process are new in any case
-            failed = {env_id for env_id, error in errors.items() if not isinstance(error, WorkerLost)}
-            errors = self._try_reset(set(errors), failed if self._retry_type == 'renew' else ())
+            old = {env_id for env_id, error in errors.items() if not isinstance(error, WorkerLost)}
+            errors = self._try_reset(set(errors), old if self._retry_type == 'renew' else ())
 
     def _try_reset(self, env_ids: Set[int], renewed: Collection[int] = ()) -> Dict[int, Exception]:
         """Reset some environments, those ``renewed`` after they were made again; the errors of those that failed."""

@@ -177,19 +177,10 @@ class WorkerPool(object):
         self._options, self._start_worker = options, start
         self.context = multiprocessing.get_context(options.context)
         worker_num = min(options.worker_num or len(os.sched_getaffinity(0)), env_num)
-        self._groups = [list(map(int, env_ids)) for env_ids in np.array_split(range(env_num), worker_num)]
+        self.groups = [list(map(int, env_ids)) for env_ids in np.array_split(range(env_num), worker_num)]
         self._env_fns: Sequence[Callable] = ()
         self.workers: List[WorkerProcess] = []
         weakref.finalize(self, _end, self.workers)
-
-    @property
-    def halves(self) -> List[List[int]]:
-        """The environments of the first half of each group, and those of the second halves, if there are any."""
-        halves = (
-            [i for group in self._groups for i in group[: (len(group) + 1) // 2]],
-            [i for group in self._groups for i in group[(len(group) + 1) // 2 :]],
-        )
-        return [half for half in halves if half]
 
     def start(self, env_fns: Sequence[Callable], shared: SharedSteps) -> None:
         """
@@ -197,13 +188,13 @@ class WorkerPool(object):
         Where one fails, which raises, those that were started run until ``close``.
         """
         self._env_fns, self._shared = env_fns, shared
-        for env_ids in self._groups:  # one by one: close has to find those that were started before an error
+        for env_ids in self.groups:  # one by one: close has to find those that were started before an error
             self.workers.append(self._start(env_ids))
         self.ask(self.workers, 'open')
 
     def replace(self, index: int) -> None:
         """Start a worker in the place of a lost one, given by its index in ``workers``."""
-        self.workers[index] = self._start(self._groups[index])
+        self.workers[index] = self._start(self.groups[index])
         self.ask([self.workers[index]], 'open')
 
     def _start(self, env_ids: List[int]) -> WorkerProcess:
