@@ -173,8 +173,8 @@ class WorkerPool(object):
     Workers with a group of neighbouring environments each. A pool that is dropped without ``close`` ends them, too.
     """
 
-    def __init__(self, options: EnvManagerOptions, env_num: int, start: Callable[..., WorkerProcess]) -> None:
-        self._options, self._start_worker = options, start
+    def __init__(self, options: EnvManagerOptions, env_num: int) -> None:
+        self._options = options
         self.context = multiprocessing.get_context(options.context)
         worker_num = min(options.worker_num or len(os.sched_getaffinity(0)), env_num)
         self.groups = [list(map(int, env_ids)) for env_ids in np.array_split(range(env_num), worker_num)]
@@ -199,7 +199,7 @@ class WorkerPool(object):
 
     def _start(self, env_ids: List[int]) -> WorkerProcess:
         env_fns = {env_id: self._env_fns[env_id] for env_id in env_ids}
-        return self._start_worker(self.context, env_fns, self._shared, self._options)
+        return WorkerProcess(self.context, env_fns, self._shared, self._options)
 
     def ask(self, workers: Iterable[WorkerProcess], command: str, *args: Any, skips_lost: bool = False) -> List[Any]:
         """Give some workers a command; their results. Raises ``EnvFailed``, and ``WorkerLost`` unless skipped."""

@@ -5,7 +5,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from helpers.managers import InProcessManagerV2, assert_consistent, build_in_process, frozen, kill_worker_of, launched
+from helpers.managers import assert_consistent, build_in_process, frozen, kill_worker_of, launched
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def test_restarted_environments_play_new_games_or_repeat_theirs_with_a_fixed_see
 
 
 def test_the_v2_manager_ends_with_a_lost_worker_as_task_pipelines_know_no_lost_step():
-    with launched(build_in_process(manager_class=InProcessManagerV2)) as manager:
+    with launched(build_in_process(kind='breakout_v2')) as manager:
         kill_worker_of(manager, 3)
         with pytest.raises(RuntimeError, match='environment 2 lost a step: .* ended'):
             manager.step(np.zeros((4, 1), np.int64))

@@ -17,7 +17,6 @@ import treetensor.numpy as tnp
 from ding.envs import BaseEnv, BaseEnvTimestep, get_env_manager_cls
 from easydict import EasyDict
 
-from breakout_env import GroupEnvManager, GroupEnvManagerV2
 from breakout_env.env_manager.worker_main import EnvFailed, EnvGroup
 from breakout_env.env_manager.workers import WorkerEnded, WorkerLost
 from helpers.processes import wait_until
@@ -158,7 +157,7 @@ def advance(state, action):
 class InProcessWorker(object):
     """A ``WorkerProcess`` without a process: what goes wrong, and when, is exact, and a debugger sees all of it."""
 
-    def __init__(self, context, env_fns, *options):
+    def __init__(self, env_fns, *options):
         self.env_ids = list(env_fns)
         self.lost = self.killed = False
         self.owner_pid = os.getpid()
@@ -197,26 +196,21 @@ class InProcessWorker(object):
 
 
 def build(kind='breakout', env_class=GameEnv, env_num=4, env_cfg=None, seed=0, **cfg):
-    """A manager of so many environments, all with one config or each with its own; its kind by name, or a class."""
+    """A manager of so many environments, all with one config or each with its own."""
     env_cfgs = env_cfg if isinstance(env_cfg, list) else [env_cfg or {}] * env_num
     env_fns = [partial(env_class, cfg=one) for one in env_cfgs]
-    manager_class = get_env_manager_cls(EasyDict(type=kind)) if isinstance(kind, str) else kind
+    manager_class = get_env_manager_cls(EasyDict(type=kind))
     manager = manager_class(env_fns, EasyDict({**manager_class.default_config(), **cfg}))
     if seed is not None:
         manager.seed(seed)
     return manager
 
 
-class InProcessManager(GroupEnvManager):
-    _worker_class = InProcessWorker
-
-
-class InProcessManagerV2(GroupEnvManagerV2):
-    _worker_class = InProcessWorker
-
-
-def build_in_process(env_num=4, manager_class=InProcessManager, **cfg):
-    return build(manager_class, env_num=env_num, **{'worker_num': 2, 'retry_waiting_time': 0.0, **cfg})
+def build_in_process(env_num=4, kind='breakout', **cfg):
+    manager = build(kind, env_num=env_num, **{'worker_num': 2, 'retry_waiting_time': 0.0, **cfg})
+    pool = manager._pool
+    pool._start = lambda env_ids: InProcessWorker({i: pool._env_fns[i] for i in env_ids}, pool._shared, pool._options)
+    return manager
 
 
 @contextlib.contextmanager
