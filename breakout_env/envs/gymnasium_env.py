@@ -20,12 +20,10 @@ from ..env_manager.manager import GroupEnvManager
 from ..utils.game_constants import FRAMES_PER_SECOND, SCREEN_SHAPE
 from ..utils.options import Between, checked, section, shown
 from .env import BreakoutEnv
-from .options import BreakoutOptions
 
 ENV_ID = 'breakout_env/Breakout-v0'
 # What a vector environment needs of its env manager.
 _MANAGER_SETTINGS = dict(auto_reset=True, episode_num=math.inf)
-_MINIMAL_ACTIONS = ['NOOP', 'FIRE', 'RIGHT', 'LEFT']
 
 
 def register() -> None:
@@ -67,19 +65,15 @@ class GymnasiumBreakout(gymnasium.Env):
         self.render_mode = render_mode
         box: Any = self._env.observation_space
         self.observation_space = gymnasium.spaces.Box(box.low, box.high, box.shape, box.dtype)
-        self._action_count = int(self._env.action_space.n)
-        self.action_space = gymnasium.spaces.Discrete(self._action_count)
+        self.action_space = gymnasium.spaces.Discrete(int(self._env.action_space.n))
         # a step shows `frame_skip` of the console's frames
-        self.metadata = {
-            **self.metadata,
-            'render_fps': FRAMES_PER_SECOND / BreakoutOptions.from_config(options).frame_skip,
-        }
+        self.metadata = dict(self.metadata, render_fps=FRAMES_PER_SECOND / self._env._options.frame_skip)
 
     def get_action_meanings(self) -> List[str]:
         """The joystick's name of each action, by ALE's words, as wrappers of other libraries ask for them."""
-        if self._action_count == len(_MINIMAL_ACTIONS):
-            return list(_MINIMAL_ACTIONS)
-        return [action.name for action in ale_py.Action.__members__.values()][: self._action_count]
+        if self._env._options.full_action_space:
+            return list(ale_py.Action.__members__)
+        return ['NOOP', 'FIRE', 'RIGHT', 'LEFT']
 
     def reset(self, *, seed: Optional[int] = None, options: Optional[Dict] = None) -> Tuple[np.ndarray, Dict]:
         """As ``gymnasium.Env.reset``; with a seed, all later games follow from it. A ValueError for any options."""
@@ -179,8 +173,6 @@ class GymnasiumBreakoutVector(VectorEnv):
         self.action_space = batch_space(single.action_space, num_envs)
         make = partial(BreakoutEnv, cfg) if max_episode_steps is None else partial(_LimitedEnv, cfg, max_episode_steps)
         self._manager = GroupEnvManager([make] * num_envs, {**given, **_MANAGER_SETTINGS})
-        self._obs = np.zeros(())
-        self._is_stepping = False  # True also after an interrupted step
         # With ``NEXT_STEP``: first observations of the next episodes, which the next step returns.
         self._first_obs: Dict[int, np.ndarray] = {}
 
@@ -203,7 +195,7 @@ class GymnasiumBreakoutVector(VectorEnv):
         else:
             self._manager.reset()
         self._first_obs.clear()
-        self._is_stepping = False
+        self._is_stepping = False  # True also after an interrupted step
         self._obs = self._manager.first_obs(range(self.num_envs))
         return self._obs.copy(), {}
 
@@ -212,10 +204,9 @@ class GymnasiumBreakoutVector(VectorEnv):
         actions = np.asarray(actions)
         if actions.dtype.kind not in 'iu' or not self.action_space.contains(actions):
             raise ValueError(f'the actions are {shown(actions)}; expected one of {self.action_space}')
-        if self._manager.closed:
-            raise gymnasium.error.ResetNeeded('the vector environment has no games; call reset first')
-        if self._is_stepping:
-            raise gymnasium.error.ResetNeeded('the step before was interrupted; call reset first')
+        if self._manager.closed or self._is_stepping:
+            why = 'has no games' if self._manager.closed else 'was interrupted in a step'
+            raise gymnasium.error.ResetNeeded(f'the vector environment {why}; call reset first')
         self._is_stepping = True
         stepped = [i for i in range(self.num_envs) if i not in self._first_obs]
         obs, rewards = self._obs.copy(), np.zeros(self.num_envs)
