@@ -11,6 +11,7 @@ import numpy as np
 from ale_py import ALEInterface, ALEState, LoggerMode, roms
 
 from ..utils.game_constants import NOOP, SCREEN_SHAPE
+from .options import BreakoutOptions
 
 logger = logging.getLogger(__name__)
 # The ROM that ale-py ships, from ale-py's own list of ROMs (roms/md5.json).
@@ -43,26 +44,24 @@ class Emulator(object):
         ``last_screen`` is the one before the last ``advance``. ``ale`` is ALE's own interface, for lives, the end of \
         a game and its frames. It exists from construction to ``close``.
     Examples:
-        >>> emulator = Emulator(0, repeat_action_probability=0.0, max_episode_frames=1000, full_action_space=False)
+        >>> emulator = Emulator(0, BreakoutOptions())
         >>> emulator.reset_game(noop_frames=1)
         >>> emulator.advance(action=1, frames=4), emulator.ale.lives(), emulator.ale.getEpisodeFrameNumber()
         (0, 5, 5)
         >>> emulator.close()
     """
 
-    def __init__(
-        self, seed: int, repeat_action_probability: float, max_episode_frames: int, full_action_space: bool
-    ) -> None:
-        """Options as in ``BreakoutOptions``; the seed is for ALE's random numbers, which only sticky actions use."""
+    def __init__(self, seed: int, options: BreakoutOptions) -> None:
+        """The seed is for ALE's random numbers, which only sticky actions use."""
         self.screen, self.last_screen = np.zeros((2, *SCREEN_SHAPE), dtype=np.uint8)
         ALEInterface.setLoggerMode(LoggerMode.Error)
         self.ale = ALEInterface()
-        self._sticky = repeat_action_probability > 0
+        self._sticky = options.repeat_action_probability > 0
         self._after_noops: List[ALEState] = []  # how games begin, by their number of no-ops
-        self.ale.setFloat('repeat_action_probability', repeat_action_probability)
-        self.ale.setInt('max_num_frames_per_episode', max_episode_frames)
+        self.ale.setFloat('repeat_action_probability', options.repeat_action_probability)
+        self.ale.setInt('max_num_frames_per_episode', options.max_episode_frames)
         self.reload(seed)
-        self._actions = self.ale.getLegalActionSet() if full_action_space else self.ale.getMinimalActionSet()
+        self._actions = self.ale.getLegalActionSet() if options.full_action_space else self.ale.getMinimalActionSet()
 
     def reload(self, seed: int) -> None:
         """

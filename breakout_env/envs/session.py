@@ -33,12 +33,9 @@ class State(Enum):
 
 class Session(object):
     """
-    Overview:
-        What belongs to one instance and is not copied: what is open (emulator, window, recorder, resources of a \
-        subclass), and the course of the games (state, random generators, stack of frames, lives, points). ``close`` \
-        releases what is open, from any state, and keeps the generators: the sequence of games continues when it is \
-        opened again. A session does not refer to its environment, so garbage collection of the environment can close \
-        it.
+    What belongs to one instance and is not copied: what is open, and the course of the games. ``close`` keeps the
+    random generators: the sequence of games continues when it is opened again. A session does not refer to its
+    environment, so garbage collection of the environment can close it.
     """
 
     emulator: Emulator  # an attribute only while it is open
@@ -57,7 +54,6 @@ class Session(object):
         self._releases = contextlib.ExitStack()
 
     def enter(self, state: State, event: str) -> None:
-        """Change the state, with a line in the debug log."""
         self._log(f': {event}, {state.value}')
         self.state = state
 
@@ -74,12 +70,7 @@ class Session(object):
             self._log(f' reused emulator {id(self.emulator)}')
             return False
         self.options = options
-        self.emulator = Emulator(
-            int(self.emulator_rng.integers(2**31)),
-            options.repeat_action_probability,
-            options.max_episode_frames,
-            options.full_action_space,
-        )
+        self.emulator = Emulator(int(self.emulator_rng.integers(2**31)), options)
         self.own('emulator', self.emulator)
         self.stack = np.zeros((options.frame_stack, *[options.screen_size] * 2), dtype=np.uint8)
         if options.render_mode == 'human':
@@ -88,7 +79,6 @@ class Session(object):
         return True
 
     def start_game(self, replay_folder: Optional[str], video_name: str) -> None:
-        """Begin a game, recorded if there is a folder for it."""
         if self.recorder is not None:
             self.recorder.end()  # the game before may be unfinished
         if replay_folder is not None and (self.recorder is None or self.recorder.folder != replay_folder):
@@ -143,7 +133,6 @@ class Session(object):
             self.late_states[self.game_points // LATE_SPACING] = self.game_points, self.emulator.ale.cloneState()
 
     def own(self, name: str, resource: Any, release: Callable[[Any], object] = methodcaller('close')) -> None:
-        """Register a resource that was just opened, so that ``close`` releases it."""
         self._log(f' opened {name} {id(resource)}')
         self.resources.append(resource)
         self._releases.callback(self._release, os.getpid(), name, resource, release)

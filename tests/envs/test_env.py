@@ -17,6 +17,7 @@ from ding.utils import ENV_REGISTRY, render
 
 from breakout_env import BreakoutEnv
 from breakout_env.envs.emulator import Emulator
+from breakout_env.envs.options import BreakoutOptions
 from helpers.games import play
 
 FIRE, LEFT = 1, 3
@@ -98,7 +99,7 @@ def test_a_game_of_training_can_begin_late_in_an_earlier_one_but_is_no_full_game
 
 
 def test_a_restored_state_shows_its_own_picture_and_not_that_of_the_game_before():
-    emulator = Emulator(0, repeat_action_probability=0.0, max_episode_frames=1000, full_action_space=False)
+    emulator = Emulator(0, BreakoutOptions())
     emulator.reset_game(1)
     state, screen = emulator.ale.cloneState(), emulator.screen.copy()
     emulator.advance(FIRE, 200)

@@ -10,6 +10,7 @@ from stable_baselines3.common.atari_wrappers import AtariWrapper
 
 from breakout_env import BreakoutEnv
 from breakout_env.envs.emulator import Emulator
+from breakout_env.envs.options import BreakoutOptions
 from breakout_env.envs.preprocessing import fill_stack, push_frame
 
 gymnasium.register_envs(ale_py)
@@ -106,11 +107,11 @@ def test_resizing_only_the_changed_bands_is_exact():
 
 
 def test_a_game_from_a_saved_state_equals_the_game_of_a_new_emulator():
-    old = Emulator(0, 0.0, 108_000, False)
+    old = Emulator(0, BreakoutOptions())
     rng = np.random.default_rng(0)
     for _ in range(2):  # the second time from a saved state
         for noops in range(6):
-            new = Emulator(0, 0.0, 108_000, False)
+            new = Emulator(0, BreakoutOptions())
             for emulator in (old, new):
                 emulator.reset_game(noops)
             for step in range(80):
