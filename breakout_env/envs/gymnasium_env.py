@@ -135,8 +135,6 @@ class GymnasiumBreakoutVector(VectorEnv):
         >>> envs.close()
     """
 
-    metadata = dict(GymnasiumBreakout.metadata, autoreset_mode=AutoresetMode.SAME_STEP)
-
     def __init__(
         self,
         num_envs: int = 1,
