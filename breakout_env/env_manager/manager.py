@@ -355,8 +355,6 @@ class GroupEnvManager(RecoveringManager):
         """An attribute's value in each environment (None for a lost one not reset yet); methods are refused."""
         if key.startswith('__') or '_env_ref' not in self.__dict__:  # this object is being copied, or is half made
             raise AttributeError(key)
-        if not hasattr(self._env_ref, key):
-            raise AttributeError(f'env `{type(self._env_ref)}` has no attribute `{key}`')
         if isinstance(getattr(self._env_ref, key), MethodType) and key not in self.method_name_list:
             raise RuntimeError(f'`{key}` is a method; an env manager passes on attributes of its environments only')
         values = self._applied(range(self._env_num), getattr, key, None)
