@@ -37,6 +37,7 @@ class RecoveringManager(BaseEnvManager):
         """
         self._options = EnvManagerOptions.read(cfg)
         super().__init__(env_fn, EasyDict(self._options.model_dump()))
+        self._connect_timeout = self._options.connect_timeout  # DI-engine's name, as its tests expect
         self._pool = WorkerPool(self._options, self._env_num)
         self._shared = SharedSteps(self._pool.context, self._env_num, self._observation_space, self._reward_space)
         # The arguments of ``seed`` that each environment was given last.
@@ -105,7 +106,7 @@ class RecoveringManager(BaseEnvManager):
                 timeout_s = self._reset_timeout and self._reset_timeout * len(ours)
                 kwargs = {env_id: self._reset_param[env_id] for env_id in ours}
                 command = 'reset', kwargs, self._new_seeds(ours), renewed
-                yield worker, timeout_s or self._options.connect_timeout, command
+                yield worker, timeout_s or self._connect_timeout, command
 
     def _start_episodes(self, results: Dict[int, Any]) -> Dict[int, Exception]:
         """Set the observations that episodes begin with; the errors of environments that could not be reset."""

@@ -33,9 +33,9 @@ class State(Enum):
 
 class Session(object):
     """
-    What belongs to one instance and is not copied: what is open, and the course of the games. ``close`` keeps the
-    random generators: the sequence of games continues when it is opened again. A session does not refer to its
-    environment, so garbage collection of the environment can close it.
+    What belongs to one instance and is not copied: what is open, and the course of the games. ``close`` releases what
+    is open, from any state, and keeps the random generators: the sequence of games continues when it is opened again.
+    A session does not refer to its environment, so garbage collection of the environment can close it.
     """
 
     emulator: Emulator  # an attribute only while it is open
@@ -133,6 +133,7 @@ class Session(object):
             self.late_states[self.game_points // LATE_SPACING] = self.game_points, self.emulator.ale.cloneState()
 
     def own(self, name: str, resource: Any, release: Callable[[Any], object] = methodcaller('close')) -> None:
+        """Register a resource that was just opened, so that ``close`` releases it."""
         self._log(f' opened {name} {id(resource)}')
         self.resources.append(resource)
         self._releases.callback(self._release, os.getpid(), name, resource, release)
