@@ -18,13 +18,7 @@ EPSILON = 0.01  # a greedy agent meets about 4 different games
 
 @dataclass
 class WatchedGame:
-    """
-    Overview:
-        How a game went.
-    Examples:
-        >>> str(WatchedGame(1, points=7, lives=2))
-        'game 1: 7 points, stopped with 2 lives'
-    """
+    """How a game went."""
 
     # (int) Its number, from 1.
     number: int

@@ -53,9 +53,6 @@ class LeanDQNPolicy(DQNPolicy, LeanPolicy):
 
         ``autocast='bfloat16'`` computes the layers with half of the bits, with weights, loss and optimizer in \
         float32. It changes the numbers.
-    Examples:
-        >>> LeanDQNPolicy.default_config().learn.log_every_updates
-        100
     """
 
     config = dict(type='lean_dqn', learn=LeanDQNOptions().model_dump())

@@ -72,9 +72,6 @@ class LeanPPOPolicy(Policy, LeanPolicy):
         clipped. It needs the collector ``rollout``, the buffer ``rollout`` and the model ``pixel_actor_critic``; see \
         configs/breakout_ppo_config.py. Number of epochs: ``learn.update_per_collect`` times ``learn.batch_size`` \
         divided by ``collect.n_sample``. An evaluation takes the most probable action.
-    Examples:
-        >>> LeanPPOPolicy.default_config().learn.clip_ratio
-        0.1
     """
 
     config = dict(

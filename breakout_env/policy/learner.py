@@ -194,12 +194,8 @@ def _interleaved(pixels: torch.Tensor) -> torch.Tensor:
 
 def fastest_dtype(autocast: Optional[str], device: Union[str, torch.device]) -> torch.dtype:
     """
-    Overview:
-        What the option ``autocast`` means on this machine: for ``auto`` bfloat16 where the CPU has instructions for \
-        it (AVX512-BF16 or AMX) or the GPU does (compute capability 8 and higher), else float32.
-    Examples:
-        >>> fastest_dtype('bfloat16', 'cpu'), fastest_dtype(None, 'cpu')
-        (torch.bfloat16, torch.float32)
+    What the option ``autocast`` means on this machine: for ``auto`` bfloat16 where the CPU has instructions for it
+    (AVX512-BF16 or AMX) or the GPU does (compute capability 8 and higher), else float32.
     """
     if autocast != 'auto':
         return torch.float32 if autocast is None else torch.bfloat16

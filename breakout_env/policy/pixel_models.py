@@ -49,13 +49,7 @@ _Width = Annotated[int, Between(1, 16_384)]
 
 
 class PixelModelOptions(Options):
-    """
-    Overview:
-        The checked sizes of a network on screens, from ``cfg.policy.model``.
-    Examples:
-        >>> PixelModelOptions.read(dict(obs_shape=[4, 84, 84], action_shape=4)).encoder_hidden_size_list
-        (32, 64, 64, 512)
-    """
+    """The checked sizes of a network on screens, from ``cfg.policy.model``."""
 
     _owner = 'model option'
 
@@ -247,13 +241,7 @@ def _without_default_encoder(init: Callable[..., None]) -> Callable[..., None]:
 
 @MODEL_REGISTRY.register('pixel_dqn')
 class PixelDQN(PixelInput, DQN):
-    """
-    Overview:
-        DI-engine's ``DQN`` on pixel values 0..255, for its policy ``dqn`` and for ``lean_dqn``.
-    Examples:
-        >>> PixelDQN([4, 84, 84], 4, layer_norm=True).encoder.main[1][0].normalized_shape
-        (32, 20, 20)
-    """
+    """DI-engine's ``DQN`` on pixel values 0..255, for its policy ``dqn`` and for ``lean_dqn``."""
 
     encoder: Any
     head: Any

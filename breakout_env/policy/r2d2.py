@@ -28,9 +28,6 @@ class R2D2SlicesPolicy(R2D2Policy):
             ``nstep`` steps of a sequence have no target, and its last sequence ends with the episode. Here ``nstep`` \
             null steps follow the end (DI-engine pads short episodes with them), which gives the steps before the end \
             their target. Null steps and steps without a target have weight 0.
-    Examples:
-        >>> R2D2SlicesPolicy.default_config().collect.traj_len_inf
-        False
     """
 
     config = dict(

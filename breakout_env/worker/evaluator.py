@@ -17,13 +17,8 @@ _log = logging.getLogger(__name__)
 @SERIAL_EVALUATOR_REGISTRY.register('resumable')
 class ResumableEvaluator(InteractionSerialEvaluator):
     """
-    Overview:
-        DI-engine's evaluator, with a best score that is saved with the run. To ``compile_config`` give DI-engine's \
-        ``InteractionSerialEvaluator`` as the class: for others it does not set ``n_episode``.
-    Examples:
-        >>> from ding.utils import SERIAL_EVALUATOR_REGISTRY
-        >>> SERIAL_EVALUATOR_REGISTRY.get('resumable').__name__
-        'ResumableEvaluator'
+    DI-engine's evaluator, with a best score that is saved with the run. To ``compile_config`` give DI-engine's
+    ``InteractionSerialEvaluator`` as the class: for others it does not set ``n_episode``.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

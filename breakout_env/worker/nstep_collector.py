@@ -74,11 +74,6 @@ class NstepCollector(ScoringCollector):
           subtracted from the next, so that updates and env steps keep the configured ratio.
         - Pending transitions are dropped at an abnormal step, a reset, and the end of the process. Saves do not hold \
           them; a resumed run starts new episodes.
-    Examples:
-        >>> from ding.worker import get_serial_collector_cls
-        >>> from easydict import EasyDict
-        >>> get_serial_collector_cls(EasyDict(type='nstep', import_names=['breakout_env'])).__name__
-        'NstepCollector'
     """
 
     # What the collections so far have returned beyond ``n_sample``.

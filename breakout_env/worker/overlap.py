@@ -53,14 +53,6 @@ def run_overlapped(
         - report (:obj:`Callable`): Called at the end of each step.
     Raises:
         - Exception: An error in a thread or a KeyboardInterrupt, as soon as both threads have finished the step.
-    Examples:
-        >>> fragments, learned = iter([[1, 2], [3, 4]]), []
-        >>> collections = iter([lambda: next(fragments), lambda: next(fragments), None])
-        >>> run_overlapped(lambda: next(collections), print, lambda: learned.append('update'), lambda: None)
-        [1, 2]
-        [3, 4]
-        >>> learned
-        ['update', 'update']
     """
 
     # On one stream the collector's forward would wait for all queued updates. Not initialised: all is on the CPU.

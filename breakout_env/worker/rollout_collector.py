@@ -90,11 +90,6 @@ class RolloutCollector(ScoringCollector):
         2018). Where the manager does not hand it over (DI-engine's ``subprocess`` with ``reset_inplace``), the last \
         step is left out, and the one before it bootstraps from the value of the last step's own observation. A step \
         that was lost with its environment has weight 0, too.
-    Examples:
-        >>> from ding.worker import get_serial_collector_cls
-        >>> from easydict import EasyDict
-        >>> get_serial_collector_cls(EasyDict(type='rollout', import_names=['breakout_env'])).__name__
-        'RolloutCollector'
     """
 
     collects_rollouts = True  # not lists of transitions, as collectors on Ray send them

@@ -17,16 +17,8 @@ def weakly(method: Any) -> Callable:
 
 class StepCallback(object):
     """
-    Overview:
-        Wraps any of DI-engine's env managers, and calls back with the timesteps of each step. DI-engine's collectors \
-        and evaluators have no hook for what is not a transition, but all of them step through their manager.
-    Examples:
-        >>> class Manager:
-        ...     def step(self, actions):
-        ...         return {env_id: f'timestep of {env_id}' for env_id in actions}
-        >>> StepCallback(Manager(), print).step({3: 0})
-        {3: 'timestep of 3'}
-        {3: 'timestep of 3'}
+    Wraps any of DI-engine's env managers, and calls back with the timesteps of each step. DI-engine's collectors and
+    evaluators have no hook for what is not a transition, but all of them step through their manager.
     """
 
     def __init__(self, manager: BaseEnvManager, callback: Callable[[Dict[int, BaseEnvTimestep]], None]) -> None:
