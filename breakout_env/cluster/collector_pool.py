@@ -64,8 +64,6 @@ class CollectorPool(GameScores):
         self._resized_s = float('-inf')
         run_registry.register(cfg.exp_name, 'collector', self)
 
-    # ---------------------------------------------------------------- requesting
-
     def open(self, random_steps: int, step_limit: Optional[int]) -> None:
         """Create the actors; random play comes first, and beyond the run's ``step_limit`` nothing is requested."""
         self._random_steps, self._step_limit = random_steps, step_limit
@@ -123,8 +121,6 @@ class CollectorPool(GameScores):
 
     def _done(self, refs: List[Any]) -> List[Any]:
         return self._ray.wait(refs, num_returns=len(refs), timeout=0)[0] if refs else []
-
-    # ---------------------------------------------------------------- arriving
 
     def next_fragment(self, timeout_s: float) -> Optional[Tuple[list, PackedFragment, bool]]:
         """
@@ -200,8 +196,6 @@ class CollectorPool(GameScores):
             self._ray.kill(collector.actor)
         self._collectors.clear()
         self._under_way.clear()
-
-    # ---------------------------------------------------------------- what others ask of a collector
 
     @property
     def epsilon(self) -> Optional[float]:

@@ -197,8 +197,6 @@ class LeanDQNPolicy(DQNPolicy, LeanPolicy):
             self._copied_version = version
         return self._target_copy
 
-    # ---------------------------------------------------------------- acting
-
     def _init_collect(self) -> None:
         super()._init_collect()
         self._collect_model = model_wrap(self._acting_model, wrapper_name=INDEPENDENT)
@@ -208,8 +206,6 @@ class LeanDQNPolicy(DQNPolicy, LeanPolicy):
         super()._init_eval()
         self._eval_model = model_wrap(self._acting_model, wrapper_name='argmax_sample')
         self._eval_model.reset()
-
-    # ---------------------------------------------------------------- saves
 
     def _state_dict_learn(self) -> Dict[str, Any]:
         """A state that ``DQNPolicy`` can load, too."""

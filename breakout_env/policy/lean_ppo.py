@@ -130,8 +130,6 @@ class LeanPPOPolicy(Policy, LeanPolicy):
         self._return_scale, self._updates = ReturnScale(), 0
         super().__init__(*args, **kwargs)
 
-    # ---------------------------------------------------------------- collecting
-
     def _init_collect(self) -> None:
         self._unroll_len = 1
         self._cast: Any = None  # a copy of the acting network in `_dtype`; None once its weights have changed
@@ -215,8 +213,6 @@ class LeanPPOPolicy(Policy, LeanPolicy):
         samples = {**kept, 'advantage': advantage, 'return': advantage + value[:-1]}
         return {key: tensor.flatten(0, 1).to(self._device) for key, tensor in samples.items()}
 
-    # ---------------------------------------------------------------- learning
-
     def _init_learn(self) -> None:
         self._priority = self._priority_IS_weight = False
         self._learn_model = self._model
@@ -296,8 +292,6 @@ class LeanPPOPolicy(Policy, LeanPolicy):
     def _monitor_vars_learn(self) -> List[str]:
         return ['cur_lr', 'total_loss', 'value', 'entropy']
 
-    # ---------------------------------------------------------------- evaluation
-
     def _init_eval(self) -> None:
         self._eval_model = model_wrap(self._acting_model, wrapper_name='argmax_sample')
 
@@ -308,8 +302,6 @@ class LeanPPOPolicy(Policy, LeanPolicy):
         with torch.no_grad():
             output = {key: tensor.cpu().unbind() for key, tensor in self._eval_model.forward(obs).items()}
         return {env_id: {key: values[i] for key, values in output.items()} for i, env_id in enumerate(data)}
-
-    # ---------------------------------------------------------------- saves
 
     def _state_dict_learn(self) -> Dict[str, Any]:
         state = dict(model=self._model.state_dict(), optimizer=self._optimizer.state_dict(), updates=self._updates)
