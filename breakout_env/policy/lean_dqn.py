@@ -6,8 +6,8 @@ import torch
 from ding.model.wrapper.model_wrappers import IModelWrapper, model_wrap
 from ding.policy import DQNPolicy
 from ding.policy.command_mode_policy_instance import EpsCommandModePolicy
-from ding.policy.common_utils import default_preprocess_learn
 from ding.utils import POLICY_REGISTRY
+from ding.utils.data import default_collate
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
@@ -137,23 +137,13 @@ class LeanDQNPolicy(DQNPolicy, LeanPolicy):
         return losses.mean(), (chosen - target).detach().abs(), q_value, target_q_value
 
     def _prepared(self, data: Sequence[Dict[str, Any]]) -> Dict[str, Any]:
-        """The result of DI-engine's ``default_preprocess_learn``, without listing and stacking the batch."""
-        if not isinstance(data, FrameBatch):
-            return default_preprocess_learn(
-                list(data),
-                use_priority=self._priority,
-                use_priority_IS_weight=self._cfg.priority_IS_weight,
-                ignore_done=self._cfg.learn.ignore_done,
-                use_nstep=True,
-            )
-        batch: Dict[str, Any] = dict(data.collated())
+        """As DI-engine's ``default_preprocess_learn``; a batch of the buffer ``frame`` is not stacked again."""
+        batch: Dict[str, Any] = dict(data.collated() if isinstance(data, FrameBatch) else default_collate(list(data)))
         batch['done'] = torch.zeros(len(batch['done'])) if self._cfg.learn.ignore_done else batch['done'].float()
         reward = batch['reward']
         batch['reward'] = (reward.unsqueeze(1) if reward.dim() == 1 else reward).t().contiguous()
         if self._priority and self._cfg.priority_IS_weight:
             batch['weight'] = batch['priority_IS'] if 'priority_IS' in batch else batch['IS']
-        else:
-            batch['weight'] = batch.get('weight')
         return batch
 
     def _q_values(self, obs: torch.Tensor, next_obs: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
