@@ -3,7 +3,7 @@
 from typing import Any, Dict, List, Literal, Mapping, Optional, Sequence, Tuple
 
 import torch
-from ding.model.wrapper.model_wrappers import IModelWrapper, model_wrap
+from ding.model.wrapper.model_wrappers import model_wrap
 from ding.policy import DQNPolicy
 from ding.policy.command_mode_policy_instance import EpsCommandModePolicy
 from ding.utils import POLICY_REGISTRY
@@ -82,8 +82,8 @@ class LeanDQNPolicy(DQNPolicy, LeanPolicy):
         self._discounts = (self._gamma ** torch.arange(self._nstep)).unsqueeze(1).to(self._device)
         # its tensors are the parameters: built once, it serves all later updates of the target network
         self._weights = self._learn_model.state_dict()
-        self._target_copy: Optional[torch.nn.Module] = None
-        self._copied_version = 0
+        self._target_copy = cast_copy(self._model, self._dtype)
+        self._copied_version = -1
 
     def _forward_learn(self, data: Sequence[Dict[str, Any]]) -> Dict[str, Any]:
         """
@@ -99,7 +99,7 @@ class LeanDQNPolicy(DQNPolicy, LeanPolicy):
         info: Dict[str, Any] = dict(self._step(loss, q_value.mean(), target_q_value.mean(), sync=sync))
         self._target_model.update(self._weights)
         if 'target_update_freq' not in self._cfg.learn:
-            self._target_copy = None  # by target_theta: it assigns new tensors, whose versions do not tell
+            self._copied_version = -1  # by target_theta: it assigns new tensors, whose versions do not tell
         if self._priority:
             info['priority'] = td_error.tolist()
         return info
@@ -180,10 +180,9 @@ class LeanDQNPolicy(DQNPolicy, LeanPolicy):
         """The target network; under autocast a copy in that type, which saves casting its weights at each update."""
         if self._dtype is torch.float32:
             return self._target_model
-        model = _unwrapped(self._target_model)
-        version = sum(weight._version for weight in model.parameters())  # every write into them counts
-        if self._target_copy is None or self._copied_version != version:
-            self._target_copy = cast_copy(model, self._dtype)
+        version = sum(weight._version for weight in self._target_model.parameters())  # every write into them counts
+        if self._copied_version != version:
+            self._target_copy.load_state_dict(self._target_model.state_dict())
             self._copied_version = version
         return self._target_copy
 
@@ -213,12 +212,6 @@ class LeanDQNPolicy(DQNPolicy, LeanPolicy):
 
     def _load_state_dict_eval(self, state_dict: Dict[str, Any]) -> None:
         super()._load_state_dict_eval(dict(model=acting_weights(state_dict)))
-
-
-def _unwrapped(model: Any) -> torch.nn.Module:
-    while isinstance(model, IModelWrapper):  # DI-engine wraps a wrapper of its own in each
-        model = model._model
-    return model
 
 
 def _fused(optimizer_state: Dict[str, Any], fused: Optional[bool]) -> Dict[str, Any]:
