@@ -119,9 +119,7 @@ class NstepCollector(ScoringCollector):
         train_iter: int = 0,
         drop_extra: bool = False,
         random_collect: bool = False,
-        record_random_collect: bool = True,
-        policy_kwargs: Optional[dict] = None,
-        level_seeds: Optional[List] = None,
+        **kwargs: Any,
     ) -> List[Any]:
         """
         Overview:
@@ -130,7 +128,7 @@ class NstepCollector(ScoringCollector):
             - transitions (:obj:`List[Any]`): ``n_sample`` on average, after random play at least as many; none where \
                 earlier collections have returned enough.
         """
-        self.epsilon = (policy_kwargs or {}).get('eps')
+        self.epsilon = (kwargs.get('policy_kwargs') or {}).get('eps')
         games_before = self.games
         n_sample = request = n_sample or self._default_n_sample
         counts = n_sample is not None and not (drop_extra or random_collect)
@@ -138,9 +136,7 @@ class NstepCollector(ScoringCollector):
             request = n_sample - self._surplus
             if n_sample % self._env_num == 0:  # in whole steps of all environments, as the base warns otherwise
                 request = -(-request // self._env_num) * self._env_num
-        transitions = super().collect(
-            request, train_iter, drop_extra, random_collect, record_random_collect, policy_kwargs, level_seeds
-        )
+        transitions = super().collect(request, train_iter, drop_extra, random_collect, **kwargs)
         if counts:
             # R2D2's null steps were not played
             self._surplus += sum(sample.get('null') is not True for sample in transitions) - n_sample
