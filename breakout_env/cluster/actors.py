@@ -4,11 +4,10 @@ import copy
 import os
 import secrets
 import tempfile
-import time
 from functools import partial
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-import numpy as np
+import safetensors.torch
 import torch
 from ding.envs import create_env_manager, get_vec_env_setting
 from ding.policy import PolicyFactory, create_policy
@@ -20,7 +19,7 @@ from ..compat.ding_timers import use_plain_timers
 from ..worker.collector import scores_in
 from ..worker.nstep_collector import number_episodes_from
 from ..worker.step_callback import StepCallback
-from .fragment import Event, EventRecorder, pack, unpack_weights
+from .fragment import Event, EventRecorder, pack
 
 
 class PackedFragment(NamedTuple):
@@ -81,18 +80,17 @@ class _Actor(object):
         if weights[0] != self._weights:
             import ray  # not before ``ray_session`` has prepared it: the learner imports this file, too
 
-            self._policy.load_state_dict(dict(model=unpack_weights(ray.get(weights[0]))))
+            self._policy.load_state_dict(dict(model=safetensors.torch.load(ray.get(weights[0]))))
             self._weights = weights[0]
 
 
 class CollectorActor(_Actor):
     """Collects rollout fragments on request."""
 
-    def __init__(self, cfg: EasyDict, index: int) -> None:
-        """``cfg``: the merged config; ``index``: which of the collectors it is."""
-        # no two collectors play the same games, nor does one that was restarted repeat its own
-        seed = int(np.random.SeedSequence([cfg.seed, index, time.time_ns()]).generate_state(1)[0]) % 2**31
-        super().__init__(cfg, 'collect', seed)
+    def __init__(self, cfg: EasyDict) -> None:
+        """``cfg``: the merged config."""
+        # at random: no two collectors play the same games, nor does one that was restarted repeat its own
+        super().__init__(cfg, 'collect', seed=secrets.randbits(31))
         self._version = 0
         self._is_random = False
 

@@ -85,7 +85,7 @@ class CollectorPool(GameScores):
         cpus = int(self._ray.cluster_resources().get('CPU', 1))
         count = max(1, cpus - EVALUATOR_CPUS) if self._count == 'auto' else self._count
         while len(self._collectors) < count:
-            self._collectors.append(_Collector(self._created, self._actor_class.remote(self._cfg, self._created)))
+            self._collectors.append(_Collector(self._created, self._actor_class.remote(self._cfg)))
             self._created += 1
         while len(self._collectors) > count:  # those that do not work first: their node is gone
             collector = max(self._collectors, key=lambda c: (c.ready is not None, c.index))

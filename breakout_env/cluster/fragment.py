@@ -62,13 +62,8 @@ def unpack(payload: bytes) -> List[Dict[str, Any]]:
 
 
 def pack_weights(model: Mapping[str, torch.Tensor]) -> bytes:
-    """A model's state, on any device, as safetensors: data and no code."""
+    """A model's state, on any device, as safetensors for ``safetensors.torch.load``: data and no code."""
     return safetensors.torch.save({name: value.detach().cpu().contiguous() for name, value in model.items()})
-
-
-def unpack_weights(content: bytes) -> Dict[str, torch.Tensor]:
-    """The state that ``pack_weights`` was given, on the CPU."""
-    return safetensors.torch.load(content)
 
 
 class EventRecorder(object):

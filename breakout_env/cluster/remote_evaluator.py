@@ -36,7 +36,6 @@ class RemoteEvaluator(object):
         self._actor = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=-1)(EvaluatorActor).remote(cfg)
         self._best_score = float('-inf')
         self.last_iteration = -1  # updates of the last evaluation that was begun
-        self._counts = 0, 0  # updates and env steps of that one
         self._result: Optional[Any] = None  # Ray's reference, while an evaluation is under way
         self._checkpoint: Dict[str, Any] = {}
         run_registry.register(cfg.exp_name, 'evaluator', self)
@@ -63,7 +62,6 @@ class RemoteEvaluator(object):
         self._checkpoint = copy.deepcopy(self._policy.learn_mode.state_dict())
         self._checkpoint.update(last_iter=train_iter, last_step=env_step)  # as in DI-engine's own checkpoints
         weights = self._ray.put(pack_weights(self._policy.eval_mode.state_dict()['model']))
-        self._counts = train_iter, env_step
         self._result = self._actor.evaluate.remote([weights], train_iter, env_step)
 
     def look(self, timeout_s: float = 0.0) -> bool:
@@ -78,7 +76,7 @@ class RemoteEvaluator(object):
         except self._ray.exceptions.RayError as error:
             raise ClusterError(f'the evaluator cannot work: {str(error).strip().splitlines()[-1]}') from error
         self._result, score = None, float(np.mean(returns))
-        train_iter, env_step = self._counts
+        train_iter, env_step = self._checkpoint['last_iter'], self._checkpoint['last_step']
         for event in events:
             self._tb_logger.add_scalar(*event)
         self._tb_logger.flush()

@@ -44,7 +44,7 @@ class Collector(object):
 
     error = Unavailable
 
-    def __init__(self, cfg, index):
+    def __init__(self, cfg):
         self.requests = 0
 
     def ready(self):
