@@ -132,20 +132,14 @@ class LeanPPOPolicy(Policy, LeanPolicy):
 
     def _init_collect(self) -> None:
         self._unroll_len = 1
-        self._cast: Any = None  # a copy of the acting network in `_dtype`; None once its weights have changed
+        # The acting network, cast once to `_dtype`; None once its weights have changed, which their versions would not
+        # tell: fused optimizers do not count their writes.
+        self._cast: Any = None
         if not isinstance(self._model, PixelInput):
             raise ValueError(
                 f'the model {type(self._model).__name__} is no PixelInput; lean_ppo expects pixel_actor_critic, or a '
                 'network whose forward_scaled returns `logit` and `value`'
             )
-
-    def _cast_model(self) -> Any:
-        """The acting network, its weights cast once to the autocast dtype."""
-        # fused optimizers do not count their writes in the version of a tensor, so it cannot tell that weights changed
-        if self._cast is None:
-            self._cast = cast_copy(self._acting_model, self._dtype).eval()
-            self._acting_screens = ScaledScreens(self._cast, self._dtype)
-        return self._cast
 
     def _forward_collect(self, data: Mapping[int, Any], eps: float = 0.0) -> Dict[int, Any]:
         """``_act_on_batch`` by environment; ``eps``, which DI-engine passes, is unused: the policy itself explores."""
@@ -165,8 +159,10 @@ class LeanPPOPolicy(Policy, LeanPolicy):
             - obs: :math:`(B, F, S, S)`, uint8, B environments, F frames, S pixels; output: :math:`(B)`.
         """
         with torch.inference_mode(), self._autocast():
-            model = self._cast_model()
-            output = model.forward_scaled(self._acting_screens(obs.to(self._device, non_blocking=True)))
+            if self._cast is None:
+                self._cast = cast_copy(self._acting_model, self._dtype).eval()
+                self._acting_screens = ScaledScreens(self._cast, self._dtype)
+            output = self._cast.forward_scaled(self._acting_screens(obs.to(self._device, non_blocking=True)))
             if 'value' not in output:
                 raise ValueError(f'the model {type(self._model).__name__} returns {sorted(output)}, no `value`')
             # together, so that a GPU is waited for once
