@@ -148,7 +148,7 @@ def train(
             # Random play first, so that the first updates see more than one game. It counts as env steps.
             random_collect(cfg.policy, collect_policy, collector, collector_env, commander, replay_buffer)
         if overlap:
-            run_overlapped(partial(next, collections(), None), push, learn, learner.run_progress.look)
+            run_overlapped(partial(next, collections(), None), push, learn)
         else:
             for collect in collections():
                 push(collect())

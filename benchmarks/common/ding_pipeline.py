@@ -107,7 +107,7 @@ class Training(object):
         if self._overlap:
             from breakout_env.worker.overlap import run_overlapped
 
-            run_overlapped(next_collection, push, learn, lambda: None)
+            run_overlapped(next_collection, push, learn)
         else:
             while (collect := next_collection()) is not None:
                 push(collect())

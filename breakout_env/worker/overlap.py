@@ -25,7 +25,6 @@ def run_overlapped(
     next_collection: Callable[[], Optional[Callable[[], List[Any]]]],
     push: Callable[[List[Any]], None],
     learn: Callable[[], None],
-    report: Callable[[], None],
 ) -> None:
     """
     Overview:
@@ -50,7 +49,6 @@ def run_overlapped(
             or None to end.
         - push (:obj:`Callable`): Called after that, with the newest fragment.
         - learn (:obj:`Callable`): Makes the updates for the fragment that was pushed last, in a thread.
-        - report (:obj:`Callable`): Called at the end of each step.
     Raises:
         - Exception: An error in a thread or a KeyboardInterrupt, as soon as both threads have finished the step.
     """
@@ -77,6 +75,5 @@ def run_overlapped(
                 steps.append(threads.submit(learn))
             wait(steps)
             newest, *_ = [step.result() for step in steps] + [None]
-            report()
             if collection is None:  # the last fragment has been learned from
                 return

@@ -130,5 +130,5 @@ def test_collecting_waits_for_the_weights_on_a_stream_of_its_own(monkeypatch):
         calls.append('collects')
         return left.pop()
 
-    run_overlapped(lambda: collect if left else None, lambda fragment: None, lambda: None, lambda: None)
+    run_overlapped(lambda: collect if left else None, lambda fragment: None, lambda: None)
     assert calls[:4] == ['waits for a stream', 'begin stream', 'collects', 'end stream']

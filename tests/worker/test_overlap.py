@@ -34,7 +34,7 @@ def test_it_collects_while_it_learns():
             meeting.wait()
             met.append(pushed[-1])
 
-    run_overlapped(lambda: collect if left else None, pushed.append, learn, lambda: None)
+    run_overlapped(lambda: collect if left else None, pushed.append, learn)
     assert met == [1, 2, 3] and pushed == [1, 2, 3, 4]
 
 
