@@ -1,6 +1,6 @@
 """Left-right equivariant networks: a mirrored screen gives mirrored action probabilities and the same value."""
 
-from typing import Any, Callable, List, Optional, Sequence, Tuple
+from typing import Any, List, Sequence, Tuple
 
 import torch
 from torch.nn import Conv2d, Linear
@@ -88,7 +88,8 @@ class Mirror(object):
 
     def begin(self) -> None:
         """Make the weights commute with the mirror, and keep their scale."""
-        self._average(lambda weight: weight.data, 2**0.5)
+        for weight, rows, columns in self._permutations:
+            weight.data.add_(_mirrored(weight.data, rows, columns)).div_(2**0.5)
 
     def check(self) -> None:
         """``ValueError`` if loaded weights do not commute with the mirror: updates keep such weights asymmetric."""
@@ -101,13 +102,9 @@ class Mirror(object):
 
     def average_gradients(self) -> None:
         """Average the gradients of each pair; call between backward and step."""
-        self._average(lambda weight: weight.grad)
-
-    def _average(self, values_of: Callable[[torch.Tensor], Optional[torch.Tensor]], divisor: float = 2.0) -> None:
         for weight, rows, columns in self._permutations:
-            values = values_of(weight)
-            assert values is not None, 'a backward pass leaves gradients of all weights'
-            values.add_(_mirrored(values, rows, columns)).div_(divisor)
+            assert weight.grad is not None, 'a backward pass leaves gradients of all weights'
+            weight.grad.add_(_mirrored(weight.grad, rows, columns)).div_(2)
 
 
 def _mirrored(values: torch.Tensor, rows: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
