@@ -83,12 +83,10 @@ class Report(object):
 
     @property
     def scores(self) -> np.ndarray:
-        """The points of each game."""
         return np.array([game.score for game in self.games])
 
     @property
     def mean(self) -> float:
-        """The mean score."""
         return float(self.scores.mean())
 
     @property

@@ -35,7 +35,7 @@ class _Actor(object):
     """Environments and a policy on one CPU, the worker of DI-engine's that uses them, and the newest weights."""
 
     def __init__(self, cfg: EasyDict, mode: str, seed: int) -> None:
-        """``mode``: the policy's, ``'collect'`` or ``'eval'``."""
+        """``cfg``: the merged config; ``mode``: the policy's, ``'collect'`` or ``'eval'``."""
         torch.set_num_threads(1)
         cfg = copy.deepcopy(cfg)
         cfg.policy.cuda = False
@@ -72,7 +72,6 @@ class _Actor(object):
         """Return once the actor works."""
 
     def close(self) -> None:
-        """Close the environments."""
         self._worker.close()
 
     def _load(self, weights: List[Any]) -> None:
@@ -88,7 +87,6 @@ class CollectorActor(_Actor):
     """Collects rollout fragments on request."""
 
     def __init__(self, cfg: EasyDict) -> None:
-        """``cfg``: the merged config."""
         # at random: no two collectors play the same games, nor does one that was restarted repeat its own
         super().__init__(cfg, 'collect', seed=secrets.randbits(31))
         self._version = 0
@@ -131,7 +129,6 @@ class EvaluatorActor(_Actor):
     """Plays full games on request, as the config's evaluator does."""
 
     def __init__(self, cfg: EasyDict) -> None:
-        """``cfg``: the merged config."""
         super().__init__(cfg, 'eval', cfg.seed)
 
     def evaluate(self, weights: List[Any], train_iter: int, env_step: int) -> Tuple[List[float], List[Event]]:

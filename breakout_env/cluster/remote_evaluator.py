@@ -42,7 +42,6 @@ class RemoteEvaluator(object):
 
     @property
     def is_under_way(self) -> bool:
-        """Whether an evaluation has begun and not ended."""
         return self._result is not None
 
     def should_eval(self, train_iter: int) -> bool:
@@ -111,6 +110,5 @@ class RemoteEvaluator(object):
         return dict(best_score=self._best_score, last_iteration=last)
 
     def load_state(self, state: Mapping[str, float]) -> None:
-        """Restore what ``state`` returned."""
         self._best_score = state['best_score']
         self.last_iteration = int(state['last_iteration'])

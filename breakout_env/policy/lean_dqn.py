@@ -63,7 +63,6 @@ class LeanDQNPolicy(DQNPolicy, LeanPolicy):
 
     @classmethod
     def check_config(cls, cfg: Mapping) -> None:
-        """Check ``policy.learn`` of a merged config; a ValueError names what is wrong."""
         cls._checked(cfg['policy'])
 
     @staticmethod

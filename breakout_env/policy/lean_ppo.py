@@ -97,7 +97,6 @@ class LeanPPOPolicy(Policy, LeanPolicy):
 
     @classmethod
     def check_config(cls, cfg: Mapping) -> None:
-        """Check ``policy`` of a merged config; a ValueError names what is wrong."""
         if cls._checked(cfg['policy']).mirror and 'type' in cfg['policy']['model']:
             Mirror(create_model(cfg['policy']['model']))
 
@@ -126,7 +125,6 @@ class LeanPPOPolicy(Policy, LeanPolicy):
     _budget_used: Optional[float] = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """As DI-engine's policies."""
         self._return_scale, self._updates = ReturnScale(), 0
         super().__init__(*args, **kwargs)
 

@@ -87,7 +87,6 @@ class LeanPolicy(object):
         return fastest_dtype(self._options.autocast, self._device)
 
     def _autocast(self) -> torch.autocast:
-        """A context in which layers compute in ``_dtype``."""
         enabled = self._dtype is not torch.float32
         return torch.autocast(torch.device(self._device).type, self._dtype, enabled=enabled)
 

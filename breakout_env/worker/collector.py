@@ -43,7 +43,6 @@ class GameScores(object):
         return dict(games=self.games, game_returns=list(self._game_returns))
 
     def load_state(self, state: Dict[str, Any]) -> None:
-        """Restore what ``state`` returned."""
         self.games = state['games']
         self._game_returns = deque(state['game_returns'], maxlen=GAMES_IN_MEAN)
 

@@ -29,7 +29,6 @@ class ResumableEvaluator(InteractionSerialEvaluator):
         run_registry.register(self._exp_name, 'evaluator', self)
 
     def reset_env(self, _env: Optional[BaseEnvManager] = None) -> None:
-        """Continue in an env manager, or reset the present one."""
         super().reset_env(None if _env is None else StepCallback(_env, weakly(self._on_step)))
 
     def should_eval(self, train_iter: int) -> bool:
@@ -82,7 +81,6 @@ class ResumableEvaluator(InteractionSerialEvaluator):
         return self._state
 
     def load_state(self, state: Mapping[str, float]) -> None:
-        """Restore what ``state`` returned."""
         self._max_episode_return = state['best_score']
         self._last_eval_iter = state['last_iteration']
         self._update_state()

@@ -41,11 +41,9 @@ class TailBuffer(TrajBuffer):
         self._tail = tail
 
     def clear(self) -> None:
-        """Remove all but the last transitions."""
         del self[: max(0, len(self) - self._tail)]
 
     def drop(self) -> None:
-        """Remove all transitions."""
         del self[:]
 
 
@@ -80,7 +78,6 @@ class NstepCollector(ScoringCollector):
     _surplus = 0
 
     def reset_policy(self, _policy: Optional[NamedTuple] = None) -> None:
-        """Collect with another policy, or reset the present one."""
         if _policy is None:
             super().reset_policy()
             return
@@ -100,7 +97,6 @@ class NstepCollector(ScoringCollector):
             self._reset_stat(env_id)
 
     def reset(self, _policy: Optional[NamedTuple] = None, _env: Optional[BaseEnvManager] = None) -> None:
-        """The base's ``reset``."""
         super().reset(_policy, _env)
         self._traj_buffer = {env_id: self._new_buffer(env_id) for env_id in range(self._env_num)}
         self._surplus = 0

@@ -48,11 +48,9 @@ class DictBatches(object):
         return np.stack([ready[env_id] for env_id in env_ids], out=out)
 
     def send(self, actions: np.ndarray, env_ids: Sequence[int]) -> None:
-        """Step the environments."""
         self._timesteps = self._manager.step({env_id: np.asarray(a) for env_id, a in zip(env_ids, actions)})
 
     def recv(self, out: Optional[np.ndarray] = None) -> StepBatch:
-        """The step's results."""
         env_ids, timesteps = self.halves[0], self._timesteps
         reward, done = np.zeros(len(env_ids), np.float32), np.zeros(len(env_ids), np.bool_)
         infos: Dict[int, Any] = {}
@@ -96,7 +94,6 @@ class RolloutCollector(ScoringCollector):
 
     @classmethod
     def check_config(cls, cfg: Mapping) -> None:
-        """Check the sizes of a rollout in a merged config; a ValueError names what is wrong."""
         policy = cfg['policy']
         env_num = policy['collect'].get('env_num') or cfg['env'].get('collector_env_num')
         if env_num is not None:
@@ -110,7 +107,6 @@ class RolloutCollector(ScoringCollector):
             )
 
     def reset_env(self, _env: Optional[Any] = None) -> None:
-        """Continue in an env manager, or reset the present one."""
         super().reset_env(_env)
         self._batches: Any = self._env if getattr(self._env, 'takes_batches', False) is True else DictBatches(self._env)
         self._halves = self._batches.halves
