@@ -42,23 +42,21 @@ class Mirror(object):
         self._check(layers, convolutions)
         shape = output_shapes(model)[convolutions[-1]]
         for layer in layers:
-            rows = torch.arange(len(layer.weight))
+            rows = torch.arange(len(layer.weight), device=device)
             if layer is layers[-2]:
                 rows = rows[MIRRORED_ACTIONS]
             elif layer is not model.critic:
                 rows = _exchanged(rows)
-            inputs = torch.arange(layer.weight[0].numel())
+            inputs = torch.arange(layer.weight[0].numel(), device=device)
             if isinstance(layer, Conv2d):
                 inputs = inputs.view(layer.weight.shape[1:]).flip(2)
-                inputs = inputs if layer is convolutions[0] else _exchanged(inputs)
             elif layer is layers[len(convolutions)]:  # on the flattened output of the convolutions
-                inputs = _exchanged(inputs.view(shape).flip(2))
-            else:
+                inputs = inputs.view(shape).flip(2)
+            if layer is not convolutions[0]:
                 inputs = _exchanged(inputs)
-            self._permutations.append((layer.weight, rows.to(device), inputs.flatten().to(device)))
+            self._permutations.append((layer.weight, rows, inputs.flatten()))
             if layer.bias is not None:
-                column = torch.zeros(1, dtype=torch.int64, device=device)
-                self._permutations.append((layer.bias, rows.to(device), column))
+                self._permutations.append((layer.bias, rows, torch.arange(1, device=device)))
 
     def _check(self, layers: Sequence[Any], convolutions: Sequence[Conv2d]) -> None:
         name = 'policy option `learn.mirror` is True (bool)'
