@@ -70,7 +70,6 @@ class LeanPolicy(object):
     _model: Any
     _device: Any
     _enable_field: Any
-    _average: Optional[torch.nn.Module] = None
 
     @staticmethod
     @abstractmethod
@@ -133,7 +132,7 @@ class LeanPolicy(object):
         self._steps += 1
         return {'cur_lr': self._optimizer.param_groups[0]['lr'], **self._means}
 
-    @property
+    @cached_property
     def _acting_model(self) -> torch.nn.Module:
         """
         The EMA model if this policy learns with ``ema_decay``; else the model, into which an acting policy loads the
@@ -141,9 +140,7 @@ class LeanPolicy(object):
         """
         if self._options.ema_decay is None or 'learn' not in self._enable_field:
             return self._model
-        if self._average is None:  # the fields are set up in any order
-            self._average = copy.deepcopy(self._model).requires_grad_(False)
-        return self._average
+        return copy.deepcopy(self._model).requires_grad_(False)
 
     def _average_state(self) -> Dict[str, Any]:
         """What a policy adds to its ``_state_dict_learn``."""
