@@ -204,14 +204,11 @@ class RolloutCollector(ScoringCollector):
 
     def _next_screens(self, steps: int) -> torch.Tensor:
         """Memory for the observations of a rollout and for those after it: :math:`(T + 1, N, ...)`."""
-        if self._screens and len(self._screens[0]) != steps + 1:
-            self._screens.clear()
-        if len(self._screens) < 2:
+        if not self._screens or len(self._screens[0]) != steps + 1:
             first = torch.from_numpy(self._batches.first_obs(self._halves[0]))[0]
             # whole rollouts are uploaded to a GPU
             pinned = torch.device(self._policy.get_attribute('device')).type == 'cuda'
             size = steps + 1, self._env_num, *first.shape
-            self._screens.append(torch.empty(size, dtype=first.dtype, pin_memory=pinned))
-        else:
-            self._screens.append(self._screens.pop(0))
-        return self._screens[-1]
+            self._screens = [torch.empty(size, dtype=first.dtype, pin_memory=pinned) for _ in range(2)]
+        self._screens.reverse()
+        return self._screens[0]
