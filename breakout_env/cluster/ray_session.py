@@ -46,15 +46,13 @@ def ray_session(address: Optional[str], collectors: CollectorCount) -> Iterator[
 
     # Ray's own handler ends the driver without a save; a run installs its handlers after this
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    options: Dict[str, Any] = dict(log_to_driver=False, logging_level=logging.ERROR)
+    options: Dict[str, Any] = dict(address=address or 'local', log_to_driver=False, logging_level=logging.ERROR)
     if address is None:
         cpus = max(len(os.sched_getaffinity(0)), EVALUATOR_CPUS + (1 if collectors == 'auto' else collectors))
-        options.update(address='local', num_cpus=cpus, include_dashboard=False, _temp_dir=_session_folder())
+        options.update(num_cpus=cpus, include_dashboard=False, _temp_dir=_session_folder())
         # the modules beside the config; on a cluster they have to be installed
         paths = os.pathsep.join(filter(None, sys.path))
         options.update(runtime_env=dict(env_vars=dict(PYTHONPATH=paths)))
-    else:
-        options.update(address=address)
     try:
         ray.init(**options)
     except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
