@@ -119,8 +119,12 @@ class LeanPolicy(object):
         if self._options.grad_clip is not None:
             torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._options.grad_clip)
         self._optimizer.step()
-        if self._options.ema_decay is not None:
-            follow(self._acting_model, self._model, 1 - self._options.ema_decay)
+        if (decay := self._options.ema_decay) is not None:
+            average, model = self._acting_model, self._model
+            with torch.no_grad():
+                torch._foreach_lerp_(list(average.parameters()), list(model.parameters()), 1 - decay)
+            for ours, theirs in zip(average.buffers(), model.buffers()):
+                ours.copy_(theirs)
         self._sums += torch.stack([scalar.detach().float() for scalar in (loss, *scalars)])
         self._summed += 1
         # fetched when due, the only wait of an update for a GPU (besides ReturnScale's)
@@ -210,14 +214,6 @@ def cast_copy(model: _Model, dtype: torch.dtype) -> _Model:
     model = copy.deepcopy(model).requires_grad_(False)
     getattr(model, 'encoder', model).to(dtype)
     return model
-
-
-@torch.no_grad()
-def follow(model: torch.nn.Module, online: torch.nn.Module, share: float) -> None:
-    """Move a model's weights by this share towards the online network's."""
-    torch._foreach_lerp_(list(model.parameters()), list(online.parameters()), share)
-    for ours, theirs in zip(model.buffers(), online.buffers()):
-        ours.copy_(theirs)
 
 
 def acting_weights(state_dict: Mapping[str, Any]) -> Dict[str, Any]:
