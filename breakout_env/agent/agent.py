@@ -257,7 +257,7 @@ def _screen_size(area: int, ranges: Sequence[Optional[Sequence[int]]], stated: O
     fitting = [size for size in sizes if math.prod(_side(size, seen) for seen in ranges) == area]
     smallest, largest = fitting[0], fitting[-1]
     if stated is not None:
-        if not (stated.isascii() and stated.isdigit() and len(stated) < 5 and int(stated) in fitting):
+        if stated not in map(str, fitting):
             raise ValueError(f'screen_size is {stated[:20]!r}; expected {smallest} to {largest}, to fit its weights')
         return int(stated)
     if NATURE_SCREEN_SIZE in fitting:

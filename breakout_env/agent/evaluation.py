@@ -50,20 +50,14 @@ MAX_LOSSES = 3
 class Game(object):
     """One game that was played to its end."""
 
-    # (int) Its number in the evaluation, from 0; the number alone determines the seed.
-    game: int
-    # (int) What ``BreakoutEnv.seed`` was called with.
-    seed: int
-    # (float) Points.
+    game: int  # its number in the evaluation, from 0, which alone determines the seed
+    seed: int  # what ``BreakoutEnv.seed`` was called with
     score: float
-    # (int) Actions the agent chose.
-    steps: int
-    # (int) Emulator frames, with the no-ops at the start.
-    frames: int
-    # (bool) Whether it was cut off at the limit of frames.
-    truncated: bool
-    # (str) Hash (xxh3, 64 bits) of the observations, until shortly before the limit of frames: two games with the same
-    # digest are the same game.
+    steps: int  # actions the agent chose
+    frames: int  # of the emulator, with the no-ops at the start
+    truncated: bool  # at the limit of frames
+    # Hash (xxh3, 64 bits) of the observations, until shortly before the limit of frames: two games with the same digest
+    # are the same game.
     digest: str
 
 
@@ -71,14 +65,11 @@ class Game(object):
 class Report(object):
     """What an evaluation found."""
 
-    # (str) The agent's name.
-    agent: str
+    agent: str  # its name
     protocol: str
-    # (Dict[str, Any]) The environments' config.
     env_options: Dict[str, Any]
     seed: int
     games: Tuple[Game, ...]
-    # (float) How long it took.
     duration_s: float
 
     @property

@@ -11,7 +11,6 @@ from ..envs.env import BreakoutEnv
 from ..rendering.window import GameWindow
 from .agent import FRAME_SKIP, Agent, act
 
-LIVES = 5
 STICKY_PROBABILITY = 0.25  # Machado et al. 2018
 EPSILON = 0.01  # a greedy agent meets about 4 different games
 
@@ -20,15 +19,11 @@ EPSILON = 0.01  # a greedy agent meets about 4 different games
 class WatchedGame:
     """How a game went."""
 
-    # (int) Its number, from 1.
-    number: int
-    # (int) Points won.
+    number: int  # from 1
     points: int = 0
-    # (int) Lives left.
-    lives: int = LIVES
-    # (int) Actions of the agent.
+    lives: int = 5
     steps: int = 0
-    # (str) 'over', 'cut off' at the limit of frames, or 'stopped' by the spectator or the end of the video.
+    # 'over', 'cut off' at the limit of frames, or 'stopped' by the spectator or the end of the video
     end: str = 'stopped'
 
     def __str__(self) -> str:

@@ -89,7 +89,6 @@ class CollectorActor(_Actor):
     def __init__(self, cfg: EasyDict) -> None:
         # at random: no two collectors play the same games, nor does one that was restarted repeat its own
         super().__init__(cfg, 'collect', seed=secrets.randbits(31))
-        self._version = 0
         self._is_random = False
 
     def collect(
@@ -112,11 +111,10 @@ class CollectorActor(_Actor):
             worker.reset_policy(self._random_policy if is_random else self._policy)
         if not is_random or self._random_policy is self._policy:
             self._load(weights)
-            self._version = version
         worker.envstep = env_step
         transitions = worker.collect(
             n_sample=n_sample,
-            train_iter=self._version,
+            train_iter=version,
             random_collect=is_random,
             record_random_collect=not is_random,
             policy_kwargs=settings,
