@@ -9,7 +9,6 @@ prefetched here, as TorchRL pickles its own into saves (compat/torchrl_saves.py)
 import contextlib
 import copy
 import errno
-import importlib
 import math
 import os
 import tempfile
@@ -62,39 +61,22 @@ class TorchRLReplayBuffer(SerialBuffer):
         self, cfg: Mapping, tb_logger: Any = None, exp_name: str = 'default_experiment', instance_name: str = 'buffer'
     ) -> None:
         self._options = TorchRLOptions.from_config(cfg)
-        try:
-            importlib.import_module('torchrl')
+        self._home = os.path.abspath(self._options.folder or os.path.join(exp_name, FOLDER))
+        self._exp_name = exp_name
+        self._make()
+
+    def _make(self) -> None:
+        """Make TorchRL's buffer, empty: it allocates with its first transitions."""
+        try:  # not at the top: TorchRL is optional, and takes seconds to import
+            from torchrl.data import LazyMemmapStorage, LazyTensorStorage, SliceSampler, TensorDictReplayBuffer
+            from torchrl.data.replay_buffers import RandomSampler
+
+            from ..compat.torchrl_priorities import ProportionalSampler
         except ImportError as error:
             raise ImportError(
                 f"the replay buffer of type 'torchrl' needs TorchRL, which cannot be imported ({error}); "
                 "pip install 'torchrl>=0.14,<0.15'"
             ) from error
-        self._home = os.path.abspath(self._options.folder or os.path.join(exp_name or '', FOLDER))
-        self._exp_name = exp_name or ''
-        self._make()
-
-    def _make(self) -> None:
-        """Make TorchRL's buffer, empty: it allocates with its first transitions."""
-        self._folder: Optional[str] = None
-        if self._options.storage == 'memmap':
-            os.makedirs(self._home, exist_ok=True)
-            self._folder = tempfile.mkdtemp(prefix='torchrl-', dir=self._home)
-        self._buffer: Any = self._torchrl_buffer()
-        self._layout: Layout = {}  # known from the first push on
-        self._pushed = 0  # transitions since the beginning: the next one's unique id
-        self._sample_count = 0  # batches so far, for the annealing of beta
-        self._first_episode = 0  # as in SliceSampler
-        if self._options.prefetch:  # else what the thread and others draw would depend on who comes first
-            self._buffer.set_rng(torch.Generator().manual_seed(int(torch.randint(2**31, ()))))
-        self._open(self._exp_name, partial(torchrl_storages.release, self._buffer.storage, self._folder))
-
-    def _torchrl_buffer(self) -> Any:
-        # not at the top: TorchRL is optional, and takes seconds to import
-        from torchrl.data import LazyMemmapStorage, LazyTensorStorage, SliceSampler, TensorDictReplayBuffer
-        from torchrl.data.replay_buffers import RandomSampler
-
-        from ..compat.torchrl_priorities import ProportionalSampler
-
         options, size = self._options, self._options.replay_buffer_size
         sampler: Any = RandomSampler()
         if options.sampler == 'prioritized':
@@ -105,10 +87,21 @@ class TorchRLReplayBuffer(SerialBuffer):
             keys = dict(traj_key='episode_id', step_key='step_id', truncated_key=None, init_key=None)
             cut = dict(slice_len=options.slice_len, fragmented=True, strict_length=False, pad_output=True)
             sampler = SliceSampler(**keys, **cut)
-        storage = LazyMemmapStorage(size, scratch_dir=self._folder) if self._folder else LazyTensorStorage(size)
-        buffer = TensorDictReplayBuffer(storage=storage, sampler=sampler)
-        torchrl_storages.attach_weakly(buffer)
-        return buffer
+        self._folder: Optional[str] = None
+        storage = LazyTensorStorage(size)
+        if options.storage == 'memmap':
+            os.makedirs(self._home, exist_ok=True)
+            self._folder = tempfile.mkdtemp(prefix='torchrl-', dir=self._home)
+            storage = LazyMemmapStorage(size, scratch_dir=self._folder)
+        self._buffer: Any = TensorDictReplayBuffer(storage=storage, sampler=sampler)
+        if options.prefetch:  # else what the thread and others draw would depend on who comes first
+            self._buffer.set_rng(torch.Generator().manual_seed(int(torch.randint(2**31, ()))))
+        self._layout: Layout = {}  # known from the first push on
+        self._pushed = 0  # transitions since the beginning: the next one's unique id
+        self._sample_count = 0  # batches so far, for the annealing of beta
+        self._first_episode = 0  # as in SliceSampler
+        torchrl_storages.attach_weakly(self._buffer)
+        self._open(self._exp_name, partial(torchrl_storages.release, storage, self._folder))
 
     def close(self) -> None:
         """Release memory and files. The buffer cannot be used any more; further calls do nothing."""
@@ -174,7 +167,7 @@ class TorchRLReplayBuffer(SerialBuffer):
             index = self._buffer.extend(TensorDict(columns, batch_size=[len(rows)]))
         self._pushed += len(rows)
         if priority is not None:
-            self._buffer.update_priority(index, priority)
+            self._buffer.update_priority(index, torch.from_numpy(priority))
 
     @contextlib.contextmanager
     def _allocating(self, layout: Layout) -> Iterator[None]:
@@ -277,10 +270,8 @@ class TorchRLReplayBuffer(SerialBuffer):
             - ValueError: If something of that name exists which ``save_data`` did not write.
             - OSError: If the disk has no room: TorchRL maps its files, and a full disk would end the process.
         """
-        needed, room = (
-            _transition_bytes(self._layout) * self._options.replay_buffer_size,
-            disk_room(file_name).free_bytes,
-        )
+        report, room = self.memory_report(), disk_room(file_name).free_bytes
+        needed = report['bytes'] + report['file_bytes']
         if self.count() and needed > room:
             raise OSError(
                 errno.ENOSPC, f'a save takes {needed / 1e9:.2f} GB, and there are {room / 1e9:.2f} GB', file_name
