@@ -1,6 +1,7 @@
 """A sampled batch: as tensors for the learner, and as the list of dicts that DI-engine expects."""
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, Dict, List, Optional, Tuple
 
 import numpy as np
@@ -41,17 +42,13 @@ class FrameBatch(Sequence):
                 self._columns.append((leaf, next(others)))
         self._state_columns = [(leaf, copied[f'state{i}']) for i, leaf in enumerate(rows.state_leaves)]
         self._state_numbers = copied['states']
-        self._list: Optional[List[dict]] = None
         self._collated: Optional[Dict[str, Any]] = None
 
     def __len__(self) -> int:
         return self._size
 
     def __getitem__(self, index: Any) -> Any:
-        return self._dicts()[index]
-
-    def __iter__(self) -> Any:
-        return iter(self._dicts())
+        return self._dicts[index]
 
     def __add__(self, other: Sequence) -> List[dict]:
         """A list of both, as DI-engine's pipelines with demonstrations join them."""
@@ -73,7 +70,7 @@ class FrameBatch(Sequence):
             # keys whose values default_collate leaves in a list, and those that only some transitions have
             keeps_lists = any(key.startswith('collate_ignore') for leaf, _ in self._columns for key in leaf.path)
             if keeps_lists or self._state_columns:
-                self._collated = default_collate(self._dicts())
+                self._collated = default_collate(self._dicts)
             else:
                 self._collated = {}
                 for leaf, column in self._columns:
@@ -82,19 +79,18 @@ class FrameBatch(Sequence):
                     self._collated[key] = numbers(values)
         return self._collated
 
+    @cached_property
     def _dicts(self) -> List[dict]:
-        if self._list is None:
-            transitions: List[dict] = [{} for _ in range(self._size)]
-            for leaf, column in self._columns:
-                for transition, value in zip(transitions, leaf.values(column, self._strings)):
-                    set_at(transition, leaf.path, value)
-            for leaf, column in self._state_columns:
-                states = leaf.values(column, self._strings)
-                for transition, number in zip(transitions, self._state_numbers.tolist()):
-                    if number:
-                        set_at(transition, leaf.path, states[number])
-            for key, values in self._extras.items():
-                for transition, value in zip(transitions, values.tolist()):
-                    transition[key] = value
-            self._list = transitions
-        return self._list
+        transitions: List[dict] = [{} for _ in range(self._size)]
+        for leaf, column in self._columns:
+            for transition, value in zip(transitions, leaf.values(column, self._strings)):
+                set_at(transition, leaf.path, value)
+        for leaf, column in self._state_columns:
+            states = leaf.values(column, self._strings)
+            for transition, number in zip(transitions, self._state_numbers.tolist()):
+                if number:
+                    set_at(transition, leaf.path, states[number])
+        for key, values in self._extras.items():
+            for transition, value in zip(transitions, values.tolist()):
+                transition[key] = value
+        return transitions
