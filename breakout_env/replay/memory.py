@@ -1,5 +1,6 @@
 """The memory behind the buffers of frames: transitions in rows, their screens taken apart into frames."""
 
+import math
 import os
 import threading
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
@@ -176,13 +177,11 @@ class ReplayMemory(object):
         with self.lock:
             if self._closed:
                 raise RuntimeError('the replay buffer is closed; expected no more transitions')
-            rows = self.rows
-            for transition in transitions:
-                if rows is None:
-                    rows = Rows(leaves_of(transition), self.capacity)
-                rows.expect(transition)
-            if rows is None:
+            if not transitions:
                 return []
+            rows = self.rows or Rows(leaves_of(transitions[0]), self.capacity)
+            for transition in transitions:
+                rows.expect(transition)
             self.start_with(rows)
             first, slots = self.next_id, self._next_slots(len(transitions))
             gone: List[int] = []
@@ -201,8 +200,8 @@ class ReplayMemory(object):
 
     def start_with(self, rows: Rows) -> None:
         """Use these rows from the first transition on."""
-        if self.frame_store is None and rows.frame_shape is not None:
-            frame_bytes = int(np.prod(rows.frame_shape))
+        if self.frame_store is None and rows.stacks:
+            frame_bytes = math.prod(rows.stacks[0].shape[1:])
             row_bytes = rows.nbytes + rows.states.itemsize // self._state_every
             check_room(self.capacity, self.storage, frame_bytes, self._folder, row_bytes)
             self.frame_store = FrameStore(frame_bytes, self.capacity, self.storage, self._folder)

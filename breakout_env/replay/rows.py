@@ -1,17 +1,17 @@
 """Transitions as rows of a flat array: an id, numbers of frames, a column for each other value."""
 
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Sequence, Set, Tuple
 
 import numpy as np
 
-from .size_check import check_rows
+from ..utils.memory_limits import memory_room
+from .size_check import expect_room
 from .structure import OPTIONAL, Leaf, Leaves, expect_same, key_of, leaves_of, look_up, numpy_of, split
 
 # Copies of some rows by the names of columns, which are also those of a save's arrays: ``ids``, ``frames``,
 # ``column0`` ...; ``states`` are then rows of ``state0`` ..., of which row 0 means that there is no value.
 Columns = Dict[str, np.ndarray]
-# Of a column: its key, or its path where that is longer; the kind of its leaf; where the values go.
-_Cells = List[Tuple[str, Optional[Tuple[str, ...]], str, np.ndarray]]
+_Cells = List[Tuple[Leaf, np.ndarray]]  # where the values go
 
 
 class Rows(object):
@@ -35,11 +35,10 @@ class Rows(object):
         self.leaves, state_leaves = split(leaves, OPTIONAL)
         self.stacks = [leaf for leaf in self.leaves if leaf.is_stack]
         self.others = [leaf for leaf in self.leaves if not leaf.is_stack]
-        self.frame_shape: Optional[Tuple[int, ...]] = self.stacks[0].shape[1:] if self.stacks else None
         self.frames_each = sum(leaf.shape[0] for leaf in self.stacks)
         fields: List[tuple] = [('ids', np.int64), ('states', np.uint32), ('frames', np.uint32, (self.frames_each,))]
         row = np.dtype(fields + _fields('column', self.others), align=True)
-        check_rows(rows, row.itemsize)  # before numpy allocates
+        expect_room(rows, row.itemsize, memory_room())  # before numpy allocates
         self.table = np.zeros(rows, row)
         self.nbytes = row.itemsize
         self.bytes = self.table.view(np.uint8).data
@@ -96,11 +95,11 @@ class Rows(object):
         self._fresh_states[0] = self._add_state(transition) if OPTIONAL in transition else 0
 
     def _write(self, cells: _Cells, row: int, transition: Mapping) -> None:
-        for key, path, kind, column in cells:
-            value = transition[key] if path is None else look_up(transition, path)
-            if kind == 'tensor':
+        for leaf, column in cells:
+            value = look_up(transition, leaf.path)
+            if leaf.kind == 'tensor':
                 value = numpy_of(value)
-            elif kind == 'str':
+            elif leaf.kind == 'str':
                 value = self.strings.setdefault(value, len(self.strings))
             column[row] = value
 
@@ -127,11 +126,15 @@ class Rows(object):
         """Copies of some rows."""
         part = self.table[slots]
         copied = {name: part[name].copy() for name in part.dtype.names or ()}
+        self.take_states(copied, self.states)
+        return copied
+
+    def take_states(self, copied: Columns, states: Any) -> None:
+        """Add to copied rows those of all optional values that they refer to, under new numbers."""
         if self.state_leaves:
             used, numbers = np.unique(np.append(0, copied['states']), return_inverse=True)
             copied['states'] = numbers[1:].astype(np.uint32)
-            copied.update({name: self.states[name][used] for name in self.states.dtype.names or ()})
-        return copied
+            copied.update({name: states[name][used] for name in self.states.dtype.names or ()})
 
     def frame_numbers(self, copied: Columns) -> np.ndarray:
         """The frames of copied rows in the order of a batch: one key after the other, so that each is one tensor."""
@@ -163,8 +166,4 @@ def _fields(name: str, leaves: Sequence[Leaf]) -> List[Any]:
 
 
 def _cells(table: np.ndarray, name: str, leaves: Sequence[Leaf]) -> _Cells:
-    return [
-        (leaf.path[0], leaf.path if len(leaf.path) > 1 else None, leaf.kind, table[f'{name}{i}'])
-        for i, leaf in enumerate(leaves)
-        if leaf.kind not in ('none', 'empty')
-    ]
+    return [(leaf, table[f'{name}{i}']) for i, leaf in enumerate(leaves) if leaf.kind not in ('none', 'empty')]

@@ -24,11 +24,6 @@ def expect_room(size: int, bytes_each: float, room: Room, instead: str = '') -> 
         )
 
 
-def check_rows(size: int, row_bytes: int) -> None:
-    """Refuse rows that cannot fit."""
-    expect_room(size, row_bytes, memory_room())
-
-
 def check_room(size: int, storage: str, frame_bytes: int, folder: str, row_bytes: int = 0) -> None:
     """
     Refuse a size that cannot fit; ``folder`` is where storage ``memmap`` keeps its file, ``row_bytes`` what a

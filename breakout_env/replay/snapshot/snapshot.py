@@ -262,10 +262,7 @@ def _fill(memory: ReplayMemory, meta: Dict[str, Any], arrays: Mapping[str, np.nd
         rows = Rows(leaves_from(meta['leaves']), memory.capacity)
         memory.start_with(rows)
         columns = {name: _of_length(count, arrays[name])[order] for name in rows.table.dtype.names or ()}
-        if rows.state_leaves:  # those of the transitions that are taken
-            used, numbers = np.unique(np.append(0, columns['states']), return_inverse=True)
-            columns['states'] = numbers[1:].astype(np.uint32)
-            columns.update({f'state{i}': arrays[f'state{i}'][used] for i in range(len(rows.state_leaves))})
+        rows.take_states(columns, arrays)
         if memory.frame_store is not None:
             columns['frames'] = _load_frames(memory, meta, arrays)[columns['frames']]
             memory.frame_store.set_references(np.bincount(columns['frames'].ravel()))
