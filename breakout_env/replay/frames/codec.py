@@ -34,9 +34,8 @@ class FrameCodec(object):
         )
         if shared is not None:
             shared.precompute_compress(compression_params=parameters)
-        self._compressor = zstandard.ZstdCompressor(dict_data=shared, compression_params=parameters)
         self._decompressor = zstandard.ZstdDecompressor(dict_data=shared)
-        self.compress = self._compressor.compress
+        self.compress = zstandard.ZstdCompressor(dict_data=shared, compression_params=parameters).compress
         self.decompress_one = self._decompressor.decompress
 
     @classmethod
