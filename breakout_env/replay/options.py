@@ -159,14 +159,8 @@ def _without_gone(cfg: Mapping) -> Dict[str, Any]:
     for name, default in _GONE.items():
         if (value := values.pop(name, default)) != default:
             raise ValueError(f'{_OWNER} `{name}` is {shown(value)}; expected none, as it has no effect (CHANGELOG.md)')
-    _check_controller(values.get('thruput_controller'))
-    return values
-
-
-def _check_controller(controller: Any) -> None:
-    """What DI-engine's buffers throttle by has no effect here."""
-    name = f'{_OWNER} `thruput_controller`'
-    controller = section(name, controller)
+    name = f'{_OWNER} `thruput_controller`'  # what DI-engine's buffers throttle by
+    controller = section(name, values.get('thruput_controller'))
     limits = section(f'{name}: `push_sample_rate_limit`', controller.get('push_sample_rate_limit'))
     given = controller.get('sample_min_limit_ratio', 1), limits.get('min', 0), limits.get('max', math.inf)
     if given != (1, 0, math.inf):
@@ -174,3 +168,4 @@ def _check_controller(controller: Any) -> None:
             f'{name} is {shown(controller)}; expected no limit: a serial pipeline pushes and samples as '
             'random_collect_size, n_sample and update_per_collect say'
         )
+    return values
