@@ -82,8 +82,6 @@ class FrameReplayBuffer(SerialBuffer):
         """Whether a signal handler has interrupted a method of it: a save would wait for that for ever."""
         return self._memory.lock._is_owned()  # type: ignore[attr-defined]
 
-    # ---------------------------------------------------------------- in
-
     def push(self, data: Union[Sequence[Mapping], Mapping], cur_collector_envstep: int = -1) -> None:
         """
         Overview:
@@ -142,8 +140,6 @@ class FrameReplayBuffer(SerialBuffer):
             self._memory.clear()
             self._sampler.clear()
 
-    # ---------------------------------------------------------------- out
-
     def sample(self, size: int, cur_learner_iter: int = 0) -> Union[FrameBatch, List[dict], None]:
         """
         Overview:
@@ -167,8 +163,6 @@ class FrameReplayBuffer(SerialBuffer):
         if self._options.prefetch:
             self._prefetcher.prepare(size, partial(sample, at_once=True))
         return self._sampler.finish(batch)
-
-    # ---------------------------------------------------------------- saved and loaded
 
     def save_data(self, file_name: str) -> None:
         """
@@ -211,8 +205,6 @@ class FrameReplayBuffer(SerialBuffer):
         self._prefetcher.drop()
         with self._memory.lock:
             self._sampler.restored(load())
-
-    # ---------------------------------------------------------------- the rest of DI-engine's interface
 
     def count(self) -> int:
         """Transitions in it."""

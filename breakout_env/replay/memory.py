@@ -18,7 +18,6 @@ from .structure import leaves_of
 
 # So many frames of overwritten transitions are released at once, which is faster than one by one.
 _RELEASED_TOGETHER = 512
-# Called with the transitions of a push that were stored, and their slots.
 Stored = Callable[[Sequence[Mapping], List[int]], None]
 # Slots for a sample of some size, and what is added to each transition; None if there are too few.
 Choose = Callable[[int], Optional[Tuple[np.ndarray, Extras]]]
@@ -124,8 +123,6 @@ class ReplayMemory(object):
                 free_bytes=memory_room().free_bytes,
             )
 
-    # ---------------------------------------------------------------- slots
-
     def order(self) -> np.ndarray:
         """All slots in use, that of the oldest transition first."""
         with self.lock:
@@ -159,8 +156,6 @@ class ReplayMemory(object):
             if leaf.path == (key,):
                 return self.rows.table[f'column{i}'][slots]
         raise KeyError(key)
-
-    # ---------------------------------------------------------------- in
 
     def push(self, transitions: Sequence[Mapping], stored: Optional[Stored] = None) -> List[int]:
         """
@@ -282,8 +277,6 @@ class ReplayMemory(object):
                 mine, its = getattr(self, name), getattr(other, name)
                 setattr(self, name, its)
                 setattr(other, name, mine)
-
-    # ---------------------------------------------------------------- out
 
     def sample(self, choose: Choose, size: int, pinned: bool, at_once: bool = False) -> Any:
         """The transitions that a sampler chooses, or None; for the others see ``FrameStore.gather``."""

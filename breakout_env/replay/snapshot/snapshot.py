@@ -208,11 +208,8 @@ def restore(memory: ReplayMemory, arrays: Mapping[str, np.ndarray], name: str) -
     Overview:
         Replace a memory's content by that of a snapshot. If the snapshot has more transitions than fit, the newest \
         are taken. A memory keeps its own storage, whatever storage the snapshot was taken from.
-    Arguments:
-        - memory (:obj:`ReplayMemory`): The memory; unchanged if this fails.
-        - name (:obj:`str`): What to call the source in an error message.
     Raises:
-        - DamagedFile: If it is no snapshot, or of another version, or inconsistent.
+        - DamagedFile: If it is no snapshot, or of another version, or inconsistent. The memory is unchanged.
     """
     try:
         meta = json.loads(bytes(arrays['meta']))
