@@ -167,7 +167,7 @@ class TorchRLReplayBuffer(SerialBuffer):
             index = self._buffer.extend(TensorDict(columns, batch_size=[len(rows)]))
         self._pushed += len(rows)
         if priority is not None:
-            self._buffer.update_priority(index, torch.from_numpy(priority))
+            self._buffer.update_priority(index, priority)
 
     @contextlib.contextmanager
     def _allocating(self, layout: Layout) -> Iterator[None]:
