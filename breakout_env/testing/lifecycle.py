@@ -7,13 +7,12 @@ import os
 import signal
 import sys
 import tempfile
-import threading
 import time
 import unittest
 import warnings
 from multiprocessing import resource_tracker
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Tuple
 
 import psutil
 import torch
@@ -103,10 +102,8 @@ def _run(check: str, env_fn: Callable, sizes: Tuple[int, int], limit_s: float, s
     """One check; ``seen`` are the calls that failed in earlier ones, with the check that reported them."""
     with tempfile.TemporaryDirectory(prefix='check-', ignore_cleanup_errors=True) as folder:
         ours, theirs = multiprocessing.Pipe()
-        parent = os.getpid() if threading.current_thread() is threading.main_thread() else None
-        process = multiprocessing.get_context('fork').Process(
-            target=_child, args=(check, env_fn, sizes, theirs, folder, parent)
-        )
+        arguments = check, env_fn, sizes, theirs, folder, os.getpid()
+        process = multiprocessing.get_context('fork').Process(target=_child, args=arguments)
         with warnings.catch_warnings():
             warnings.simplefilter('ignore', DeprecationWarning)  # of a fork in a process with threads
             process.start()
@@ -146,12 +143,9 @@ def _message(process: Any, connection: Any, allowed_s: float, call: str, folder:
     return Outcome(found, key=(call, 'hangs' if process.is_alive() else 'crashes'))
 
 
-def _child(
-    check: str, env_fn: Callable, sizes: Tuple[int, int], connection: Any, folder: str, parent: Optional[int]
-) -> None:
+def _child(check: str, env_fn: Callable, sizes: Tuple[int, int], connection: Any, folder: str, parent: int) -> None:
     os.setsid()
-    if parent is not None:  # a parent that is killed ends no check
-        follow_parent(parent)
+    follow_parent(parent)  # one that is killed ends no check; its thread, whichever it is, waits for the end of this
     sys.stdout = sys.stderr = log = open(f'{folder}/output', 'a', buffering=1)
     os.dup2(log.fileno(), 1), os.dup2(log.fileno(), 2)
     faulthandler.enable(log, all_threads=False)
