@@ -13,7 +13,6 @@ from typing import BinaryIO
 from tensorboardX import SummaryWriter
 
 logger = logging.getLogger(__name__)
-_BLOCK_BYTES = 8192
 
 
 class RetryingWriter(object):
@@ -25,12 +24,10 @@ class RetryingWriter(object):
         self._pending = bytearray()
         self._has_warned = False
 
-    def write(self, data: bytes) -> int:
+    def write(self, data: bytes) -> None:
         """Accept data; a full disk is no error."""
         self._pending += data
-        if len(self._pending) >= _BLOCK_BYTES:
-            self.flush()
-        return len(data)
+        self.flush()
 
     def flush(self) -> None:
         """Hand to the operating system what it takes."""
