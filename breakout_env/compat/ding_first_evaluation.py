@@ -3,6 +3,7 @@ Upstream behaviour worked around (DI-engine 0.5.3): ``serial_pipeline`` returns 
 own process, and ends in an ``UnboundLocalError`` if a resumed run is over before one is due.
 """
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..utils import run_registry
@@ -24,9 +25,6 @@ def evaluate_first(learner: 'BaseLearner') -> None:
     evaluator = learner.policy.get_attribute('cfg').eval.get('evaluator', {})
     if 'eval_freq' not in evaluator:
         return
-    eval_freq, evaluator.eval_freq = evaluator.eval_freq, 1
-
-    def restore() -> None:
-        evaluator.eval_freq = eval_freq
-
+    restore = partial(setattr, evaluator, 'eval_freq', evaluator.eval_freq)
+    evaluator.eval_freq = 1
     learner.register_hook(CallHook('resume_evaluate_first', 0, restore, position='before_iter'))
