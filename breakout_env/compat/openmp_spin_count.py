@@ -11,17 +11,14 @@ https://gcc.gnu.org/onlinedocs/libgomp/GOMP_005fSPINCOUNT.html
 import os
 import sys
 
-VARIABLE = 'GOMP_SPINCOUNT'
 # Turns of a loop: tens of microseconds, longer than most waits within an update.
 SPIN_COUNT = 10_000
-# A user who set one of these made the choice.
-_RELATED = (VARIABLE, 'OMP_WAIT_POLICY')
 
 
 def set_spin_count() -> None:
     """
     Set the environment variable for this process and those it starts. libgomp reads it when it is loaded, so this
-    does nothing if PyTorch was imported before, as in DI-engine's own command.
+    does nothing if PyTorch was imported before, as in DI-engine's own command. What a user has set stays.
     """
-    if 'torch' not in sys.modules and not any(name in os.environ for name in _RELATED):
-        os.environ[VARIABLE] = str(SPIN_COUNT)
+    if 'torch' not in sys.modules and 'OMP_WAIT_POLICY' not in os.environ:
+        os.environ.setdefault('GOMP_SPINCOUNT', str(SPIN_COUNT))

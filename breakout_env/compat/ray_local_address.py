@@ -10,11 +10,9 @@ Ray reads it when it is imported.
 import os
 import sys
 
-_SWITCH = 'RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER'
-
 
 def keep_ray_on_loopback() -> None:
     """Let a Ray that this process starts listen on 127.0.0.1 alone."""
-    os.environ[_SWITCH] = '0'
+    os.environ['RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER'] = '0'
     if 'ray._private.ray_constants' in sys.modules:  # TorchRL imports Ray where it is installed
         vars(sys.modules['ray._private.ray_constants'])['ENABLE_RAY_CLUSTER'] = False
