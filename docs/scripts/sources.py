@@ -1,8 +1,5 @@
 """
 Where each result in docs/results is from: the program that measured it, the code that it is about, its date and commit.
-
-A result that names no commit of its own (``commit``) names the one that stored it (``stored_by``, and where it has no
-date either, ``stored``): the code that was measured is of that commit or older.
 """
 
 import json
@@ -48,23 +45,23 @@ def results(pattern: str = '**/*') -> List[Path]:
 def stamps(path: Path) -> Tuple[List[str], List[str]]:
     """
     Overview:
-        When a result was measured, as far as it is known, and by which code.
+        When a result was measured, and by which code.
     Returns:
         - dates (:obj:`List[str]`): Days, as in ``2026-11-22``.
-        - commits (:obj:`List[str]`): As in ``1a2b3c4`` or ``stored by 1a2b3c4``.
+        - commits (:obj:`List[str]`): As in ``1a2b3c4``.
     """
     if path.suffix == '.gz':
         about: Sequence[Dict[str, Any]] = RunLog.read(path).starts
     else:
         content = json.loads(path.read_text())
-        about = [content, content.get('about', {}), content.get('card', {}), *content.get('rows', [])]
+        about = [content, content.get('card', {}), *content.get('rows', [])]
     days, commits = set(), set()
     for each in about:
-        days |= {each[key][:10] for key in ('date', 'stored') if key in each}
+        if 'date' in each:
+            days.add(each['date'][:10])
         if 'time' in each:
             days.add(datetime.fromtimestamp(each['time'], timezone.utc).date().isoformat())
         commits |= set(each['commit'].split(', ')) if 'commit' in each else set()
-        commits |= {f'stored by {each["stored_by"]}'} if 'stored_by' in each and 'card' not in each else set()
     return sorted(days), sorted(commits)
 
 
