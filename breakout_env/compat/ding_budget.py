@@ -1,6 +1,4 @@
 """
-The budget of a run that DI-engine's own pipelines train.
-
 Upstream behaviour worked around (DI-engine 0.5.3): ``serial_pipeline(..., max_train_iter=..., max_env_step=...)`` keeps
 its budget to itself: neither the config nor the learner that it hands to hooks has it. A percentage of a number in the
 config, and what is annealed over it, would be wrong for a run with another budget. The pipelines call the hooks, so the

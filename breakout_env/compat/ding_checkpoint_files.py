@@ -1,6 +1,4 @@
 """
-Checkpoints on a full disk.
-
 Upstream behaviour worked around (DI-engine 0.5.3): its hook writes a checkpoint straight into its place, so that a kill
 or a full disk leaves a part of a file where ``ckpt_best`` was; and the error of the disk ends the training.
 """

@@ -1,6 +1,4 @@
 """
-Epsilon-greedy exploration, drawn for each environment.
-
 Upstream behaviour worked around (DI-engine 0.5.3, ``model/wrapper/model_wrappers.py``): ``EpsGreedySampleWrapper``
 draws one number for all environments of a step, so that either all of them explore or none. With 8 environments and
 epsilon 0.1, 10% of the steps have random actions, all 8 at once, where 57% should have some.

@@ -1,6 +1,4 @@
 """
-Messages that the import of DI-engine prints.
-
 Upstream behaviour worked around (DI-engine 0.5.3, gym 0.25.1, treevalue 1.4): the import writes gym's notice that it is
 unmaintained, a deprecation warning and hints at optional packages to stderr. A user can change none of it.
 """

@@ -1,6 +1,4 @@
 """
-n-step returns that DI-engine computes from a fragment of a trajectory.
-
 Upstream behaviour worked around (DI-engine 0.5.3, ``rl_utils/adder.py``): ``Adder.get_nstep_return_data`` discounts the
 value after the last ``nstep`` transitions of a fragment once too little, ``gamma ** (len - i - 1)`` instead of
 ``gamma ** (len - i)``. In fragments of 4 steps with 3-step returns that is three targets of four, the last without any

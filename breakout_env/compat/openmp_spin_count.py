@@ -1,6 +1,4 @@
 """
-PyTorch's threads wait for each other by spinning.
-
 Upstream behaviour worked around (libgomp, GCC's OpenMP, which PyTorch's wheels for Linux bring): a thread spins for
 milliseconds (``GOMP_SPINCOUNT`` 300,000) before it sleeps. Beside other programs it keeps the core from the very thread
 that it waits for, and a training in two threads is slower than in one. A shorter time costs an idle machine nothing.

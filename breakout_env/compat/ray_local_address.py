@@ -1,6 +1,4 @@
 """
-A local Ray that only this machine reaches.
-
 Upstream behaviour worked around (Ray 2.60): ``ray.init()`` without an address starts servers that listen on all
 interfaces, ``_node_ip_address='127.0.0.1'`` is replaced by the host's own address, and there is no public option for
 loopback. A switch made for macOS and Windows (https://github.com/ray-project/ray/issues/18730) does it on Linux, too;

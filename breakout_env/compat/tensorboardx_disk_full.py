@@ -1,6 +1,4 @@
 """
-TensorBoard's log on a full disk.
-
 Upstream behaviour worked around (tensorboardX 2.6): the thread that writes the events ends at the first error, and
 whatever logs the eleventh event after it waits for ever: the training, and then its end.
 """
