@@ -73,8 +73,8 @@ def _exit(number: int) -> None:
 def follow_parent(parent_pid: int) -> None:
     """
     Have the system kill this process when its parent ends, in whatever way: a stopped process, which cannot check for
-    itself, obeys SIGKILL, too. For Linux, the parent is the thread that started this process;
-    so only a process that a main thread has started may call this. The parent may have ended already.
+    itself, obeys SIGKILL, too. For Linux, the parent is the thread that started this process: it has to outlive the
+    process, as a main thread does. The parent may have ended already.
     """
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_pid:
