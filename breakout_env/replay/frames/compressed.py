@@ -235,9 +235,7 @@ class CompressedFrames(object):
         if len(recent) < 2 * _HELD_OUT_FRAMES:
             return
         spread = np.linspace(0, len(recent) - 1, min(len(recent), _TRAINING_FRAMES + _HELD_OUT_FRAMES)).astype(int)
-        out = np.empty((len(spread), self._frame_bytes), np.uint8)
-        self.read(recent[spread], out)
-        samples = [row.tobytes() for row in out]
+        samples = self._copies(recent[spread])
         # every ninth is held out from the training, to judge the dictionary by
         held_out = samples[::9]
         codec = FrameCodec.train([s for i, s in enumerate(samples) if i % 9], self._frame_bytes)
@@ -246,3 +244,9 @@ class CompressedFrames(object):
         now, then = (sum(len(c.compress(frame)) for frame in held_out) for c in (self._codec, codec))
         if then <= _WORTHWHILE * now:
             self._codec = codec
+
+    def _copies(self, frames: np.ndarray) -> List[bytes]:
+        """Frames as bytes. A function of its own, so that the array is gone when a dictionary is trained."""
+        out = np.empty((len(frames), self._frame_bytes), np.uint8)
+        self.read(frames, out)
+        return [row.tobytes() for row in out]
