@@ -28,14 +28,13 @@ PACKAGES = ['DI-engine', 'ale-py', 'gymnasium', 'envpool', 'stable-baselines3', 
 
 
 class ActAlone(Throughput):
-    """The emulator alone, not even a look at its screen; games begin from a saved state: an environment's limit."""
+    """The emulator and nothing else, not even a look at the screen: the limit for an environment around it."""
 
     def __init__(self) -> None:
         ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
         self._ale = ale_py.ALEInterface()
         self._ale.setFloat('repeat_action_probability', 0.0)
         self._ale.loadROM(ale_py.roms.get_rom_path('breakout'))
-        self._start = self._ale.cloneState()
         self._joysticks = self._ale.getMinimalActionSet()
         self._actions = itertools.cycle(np.random.default_rng(0).integers(peers.ACTIONS, size=4096).tolist())
 
@@ -44,7 +43,7 @@ class ActAlone(Throughput):
         for _ in range(4):
             self._ale.act(action)
         if self._ale.game_over():
-            self._ale.restoreState(self._start)
+            self._ale.reset_game()
         return 1
 
 
