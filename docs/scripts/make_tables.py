@@ -196,7 +196,7 @@ def comparison() -> str:
         [long, _score(longest), '', '', longest[0]['cpu']],
         ['PPO, score after 80 minutes', after[80, 'ppo'], '', '', judged[80, 'ppo'][0]['cpu']],
         ['PPO, score after 40 minutes', trained['ppo'], '', f'{trained["rl_games PPO"]}, rl_games', ppo_on],
-        ['an earlier DQN, score after 40 minutes', trained['lean_dqn'], trained['DI-engine dqn'], sb3, dqn_on],
+        ['DQN, score after 40 minutes', trained['lean_dqn'], '', sb3, dqn_on],
         ['DQN training, env steps/s', dqn, stock_dqn, f'{sb3_dqn}, SB3', on['train']],
         ['one environment, env steps/s', env['BreakoutEnv'], 'does not run', _best_other(env), on['env']],
         [one_life, lives[ours], _stock(lives), _best_other(lives), on['manager']],
