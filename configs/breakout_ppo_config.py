@@ -93,7 +93,7 @@ breakout_ppo_config = dict(
                             # (list) Env steps, and the score while training of the runs in docs/training.md.
                             expected_scores=[
                                 *([500000, 18], [1000000, 36], [2000000, 85], [3000000, 193], [4000000, 302]),
-                                *([4500000, 324], [5000000, 358]),
+                                *([4750000, 346], [10000000, 435]),
                             ],
                         ),
                     ),

@@ -24,7 +24,7 @@ TRAINING = RESULTS / 'training'
 PPO, DQN = TRAINING / 'ppo_gpu_seed0.jsonl.gz', TRAINING / 'dqn_gpu_seed0.jsonl.gz'
 PPO_AFTER = [TRAINING / f'ppo_gpu_seed0_{which}.jsonl.gz' for which in ('second', 'third', 'fourth')]
 PROTOCOLS = ('nature', 'sticky', 'greedy')
-RULES = ('episodes end with a life: ', 'full games: ')
+RULES = (', episodes end with a life', ', full games')
 
 
 def load(name: str) -> Dict[str, Any]:
@@ -40,25 +40,25 @@ def bold(name: str) -> str:
 # ---------------------------------------------------------------------------------------------- benchmarks
 
 
-def figures(row: Dict[str, Any]) -> List[str]:
+def figures(row: Dict[str, Any]) -> str:
     """What a contestant reached in a section: median, spread and ratio."""
     if 'failure' in row:
-        return ['failed', '', '']
+        return 'failed'
     digits = 0 if row['median'] >= 100 else 1
-    spread = f'{row["low"]:,.{digits}f} to {row["high"]:,.{digits}f}' if 'low' in row else ''
-    return [f'{row["median"]:,.{digits}f}', spread, '' if row['ratio'] is None else f'{row["ratio"]:.2f}']
+    spread = f' ({row["low"]:,.{digits}f} to {row["high"]:,.{digits}f})' if 'low' in row else ''
+    return f'{row["median"]:,.{digits}f}{spread}' + (f', {row["ratio"]:.2f}' if row['ratio'] else '')
 
 
-def benchmark(name: str, rules: Sequence[str] = ('',)) -> str:
-    """A row for each contestant of a benchmark in interleaved rounds; a section for each of the rules, side by side."""
-    sections = load(name)['sections'][: len(rules)]
-    headers = [sections[0]['title'].split(', episodes')[0]]
-    rows = {row['name']: [bold(row['name'])] for row in sections[0]['rows']}
-    for section, rule in zip(sections, rules):
-        headers += [f'{rule}env steps/s', 'min to max', 'ratio']
-        for row in section['rows']:
-            rows[row['name']] += figures(row)
-    return f'{markdown(headers, list(rows.values()), len(headers) - 1)}\n\n{provenance(name)}'
+def benchmark(*names: str, rules: Sequence[str] = ('',)) -> str:
+    """A row for each contestant of benchmarks in interleaved rounds; a column for each of their sections."""
+    title = load(names[0])['sections'][0]['title'].split(', episodes')[0]
+    headers, rows = [f'{title}: env steps/s (min to max), ratio'], {}
+    for about in map(load, names):
+        for section, rule in zip(about['sections'], rules):
+            headers.append(f'{about["cpu"]}{rule}')
+            for row in section['rows']:
+                rows.setdefault(row['name'], [bold(row['name'])]).append(figures(row))
+    return '\n\n'.join([markdown(headers, list(rows.values()), len(headers) - 1), *map(provenance, names)])
 
 
 def provenance(name: str) -> str:
@@ -176,10 +176,10 @@ def comparison() -> str:
     env, train, lives = (_medians(name) for name in ('bench_env', 'bench_train', 'bench_manager'))
     games = _medians('bench_manager', 1)
     judged = training_rows.by_variant(training_rows.rows())
-    after = {key: _score(seeds) for key, seeds in judged.items()}
-    trained = {name: text for (minutes, name), text in after.items() if minutes == 40}
-    dqn_on, ppo_on = (judged[40, name][0]['cpu'] for name in ('lean_dqn', 'ppo'))
-    (env_steps, _), longest = max(training_rows.by_variant(training_rows.env_steps_rows(), 'budget_env_steps').items())
+    trained = {name: _score(seeds) for (minutes, name, _), seeds in judged.items() if minutes == 40}
+    cpus = {name: cpu for minutes, name, cpu in judged if minutes == 40}
+    after_80 = [(seeds, cpu) for (minutes, name, cpu), seeds in judged.items() if (minutes, name) == (80, 'ppo')]
+    (env_steps, *_), longest = max(training_rows.by_variant(training_rows.env_steps_rows(), 'budget_env_steps').items())
     long = f'PPO for long trainings, score after {env_steps / 1e6:g} million env steps'
     on = {name: load(f'bench_{name}')['cpu'] for name in ('train', 'env', 'manager')}
     ours, dqn, stock_dqn = 'ours, halves in turns', train['ours, serial'], train["DI-engine's serial pipeline"]
@@ -187,16 +187,16 @@ def comparison() -> str:
     kinds = ('compressed', "DI-engine's advanced, uint8", 'snappy elements, as in Dopamine')
     compressed, advanced, snappy = (_gb(load('bench_replay')['results'][kind]) for kind in kinds)
     sb3 = f'{trained["SB3 DQN"]}, SB3'
-    one_life, full = (f"8 environments, each library's fastest mode, {rule}env steps/s" for rule in RULES)
+    one_life, full = (f"8 environments, each library's fastest mode{rule}: env steps/s" for rule in RULES)
     gpu = [agent['card'] for agent in agents() if 'gpu' in agent['card']['config']]
     on_gpu, minutes = [f'{card["scores"]["nature"]["mean"]:.0f} (1 seed)' for card in gpu], gpu[1]['hours'] * 60
     rows = [
         ['PPO on a GPU and 16 CPU cores, score after 10 minutes', on_gpu[0], '', '', 'NVIDIA H100'],
         [f'the shipped agent, score after {minutes:.0f} minutes in four trainings', on_gpu[1], '', '', 'NVIDIA H100'],
         [long, _score(longest), '', '', longest[0]['cpu']],
-        ['PPO, score after 80 minutes', after[80, 'ppo'], '', '', judged[80, 'ppo'][0]['cpu']],
-        ['PPO, score after 40 minutes', trained['ppo'], '', f'{trained["rl_games PPO"]}, rl_games', ppo_on],
-        ['DQN, score after 40 minutes', trained['lean_dqn'], '', sb3, dqn_on],
+        *(['PPO, score after 80 minutes', _score(seeds), '', '', cpu] for seeds, cpu in after_80),
+        ['PPO, score after 40 minutes', trained['ppo'], '', f'{trained["rl_games PPO"]}, rl_games', cpus['ppo']],
+        ['DQN, score after 40 minutes', trained['lean_dqn'], '', sb3, cpus['lean_dqn']],
         ['DQN training, env steps/s', dqn, stock_dqn, f'{sb3_dqn}, SB3', on['train']],
         ['one environment, env steps/s', env['BreakoutEnv'], 'does not run', _best_other(env), on['env']],
         [one_life, lives[ours], _stock(lives), _best_other(lives), on['manager']],
@@ -254,8 +254,8 @@ TABLES: Dict[str, Dict[str, Callable[[], str]]] = {
     'docs/performance.md': {
         'env': lambda: benchmark('bench_env'),
         'life-cycle': life_cycle,
-        'manager': lambda: benchmark('bench_manager', RULES),
-        'acting': lambda: benchmark('bench_acting', RULES),
+        'manager': lambda: benchmark('bench_manager_bfloat16', 'bench_manager', rules=RULES),
+        'acting': lambda: benchmark('bench_acting_bfloat16', 'bench_acting', rules=RULES),
         'train': lambda: benchmark('bench_train'),
     },
     'docs/gpu.md': {'gpu': on_gpu},
@@ -264,7 +264,7 @@ TABLES: Dict[str, Dict[str, Callable[[], str]]] = {
     'docs/memory.md': {'replay': replay, 'million': million},
     'docs/training.md': {
         'runs': runs_of_the_agent,
-        'expect': lambda: training_rows.expect(training_rows.rows() + training_rows.env_steps_rows()),
+        'expect': lambda: training_rows.expect(training_rows.rows()),
         'recipes': lambda: training_rows.table(training_rows.rows()),
         'after-env-steps': lambda: training_rows.after_env_steps(training_rows.env_steps_rows()),
         'averages': averages,

@@ -58,31 +58,30 @@ def env_steps_rows() -> List[Dict[str, Any]]:
     return rows(ENV_STEPS_RESULTS)
 
 
-def by_variant(found: Sequence[Dict[str, Any]], budget: str = 'minutes') -> Dict[Tuple[float, str], List[Dict]]:
-    """The seeds of each variant, by its budget (``minutes`` or ``budget_env_steps``) and name."""
-    groups: Dict[Tuple[float, str], List[Dict]] = {}
+def by_variant(found: Sequence[Dict[str, Any]], budget: str = 'minutes') -> Dict[Tuple[float, str, str], List[Dict]]:
+    """The seeds of each variant, by its budget (``minutes`` or ``budget_env_steps``), name and CPU."""
+    groups: Dict[Tuple[float, str, str], List[Dict]] = {}
     for row in found:
-        groups.setdefault((row[budget], row['variant']), []).append(row)
+        groups.setdefault((row[budget], row['variant'], row['cpu']), []).append(row)
     return groups
 
 
-def ranked(found: Sequence[Dict[str, Any]], budget: str) -> List[Tuple[float, str, List[Dict], Statistics]]:
-    """Budget, name, seeds and statistics of each variant: the longest trainings first, and of those the best."""
+def ranked(found: Sequence[Dict[str, Any]], budget: str) -> List[Tuple[float, str, str, List[Dict], Statistics]]:
+    """Budget, name, CPU, seeds and statistics of each variant: the longest trainings first, and of those the best."""
     groups = by_variant(found, budget).items()
     rows = [(*key, seeds, statistics([row['games'] for row in seeds])) for key, seeds in groups]
-    return sorted(rows, key=lambda row: (-row[0], -row[3].mean))
+    return sorted(rows, key=lambda row: (-row[0], -row[-1].mean))
 
 
 def table(found: Sequence[Dict[str, Any]]) -> str:
     """A row for each variant and time."""
     lines = []
-    for minutes, name, seeds, of_games in ranked(found, 'minutes'):
+    for minutes, name, cpu, seeds, of_games in ranked(found, 'minutes'):
         speeds = [np.mean([row[key] for row in seeds]) for key in ('env_steps', 'env_steps_per_s', 'updates_per_s')]
-        cpus = ', '.join(sorted({row['cpu'] for row in seeds}))
         scores = [f'{of_games.mean:.1f}', f'{of_games.interquartile_mean:.1f}']
         scores.append('{:.1f} to {:.1f}'.format(*of_games.interval_95))
         while_training = np.mean([row['train_score'] for row in seeds])
-        about = [f'{minutes:g}', name, cpus, str(len(seeds)), *(f'{speed:,.0f}' for speed in speeds)]
+        about = [f'{minutes:g}', name, cpu, str(len(seeds)), *(f'{speed:,.0f}' for speed in speeds)]
         lines.append([*about, f'{while_training:.1f}', *scores, f'{of_games.seeds_std:.1f}' if len(seeds) > 1 else ''])
     headers = ['minutes', 'variant', 'CPU', 'seeds', 'env steps', 'env steps/s', 'updates/s', 'while training', 'mean']
     return markdown([*headers, 'interquartile mean', '95% interval', 'std of seeds'], lines, 9)
@@ -91,44 +90,47 @@ def table(found: Sequence[Dict[str, Any]]) -> str:
 def after_env_steps(found: Sequence[Dict[str, Any]]) -> str:
     """A row for each variant that trained for a number of env steps."""
     lines = []
-    for env_steps, name, seeds, of_games in ranked(found, 'budget_env_steps'):
+    for env_steps, name, cpu, seeds, of_games in ranked(found, 'budget_env_steps'):
         updates, while_training = (np.mean([row[key] for row in seeds]) for key in ('updates', 'train_score'))
-        cpus = ', '.join(sorted({row['cpu'] for row in seeds}))
-        about = [f'{env_steps:,}', name, cpus, str(len(seeds)), f'{updates:,.0f}', f'{while_training:.1f}']
+        about = [f'{env_steps:,}', name, cpu, str(len(seeds)), f'{updates:,.0f}', f'{while_training:.1f}']
         lines.append([*about, f'{of_games.mean:.1f}', '{:.1f} to {:.1f}'.format(*of_games.interval_95)])
     headers = ['env steps', 'variant', 'CPU', 'seeds', 'updates', 'while training', 'mean', '95% interval']
     return markdown(headers, lines, 5)
 
 
 def expect(found: Sequence[Dict[str, Any]], variant: str = DEFAULT) -> str:
-    """
-    What a recipe has reached after some env steps, as the mean of its seeds; how long that takes on each CPU, as in the
-    trainings by the clock, which had the machine to themselves.
-    """
-    timed = [row for row in found if row['variant'] == variant and 'minutes' in row]
-    cpus = sorted({row['cpu'] for row in timed})
-    speeds = [np.mean([row['env_steps_per_s'] for row in timed if row['cpu'] == cpu]) for cpu in cpus]
+    """What a recipe has reached after some env steps and minutes, on each CPU, as the mean of its seeds."""
+    cpus = sorted({row['cpu'] for row in found if row['variant'] == variant})
+    runs = [longest(found, variant, cpu) for cpu in cpus]
     lines = []
-    for millions in (0.5, 1, 2, 3, 4, 4.5, 5, 6, 7, 8, 9, 10, 15):
-        long_enough = [row for row in longest(found, variant) if row['env_steps'] >= millions * 1e6]
-        if long_enough:
-            scores = [np.interp(millions * 1e6, *zip(*((p[0], p[2]) for p in row['curve']))) for row in long_enough]
-            minutes = [f'{millions * 1e6 / speed / 60:,.0f}' for speed in speeds]
-            lines.append([f'{millions:g}', f'{np.mean(scores):.0f}', str(len(scores)), *minutes])
-    headers = ['million env steps', 'score while training', 'seeds', *(f'minutes, {cpu}' for cpu in cpus)]
-    return markdown(headers, lines, len(headers))
+    for env_steps in (0.5e6, 1e6, 2e6, 3e6, 4e6, 4.75e6, 6e6, 8e6, 10e6):
+        lines.append([f'{env_steps / 1e6:g}'])
+        for seeds in runs:
+            reached = all(row['env_steps'] >= env_steps for row in seeds)
+            hours, score = np.mean([_after(env_steps, row['curve']) for row in seeds], axis=0)
+            lines[-1] += [f'{score:.0f}', f'{60 * hours:.0f}'] if reached else ['', '']
+    headers = ['million env steps']
+    for cpu, seeds in zip(cpus, runs):
+        headers += [f'{cpu}, {len(seeds)} seed{"s" * (len(seeds) > 1)}: score', 'minutes']
+    return markdown(headers, [line for line in lines if any(line[1:])], len(headers))
 
 
-def longest(found: Sequence[Dict[str, Any]], variant: str) -> List[Dict[str, Any]]:
-    """The row of each seed of a variant after its longest training."""
-    of_variant = [row for row in found if row['variant'] == variant]
+def _after(env_steps: float, curve: Sequence[Sequence[float]]) -> Tuple[float, float]:
+    """Hours and score while training."""
+    at, hours, score = zip(*curve)
+    return np.interp(env_steps, at, hours), np.interp(env_steps, at, score)
+
+
+def longest(found: Sequence[Dict[str, Any]], variant: str, cpu: str) -> List[Dict[str, Any]]:
+    """The row of each seed of a variant on a CPU after its longest training."""
+    of_variant = [row for row in found if (row['variant'], row['cpu']) == (variant, cpu)]
     return list({row['seed']: row for row in sorted(of_variant, key=lambda row: row['hours'])}.values())
 
 
 def curves(found: Sequence[Dict[str, Any]]) -> List[Curve]:
-    """The score while training of the longest training of each variant and seed, for ``draw_curves``."""
-    names = sorted({row['variant'] for row in found})
-    return [Curve(name, tuple(_log(row) for row in longest(found, name))) for name in names]
+    """The score while training of the longest training of each variant, CPU and seed, for ``draw_curves``."""
+    names = sorted({(row['variant'], row['cpu']) for row in found})
+    return [Curve(', '.join(name), tuple(_log(row) for row in longest(found, *name))) for name in names]
 
 
 def _log(row: Dict[str, Any]) -> RunLog:
