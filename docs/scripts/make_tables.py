@@ -256,7 +256,7 @@ TABLES: Dict[str, Dict[str, Callable[[], str]]] = {
         'life-cycle': life_cycle,
         'manager': lambda: benchmark('bench_manager_bfloat16', 'bench_manager', rules=RULES),
         'acting': lambda: benchmark('bench_acting_bfloat16', 'bench_acting', rules=RULES),
-        'train': lambda: benchmark('bench_train'),
+        'train': lambda: benchmark('bench_train_bfloat16', 'bench_train'),
     },
     'docs/gpu.md': {'gpu': on_gpu},
     'docs/results/README.md': {'sources': sources.table},

@@ -30,7 +30,7 @@ SOURCES = {
     'bench_env.json': Source('python -m benchmarks.env.speed', ('breakout_env/envs',)),
     'bench_[am]*.json': Source('python -m benchmarks.env_manager.throughput', _MANAGERS),
     'bench_replay*.json': Source('python -m benchmarks.replay.cost', ('breakout_env/replay',)),
-    'bench_train.json': Source('python -m benchmarks.training.speed', _TRAINING),
+    'bench_train*.json': Source('python -m benchmarks.training.speed', _TRAINING),
     'lifecycle.json': Source('docs/scripts/check_dizoo.py', ('breakout_env/testing', 'breakout_env/envs')),
     'recipes*.json': Source('python -m benchmarks.recipes', _TRAINING),
     'training/*': Source('breakout train; of the agent also a program of its own', _TRAINING),
