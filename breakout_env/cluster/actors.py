@@ -62,7 +62,7 @@ class _Actor(object):
         create = create_serial_collector if collects else create_serial_evaluator
         worker_cfg = cfg.policy.collect.collector if collects else cfg.policy.eval.evaluator
         # DI-engine's workers write a text log of their own, below the current folder. It is open, so writing goes on
-        # without the folder, and an actor that is killed leaves nothing behind.
+        # without the folder, and an actor that is killed leaves nothing behind, unless it has only begun.
         with tempfile.TemporaryDirectory(prefix='breakout_actor_') as folder:
             logs = dict(tb_logger=self._recorder, exp_name=os.path.relpath(folder))
             self._worker: Any = create(worker_cfg, env=env, policy=self._policy, **logs)
