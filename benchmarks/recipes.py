@@ -21,7 +21,7 @@ import click
 
 from breakout_env.run.folder import hold, release
 
-from .common.rounds import ROOT
+from .common.rounds import ROOT, machine
 from .common.trainings import Rows, judged_run, last_of, run_python
 from .training.peers import PEERS
 
@@ -71,12 +71,10 @@ VARIANTS: Dict[str, Variant] = {
 
 
 def measured(name: str, seed: int, budget: Dict[str, float], out: Path, rows: Rows) -> Dict[str, Any]:
-    """
-    The row of a training with a budget of ``minutes`` or ``budget_env_steps``, which trains until it is used up unless
-    that is done. A ClickException if the training fails, or has gone past its budget.
-    """
+    """The row of a training with this budget, done now or before. ClickException: it fails, or is past its budget."""
     asked = dict(variant=name, seed=seed, **budget)
-    if (row := rows.find(**asked)) is not None:
+    on = dict(cpu=machine([])['cpu']) if 'minutes' in budget else {}  # env steps say the same on any CPU
+    if (row := rows.find(**asked, **on)) is not None:
         return row
     if name in PEERS:
         row = dict(asked, **PEERS[name](name=name, seed=seed, minutes=budget['minutes'], out=out))
