@@ -22,6 +22,7 @@ from .._version import __version__
 from ..agent.play import missing_for_window, open_window
 from ..env_manager import GroupEnvManager
 from ..envs.env import BreakoutEnv
+from ..policy.learner import fastest_dtype
 from ..utils.game_constants import FIRE, SCREEN_SHAPE
 from ..utils.gpu import OLD_GPU_WHEEL, gpu_problem
 from ..utils.memory_limits import control_groups, disk_room, memory_room
@@ -101,12 +102,13 @@ def _version(name: str) -> str:
 
 
 def cpu() -> Answer:
-    """How many cores may this process use?"""
+    """How many cores may this process use, and do they compute in bfloat16, as the guides' tables tell CPUs apart?"""
     usable = sorted(os.sched_getaffinity(0))
     cores = len(usable)
     quota = cpu_quota()
     if quota is None or quota >= cores:
-        return Answer(OK, f'{cores} core{"s" if cores > 1 else ""}')
+        has_bfloat16 = fastest_dtype('auto', 'cpu') is torch.bfloat16
+        return Answer(OK, f'{cores} core{"s" * (cores > 1)} {"with" if has_bfloat16 else "without"} bfloat16')
     whole = max(1, int(quota))
     return Answer(
         WARNING,

@@ -16,6 +16,7 @@ from breakout_env.cli.common import device_of
 from breakout_env.cli.doctor_checks import Answer, Check
 from breakout_env.cli.doctor_command import run_checks
 from breakout_env.run.config import checked_config
+from breakout_env.utils.memory_limits import Room
 from helpers.processes import ROOT, wait_until
 
 
@@ -103,6 +104,32 @@ def test_small_shared_memory_is_a_warning_and_a_full_or_read_only_one_fails(smal
     subprocess.run(['mount', '-o', 'remount,ro', small_disk], check=True)
     finding = doctor_checks.shared_memory(str(small_disk))
     assert finding.state == 'fails' and 'remount,rw' in finding.fix
+
+
+def test_too_little_of_this_machine_is_a_warning_with_its_fix(monkeypatch, tmp_path):
+    monkeypatch.setattr(doctor_checks.os, 'sched_getaffinity', lambda pid: {3, 5})
+    for files in ({'cpu.max': '150000 100000'}, {'cpu.cfs_quota_us': '150000', 'cpu.cfs_period_us': '100000'}):
+        group = tmp_path / str(len(files))
+        group.mkdir()
+        for name, text in files.items():
+            (group / name).write_text(text)
+        monkeypatch.setattr(doctor_checks, 'control_groups', lambda controller, group=group: [tmp_path, group])
+        finding = doctor_checks.cpu()
+        assert finding.state == 'warning' and 'the time of 1.5' in finding.found
+        assert finding.fix == 'OMP_NUM_THREADS=1 taskset -c 3 breakout train'
+    little = Room(10**9, 2 * 10**9, 'a container')
+    monkeypatch.setattr(doctor_checks, 'memory_room', lambda: little)
+    monkeypatch.setattr(doctor_checks, 'disk_room', lambda folder: little)
+    for check, found in ((doctor_checks.memory, 'free of 2.0 GB (a container)'), (doctor_checks.disk, 'free in ')):
+        assert check().state == 'warning' and f'1.0 GB {found}' in check().found and check().fix
+
+
+@pytest.mark.parametrize('has', [True, False])
+def test_doctor_says_to_which_column_of_the_guides_this_cpu_belongs(has, monkeypatch):
+    monkeypatch.setattr(doctor_checks, 'control_groups', lambda controller: [])
+    monkeypatch.setattr(doctor_checks.torch.cpu, '_is_avx512_bf16_supported', lambda: has)
+    monkeypatch.setattr(doctor_checks.torch.cpu, '_is_amx_tile_supported', lambda: False)
+    assert doctor_checks.cpu().found.endswith('with bfloat16' if has else 'without bfloat16')
 
 
 def test_unusable_gpu_is_told_apart_from_none(monkeypatch, tmp_path):
