@@ -175,6 +175,8 @@ class PixelInput(torch.nn.Module):
             # nothing else reads what these ReLUs get; overwriting it saves a twentieth of an update on a CPU
             if isinstance(module, torch.nn.ReLU):
                 module.inplace = True
+            elif isinstance(module, torch.nn.Flatten):
+                module.register_forward_pre_hook(_keep_layout)
         if orthogonal:
             _begin_orthogonal(module for name, module in self.named_modules() if 'encoder' in name)
 
@@ -219,8 +221,19 @@ class PixelInput(torch.nn.Module):
         return seen.float() / 255 if out is None else out.copy_(seen).div_(255)
 
     def seen(self, pixels: torch.Tensor) -> torch.Tensor:
-        """The rows and columns of screens that the network looks at."""
-        return pixels[self._seen]
+        """The rows and columns of screens that the network looks at; screens of that size are cropped already."""
+        is_cropped = pixels.shape[-2:] == tuple(side.stop - side.start for side in self._seen[1:])
+        return pixels if is_cropped else pixels[self._seen]
+
+
+def _keep_layout(module: torch.nn.Module, inputs: Tuple[torch.Tensor]) -> None:
+    """
+    Give the gradient of channels-last features their layout, which flattening loses: between two layouts the backward
+    pass of a ReLU takes ten times as long, a thirtieth of an update on a CPU.
+    """
+    (features,) = inputs
+    if features.requires_grad and features.is_contiguous(memory_format=torch.channels_last):
+        features.register_hook(lambda gradient: gradient.contiguous(memory_format=torch.channels_last))
 
 
 def _without_default_encoder(init: Callable[..., None]) -> Callable[..., None]:

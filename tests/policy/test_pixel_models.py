@@ -124,6 +124,18 @@ def test_the_heads_of_the_papers_are_linear_on_a_relu(model, rows, columns, duel
     np.testing.assert_allclose(agent.q_values(pixels.numpy()), logit.detach().numpy(), rtol=1e-4, atol=1e-6)
 
 
+def test_gradients_of_channels_last_features_come_back_in_that_layout():
+    """Between two layouts, the backward pass of a ReLU takes longer."""
+    model, layouts = PixelActorCritic([4, 84, 84], 4, [8, 8, 8, 16]), []
+
+    def note(module, inputs):
+        inputs[0].register_hook(lambda grad: layouts.append(grad.is_contiguous(memory_format=torch.channels_last)))
+
+    next(layer for layer in model.encoder.main if isinstance(layer, torch.nn.Flatten)).register_forward_pre_hook(note)
+    model.forward_scaled(torch.rand(2, 4, 84, 84).to(memory_format=torch.channels_last))['value'].sum().backward()
+    assert layouts == [True]
+
+
 @pytest.mark.parametrize('name', ['rows', 'columns'])
 def test_weights_for_other_rows_or_columns_are_refused(name):
     """Their shapes are the same."""
