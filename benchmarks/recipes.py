@@ -57,12 +57,12 @@ def dqn_for_env_steps(*changes: str) -> Variant:
 VARIANTS: Dict[str, Variant] = {
     'ppo': ppo(),
     'ppo_serial': ppo(options=('--serial',)),
-    # for 10 million env steps and more: the last bricks of a wall are some hundred steps apart
-    'ppo_long': ppo(
-        'policy.learn.discount_end=0.998',
-        'policy.learn.normalize_returns=True',
-        'policy.learn.entropy_end=0.002',
-        'env.late_start_probability=0.5',
+    # the config before: from 5 million env steps on behind, as the last bricks of a wall are some hundred steps apart
+    'ppo_fixed_discount': ppo(
+        'policy.learn.discount_end=None',
+        'policy.learn.normalize_returns=False',
+        'policy.learn.entropy_end=0.003',
+        'env.late_start_probability=0.0',
     ),
     'lean_dqn': dqn(),
     'lean_dqn_layer_norm': dqn_for_env_steps('policy.model.layer_norm=True'),

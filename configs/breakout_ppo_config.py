@@ -21,6 +21,8 @@ breakout_ppo_config = dict(
         stop_value=1000,
         # (int) Screens in an observation.
         frame_stack=4,
+        # (float) Share of the training games that begin where earlier ones had cleared most of a wall.
+        late_start_probability=0.5,
         # (int) Niceness of the environments' processes: the learner is one thread, they leave it a core.
         manager=dict(nice=10),
         evaluator=dict(
@@ -50,7 +52,7 @@ breakout_ppo_config = dict(
             # (list) First and last column likewise: the walls are outside.
             columns=[4, 79],
         ),
-        # (float) Discount of the next step's reward.
+        # (float) Discount of the next step's reward at the start.
         discount_factor=0.99,
         learn=dict(
             # (int) Updates after each collection: 3 passes over the rollout.
@@ -60,8 +62,12 @@ breakout_ppo_config = dict(
             # (float) Learning rate of Adam at the start, and at the end of the budget.
             learning_rate=0.0005,
             lr_end=0.00005,
-            # (bool) Whether learning rate and entropy coefficient fall linearly over the run's budget.
+            # (bool) Whether learning rate and entropy coefficient fall, and the discount rises, over the run's budget.
             anneal=True,
+            # (float) The discount at the end of the budget: a wall's last bricks are some hundred steps apart.
+            discount_end=0.998,
+            # (bool) Whether the critic learns normalised returns, which grow with the discount.
+            normalize_returns=True,
             # (bool) Whether the network gives mirrored actions for mirrored screens.
             mirror=True,
             # (float) GAE lambda: 0 is the one-step TD error, 1 is Monte Carlo.
@@ -73,7 +79,7 @@ breakout_ppo_config = dict(
             # (float) Entropy coefficient: weight of the policy's entropy in the loss, which keeps it exploring; at the
             # start, and at the end of the budget.
             entropy_weight=0.01,
-            entropy_end=0.003,
+            entropy_end=0.002,
             # (bool) Whether to resume the run in exp_name from its last save, if there is one.
             resume_training=False,
             learner=dict(

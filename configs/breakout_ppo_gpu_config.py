@@ -1,6 +1,6 @@
 """
 PPO on Breakout for a GPU: what ``breakout_ppo_config.py`` says, with Nature's network, four times as many environments,
-minibatches of 1,024, and values for 10 million env steps and more.
+and minibatches of 1,024.
 
 Run it with ``breakout train`` on a machine with a GPU, with ``ding -m serial -c configs/breakout_ppo_gpu_config.py -s 0
 --env-step 30000000``, or with ``python`` on this file.
@@ -17,11 +17,7 @@ for_cpu = runpy.run_path(str(shipped('configs/breakout_ppo_config.py')))
 
 breakout_ppo_gpu_config = dict(
     exp_name='experiments/breakout_ppo_gpu',
-    env=dict(
-        collector_env_num=256,
-        # (float) Share of the training games that begin where earlier ones had cleared most of a wall.
-        late_start_probability=0.5,
-    ),
+    env=dict(collector_env_num=256),
     policy=dict(
         cuda=True,
         # (list) Nature's: an update is hardly slower on a GPU than that of half the width.
@@ -31,11 +27,6 @@ breakout_ppo_gpu_config = dict(
             update_per_collect=24,
             batch_size=1024,
             learning_rate=0.0007,
-            # (float) The discount at the end of the budget: a wall's last bricks are some hundred steps apart.
-            discount_end=0.998,
-            # (bool) Whether the critic learns normalised returns, which grow with the discount.
-            normalize_returns=True,
-            entropy_end=0.002,
             learner=dict(
                 hook=dict(
                     # (int) Updates between two checkpoints: 100,000 env steps.

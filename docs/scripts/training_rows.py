@@ -14,8 +14,9 @@ from breakout_env.run.plotting import Curve
 RESULTS = ROOT / 'docs' / 'results' / 'recipes.json'
 ENV_STEPS_RESULTS = RESULTS.with_name('recipes_env_steps.json')
 RESAMPLES = 10_000
-# What `breakout train` runs on a CPU.
+# What `breakout train` runs on a CPU, and variants of the same speed.
 DEFAULT = 'ppo'
+AS_FAST = (DEFAULT, 'ppo_fixed_discount')
 
 
 class Statistics(NamedTuple):
@@ -98,27 +99,25 @@ def after_env_steps(found: Sequence[Dict[str, Any]]) -> str:
     return markdown(headers, lines, 5)
 
 
-def expect(found: Sequence[Dict[str, Any]], variant: str = DEFAULT) -> str:
-    """What a recipe has reached after some env steps and minutes, on each CPU, as the mean of its seeds."""
-    cpus = sorted({row['cpu'] for row in found if row['variant'] == variant})
-    runs = [longest(found, variant, cpu) for cpu in cpus]
-    lines = []
-    for env_steps in (0.5e6, 1e6, 2e6, 3e6, 4e6, 4.75e6, 6e6, 8e6, 10e6):
-        lines.append([f'{env_steps / 1e6:g}'])
-        for seeds in runs:
-            reached = all(row['env_steps'] >= env_steps for row in seeds)
-            hours, score = np.mean([_after(env_steps, row['curve']) for row in seeds], axis=0)
-            lines[-1] += [f'{score:.0f}', f'{60 * hours:.0f}'] if reached else ['', '']
-    headers = ['million env steps']
-    for cpu, seeds in zip(cpus, runs):
-        headers += [f'{cpu}, {len(seeds)} seed{"s" * (len(seeds) > 1)}: score', 'minutes']
-    return markdown(headers, [line for line in lines if any(line[1:])], len(headers))
-
-
-def _after(env_steps: float, curve: Sequence[Sequence[float]]) -> Tuple[float, float]:
-    """Hours and score while training."""
-    at, hours, score = zip(*curve)
-    return np.interp(env_steps, at, hours), np.interp(env_steps, at, score)
+def expect(found: Sequence[Dict[str, Any]], timed: Sequence[Dict[str, Any]]) -> str:
+    """What the recipe scores after some env steps of each budget, as the mean of its seeds, and when on each CPU."""
+    budgets: Dict[float, List[np.ndarray]] = {}
+    for row in found:
+        if row['variant'] == DEFAULT:
+            budgets.setdefault(row['budget_env_steps'], []).append(np.transpose(row['curve']))
+    speeds: Dict[str, List[float]] = {}
+    for row in timed:
+        if row['variant'] in AS_FAST:
+            speeds.setdefault(row['cpu'], []).append(row['env_steps_per_s'])
+    at = 1e6 * np.array([0.5, 1, 2, 3, 4, 5, 6, 8, 10])
+    columns = {'million env steps': [f'{env_steps / 1e6:g}' for env_steps in at]}
+    for budget, curves in sorted(budgets.items()):
+        scores = np.mean([np.interp(at, env_steps, score, right=np.nan) for env_steps, _, score in curves], axis=0)
+        name = f'score, budget of {budget / 1e6:g} million ({len(curves)} seeds)'
+        columns[name] = ['' if np.isnan(score) else f'{score:.0f}' for score in scores]
+    for cpu, per_s in sorted(speeds.items()):
+        columns[f'minutes, {cpu}'] = [f'{env_steps / np.mean(per_s) / 60:.0f}' for env_steps in at]
+    return markdown([*columns], [list(cells) for cells in zip(*columns.values())], len(columns))
 
 
 def longest(found: Sequence[Dict[str, Any]], variant: str, cpu: str) -> List[Dict[str, Any]]:
