@@ -31,15 +31,18 @@ class Rows(object):
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.rows: List[Dict[str, Any]] = json.loads(path.read_text())['rows'] if path.exists() else []
+        self.rows = self._read()
+
+    def _read(self) -> List[Dict[str, Any]]:
+        return json.loads(self._path.read_text())['rows'] if self._path.exists() else []
 
     def find(self, **wanted: Any) -> Optional[Dict[str, Any]]:
         """The row of a training that is done, by its variant, seed and budget."""
         return next((row for row in self.rows if wanted.items() <= row.items()), None)
 
     def add(self, row: Dict[str, Any]) -> None:
-        """Append a row and write the file."""
-        self.rows.append(row)
+        """Append a row and write the file, which trainings beside this one have written since."""
+        self.rows = [*self._read(), row]
         lines = ',\n'.join(json.dumps(each) for each in self.rows)
         self._path.parent.mkdir(parents=True, exist_ok=True)
         write_bytes(self._path, f'{{"rows": [\n{lines}\n]}}\n'.encode())

@@ -60,7 +60,7 @@ def main() -> None:
     ppo = Curve('PPO on one H100 and 16 CPU cores', (RunLog.read(PPO),))
     save_figure(draw_curves([ppo], ('train_return', 'value', 'entropy'), 'env_step'), FIGURES / 'training_curve.png')
     timed = training_rows.rows()
-    long = [row for row in training_rows.env_steps_rows() if row['env_steps'] > 2e6]
+    long = [row for row in training_rows.env_steps_rows() if row['budget_env_steps'] >= 1e7]
     for x, name, drawn in (('env_step', 'env_steps', timed + long), ('hours', 'hours', timed)):
         save_figure(draw_curves(training_rows.curves(drawn), ['train_return'], x), FIGURES / f'recipes_{name}.png')
 
