@@ -229,7 +229,7 @@ class PixelInput(torch.nn.Module):
 def _keep_layout(module: torch.nn.Module, inputs: Tuple[torch.Tensor]) -> None:
     """
     Give the gradient of channels-last features their layout, which flattening loses: between two layouts the backward
-    pass of a ReLU takes ten times as long, a thirtieth of an update on a CPU.
+    pass of a ReLU takes ten times as long: 1% of an update on a CPU with bfloat16, 5% in float32.
     """
     (features,) = inputs
     if features.requires_grad and features.is_contiguous(memory_format=torch.channels_last):
