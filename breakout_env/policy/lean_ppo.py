@@ -18,7 +18,6 @@ from .learner import (
     acting_weights,
     cast_copy,
     check_finite,
-    interleaved,
 )
 from .mirror import Mirror
 from .pixel_models import PixelInput
@@ -190,8 +189,7 @@ class LeanPPOPolicy(Policy, LeanPolicy):
                 ``value``, for the observations after the last step, too.
         Returns:
             - samples (:obj:`Batch`): ``obs``, ``action``, ``log_prob``, ``advantage``, ``return``, ``weight``, on \
-                the learner's device: on a GPU a rollout is uploaded once, not once a pass; on a CPU ``obs`` is what \
-                the network looks at, channels last.
+                the learner's device: on a GPU a rollout is uploaded once, not once a pass.
         Shapes:
             - obs: :math:`(T, N, ...)`, T steps of N environments; value: :math:`(T + 1, N)`; others: :math:`(T, N)`.
             - samples: :math:`(T N, ...)`.
@@ -207,10 +205,7 @@ class LeanPPOPolicy(Policy, LeanPolicy):
             advantage[t] = following
         kept = {key: transitions[key] for key in ('obs', 'action', 'log_prob', 'weight')}
         samples = {**kept, 'advantage': advantage, 'return': advantage + value[:-1]}
-        samples = {key: tensor.flatten(0, 1).to(self._device) for key, tensor in samples.items()}
-        if ScaledScreens.interleaves(obs := samples['obs']):  # once for all passes
-            samples['obs'] = interleaved(self._model.seen(obs))
-        return samples
+        return {key: tensor.flatten(0, 1).to(self._device) for key, tensor in samples.items()}
 
     def _init_learn(self) -> None:
         self._priority = self._priority_IS_weight = False

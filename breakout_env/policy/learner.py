@@ -177,25 +177,15 @@ class ScaledScreens(object):
                 shape, dtype=self._dtype, device=batches[0].device, memory_format=torch.channels_last
             )
         for pixels, part in zip(batches, self._memory.split([len(pixels) for pixels in batches])):
-            if self.interleaves(pixels):
-                part.copy_(interleaved(self._model.seen(pixels))).div_(255)
+            if pixels.device.type == 'cpu' and pixels.dtype == torch.uint8 and pixels.shape[1] > 1:
+                part.copy_(_interleaved(self._model.seen(pixels))).div_(255)
             else:
                 self._model.scaled(pixels, out=part)
         return self._memory
 
-    @staticmethod
-    def interleaves(pixels: torch.Tensor) -> bool:
-        """Whether ``interleaved`` makes copying such screens faster."""
-        return pixels.device.type == 'cpu' and pixels.dtype == torch.uint8 and pixels.shape[1] > 1
 
-
-def interleaved(pixels: torch.Tensor) -> torch.Tensor:
-    """
-    Screens of several frames, channels last; a copy if they are not. By OpenCV: with PyTorch, copying planes into it
-    took a seventh of an update on a CPU.
-    """
-    if pixels.is_contiguous(memory_format=torch.channels_last):
-        return pixels
+def _interleaved(pixels: torch.Tensor) -> torch.Tensor:
+    """A copy, channels last, by OpenCV: with PyTorch, copying planes into it took a seventh of an update on a CPU."""
     copied = torch.empty(pixels.shape, dtype=torch.uint8, memory_format=torch.channels_last)
     for planes, screen in zip(pixels.numpy(), copied.permute(0, 2, 3, 1).numpy()):
         cv2.merge(list(planes), dst=screen)

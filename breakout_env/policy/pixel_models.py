@@ -221,9 +221,8 @@ class PixelInput(torch.nn.Module):
         return seen.float() / 255 if out is None else out.copy_(seen).div_(255)
 
     def seen(self, pixels: torch.Tensor) -> torch.Tensor:
-        """The rows and columns of screens that the network looks at; screens of that size are cropped already."""
-        is_cropped = pixels.shape[-2:] == tuple(side.stop - side.start for side in self._seen[1:])
-        return pixels if is_cropped else pixels[self._seen]
+        """The rows and columns of screens that the network looks at."""
+        return pixels[self._seen]
 
 
 def _keep_layout(module: torch.nn.Module, inputs: Tuple[torch.Tensor]) -> None:

@@ -67,7 +67,8 @@ class RolloutBuffer(object):
             device = next(iter(self._rollout.values())).device
             self._order = torch.randperm(self.count(), generator=self._random).to(device)
         chosen, self._order = self._order[:size], self._order[size:]
-        return {key: _select(tensor, chosen) for key, tensor in self._rollout.items()}
+        # indexing would copy screens byte by byte
+        return {key: tensor.index_select(0, chosen) for key, tensor in self._rollout.items()}
 
     def count(self) -> int:
         """Transitions of the rollout."""
@@ -82,10 +83,3 @@ class RolloutBuffer(object):
 
     def close(self) -> None:
         """Nothing to release."""
-
-
-def _select(tensor: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
-    """Rows of a tensor in its memory format, which ``index_select`` forgets; indexing copies screens byte by byte."""
-    if tensor.ndim == 4 and tensor.is_contiguous(memory_format=torch.channels_last):
-        return tensor.permute(0, 2, 3, 1).index_select(0, chosen).permute(0, 3, 1, 2)
-    return tensor.index_select(0, chosen)

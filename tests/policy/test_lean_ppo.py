@@ -9,7 +9,6 @@ from ding.rl_utils import ppo_data, ppo_error
 
 from breakout_env import PixelActorCritic
 from breakout_env.policy.mirror import Mirror
-from breakout_env.replay.rollout_buffer import RolloutBuffer
 from breakout_env.worker.overlap import own_collect_policy
 from helpers.policies import ENVS, GAMMA, SMALL_SIZES, STEPS, parameters, ppo, rollout
 
@@ -148,23 +147,6 @@ def test_a_collector_with_a_network_of_its_own_and_a_resumed_run_have_the_units_
     resumed.learn_mode.load_state_dict(copy.deepcopy(policy.learn_mode.state_dict()))
     values = [one.collect_mode.get_attribute('act_on_batch')(batch['obs'])['value'] for one in (policy, own, resumed)]
     assert values[0].abs().max() > 0.1 and torch.equal(values[0], values[1]) and torch.equal(values[0], values[2])
-
-
-def test_screens_that_a_rollout_keeps_cropped_are_learned_from_as_whole_ones():
-    """On a CPU it keeps them as the network looks at them, channels last, once for all passes."""
-    learned = []
-    for is_whole in (False, True):
-        torch.manual_seed(0)
-        policy = ppo(model=PixelActorCritic(**SMALL_SIZES, head='paper', rows=[12, 79], columns=[4, 79]))
-        made, buffer = rollout(), RolloutBuffer()
-        samples = policy.collect_mode.get_train_sample(made)
-        buffer.push(dict(samples, obs=made['obs'].flatten(0, 1)) if is_whole else samples)
-        batch = buffer.sample(STEPS * ENVS)
-        assert is_whole or batch['obs'].is_contiguous(memory_format=torch.channels_last)
-        assert batch['obs'].shape[2:] == ((84, 84) if is_whole else (68, 76))
-        policy.learn_mode.forward(batch)
-        learned.append(parameters(policy))
-    assert torch.equal(*learned)
 
 
 @pytest.mark.parametrize('values', ['advantage', 'return'])
