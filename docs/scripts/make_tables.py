@@ -178,7 +178,7 @@ def comparison() -> str:
     judged = training_rows.by_variant(training_rows.rows())
     trained = {name: _score(seeds) for (minutes, name, _), seeds in judged.items() if minutes == 40}
     cpus = {name: cpu for minutes, name, cpu in judged if minutes == 40}
-    after_80 = [(seeds, cpu) for (minutes, name, cpu), seeds in judged.items() if (minutes, name) == (80, 'ppo')]
+    by_clock = [(minutes, seeds, cpu) for (minutes, name, cpu), seeds in sorted(judged.items()) if name == 'ppo']
     by_env_steps = training_rows.by_variant(training_rows.env_steps_rows(), 'budget_env_steps').items()
     ppo = [(env_steps, seeds, cpu) for (env_steps, name, cpu), seeds in sorted(by_env_steps) if name == 'ppo']
     on = {name: load(f'bench_{name}')['cpu'] for name in ('train', 'env', 'manager')}
@@ -194,7 +194,7 @@ def comparison() -> str:
         ['PPO on a GPU and 16 CPU cores, score after 10 minutes', on_gpu[0], '', '', 'NVIDIA H100'],
         [f'the shipped agent, score after {minutes:.0f} minutes in four trainings', on_gpu[1], '', '', 'NVIDIA H100'],
         *([f'PPO, score after {n / 1e6:g} million env steps', _score(seeds), '', '', cpu] for n, seeds, cpu in ppo),
-        *(['PPO, score after 80 minutes', _score(seeds), '', '', cpu] for seeds, cpu in after_80),
+        *([f'PPO, score after {n:g} minutes', _score(seeds), '', '', cpu] for n, seeds, cpu in by_clock),
         ['PPO with an older config, score after 40 minutes', trained[older], '', rl_games, cpus[older]],
         ['DQN, score after 40 minutes', trained['lean_dqn'], '', sb3, cpus['lean_dqn']],
         ['DQN training, env steps/s', dqn, stock_dqn, f'{sb3_dqn}, SB3', on['train']],
