@@ -120,16 +120,14 @@ def expect(found: Sequence[Dict[str, Any]], timed: Sequence[Dict[str, Any]]) -> 
     return markdown([*columns], [list(cells) for cells in zip(*columns.values())], len(columns))
 
 
-def longest(found: Sequence[Dict[str, Any]], variant: str, cpu: str) -> List[Dict[str, Any]]:
-    """The row of each seed of a variant on a CPU after its longest training."""
-    of_variant = [row for row in found if (row['variant'], row['cpu']) == (variant, cpu)]
-    return list({row['seed']: row for row in sorted(of_variant, key=lambda row: row['hours'])}.values())
-
-
 def curves(found: Sequence[Dict[str, Any]]) -> List[Curve]:
-    """The score while training of the longest training of each variant, CPU and seed, for ``draw_curves``."""
-    names = sorted({(row['variant'], row['cpu']) for row in found})
-    return [Curve(', '.join(name), tuple(_log(row) for row in longest(found, *name))) for name in names]
+    """The score while training of each variant, CPU and budget, which the schedules follow, for ``draw_curves``."""
+    groups: Dict[str, List[RunLog]] = {}
+    for row in found:
+        minutes, env_steps = row.get('minutes'), row.get('budget_env_steps', 0) / 1e6
+        budget = f'{env_steps:g} million env steps' if minutes is None else f'{minutes:g} minutes'
+        groups.setdefault(f'{row["variant"]}, {row["cpu"]}, {budget}', []).append(_log(row))
+    return [Curve(name, tuple(logs)) for name, logs in sorted(groups.items())]
 
 
 def _log(row: Dict[str, Any]) -> RunLog:
