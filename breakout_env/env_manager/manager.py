@@ -269,13 +269,13 @@ class GroupEnvManager(RecoveringManager):
 
     def _step_requests(self, actions: Mapping[int, Any], lost: Iterable[int], only_news: bool) -> Iterator[Request]:
         # with `reset_inplace` another episode begins all the same, as in DI-engine
+        limit = self._options.time_limit('step_timeout')
         may_be_last = not self._options.reset_inplace and self._episode_num < math.inf
         for worker in self._pool.workers:
             ours = {env_id: actions[env_id] for env_id in worker.env_ids if env_id in actions and env_id not in lost}
             if ours:
-                timeout_s = None if self._step_timeout is None else self._step_timeout * len(ours)
                 last = [i for i in ours if may_be_last and self._env_episode_count[i] + 1 >= self._episode_num]
-                yield worker, timeout_s, ('step', ours, last, only_news)
+                yield worker, limit, ('step', ours, last, only_news)
 
     def _finish(self, step: _Step, reports: Optional[Sequence[int]] = None) -> Dict[int, Any]:
         """

@@ -1,11 +1,18 @@
 """The options of the env manager."""
 
 import math
-from typing import Annotated, Literal, Optional
+from typing import Annotated, Literal, NamedTuple, Optional
 
 from ..utils.options import DAY_S, Between, Flag, Options
 
 Seconds = Annotated[float, Between(0.0, DAY_S, above=True)]
+
+
+class TimeLimit(NamedTuple):
+    """The option that limits a time, and its seconds; infinite for None."""
+
+    option: str
+    seconds: float
 
 
 class EnvManagerOptions(Options):
@@ -30,11 +37,11 @@ class EnvManagerOptions(Options):
     """(bool) Whether the timestep that ends an episode has the first observation of the next one, as in DI-engine's \
     process managers with this option; without it, the last observation of the episode, as in its ``base``."""
     step_timeout: Optional[Seconds] = 60.0
-    """(Optional[float]) Seconds for a step of one environment: a process may take this times the number of those that \
-    it steps at once, and is lost after that. None for no limit."""
+    """(Optional[float]) Seconds without progress in a step of a process's environments, after which the process is
+    lost. A call of an environment that returns is progress; while the process computes, or waits for a core, a second
+    counts a tenth. None for no limit."""
     reset_timeout: Optional[Seconds] = None
-    """(Optional[float]) Seconds for a reset of one environment, likewise. None: all environments of a process have \
-    ``connect_timeout`` together."""
+    """(Optional[float]) Seconds without progress in a reset, likewise; None for those of ``connect_timeout``."""
     retry_waiting_time: Annotated[float, Between(0.0, DAY_S)] = 0.1
     """(float) Seconds between two attempts at a reset."""
     worker_num: Optional[Annotated[int, Between(1, 4096)]] = None
@@ -47,4 +54,10 @@ class EnvManagerOptions(Options):
     context: Literal['fork', 'spawn'] = 'fork'
     """(str) How processes are started."""
     connect_timeout: Seconds = 60.0
-    """(float) Seconds for a process to start and make its environments, and for answers but to steps and resets."""
+    """(float) Seconds without progress while a process starts and makes its environments, and in all else but steps
+    and resets, likewise."""
+
+    def time_limit(self, option: str) -> TimeLimit:
+        """The time limit that an option sets."""
+        seconds = getattr(self, option)
+        return TimeLimit(option, math.inf if seconds is None else seconds)

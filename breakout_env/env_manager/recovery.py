@@ -100,13 +100,13 @@ class RecoveringManager(BaseEnvManager):
         return errors
 
     def _reset_requests(self, env_ids: Set[int], renewed: Collection[int]) -> Iterator[Request]:
+        limit = self._options.time_limit('connect_timeout' if self._options.reset_timeout is None else 'reset_timeout')
         for worker in self._pool.workers:
             ours = [env_id for env_id in worker.env_ids if env_id in env_ids]
             if ours:
-                timeout_s = self._reset_timeout and self._reset_timeout * len(ours)
                 kwargs = {env_id: self._reset_param[env_id] for env_id in ours}
                 command = 'reset', kwargs, self._new_seeds(ours), renewed
-                yield worker, timeout_s or self._connect_timeout, command
+                yield worker, limit, command
 
     def _start_episodes(self, results: Dict[int, Any]) -> Dict[int, Exception]:
         """Set the observations that episodes begin with; the errors of environments that could not be reset."""

@@ -46,6 +46,15 @@ class SharedSteps(object):
 
         self._obs, self._final_obs, self._rewards = map(shared, (observation_space, observation_space, reward_space))
         self._dones = _SharedArray(context, (env_num,), np.bool_)
+        self._calls = _SharedArray(context, (env_num,), np.int64)
+
+    def note_call(self, env_id: int) -> None:
+        """Count a call of an environment that has returned, which is progress of its worker."""
+        self._calls.array[env_id] += 1
+
+    def call_count(self, env_ids: List[int]) -> int:
+        """How many calls of some environments have returned."""
+        return int(self._calls.array[env_ids].sum())
 
     @property
     def takes_batches(self) -> bool:

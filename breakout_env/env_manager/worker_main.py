@@ -152,9 +152,11 @@ class EnvGroup(object):
 
     def _of(self, env_id: int, function: Callable, *args: Any, **kwargs: Any) -> Any:
         try:
-            return function(*args, **kwargs)
+            result = function(*args, **kwargs)
         except Exception as error:  # the manager raises it in the user's process
             raise EnvFailed(env_id, _portable(error)) from error
+        self._shared.note_call(env_id)
+        return result
 
 
 def is_abnormal(timestep: BaseEnvTimestep) -> bool:
@@ -180,7 +182,8 @@ def run_group(
     owner_pid: int,
     ends_with_owner: bool,
     env_fns: CloudPickleWrapper,
-    *options: Any,
+    shared: SharedSteps,
+    options: EnvManagerOptions,
 ) -> None:
     """
     Overview:
@@ -188,7 +191,7 @@ def run_group(
     Arguments:
         - others (:obj:`Optional[Connection]`): The manager's end of ``connection``, which a fork inherits; closed here.
         - ends_with_owner (:obj:`bool`): Whether the kernel kills this process with it, even a stopped one.
-        - env_fns, options: ``EnvGroup``'s arguments.
+        - env_fns, shared, options: ``EnvGroup``'s arguments.
     """
     # Ctrl-C and a closed terminal signal the whole process group; the manager's process decides what follows.
     # The other handlers that a fork inherits are the trainer's.
@@ -201,7 +204,7 @@ def run_group(
         others.close()
     torch.set_num_threads(1)
     cv2.setNumThreads(0)  # not 1: that would wait for threads of the parent's that a fork does not have
-    group = EnvGroup(env_fns.data, *options)
+    group = EnvGroup(env_fns.data, shared, options)
     poller, last_wait_s = select.poll(), math.inf
     poller.register(connection.fileno(), select.POLLIN)
     try:

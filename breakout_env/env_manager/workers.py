@@ -2,7 +2,6 @@
 
 import contextlib
 import logging
-import math
 import multiprocessing
 import os
 import pickle
@@ -12,18 +11,21 @@ import time
 import weakref
 from multiprocessing.connection import wait
 from operator import itemgetter
-from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
+import psutil
 from ding.utils import CloudPickleWrapper
 
-from .options import EnvManagerOptions
+from .options import EnvManagerOptions, TimeLimit
 from .shared_buffers import SharedSteps
 from .worker_main import EnvFailed, run_group
 
 # A timeout is counted in slices of waiting: a process that was stopped (Ctrl-Z) or suspended with its machine does not
 # count that time against its workers.
 SLICE_S = 1.0
+# How much a second counts in which a worker computed, or waited for a core to compute on.
+COMPUTING_COUNTS = 0.1
 # What a worker gets to close an environment (finish a video, close a window) before it is killed.
 CLOSE_TIMEOUT_S = 5.0
 logger = logging.getLogger(__name__)
@@ -37,14 +39,63 @@ class WorkerEnded(WorkerLost):
     """A worker process ended, or was killed by somebody else."""
 
 
+class Progress(NamedTuple):
+    """What a worker has done so far: calls of its environments that returned, and seconds of CPU time."""
+
+    calls: int
+    cpu_s: float
+    waits_for_core: bool
+
+
+class IdleTimer(object):
+    """
+    The time that a worker has made no progress on a command, in seconds. A call of an environment that returns begins
+    it anew. A second in which the worker computes counts a tenth, as on a busy machine it may wait long for a core; so
+    an endless loop ends, too.
+    """
+
+    def __init__(self, worker: 'WorkerProcess', limit: TimeLimit) -> None:
+        self._worker, self._limit = worker, limit
+        self._idle_s = 0.0
+        self._seen: Optional[Progress] = None
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the worker has to be given up."""
+        return self._idle_s >= self._limit.seconds
+
+    @property
+    def slice_s(self) -> float:
+        """How long to wait for the answer before the next ``count``; 0 to take only one that is there."""
+        return 0.0 if self.is_up else min(SLICE_S, self._limit.seconds / 10)
+
+    def count(self, waited_s: float) -> None:
+        """Count a time of waiting in which no answer came."""
+        before, self._seen = self._seen, self._worker.progress()
+        if before is None:
+            self._idle_s += waited_s
+        elif self._seen.calls != before.calls:
+            self._idle_s = 0.0
+        elif self._seen.waits_for_core or self._seen.cpu_s > before.cpu_s:
+            self._idle_s += COMPUTING_COUNTS * waited_s
+        else:
+            self._idle_s += waited_s
+
+    def __str__(self) -> str:
+        return f'did not answer within {self._limit.seconds:g} s without progress (env.manager.{self._limit.option})'
+
+
 class WorkerProcess(object):
     """
     A worker process, which carries out its commands in their order. Their answers may be waited for in any order.
     """
 
-    def __init__(self, context: Any, env_fns: Dict[int, Callable], *options: Any) -> None:
-        """Start the process; the first command must be ``open``. ``env_fns`` and ``options`` are ``EnvGroup``'s."""
+    def __init__(
+        self, context: Any, env_fns: Dict[int, Callable], shared: SharedSteps, options: EnvManagerOptions
+    ) -> None:
+        """Start the process; the first command must be ``open``. The others are ``EnvGroup``'s arguments."""
         self.env_ids = list(env_fns)
+        self._shared = shared
         self.owner_pid = os.getpid()
         self.lost = False  # whether it was ended for good
         self._connection, theirs = context.Pipe()
@@ -60,7 +111,8 @@ class WorkerProcess(object):
                     self.owner_pid,
                     threading.current_thread() is threading.main_thread(),
                     CloudPickleWrapper(env_fns),
-                    *options,
+                    shared,
+                    options,
                 ),
                 daemon=True,
                 name=f'environments {self.env_ids[0]} to {self.env_ids[-1]}',
@@ -91,19 +143,19 @@ class WorkerProcess(object):
             self._connection.send_bytes(message)
         return self._number
 
-    def receive(self, number: int, timeout_s: Optional[float], waited: List[float]) -> Any:
+    def receive(self, number: int, timer: IdleTimer, count: Callable[[float], None]) -> Any:
         """
-        Wait for the answer to a command: ``timeout_s`` seconds or, with None, as long as the process lives. In its
-        place comes ``WorkerLost`` if there is none in time, ``WorkerEnded`` if the process has ended. ``waited``, its
-        one number of seconds, counts for all workers that were asked together.
+        Wait for the answer to a command until the timer is up. ``count`` takes each time of waiting, for the timers of
+        all workers that were asked together. In place of the answer comes ``WorkerLost`` if there is none in time,
+        ``WorkerEnded`` if the process has ended.
         """
         while number not in self._answers and not self.lost:
-            left_s = math.inf if timeout_s is None else max(timeout_s - waited[0], 0.0)
-            ready = self._poller.poll(1000 * min(left_s, SLICE_S))
+            slice_s = timer.slice_s
+            ready = self._poller.poll(1000 * slice_s)
             if not ready:
-                waited[0] += min(left_s, SLICE_S)
-                if timeout_s is not None and waited[0] >= timeout_s:
-                    return WorkerLost(f'worker process {self.pid} did not answer within {timeout_s:g} s')
+                count(slice_s)
+                if timer.is_up:
+                    return WorkerLost(f'worker process {self.pid} {timer}')
                 continue
             if self._connection.fileno() not in map(itemgetter(0), ready):
                 break
@@ -113,6 +165,16 @@ class WorkerProcess(object):
                 break
             self._answers[answered] = result
         return self._answers.pop(number) if number in self._answers else WorkerEnded(self._how_it_ended())
+
+    def progress(self) -> Progress:
+        """What the process has done so far; once it has ended, nothing more."""
+        calls = self._shared.call_count(self.env_ids)
+        try:
+            process = psutil.Process(self.pid)
+            cpu, status = process.cpu_times(), process.status()
+        except psutil.Error:
+            return Progress(calls, 0.0, False)
+        return Progress(calls, cpu.user + cpu.system, status == psutil.STATUS_RUNNING)
 
     def _how_it_ended(self) -> str:
         if self.lost:
@@ -146,26 +208,29 @@ class WorkerProcess(object):
         self._process.close()
 
 
-# A worker, the seconds it has to answer, and a command with its arguments.
-Request = Tuple[WorkerProcess, Optional[float], Tuple[Any, ...]]
+# A worker, the time it has to answer, and a command with its arguments.
+Request = Tuple[WorkerProcess, TimeLimit, Tuple[Any, ...]]
 
 
 class Exchange(object):
     """Commands to several workers, sent at once and carried out side by side, and their answers."""
 
     def __init__(self, requests: Iterable[Request]) -> None:
-        self._sent = [(worker, timeout_s, worker.send(*command)) for worker, timeout_s, command in requests]
+        self._sent = [(worker, worker.send(*command), IdleTimer(worker, limit)) for worker, limit, command in requests]
         self._answers: List[Tuple[WorkerProcess, Any]] = []
-        self._waited = [0.0]
 
     def answers(self) -> List[Tuple[WorkerProcess, Any]]:
         """
         Wait for the answers. A ``WorkerLost`` or ``EnvFailed`` comes in place of an answer. A call that was interrupted
         may be repeated.
         """
-        for worker, timeout_s, number in self._sent[len(self._answers) :]:
-            self._answers.append((worker, worker.receive(number, timeout_s, self._waited)))
+        for worker, number, timer in self._sent[len(self._answers) :]:
+            self._answers.append((worker, worker.receive(number, timer, self._count)))
         return self._answers
+
+    def _count(self, waited_s: float) -> None:
+        for _, _, timer in self._sent[len(self._answers) :]:
+            timer.count(waited_s)
 
 
 class WorkerPool(object):
@@ -203,8 +268,8 @@ class WorkerPool(object):
 
     def ask(self, workers: Iterable[WorkerProcess], command: str, *args: Any, skips_lost: bool = False) -> List[Any]:
         """Give some workers a command; their results. Raises ``EnvFailed``, and ``WorkerLost`` unless skipped."""
-        timeout_s = self._options.connect_timeout
-        results = [result for _, result in Exchange((one, timeout_s, (command, *args)) for one in workers).answers()]
+        limit = self._options.time_limit('connect_timeout')
+        results = [result for _, result in Exchange((one, limit, (command, *args)) for one in workers).answers()]
         for result in results:
             if isinstance(result, EnvFailed) or (isinstance(result, WorkerLost) and not skips_lost):
                 raise result

@@ -1,5 +1,6 @@
 """Failures of environments and workers: retries, lost workers and their replacement, with workers in this process."""
 
+import re
 from unittest import mock
 
 import numpy as np
@@ -89,14 +90,19 @@ def test_a_worker_lost_in_a_reset_is_replaced(fault, max_retry, faults):
         assert not any(timestep.info.get('abnormal') for timestep in manager.step({i: 0 for i in range(4)}).values())
 
 
-def test_a_timeout_is_that_of_one_environment_times_those_of_the_worker():
-    options = dict(env_num=3, worker_num=1, step_timeout=2.0, reset_timeout=5.0, connect_timeout=7.0)
-    with launched(build_in_process(**options)) as manager:
+def time_limits(**options):
+    with launched(build_in_process(env_num=3, worker_num=1, **options)) as manager:
         manager.step({0: 0, 1: 0})
-        assert manager._pool.workers[0].timeouts == [('open', 7.0), ('reset', 15.0), ('step', 4.0)]
-    with launched(build_in_process(env_num=3, worker_num=1, step_timeout=None)) as manager:
-        manager.step({0: 0, 1: 0})
-        assert manager._pool.workers[0].timeouts == [('open', 60.0), ('reset', 60.0), ('step', None)]
+        timers = manager._pool.workers[0].timers
+    return [(command, re.search(r'within (\S+) s.*manager\.(\w+)', timer).groups()) for command, timer in timers]
+
+
+def test_each_command_has_the_time_limit_of_its_option():
+    connect, reset, step = ('7', 'connect_timeout'), ('5', 'reset_timeout'), ('2', 'step_timeout')
+    options = dict(step_timeout=2.0, connect_timeout=7.0)
+    assert time_limits(**options, reset_timeout=5.0) == [('open', connect), ('reset', reset), ('step', step)]
+    assert time_limits(**options) == [('open', connect), ('reset', connect), ('step', step)]
+    assert time_limits(step_timeout=None)[2] == ('step', ('inf', 'step_timeout'))
 
 
 @pytest.mark.parametrize('dynamic_seed, different', [(None, 9), (False, 3)])

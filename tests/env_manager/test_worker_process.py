@@ -1,8 +1,9 @@
 """Workers as real processes: what a lost one holds, and what passes between the processes."""
 
 import contextlib
+import itertools
 import os
-from functools import partial
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,7 +12,8 @@ import numpy as np
 import pytest
 
 from breakout_env.env_manager import workers
-from breakout_env.env_manager.workers import Exchange, WorkerLost, WorkerProcess
+from breakout_env.env_manager.options import TimeLimit
+from breakout_env.env_manager.workers import Exchange, IdleTimer, Progress, WorkerLost, WorkerProcess
 from helpers.managers import MAIN_PID, RAISE, RAISE_AWKWARD, GameEnv, PlantedError, build, kill_worker_of, launched
 from helpers.processes import wait_until
 from helpers.resources import children
@@ -52,9 +54,10 @@ def test_an_answer_of_a_worker_that_was_given_up_is_not_used():
     with launched(worker_num=1) as manager:
         (worker,) = manager._pool.workers
         first, second = (worker.send('apply', [0], repr) for _ in range(2))
-        assert worker.receive(second, None, [0.0]) == {0: 'GameEnv()'}
+        timer = IdleTimer(worker, TimeLimit('connect_timeout', 60.0))
+        assert worker.receive(second, timer, timer.count) == {0: 'GameEnv()'}
         worker.end()
-        assert isinstance(worker.receive(first, None, [0.0]), WorkerLost)
+        assert isinstance(worker.receive(first, timer, timer.count), WorkerLost)
 
 
 def test_an_error_in_a_constructor_is_raised_by_launch(same_footprint):
@@ -73,12 +76,73 @@ def test_workers_start_in_a_program_that_has_used_opencvs_threads():
         assert len(manager.ready_obs) == 4
 
 
+class FakeWorker(WorkerProcess):
+    """A worker that never answers; ``course`` gives its progress after each slice of waiting."""
+
+    def __init__(self, course):
+        self.pid, self.lost, self._answers, self.polls_ms = 1, False, {}, []
+        self._poller = SimpleNamespace(poll=self.polls_ms.append)
+        self._course = iter(course)
+
+    def send(self, *command):
+        return 1
+
+    def progress(self):
+        return next(self._course)
+
+    @property
+    def waited_s(self):
+        return sum(self.polls_ms) / 1000
+
+
+IDLE = Progress(calls=0, cpu_s=0.0, waits_for_core=False)
+LIMIT = TimeLimit('reset_timeout', 10.0)
+
+
+def computing():
+    return (Progress(0, cpu_s, False) for cpu_s in itertools.count())
+
+
+@pytest.mark.parametrize(
+    'course, waits_s',
+    [
+        (itertools.repeat(IDLE), 10),
+        # one second until the first look, then a tenth of each
+        (computing(), 91),
+        (itertools.repeat(IDLE._replace(waits_for_core=True)), 91),
+        # four environments are reset, one every 9 seconds, then none
+        ((Progress(i // 9 if i < 36 else 4, 0.0, False) for i in itertools.count(1)), 46),
+    ],
+    ids=['it does nothing', 'it computes', 'it waits for a core', 'its environments answer'],
+)
+def test_a_worker_is_given_up_after_a_time_without_progress(course, waits_s):
+    worker = FakeWorker(course)
+    ((_, answer),) = Exchange([(worker, LIMIT, ('reset',))]).answers()
+    assert str(answer).endswith('did not answer within 10 s without progress (env.manager.reset_timeout)')
+    assert worker.waited_s == pytest.approx(waits_s, abs=1)
+
+
 def test_workers_that_hang_at_once_are_waited_for_together():
-    polls_ms = []
-    hanging = SimpleNamespace(pid=0, lost=False, _answers={}, _poller=SimpleNamespace(poll=polls_ms.append))
-    hanging.send, hanging.receive = lambda command: 1, partial(WorkerProcess.receive, hanging)
-    answers = Exchange([(hanging, 2.0, ('step',))] * 3).answers()
-    assert all(type(answer) is WorkerLost for _, answer in answers) and polls_ms == [1000, 1000, 0, 0]
+    workers_ = [FakeWorker(itertools.repeat(IDLE)) for _ in range(3)]
+    answers = Exchange([(worker, LIMIT, ('step',)) for worker in workers_]).answers()
+    assert all(type(answer) is WorkerLost for _, answer in answers)
+    assert [worker.waited_s for worker in workers_] == pytest.approx([10, 0, 0], abs=0.1)
+
+
+def compute(env):
+    end_s = time.process_time() + 0.06
+    while time.process_time() < end_s:
+        pass
+
+
+def test_a_real_workers_progress_is_its_calls_and_its_cpu_time():
+    with launched(env_num=2, worker_num=1) as manager:
+        (worker,) = manager._pool.workers
+        before = worker.progress()
+        manager.step({0: 0, 1: 0})
+        assert worker.progress().calls == before.calls + 2
+        manager._pool.ask([worker], 'apply', [0], compute)
+        assert worker.progress().cpu_s >= before.cpu_s + 0.05
 
 
 def test_each_environment_has_its_own_time_to_close(tmp_path, monkeypatch):

@@ -161,7 +161,7 @@ class InProcessWorker(object):
         self.env_ids = list(env_fns)
         self.lost = self.killed = False
         self.owner_pid = os.getpid()
-        self.timeouts = []
+        self.timers = []
         self._group = EnvGroup(env_fns, *options)
         self._commands, self._answers = [], []
 
@@ -173,8 +173,8 @@ class InProcessWorker(object):
         self._commands.append((command, args))
         return len(self._commands)
 
-    def receive(self, number, timeout_s, waited):
-        self.timeouts.append((self._commands[number - 1][0], timeout_s))
+    def receive(self, number, timer, count):
+        self.timers.append((self._commands[number - 1][0], str(timer)))
         for command, args in self._commands[len(self._answers) : number] if self.alive else ():
             try:
                 self._answers.append(getattr(self._group, command)(*args))
@@ -183,7 +183,7 @@ class InProcessWorker(object):
             except Killed:
                 self.killed = True
             except Silent:
-                return WorkerLost(f'worker process 0 did not answer within {timeout_s} s')
+                return WorkerLost(f'worker process 0 {timer}')
             if self.killed:
                 break
         answers = self._answers[number - 1 : number]

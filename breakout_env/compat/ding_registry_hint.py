@@ -1,0 +1,20 @@
+"""
+Upstream behaviour worked around (DI-engine 0.5.3): when a constructor raises, the registry prints ``Hint: for <class>``
+and the constructor's arguments, whatever the error is about. Beside a worker that did not answer it misleads.
+"""
+
+import contextlib
+from typing import Iterator
+
+from ding.utils import registry
+
+
+@contextlib.contextmanager
+def without_registry_hint() -> Iterator[None]:
+    """Keep the registry from printing its hint."""
+    prints_hint = registry._innest_error
+    registry._innest_error = False
+    try:
+        yield
+    finally:
+        registry._innest_error = prints_hint
