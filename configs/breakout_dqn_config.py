@@ -1,7 +1,10 @@
 """
 DQN on Breakout with DI-engine's own policy, subprocess env manager and learner, and the replay buffer ``frame``.
 
-Run it with ``ding -m serial -c configs/breakout_dqn_config.py -s 0 --env-step 10000000`` or ``python`` on this file.
+Run it with ``python`` on this file, or by DI-engine's command, whose threads share busy cores better with the variable::
+
+    GOMP_SPINCOUNT=10000 ding -m serial -c configs/breakout_dqn_config.py -s 0 --env-step 10000000
+
 ``breakout_lean_dqn_config.py`` trains the same faster; ``breakout_dqn_cpu_config.py`` is for a CPU.
 """
 

@@ -7,10 +7,16 @@ https://gcc.gnu.org/onlinedocs/libgomp/GOMP_005fSPINCOUNT.html
 """
 
 import os
+import shlex
 import sys
+from typing import Optional
 
 # Turns of a loop: tens of microseconds, longer than most waits within an update.
 SPIN_COUNT = 10_000
+
+
+# Either of them decides how long threads spin; a user may have set them, too.
+_DECIDING = 'GOMP_SPINCOUNT', 'OMP_WAIT_POLICY'
 
 
 def set_spin_count() -> None:
@@ -18,5 +24,24 @@ def set_spin_count() -> None:
     Set the environment variable for this process and those it starts. libgomp reads it when it is loaded, so this
     does nothing if PyTorch was imported before, as in DI-engine's own command. What a user has set stays.
     """
-    if 'torch' not in sys.modules and 'OMP_WAIT_POLICY' not in os.environ:
-        os.environ.setdefault('GOMP_SPINCOUNT', str(SPIN_COUNT))
+    if 'torch' not in sys.modules and not _is_decided():
+        os.environ['GOMP_SPINCOUNT'] = str(SPIN_COUNT)
+
+
+def spinning_warning(threads: int) -> Optional[str]:
+    """
+    A warning for a program that imported PyTorch before this package, learns with ``threads`` threads and shares the
+    cores with other programs; it has the command to start with instead. None where nothing is wrong.
+    """
+    load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
+    if _is_decided() or threads < 2 or load <= cores:
+        return None
+    command = shlex.join([os.path.basename(sys.argv[0]), *sys.argv[1:]])
+    return (
+        f"The load average is {load:.1f} on {cores} cores. PyTorch's {threads} threads then keep each other waiting: "
+        f'updates take many times as long. To start the run without that: GOMP_SPINCOUNT={SPIN_COUNT} {command}'
+    )
+
+
+def _is_decided() -> bool:
+    return any(name in os.environ for name in _DECIDING)

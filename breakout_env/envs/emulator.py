@@ -1,8 +1,6 @@
 """The one owner of the Arcade Learning Environment (ALE)."""
 
 import hashlib
-import logging
-import os
 from pathlib import Path
 from typing import List
 
@@ -13,7 +11,6 @@ from ale_py import ALEInterface, ALEState, LoggerMode, roms
 from ..utils.game_constants import NOOP, SCREEN_SHAPE
 from .options import BreakoutOptions
 
-logger = logging.getLogger(__name__)
 # The ROM that ale-py ships, from ale-py's own list of ROMs (roms/md5.json).
 ROM_MD5 = 'f34f08e5eb96e500e851a80be3277a56'
 
@@ -71,7 +68,6 @@ class Emulator(object):
         self.ale.setInt('random_seed', seed)
         self.ale.loadROM(checked_rom())
         self._after_noops.clear()
-        logger.debug('emulator %d in process %d loaded the ROM', id(self), os.getpid())
 
     def reset_game(self, noop_frames: int) -> None:
         """Start a game with this many frames of NOOP, and update ``screen``."""

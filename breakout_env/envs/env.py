@@ -52,7 +52,7 @@ class BreakoutEnv(BaseEnv):
 
     def __new__(cls, *args: Any, **kwargs: Any) -> 'BreakoutEnv':
         env = super().__new__(cls)
-        env._session = Session(id(env))
+        env._session = Session()
         weakref.finalize(env, env._session.close)  # at garbage collection or at exit, whichever comes first
         return env
 
@@ -215,7 +215,7 @@ class BreakoutEnv(BaseEnv):
         info: Dict[str, object] = {'lives': session.lives, 'episode_frame_number': ale.getEpisodeFrameNumber()}
         if done:
             points = session.episode_points
-            session.enter(State.GAME_OVER if game_over else State.LIFE_LOST, f'episode ends with {points} points')
+            session.enter(State.GAME_OVER if game_over else State.LIFE_LOST, f'the episode ended with {points} points')
             info['eval_episode_return'] = np.float32(points)
             # not where the last frame also ends the life or the game: nothing comes after it
             ended = session.lives == 0 or (life_lost and options.episodic_life)

@@ -1,6 +1,7 @@
 """What one environment has open, and the course of its games."""
 
 import contextlib
+import itertools
 import logging
 import os
 from enum import Enum
@@ -20,6 +21,8 @@ logger = logging.getLogger(__name__)
 # There are two walls of WALL points. For late starts one state is kept for each LATE_SPACING points, from LATE_POINTS
 # of a wall on: the beginning of a wall is easy.
 WALL, LATE_POINTS, LATE_SPACING = 432, 300, 8
+# Numbers for the log. An ``id`` would not do: the next object may get the one of an object that is gone.
+_ENV_NUMBERS, _RESOURCE_NUMBERS = itertools.count(1), itertools.count(1)
 
 
 class State(Enum):
@@ -39,9 +42,9 @@ class Session(object):
     """
 
     emulator: Emulator  # an attribute only while it is open
+    emulator_number: int
 
-    def __init__(self, env_id: int) -> None:
-        """``env_id`` is the ``id`` of the environment, for the log."""
+    def __init__(self) -> None:
         self.state = State.CLOSED
         self.seed_is_new = True
         self.recorder: Optional[GameRecorder] = None
@@ -50,11 +53,11 @@ class Session(object):
         self.lives = self.game_points = self.episode_points = 0
         self.is_late = False  # whether the game began at one of `late_states` (by score)
         self.late_states: Dict[int, Tuple[int, Any]] = {}
-        self._env_id = env_id
+        self._env_number = next(_ENV_NUMBERS)
         self._releases = contextlib.ExitStack()
 
-    def enter(self, state: State, event: str) -> None:
-        self._log(f': {event}, {state.value}')
+    def enter(self, state: State, event: str = '') -> None:
+        self._log(', '.join(filter(None, [f'{self.state.value} -> {state.value}', event])))
         self.state = state
 
     def open(self, options: BreakoutOptions, seed: Optional[int]) -> bool:
@@ -67,11 +70,11 @@ class Session(object):
         if self.state is not State.CLOSED:
             if self.seed_is_new and options.repeat_action_probability > 0:
                 self.emulator.reload(int(self.emulator_rng.integers(2**31)))
-            self._log(f' reused emulator {id(self.emulator)}')
+            self._log(f'reused emulator {self.emulator_number}')
             return False
         self.options = options
         self.emulator = Emulator(int(self.emulator_rng.integers(2**31)), options)
-        self.own('emulator', self.emulator)
+        self.emulator_number = self.own('emulator', self.emulator)
         self.stack = np.zeros((options.frame_stack, *[options.screen_size] * 2), dtype=np.uint8)
         if options.render_mode == 'human':
             self.window = GameWindow('Breakout', options.frame_skip)
@@ -102,7 +105,7 @@ class Session(object):
         fill_stack(self.stack, self.emulator.screen)
         if self.recorder is not None and not game_continues:
             self.recorder.begin(self.emulator.render())
-        self.enter(State.PLAYING, 'episode begins' if game_continues else 'game and episode begin')
+        self.enter(State.PLAYING, 'the game continues' if game_continues else 'a game begins')
         self.seed_is_new = False
 
     def play_first_steps(self, *actions: int) -> None:
@@ -132,16 +135,18 @@ class Session(object):
         if options.late_start_probability and self.game_points % WALL >= LATE_POINTS and goes_on:
             self.late_states[self.game_points // LATE_SPACING] = self.game_points, self.emulator.ale.cloneState()
 
-    def own(self, name: str, resource: Any, release: Callable[[Any], object] = methodcaller('close')) -> None:
-        """Register a resource that was just opened, so that ``close`` releases it."""
-        self._log(f' opened {name} {id(resource)}')
+    def own(self, name: str, resource: Any, release: Callable[[Any], object] = methodcaller('close')) -> int:
+        """Register a resource that was just opened, so that ``close`` releases it. Returns its number in the log."""
+        number = next(_RESOURCE_NUMBERS)
+        self._log(f'opened {name} {number}')
         self.resources.append(resource)
-        self._releases.callback(self._release, os.getpid(), name, resource, release)
+        self._releases.callback(self._release, os.getpid(), f'{name} {number}', resource, release)
+        return number
 
     def close(self) -> None:
         """Release everything, the newest first."""
         if self.state is not State.CLOSED:
-            self.enter(State.CLOSED, 'closes')
+            self.enter(State.CLOSED)
         self.recorder = self.window = None
         vars(self).pop('emulator', None)
         self.resources.clear()
@@ -152,12 +157,12 @@ class Session(object):
         """Release a resource; log a failure, so that the other resources are released, too."""
         if os.getpid() != opened_by:  # a forked child must not end what its parent uses
             return
-        self._log(f' closes {name} {id(resource)}')
+        self._log(f'closing {name}')
         try:
             release(resource)
         except Exception:  # a subclass's release may raise anything
-            message = 'BreakoutEnv %d in process %d: closing the %s failed'
-            logger.warning(message, self._env_id, os.getpid(), name, exc_info=True)
+            message = 'BreakoutEnv %d in process %d: closing %s failed'
+            logger.warning(message, self._env_number, os.getpid(), name, exc_info=True)
 
     def _log(self, event: str) -> None:
-        logger.debug('BreakoutEnv %d in process %d%s', self._env_id, os.getpid(), event)
+        logger.debug('BreakoutEnv %d in process %d: %s', self._env_number, os.getpid(), event)

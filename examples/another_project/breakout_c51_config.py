@@ -1,4 +1,4 @@
-"""C51 on Breakout: ``ding -m serial -c breakout_c51_config.py -s 0``."""
+"""C51 on Breakout: ``GOMP_SPINCOUNT=10000 ding -m serial -c breakout_c51_config.py -s 0``."""
 
 from easydict import EasyDict
 

@@ -1,4 +1,4 @@
-"""PPO on Breakout: ``ding -m serial_onpolicy -c breakout_ppo_config.py -s 0``."""
+"""PPO on Breakout: ``GOMP_SPINCOUNT=10000 ding -m serial_onpolicy -c breakout_ppo_config.py -s 0``."""
 
 from easydict import EasyDict
 

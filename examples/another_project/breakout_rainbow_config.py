@@ -1,4 +1,4 @@
-"""Rainbow on Breakout: ``ding -m serial -c breakout_rainbow_config.py -s 0``."""
+"""Rainbow on Breakout: ``GOMP_SPINCOUNT=10000 ding -m serial -c breakout_rainbow_config.py -s 0``."""
 
 from easydict import EasyDict
 

@@ -1,6 +1,7 @@
 """The environment: DI-engine's contract, the game, its ends, its randomness."""
 
 import logging
+import re
 
 import numpy as np
 import pytest
@@ -73,9 +74,9 @@ def test_a_lost_life_ends_the_episode_but_not_the_game(make, caplog):
     assert last.info['game_return'] == sum(returns) and last.info['TimeLimit.truncated'] is False
     env.reset()
     assert env.step(0).info['lives'] == 5
-    ends = [message.split()[-2:] for message in caplog.messages if 'episode ends with' in message]
-    assert ends == 4 * [['life', 'lost']] + [['game', 'over']]
-    assert sum('begin' in message and 'playing' in message for message in caplog.messages) == 6
+    log = '\n'.join(caplog.messages)
+    assert re.findall('playing -> (.*), the episode ended with', log) == 4 * ['life lost'] + ['game over']
+    assert re.findall('-> playing, (.*)', log) == ['a game begins'] + 4 * ['the game continues'] + ['a game begins']
 
 
 def test_a_game_of_training_can_begin_late_in_an_earlier_one_but_is_no_full_game_then(make, monkeypatch):
