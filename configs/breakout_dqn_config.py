@@ -1,7 +1,7 @@
 """
 DQN on Breakout with DI-engine's own policy, subprocess env manager and learner, and the replay buffer ``frame``.
 
-Run it with ``python`` on this file, or by DI-engine's command, whose threads share busy cores better with the variable::
+Run it with ``python`` on this file, or by DI-engine's command; the variable helps on busy cores::
 
     GOMP_SPINCOUNT=10000 ding -m serial -c configs/breakout_dqn_config.py -s 0 --env-step 10000000
 

@@ -2,7 +2,7 @@
 DQN on Breakout for two CPU cores: double, dueling, 3-step, a small network.
 
 Run it with ``breakout train -c configs/breakout_dqn_cpu_config.py``, with ``python`` on this file, or by DI-engine's
-command, whose threads share busy cores better with the variable::
+command; the variable helps on busy cores::
 
     GOMP_SPINCOUNT=10000 ding -m serial -c configs/breakout_dqn_cpu_config.py -s 0 --env-step 1000000
 

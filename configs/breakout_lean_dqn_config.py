@@ -3,7 +3,7 @@ DQN on Breakout for a GPU: double, dueling, 3-step, 8 environments, 10 million e
 manager and DQN update. ``breakout_dqn_config.py`` trains the same with DI-engine's own.
 
 Run it with ``breakout train -c configs/breakout_lean_dqn_config.py``, with ``python`` on this file, or by DI-engine's
-command, whose threads share busy cores better with the variable::
+command; the variable helps on busy cores::
 
     GOMP_SPINCOUNT=10000 ding -m serial -c configs/breakout_lean_dqn_config.py -s 0 --env-step 10000000
 """

@@ -1,8 +1,8 @@
 """
 PPO on Breakout for a CPU: 64 environments, a small mirror-equivariant network, no replay buffer.
 
-Run it with ``breakout train`` on a machine without a GPU, with ``python`` on this file, or by DI-engine's command, whose
-threads share busy cores better with the variable::
+Run it with ``breakout train`` on a machine without a GPU, with ``python`` on this file, or by DI-engine's command; the
+variable helps on busy cores::
 
     GOMP_SPINCOUNT=10000 ding -m serial -c configs/breakout_ppo_config.py -s 0 --env-step 5000000
 """

@@ -2,8 +2,8 @@
 PPO on Breakout for a GPU: what ``breakout_ppo_config.py`` says, with Nature's network, four times as many environments,
 and minibatches of 1,024.
 
-Run it with ``breakout train`` on a machine with a GPU, with ``python`` on this file, or by DI-engine's command, whose
-threads share busy cores better with the variable::
+Run it with ``breakout train`` on a machine with a GPU, with ``python`` on this file, or by DI-engine's command; the
+variable helps on busy cores::
 
     GOMP_SPINCOUNT=10000 ding -m serial -c configs/breakout_ppo_gpu_config.py -s 0 --env-step 30000000
 """

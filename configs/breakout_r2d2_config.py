@@ -1,7 +1,7 @@
 """
 DI-engine's R2D2 on Breakout, with slices of episodes from the replay buffer that keeps each screen once.
 
-Run it with ``python`` on this file, or by DI-engine's command, whose threads share busy cores better with the variable::
+Run it with ``python`` on this file, or by DI-engine's command; the variable helps on busy cores::
 
     GOMP_SPINCOUNT=10000 ding -m serial -c configs/breakout_r2d2_config.py -s 0 --env-step 10000000
 
