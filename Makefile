@@ -18,9 +18,10 @@ train: $(VENV)/installed-window
 	$(BIN)/breakout train $(ARGS)
 
 # a folder of its own for each demo: DI-engine adds the time to the name of an experiment that exists
+demo: export GOMP_SPINCOUNT = 10000
 demo: $(VENV)/installed-window
 	mkdir -p $(RUN_FOLDER)
-	cd $(RUN_FOLDER) && "$(ABSOLUTE_BIN)/ding" -m serial -c "$(CURDIR)/configs/breakout_dqn_demo_config.py" -s 0 --env-step 8000
+	cd $(RUN_FOLDER) && "$(ABSOLUTE_BIN)/ding" -m serial -c "$(CURDIR)/configs/breakout_dqn_demo_config.py" -s 0 --env-step 3000
 	cd $(RUN_FOLDER) && "$(ABSOLUTE_BIN)/ding" -m eval -c "$(CURDIR)/configs/breakout_dqn_demo_config.py" -s 0 \
 		--load-path experiments/breakout_dqn_demo/ckpt/ckpt_best.pth.tar --replay-path video
 	@echo; echo "The demo is in $(RUN_FOLDER): checkpoints in experiments/breakout_dqn_demo/ckpt, a video of each game in video:"
