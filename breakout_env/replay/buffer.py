@@ -63,7 +63,9 @@ class FrameReplayBuffer(SerialBuffer):
         """
         options = self._options = ReplayOptions.from_config(cfg)
         # Neither part refers to the buffer: without a cycle, its memory is released with its last reference.
-        memory = self._memory = ReplayMemory.from_options(options, exp_name)
+        memory = self._memory = ReplayMemory.from_options(
+            options.replay_buffer_size, options, exp_name, options.slice_every
+        )
         self._sampler: _Sampler
         if options.slice_len is None:
             self._sampler = TransitionSampler(memory, options)

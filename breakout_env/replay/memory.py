@@ -11,7 +11,7 @@ import psutil
 from ..utils.memory_limits import memory_room
 from .batch import Extras, FrameBatch
 from .frames.store import FrameStore
-from .options import FOLDER, ReplayOptions
+from .options import FOLDER, FrameStorageOptions
 from .rows import Rows
 from .size_check import check_room
 from .structure import leaves_of
@@ -62,7 +62,7 @@ class ReplayMemory(object):
             - capacity (:obj:`int`): The most transitions it holds.
             - seed (:obj:`Optional[int]`): Seed of sampling and of random eviction.
             - state_every (:obj:`int`): One in so many transitions has a hidden state, if any has.
-            - others: See ``ReplayOptions``.
+            - others: See ``FrameStorageOptions``.
         Raises:
             - DoesNotFit: If there is no room for so many with the usual screens; a push raises it for larger ones.
         """
@@ -78,11 +78,13 @@ class ReplayMemory(object):
         self._reset()
 
     @classmethod
-    def from_options(cls, options: ReplayOptions, exp_name: str) -> 'ReplayMemory':
+    def from_options(
+        cls, capacity: int, options: FrameStorageOptions, exp_name: str, state_every: int = 1
+    ) -> 'ReplayMemory':
         """The memory of a buffer; its seed follows from numpy's, which pipelines set."""
         folder = options.folder or os.path.join(exp_name, FOLDER)
         seed = int(np.random.randint(2**31))
-        return cls(options.replay_buffer_size, options.storage, options.eviction, folder, seed, options.slice_every)
+        return cls(capacity, options.storage, options.eviction, folder, seed, state_every)
 
     def _reset(self) -> None:
         self.rows: Optional[Rows] = None  # with the first transition

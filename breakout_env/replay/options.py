@@ -34,9 +34,62 @@ _NOT_WITH_SLICES = ('eviction', 'alpha', 'beta', 'anneal_step')
 
 
 class _BufferOptions(Options):
-    """What the buffers of both types have."""
+    """What the options of all buffers have."""
 
     _owner = _OWNER
+
+    def expect_defaults(self, names: Iterable[str], why: str) -> None:
+        """Refuse options that would have no effect, where they are not at their defaults."""
+        for name in names:
+            value, default = getattr(self, name), type(self).model_fields[name].default
+            if value != default:
+                raise ValueError(f'{self._owner} `{name}` is {shown(value)}; expected {default!r} {why}')
+
+    def refuse_without_effect(self, other: str, value: str, names: Iterable[str]) -> None:
+        """Refuse options that have an effect only with some value of another one."""
+        if getattr(self, other) != value:
+            self.expect_defaults(names, f'where {other}={getattr(self, other)!r}; or {other}={value!r}')
+
+
+class FrameStorageOptions(_BufferOptions):
+    """Where frames are, and which go: what both interfaces of ``ReplayMemory`` have."""
+
+    storage: Literal['compressed', 'ring', 'memmap'] = 'compressed'
+    """(str) Where frames are: ``compressed`` in memory, or unchanged in memory (``ring``) or in a file (``memmap``)."""
+    eviction: Literal['fifo', 'random'] = 'fifo'
+    """(str) Which transition a full buffer evicts: ``fifo`` the oldest, ``random`` any (de Bruin et al. 2018)."""
+    folder: PathText = ''
+    """(str) Folder of the file of storage ``memmap``; '' for ``replay`` in the experiment's folder."""
+
+
+class TaskBufferOptions(FrameStorageOptions):
+    """
+    Overview:
+        The arguments of ``TaskFrameBuffer``. It samples without priorities and prefetching: in a task pipeline these, \
+        and expiry, are middleware.
+    Examples:
+        >>> TaskBufferOptions.from_arguments(100, dict(alpha=0.5))
+        Traceback (most recent call last):
+        ...
+        ValueError: TaskFrameBuffer option `alpha` is unknown; expected one of eviction, folder, size, storage
+    """
+
+    _owner = 'TaskFrameBuffer option'
+
+    size: _Size
+    """(int) The most transitions it keeps."""
+
+    @classmethod
+    def from_arguments(cls, size: int, others: Mapping) -> 'TaskBufferOptions':
+        """Read and check them; a ValueError names the option that is unknown, not allowed or contradicted."""
+        options = cls.read(dict(others, size=size))
+        options.refuse_without_effect('storage', 'memmap', ['folder'])
+        return options
+
+
+class _SamplingOptions(_BufferOptions):
+    """What the buffers of serial pipelines have."""
+
     _passed_over = DI_ENGINE_KEYS
 
     replay_buffer_size: _Size = 1_000_000
@@ -53,20 +106,8 @@ class _BufferOptions(Options):
     lacks transitions pushed and priorities set in between. (``torchrl``: from random numbers of its own, seeded \
     from PyTorch's.)"""
 
-    def expect_defaults(self, names: Iterable[str], why: str) -> None:
-        """Refuse options that would have no effect, where they are not at their defaults."""
-        for name in names:
-            value, default = getattr(self, name), type(self).model_fields[name].default
-            if value != default:
-                raise ValueError(f'{_OWNER} `{name}` is {shown(value)}; expected {default!r} {why}')
 
-    def refuse_without_effect(self, other: str, value: str, names: Iterable[str]) -> None:
-        """Refuse options that have an effect only with some value of another one."""
-        if getattr(self, other) != value:
-            self.expect_defaults(names, f'where {other}={getattr(self, other)!r}; or {other}={value!r}')
-
-
-class ReplayOptions(_BufferOptions):
+class ReplayOptions(_SamplingOptions, FrameStorageOptions):
     """
     Overview:
         The options of a replay buffer, ``policy.other.replay_buffer`` in a config.
@@ -79,12 +120,6 @@ class ReplayOptions(_BufferOptions):
         ValueError: replay buffer option `eviction` is 'lifo' (str); expected one of 'fifo', 'random'
     """
 
-    storage: Literal['compressed', 'ring', 'memmap'] = 'compressed'
-    """(str) Where frames are: ``compressed`` in memory, or unchanged in memory (``ring``) or in a file (``memmap``)."""
-    eviction: Literal['fifo', 'random'] = 'fifo'
-    """(str) Which transition a full buffer evicts: ``fifo`` the oldest, ``random`` any (de Bruin et al. 2018)."""
-    folder: PathText = ''
-    """(str) Folder of the file of storage ``memmap``; '' for ``replay`` in the experiment's folder."""
     pin_memory: Optional[Flag] = None
     """(Optional[bool]) Whether batches are in pinned memory, from where a GPU copies faster; None: if this \
     process uses a GPU."""
@@ -113,7 +148,7 @@ class ReplayOptions(_BufferOptions):
         return options
 
 
-class TorchRLOptions(_BufferOptions):
+class TorchRLOptions(_SamplingOptions):
     """
     Overview:
         The checked options of ``cfg.policy.other.replay_buffer``.

@@ -11,10 +11,8 @@ from ding.data.buffer.middleware import PriorityExperienceReplay
 from ditk import logging
 
 from .memory import ReplayMemory
-from .options import ReplayOptions
+from .options import TaskBufferOptions
 from .snapshot import snapshot
-
-_OPTIONS = ('replay_buffer_size', 'storage', 'eviction', 'folder')
 
 
 class TaskFrameBuffer(Buffer):
@@ -41,18 +39,13 @@ class TaskFrameBuffer(Buffer):
         Arguments:
             - size (:obj:`int`): The most transitions it holds.
             - exp_name (:obj:`str`): Folder of the experiment, below which storage ``memmap`` keeps its file.
-            - options (:obj:`Any`): ``storage``, ``eviction``, ``folder`` of ``ReplayOptions``. Others would have no \
-                effect: in a task pipeline priorities, expiry and the like are middleware.
+            - options (:obj:`Any`): ``storage``, ``eviction``, ``folder``, as of ``FrameStorageOptions``.
         Raises:
-            - ValueError: If an option is not allowed, or the size does not fit.
+            - ValueError: If an option is unknown or not allowed, or the size does not fit.
         """
-        checked = ReplayOptions.from_config(dict(options, replay_buffer_size=size))
-        checked.expect_defaults(
-            [name for name in ReplayOptions.model_fields if name not in _OPTIONS],
-            "for TaskFrameBuffer: it has no effect in a task pipeline, where DI-engine's middleware does such things",
-        )
-        super().__init__(checked.replay_buffer_size)
-        self._memory = ReplayMemory.from_options(checked, exp_name)
+        checked = TaskBufferOptions.from_arguments(size, options)
+        super().__init__(checked.size)
+        self._memory = ReplayMemory.from_options(checked.size, checked, exp_name)
         self._metas: Dict[int, dict] = {}  # by slot; most transitions have none
 
     def use(self, func: Any) -> 'TaskFrameBuffer':
@@ -184,6 +177,10 @@ class TaskFrameBuffer(Buffer):
     def count(self) -> int:
         """Transitions in it."""
         return self._memory.count
+
+    def memory_report(self) -> Dict[str, float]:
+        """What the buffer costs now, without metas, which are Python's dicts; see ``ReplayMemory.report``."""
+        return self._memory.report()
 
     def get(self, idx: int) -> BufferedData:
         """The transition at a position in the order of pushing. Raises IndexError if there is none."""

@@ -10,7 +10,7 @@ from ding.data.buffer.middleware import (
     use_time_check,
 )
 
-from breakout_env import TaskFrameBuffer
+from breakout_env import FrameReplayBuffer, TaskFrameBuffer
 from helpers.replay import is_exact, transition
 
 
@@ -135,3 +135,34 @@ def test_the_task_buffer_saves_loads_and_closes(same_footprint):
     with pytest.raises(RuntimeError, match='the replay buffer is closed'):
         buffer.push(transition(30))
     assert buffer.count() == 0
+
+
+@pytest.mark.parametrize('option', ['alpha', 'beta', 'pin_memory', 'prefetch', 'replay_buffer_size', 'type', 'storag'])
+def test_options_that_the_task_buffer_does_not_have_are_refused(option, same_footprint):
+    """Also with the value that it would have in the buffer ``frame``."""
+    value = FrameReplayBuffer.config.get(option)
+    hint = 'did you mean `storage`' if option == 'storag' else 'expected one of eviction, folder, size, storage$'
+    with pytest.raises(ValueError, match=f'TaskFrameBuffer option `{option}` is unknown; {hint}'):
+        TaskFrameBuffer(20, **{option: value})
+
+
+@pytest.mark.parametrize(
+    'arguments, message',
+    [
+        (dict(size=0), r'`size` is 0 \(int\); expected a whole number from 1'),
+        (dict(size=20, eviction='lifo'), "`eviction` is 'lifo' .*; expected one of 'fifo', 'random'"),
+        (dict(size=20, folder='there'), "`folder` is 'there' .*; expected '' where storage='compressed'"),
+    ],
+)
+def test_values_that_the_task_buffer_does_not_take_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=f'TaskFrameBuffer option {message}'):
+        TaskFrameBuffer(**arguments)
+
+
+def test_the_task_buffer_reports_what_it_costs():
+    buffer = TaskFrameBuffer(20)
+    buffer.push(transition(0))
+    report = buffer.memory_report()
+    assert report['transitions'] == 1 and report['distinct_frames'] == 5 and report['bytes'] > 0
+    buffer.close()
+    assert buffer.memory_report()['bytes'] == 0
