@@ -6,8 +6,7 @@ Importing ``breakout_env`` registers the id; ``gymnasium.make('breakout_env:brea
 
 import math
 from functools import partial
-from operator import index
-from typing import Annotated, Any, Dict, List, Literal, Mapping, Optional, Sequence, Tuple, Union
+from typing import Annotated, Any, Dict, List, Literal, Mapping, Optional, Sequence, Set, Tuple, Union
 
 import ale_py
 import gymnasium
@@ -18,8 +17,8 @@ from gymnasium.vector.utils import batch_space
 
 from ..env_manager.manager import GroupEnvManager
 from ..utils.game_constants import FRAMES_PER_SECOND, SCREEN_SHAPE
-from ..utils.options import Between, checked, section, shown
-from .env import BreakoutEnv
+from ..utils.options import Between, checked, checked_seed, section, shown
+from .env import ENV_COUNT, BreakoutEnv, whole_numbers
 
 ENV_ID = 'breakout_env/Breakout-v0'
 # What a vector environment needs of its env manager.
@@ -76,11 +75,15 @@ class GymnasiumBreakout(gymnasium.Env):
         return ['NOOP', 'FIRE', 'RIGHT', 'LEFT']
 
     def reset(self, *, seed: Optional[int] = None, options: Optional[Dict] = None) -> Tuple[np.ndarray, Dict]:
-        """As ``gymnasium.Env.reset``; with a seed, all later games follow from it. A ValueError for any options."""
+        """
+        As ``gymnasium.Env.reset``; with a seed, all later games follow from it. A ValueError for any options, or if the
+        seed is not allowed.
+        """
         _check_reset_options(options)
-        super().reset(seed=seed)
         if seed is not None:
+            seed = checked_seed(seed)  # gymnasium takes Python's alone
             self._env.seed(seed)
+        super().reset(seed=seed)
         return self._env.reset(), {}
 
     def step(self, action: Any) -> Tuple[np.ndarray, float, bool, bool, Dict]:
@@ -146,6 +149,7 @@ class GymnasiumBreakoutVector(VectorEnv):
     ) -> None:
         """
         Arguments:
+            - num_envs (:obj:`int`): How many games, from 1 to 4,096.
             - manager (:obj:`Optional[Mapping]`): ``EnvManagerOptions``, such as ``worker_num``.
             - autoreset_mode (:obj:`Union[AutoresetMode, str]`): ``SAME_STEP`` or ``NEXT_STEP``, or their values.
             - max_episode_steps (:obj:`Optional[int]`): Steps after which an episode is truncated; None for no limit.
@@ -153,6 +157,7 @@ class GymnasiumBreakoutVector(VectorEnv):
         Raises:
             - ValueError: If an option is unknown or its value is not allowed.
         """
+        num_envs = checked('option', 'num_envs', num_envs, ENV_COUNT)
         checked('option', 'render_mode', render_mode, Literal[None, 'rgb_array'])
         checked('option', 'max_episode_steps', max_episode_steps, Optional[Annotated[int, Between(1, 2**31)]])
         mode = getattr(autoreset_mode, 'value', autoreset_mode)
@@ -179,12 +184,11 @@ class GymnasiumBreakoutVector(VectorEnv):
     ) -> Tuple[np.ndarray, Dict]:
         """
         As ``VectorEnv.reset``: an int seeds game i with seed + i; a list has one seed per game. After an error in a
-        step or ``close`` it starts the processes again.
+        step or ``close`` it starts the processes again. A ValueError if a seed is not allowed; no game is reset then.
         """
         _check_reset_options(options)
         if seed is not None:
-            seeds = [seed + i for i in range(self.num_envs)] if isinstance(seed, (int, np.integer)) else seed
-            seeds = [None if one is None else index(one) for one in seeds]  # gymnasium takes Python's alone
+            seeds = self._seeds_of(seed)
             super().reset(seed=seeds[0])
             self._manager.seed(seeds)
         if self._manager.closed:
@@ -197,10 +201,23 @@ class GymnasiumBreakoutVector(VectorEnv):
         self._obs = self._manager.first_obs(range(self.num_envs))
         return self._obs.copy(), {}
 
+    def _seeds_of(self, seed: Any) -> List[Any]:
+        """A seed for each game, or None to leave it as it is. Raises ValueError."""
+        if not np.iterable(seed) or isinstance(seed, (str, Mapping, Set)):
+            first = checked_seed(seed)
+            return [first + i for i in range(self.num_envs)]
+        seeds = list(seed)
+        if len(seeds) != self.num_envs:
+            raise ValueError(
+                f'the seeds are {shown(seed)}; expected a whole number, or a list of {self.num_envs} (num_envs): a '
+                'whole number or None for each game'
+            )
+        return [None if one is None else checked_seed(one) for one in seeds]
+
     def step(self, actions: Any) -> Tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Dict]:
         """As ``VectorEnv.step``; a ValueError for wrong actions, before any game is stepped."""
-        actions = np.asarray(actions)
-        if actions.dtype.kind not in 'iu' or not self.action_space.contains(actions):
+        array = whole_numbers(actions)
+        if not self.action_space.contains(array):
             raise ValueError(f'the actions are {shown(actions)}; expected one of {self.action_space}')
         if self._manager.closed or self._is_stepping:
             why = 'has no games' if self._manager.closed else 'was interrupted in a step'
@@ -213,7 +230,7 @@ class GymnasiumBreakoutVector(VectorEnv):
         for i in list(self._first_obs):
             obs[i] = self._first_obs.pop(i)
         if stepped:
-            self._manager.send(actions[stepped], stepped, with_infos=True)
+            self._manager.send(array[stepped], stepped, with_infos=True)
             batch = self._manager.recv()
             obs[stepped], rewards[stepped] = batch.obs, batch.reward
             for row, info in batch.infos.items():

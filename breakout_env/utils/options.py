@@ -11,6 +11,7 @@ import difflib
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import index
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Collection, Dict, Iterator, Literal, Mapping, Union, get_args, get_origin
 
@@ -216,6 +217,17 @@ SEED = CommandLineType(Annotated[int, Between(0, 2**31 - 1)])
 # Env steps, updates, games: fewer than floating point numbers tell apart.
 COUNT = CommandLineType(Annotated[int, Between(1, 10**15)])
 COLLECTORS = CommandLineType(Union[Annotated[int, Between(1, 4096)], Literal['auto']])
+
+
+def checked_seed(seed: Any) -> int:
+    """A seed as Python's number, from numpy's or a tensor, too. Raises ValueError if it is not whole, or negative."""
+    try:
+        number = -1 if isinstance(seed, bool) else index(seed)
+    except TypeError:
+        number = -1
+    if number < 0:
+        raise ValueError(f'the seed is {shown(seed)}; expected a whole number of 0 or more')
+    return number
 
 
 def section(owner: str, value: Any) -> Dict[Any, Any]:

@@ -7,6 +7,7 @@ import warnings
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 
@@ -80,8 +81,9 @@ def test_games_lost_with_a_worker_process_count_as_truncated():
 def test_wrong_actions_are_refused_before_a_game_is_stepped_and_a_reset_opens_closed_games():
     envs = gymnasium.make_vec(ENV_ID, num_envs=2, noop_max=1).unwrapped
     first, _ = envs.reset(seed=0)
-    for actions in ([0, 0, 0], [0, 9], [0.0, 1.0]):
-        with pytest.raises(ValueError, match=r'the actions are array.*; expected one of MultiDiscrete\(\[4 4\]\)'):
+    gradient = torch.zeros(2, requires_grad=True)
+    for actions in ([0, 0, 0], [0, 9], [0.0, 1.0], [[0], [0, 1]], None, gradient, list(gradient), gradient.to_sparse()):
+        with pytest.raises(ValueError, match=r'the actions are .*\(\w+\); expected one of MultiDiscrete\(\[4 4\]\)'):
             envs.step(actions)
     assert envs.step([0, 0])[4]['episode_frame_number'].tolist() == [9, 9]
     envs.close()
@@ -90,6 +92,33 @@ def test_wrong_actions_are_refused_before_a_game_is_stepped_and_a_reset_opens_cl
     np.testing.assert_array_equal(envs.reset(seed=np.arange(2))[0], first)
     envs.close()
     assert not children()
+
+
+@pytest.mark.parametrize('num_envs', [0, -1, 1.5, 2.0, '2', True, None, [2], 10**9])
+def test_a_wrong_number_of_games_is_refused_by_name(num_envs, same_footprint):
+    with pytest.raises(ValueError, match=r'option `num_envs` is .*; expected a whole number from 1 to 4,096'):
+        gymnasium.make_vec(ENV_ID, num_envs=num_envs)
+
+
+def test_wrong_seeds_are_refused_before_a_game_is_reset():
+    envs, env = gymnasium.make_vec(ENV_ID, num_envs=2, manager=dict(worker_num=1)), gymnasium.make(ENV_ID)
+    envs.reset(seed=0)
+    after = [envs.step([1, 1])[0], envs.step([2, 3])[0]]
+    envs.reset(seed=0)
+    np.testing.assert_array_equal(envs.step([1, 1])[0], after[0])
+    for seed in ([1], [], [1, 2, 3], np.arange(3)):
+        with pytest.raises(ValueError, match=r'the seeds are .*; expected a whole number, or a list of 2 \(num_envs\)'):
+            envs.reset(seed=seed)
+    for seed in (1.0, -1, True, '1', {0: 1, 1: 2}):
+        for wrong in [seed, [0, seed]]:
+            with pytest.raises(ValueError, match='the seed is .*; expected a whole number of 0 or more'):
+                envs.reset(seed=wrong)
+        with pytest.raises(ValueError, match='the seed is .*; expected a whole number of 0 or more'):
+            env.reset(seed=seed)
+    np.testing.assert_array_equal(envs.step([2, 3])[0], after[1])
+    for seed in ([3, None], (3, 4), np.arange(3, 5), np.int64(3), 2**70):
+        envs.reset(seed=seed)
+    envs.close()
 
 
 def test_the_guides_examples_run_as_printed_and_record_a_video(tmp_path):
