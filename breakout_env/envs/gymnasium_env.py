@@ -170,6 +170,7 @@ class GymnasiumBreakoutVector(VectorEnv):
         cfg = dict(options, render_mode=render_mode)
         single = GymnasiumBreakout(render_mode, **options)
         self._resets_next = mode is AutoresetMode.NEXT_STEP
+        self.autoreset_mode = mode  # as gymnasium's vectors have it, for TorchRL
         self.metadata = dict(single.metadata, autoreset_mode=mode)
         self.single_observation_space, self.single_action_space = single.observation_space, single.action_space
         self.observation_space = batch_space(single.observation_space, num_envs)

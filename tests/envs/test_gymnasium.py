@@ -1,5 +1,6 @@
 """gymnasium's interface: its own checks, one game and many, and the libraries that use it."""
 
+import contextlib
 import re
 import sys
 import warnings
@@ -119,6 +120,33 @@ def test_wrong_seeds_are_refused_before_a_game_is_reset():
     for seed in ([3, None], (3, 4), np.arange(3, 5), np.int64(3), 2**70):
         envs.reset(seed=seed)
     envs.close()
+
+
+def test_torchrl_plays_the_games_of_the_vector_environment():
+    """Its wrapper looks at ``autoreset_mode`` and takes the last observation of each episode from the infos."""
+    torchrl_envs = pytest.importorskip('torchrl.envs')
+    options = dict(num_envs=2, noop_max=3, max_episode_steps=30, manager=dict(worker_num=1))
+    envs, twin = (gymnasium.make_vec(ENV_ID, **options) for _ in range(2))
+    first, _ = twin.reset(seed=0)
+    with contextlib.closing(torchrl_envs.GymWrapper(envs)) as wrapped:
+        torch.manual_seed(0)
+        played = wrapped.rollout(70, auto_reset=False, tensordict=wrapped.reset(seed=0), break_when_any_done=False)
+    ends = 0
+    for step in played.unbind(1):
+        np.testing.assert_array_equal(step['observation'], first)
+        first, rewards, terminations, truncations, infos = twin.step(step['action'].argmax(-1))
+        last = first.copy()
+        ended = terminations | truncations
+        for i in np.flatnonzero(ended):
+            last[i] = infos['final_obs'][i]
+        ends += ended.sum()
+        np.testing.assert_array_equal(step['next', 'observation'], last)
+        for key, values in dict(reward=rewards, terminated=terminations, truncated=truncations).items():
+            np.testing.assert_array_equal(step['next', key].squeeze(-1), values)
+        if ended.all():  # TorchRL resets all games then
+            first, _ = twin.reset()
+    assert ends >= 4
+    twin.close()
 
 
 def test_the_guides_examples_run_as_printed_and_record_a_video(tmp_path):
