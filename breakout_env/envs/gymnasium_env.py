@@ -19,6 +19,7 @@ from ..env_manager.manager import GroupEnvManager
 from ..utils.game_constants import FRAMES_PER_SECOND, SCREEN_SHAPE
 from ..utils.options import Between, checked, checked_seed, section, shown
 from .env import ENV_COUNT, BreakoutEnv, whole_numbers
+from .options import BreakoutOptions
 
 ENV_ID = 'breakout_env/Breakout-v0'
 # What a vector environment needs of its env manager.
@@ -32,6 +33,10 @@ def register() -> None:
         entry_point=f'{__name__}:GymnasiumBreakout',
         vector_entry_point=f'{__name__}:GymnasiumBreakoutVector',
     )
+
+
+class UnknownArgument(ValueError, TypeError):
+    """An option that does not exist: a ValueError like any wrong option, and a TypeError like any wrong argument."""
 
 
 def _check_reset_options(options: Optional[Mapping]) -> None:
@@ -59,7 +64,18 @@ class GymnasiumBreakout(gymnasium.Env):
     metadata: Dict[str, Any] = {'render_modes': ['rgb_array'], 'render_fps': 15}
 
     def __init__(self, render_mode: Optional[str] = None, **options: Any) -> None:
-        """Options as in ``BreakoutOptions``; ``render_mode`` is None or ``rgb_array``, for ``render``."""
+        """
+        Arguments:
+            - render_mode (:obj:`Optional[str]`): None or ``rgb_array``, for ``render``.
+            - options (:obj:`Any`): ``BreakoutOptions``.
+        Raises:
+            - UnknownArgument: If there is no such option.
+            - ValueError: If the value of an option is not allowed.
+        """
+        for name in options:
+            if name not in BreakoutOptions.known_names():
+                # TorchRL's GymEnv offers `frameskip`, and leaves out what an error of this wording names
+                raise UnknownArgument(f'got an unexpected keyword argument {name!r}: {BreakoutOptions.unknown(name)}')
         self._env = BreakoutEnv(dict(options, render_mode=render_mode))
         self.render_mode = render_mode
         box: Any = self._env.observation_space

@@ -125,7 +125,7 @@ class Options(BaseModel):
         """
         values = section(f'the section of the {cls._owner}s', cfg)
         for name in values:
-            if name not in cls.model_fields and name not in cls._passed_over:
+            if name not in cls.known_names():
                 raise cls.unknown(name)
         return cls.of_section(cls._owner, '', values)
 
@@ -143,9 +143,14 @@ class Options(BaseModel):
         return cls(**given)
 
     @classmethod
+    def known_names(cls) -> Collection[str]:
+        """The options, and the keys that are passed over."""
+        return {*cls.model_fields, *cls._passed_over}
+
+    @classmethod
     def unknown(cls, name: Any, prefix: str = '') -> ValueError:
         """The error for a name that is not an option, with the nearest one that is; ``prefix`` says where it was."""
-        hint = nearest(name, {*cls.model_fields, *cls._passed_over})
+        hint = nearest(name, cls.known_names())
         shown_name = name if isinstance(name, str) and name.isprintable() else shortened(name)
         return ValueError(f'{cls._owner} `{prefix}{shown_name[:_SHOWN_CHARACTERS]}` is unknown; {hint}')
 

@@ -149,6 +149,23 @@ def test_torchrl_plays_the_games_of_the_vector_environment():
     twin.close()
 
 
+def test_torchrl_makes_the_environment_by_its_id():
+    """It offers ``frameskip``, and does without where the error names that as an unexpected argument."""
+    torchrl_envs = pytest.importorskip('torchrl.envs')
+    with contextlib.closing(torchrl_envs.GymEnv(f'breakout_env:{ENV_ID}')) as env:
+        assert env.rollout(3)['observation'].shape == (3, 4, 84, 84)
+
+
+@pytest.mark.parametrize('make', [gymnasium.make, gymnasium.make_vec])
+@pytest.mark.parametrize('error', [TypeError, ValueError])
+def test_an_unknown_option_is_also_an_unexpected_argument(make, error):
+    with pytest.raises(error, match="unexpected keyword argument 'frameskip': .*; did you mean `frame_skip`?"):
+        make(ENV_ID, frameskip=4)
+    with pytest.raises(ValueError, match='env option `frame_skip` is 0') as refused:
+        make(ENV_ID, frame_skip=0)
+    assert not isinstance(refused.value, TypeError)
+
+
 def test_the_guides_examples_run_as_printed_and_record_a_video(tmp_path):
     pytest.importorskip('moviepy')
     guide = (ROOT / 'docs' / 'environment.md').read_text().partition('## Outside of DI-engine')[2]
