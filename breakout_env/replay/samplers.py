@@ -124,7 +124,7 @@ class TransitionSampler(object):
         weights = np.array([self._weight(priority) for priority in priorities])
         tree = self._track()
         ids, slots = (np.array(info[key], np.int64) for key in ('replay_unique_id', 'replay_buffer_idx'))
-        is_there = slots < self._memory.count
+        is_there = (0 <= slots) & (slots < self._memory.count)
         is_there[is_there] = self._memory.ids(slots[is_there]) == ids[is_there]
         if is_there.any():
             tree.set(slots[is_there], weights[is_there])

@@ -139,29 +139,37 @@ class TaskFrameBuffer(Buffer):
         fetched = zip(slots.tolist(), self._memory.ids(slots).tolist(), self._memory.fetch(slots))
         return [BufferedData(data, f'{number:x}', dict(self._metas.get(slot, {}))) for slot, number, data in fetched]
 
+    def _id(self, index: str) -> int:
+        """The insertion id behind an index; -1 for one that this buffer never gave."""
+        try:
+            number = int(index, 16)
+        except (TypeError, ValueError):
+            return -1
+        return number if 0 <= number < self._memory.next_id and index == f'{number:x}' else -1
+
     def _slot(self, index: str) -> int:
-        slot = self._memory.find(int(index, 16))
+        slot = self._memory.find(self._id(index))
         if slot < 0:
             raise KeyError(f'no transition has the index {index}')
         return slot
 
     @apply_middleware('update')
     def update(self, index: str, data: None = None, meta: Optional[dict] = None) -> bool:
-        """Replace the meta of a transition; returns whether it was still there. Raises ValueError for other data."""
+        """Replace the meta of a transition; returns whether it is there. Raises ValueError for other data."""
         if data is not None:
             raise ValueError('update: data is given; expected None, as transitions that are stored do not change')
         with self._memory.lock:
-            slot = self._memory.find(int(index, 16))
+            slot = self._memory.find(self._id(index))
             if slot >= 0 and meta is not None:
                 self._set_meta(slot, meta)
             return slot >= 0
 
     @apply_middleware('delete')
     def delete(self, indices: Union[str, Iterable[str]]) -> None:
-        """Remove transitions by index; those that are gone are passed over."""
+        """Remove transitions by index; an index that is not there is passed over."""
         indices = [indices] if isinstance(indices, str) else indices
         with self._memory.lock:
-            before = self._memory.delete([int(index, 16) for index in indices])
+            before = self._memory.delete([self._id(index) for index in indices])
             self._set_metas([self._metas.get(slot, {}) for slot in before.tolist()])
 
     def _set_metas(self, metas: List[dict]) -> None:
@@ -188,7 +196,7 @@ class TaskFrameBuffer(Buffer):
             return self._fetch(self._memory.order()[[range(self.count())[idx]]])[0]
 
     def get_by_index(self, index: str) -> BufferedData:
-        """The transition with an index. Raises KeyError if it is gone."""
+        """The transition with an index. Raises KeyError if there is none."""
         with self._memory.lock:
             return self._fetch([self._slot(index)])[0]
 

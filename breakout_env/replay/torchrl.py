@@ -232,7 +232,7 @@ class TorchRLReplayBuffer(SerialBuffer):
             return
         self._prefetcher.wait()
         index, unique_id = (torch.as_tensor(info[key]) for key in ('replay_buffer_idx', 'replay_unique_id'))
-        priority, is_stored = _checked_priorities(info['priority']), index < self.count()
+        priority, is_stored = _checked_priorities(info['priority']), (0 <= index) & (index < self.count())
         if is_stored.any():
             is_stored[is_stored.clone()] = self._buffer.storage[:][UNIQUE_ID][index[is_stored]] == unique_id[is_stored]
         if is_stored.any():

@@ -82,7 +82,9 @@ def every_transition(buffer, count):
 @pytest.mark.parametrize('options', PRIORITISED)
 def test_an_update_passes_over_transitions_that_are_gone_and_new_ones_get_the_highest_priority(options):
     buffer = make(**options, replay_buffer_size=4)
-    buffer.push(transitions(4), 0)
+    buffer.push(transitions(3), 0)
+    buffer.update(dict(replay_unique_id=[0, 2, 1], replay_buffer_idx=[-1, -1, 9], priority=[50.0] * 3))
+    buffer.push([transition(3)], 0)
     batch = every_transition(buffer, 4)
     buffer.push([transition(4)], 0)  # replaces the first
     set_priorities(buffer, batch, [100.0, 7.0, 2.0, 2.0])

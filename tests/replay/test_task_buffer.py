@@ -54,6 +54,23 @@ def test_the_task_buffer_answers_as_the_deque_buffer_does():
     ours.close()
 
 
+@pytest.mark.parametrize('index', ['', 'xyz', '-1', '01', ' 1', '0x1', '1_0', 'f' * 40, '14', None, 1, b'1'])
+def test_an_index_of_another_buffer_is_not_there(index):
+    buffer = TaskFrameBuffer(20)
+    for i in range(20):
+        buffer.push(transition(i))
+    assert buffer.update(index, None, dict(env=1)) is False
+    buffer.delete([index, '3', index])
+    if isinstance(index, str):
+        buffer.delete(index)
+    with pytest.raises(KeyError, match='no transition has the index'):
+        buffer.get_by_index(index)
+    with pytest.raises(ValueError, match='there are less than 2'):
+        buffer.sample(indices=['1', index])
+    assert buffer.sample(indices=['1', index], ignore_insufficient=True) == []
+    assert [plain(item) for item in buffer] == [(i, {}) for i in range(20) if i != 3]
+
+
 def test_samples_of_the_task_buffer_have_the_requested_size_range_and_groups():
     ours, theirs = both(30)
     for i in range(40):
