@@ -14,7 +14,7 @@ import os
 import tempfile
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
 from ding.utils import BUFFER_REGISTRY
@@ -129,10 +129,10 @@ class TorchRLReplayBuffer(SerialBuffer):
         if self._buffer is not None:
             self._buffer.empty()
 
-    def push(self, data: Union[List[Any], Any], cur_collector_envstep: int) -> None:
+    def push(self, data: Union[Sequence[Mapping], Mapping], cur_collector_envstep: int) -> None:
         """
         Overview:
-            Store one transition or a list: dicts of tensors, numbers and dicts.
+            Store one transition or many: dicts of tensors, numbers and dicts.
         Raises:
             - ValueError: If there is no room for ``replay_buffer_size`` of them, or they differ from earlier ones.
             - TypeError: If a value is neither tensor nor number.
@@ -142,10 +142,11 @@ class TorchRLReplayBuffer(SerialBuffer):
 
         if self._buffer is None:
             raise RuntimeError('the replay buffer is closed; expected no more transitions')
-        transitions = data if isinstance(data, list) else [data]
+        transitions = [data] if isinstance(data, Mapping) else list(data)
         rows = [_flat(transition) for transition in transitions[-self._options.replay_buffer_size :]]
-        for i, row in enumerate(rows):
-            row[UNIQUE_ID] = torch.tensor(self._pushed + i)
+        first = self._pushed + len(transitions) - len(rows)  # those before would be replaced at once
+        for unique_id, row in enumerate(rows, first):
+            row[UNIQUE_ID] = torch.tensor(unique_id)
             if self._options.sampler == 'slice':
                 expect_ids([path[0] for path in row])
                 row['episode_id',] = row['episode_id',] + self._first_episode
@@ -165,7 +166,7 @@ class TorchRLReplayBuffer(SerialBuffer):
         priority = _checked_priorities(columns['priority',]) if weighs else None  # before anything is stored
         with self._allocating(known):
             index = self._buffer.extend(TensorDict(columns, batch_size=[len(rows)]))
-        self._pushed += len(rows)
+        self._pushed = first + len(rows)
         if priority is not None:
             self._buffer.update_priority(index, priority)
 

@@ -99,6 +99,19 @@ def test_an_update_passes_over_transitions_that_are_gone_and_new_ones_get_the_hi
         assert [t['priority'] for t in every_transition(buffer, 4)] == pytest.approx([1, 7, 3, 0.5], rel=1e-3)
 
 
+@pytest.mark.parametrize('options', [*PRIORITISED, dict(type='torchrl', sampler='uniform')])
+@pytest.mark.parametrize('together', [True, False])
+def test_a_push_of_more_than_fits_counts_all_of_them(options, together):
+    buffer = make(**options, replay_buffer_size=64)
+    for part in [transitions(200)] if together else [[transition(i)] for i in range(200)]:
+        buffer.push(part, 0)
+    assert (buffer.count(), buffer.push_count) == (64, 200)
+    buffer.push((transition(200),), 0)
+    batch = every_transition(buffer, 64)
+    assert [int(t['replay_unique_id']) for t in batch] == [int(t['id']) for t in batch] == list(range(137, 201))
+    assert buffer.push_count == 201
+
+
 def test_random_eviction_keeps_a_share_that_halves_with_age():
     ages = []
     for seed in range(6):
