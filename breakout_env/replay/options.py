@@ -1,7 +1,7 @@
 """The options of the replay buffers: ``frame``, ``TaskFrameBuffer`` of task pipelines, and ``torchrl``."""
 
 import math
-from typing import Annotated, Any, Dict, Iterable, Literal, Mapping, Optional
+from typing import Annotated, Iterable, Literal, Mapping, Optional
 
 from ding.worker import AdvancedReplayBuffer
 from pydantic import Field
@@ -19,16 +19,6 @@ FOLDER = 'replay'  # in the experiment's, for storages in files, where no other 
 DI_ENGINE_KEYS = frozenset(AdvancedReplayBuffer.config) | {
     *('import_names', 'cfg_type', 'name', 'multi_buffer', 'periodic_thruput_seconds')
 }
-# Options of version 0.1.0: allowed at their defaults, as the merged configs of earlier runs have them.
-_GONE: Mapping[str, Any] = dict(
-    max_use=math.inf,
-    max_staleness=math.inf,
-    device='cuda',
-    save_path='',
-    save_every_pushes=0,
-    save_every_s=0,
-    report_every_s=30,
-)
 # Slices have no priorities, and random eviction leaves gaps in episodes.
 _NOT_WITH_SLICES = ('eviction', 'alpha', 'beta', 'anneal_step')
 
@@ -134,7 +124,8 @@ class ReplayOptions(_SamplingOptions, FrameStorageOptions):
     @classmethod
     def from_config(cls, cfg: Mapping) -> 'ReplayOptions':
         """Read and check the section; a ValueError names the option that is unknown, not allowed or contradicted."""
-        options = cls.read(_without_gone(cfg))
+        _refuse_limits(cfg)
+        options = cls.read(cfg)
         options.refuse_without_effect('storage', 'memmap', ['folder'])
         if options.slice_len is None:
             options.expect_defaults(['slice_every'], 'without `slice_len`')
@@ -176,7 +167,8 @@ class TorchRLOptions(_SamplingOptions):
     @classmethod
     def from_config(cls, cfg: Mapping) -> 'TorchRLOptions':
         """Read and check the section; a ValueError names the option that is unknown, not allowed or contradicted."""
-        options = cls.read(_without_gone(cfg))
+        _refuse_limits(cfg)
+        options = cls.read(cfg)
         options.refuse_without_effect('storage', 'memmap', ['folder'])
         options.refuse_without_effect('sampler', 'prioritized', ['alpha', 'beta', 'anneal_step'])
         options.refuse_without_effect('sampler', 'slice', ['slice_len'])
@@ -188,12 +180,12 @@ class TorchRLOptions(_SamplingOptions):
         return options
 
 
-def _without_gone(cfg: Mapping) -> Dict[str, Any]:
-    """The section without what earlier versions or DI-engine's buffers do; a ValueError if it asks for such a thing."""
+def _refuse_limits(cfg: Mapping) -> None:
+    """Refuse limits that DI-engine's buffers have, where they are not at their defaults."""
     values = section(_OWNER, cfg)
-    for name, default in _GONE.items():
-        if (value := values.pop(name, default)) != default:
-            raise ValueError(f'{_OWNER} `{name}` is {shown(value)}; expected none, as it has no effect (CHANGELOG.md)')
+    for name in ('max_use', 'max_staleness'):
+        if (value := values.get(name, math.inf)) != math.inf:
+            raise ValueError(f'{_OWNER} `{name}` is {shown(value)}; expected none, as it has no effect')
     name = f'{_OWNER} `thruput_controller`'  # what DI-engine's buffers throttle by
     controller = section(name, values.get('thruput_controller'))
     limits = section(f'{name}: `push_sample_rate_limit`', controller.get('push_sample_rate_limit'))
@@ -203,4 +195,3 @@ def _without_gone(cfg: Mapping) -> Dict[str, Any]:
             f'{name} is {shown(controller)}; expected no limit: a serial pipeline pushes and samples as '
             'random_collect_size, n_sample and update_per_collect say'
         )
-    return values

@@ -24,9 +24,7 @@ from helpers.replay import filled, frames_in, ids, is_exact, make, open_files_in
 
 @pytest.mark.parametrize('named_in', ['create_config', 'main_config'])
 def test_a_config_names_the_buffer_and_its_options(named_in):
-    # of merged configs of 0.1.0
-    gone = dict(max_use=math.inf, max_staleness=math.inf, device='cuda', report_every_s=30.0)
-    options = dict(gone, replay_buffer_size=5e1, storage='ring')
+    options = dict(replay_buffer_size=5e1, storage='ring')
     name = dict(type='frame', import_names=['breakout_env'])
     in_main, in_create = ({**options, **name}, {}) if named_in == 'main_config' else (options, dict(replay_buffer=name))
     cfg = compiled(dict(other=dict(replay_buffer=in_main)), **in_create).policy.other.replay_buffer

@@ -3,7 +3,7 @@ All of a replay memory as named arrays, and back: what a save, a load and a stat
 
 ``ids``, ``frames`` (numbers of stored frames), ``states`` (numbers of hidden states) and ``column0`` ... are the rows;
 ``state0`` ... hidden states; ``frames0.data`` ... the compressed frames, in pieces, with the lengths of each and the
-dictionary that they were compressed with; ``meta`` is JSON that describes them. ``version_1`` reads older saves.
+dictionary that they were compressed with; ``meta`` is JSON that describes them.
 
 A file is numpy's own ``.npz``. Nothing in it is pickled, so loading it runs no code. The zip container has a CRC-32 for
 each array, which finds damaged bytes.
@@ -25,11 +25,10 @@ from ..memory import ReplayMemory
 from ..rows import Columns, Rows
 from ..size_check import DoesNotFit
 from ..structure import leaves_from
-from . import version_1
 
 _log = logging.getLogger(__name__)
 FORMAT = 'breakout_env replay memory'
-VERSION = 2
+VERSION = 1
 _CHUNK_FRAMES = 8192
 
 
@@ -220,12 +219,10 @@ def restore(memory: ReplayMemory, arrays: Mapping[str, np.ndarray], name: str) -
         raise
     except (KeyError, ValueError, TypeError):
         raise DamagedFile(f'{name} is no saved replay buffer') from None
-    if version not in (1, VERSION):
-        raise DamagedFile(f'{name} is a replay buffer of version {version}; this program reads version 1 and {VERSION}')
+    if version != VERSION:
+        raise DamagedFile(f'{name} is a replay buffer of version {version}; this program reads version {VERSION}')
     fresh = memory.empty_copy()
     try:
-        if version == 1:
-            meta, arrays = version_1.converted(meta, arrays)
         restored = _fill(fresh, meta, arrays)
         memory.swap(fresh)
         return restored
