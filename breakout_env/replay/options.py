@@ -10,7 +10,6 @@ from ..utils.options import Between, Flag, Options, PathText, section, shown
 
 _OWNER = 'replay buffer option'
 _Size = Annotated[int, Between(1, 2**31 - 1, from_float=True)]
-_SliceLength = Optional[Annotated[int, Between(2, 2**31 - 1)]]
 _Share = Annotated[float, Between(0.0, 1.0)]
 FOLDER = 'replay'  # in the experiment's, for storages in files, where no other folder is given
 # Keys that DI-engine puts into the section itself, or that configs written for its own buffers have, and no options of
@@ -19,8 +18,6 @@ FOLDER = 'replay'  # in the experiment's, for storages in files, where no other 
 DI_ENGINE_KEYS = frozenset(AdvancedReplayBuffer.config) | {
     *('import_names', 'cfg_type', 'name', 'multi_buffer', 'periodic_thruput_seconds')
 }
-# Slices have no priorities, and random eviction leaves gaps in episodes.
-_NOT_WITH_SLICES = ('eviction', 'alpha', 'beta', 'anneal_step')
 
 
 class _BufferOptions(Options):
@@ -28,17 +25,15 @@ class _BufferOptions(Options):
 
     _owner = _OWNER
 
-    def expect_defaults(self, names: Iterable[str], why: str) -> None:
-        """Refuse options that would have no effect, where they are not at their defaults."""
-        for name in names:
-            value, default = getattr(self, name), type(self).model_fields[name].default
-            if value != default:
-                raise ValueError(f'{self._owner} `{name}` is {shown(value)}; expected {default!r} {why}')
-
     def refuse_without_effect(self, other: str, value: str, names: Iterable[str]) -> None:
-        """Refuse options that have an effect only with some value of another one."""
-        if getattr(self, other) != value:
-            self.expect_defaults(names, f'where {other}={getattr(self, other)!r}; or {other}={value!r}')
+        """Refuse options that have an effect only with some value of another one, where they are not at defaults."""
+        for name in names if getattr(self, other) != value else ():
+            found, default = getattr(self, name), type(self).model_fields[name].default
+            if found != default:
+                raise ValueError(
+                    f'{self._owner} `{name}` is {shown(found)}; expected {default!r} where '
+                    f'{other}={getattr(self, other)!r}; or {other}={value!r}'
+                )
 
 
 class FrameStorageOptions(_BufferOptions):
@@ -113,13 +108,6 @@ class ReplayOptions(_SamplingOptions, FrameStorageOptions):
     pin_memory: Optional[Flag] = None
     """(Optional[bool]) Whether batches are in pinned memory, from where a GPU copies faster; None: if this \
     process uses a GPU."""
-    slice_len: _SliceLength = None
-    """(Optional[int]) Sample slices of so many consecutive steps of an episode, for recurrent policies \
-    (``r2d2_slices``), from transitions with `episode_id` and `step_id` (collector ``sample_with_ids``); None for \
-    single transitions. Slice starts are sampled uniformly; shorter episodes are padded with null steps."""
-    slice_every: Annotated[int, Between(1, 2**31 - 1)] = 1
-    """(int) Slices start at step ids that are multiples of this; only those steps keep `prev_state`, the hidden state \
-    of R2D2, which takes 4 kB."""
 
     @classmethod
     def from_config(cls, cfg: Mapping) -> 'ReplayOptions':
@@ -127,15 +115,6 @@ class ReplayOptions(_SamplingOptions, FrameStorageOptions):
         _refuse_limits(cfg)
         options = cls.read(cfg)
         options.refuse_without_effect('storage', 'memmap', ['folder'])
-        if options.slice_len is None:
-            options.expect_defaults(['slice_every'], 'without `slice_len`')
-            return options
-        options.expect_defaults(_NOT_WITH_SLICES, 'with `slice_len`: slices are sampled uniformly, from whole episodes')
-        if not options.slice_every <= options.slice_len <= options.replay_buffer_size:
-            raise ValueError(
-                f'{_OWNER} `slice_len` is {options.slice_len}; expected at least `slice_every` '
-                f'({options.slice_every}) and at most `replay_buffer_size` ({options.replay_buffer_size})'
-            )
         return options
 
 
@@ -159,9 +138,10 @@ class TorchRLOptions(_SamplingOptions):
     ``replay`` in the experiment's."""
     sampler: Literal['uniform', 'prioritized', 'slice'] = 'uniform'
     """(str) What a sample consists of: ``uniform`` or ``prioritized`` transitions, or ``slice``, consecutive steps of \
-    an episode, for which transitions need `episode_id` and `step_id`. TorchRL's SliceSampler samples an episode, all \
-    with equal probability, then a start in it: steps of short episodes are seen more often."""
-    slice_len: _SliceLength = None
+    an episode, for recurrent policies (``r2d2_slices``); their transitions need `episode_id` and `step_id` (collector \
+    ``sample_with_ids``). TorchRL's SliceSampler samples an episode, all with equal probability, then a start in it: \
+    steps of short episodes are seen more often."""
+    slice_len: Optional[Annotated[int, Between(2, 2**31 - 1)]] = None
     """(Optional[int]) Steps in a slice; shorter episodes are padded with null steps."""
 
     @classmethod

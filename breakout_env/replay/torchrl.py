@@ -17,14 +17,13 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
-from ding.utils import BUFFER_REGISTRY
+from ding.utils import BUFFER_REGISTRY, lists_to_dicts
 
 from ..compat import torchrl_storages
 from ..compat.torchrl_saves import read_description, write_buffer
 from ..utils.atomic_file import DamagedFile
 from ..utils.memory_limits import disk_room, memory_room
 from .options import FOLDER, TorchRLOptions
-from .samplers import cut, expect_ids
 from .serial_base import SerialBuffer
 from .size_check import DoesNotFit, expect_room
 from .structure import name_of, set_at
@@ -99,7 +98,7 @@ class TorchRLReplayBuffer(SerialBuffer):
         self._layout: Layout = {}  # known from the first push on
         self._pushed = 0  # transitions since the beginning: the next one's unique id
         self._sample_count = 0  # batches so far, for the annealing of beta
-        self._first_episode = 0  # as in SliceSampler
+        self._first_episode = 0  # a collector counts episodes from 0 in each process; loaded ones have the ids before
         torchrl_storages.attach_weakly(self._buffer)
         self._open(self._exp_name, partial(torchrl_storages.release, storage, self._folder))
 
@@ -148,7 +147,7 @@ class TorchRLReplayBuffer(SerialBuffer):
         for unique_id, row in enumerate(rows, first):
             row[UNIQUE_ID] = torch.tensor(unique_id)
             if self._options.sampler == 'slice':
-                expect_ids([path[0] for path in row])
+                _expect_ids(row)
                 row['episode_id',] = row['episode_id',] + self._first_episode
         if not rows:
             return
@@ -339,7 +338,8 @@ def _sample(
         padded = ~data['collector', 'mask']  # TorchRL pads short slices with copies of their last step
         columns['reward',][padded] = 0
         columns['null',] = padded | columns.get(('null',), padded)
-        return cut(_nested(columns), slice_len)
+        steps = _nested(columns)
+        return [lists_to_dicts(steps[i : i + slice_len], recursive=True) for i in range(0, len(steps), slice_len)]
     columns['IS',] = data.get('IS', torch.ones(batch_size))
     if 'priority' in data.keys():
         columns['priority',] = data['priority']
@@ -372,6 +372,17 @@ def _flat(transition: Mapping, parent: KeyPath = ()) -> Dict[KeyPath, torch.Tens
                 'hands over transitions'
             )
     return flat
+
+
+def _expect_ids(row: Mapping[KeyPath, torch.Tensor]) -> None:
+    """Refuse transitions without the keys that slices of episodes need."""
+    missing = [key for key in ('episode_id', 'step_id', 'reward') if (key,) not in row]
+    if missing:
+        raise ValueError(
+            f"the replay buffer samples slices (sampler='slice'), but its transitions lack {', '.join(missing)}; "
+            "choose the collector that adds ids: create_config.collector=dict(type='sample_with_ids', "
+            "import_names=['breakout_env'])"
+        )
 
 
 def _nested(columns: Mapping[KeyPath, torch.Tensor]) -> List[Dict[str, Any]]:

@@ -1,9 +1,9 @@
 """
 All of a replay memory as named arrays, and back: what a save, a load and a state dict have in common.
 
-``ids``, ``frames`` (numbers of stored frames), ``states`` (numbers of hidden states) and ``column0`` ... are the rows;
-``state0`` ... hidden states; ``frames0.data`` ... the compressed frames, in pieces, with the lengths of each and the
-dictionary that they were compressed with; ``meta`` is JSON that describes them.
+``ids``, ``frames`` (numbers of stored frames) and ``column0`` ... are the rows; ``frames0.data`` ... the compressed
+frames, in pieces, with the lengths of each and the dictionary that they were compressed with; ``meta`` is JSON that
+describes them.
 
 A file is numpy's own ``.npz``. Nothing in it is pickled, so loading it runs no code. The zip container has a CRC-32 for
 each array, which finds damaged bytes.
@@ -43,7 +43,7 @@ class Restored(NamedTuple):
 class Snapshot(object):
     """
     A memory as it is now, to be read later and from another thread, while the memory changes. It copies the rows
-    (about 80 bytes a transition, and hidden states) and acquires the frames, which ``arrays`` reads a few thousand at
+    (about 80 bytes a transition) and acquires the frames, which ``arrays`` reads a few thousand at
     a time; so memory and training never wait for a disk. ``more`` is JSON, ``priorities`` a number for each slot.
     """
 
@@ -61,7 +61,7 @@ class Snapshot(object):
             self._meta = dict(
                 format=FORMAT,
                 version=VERSION,
-                leaves=None if rows is None else [*rows.leaves, *rows.state_leaves],
+                leaves=None if rows is None else rows.leaves,
                 strings=[] if rows is None else list(rows.strings),
                 next_id=memory.next_id,
                 slots=[memory.capacity, memory.eviction, memory.base_id],
@@ -256,7 +256,6 @@ def _fill(memory: ReplayMemory, meta: Dict[str, Any], arrays: Mapping[str, np.nd
         rows = Rows(leaves_from(meta['leaves']), memory.capacity)
         memory.start_with(rows)
         columns = {name: _of_length(count, arrays[name])[order] for name in rows.table.dtype.names or ()}
-        rows.take_states(columns, arrays)
         if memory.frame_store is not None:
             columns['frames'] = _load_frames(memory, meta, arrays)[columns['frames']]
             memory.frame_store.set_references(np.bincount(columns['frames'].ravel()))
