@@ -9,12 +9,12 @@ import torch
 from ding.utils import BUFFER_REGISTRY
 
 from ..utils.memory_limits import MemoryWatch
+from . import snapshot
 from .batch import FrameBatch
 from .memory import ReplayMemory
 from .options import ReplayOptions
 from .samplers import TransitionSampler
 from .serial_base import SerialBuffer
-from .snapshot import snapshot
 
 _REPORT_EVERY_S = 30.0  # between two points of the memory's curve, and two looks at what memory is left
 

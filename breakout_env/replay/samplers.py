@@ -8,7 +8,7 @@ import numpy as np
 from .batch import Extras
 from .memory import ReplayMemory
 from .options import ReplayOptions
-from .snapshot.snapshot import Restored
+from .snapshot import Restored
 from .sum_tree import SumTree
 
 log = logging.getLogger(__name__)

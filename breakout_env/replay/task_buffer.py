@@ -10,9 +10,9 @@ from ding.data.buffer import Buffer, BufferedData, apply_middleware
 from ding.data.buffer.middleware import PriorityExperienceReplay
 from ditk import logging
 
+from . import snapshot
 from .memory import ReplayMemory
 from .options import TaskBufferOptions
-from .snapshot import snapshot
 
 
 class TaskFrameBuffer(Buffer):

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from breakout_env.replay.snapshot.snapshot import VERSION
+from breakout_env.replay.snapshot import VERSION
 from breakout_env.utils.atomic_file import DamagedFile
 from helpers.replay import Harm, content, filled, ids, make, same, set_priorities, transition
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from breakout_env.replay import ReplayMemory
-from breakout_env.replay.snapshot import snapshot
+from breakout_env.replay import ReplayMemory, snapshot
 from helpers.processes import alarm_that_raises
 from helpers.replay import (
     STORAGES,

@@ -19,12 +19,12 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Opt
 
 import numpy as np
 
-from ...utils.atomic_file import DamagedFile, atomic_write, previous
-from ..frames.codec import FrameCodec
-from ..memory import ReplayMemory
-from ..rows import Columns, Rows
-from ..size_check import DoesNotFit
-from ..structure import leaves_from
+from ..utils.atomic_file import DamagedFile, atomic_write, previous
+from .frames.codec import FrameCodec
+from .memory import ReplayMemory
+from .rows import Columns, Rows
+from .size_check import DoesNotFit
+from .structure import leaves_from
 
 _log = logging.getLogger(__name__)
 FORMAT = 'breakout_env replay memory'
