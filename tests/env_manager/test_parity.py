@@ -187,7 +187,7 @@ def test_an_environment_that_is_not_ready_can_not_be_stepped():
 
 
 @pytest.mark.parametrize('env_fn', [[], None, [None], 2])
-def test_a_manager_without_functions_that_make_environments_is_refused(env_fn):
+def test_a_manager_needs_functions_that_make_environments(env_fn):
     with pytest.raises(ValueError, match='env_fn is .*; expected a list with a function for each environment'):
         GroupEnvManager(env_fn)
 

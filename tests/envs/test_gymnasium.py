@@ -67,7 +67,7 @@ def test_many_games_are_those_of_gymnasiums_own_vector(mode):
         theirs.close()
 
 
-def test_the_last_info_has_the_score_of_an_episode_that_a_limit_ends():
+def test_an_episode_that_a_limit_ends_has_its_score_in_the_info():
     options = dict(noop_max=1, fire_on_life_loss=True, is_train=False, clip_reward=False)
     envs = gymnasium.make_vec(ENV_ID, num_envs=2, max_episode_steps=100, **options)
     envs.reset(seed=0)

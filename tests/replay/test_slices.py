@@ -43,7 +43,7 @@ def test_a_slice_is_consecutive_stored_steps_of_one_episode(storage):
     assert buffer.sample(16, 0)
 
 
-def test_episodes_are_equally_likely_and_so_is_every_place_to_begin_in_one():
+def test_episodes_are_equally_likely_and_so_are_the_starts_in_one():
     torch.manual_seed(0)
     buffer = make(sampler='slice')
     buffer.push(episode_of(0, 40) + episode_of(1, 4), 0)
