@@ -35,7 +35,7 @@ with quiet_import():
         PixelVAC,
     )
     from .policy.r2d2 import R2D2SlicesPolicy
-    from .replay import FrameBuffer, FrameReplayBuffer, TaskFrameBuffer
+    from .replay import FrameReplayBuffer, TaskFrameBuffer
     from .replay.rollout_buffer import RolloutBuffer
     from .replay.torchrl import TorchRLReplayBuffer
     from .run.progress import ProgressHook
@@ -48,7 +48,6 @@ gymnasium_env.register()
 
 __all__ = [
     'BreakoutEnv',
-    'FrameBuffer',
     'FrameReplayBuffer',
     'FullGamesCollector',
     'GroupEnvManager',

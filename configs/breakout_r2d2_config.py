@@ -1,5 +1,5 @@
 """
-DI-engine's R2D2 on Breakout, with slices of episodes from the replay buffer that keeps each screen once.
+DI-engine's R2D2 on Breakout, with slices of episodes from TorchRL's replay buffer: pip install 'torchrl>=0.14,<0.15'.
 
 Run it with ``python`` on this file, or by DI-engine's command; the variable helps on busy cores::
 
@@ -88,14 +88,14 @@ breakout_r2d2_config = dict(
             # (str, float, float, int) Epsilon decreases linearly from start to end over `decay` env steps.
             eps=dict(type='linear', start=1.0, end=0.01, decay=250000),
             replay_buffer=dict(
-                # (int) Transitions kept; one takes about 0.5 kB for screens and its share of a hidden state, where
-                # TorchRL's buffer (type 'torchrl' with sampler='slice') takes 32 kB.
-                replay_buffer_size=1000000,
+                # (int) Transitions kept. One takes 32 kB, whole observations and a hidden state, so these take 3.2 GB,
+                # and each save as much on the disk; storage='memmap' keeps more of them in files.
+                replay_buffer_size=100000,
+                # (str) What is sampled: slices of episodes.
+                sampler='slice',
                 # (int) Steps of a slice.
                 slice_len=burnin_step + learn_unroll_len,
-                # (int) Steps of an episode from one slice's beginning to the next; only there the hidden state is kept.
-                slice_every=burnin_step,
-                # (bool) Decode the next batch in a thread while the learner computes.
+                # (bool) Copy the next batch in a thread while the learner computes.
                 prefetch=True,
             ),
         ),
@@ -113,7 +113,7 @@ breakout_r2d2_create_config = dict(
     policy=dict(type='r2d2_slices', import_names=['breakout_env']),
     # Adds the ids of episode and step to transitions; the buffer composes slices by them.
     collector=dict(type='sample_with_ids', import_names=['breakout_env']),
-    replay_buffer=dict(type='frame', import_names=['breakout_env']),
+    replay_buffer=dict(type='torchrl', import_names=['breakout_env']),
     # DI-engine's evaluator, whose best score is kept when a run is resumed.
     evaluator=dict(type='resumable', import_names=['breakout_env']),
 )

@@ -36,7 +36,7 @@ def pack(transitions: Sequence[Mapping]) -> bytes:
         arrays = {} if rows is None else rows.copy(np.arange(memory.count))
         if store is not None:
             arrays['screens'] = store.gather(np.arange(1, store.count + 1)).numpy()  # by their numbers, from 1 on
-    described = rows and dict(leaves=[*rows.leaves, *rows.state_leaves], strings=list(rows.strings))
+    described = rows and dict(leaves=rows.leaves, strings=list(rows.strings))
     # column by column: neighbours in a column are alike
     content = io.BytesIO()
     np.savez(content, described=np.frombuffer(json.dumps(described).encode(), np.uint8), **arrays)

@@ -7,7 +7,6 @@ with zeros.
 """
 
 import json
-import pickle
 import tempfile
 from pathlib import Path
 from typing import Any, Dict, Mapping, Optional
@@ -16,7 +15,6 @@ from ..utils.atomic_file import DamagedFile, flush_path
 
 MANIFEST = 'breakout_replay.json'
 _PREFETCHED = 'prefetch.pkl'
-_NOTHING_PREFETCHED = pickle.dumps(dict(version=1, capacity=0, queue=()))  # left in saves of earlier versions
 
 
 def write_buffer(target: Path, buffer: Optional[Any], description: Mapping[str, Any]) -> None:
@@ -66,8 +64,7 @@ def read_description(folder: Path) -> Dict[str, Any]:
         raise DamagedFile(f'{folder} cannot be read ({error!r}); expected a folder that save_data wrote') from error
     for path in sorted(folder.rglob('*')):
         is_data = path.is_dir() or path.suffix in ('.json', '.memmap') or path.name == 'weights.pt'
-        is_empty = path.name == _PREFETCHED and path.read_bytes() == _NOTHING_PREFETCHED
-        if path.is_symlink() or not (is_data or is_empty):
+        if path.is_symlink() or not is_data:
             raise ValueError(
                 f'{folder} holds {path.relative_to(folder)}, which save_data did not write and loading may run; '
                 'expected numbers and JSON only'

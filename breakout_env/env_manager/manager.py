@@ -258,7 +258,8 @@ class GroupEnvManager(RecoveringManager):
     # ---- steps by either interface
 
     def _check_ready(self, env_ids: Iterable[int]) -> None:
-        not_ready = {i: self._env_states[i].name for i in env_ids if self._env_states[i] != EnvState.RUN}
+        states = {i: self._env_states.get(i) for i in env_ids}
+        not_ready = {i: state.name if state else 'unknown' for i, state in states.items() if state != EnvState.RUN}
         assert not not_ready, f'step expects environments in state RUN; found {not_ready}'
 
     def _begin(self, actions: Mapping[int, Any], only_news: bool) -> _Step:

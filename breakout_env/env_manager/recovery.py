@@ -2,13 +2,14 @@
 
 import logging
 import time
-from typing import Any, Callable, Collection, Dict, Iterable, Iterator, List, Mapping, Optional, Set
+from typing import Any, Callable, Collection, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Set
 
 import numpy as np
 from ding.envs import BaseEnvManager, BaseEnvTimestep
 from ding.envs.env_manager.base_env_manager import EnvState
 from easydict import EasyDict
 
+from ..utils.options import shown
 from .options import EnvManagerOptions
 from .shared_buffers import SharedSteps
 from .worker_main import EnvFailed
@@ -33,9 +34,12 @@ class RecoveringManager(BaseEnvManager):
             - env_fn (:obj:`List[Callable]`): What makes each environment.
             - cfg (:obj:`Optional[Mapping]`): ``EnvManagerOptions``; those not named keep their defaults.
         Raises:
-            - ValueError: If an option is unknown or its value is not allowed; the message names the option.
+            - ValueError: If ``env_fn`` is no such list, or an option is unknown or its value not allowed; the message \
+                names it.
         """
         self._options = EnvManagerOptions.read(cfg)
+        if not (isinstance(env_fn, Sequence) and env_fn and all(map(callable, env_fn))):
+            raise ValueError(f'env_fn is {shown(env_fn)}; expected a list with a function for each environment')
         super().__init__(env_fn, EasyDict(self._options.model_dump()))
         self._connect_timeout = self._options.connect_timeout  # DI-engine's name, as its tests expect
         self._pool = WorkerPool(self._options, self._env_num)

@@ -13,7 +13,7 @@ from ding.utils import ENV_REGISTRY
 from easydict import EasyDict
 
 from ..utils.game_constants import FIRE, NOOP
-from ..utils.options import Between, checked, section, shown
+from ..utils.options import Between, checked, checked_seed, section, shown
 from .emulator import Emulator
 from .options import BreakoutOptions
 from .pixel_check import fit_model_and_buffer
@@ -21,7 +21,7 @@ from .preprocessing import observe
 from .session import Session, State
 
 # Environments of one pipeline: beyond some thousands it is a mistake, or a matter for several machines.
-_ENV_COUNT = Annotated[int, Between(1, 4096)]
+ENV_COUNT = Annotated[int, Between(1, 4096)]
 _Resource = TypeVar('_Resource')
 
 
@@ -241,9 +241,7 @@ class BreakoutEnv(BaseEnv):
         Raises:
             - ValueError: If the seed is not a whole number of 0 or more.
         """
-        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-            raise ValueError(f'the seed is {shown(seed)}; expected a whole number of 0 or more')
-        self._seed, self._session.seed_is_new = int(seed), True
+        self._seed, self._session.seed_is_new = checked_seed(seed), True
         self.action_space.seed(self._seed)
 
     def close(self) -> None:
@@ -300,19 +298,26 @@ class BreakoutEnv(BaseEnv):
 
     def _index_of(self, action: object) -> int:
         """The action as an int, or an error that names the value found."""
-        try:
-            array = np.asarray(action)
-        except (TypeError, ValueError, RuntimeError):  # a tensor on a GPU or with a gradient, a ragged list
-            array = np.asarray(None)
-        if array.dtype.kind not in 'iu' or array.size != 1 or not 0 <= array.item() < self._action_count:
+        array = whole_numbers(action)
+        if array.size != 1 or not 0 <= array.item() < self._action_count:
             raise ValueError(
                 f'the action is {shown(action)}; expected one whole number from 0 to {self._action_count - 1}'
             )
         return array.item()
 
 
+def whole_numbers(actions: object) -> np.ndarray:
+    """Actions as an array; an empty one if they are not whole numbers."""
+    try:
+        array = np.asarray(actions)
+    except (TypeError, ValueError, RuntimeError):  # a tensor on a GPU or with a gradient, a ragged list
+        array = np.zeros(0)
+    return array if array.dtype.kind in 'iu' else np.zeros(0, np.int64)
+
+
 def _env_cfgs(cfg: dict, role: str) -> List[dict]:
-    count = checked('env option', f'{role}_env_num', cfg.get(f'{role}_env_num'), _ENV_COUNT)
+    given = section('the config of BreakoutEnv', cfg)
+    count = checked('env option', f'{role}_env_num', given.get(f'{role}_env_num'), ENV_COUNT)
     is_train = role == 'collector'
     options = BreakoutOptions.from_config({**cfg, 'is_train': is_train})  # raises before any process is started
     own = section(f'env option `{role}`', cfg.get(role))

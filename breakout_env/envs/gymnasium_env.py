@@ -6,8 +6,7 @@ Importing ``breakout_env`` registers the id; ``gymnasium.make('breakout_env:brea
 
 import math
 from functools import partial
-from operator import index
-from typing import Annotated, Any, Dict, List, Literal, Mapping, Optional, Sequence, Tuple, Union
+from typing import Annotated, Any, Dict, List, Literal, Mapping, Optional, Sequence, Set, Tuple, Union
 
 import ale_py
 import gymnasium
@@ -18,8 +17,9 @@ from gymnasium.vector.utils import batch_space
 
 from ..env_manager.manager import GroupEnvManager
 from ..utils.game_constants import FRAMES_PER_SECOND, SCREEN_SHAPE
-from ..utils.options import Between, checked, section, shown
-from .env import BreakoutEnv
+from ..utils.options import Between, checked, checked_seed, section, shown
+from .env import ENV_COUNT, BreakoutEnv, whole_numbers
+from .options import BreakoutOptions
 
 ENV_ID = 'breakout_env/Breakout-v0'
 # What a vector environment needs of its env manager.
@@ -33,6 +33,10 @@ def register() -> None:
         entry_point=f'{__name__}:GymnasiumBreakout',
         vector_entry_point=f'{__name__}:GymnasiumBreakoutVector',
     )
+
+
+class UnknownArgument(ValueError, TypeError):
+    """An option that does not exist: a ValueError like any wrong option, and a TypeError like any wrong argument."""
 
 
 def _check_reset_options(options: Optional[Mapping]) -> None:
@@ -60,7 +64,18 @@ class GymnasiumBreakout(gymnasium.Env):
     metadata: Dict[str, Any] = {'render_modes': ['rgb_array'], 'render_fps': 15}
 
     def __init__(self, render_mode: Optional[str] = None, **options: Any) -> None:
-        """Options as in ``BreakoutOptions``; ``render_mode`` is None or ``rgb_array``, for ``render``."""
+        """
+        Arguments:
+            - render_mode (:obj:`Optional[str]`): None or ``rgb_array``, for ``render``.
+            - options (:obj:`Any`): ``BreakoutOptions``.
+        Raises:
+            - UnknownArgument: If there is no such option.
+            - ValueError: If the value of an option is not allowed.
+        """
+        for name in options:
+            if name not in BreakoutOptions.known_names():
+                # TorchRL's GymEnv offers `frameskip`, and leaves out what an error of this wording names
+                raise UnknownArgument(f'got an unexpected keyword argument {name!r}: {BreakoutOptions.unknown(name)}')
         self._env = BreakoutEnv(dict(options, render_mode=render_mode))
         self.render_mode = render_mode
         box: Any = self._env.observation_space
@@ -76,11 +91,15 @@ class GymnasiumBreakout(gymnasium.Env):
         return ['NOOP', 'FIRE', 'RIGHT', 'LEFT']
 
     def reset(self, *, seed: Optional[int] = None, options: Optional[Dict] = None) -> Tuple[np.ndarray, Dict]:
-        """As ``gymnasium.Env.reset``; with a seed, all later games follow from it. A ValueError for any options."""
+        """
+        As ``gymnasium.Env.reset``; with a seed, all later games follow from it. A ValueError for any options, or if the
+        seed is not allowed.
+        """
         _check_reset_options(options)
-        super().reset(seed=seed)
         if seed is not None:
+            seed = checked_seed(seed)  # gymnasium takes Python's alone
             self._env.seed(seed)
+        super().reset(seed=seed)
         return self._env.reset(), {}
 
     def step(self, action: Any) -> Tuple[np.ndarray, float, bool, bool, Dict]:
@@ -114,7 +133,8 @@ class _LimitedEnv(BreakoutEnv):
         self._steps += 1
         if timestep.done or self._steps < self._max_episode_steps:
             return timestep
-        return timestep._replace(done=True, info={**timestep.info, 'TimeLimit.truncated': True})
+        end = {'eval_episode_return': np.float32(self._session.episode_points), 'TimeLimit.truncated': True}
+        return timestep._replace(done=True, info={**timestep.info, **end})
 
 
 class GymnasiumBreakoutVector(VectorEnv):
@@ -146,6 +166,7 @@ class GymnasiumBreakoutVector(VectorEnv):
     ) -> None:
         """
         Arguments:
+            - num_envs (:obj:`int`): How many games, from 1 to 4,096.
             - manager (:obj:`Optional[Mapping]`): ``EnvManagerOptions``, such as ``worker_num``.
             - autoreset_mode (:obj:`Union[AutoresetMode, str]`): ``SAME_STEP`` or ``NEXT_STEP``, or their values.
             - max_episode_steps (:obj:`Optional[int]`): Steps after which an episode is truncated; None for no limit.
@@ -153,6 +174,7 @@ class GymnasiumBreakoutVector(VectorEnv):
         Raises:
             - ValueError: If an option is unknown or its value is not allowed.
         """
+        num_envs = checked('option', 'num_envs', num_envs, ENV_COUNT)
         checked('option', 'render_mode', render_mode, Literal[None, 'rgb_array'])
         checked('option', 'max_episode_steps', max_episode_steps, Optional[Annotated[int, Between(1, 2**31)]])
         mode = getattr(autoreset_mode, 'value', autoreset_mode)
@@ -165,6 +187,7 @@ class GymnasiumBreakoutVector(VectorEnv):
         cfg = dict(options, render_mode=render_mode)
         single = GymnasiumBreakout(render_mode, **options)
         self._resets_next = mode is AutoresetMode.NEXT_STEP
+        self.autoreset_mode = mode  # as gymnasium's vectors have it, for TorchRL
         self.metadata = dict(single.metadata, autoreset_mode=mode)
         self.single_observation_space, self.single_action_space = single.observation_space, single.action_space
         self.observation_space = batch_space(single.observation_space, num_envs)
@@ -179,12 +202,11 @@ class GymnasiumBreakoutVector(VectorEnv):
     ) -> Tuple[np.ndarray, Dict]:
         """
         As ``VectorEnv.reset``: an int seeds game i with seed + i; a list has one seed per game. After an error in a
-        step or ``close`` it starts the processes again.
+        step or ``close`` it starts the processes again. A ValueError if a seed is not allowed; no game is reset then.
         """
         _check_reset_options(options)
         if seed is not None:
-            seeds = [seed + i for i in range(self.num_envs)] if isinstance(seed, (int, np.integer)) else seed
-            seeds = [None if one is None else index(one) for one in seeds]  # gymnasium takes Python's alone
+            seeds = self._seeds_of(seed)
             super().reset(seed=seeds[0])
             self._manager.seed(seeds)
         if self._manager.closed:
@@ -197,10 +219,23 @@ class GymnasiumBreakoutVector(VectorEnv):
         self._obs = self._manager.first_obs(range(self.num_envs))
         return self._obs.copy(), {}
 
+    def _seeds_of(self, seed: Any) -> List[Any]:
+        """A seed for each game, or None to leave it as it is. Raises ValueError."""
+        if not np.iterable(seed) or isinstance(seed, (str, Mapping, Set)):
+            first = checked_seed(seed)
+            return [first + i for i in range(self.num_envs)]
+        seeds = list(seed)
+        if len(seeds) != self.num_envs:
+            raise ValueError(
+                f'the seeds are {shown(seed)}; expected a whole number, or a list of {self.num_envs} (num_envs): a '
+                'whole number or None for each game'
+            )
+        return [None if one is None else checked_seed(one) for one in seeds]
+
     def step(self, actions: Any) -> Tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Dict]:
         """As ``VectorEnv.step``; a ValueError for wrong actions, before any game is stepped."""
-        actions = np.asarray(actions)
-        if actions.dtype.kind not in 'iu' or not self.action_space.contains(actions):
+        array = whole_numbers(actions)
+        if not self.action_space.contains(array):
             raise ValueError(f'the actions are {shown(actions)}; expected one of {self.action_space}')
         if self._manager.closed or self._is_stepping:
             why = 'has no games' if self._manager.closed else 'was interrupted in a step'
@@ -213,7 +248,7 @@ class GymnasiumBreakoutVector(VectorEnv):
         for i in list(self._first_obs):
             obs[i] = self._first_obs.pop(i)
         if stepped:
-            self._manager.send(actions[stepped], stepped, with_infos=True)
+            self._manager.send(array[stepped], stepped, with_infos=True)
             batch = self._manager.recv()
             obs[stepped], rewards[stepped] = batch.obs, batch.reward
             for row, info in batch.infos.items():

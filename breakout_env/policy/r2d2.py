@@ -20,8 +20,7 @@ class R2D2SlicesPolicy(R2D2Policy):
         ``burnin_step + learn_unroll_len`` consecutive steps of one episode: any such slice, while DI-engine cuts \
         every episode once, at fixed steps. Each transition keeps the hidden state that the network had before it: a \
         slice burns in from its stored state. n-step returns are computed from the slice. It needs the collector \
-        ``sample_with_ids`` and the buffer ``frame`` with ``slice_len``, or ``torchrl`` with ``sampler='slice'``; see \
-        configs/breakout_r2d2_config.py.
+        ``sample_with_ids`` and the buffer ``torchrl`` with ``sampler='slice'``; see configs/breakout_r2d2_config.py.
 
         .. note::
             DI-engine's R2D2 does not learn from the end of an episode that is longer than a sequence: the last \
@@ -54,8 +53,8 @@ class R2D2SlicesPolicy(R2D2Policy):
         for name, value in dict(options, ignore_done=policy['learn'].get('ignore_done', False)).items():
             if value is not False:
                 raise ValueError(
-                    f'policy option `{name}` is {shown(value)}; expected False: slices are sampled uniformly, weights '
-                    'exclude null steps, and targets need the ends of episodes'
+                    f'policy option `{name}` is {shown(value)}; expected False: slices are sampled without '
+                    'priorities, weights exclude null steps, and targets need the ends of episodes'
                 )
 
         if policy['burnin_step'] < 1 or policy['learn_unroll_len'] <= policy['nstep']:
@@ -101,7 +100,7 @@ class R2D2SlicesPolicy(R2D2Policy):
         if found != length:
             raise ValueError(
                 f'policy options `burnin_step` + `learn_unroll_len` are {length} steps, but the buffer samples slices '
-                f"of {found}; expected a replay buffer of type 'frame' with slice_len={length}"
+                f"of {found}; expected a replay buffer of type 'torchrl' with sampler='slice', slice_len={length}"
             )
         reward, done, null = (torch.stack(sequence[key]).flatten() for key in ('reward', 'done', 'null'))
         # the learner ignores the nstep steps after the last; they only keep the shapes

@@ -9,5 +9,4 @@ from .buffer import FrameReplayBuffer
 from .memory import ReplayMemory
 from .task_buffer import TaskFrameBuffer
 
-FrameBuffer = TaskFrameBuffer  # its name in 0.1.0
-__all__ = ['FrameBuffer', 'FrameReplayBuffer', 'ReplayMemory', 'TaskFrameBuffer']
+__all__ = ['FrameReplayBuffer', 'ReplayMemory', 'TaskFrameBuffer']

@@ -40,8 +40,6 @@ class FrameBatch(Sequence):
                 start = end
             else:
                 self._columns.append((leaf, next(others)))
-        self._state_columns = [(leaf, copied[f'state{i}']) for i, leaf in enumerate(rows.state_leaves)]
-        self._state_numbers = copied['states']
         self._collated: Optional[Dict[str, Any]] = None
 
     def __len__(self) -> int:
@@ -67,9 +65,9 @@ class FrameBatch(Sequence):
             - others: :math:`(B, ...)`; tensors of shape (1, ) become :math:`(B, )`
         """
         if self._collated is None:
-            # keys whose values default_collate leaves in a list, and those that only some transitions have
+            # keys whose values default_collate leaves in a list
             keeps_lists = any(key.startswith('collate_ignore') for leaf, _ in self._columns for key in leaf.path)
-            if keeps_lists or self._state_columns:
+            if keeps_lists:
                 self._collated = default_collate(self._dicts)
             else:
                 self._collated = {}
@@ -85,11 +83,6 @@ class FrameBatch(Sequence):
         for leaf, column in self._columns:
             for transition, value in zip(transitions, leaf.values(column, self._strings)):
                 set_at(transition, leaf.path, value)
-        for leaf, column in self._state_columns:
-            states = leaf.values(column, self._strings)
-            for transition, number in zip(transitions, self._state_numbers.tolist()):
-                if number:
-                    set_at(transition, leaf.path, states[number])
         for key, values in self._extras.items():
             for transition, value in zip(transitions, values.tolist()):
                 transition[key] = value

@@ -9,15 +9,14 @@ import torch
 from ding.utils import BUFFER_REGISTRY
 
 from ..utils.memory_limits import MemoryWatch
+from . import snapshot
 from .batch import FrameBatch
 from .memory import ReplayMemory
 from .options import ReplayOptions
-from .samplers import SliceSampler, TransitionSampler
+from .samplers import TransitionSampler
 from .serial_base import SerialBuffer
-from .snapshot import snapshot
 
 _REPORT_EVERY_S = 30.0  # between two points of the memory's curve, and two looks at what memory is left
-_Sampler = Union[TransitionSampler, SliceSampler]
 
 
 @BUFFER_REGISTRY.register('frame')
@@ -29,8 +28,7 @@ class FrameReplayBuffer(SerialBuffer):
         transitions have the structure of the first: its keys, types and shapes.
 
         Samples uniformly until priorities arrive by ``update`` or with a pushed transition; from then on in \
-        proportion to ``priority ** alpha``. Sampling takes the same time whatever the size. With ``slice_len`` it \
-        samples slices of episodes.
+        proportion to ``priority ** alpha``. Sampling takes the same time whatever the size.
     Examples:
         >>> buffer = FrameReplayBuffer(dict(replay_buffer_size=1000))
         >>> stack = torch.zeros(4, 84, 84, dtype=torch.uint8)
@@ -63,12 +61,8 @@ class FrameReplayBuffer(SerialBuffer):
         """
         options = self._options = ReplayOptions.from_config(cfg)
         # Neither part refers to the buffer: without a cycle, its memory is released with its last reference.
-        memory = self._memory = ReplayMemory.from_options(options, exp_name)
-        self._sampler: _Sampler
-        if options.slice_len is None:
-            self._sampler = TransitionSampler(memory, options)
-        else:
-            self._sampler = SliceSampler(memory, options.slice_len, options.slice_every)
+        memory = self._memory = ReplayMemory.from_options(options.replay_buffer_size, options, exp_name)
+        self._sampler = TransitionSampler(memory, options)
         if options.pin_memory and not torch.cuda.is_available():
             raise ValueError('replay buffer option `pin_memory` is True (bool); expected None or False without a GPU')
         self._tb_logger = tb_logger
@@ -144,12 +138,11 @@ class FrameReplayBuffer(SerialBuffer):
         """
         Overview:
             Sample transitions. The batch reads like a list of dicts, and ``collated()`` returns it as tensors without \
-            another copy. A transition may occur twice only if samples follow priorities; slices may overlap.
+            another copy. A transition may occur twice only if samples follow priorities.
         Returns:
             - batch (:obj:`Union[FrameBatch, None]`): None if there are too few. Besides what was pushed, each has \
                 ``replay_unique_id``, ``replay_buffer_idx``, ``priority``, and the importance-sampling weight \
-                ``IS`` (1 for all in uniform sampling). With ``slice_len`` a list of slices, dicts \
-                of lists with a value for each step.
+                ``IS`` (1 for all in uniform sampling).
         """
         if size == 0:
             return []
@@ -162,7 +155,7 @@ class FrameReplayBuffer(SerialBuffer):
             return None
         if self._options.prefetch:
             self._prefetcher.prepare(size, partial(sample, at_once=True))
-        return self._sampler.finish(batch)
+        return batch
 
     def save_data(self, file_name: str) -> None:
         """

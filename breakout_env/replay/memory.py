@@ -11,7 +11,7 @@ import psutil
 from ..utils.memory_limits import memory_room
 from .batch import Extras, FrameBatch
 from .frames.store import FrameStore
-from .options import FOLDER, ReplayOptions
+from .options import FOLDER, FrameStorageOptions
 from .rows import Rows
 from .size_check import check_room
 from .structure import leaves_of
@@ -55,14 +55,12 @@ class ReplayMemory(object):
         eviction: str = 'fifo',
         folder: str = FOLDER,
         seed: Optional[int] = None,
-        state_every: int = 1,
     ) -> None:
         """
         Arguments:
             - capacity (:obj:`int`): The most transitions it holds.
             - seed (:obj:`Optional[int]`): Seed of sampling and of random eviction.
-            - state_every (:obj:`int`): One in so many transitions has a hidden state, if any has.
-            - others: See ``ReplayOptions``.
+            - others: See ``FrameStorageOptions``.
         Raises:
             - DoesNotFit: If there is no room for so many with the usual screens; a push raises it for larger ones.
         """
@@ -73,16 +71,16 @@ class ReplayMemory(object):
         self.lock = threading.RLock()
         self.random = np.random.default_rng(seed)
         self.next_id = 0  # of the next transition: ids are never reused
-        self._folder, self._state_every = folder, state_every
+        self._folder = folder
         self._closed = False
         self._reset()
 
     @classmethod
-    def from_options(cls, options: ReplayOptions, exp_name: str) -> 'ReplayMemory':
+    def from_options(cls, capacity: int, options: FrameStorageOptions, exp_name: str) -> 'ReplayMemory':
         """The memory of a buffer; its seed follows from numpy's, which pipelines set."""
         folder = options.folder or os.path.join(exp_name, FOLDER)
         seed = int(np.random.randint(2**31))
-        return cls(options.replay_buffer_size, options.storage, options.eviction, folder, seed, options.slice_every)
+        return cls(capacity, options.storage, options.eviction, folder, seed)
 
     def _reset(self) -> None:
         self.rows: Optional[Rows] = None  # with the first transition
@@ -110,7 +108,7 @@ class ReplayMemory(object):
         """
         with self.lock:
             rows, store = self.rows, self.frame_store
-            nbytes = 0 if rows is None else self.count * rows.nbytes + rows.state_bytes
+            nbytes = 0 if rows is None else self.count * rows.nbytes
             nbytes += store.nbytes if store else 0
             file_bytes = store.backend.file_bytes if store else 0
             return dict(
@@ -197,8 +195,7 @@ class ReplayMemory(object):
         """Use these rows from the first transition on."""
         if self.frame_store is None and rows.stacks:
             frame_bytes = math.prod(rows.stacks[0].shape[1:])
-            row_bytes = rows.nbytes + rows.states.itemsize // self._state_every
-            check_room(self.capacity, self.storage, frame_bytes, self._folder, row_bytes)
+            check_room(self.capacity, self.storage, frame_bytes, self._folder, rows.nbytes)
             self.frame_store = FrameStore(frame_bytes, self.capacity, self.storage, self._folder)
         self.rows = rows
 
@@ -220,21 +217,17 @@ class ReplayMemory(object):
         except BaseException:  # a full disk, or Ctrl-C
             self._release(frames)
             raise
-        gone, states = rows.refers_to(slot) if slot < self.count else ((), ())
+        gone = rows.frames_of(slot) if slot < self.count else ()
         start, end = slot * rows.nbytes, (slot + 1) * rows.nbytes
         # no call, so no signal either, comes between these two
         rows.bytes[start:end] = rows.fresh
         self.next_id += 1
-        if states:
-            rows.release_states(states)
         return gone
 
-    def _release(self, frames: List[int], states: Sequence[int] = ()) -> None:
-        """Release what rows referred to that are no longer there."""
+    def _release(self, frames: List[int]) -> None:
+        """Release the frames of rows that are no longer there."""
         if self.frame_store is not None:
             self.frame_store.release(frames)
-        if self.rows is not None:
-            self.rows.release_states(states)
 
     def delete(self, insertion_ids: Iterable[int]) -> np.ndarray:
         """
@@ -249,7 +242,7 @@ class ReplayMemory(object):
             gone, kept = self.rows.table[order[is_gone]], order[~is_gone]
             self.rows.table[: len(kept)] = self.rows.table[kept]
             self.base_id = self.next_id - len(kept)
-            self._release(gone['frames'].ravel().tolist(), gone['states'].tolist())
+            self._release(gone['frames'].ravel().tolist())
             return kept
 
     def clear(self) -> None:
@@ -268,7 +261,7 @@ class ReplayMemory(object):
 
     def empty_copy(self) -> 'ReplayMemory':
         """An empty memory of the same settings, for ``swap``."""
-        return type(self)(self.capacity, self.storage, self.eviction, self._folder, state_every=self._state_every)
+        return type(self)(self.capacity, self.storage, self.eviction, self._folder)
 
     def swap(self, other: 'ReplayMemory') -> None:
         """Exchange all content with another memory of the same settings, which no other thread uses."""

@@ -1,7 +1,7 @@
 """The options of the replay buffers: ``frame``, ``TaskFrameBuffer`` of task pipelines, and ``torchrl``."""
 
 import math
-from typing import Annotated, Any, Dict, Iterable, Literal, Mapping, Optional
+from typing import Annotated, Iterable, Literal, Mapping, Optional
 
 from ding.worker import AdvancedReplayBuffer
 from pydantic import Field
@@ -10,7 +10,6 @@ from ..utils.options import Between, Flag, Options, PathText, section, shown
 
 _OWNER = 'replay buffer option'
 _Size = Annotated[int, Between(1, 2**31 - 1, from_float=True)]
-_SliceLength = Optional[Annotated[int, Between(2, 2**31 - 1)]]
 _Share = Annotated[float, Between(0.0, 1.0)]
 FOLDER = 'replay'  # in the experiment's, for storages in files, where no other folder is given
 # Keys that DI-engine puts into the section itself, or that configs written for its own buffers have, and no options of
@@ -19,24 +18,63 @@ FOLDER = 'replay'  # in the experiment's, for storages in files, where no other 
 DI_ENGINE_KEYS = frozenset(AdvancedReplayBuffer.config) | {
     *('import_names', 'cfg_type', 'name', 'multi_buffer', 'periodic_thruput_seconds')
 }
-# Options of version 0.1.0: allowed at their defaults, as the merged configs of earlier runs have them.
-_GONE: Mapping[str, Any] = dict(
-    max_use=math.inf,
-    max_staleness=math.inf,
-    device='cuda',
-    save_path='',
-    save_every_pushes=0,
-    save_every_s=0,
-    report_every_s=30,
-)
-# Slices have no priorities, and random eviction leaves gaps in episodes.
-_NOT_WITH_SLICES = ('eviction', 'alpha', 'beta', 'anneal_step')
 
 
 class _BufferOptions(Options):
-    """What the buffers of both types have."""
+    """What the options of all buffers have."""
 
     _owner = _OWNER
+
+    def refuse_without_effect(self, other: str, value: str, names: Iterable[str]) -> None:
+        """Refuse options that have an effect only with some value of another one, where they are not at defaults."""
+        for name in names if getattr(self, other) != value else ():
+            found, default = getattr(self, name), type(self).model_fields[name].default
+            if found != default:
+                raise ValueError(
+                    f'{self._owner} `{name}` is {shown(found)}; expected {default!r} where '
+                    f'{other}={getattr(self, other)!r}; or {other}={value!r}'
+                )
+
+
+class FrameStorageOptions(_BufferOptions):
+    """Where frames are, and which go: what both interfaces of ``ReplayMemory`` have."""
+
+    storage: Literal['compressed', 'ring', 'memmap'] = 'compressed'
+    """(str) Where frames are: ``compressed`` in memory, or unchanged in memory (``ring``) or in a file (``memmap``)."""
+    eviction: Literal['fifo', 'random'] = 'fifo'
+    """(str) Which transition a full buffer evicts: ``fifo`` the oldest, ``random`` any (de Bruin et al. 2018)."""
+    folder: PathText = ''
+    """(str) Folder of the file of storage ``memmap``; '' for ``replay`` in the experiment's folder."""
+
+
+class TaskBufferOptions(FrameStorageOptions):
+    """
+    Overview:
+        The arguments of ``TaskFrameBuffer``. It samples without priorities and prefetching: in a task pipeline these, \
+        and expiry, are middleware.
+    Examples:
+        >>> TaskBufferOptions.from_arguments(100, dict(alpha=0.5))
+        Traceback (most recent call last):
+        ...
+        ValueError: TaskFrameBuffer option `alpha` is unknown; expected one of eviction, folder, size, storage
+    """
+
+    _owner = 'TaskFrameBuffer option'
+
+    size: _Size
+    """(int) The most transitions it keeps."""
+
+    @classmethod
+    def from_arguments(cls, size: int, others: Mapping) -> 'TaskBufferOptions':
+        """Read and check them; a ValueError names the option that is unknown, not allowed or contradicted."""
+        options = cls.read(dict(others, size=size))
+        options.refuse_without_effect('storage', 'memmap', ['folder'])
+        return options
+
+
+class _SamplingOptions(_BufferOptions):
+    """What the buffers of serial pipelines have."""
+
     _passed_over = DI_ENGINE_KEYS
 
     replay_buffer_size: _Size = 1_000_000
@@ -53,20 +91,8 @@ class _BufferOptions(Options):
     lacks transitions pushed and priorities set in between. (``torchrl``: from random numbers of its own, seeded \
     from PyTorch's.)"""
 
-    def expect_defaults(self, names: Iterable[str], why: str) -> None:
-        """Refuse options that would have no effect, where they are not at their defaults."""
-        for name in names:
-            value, default = getattr(self, name), type(self).model_fields[name].default
-            if value != default:
-                raise ValueError(f'{_OWNER} `{name}` is {shown(value)}; expected {default!r} {why}')
 
-    def refuse_without_effect(self, other: str, value: str, names: Iterable[str]) -> None:
-        """Refuse options that have an effect only with some value of another one."""
-        if getattr(self, other) != value:
-            self.expect_defaults(names, f'where {other}={getattr(self, other)!r}; or {other}={value!r}')
-
-
-class ReplayOptions(_BufferOptions):
+class ReplayOptions(_SamplingOptions, FrameStorageOptions):
     """
     Overview:
         The options of a replay buffer, ``policy.other.replay_buffer`` in a config.
@@ -79,41 +105,20 @@ class ReplayOptions(_BufferOptions):
         ValueError: replay buffer option `eviction` is 'lifo' (str); expected one of 'fifo', 'random'
     """
 
-    storage: Literal['compressed', 'ring', 'memmap'] = 'compressed'
-    """(str) Where frames are: ``compressed`` in memory, or unchanged in memory (``ring``) or in a file (``memmap``)."""
-    eviction: Literal['fifo', 'random'] = 'fifo'
-    """(str) Which transition a full buffer evicts: ``fifo`` the oldest, ``random`` any (de Bruin et al. 2018)."""
-    folder: PathText = ''
-    """(str) Folder of the file of storage ``memmap``; '' for ``replay`` in the experiment's folder."""
     pin_memory: Optional[Flag] = None
     """(Optional[bool]) Whether batches are in pinned memory, from where a GPU copies faster; None: if this \
     process uses a GPU."""
-    slice_len: _SliceLength = None
-    """(Optional[int]) Sample slices of so many consecutive steps of an episode, for recurrent policies \
-    (``r2d2_slices``), from transitions with `episode_id` and `step_id` (collector ``sample_with_ids``); None for \
-    single transitions. Slice starts are sampled uniformly; shorter episodes are padded with null steps."""
-    slice_every: Annotated[int, Between(1, 2**31 - 1)] = 1
-    """(int) Slices start at step ids that are multiples of this; only those steps keep `prev_state`, the hidden state \
-    of R2D2, which takes 4 kB."""
 
     @classmethod
     def from_config(cls, cfg: Mapping) -> 'ReplayOptions':
         """Read and check the section; a ValueError names the option that is unknown, not allowed or contradicted."""
-        options = cls.read(_without_gone(cfg))
+        _refuse_limits(cfg)
+        options = cls.read(cfg)
         options.refuse_without_effect('storage', 'memmap', ['folder'])
-        if options.slice_len is None:
-            options.expect_defaults(['slice_every'], 'without `slice_len`')
-            return options
-        options.expect_defaults(_NOT_WITH_SLICES, 'with `slice_len`: slices are sampled uniformly, from whole episodes')
-        if not options.slice_every <= options.slice_len <= options.replay_buffer_size:
-            raise ValueError(
-                f'{_OWNER} `slice_len` is {options.slice_len}; expected at least `slice_every` '
-                f'({options.slice_every}) and at most `replay_buffer_size` ({options.replay_buffer_size})'
-            )
         return options
 
 
-class TorchRLOptions(_BufferOptions):
+class TorchRLOptions(_SamplingOptions):
     """
     Overview:
         The checked options of ``cfg.policy.other.replay_buffer``.
@@ -133,15 +138,17 @@ class TorchRLOptions(_BufferOptions):
     ``replay`` in the experiment's."""
     sampler: Literal['uniform', 'prioritized', 'slice'] = 'uniform'
     """(str) What a sample consists of: ``uniform`` or ``prioritized`` transitions, or ``slice``, consecutive steps of \
-    an episode, for which transitions need `episode_id` and `step_id`. TorchRL's SliceSampler samples an episode, all \
-    with equal probability, then a start in it: steps of short episodes are seen more often."""
-    slice_len: _SliceLength = None
+    an episode, for recurrent policies (``r2d2_slices``); their transitions need `episode_id` and `step_id` (collector \
+    ``sample_with_ids``). TorchRL's SliceSampler samples an episode, all with equal probability, then a start in it: \
+    steps of short episodes are seen more often."""
+    slice_len: Optional[Annotated[int, Between(2, 2**31 - 1)]] = None
     """(Optional[int]) Steps in a slice; shorter episodes are padded with null steps."""
 
     @classmethod
     def from_config(cls, cfg: Mapping) -> 'TorchRLOptions':
         """Read and check the section; a ValueError names the option that is unknown, not allowed or contradicted."""
-        options = cls.read(_without_gone(cfg))
+        _refuse_limits(cfg)
+        options = cls.read(cfg)
         options.refuse_without_effect('storage', 'memmap', ['folder'])
         options.refuse_without_effect('sampler', 'prioritized', ['alpha', 'beta', 'anneal_step'])
         options.refuse_without_effect('sampler', 'slice', ['slice_len'])
@@ -153,12 +160,12 @@ class TorchRLOptions(_BufferOptions):
         return options
 
 
-def _without_gone(cfg: Mapping) -> Dict[str, Any]:
-    """The section without what earlier versions or DI-engine's buffers do; a ValueError if it asks for such a thing."""
+def _refuse_limits(cfg: Mapping) -> None:
+    """Refuse limits that DI-engine's buffers have, where they are not at their defaults."""
     values = section(_OWNER, cfg)
-    for name, default in _GONE.items():
-        if (value := values.pop(name, default)) != default:
-            raise ValueError(f'{_OWNER} `{name}` is {shown(value)}; expected none, as it has no effect (CHANGELOG.md)')
+    for name in ('max_use', 'max_staleness'):
+        if (value := values.get(name, math.inf)) != math.inf:
+            raise ValueError(f'{_OWNER} `{name}` is {shown(value)}; expected none, as it has no effect')
     name = f'{_OWNER} `thruput_controller`'  # what DI-engine's buffers throttle by
     controller = section(name, values.get('thruput_controller'))
     limits = section(f'{name}: `push_sample_rate_limit`', controller.get('push_sample_rate_limit'))
@@ -168,4 +175,3 @@ def _without_gone(cfg: Mapping) -> Dict[str, Any]:
             f'{name} is {shown(controller)}; expected no limit: a serial pipeline pushes and samples as '
             'random_collect_size, n_sample and update_per_collect say'
         )
-    return values

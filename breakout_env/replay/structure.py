@@ -12,8 +12,6 @@ from ding.utils.data import default_collate
 
 # Keys whose values are stacks of screens, oldest first; each screen becomes a frame.
 STACKS = ('obs', 'next_obs')
-# The key that a transition may lack: DI-engine's name of the hidden state before a step.
-OPTIONAL = 'prev_state'
 # Dtypes of tensors and of the columns that hold them; numpy has no bfloat16, so its bits are kept as int16.
 _NAMES = ('uint8', 'int8', 'int16', 'int32', 'int64', 'float16', 'float32', 'float64', 'bool')
 _TENSOR_DTYPES = {**{name: np.dtype(name) for name in _NAMES}, 'bfloat16': np.dtype('int16')}
@@ -228,8 +226,3 @@ def look_up(tree: Mapping, path: Tuple[str, ...]) -> Any:
     for key in path:
         value = value[key]
     return value
-
-
-def split(leaves: Leaves, key: str) -> Tuple[Leaves, Leaves]:
-    """The leaves that are not below a key, and those that are."""
-    return tuple(leaf for leaf in leaves if leaf.path[0] != key), tuple(leaf for leaf in leaves if leaf.path[0] == key)

@@ -10,11 +10,9 @@ from ding.data.buffer import Buffer, BufferedData, apply_middleware
 from ding.data.buffer.middleware import PriorityExperienceReplay
 from ditk import logging
 
+from . import snapshot
 from .memory import ReplayMemory
-from .options import ReplayOptions
-from .snapshot import snapshot
-
-_OPTIONS = ('replay_buffer_size', 'storage', 'eviction', 'folder')
+from .options import TaskBufferOptions
 
 
 class TaskFrameBuffer(Buffer):
@@ -41,18 +39,13 @@ class TaskFrameBuffer(Buffer):
         Arguments:
             - size (:obj:`int`): The most transitions it holds.
             - exp_name (:obj:`str`): Folder of the experiment, below which storage ``memmap`` keeps its file.
-            - options (:obj:`Any`): ``storage``, ``eviction``, ``folder`` of ``ReplayOptions``. Others would have no \
-                effect: in a task pipeline priorities, expiry and the like are middleware.
+            - options (:obj:`Any`): ``storage``, ``eviction``, ``folder``, as of ``FrameStorageOptions``.
         Raises:
-            - ValueError: If an option is not allowed, or the size does not fit.
+            - ValueError: If an option is unknown or not allowed, or the size does not fit.
         """
-        checked = ReplayOptions.from_config(dict(options, replay_buffer_size=size))
-        checked.expect_defaults(
-            [name for name in ReplayOptions.model_fields if name not in _OPTIONS],
-            "for TaskFrameBuffer: it has no effect in a task pipeline, where DI-engine's middleware does such things",
-        )
-        super().__init__(checked.replay_buffer_size)
-        self._memory = ReplayMemory.from_options(checked, exp_name)
+        checked = TaskBufferOptions.from_arguments(size, options)
+        super().__init__(checked.size)
+        self._memory = ReplayMemory.from_options(checked.size, checked, exp_name)
         self._metas: Dict[int, dict] = {}  # by slot; most transitions have none
 
     def use(self, func: Any) -> 'TaskFrameBuffer':
@@ -146,29 +139,37 @@ class TaskFrameBuffer(Buffer):
         fetched = zip(slots.tolist(), self._memory.ids(slots).tolist(), self._memory.fetch(slots))
         return [BufferedData(data, f'{number:x}', dict(self._metas.get(slot, {}))) for slot, number, data in fetched]
 
+    def _id(self, index: str) -> int:
+        """The insertion id behind an index; -1 for one that this buffer never gave."""
+        try:
+            number = int(index, 16)
+        except (TypeError, ValueError):
+            return -1
+        return number if 0 <= number < self._memory.next_id and index == f'{number:x}' else -1
+
     def _slot(self, index: str) -> int:
-        slot = self._memory.find(int(index, 16))
+        slot = self._memory.find(self._id(index))
         if slot < 0:
             raise KeyError(f'no transition has the index {index}')
         return slot
 
     @apply_middleware('update')
     def update(self, index: str, data: None = None, meta: Optional[dict] = None) -> bool:
-        """Replace the meta of a transition; returns whether it was still there. Raises ValueError for other data."""
+        """Replace the meta of a transition; returns whether it is there. Raises ValueError for other data."""
         if data is not None:
             raise ValueError('update: data is given; expected None, as transitions that are stored do not change')
         with self._memory.lock:
-            slot = self._memory.find(int(index, 16))
+            slot = self._memory.find(self._id(index))
             if slot >= 0 and meta is not None:
                 self._set_meta(slot, meta)
             return slot >= 0
 
     @apply_middleware('delete')
     def delete(self, indices: Union[str, Iterable[str]]) -> None:
-        """Remove transitions by index; those that are gone are passed over."""
+        """Remove transitions by index; an index that is not there is passed over."""
         indices = [indices] if isinstance(indices, str) else indices
         with self._memory.lock:
-            before = self._memory.delete([int(index, 16) for index in indices])
+            before = self._memory.delete([self._id(index) for index in indices])
             self._set_metas([self._metas.get(slot, {}) for slot in before.tolist()])
 
     def _set_metas(self, metas: List[dict]) -> None:
@@ -185,13 +186,17 @@ class TaskFrameBuffer(Buffer):
         """Transitions in it."""
         return self._memory.count
 
+    def memory_report(self) -> Dict[str, float]:
+        """What the buffer costs now, without metas, which are Python's dicts; see ``ReplayMemory.report``."""
+        return self._memory.report()
+
     def get(self, idx: int) -> BufferedData:
         """The transition at a position in the order of pushing. Raises IndexError if there is none."""
         with self._memory.lock:
             return self._fetch(self._memory.order()[[range(self.count())[idx]]])[0]
 
     def get_by_index(self, index: str) -> BufferedData:
-        """The transition with an index. Raises KeyError if it is gone."""
+        """The transition with an index. Raises KeyError if there is none."""
         with self._memory.lock:
             return self._fetch([self._slot(index)])[0]
 

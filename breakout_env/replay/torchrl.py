@@ -14,17 +14,16 @@ import os
 import tempfile
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
-from ding.utils import BUFFER_REGISTRY
+from ding.utils import BUFFER_REGISTRY, lists_to_dicts
 
 from ..compat import torchrl_storages
 from ..compat.torchrl_saves import read_description, write_buffer
 from ..utils.atomic_file import DamagedFile
 from ..utils.memory_limits import disk_room, memory_room
 from .options import FOLDER, TorchRLOptions
-from .samplers import cut, expect_ids
 from .serial_base import SerialBuffer
 from .size_check import DoesNotFit, expect_room
 from .structure import name_of, set_at
@@ -99,7 +98,7 @@ class TorchRLReplayBuffer(SerialBuffer):
         self._layout: Layout = {}  # known from the first push on
         self._pushed = 0  # transitions since the beginning: the next one's unique id
         self._sample_count = 0  # batches so far, for the annealing of beta
-        self._first_episode = 0  # as in SliceSampler
+        self._first_episode = 0  # a collector counts episodes from 0 in each process; loaded ones have the ids before
         torchrl_storages.attach_weakly(self._buffer)
         self._open(self._exp_name, partial(torchrl_storages.release, storage, self._folder))
 
@@ -129,10 +128,10 @@ class TorchRLReplayBuffer(SerialBuffer):
         if self._buffer is not None:
             self._buffer.empty()
 
-    def push(self, data: Union[List[Any], Any], cur_collector_envstep: int) -> None:
+    def push(self, data: Union[Sequence[Mapping], Mapping], cur_collector_envstep: int) -> None:
         """
         Overview:
-            Store one transition or a list: dicts of tensors, numbers and dicts.
+            Store one transition or many: dicts of tensors, numbers and dicts.
         Raises:
             - ValueError: If there is no room for ``replay_buffer_size`` of them, or they differ from earlier ones.
             - TypeError: If a value is neither tensor nor number.
@@ -142,12 +141,13 @@ class TorchRLReplayBuffer(SerialBuffer):
 
         if self._buffer is None:
             raise RuntimeError('the replay buffer is closed; expected no more transitions')
-        transitions = data if isinstance(data, list) else [data]
+        transitions = [data] if isinstance(data, Mapping) else list(data)
         rows = [_flat(transition) for transition in transitions[-self._options.replay_buffer_size :]]
-        for i, row in enumerate(rows):
-            row[UNIQUE_ID] = torch.tensor(self._pushed + i)
+        first = self._pushed + len(transitions) - len(rows)  # those before would be replaced at once
+        for unique_id, row in enumerate(rows, first):
+            row[UNIQUE_ID] = torch.tensor(unique_id)
             if self._options.sampler == 'slice':
-                expect_ids([path[0] for path in row])
+                _expect_ids(row)
                 row['episode_id',] = row['episode_id',] + self._first_episode
         if not rows:
             return
@@ -165,7 +165,7 @@ class TorchRLReplayBuffer(SerialBuffer):
         priority = _checked_priorities(columns['priority',]) if weighs else None  # before anything is stored
         with self._allocating(known):
             index = self._buffer.extend(TensorDict(columns, batch_size=[len(rows)]))
-        self._pushed += len(rows)
+        self._pushed = first + len(rows)
         if priority is not None:
             self._buffer.update_priority(index, priority)
 
@@ -232,7 +232,7 @@ class TorchRLReplayBuffer(SerialBuffer):
             return
         self._prefetcher.wait()
         index, unique_id = (torch.as_tensor(info[key]) for key in ('replay_buffer_idx', 'replay_unique_id'))
-        priority, is_stored = _checked_priorities(info['priority']), index < self.count()
+        priority, is_stored = _checked_priorities(info['priority']), (0 <= index) & (index < self.count())
         if is_stored.any():
             is_stored[is_stored.clone()] = self._buffer.storage[:][UNIQUE_ID][index[is_stored]] == unique_id[is_stored]
         if is_stored.any():
@@ -338,7 +338,8 @@ def _sample(
         padded = ~data['collector', 'mask']  # TorchRL pads short slices with copies of their last step
         columns['reward',][padded] = 0
         columns['null',] = padded | columns.get(('null',), padded)
-        return cut(_nested(columns), slice_len)
+        steps = _nested(columns)
+        return [lists_to_dicts(steps[i : i + slice_len], recursive=True) for i in range(0, len(steps), slice_len)]
     columns['IS',] = data.get('IS', torch.ones(batch_size))
     if 'priority' in data.keys():
         columns['priority',] = data['priority']
@@ -371,6 +372,17 @@ def _flat(transition: Mapping, parent: KeyPath = ()) -> Dict[KeyPath, torch.Tens
                 'hands over transitions'
             )
     return flat
+
+
+def _expect_ids(row: Mapping[KeyPath, torch.Tensor]) -> None:
+    """Refuse transitions without the keys that slices of episodes need."""
+    missing = [key for key in ('episode_id', 'step_id', 'reward') if (key,) not in row]
+    if missing:
+        raise ValueError(
+            f"the replay buffer samples slices (sampler='slice'), but its transitions lack {', '.join(missing)}; "
+            "choose the collector that adds ids: create_config.collector=dict(type='sample_with_ids', "
+            "import_names=['breakout_env'])"
+        )
 
 
 def _nested(columns: Mapping[KeyPath, torch.Tensor]) -> List[Dict[str, Any]]:

@@ -11,6 +11,7 @@ import difflib
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import index
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Collection, Dict, Iterator, Literal, Mapping, Union, get_args, get_origin
 
@@ -124,7 +125,7 @@ class Options(BaseModel):
         """
         values = section(f'the section of the {cls._owner}s', cfg)
         for name in values:
-            if name not in cls.model_fields and name not in cls._passed_over:
+            if name not in cls.known_names():
                 raise cls.unknown(name)
         return cls.of_section(cls._owner, '', values)
 
@@ -142,9 +143,14 @@ class Options(BaseModel):
         return cls(**given)
 
     @classmethod
+    def known_names(cls) -> Collection[str]:
+        """The options, and the keys that are passed over."""
+        return {*cls.model_fields, *cls._passed_over}
+
+    @classmethod
     def unknown(cls, name: Any, prefix: str = '') -> ValueError:
         """The error for a name that is not an option, with the nearest one that is; ``prefix`` says where it was."""
-        hint = nearest(name, {*cls.model_fields, *cls._passed_over})
+        hint = nearest(name, cls.known_names())
         shown_name = name if isinstance(name, str) and name.isprintable() else shortened(name)
         return ValueError(f'{cls._owner} `{prefix}{shown_name[:_SHOWN_CHARACTERS]}` is unknown; {hint}')
 
@@ -216,6 +222,17 @@ SEED = CommandLineType(Annotated[int, Between(0, 2**31 - 1)])
 # Env steps, updates, games: fewer than floating point numbers tell apart.
 COUNT = CommandLineType(Annotated[int, Between(1, 10**15)])
 COLLECTORS = CommandLineType(Union[Annotated[int, Between(1, 4096)], Literal['auto']])
+
+
+def checked_seed(seed: Any) -> int:
+    """A seed as Python's number, from numpy's or a tensor, too. Raises ValueError if it is not whole, or negative."""
+    try:
+        number = -1 if isinstance(seed, bool) else index(seed)
+    except TypeError:
+        number = -1
+    if number < 0:
+        raise ValueError(f'the seed is {shown(seed)}; expected a whole number of 0 or more')
+    return number
 
 
 def section(owner: str, value: Any) -> Dict[Any, Any]:

@@ -79,7 +79,6 @@ def test_what_a_collector_failed_at_is_collected_again_and_counts_once(error, me
 
 def test_values_of_every_kind_keep_their_order_and_types():
     transitions = [{**Play(2, 1, np.random.default_rng(i)).transition(), **other_keys(i)} for i in range(7)]
-    transitions[3]['prev_state'] = dict(h=torch.ones(2))  # as R2D2's, which only some steps have
     assert same(unpack(pack(transitions)), transitions) and unpack(pack([])) == []
 
 

@@ -12,7 +12,7 @@ import treetensor.numpy as tnp
 from ding.envs import BaseEnvTimestep
 from ding.envs.env_manager.base_env_manager import EnvState
 
-from breakout_env import BreakoutEnv, GroupEnvManagerV2
+from breakout_env import BreakoutEnv, GroupEnvManager, GroupEnvManagerV2
 from helpers.managers import GameEnv, build, frozen, launched
 from helpers.resources import children
 
@@ -186,10 +186,18 @@ def test_an_environment_that_is_not_ready_can_not_be_stepped():
         assert manager.ticks[1] == 0 and 1 in manager.ready_obs_id
 
 
+@pytest.mark.parametrize('env_fn', [[], None, [None], 2])
+def test_a_manager_needs_functions_that_make_environments(env_fn):
+    with pytest.raises(ValueError, match='env_fn is .*; expected a list with a function for each environment'):
+        GroupEnvManager(env_fn)
+
+
 def test_calls_about_environments_that_are_not_there_are_refused():
     with launched() as manager:
         with pytest.raises(AssertionError, match='found no environments .4.'):
             manager.reset({4: None})
         with pytest.raises(AssertionError, match='3 actions for 4 environments'):
             manager.send(np.zeros(3, np.int64), range(4))
+        with pytest.raises(AssertionError, match="expects environments in state RUN; found {4: 'unknown'}"):
+            manager.step({0: 0, 4: 0})
         assert manager.ready_obs_id == [0, 1, 2, 3]

@@ -1,5 +1,6 @@
 """gymnasium's interface: its own checks, one game and many, and the libraries that use it."""
 
+import contextlib
 import re
 import sys
 import warnings
@@ -7,6 +8,7 @@ import warnings
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 
@@ -65,6 +67,20 @@ def test_many_games_are_those_of_gymnasiums_own_vector(mode):
         theirs.close()
 
 
+def test_an_episode_that_a_limit_ends_has_its_score_in_the_info():
+    options = dict(noop_max=1, fire_on_life_loss=True, is_train=False, clip_reward=False)
+    envs = gymnasium.make_vec(ENV_ID, num_envs=2, max_episode_steps=100, **options)
+    envs.reset(seed=0)
+    rng, points = np.random.default_rng(0), np.zeros(2)
+    for _ in range(100):
+        _, rewards, _, truncations, infos = envs.step(rng.integers(4, size=2))
+        points += rewards
+    assert truncations.all() and points.any()
+    assert infos['final_info']['eval_episode_return'].tolist() == points.tolist()
+    assert infos['final_info']['TimeLimit.truncated'].all() and 'game_return' not in infos['final_info']
+    envs.close()
+
+
 def test_games_lost_with_a_worker_process_count_as_truncated():
     envs = gymnasium.make_vec(ENV_ID, num_envs=2, render_mode='rgb_array', manager=dict(worker_num=2))
     first, _ = envs.reset(seed=0)
@@ -80,8 +96,9 @@ def test_games_lost_with_a_worker_process_count_as_truncated():
 def test_wrong_actions_are_refused_before_a_game_is_stepped_and_a_reset_opens_closed_games():
     envs = gymnasium.make_vec(ENV_ID, num_envs=2, noop_max=1).unwrapped
     first, _ = envs.reset(seed=0)
-    for actions in ([0, 0, 0], [0, 9], [0.0, 1.0]):
-        with pytest.raises(ValueError, match=r'the actions are array.*; expected one of MultiDiscrete\(\[4 4\]\)'):
+    gradient = torch.zeros(2, requires_grad=True)
+    for actions in ([0, 0, 0], [0, 9], [0.0, 1.0], [[0], [0, 1]], None, gradient, list(gradient), gradient.to_sparse()):
+        with pytest.raises(ValueError, match=r'the actions are .*\(\w+\); expected one of MultiDiscrete\(\[4 4\]\)'):
             envs.step(actions)
     assert envs.step([0, 0])[4]['episode_frame_number'].tolist() == [9, 9]
     envs.close()
@@ -90,6 +107,77 @@ def test_wrong_actions_are_refused_before_a_game_is_stepped_and_a_reset_opens_cl
     np.testing.assert_array_equal(envs.reset(seed=np.arange(2))[0], first)
     envs.close()
     assert not children()
+
+
+@pytest.mark.parametrize('num_envs', [0, -1, 1.5, 2.0, '2', True, None, [2], 10**9])
+def test_a_wrong_number_of_games_is_refused_by_name(num_envs, same_footprint):
+    with pytest.raises(ValueError, match=r'option `num_envs` is .*; expected a whole number from 1 to 4,096'):
+        gymnasium.make_vec(ENV_ID, num_envs=num_envs)
+
+
+def test_wrong_seeds_are_refused_before_a_game_is_reset():
+    envs, env = gymnasium.make_vec(ENV_ID, num_envs=2, manager=dict(worker_num=1)), gymnasium.make(ENV_ID)
+    envs.reset(seed=0)
+    after = [envs.step([1, 1])[0], envs.step([2, 3])[0]]
+    envs.reset(seed=0)
+    np.testing.assert_array_equal(envs.step([1, 1])[0], after[0])
+    for seed in ([1], [], [1, 2, 3], np.arange(3)):
+        with pytest.raises(ValueError, match=r'the seeds are .*; expected a whole number, or a list of 2 \(num_envs\)'):
+            envs.reset(seed=seed)
+    for seed in (1.0, -1, True, '1', {0: 1, 1: 2}):
+        for wrong in [seed, [0, seed]]:
+            with pytest.raises(ValueError, match='the seed is .*; expected a whole number of 0 or more'):
+                envs.reset(seed=wrong)
+        with pytest.raises(ValueError, match='the seed is .*; expected a whole number of 0 or more'):
+            env.reset(seed=seed)
+    np.testing.assert_array_equal(envs.step([2, 3])[0], after[1])
+    for seed in ([3, None], (3, 4), np.arange(3, 5), np.int64(3), 2**70):
+        envs.reset(seed=seed)
+    envs.close()
+
+
+def test_torchrl_plays_the_games_of_the_vector_environment():
+    """Its wrapper looks at ``autoreset_mode`` and takes the last observation of each episode from the infos."""
+    torchrl_envs = pytest.importorskip('torchrl.envs')
+    options = dict(num_envs=2, noop_max=3, max_episode_steps=30, manager=dict(worker_num=1))
+    envs, twin = (gymnasium.make_vec(ENV_ID, **options) for _ in range(2))
+    first, _ = twin.reset(seed=0)
+    with contextlib.closing(torchrl_envs.GymWrapper(envs)) as wrapped:
+        torch.manual_seed(0)
+        played = wrapped.rollout(70, auto_reset=False, tensordict=wrapped.reset(seed=0), break_when_any_done=False)
+    ends = 0
+    for step in played.unbind(1):
+        np.testing.assert_array_equal(step['observation'], first)
+        first, rewards, terminations, truncations, infos = twin.step(step['action'].argmax(-1))
+        last = first.copy()
+        ended = terminations | truncations
+        for i in np.flatnonzero(ended):
+            last[i] = infos['final_obs'][i]
+        ends += ended.sum()
+        np.testing.assert_array_equal(step['next', 'observation'], last)
+        for key, values in dict(reward=rewards, terminated=terminations, truncated=truncations).items():
+            np.testing.assert_array_equal(step['next', key].squeeze(-1), values)
+        if ended.all():  # TorchRL resets all games then
+            first, _ = twin.reset()
+    assert ends >= 4
+    twin.close()
+
+
+def test_torchrl_makes_the_environment_by_its_id():
+    """It offers ``frameskip``, and does without where the error names that as an unexpected argument."""
+    torchrl_envs = pytest.importorskip('torchrl.envs')
+    with contextlib.closing(torchrl_envs.GymEnv(f'breakout_env:{ENV_ID}')) as env:
+        assert env.rollout(3)['observation'].shape == (3, 4, 84, 84)
+
+
+@pytest.mark.parametrize('make', [gymnasium.make, gymnasium.make_vec])
+@pytest.mark.parametrize('error', [TypeError, ValueError])
+def test_an_unknown_option_is_also_an_unexpected_argument(make, error):
+    with pytest.raises(error, match="unexpected keyword argument 'frameskip': .*; did you mean `frame_skip`?"):
+        make(ENV_ID, frameskip=4)
+    with pytest.raises(ValueError, match='env option `frame_skip` is 0') as refused:
+        make(ENV_ID, frame_skip=0)
+    assert not isinstance(refused.value, TypeError)
 
 
 def test_the_guides_examples_run_as_printed_and_record_a_video(tmp_path):

@@ -181,7 +181,7 @@ def test_sizes_that_would_fail_at_the_first_update_are_refused(options, message)
 
 
 def test_slices_of_another_length_are_refused(collected, policy):
-    with pytest.raises(ValueError, match="16 steps, but .* slices of 10; expected .*'frame' with slice_len=16"):
+    with pytest.raises(ValueError, match="16 steps, but .* slices of 10; expected .*'torchrl' .* slice_len=16"):
         policy.learn_mode.forward([as_sampled(collected[0][:10])] * 2)
-    with pytest.raises(ValueError, match="slices of 1; expected a replay buffer of type 'frame'"):
+    with pytest.raises(ValueError, match="slices of 1; expected a replay buffer of type 'torchrl'"):
         policy.learn_mode.forward(collected[0][:2])

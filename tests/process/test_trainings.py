@@ -16,7 +16,6 @@ R2D2 = {
     'policy.random_collect_size': 200,
     'policy.learn.batch_size': 4,
     'policy.other.replay_buffer.slice_len': 20,
-    'policy.other.replay_buffer.slice_every': 4,
     'policy.other.replay_buffer.replay_buffer_size': 2000,
 }
 FEWER_ENVS = {'env.collector_env_num': 2, 'env.evaluator_env_num': 2, 'env.n_evaluator_episode': 2}

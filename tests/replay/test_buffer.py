@@ -24,9 +24,7 @@ from helpers.replay import filled, frames_in, ids, is_exact, make, open_files_in
 
 @pytest.mark.parametrize('named_in', ['create_config', 'main_config'])
 def test_a_config_names_the_buffer_and_its_options(named_in):
-    # of merged configs of 0.1.0
-    gone = dict(max_use=math.inf, max_staleness=math.inf, device='cuda', report_every_s=30.0)
-    options = dict(gone, replay_buffer_size=5e1, storage='ring')
+    options = dict(replay_buffer_size=5e1, storage='ring')
     name = dict(type='frame', import_names=['breakout_env'])
     in_main, in_create = ({**options, **name}, {}) if named_in == 'main_config' else (options, dict(replay_buffer=name))
     cfg = compiled(dict(other=dict(replay_buffer=in_main)), **in_create).policy.other.replay_buffer
@@ -54,9 +52,7 @@ def test_a_training_on_the_cpu_leaves_a_gpu_alone(monkeypatch):
         (dict(max_use=3), r'`max_use` is 3 \(int\); expected none, as it has no effect'),
         (dict(thruput_controller=dict(push_sample_rate_limit=dict(max=2))), '`thruput_controller` is .* no limit'),
         (dict(type='torchrl', max_use=3), r'`max_use` is 3 \(int\); expected none, as it has no effect'),
-        (dict(slice_every=4), '`slice_every` is 4 .*; expected 1 without `slice_len`'),
-        (dict(slice_len=8, slice_every=9), '`slice_len` is 8; expected at least `slice_every`'),
-        (dict(slice_len=8, eviction='random'), "`eviction` is 'random' .*; expected 'fifo' with `slice_len`"),
+        (dict(slice_len=8), '`slice_len` is unknown'),
         (dict(type='torchrl', sampler='slice'), "`slice_len` is None with sampler='slice'; expected the number of"),
         (dict(type='torchrl', alpha=0.5), "`alpha` is 0.5 .*; expected 0.6 where sampler='uniform'; or sampler='prio"),
     ],
@@ -94,10 +90,7 @@ def test_large_screens_are_refused_at_the_first_one(monkeypatch):
     buffer = make(replay_buffer_size=100_000, storage='ring')
     with pytest.raises(ValueError, match='40,160 bytes a transition'):
         buffer.push(transition(0, side=200), 0)
-    sliced = make(replay_buffer_size=100_000, slice_len=40, slice_every=4)
-    with pytest.raises(ValueError, match='12,... bytes a transition'):  # a fourth of them has a hidden state
-        sliced.push(transition(0, side=84, episode_id=0, step_id=0, prev_state=torch.zeros(12_000)), 0)
-    assert buffer.count() == sliced.count() == 0
+    assert buffer.count() == 0
     buffer.push(transition(0, side=84), 0)
     assert is_exact(buffer.sample(1, 0)[0], side=84)
 

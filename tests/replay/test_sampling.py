@@ -82,7 +82,9 @@ def every_transition(buffer, count):
 @pytest.mark.parametrize('options', PRIORITISED)
 def test_an_update_passes_over_transitions_that_are_gone_and_new_ones_get_the_highest_priority(options):
     buffer = make(**options, replay_buffer_size=4)
-    buffer.push(transitions(4), 0)
+    buffer.push(transitions(3), 0)
+    buffer.update(dict(replay_unique_id=[0, 2, 1], replay_buffer_idx=[-1, -1, 9], priority=[50.0] * 3))
+    buffer.push([transition(3)], 0)
     batch = every_transition(buffer, 4)
     buffer.push([transition(4)], 0)  # replaces the first
     set_priorities(buffer, batch, [100.0, 7.0, 2.0, 2.0])
@@ -95,6 +97,19 @@ def test_an_update_passes_over_transitions_that_are_gone_and_new_ones_get_the_hi
     if options['type'] == 'frame':  # a transition may come with its priority
         buffer.push([transition(6, priority=3.0), transition(7, priority=torch.tensor(0.5))], 0)
         assert [t['priority'] for t in every_transition(buffer, 4)] == pytest.approx([1, 7, 3, 0.5], rel=1e-3)
+
+
+@pytest.mark.parametrize('options', [*PRIORITISED, dict(type='torchrl', sampler='uniform')])
+@pytest.mark.parametrize('together', [True, False])
+def test_a_push_of_more_than_fits_counts_all_of_them(options, together):
+    buffer = make(**options, replay_buffer_size=64)
+    for part in [transitions(200)] if together else [[transition(i)] for i in range(200)]:
+        buffer.push(part, 0)
+    assert (buffer.count(), buffer.push_count) == (64, 200)
+    buffer.push((transition(200),), 0)
+    batch = every_transition(buffer, 64)
+    assert [int(t['replay_unique_id']) for t in batch] == [int(t['id']) for t in batch] == list(range(137, 201))
+    assert buffer.push_count == 201
 
 
 def test_random_eviction_keeps_a_share_that_halves_with_age():

@@ -9,7 +9,7 @@ import traceback
 
 import pytest
 
-from breakout_env.replay.snapshot import snapshot
+from breakout_env.replay import snapshot
 from breakout_env.utils.atomic_file import DamagedFile
 from helpers.processes import ROOT, run
 from helpers.replay import (

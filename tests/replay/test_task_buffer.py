@@ -10,7 +10,7 @@ from ding.data.buffer.middleware import (
     use_time_check,
 )
 
-from breakout_env import TaskFrameBuffer
+from breakout_env import FrameReplayBuffer, TaskFrameBuffer
 from helpers.replay import is_exact, transition
 
 
@@ -52,6 +52,23 @@ def test_the_task_buffer_answers_as_the_deque_buffer_does():
         buffer.clear()
         assert buffer.count() == 0 and list(buffer) == []
     ours.close()
+
+
+@pytest.mark.parametrize('index', ['', 'xyz', '-1', '01', ' 1', '0x1', '1_0', 'f' * 40, '14', None, 1, b'1'])
+def test_an_index_of_another_buffer_is_not_there(index):
+    buffer = TaskFrameBuffer(20)
+    for i in range(20):
+        buffer.push(transition(i))
+    assert buffer.update(index, None, dict(env=1)) is False
+    buffer.delete([index, '3', index])
+    if isinstance(index, str):
+        buffer.delete(index)
+    with pytest.raises(KeyError, match='no transition has the index'):
+        buffer.get_by_index(index)
+    with pytest.raises(ValueError, match='there are less than 2'):
+        buffer.sample(indices=['1', index])
+    assert buffer.sample(indices=['1', index], ignore_insufficient=True) == []
+    assert [plain(item) for item in buffer] == [(i, {}) for i in range(20) if i != 3]
 
 
 def test_samples_of_the_task_buffer_have_the_requested_size_range_and_groups():
@@ -135,3 +152,34 @@ def test_the_task_buffer_saves_loads_and_closes(same_footprint):
     with pytest.raises(RuntimeError, match='the replay buffer is closed'):
         buffer.push(transition(30))
     assert buffer.count() == 0
+
+
+@pytest.mark.parametrize('option', ['alpha', 'beta', 'pin_memory', 'prefetch', 'replay_buffer_size', 'type', 'storag'])
+def test_options_that_the_task_buffer_does_not_have_are_refused(option, same_footprint):
+    """Also with the value that it would have in the buffer ``frame``."""
+    value = FrameReplayBuffer.config.get(option)
+    hint = 'did you mean `storage`' if option == 'storag' else 'expected one of eviction, folder, size, storage$'
+    with pytest.raises(ValueError, match=f'TaskFrameBuffer option `{option}` is unknown; {hint}'):
+        TaskFrameBuffer(20, **{option: value})
+
+
+@pytest.mark.parametrize(
+    'arguments, message',
+    [
+        (dict(size=0), r'`size` is 0 \(int\); expected a whole number from 1'),
+        (dict(size=20, eviction='lifo'), "`eviction` is 'lifo' .*; expected one of 'fifo', 'random'"),
+        (dict(size=20, folder='there'), "`folder` is 'there' .*; expected '' where storage='compressed'"),
+    ],
+)
+def test_values_that_the_task_buffer_does_not_take_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=f'TaskFrameBuffer option {message}'):
+        TaskFrameBuffer(**arguments)
+
+
+def test_the_task_buffer_reports_what_it_costs():
+    buffer = TaskFrameBuffer(20)
+    buffer.push(transition(0))
+    report = buffer.memory_report()
+    assert report['transitions'] == 1 and report['distinct_frames'] == 5 and report['bytes'] > 0
+    buffer.close()
+    assert buffer.memory_report()['bytes'] == 0

@@ -1,9 +1,9 @@
 """
 All of a replay memory as named arrays, and back: what a save, a load and a state dict have in common.
 
-``ids``, ``frames`` (numbers of stored frames), ``states`` (numbers of hidden states) and ``column0`` ... are the rows;
-``state0`` ... hidden states; ``frames0.data`` ... the compressed frames, in pieces, with the lengths of each and the
-dictionary that they were compressed with; ``meta`` is JSON that describes them. ``version_1`` reads older saves.
+``ids``, ``frames`` (numbers of stored frames) and ``column0`` ... are the rows; ``frames0.data`` ... the compressed
+frames, in pieces, with the lengths of each and the dictionary that they were compressed with; ``meta`` is JSON that
+describes them.
 
 A file is numpy's own ``.npz``. Nothing in it is pickled, so loading it runs no code. The zip container has a CRC-32 for
 each array, which finds damaged bytes.
@@ -19,17 +19,16 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Opt
 
 import numpy as np
 
-from ...utils.atomic_file import DamagedFile, atomic_write, previous
-from ..frames.codec import FrameCodec
-from ..memory import ReplayMemory
-from ..rows import Columns, Rows
-from ..size_check import DoesNotFit
-from ..structure import leaves_from
-from . import version_1
+from ..utils.atomic_file import DamagedFile, atomic_write, previous
+from .frames.codec import FrameCodec
+from .memory import ReplayMemory
+from .rows import Columns, Rows
+from .size_check import DoesNotFit
+from .structure import leaves_from
 
 _log = logging.getLogger(__name__)
 FORMAT = 'breakout_env replay memory'
-VERSION = 2
+VERSION = 1
 _CHUNK_FRAMES = 8192
 
 
@@ -44,7 +43,7 @@ class Restored(NamedTuple):
 class Snapshot(object):
     """
     A memory as it is now, to be read later and from another thread, while the memory changes. It copies the rows
-    (about 80 bytes a transition, and hidden states) and acquires the frames, which ``arrays`` reads a few thousand at
+    (about 80 bytes a transition) and acquires the frames, which ``arrays`` reads a few thousand at
     a time; so memory and training never wait for a disk. ``more`` is JSON, ``priorities`` a number for each slot.
     """
 
@@ -62,7 +61,7 @@ class Snapshot(object):
             self._meta = dict(
                 format=FORMAT,
                 version=VERSION,
-                leaves=None if rows is None else [*rows.leaves, *rows.state_leaves],
+                leaves=None if rows is None else rows.leaves,
                 strings=[] if rows is None else list(rows.strings),
                 next_id=memory.next_id,
                 slots=[memory.capacity, memory.eviction, memory.base_id],
@@ -220,12 +219,10 @@ def restore(memory: ReplayMemory, arrays: Mapping[str, np.ndarray], name: str) -
         raise
     except (KeyError, ValueError, TypeError):
         raise DamagedFile(f'{name} is no saved replay buffer') from None
-    if version not in (1, VERSION):
-        raise DamagedFile(f'{name} is a replay buffer of version {version}; this program reads version 1 and {VERSION}')
+    if version != VERSION:
+        raise DamagedFile(f'{name} is a replay buffer of version {version}; this program reads version {VERSION}')
     fresh = memory.empty_copy()
     try:
-        if version == 1:
-            meta, arrays = version_1.converted(meta, arrays)
         restored = _fill(fresh, meta, arrays)
         memory.swap(fresh)
         return restored
@@ -259,7 +256,6 @@ def _fill(memory: ReplayMemory, meta: Dict[str, Any], arrays: Mapping[str, np.nd
         rows = Rows(leaves_from(meta['leaves']), memory.capacity)
         memory.start_with(rows)
         columns = {name: _of_length(count, arrays[name])[order] for name in rows.table.dtype.names or ()}
-        rows.take_states(columns, arrays)
         if memory.frame_store is not None:
             columns['frames'] = _load_frames(memory, meta, arrays)[columns['frames']]
             memory.frame_store.set_references(np.bincount(columns['frames'].ravel()))

@@ -1,1 +1,0 @@
-"""A replay memory as a file."""
