@@ -1,9 +1,9 @@
 """
-The shortest run of ``breakout_dqn_config.py`` with all steps: ``make demo`` trains, evaluates, records games with it.
+The shortest run of ``breakout_dqn_config.py`` with all steps: ``make demo`` trains, evaluates, records games with it::
 
-``ding -m serial -c configs/breakout_dqn_demo_config.py -s 0 --env-step 3000``, about a minute on two CPU cores, two minutes where other programs
-use them. The
-agent hardly learns anything in it.
+    GOMP_SPINCOUNT=10000 ding -m serial -c configs/breakout_dqn_demo_config.py -s 0 --env-step 3000
+
+trains for less than a minute on two CPU cores, for two minutes where other programs use them. The agent hardly learns.
 """
 
 from ding.config import read_config
