@@ -124,6 +124,14 @@ def test_a_checkpoint_copied_alone_is_refused_until_its_config_is_there_too(tmp_
     assert load_agent(alone).config == load_agent(path).config
 
 
+def test_agents_are_read_and_written_under_names_that_are_not_utf_8(tmp_path):
+    name = os.fsdecode(b'a\xff')
+    checkpoint = write_checkpoint(tmp_path / name / 'ckpt' / name, small_network())
+    agent = load_agent(checkpoint)
+    save_agent(tmp_path / name / name, average_weights([checkpoint]), {}, agent.config)
+    assert load_agent(tmp_path / name / name).name == agent.name == 'a'
+
+
 @pytest.mark.parametrize('text', ['exp_config = open("x")', 'exp_config = {', '', 'exp_config = [1]'])
 def test_a_config_that_is_not_data_is_named(text, tmp_path):
     path = write_checkpoint(tmp_path / 'a.pth.tar', small_network())
