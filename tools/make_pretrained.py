@@ -20,6 +20,7 @@ from tabulate import tabulate
 
 from breakout_env.agent.agent import load_agent, save_agent
 from breakout_env.agent.evaluation import evaluate
+from breakout_env.agent.network import network_of_run
 from breakout_env.agent.weights_file import average_weights, checkpoints_of
 from breakout_env.run.log import RunLog
 from breakout_env.run.paths import updates_of
@@ -61,7 +62,8 @@ def candidates(run: str, env_steps: int, folder: Path, card: Mapping[str, Any]) 
     paths = [path for path in checkpoints_of(run) if env_step_of(path) <= env_steps]
     found = {count: paths[-count:] for count in CANDIDATES if count <= len(paths)}
     for count, checkpoints in found.items():
-        save_agent(str(folder / f'last_{count}.safetensors'), average_weights(checkpoints), card)
+        agent = str(folder / f'last_{count}.safetensors')
+        save_agent(agent, average_weights(checkpoints), card, network_of_run(checkpoints[-1]))
     return found
 
 
@@ -140,7 +142,7 @@ def main(
     if note:
         facts['note'] = note
     PRETRAINED.mkdir(exist_ok=True)
-    save_agent(str(PRETRAINED / f'{name}.safetensors'), average_weights(chosen), facts)
+    save_agent(str(PRETRAINED / f'{name}.safetensors'), average_weights(chosen), facts, agent.config)
     result = dict(
         date=datetime.now(timezone.utc).isoformat(timespec='seconds'),
         card=facts,

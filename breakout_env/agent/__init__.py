@@ -1,4 +1,4 @@
-"""Trained agents: weights as a file, evaluation by named protocols, play, averaging and export."""
+"""Trained agents: weights as a file, evaluation by named protocols, play and averaging."""
 
 from .agent import Agent, load_agent, save_agent
 

@@ -8,9 +8,9 @@ Evaluating an agent: full games under a named protocol, and what their scores sa
 - ``greedy``: no-op starts and nothing else. A greedy agent then plays 4 different games, a few more past frame 65,536
   (a 16-bit counter overflows).
 
-All of them play games of up to 30 minutes (108,000 frames, after Machado et al. 2018) with 4 frames a step, score them
-in points, and press FIRE at the start of a game. They also press it after each lost life unless told otherwise, which
-changes the protocol: in the papers the agent has to do so itself.
+All of them play games of up to 30 minutes (108,000 frames, after Machado et al. 2018) with as many frames a step as the
+agent was trained with (4 in the papers), score them in points, and press FIRE at the start of a game. They also press
+it after each lost life unless told otherwise, which changes the protocol: in the papers the agent has to do so itself.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ PROTOCOLS: Dict[str, Dict[str, Any]] = dict(
     sticky=dict(noop_max=0, random_action_probability=0.0, repeat_action_probability=0.25),
     greedy=dict(noop_max=30, random_action_probability=0.0, repeat_action_probability=0.0),
 )
-MAX_EPISODE_FRAMES = BreakoutOptions().max_episode_frames
+MAX_EPISODE_FRAMES, FRAME_SKIP = BreakoutOptions().max_episode_frames, BreakoutOptions().frame_skip
 # With fewer, the spread of the scores is meaningless.
 ENOUGH_DIFFERENT_GAMES = 20
 # The network always gets this many observations at once, padded where fewer are at hand. In batches of another size,
@@ -101,8 +101,8 @@ class Report(object):
         if self.distinct_games >= max(ENOUGH_DIFFERENT_GAMES, len(self.games) / 2):
             return None
         return (
-            f'an interval would mean nothing: only {self.distinct_games} different games were played in '
-            f'{len(self.games)}; it takes at least {ENOUGH_DIFFERENT_GAMES} and half of all'
+            f'no 95% interval is given: it needs at least {ENOUGH_DIFFERENT_GAMES} different games, and at least half '
+            f'of all games must be different. Here {self.distinct_games} of {len(self.games)} are different'
         )
 
     @property

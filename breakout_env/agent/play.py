@@ -9,7 +9,7 @@ import numpy as np
 
 from ..envs.env import BreakoutEnv
 from ..rendering.window import GameWindow
-from .agent import FRAME_SKIP, Agent, act
+from .agent import Agent, act
 
 STICKY_PROBABILITY = 0.25  # Machado et al. 2018
 EPSILON = 0.01  # a greedy agent meets about 4 different games
@@ -54,7 +54,6 @@ def play(
         dict(
             agent.env_options,
             is_train=False,
-            frame_skip=FRAME_SKIP,
             random_action_probability=epsilon,
             repeat_action_probability=STICKY_PROBABILITY if sticky else 0.0,
         )
@@ -92,12 +91,12 @@ def missing_for_window() -> str:
     return '' if importlib.util.find_spec('pygame') else 'a window needs pygame, which is not installed'
 
 
-def open_window(title: str, speed: float = 1.0) -> GameWindow:
+def open_window(title: str, speed: float = 1.0, frame_skip: int = 4) -> GameWindow:
     """
-    A window to watch an agent in. A ValueError says that there is no display or no pygame, a HelperError that it
-    could not be opened.
+    A window to watch an agent in, at the speed of a step of ``frame_skip`` frames. A ValueError says that there is no
+    display or no pygame, a HelperError that it could not be opened.
     """
     missing = missing_for_window()
     if missing:
         raise ValueError(f'{missing}; record a video instead: breakout record --out game.mp4')
-    return GameWindow(title, FRAME_SKIP, speed)
+    return GameWindow(title, frame_skip, speed)

@@ -5,6 +5,7 @@ of updates fluctuates less (Polyak & Juditsky 1992; Izmailov et al. 2018), and o
 docs/training.md has the figures.
 """
 
+import json
 import logging
 import math
 import os
@@ -15,7 +16,8 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
+from safetensors.torch import load
 
 from ..policy.learner import EMA_KEY
 from ..run.paths import numbered_checkpoints, updates_of
@@ -26,15 +28,15 @@ Weights = Dict[str, torch.Tensor]
 _SHARE, _FEWEST, _MOST = 8, 2, 16
 
 
-def read_weights(path: Union[str, Path]) -> Tuple[Weights, Dict[str, str]]:
+def read_weights(path: Union[str, Path]) -> Tuple[Weights, Optional[Dict[str, str]]]:
     """
     Overview:
         The weights of a network, from an agent in safetensors or a checkpoint in PyTorch's format. The first bytes \
         of the file tell which, not its name.
     Returns:
         - weights (:obj:`Weights`): Tensors by name, on the CPU; of a DI-engine checkpoint \
-            the averaged ones, if it has them, or those of ``model``; without those of a critic.
-        - metadata (:obj:`Dict[str, str]`): What safetensors keeps beside them; for a checkpoint, nothing.
+            the averaged ones, if it has them, or those of ``model``.
+        - metadata (:obj:`Optional[Dict[str, str]]`): What safetensors keeps beside them; None for a checkpoint.
     Raises:
         - OSError: If the file cannot be opened.
         - ValueError: If it has neither format, is damaged, or holds more than tensors and numbers.
@@ -45,21 +47,18 @@ def read_weights(path: Union[str, Path]) -> Tuple[Weights, Dict[str, str]]:
     except OSError as error:
         raise type(error)(f'{path} cannot be read ({error.strerror}); expected a checkpoint or an agent') from None
     # safetensors: the length of the header in eight bytes, then the header, a JSON object
-    weights, metadata = _read_safetensors(path) if start[8:] == b'{' else (_read_checkpoint(path), {})
+    weights, metadata = _read_safetensors(path) if start[8:] == b'{' else (_read_checkpoint(path), None)
     if not isinstance(weights, Mapping) or not weights or not all(_is_weight(*item) for item in weights.items()):
         raise ValueError(f'{path} holds no weights of a network; expected tensors, in a checkpoint under `model`')
-    return without_critic(weights), metadata
-
-
-def without_critic(weights: Mapping[str, torch.Tensor]) -> Weights:
-    """The weights that choose actions: what is left of an actor with a critic is a DQN (``pixel_actor_critic``)."""
-    return {name: tensor for name, tensor in weights.items() if not name.startswith('critic.')}
+    return dict(weights), metadata
 
 
 def _read_safetensors(path: Union[str, Path]) -> Tuple[Weights, Dict[str, str]]:
+    content = Path(path).read_bytes()  # not by `safe_open`, which refuses a name that is not UTF-8
     try:
-        with safe_open(path, framework='pt') as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}
+        weights = load(content)
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], 'little')])
+        return weights, header.get('__metadata__', {})
     except SafetensorError as error:
         raise ValueError(f'{path} is not a complete safetensors file: it is truncated or damaged ({error})') from None
 

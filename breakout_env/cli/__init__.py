@@ -1,5 +1,5 @@
 """
-The ``breakout`` command: train, watch, evaluate and export agents, without a line of code.
+The ``breakout`` command: train, watch and evaluate agents, without a line of code.
 
 ``breakout_command.py``, beside the package, has its help and calls the group here. Each command is a thin file of its
 own, imported when it is called; the work is done by functions of the package that programs can call, too.

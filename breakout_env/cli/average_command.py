@@ -6,9 +6,11 @@ from typing import Annotated, Any, Dict, Optional
 import click
 
 from ..agent.agent import save_agent
+from ..agent.network import build_network, network_of_run
 from ..agent.weights_file import average_weights, checkpoints_of, last_eighth
 from ..run.paths import AVERAGED_AGENT, updates_of
 from ..utils.options import COUNT, Between, CommandLineType
+from .common import agent_commands, command_for, echo_commands
 
 
 @click.command('average')
@@ -20,7 +22,7 @@ from ..utils.options import COUNT, Between, CommandLineType
 @click.option(
     '--temperature',
     type=CommandLineType(Annotated[float, Between(0.01, 100.0)]),
-    help='Of a PPO: actions are drawn from its policy, the logits divided by this. By default the most probable ones.',
+    help='For PPO only: draw actions from its policy, the logits divided by this. By default the most probable ones.',
 )
 @click.option(
     '-o', '--output', type=click.Path(dir_okay=False), help=f'The file to write; by default {AVERAGED_AGENT} in RUN.'
@@ -46,7 +48,14 @@ def command(
     paths = last_eighth(paths) if last is None else paths[-last:]
     first, newest = updates_of(paths[0]), updates_of(paths[-1])
     card: Dict[str, Any] = dict(name=f'average_{newest}', updates=newest)
+    weights, network = average_weights(paths), network_of_run(paths[-1])
     if temperature is not None:
+        if build_network(network, weights).output_name != 'logits':
+            raise click.UsageError(
+                f'--temperature is {temperature:g}, and {run} is the run of a network that gives Q values, not the '
+                'logits of a policy; expected the run of an actor-critic such as PPO, or no --temperature'
+            )
         card['temperature'] = temperature
-    save_agent(output, average_weights(paths), card)
+    save_agent(output, weights, card, network)
     click.echo(f'wrote {output}: the mean of {len(paths)} checkpoints, after {first:,} to {newest:,} updates')
+    echo_commands(agent_commands(output, command_for(network)))

@@ -1,12 +1,17 @@
-"""What several commands share: the options of an agent, which they get loaded, and of a device."""
+"""What several commands share: the options of an agent, which they get loaded, and of a device; the next commands."""
 
 import functools
-from typing import Annotated, Any, Callable, Optional
+import os
+from pathlib import Path
+from shlex import quote
+from typing import Annotated, Any, Callable, Dict, Mapping, Optional, Union
 
 import click
 import torch
 
 from ..agent.agent import load_agent
+from ..agent.network import needs_path, network_of_run
+from ..run.paths import newest_checkpoint, numbered_checkpoints
 from ..utils.gpu import gpu_problem
 from ..utils.options import Between, CommandLineType
 
@@ -19,7 +24,7 @@ def with_agent(function: Callable) -> Callable:
     @click.option(
         '--checkpoint',
         type=click.Path(exists=True, dir_okay=False),
-        help="A checkpoint of a run (ckpt/*.pth.tar, DI-engine's or ours), or an agent in safetensors.",
+        help='A checkpoint in the folder of its run (RUN/ckpt/*.pth.tar), or an agent in safetensors.',
     )
     @click.option(
         '--pretrained', is_flag=True, help='The agent that comes with the package; the default without --checkpoint.'
@@ -49,3 +54,36 @@ def device_of(device: str) -> str:
     if problem and torch.cuda.is_available():
         click.echo(f'The CPU is used: {problem}', err=True)
     return 'cpu' if problem else 'cuda'
+
+
+def agent_commands(file: Union[str, Path], breakout: str = 'breakout') -> Dict[str, str]:
+    """What to do with an agent's file, by what it is for; ``breakout`` is the command, as ``command_for`` gives it."""
+    commands = {'its score': 'eval', 'watch it': 'play'}
+    return {what: f'{breakout} {command} --checkpoint {quote(str(file))}' for what, command in commands.items()}
+
+
+def run_commands(folder: Union[str, Path], path: Optional[str] = None) -> Dict[str, str]:
+    """What to do with the agents of a run: nothing without a checkpoint, or if only its policy plays its network."""
+    best = newest_checkpoint(folder)
+    if not best.exists():
+        return {}
+    try:
+        breakout = command_for(network_of_run(best), path)
+    except ValueError:  # `ding -m eval` plays it
+        return {}
+    commands = agent_commands(best, breakout)
+    if len(numbered_checkpoints(folder)) > 2:  # the first is that of the untrained network
+        commands['a better agent'] = f'{breakout} average {quote(str(folder))}'
+    return commands
+
+
+def command_for(network: Mapping[str, Any], path: Optional[str] = None) -> str:
+    """The command that finds a network's module: in the folder ``path``, or else on PYTHONPATH, if not installed."""
+    path = path or os.environ.get('PYTHONPATH')
+    return f'PYTHONPATH={quote(path)} breakout' if path and needs_path(network) else 'breakout'
+
+
+def echo_commands(commands: Mapping[str, str]) -> None:
+    """Print commands, with what each is for before it."""
+    for what, text in commands.items():
+        click.echo(f'  {what + ":":19}{text}')

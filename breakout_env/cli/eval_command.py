@@ -9,7 +9,7 @@ import click
 from tqdm import tqdm
 
 from ..agent.agent import Agent
-from ..agent.evaluation import PROTOCOLS, Game, Report, evaluate
+from ..agent.evaluation import FRAME_SKIP, PROTOCOLS, Game, Report, evaluate
 from ..utils.atomic_file import write_bytes
 from ..utils.options import SEED
 from .common import GAMES, device_option, with_agent
@@ -80,10 +80,12 @@ def _progress(episodes: int) -> Iterator[Callable[[int, Sequence[Game]], None]]:
 def _show(report: Report) -> None:
     figures, interval = report.summary(), report.interval_95
     fire = 'pressed after a lost life' if report.env_options['fire_on_life_loss'] else 'left to the agent'
+    frame_skip = report.env_options.get('frame_skip', FRAME_SKIP)
+    frames = '' if frame_skip == FRAME_SKIP else f', {frame_skip} frames a step as in its training, not {FRAME_SKIP}'
     steps_per_s = sum(game.steps for game in report.games) / report.duration_s
     rows = [
         ('agent', report.agent),
-        ('protocol', f'{report.protocol}, FIRE {fire}'),
+        ('protocol', f'{report.protocol}, FIRE {fire}{frames}'),
         ('games', f'{figures["episodes"]}, of which {figures["distinct_games"]} different; seed {report.seed}'),
         ('mean', f'{figures["mean"]:.2f}'),
         ('95% interval', "{:.2f} to {:.2f} (of the mean, Student's t)".format(*interval) if interval else 'none'),

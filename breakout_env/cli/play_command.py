@@ -40,7 +40,7 @@ def command(agent: Agent, speed: float, **options: Any) -> None:
     """
     Watch an agent play full games.
 
-    In a window, which needs a display; q quits. Without one: breakout record.
+    In a window, which needs a display; q or Esc closes it. Without a display: breakout record.
 
     \b
     Examples:
@@ -48,7 +48,8 @@ def command(agent: Agent, speed: float, **options: Any) -> None:
       breakout play --checkpoint RUN/ckpt/ckpt_best.pth.tar --games 3
       breakout play --speed 2              twice as fast
     """
-    with contextlib.closing(open_window(f'Breakout: {agent.name}', speed)) as window:
+    with contextlib.closing(open_window(f'Breakout: {agent.name}', speed, agent.frame_skip)) as window:
+        click.echo('Keys in the window: q or Esc closes it, which ends the games. Ctrl-C here does, too.')
         play_and_echo(agent, window.present, **options)
 
 

@@ -7,6 +7,7 @@ import click
 
 from ..run.log import RunLog
 from ..run.plotting import PANELS, X_AXES, Curve, draw_curves, save_figure
+from .common import echo_commands, run_commands
 
 
 @click.command()
@@ -39,3 +40,6 @@ def command(runs: Tuple[str, ...], out: str, x: str, what: Tuple[str, ...]) -> N
     except (ValueError, OSError) as error:
         raise click.UsageError(f'--out {out}: {error}') from None
     click.echo(out)
+    for run in runs:
+        if commands := run_commands(run):
+            echo_commands({'next': commands.get('a better agent') or commands['its score']})

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Optional
 
 import click
 
-from ..agent.agent import FRAME_SKIP, Agent
+from ..agent.agent import Agent
 from ..rendering.video import VideoFile
 from ..utils.game_constants import FRAMES_PER_SECOND
 from ..utils.options import DAY_S, Between, CommandLineType
@@ -32,7 +32,7 @@ def command(agent: Agent, path: str, force: bool, speed: float, max_seconds: Opt
       breakout record --checkpoint RUN/ckpt/ckpt_best.pth.tar --out best.mp4
       breakout record --out game.gif --max-seconds 10
     """
-    pictures_per_second = FRAMES_PER_SECOND / FRAME_SKIP * speed
+    pictures_per_second = FRAMES_PER_SECOND / agent.frame_skip * speed
     with VideoFile(path, pictures_per_second, max_seconds, overwrite=force) as video:
         played = play_and_echo(agent, video.show, **options)
         video.finish()

@@ -15,18 +15,16 @@ import click
 import torch
 from ding.utils import POLICY_REGISTRY, import_module
 
-from ..agent.agent import load_agent
-from ..policy.pixel_models import PixelDQN
 from ..run.budget import Budget
 from ..run.config import read_config_file
 from ..run.folder import folder_below_here, run_to_resume, saved_runs
-from ..run.paths import LOGS, newest_checkpoint, numbered_checkpoints, saves_in
+from ..run.paths import LOGS, saves_in
 from ..run.recipes import RECIPES, RECIPES_ON_RAY, shipped
 from ..run.stop_request import StopRequest
 from ..utils import output
 from ..utils.command_line import Program
 from ..utils.options import COLLECTORS, COUNT, SEED, Between, CommandLineType
-from .common import device_of, device_option
+from .common import device_of, device_option, echo_commands, run_commands
 
 ENV_STEPS = 10_000_000
 # The command in a process that imports from where this one does: `python -m` would begin with the current folder.
@@ -184,20 +182,12 @@ def _summarise(folder: str, resume_command: str, config: Optional[str]) -> None:
         'its curves': f'breakout plot {quote(folder)}',
         'in TensorBoard': f'tensorboard --logdir {quote(os.path.join(folder, LOGS))}',
     }
-    with contextlib.suppress(ValueError, OSError):  # a network that only its policy can play: `ding -m eval`
-        agent, best = load_agent(newest_checkpoint(folder)), quote(str(newest_checkpoint(folder)))
-        breakout = 'breakout'
-        if not isinstance(agent.model, PixelDQN) and config:  # its module may be beside the config
-            breakout = f'PYTHONPATH={quote(os.path.dirname(config) or ".")} breakout'
-        commands['its score'] = f'{breakout} eval --checkpoint {best}'
-        commands['watch it'] = f'{breakout} play --checkpoint {best}'
-        if len(numbered_checkpoints(folder)) > 2:  # the first is that of the untrained network
-            commands['a better agent'] = f'{breakout} average {quote(folder)}'
+    # the module of a network may be beside the config
+    commands.update(run_commands(folder, config and (os.path.dirname(config) or os.curdir)))
     if saves_in(folder):
         click.echo(f'  {"resume:":19}{resume_command}')
     click.echo(f'Checkpoints, logs and the merged config are in {folder}')
-    for what, text in commands.items():
-        click.echo(f'  {what + ":":19}{text}')
+    echo_commands(commands)
 
 
 def _pipeline(name: str) -> Callable[..., str]:

@@ -34,8 +34,8 @@ class LearnerOptions(Options):
     """(int) Updates over which losses and values are averaged for the log."""
     ema_decay: Optional[Annotated[float, Between(0, 0.999999, above=True)]] = None
     """(Optional[float]) EMA decay: collector and evaluator act with an exponential moving average of the weights, \
-    average = decay * average + (1 - decay) * weights at each update; ``breakout average``, ``eval``, ``play`` and \
-    ``export`` take it from checkpoints. None to act with the weights themselves."""
+    average = decay * average + (1 - decay) * weights at each update; ``breakout average``, ``eval`` and ``play`` take \
+    it from checkpoints. None to act with the weights themselves."""
 
 
 class Diverged(ValueError):

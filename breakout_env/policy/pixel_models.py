@@ -264,7 +264,7 @@ class PixelDQN(PixelInput, DQN):
         """
         Arguments:
             - dueling (:obj:`bool`): Whether the value of a state and the advantages of actions have heads of their own.
-            - head (:obj:`str`): ``ding`` or ``paper``, see ``PixelModelOptions``. The keys of its weights tell which.
+            - head (:obj:`str`): ``ding`` or ``paper``, see ``PixelModelOptions``.
             - layer_norm (:obj:`bool`): Whether a LayerNorm (Ba et al. 2016) is before each ReLU. The scale of weights \
                 does not matter then: they begin as PyTorch's.
             - args, kwargs (:obj:`Any`): As ``PixelInput``, errors, too.

@@ -91,10 +91,7 @@ def folder_below_here(name: Any, option: str = 'exp_name') -> str:
     Raises:
         - click.UsageError: If it is no such path.
     """
-    try:
-        checked('option', option, name, PathText)
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None
+    _check_printable(name, option)
     relative = _below_here(name or os.curdir)
     if relative == os.curdir or relative.split(os.sep)[0] == os.pardir:
         raise click.UsageError(f'{option} is {name!r}; expected a folder below the current one')
@@ -102,6 +99,14 @@ def folder_below_here(name: Any, option: str = 'exp_name') -> str:
         if os.path.lexists(folder) and not folder.is_dir():
             raise click.UsageError(f'{option} is {name!r}, and {folder} is no folder; expected another name')
     return relative
+
+
+def _check_printable(name: Any, option: str) -> None:
+    """DI-engine writes the name into files in UTF-8."""
+    try:
+        checked('option', option, name, PathText)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
 
 
 def _below_here(path: str) -> str:
@@ -119,7 +124,7 @@ def run_to_resume(resume: Optional[str], exp_name: str) -> Optional[str]:
         The experiment folder that ``--resume`` asks for: its value, ``''`` for the last saved run of this name; None \
         if it was not given.
     Raises:
-        - click.UsageError: If there is no saved run.
+        - click.UsageError: If there is no saved run, or its name is not printable.
         - DamagedFile: If a list of saves is damaged.
     """
     if resume == '':
@@ -127,6 +132,8 @@ def run_to_resume(resume: Optional[str], exp_name: str) -> Optional[str]:
         if not runs:
             raise click.UsageError(f'--resume found no saved run in {exp_name}; expected {exp_name}/{SAVE_LIST}')
         return str(max(runs, key=_saved_at))
+    if resume is not None:
+        _check_printable(resume, '--resume')
     if resume is not None and not saves_in(resume):
         raise click.UsageError(f'--resume {resume}: no saved run is there; expected {resume}/{SAVE_LIST}')
     return resume and _below_here(resume)

@@ -6,13 +6,14 @@ import re
 import numpy as np
 import pytest
 import scipy.stats
+import torch
 from click.testing import CliRunner
 
-from breakout_env import BreakoutEnv
+from breakout_env import BreakoutEnv, PixelActorCritic
 from breakout_env.agent.agent import load_agent, save_agent
 from breakout_env.agent.evaluation import BATCH_SIZE, Game, Report, evaluate
 from breakout_env.cli import main
-from helpers.agents import small_network
+from helpers.agents import SMALL, SMALL_CONFIG, config_of, small_network
 from helpers.resources import children
 
 FRAMES = 600  # at most about 150 steps a game
@@ -42,7 +43,9 @@ def outcomes(report):
 
 @pytest.mark.parametrize('protocol, card', [('nature', {}), ('sticky', {}), ('greedy', dict(temperature=0.2))])
 def test_seed_gives_the_same_games_for_any_number_of_environments(protocol, card, tmp_path):
-    save_agent(tmp_path / 'agent', small_network(1).state_dict(), card)
+    torch.manual_seed(1)
+    network = PixelActorCritic(**SMALL, orthogonal=False)
+    save_agent(tmp_path / 'agent', network.state_dict(), card, config_of('pixel_actor_critic'))
     agent = load_agent(tmp_path / 'agent')
     one, three = (evaluate(agent, protocol, 4, 5, env_num=n, max_episode_frames=FRAMES) for n in (1, 3))
     assert outcomes(one) == outcomes(three)
@@ -70,7 +73,10 @@ def test_greedy_play_has_at_most_four_games_and_no_interval(frames):
     report = evaluate(Rule(), 'greedy', 12, 0, max_episode_frames=frames)
     assert (report.truncated_games > 0) == (frames == FRAMES) and 2 <= report.distinct_games <= 4
     assert report.interval_95 is None and report.summary()['interval_95'] is None
-    assert f'only {report.distinct_games} different games' in report.too_few_different
+    assert report.too_few_different == (
+        'no 95% interval is given: it needs at least 20 different games, and at least half of all games must be '
+        f'different. Here {report.distinct_games} of 12 are different'
+    )
 
 
 @pytest.mark.parametrize(
@@ -123,8 +129,19 @@ def test_interval_needs_twenty_different_games_and_half_of_all(games, different,
     assert (report.interval_95 is not None) == given == (report.too_few_different is None)
 
 
+def test_an_agent_of_another_frame_skip_is_evaluated_with_it_and_eval_says_so(tmp_path):
+    config = config_of(env=dict(frame_skip=9))
+    save_agent(tmp_path / 'agent', small_network(1).state_dict(), {}, config)
+    arguments = ['--checkpoint', str(tmp_path / 'agent'), '-n', '1', '--device', 'cpu', '--json', 'games.json']
+    result = CliRunner().invoke(main, ['eval', *arguments])
+    assert ', 9 frames a step as in its training, not 4\n' in result.output
+    report = json.loads((tmp_path / 'games.json').read_text())
+    (game,) = report['games']
+    assert report['env_options']['frame_skip'] == 9 and game['frames'] > 8 * game['steps']
+
+
 def test_eval_command_prints_progress_and_figures_and_writes_each_game(tmp_path):
-    save_agent(tmp_path / 'agent', small_network(1).state_dict(), {})
+    save_agent(tmp_path / 'agent', small_network(1).state_dict(), {}, SMALL_CONFIG)
     path = tmp_path / 'new folder' / 'games.json'
     arguments = ['eval', '--checkpoint', str(tmp_path / 'agent'), '-n', '5', '--protocol', 'greedy', '--seed', '3']
     result = CliRunner().invoke(main, [*arguments, '--device', 'cpu', '--json', str(path)])
@@ -134,5 +151,8 @@ def test_eval_command_prints_progress_and_figures_and_writes_each_game(tmp_path)
     assert written['mean'] == np.mean([game['score'] for game in written['games']])
     assert f'mean             {written["mean"]:.2f}' in result.output
     assert f'5 of 5 games, mean {written["mean"]:.1f}\n' in result.output  # in a file or pipe; a terminal shows a bar
-    assert 'FIRE pressed after a lost life' in result.output and 'would mean nothing' in result.output
+    assert (
+        'FIRE pressed after a lost life' in result.output
+        and 'Note: no 95% interval is given: it needs at least 20 ' in result.output
+    )
     assert re.search('95% interval +none\n', result.output)

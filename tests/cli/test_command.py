@@ -3,17 +3,21 @@
 import os
 import re
 import sys
+import warnings
 
 import click
 import pytest
+import torch
 from click.testing import CliRunner
 from ding.utils import POLICY_REGISTRY
 
 from breakout_command import COMMANDS
 from breakout_command import main as front_door
 from breakout_env.cli import main
+from breakout_env.cli.common import run_commands
 from breakout_env.policy.lean_ppo import LeanPPOCommandModePolicy
 from breakout_env.utils.command_line import Program
+from helpers.agents import config_of, write_checkpoint
 from helpers.processes import BIN, ROOT, completed
 
 POLICY_REGISTRY.register('their_ppo_command', type('TheirPPO', (LeanPPOCommandModePolicy,), {}))
@@ -79,3 +83,23 @@ def test_ppo_collects_while_it_learns_on_half_the_threads(monkeypatch, tmp_path,
     pipeline = lambda *arguments: started.append(arguments) or arguments[0].main.exp_name  # noqa: E731
     CliRunner().invoke(main, ['train', '--device', 'cpu', '-c', str(path), *options], obj=dict(serial=pipeline))
     assert started[0][4] is overlap and used[-1] == threads
+
+
+def test_the_end_of_a_run_names_the_commands_for_its_agents_without_trying_them(tmp_path, monkeypatch):
+    monkeypatch.delenv('PYTHONPATH', raising=False)
+    assert run_commands('no_run') == {}
+    recurrent, foreign = config_of('pixel_drqn'), config_of('dqn', sizes=dict(obs_shape=4, action_shape=2))
+    recurrent['policy']['burnin_step'] = 4
+    own = config_of('pixel_dqn', import_names=['helpers.agents'])
+    for name, config in dict(pixels=config_of(), own=own, recurrent=recurrent, foreign=foreign).items():
+        for updates in range(3):
+            # what is in it is not read
+            write_checkpoint(tmp_path / name / 'ckpt' / f'iteration_{updates}.pth.tar', torch.nn.Linear(1, 1), config)
+    newest = 'ckpt/iteration_2.pth.tar'
+    commands = ['eval --checkpoint {0}/' + newest, 'play --checkpoint {0}/' + newest, 'average {0}']
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        assert list(run_commands('pixels').values()) == [f'breakout {each.format("pixels")}' for each in commands]
+        found = list(run_commands('own', 'a folder').values())
+        assert found == [f"PYTHONPATH='a folder' breakout {each.format('own')}" for each in commands]
+        assert run_commands('recurrent') == run_commands('foreign') == {}

@@ -1,7 +1,7 @@
 """Small agents, in files as programs write them."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Mapping
 
 import numpy as np
 import torch
@@ -16,11 +16,25 @@ def small_network(seed: int = 0, **changes: Any) -> PixelDQN:
     return PixelDQN(**{**SMALL, **changes})
 
 
-def write_checkpoint(path: Path, model: torch.nn.Module) -> Path:
-    """As DI-engine's learner writes it."""
+def config_of(
+    name: str = 'pixel_dqn', env: Mapping = {}, sizes: Mapping = SMALL, on_policy: bool = False, **model: Any
+) -> dict:
+    """What a run's merged config says of its network, by default that of ``small_network``."""
+    return dict(env=dict(env), policy=dict(on_policy=on_policy, model={**sizes, **model, 'type': name}))
+
+
+SMALL_CONFIG = config_of()
+
+
+def write_checkpoint(path: Path, model: torch.nn.Module, config: Mapping = SMALL_CONFIG) -> Path:
+    """As DI-engine's learner writes it, and the merged config in the folder of its run."""
+    folder = path.parent.parent if path.parent.name == 'ckpt' else path.parent
+    path.parent.mkdir(parents=True, exist_ok=True)
     optimizer = torch.optim.Adam(model.parameters())
     state = model.state_dict()
     torch.save(dict(model=state, target_model=state, optimizer=optimizer.state_dict(), last_iter=7, last_step=9), path)
+    text = f'exp_config = {dict(config, stop_value=1)}'
+    (folder / 'total_config.py').write_text(text.replace("'stop_value': 1", '\'stop_value\': float("inf")'))
     return path
 
 

@@ -22,6 +22,7 @@ from breakout_env import (
 )
 from breakout_env.agent.agent import load_agent, save_agent
 from breakout_env.policy.learner import cast_copy
+from helpers.agents import config_of
 from helpers.processes import ROOT
 
 SHAPE, ACTIONS = [4, 84, 84], 4
@@ -99,10 +100,11 @@ def test_an_untrained_actor_plays_all_actions_about_equally_often(options, pixel
 @pytest.mark.parametrize('rows', [None, [12, 79]])
 @pytest.mark.parametrize('columns', [None, [4, 79]])
 def test_the_heads_of_the_papers_are_linear_on_a_relu(model, rows, columns, dueling, pixels, tmp_path):
-    """Mnih et al. 2015, Wang et al. 2016; and an agent is built from such weights alone."""
+    """Mnih et al. 2015, Wang et al. 2016; and an agent's file says which head it has."""
     torch.manual_seed(0)
     sizes = dict(encoder_hidden_size_list=[8, 8, 8, 16], rows=rows, columns=columns, layer_norm=rows is None)
-    net = model(SHAPE, ACTIONS, head='paper', dueling=dueling, **sizes)
+    sizes.update(head='paper', dueling=dueling)
+    net = model(SHAPE, ACTIONS, **sizes)
     seen = pixels.float() / 255
     seen = seen if rows is None else seen[:, :, 12:80]
     seen = seen if columns is None else seen[..., 4:80]
@@ -118,9 +120,9 @@ def test_the_heads_of_the_papers_are_linear_on_a_relu(model, rows, columns, duel
     torch.testing.assert_close(found['logit'], logit)
     if model is PixelActorCritic:
         torch.testing.assert_close(found['value'], net.critic(hidden)[:, 0])
-    save_agent(tmp_path / 'agent.safetensors', net.state_dict(), {})
+    name = 'pixel_dqn' if model is PixelDQN else 'pixel_actor_critic'
+    save_agent(tmp_path / 'agent.safetensors', net.state_dict(), {}, config_of(name, sizes=sizes))
     agent = load_agent(tmp_path / 'agent.safetensors')
-    assert agent.screen_size == 84
     np.testing.assert_allclose(agent.q_values(pixels.numpy()), logit.detach().numpy(), rtol=1e-4, atol=1e-6)
 
 

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import time
+from functools import partial
 
 import pytest
 import Xlib.display
@@ -83,9 +84,9 @@ def test_an_alarm_while_the_window_opens_leaves_no_process(env, display, same_fo
     assert [child.pid for child in children()] == [display.pid]
 
 
-def press_q(connection, window):
+def press(connection, window, key):
     window.set_input_focus(Xlib.X.RevertToParent, Xlib.X.CurrentTime)
-    code = connection.keysym_to_keycode(Xlib.XK.string_to_keysym('q'))
+    code = connection.keysym_to_keycode(Xlib.XK.string_to_keysym(key))
     connection.sync()
     Xlib.ext.xtest.fake_input(connection, Xlib.X.KeyPress, code)
     Xlib.ext.xtest.fake_input(connection, Xlib.X.KeyRelease, code)
@@ -97,7 +98,7 @@ def click_on_the_cross(connection, window):
     window.send_event(Xlib.protocol.event.ClientMessage(window=window, client_type=atom('WM_PROTOCOLS'), data=data))
 
 
-@pytest.mark.parametrize('ending', [press_q, click_on_the_cross, None])
+@pytest.mark.parametrize('ending', [partial(press, key='q'), partial(press, key='Escape'), click_on_the_cross, None])
 def test_play_command_shows_an_agent_until_it_is_stopped(ending, display, tmp_path):
     command = Command([BIN / 'breakout', 'play', '--seed', '1'], tmp_path)
     with contextlib.closing(Xlib.display.Display()) as connection:
@@ -110,4 +111,5 @@ def test_play_command_shows_an_agent_until_it_is_stopped(ending, display, tmp_pa
             connection.sync()
             assert command.process.wait() == 0
     end = '' if ending else 'stopped\n'
-    assert re.fullmatch(rf'game 1: \d+ points, stopped with \d lives\n{end}', command.text), command.text
+    keys = r'Keys in the window: q or Esc closes it, which ends the games. Ctrl-C here does, too.\n'
+    assert re.fullmatch(rf'{keys}game 1: \d+ points, stopped with \d lives\n{end}', command.text), command.text

@@ -1,5 +1,6 @@
 """Configs, changes of them and names of runs that are wrong: each gets an error message, and nothing is left behind."""
 
+import os
 import runpy
 from pathlib import Path
 
@@ -190,6 +191,7 @@ def test_a_target_network_follows_by_target_theta_where_its_frequency_is_none():
         (['train', '-s', '1', '-s', '2', '--resume', 'x'], '--resume with a folder resumes one run'),
         (['train', '--hours', 'nan'], "'nan' is not allowed; expected a number above 0"),
         (['train', '--resume', 'a_file'], 'no saved run is there'),
+        (['train', '--resume', os.fsdecode(b'a\xff')], "`--resume` is 'a\\udcff' (str); expected a path in printable"),
         (['train', '-c', PPO, '--collectors', '1'], "is 'rollout', which collects in one process with its learner"),
         (['train', '-c', ON_POLICY], 'expected `ding -m serial_onpolicy`'),
     ],

@@ -2,6 +2,7 @@
 
 import os
 import re
+from pathlib import Path
 
 import cv2
 import numpy as np
@@ -11,6 +12,7 @@ from click.testing import CliRunner
 from breakout_env.cli import main
 from breakout_env.run.log import RunLog, RunLogWriter
 from breakout_env.run.plotting import COLORS, PANELS, Curve, draw_curves
+from helpers.agents import small_network, write_checkpoint
 
 
 def write_run(folder, seed=0, points=10.0, rows=100):
@@ -64,6 +66,26 @@ def test_a_picture_of_every_panel_or_of_those_that_are_named_is_drawn(tmp_path):
     assert {str(run), 'points a game', '1 GB', 'env steps', '1M', 'human, 31.8 (Mnih et al. 2015)'} <= texts
     texts = texts_of(tmp_path, run, '--what', 'loss', '--what', 'memory', '--x', 'hours')
     assert titles & texts == {'Loss', PANELS['memory'].title} and 'hours of training' in texts
+
+
+@pytest.mark.parametrize('suffix', ['png', 'svg'])
+def test_names_that_are_not_utf_8_are_drawn_with_escapes(tmp_path, suffix):
+    run = write_run(tmp_path / os.fsdecode(b'seed\xff'))
+    figure = f'curves.{suffix}'
+    done = CliRunner(charset='utf-8').invoke(main, ['plot', run.name, '--out', figure])
+    assert done.exit_code == 0 and os.path.getsize(figure) > 10_000, done.output
+    assert suffix == 'png' or r'seed\udcff' in Path(figure).read_text()
+
+
+def test_plot_ends_with_the_next_command_for_each_run_that_has_an_agent(tmp_path):
+    runs = [write_run(tmp_path / name) for name in ('young', 'one', 'more')]
+    for run, count in zip(runs, (0, 2, 3)):
+        for updates in range(count):
+            write_checkpoint(run / 'ckpt' / f'iteration_{updates}.pth.tar', small_network())
+    lines = plot(*runs).output.splitlines()
+    newest = runs[1] / 'ckpt' / 'iteration_1.pth.tar'
+    expected = [f'breakout eval --checkpoint {newest}', f'breakout average {runs[2]}']
+    assert lines == ['curves.png', *(f'  next:              {command}' for command in expected)]
 
 
 @pytest.mark.parametrize('x, end', [('env_step', 1e6), ('hours', 3), ('updates', 250_000)])

@@ -22,7 +22,7 @@ from breakout_env import BreakoutEnv
 from breakout_env.agent.agent import load_agent, save_agent
 from breakout_env.agent.weights_file import read_weights
 from breakout_env.cli import main
-from helpers.agents import small_network, write_checkpoint
+from helpers.agents import SMALL_CONFIG, small_network, write_checkpoint
 from helpers.processes import ROOT
 from helpers.replay import Harm
 
@@ -90,7 +90,7 @@ def test_foreign_file_is_refused_by_name_and_not_run(kind):
 
 WRITERS = {
     'checkpoint': lambda path: write_checkpoint(path, small_network()),
-    'safetensors': lambda path: save_agent(path, small_network().state_dict(), {}),
+    'safetensors': lambda path: save_agent(path, small_network().state_dict(), {}, SMALL_CONFIG),
 }
 
 

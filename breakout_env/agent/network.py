@@ -1,0 +1,214 @@
+"""
+The network of an agent, built as a config says: the config in the agent's file, or the merged config of the run that a
+checkpoint belongs to.
+
+Configs are read as data: nothing in them is run. The network's class is DI-engine's, this package's, or in a module
+that ``policy.model.import_names`` names, which has to be installed or on PYTHONPATH: a file cannot bring code along.
+"""
+
+import ast
+import contextlib
+import importlib
+import os
+import warnings
+from pathlib import Path
+from typing import Any, Dict, Mapping, Union
+
+import torch
+from ding.utils import MODEL_REGISTRY, POLICY_REGISTRY
+from easydict import EasyDict
+
+from ..envs.env import BreakoutEnv
+from ..envs.options import BreakoutOptions
+from ..envs.pixel_check import fit_model_and_buffer
+from ..run.paths import MERGED_CONFIG
+from ..utils.options import section, shortened, shown
+from .weights_file import Weights
+
+# The options of ``env`` that make a network's screens and actions.
+ENV_OPTIONS = ('frame_skip', 'frame_stack', 'screen_size', 'full_action_space', 'obs_dtype')
+
+
+class PlayingNetwork(torch.nn.Module):
+    """A network from DI-engine's registry that takes uint8 pixels, whatever it was trained on."""
+
+    def __init__(self, network: torch.nn.Module, config: Mapping[str, Any]) -> None:
+        """
+        Put a network into evaluation mode and pass an observation through it; a ValueError if it does not give a
+        number for each action. ``config`` is that of ``network_config``.
+        """
+        super().__init__()
+        self.network = network
+        self.eval()
+        on_policy, self._takes_scaled = config['policy']['on_policy'], config['env']['obs_dtype'] != 'uint8'
+        self._arguments = dict(mode='compute_actor') if on_policy else {}
+        sizes = BreakoutOptions(**config['env']).model_sizes
+        outputs: Mapping = {}
+        try:
+            with torch.inference_mode(), warnings.catch_warnings():
+                warnings.simplefilter('ignore')  # about an observation that the network then refuses
+                outputs = self._outputs(torch.zeros(1, *sizes['obs_shape'], dtype=torch.uint8))
+                found: Any = tuple(outputs['logit'].shape)
+        except Exception as error:  # the user's code
+            found = f'{type(error).__name__}: {shortened(str(error))}'
+        if found != (1, sizes['action_shape']):
+            raise ValueError(
+                f'gives {found}; expected a dict with `logit`, of shape (batch, {sizes["action_shape"]}). '
+                '`ding -m eval` plays any network'
+            )
+        # What the numbers are: the logits of a policy, beside which a critic gives a value, or Q values.
+        self.output_name = 'logits' if on_policy or 'value' in outputs else 'q_values'
+
+    def forward(self, pixels: torch.Tensor) -> Dict[str, torch.Tensor]:
+        """
+        Shapes:
+            - pixels: :math:`(B, F, S, S)`, uint8.
+            - logit: :math:`(B, A)`, the logits or Q values of A actions.
+        """
+        return dict(logit=self._outputs(pixels)['logit'].float())
+
+    def _outputs(self, pixels: torch.Tensor) -> Mapping[str, torch.Tensor]:
+        return self.network(pixels.float() / 255 if self._takes_scaled else pixels, **self._arguments)
+
+
+def network_of_run(checkpoint: Union[str, Path]) -> Dict[str, Any]:
+    """
+    Overview:
+        ``network_config`` of the run that a checkpoint belongs to, as its merged config says, which is in the folder \
+        of the checkpoint or the one above. A link belongs to the run of its target.
+    Raises:
+        - ValueError: If there is no config, it is not data, or this package cannot play the network.
+    """
+    places = dict.fromkeys([os.path.realpath(checkpoint), os.path.abspath(checkpoint)])
+    files = [folder / MERGED_CONFIG for place in places for folder in Path(place).parents[:2]]
+    file = next((file for file in files if file.is_file()), None)
+    if file is None:
+        raise ValueError(
+            f"{checkpoint} is a checkpoint without its run's {MERGED_CONFIG}, which says what network it is; expected "
+            'that file in the same folder or the one above. Copy it there, or make an agent that needs no other file: '
+            'breakout average RUN -o FILE'
+        )
+    try:
+        text = file.read_text('utf-8').replace('float("inf")', '1e999')
+        config = section('exp_config', ast.literal_eval(text.partition('=')[2].strip()))
+    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError) as error:
+        reason = f'{type(error).__name__}: {shortened(str(error))}'
+        raise ValueError(
+            f'{file} cannot be read as data ({reason}); expected `exp_config = {{...}}`, as a training writes it'
+        ) from None
+    try:
+        return network_config(config)
+    except ValueError as error:
+        raise ValueError(f'{checkpoint} holds no agent that can play, by {file}: {error}') from None
+
+
+def network_config(config: Mapping[str, Any]) -> Dict[str, Any]:
+    """
+    Overview:
+        The part of a merged config that an agent's file keeps: ``env`` with ``ENV_OPTIONS``, as an evaluator has \
+        them, and ``policy`` with ``on_policy`` and a ``model`` whose type and sizes are filled in.
+    Raises:
+        - ValueError: If this package cannot play the network. Nothing is built to find out.
+    """
+    env, policy = section('env', config.get('env')), section('policy', config.get('policy'))
+    if 'burnin_step' in policy:
+        raise ValueError(
+            'its network is recurrent (policy.burnin_step) and needs the hidden state of its game; expected one that '
+            'acts on an observation alone. `ding -m eval` plays any network'
+        )
+    known = BreakoutOptions.model_fields.keys() | {'env_id'}  # the environment may be a subclass that has more
+    parts = env, section('env.evaluator', env.get('evaluator'))
+    given, of_evaluator = ({name: part[name] for name in part if name in known} for part in parts)
+    options = BreakoutOptions.from_config({**given, 'evaluator': of_evaluator, 'is_train': False})
+    model = section('policy.model', policy.get('model'))
+    if wrong := [name for name in model if not isinstance(name, str) or hasattr(EasyDict, name)]:
+        raise ValueError(f'policy.model has an option {shown(wrong[0])}; expected the name of an option')
+    if 'type' not in model:
+        model.update(_default_model(policy.get('type')))
+    _import_modules(model)
+    if not isinstance(model['type'], str) or model['type'] not in MODEL_REGISTRY:
+        raise ValueError(
+            f'its network is {shown(model["type"])}, which no module of policy.model.import_names registers'
+        )
+    fitted = EasyDict(
+        env={name: getattr(options, name) for name in ENV_OPTIONS},
+        policy=dict(type=policy.get('type'), model=model, other={}),
+    )
+    fit_model_and_buffer(fitted, BreakoutEnv)
+    on_policy = bool(policy.get('on_policy', False))
+    return dict(env=dict(fitted.env), policy=dict(on_policy=on_policy, model=dict(fitted.policy.model)))
+
+
+def _default_model(policy: Any) -> Dict[str, Any]:
+    """The model of a policy whose config names none."""
+    if not isinstance(policy, str) or policy not in POLICY_REGISTRY:
+        raise ValueError(f'policy.model has no `type`, and policy.type is {shown(policy)}; expected a registered one')
+    cls = POLICY_REGISTRY[policy]
+    name, modules = cls.default_model(cls.__new__(cls))
+    return dict(type=name, import_names=modules)
+
+
+def _import_modules(model: Mapping[str, Any]) -> None:
+    """Import the modules that register a network."""
+    for name in model.get('import_names') or []:
+        try:
+            importlib.import_module(name)
+        except Exception as error:  # the user's code, or a name that is not one
+            path = os.environ.get('PYTHONPATH')
+            where = f'which is {path}' if path else 'such as PYTHONPATH=.'
+            raise ValueError(
+                f'its network is {shown(model["type"])}, whose module {name} cannot be imported '
+                f'({type(error).__name__}: {shortened(str(error))}); expected it installed or on PYTHONPATH ({where})'
+            ) from None
+
+
+def needs_path(config: Mapping[str, Any]) -> bool:
+    """Whether the network of a ``network_config`` is in a module of the user's, which may be on PYTHONPATH only."""
+    names = config['policy']['model'].get('import_names') or []
+    return any(name.split('.')[0] not in ('breakout_env', 'ding') for name in names)
+
+
+def build_network(config: Mapping[str, Any], weights: Weights) -> PlayingNetwork:
+    """
+    Overview:
+        Build the network of a ``network_config`` with these weights in it. No random numbers are used up.
+    Raises:
+        - ValueError: If it cannot be built, has other weights, or gives no number for each action.
+    """
+    arguments = dict(config['policy']['model'])
+    name, _ = arguments.pop('type'), arguments.pop('import_names', None)
+    what = f'its network is {shown(name)}, which'
+
+    def built() -> torch.nn.Module:
+        return MODEL_REGISTRY[name](**EasyDict(arguments))  # `create_model` prints a hint beside an error
+
+    with torch.random.fork_rng(devices=[]):
+        claimed = None
+        with contextlib.suppress(Exception), torch.device('meta'):  # a constructor that reads values can not run there
+            claimed = built()
+        if claimed is not None:  # the sizes that a file claims have taken no memory yet
+            _check_weights(what, claimed, weights)
+        try:
+            network = built()
+        except Exception as error:  # the user's code, or arguments that it does not take
+            raise ValueError(f'{what} cannot be built: {type(error).__name__}: {shortened(str(error))}') from None
+        _check_weights(what, network, weights)
+        network.load_state_dict(dict(weights))
+        try:
+            return PlayingNetwork(network, config)
+        except ValueError as error:
+            raise ValueError(f'{what} {error}') from None
+
+
+def _check_weights(what: str, network: torch.nn.Module, weights: Weights) -> None:
+    expected = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
+    found = {name: tuple(tensor.shape) for name, tensor in weights.items()}
+    for name in sorted({*expected, *found}):
+        if expected.get(name) != found.get(name):
+            raise ValueError(
+                f'{what} has other weights: {shortened(name)} is {found.get(name, "missing")}; expected '
+                f'{expected.get(name, "none of this name")}, from the run of the config'
+            )
+    for name, tensor in weights.items():
+        if not tensor.isfinite().all():
+            raise ValueError(f'its weight {name} holds infinities or NaN')
