@@ -140,6 +140,7 @@ def _run(check: str, env_fn: Callable, sizes: Tuple[int, int], limit_s: float, s
             ours.close()
     call, failure = message.key or ('', '')
     for (earlier, earlier_failure), reported_by in seen.items() if message.key else ():
+        # `close once more` fails as `close` does; a manager makes the same calls
         is_related = call.startswith(earlier) or earlier.startswith(call) or check == managers.__name__
         if is_related and failure == earlier_failure:
             seen[call, failure] = reported_by
