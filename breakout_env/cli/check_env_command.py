@@ -1,12 +1,14 @@
 """``breakout check-env``: what an environment leaks, and how it stands reuse and close."""
 
+import contextlib
 import copy
+import functools
 import importlib
 import inspect
 import json
 import os
 import sys
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Iterator, Optional
 
 import click
 from ding.config import Config
@@ -14,6 +16,7 @@ from ding.utils import deep_merge_dicts
 from easydict import EasyDict
 
 from ..testing import check_lifecycle
+from ..testing.probe import described
 
 
 @click.command()
@@ -24,8 +27,9 @@ def command(env: str, config: Optional[str], as_json: bool) -> None:
     """
     Check how an environment of DI-engine's interface is reset, reused and closed.
 
-    Any environment, also of another project. Without --config, CLASS is called without arguments, or with an empty
-    config. The checks and what to do where they fail are in docs/lifecycle.md. Exit code 1 if a check fails.
+    Any environment, also of another project; CLASS may be a function that makes it. It gets the config as DI-engine
+    passes it, by cfg=. Without --config, it is called without arguments, or with its default config. Each finding
+    says how to fix it. Exit code 1 if a check fails.
 
     \b
     Examples:
@@ -40,27 +44,36 @@ def command(env: str, config: Optional[str], as_json: bool) -> None:
 def _factory(name: str, config: Optional[str]) -> Callable[[], Any]:
     """A function that makes the environment, as a collector gets it."""
     sys.path.insert(0, os.getcwd())
-    try:
+    with _usage_error(f'{name} cannot be imported', 'expected PACKAGE.MODULE:CLASS'):
         module, _, attribute = name.partition(':')
         cls = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise click.UsageError(f'{name} cannot be imported: {error}; expected PACKAGE.MODULE:CLASS') from None
-    try:
+    if not callable(cls):
+        raise click.UsageError(
+            f'{name} is of type {type(cls).__name__}; expected a class, or a function that makes one'
+        )
+    with _usage_error(f'{config} is not a config', 'expected a .py file with main_config, which has env'):
         if config is not None:  # as `breakout train`: what it imports may be beside it
             sys.path.append(os.path.dirname(os.path.abspath(config)))
         cfg = EasyDict({} if config is None else Config.file_to_dict(config).cfg_dict['main_config']['env'])
-    except Exception as error:  # a config is a program, which fails in any way
-        reason = f'{type(error).__name__}: {error}'
-        raise click.UsageError(f'{config} is no config: {reason}; expected a .py file with main_config') from None
-    defaults = cls.default_config() if hasattr(cls, 'default_config') else {}
-    cfg = EasyDict(deep_merge_dicts(defaults, cfg))  # as DI-engine's compile_config
-    if 'collector_env_num' in cfg and hasattr(cls, 'create_collector_env_cfg'):
-        try:
+    with _usage_error(f'{name} does not take its config', 'expected another --config'):
+        defaults = cls.default_config() if hasattr(cls, 'default_config') else {}
+        cfg = EasyDict(deep_merge_dicts(defaults, cfg))  # as DI-engine's compile_config
+        if 'collector_env_num' in cfg and hasattr(cls, 'create_collector_env_cfg'):
             cfg = cls.create_collector_env_cfg(copy.deepcopy(cfg))[0]
-        except (ValueError, OSError) as error:
-            raise click.UsageError(f'--config: {error}') from None
+    for arguments in [{'cfg': cfg}] if cfg else [{}, {'cfg': cfg}]:
+        with contextlib.suppress(TypeError, ValueError):  # ValueError: compiled code without a signature
+            inspect.signature(cls).bind(**arguments)
+            return functools.partial(cls, **arguments)
+    raise click.UsageError(
+        f'{name} cannot be called with cfg alone, as DI-engine does; expected a class with __init__(self, cfg), or a '
+        'function without arguments that makes the environment'
+    )
+
+
+@contextlib.contextmanager
+def _usage_error(problem: str, expected: str) -> Iterator[None]:
+    """Whatever a module or a config raises, as each is a program."""
     try:
-        inspect.signature(cls).bind()
-    except TypeError:
-        return lambda: cls(copy.deepcopy(cfg))
-    return lambda: cls(copy.deepcopy(cfg)) if cfg else cls()
+        yield
+    except (Exception, SystemExit) as error:
+        raise click.UsageError(f'{problem}: {described(error)[1]}; {expected}') from None

@@ -3,6 +3,7 @@
 import contextlib
 import importlib
 import importlib.metadata
+import importlib.util
 import os
 import platform
 import shlex
@@ -223,7 +224,8 @@ def window() -> Answer:
     """Can a game be watched in a window?"""
     missing = missing_for_window()
     if missing:
-        return Answer(WARNING, missing, 'breakout record --out game.mp4, or pip install pygame on a desktop')
+        pygame = '' if importlib.util.find_spec('pygame') else '; for a window, pip install pygame'
+        return Answer(WARNING, missing, f'breakout record --out game.mp4{pygame}')
     with contextlib.closing(open_window('breakout doctor')) as window:
         if not window.present(np.zeros((*SCREEN_SHAPE, 3), np.uint8)):
             raise RuntimeError('the window closed at once')

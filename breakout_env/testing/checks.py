@@ -2,12 +2,9 @@
 
 import contextlib
 import ctypes
-import inspect
-import multiprocessing
 import pickle
 import sys
 import time
-import traceback
 from collections.abc import Mapping
 from typing import Any, Callable, Dict, List, Set, Tuple
 
@@ -17,36 +14,52 @@ from ding.envs.env.env_implementation_check import check_array_space
 from ding.utils import ENV_MANAGER_REGISTRY
 from easydict import EasyDict
 
-from .probe import Outcome, Probe, processes
+from .probe import IN_ANOTHER_PROCESS, Outcome, Probe, interrupted, processes
 
 _MEMORY_ROUNDS, _LEVEL_BYTES = 10, 32 * 1024
 # in the output of a manager's processes: something was left behind
 _COMPLAINTS = ('Traceback', 'ResourceWarning', 'leaked', 'Exception ignored')
 _NOT_YET_STOPPED = (psutil.STATUS_RUNNING, psutil.STATUS_SLEEPING, psutil.STATUS_DISK_SLEEP)
-CHECKS: Dict[str, Tuple[Callable[[Probe], str], str]] = {}  # by name: the check, and the fix where it fails
+# by name: the check, and the beginnings of the names of the calls that it is about
+CHECKS: Dict[str, Tuple[Callable[[Probe], str], Tuple[str, ...]]] = {}
 
 
-def _check(section: str, fix: str) -> Callable:
+def _check(*calls: str) -> Callable:
+    """Register a check. Its docstring is the fix that is printed where it fails."""
+
     def register(function: Callable[[Probe], str]) -> Callable[[Probe], str]:
-        CHECKS[function.__name__] = function, f'{fix} (docs/lifecycle.md#{section})'
+        CHECKS[function.__name__] = function, calls
         return function
 
     return register
 
 
-def _check_calls(name: str, calls: str, section: str, fix: str) -> None:
-    def function(probe: Probe) -> str:
-        env = probe.make()
-        for call in calls.split():
-            getattr(env, call)()
-        return f'raised nothing: {calls}'
+def fix_for(check: str, call: str, failure: str) -> str:
+    """What to do: where a call failed, what the check that is about this call says, whichever check made it."""
+    about = {begin: name for name, (_, calls) in CHECKS.items() for begin in calls if call.startswith(begin)}
+    if call.endswith(IN_ANOTHER_PROCESS):
+        check = managers.__name__
+    elif call.startswith('close') and failure == 'hangs':
+        check = close_in_time.__name__
+    elif about:
+        check = about[max(about, key=len)]
+    return ' '.join((CHECKS[check][0].__doc__ or '').split())
 
-    function.__name__ = name
-    _check(section, fix)(function)
+
+@_check('the constructor', 'reset', 'step', 'a random action')
+def works(probe: Probe) -> str:
+    """Let the constructor, `reset` and `step` return without an error, also in a fork and beside other instances."""
+    env = probe.make()
+    missing = [name for name in ('seed', 'reset', 'step', 'close') if not callable(getattr(env.env, name, None))]
+    if missing:
+        raise Outcome(f'it is a {type(env.env).__name__} without {", ".join(missing)}; expected a ding.envs.BaseEnv')
+    env.play()
+    return 'it was made, reset and stepped'
 
 
-@_check('open-late', 'Open in the first `reset`, behind "if it is not open"')
+@_check()
 def lazy_constructor(probe: Probe) -> str:
+    """Open in the first `reset`: each manager makes one more instance, to read the spaces, and may not close it."""
     kept: List[Any] = []
     said = probe.expect_level('constructors', lambda: kept.append(probe.make()))
     pending: List[Any] = [kept[0].env]
@@ -58,24 +71,29 @@ def lazy_constructor(probe: Probe) -> str:
             raise Outcome(f'the constructor made a {type(value).__name__} of {type(value).__module__}')
         if id(value) not in seen and not isinstance(value, type):
             seen.add(id(value))
-            inside = value if isinstance(value, Mapping) else getattr(value, '__dict__', {})
-            pending += value if isinstance(value, (list, tuple)) else inside.values()
+            with contextlib.suppress(Exception):  # an attribute may do anything
+                inside = value if isinstance(value, Mapping) else getattr(value, '__dict__', {})
+                pending += value if isinstance(value, (list, tuple)) else inside.values()
     return said
 
 
-@_check('open-late', 'Set the three spaces in the constructor')
+@_check()
 def spaces_before_reset(probe: Probe) -> str:
+    """Set the three spaces in the constructor: a manager reads them before the first `reset`."""
     missing = _missing_spaces(probe.make().env)
     if missing:
         raise Outcome(f'no {missing} before the first reset: each manager opens one more instance', 'warning')
     return 'the three spaces are there'
 
 
-@_check('end-processes-for-certain', 'Bound each wait in `close`, then kill: `wait(timeout)`, `kill()`, `wait()`')
+@_check('close while')
 def close_in_time(probe: Probe) -> str:
+    """Bound each wait in `close`, then kill: `wait(timeout)`, `kill()`, `wait()`. Some processes ignore SIGTERM."""
     env, begin = probe.played(), time.monotonic()
-    with contextlib.suppress(Outcome):  # close_twice is about errors
+    try:
         env.close()
+    except Outcome as outcome:
+        raise Outcome(f'{outcome}: see close_twice', 'skipped') from None
     took = time.monotonic() - begin
     env, stopped = probe.played(), processes()
     for process in stopped:
@@ -93,12 +111,25 @@ def close_in_time(probe: Probe) -> str:
     return f'within {took:.2f} s, with {len(stopped)} processes that did not answer'
 
 
-_check_calls('close_before_reset', 'close', 'close-in-any-state', 'Begin each release with "if it is open"')
-_check_calls('close_twice', 'play close close close', 'close-in-any-state', 'Forget in `close` what was closed')
+@_check('close before')
+def close_before_reset(probe: Probe) -> str:
+    """Raise nothing in `close`, which may come before the first `reset`: begin each release with "if it is open"."""
+    probe.make().close()
+    return 'raised nothing'
 
 
-@_check('close-in-any-state', 'Give what `close` reads a default in the class, as `__init__` may raise first')
+@_check('close')
+def close_twice(probe: Probe) -> str:
+    """Raise nothing in `close`, which may come again: forget there what was closed."""
+    env = probe.played()
+    for _ in range(3):
+        env.close()
+    return 'three closes raised nothing'
+
+
+@_check('close of an instance')
 def close_half_built(probe: Probe) -> str:
+    """Give what `close` reads a default in the class, as the `__init__` of a subclass may raise first."""
     cls: Any = type(probe.make().env)
     try:
         env = cls.__new__(cls)
@@ -108,16 +139,19 @@ def close_half_built(probe: Probe) -> str:
     return 'raised nothing'
 
 
-_check_calls(
-    'reset_after_close',
-    'play close play close play close play',
-    'close-in-any-state',
-    'Let `reset` open again what `close` has closed',
-)
+@_check('reset after close')
+def reset_after_close(probe: Probe) -> str:
+    """Let `reset` open again what `close` has closed."""
+    env = probe.played()
+    for _ in range(3):
+        env.close()
+        env.play()
+    return 'closed and reset 3 times'
 
 
-@_check('close-in-any-state', 'Raise in `step` where no episode is running')
+@_check('step after close')
 def step_after_close(probe: Probe) -> str:
+    """Raise in `step` where no episode is running."""
     env = probe.played()
     action = env.action()
     env.close()
@@ -128,16 +162,21 @@ def step_after_close(probe: Probe) -> str:
     raise Outcome('step after close raised nothing')
 
 
-@_check('after-an-error', 'Let `close` expect nothing that an interrupted `reset` or `step` may not have done')
+@_check('reset with an error', 'step with an error', 'close after an error', 'reset after close and an error')
 def close_after_error(probe: Probe) -> str:
+    """
+    Let `close` expect nothing that an interrupted `reset` or `step` may not have done, and let the next `reset` begin
+    anew. DI-engine's `step_timeout` raises at any line; so does this check, which also gives `step` a wrong action.
+    """
+
     def call(name: str, at_line: int, action: Any = None) -> int:
         env = probe.played(1) if name == 'step' else probe.make()
         args = [env.env, name, [env.action() if action is None else action] if name == 'step' else [], at_line]
         if at_line < 0:
-            return probe.call(name, _interrupted, *args)
-        env.state, raised = 'closed', 0
+            return probe.call(name, interrupted, *args)
+        env.state, raised = 'broken', 0
         try:
-            probe.call(f'{name} with an error', _interrupted, *args)
+            probe.call(f'{name} with an error', interrupted, *args)
         except Outcome:
             raised = 1
         probe.call(f'close after an error in {name}', env.env.close)
@@ -154,14 +193,16 @@ def close_after_error(probe: Probe) -> str:
     return f'closed and reset after {raised} errors'
 
 
-@_check('reuse', 'Open only what is not open, and end in `reset` what it replaces')
+@_check('reset once more')
 def reset_reuses(probe: Probe) -> str:
+    """Open only what is not open, and end in `reset` what it replaces: `reset` comes after each episode."""
     env = probe.played()
     return probe.expect_level('resets', lambda: env.play(1), holds=True)
 
 
-@_check('close-everything', 'Close in `close` all that `reset` and `step` have opened, and wait for its end')
+@_check()
 def close_releases(probe: Probe) -> str:
+    """Close in `close` all that `reset` and `step` have opened, such as by `contextlib.ExitStack`; wait for its end."""
     kept = []
 
     def cycle() -> None:
@@ -171,13 +212,15 @@ def close_releases(probe: Probe) -> str:
     return probe.expect_level('instances that were closed', cycle)
 
 
-@_check('a-forgotten-close', 'Release by `weakref.finalize` what `close` releases')
+@_check()
 def forgotten_close(probe: Probe) -> str:
+    """Release by `weakref.finalize` what `close` releases; neither its function nor a thread may hold `self`."""
     return probe.expect_level('instances that were deleted without close', probe.played)
 
 
-@_check('close-everything', 'Drop in `reset` what episodes collect')
+@_check()
 def memory_level(probe: Probe) -> str:
+    """Drop in `reset` what episodes collect."""
     env, level = probe.make(), 0
     sizes: List[int] = []
     # of one instance: what closed ones leave to the garbage collector goes later
@@ -198,12 +241,18 @@ def _resident() -> int:
     return psutil.Process().memory_info().rss
 
 
-@_check('seeds', 'Seed in `reset` all random numbers that the environment uses')
+@_check('seed')
 def same_seed_same_episode(probe: Probe) -> str:
+    """
+    Define `seed(self, seed, dynamic_seed=True)`, as managers call `seed(0)`, `seed(0, True)` and `seed(0, False)`, the
+    first time before `reset`. After the last of these, let each `reset` seed all random numbers that are used: in a
+    generator of the instance, as all environments of a process share numpy's.
+    """
+    probe.make().seed()
     actions = _actions(probe, probe.steps)
 
     def episode(env: Any) -> List[Any]:
-        probe.call('seed', _seed, env.env)
+        env.seed()
         course = [_content(env.reset())]
         for action in actions:
             obs, reward, done, _ = env.step(action)
@@ -212,7 +261,7 @@ def same_seed_same_episode(probe: Probe) -> str:
                 break
         return course
 
-    courses = {'another process': _in_fork(probe, lambda: episode(probe.make()))}
+    courses = {'another process': probe.in_fork(lambda: episode(probe.make()))}
     env = probe.played()
     expected = episode(env)
     courses.update({'the same instance': episode(env), 'a new instance': episode(probe.make())})
@@ -223,8 +272,9 @@ def same_seed_same_episode(probe: Probe) -> str:
     return f'{len(expected) - 1} steps are the same in {", ".join(courses)}'
 
 
-@_check('observations', 'Return copies: `self._obs.copy()`')
+@_check()
 def observations_owned(probe: Probe) -> str:
+    """Return copies, such as `self._obs.copy()`: replay buffers keep what was returned."""
     returned = [(obs, _content(obs)) for obs, *_ in probe.make().timesteps(probe.steps)]
     changed = sum(_content(obs) != content for obs, content in returned)
     if changed:
@@ -232,8 +282,9 @@ def observations_owned(probe: Probe) -> str:
     return f'{len(returned)} observations stayed as they were'
 
 
-@_check('observations', 'Return arrays of the shape, dtype and range that the spaces declare')
+@_check()
 def matches_spaces(probe: Probe) -> str:
+    """Return arrays of the shape, dtype and range that the spaces declare."""
     env = probe.played()
     missing = _missing_spaces(env.env)
     if missing:
@@ -245,8 +296,9 @@ def matches_spaces(probe: Probe) -> str:
     return f'{probe.steps} observations and rewards match'
 
 
-@_check('observations', 'Put `eval_episode_return`, a number, into `info` when `done`')
+@_check()
 def info_at_the_end(probe: Probe) -> str:
+    """Put `eval_episode_return`, a number, into `info` when `done`: collectors and evaluators read it there."""
     begin = time.monotonic()
     for _, _, done, info in probe.make().timesteps(20 * probe.steps):
         if done and 'eval_episode_return' not in info:
@@ -258,14 +310,19 @@ def info_at_the_end(probe: Probe) -> str:
     raise Outcome(f'no episode ended in {20 * probe.steps} steps, or 10 s', 'skipped')
 
 
-@_check('what-each-manager-does', 'See the other checks, then what each manager does')
+@_check('launch of the', 'step of the', 'close of the')
 def managers(probe: Probe) -> str:
+    """
+    See the other checks. Then make it work beside other instances and in the worker processes of the env managers
+    `subprocess` and `breakout`: these are daemons, which may not start a process by `multiprocessing`.
+    """
+    probe.make().seed()  # where it raises, a worker only logs that
     actions, episodes = _actions(probe, 50), []
     for name in ('subprocess', 'breakout', 'base'):
         cls = ENV_MANAGER_REGISTRY.get(name)
         cfg = EasyDict({**cls.default_config(), **({} if name == 'base' else dict(reset_inplace=True))})
         manager = probe.call(f'the {name} manager', cls, [probe.env_fn] * 2, cfg, patience=3)
-        manager.seed(0)
+        manager.seed(0, dynamic_seed=True)  # as `serial_pipeline` for collectors
         probe.call(f'launch of the {name} manager', manager.launch, patience=3)
         ended = steps = 0
         while ended < 2 and steps < 300:
@@ -283,41 +340,20 @@ def managers(probe: Probe) -> str:
 
 def _actions(probe: Probe, count: int) -> List[Any]:
     def some() -> List[Any]:
-        with contextlib.closing(probe.played()) as env:
+        with contextlib.closing(probe.played(count)) as env:
             return [env.action() for _ in range(count)]
 
-    return _in_fork(probe, some)
-
-
-def _in_fork(probe: Probe, function: Callable[[], Any]) -> Any:
-    """In another process, before this one has played: threads of native libraries do not live on in a fork."""
-    ours, theirs = multiprocessing.Pipe(duplex=False)
-
-    def run() -> None:
-        try:
-            theirs.send(function())
-        except BaseException as error:
-            theirs.send(error if isinstance(error, Outcome) else Outcome(f'{type(error).__name__}: {error}'))
-
-    multiprocessing.get_context('fork').Process(target=run).start()
-    theirs.close()
-    value = probe.call('an episode in another process', ours.recv, patience=3)
-    if isinstance(value, Outcome):
-        raise value
-    return value
-
-
-def _seed(env: Any) -> None:
-    """As DI-engine's evaluators: each episode is the same."""
-    try:
-        env.seed(7, dynamic_seed=False)
-    except TypeError:
-        env.seed(7)
+    return probe.in_fork(some)
 
 
 def _missing_spaces(env: Any) -> str:
-    names = ('observation_space', 'action_space', 'reward_space')
-    return ', '.join(name for name in names if getattr(env, name, None) is None)
+    missing = []
+    for name in ('observation_space', 'action_space', 'reward_space'):
+        with contextlib.suppress(Exception):  # as managers do, whatever is raised
+            if getattr(env, name) is not None:
+                continue
+        missing.append(name)
+    return ', '.join(missing)
 
 
 def _content(value: Any) -> Any:
@@ -338,28 +374,3 @@ def _expect_inside(value: Any, space: Any, name: str) -> None:
             raise Outcome(f'the {name} {str(value)[:100]} is not in {space}') from None
     except (AssertionError, TypeError) as error:
         raise Outcome(str(error)[:300]) from None
-
-
-def _interrupted(env: Any, method: str, args: List[Any], at_line: int) -> int:
-    """Call ``method`` with an error at its ``at_line``-th own line, ``close`` excluded; returns the lines executed."""
-    members = [getattr(one, '__func__', one) for cls in type(env).__mro__ for one in vars(cls).values()]
-    files = {one.__code__.co_filename for one in map(inspect.unwrap, members) if inspect.isfunction(one)}
-    lines = 0
-
-    def trace(frame: Any, event: str, _: Any) -> Any:
-        nonlocal lines
-        if frame.f_code.co_filename not in files:
-            return None
-        if any(outer.f_code.co_name in ('close', '__del__', '__exit__') for outer, _ in traceback.walk_stack(frame)):
-            return None
-        lines += event == 'line'
-        if event == 'line' and lines - 1 == at_line:
-            raise RuntimeError('planted by close_after_error')
-        return trace
-
-    sys.settrace(trace)
-    try:
-        getattr(env, method)(*args)
-    finally:
-        sys.settrace(None)
-    return lines

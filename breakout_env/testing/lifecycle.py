@@ -18,9 +18,13 @@ import psutil
 import torch
 
 from ..utils.signals import follow_parent
-from .checks import CHECKS
-from .probe import Outcome, Probe
+from .checks import CHECKS, fix_for, managers, works
+from .probe import Outcome, Probe, described
 
+_CONFIG = (
+    'If it needs a config, the factory passes it, such as `lambda: MyEnv(cfg)`; `breakout check-env` takes it by '
+    '`--config FILE`.'
+)
 _KNOWN_HANG_S = 2.0  # the time limit of a call that has been found to hang
 
 
@@ -34,7 +38,7 @@ class Finding(NamedTuple):
 
 
 class Report(List[Finding]):
-    """The findings, in order; printed, a table."""
+    """The findings, in order; printed, a table. Where the environment does not work at all, that is the only one."""
 
     @property
     def passed(self) -> bool:
@@ -48,7 +52,9 @@ class Report(List[Finding]):
 
     def __str__(self) -> str:
         rows = [(f'{check:24}{state:9}{found}', f'{"":33}{fix}') for check, state, found, fix in self]
-        return '\n'.join(line for row in rows for line in row if line.strip())
+        skipped = len(CHECKS) - sum(finding.state != 'skipped' for finding in self)
+        summary = f'{len(self.failed)} of {len(CHECKS)} checks failed' + f', {skipped} were skipped' * (skipped > 0)
+        return '\n'.join([line for row in rows for line in row if line.strip()] + [summary])
 
 
 def check_lifecycle(env_fn: Callable[[], Any], steps: int = 50, cycles: int = 5, time_limit_s: float = 10.0) -> Report:
@@ -62,8 +68,11 @@ def check_lifecycle(env_fn: Callable[[], Any], steps: int = 50, cycles: int = 5,
         - steps (:obj:`int`): Steps in the checks of observations and memory.
         - cycles (:obj:`int`): Resets, or instances, over which a check looks for growth; 2 or more.
         - time_limit_s (:obj:`float`): Seconds that one call of the environment may take.
+    Returns:
+        - report (:obj:`Report`): A list of findings, with ``passed`` and ``failed``. It prints as a table.
     Examples:
         >>> from breakout_env import BreakoutEnv
+        >>> from breakout_env.testing import check_lifecycle
         >>> check_lifecycle(BreakoutEnv, steps=20, cycles=2).failed
         []
     """
@@ -73,21 +82,33 @@ def check_lifecycle(env_fn: Callable[[], Any], steps: int = 50, cycles: int = 5,
             'class or a function, at least 1 step, at least 2 cycles, and more than 0 seconds'
         )
     seen: Dict[Tuple[str, str], str] = {}
-    return Report(_run(check, env_fn, (steps, cycles), time_limit_s, seen) for check in CHECKS)
+    report = Report()
+    for check in CHECKS:
+        report.append(_run(check, env_fn, (steps, cycles), time_limit_s, seen))
+        if report.failed == [works.__name__]:
+            break
+    return report
 
 
 def lifecycle_checks() -> List[Callable[..., None]]:
     """
     Overview:
         The checks as functions, for pytest's ``parametrize``. Each takes what ``check_lifecycle`` takes and raises an \
-        AssertionError that says what it found.
+        AssertionError that says what it found. Where the environment does not work at all, only ``works`` does, and \
+        the others are skipped.
     """
     return [_as_test(check) for check in CHECKS]
 
 
 def _as_test(check: str) -> Callable[..., None]:
     def test(env_fn: Callable[[], Any], steps: int = 50, cycles: int = 5, time_limit_s: float = 10.0) -> None:
-        finding = _run(check, env_fn, (steps, cycles), time_limit_s, {})
+        arguments = env_fn, (steps, cycles), time_limit_s
+        seen: Dict[Tuple[str, str], str] = {}
+        finding = _run(check, *arguments, seen)
+        if seen:  # a call failed: does any work?
+            basic = _run(works.__name__, *arguments, {})
+            if basic.state == 'fail' and check != works.__name__:
+                finding = basic._replace(state='skipped')
         if finding.state == 'skipped':
             raise unittest.SkipTest(finding.found)
         if finding.state == 'warning':
@@ -117,11 +138,20 @@ def _run(check: str, env_fn: Callable, sizes: Tuple[int, int], limit_s: float, s
         finally:
             _end(process)
             ours.close()
-    if message.key in seen:
-        return Finding(check, 'skipped', f'as {seen[message.key]}: {message}', '')
-    if message.key is not None:
-        seen[message.key] = check
-    return Finding(check, message.state, str(message), CHECKS[check][1] if message.state in ('fail', 'warning') else '')
+    call, failure = message.key or ('', '')
+    for (earlier, earlier_failure), reported_by in seen.items() if message.key else ():
+        # `close once more` fails as `close` does; a manager makes the same calls
+        is_related = call.startswith(earlier) or earlier.startswith(call) or check == managers.__name__
+        if is_related and failure == earlier_failure:
+            seen[call, failure] = reported_by
+            return Finding(check, 'skipped', f'as {reported_by}: {message}', '')
+    if message.key:
+        seen[call, failure] = check
+    found = str(message)
+    fix = fix_for(check, call, failure) if message.state in ('fail', 'warning') else ''
+    if fix and check == works.__name__:
+        found, fix = f'the environment does not work at all: {found}', f'{fix} {_CONFIG}'
+    return Finding(check, message.state, found, fix)
 
 
 def _message(process: Any, connection: Any, allowed_s: float, call: str, folder: str) -> Any:
@@ -161,7 +191,7 @@ def _child(check: str, env_fn: Callable, sizes: Tuple[int, int], connection: Any
     except Outcome as found:
         outcome = found
     except BaseException as error:
-        outcome = Outcome(f'{type(error).__name__}: {error}')
+        outcome = Outcome(described(error)[1])
     for path in probe.shared_memory():
         os.unlink(path)
     connection.send(outcome)

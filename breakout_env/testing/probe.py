@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import ctypes
+import inspect
 import multiprocessing
 import os
 import sys
@@ -19,10 +20,12 @@ import psutil
 
 Footprint = Dict[str, List[str]]  # by kind: names of what is held
 _SET_CHILD_SUBREAPER = 36  # of prctl: daemons that descendants start become children
+_CALLERS = [Path(__file__).parent, Path(__file__).parents[1] / 'cli']
+IN_ANOTHER_PROCESS = ' in another process'  # ends the names of calls there
 
 
 class Outcome(Exception):
-    """What a check found; ``key`` names a call that failed, to report it once."""
+    """What a check found; ``key`` has the call that failed and how it failed, to report it once."""
 
     def __init__(self, found: str, state: str = 'fail', key: Optional[Tuple[str, str]] = None) -> None:
         super().__init__(found)
@@ -37,6 +40,7 @@ class Probe(object):
 
     def __init__(self, env_fn: Callable[[], Any], sizes: Tuple[int, int], announce: Callable[[Tuple], None]) -> None:
         self.env_fn, (self.steps, self.cycles), self._announce = env_fn, sizes, announce
+        self._where = ''
         self._shared_memory: Set[str] = set()  # its folder is of all processes
         self._of_others = {str(path) for path in Path('/dev/shm').iterdir()}
         ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1)
@@ -45,6 +49,7 @@ class Probe(object):
 
     def call(self, name: str, function: Callable, *args: Any, patience: int = 1) -> Any:
         """Call the environment, for at most ``patience`` time limits; what it raises becomes an ``Outcome``."""
+        name += self._where
         self._announce((name, patience))
         try:
             return function(*args)
@@ -52,10 +57,27 @@ class Probe(object):
             # DI-engine's threads say only that there was one; those of process pools have no traceback
             while error.__cause__ is not None and error.__cause__.__traceback__ is not None:
                 error = error.__cause__
-            last = traceback.extract_tb(error.__traceback__)[-1]
-            text = f'{type(error).__name__}: {str(error)[-300:]} ({os.path.basename(last.filename)}:{last.lineno})'
+            kind, text = described(error)
             error.__traceback__ = None  # its frames would keep the environment alive
-        raise Outcome(f'{name} raised {text}', key=(name, text))
+        raise Outcome(f'{name} raised {text}', key=(name, kind))
+
+    def in_fork(self, function: Callable[[], Any]) -> Any:
+        """In another process, before this one has played: threads of native libraries do not live on in a fork."""
+        reader, writer = multiprocessing.Pipe(duplex=False)
+
+        def run() -> None:
+            self._where = IN_ANOTHER_PROCESS
+            try:
+                writer.send(function())
+            except BaseException as error:
+                writer.send(error if isinstance(error, Outcome) else Outcome(described(error)[1]))
+
+        multiprocessing.get_context('fork').Process(target=run).start()
+        writer.close()
+        value = self.call(f'an episode{IN_ANOTHER_PROCESS}', reader.recv, patience=3)
+        if isinstance(value, Outcome):
+            raise value
+        return value
 
     def make(self) -> 'Instance':
         return Instance(self)
@@ -135,16 +157,22 @@ class Instance(object):
         self._call, self.state = probe.call, 'new'
         self.env = probe.call('the constructor', probe.env_fn)
 
+    def seed(self) -> None:
+        """As managers do, by position: those of on-policy pipelines, of other collectors, and of evaluators."""
+        for arguments in (7,), (7, True), (7, False):
+            self._call(f'seed({", ".join(map(str, arguments))})', self.env.seed, *arguments)
+
     def reset(self) -> Any:
         state, self.state = self.state, 'open'
-        return self._call('reset after close' if state == 'closed' else 'reset', self.env.reset)
+        names = {'open': 'reset once more', 'closed': 'reset after close', 'broken': 'reset after close and an error'}
+        return self._call(names.get(state, 'reset'), self.env.reset)
 
     def step(self, action: Any = None) -> Any:
         name = 'step after close' if self.state == 'closed' else 'step'
         timestep = self._call(name, self.env.step, self.action() if action is None else copy.deepcopy(action))
         if not isinstance(timestep, tuple) or len(timestep) != 4:
             found = f'{name} returned {str(timestep)[:100]}; expected a BaseEnvTimestep of obs, reward, done and info'
-            raise Outcome(found, key=(name, found))
+            raise Outcome(found, key=(name, 'returned'))
         return timestep
 
     def close(self) -> None:
@@ -154,6 +182,9 @@ class Instance(object):
 
     def action(self) -> Any:
         """A random action; of the action space where the environment has no ``random_action``."""
+        return self._call('a random action', self._random_action)
+
+    def _random_action(self) -> Any:
         action = None
         with contextlib.suppress(AttributeError, NotImplementedError):
             action = self.env.random_action()
@@ -172,6 +203,41 @@ class Instance(object):
     def play(self, steps: int = 5) -> None:
         for _ in self.timesteps(steps):
             pass
+
+
+def described(error: BaseException) -> Tuple[str, str]:
+    """The kind and the place of an error, and both with its text. Where the caller is at fault, it has no place."""
+    kind, place = type(error).__name__, ''
+    for last in traceback.extract_tb(error.__traceback__)[-1:]:
+        path = Path(last.filename)
+        if path.exists() and path.parent not in _CALLERS:
+            place = f' ({path.name}:{last.lineno})'
+    return kind + place, f'{kind}: {" ".join(str(error).split())[-300:]}{place}'
+
+
+def interrupted(env: Any, method: str, args: List[Any], at_line: int) -> int:
+    """Call ``method`` with an error at its ``at_line``-th own line, ``close`` excluded; returns the lines executed."""
+    members = [getattr(one, '__func__', one) for cls in type(env).__mro__ for one in vars(cls).values()]
+    files = {one.__code__.co_filename for one in map(inspect.unwrap, members) if inspect.isfunction(one)}
+    lines = 0
+
+    def trace(frame: Any, event: str, _: Any) -> Any:
+        nonlocal lines
+        if frame.f_code.co_filename not in files:
+            return None
+        if any(outer.f_code.co_name in ('close', '__del__', '__exit__') for outer, _ in traceback.walk_stack(frame)):
+            return None
+        lines += event == 'line'
+        if event == 'line' and lines - 1 == at_line:
+            raise RuntimeError('planted by close_after_error')
+        return trace
+
+    sys.settrace(trace)
+    try:
+        getattr(env, method)(*args)
+    finally:
+        sys.settrace(None)
+    return lines
 
 
 def processes() -> Dict[psutil.Process, str]:

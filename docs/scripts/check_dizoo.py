@@ -10,6 +10,7 @@ import json
 import sys
 from datetime import datetime, timezone
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, Callable
 
 import gymnasium
@@ -68,7 +69,8 @@ def main() -> None:
         kept[name] = dict(env=name, findings=[finding._asdict() for finding in report])
         print(f'{name}\n{report}', flush=True)
         content = dict(about, rows=sorted(kept.values(), key=lambda row: row['env'].lower()))
-        results.write_text(json.dumps(content, indent=1) + '\n')
+        text = json.dumps(content, indent=1).replace(f'{Path(gymnasium.__file__).parents[1]}/', '')
+        results.write_text(f'{text}\n')
 
 
 if __name__ == '__main__':

@@ -1,6 +1,7 @@
 """``breakout doctor`` tries what it reports on, says how to fix it, and survives whatever it finds."""
 
 import importlib.metadata
+import importlib.util
 import json
 import os
 import signal
@@ -93,6 +94,18 @@ def test_python_without_lib2to3_is_a_warning_for_ding_that_names_the_package(mon
     (ding,) = (check for check in doctor_checks.CHECKS if check.name == 'ding')
     row = only(ding.look, needed=ding.needed, fix=ding.fix)
     assert row.state == 'warning' and 'lib2to3' in row.found and 'apt install python3-lib2to3' in row.fix
+
+
+@pytest.mark.parametrize('has_display, has_pygame', [(False, True), (False, False), (True, False)])
+def test_a_window_needs_what_is_missing_and_nothing_else(has_display, has_pygame, monkeypatch):
+    for name in ('DISPLAY', 'WAYLAND_DISPLAY'):
+        monkeypatch.delenv(name, raising=False)
+    if has_display:
+        monkeypatch.setenv('DISPLAY', ':1')
+    monkeypatch.setattr(importlib.util, 'find_spec', lambda name: has_pygame or None)
+    finding = doctor_checks.window()
+    assert finding.state == 'warning' and ('no display' in finding.found) is not has_display
+    assert 'breakout record' in finding.fix and ('pip install pygame' in finding.fix) is not has_pygame
 
 
 def test_small_shared_memory_is_a_warning_and_a_full_or_read_only_one_fails(small_disk):

@@ -181,6 +181,50 @@ def wait_for_window(env, _, played):
         env.window.terminate(), env.window.wait()
 
 
+def raise_key_error(*args):
+    return {}['a key']
+
+
+def seed_by_keyword(env, seed, *, dynamic_seed=True):
+    env._seed = seed
+
+
+class NeedsConfig(Sound):
+    """As dizoo's LunarLander and Pendulum: the constructor reads the config."""
+
+    def __init__(self, cfg):
+        self.size = cfg.size
+        super().__init__(cfg)
+
+
+class OnlyInItsFirstProcess(Sound):
+    """Works where it was imported, and in no other process."""
+
+    pid = os.getpid()
+
+    def at_reset(self):
+        raise_if(os.getpid() != self.pid)
+
+
+def only_after_close(env):
+    raise_if(env.playing)
+    return Sound.reset(env)
+
+
+def raise_in_the_seventh(env, action):
+    if env.time == 6:
+        raise IndexError(object())  # the text differs each time
+    return Sound.step(env, action)
+
+
+def one_at_a_time():
+    """One instance in each process."""
+    if os.getpid() in CACHE:
+        raise RuntimeError('planted')
+    CACHE.append(os.getpid())
+    return Sound()
+
+
 no_reset_after_close = planted(at_open=only_once)
 spaces_after_reset = planted(__init__=lambda env: None, at_open=lambda env: Sound.__init__(env))
 FAULTY = [
@@ -207,10 +251,41 @@ FAULTY = [
     ('step_after_close', planted(close=lambda env: None)),
     ('step_after_close', planted(step=lambda env, action: Sound.step(env, action) if env.playing else None)),
     ('memory_level', planted(at_reset=lambda env: vars(env).setdefault('l', []).append(b'x' * 20_000))),
-    ('same_seed_same_episode', planted(seed=lambda env, seed: None)),
+    ('same_seed_same_episode', planted(seed=lambda env, seed, dynamic_seed=True: None)),
     ('same_seed_same_episode', planted(observe=lambda env: env.place + np.float32(os.getpid() % 97))),
     ('observations_owned', planted(observe=lambda env: env.place)),
     ('matches_spaces', planted(observe=lambda env: env.place.astype(np.float64))),
     ('info_at_the_end', planted(info=dict)),
     ('managers', planted(at_open=lambda env: os.getpid() != os.getsid(0) and setattr(env, 'child', child()) or None)),
+]
+
+# what does not work at all, and what the finding says
+BROKEN = [
+    (NeedsConfig, 'the constructor raised TypeError: NeedsConfig.__init__() missing'),
+    (lambda: NeedsConfig({}), "the constructor raised AttributeError: 'dict' object has no attribute 'size' (life"),
+    (lambda: None, 'it is a NoneType without seed, reset, step, close; expected'),
+    (planted(reset=raise_key_error), "reset raised KeyError: 'a key' (lifecycle_envs.py:"),
+    (planted(reset=lambda env, seed: None), 'reset raised TypeError: <lambda>() missing 1 required'),
+    (planted(reset=lambda env: signal.pause()), 'reset did not return in 3 s'),
+    (planted(step=raise_key_error), "step raised KeyError: 'a key' (lifecycle_envs.py:"),
+    (planted(step=lambda env, action: os.kill(os.getpid(), 11)), 'step ended the process (-11)'),
+    (planted(step=lambda env, action: (*Sound.step(env, action), {})), 'expected a BaseEnvTimestep'),
+    (planted(random_action=raise_key_error), "a random action raised KeyError: 'a key' (lifecycle_envs.py:"),
+    (OnlyInItsFirstProcess, 'reset raised RuntimeError: planted'),
+]
+# a call that fails in several checks: the one that reports it, what it found, and what its fix says
+FAILING_CALLS = [
+    (planted(step=raise_in_the_seventh), 'memory_level', 'step raised IndexError', '`step` return without an error'),
+    (one_at_a_time, 'lazy_constructor', 'the constructor raised RuntimeError', 'the constructor, `reset` and `step`'),
+    (planted(reset=only_after_close), 'reset_reuses', 'reset once more raised RuntimeError', 'after each episode'),
+    (planted(close=raise_key_error), 'close_before_reset', 'close before the', 'Raise nothing in `close`'),
+    (planted(close=lambda env, now: None), 'close_before_reset', 'close before the', 'Raise nothing in `close`'),
+    (planted(seed=lambda env, seed: None), 'same_seed_same_episode', 'seed(7, True) raised', '`seed(0, True)`'),
+    (planted(seed=seed_by_keyword), 'same_seed_same_episode', 'seed(7, True) raised', '`seed(self, seed, dynamic_'),
+    (
+        planted(seed=raise_key_error),
+        'same_seed_same_episode',
+        'seed(7) raised KeyError',
+        'the first time before `reset`',
+    ),
 ]

@@ -1,19 +1,34 @@
 """The lifecycle kit names each planted fault and finds none in sound environments."""
 
 import json
+import multiprocessing
 import os
+import re
 import signal
+import subprocess
 import sys
 import tempfile
+import textwrap
+import unittest
 
 import pytest
 from click.testing import CliRunner
 
 from breakout_env.cli.check_env_command import command
-from breakout_env.testing import check_lifecycle, lifecycle_checks
+from breakout_env.testing import check_lifecycle, checks, lifecycle_checks
 from examples.minimal_env import MinimalEnv
-from helpers.lifecycle_envs import FAULTY, SOUND, no_reset_after_close, planted, spaces_after_reset
-from helpers.processes import Command
+from helpers.lifecycle_envs import (
+    BROKEN,
+    FAILING_CALLS,
+    FAULTY,
+    SOUND,
+    no_reset_after_close,
+    planted,
+    raise_if,
+    raise_key_error,
+    spaces_after_reset,
+)
+from helpers.processes import ROOT, Command
 from helpers.resources import children
 
 CHECKS = {check.__name__: check for check in lifecycle_checks()}
@@ -23,7 +38,62 @@ CHECKS = {check.__name__: check for check in lifecycle_checks()}
 def test_a_planted_fault_is_found_by_its_check(check, env, same_footprint):
     with pytest.raises(AssertionError) as caught:
         CHECKS[check](env, steps=20, time_limit_s=3.0)
-    assert 'docs/lifecycle.md#' in str(caught.value)
+    assert ' '.join(getattr(checks, check).__doc__.split()) in str(caught.value)  # the fix, as pip installs it
+
+
+@pytest.mark.parametrize('env, found', BROKEN, ids=[found for _, found in BROKEN])
+def test_an_environment_that_does_not_work_is_one_finding(env, found):
+    (finding,) = report = check_lifecycle(env, steps=20, time_limit_s=3.0)
+    assert finding.found.startswith('the environment does not work at all: ') and found in finding.found
+    assert '--config' in finding.fix and '`lambda: MyEnv(cfg)`' in finding.fix
+    assert str(report).endswith(f'\n1 of {len(CHECKS)} checks failed, {len(CHECKS) - 1} were skipped')
+
+
+@pytest.mark.parametrize('env, check, found, fix', FAILING_CALLS, ids=[f'{row[1]}-{row[2]}' for row in FAILING_CALLS])
+def test_a_call_that_fails_is_one_finding_with_its_own_advice(env, check, found, fix):
+    report = check_lifecycle(env, steps=20, cycles=2, time_limit_s=3.0)
+    assert report.failed == [check], str(report)
+    (finding,) = (finding for finding in report if finding.state == 'fail')
+    assert finding.found.startswith(found) and fix in finding.fix
+
+
+@pytest.mark.parametrize('check', ['close_in_time', 'lazy_constructor', 'managers'])
+def test_a_single_check_leaves_what_does_not_work_to_works(check):
+    env = planted(at_init=raise_key_error)
+    with pytest.raises(unittest.SkipTest, match='does not work at all: the constructor raised KeyError'):
+        CHECKS[check](env)
+    with pytest.raises(AssertionError, match='does not work at all: the constructor raised KeyError'):
+        CHECKS['works'](env)
+
+
+@pytest.mark.parametrize(
+    'allowed, call',
+    [
+        (lambda: os.getpid() == os.getsid(0), 'reset in another process'),
+        (lambda: not multiprocessing.current_process().daemon, 'launch of the subprocess manager'),
+    ],
+)
+def test_an_error_in_child_processes_alone_has_advice_about_them(allowed, call):
+    report = check_lifecycle(planted(at_reset=lambda env: raise_if(not allowed())), steps=20, cycles=2)
+    (finding,) = (finding for finding in report if finding.state == 'fail')
+    assert finding.found.startswith(f'{call} raised RuntimeError') and 'worker processes' in finding.fix
+
+
+@pytest.mark.parametrize('source', ['docs', 'docstring'])
+def test_the_example_runs_alone_as_a_program(source, tmp_path):
+    example = textwrap.dedent(
+        re.sub(r'^ *(>>> |\[\]$)', '', check_lifecycle.__doc__.partition('Examples:')[2], flags=re.M)
+    )
+    if source == 'docs':
+        (example,) = (
+            code
+            for code in re.findall(r'```python\n(.*?)```', (ROOT / 'docs' / 'lifecycle.md').read_text(), re.S)
+            if 'print(' in code
+        )
+    (tmp_path / 'program.py').write_text(example)
+    result = subprocess.run([sys.executable, 'program.py'], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert source == 'docstring' or result.stdout.endswith(f'\n0 of {len(CHECKS)} checks failed\n')
 
 
 @pytest.mark.parametrize('env', SOUND, ids=lambda env: env.__name__)
@@ -86,4 +156,56 @@ def test_the_command_has_findings_and_an_exit_code(monkeypatch, tmp_path):
     assert [row['found'] for row in findings if row['check'] == 'close_before_reset'] == [
         'close before the first reset raised RuntimeError: planted (mine.py:5)'
     ]
-    assert 'PACKAGE.MODULE:CLASS' in CliRunner().invoke(command, ['mine']).output and not children()
+    assert not children()
+
+
+@pytest.mark.parametrize(
+    'arguments, expected',
+    [
+        (['mine'], 'expected PACKAGE.MODULE:CLASS'),
+        (['mine:Missing'], "module 'mine' has no attribute 'Missing'"),
+        (['mine:os'], 'mine:os is of type module; expected a class'),
+        (['mine:number'], 'mine:number is of type int; expected a class'),
+        (['mine:Two'], 'mine:Two cannot be called with cfg alone'),
+        (['mine:One', '--config', 'config.py'], 'mine:One cannot be called with cfg alone'),
+        (['mine:Defaults'], "mine:Defaults does not take its config: KeyError: 'a key' (mine.py:7)"),
+        (['broken:Env'], "broken:Env cannot be imported: NameError: name 'nothing' is not defined (broken.py:1)"),
+        (['ends:Env'], 'ends:Env cannot be imported: SystemExit: 3 (ends.py:2)'),
+        (['mine:number', '--config', 'broken.py'], 'mine:number is of type int'),
+        (['mine:Defaults', '--config', 'ends.py'], 'ends.py is not a config: SystemExit: 3'),
+        (['mine:Defaults', '--config', 'mine.py'], "mine.py is not a config: KeyError: 'main_config'"),
+    ],
+)
+def test_the_command_names_what_cannot_make_an_environment(arguments, expected, monkeypatch, tmp_path):
+    (tmp_path / 'mine.py').write_text(
+        'import os\nnumber = 3\n'
+        'def Two(cfg, more): pass\n'
+        'def One(size): pass\n'
+        'class Defaults:\n'
+        '    def default_config():\n'
+        "        raise KeyError('a key')\n"
+    )
+    (tmp_path / 'config.py').write_text('main_config = dict(env=dict(size=2))\n')
+    (tmp_path / 'broken.py').write_text('nothing\n')
+    (tmp_path / 'ends.py').write_text('import sys\nsys.exit(3)\n')
+    monkeypatch.setattr(sys, 'path', [str(tmp_path), *sys.path])
+    for name in ('mine', 'broken', 'ends'):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    result = CliRunner().invoke(command, arguments)
+    assert result.exit_code == 2 and expected in result.output and 'Traceback' not in result.output
+
+
+@pytest.mark.parametrize('made', ['PendulumEnv', 'make'])
+def test_the_command_asks_for_the_config_that_a_constructor_needs(made, monkeypatch, tmp_path):
+    (tmp_path / 'pendulum.py').write_text(
+        'from dizoo.classic_control.pendulum.envs import PendulumEnv\n'
+        'def make(cfg=None):\n'
+        '    return PendulumEnv(cfg or {})\n'
+    )
+    (tmp_path / 'config.py').write_text('main_config = dict(env=dict(collector_env_num=1, act_scale=True))\n')
+    monkeypatch.setattr(sys, 'path', [str(tmp_path), *sys.path])
+    result = CliRunner().invoke(command, [f'pendulum:{made}'])
+    assert result.exit_code == 1 and 'act_scale' in result.output and '--config FILE' in result.output
+    assert '1 of ' in result.output.splitlines()[-1] and len(result.output.splitlines()) == 3
+    result = CliRunner().invoke(command, [f'pendulum:{made}', '--config', 'config.py', '--json'])
+    assert next(row['state'] for row in json.loads(result.output)) == 'pass'
