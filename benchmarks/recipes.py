@@ -57,13 +57,6 @@ def dqn_for_env_steps(*changes: str) -> Variant:
 VARIANTS: Dict[str, Variant] = {
     'ppo': ppo(),
     'ppo_serial': ppo(options=('--serial',)),
-    # the config before: from 5 million env steps on behind, as the last bricks of a wall are some hundred steps apart
-    'ppo_fixed_discount': ppo(
-        'policy.learn.discount_end=None',
-        'policy.learn.normalize_returns=False',
-        'policy.learn.entropy_end=0.003',
-        'env.late_start_probability=0.0',
-    ),
     'lean_dqn': dqn(),
     'lean_dqn_layer_norm': dqn_for_env_steps('policy.model.layer_norm=True'),
     'lean_dqn_ema': dqn_for_env_steps('policy.learn.ema_decay=0.999'),

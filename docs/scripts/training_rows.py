@@ -14,9 +14,8 @@ from breakout_env.run.plotting import Curve
 RESULTS = ROOT / 'docs' / 'results' / 'recipes.json'
 ENV_STEPS_RESULTS = RESULTS.with_name('recipes_env_steps.json')
 RESAMPLES = 10_000
-# What `breakout train` runs on a CPU, and variants of the same speed.
+# What `breakout train` runs on a CPU.
 DEFAULT = 'ppo'
-AS_FAST = (DEFAULT, 'ppo_fixed_discount')
 
 
 class Statistics(NamedTuple):
@@ -107,7 +106,7 @@ def expect(found: Sequence[Dict[str, Any]], timed: Sequence[Dict[str, Any]]) -> 
             budgets.setdefault(row['budget_env_steps'], []).append(np.transpose(row['curve']))
     speeds: Dict[str, List[float]] = {}
     for row in timed:
-        if row['variant'] in AS_FAST:
+        if row['variant'] == DEFAULT:
             speeds.setdefault(row['cpu'], []).append(row['env_steps_per_s'])
     at = 1e6 * np.array([0.5, 1, 2, 3, 4, 5, 6, 8, 10])
     columns = {'million env steps': [f'{env_steps / 1e6:g}' for env_steps in at]}
