@@ -5,10 +5,11 @@ What does a variant of a shipped config score, for the time or the env steps tha
     python -m benchmarks.recipes --out experiments/recipes --variant ppo --env-steps 7000000
     python -m benchmarks.recipes --out experiments/recipes --variant 'SB3 PPO' --minutes 40
 
-Each training of ours is ``breakout train``; then its averaged weights play 40 games of the protocol ``nature``. Other
-libraries (benchmarks/training/peers.py) train by name, too. The same command resumes a training that was stopped, from
-its last save; time counts only while it trains. Trainings by the clock need a machine that does nothing else, one after
-the other; those by env steps may run beside each other, in folders of their own.
+Each training of ours is ``breakout train``, or ``ding -m serial``; then its averaged weights play 40 games of the
+protocol ``nature``. Other libraries (benchmarks/training/peers.py) train by name, too. The same command resumes a
+training that was stopped, from its last save, unless ``ding`` trains; time counts only while it trains. Trainings by
+the clock need a machine that does nothing else, one after the other; those by env steps may run beside each other, in
+folders of their own.
 
 docs/results/recipes.json has a row for each training by the clock, recipes_env_steps.json for each by env steps. Curves
 of this game coincide before 2 million env steps, so a short training chooses nothing.
@@ -19,6 +20,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 import click
 
+from breakout_env.run.config import read_config_file
 from breakout_env.run.folder import hold, release
 
 from .common.rounds import ROOT, machine
@@ -27,16 +29,21 @@ from .training.peers import PEERS
 
 # A bound on games of agents that have learned nothing yet: evaluations take from the time of a training.
 COMMON = ('env.evaluator.max_episode_frames=20000',)
+DING = 'from ding.entry.cli import cli; cli()'
 RESULTS = ROOT / 'docs' / 'results' / 'recipes.json'
 ENV_STEPS_RESULTS = RESULTS.with_name('recipes_env_steps.json')
 
 
 class Variant(NamedTuple):
-    """What is trained: a config, other values in it (``--set``), and options of ``breakout train``."""
+    """
+    What is trained: a config, other values in it (``--set``), and options of ``breakout train``; or a config as it is,
+    by DI-engine's command.
+    """
 
     config: str
     changes: Tuple[str, ...] = ()
     options: Tuple[str, ...] = ()
+    by_ding: bool = False
 
 
 def ppo(*changes: str, options: Tuple[str, ...] = ()) -> Variant:
@@ -57,6 +64,7 @@ def dqn_for_env_steps(*changes: str) -> Variant:
 VARIANTS: Dict[str, Variant] = {
     'ppo': ppo(),
     'ppo_serial': ppo(options=('--serial',)),
+    'ppo_by_ding': Variant('configs/breakout_ppo_config.py', by_ding=True),
     'lean_dqn': dqn(),
     'lean_dqn_layer_norm': dqn_for_env_steps('policy.model.layer_norm=True'),
     'lean_dqn_ema': dqn_for_env_steps('policy.learn.ema_decay=0.999'),
@@ -80,17 +88,25 @@ def measured(name: str, seed: int, budget: Dict[str, float], out: Path, rows: Ro
 def train(variant: Variant, run: Path, seed: int, budget: Dict[str, float]) -> Dict[str, Any]:
     """Train one run of ours until its budget is used up, and let its averaged weights play; the row of what it made."""
     by_clock = 'minutes' in budget
+    if variant.by_ding:
+        run /= read_config_file(str(ROOT / variant.config)).main.exp_name
     asked = budget['minutes'] if by_clock else budget['budget_env_steps']
 
     def trained() -> float:
         return 60 * last_of(run, 'hours') if by_clock else last_of(run, 'env_step')
 
     if trained() < asked:
-        limit: List[Any] = ['--hours', asked / 60] if by_clock else ['--env-steps', int(asked)]
-        words = ['-m', 'breakout_env', 'train', '--device', 'cpu', '--config', ROOT / variant.config, '--seed', seed]
-        words += [*limit, '--exp-name', run.name, '--auto-resume', *variant.options]
-        words += [word for change in (*COMMON, *variant.changes) for word in ('--set', change)]
-        run_python(words, run.parent)
+        if variant.by_ding:
+            words = ['-c', DING, '-m', 'serial', '-c', ROOT / variant.config, '-s', seed, '--env-step', int(asked)]
+            folder = run.parents[1]
+            folder.mkdir()  # the name of its run is taken in one that is there
+        else:
+            limit: List[Any] = ['--hours', asked / 60] if by_clock else ['--env-steps', int(asked)]
+            words = ['-m', 'breakout_env', 'train', '--device', 'cpu', '--config', ROOT / variant.config]
+            words += ['--seed', seed, *limit, '--exp-name', run.name, '--auto-resume', *variant.options]
+            words += [word for change in (*COMMON, *variant.changes) for word in ('--set', change)]
+            folder = run.parent
+        run_python(words, folder)
     # a collection, or a minute in which the run is saved, may come on top
     if not 0.99 * asked <= trained() <= 1.01 * asked + by_clock:
         unit = 'minutes' if by_clock else 'env steps'
@@ -113,6 +129,8 @@ def main(out: Path, results: Optional[Path], variant: str, seed: int, minutes: f
     """Train one variant, or another library, and add its row to the results."""
     if env_steps is not None and variant not in VARIANTS:
         raise click.UsageError(f'--env-steps beside --variant {variant}; expected a variant of this package')
+    if env_steps is None and variant in VARIANTS and VARIANTS[variant].by_ding:
+        raise click.UsageError(f'--variant {variant} without --env-steps; DI-engine has no budget in minutes')
     out.mkdir(parents=True, exist_ok=True)
     rows = Rows(results or (RESULTS if env_steps is None else ENV_STEPS_RESULTS))
     budget: Dict[str, float] = dict(minutes=minutes) if env_steps is None else dict(budget_env_steps=env_steps)

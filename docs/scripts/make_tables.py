@@ -173,28 +173,24 @@ def averages() -> str:
 
 def comparison() -> str:
     """What this package gives beside others, for the README: a row is of one CPU, which it names."""
-    env, train, lives = (_medians(name) for name in ('bench_env', 'bench_train', 'bench_manager'))
-    games = _medians('bench_manager', 1)
+    env, games = _medians('bench_env'), _medians('bench_manager', 1)
     judged = training_rows.by_variant(training_rows.rows())
     trained = {name: _score(seeds) for (minutes, name, _), seeds in judged.items() if minutes == 40}
     cpus = {name: cpu for minutes, name, cpu in judged if minutes == 40}
     ((ppo_80, ppo_cpu),) = [
         (seeds, cpu) for (minutes, name, cpu), seeds in judged.items() if name == 'ppo' and minutes == 80
     ]
-    on = {name: load(f'bench_{name}')['cpu'] for name in ('train', 'env', 'manager')}
-    ours, dqn, stock_dqn = 'ours, halves in turns', train['ours, serial'], train["DI-engine's serial pipeline"]
-    sb3_dqn = train['Stable-Baselines3, 8 environments']
+    on = {name: load(f'bench_{name}')['cpu'] for name in ('env', 'manager')}
+    ours = 'ours, halves in turns'
     kinds = ('compressed', "DI-engine's advanced, uint8", 'snappy elements, as in Dopamine')
     compressed, advanced, snappy = (_gb(load('bench_replay')['results'][kind]) for kind in kinds)
     sb3, rl_games = f'{trained["SB3 DQN"]}, SB3', f'{trained["rl_games PPO"]}, rl_games after 40 minutes'
-    one_life, full = (f"8 environments, each library's fastest mode{rule}: env steps/s" for rule in RULES)
+    full = f"8 environments, each library's fastest mode{RULES[1]}: env steps/s"
     gpu = [agent['card'] for agent in agents() if 'gpu' in agent['card']['config']]
     on_gpu, minutes = [f'{card["scores"]["nature"]["mean"]:.0f} (1 seed)' for card in gpu], gpu[1]['hours'] * 60
     rows = [
         ['DQN, score after 40 minutes', trained['lean_dqn'], '', sb3, cpus['lean_dqn']],
-        ['DQN training, env steps/s', dqn, stock_dqn, f'{sb3_dqn}, SB3', on['train']],
         ['one environment, env steps/s', env['BreakoutEnv'], 'does not run', _best_other(env), on['env']],
-        [one_life, lives[ours], _stock(lives), _best_other(lives), on['manager']],
         [full, games[ours], _stock(games), _best_other(games), on['manager']],
         ['PPO, score after 80 minutes', _score(ppo_80), '', rl_games, ppo_cpu],
         ['memory of a million transitions of random play', compressed, advanced, f'{snappy}, as Dopamine', 'any'],
@@ -202,6 +198,25 @@ def comparison() -> str:
         [f'the shipped agent, score after {minutes:.0f} minutes in four trainings', on_gpu[1], '', '', 'NVIDIA H100'],
     ]
     return markdown(['on 2 CPU cores, unless named', 'breakout_env', 'DI-engine', 'best other measured', 'on'], rows, 0)
+
+
+def first_hour() -> str:
+    """What to train first: a config, the command, what it scores after how long, and on which CPU."""
+    by_clock = training_rows.by_variant(training_rows.rows())
+    by_env_steps = training_rows.by_variant(training_rows.env_steps_rows(), 'budget_env_steps')
+    (by_ding,) = [seeds for (_, name, _), seeds in by_env_steps.items() if name == 'ppo_by_ding']
+    config, env_steps = 'configs/breakout_ppo_config.py', by_ding[0]['budget_env_steps']
+    ding = f'GOMP_SPINCOUNT=10000 ding -m serial -c {config} -s 0 --env-step {env_steps}'
+    rows = []
+    for name, minutes, command in (
+        ('ppo', 80, 'breakout train --hours 1.33'),
+        ('lean_dqn', 40, 'breakout train -c configs/breakout_dqn_cpu_config.py --hours 0.67'),
+    ):
+        ((seeds, cpu),) = [(seeds, cpu) for (m, n, cpu), seeds in by_clock.items() if (m, n) == (minutes, name)]
+        rows.append([f'`{command}`', f'{_score(seeds)} after {minutes} minutes', cpu])
+    minutes = f'{60 * np.mean([row["hours"] for row in by_ding]):.0f}'
+    rows.insert(1, [f'`{ding}`', f'{_score(by_ding)} after {minutes} minutes', by_ding[0]['cpu']])
+    return markdown(["train PPO, PPO by DI-engine's command, DQN", 'score in full games', 'on two cores of'], rows, 0)
 
 
 def _score(seeds: List[Dict[str, Any]]) -> str:
@@ -248,7 +263,7 @@ def _gb(by_size: Dict[str, Any]) -> str:
 
 
 TABLES: Dict[str, Dict[str, Callable[[], str]]] = {
-    **dict.fromkeys(['README.md', 'README.zh-CN.md'], {'comparison': comparison}),
+    **dict.fromkeys(['README.md', 'README.zh-CN.md'], {'first-hour': first_hour, 'comparison': comparison}),
     'docs/performance.md': {
         'env': lambda: benchmark('bench_env'),
         'life-cycle': life_cycle,
