@@ -128,6 +128,18 @@ def test_resumed_run_is_evaluated_once_and_then_on_schedule(config):
     assert second.evaluator.should_eval(500) is first.evaluator.should_eval(500) is True
 
 
+def test_an_evaluation_says_which_game_is_under_way(config):
+    run, said = SerialRun(config), []
+    step = run.games.step
+    run.games.step = lambda actions: said.append(run.evaluator.activity) or step(actions)
+    run.games.scores += [1.0] * 3
+    run.evaluator.eval(None, 0, 0, n_episode=3)
+    assert said == [f'evaluating, game {number} of 3' for number in (1, 2, 3)] and run.evaluator.activity is None
+    with pytest.raises(IndexError):  # there are no more games
+        run.evaluator.eval(None, 0, 0)
+    assert run.evaluator.activity is None
+
+
 def contents(folder: Path) -> dict:
     files = [path for path in sorted(folder.rglob('*')) if path.is_file() and 'log' not in path.parts]
     return {path: path.read_bytes() for path in files}
