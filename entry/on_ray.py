@@ -14,7 +14,6 @@ import copy
 import os
 import sys
 import time
-from shlex import quote
 from typing import Any, Mapping, Optional, Union
 
 # first, as it keeps from the screen what DI-engine prints while it is imported
@@ -37,7 +36,7 @@ from breakout_env.run.budget import Budget
 from breakout_env.run.config import ConfigFile, merged_config, save_config
 from breakout_env.run.paths import CURVES
 from breakout_env.run.stop_request import StopRequest
-from breakout_env.utils.command_line import show_only_warnings
+from breakout_env.utils.command_line import shell_command, show_only_warnings
 
 # Seconds without a working collector after which the learner says so.
 ALONE_S = 30.0
@@ -170,4 +169,4 @@ def train(
 
 if __name__ == '__main__':
     words = ['--collectors', 'auto', *sys.argv[1:]]
-    command(words, prog_name=f'python {quote(sys.argv[0])}', obj={'on_ray': train})
+    command(words, prog_name=shell_command('python', sys.argv[0]), obj={'on_ray': train})

@@ -12,7 +12,6 @@ import copy
 import os
 import sys
 from functools import partial
-from shlex import quote
 from types import SimpleNamespace
 from typing import Any, Callable, Iterator, List, Mapping, Optional, Union
 
@@ -39,7 +38,7 @@ from breakout_env.run.budget import Budget
 from breakout_env.run.config import ConfigFile, merged_config, save_config
 from breakout_env.run.paths import CURVES
 from breakout_env.run.stop_request import Stopped, StopRequest
-from breakout_env.utils.command_line import show_only_warnings
+from breakout_env.utils.command_line import shell_command, show_only_warnings
 from breakout_env.worker.overlap import own_collect_policy, run_overlapped
 from breakout_env.worker.step_callback import StepCallback
 
@@ -166,4 +165,4 @@ def close(worker: Any) -> None:
 
 
 if __name__ == '__main__':
-    command(prog_name=f'python {quote(sys.argv[0])}', obj={'serial': train})
+    command(prog_name=shell_command('python', sys.argv[0]), obj={'serial': train})

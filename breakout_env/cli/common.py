@@ -7,6 +7,7 @@ import click
 import torch
 
 from ..agent.agent import load_agent
+from ..utils.command_line import shell_command
 from ..utils.gpu import gpu_problem
 from ..utils.options import Between, CommandLineType
 
@@ -45,7 +46,8 @@ def device_of(device: str) -> str:
         return device
     problem = gpu_problem()
     if problem and device == 'cuda':
-        raise click.UsageError(f'--device is cuda, but {problem}; expected cpu or auto (see breakout doctor)')
+        doctor = shell_command('breakout', 'doctor')
+        raise click.UsageError(f'--device is cuda, but {problem}; expected cpu or auto (see {doctor})')
     if problem and torch.cuda.is_available():
         click.echo(f'The CPU is used: {problem}', err=True)
     return 'cpu' if problem else 'cuda'

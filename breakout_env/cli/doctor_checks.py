@@ -23,6 +23,7 @@ from ..agent.play import missing_for_window, open_window
 from ..env_manager import GroupEnvManager
 from ..envs.env import BreakoutEnv
 from ..policy.learner import fastest_dtype
+from ..utils.command_line import shell_command
 from ..utils.game_constants import FIRE, SCREEN_SHAPE
 from ..utils.gpu import OLD_GPU_WHEEL, gpu_problem
 from ..utils.memory_limits import control_groups, disk_room, memory_room
@@ -113,7 +114,7 @@ def cpu() -> Answer:
     return Answer(
         WARNING,
         f'{cores} cores are visible, but the container or job gets the time of {quota:g}',
-        f'OMP_NUM_THREADS={whole} taskset -c {",".join(map(str, usable[:whole]))} breakout train',
+        f'OMP_NUM_THREADS={whole} taskset -c {",".join(map(str, usable[:whole]))} {_TRAIN}',
     )
 
 
@@ -223,7 +224,11 @@ def window() -> Answer:
     """Can a game be watched in a window?"""
     missing = missing_for_window()
     if missing:
-        return Answer(WARNING, missing, 'breakout record --out game.mp4, or pip install pygame on a desktop')
+        return Answer(
+            WARNING,
+            missing,
+            f'{shell_command("breakout", "record")} --out game.mp4, or pip install pygame on a desktop',
+        )
     with contextlib.closing(open_window('breakout doctor')) as window:
         if not window.present(np.zeros((*SCREEN_SHAPE, 3), np.uint8)):
             raise RuntimeError('the window closed at once')
@@ -242,10 +247,16 @@ def ding_config_writer() -> Answer:
 
 
 _REINSTALL = 'pip install --force-reinstall '
+_TRAIN = shell_command('breakout', 'train')
 CHECKS = [
     Check('breakout_env', package, fix=INSTALL),
     Check('packages', requirements),
-    Check('ding', ding_config_writer, needed=False, fix='apt install python3-lib2to3, or `breakout train`'),
+    Check(
+        'ding',
+        ding_config_writer,
+        needed=False,
+        fix=f'apt install python3-lib2to3, or `{shell_command("breakout", "train")}`',
+    ),
     Check('CPU', cpu, needed=False),
     Check('GPU', gpu, needed=False, fix='nvidia-smi, which shows whether the driver answers'),
     Check('ROM', rom, fix=f"{_REINSTALL}--no-deps 'ale-py>=0.11'"),

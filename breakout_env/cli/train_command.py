@@ -9,7 +9,7 @@ import shlex
 import subprocess
 import sys
 from shlex import quote
-from typing import Annotated, Any, Callable, List, Literal, Mapping, Optional, Tuple, Union
+from typing import Annotated, Any, Callable, Dict, List, Literal, Mapping, Optional, Tuple, Union
 
 import click
 import torch
@@ -17,18 +17,18 @@ from ding.utils import POLICY_REGISTRY, import_module
 
 from ..agent.agent import load_agent
 from ..policy.pixel_models import PixelDQN
-from ..run.budget import Budget
+from ..run.budget import DEFAULT_ENV_STEPS, Budget
 from ..run.config import read_config_file
 from ..run.folder import folder_below_here, run_to_resume, saved_runs
-from ..run.paths import LOGS, newest_checkpoint, numbered_checkpoints, saves_in
+from ..run.next_steps import larger_budget, larger_stop_value, next_steps
+from ..run.paths import newest_checkpoint, numbered_checkpoints
 from ..run.recipes import RECIPES, RECIPES_ON_RAY, shipped
 from ..run.stop_request import StopRequest
 from ..utils import output
-from ..utils.command_line import Program
+from ..utils.command_line import Program, shell_command
 from ..utils.options import COLLECTORS, COUNT, SEED, Between, CommandLineType
 from .common import device_of, device_option
 
-ENV_STEPS = 10_000_000
 # The command in a process that imports from where this one does: `python -m` would begin with the current folder.
 _PROGRAM = 'import sys; sys.path[:] = {!r}; from breakout_env.cli import main; main(prog_name="breakout")'
 
@@ -161,7 +161,7 @@ def command(
         threads = max(1, torch.get_num_threads() // 2)
     if threads is not None:
         torch.set_num_threads(threads)
-    budget = Budget(**limits) if any(limits.values()) else Budget(env_steps=ENV_STEPS)
+    budget = Budget(**limits) if any(limits.values()) else Budget(env_steps=DEFAULT_ENV_STEPS)
     run = values['exp_name'] if auto_resume else run_to_resume(resume, values['exp_name'])
     try:
         if collectors is not None:
@@ -172,32 +172,32 @@ def command(
     except (torch.OutOfMemoryError, MemoryError) as error:
         raise click.ClickException(
             f'{(str(error) or "The memory is full.").splitlines()[0]} If the run had learned, it was saved: resume it '
-            'by breakout train --resume, with a smaller policy.learn.batch_size or replay buffer'
+            f'by {shell_command("breakout", "train", "--resume")}, with a smaller policy.learn.batch_size or replay '
+            'buffer'
         ) from None
-    again = _command_line(ctx, **({} if auto_resume else dict(exp_name=None, resume=folder)))
-    _summarise(folder, f'{ctx.command_path} {shlex.join(again)}', config)
+    again: Dict[str, Any] = {} if auto_resume else dict(exp_name=None, resume=folder)
+    limits = vars(larger_budget(folder, budget))
+    again.update({name: limit for name, limit in limits.items() if limit != getattr(budget, name)})
+    stop_value = larger_stop_value(folder, values.get('env.stop_value', file.main.env.get('stop_value')))
+    if stop_value is not None:
+        again['changes'] = (*changes, f'env.stop_value={stop_value:g}')
+    program = shell_command('breakout', ctx.info_name) if ctx.parent else ctx.command_path
+    _summarise(folder, f'{program} {shlex.join(_command_line(ctx, **again))}', config)
 
 
 def _summarise(folder: str, resume_command: str, config: Optional[str]) -> None:
     """Print at the end of a run how to resume it, if there is a save, and what else to do with it."""
-    commands = {
-        'its curves': f'breakout plot {quote(folder)}',
-        'in TensorBoard': f'tensorboard --logdir {quote(os.path.join(folder, LOGS))}',
-    }
+    commands = {}
     with contextlib.suppress(ValueError, OSError):  # a network that only its policy can play: `ding -m eval`
-        agent, best = load_agent(newest_checkpoint(folder)), quote(str(newest_checkpoint(folder)))
-        breakout = 'breakout'
+        agent, best = load_agent(newest_checkpoint(folder)), newest_checkpoint(folder)
+        path = ''
         if not isinstance(agent.model, PixelDQN) and config:  # its module may be beside the config
-            breakout = f'PYTHONPATH={quote(os.path.dirname(config) or ".")} breakout'
-        commands['its score'] = f'{breakout} eval --checkpoint {best}'
-        commands['watch it'] = f'{breakout} play --checkpoint {best}'
+            path = f'PYTHONPATH={quote(os.path.dirname(config) or ".")} '
+        commands['its score'] = path + shell_command('breakout', 'eval', '--checkpoint', best)
+        commands['watch it'] = path + shell_command('breakout', 'play', '--checkpoint', best)
         if len(numbered_checkpoints(folder)) > 2:  # the first is that of the untrained network
-            commands['a better agent'] = f'{breakout} average {quote(folder)}'
-    if saves_in(folder):
-        click.echo(f'  {"resume:":19}{resume_command}')
-    click.echo(f'Checkpoints, logs and the merged config are in {folder}')
-    for what, text in commands.items():
-        click.echo(f'  {what + ":":19}{text}')
+            commands['a better agent'] = path + shell_command('breakout', 'average', folder)
+    click.echo(next_steps(folder, {'resume': resume_command}, commands))
 
 
 def _pipeline(name: str) -> Callable[..., str]:

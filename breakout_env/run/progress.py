@@ -30,6 +30,7 @@ from ..utils import run_registry
 from ..utils.memory_limits import MemoryWatch, memory_bytes
 from ..utils.options import Between, Expected, Options
 from .log import POSITION, RunLogWriter
+from .next_steps import say_next_steps
 from .paths import PROGRESS_LOG
 from .progress_line import Display, duration, rate
 
@@ -308,6 +309,8 @@ class RunProgress(object):
             self.look()
             self._is_closed = True
             self._display.close()
+            if self._part('saver') is None:  # which has a last save to write first
+                say_next_steps(self._learner)
 
 
 def _commit() -> Optional[str]:

@@ -67,7 +67,7 @@ class Display(object):
         """
         env_step, speed, total, line = row['env_step'], row['env_steps_per_s'], self._total, self._line
         activity = random_play or evaluation
-        parts = _parts(row, scores, left_s, activity)
+        parts = _parts(row, scores, left_s)
         if line is not None:
             if not line.n and env_step:  # the speed of a resumed run does not include the steps before it
                 line.initial = line.n = line.last_print_n = env_step
@@ -122,11 +122,9 @@ class _Line(tqdm):
         return disp_trim(super().__str__(), columns) if columns else super().__str__()
 
 
-def _parts(
-    row: Mapping[str, Any], scores: Mapping[str, float], left_s: Optional[float], activity: Optional[str]
-) -> List[str]:
+def _parts(row: Mapping[str, Any], scores: Mapping[str, float], left_s: Optional[float]) -> List[str]:
     """All but the env steps, in words."""
-    parts = [] if row['updates'] or activity else ['before the first update']
+    parts = [] if row['updates'] else ['before the first update']
     if row['updates_per_s']:
         parts.append(f'{rate(row["updates_per_s"])} updates/s')
     if scores:

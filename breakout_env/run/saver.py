@@ -28,6 +28,7 @@ from ..policy.learner import check_finite
 from ..utils import output, run_registry, signals
 from ..utils.atomic_file import DamagedFile, write_bytes
 from .folder import release
+from .next_steps import resume_commands, say_next_steps
 from .paths import (
     SAVES,
     Save,
@@ -300,6 +301,7 @@ class RunSaver(object):
         if failed is not None and (error is None or isinstance(error, (Stopped, OSError, EOFError))):
             cause = f'{error}; besides, ' if str(error or '') else ''
             raise OSError(f'{cause}the last save of {self._learner.exp_name} failed ({failed}); the one before is kept')
+        say_next_steps(self._learner)
 
     # ---------------------------------------------------------------- stopping
 
@@ -326,11 +328,13 @@ class RunSaver(object):
         if not self._iteration:
             message = 'No update was done yet, so there is nothing to save: the same command begins the run again.'
         else:
-            message = (
-                (f'Saved at {done}.' if error is None else f'The run could not be saved ({error}).')
-                + ' To resume it: the same command with policy.learn.resume_training=True and '
-                f'exp_name={self._learner.exp_name!r} in the config (breakout train: --resume).'
+            message = f'Saved at {done}.' if error is None else f'The run could not be saved ({error}).'
+            message += (
+                ' To resume it: the same command with policy.learn.resume_training=True and '
+                f'exp_name={self._learner.exp_name!r} in the config'
             )
+            if commands := resume_commands(self._learner):
+                message += f', or {commands["resume"]}'
         output.say(message)
         signals.let_ctrl_c_kill()
         sys.exit(self._stop.exit_code)

@@ -3,11 +3,13 @@
 import errno
 import logging
 import os
+import shlex
+import shutil
 import signal
 import sys
 import traceback
 from pathlib import Path
-from typing import Any
+from typing import Any, List, Mapping
 
 import click
 
@@ -20,6 +22,27 @@ def show_only_warnings() -> None:
     logging.basicConfig()
     for handler in logging.getLogger().handlers:
         handler.setLevel(max(handler.level, logging.WARNING))
+
+
+def shell_command(program: str, *words: Any) -> str:
+    """
+    A command for people to paste into a shell. A program of this installation, such as ``'breakout'`` or ``'ding'``, is
+    called by its name where PATH has it, else by the path of the one beside this Python, as after ``make``.
+    """
+    found, beside = shutil.which(program), Path(sys.executable).with_name(program)
+    path = os.path.relpath(beside)
+    if found is not None and (not beside.exists() or beside.samefile(found)):
+        name = [program]
+    elif beside.exists():
+        name = [str(beside) if path.startswith(os.pardir) or os.sep not in path else path]
+    else:
+        name = [sys.executable, '-m', 'breakout_env'] if program == 'breakout' else [program]
+    return shlex.join(map(str, [*name, *words]))
+
+
+def listed_commands(commands: Mapping[str, str]) -> List[str]:
+    """Lines with commands, each after what it is for."""
+    return [f'  {what + ":":19}{text}' for what, text in commands.items()]
 
 
 class Program(click.Command):

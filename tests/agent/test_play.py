@@ -112,7 +112,7 @@ def test_recording_on_a_full_disk_is_an_error_and_leaves_no_file(suffix, small_d
     'arguments, message',
     [
         (['record', '--out', 'game.avi'], 'expected a name that ends with .mp4 or .gif'),
-        (['play'], 'record a video instead: breakout record --out game.mp4'),
+        (['play'], 'breakout record --out game.mp4'),
     ],
 )
 def test_errors_of_play_and_record_say_what_to_do(arguments, message, monkeypatch, tmp_path):
