@@ -25,7 +25,7 @@ from ..run.paths import newest_checkpoint, numbered_checkpoints
 from ..run.recipes import RECIPES, RECIPES_ON_RAY, shipped
 from ..run.stop_request import StopRequest
 from ..utils import output
-from ..utils.command_line import Program, shell_command
+from ..utils.command_line import Program, process_as_found, shell_command
 from ..utils.options import COLLECTORS, COUNT, SEED, Between, CommandLineType
 from .common import device_of, device_option
 
@@ -101,6 +101,7 @@ _PROGRAM = 'import sys; sys.path[:] = {!r}; from breakout_env.cli import main; m
 )
 @click.option('--ray', 'ray_address', metavar='ADDRESS', help='Ray cluster to collect on; without it, this machine.')
 @click.pass_context
+@process_as_found()
 def command(
     ctx: click.Context,
     seeds: Tuple[int, ...],

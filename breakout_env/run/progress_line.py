@@ -10,7 +10,7 @@ from typing import Any, Dict, List, Mapping, Optional, TextIO
 from tqdm import tqdm
 from tqdm.utils import disp_trim
 
-from ..utils.command_line import show_only_warnings
+from ..utils.command_line import only_warnings
 
 
 class Display(object):
@@ -23,8 +23,10 @@ class Display(object):
     def __init__(self, title: str, total: Optional[int], print_every_s: Optional[float]) -> None:
         self._title, self._total, self._every_s = title, total, print_every_s
         self._line: Optional[_Line] = None
+        self._at_the_end = contextlib.ExitStack()
         if _is_terminal(sys.stderr):
-            show_only_warnings()  # else the workers' logs would be mixed up with the line
+            # else the workers' logs would be mixed up with the line
+            self._at_the_end.enter_context(only_warnings())
             # a terminal that does not tell its size, such as a new pseudo-terminal, would get an empty line
             knows_its_size = os.get_terminal_size(sys.stderr.fileno()).columns > 0
             size = dict(dynamic_ncols=True) if knows_its_size else dict(ncols=120, nrows=20)
@@ -103,6 +105,7 @@ class Display(object):
         """Leave the line as it is, and begin a new one."""
         if self._line is not None:
             self._line.close()
+        self._at_the_end.close()
 
 
 class _Line(tqdm):

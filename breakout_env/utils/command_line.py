@@ -1,5 +1,6 @@
 """How all programs of this project start and end: the ``breakout`` command and the pipelines of ``entry/``."""
 
+import contextlib
 import errno
 import logging
 import os
@@ -8,20 +9,50 @@ import shutil
 import signal
 import sys
 import traceback
+import warnings
 from pathlib import Path
-from typing import Any, List, Mapping
+from typing import Any, Iterator, List, Mapping
 
 import click
+import torch
 
 from . import output, signals
 from .child_process import HelperError
 
 
-def show_only_warnings() -> None:
+@contextlib.contextmanager
+def only_warnings() -> Iterator[None]:
     """Keep from the screen what loggers print besides warnings: DI-engine's workers also log into files."""
+    root = logging.getLogger()
+    before, level = {handler: handler.level for handler in root.handlers}, root.level
     logging.basicConfig()
-    for handler in logging.getLogger().handlers:
+    for handler in root.handlers:
         handler.setLevel(max(handler.level, logging.WARNING))
+    try:
+        yield
+    finally:
+        for handler in [handler for handler in root.handlers if handler not in before]:
+            root.removeHandler(handler)
+        for handler, handler_level in before.items():
+            handler.setLevel(handler_level)
+        root.setLevel(level)
+
+
+@contextlib.contextmanager
+def process_as_found() -> Iterator[None]:
+    """
+    For what a program calls that continues afterwards, such as a notebook or a sweep: it finds the root logger,
+    the filters of warnings, the environment variables and PyTorch's number of threads as they were.
+    """
+    environ, threads = dict(os.environ), torch.get_num_threads()
+    try:
+        with warnings.catch_warnings(), only_warnings():
+            yield
+    finally:
+        torch.set_num_threads(threads)
+        for name in set(os.environ) - set(environ):
+            del os.environ[name]
+        os.environ.update(environ)
 
 
 def shell_command(program: str, *words: Any) -> str:

@@ -6,8 +6,10 @@ import runpy
 import signal
 import sys
 
+import pytest
+
 from breakout_env.run.paths import saves_in
-from helpers.processes import BIN, Command, completed, run
+from helpers.processes import BIN, ROOT, Command, completed, run
 from helpers.runs import NAME, PROGRESS, config_in, ding_serial, rows_of
 
 COMMAND = [sys.executable, '-m', 'breakout_env', 'train']
@@ -79,6 +81,50 @@ def test_the_same_command_with_auto_resume_begins_a_run_and_continues_it_until_a
     (begun, resumed), last = rows_of(tmp_path / 'mine', 'run'), rows_of(tmp_path / 'mine', 'evaluation')[-1]
     assert begun['env_step'] == 0 < resumed['updates'] == last['updates']
     assert '--hours 0.001' in first and re.search(r'resume: .* --set env.stop_value=-1 --set env.stop_value=2', second)
+
+
+# what a notebook finds after a run: all as it was, and nothing of the run in the log of the next one
+HOST = """
+import logging, os, signal, sys, warnings
+import torch
+import breakout_env, entry.serial, entry.on_ray
+from breakout_env.cli import main
+from breakout_env.run.budget import Budget
+
+def state():
+    root, loggers = logging.getLogger(), logging.root.manager.loggerDict.values()
+    files = [each for logger in loggers for each in getattr(logger, 'handlers', ()) if hasattr(each, 'baseFilename')]
+    levels = f'root {root.level}', f'{root.handlers} {[each.level for each in root.handlers]}', f'files {files}'
+    environ = [f'{name}={value}' for name, value in os.environ.items()]
+    handlers = [f'{number} {signal.getsignal(number)}' for number in signal.valid_signals()]
+    return {*levels, *map(str, warnings.filters), *environ, *handlers, torch.get_num_threads()}
+
+config, how, env_steps = sys.argv[1:]
+if how != 'without logging':
+    logging.basicConfig(level=logging.INFO)
+before = state()
+try:
+    if how == 'command':
+        options = ['--env-steps', env_steps, '--threads', '1', '--set', 'policy.random_collect_size=0']
+        main.main(['train', '-c', config, *options], standalone_mode=False)
+    else:
+        train = (entry.on_ray if how == 'on_ray' else entry.serial).train
+        train(config, 0, Budget(env_steps=int(env_steps)))
+except Exception as error:
+    print(type(error).__name__)
+assert state() == before, before ^ state()
+"""
+
+
+@pytest.mark.parametrize(
+    'how, env_steps', [('serial', 60), ('without logging', 3), ('on_ray', 3), ('on_ray', 60), ('command', 60)]
+)
+def test_a_program_that_trains_finds_its_process_as_it_was(how, env_steps, tmp_path):
+    (tmp_path / 'parts').mkdir()
+    config = config_in(tmp_path / 'parts', 900, PROGRESS, BEGINS)
+    path = dict(PYTHONPATH=str(ROOT), OMP_NUM_THREADS='2')
+    output = run([sys.executable, '-c', HOST, config, how, env_steps], tmp_path, **path)
+    assert ('UsageError' in output) is (env_steps < 32), output
 
 
 STOCK = (  # DI-engine's collector, evaluator and buffer
