@@ -13,7 +13,7 @@ from typing import Annotated, Any, Callable, Dict, List, Literal, Mapping, Optio
 
 import click
 import torch
-from ding.utils import POLICY_REGISTRY, import_module
+from ding.utils import POLICY_REGISTRY
 
 from ..agent.agent import load_agent
 from ..policy.pixel_models import PixelDQN
@@ -211,9 +211,7 @@ def _pipeline(name: str) -> Callable[..., str]:
 
 
 def _overlaps(policy: Mapping) -> bool:
-    """Whether collecting and learning overlap by default; what cannot be imported is an error of the config's check."""
-    with contextlib.suppress(ImportError, TypeError, AttributeError):
-        import_module(policy.get('import_names') or [])
+    """Whether collecting and learning overlap by default."""
     return getattr(dict(POLICY_REGISTRY).get(f'{policy["type"]}_command'), 'overlaps', False)  # what trains
 
 

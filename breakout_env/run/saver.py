@@ -167,6 +167,8 @@ class RunSaver(object):
             try:
                 self._apply(state)
             except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:  # it lists each weight
+                if isinstance(error, RuntimeError) and 'state_dict' not in str(error):  # of memory, of the GPU
+                    raise
                 raise ValueError(
                     f'the run in {self._folder} is one of another network or optimizer; expected the same config and '
                     f'changes as at its beginning ({_last_line(error)})'
@@ -190,6 +192,8 @@ class RunSaver(object):
             raise DamagedFile(f'{path} is damaged: it is not the file that was saved')
         try:
             state = torch.load(io.BytesIO(content), map_location='cpu', weights_only=True)
+        except MemoryError:
+            raise
         except Exception as error:  # torch.load raises nearly anything, depending on the bytes
             raise DamagedFile(f'{path} is no checkpoint of a run: {_last_line(error)}') from None
         if save['buffer'] is not None and self.buffer is not None:

@@ -42,14 +42,17 @@ def only_warnings() -> Iterator[None]:
 def process_as_found() -> Iterator[None]:
     """
     For what a program calls that continues afterwards, such as a notebook or a sweep: it finds the root logger,
-    the filters of warnings, the environment variables and PyTorch's number of threads as they were.
+    the filters of warnings, the environment variables, PyTorch's number of threads and its default type as they
+    were. Meanwhile that is float32.
     """
-    environ, threads = dict(os.environ), torch.get_num_threads()
+    environ, threads, dtype = dict(os.environ), torch.get_num_threads(), torch.get_default_dtype()
     try:
+        torch.set_default_dtype(torch.float32)
         with warnings.catch_warnings(), only_warnings():
             yield
     finally:
         torch.set_num_threads(threads)
+        torch.set_default_dtype(dtype)
         for name in set(os.environ) - set(environ):
             del os.environ[name]
         os.environ.update(environ)

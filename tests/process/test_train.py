@@ -97,11 +97,13 @@ def state():
     levels = f'root {root.level}', f'{root.handlers} {[each.level for each in root.handlers]}', f'files {files}'
     environ = [f'{name}={value}' for name, value in os.environ.items()]
     handlers = [f'{number} {signal.getsignal(number)}' for number in signal.valid_signals()]
-    return {*levels, *map(str, warnings.filters), *environ, *handlers, torch.get_num_threads()}
+    of_torch = torch.get_num_threads(), torch.get_default_dtype()
+    return {*levels, *map(str, warnings.filters), *environ, *handlers, *of_torch}
 
 config, how, env_steps = sys.argv[1:]
 if how != 'without logging':
     logging.basicConfig(level=logging.INFO)
+torch.set_default_dtype(torch.float64)
 before = state()
 try:
     if how == 'command':

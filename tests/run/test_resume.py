@@ -195,6 +195,18 @@ def test_run_of_another_network_is_refused(config):
         SerialRun(config)
 
 
+def test_lack_of_memory_is_not_taken_for_another_network_or_a_damaged_save(config, monkeypatch):
+    stopped_run(config)
+    for place, error in (('load_state_dict', torch.OutOfMemoryError('GPU')), ('load', MemoryError('RAM'))):
+
+        def fail(*args, error=error, **kwargs):
+            raise error
+
+        with monkeypatch.context() as patched, pytest.raises(type(error)):
+            patched.setattr(torch.nn.Module if place == 'load_state_dict' else torch, place, fail)
+            SerialRun(config)
+
+
 def test_run_that_diverges_ends_with_an_error_message_and_keeps_its_last_good_save(config):
     run = SerialRun(config)
     run.train(2)
