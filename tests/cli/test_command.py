@@ -76,6 +76,7 @@ def test_ppo_collects_while_it_learns_on_half_the_threads(monkeypatch, tmp_path,
     name, path = config.replace('their_', ''), tmp_path / 'config.py'
     text = (ROOT / 'configs' / f'breakout_{name}_config.py').read_text()
     path.write_text(text.replace("type='lean_ppo'", "type='their_ppo'") if name != config else text)
-    pipeline = lambda *arguments: started.append(arguments) or arguments[0].main.exp_name  # noqa: E731
+    pipeline = lambda *arguments: started.append((*arguments, used[-1])) or arguments[0].main.exp_name  # noqa: E731
     CliRunner().invoke(main, ['train', '--device', 'cpu', '-c', str(path), *options], obj=dict(serial=pipeline))
-    assert started[0][4] is overlap and used[-1] == threads
+    assert started[0][4] is overlap and started[0][-1] == threads
+    assert used[-1] == 8, 'as before, for a program that calls the command'
