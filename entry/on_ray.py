@@ -14,7 +14,6 @@ import copy
 import os
 import sys
 import time
-from shlex import quote
 from typing import Any, Mapping, Optional, Union
 
 # first, as it keeps from the screen what DI-engine prints while it is imported
@@ -32,12 +31,13 @@ from breakout_env.cli.train_command import command
 from breakout_env.cluster.collector_pool import CollectorPool
 from breakout_env.cluster.ray_session import CollectorCount, ray_session
 from breakout_env.cluster.remote_evaluator import RemoteEvaluator
+from breakout_env.compat.ding_log_files import close_log_files
 from breakout_env.compat.ding_timers import use_plain_timers
 from breakout_env.run.budget import Budget
 from breakout_env.run.config import ConfigFile, merged_config, save_config
 from breakout_env.run.paths import CURVES
 from breakout_env.run.stop_request import StopRequest
-from breakout_env.utils.command_line import show_only_warnings
+from breakout_env.utils.command_line import process_as_found, shell_command
 
 # Seconds without a working collector after which the learner says so.
 ALONE_S = 30.0
@@ -70,6 +70,7 @@ class RayTraining(object):
 
     def run(self) -> None:
         with contextlib.ExitStack() as at_the_end:  # whatever ends the loop, from the last line up, each in any case
+            at_the_end.callback(close_log_files, self.cfg.exp_name)
             at_the_end.callback(self.tb_logger.close)
             at_the_end.callback(self.evaluator.close)
             at_the_end.callback(self.pool.close)
@@ -139,6 +140,7 @@ class RayTraining(object):
         sys.stdout.flush()
 
 
+@process_as_found()
 def train(
     config: Union[str, ConfigFile],
     seed: int,
@@ -161,7 +163,6 @@ def train(
         - ClusterError: If the run cannot continue with this cluster.
         - click.UsageError: As ``merged_config``.
     """
-    show_only_warnings()
     cfg = merged_config(config, seed, budget, resume, changes, on_ray=True)
     with ray_session(ray_address, collectors) as ray, StopRequest() as stop:
         RayTraining(ray, cfg, budget, stop, collectors).run()
@@ -170,4 +171,4 @@ def train(
 
 if __name__ == '__main__':
     words = ['--collectors', 'auto', *sys.argv[1:]]
-    command(words, prog_name=f'python {quote(sys.argv[0])}', obj={'on_ray': train})
+    command(words, prog_name=shell_command('python', sys.argv[0]), obj={'on_ray': train})

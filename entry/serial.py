@@ -12,7 +12,6 @@ import copy
 import os
 import sys
 from functools import partial
-from shlex import quote
 from types import SimpleNamespace
 from typing import Any, Callable, Iterator, List, Mapping, Optional, Union
 
@@ -34,16 +33,18 @@ from ding.worker import (
 from tensorboardX import SummaryWriter
 
 from breakout_env.cli.train_command import command
+from breakout_env.compat.ding_log_files import close_log_files
 from breakout_env.compat.ding_timers import use_plain_timers
 from breakout_env.run.budget import Budget
 from breakout_env.run.config import ConfigFile, merged_config, save_config
 from breakout_env.run.paths import CURVES
 from breakout_env.run.stop_request import Stopped, StopRequest
-from breakout_env.utils.command_line import show_only_warnings
+from breakout_env.utils.command_line import process_as_found, shell_command
 from breakout_env.worker.overlap import own_collect_policy, run_overlapped
 from breakout_env.worker.step_callback import StepCallback
 
 
+@process_as_found()
 def train(
     config: Union[str, ConfigFile],
     seed: int,
@@ -67,7 +68,6 @@ def train(
     Raises:
         - click.UsageError: As ``merged_config``.
     """
-    show_only_warnings()  # of DI-engine's workers; all is in their logs below exp_name/log
     cfg = merged_config(config, seed, budget, resume, changes)
     as_given = copy.deepcopy(cfg)  # the parts change theirs
 
@@ -81,6 +81,7 @@ def train(
     set_pkg_seed(cfg.seed, use_cuda=cfg.policy.cuda)
 
     with contextlib.ExitStack() as at_the_end:  # whatever ends the loop, from the last line up, each in any case
+        at_the_end.callback(close_log_files, cfg.exp_name)
         stop = at_the_end.enter_context(StopRequest())  # before the managers fork: Ctrl-C is not for their workers
 
         # The policy holds the network in three modes (learn, collect, eval); each worker drives one of them.
@@ -166,4 +167,4 @@ def close(worker: Any) -> None:
 
 
 if __name__ == '__main__':
-    command(prog_name=f'python {quote(sys.argv[0])}', obj={'serial': train})
+    command(prog_name=shell_command('python', sys.argv[0]), obj={'serial': train})

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..envs.env import BreakoutEnv
 from ..rendering.window import GameWindow
+from ..utils.command_line import shell_command
 from .agent import Agent, act
 
 STICKY_PROBABILITY = 0.25  # Machado et al. 2018
@@ -98,5 +99,6 @@ def open_window(title: str, speed: float = 1.0, frame_skip: int = 4) -> GameWind
     """
     missing = missing_for_window()
     if missing:
-        raise ValueError(f'{missing}; record a video instead: breakout record --out game.mp4')
+        record = shell_command('breakout', 'record', '--out', 'game.mp4')
+        raise ValueError(f'{missing}; record a video instead: {record}')
     return GameWindow(title, frame_skip, speed)

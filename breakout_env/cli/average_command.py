@@ -9,8 +9,9 @@ from ..agent.agent import save_agent
 from ..agent.network import build_network, network_of_run
 from ..agent.weights_file import average_weights, checkpoints_of, last_eighth
 from ..run.paths import AVERAGED_AGENT, updates_of
+from ..utils.command_line import listed_commands
 from ..utils.options import COUNT, Between, CommandLineType
-from .common import agent_commands, command_for, echo_commands
+from .common import agent_commands
 
 
 @click.command('average')
@@ -58,4 +59,4 @@ def command(
         card['temperature'] = temperature
     save_agent(output, weights, card, network)
     click.echo(f'wrote {output}: the mean of {len(paths)} checkpoints, after {first:,} to {newest:,} updates')
-    echo_commands(agent_commands(output, command_for(network)))
+    click.echo('\n'.join(listed_commands(agent_commands(output, network))))

@@ -12,6 +12,7 @@ import torch
 from ..agent.agent import load_agent
 from ..agent.network import needs_path, network_of_run
 from ..run.paths import newest_checkpoint, numbered_checkpoints
+from ..utils.command_line import shell_command
 from ..utils.gpu import gpu_problem
 from ..utils.options import Between, CommandLineType
 
@@ -50,16 +51,17 @@ def device_of(device: str) -> str:
         return device
     problem = gpu_problem()
     if problem and device == 'cuda':
-        raise click.UsageError(f'--device is cuda, but {problem}; expected cpu or auto (see breakout doctor)')
+        doctor = shell_command('breakout', 'doctor')
+        raise click.UsageError(f'--device is cuda, but {problem}; expected cpu or auto (see {doctor})')
     if problem and torch.cuda.is_available():
         click.echo(f'The CPU is used: {problem}', err=True)
     return 'cpu' if problem else 'cuda'
 
 
-def agent_commands(file: Union[str, Path], breakout: str = 'breakout') -> Dict[str, str]:
-    """What to do with an agent's file, by what it is for; ``breakout`` is the command, as ``command_for`` gives it."""
+def agent_commands(file: Union[str, Path], network: Mapping[str, Any], path: Optional[str] = None) -> Dict[str, str]:
+    """What to do with an agent's file, by what it is for; ``network`` and ``path`` are those of ``command_for``."""
     commands = {'its score': 'eval', 'watch it': 'play'}
-    return {what: f'{breakout} {command} --checkpoint {quote(str(file))}' for what, command in commands.items()}
+    return {what: command_for(network, path, command, '--checkpoint', file) for what, command in commands.items()}
 
 
 def run_commands(folder: Union[str, Path], path: Optional[str] = None) -> Dict[str, str]:
@@ -68,22 +70,17 @@ def run_commands(folder: Union[str, Path], path: Optional[str] = None) -> Dict[s
     if not best.exists():
         return {}
     try:
-        breakout = command_for(network_of_run(best), path)
+        network = network_of_run(best)
     except ValueError:  # `ding -m eval` plays it
         return {}
-    commands = agent_commands(best, breakout)
+    commands = agent_commands(best, network, path)
     if len(numbered_checkpoints(folder)) > 2:  # the first is that of the untrained network
-        commands['a better agent'] = f'{breakout} average {quote(str(folder))}'
+        commands['a better agent'] = command_for(network, path, 'average', folder)
     return commands
 
 
-def command_for(network: Mapping[str, Any], path: Optional[str] = None) -> str:
-    """The command that finds a network's module: in the folder ``path``, or else on PYTHONPATH, if not installed."""
+def command_for(network: Mapping[str, Any], path: Optional[str], *words: Any) -> str:
+    """A command that finds a network's module: in the folder ``path``, or else on PYTHONPATH, if not installed."""
     path = path or os.environ.get('PYTHONPATH')
-    return f'PYTHONPATH={quote(path)} breakout' if path and needs_path(network) else 'breakout'
-
-
-def echo_commands(commands: Mapping[str, str]) -> None:
-    """Print commands, with what each is for before it."""
-    for what, text in commands.items():
-        click.echo(f'  {what + ":":19}{text}')
+    found_by = f'PYTHONPATH={quote(path)} ' if path and needs_path(network) else ''
+    return found_by + shell_command('breakout', *words)

@@ -24,6 +24,7 @@ from ..agent.play import missing_for_window, open_window
 from ..env_manager import GroupEnvManager
 from ..envs.env import BreakoutEnv
 from ..policy.learner import fastest_dtype
+from ..utils.command_line import shell_command
 from ..utils.game_constants import FIRE, SCREEN_SHAPE
 from ..utils.gpu import OLD_GPU_WHEEL, gpu_problem
 from ..utils.memory_limits import control_groups, disk_room, memory_room
@@ -114,7 +115,7 @@ def cpu() -> Answer:
     return Answer(
         WARNING,
         f'{cores} cores are visible, but the container or job gets the time of {quota:g}',
-        f'OMP_NUM_THREADS={whole} taskset -c {",".join(map(str, usable[:whole]))} breakout train',
+        f'OMP_NUM_THREADS={whole} taskset -c {",".join(map(str, usable[:whole]))} {_TRAIN}',
     )
 
 
@@ -225,7 +226,8 @@ def window() -> Answer:
     missing = missing_for_window()
     if missing:
         pygame = '' if importlib.util.find_spec('pygame') else '; for a window, pip install pygame'
-        return Answer(WARNING, missing, f'breakout record --out game.mp4{pygame}')
+        record = shell_command('breakout', 'record', '--out', 'game.mp4')
+        return Answer(WARNING, missing, f'{record}{pygame}')
     with contextlib.closing(open_window('breakout doctor')) as window:
         if not window.present(np.zeros((*SCREEN_SHAPE, 3), np.uint8)):
             raise RuntimeError('the window closed at once')
@@ -244,10 +246,16 @@ def ding_config_writer() -> Answer:
 
 
 _REINSTALL = 'pip install --force-reinstall '
+_TRAIN = shell_command('breakout', 'train')
 CHECKS = [
     Check('breakout_env', package, fix=INSTALL),
     Check('packages', requirements),
-    Check('ding', ding_config_writer, needed=False, fix='apt install python3-lib2to3, or `breakout train`'),
+    Check(
+        'ding',
+        ding_config_writer,
+        needed=False,
+        fix=f'apt install python3-lib2to3, or `{shell_command("breakout", "train")}`',
+    ),
     Check('CPU', cpu, needed=False),
     Check('GPU', gpu, needed=False, fix='nvidia-smi, which shows whether the driver answers'),
     Check('ROM', rom, fix=f"{_REINSTALL}--no-deps 'ale-py>=0.11'"),

@@ -7,7 +7,8 @@ import click
 
 from ..run.log import RunLog
 from ..run.plotting import PANELS, X_AXES, Curve, draw_curves, save_figure
-from .common import echo_commands, run_commands
+from ..utils.command_line import listed_commands
+from .common import run_commands
 
 
 @click.command()
@@ -42,4 +43,5 @@ def command(runs: Tuple[str, ...], out: str, x: str, what: Tuple[str, ...]) -> N
     click.echo(out)
     for run in runs:
         if commands := run_commands(run):
-            echo_commands({'next': commands.get('a better agent') or commands['its score']})
+            next_command = commands.get('a better agent') or commands['its score']
+            click.echo('\n'.join(listed_commands({'next': next_command})))

@@ -1,32 +1,29 @@
 """``breakout train``: train an agent, by this machine's recipe or a config."""
 
 import ast
-import contextlib
 import importlib.util
 import os
 import runpy
 import shlex
 import subprocess
 import sys
-from shlex import quote
-from typing import Annotated, Any, Callable, List, Literal, Mapping, Optional, Tuple, Union
+from typing import Annotated, Any, Callable, Dict, List, Literal, Mapping, Optional, Tuple, Union
 
 import click
 import torch
-from ding.utils import POLICY_REGISTRY, import_module
+from ding.utils import POLICY_REGISTRY
 
-from ..run.budget import Budget
+from ..run.budget import DEFAULT_ENV_STEPS, Budget
 from ..run.config import read_config_file
 from ..run.folder import folder_below_here, run_to_resume, saved_runs
-from ..run.paths import LOGS, saves_in
+from ..run.next_steps import larger_budget, larger_stop_value, next_steps
 from ..run.recipes import RECIPES, RECIPES_ON_RAY, shipped
 from ..run.stop_request import StopRequest
 from ..utils import output
-from ..utils.command_line import Program
+from ..utils.command_line import Program, process_as_found, shell_command
 from ..utils.options import COLLECTORS, COUNT, SEED, Between, CommandLineType
-from .common import device_of, device_option, echo_commands, run_commands
+from .common import device_of, device_option, run_commands
 
-ENV_STEPS = 10_000_000
 # The command in a process that imports from where this one does: `python -m` would begin with the current folder.
 _PROGRAM = 'import sys; sys.path[:] = {!r}; from breakout_env.cli import main; main(prog_name="breakout")'
 
@@ -99,6 +96,7 @@ _PROGRAM = 'import sys; sys.path[:] = {!r}; from breakout_env.cli import main; m
 )
 @click.option('--ray', 'ray_address', metavar='ADDRESS', help='Ray cluster to collect on; without it, this machine.')
 @click.pass_context
+@process_as_found()
 def command(
     ctx: click.Context,
     seeds: Tuple[int, ...],
@@ -159,7 +157,7 @@ def command(
         threads = max(1, torch.get_num_threads() // 2)
     if threads is not None:
         torch.set_num_threads(threads)
-    budget = Budget(**limits) if any(limits.values()) else Budget(env_steps=ENV_STEPS)
+    budget = Budget(**limits) if any(limits.values()) else Budget(env_steps=DEFAULT_ENV_STEPS)
     run = values['exp_name'] if auto_resume else run_to_resume(resume, values['exp_name'])
     try:
         if collectors is not None:
@@ -170,24 +168,24 @@ def command(
     except (torch.OutOfMemoryError, MemoryError) as error:
         raise click.ClickException(
             f'{(str(error) or "The memory is full.").splitlines()[0]} If the run had learned, it was saved: resume it '
-            'by breakout train --resume, with a smaller policy.learn.batch_size or replay buffer'
+            f'by {shell_command("breakout", "train", "--resume")}, with a smaller policy.learn.batch_size or replay '
+            'buffer'
         ) from None
-    again = _command_line(ctx, **({} if auto_resume else dict(exp_name=None, resume=folder)))
-    _summarise(folder, f'{ctx.command_path} {shlex.join(again)}', config)
+    again: Dict[str, Any] = {} if auto_resume else dict(exp_name=None, resume=folder)
+    limits = vars(larger_budget(folder, budget))
+    again.update({name: limit for name, limit in limits.items() if limit != getattr(budget, name)})
+    stop_value = larger_stop_value(folder, values.get('env.stop_value', file.main.env.get('stop_value')))
+    if stop_value is not None:
+        again['changes'] = (*changes, f'env.stop_value={stop_value:g}')
+    program = shell_command('breakout', ctx.info_name) if ctx.parent else ctx.command_path
+    _summarise(folder, f'{program} {shlex.join(_command_line(ctx, **again))}', config)
 
 
 def _summarise(folder: str, resume_command: str, config: Optional[str]) -> None:
     """Print at the end of a run how to resume it, if there is a save, and what else to do with it."""
-    commands = {
-        'its curves': f'breakout plot {quote(folder)}',
-        'in TensorBoard': f'tensorboard --logdir {quote(os.path.join(folder, LOGS))}',
-    }
     # the module of a network may be beside the config
-    commands.update(run_commands(folder, config and (os.path.dirname(config) or os.curdir)))
-    if saves_in(folder):
-        click.echo(f'  {"resume:":19}{resume_command}')
-    click.echo(f'Checkpoints, logs and the merged config are in {folder}')
-    echo_commands(commands)
+    others = run_commands(folder, config and (os.path.dirname(config) or os.curdir))
+    click.echo(next_steps(folder, {'resume': resume_command}, others))
 
 
 def _pipeline(name: str) -> Callable[..., str]:
@@ -200,9 +198,7 @@ def _pipeline(name: str) -> Callable[..., str]:
 
 
 def _overlaps(policy: Mapping) -> bool:
-    """Whether collecting and learning overlap by default; what cannot be imported is an error of the config's check."""
-    with contextlib.suppress(ImportError, TypeError, AttributeError):
-        import_module(policy.get('import_names') or [])
+    """Whether collecting and learning overlap by default."""
     return getattr(dict(POLICY_REGISTRY).get(f'{policy["type"]}_command'), 'overlaps', False)  # what trains
 
 

@@ -6,7 +6,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 from easydict import EasyDict
 
 from ..utils import run_registry
-from ..worker.collector import GameScores
+from ..worker.collector import GameScores, random_play
 from .actors import CollectorActor, PackedFragment
 from .fragment import pack_weights, unpack
 from .ray_session import EVALUATOR_CPUS, ClusterError, CollectorCount
@@ -59,14 +59,17 @@ class CollectorPool(GameScores):
         self._under_way: Dict[Any, Tuple[_Collector, bool]] = {}  # whose, whether random; by Ray's reference
         self._weights: Optional[Any] = None
         self._version = -1
-        self._random_steps = 0
+        # Steps of random play, and those of them that have yet to be requested.
+        self._random_play = self._random_steps = 0
+        self._opened_at = 0
         self._step_limit: Optional[int] = None
         self._resized_s = float('-inf')
         run_registry.register(cfg.exp_name, 'collector', self)
 
     def open(self, random_steps: int, step_limit: Optional[int]) -> None:
         """Create the actors; random play comes first, and beyond the run's ``step_limit`` nothing is requested."""
-        self._random_steps, self._step_limit = random_steps, step_limit
+        self._random_play = self._random_steps = random_steps
+        self._opened_at, self._step_limit = self.envstep, step_limit
         self._resize()
 
     def set_weights(self, state_dict: Dict[str, Any], version: int) -> None:
@@ -113,7 +116,7 @@ class CollectorPool(GameScores):
             if self._step_limit is not None and self._step_limit <= self.envstep + under_way:
                 break
             is_random = self._random_steps > 0
-            if not is_random and any(random for _, random in self._under_way.values()):
+            if not is_random and self._plays_at_random:
                 break  # all random play comes first, also where it may have to be collected again
             self._random_steps -= self._n_sample if is_random else 0
             request = self._n_sample, self.envstep, is_random, self.settings, [self._weights], self._version
@@ -196,6 +199,15 @@ class CollectorPool(GameScores):
             self._ray.kill(collector.actor)
         self._collectors.clear()
         self._under_way.clear()
+
+    @property
+    def activity(self) -> Optional[str]:
+        """What the progress line says during random play; None afterwards."""
+        return random_play(self.envstep - self._opened_at, self._random_play) if self._plays_at_random else None
+
+    @property
+    def _plays_at_random(self) -> bool:
+        return self._random_steps > 0 or any(random for _, random in self._under_way.values())
 
     @property
     def epsilon(self) -> Optional[float]:

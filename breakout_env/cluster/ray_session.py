@@ -9,7 +9,7 @@ from typing import Any, Dict, Iterator, Literal, Optional, Union
 
 import click
 
-from ..compat.ray_local_address import keep_ray_on_loopback
+from ..compat.ray_local_address import ray_on_loopback
 
 # CPUs beside those of the collectors: the evaluator's. The learner is the driver, which Ray does not count.
 EVALUATOR_CPUS = 1
@@ -40,8 +40,12 @@ def ray_session(address: Optional[str], collectors: CollectorCount) -> Iterator[
         - ClusterError: If the cluster is not there, or refuses the token.
         - ImportError: If Ray is not installed.
     """
-    if address is None:
-        keep_ray_on_loopback()
+    with ray_on_loopback() if address is None else contextlib.nullcontext(), _connected(address, collectors) as ray:
+        yield ray
+
+
+@contextlib.contextmanager
+def _connected(address: Optional[str], collectors: CollectorCount) -> Iterator[Any]:
     import ray
 
     # Ray's own handler ends the driver without a save; a run installs its handlers after this

@@ -44,6 +44,11 @@ class RemoteEvaluator(object):
     def is_under_way(self) -> bool:
         return self._result is not None
 
+    @property
+    def activity(self) -> Optional[str]:
+        """What the progress line says during an evaluation; None between two."""
+        return 'evaluating' if self.is_under_way else None
+
     def should_eval(self, train_iter: int) -> bool:
         """Whether to begin an evaluation: every ``eval_freq`` updates, once the one before has ended."""
         saver = run_registry.look_up(self._exp_name, 'saver')

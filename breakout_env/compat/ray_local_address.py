@@ -5,12 +5,24 @@ loopback. A switch made for macOS and Windows (https://github.com/ray-project/ra
 Ray reads it when it is imported.
 """
 
+import contextlib
 import os
-import sys
+from typing import Iterator
 
 
-def keep_ray_on_loopback() -> None:
-    """Let a Ray that this process starts listen on 127.0.0.1 alone."""
-    os.environ['RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER'] = '0'
-    if 'ray._private.ray_constants' in sys.modules:  # TorchRL imports Ray where it is installed
-        vars(sys.modules['ray._private.ray_constants'])['ENABLE_RAY_CLUSTER'] = False
+@contextlib.contextmanager
+def ray_on_loopback() -> Iterator[None]:
+    """In this context, a Ray that this process starts listens on 127.0.0.1 alone, and so do its processes."""
+    from ray._private import ray_constants
+
+    name = 'RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER'
+    variable, enabled = os.environ.get(name), ray_constants.ENABLE_RAY_CLUSTER
+    os.environ[name], ray_constants.ENABLE_RAY_CLUSTER = '0', False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = enabled
+        if variable is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = variable

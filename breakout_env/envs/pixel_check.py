@@ -4,10 +4,11 @@ from typing import Any, Callable, Mapping
 
 import numpy as np
 import torch
-from ding.utils import BUFFER_REGISTRY, MODEL_REGISTRY, POLICY_REGISTRY, import_module
+from ding.utils import BUFFER_REGISTRY, MODEL_REGISTRY, POLICY_REGISTRY
 from easydict import EasyDict
 from gym.spaces import Box
 
+from ..utils.imports import import_parts
 from ..utils.options import section, shown
 
 PAIRS = (
@@ -54,11 +55,7 @@ def fit_model_and_buffer(cfg: EasyDict, env_class: Callable[[dict], Any]) -> Non
 
 def _model_class(policy: EasyDict) -> Any:
     """The config's model, or else the policy, whose default model is of the same package; None for unknown names."""
-    try:
-        import_module(policy.model.get('import_names') or [])
-    except ImportError as error:
-        expected = 'expected modules that are installed, on PYTHONPATH or beside the config'
-        raise ValueError(f'policy.model.import_names: {error}; {expected}') from None
+    import_parts('policy.model.import_names', policy.model.get('import_names'))
     registry = MODEL_REGISTRY if 'type' in policy.model else POLICY_REGISTRY
     name = policy.model.get('type', policy.type)
     return registry.get(name) if name in registry else None
@@ -66,6 +63,15 @@ def _model_class(policy: EasyDict) -> Any:
 
 def _takes_only_uint8(buffer: Mapping) -> bool:
     return getattr(dict(BUFFER_REGISTRY).get(buffer.get('type')), 'takes_only_uint8', False)
+
+
+def check_default_dtype() -> None:
+    """``ValueError`` unless networks are made with float32 weights, as scaled pixels are float32."""
+    if (dtype := torch.get_default_dtype()) is not torch.float32:
+        raise ValueError(
+            f"PyTorch's default type is {dtype}, by torch.set_default_dtype in this program or its config; expected "
+            'torch.float32'
+        )
 
 
 def check_first_batch(policy: Any, observation_space: Any) -> None:
@@ -78,21 +84,34 @@ def check_first_batch(policy: Any, observation_space: Any) -> None:
         - policy (:obj:`Any`): Any mode of a policy that can evaluate.
         - observation_space (:obj:`Any`): The environment's; other observations than uint8 pixels are not checked.
     Raises:
-        - ValueError: If the network fails; the message names it, the observation, and the pairs that fit.
+        - ValueError: If the network takes such pixels in float32 only; the message names the pairs that fit. Or if \
+            PyTorch's default type is not float32.
+        - Exception: What the network raises for pixels of either type.
     """
     if getattr(observation_space, 'dtype', None) != np.uint8 or len(observation_space.shape) != 3:
         return
+    check_default_dtype()
     obs = torch.zeros(observation_space.shape, dtype=torch.uint8)
-    try:
-        with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]):
+        try:
             policy.get_attribute('forward_eval')({0: obs})
-    except RuntimeError as error:
-        network = type(policy.get_attribute('model')).__name__
-        raise ValueError(
-            f'the network {network} does not take the observations of the environment, uint8 {tuple(obs.shape)}: '
-            f'{error}. {PAIRS}'
-        ) from error
+        except RuntimeError as error:
+            if not _takes(policy, obs.float()):  # an error of something else, such as memory
+                raise
+            network = type(policy.get_attribute('model')).__name__
+            raise ValueError(
+                f'the network {network} does not take the observations of the environment, uint8 {tuple(obs.shape)}: '
+                f'{error}. {PAIRS}'
+            ) from error
     policy.get_attribute('reset_eval')([0])
+
+
+def _takes(policy: Any, obs: torch.Tensor) -> bool:
+    try:
+        policy.get_attribute('forward_eval')({0: obs})
+    except RuntimeError:
+        return False
+    return True
 
 
 def check_first_batch_for_frames(policy: Any, policy_cfg: Mapping) -> None:

@@ -13,6 +13,7 @@ import os
 import pprint
 import re
 import sys
+import traceback
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Union
 
 import click
@@ -23,8 +24,10 @@ from ding.config.utils import save_config_formatted
 from ding.utils import BUFFER_REGISTRY, SERIAL_COLLECTOR_REGISTRY
 from easydict import EasyDict
 
+from ..envs.pixel_check import check_default_dtype
 from ..utils.atomic_file import write_bytes
 from ..utils.gpu import gpu_problem
+from ..utils.imports import import_parts
 from ..utils.options import section, shortened, shown
 from .budget import Budget
 from .config_checks import EXAMPLE, check_config, unknown_names, value_at
@@ -63,10 +66,16 @@ def read_config_file(path: str) -> ConfigFile:
         found = read_config(path)
     except Exception as error:  # a config is a program, which fails in any way
         reason = f'{type(error).__name__}: {error}'[:500]
+        # DI-engine runs a copy, which it has removed by now
+        frames = [each for each in traceback.extract_tb(error.__traceback__) if each.filename.endswith('.py')]
+        lines = [each.lineno for each in frames if not os.path.exists(each.filename)]
         raise click.UsageError(
-            f'{path} is no config: {reason}; expected a .py file with main_config and create_config, {EXAMPLE}'
+            f'{path} fails in line {lines[-1]}: {reason}'
+            if lines
+            else f'{path} is no config: {reason}; expected a .py file with main_config and create_config, {EXAMPLE}'
         ) from None
     try:
+        check_default_dtype()
         main, create = (_plain(name, value) for name, value in zip(('main_config', 'create_config'), found))
         for name in ('env', 'policy'):
             section(f'main_config.{name}', main.setdefault(name, {}))
@@ -74,6 +83,9 @@ def read_config_file(path: str) -> ConfigFile:
             part = section(f'create_config.{name}', create.get(name))
             if not isinstance(part.get('type'), str):
                 raise ValueError(f'create_config.{name} is {shown(part)}; expected a dict with its `type`, {EXAMPLE}')
+        for name, part in create.items():
+            if isinstance(part, dict):
+                import_parts(f'create_config.{name}.import_names', part.get('import_names'))
     except ValueError as error:
         raise click.UsageError(f'{path} is no config: {error}') from None
     main.setdefault('exp_name', 'default_experiment')  # as DI-engine calls it
@@ -203,7 +215,7 @@ def _compiled(path: str, main: EasyDict, create: EasyDict, seed: int) -> EasyDic
     """DI-engine's ``compile_config``; it copies both."""
     try:
         return compile_config(main, seed=seed, auto=True, create_cfg=create, save_cfg=False)
-    except OSError:  # the disk
+    except (OSError, MemoryError):
         raise
     except Exception as error:
         raise click.UsageError(

@@ -18,11 +18,11 @@ from ding.utils import (
     POLICY_REGISTRY,
     SERIAL_COLLECTOR_REGISTRY,
     SERIAL_EVALUATOR_REGISTRY,
-    import_module,
 )
 from ding.worker.learner.learner_hook import hook_mapping
 from easydict import EasyDict
 
+from ..utils.imports import import_parts
 from ..utils.options import Between, Flag, checked, nearest, section, shown
 
 EXAMPLE = 'as in breakout_dqn_config.py'
@@ -102,12 +102,7 @@ def check_config(cfg: EasyDict) -> None:
             f'({env_num}), as each environment plays one at least'
         )
     for path in PARTS:
-        part = section(path, value_at(cfg, path))
-        try:
-            import_module(part.get('import_names') or [])  # which register the part
-        except (ImportError, TypeError, AttributeError) as error:
-            found = f'{path}.import_names is {shown(part["import_names"])}'
-            raise ValueError(f'{found}; expected a list of modules ({error})') from None
+        import_parts(f'{path}.import_names', section(path, value_at(cfg, path)).get('import_names'))
     for path, registry in PARTS.items():
         if 'type' in (part := section(path, value_at(cfg, path))):  # a policy's own model has none
             _check_part(path, part['type'], registry, cfg)

@@ -8,9 +8,10 @@ import logging
 import os
 import re
 import socket
+import threading
 import time
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple, Union
+from typing import Any, Dict, List, Optional, Union
 
 import click
 
@@ -19,8 +20,9 @@ from .paths import LOCK, SAVE_LIST, saves_in
 
 _log = logging.getLogger(__name__)
 _HELD_BY_ANOTHER = (errno.EAGAIN, errno.EACCES)  # EACCES from some network file systems
-# Descriptors of the lock files that a process holds, by its id: a fork inherits them without the locks.
-_held: Dict[Tuple[int, Path], int] = {}
+# Descriptors of the lock files that this process holds, by their paths; one thread at a time changes them.
+_held: Dict[Path, int] = {}
+_holding = threading.Lock()
 
 
 def new_folder(exp_name: str) -> str:
@@ -43,44 +45,70 @@ def hold(folder: Union[str, Path]) -> None:
     """
     Overview:
         Hold a folder for the runs of this process: another one would overwrite their checkpoints and saves. The \
-        operating system releases it with the process, in whatever way that ends; forked workers do not hold it, as \
-        POSIX locks belong to one process. On a file system without locks a warning says so, and nothing is held.
+        operating system releases it with the process, in whatever way that ends. Forked workers do not hold it: they \
+        close their copy of the descriptor. On a file system without locks a warning says so, and nothing is held.
     Raises:
         - ValueError: If another process holds it; the error names the process.
         - OSError: If the lock's file cannot be made.
     """
     path = Path(folder, LOCK).resolve()
-    if (os.getpid(), path) in _held:  # as in a notebook whose first run failed
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # not truncated before it is locked: it holds the id of the process that has locked it
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    with _holding:
+        if path in _held:  # as in a notebook whose first run failed
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # not truncated before it is locked: it holds the id of the process that has locked it
+        descriptor = _held[path] = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            _lock(descriptor)
+        except OSError as error:
+            if error.errno in _HELD_BY_ANOTHER:
+                process = os.read(descriptor, 100).decode(errors='replace').strip() or 'another one'
+                os.close(_held.pop(path))
+                raise ValueError(
+                    f'process {process} trains in {folder} already; expected to resume a run that has stopped, or an '
+                    'exp_name of its own for each run'
+                ) from None
+            # ENOTSUP, ENOLCK, ENOSYS, EINVAL: file systems that have no locks do not agree on a word for it
+            reason = os.strerror(error.errno or 0)
+            _log.warning(
+                'the file system of %s has no locks (%s): make sure that no other process trains there', folder, reason
+            )
+        with contextlib.suppress(OSError):  # a full disk: the lock counts, not what the file says
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, f'{os.getpid()} on {socket.gethostname()}'.encode())
+
+
+def _lock(descriptor: int) -> None:
+    """
+    Lock a file. A lock of ``lockf`` goes with any descriptor of the file that the process closes, such as the one of a
+    copy for a backup; so it is only for file systems that do not have the other kind.
+    """
     try:
-        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno in _HELD_BY_ANOTHER:
-            process = os.read(descriptor, 100).decode(errors='replace').strip() or 'another one'
-            os.close(descriptor)
-            raise ValueError(
-                f'process {process} trains in {folder} already; expected to resume a run that has stopped, or an '
-                'exp_name of its own for each run'
-            ) from None
-        # ENOTSUP, ENOLCK, ENOSYS, EINVAL: file systems that have no locks do not agree on a word for it
-        reason = os.strerror(error.errno or 0)
-        _log.warning(
-            'the file system of %s has no locks (%s): make sure that no other process trains there', folder, reason
-        )
-    _held[os.getpid(), path] = descriptor
-    with contextlib.suppress(OSError):  # a full disk: the lock counts, not what the file says
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, f'{os.getpid()} on {socket.gethostname()}'.encode())
+            raise
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def release(folder: Union[str, Path]) -> None:
     """Let other processes train in a folder; may be called again."""
-    descriptor = _held.pop((os.getpid(), Path(folder, LOCK).resolve()), None)
-    if descriptor is not None:
+    with _holding:
+        descriptor = _held.pop(Path(folder, LOCK).resolve(), None)
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _hold_nothing() -> None:
+    """In a forked process: a lock of ``flock`` lasts until the last copy of its descriptor is closed."""
+    global _holding
+    _holding = threading.Lock()  # another thread of the parent may have it
+    for descriptor in _held.values():
         os.close(descriptor)
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_hold_nothing)
 
 
 def folder_below_here(name: Any, option: str = 'exp_name') -> str:

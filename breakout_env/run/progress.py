@@ -30,8 +30,9 @@ from ..utils import run_registry
 from ..utils.memory_limits import MemoryWatch, memory_bytes
 from ..utils.options import Between, Expected, Options
 from .log import POSITION, RunLogWriter
+from .next_steps import say_next_steps
 from .paths import PROGRESS_LOG
-from .progress_line import Display, duration
+from .progress_line import Display, duration, rate
 
 logger = logging.getLogger(__name__)
 
@@ -183,7 +184,8 @@ class RunProgress(object):
         if now_s - self._logged_at_s >= self._options.log_every_s:
             self._logged_at_s = now_s
             self._log_row(row)
-        self._display.show(row, self._scores, left_s, now_s)
+        random_play, evaluation = (getattr(self._part(role), 'activity', None) for role in ('collector', 'evaluator'))
+        self._display.show(row, self._scores, left_s, now_s, random_play, evaluation)
         if self._forecast_at_s is None and self._updates > self._updates_before:  # an evaluation may come first
             self._forecast_at_s = now_s + FORECAST_AFTER_S
         if now_s >= (self._forecast_at_s or math.inf):
@@ -230,7 +232,7 @@ class RunProgress(object):
         if not speed or not self._env_step < end < math.inf:
             return ''
         left = duration((end - self._env_step) / speed)
-        text = f'{speed:,.0f} env steps/s: the budget ends after {end:,} env steps, in {left}.'
+        text = f'{rate(speed)} env steps/s: the budget ends after {end:,} env steps, in {left}.'
         if self._options.expected_scores and end >= self._options.expected_scores[0][0]:
             env_steps, scores = zip(*self._options.expected_scores)
             known = min(end, int(env_steps[-1]))
@@ -307,6 +309,8 @@ class RunProgress(object):
             self.look()
             self._is_closed = True
             self._display.close()
+            if self._part('saver') is None:  # which has a last save to write first
+                say_next_steps(self._learner)
 
 
 def _commit() -> Optional[str]:

@@ -8,8 +8,9 @@ import sys
 from typing import Any, Dict, List, Mapping, Optional, TextIO
 
 from tqdm import tqdm
+from tqdm.utils import disp_trim
 
-from ..utils.command_line import show_only_warnings
+from ..utils.command_line import only_warnings
 
 
 class Display(object):
@@ -22,8 +23,10 @@ class Display(object):
     def __init__(self, title: str, total: Optional[int], print_every_s: Optional[float]) -> None:
         self._title, self._total, self._every_s = title, total, print_every_s
         self._line: Optional[_Line] = None
+        self._at_the_end = contextlib.ExitStack()
         if _is_terminal(sys.stderr):
-            show_only_warnings()  # else the workers' logs would be mixed up with the line
+            # else the workers' logs would be mixed up with the line
+            self._at_the_end.enter_context(only_warnings())
             # a terminal that does not tell its size, such as a new pseudo-terminal, would get an empty line
             knows_its_size = os.get_terminal_size(sys.stderr.fileno()).columns > 0
             size = dict(dynamic_ncols=True) if knows_its_size else dict(ncols=120, nrows=20)
@@ -50,14 +53,29 @@ class Display(object):
             except (OSError, ValueError):  # such as a `head` that has ended
                 self._print_due_s = math.inf
 
-    def show(self, row: Mapping[str, Any], scores: Mapping[str, float], left_s: Optional[float], now_s: float) -> None:
-        """Show the fields of a row of the log, the scores, and the time that is left at most; None is unknown."""
+    def show(
+        self,
+        row: Mapping[str, Any],
+        scores: Mapping[str, float],
+        left_s: Optional[float],
+        now_s: float,
+        random_play: Optional[str] = None,
+        evaluation: Optional[str] = None,
+    ) -> None:
+        """
+        Show the fields of a row of the log, the scores, and the time that is left at most; None is unknown. An
+        evaluation is named before the bar and the percentage of the budget. Random play, from which nothing is learned
+        yet, is shown in their place.
+        """
         env_step, speed, total, line = row['env_step'], row['env_steps_per_s'], self._total, self._line
+        activity = random_play or evaluation
         parts = _parts(row, scores, left_s)
         if line is not None:
             if not line.n and env_step:  # the speed of a resumed run does not include the steps before it
                 line.initial = line.n = line.last_print_n = env_step
             line.env_steps_per_s = speed
+            line.bar_format = '{desc} [{elapsed}{postfix}]' if random_play else None
+            line.set_description_str(activity, refresh=False)
             line.set_postfix_str(', '.join(parts), refresh=False)
             try:
                 line.update(env_step - line.n)
@@ -70,18 +88,24 @@ class Display(object):
         if self._title:
             self._print(self._title)
             self._title = ''
-        steps = f'{env_step:,} env steps'
-        if total is not None:
-            steps = f'{env_step:,} of {total:,} env steps ({env_step / total:.0%})'
-        parts = [steps, *([f'{speed:.0f} env steps/s'] if speed else []), *parts]
-        if total is not None and speed:
-            parts.append(f'{duration((total - env_step) / speed)} left at this speed')
-        self._print(', '.join(parts))
+        steps = [activity] if activity else []
+        if not random_play:
+            steps.append(
+                f'{env_step:,} env steps'
+                if total is None
+                else f'{env_step:,} of {total:,} env steps ({env_step / total:.0%})'
+            )
+            if speed:
+                steps.append(f'{rate(speed)} env steps/s')
+                if total is not None:
+                    parts.append(f'{duration((total - env_step) / speed)} left at this speed')
+        self._print(', '.join([*steps, *parts]))
 
     def close(self) -> None:
         """Leave the line as it is, and begin a new one."""
         if self._line is not None:
             self._line.close()
+        self._at_the_end.close()
 
 
 class _Line(tqdm):
@@ -95,21 +119,31 @@ class _Line(tqdm):
         # for None, tqdm would divide all env steps by the time since the start; it shows 0 as unknown
         return {**super().format_dict, 'rate': self.env_steps_per_s or 0.0}
 
+    def __str__(self) -> str:
+        # tqdm cuts off only lines with a bar; another one would wrap, and its first part would stay on the screen
+        columns = self.format_dict['ncols']
+        return disp_trim(super().__str__(), columns) if columns else super().__str__()
+
 
 def _parts(row: Mapping[str, Any], scores: Mapping[str, float], left_s: Optional[float]) -> List[str]:
     """All but the env steps, in words."""
     parts = [] if row['updates'] else ['before the first update']
     if row['updates_per_s']:
-        parts.append(f'{row["updates_per_s"]:.0f} updates/s')
+        parts.append(f'{rate(row["updates_per_s"])} updates/s')
     if scores:
-        parts.append(f'score {scores["last"]:.1f} (best {scores["best"]:.1f})')
+        parts.append(f'evaluation score {scores["last"]:.1f} (best {scores["best"]:.1f})')
     if row['train_return'] is not None:
-        parts.append(f'playing {row["train_return"]:.1f}')
+        parts.append(f'training score {row["train_return"]:.1f}')
     if row['memory_bytes'] is not None:
         parts.append(f'{row["memory_bytes"] / 1e9:.1f} GB')
     if left_s is not None:
         parts.append(f'at most {duration(left_s)} left')
     return parts
+
+
+def rate(per_s: float) -> str:
+    """A whole number, below 1 two digits: '0 updates/s' would look as if nothing happened."""
+    return f'{per_s:#.2g}' if per_s < 1 else f'{per_s:,.0f}'
 
 
 def duration(seconds: float) -> datetime.timedelta:

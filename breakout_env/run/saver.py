@@ -28,6 +28,7 @@ from ..policy.learner import check_finite
 from ..utils import output, run_registry, signals
 from ..utils.atomic_file import DamagedFile, write_bytes
 from .folder import release
+from .next_steps import resume_commands, say_next_steps
 from .paths import (
     SAVES,
     Save,
@@ -166,6 +167,8 @@ class RunSaver(object):
             try:
                 self._apply(state)
             except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:  # it lists each weight
+                if isinstance(error, RuntimeError) and 'state_dict' not in str(error):  # of memory, of the GPU
+                    raise
                 raise ValueError(
                     f'the run in {self._folder} is one of another network or optimizer; expected the same config and '
                     f'changes as at its beginning ({_last_line(error)})'
@@ -189,6 +192,8 @@ class RunSaver(object):
             raise DamagedFile(f'{path} is damaged: it is not the file that was saved')
         try:
             state = torch.load(io.BytesIO(content), map_location='cpu', weights_only=True)
+        except MemoryError:
+            raise
         except Exception as error:  # torch.load raises nearly anything, depending on the bytes
             raise DamagedFile(f'{path} is no checkpoint of a run: {_last_line(error)}') from None
         if save['buffer'] is not None and self.buffer is not None:
@@ -300,6 +305,7 @@ class RunSaver(object):
         if failed is not None and (error is None or isinstance(error, (Stopped, OSError, EOFError))):
             cause = f'{error}; besides, ' if str(error or '') else ''
             raise OSError(f'{cause}the last save of {self._learner.exp_name} failed ({failed}); the one before is kept')
+        say_next_steps(self._learner)
 
     # ---------------------------------------------------------------- stopping
 
@@ -326,11 +332,13 @@ class RunSaver(object):
         if not self._iteration:
             message = 'No update was done yet, so there is nothing to save: the same command begins the run again.'
         else:
-            message = (
-                (f'Saved at {done}.' if error is None else f'The run could not be saved ({error}).')
-                + ' To resume it: the same command with policy.learn.resume_training=True and '
-                f'exp_name={self._learner.exp_name!r} in the config (breakout train: --resume).'
+            message = f'Saved at {done}.' if error is None else f'The run could not be saved ({error}).'
+            message += (
+                ' To resume it: the same command with policy.learn.resume_training=True and '
+                f'exp_name={self._learner.exp_name!r} in the config'
             )
+            if commands := resume_commands(self._learner):
+                message += f', or {commands["resume"]}'
         output.say(message)
         signals.let_ctrl_c_kill()
         sys.exit(self._stop.exit_code)

@@ -1,25 +1,82 @@
 """How all programs of this project start and end: the ``breakout`` command and the pipelines of ``entry/``."""
 
+import contextlib
 import errno
 import logging
 import os
+import shlex
+import shutil
 import signal
 import sys
 import traceback
+import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, Iterator, List, Mapping
 
 import click
+import torch
 
 from . import output, signals
 from .child_process import HelperError
 
 
-def show_only_warnings() -> None:
+@contextlib.contextmanager
+def only_warnings() -> Iterator[None]:
     """Keep from the screen what loggers print besides warnings: DI-engine's workers also log into files."""
+    root = logging.getLogger()
+    before, level = {handler: handler.level for handler in root.handlers}, root.level
     logging.basicConfig()
-    for handler in logging.getLogger().handlers:
+    for handler in root.handlers:
         handler.setLevel(max(handler.level, logging.WARNING))
+    try:
+        yield
+    finally:
+        for handler in [handler for handler in root.handlers if handler not in before]:
+            root.removeHandler(handler)
+        for handler, handler_level in before.items():
+            handler.setLevel(handler_level)
+        root.setLevel(level)
+
+
+@contextlib.contextmanager
+def process_as_found() -> Iterator[None]:
+    """
+    For what a program calls that continues afterwards, such as a notebook or a sweep: it finds the root logger,
+    the filters of warnings, the environment variables, PyTorch's number of threads and its default type as they
+    were. Meanwhile that is float32.
+    """
+    environ, threads, dtype = dict(os.environ), torch.get_num_threads(), torch.get_default_dtype()
+    try:
+        torch.set_default_dtype(torch.float32)
+        with warnings.catch_warnings(), only_warnings():
+            yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.set_default_dtype(dtype)
+        for name in set(os.environ) - set(environ):
+            del os.environ[name]
+        os.environ.update(environ)
+
+
+def shell_command(program: str, *words: Any) -> str:
+    """
+    A command for people to paste into a shell. A program of this installation, such as ``'breakout'`` or ``'ding'``, is
+    called by its name where PATH has it, else by the path of the one beside this Python, as after ``make``.
+    """
+    found, beside = shutil.which(program), Path(sys.executable).with_name(program)
+    path = os.path.relpath(beside)
+    if found is not None and (not beside.exists() or beside.samefile(found)):
+        name = [program]
+    elif beside.exists():
+        name = [str(beside) if path.startswith(os.pardir) or os.sep not in path else path]
+    else:
+        name = [sys.executable, '-m', 'breakout_env'] if program == 'breakout' else [program]
+    return shlex.join(map(str, [*name, *words]))
+
+
+def listed_commands(commands: Mapping[str, str]) -> List[str]:
+    """Lines with commands, each after what it is for."""
+    return [f'  {what + ":":19}{text}' for what, text in commands.items()]
 
 
 class Program(click.Command):

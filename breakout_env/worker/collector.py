@@ -52,6 +52,11 @@ def scores_in(timesteps: Mapping[int, BaseEnvTimestep]) -> List[float]:
     return [float(step.info['game_return']) for step in timesteps.values() if step.done and 'game_return' in step.info]
 
 
+def random_play(done: int, steps: int) -> str:
+    """What the progress line says while so many env steps of random play are collected."""
+    return f'random play, {min(done, steps):,} of {steps:,} env steps'
+
+
 class ScoringCollector(GameScores, SampleSerialCollector):
     """
     The base of this package's collectors. It writes the mean score of the last games, those of random play included, to
@@ -61,11 +66,19 @@ class ScoringCollector(GameScores, SampleSerialCollector):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         # The probability of a random action in the newest collection, for the log.
         self.epsilon: Optional[float] = None
+        # Of the random play that is under way: its env steps, and those that are done.
+        self._random_steps = self._random_steps_done = 0
         super().__init__(*args, **kwargs)
         run_registry.register(self._exp_name, 'collector', self)
 
-    def _note_step(self, scores: Iterable[float]) -> None:
-        """After each step of the environments: the scores of games that ended in it."""
+    @property
+    def activity(self) -> Optional[str]:
+        """What the progress line says while the collector plays at random; None while it collects for updates."""
+        return random_play(self._random_steps_done, self._random_steps) if self._random_steps else None
+
+    def _note_step(self, env_steps: int, scores: Iterable[float]) -> None:
+        """After each step of the environments: how many took it, and the scores of games that ended in it."""
+        self._random_steps_done += env_steps
         self.add_games(scores)
         run_registry.poll_progress(self._exp_name)
 

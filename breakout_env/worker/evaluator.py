@@ -1,6 +1,7 @@
 """An evaluator whose best score outlives a resumed run."""
 
 import logging
+from collections import Counter
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from ding.envs import BaseEnvManager, BaseEnvTimestep
@@ -23,6 +24,9 @@ class ResumableEvaluator(InteractionSerialEvaluator):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._network_checked = False
+        # Games of the evaluation that is under way, and how many each environment has ended.
+        self._games = 0
+        self._ended: Counter[int] = Counter()
         super().__init__(*args, **kwargs)
         self._is_due = False
         self._update_state()
@@ -43,8 +47,23 @@ class ResumableEvaluator(InteractionSerialEvaluator):
         """Evaluate when the pipeline asks the next time, however few updates there were."""
         self._is_due = True
 
+    @property
+    def activity(self) -> Optional[str]:
+        """What the progress line says during an evaluation; None between two."""
+        if not self._games:
+            return None
+        each = -(-self._games // self._env_num)  # one that has ended its share plays on until all have
+        ended = sum(min(games, each) for games in self._ended.values())
+        return f'evaluating, game {min(ended + 1, self._games)} of {self._games}'
+
     def eval(
-        self, save_ckpt_fn: Any = None, train_iter: int = -1, envstep: int = -1, *args: Any, **kwargs: Any
+        self,
+        save_ckpt_fn: Any = None,
+        train_iter: int = -1,
+        envstep: int = -1,
+        n_episode: Optional[int] = None,
+        *args: Any,
+        **kwargs: Any,
     ) -> Tuple[bool, Dict[str, list]]:
         """The base's ``eval``; a ValueError at the first one if the network does not take the observations."""
         if not self._network_checked:
@@ -52,7 +71,12 @@ class ResumableEvaluator(InteractionSerialEvaluator):
             self._network_checked = True
         best_saved = self._max_episode_return
         due: List[str] = []  # the name of a checkpoint, if the score is the best so far
-        finished, info = super().eval(save_ckpt_fn and due.append, train_iter, envstep, *args, **kwargs)
+        self._games = n_episode or self._default_n_episode
+        self._ended.clear()
+        try:
+            finished, info = super().eval(save_ckpt_fn and due.append, train_iter, envstep, n_episode, *args, **kwargs)
+        finally:
+            self._games = 0
         if due:
             saver = run_registry.look_up(self._exp_name, 'saver')
             try:
@@ -71,6 +95,7 @@ class ResumableEvaluator(InteractionSerialEvaluator):
         return finished, info
 
     def _on_step(self, timesteps: Dict[int, BaseEnvTimestep]) -> None:
+        self._ended.update(env_id for env_id, timestep in timesteps.items() if timestep.done)
         run_registry.poll_progress(self._exp_name)
 
     def _update_state(self) -> None:

@@ -132,7 +132,11 @@ class NstepCollector(ScoringCollector):
             request = n_sample - self._surplus
             if n_sample % self._env_num == 0:  # in whole steps of all environments, as the base warns otherwise
                 request = -(-request // self._env_num) * self._env_num
-        transitions = super().collect(request, train_iter, drop_extra, random_collect, **kwargs)
+        self._random_steps, self._random_steps_done = (n_sample or 0) if random_collect else 0, 0
+        try:
+            transitions = super().collect(request, train_iter, drop_extra, random_collect, **kwargs)
+        finally:
+            self._random_steps = 0
         if counts:
             # R2D2's null steps were not played
             self._surplus += sum(sample.get('null') is not True for sample in transitions) - n_sample
@@ -140,7 +144,7 @@ class NstepCollector(ScoringCollector):
         return transitions
 
     def _on_step(self, timesteps: Dict[int, BaseEnvTimestep]) -> None:
-        self._note_step(scores_in(timesteps))
+        self._note_step(len(timesteps), scores_in(timesteps))
         for env_id, timestep in timesteps.items():
             if timestep.done and timestep.info.get('TimeLimit.truncated', False):
                 obs = final_obs_of(self._env, env_id, timestep)

@@ -200,7 +200,8 @@ class RolloutCollector(ScoringCollector):
                 row['reward'][column] += discount * act(final, **kwargs)['value'].item()
             else:
                 row['reward'][column] = row['weight'][column] = 0
-        self._note_step(float(info['game_return']) for info in batch.infos.values() if 'game_return' in info)
+        scores = [float(info['game_return']) for info in batch.infos.values() if 'game_return' in info]
+        self._note_step(len(batch.env_ids), scores)
 
     def _next_screens(self, steps: int) -> torch.Tensor:
         """Memory for the observations of a rollout and for those after it: :math:`(T + 1, N, ...)`."""

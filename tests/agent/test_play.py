@@ -122,7 +122,7 @@ def test_a_recorded_game_has_the_frame_skip_of_the_agents_training(tmp_path):
     'arguments, message',
     [
         (['record', '--out', 'game.avi'], 'expected a name that ends with .mp4 or .gif'),
-        (['play'], 'record a video instead: breakout record --out game.mp4'),
+        (['play'], 'breakout record --out game.mp4'),
     ],
 )
 def test_errors_of_play_and_record_say_what_to_do(arguments, message, monkeypatch, tmp_path):

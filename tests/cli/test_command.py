@@ -16,7 +16,7 @@ from breakout_command import main as front_door
 from breakout_env.cli import main
 from breakout_env.cli.common import run_commands
 from breakout_env.policy.lean_ppo import LeanPPOCommandModePolicy
-from breakout_env.utils.command_line import Program
+from breakout_env.utils.command_line import Program, shell_command
 from helpers.agents import config_of, write_checkpoint
 from helpers.processes import BIN, ROOT, completed
 
@@ -80,9 +80,10 @@ def test_ppo_collects_while_it_learns_on_half_the_threads(monkeypatch, tmp_path,
     name, path = config.replace('their_', ''), tmp_path / 'config.py'
     text = (ROOT / 'configs' / f'breakout_{name}_config.py').read_text()
     path.write_text(text.replace("type='lean_ppo'", "type='their_ppo'") if name != config else text)
-    pipeline = lambda *arguments: started.append(arguments) or arguments[0].main.exp_name  # noqa: E731
+    pipeline = lambda *arguments: started.append((*arguments, used[-1])) or arguments[0].main.exp_name  # noqa: E731
     CliRunner().invoke(main, ['train', '--device', 'cpu', '-c', str(path), *options], obj=dict(serial=pipeline))
-    assert started[0][4] is overlap and used[-1] == threads
+    assert started[0][4] is overlap and started[0][-1] == threads
+    assert used[-1] == 8, 'as before, for a program that calls the command'
 
 
 def test_the_end_of_a_run_names_the_commands_for_its_agents_without_trying_them(tmp_path, monkeypatch):
@@ -95,11 +96,11 @@ def test_the_end_of_a_run_names_the_commands_for_its_agents_without_trying_them(
         for updates in range(3):
             # what is in it is not read
             write_checkpoint(tmp_path / name / 'ckpt' / f'iteration_{updates}.pth.tar', torch.nn.Linear(1, 1), config)
-    newest = 'ckpt/iteration_2.pth.tar'
+    newest, breakout = 'ckpt/iteration_2.pth.tar', shell_command('breakout')
     commands = ['eval --checkpoint {0}/' + newest, 'play --checkpoint {0}/' + newest, 'average {0}']
     with warnings.catch_warnings():
         warnings.simplefilter('error')
-        assert list(run_commands('pixels').values()) == [f'breakout {each.format("pixels")}' for each in commands]
+        assert list(run_commands('pixels').values()) == [f'{breakout} {each.format("pixels")}' for each in commands]
         found = list(run_commands('own', 'a folder').values())
-        assert found == [f"PYTHONPATH='a folder' breakout {each.format('own')}" for each in commands]
+        assert found == [f"PYTHONPATH='a folder' {breakout} {each.format('own')}" for each in commands]
         assert run_commands('recurrent') == run_commands('foreign') == {}

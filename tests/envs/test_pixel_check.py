@@ -1,8 +1,11 @@
 """Environment, model and replay buffer fit, or the run is refused before anything starts or at its first batch."""
 
+from types import SimpleNamespace
+
 import gym
 import numpy as np
 import pytest
+import torch
 from ding.envs import get_vec_env_setting
 from ding.model import DQN
 from ding.policy import create_policy
@@ -10,7 +13,7 @@ from ding.utils import BUFFER_REGISTRY, MODEL_REGISTRY
 from ding.worker import BaseLearner
 
 from breakout_env import BreakoutEnv, FrameReplayBuffer
-from breakout_env.envs.pixel_check import fit_model_and_buffer
+from breakout_env.envs.pixel_check import check_first_batch, fit_model_and_buffer
 from breakout_env.run.config import checked_config
 from helpers.configs import NAMES, compiled
 from helpers.processes import ROOT
@@ -99,3 +102,23 @@ def test_a_network_that_does_not_take_the_observations_is_told_so_before_the_run
     learner = BaseLearner(cfg.policy.learn.learner, create_policy(cfg.policy).learn_mode, exp_name='exp')
     with pytest.raises(ValueError, match=r'the network \w+ does not take .*uint8 \(4, 84, 84\): .*Choose obs_dtype='):
         learner.call_hook('before_run')
+
+
+@pytest.mark.parametrize('error', [torch.OutOfMemoryError('out of memory'), RuntimeError('no kernel image')])
+def test_an_error_that_is_not_about_the_type_of_pixels_is_shown_as_it_is(error):
+    def forward(obs):
+        raise error
+
+    policy = SimpleNamespace(get_attribute=dict(forward_eval=forward).get)
+    with pytest.raises(type(error)) as raised:
+        check_first_batch(policy, BreakoutEnv({}).observation_space)
+    assert raised.value is error
+
+
+def test_another_default_type_of_pytorch_is_refused_by_name():
+    torch.set_default_dtype(torch.float64)
+    try:
+        with pytest.raises(ValueError, match="PyTorch's default type is torch.float64.*expected torch.float32"):
+            check_first_batch(None, BreakoutEnv({}).observation_space)
+    finally:
+        torch.set_default_dtype(torch.float32)

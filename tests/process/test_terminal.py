@@ -118,7 +118,9 @@ def test_the_terminal_shows_a_line_and_after_ctrl_c_the_command_that_resumes_the
     assert first.exit_code() == 0 and 'Stopping: finishing what is under way' in first.text, first.text
     line = re.findall(r'[^\r\n]*updates/s[^\r\n]*', first.text)[-1]
     assert re.search(r'\d+%.*[\d.]+k?/100k \[\d+:\d+<.*env steps/s', line), line
-    assert re.search(r'\d+ updates/s, score [\d.]+ \(best [\d.]+\)(, playing [\d.]+)?, \d\.\d GB', line), line
+    scores = r'evaluation score [\d.]+ \(best [\d.]+\)(, training score [\d.]+)?'
+    assert re.search(rf'[\d.]+ updates/s, {scores}, \d\.\d GB', line), line
+    assert re.search(r'\rrandom play, \d+ of 32 env steps', first.text)
     # logs stay in their files
     assert 'Training Iteration' not in first.text
     assert 'Training Iteration' in (folder / 'log' / 'learner' / 'learner_logger.txt').read_text()
@@ -137,10 +139,11 @@ def test_the_terminal_shows_a_line_and_after_ctrl_c_the_command_that_resumes_the
     assert 'budget' in second.text and rows[-1]['env_step'] >= stopped_at['env_step'] + 400
 
 
-def test_ctrl_c_does_not_wait_for_the_end_of_an_evaluation(tmp_path):
-    command = Terminal(training('overlap', config_in(tmp_path, 900, OURS, ENDLESS_GAMES)), tmp_path)
-    command.wait_for(lambda: command.plays(2)).press_ctrl_c()  # the evaluator's; the first two are the collector's
-    assert command.exit_code() == 0 and 'Stopping: finishing what is under way' in command.text
+@pytest.mark.parametrize('program, code', [('overlap', 0), ('ding', 130)])
+def test_an_evaluation_is_shown_and_ctrl_c_does_not_wait_for_its_end(program, code, tmp_path):
+    command = Terminal(training(program, config_in(tmp_path, 900, PROGRESS, OURS, ENDLESS_GAMES)), tmp_path)
+    command.wait_for(lambda: 'evaluating, game 1 of 1' in command.text).press_ctrl_c()
+    assert command.exit_code() == code and 'Stopping: finishing what is under way' in command.text
     assert '"evaluation"' not in (tmp_path / NAME / 'log' / 'progress.jsonl').read_text()
 
 

@@ -6,8 +6,10 @@ import runpy
 import signal
 import sys
 
+import pytest
+
 from breakout_env.run.paths import saves_in
-from helpers.processes import BIN, Command, completed, run
+from helpers.processes import BIN, ROOT, Command, completed, run
 from helpers.runs import NAME, PROGRESS, config_in, ding_serial, rows_of
 
 COMMAND = [sys.executable, '-m', 'breakout_env', 'train']
@@ -16,17 +18,23 @@ COMMAND = [sys.executable, '-m', 'breakout_env', 'train']
 STOCK_EVALUATOR = (r"evaluator=dict\(type='resumable', import_names=\['breakout_env'\]\),", '')
 
 
-def test_ding_serial_without_a_terminal_draws_no_line_and_its_resumed_run_may_end_before_an_evaluation(tmp_path):
-    """DI-engine's pipeline needs the result of an evaluation of its own process, however short that is."""
+def test_ding_serial_draws_no_line_without_a_terminal_and_names_commands_that_work(tmp_path):
+    """A resumed run may end before an evaluation is due, and DI-engine's pipeline needs the result of one."""
     config = config_in(tmp_path, 900, PROGRESS, STOCK_EVALUATOR)
     output = run(ding_serial(config, 120), tmp_path)
     assert 'updates/s' not in output and 'Training Iteration' in output
     assert rows_of(tmp_path / NAME, 'progress')[-1]['updates'] > 0
-    run(ding_serial(config, 140), tmp_path)
-    begun, resumed = rows_of(tmp_path / NAME, 'run')
-    assert begun['env_step'] == 0 and resumed['env_step'] >= 120
+    assert f'Checkpoints, logs and the merged config are in {NAME}' in output
+    by_ding, ours, score = (
+        re.search(rf'\n  {what}: +(.*)', output)[1] for what in ('or by ding', 'resume', 'its score')
+    )
+    assert '--env-step 240 ' in by_ding and '--env-steps 240' in ours
+    assert 'The performance of your RL policy is' in run(['bash', '-c', score], tmp_path)
+    run(['bash', '-c', by_ding], tmp_path)
     with (tmp_path / NAME / 'result.pkl').open('rb') as file:
         assert pickle.load(file)['eval_value_raw']
+    assert 'is used up' in run(['bash', '-c', ours.replace('240', '260')], tmp_path)
+    assert [row['env_step'] // 120 for row in rows_of(tmp_path / NAME, 'run')] == [0, 1, 2]
 
 
 BEGINS = (r'resume_training=True', 'resume_training=False')
@@ -55,9 +63,10 @@ def test_a_budget_ends_the_run_and_the_shown_command_can_be_pasted_into_a_shell(
     output = run([*COMMAND, '-c', config.name, *options], tmp_path)
     assert output.startswith(f'Training in {name}\n') and 'env steps, before the first update' in output
     assert re.search(r'The budget of .* is used up', output) and 2 <= rows_of(tmp_path / name)[-1]['games'] <= 3
-    again = re.search(r'resume: +(breakout train .*)', output)[1].replace('--episodes 2', '--episodes 3')
+    again = re.search(r'resume: +(breakout train .*)', output)[1]
     more = run(['bash', '-c', again], tmp_path)
-    assert f'Resuming {name} at ' in more and re.search(r'resume: +(breakout train .*)', more)[1] == again
+    assert f'Resuming {name} at ' in more and rows_of(tmp_path / name)[-1]['games'] >= 4
+    assert re.search(r'resume: +(breakout train .*)', more)[1] == again.replace('--episodes 4', '--episodes 8')
     policy = runpy.run_path(str(tmp_path / name / 'total_config.py'))['exp_config']['policy']
     assert policy['model']['type'] == 'pixel_dqn' and policy['random_collect_size'] > 0, 'as it began'
 
@@ -71,6 +80,53 @@ def test_the_same_command_with_auto_resume_begins_a_run_and_continues_it_until_a
     assert 'Resuming mine at ' in second and 'is used up' not in second
     (begun, resumed), last = rows_of(tmp_path / 'mine', 'run'), rows_of(tmp_path / 'mine', 'evaluation')[-1]
     assert begun['env_step'] == 0 < resumed['updates'] == last['updates']
+    assert '--hours 0.001' in first and re.search(r'resume: .* --set env.stop_value=-1 --set env.stop_value=2', second)
+
+
+# what a notebook finds after a run: all as it was, and nothing of the run in the log of the next one
+HOST = """
+import logging, os, signal, sys, warnings
+import torch
+import breakout_env, entry.serial, entry.on_ray
+from breakout_env.cli import main
+from breakout_env.run.budget import Budget
+
+def state():
+    root, loggers = logging.getLogger(), logging.root.manager.loggerDict.values()
+    files = [each for logger in loggers for each in getattr(logger, 'handlers', ()) if hasattr(each, 'baseFilename')]
+    levels = f'root {root.level}', f'{root.handlers} {[each.level for each in root.handlers]}', f'files {files}'
+    environ = [f'{name}={value}' for name, value in os.environ.items()]
+    handlers = [f'{number} {signal.getsignal(number)}' for number in signal.valid_signals()]
+    of_torch = torch.get_num_threads(), torch.get_default_dtype()
+    return {*levels, *map(str, warnings.filters), *environ, *handlers, *of_torch}
+
+config, how, env_steps = sys.argv[1:]
+if how != 'without logging':
+    logging.basicConfig(level=logging.INFO)
+torch.set_default_dtype(torch.float64)
+before = state()
+try:
+    if how == 'command':
+        options = ['--env-steps', env_steps, '--threads', '1', '--set', 'policy.random_collect_size=0']
+        main.main(['train', '-c', config, *options], standalone_mode=False)
+    else:
+        train = (entry.on_ray if how == 'on_ray' else entry.serial).train
+        train(config, 0, Budget(env_steps=int(env_steps)))
+except Exception as error:
+    print(type(error).__name__)
+assert state() == before, before ^ state()
+"""
+
+
+@pytest.mark.parametrize(
+    'how, env_steps', [('serial', 60), ('without logging', 3), ('on_ray', 3), ('on_ray', 60), ('command', 60)]
+)
+def test_a_program_that_trains_finds_its_process_as_it_was(how, env_steps, tmp_path):
+    (tmp_path / 'parts').mkdir()
+    config = config_in(tmp_path / 'parts', 900, PROGRESS, BEGINS)
+    path = dict(PYTHONPATH=str(ROOT), OMP_NUM_THREADS='2')
+    output = run([sys.executable, '-c', HOST, config, how, env_steps], tmp_path, **path)
+    assert ('UsageError' in output) is (env_steps < 32), output
 
 
 STOCK = (  # DI-engine's collector, evaluator and buffer

@@ -1,11 +1,13 @@
 """Configs, changes of them and names of runs that are wrong: each gets an error message, and nothing is left behind."""
 
+import importlib
 import os
 import runpy
 from pathlib import Path
 
 import click
 import pytest
+import torch
 from click.testing import CliRunner
 from ding.config import compile_config, read_config
 from ding.utils import SERIAL_COLLECTOR_REGISTRY
@@ -52,12 +54,13 @@ def refused(*words: str) -> str:
         ('main_config = dict(', 'is no config: SyntaxError'),
         ('main_config = create_config = {}', 'create_config.env is {} (dict); expected a dict with its `type`'),
         ('main_config = dict(policy=3); create_config = {}', 'main_config.policy is 3 (int)'),
+        ('import os\nos.listdir(\n"nowhere")', 'mine.py fails in line 2: FileNotFoundError: '),
         (
             'main_config = {}; create_config = dict.fromkeys(["env", "env_manager", "policy"], dict(type="nothing"))',
             'cannot be merged with the defaults of DI-engine',
         ),
     ],
-    ids=['syntax', 'empty', 'section', 'types'],
+    ids=['syntax', 'empty', 'section', 'failing', 'types'],
 )
 def test_config_file_that_declares_no_config_is_named_with_the_reason(content, message, here):
     Path('mine.py').write_text(content)
@@ -85,6 +88,38 @@ def test_config_file_that_declares_no_config_is_named_with_the_reason(content, m
 )
 def test_wrong_value_in_any_section_is_refused_before_a_folder_is_made(change, message, here):
     assert message in refused('train', '--device', 'cpu', '-c', str(CONFIG), '--set', change) and not files_below(here)
+
+
+@pytest.mark.parametrize(
+    'line, content, message',
+    [
+        (
+            'import_names=["no_such"]',
+            '',
+            "is ['no_such'] (list): No module named 'no_such'; expected modules that ",
+        ),
+        ('import_names="parts"', '', "is 'parts' (str); expected a list of modules"),
+        (
+            'import_names=["parts"]',
+            '\nimport nothing',
+            'fails in line 2 of PARTS: ModuleNotFoundError: No module ',
+        ),
+        ('import_names=["parts"]', 'None.x', "fails in line 1 of PARTS: AttributeError: 'NoneType' object has no"),
+    ],
+)
+@pytest.mark.parametrize('section', ['create_config.collector', 'main_config.policy.model'])
+def test_a_module_that_cannot_be_imported_is_named_with_the_cause(section, line, content, message, here, monkeypatch):
+    monkeypatch.syspath_prepend(here)
+    Path('parts.py').write_text(content)
+    Path('config.py').write_text(f'{CONFIG.read_text()}\n{section}.{line}\n')
+    importlib.invalidate_caches()
+    assert message.replace('PARTS', str(here / 'parts.py')) in refused('train', '--device', 'cpu', '-c', 'config.py')
+
+
+def test_a_default_type_that_networks_do_not_have_is_refused_by_name(here):
+    Path('config.py').write_text(f'{CONFIG.read_text()}\nimport torch; torch.set_default_dtype(torch.float64)\n')
+    output = refused('train', '--device', 'cpu', '-c', 'config.py')
+    assert "PyTorch's default type is torch.float64" in output and torch.get_default_dtype() is torch.float32
 
 
 @pytest.mark.parametrize('name', ['breakout_dqn_config.py', 'breakout_ppo_config.py', 'breakout_r2d2_config.py'])

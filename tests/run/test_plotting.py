@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from breakout_env.cli import main
 from breakout_env.run.log import RunLog, RunLogWriter
 from breakout_env.run.plotting import COLORS, PANELS, Curve, draw_curves
+from breakout_env.utils.command_line import shell_command
 from helpers.agents import small_network, write_checkpoint
 
 
@@ -84,7 +85,10 @@ def test_plot_ends_with_the_next_command_for_each_run_that_has_an_agent(tmp_path
             write_checkpoint(run / 'ckpt' / f'iteration_{updates}.pth.tar', small_network())
     lines = plot(*runs).output.splitlines()
     newest = runs[1] / 'ckpt' / 'iteration_1.pth.tar'
-    expected = [f'breakout eval --checkpoint {newest}', f'breakout average {runs[2]}']
+    expected = [
+        shell_command('breakout', 'eval', '--checkpoint', newest),
+        shell_command('breakout', 'average', runs[2]),
+    ]
     assert lines == ['curves.png', *(f'  next:              {command}' for command in expected)]
 
 

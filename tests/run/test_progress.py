@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -52,10 +53,14 @@ def screen(monkeypatch):
     drawn = io.StringIO()
     drawn.isatty, drawn.fileno = lambda: True, lambda: -1
     monkeypatch.setattr('breakout_env.run.progress_line.sys', SimpleNamespace(stderr=drawn, stdout=io.StringIO()))
-    monkeypatch.setattr('os.get_terminal_size', lambda descriptor: SimpleNamespace(columns=200))
-    monkeypatch.setenv('COLUMNS', '200')
-    monkeypatch.setenv('LINES', '40')
+    set_columns(200, monkeypatch)
     return drawn
+
+
+def set_columns(columns: int, monkeypatch) -> None:
+    monkeypatch.setattr('os.get_terminal_size', lambda descriptor: os.terminal_size((columns, 40)))
+    monkeypatch.setenv('COLUMNS', str(columns))
+    monkeypatch.setenv('LINES', '40')
 
 
 def test_the_line_of_a_resumed_run_has_its_scores_the_speed_of_this_process_and_the_time_left(tmp_path, screen):
@@ -70,9 +75,54 @@ def test_the_line_of_a_resumed_run_has_its_scores_the_speed_of_this_process_and_
         run.look(1.0 + i, 1_000_000 + 250 * i, 250_000)
     line = [line for line in screen.getvalue().split('\r') if line.strip()][-1]
     assert re.search(r' 50%.*1\.00M/2\.00M \[\d+:\d+<1:06:3\d, 250 env steps/s', line), line
-    assert 'score 2.0 (best 5.0), playing 3.5, ' in line and 'at most 1:59:50 left' in line
+    assert 'evaluation score 2.0 (best 5.0), training score 3.5, ' in line and 'at most 1:59:50 left' in line
     run.progress.close()
     assert screen.getvalue().endswith('\n')  # the shell's prompt starts in a new line
+
+
+def last_line(screen) -> str:
+    return [line for line in screen.getvalue().split('\r') if line.strip()][-1]
+
+
+@pytest.mark.parametrize(
+    'role, activity, after_on_screen, after_in_lines',
+    [
+        ('collector', 'random play, 90 of 200 env steps', r' \[00:\d\d, ', ', '),
+        ('evaluator', 'evaluating, game 3 of 8', r':  50%\|.*500/1', ', 500 of 1,000 env steps'),
+    ],
+)
+def test_the_line_says_what_a_run_does_while_it_does_not_learn(
+    role, activity, after_on_screen, after_in_lines, tmp_path, screen, capsys
+):
+    """Random play is no progress of learning."""
+    run = ProgressRun(tmp_path, max_env_step=1000, print_every_s=2.0)
+    part = EasyDict(activity=activity)
+    run_registry.register(str(tmp_path), role, part)
+    run.look(0.0, 500, 1)
+    drawn, said = last_line(screen), capsys.readouterr().out.splitlines()[1]
+    assert re.match(activity + after_on_screen, drawn) and said.startswith(activity + after_in_lines)
+    assert role == 'evaluator' or not re.search(r'%|1,000|1\.00k', drawn + said)
+    part.activity = None
+    run.look(2.0, 500, 1)
+    assert re.match(r' 50%\|', last_line(screen)) and capsys.readouterr().out.startswith('500 of 1,000 env steps (50%)')
+
+
+@pytest.mark.parametrize('activity', [None, 'random play, 90 of 200 env steps'])
+def test_no_line_is_wider_than_its_terminal_and_wraps(activity, tmp_path, screen, monkeypatch):
+    set_columns(60, monkeypatch)
+    run = ProgressRun(tmp_path)  # without a limit in env steps
+    run_registry.register(str(tmp_path), 'collector', part := EasyDict(game_return_mean=3.5, activity=activity))
+    run.progress.note_evaluation([1.0])
+    run.look(0.0, 5, 1)
+    assert part and len(re.sub(r'\x1b\[A|\n', '', last_line(screen))) == 59
+
+
+@pytest.mark.parametrize('updates, rate', [(3, '0.30'), (10, '1'), (25_000, '2,500')])
+def test_a_rate_below_one_has_two_digits(updates, rate, tmp_path, capsys):
+    run = ProgressRun(tmp_path, print_every_s=1.0)
+    run.look(0.0)
+    run.look(10.0, updates, updates)
+    assert f'{updates:,} env steps, {rate} env steps/s, {rate} updates/s, ' in capsys.readouterr().out
 
 
 @pytest.mark.parametrize('stderr_is_a_terminal', [False, True])

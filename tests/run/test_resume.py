@@ -128,6 +128,18 @@ def test_resumed_run_is_evaluated_once_and_then_on_schedule(config):
     assert second.evaluator.should_eval(500) is first.evaluator.should_eval(500) is True
 
 
+def test_an_evaluation_says_which_game_is_under_way(config):
+    run, said = SerialRun(config), []
+    step = run.games.step
+    run.games.step = lambda actions: said.append(run.evaluator.activity) or step(actions)
+    run.games.scores += [1.0] * 3
+    run.evaluator.eval(None, 0, 0, n_episode=3)
+    assert said == [f'evaluating, game {number} of 3' for number in (1, 2, 3)] and run.evaluator.activity is None
+    with pytest.raises(IndexError):  # there are no more games
+        run.evaluator.eval(None, 0, 0)
+    assert run.evaluator.activity is None
+
+
 def contents(folder: Path) -> dict:
     files = [path for path in sorted(folder.rglob('*')) if path.is_file() and 'log' not in path.parts]
     return {path: path.read_bytes() for path in files}
@@ -181,6 +193,18 @@ def test_run_of_another_network_is_refused(config):
     config.write_text(config.read_text().replace('[4, 4, 4, 8]', '[4, 4, 4, 16]'))
     with pytest.raises(ValueError, match=f'the run in {NAME} is one of another network .*size mismatch'):
         SerialRun(config)
+
+
+def test_lack_of_memory_is_not_taken_for_another_network_or_a_damaged_save(config, monkeypatch):
+    stopped_run(config)
+    for place, error in (('load_state_dict', torch.OutOfMemoryError('GPU')), ('load', MemoryError('RAM'))):
+
+        def fail(*args, error=error, **kwargs):
+            raise error
+
+        with monkeypatch.context() as patched, pytest.raises(type(error)):
+            patched.setattr(torch.nn.Module if place == 'load_state_dict' else torch, place, fail)
+            SerialRun(config)
 
 
 def test_run_that_diverges_ends_with_an_error_message_and_keeps_its_last_good_save(config):

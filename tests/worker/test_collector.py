@@ -61,6 +61,16 @@ def test_scores_are_those_of_games_instead_of_lives():
     collecting._tb_logger.add_scalar.assert_any_call('collector_step/game_return_mean', 7.0, 8)
 
 
+def test_random_play_counts_the_env_steps_that_it_takes():
+    collecting, said = collector('nstep', [STEP]), []
+    step = collecting._env._manager.step
+    collecting._env._manager.step = lambda actions: said.append(collecting.activity) or step(actions)
+    collecting.collect(n_sample=8, random_collect=True)
+    assert said == [f'random play, {done} of 8 env steps' for done in (0, 2, 4, 6)]
+    collecting.collect(n_sample=8)
+    assert said[4:] == [None] * 4
+
+
 def test_the_mean_score_is_over_the_last_100_games_and_survives_a_resumed_run():
     collecting = collector('nstep', [(True, dict(game_return=score)) for score in range(200)])
     collecting.collect(n_sample=ENVS * 200)

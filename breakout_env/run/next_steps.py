@@ -1,0 +1,91 @@
+"""What to do with a run that has ended: the commands that continue, show and evaluate it."""
+
+import os
+import sys
+from typing import Any, Dict, Mapping, Optional
+
+import click
+from ding.worker import BaseLearner
+
+from ..utils import output
+from ..utils.command_line import Program, listed_commands, shell_command
+from .budget import DEFAULT_ENV_STEPS, Budget
+from .log import RunLog
+from .paths import LOGS, newest_checkpoint, saves_in
+
+
+def next_steps(folder: str, resume: Mapping[str, str], others: Mapping[str, str]) -> str:
+    """Lines about a run: how to resume it, if there is a save; where it is; what else to do with it."""
+    commands = {
+        'its curves': shell_command('breakout', 'plot', folder),
+        'in TensorBoard': shell_command('tensorboard', '--logdir', os.path.join(folder, LOGS)),
+        **others,
+    }
+    lines = [f'Checkpoints, logs and the merged config are in {folder}', *listed_commands(commands)]
+    return '\n'.join([*(listed_commands(resume) if saves_in(folder) else ()), *lines])
+
+
+def larger_budget(folder: str, budget: Budget) -> Budget:
+    """The budget with which a run continues: where its log says that it has reached a limit, that is doubled."""
+    try:
+        rows = RunLog.read(folder).progress
+        columns = dict(env_steps='env_step', updates='updates', episodes='games', hours='hours')
+        return budget.larger(**{name: rows[column][-1] for name, column in columns.items()})
+    except (ValueError, OSError, IndexError):  # a full disk has lost it
+        return budget
+
+
+def larger_stop_value(folder: str, stop_value: Optional[float]) -> Optional[float]:
+    """The ``env.stop_value`` with which a run continues, if its last evaluation has reached the present one."""
+    try:
+        evaluation = RunLog.read(folder).evaluation
+        score, updates = evaluation['score'][-1], evaluation['updates'][-1]
+    except (ValueError, OSError, IndexError):
+        return None
+    return None if stop_value is None or score < stop_value or not updates else 2 * max(score, 1.0)
+
+
+def say_next_steps(learner: BaseLearner) -> None:
+    """At the end of a run of ``ding``, or of a config that runs as a program; ``breakout train`` says its own."""
+    context = click.get_current_context(silent=True)
+    if sys.exc_info()[1] is not None or (context is not None and isinstance(context.command, Program)):
+        return
+    others = {}
+    if config := _started_with().get('config'):
+        agent = '--load-path', newest_checkpoint(learner.exp_name)
+        others['its score'] = shell_command('ding', '-m', 'eval', '-c', config, '-s', 0, *agent)
+        others['as videos'] = f'{others["its score"]} --replay-path video'
+    output.say(next_steps(learner.exp_name, resume_commands(learner), others))
+
+
+def resume_commands(learner: BaseLearner) -> Dict[str, str]:
+    """The commands that continue such a run, with larger limits where it has reached them; none without a config."""
+    started, folder = _started_with(), learner.exp_name
+    if not (config := started.get('config')):
+        return {}
+    limits = [max(1, int(float(started.get(name, DEFAULT_ENV_STEPS)))) for name in ('env_step', 'train_iter')]
+    budget = Budget(*limits).larger(env_steps=learner.collector_envstep, updates=learner.train_iter)
+    cfg = learner.policy.get_attribute('cfg')
+    stop_value = larger_stop_value(folder, cfg.eval.get('evaluator', {}).get('stop_value'))
+    changes: Dict[str, Any] = {} if stop_value is None else {'env.stop_value': stop_value}
+    options = [word for path, value in changes.items() for word in ('--set', f'{path}={value:g}')]
+    ours = shell_command(
+        'breakout', 'train', '-c', config, '--resume', folder, '--env-steps', budget.env_steps, *options
+    )
+    mode, seed = started.get('mode', 'serial'), started.get('seed', [0])[0]
+    by_ding = shell_command('ding', '-m', mode, '-c', config, '-s', seed, '--exp-name', folder)
+    by_ding += f' --env-step {budget.env_steps} --train-iter {budget.updates}'
+    if not cfg.learn.get('resume_training', False):
+        changes['policy.learn.resume_training'] = True
+    if changes:
+        by_ding += f'  # with {", ".join(f"{path}={value}" for path, value in changes.items())} in {config}'
+    return {'resume': ours, 'or by ding': by_ding} if mode == 'serial' else {'resume': by_ding}
+
+
+def _started_with() -> Mapping[str, Any]:
+    """The options that `ding` was called with, by their names; of a config that runs as a program only ``config``."""
+    context = click.get_current_context(silent=True)
+    if context is not None and getattr(context.command.callback, '__module__', '') == 'ding.entry.cli':
+        return context.params
+    main = sys.modules['__main__']
+    return dict(config=main.__file__) if hasattr(main, 'main_config') else {}
