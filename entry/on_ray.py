@@ -36,6 +36,7 @@ from breakout_env.compat.ding_timers import use_plain_timers
 from breakout_env.run.budget import Budget
 from breakout_env.run.config import ConfigFile, merged_config, save_config
 from breakout_env.run.paths import CURVES
+from breakout_env.run.start import NewFolder
 from breakout_env.run.stop_request import StopRequest
 from breakout_env.utils.command_line import process_as_found, shell_command
 
@@ -68,7 +69,7 @@ class RayTraining(object):
         self.finished = False  # whether an evaluation has reached the config's stop_value
         self.heard_s = time.monotonic()
 
-    def run(self) -> None:
+    def run(self, new_folder: NewFolder) -> None:
         with contextlib.ExitStack() as at_the_end:  # whatever ends the loop, from the last line up, each in any case
             at_the_end.callback(close_log_files, self.cfg.exp_name)
             at_the_end.callback(self.tb_logger.close)
@@ -77,6 +78,7 @@ class RayTraining(object):
             self.learner.call_hook('before_run')  # restores the run if it is resumed
             at_the_end.callback(self.learner.call_hook, 'after_run')  # saves a checkpoint, and the run
             save_config(self.as_given)
+            new_folder.begun = True
             self.pool.envstep = self.learner.collector_envstep
             self.set_policy()
             # random play comes first, so that the first updates see more than one game; a resumed run has had it
@@ -164,8 +166,9 @@ def train(
         - click.UsageError: As ``merged_config``.
     """
     cfg = merged_config(config, seed, budget, resume, changes, on_ray=True)
-    with ray_session(ray_address, collectors) as ray, StopRequest() as stop:
-        RayTraining(ray, cfg, budget, stop, collectors).run()
+    new_folder = NewFolder(cfg.exp_name, begun=resume is not None)
+    with new_folder, ray_session(ray_address, collectors) as ray, StopRequest() as stop:
+        RayTraining(ray, cfg, budget, stop, collectors).run(new_folder)
     return cfg.exp_name
 
 

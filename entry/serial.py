@@ -38,6 +38,7 @@ from breakout_env.compat.ding_timers import use_plain_timers
 from breakout_env.run.budget import Budget
 from breakout_env.run.config import ConfigFile, merged_config, save_config
 from breakout_env.run.paths import CURVES
+from breakout_env.run.start import NewFolder, environments_start
 from breakout_env.run.stop_request import Stopped, StopRequest
 from breakout_env.utils.command_line import process_as_found, shell_command
 from breakout_env.worker.overlap import own_collect_policy, run_overlapped
@@ -82,6 +83,7 @@ def train(
 
     with contextlib.ExitStack() as at_the_end:  # whatever ends the loop, from the last line up, each in any case
         at_the_end.callback(close_log_files, cfg.exp_name)
+        new_folder = at_the_end.enter_context(NewFolder(cfg.exp_name, begun=resume is not None))
         stop = at_the_end.enter_context(StopRequest())  # before the managers fork: Ctrl-C is not for their workers
 
         # The policy holds the network in three modes (learn, collect, eval); each worker drives one of them.
@@ -90,13 +92,16 @@ def train(
         collect_policy = own_collect_policy(cfg.policy, policy) if overlap else policy
         logs = dict(tb_logger=SummaryWriter(os.path.join(cfg.exp_name, CURVES)), exp_name=cfg.exp_name)
         learner = BaseLearner(cfg.policy.learn.learner, policy.learn_mode, **logs)
-        collector = create_serial_collector(
-            cfg.policy.collect.collector, env=collector_env, policy=collect_policy.collect_mode, **logs
-        )
-        at_the_end.callback(close, collector)
-        eval_env = StepCallback(evaluator_env, lambda timesteps: stop.raise_if_requested())
-        evaluator = create_serial_evaluator(cfg.policy.eval.evaluator, env=eval_env, policy=policy.eval_mode, **logs)
-        at_the_end.callback(close, evaluator)
+        with environments_start():
+            collector = create_serial_collector(
+                cfg.policy.collect.collector, env=collector_env, policy=collect_policy.collect_mode, **logs
+            )
+            at_the_end.callback(close, collector)
+            eval_env = StepCallback(evaluator_env, lambda timesteps: stop.raise_if_requested())
+            evaluator = create_serial_evaluator(
+                cfg.policy.eval.evaluator, env=eval_env, policy=policy.eval_mode, **logs
+            )
+            at_the_end.callback(close, evaluator)
         use_plain_timers(learner, collector, evaluator)
         replay_buffer = create_buffer(cfg.policy.other.replay_buffer, **logs)
         commander = BaseSerialCommander(  # sets epsilon
@@ -141,6 +146,7 @@ def train(
         learner.call_hook('before_run')  # restores the run if it is resumed
         at_the_end.callback(learner.call_hook, 'after_run')  # saves a checkpoint, and the run
         save_config(as_given)
+        new_folder.begun = True
         # A signal to all processes at once ends the environments during a step; then that is no error.
         at_the_end.push(lambda kind, error, trace: stop.requested and isinstance(error, (Stopped, OSError, EOFError)))
 

@@ -24,6 +24,7 @@ from pydantic import Strict
 from .._version import __version__
 from ..compat.ding_budget import limit_of_pipeline
 from ..compat.ding_call_hook import CallHook
+from ..compat.openmp_spin_count import spinning_warning
 from ..compat.tensorboardx_disk_full import retry_writes
 from ..policy.learner import check_finite
 from ..utils import run_registry
@@ -93,6 +94,8 @@ class ProgressHook(LearnerHook):
         limits = {name: limit for name, limit in of_ding.items() if limit}
         progress = RunProgress(engine, self._options.model_copy(update=limits))
         engine.run_progress = progress  # lives as long as the learner
+        if not engine.policy.get_attribute('cfg').cuda and (slow := spinning_warning(torch.get_num_threads())):
+            progress.warn(slow)
         # before log_show, which empties the learner's buffer of values
         engine.register_hook(CallHook('progress_look', 0, progress.after_update, position='after_iter'))
         engine.register_hook(CallHook('progress_budget', 0, progress.before_update, position='before_iter'))
@@ -113,7 +116,7 @@ class RunProgress(object):
         self._learner, self._options, self._clock = learner, options, clock
         self._log = RunLogWriter(Path(learner.exp_name) / PROGRESS_LOG)
         self._display = Display(f'Training in {learner.exp_name}', options.max_env_step, options.print_every_s)
-        self._watch = MemoryWatch(self._warn)
+        self._watch = MemoryWatch(self.warn)
         self._memory_bytes: Optional[int] = None
         self._started_at_s, self._run_s_before = clock(), 0.0
         self._shown_at_s = self._logged_at_s = self._measured_at_s = self._watched_at_s = -math.inf
@@ -248,8 +251,8 @@ class RunProgress(object):
         self._learner.info(text)
         self._display.say(text)
 
-    def _warn(self, text: str) -> None:
-        """A warning of the watch."""
+    def warn(self, text: str) -> None:
+        """Show a warning, or log it where nothing is shown."""
         self._say(text)
         if not self._display.is_on:
             logger.warning(text)

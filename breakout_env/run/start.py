@@ -1,9 +1,9 @@
-"""The start of a run: one error for whatever ends it, and the name of a run that did not begin is free again."""
+"""The start of a run: one error for whatever ends it, and the folder of a run that did not begin is removed."""
 
 import contextlib
 import os
 import shutil
-from typing import Iterator, Optional
+from collections.abc import Iterator
 
 from ..compat.ding_registry_hint import without_registry_hint
 from ..utils.child_process import HelperError
@@ -14,32 +14,36 @@ class StartError(HelperError):
 
 
 @contextlib.contextmanager
-def starting(new_folder: Optional[str]) -> Iterator[None]:
-    """
-    Overview:
-        Around the start of a run's environments. Where it fails, the folder of a new run is removed, so that the next
-        one gets its name.
-    Arguments:
-        - new_folder (:obj:`Optional[str]`): The folder that was made for this run; None if the run is resumed.
-    Raises:
-        - StartError: For any error of the start.
-    """
+def environments_start() -> Iterator[None]:
+    """Around what starts a run's environments. Raises ``StartError`` for any error, which keeps it as its cause."""
     try:
         with without_registry_hint():
             yield
-    except BaseException as error:
-        if new_folder is not None:
-            shutil.rmtree(new_folder, ignore_errors=True)
-        if isinstance(error, Exception):
-            raise StartError(f'the environments did not start: {_last_line(error)}. {_load()}') from error
-        raise
+    except Exception as error:
+        load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
+        busy = f'The load average is {load:.1f} on {cores} cores'
+        raise StartError(f'the environments did not start: {_last_line(error)}. {busy}') from error
+
+
+class NewFolder(contextlib.AbstractContextManager):
+    """
+    Overview:
+        The folder of a new run, which is removed where the run ends before it has begun, so that the next run gets its
+        name.
+    Arguments:
+        - folder (:obj:`str`): The folder.
+        - begun (:obj:`bool`): Whether the run has begun; set it when nothing of the start can fail any more.
+    """
+
+    def __init__(self, folder: str, begun: bool) -> None:
+        self._folder, self.begun = folder, begun
+
+    def __exit__(self, *error: object) -> None:
+        if not self.begun:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def _last_line(error: Exception) -> str:
     """What happened, without the traceback that errors of worker processes carry in their message."""
     lines = str(error).strip().splitlines()
     return lines[-1].rstrip('.') if lines else repr(error)
-
-
-def _load() -> str:
-    return f'The load average is {os.getloadavg()[0]:.1f} on {len(os.sched_getaffinity(0))} cores'

@@ -10,7 +10,7 @@ import pytest
 
 from breakout_env.run.paths import saves_in
 from helpers.processes import BIN, ROOT, Command, completed, run
-from helpers.runs import NAME, PROGRESS, config_in, ding_serial, rows_of
+from helpers.runs import NAME, OURS, PROGRESS, config_in, ding_serial, rows_of
 
 COMMAND = [sys.executable, '-m', 'breakout_env', 'train']
 
@@ -81,6 +81,29 @@ def test_the_same_command_with_auto_resume_begins_a_run_and_continues_it_until_a
     (begun, resumed), last = rows_of(tmp_path / 'mine', 'run'), rows_of(tmp_path / 'mine', 'evaluation')[-1]
     assert begun['env_step'] == 0 < resumed['updates'] == last['updates']
     assert '--hours 0.001' in first and re.search(r'resume: .* --set env.stop_value=-1 --set env.stop_value=2', second)
+
+
+FAILING = """
+from ding.utils import ENV_REGISTRY
+from breakout_env import BreakoutEnv
+
+@ENV_REGISTRY.register('failing')
+class FailingEnv(BreakoutEnv):
+    def reset(self):
+        raise KeyError('no such level')
+"""
+
+
+def test_a_start_that_fails_is_one_error_and_gives_its_folder_back(tmp_path):
+    (tmp_path / 'failing.py').write_text(FAILING)
+    own = (r"type='breakout',\n\s+import_names=\['breakout_env'\]", "type='failing', import_names=['failing']")
+    result = completed([*COMMAND, '-c', config_in(tmp_path, 900, OURS, own, BEGINS)], tmp_path)
+    error = result.stderr.strip().splitlines()
+    assert result.returncode == 1 and 'Traceback' not in result.stderr and 'Hint' not in result.stdout
+    assert re.fullmatch(
+        r'Error: the environments did not start: KeyError\(.*no such level.*\). The load average is .*', error[-1]
+    )
+    assert not (tmp_path / NAME).exists()
 
 
 # what a notebook finds after a run: all as it was, and nothing of the run in the log of the next one
