@@ -12,6 +12,7 @@ import numpy as np
 from ding.envs import BaseEnvTimestep
 from ding.worker import SampleSerialCollector
 
+from ..compat.ding_lost_workers import ClosesWithoutWorkers
 from ..utils import run_registry
 
 # As in most published curves, the score of training is the mean over so many games.
@@ -52,7 +53,7 @@ def scores_in(timesteps: Mapping[int, BaseEnvTimestep]) -> List[float]:
     return [float(step.info['game_return']) for step in timesteps.values() if step.done and 'game_return' in step.info]
 
 
-class ScoringCollector(GameScores, SampleSerialCollector):
+class ScoringCollector(GameScores, ClosesWithoutWorkers, SampleSerialCollector):
     """
     The base of this package's collectors. It writes the mean score of the last games, those of random play included, to
     TensorBoard (``collector_step/game_return_mean``).
