@@ -17,6 +17,7 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tupl
 import numpy as np
 from ding.utils import CloudPickleWrapper
 
+from ..compat import multiprocessing_forks  # noqa: F401  # before a worker is started
 from .options import EnvManagerOptions
 from .shared_buffers import SharedSteps
 from .worker_main import EnvFailed, run_group
