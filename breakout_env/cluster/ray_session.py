@@ -4,11 +4,11 @@ import contextlib
 import logging
 import os
 import signal
-import sys
 from typing import Any, Dict, Iterator, Literal, Optional, Union
 
 import click
 
+from ..compat.ray_import_path import job_on_this_path
 from ..compat.ray_local_address import ray_on_loopback
 
 # CPUs beside those of the collectors: the evaluator's. The learner is the driver, which Ray does not count.
@@ -51,12 +51,10 @@ def _connected(address: Optional[str], collectors: CollectorCount) -> Iterator[A
     # Ray's own handler ends the driver without a save; a run installs its handlers after this
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     options: Dict[str, Any] = dict(address=address or 'local', log_to_driver=False, logging_level=logging.ERROR)
+    options.update(job_config=job_on_this_path())
     if address is None:
         cpus = max(len(os.sched_getaffinity(0)), EVALUATOR_CPUS + (1 if collectors == 'auto' else collectors))
         options.update(num_cpus=cpus, include_dashboard=False, _temp_dir=_session_folder())
-        # the modules beside the config; on a cluster they have to be installed
-        paths = os.pathsep.join(filter(None, sys.path))
-        options.update(runtime_env=dict(env_vars=dict(PYTHONPATH=paths)))
     try:
         ray.init(**options)
     except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:

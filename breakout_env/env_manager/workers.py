@@ -17,6 +17,7 @@ import numpy as np
 import psutil
 from ding.utils import CloudPickleWrapper
 
+from ..compat import multiprocessing_forks  # noqa: F401  # before a worker is started
 from .options import EnvManagerOptions, TimeLimit
 from .shared_buffers import SharedSteps
 from .worker_main import EnvFailed, run_group

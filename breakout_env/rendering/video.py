@@ -179,6 +179,7 @@ class VideoFile(contextlib.AbstractContextManager):
             raise FileExistsError(f'the video {self.path!r} exists already; expected another name, or --force')
         self._target = os.path.realpath(self.path)  # a link stays one; the current folder may change
         self._part = f'{os.path.splitext(self._target)[0]}.{os.getpid()}.part{suffix.lower()}'
+        self._owner = os.getpid()
         self._rate = pictures_per_second
         if max_seconds is None and suffix.lower() == '.gif':
             max_seconds = GIF_SECONDS
@@ -212,8 +213,8 @@ class VideoFile(contextlib.AbstractContextManager):
         if encoder is None:
             return
         try:
-            encoder.close(FILE_CLOSE_TIMEOUT_S)
-            replace(self._part, self._target)
+            if encoder.close(FILE_CLOSE_TIMEOUT_S):  # as in ``GameRecorder``
+                replace(self._part, self._target)
         except HelperError as error:
             raise OSError(f'the video {self.path!r} cannot be written: {error}') from None
         finally:
@@ -231,5 +232,7 @@ class VideoFile(contextlib.AbstractContextManager):
         self.close()
 
     def _remove_part(self) -> None:
+        if os.getpid() != self._owner:  # a fork, which must not remove what its parent writes
+            return
         with contextlib.suppress(FileNotFoundError):  # it already has its final name, or was never begun
             os.remove(self._part)

@@ -12,6 +12,7 @@ import numpy as np
 from ding.envs import BaseEnvTimestep
 from ding.worker import SampleSerialCollector
 
+from ..compat.ding_lost_workers import ClosesWithoutWorkers
 from ..utils import run_registry
 
 # As in most published curves, the score of training is the mean over so many games.
@@ -57,7 +58,7 @@ def random_play(done: int, steps: int) -> str:
     return f'random play, {min(done, steps):,} of {steps:,} env steps'
 
 
-class ScoringCollector(GameScores, SampleSerialCollector):
+class ScoringCollector(GameScores, ClosesWithoutWorkers, SampleSerialCollector):
     """
     The base of this package's collectors. It writes the mean score of the last games, those of random play included, to
     TensorBoard (``collector_step/game_return_mean``).

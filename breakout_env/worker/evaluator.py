@@ -8,6 +8,7 @@ from ding.envs import BaseEnvManager, BaseEnvTimestep
 from ding.utils import SERIAL_EVALUATOR_REGISTRY
 from ding.worker import InteractionSerialEvaluator
 
+from ..compat.ding_lost_workers import ClosesWithoutWorkers
 from ..envs.pixel_check import check_first_batch
 from ..utils import run_registry
 from .step_callback import StepCallback, weakly
@@ -16,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 
 @SERIAL_EVALUATOR_REGISTRY.register('resumable')
-class ResumableEvaluator(InteractionSerialEvaluator):
+class ResumableEvaluator(ClosesWithoutWorkers, InteractionSerialEvaluator):
     """
     DI-engine's evaluator, with a best score that is saved with the run. To ``compile_config`` give DI-engine's
     ``InteractionSerialEvaluator`` as the class: for others it does not set ``n_episode``.

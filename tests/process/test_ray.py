@@ -103,6 +103,9 @@ def test_collectors_killed_again_and_again_are_restarted_and_leave_nothing_behin
     monkeypatch.setenv('TMPDIR', str(ray_folder))
     (tmp_path / 'parts').mkdir()
     (tmp_path / 'parts' / 'beside_the_config.py').touch()
+    for name in ('breakout_env', 'ding', 'gym', 'ale_py'):  # in the current folder, where the workers do not look
+        (tmp_path / name).mkdir()
+        (tmp_path / name / '__init__.py').write_text("raise ImportError('not the installed one')")
     own_part = (r"import_names=\['breakout_env'\]", "import_names=['breakout_env', 'beside_the_config']")
     config = str(config_in(tmp_path / 'parts', 900, own_part))
     command = Command([*ENTRY, '-c', config, '--env-step', str(10**6), '--collectors', '1'], tmp_path)

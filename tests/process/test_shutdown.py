@@ -39,6 +39,15 @@ def test_run_under_nohup_continues_without_its_terminal(tmp_path):
     assert command.end(signal.SIGTERM) == 0 and saves_in(tmp_path / NAME)
 
 
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGHUP])
+def test_signal_to_all_processes_of_ding_saves_without_a_traceback(number, tmp_path):
+    """As schedulers send it: DI-engine's workers end by it."""
+    command = Command(ding_serial(config_in(tmp_path)), tmp_path)
+    command.wait_for(has_learned(tmp_path))
+    assert command.end(number, whole_group=True) == 128 + number and saves_in(tmp_path / NAME)
+    assert 'Traceback' not in command.text and 'Exception ignored' not in command.text, command.text
+
+
 def test_run_killed_at_random_moments_and_resumed_ends_as_if_it_was_not(tmp_path):
     """It saves all the time, so that most kills interrupt a save."""
     rng = random.Random(0)
