@@ -120,7 +120,7 @@ def folder_below_here(name: Any, option: str = 'exp_name') -> str:
         - click.UsageError: If it is no such path.
     """
     try:
-        checked('option', option, name, PathText)
+        name = checked('option', option, name, PathText)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     relative = _below_here(name or os.curdir)
@@ -155,6 +155,7 @@ def run_to_resume(resume: Optional[str], exp_name: str) -> Optional[str]:
         if not runs:
             raise click.UsageError(f'--resume found no saved run in {exp_name}; expected {exp_name}/{SAVE_LIST}')
         return str(max(runs, key=_saved_at))
+    resume = resume and os.path.expanduser(resume)
     if resume is not None and not saves_in(resume):
         raise click.UsageError(f'--resume {resume}: no saved run is there; expected {resume}/{SAVE_LIST}')
     return resume and _below_here(resume)
