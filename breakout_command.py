@@ -7,8 +7,9 @@ the seconds that PyTorch and DI-engine need. Here they are imported when a comma
 
 import importlib.util
 import runpy
+import threading
 from pathlib import Path
-from typing import Any, List, Optional
+from typing import Any, List, NoReturn, Optional
 
 import click
 
@@ -43,6 +44,22 @@ def version() -> str:
     return runpy.run_path(str(Path(spec.origin).with_name('_version.py')))['__version__']
 
 
+def end_interrupted(ctx: click.Context) -> NoReturn:
+    """
+    End a command that a KeyboardInterrupt has interrupted: by Ctrl-C, or by OpenBLAS, which sends itself the signal of
+    Ctrl-C where it cannot start a thread.
+    """
+    try:
+        threading.Thread(target=int).start()
+    except RuntimeError:
+        raise click.ClickException(
+            'no thread can be started: a limit of processes (ulimit -u, or the pids of a container or job) or of '
+            'memory (ulimit -v) is reached; expected a higher one, or OPENBLAS_NUM_THREADS=1 and OMP_NUM_THREADS=1'
+        ) from None
+    click.echo('stopped', err=True)
+    ctx.exit(130)
+
+
 class FrontDoor(click.Group):
     """Describes the commands without importing them; it imports the package where more than its help is asked for."""
 
@@ -63,8 +80,7 @@ class FrontDoor(click.Group):
 
             return commands(args, prog_name=ctx.command_path)
         except KeyboardInterrupt:  # during the import
-            click.echo('stopped', err=True)
-            ctx.exit(130)
+            end_interrupted(ctx)
 
 
 @click.group(cls=FrontDoor, epilog=EXIT_CODES, context_settings=dict(help_option_names=['-h', '--help']))

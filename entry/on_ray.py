@@ -35,6 +35,7 @@ from breakout_env.compat.ding_log_files import close_log_files
 from breakout_env.compat.ding_timers import use_plain_timers
 from breakout_env.run.budget import Budget
 from breakout_env.run.config import ConfigFile, merged_config, save_config
+from breakout_env.run.next_steps import used_up
 from breakout_env.run.paths import CURVES
 from breakout_env.run.start import NewFolder
 from breakout_env.run.stop_request import StopRequest
@@ -79,11 +80,11 @@ class RayTraining(object):
             at_the_end.callback(self.learner.call_hook, 'after_run')  # saves a checkpoint, and the run
             save_config(self.as_given)
             new_folder.begun = True
-            self.pool.envstep = self.learner.collector_envstep
+            self.pool.envstep, updates_before = self.learner.collector_envstep, self.learner.train_iter
             self.set_policy()
             # random play comes first, so that the first updates see more than one game; a resumed run has had it
             self.pool.open(self.cfg.policy.get('random_collect_size', 0), self.budget.env_steps)
-            while not (self.finished or self.stop.requested or self.used_up()):
+            while not (self.finished or self.stop.requested or self.limit_reached()):
                 if self.collect_and_learn():
                     self.set_policy()
                     if self.evaluator.should_eval(self.learner.train_iter):
@@ -92,7 +93,7 @@ class RayTraining(object):
                 self.learner.run_progress.look()
             if not (self.finished or self.stop.requested):
                 self.evaluate()
-                self.say(f'The budget of {self.used_up()} is used up; to train on, resume the run with a larger one.')
+                self.say(used_up(self.limit_reached() or '', self.learner, updates_before))
 
     def set_policy(self) -> None:
         """Epsilon and weights of the next requests."""
@@ -132,7 +133,7 @@ class RayTraining(object):
             self.evaluator.look(timeout_s=0.5)
             self.learner.run_progress.look()
 
-    def used_up(self) -> Optional[str]:
+    def limit_reached(self) -> Optional[str]:
         hours = self.learner.run_progress.run_s / 3600
         return self.budget.reached(self.pool.envstep, self.learner.train_iter, self.pool.games, hours)
 

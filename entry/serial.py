@@ -37,6 +37,7 @@ from breakout_env.compat.ding_log_files import close_log_files
 from breakout_env.compat.ding_timers import use_plain_timers
 from breakout_env.run.budget import Budget
 from breakout_env.run.config import ConfigFile, merged_config, save_config
+from breakout_env.run.next_steps import used_up
 from breakout_env.run.paths import CURVES
 from breakout_env.run.start import NewFolder, environments_start
 from breakout_env.run.stop_request import Stopped, StopRequest
@@ -111,13 +112,13 @@ def train(
         # The steps of the loop. With overlap, the collector's own count is ahead of what has been pushed.
         pushed = SimpleNamespace(env_step=0)
 
-        def used_up() -> Optional[str]:
+        def limit_reached() -> Optional[str]:
             games, hours = getattr(collector, 'games', 0), learner.run_progress.run_s / 3600
             return budget.reached(collector.envstep, learner.train_iter, games, hours)
 
         def collections() -> Iterator[Callable[[], List[Any]]]:
             """The collections of the run, each with the settings and weights of the moment when it is asked for."""
-            while not (stop.requested or used_up()):
+            while not (stop.requested or limit_reached()):
                 settings = commander.step()
                 if evaluator.should_eval(learner.train_iter):
                     try:
@@ -150,7 +151,7 @@ def train(
         # A signal to all processes at once ends the environments during a step; then that is no error.
         at_the_end.push(lambda kind, error, trace: stop.requested and isinstance(error, (Stopped, OSError, EOFError)))
 
-        collector.envstep = learner.collector_envstep
+        collector.envstep, updates_before = learner.collector_envstep, learner.train_iter
         if cfg.policy.get('random_collect_size', 0) > 0:
             # Random play first, so that the first updates see more than one game. It counts as env steps.
             random_collect(cfg.policy, collect_policy, collector, collector_env, commander, replay_buffer)
@@ -160,9 +161,9 @@ def train(
             for collect in collections():
                 push(collect())
                 learn()
-        if not stop.requested and (limit := used_up()):
+        if not stop.requested and (limit := limit_reached()):
             evaluator.eval(learner.save_checkpoint, learner.train_iter, collector.envstep)
-            print(f'The budget of {limit} is used up; to train on, resume the run with a larger one.')
+            print(used_up(limit, learner, updates_before))
     return cfg.exp_name
 
 

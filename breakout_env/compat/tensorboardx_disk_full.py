@@ -34,7 +34,8 @@ class RetryingWriter(object):
                 del self._pending[: os.write(self._file.fileno(), self._pending)]
         except OSError as error:
             if not self._has_warned:
-                logger.warning("TensorBoard's log has to wait, the training continues: %s", error)
+                name = getattr(self._file, 'name', 'log')
+                logger.warning("TensorBoard's %s has to wait, the training continues: %s", name, error)
             self._has_warned = True
 
     def close(self) -> None:

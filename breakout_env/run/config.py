@@ -67,6 +67,8 @@ def read_config_file(path: str) -> ConfigFile:
     except Exception as error:  # a config is a program, which fails in any way
         reason = f'{type(error).__name__}: {error}'[:500]
         # DI-engine runs a copy, which it has removed by now
+        if isinstance(error, OSError) and error.filename == os.path.abspath(path):  # while DI-engine copies it
+            raise
         frames = [each for each in traceback.extract_tb(error.__traceback__) if each.filename.endswith('.py')]
         lines = [each.lineno for each in frames if not os.path.exists(each.filename)]
         raise click.UsageError(

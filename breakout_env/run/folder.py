@@ -119,7 +119,7 @@ def folder_below_here(name: Any, option: str = 'exp_name') -> str:
     Raises:
         - click.UsageError: If it is no such path.
     """
-    _check_printable(name, option)
+    name = _checked_name(name, option)
     relative = _below_here(name or os.curdir)
     if relative == os.curdir or relative.split(os.sep)[0] == os.pardir:
         raise click.UsageError(f'{option} is {name!r}; expected a folder below the current one')
@@ -129,10 +129,10 @@ def folder_below_here(name: Any, option: str = 'exp_name') -> str:
     return relative
 
 
-def _check_printable(name: Any, option: str) -> None:
-    """DI-engine writes the name into files in UTF-8."""
+def _checked_name(name: Any, option: str) -> Any:
+    """A folder's name with ~ expanded; an error unless it is printable, as DI-engine writes it into files in UTF-8."""
     try:
-        checked('option', option, name, PathText)
+        return checked('option', option, name, PathText)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
 
@@ -161,7 +161,7 @@ def run_to_resume(resume: Optional[str], exp_name: str) -> Optional[str]:
             raise click.UsageError(f'--resume found no saved run in {exp_name}; expected {exp_name}/{SAVE_LIST}')
         return str(max(runs, key=_saved_at))
     if resume is not None:
-        _check_printable(resume, '--resume')
+        resume = _checked_name(resume, '--resume')
     if resume is not None and not saves_in(resume):
         raise click.UsageError(f'--resume {resume}: no saved run is there; expected {resume}/{SAVE_LIST}')
     return resume and _below_here(resume)

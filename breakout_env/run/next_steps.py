@@ -25,6 +25,19 @@ def next_steps(folder: str, resume: Mapping[str, str], others: Mapping[str, str]
     return '\n'.join([*(listed_commands(resume) if saves_in(folder) else ()), *lines])
 
 
+def used_up(limit: str, learner: BaseLearner, updates_before: int) -> str:
+    """That a run has used up its budget, and why, if it has not learned since it began with ``updates_before``."""
+    if learner.train_iter > updates_before:
+        return f'The budget of {limit} is used up; to train on, resume the run with a larger one.'
+    checkpoint = learner.policy.get_attribute('cfg').learn.learner.hook.get('load_ckpt_before_run')
+    source = f'load_ckpt_before_run ({checkpoint})' if checkpoint else 'what the run began with'
+    return (
+        f'The budget of {limit} is used up before anything was learned: it counts from the beginning of a run, and '
+        f'{source} has {updates_before:,} updates and {learner.collector_envstep:,} env steps already; to train on, '
+        'resume the run with a larger one.'
+    )
+
+
 def larger_budget(folder: str, budget: Budget) -> Budget:
     """The budget with which a run continues: where its log says that it has reached a limit, that is doubled."""
     try:

@@ -35,7 +35,7 @@ def atomic_write(path: Union[str, Path], keep_previous: bool = False) -> Iterato
         system can flush. With ``keep_previous`` the replaced file stays as ``<path>.previous``. A pipe or a device is \
         written to, and a link stays one.
     Raises:
-        - OSError: If it cannot be written, as on a full disk; the old content is still there.
+        - OSError: If it cannot be written, as on a full disk; it names the file, whose old content is still there.
     """
     if os.path.exists(path) and not os.path.isfile(path):
         with open(path, 'wb') as file:
@@ -59,6 +59,9 @@ def atomic_write(path: Union[str, Path], keep_previous: bool = False) -> Iterato
                     os.link(path, previous(path))
             replace(unfinished, path, keep_previous)
             flush_path(os.path.dirname(path))
+    except OSError as error:  # those of a write do not say of which file
+        error.filename = error.filename or path
+        raise
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(unfinished)

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import logging
 import os
+import resource
 import shlex
 import shutil
 import signal
@@ -109,11 +110,15 @@ class Program(click.Command):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            click.echo('stopped', err=True)
-            return ctx.exit(130)
+            from breakout_command import end_interrupted  # beside the package, for commands alone
+
+            end_interrupted(ctx)
         except (ValueError, OSError, HelperError) as error:
             raised_in = Path(traceback.extract_tb(error.__traceback__)[-1].filename).resolve()
             is_ours = Path(__file__).resolve().parent.parent in raised_in.parents
             if is_ours or getattr(error, 'errno', None) not in (None, errno.EPIPE):
-                raise click.ClickException(str(error)) from None
+                limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+                cut = f'; a file, or shared memory, may have {limit:,} bytes (ulimit -f)'
+                too_large = isinstance(error, OSError) and error.errno == errno.EFBIG and limit >= 0
+                raise click.ClickException(f'{error}{cut if too_large else ""}') from None
             raise

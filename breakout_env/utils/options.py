@@ -9,6 +9,7 @@ An error message names the option, the value found and what is allowed::
 
 import difflib
 import math
+import os
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import index
@@ -79,7 +80,7 @@ Flag = Annotated[bool, BeforeValidator(_as_python)]
 def _check_path(value: str) -> str:
     if not value.isprintable() or any(len(part.encode()) > LONGEST_NAME_BYTES for part in Path(value).parts):
         raise ValueError('not printable, or too long')
-    return value
+    return os.path.expanduser(value)  # which a shell does not do in `--exp-name=~/run`, nor anybody in a config
 
 
 PathText = Annotated[

@@ -71,6 +71,21 @@ def test_a_budget_ends_the_run_and_the_shown_command_can_be_pasted_into_a_shell(
     assert policy['model']['type'] == 'pixel_dqn' and policy['random_collect_size'] > 0, 'as it began'
 
 
+@pytest.mark.parametrize('source', ['load_ckpt_before_run', 'what the run began with'])
+def test_a_budget_that_was_used_before_a_run_began_names_the_reason(source, tmp_path):
+    config = config_in(tmp_path, 900, PROGRESS, BEGINS)
+    command = [*COMMAND, '-c', config, '--exp-name', 'mine', '--updates']
+    run([*command, '4'], tmp_path)
+    if source == 'load_ckpt_before_run':
+        hook = f'policy.learn.learner.hook.{source}=mine/ckpt/iteration_4.pth.tar'
+        output = run([*command, '3', '--set', hook], tmp_path)
+        assert 'load_ckpt_before_run (mine/ckpt/iteration_4.pth.tar) has 4 updates' in output
+    else:
+        output = run([*COMMAND, '-c', config, '--resume', 'mine', '--updates', '3'], tmp_path)
+        assert 'what the run began with has 4 updates' in output
+    assert 'The budget of 3 updates is used up before anything was learned' in output and '--updates 6' in output
+
+
 def test_the_same_command_with_auto_resume_begins_a_run_and_continues_it_until_a_score_is_reached(tmp_path):
     config = config_in(tmp_path, 900, PROGRESS, BEGINS)
     command = [*COMMAND, '-c', config, '--auto-resume', '--exp-name', 'mine', '--set', 'env.stop_value=-1']

@@ -170,7 +170,7 @@ def test_config_is_executed_once_and_merged_as_by_di_engine(here):
     assert cfg.exp_name != changed.exp_name
 
 
-ESCAPES = ['../x', '.', '', '/tmp/x', 'a/../../x', 'x' * 300, 'a\x00b', '\x1b[2Jx', 'file/x', 'dangling', 3]
+ESCAPES = ['../x', '.', '', '/tmp/x', 'a/../../x', 'x' * 300, 'a\x00b', '\x1b[2Jx', 'file/x', 'dangling', '~/x', 3]
 
 
 @pytest.mark.parametrize('name', ESCAPES, ids=lambda name: ascii(name)[:30])
@@ -187,7 +187,9 @@ def test_run_name_outside_of_the_current_folder_is_refused_and_nothing_written(n
 
 
 @pytest.mark.parametrize('name', ['a/b/c', './x', 'a/../x', '随机'])
-def test_run_name_below_the_current_folder_is_accepted(name, here):
+def test_run_name_below_the_current_folder_is_accepted(name, here, monkeypatch):
+    monkeypatch.setenv('HOME', str(here))
+    assert folder_below_here(f'~/{name}') == folder_below_here(name)
     assert (here / folder_below_here(name)).resolve() == (here / name).resolve()
     assert folder_below_here(str(here / name)) == folder_below_here(name)
 

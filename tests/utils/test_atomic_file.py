@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import resource
 import stat
 
 import pytest
@@ -40,6 +41,16 @@ def test_a_link_stays_one_and_a_pipe_is_written_to(tmp_path):
     assert link.is_symlink() and (tmp_path / 'file').read_bytes() == os.read(reader, 99) == b'content'
     assert stat.S_ISFIFO(pipe.stat().st_mode)
     os.close(reader)
+
+
+def test_a_file_that_becomes_too_large_is_named_in_the_error(tmp_path):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))  # ulimit -f
+    try:
+        with pytest.raises(OSError, match=f"File too large: '{tmp_path}/file'"):
+            atomic_file.write_bytes(tmp_path / 'file', bytes(2000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 @pytest.mark.parametrize('number', [errno.EINVAL, errno.EIO])
