@@ -51,8 +51,8 @@ class ResumeHook(LearnerHook):
     def __init__(self, *args: Any, ext_args: Mapping = {}, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._options = ResumeOptions.read(ext_args)
-        # From now on a signal stops a command in order: the env managers fork next, and a KeyboardInterrupt in a fork is
-        # lost. Other programs may go on after a failed start, so there signals are handled from the run's beginning.
+        # From now on a signal stops a command in order: the env managers fork next, and a KeyboardInterrupt in a fork
+        # is lost. Other programs may go on after a failed start: there, signals are handled from the run's beginning.
         self._stop = StopRequest(only_free=True) if signals.is_command() else None
 
     def __call__(self, engine: BaseLearner) -> None:
