@@ -63,7 +63,7 @@ def read_description(folder: Path) -> Dict[str, Any]:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DamagedFile(f'{folder} cannot be read ({error!r}); expected a folder that save_data wrote') from error
     for path in sorted(folder.rglob('*')):
-        is_data = path.is_dir() or path.suffix in ('.json', '.memmap') or path.name == 'weights.pt'
+        is_data = path.is_dir() or path.suffix in ('.json', '.memmap')
         if path.is_symlink() or not is_data:
             raise ValueError(
                 f'{folder} holds {path.relative_to(folder)}, which save_data did not write and loading may run; '

@@ -89,14 +89,14 @@ class FrameReplayBuffer(SerialBuffer):
         Raises:
             - ValueError: If ``obs`` is no stack of uint8 screens (the message says which env option to set), or a \
                 transition has another structure than the first.
-            - TypeError: If a value cannot be stored. Nothing of ``data`` is stored in either case.
+            - TypeError: If a value cannot be stored.
             - OSError: If the disk of storage ``memmap`` is full.
-            - RuntimeError: If the buffer is closed.
+            - RuntimeError: If the buffer is closed. After any of these errors nothing of ``data`` is stored.
         """
         transitions = [data] if isinstance(data, Mapping) else data
         self._prefetcher.wait()
         with self._memory.lock:
-            self._memory.push(self._sampler.prepare(transitions), self._sampler.stored)
+            self._sampler.push(transitions)
         self._report(cur_collector_envstep)
 
     def _report(self, env_step: int) -> None:

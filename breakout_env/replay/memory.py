@@ -16,9 +16,6 @@ from .rows import Rows
 from .size_check import check_room
 from .structure import leaves_of
 
-# So many frames of overwritten transitions are released at once, which is faster than one by one.
-_RELEASED_TOGETHER = 512
-Stored = Callable[[Sequence[Mapping], List[int]], None]
 # Slots for a sample of some size, and what is added to each transition; None if there are too few.
 Choose = Callable[[int], Optional[Tuple[np.ndarray, Extras]]]
 
@@ -34,8 +31,7 @@ class ReplayMemory(object):
         random one. All of it is in flat arrays, without a Python object for each transition or frame: memory is what \
         the arrays take, and the garbage collector has nothing to traverse.
 
-        Several threads may use it. A signal handler may raise in the middle of a push: what is stored stays exact, \
-        and at worst a few frames stay in memory that nothing refers to (see ``FrameStore``).
+        Several threads may use it.
     Examples:
         >>> memory, stack = ReplayMemory(capacity=100, seed=0), np.zeros((4, 84, 84), np.uint8)
         >>> memory.push([dict(obs=stack, next_obs=stack, action=i) for i in range(3)])  # slots
@@ -155,16 +151,16 @@ class ReplayMemory(object):
                 return self.rows.table[f'column{i}'][slots]
         raise KeyError(key)
 
-    def push(self, transitions: Sequence[Mapping], stored: Optional[Stored] = None) -> List[int]:
+    def push(self, transitions: Sequence[Mapping]) -> List[int]:
         """
         Overview:
             Store transitions, dicts of tensors, arrays, numbers, strings, and dicts of these; a full memory evicts as \
-            many. Calls ``stored(transitions, slots)`` at the end, also with those stored before an OSError.
+            many. After an error none of them is stored.
         Returns:
             - slots (:obj:`List[int]`): Where they are.
         Raises:
-            - TypeError, ValueError: If a transition cannot be stored; none is stored then.
-            - OSError: If the disk is full. The transitions before that one are stored.
+            - TypeError, ValueError: If a transition cannot be stored.
+            - OSError: If the disk is full.
             - RuntimeError: If it is closed.
         """
         with self.lock:
@@ -176,20 +172,31 @@ class ReplayMemory(object):
             for transition in transitions:
                 rows.expect(transition)
             self.start_with(rows)
-            first, slots = self.next_id, self._next_slots(len(transitions))
-            gone: List[int] = []
-            try:
-                for transition, slot in zip(transitions, slots):
-                    gone += self._store(rows, transition, slot)
-                    if len(gone) >= _RELEASED_TOGETHER:
-                        released, gone = gone, []  # first, so that no signal has a frame released twice
-                        self._release(released)
-            finally:
-                self._release(gone)
-                count = self.next_id - first
-                if stored is not None and count:
-                    stored(transitions[:count], slots[:count])
+            frames_of_each = self._add_frames(rows, transitions)
+            slots = self._next_slots(len(transitions))
+            evicted: List[int] = []
+            for transition, slot, frames in zip(transitions, slots, frames_of_each):
+                if slot < self.count:
+                    evicted += rows.frames_of(slot)
+                rows.write(slot, self.next_id, transition, frames)
+                self.next_id += 1
+            self._release(evicted)
             return slots
+
+    def _add_frames(self, rows: Rows, transitions: Sequence[Mapping]) -> List[List[int]]:
+        """Put the screens of transitions into the store; the numbers of their frames. After an error none is kept."""
+        added: List[List[int]] = []
+        try:
+            for transition in transitions:
+                added.append([])
+                for pixels in rows.pixels(transition):
+                    assert self.frame_store is not None, 'rows with stacks come with a store'
+                    self.frame_store.add(pixels, added[-1])
+        except BaseException:
+            for frames in added:
+                self._release(frames)
+            raise
+        return added
 
     def start_with(self, rows: Rows) -> None:
         """Use these rows from the first transition on."""
@@ -205,24 +212,6 @@ class ReplayMemory(object):
             at_random = self.random.integers(capacity, size=count).tolist()
             return [i if i < capacity else any_slot for i, any_slot in enumerate(at_random, first)]
         return [i % capacity for i in range(first, first + count)]
-
-    def _store(self, rows: Rows, transition: Mapping, slot: int) -> Sequence[int]:
-        """Put a transition into its slot; returns the frames of the one that was there, to be released."""
-        store, frames = self.frame_store, []  # type: Optional[FrameStore], List[int]
-        try:
-            for pixels in rows.pixels(transition):
-                assert store is not None, 'rows with stacks come with a store'
-                store.add(pixels, frames)
-            rows.prepare(self.next_id, transition, frames)
-        except BaseException:  # a full disk, or Ctrl-C
-            self._release(frames)
-            raise
-        gone = rows.frames_of(slot) if slot < self.count else ()
-        start, end = slot * rows.nbytes, (slot + 1) * rows.nbytes
-        # no call, so no signal either, comes between these two
-        rows.bytes[start:end] = rows.fresh
-        self.next_id += 1
-        return gone
 
     def _release(self, frames: List[int]) -> None:
         """Release the frames of rows that are no longer there."""

@@ -72,7 +72,7 @@ class TaskBufferOptions(FrameStorageOptions):
         return options
 
 
-class _SamplingOptions(_BufferOptions):
+class SamplingOptions(_BufferOptions):
     """What the buffers of serial pipelines have."""
 
     _passed_over = DI_ENGINE_KEYS
@@ -92,7 +92,7 @@ class _SamplingOptions(_BufferOptions):
     from PyTorch's.)"""
 
 
-class ReplayOptions(_SamplingOptions, FrameStorageOptions):
+class ReplayOptions(SamplingOptions, FrameStorageOptions):
     """
     Overview:
         The options of a replay buffer, ``policy.other.replay_buffer`` in a config.
@@ -118,7 +118,7 @@ class ReplayOptions(_SamplingOptions, FrameStorageOptions):
         return options
 
 
-class TorchRLOptions(_SamplingOptions):
+class TorchRLOptions(SamplingOptions):
     """
     Overview:
         The checked options of ``cfg.policy.other.replay_buffer``.

@@ -19,9 +19,6 @@ class Rows(object):
         Numbers of frames for the stacks of screens, a column for each other value, as the first transition has them. \
         A row is contiguous, so that to read one among a million takes one or two cache misses instead of one for each \
         value. Rows never written to take no memory.
-
-        ``prepare`` fills the row ``fresh``. One assignment of its bytes puts it into ``table``: no signal handler \
-        finds half of it.
     Arguments:
         - leaves (:obj:`Leaves`): The structure of the first transition.
         - rows (:obj:`int`): How many there are room for.
@@ -38,14 +35,9 @@ class Rows(object):
         expect_room(rows, row.itemsize, memory_room())  # before numpy allocates
         self.table = np.zeros(rows, row)
         self.nbytes = row.itemsize
-        self.bytes = self.table.view(np.uint8).data
-        fresh = np.zeros(1, row)
-        self.fresh = fresh.view(np.uint8).data
-        self._fresh_ids, self._fresh_frames = fresh['ids'], fresh['frames']
-        self._frames = self.table['frames']
-        # where the other values go
-        columns = [(leaf, fresh[f'column{i}']) for i, leaf in enumerate(self.others)]
-        self._cells = [(leaf, column) for leaf, column in columns if leaf.kind not in ('none', 'empty')]
+        self._ids, self._frames = self.table['ids'], self.table['frames']
+        columns = [(leaf, self.table[f'column{i}']) for i, leaf in enumerate(self.others)]
+        self._columns = [(leaf, column) for leaf, column in columns if leaf.kind not in ('none', 'empty')]
         self.strings: Dict[str, int] = {}  # numbers for strings; there are few, such as names of policies
         self._known_keys: Set[tuple] = set()
 
@@ -62,17 +54,17 @@ class Rows(object):
             stack = numpy_of(transition[key]) if kind == 'tensor' else transition[key]
             yield stack.ravel().data  # a copy only if it is not contiguous
 
-    def prepare(self, insertion_id: int, transition: Mapping, frames: List[int]) -> None:
-        """Write a transition into the row ``fresh``."""
-        for leaf, column in self._cells:
+    def write(self, row: int, insertion_id: int, transition: Mapping, frames: List[int]) -> None:
+        """Write a transition of the right structure into a row."""
+        self._ids[row] = insertion_id
+        self._frames[row] = frames
+        for leaf, column in self._columns:
             value = look_up(transition, leaf.path)
             if leaf.kind == 'tensor':
                 value = numpy_of(value)
             elif leaf.kind == 'str':
                 value = self.strings.setdefault(value, len(self.strings))
-            column[0] = value
-        self._fresh_ids[0] = insertion_id
-        self._fresh_frames[0] = frames
+            column[row] = value
 
     def frames_of(self, row: int) -> List[int]:
         """The frames of a row."""

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
+import numpy as np
 import torch
 from ding.utils import BUFFER_REGISTRY, lists_to_dicts
 
@@ -24,6 +25,7 @@ from ..compat.torchrl_saves import read_description, write_buffer
 from ..utils.atomic_file import DamagedFile
 from ..utils.memory_limits import disk_room, memory_room
 from .options import FOLDER, TorchRLOptions
+from .priorities import Priorities
 from .serial_base import SerialBuffer
 from .size_check import DoesNotFit, expect_room
 from .structure import name_of, set_at
@@ -69,8 +71,6 @@ class TorchRLReplayBuffer(SerialBuffer):
         try:  # not at the top: TorchRL is optional, and takes seconds to import
             from torchrl.data import LazyMemmapStorage, LazyTensorStorage, SliceSampler, TensorDictReplayBuffer
             from torchrl.data.replay_buffers import RandomSampler
-
-            from ..compat.torchrl_priorities import ProportionalSampler
         except ImportError as error:
             raise ImportError(
                 f"the replay buffer of type 'torchrl' needs TorchRL, which cannot be imported ({error}); "
@@ -78,9 +78,9 @@ class TorchRLReplayBuffer(SerialBuffer):
             ) from error
         options, size = self._options, self._options.replay_buffer_size
         sampler: Any = RandomSampler()
-        if options.sampler == 'prioritized':
-            sampler = ProportionalSampler(size, options.alpha)
-        elif options.sampler == 'slice':
+        # not TorchRL's PrioritizedSampler: its extension does not load with the torch that DI-engine requires
+        self._priorities = Priorities(size, options) if options.sampler == 'prioritized' else None
+        if options.sampler == 'slice':
             # A collector's environments take turns, so the steps of an episode are not adjacent (`fragmented`), and an
             # episode may be shorter than a slice (`strict_length`).
             keys = dict(traj_key='episode_id', step_key='step_id', truncated_key=None, init_key=None)
@@ -93,11 +93,12 @@ class TorchRLReplayBuffer(SerialBuffer):
             self._folder = tempfile.mkdtemp(prefix='torchrl-', dir=self._home)
             storage = LazyMemmapStorage(size, scratch_dir=self._folder)
         self._buffer: Any = TensorDictReplayBuffer(storage=storage, sampler=sampler)
+        self._random: torch.Generator | None = None
         if options.prefetch:  # else what the thread and others draw would depend on who comes first
-            self._buffer.set_rng(torch.Generator().manual_seed(int(torch.randint(2**31, ()))))
+            self._random = torch.Generator().manual_seed(int(torch.randint(2**31, ())))
+            self._buffer.set_rng(self._random)
         self._layout: Layout = {}  # known from the first push on
         self._pushed = 0  # transitions since the beginning: the next one's unique id
-        self._sample_count = 0  # batches so far, for the annealing of beta
         self._first_episode = 0  # a collector counts episodes from 0 in each process; loaded ones have the ids before
         torchrl_storages.attach_weakly(self._buffer)
         self._open(self._exp_name, partial(torchrl_storages.release, storage, self._folder))
@@ -127,6 +128,8 @@ class TorchRLReplayBuffer(SerialBuffer):
         self._prefetcher.drop()
         if self._buffer is not None:
             self._buffer.empty()
+        if self._priorities is not None:
+            self._priorities.clear()
 
     def push(self, data: Union[Sequence[Mapping], Mapping], cur_collector_envstep: int) -> None:
         """
@@ -142,8 +145,13 @@ class TorchRLReplayBuffer(SerialBuffer):
         if self._buffer is None:
             raise RuntimeError('the replay buffer is closed; expected no more transitions')
         transitions = [data] if isinstance(data, Mapping) else list(data)
-        rows = [_flat(transition) for transition in transitions[-self._options.replay_buffer_size :]]
-        first = self._pushed + len(transitions) - len(rows)  # those before would be replaced at once
+        kept = transitions[-self._options.replay_buffer_size :]
+        first = self._pushed + len(transitions) - len(kept)  # those before would be replaced at once
+        weights = None
+        if self._priorities is not None:
+            weights = self._priorities.weights([transition.get('priority') for transition in kept])
+            kept = [{key: value for key, value in transition.items() if key != 'priority'} for transition in kept]
+        rows = [_flat(transition) for transition in kept]
         for unique_id, row in enumerate(rows, first):
             row[UNIQUE_ID] = torch.tensor(unique_id)
             if self._options.sampler == 'slice':
@@ -161,13 +169,11 @@ class TorchRLReplayBuffer(SerialBuffer):
             )
         self._prefetcher.wait()  # its thread reads the storage
         columns = {path: torch.stack([row[path] for row in rows]) for path in known}
-        weighs = self._options.sampler == 'prioritized' and ('priority',) in columns
-        priority = _checked_priorities(columns['priority',]) if weighs else None  # before anything is stored
         with self._allocating(known):
             index = self._buffer.extend(TensorDict(columns, batch_size=[len(rows)]))
         self._pushed = first + len(rows)
-        if priority is not None:
-            self._buffer.update_priority(index, priority)
+        if self._priorities is not None and weights is not None:
+            self._priorities.set(index.numpy(), weights)
 
     @contextlib.contextmanager
     def _allocating(self, layout: Layout) -> Iterator[None]:
@@ -200,19 +206,13 @@ class TorchRLReplayBuffer(SerialBuffer):
         """
         if self.count() < max(batch_size, self._options.slice_len or 1):
             return None
-        batch = self._prefetcher.take(batch_size) or self._sampler_of(batch_size)()
+        # without a reference to self, which the prefetch thread would keep alive
+        parts = self._buffer, self._priorities, self._random, list(self._layout)
+        sample = partial(_sample, *parts, batch_size, self._options.slice_len)
+        batch = self._prefetcher.take(batch_size) or sample()
         if self._options.prefetch:
-            self._prefetcher.prepare(batch_size, self._sampler_of(batch_size))
+            self._prefetcher.prepare(batch_size, sample)
         return batch
-
-    def _sampler_of(self, batch_size: int) -> Callable[[], List[Dict[str, Any]]]:
-        """Samples the next batch, without a reference to self: the prefetch thread would keep the buffer alive."""
-        options = self._options
-        # beta rises to 1 (Schaul et al. 2016, section 3.4)
-        progress = min(1.0, self._sample_count / options.anneal_step) if options.anneal_step else 0.0
-        self._sample_count += options.sampler == 'prioritized'
-        beta = options.beta + (1 - options.beta) * progress
-        return partial(_sample, self._buffer, list(self._layout), batch_size, options.slice_len, beta)
 
     def update(self, info: Dict[str, list]) -> None:
         """
@@ -221,7 +221,7 @@ class TorchRLReplayBuffer(SerialBuffer):
         Raises:
             - ValueError: If the sampler does not use priorities, or one is negative, infinite or NaN.
         """
-        if self._options.sampler != 'prioritized':
+        if self._priorities is None:
             raise ValueError(
                 f'the policy returns priorities, but the replay buffer option `sampler` is '
                 f"{self._options.sampler!r}; expected sampler='prioritized', or policy.priority=False. There are no "
@@ -231,12 +231,13 @@ class TorchRLReplayBuffer(SerialBuffer):
         if 'priority' not in info:
             return
         self._prefetcher.wait()
-        index, unique_id = (torch.as_tensor(info[key]) for key in ('replay_buffer_idx', 'replay_unique_id'))
-        priority, is_stored = _checked_priorities(info['priority']), (0 <= index) & (index < self.count())
-        if is_stored.any():
-            is_stored[is_stored.clone()] = self._buffer.storage[:][UNIQUE_ID][index[is_stored]] == unique_id[is_stored]
-        if is_stored.any():
-            self._buffer.update_priority(index[is_stored], priority[is_stored])
+        weights = self._priorities.weights(info['priority'])
+        slots, unique_ids = (np.array(info[key], np.int64) for key in ('replay_buffer_idx', 'replay_unique_id'))
+        is_there = (0 <= slots) & (slots < self.count())
+        if is_there.any():
+            stored = self._buffer.storage[:][UNIQUE_ID].numpy()
+            is_there[is_there] = stored[slots[is_there]] == unique_ids[is_there]
+        self._priorities.set(slots[is_there], weights[is_there])
 
     @property
     def in_use(self) -> bool:
@@ -297,8 +298,14 @@ class TorchRLReplayBuffer(SerialBuffer):
             layout=[[list(path), kind] for path, kind in self._layout.items()],
             count=self.count(),
             pushed=self._pushed,
-            samples=self._sample_count,
+            priorities=self._saved_priorities(),
         )
+
+    def _saved_priorities(self) -> dict[str, Any] | None:
+        """Numbers as JSON; None for a sampler without priorities."""
+        if self._priorities is None:
+            return None
+        return dict(self._priorities.saved_numbers(), weights=self._priorities.saved_weights(self.count()).tolist())
 
     def _restore(self, description: Mapping, source: str, load: Callable[[], None]) -> None:
         """Check that a saved buffer fits, and load it. After an error the buffer is as it was, or empty."""
@@ -318,7 +325,12 @@ class TorchRLReplayBuffer(SerialBuffer):
                     raise ValueError(f'it holds {self.count()} transitions; expected {description["count"]}')
                 if self._options.sampler == 'slice':
                     self._first_episode = int(self._buffer.storage[:]['episode_id'].max()) + 1
-            self._pushed, self._sample_count = int(description['pushed']), int(description['samples'])
+            if self._priorities is not None:
+                saved = description['priorities']
+                if len(saved['weights']) != self.count():
+                    raise ValueError(f'it holds {len(saved["weights"])} priorities; expected {self.count()}')
+                self._priorities.restore(saved, np.array(saved['weights'], np.float32))
+            self._pushed = int(description['pushed'])
         except Exception as error:  # damaged files make TorchRL fail in any way
             self.close()
             self._make()
@@ -328,11 +340,19 @@ class TorchRLReplayBuffer(SerialBuffer):
 
 
 def _sample(
-    buffer: Any, paths: List[KeyPath], batch_size: int, slice_len: Optional[int], beta: float
+    buffer: Any,
+    priorities: Priorities | None,
+    random: torch.Generator | None,
+    paths: List[KeyPath],
+    batch_size: int,
+    slice_len: Optional[int],
 ) -> List[Dict[str, Any]]:
-    if hasattr(buffer.sampler, 'beta'):
-        buffer.sampler.beta = beta
-    data = buffer.sample(batch_size * (slice_len or 1))
+    importance = torch.ones(batch_size)
+    if priorities is None:
+        data = buffer.sample(batch_size * (slice_len or 1))
+    else:
+        chosen = priorities.sample(torch.rand(batch_size, dtype=torch.float64, generator=random).numpy())
+        data, importance = buffer[torch.from_numpy(chosen.slots)], torch.from_numpy(chosen.importance).float()
     columns = {path: data[path] for path in paths}
     if slice_len is not None:
         padded = ~data['collector', 'mask']  # TorchRL pads short slices with copies of their last step
@@ -340,20 +360,13 @@ def _sample(
         columns['null',] = padded | columns.get(('null',), padded)
         steps = _nested(columns)
         return [lists_to_dicts(steps[i : i + slice_len], recursive=True) for i in range(0, len(steps), slice_len)]
-    columns['IS',] = data.get('IS', torch.ones(batch_size))
-    if 'priority' in data.keys():
-        columns['priority',] = data['priority']
+    columns['IS',] = importance
+    if priorities is not None:
+        columns['priority',] = torch.from_numpy(chosen.priorities).float()
     batch = _nested(columns)
     for transition, index in zip(batch, data['index'].tolist()):
         transition['replay_buffer_idx'] = index
     return batch
-
-
-def _checked_priorities(values: Any) -> torch.Tensor:
-    priority = torch.as_tensor(values, dtype=torch.float64)
-    if not ((priority >= 0) & (priority <= torch.finfo(torch.float32).max)).all():
-        raise ValueError(f'priorities are {priority.tolist()}; expected finite numbers from 0, in float32')
-    return priority
 
 
 def _flat(transition: Mapping, parent: KeyPath = ()) -> Dict[KeyPath, torch.Tensor]:

@@ -1,6 +1,5 @@
 """The replay memory beside a plain twin: a sample is what was pushed, and nothing is kept longer than needed."""
 
-import random
 from collections import Counter
 
 import numpy as np
@@ -12,20 +11,15 @@ from hypothesis.extra import numpy as npst
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from breakout_env.replay import ReplayMemory, snapshot
-from helpers.processes import alarm_that_raises
 from helpers.replay import (
     STORAGES,
     Play,
     examples,
     frames_in,
-    is_exact,
-    make,
     other_keys,
     same,
     screen,
-    set_priorities,
     stored,
-    transition,
 )
 
 pytestmark = pytest.mark.usefixtures('everything_happens_often')
@@ -73,9 +67,9 @@ class BesideATwin(RuleBasedStateMachine):
             self.plays[0].reset()
         transitions = [self.new(env) for env in self.rng.integers(3, size=count).tolist()]
         for part in [transitions] if at_once else [[t] for t in transitions]:
-            first, there = self.memory.next_id, []
-            slots = self.memory.push(part, lambda done, at, there=there: there.extend(zip(done, at)))
-            assert [t for t, _ in there] == part and [slot for _, slot in there] == slots
+            first, slots = self.memory.next_id, self.memory.push(part)
+            last_in_slot = dict(zip(slots, range(first, self.memory.next_id)))
+            assert self.memory.ids(np.array(list(last_in_slot))).tolist() == list(last_in_slot.values())
             self.twin.update(zip(range(first, self.memory.next_id), part))
             survivors = self.memory.ids(self.memory.order()).tolist()
             assert len(survivors) == min(self.memory.capacity, len(self.twin))
@@ -204,26 +198,3 @@ def test_a_sample_is_a_copy(storage, tmp_path):
         for key in ('obs', 'next_obs', 'table'):
             values[key][...] = 0
     assert same(stored(memory), [expected])
-
-
-class Stop(BaseException):
-    """What a signal's handler raises."""
-
-
-@pytest.mark.parametrize('storage, eviction', [('compressed', 'random'), ('ring', 'fifo')])
-def test_a_push_interrupted_anywhere_leaves_an_exact_buffer(storage, eviction):
-    """Ctrl-C and SIGTERM come in the middle of a push, too; the next save is as right as ever."""
-    rng = random.Random(0)
-    buffer = make(replay_buffer_size=50, eviction=eviction, storage=storage)
-    set_priorities(buffer, [], [])
-    known = [transition(i) for i in range(400)]
-    buffer.push(known[:50])
-    for _ in range(150):
-        with pytest.raises(Stop), alarm_that_raises(Stop(), rng.uniform(0.0001, 0.003)):
-            while True:
-                buffer.push(rng.sample(known, 3), 0)
-        other = make(replay_buffer_size=50)
-        other.load_state_dict(buffer.state_dict())
-        for each in (buffer, other):
-            assert each.count() == 50 and all(is_exact(t) for t in [*stored(each._memory), *each.sample(20, 0)])
-    assert buffer._memory.frames < 250 + 150 * 24  # at worst a push leaves frames that nothing refers to

@@ -101,11 +101,12 @@ def test_a_full_disk_is_reported_and_the_buffer_continues(small_disk, monkeypatc
             buffer.push(transition(i, side=84, depth=1), 0)
     assert str(small_disk) in str(full.value)
     assert buffer.count() * 2 * 7056 > 12 * 2**20  # two frames a transition
-    for _ in range(3):
-        with pytest.raises(OSError, match='No space left'):
-            buffer.push(transitions(6000, 6003, side=84, depth=1), 0)
+    pushed = buffer.push_count
+    with pytest.raises(OSError, match='No space left'):
+        buffer.push([transition(pushed - 1, side=84, depth=1), transition(6000, side=84, depth=1)], 0)
+    assert buffer.push_count == pushed  # not even the one whose screens are there
     assert all(is_exact(t, side=84, depth=1) for t in buffer.sample(50, 0))
-    assert (buffer._sampler.state()[1] > 0).all()  # the last ones before the error, too
+    assert (buffer._sampler.state()[1] > 0).all() and references_add_up(buffer._memory)
     buffer.push(transition(buffer.push_count - 1, side=84, depth=1), 0)  # its screens are there
     assert is_exact(stored(buffer._memory)[-1], side=84, depth=1) and references_add_up(buffer._memory)
     buffer.close()

@@ -201,7 +201,7 @@ def add(name, content=None):
         (scramble, 'cannot be loaded .*; the replay buffer is empty now'),
         (add('prefetch.pkl'), 'saved holds prefetch.pkl, which save_data did not write'),
         (add('storage/x.py'), 'saved holds storage/x.py, which save_data did not write'),
-        (add('sampler/weights.pt'), 'saved cannot be loaded'),
+        (add('sampler/weights.pt'), 'saved holds sampler/weights.pt, which save_data did not write'),
     ],
 )
 def test_damaged_and_foreign_folders_are_refused_and_the_buffer_still_works(damage, message):
