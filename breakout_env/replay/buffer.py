@@ -154,7 +154,7 @@ class FrameReplayBuffer(SerialBuffer):
         if batch is None:
             return None
         if self._options.prefetch:
-            self._prefetcher.prepare(size, partial(sample, at_once=True))
+            self._prefetcher.prepare(size, sample)
         return batch
 
     def save_data(self, file_name: str) -> None:

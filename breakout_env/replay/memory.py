@@ -260,21 +260,21 @@ class ReplayMemory(object):
                 setattr(self, name, its)
                 setattr(other, name, mine)
 
-    def sample(self, choose: Choose, size: int, pinned: bool, at_once: bool = False) -> Any:
-        """The transitions that a sampler chooses, or None; for the others see ``FrameStore.gather``."""
+    def sample(self, choose: Choose, size: int, pinned: bool) -> Any:
+        """The transitions that a sampler chooses, or None, in pinned memory or not."""
         with self.lock:
             chosen = choose(size)
-            return None if chosen is None else self.fetch(*chosen, pinned=pinned, at_once=at_once)
+            return None if chosen is None else self.fetch(*chosen, pinned=pinned)
 
     def fetch(
-        self, slots: np.ndarray, extras: Optional[Extras] = None, pinned: bool = False, at_once: bool = False
+        self, slots: np.ndarray, extras: Optional[Extras] = None, pinned: bool = False
     ) -> Sequence[Dict[str, Any]]:
-        """The transitions in slots, with ``extras`` added to each; for the others see ``FrameStore.gather``."""
+        """The transitions in slots, with ``extras`` added to each, in pinned memory or not."""
         with self.lock:
             if not len(slots):
                 return []
             assert self.rows is not None, 'there is no slot in use'
             copied, pixels = self.rows.copy(np.asarray(slots, np.int64)), None
             if self.frame_store is not None:
-                pixels = self.frame_store.gather(self.rows.frame_numbers(copied), pinned, at_once)
+                pixels = self.frame_store.gather(self.rows.frame_numbers(copied), pinned)
             return FrameBatch(self.rows, copied, pixels, extras)

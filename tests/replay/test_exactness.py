@@ -61,12 +61,12 @@ class BesideATwin(RuleBasedStateMachine):
         self.pushed += 1
         return {**self.plays[env].transition(), **other_keys(self.pushed)}
 
-    @rule(count=st.one_of(st.integers(1, 6), st.integers(1, 160)), at_once=st.booleans(), reset=st.booleans())
-    def push(self, count, at_once, reset):
+    @rule(count=st.one_of(st.integers(1, 6), st.integers(1, 160)), together=st.booleans(), reset=st.booleans())
+    def push(self, count, together, reset):
         if reset:
             self.plays[0].reset()
         transitions = [self.new(env) for env in self.rng.integers(3, size=count).tolist()]
-        for part in [transitions] if at_once else [[t] for t in transitions]:
+        for part in [transitions] if together else [[t] for t in transitions]:
             first, slots = self.memory.next_id, self.memory.push(part)
             last_in_slot = dict(zip(slots, range(first, self.memory.next_id)))
             assert self.memory.ids(np.array(list(last_in_slot))).tolist() == list(last_in_slot.values())
@@ -88,11 +88,11 @@ class BesideATwin(RuleBasedStateMachine):
             del self.twin[insertion_id]
 
     @precondition(lambda self: self.twin)
-    @rule(size=st.integers(1, 40), at_once=st.booleans())
-    def fetch(self, size, at_once):
+    @rule(size=st.integers(1, 40))
+    def fetch(self, size):
         chosen = self.rng.choice(list(self.twin), size).tolist()
         slots = np.array([self.memory.find(insertion_id) for insertion_id in chosen])
-        fetched = list(self.memory.fetch(slots, at_once=at_once))
+        fetched = list(self.memory.fetch(slots))
         assert same(fetched, [self.twin[insertion_id] for insertion_id in chosen])
 
     @rule(storage=st.sampled_from(STORAGES), size=st.sampled_from([0.5, 1, 2]), in_a_file=st.booleans())

@@ -18,7 +18,6 @@ from helpers.replay import (
     set_priorities,
     stored,
     transition,
-    transitions,
 )
 from helpers.resources import resident_bytes
 

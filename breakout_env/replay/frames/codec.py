@@ -2,7 +2,6 @@
 
 from typing import Any, List, Optional
 
-import numpy as np
 import zstandard
 
 # Measured on Breakout (random play, distinct frames): level 6 with 32 KB takes 82 bytes a frame and 10 us to compress,
@@ -34,9 +33,8 @@ class FrameCodec(object):
         )
         if shared is not None:
             shared.precompute_compress(compression_params=parameters)
-        self._decompressor = zstandard.ZstdDecompressor(dict_data=shared)
         self.compress = zstandard.ZstdCompressor(dict_data=shared, compression_params=parameters).compress
-        self.decompress_one = self._decompressor.decompress
+        self.decompress_one = zstandard.ZstdDecompressor(dict_data=shared).decompress
 
     @classmethod
     def train(cls, frames: List[Any], frame_bytes: int) -> Optional['FrameCodec']:
@@ -48,20 +46,12 @@ class FrameCodec(object):
             return None
         return cls(frame_bytes, trained.as_bytes())
 
-    def decompress(self, blobs: memoryview, spans: np.ndarray) -> List[Any]:
-        """
-        Overview:
-            Many frames, by offset and length of each in ``blobs``, in one call, which releases the GIL: other threads \
-            compute meanwhile.
-        Raises:
-            - ValueError: If a blob is no frame of this size.
-        Shapes:
-            - spans: :math:`(N, 2)`, uint64
-        """
-        sizes = np.full(len(spans), self.frame_bytes, np.uint64)
-        segments = zstandard.BufferWithSegments(blobs, spans.data)
+    def decompress(self, blob: Any) -> bytes:
+        """The frame of a blob. Raises ValueError if it is not a compressed frame of this size."""
         try:
-            frames = self._decompressor.multi_decompress_to_buffer(segments, decompressed_sizes=sizes.data)
+            pixels = self.decompress_one(blob, self.frame_bytes)
         except zstandard.ZstdError as error:
             raise ValueError(f'a compressed frame cannot be read: {error}') from None
-        return [frames[i] for i in range(len(frames))]
+        if len(pixels) != self.frame_bytes:
+            raise ValueError(f'a compressed frame has {len(pixels)} bytes; expected {self.frame_bytes}')
+        return pixels

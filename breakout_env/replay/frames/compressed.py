@@ -92,44 +92,21 @@ class CompressedFrames(object):
         if self._used_bytes - self._live_bytes > max(2 * self._segment_bytes, self._live_bytes // _TOLERATED_DEAD):
             self._clean()
 
-    def read(self, frames: np.ndarray, out: np.ndarray, at_once: bool = False) -> None:
-        """
-        Overview:
-            Copy frames, by number, into the rows of ``out``; one that is wanted twice is decompressed once.
-        Arguments:
-            - at_once (:obj:`bool`): True: one call for all frames (one GIL release), for the prefetch thread. False: \
-                frame by frame, each copied while it is in the processor's cache, a third faster without a busy \
-                thread; beside one, each change of the GIL may take milliseconds.
-        """
+    def read(self, frames: np.ndarray, out: np.ndarray) -> None:
         order = np.argsort(frames, kind='stable')
         addresses = np.asarray(self._addresses)[frames[order]]
         starts = (addresses >> _LENGTH_BITS).tolist()
         lengths = (addresses & _LENGTH).tolist()
         segments, segment_bytes, size = self._segments, self._segment_bytes, self._frame_bytes
         view, memory = out.data.cast('B'), self._memory.view
-        decompressed = self._decompress(starts, lengths) if at_once else {}
         pixels: Any = None
         last = -1
         for row, start, length in zip((order * size).tolist(), starts, lengths):
-            if start != last:
-                if at_once:
-                    pixels = decompressed[start]
-                else:
-                    codec: Any = segments[start // segment_bytes].codec
-                    pixels = codec.decompress_one(memory[start : start + length], size)
+            if start != last:  # a frame that is wanted twice is decompressed once
+                codec: Any = segments[start // segment_bytes].codec
+                pixels = codec.decompress_one(memory[start : start + length], size)
                 last = start
             view[row : row + size] = pixels
-
-    def _decompress(self, starts: List[int], lengths: List[int]) -> Dict[int, Any]:
-        """Frames by the start of their blobs."""
-        spans: Dict[Any, Dict[int, Tuple[int, int]]] = {}
-        for start, length in zip(starts, lengths):
-            spans.setdefault(self._segments[start // self._segment_bytes].codec, {})[start] = (start, length)
-        pixels: Dict[int, Any] = {}
-        for codec, of_this in spans.items():
-            them = codec.decompress(self._memory.view, np.array(list(of_this.values()), np.uint64))
-            pixels.update(zip(of_this, them))
-        return pixels
 
     def export(self, frames: np.ndarray, codec: Optional[FrameCodec]) -> Exported:
         by_codec: Dict[Any, List[Tuple[int, bytes]]] = {}

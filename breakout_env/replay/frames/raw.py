@@ -44,7 +44,7 @@ class RawFrames(object):
     def drop(self, frames: Sequence[int]) -> None:
         """Forget frames; here, their rows are written over."""
 
-    def read(self, frames: np.ndarray, out: np.ndarray, at_once: bool = False) -> None:
+    def read(self, frames: np.ndarray, out: np.ndarray) -> None:
         """
         Overview:
             Copy frames, by number, into the rows of ``out``.

@@ -104,10 +104,10 @@ class FrameStore(object):
                 unused.append(frame)
         self._drop(unused)
 
-    def gather(self, frames: np.ndarray, pinned: bool = False, at_once: bool = False) -> torch.Tensor:
+    def gather(self, frames: np.ndarray, pinned: bool = False) -> torch.Tensor:
         """
         Overview:
-            Frames by number, in pinned memory or not; for ``at_once`` see ``CompressedFrames.read``.
+            Frames by number, in pinned memory or not.
         Shapes:
             - frames: :math:`(N, )`
             - returned: :math:`(N, frame_bytes)`, uint8
@@ -117,7 +117,7 @@ class FrameStore(object):
             out = torch.empty(shape, dtype=torch.uint8, pin_memory=True)
         else:  # torch takes ten times as long as numpy to allocate as much
             out = torch.from_numpy(np.empty(shape, np.uint8))
-        self.backend.read(frames, out.numpy(), at_once)
+        self.backend.read(frames, out.numpy())
         return out
 
     def load(self, codec: FrameCodec, lengths: np.ndarray, blobs: np.ndarray) -> List[int]:
@@ -128,19 +128,16 @@ class FrameStore(object):
         ends = np.cumsum(lengths, dtype=np.int64)
         if len(lengths) == 0 or lengths.min() == 0 or ends[-1] != len(blobs):
             raise ValueError('the lengths of compressed frames do not fit their data')
-        spans = np.ascontiguousarray(np.stack([ends - lengths, lengths], axis=1), np.uint64)
         view = np.ascontiguousarray(blobs).data
-        pixels = codec.decompress(view, spans)
+        compressed = [view[start:end] for start, end in zip((ends - lengths).tolist(), ends.tolist())]
+        pixels = [codec.decompress(blob) for blob in compressed]
         frames = []
         for one in pixels:
-            if len(one) != self.frame_bytes:
-                raise ValueError('a frame has another size than the file says')
             digest = _digest(one)
             if self._find(digest):
                 raise ValueError('a frame is there twice')
             frames.append(self._insert(digest))
-        bounds = zip((ends - lengths).tolist(), ends.tolist())
-        self.backend.load(frames, codec, [view[start:end] for start, end in bounds], pixels)
+        self.backend.load(frames, codec, compressed, pixels)
         return frames
 
     def set_references(self, references: np.ndarray) -> None:
