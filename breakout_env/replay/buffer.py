@@ -160,7 +160,7 @@ class FrameReplayBuffer(SerialBuffer):
     def save_data(self, file_name: str) -> None:
         """
         Overview:
-            Save everything to a file, completely or not at all; the previous file stays as ``<file_name>.previous``.
+            Save everything to a file, completely or not at all.
         Raises:
             - OSError: If it cannot be written.
         """
@@ -169,11 +169,10 @@ class FrameReplayBuffer(SerialBuffer):
     def load_data(self, file_name: str) -> None:
         """
         Overview:
-            Load what ``save_data`` or ``start_saving`` saved, in place of the present content. If the file is \
-            damaged, the previous one is loaded.
+            Load what ``save_data`` or ``start_saving`` saved, in place of the present content.
         Raises:
             - FileNotFoundError: If there is no such file.
-            - DamagedFile: If neither can be loaded; the present content stays.
+            - DamagedFile: If it cannot be loaded; the present content stays.
         """
         self._restore(lambda: snapshot.load(self._memory, file_name))
 

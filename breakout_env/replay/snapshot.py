@@ -10,23 +10,21 @@ each array, which finds damaged bytes.
 """
 
 import json
-import logging
 import math
 import os
 import zipfile
 from contextlib import closing, contextmanager
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterable, Iterator, Mapping, NamedTuple, Optional, Tuple
 
 import numpy as np
 
-from ..utils.atomic_file import DamagedFile, atomic_write, previous
+from ..utils.atomic_file import DamagedFile, atomic_write
 from .frames.codec import FrameCodec
 from .memory import ReplayMemory
 from .rows import Columns, Rows
 from .size_check import DoesNotFit
 from .structure import leaves_from
 
-_log = logging.getLogger(__name__)
 FORMAT = 'breakout_env replay memory'
 VERSION = 1
 _CHUNK_FRAMES = 8192
@@ -121,12 +119,12 @@ class Snapshot(object):
 def write_arrays(path: str, arrays: Iterable[Tuple[str, np.ndarray]]) -> None:
     """
     Overview:
-        Write arrays to a file atomically; the file it replaces stays as ``<path>.previous``. The arrays are asked for \
-        one at a time and need not be in memory together.
+        Write arrays to a file, completely or not at all. The arrays are asked for one at a time and need not be in \
+        memory together.
     Raises:
         - OSError: If it cannot be written, as on a full disk; the old file is still there.
     """
-    with atomic_write(path, keep_previous=True) as file:
+    with atomic_write(path) as file:
         with zipfile.ZipFile(file, 'w', zipfile.ZIP_STORED, allowZip64=True) as archive:
             for name, array in arrays:
                 with archive.open(f'{name}.npy', 'w', force_zip64=True) as member:
@@ -183,23 +181,13 @@ class SavedArrays(Mapping):
 def load(memory: ReplayMemory, path: str) -> Restored:
     """
     Overview:
-        Restore what ``Snapshot.write`` wrote or, if that is damaged or missing, with a warning the save before it.
+        Restore what ``Snapshot.write`` wrote.
     Raises:
-        - FileNotFoundError: If there is neither.
-        - DamagedFile: If neither can be restored; the message is about the newer. The memory is unchanged.
+        - FileNotFoundError: If there is no such file.
+        - DamagedFile: If it cannot be restored. The memory is unchanged.
     """
-    failures: List[Exception] = []
-    for candidate in (path, previous(path)):
-        try:
-            with closing(SavedArrays(candidate)) as arrays:
-                restored = restore(memory, arrays, candidate)
-        except (DamagedFile, FileNotFoundError) as error:
-            failures.append(error)
-            continue
-        if failures:
-            _log.warning('%s. The save before it, %s, was taken instead', failures[0], candidate)
-        return restored
-    raise next((failure for failure in failures if isinstance(failure, DamagedFile)), failures[0])
+    with closing(SavedArrays(path)) as arrays:
+        return restore(memory, arrays, path)
 
 
 def restore(memory: ReplayMemory, arrays: Mapping[str, np.ndarray], name: str) -> Restored:
