@@ -18,7 +18,7 @@ import zstandard
 from ..replay.batch import FrameBatch
 from ..replay.memory import ReplayMemory
 from ..replay.rows import Rows
-from ..replay.structure import leaves_from
+from ..replay.structure import fields_from
 
 Event = Tuple[str, float, int]
 
@@ -36,10 +36,10 @@ def pack(transitions: Sequence[Mapping]) -> bytes:
         arrays = {} if rows is None else rows.copy(np.arange(memory.count))
         if store is not None:
             arrays['screens'] = store.gather(np.arange(1, store.count + 1)).numpy()  # by their numbers, from 1 on
-    described = rows and dict(leaves=rows.leaves, strings=list(rows.strings))
+    fields = None if rows is None else rows.fields
     # column by column: neighbours in a column are alike
     content = io.BytesIO()
-    np.savez(content, described=np.frombuffer(json.dumps(described).encode(), np.uint8), **arrays)
+    np.savez(content, fields=np.frombuffer(json.dumps(fields).encode(), np.uint8), **arrays)
     # level 9 takes a fifth longer than 3, in which it finds more repeated screens, and saves a tenth of the bytes
     return zstandard.ZstdCompressor(level=9, write_checksum=True).compress(content.getbuffer())
 
@@ -50,11 +50,10 @@ def unpack(payload: bytes) -> List[Dict[str, Any]]:
     copies of it.
     """
     arrays = dict(np.load(io.BytesIO(zstandard.ZstdDecompressor().decompress(payload)), allow_pickle=False))
-    described = json.loads(bytes(arrays['described']))
-    if described is None:
+    fields = json.loads(bytes(arrays['fields']))
+    if fields is None:
         return []
-    rows = Rows(leaves_from(described['leaves']), 1)
-    rows.strings = {text: number for number, text in enumerate(described['strings'])}
+    rows = Rows(fields_from(fields), 1)
     screens = torch.from_numpy(arrays['screens'][rows.frame_numbers(arrays) - 1]) if rows.stacks else None
     return list(FrameBatch(rows, arrays, screens))
 

@@ -82,7 +82,7 @@ class FrameReplayBuffer(SerialBuffer):
             Store one transition or many. A full buffer evicts as many.
         Arguments:
             - data (:obj:`Union[Sequence[Mapping], Mapping]`): Dicts with stacks of uint8 screens under ``obs`` and \
-                ``next_obs``, and tensors, arrays, numbers, strings, or dicts of these under other keys. The value of \
+                ``next_obs``, and tensors, arrays, numbers, or dicts of these under other keys. The value of \
                 ``priority``, a TD error's absolute value, is the transition's first priority; without one it has the \
                 highest priority so far.
             - cur_collector_envstep (:obj:`int`): Env steps so far, the x axis of the curves.

@@ -14,7 +14,7 @@ from .frames.store import FrameStore
 from .options import FOLDER, FrameStorageOptions
 from .rows import Rows
 from .size_check import check_room
-from .structure import leaves_of
+from .structure import fields_of
 
 # Slots for a sample of some size, and what is added to each transition; None if there are too few.
 Choose = Callable[[int], Optional[Tuple[np.ndarray, Extras]]]
@@ -143,18 +143,10 @@ class ReplayMemory(object):
             found = np.flatnonzero(self.rows.table['ids'][:count] == insertion_id)  # it was moved, or is gone
             return int(found[0]) if len(found) else -1
 
-    def column(self, key: str, slots: np.ndarray) -> np.ndarray:
-        """The numbers under a key of transitions. Raises KeyError if they have none."""
-        assert self.rows is not None
-        for i, leaf in enumerate(self.rows.others):
-            if leaf.path == (key,):
-                return self.rows.table[f'column{i}'][slots]
-        raise KeyError(key)
-
     def push(self, transitions: Sequence[Mapping]) -> List[int]:
         """
         Overview:
-            Store transitions, dicts of tensors, arrays, numbers, strings, and dicts of these; a full memory evicts as \
+            Store transitions, dicts of tensors, arrays, numbers, and dicts of these; a full memory evicts as \
             many. After an error none of them is stored.
         Returns:
             - slots (:obj:`List[int]`): Where they are.
@@ -168,7 +160,7 @@ class ReplayMemory(object):
                 raise RuntimeError('the replay buffer is closed; expected no more transitions')
             if not transitions:
                 return []
-            rows = self.rows or Rows(leaves_of(transitions[0]), self.capacity)
+            rows = self.rows or Rows(fields_of(transitions[0]), self.capacity)
             for transition in transitions:
                 rows.expect(transition)
             self.start_with(rows)

@@ -23,7 +23,7 @@ from .frames.codec import FrameCodec
 from .memory import ReplayMemory
 from .rows import Columns, Rows
 from .size_check import DoesNotFit
-from .structure import leaves_from
+from .structure import fields_from
 
 FORMAT = 'breakout_env replay memory'
 VERSION = 1
@@ -59,8 +59,7 @@ class Snapshot(object):
             self._meta = dict(
                 format=FORMAT,
                 version=VERSION,
-                leaves=None if rows is None else rows.leaves,
-                strings=[] if rows is None else list(rows.strings),
+                fields=None if rows is None else rows.fields,
                 next_id=memory.next_id,
                 slots=[memory.capacity, memory.eviction, memory.base_id],
                 priorities=priorities is not None,
@@ -223,7 +222,7 @@ def restore(memory: ReplayMemory, arrays: Mapping[str, np.ndarray], name: str) -
 
 
 def _fill(memory: ReplayMemory, meta: Dict[str, Any], arrays: Mapping[str, np.ndarray]) -> Restored:
-    ids = arrays['ids'] if meta['leaves'] is not None else np.zeros(0, np.int64)
+    ids = arrays['ids'] if meta['fields'] is not None else np.zeros(0, np.int64)
     if ids.dtype != np.int64 or ids.ndim != 1 or (ids < 0).any():
         raise ValueError('no ids')
     capacity, eviction, base_id = meta['slots']
@@ -240,14 +239,14 @@ def _fill(memory: ReplayMemory, meta: Dict[str, Any], arrays: Mapping[str, np.nd
         memory.base_id = memory.next_id - len(order)
     if memory.count != len(order):
         raise ValueError('transitions are missing')
-    if meta['leaves'] is not None:
-        rows = Rows(leaves_from(meta['leaves']), memory.capacity)
+    if meta['fields'] is not None:
+        rows = Rows(fields_from(meta['fields']), memory.capacity)
         memory.start_with(rows)
         columns = {name: _of_length(count, arrays[name])[order] for name in rows.table.dtype.names or ()}
         if memory.frame_store is not None:
             columns['frames'] = _load_frames(memory, meta, arrays)[columns['frames']]
             memory.frame_store.set_references(np.bincount(columns['frames'].ravel()))
-        rows.fill(columns, [str(text) for text in meta['strings']])
+        rows.fill(columns)
     memory.random.bit_generator.state = meta['random']
     priorities = _of_length(count, arrays['priorities'])[order] if meta['priorities'] else None
     return Restored(meta['more'], priorities, order)

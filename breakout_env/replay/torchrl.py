@@ -14,7 +14,7 @@ import os
 import tempfile
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Union
 
 import numpy as np
 import torch
@@ -28,9 +28,8 @@ from .options import FOLDER, TorchRLOptions
 from .priorities import Priorities
 from .serial_base import SerialBuffer
 from .size_check import DoesNotFit, expect_room
-from .structure import name_of, set_at
+from .structure import KeyPath, name_of, set_at
 
-KeyPath = Tuple[str, ...]  # ('prev_state', 'h') for transition['prev_state']['h']
 Layout = Dict[KeyPath, List[Any]]  # dtype and shape of each value of a transition, as a save has them (JSON)
 UNIQUE_ID = ('replay_unique_id',)
 
