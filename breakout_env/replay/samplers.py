@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,13 @@ from .snapshot import Restored
 log = logging.getLogger(__name__)
 # What a sampled transition has besides what was pushed; when it is pushed again, these keys are left out.
 _ADDED = frozenset(['replay_unique_id', 'replay_buffer_idx', 'IS', 'priority'])
+
+
+class Chosen(NamedTuple):
+    """The slots of a batch, and what is added to each of its transitions."""
+
+    slots: np.ndarray
+    extras: Extras
 
 
 class TransitionSampler:
@@ -52,8 +59,8 @@ class TransitionSampler:
         priorities.set(np.arange(count), np.ones(count))
         return priorities
 
-    def sample(self, size: int) -> tuple[np.ndarray, Extras] | None:
-        """Slots, and what is added to each transition; None if there are too few."""
+    def sample(self, size: int) -> Chosen | None:
+        """Choose the transitions of a batch; None if there are too few."""
         memory = self._memory
         if memory.count < size:
             log.info('%d transitions are to be sampled, but there are %d; none are', size, memory.count)
@@ -63,12 +70,8 @@ class TransitionSampler:
             importance = priorities = np.ones(size)
         else:
             slots, priorities, importance = self._priorities.sample(memory.random.random(size))
-        return slots, dict(
-            replay_unique_id=memory.ids(slots),
-            replay_buffer_idx=slots,
-            IS=importance,
-            priority=priorities,
-        )
+        ids = memory.ids(slots)
+        return Chosen(slots, dict(replay_unique_id=ids, replay_buffer_idx=slots, IS=importance, priority=priorities))
 
     def update(self, info: Mapping) -> None:
         """Set priorities, passing over transitions that are gone. Raises ValueError if one is no finite number."""

@@ -13,8 +13,9 @@ import json
 import math
 import os
 import zipfile
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from typing import Any, Dict, Iterable, Iterator, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -33,52 +34,53 @@ _CHUNK_FRAMES = 8192
 class Restored(NamedTuple):
     """What a save holds besides the memory."""
 
-    more: Dict[str, Any]
-    priorities: Optional[np.ndarray]  # by slot
+    more: dict[str, Any]
+    priorities: np.ndarray | None  # by slot
     order: np.ndarray  # for each slot, its index in the saved order, for lists in ``more``
 
 
-class Snapshot(object):
+class Snapshot:
     """
     A memory as it is now, to be read later and from another thread, while the memory changes. It copies the rows
     (about 80 bytes a transition) and acquires the frames, which ``arrays`` reads a few thousand at
     a time; so memory and training never wait for a disk. ``more`` is JSON, ``priorities`` a number for each slot.
+
+    Whoever takes it has the memory's lock; the methods take the lock themselves.
     """
 
-    def __init__(self, memory: ReplayMemory, more: Mapping[str, Any], priorities: Optional[np.ndarray] = None) -> None:
+    def __init__(self, memory: ReplayMemory, more: Mapping[str, Any], priorities: np.ndarray | None = None) -> None:
         self._memory = memory
         self._acquired = np.zeros(0, np.uint32)
-        with memory.lock:
-            self._frame_store, rows = memory.frame_store, memory.rows
-            self._rows: Columns = {} if rows is None else rows.copy(np.arange(memory.count))
-            if priorities is not None:
-                self._rows['priorities'] = priorities
-            if self._frame_store is not None:
-                self._acquired = np.flatnonzero(self._frame_store.references).astype(np.uint32)
-                self._frame_store.acquire(self._acquired)
-            self._meta = dict(
-                format=FORMAT,
-                version=VERSION,
-                fields=None if rows is None else rows.fields,
-                next_id=memory.next_id,
-                slots=[memory.capacity, memory.eviction, memory.base_id],
-                priorities=priorities is not None,
-                random=memory.random.bit_generator.state,
-                more=dict(more),
-            )
+        self._frame_store, rows = memory.frame_store, memory.rows
+        self._rows: Columns = {} if rows is None else rows.copy(np.arange(memory.count))
+        if priorities is not None:
+            self._rows['priorities'] = priorities
+        if self._frame_store is not None:
+            self._acquired = np.flatnonzero(self._frame_store.references).astype(np.uint32)
+            self._frame_store.acquire(self._acquired)
+        self._meta = dict(
+            format=FORMAT,
+            version=VERSION,
+            fields=None if rows is None else rows.fields,
+            next_id=memory.next_id,
+            slots=[memory.capacity, memory.eviction, memory.base_id],
+            priorities=priorities is not None,
+            random=memory.random.bit_generator.state,
+            more=dict(more),
+        )
 
-    def arrays(self) -> Iterator[Tuple[str, np.ndarray]]:
+    def arrays(self) -> Iterator[tuple[str, np.ndarray]]:
         """Names and arrays, the frames in pieces, which are released one by one."""
-        dictionaries: Dict[bytes, int] = {}
+        dictionaries: dict[bytes, int] = {}
         new_number = np.zeros(int(self._acquired.max(initial=0)) + 1, np.uint32)
         pieces = frames_so_far = 0
-        codec: Optional[FrameCodec] = None
+        codec: FrameCodec | None = None
         while self._frame_store is not None and len(self._acquired):
             with self._memory.lock:
                 if self._memory.frame_store is not self._frame_store:
                     raise ValueError('the memory was cleared or loaded while it was being saved')
                 chunk = self._acquired[:_CHUNK_FRAMES]
-                exported = self._frame_store.backend.export(chunk, codec)
+                exported = self._frame_store.export(chunk, codec)
                 self._acquired = self._acquired[_CHUNK_FRAMES:]
                 self._frame_store.release(chunk.tolist())
             for codec, frames, blobs in exported:
@@ -101,7 +103,7 @@ class Snapshot(object):
         with closing(self):
             write_arrays(path, self.arrays())
 
-    def as_dict(self) -> Dict[str, np.ndarray]:
+    def as_dict(self) -> dict[str, np.ndarray]:
         """All arrays, by name; it is closed."""
         with closing(self):
             return dict(self.arrays())
@@ -115,7 +117,7 @@ class Snapshot(object):
             self._acquired = self._acquired[:0]
 
 
-def write_arrays(path: str, arrays: Iterable[Tuple[str, np.ndarray]]) -> None:
+def write_arrays(path: str, arrays: Iterable[tuple[str, np.ndarray]]) -> None:
     """
     Overview:
         Write arrays to a file, completely or not at all. The arrays are asked for one at a time and need not be in \
@@ -195,7 +197,7 @@ def restore(memory: ReplayMemory, arrays: Mapping[str, np.ndarray], name: str) -
         Replace a memory's content by that of a snapshot. If the snapshot has more transitions than fit, the newest \
         are taken. A memory keeps its own storage, whatever storage the snapshot was taken from.
     Raises:
-        - DamagedFile: If it is no snapshot, or of another version, or inconsistent. The memory is unchanged.
+        - DamagedFile: If it is not a snapshot, has another version, or is inconsistent. The memory is unchanged.
     """
     try:
         meta = json.loads(bytes(arrays['meta']))
@@ -221,7 +223,7 @@ def restore(memory: ReplayMemory, arrays: Mapping[str, np.ndarray], name: str) -
         fresh.close()
 
 
-def _fill(memory: ReplayMemory, meta: Dict[str, Any], arrays: Mapping[str, np.ndarray]) -> Restored:
+def _fill(memory: ReplayMemory, meta: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> Restored:
     ids = arrays['ids'] if meta['fields'] is not None else np.zeros(0, np.int64)
     if ids.dtype != np.int64 or ids.ndim != 1 or (ids < 0).any():
         raise ValueError('no ids')
@@ -258,13 +260,13 @@ def _of_length(count: int, table: np.ndarray) -> np.ndarray:
     return table
 
 
-def _load_frames(memory: ReplayMemory, meta: Dict[str, Any], arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+def _load_frames(memory: ReplayMemory, meta: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     """The numbers that the saved frames have now."""
     store = memory.frame_store
     assert store is not None
     total = int(meta['frames'])
     new_number = np.zeros(total, np.uint32)
-    codecs: Dict[int, FrameCodec] = {}
+    codecs: dict[int, FrameCodec] = {}
     start = 0
     for piece in range(int(meta['pieces'])):
         dictionary = int(arrays[f'frames{piece}.dictionary'][0])

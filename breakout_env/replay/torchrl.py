@@ -238,11 +238,6 @@ class TorchRLReplayBuffer(SerialBuffer):
             is_there[is_there] = stored[slots[is_there]] == unique_ids[is_there]
         self._priorities.set(slots[is_there], weights[is_there])
 
-    @property
-    def in_use(self) -> bool:
-        """As that of the buffer ``frame``; TorchRL's lock is held within its methods."""
-        return self._buffer._replay_lock._is_owned()
-
     def start_saving(self, file_name: str, then: Callable[[], None]) -> bool:
         """Save, then call a function. It returns when both are done, as TorchRL takes no snapshots."""
         started = super().start_saving(file_name, then)

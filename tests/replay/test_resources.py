@@ -77,7 +77,7 @@ def test_memory_does_not_grow_with_what_was_evicted(eviction, everything_happens
     buffer, rng = make(replay_buffer_size=100, eviction=eviction), np.random.default_rng(0)
     for number in range(60):
         buffer.push([dict(obs=screen(rng, 10**6)[None], id=i) for i in range(50)], 0)
-        storage = buffer._memory.frame_store.backend
+        storage = buffer._memory.frame_store._storage
         # an eighth of it may be dead, two segments, and one for each dictionary is being filled; and the addresses
         assert number < 5 or storage.resident_bytes < 1.2 * storage._live_bytes + 24 * 4096
 

@@ -1,6 +1,6 @@
 """Single frames to few bytes and back, by zstd with a dictionary that is trained on the frames themselves."""
 
-from typing import Any, List, Optional
+from typing import Any
 
 import zstandard
 
@@ -10,7 +10,7 @@ LEVEL = 6
 DICTIONARY_BYTES = 32 * 1024
 
 
-class FrameCodec(object):
+class FrameCodec:
     """
     Compresses frames of one size. Little repeats within a frame; with a dictionary of what frames of this game
     have in common (walls, bricks, paddle) zstd takes a third of the bytes that it takes without.
@@ -37,7 +37,7 @@ class FrameCodec(object):
         self.decompress_one = zstandard.ZstdDecompressor(dict_data=shared).decompress
 
     @classmethod
-    def train(cls, frames: List[Any], frame_bytes: int) -> Optional['FrameCodec']:
+    def train(cls, frames: list[Any], frame_bytes: int) -> 'FrameCodec | None':
         """A codec with a dictionary made from about a thousand frames, or None where zstd finds nothing to learn."""
         try:
             # k and d given, as a search for them takes four times as long; the search finds nothing better on Breakout

@@ -1,13 +1,14 @@
 """Frames compressed one by one, in memory that is filled like a log and cleaned as it empties."""
 
 from array import array
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from .codec import FrameCodec
 from .growable_memory import GrowableMemory
-from .raw import Exported
+from .storage import Exported
 
 # Frames before the first dictionary is trained, and between attempts at a better one: play changes as the agent learns,
 # and a dictionary full of bricks does not help to compress a wall that is gone.
@@ -15,30 +16,30 @@ _FIRST_TRAINING_FRAMES = 1024
 _TRAINING_FRAMES = 1024
 _FRAMES_BETWEEN_TRAININGS = 65536
 _HELD_OUT_FRAMES = 128
-# A new dictionary must reduce frames to this share of their size to be worth segments of its own.
+# A new dictionary must reduce frames to this share of their size to be worth another open segment.
 _WORTHWHILE = 0.95
 # Segments are cleaned when dead bytes are more than an eighth of the live ones.
 _TOLERATED_DEAD = 8
-# A frame's address is one number, so that no signal finds half of it changed: where its blob starts, and its length.
+# A frame's address is one number of 8 bytes: where its blob starts, and the blob's length.
 _LENGTH_BITS = 24
 _LENGTH = (1 << _LENGTH_BITS) - 1
 
 
-class _Segment(object):
+class _Segment:
     """A part of the log, for blobs of one codec; ``codec`` is None while the segment is free."""
 
     __slots__ = ('start', 'codec', 'used', 'live')
 
     def __init__(self, start: int) -> None:
         self.start = start
-        self.codec: Optional[FrameCodec] = None
+        self.codec: FrameCodec | None = None
         self.used = 0  # bytes written to it
         self.live = 0  # bytes of these that belong to frames
 
 
-class CompressedFrames(object):
+class CompressedFrames:
     """
-    The storage ``compressed``; for its methods see ``RawFrames``. Compressed frames differ in length, so they are
+    The storage ``compressed``; see ``FrameStorage``. Compressed frames differ in length, so they are
     appended to segments of one size, as in a log-structured file system (Rosenblum and Ousterhout 1992): a segment
     whose last frame is dropped is free again, and when an eighth of what is stored is dead, the segment with the most
     dead bytes is emptied by copying its live frames. Memory thus never fragments, whatever is evicted in whatever
@@ -46,16 +47,11 @@ class CompressedFrames(object):
 
     Each segment belongs to one dictionary. The first is trained after 1,024 frames. Every 65,536 frames another
     one is trained, and used for new frames if it is better.
-
-    A signal handler that raises in the middle of a call may leave dead bytes counted as live until their segment is
-    cleaned. Live bytes are never counted as dead.
     """
 
     file_bytes = 0
 
     def __init__(self, frame_bytes: int, segment_bytes: int = 1 << 20) -> None:
-        if frame_bytes > _LENGTH // 2:
-            raise ValueError(f'screens have {frame_bytes:,} pixels; expected at most {_LENGTH // 2:,} (screen_size)')
         self._frame_bytes = frame_bytes
         while segment_bytes < 4 * frame_bytes:  # else much of a segment may stay empty
             segment_bytes *= 2
@@ -63,9 +59,9 @@ class CompressedFrames(object):
         self._memory = GrowableMemory()
         self._addresses = np.zeros(4096, np.uint64).data  # by frame; 0 for those not stored
         self._rows = 0
-        self._segments: List[_Segment] = []
-        self._free: List[_Segment] = []
-        self._open: Dict[FrameCodec, _Segment] = {}  # the one that is written to
+        self._segments: list[_Segment] = []
+        self._free: list[_Segment] = []
+        self._open: dict[FrameCodec, _Segment] = {}  # the one that is written to
         self._used_bytes = self._live_bytes = 0
         self._codec = FrameCodec(frame_bytes)
         self._recent = array('I')
@@ -108,18 +104,18 @@ class CompressedFrames(object):
                 last = start
             view[row : row + size] = pixels
 
-    def export(self, frames: np.ndarray, codec: Optional[FrameCodec]) -> Exported:
-        by_codec: Dict[Any, List[Tuple[int, bytes]]] = {}
+    def export(self, frames: np.ndarray, codec: FrameCodec | None) -> list[Exported]:
+        by_codec: dict[Any, list[tuple[int, bytes]]] = {}
         for frame in frames.tolist():
             start, length = self._addresses[frame] >> _LENGTH_BITS, self._addresses[frame] & _LENGTH
             blob = bytes(self._memory.view[start : start + length])
             by_codec.setdefault(self._segments[start // self._segment_bytes].codec, []).append((frame, blob))
         return [
-            (codec, np.array([frame for frame, _ in exported]), [blob for _, blob in exported])
+            Exported(codec, np.array([frame for frame, _ in exported]), [blob for _, blob in exported])
             for codec, exported in by_codec.items()
         ]
 
-    def load(self, frames: List[int], codec: FrameCodec, blobs: List[memoryview], pixels: list) -> None:
+    def load(self, frames: list[int], codec: FrameCodec, blobs: list[memoryview], pixels: list[bytes]) -> None:
         for frame, blob in zip(frames, blobs):
             self._append(frame, blob, codec)
         if codec.dictionary:  # keep using it
@@ -184,8 +180,6 @@ class CompressedFrames(object):
 
     def _clean(self) -> None:
         """Empty the segment with the most dead bytes by copying its live frames to the end of the log."""
-        self._used_bytes = sum(segment.used for segment in self._segments)
-        self._live_bytes = sum(segment.live for segment in self._segments)
         in_writing = set(self._open.values())
         sealed = [segment for segment in self._segments if segment.codec is not None and segment not in in_writing]
         if not sealed:
@@ -201,9 +195,6 @@ class CompressedFrames(object):
             start = address >> _LENGTH_BITS
             self._append(frame, bytes(self._memory.view[start : start + (address & _LENGTH)]), codec)
             self._forget(address)
-        if segment.codec is not None:  # it is not free yet, as bytes of it were counted as live that were dead
-            self._live_bytes -= segment.live
-            self._release(segment)
 
     def _try_a_new_dictionary(self) -> None:
         self._until_training = _FRAMES_BETWEEN_TRAININGS
@@ -222,8 +213,8 @@ class CompressedFrames(object):
         if then <= _WORTHWHILE * now:
             self._codec = codec
 
-    def _copies(self, frames: np.ndarray) -> List[bytes]:
-        """Frames as bytes. A function of its own, so that the array is gone when a dictionary is trained."""
+    def _copies(self, frames: np.ndarray) -> list[bytes]:
+        """Frames as bytes. In a function, so that the array is gone when a dictionary is trained."""
         out = np.empty((len(frames), self._frame_bytes), np.uint8)
         self.read(frames, out)
         return [row.tobytes() for row in out]
