@@ -7,8 +7,9 @@ transitions as they are, 56 kB of pixels each; eight in nine of their screens ar
 
 import io
 import json
+from collections.abc import Mapping, Sequence
 from contextlib import closing
-from typing import Any, Dict, List, Mapping, Sequence, Tuple
+from typing import Any
 
 import numpy as np
 import safetensors.torch
@@ -20,7 +21,7 @@ from ..replay.memory import ReplayMemory
 from ..replay.rows import Rows
 from ..replay.structure import fields_from
 
-Event = Tuple[str, float, int]
+Event = tuple[str, float, int]
 
 
 def pack(transitions: Sequence[Mapping]) -> bytes:
@@ -44,7 +45,7 @@ def pack(transitions: Sequence[Mapping]) -> bytes:
     return zstandard.ZstdCompressor(level=9, write_checksum=True).compress(content.getbuffer())
 
 
-def unpack(payload: bytes) -> List[Dict[str, Any]]:
+def unpack(payload: bytes) -> list[dict[str, Any]]:
     """
     Unpack the transitions that ``pack`` was given, equal in every value and type. Those that shared a screen have
     copies of it.
@@ -63,19 +64,19 @@ def pack_weights(model: Mapping[str, torch.Tensor]) -> bytes:
     return safetensors.torch.save({name: value.detach().cpu().contiguous() for name, value in model.items()})
 
 
-class EventRecorder(object):
+class EventRecorder:
     """
     Stands where DI-engine's workers expect a ``SummaryWriter``, and keeps the arguments of ``add_scalar``: the learner
     has the log.
     """
 
     def __init__(self) -> None:
-        self._events: List[Event] = []
+        self._events: list[Event] = []
 
     def add_scalar(self, tag: str, value: Any, step: int) -> None:
         self._events.append((tag, float(value), int(step)))
 
-    def take(self) -> List[Event]:
+    def take(self) -> list[Event]:
         """What was written since the last call."""
         events, self._events = self._events, []
         return events

@@ -8,8 +8,9 @@ with zeros.
 
 import json
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Dict, Mapping, Optional
+from typing import Any
 
 from ..utils.atomic_file import DamagedFile, flush_path
 
@@ -17,7 +18,7 @@ MANIFEST = 'breakout_replay.json'
 _PREFETCHED = 'prefetch.pkl'
 
 
-def write_buffer(target: Path, buffer: Optional[Any], description: Mapping[str, Any]) -> None:
+def write_buffer(target: Path, buffer: Any | None, description: Mapping[str, Any]) -> None:
     """
     Overview:
         Write a description and a TorchRL buffer that prefetches nothing, None for an empty one, to a folder. It is \
@@ -49,7 +50,7 @@ def write_buffer(target: Path, buffer: Optional[Any], description: Mapping[str, 
             raise
 
 
-def read_description(folder: Path) -> Dict[str, Any]:
+def read_description(folder: Path) -> dict[str, Any]:
     """
     Overview:
         Check a folder before TorchRL loads it, and read the description that was written with it.

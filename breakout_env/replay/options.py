@@ -1,7 +1,8 @@
 """The options of the replay buffers: ``frame``, ``TaskFrameBuffer`` of task pipelines, and ``torchrl``."""
 
 import math
-from typing import Annotated, Iterable, Literal, Mapping, Optional
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Literal
 
 from ding.worker import AdvancedReplayBuffer
 from pydantic import Field
@@ -105,8 +106,8 @@ class ReplayOptions(SamplingOptions, FrameStorageOptions):
         ValueError: replay buffer option `eviction` is 'lifo' (str); expected one of 'fifo', 'random'
     """
 
-    pin_memory: Optional[Flag] = None
-    """(Optional[bool]) Whether batches are in pinned memory, from where a GPU copies faster; None: if this \
+    pin_memory: Flag | None = None
+    """(bool | None) Whether batches are in pinned memory, from where a GPU copies faster; None: if this \
     process uses a GPU."""
 
     @classmethod
@@ -133,16 +134,16 @@ class TorchRLOptions(SamplingOptions):
     storage: Literal['tensor', 'memmap'] = 'tensor'
     """(str) ``tensor`` to keep transitions in memory (TorchRL's LazyTensorStorage), ``memmap`` in files \
     (LazyMemmapStorage)."""
-    folder: Optional[Annotated[PathText, Field(min_length=1)]] = None
-    """(Optional[str]) Folder for these files; each buffer creates its own subfolder and removes it. None for a folder \
+    folder: Annotated[PathText, Field(min_length=1)] | None = None
+    """(str | None) Folder for these files; each buffer creates its own subfolder and removes it. None for a folder \
     ``replay`` in the experiment's."""
     sampler: Literal['uniform', 'prioritized', 'slice'] = 'uniform'
     """(str) What a sample consists of: ``uniform`` or ``prioritized`` transitions, or ``slice``, consecutive steps of \
     an episode, for recurrent policies (``r2d2_slices``); their transitions need `episode_id` and `step_id` (collector \
     ``sample_with_ids``). TorchRL's SliceSampler samples an episode, all with equal probability, then a start in it: \
     steps of short episodes are seen more often."""
-    slice_len: Optional[Annotated[int, Between(2, 2**31 - 1)]] = None
-    """(Optional[int]) Steps in a slice; shorter episodes are padded with null steps."""
+    slice_len: Annotated[int, Between(2, 2**31 - 1)] | None = None
+    """(int | None) Steps in a slice; shorter episodes are padded with null steps."""
 
     @classmethod
     def from_config(cls, cfg: Mapping) -> 'TorchRLOptions':

@@ -5,7 +5,7 @@ import numpy as np
 _LEAVES = 256
 
 
-class SumTree(object):
+class SumTree:
     """
     A sum tree (Schaul et al. 2016, appendix B.2.1) of two levels: blocks of 256 leaves, and the sum of each. For a
     million leaves and a batch, two running sums take less time than the twenty steps down a binary tree in Python. A

@@ -12,9 +12,10 @@ import errno
 import math
 import os
 import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Union
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,13 +25,14 @@ from ..compat import torchrl_storages
 from ..compat.torchrl_saves import read_description, write_buffer
 from ..utils.atomic_file import DamagedFile
 from ..utils.memory_limits import disk_room, memory_room
+from .memory import ClosedBuffer
 from .options import FOLDER, TorchRLOptions
 from .priorities import Priorities
 from .serial_base import SerialBuffer
 from .size_check import DoesNotFit, expect_room
 from .structure import KeyPath, name_of, set_at
 
-Layout = Dict[KeyPath, List[Any]]  # dtype and shape of each value of a transition, as a save has them (JSON)
+Layout = dict[KeyPath, list[Any]]  # dtype and shape of each value of a transition, as a save has them (JSON)
 UNIQUE_ID = ('replay_unique_id',)
 
 
@@ -85,7 +87,7 @@ class TorchRLReplayBuffer(SerialBuffer):
             keys = dict(traj_key='episode_id', step_key='step_id', truncated_key=None, init_key=None)
             cut = dict(slice_len=options.slice_len, fragmented=True, strict_length=False, pad_output=True)
             sampler = SliceSampler(**keys, **cut)
-        self._folder: Optional[str] = None
+        self._folder: str | None = None
         storage = LazyTensorStorage(size)
         if options.storage == 'memmap':
             os.makedirs(self._home, exist_ok=True)
@@ -112,7 +114,7 @@ class TorchRLReplayBuffer(SerialBuffer):
         """Transitions ever pushed."""
         return self._pushed
 
-    def memory_report(self) -> Dict[str, float]:
+    def memory_report(self) -> dict[str, float]:
         """What the buffer costs: ``transitions``, ``bytes`` of memory, ``file_bytes`` on the disk."""
         nbytes = _transition_bytes(self._layout) * self._options.replay_buffer_size
         in_files = nbytes if self._folder else 0
@@ -130,22 +132,24 @@ class TorchRLReplayBuffer(SerialBuffer):
         if self._priorities is not None:
             self._priorities.clear()
 
-    def push(self, data: Union[Sequence[Mapping], Mapping], cur_collector_envstep: int) -> None:
+    def push(self, data: Sequence[Mapping] | Mapping, cur_collector_envstep: int) -> None:
         """
         Overview:
             Store one transition or many: dicts of tensors, numbers and dicts.
         Raises:
             - ValueError: If there is no room for ``replay_buffer_size`` of them, or they differ from earlier ones.
             - TypeError: If a value is neither tensor nor number.
-            - RuntimeError: If the buffer is closed.
+            - ClosedBuffer: If the buffer is closed.
         """
         from tensordict import TensorDict
 
         if self._buffer is None:
-            raise RuntimeError('the replay buffer is closed; expected no more transitions')
+            raise ClosedBuffer
         transitions = [data] if isinstance(data, Mapping) else list(data)
         kept = transitions[-self._options.replay_buffer_size :]
         first = self._pushed + len(transitions) - len(kept)  # those before would be replaced at once
+        if not kept:
+            return
         weights = None
         if self._priorities is not None:
             weights = self._priorities.weights([transition.get('priority') for transition in kept])
@@ -156,8 +160,6 @@ class TorchRLReplayBuffer(SerialBuffer):
             if self._options.sampler == 'slice':
                 _expect_ids(row)
                 row['episode_id',] = row['episode_id',] + self._first_episode
-        if not rows:
-            return
         layouts = [{path: [str(value.dtype), list(value.shape)] for path, value in row.items()} for row in rows]
         known = self._layout or layouts[0]
         differing = {path for each in layouts for path in {**known, **each} if known.get(path) != each.get(path)}
@@ -193,12 +195,12 @@ class TorchRLReplayBuffer(SerialBuffer):
             with open(path, 'r+b') as file:
                 os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
 
-    def sample(self, batch_size: int, cur_learner_iter: int) -> Optional[List[Dict[str, Any]]]:
+    def sample(self, batch_size: int, cur_learner_iter: int) -> list[dict[str, Any]] | None:
         """
         Overview:
             Sample transitions or slices, with replacement.
         Returns:
-            - batch (:obj:`Optional[List[Dict[str, Any]]]`): None if there are too few. Transitions come with \
+            - batch (:obj:`list[dict[str, Any]] | None`): None if there are too few. Transitions come with \
                 ``replay_unique_id``, ``replay_buffer_idx`` and ``IS``, and with ``priority`` if they have one. A \
                 slice is a dict of lists with a value for each step, the form that DI-engine's R2D2 expects; ``null`` \
                 marks the padding behind the end of a short episode.
@@ -213,7 +215,7 @@ class TorchRLReplayBuffer(SerialBuffer):
             self._prefetcher.prepare(batch_size, sample)
         return batch
 
-    def update(self, info: Dict[str, list]) -> None:
+    def update(self, info: dict[str, list]) -> None:
         """
         Overview:
             Set the priorities that the learner found. Transitions that have been overwritten since are skipped.
@@ -244,12 +246,12 @@ class TorchRLReplayBuffer(SerialBuffer):
         self.wait_for_saving()
         return started
 
-    def state_dict(self) -> Dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """A copy of everything, in memory; for large buffers there is ``save_data``."""
         self._prefetcher.wait()
         return dict(self._description(), buffer=copy.deepcopy(self._buffer.state_dict()) if self.count() else None)
 
-    def load_state_dict(self, _state_dict: Dict[str, Any]) -> None:
+    def load_state_dict(self, _state_dict: dict[str, Any]) -> None:
         """Restore what ``state_dict`` returned; a ValueError says what does not fit."""
         self._restore(_state_dict, 'the state', lambda: self._buffer.load_state_dict(_state_dict['buffer']))
 
@@ -285,7 +287,7 @@ class TorchRLReplayBuffer(SerialBuffer):
         folder = Path(file_name).absolute()
         self._restore(read_description(folder), str(folder), lambda: self._buffer.loads(folder))
 
-    def _description(self) -> Dict[str, Any]:
+    def _description(self) -> dict[str, Any]:
         return dict(
             replay_buffer_size=self._options.replay_buffer_size,
             sampler=self._options.sampler,
@@ -337,10 +339,10 @@ def _sample(
     buffer: Any,
     priorities: Priorities | None,
     random: torch.Generator | None,
-    paths: List[KeyPath],
+    paths: list[KeyPath],
     batch_size: int,
-    slice_len: Optional[int],
-) -> List[Dict[str, Any]]:
+    slice_len: int | None,
+) -> list[dict[str, Any]]:
     importance = torch.ones(batch_size)
     if priorities is None:
         data = buffer.sample(batch_size * (slice_len or 1))
@@ -363,9 +365,9 @@ def _sample(
     return batch
 
 
-def _flat(transition: Mapping, parent: KeyPath = ()) -> Dict[KeyPath, torch.Tensor]:
+def _flat(transition: Mapping, parent: KeyPath = ()) -> dict[KeyPath, torch.Tensor]:
     """Flatten to {path: tensor} in the order of keys: DI-engine's LSTM takes the first for h and the second for c."""
-    flat: Dict[KeyPath, torch.Tensor] = {}
+    flat: dict[KeyPath, torch.Tensor] = {}
     for key, value in transition.items():
         path = (*parent, key)
         if isinstance(value, Mapping):
@@ -392,9 +394,9 @@ def _expect_ids(row: Mapping[KeyPath, torch.Tensor]) -> None:
         )
 
 
-def _nested(columns: Mapping[KeyPath, torch.Tensor]) -> List[Dict[str, Any]]:
+def _nested(columns: Mapping[KeyPath, torch.Tensor]) -> list[dict[str, Any]]:
     """Transitions of columns, as views. Numbers stay tensors of no dimension, which collate to the same batch."""
-    transitions: List[Dict[str, Any]] = [{} for _ in range(len(next(iter(columns.values()))))]
+    transitions: list[dict[str, Any]] = [{} for _ in range(len(next(iter(columns.values()))))]
     for path, column in columns.items():
         for transition, value in zip(transitions, column.unbind(0)):
             set_at(transition, path, value)
