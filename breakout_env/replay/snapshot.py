@@ -1,9 +1,8 @@
 """
 All of a replay memory as named arrays, and back: what a save, a load and a state dict have in common.
 
-``ids``, ``frames`` (numbers of stored frames) and ``column0`` ... are the rows; ``frames0.data`` ... the compressed
-frames, in pieces, with the lengths of each and the dictionary that they were compressed with; ``meta`` is JSON that
-describes them.
+``ids``, ``frames`` (numbers of saved frames) and ``column0`` ... are the rows; ``frames0``, ``frames1`` ... the saved
+frames, a thousand in each, compressed together, as neighbours are alike; ``meta`` is JSON that describes them.
 
 A file is numpy's own ``.npz``. Nothing in it is pickled, so loading it runs no code. The zip container has a CRC-32 for
 each array, which finds damaged bytes.
@@ -18,9 +17,10 @@ from contextlib import closing, contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
+import zstandard
 
 from ..utils.atomic_file import DamagedFile, atomic_write
-from .frames.codec import FrameCodec
+from .frames.store import FrameStore
 from .memory import ReplayMemory
 from .rows import Columns, Rows
 from .size_check import DoesNotFit
@@ -28,7 +28,7 @@ from .structure import fields_from
 
 FORMAT = 'breakout_env replay memory'
 VERSION = 1
-_CHUNK_FRAMES = 8192
+_CHUNK_FRAMES = 1024
 
 
 class Restored(NamedTuple):
@@ -42,8 +42,8 @@ class Restored(NamedTuple):
 class Snapshot:
     """
     A memory as it is now, to be read later and from another thread, while the memory changes. It copies the rows
-    (about 80 bytes a transition) and acquires the frames, which ``arrays`` reads a few thousand at
-    a time; so memory and training never wait for a disk. ``more`` is JSON, ``priorities`` a number for each slot.
+    (about 80 bytes a transition) and acquires the frames, which ``arrays`` reads a thousand at a
+    time; so memory and training never wait for a disk. ``more`` is JSON, ``priorities`` a number for each slot.
 
     Whoever takes it has the memory's lock; the methods take the lock themselves.
     """
@@ -62,6 +62,7 @@ class Snapshot:
             format=FORMAT,
             version=VERSION,
             fields=None if rows is None else rows.fields,
+            frames=len(self._acquired),
             next_id=memory.next_id,
             slots=[memory.capacity, memory.eviction, memory.base_id],
             priorities=priorities is not None,
@@ -70,33 +71,23 @@ class Snapshot:
         )
 
     def arrays(self) -> Iterator[tuple[str, np.ndarray]]:
-        """Names and arrays, the frames in pieces, which are released one by one."""
-        dictionaries: dict[bytes, int] = {}
-        new_number = np.zeros(int(self._acquired.max(initial=0)) + 1, np.uint32)
-        pieces = frames_so_far = 0
-        codec: FrameCodec | None = None
+        """Names and arrays, the frames in chunks, which are released one by one."""
+        yield 'meta', np.frombuffer(json.dumps(self._meta).encode(), np.uint8)
+        position = np.zeros(int(self._acquired.max(initial=0)) + 1, np.uint32)  # of each frame among the saved ones
+        position[self._acquired] = np.arange(len(self._acquired))
+        for name, array in self._rows.items():
+            yield name, position[array] if name == 'frames' else array
+        compressor, chunks = zstandard.ZstdCompressor(), 0
         while self._frame_store is not None and len(self._acquired):
             with self._memory.lock:
                 if self._memory.frame_store is not self._frame_store:
                     raise ValueError('the memory was cleared or loaded while it was being saved')
                 chunk = self._acquired[:_CHUNK_FRAMES]
-                exported = self._frame_store.export(chunk, codec)
+                pixels = self._frame_store.gather(chunk).numpy()
                 self._acquired = self._acquired[_CHUNK_FRAMES:]
                 self._frame_store.release(chunk.tolist())
-            for codec, frames, blobs in exported:
-                if codec.dictionary not in dictionaries:
-                    dictionaries[codec.dictionary] = len(dictionaries)
-                    yield f'dictionary{len(dictionaries) - 1}', np.frombuffer(codec.dictionary, np.uint8)
-                new_number[frames] = np.arange(frames_so_far, frames_so_far + len(frames))
-                frames_so_far += len(frames)
-                yield f'frames{pieces}.dictionary', np.array([dictionaries[codec.dictionary]])
-                yield f'frames{pieces}.lengths', np.array([len(blob) for blob in blobs], np.uint32)
-                yield f'frames{pieces}.data', np.frombuffer(b''.join(blobs), np.uint8)
-                pieces += 1
-        for name, array in self._rows.items():
-            yield name, new_number[array] if name == 'frames' else array
-        self._meta.update(pieces=pieces, frames=frames_so_far)
-        yield 'meta', np.frombuffer(json.dumps(self._meta).encode(), np.uint8)
+            yield f'frames{chunks}', np.frombuffer(compressor.compress(pixels.data), np.uint8)
+            chunks += 1
 
     def write(self, path: str) -> None:
         """Write it to a file, see ``write_arrays``, and close it."""
@@ -217,7 +208,7 @@ def restore(memory: ReplayMemory, arrays: Mapping[str, np.ndarray], name: str) -
         return restored
     except (DamagedFile, DoesNotFit):
         raise
-    except (KeyError, ValueError, TypeError, IndexError, OverflowError) as error:
+    except (KeyError, ValueError, TypeError, IndexError, OverflowError, zstandard.ZstdError) as error:
         raise DamagedFile(f'{name} is damaged: its parts do not fit together ({error})') from None
     finally:
         fresh.close()
@@ -246,8 +237,8 @@ def _fill(memory: ReplayMemory, meta: dict[str, Any], arrays: Mapping[str, np.nd
         memory.start_with(rows)
         columns = {name: _of_length(count, arrays[name])[order] for name in rows.table.dtype.names or ()}
         if memory.frame_store is not None:
-            columns['frames'] = _load_frames(memory, meta, arrays)[columns['frames']]
-            memory.frame_store.set_references(np.bincount(columns['frames'].ravel()))
+            columns['frames'] = _load_frames(memory.frame_store, int(meta['frames']), arrays)[columns['frames']]
+            memory.frame_store.set_references(columns['frames'].ravel())
         rows.fill(columns)
     memory.random.bit_generator.state = meta['random']
     priorities = _of_length(count, arrays['priorities'])[order] if meta['priorities'] else None
@@ -260,21 +251,16 @@ def _of_length(count: int, table: np.ndarray) -> np.ndarray:
     return table
 
 
-def _load_frames(memory: ReplayMemory, meta: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+def _load_frames(store: FrameStore, count: int, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     """The numbers that the saved frames have now."""
-    store = memory.frame_store
-    assert store is not None
-    total = int(meta['frames'])
-    new_number = np.zeros(total, np.uint32)
-    codecs: dict[int, FrameCodec] = {}
-    start = 0
-    for piece in range(int(meta['pieces'])):
-        dictionary = int(arrays[f'frames{piece}.dictionary'][0])
-        if dictionary not in codecs:
-            codecs[dictionary] = FrameCodec(store.frame_bytes, bytes(arrays[f'dictionary{dictionary}']))
-        numbers = store.load(codecs[dictionary], arrays[f'frames{piece}.lengths'], arrays[f'frames{piece}.data'])
-        new_number[start : start + len(numbers)] = numbers
-        start += len(numbers)
-    if start != total:
-        raise ValueError('frames are missing')
-    return new_number
+    decompressor = zstandard.ZstdDecompressor()
+    numbers: list[int] = []
+    for chunk, start in enumerate(range(0, count, _CHUNK_FRAMES)):
+        compressed = arrays[f'frames{chunk}'].tobytes()
+        expected_bytes = min(_CHUNK_FRAMES, count - start) * store.frame_bytes
+        if zstandard.frame_content_size(compressed) != expected_bytes:  # before memory is allocated for it
+            raise ValueError('frames are missing')
+        store.add(memoryview(decompressor.decompress(compressed)), numbers)
+    if store.count != count:
+        raise ValueError('a frame is there twice')
+    return np.array(numbers, np.uint32)

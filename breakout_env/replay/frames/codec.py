@@ -18,7 +18,6 @@ class FrameCodec:
 
     def __init__(self, frame_bytes: int, dictionary: bytes = b'') -> None:
         self.frame_bytes = frame_bytes
-        self.dictionary = dictionary
         shared = None
         if dictionary:
             shared = zstandard.ZstdCompressionDict(dictionary, dict_type=zstandard.DICT_TYPE_FULLDICT)
@@ -34,7 +33,7 @@ class FrameCodec:
         if shared is not None:
             shared.precompute_compress(compression_params=parameters)
         self.compress = zstandard.ZstdCompressor(dict_data=shared, compression_params=parameters).compress
-        self.decompress_one = zstandard.ZstdDecompressor(dict_data=shared).decompress
+        self.decompress = zstandard.ZstdDecompressor(dict_data=shared).decompress
 
     @classmethod
     def train(cls, frames: list[Any], frame_bytes: int) -> 'FrameCodec | None':
@@ -45,13 +44,3 @@ class FrameCodec:
         except zstandard.ZstdError:
             return None
         return cls(frame_bytes, trained.as_bytes())
-
-    def decompress(self, blob: Any) -> bytes:
-        """The frame of a blob. Raises ValueError if it is not a compressed frame of this size."""
-        try:
-            pixels = self.decompress_one(blob, self.frame_bytes)
-        except zstandard.ZstdError as error:
-            raise ValueError(f'a compressed frame cannot be read: {error}') from None
-        if len(pixels) != self.frame_bytes:
-            raise ValueError(f'a compressed frame has {len(pixels)} bytes; expected {self.frame_bytes}')
-        return pixels

@@ -8,7 +8,6 @@ import numpy as np
 
 from .codec import FrameCodec
 from .growable_memory import GrowableMemory
-from .storage import Exported
 
 # Frames before the first dictionary is trained, and between attempts at a better one: play changes as the agent learns,
 # and a dictionary full of bricks does not help to compress a wall that is gone.
@@ -100,27 +99,9 @@ class CompressedFrames:
         for row, start, length in zip((order * size).tolist(), starts, lengths):
             if start != last:  # a frame that is wanted twice is decompressed once
                 codec: Any = segments[start // segment_bytes].codec
-                pixels = codec.decompress_one(memory[start : start + length], size)
+                pixels = codec.decompress(memory[start : start + length], size)
                 last = start
             view[row : row + size] = pixels
-
-    def export(self, frames: np.ndarray, codec: FrameCodec | None) -> list[Exported]:
-        by_codec: dict[Any, list[tuple[int, bytes]]] = {}
-        for frame in frames.tolist():
-            start, length = self._addresses[frame] >> _LENGTH_BITS, self._addresses[frame] & _LENGTH
-            blob = bytes(self._memory.view[start : start + length])
-            by_codec.setdefault(self._segments[start // self._segment_bytes].codec, []).append((frame, blob))
-        return [
-            Exported(codec, np.array([frame for frame, _ in exported]), [blob for _, blob in exported])
-            for codec, exported in by_codec.items()
-        ]
-
-    def load(self, frames: list[int], codec: FrameCodec, blobs: list[memoryview], pixels: list[bytes]) -> None:
-        for frame, blob in zip(frames, blobs):
-            self._append(frame, blob, codec)
-        if codec.dictionary:  # keep using it
-            self._codec = codec
-            self._until_training = _FRAMES_BETWEEN_TRAININGS
 
     def close(self) -> None:
         self._memory.close()

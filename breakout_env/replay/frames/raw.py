@@ -1,14 +1,10 @@
-"""Frames kept unchanged, each in the row of its number: in memory, or in a file. Only their saves are compressed."""
+"""Frames kept unchanged, each in the row of its number: in memory, or in a file."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
-from .codec import FrameCodec
 from .growable_memory import GrowableMemory
-from .storage import Exported
-
-_TRAINING_FRAMES = 1024
 
 
 class RawFrames:
@@ -41,18 +37,6 @@ class RawFrames:
         rows = np.frombuffer(self._memory.view, np.uint8, self._rows * self._frame_bytes)
         # mode='clip' because numpy copies once more in the mode that checks; all numbers are from the store
         np.take(rows.reshape(-1, self._frame_bytes), frames, axis=0, out=out, mode='clip')
-
-    def export(self, frames: np.ndarray, codec: FrameCodec | None) -> list[Exported]:
-        rows = np.empty((len(frames), self._frame_bytes), np.uint8)
-        self.read(frames, rows)
-        if codec is None:
-            some = rows[:: max(1, len(frames) // _TRAINING_FRAMES)]
-            codec = FrameCodec.train([bytes(row) for row in some], self._frame_bytes) or FrameCodec(self._frame_bytes)
-        return [Exported(codec, frames, [codec.compress(row) for row in rows])]
-
-    def load(self, frames: list[int], codec: FrameCodec, blobs: list[memoryview], pixels: list[bytes]) -> None:
-        for frame, one in zip(frames, pixels):
-            self.put(frame, memoryview(one))
 
     def close(self) -> None:
         self._memory.close()

@@ -1,19 +1,9 @@
 """What a storage of frames does; ``compressed.py`` and ``raw.py`` have the storages."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
-
-from .codec import FrameCodec
-
-
-class Exported(NamedTuple):
-    """Frames for a save, compressed by one codec."""
-
-    codec: FrameCodec
-    frames: np.ndarray
-    blobs: list[bytes]
 
 
 class FrameStorage(Protocol):
@@ -41,15 +31,6 @@ class FrameStorage(Protocol):
             - frames: :math:`(N, )`
             - out: :math:`(N, frame_bytes)`, uint8
         """
-
-    def export(self, frames: np.ndarray, codec: FrameCodec | None) -> list[Exported]:
-        """
-        Frames for a save, compressed whatever the storage, so that any storage can load it. ``codec`` is the last one
-        that the previous call returned, None at first; a storage that does not compress uses it again.
-        """
-
-    def load(self, frames: list[int], codec: FrameCodec, blobs: list[memoryview], pixels: list[bytes]) -> None:
-        """Keep frames of a save; ``pixels`` are ``blobs`` decompressed."""
 
     def close(self) -> None:
         """Release all memory and the file."""

@@ -8,10 +8,9 @@ import numpy as np
 import torch
 import xxhash
 
-from .codec import FrameCodec
 from .compressed import CompressedFrames
 from .raw import RawFrames
-from .storage import Exported, FrameStorage
+from .storage import FrameStorage
 
 # The values of the option `storage`, and what makes them from bytes of a frame and folder.
 STORAGES: dict[str, Callable[[int, str | None], FrameStorage]] = dict(
@@ -123,33 +122,9 @@ class FrameStore:
         self._storage.read(frames, out.numpy())
         return out
 
-    def export(self, frames: np.ndarray, codec: FrameCodec | None) -> list[Exported]:
-        """Frames for a save; see ``FrameStorage.export``."""
-        return self._storage.export(frames, codec)
-
-    def load(self, codec: FrameCodec, lengths: np.ndarray, blobs: np.ndarray) -> list[int]:
-        """
-        Take compressed frames, one after the other, from a save; there is no reference to them yet. A ValueError says
-        that these are not frames of this size, or that one of them is there already.
-        """
-        ends = np.cumsum(lengths, dtype=np.int64)
-        if len(lengths) == 0 or lengths.min() == 0 or ends[-1] != len(blobs):
-            raise ValueError('the lengths of compressed frames do not fit their data')
-        view = np.ascontiguousarray(blobs).data
-        compressed = [view[start:end] for start, end in zip((ends - lengths).tolist(), ends.tolist())]
-        pixels = [codec.decompress(blob) for blob in compressed]
-        frames = []
-        for one in pixels:
-            digest = _digest(one)
-            if self._find(digest):
-                raise ValueError('a frame is there twice')
-            frames.append(self._insert(digest))
-        self._storage.load(frames, codec, compressed, pixels)
-        return frames
-
-    def set_references(self, references: np.ndarray) -> None:
-        """Set how often each frame is referred to, after ``load``; frames without a reference are dropped."""
-        self.references[: len(references)] = references
+    def set_references(self, frames: np.ndarray) -> None:
+        """After a load: each occurrence in ``frames`` is one reference, and there are no others."""
+        self.references[:] = np.bincount(frames, minlength=self._end)
         self._drop((np.flatnonzero(self.references[1:] == 0) + 1).tolist())
 
     def close(self) -> None:
