@@ -24,10 +24,10 @@ def write_buffer(target: Path, buffer: Any | None, description: Mapping[str, Any
         Write a description and a TorchRL buffer that prefetches nothing, None for an empty one, to a folder. It is \
         complete when it replaces the one of an earlier call.
     Raises:
-        - ValueError: If something of that name exists that is no such folder.
+        - ValueError: If something with that name exists that is not such a folder.
     """
     if target.exists() and not (target / MANIFEST).is_file():
-        raise ValueError(f'{target} exists and is no folder of a replay buffer; expected another name')
+        raise ValueError(f'{target} exists and is not a folder of a replay buffer; expected another name')
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f'{target.name}.', dir=target.parent) as beside:
         folder = Path(beside, 'new')

@@ -23,7 +23,7 @@ class FrameBatch(Sequence):
     """
 
     def __init__(self, rows: Rows, copied: Columns, pixels: torch.Tensor | None, extras: Extras | None = None) -> None:
-        """``pixels`` are those of ``rows.frame_numbers(copied)``; ``extras`` are added to each transition."""
+        """``pixels`` are the frames ``rows.frame_numbers(copied)``; ``extras`` are added to each transition."""
         self._size = len(copied['ids'])
         self._extras = extras or {}
         self._columns: list[tuple[Field, Any]] = []

@@ -17,7 +17,7 @@ from .options import ReplayOptions
 from .samplers import TransitionSampler
 from .serial_base import SerialBuffer
 
-_REPORT_EVERY_S = 30.0  # between two points of the memory's curve, and two looks at what memory is left
+_REPORT_EVERY_S = 30.0  # between two points of the memory's curve, and two checks of the memory that is left
 
 
 @BUFFER_REGISTRY.register('frame')
@@ -96,7 +96,7 @@ class FrameReplayBuffer(SerialBuffer):
         self._report(cur_collector_envstep)
 
     def _report(self, env_step: int) -> None:
-        """If it is due, add a point to the memory's curve, and warn before memory runs out."""
+        """When it is due, add a point to the memory's curve, and warn before memory runs out."""
         now = time.monotonic()
         if now - self._reported_at_s < _REPORT_EVERY_S:
             return
@@ -142,7 +142,7 @@ class FrameReplayBuffer(SerialBuffer):
         """
         if size == 0:
             return []
-        # pinning opens a GPU, which a training on the CPU leaves alone
+        # Pinning initializes CUDA, which a training on the CPU does not need.
         pinned = torch.cuda.is_initialized() if self._options.pin_memory is None else self._options.pin_memory
         # without a reference to self, which the prefetch thread would keep alive
         sample = partial(_make_batch, self._memory, self._sampler, size, pinned)

@@ -13,21 +13,20 @@ _OWNER = 'replay buffer option'
 _Size = Annotated[int, Between(1, 2**31 - 1, from_float=True)]
 _Share = Annotated[float, Between(0.0, 1.0)]
 FOLDER = 'replay'  # in the experiment's, for storages in files, where no other folder is given
-# Keys that DI-engine puts into the section itself, or that configs written for its own buffers have, and no options of
-# ours. They have no effect. (compile_config merges the advanced buffer's defaults in where only that section names the
-# type.)
+# Keys without effect: DI-engine puts them into the section, or configs have them for its buffers. (compile_config
+# merges the defaults of the advanced buffer into a section that alone names the type.)
 DI_ENGINE_KEYS = frozenset(AdvancedReplayBuffer.config) | {
     *('import_names', 'cfg_type', 'name', 'multi_buffer', 'periodic_thruput_seconds')
 }
 
 
 class _BufferOptions(Options):
-    """What the options of all buffers have."""
+    """What all buffers share."""
 
     _owner = _OWNER
 
     def refuse_without_effect(self, other: str, value: str, names: Iterable[str]) -> None:
-        """Refuse options that have an effect only with some value of another one, where they are not at defaults."""
+        """Refuse options that differ from their defaults, where another option's value leaves them without effect."""
         for name in names if getattr(self, other) != value else ():
             found, default = getattr(self, name), type(self).model_fields[name].default
             if found != default:
@@ -38,7 +37,7 @@ class _BufferOptions(Options):
 
 
 class FrameStorageOptions(_BufferOptions):
-    """Where frames are, and which go: what both interfaces of ``ReplayMemory`` have."""
+    """Where frames are, and which are evicted: the options of both interfaces of ``ReplayMemory``."""
 
     storage: Literal['compressed', 'ring', 'memmap'] = 'compressed'
     """(str) Where frames are: ``compressed`` in memory, or unchanged in memory (``ring``) or in a file (``memmap``)."""
@@ -74,7 +73,7 @@ class TaskBufferOptions(FrameStorageOptions):
 
 
 class SamplingOptions(_BufferOptions):
-    """What the buffers of serial pipelines have."""
+    """What the buffers of serial pipelines share."""
 
     _passed_over = DI_ENGINE_KEYS
 
@@ -89,7 +88,7 @@ class SamplingOptions(_BufferOptions):
     """(int) Prioritised replay: samples over which beta rises to 1; 0 to leave it where it is."""
     prefetch: Flag = False
     """(bool) Whether a thread makes the next batch while the learner computes. It is sampled one call early, so it \
-    lacks transitions pushed and priorities set in between. (``torchrl``: from random numbers of its own, seeded \
+    lacks transitions pushed and priorities set in between. (``torchrl``: from a separate generator, seeded \
     from PyTorch's.)"""
 
 

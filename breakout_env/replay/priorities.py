@@ -87,11 +87,11 @@ class Priorities:
         self._beta = min(1.0, self._beta + self._beta_step)
         return PrioritySample(slots, priorities, importance)
 
-    def saved_weights(self, count: int) -> np.ndarray:
+    def stored_weights(self, count: int) -> np.ndarray:
         """The weights of the first slots, for a save."""
         return self._tree.get(np.arange(count))
 
-    def saved_numbers(self) -> dict[str, float]:
+    def numbers(self) -> dict[str, float]:
         """Everything else that a save keeps."""
         return dict(beta=self._beta, highest_weight=self._highest_weight)
 

@@ -44,7 +44,7 @@ class RolloutBuffer:
 
     def __init__(self, cfg: Any | None = None, tb_logger: Any = None, exp_name: str = '') -> None:
         self._rollout: Batch = {}
-        # Of its own, as a collector that runs in another thread meanwhile explores with the global one.
+        # A separate generator, because a collector in another thread draws from the global one meanwhile.
         self._random = torch.Generator()
         self._order = torch.empty(0, dtype=torch.int64)
 
@@ -76,7 +76,7 @@ class RolloutBuffer:
         return len(next(iter(self._rollout.values()))) if self._rollout else 0
 
     def update(self, info: Any) -> None:
-        """Priorities play no part."""
+        """Ignore priorities."""
 
     def clear(self) -> None:
         """Forget the rollout."""

@@ -1,8 +1,8 @@
-"""Which transitions a batch gets: any, or those of high priority more often."""
+"""Choose the transitions of a batch: uniformly, or in proportion to their priorities."""
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -74,7 +74,7 @@ class TransitionSampler:
         return Chosen(slots, dict(replay_unique_id=ids, replay_buffer_idx=slots, IS=importance, priority=priorities))
 
     def update(self, info: Mapping) -> None:
-        """Set priorities, passing over transitions that are gone. Raises ValueError if one is no finite number."""
+        """Set priorities, passing over transitions that are gone. Raises ValueError if one is not a finite number."""
         priorities = self._priorities or self._start_priorities()
         weights = priorities.weights(info['priority'])
         self._priorities = priorities
@@ -88,11 +88,11 @@ class TransitionSampler:
         if self._priorities is not None:
             self._priorities.clear()
 
-    def state(self) -> tuple[dict[str, Any], np.ndarray | None]:
+    def state(self) -> tuple[dict[str, float], np.ndarray | None]:
         """What a save keeps: numbers, and the weight of each slot."""
         if self._priorities is None:
             return {}, None
-        return dict(self._priorities.saved_numbers()), self._priorities.saved_weights(self._memory.count)
+        return self._priorities.numbers(), self._priorities.stored_weights(self._memory.count)
 
     def restored(self, restored: Restored) -> None:
         """Continue from what a save kept, with the memory that was restored from it."""

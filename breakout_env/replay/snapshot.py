@@ -102,7 +102,7 @@ class Snapshot:
     def close(self) -> None:
         """Release the frames that are still acquired."""
         with self._memory.lock:
-            # after a clear or a load it is another store, in which these numbers stand for other frames
+            # After a clear or a load the memory has another store, where these numbers stand for other frames.
             if self._frame_store is not None and self._memory.frame_store is self._frame_store:
                 self._frame_store.release(self._acquired.tolist())
             self._acquired = self._acquired[:0]
@@ -130,7 +130,7 @@ class SavedArrays(Mapping):
         self._path = path
         if not os.path.exists(path):
             raise FileNotFoundError(f'there is no saved replay buffer at {path}')
-        with self._damage_named('it is no saved replay buffer, or cut off'):
+        with self._damage_named('it is not a saved replay buffer, or cut off'):
             self._archive = zipfile.ZipFile(path)
         self._names = [name[:-4] for name in self._archive.namelist() if name.endswith('.npy')]
         self.close = self._archive.close
@@ -198,7 +198,7 @@ def restore(memory: ReplayMemory, arrays: Mapping[str, np.ndarray], name: str) -
     except DamagedFile:
         raise
     except (KeyError, ValueError, TypeError):
-        raise DamagedFile(f'{name} is no saved replay buffer') from None
+        raise DamagedFile(f'{name} is not a saved replay buffer') from None
     if version != VERSION:
         raise DamagedFile(f'{name} is a replay buffer of version {version}; this program reads version {VERSION}')
     fresh = memory.empty_copy()
@@ -217,7 +217,7 @@ def restore(memory: ReplayMemory, arrays: Mapping[str, np.ndarray], name: str) -
 def _fill(memory: ReplayMemory, meta: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> Restored:
     ids = arrays['ids'] if meta['fields'] is not None else np.zeros(0, np.int64)
     if ids.dtype != np.int64 or ids.ndim != 1 or (ids < 0).any():
-        raise ValueError('no ids')
+        raise ValueError('there are no ids')
     capacity, eviction, base_id = meta['slots']
     count = len(ids)
     memory.next_id = int(meta['next_id'])

@@ -57,5 +57,5 @@ class SumTree:
         blocks = np.searchsorted(ends, masses, side='right')
         running = self._leaves[blocks].cumsum(axis=1, dtype=np.float64)
         left = masses - np.append(0, ends)[blocks]
-        left = np.minimum(left, np.nextafter(running[:, -1], 0))  # likewise
+        left = np.minimum(left, np.nextafter(running[:, -1], 0))  # rounding, as above
         return blocks * _LEAVES + (running > left[:, None]).argmax(axis=1)

@@ -40,7 +40,7 @@ class TaskFrameBuffer(Buffer):
         Arguments:
             - size (:obj:`int`): The most transitions it holds.
             - exp_name (:obj:`str`): Folder of the experiment, below which storage ``memmap`` keeps its file.
-            - options (:obj:`Any`): ``storage``, ``eviction``, ``folder``, as of ``FrameStorageOptions``.
+            - options (:obj:`Any`): ``storage``, ``eviction``, ``folder``; see ``FrameStorageOptions``.
         Raises:
             - ValueError: If an option is unknown or not allowed, or the size does not fit.
         """
@@ -50,14 +50,14 @@ class TaskFrameBuffer(Buffer):
         self._metas: dict[int, dict] = {}  # by slot; most transitions have none
 
     def use(self, func: Any) -> 'TaskFrameBuffer':
-        """As the base's. A ValueError for what needs the oldest transition to be evicted, with random eviction."""
+        """Add middleware. Raises ValueError if it needs the oldest transition to be evicted, and any is evicted."""
         if isinstance(func, PriorityExperienceReplay) and self._memory.eviction == 'random':
             raise ValueError("PriorityExperienceReplay assumes that the oldest are evicted; expected eviction='fifo'")
         return super().use(func)
 
     @apply_middleware('push')
     def push(self, data: Mapping, meta: dict | None = None) -> BufferedData:
-        """Store one transition as of ``FrameReplayBuffer.push``, and numbers and strings that belong to it."""
+        """Store one transition, see ``FrameReplayBuffer.push``, and its meta, a dict of numbers and strings."""
         meta = {} if meta is None else meta
         with self._memory.lock:
             (slot,) = self._memory.push([data])
@@ -189,7 +189,7 @@ class TaskFrameBuffer(Buffer):
         return self._memory.count
 
     def memory_report(self) -> dict[str, float]:
-        """What the buffer costs now, without metas, which are Python's dicts; see ``ReplayMemory.report``."""
+        """What the buffer costs now, without the metas, which are Python dicts; see ``ReplayMemory.report``."""
         with self._memory.lock:
             return self._memory.report()
 
@@ -207,7 +207,7 @@ class TaskFrameBuffer(Buffer):
         with self._memory.lock:
             insertion_ids = self._memory.ids(self._memory.order()).tolist()
         for insertion_id in insertion_ids:
-            with contextlib.suppress(KeyError):  # it is gone since
+            with contextlib.suppress(KeyError):  # it was evicted meanwhile
                 yield self.get_by_index(f'{insertion_id:x}')
 
     @property

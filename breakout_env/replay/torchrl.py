@@ -1,15 +1,14 @@
 """
 TorchRL's replay buffers behind DI-engine's interface, type ``torchrl``.
 
-TorchRL stores, samples and writes. Here transitions are converted (DI-engine has a dict for each, TorchRL a tensor for
-each key), what TorchRL would find out too late is checked, and memory and files are released at once. Batches are
-prefetched here, as TorchRL pickles its own into saves (compat/torchrl_saves.py).
+TorchRL stores, samples and writes. Here transitions are converted (``torchrl_columns.py``), what TorchRL would find out
+too late is checked, priorities are kept, and memory and files are released at once. Batches are prefetched here,
+because TorchRL pickles the ones that it prefetches into saves (compat/torchrl_saves.py).
 """
 
 import contextlib
 import copy
 import errno
-import math
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,9 +29,9 @@ from .options import FOLDER, TorchRLOptions
 from .priorities import Priorities
 from .serial_base import SerialBuffer
 from .size_check import DoesNotFit, expect_room
-from .structure import KeyPath, name_of, set_at
+from .structure import KeyPath
+from .torchrl_columns import Layout, expect_ids, expect_layout, flatten, nested, transition_bytes
 
-Layout = dict[KeyPath, list[Any]]  # dtype and shape of each value of a transition, as a save has them (JSON)
 UNIQUE_ID = ('replay_unique_id',)
 
 
@@ -69,7 +68,7 @@ class TorchRLReplayBuffer(SerialBuffer):
 
     def _make(self) -> None:
         """Make TorchRL's buffer, empty: it allocates with its first transitions."""
-        try:  # not at the top: TorchRL is optional, and takes seconds to import
+        try:  # imported here because TorchRL is optional and takes seconds to import
             from torchrl.data import LazyMemmapStorage, LazyTensorStorage, SliceSampler, TensorDictReplayBuffer
             from torchrl.data.replay_buffers import RandomSampler
         except ImportError as error:
@@ -95,12 +94,12 @@ class TorchRLReplayBuffer(SerialBuffer):
             storage = LazyMemmapStorage(size, scratch_dir=self._folder)
         self._buffer: Any = TensorDictReplayBuffer(storage=storage, sampler=sampler)
         self._random: torch.Generator | None = None
-        if options.prefetch:  # else what the thread and others draw would depend on who comes first
+        if options.prefetch:  # else the numbers that the thread draws would depend on its speed
             self._random = torch.Generator().manual_seed(int(torch.randint(2**31, ())))
             self._buffer.set_rng(self._random)
         self._layout: Layout = {}  # known from the first push on
         self._pushed = 0  # transitions since the beginning: the next one's unique id
-        self._first_episode = 0  # a collector counts episodes from 0 in each process; loaded ones have the ids before
+        self._first_episode = 0  # added to episode ids, as a collector counts from 0 in each process
         torchrl_storages.attach_weakly(self._buffer)
         self._open(self._exp_name, partial(torchrl_storages.release, storage, self._folder))
 
@@ -116,7 +115,7 @@ class TorchRLReplayBuffer(SerialBuffer):
 
     def memory_report(self) -> dict[str, float]:
         """What the buffer costs: ``transitions``, ``bytes`` of memory, ``file_bytes`` on the disk."""
-        nbytes = _transition_bytes(self._layout) * self._options.replay_buffer_size
+        nbytes = transition_bytes(self._layout) * self._options.replay_buffer_size
         in_files = nbytes if self._folder else 0
         return dict(transitions=self.count(), bytes=nbytes - in_files, file_bytes=in_files)
 
@@ -154,23 +153,16 @@ class TorchRLReplayBuffer(SerialBuffer):
         if self._priorities is not None:
             weights = self._priorities.weights([transition.get('priority') for transition in kept])
             kept = [{key: value for key, value in transition.items() if key != 'priority'} for transition in kept]
-        rows = [_flat(transition) for transition in kept]
+        rows = [flatten(transition) for transition in kept]
         for unique_id, row in enumerate(rows, first):
             row[UNIQUE_ID] = torch.tensor(unique_id)
             if self._options.sampler == 'slice':
-                _expect_ids(row)
+                expect_ids(row)
                 row['episode_id',] = row['episode_id',] + self._first_episode
-        layouts = [{path: [str(value.dtype), list(value.shape)] for path, value in row.items()} for row in rows]
-        known = self._layout or layouts[0]
-        differing = {path for each in layouts for path in {**known, **each} if known.get(path) != each.get(path)}
-        if differing:
-            names = ', '.join(sorted('.'.join(path) for path in differing))
-            raise ValueError(
-                f'transitions of the replay buffer differ in {names}; expected the same keys, shapes and dtypes'
-            )
+        layout = expect_layout(rows, self._layout)
         self._prefetcher.wait()  # its thread reads the storage
-        columns = {path: torch.stack([row[path] for row in rows]) for path in known}
-        with self._allocating(known):
+        columns = {path: torch.stack([row[path] for row in rows]) for path in layout}
+        with self._allocating(layout):
             index = self._buffer.extend(TensorDict(columns, batch_size=[len(rows)]))
         self._pushed = first + len(rows)
         if self._priorities is not None and weights is not None:
@@ -179,8 +171,8 @@ class TorchRLReplayBuffer(SerialBuffer):
     @contextlib.contextmanager
     def _allocating(self, layout: Layout) -> Iterator[None]:
         """
-        Around TorchRL's allocation: refuse now what would end in an out-of-memory kill, or in SIGBUS on a full disk,
-        hours later; and as its files are sparse, have the file system allocate their blocks.
+        Use it around TorchRL's allocation. It refuses a size that would end in an out-of-memory kill, or in SIGBUS on a
+        full disk, hours later. TorchRL's files are sparse, so it has the file system allocate their blocks.
         """
         if self._layout:
             yield
@@ -188,7 +180,7 @@ class TorchRLReplayBuffer(SerialBuffer):
         room, instead = memory_room(), ", or storage='memmap', which keeps them in files"
         if self._folder is not None:
             room, instead = disk_room(self._home), ', or another `folder`'
-        expect_room(self._options.replay_buffer_size, _transition_bytes(layout), room, instead)
+        expect_room(self._options.replay_buffer_size, transition_bytes(layout), room, instead)
         yield
         self._layout = layout
         for path in Path(self._folder).rglob('*.memmap') if self._folder else ():
@@ -264,7 +256,7 @@ class TorchRLReplayBuffer(SerialBuffer):
             Write everything to a folder, with TorchRL's ``dumps``. A complete folder replaces what an earlier call \
             wrote there; the disk must have room for both, each as large as ``memory_report`` says.
         Raises:
-            - ValueError: If something of that name exists which ``save_data`` did not write.
+            - ValueError: If something with that name exists that ``save_data`` did not write.
             - OSError: If the disk has no room: TorchRL maps its files, and a full disk would end the process.
         """
         report, room = self.memory_report(), disk_room(file_name).free_bytes
@@ -294,14 +286,9 @@ class TorchRLReplayBuffer(SerialBuffer):
             layout=[[list(path), kind] for path, kind in self._layout.items()],
             count=self.count(),
             pushed=self._pushed,
-            priorities=self._saved_priorities(),
+            priorities=None if self._priorities is None else self._priorities.numbers(),
+            weights=None if self._priorities is None else self._priorities.stored_weights(self.count()).tolist(),
         )
-
-    def _saved_priorities(self) -> dict[str, Any] | None:
-        """Numbers as JSON; None for a sampler without priorities."""
-        if self._priorities is None:
-            return None
-        return dict(self._priorities.saved_numbers(), weights=self._priorities.saved_weights(self.count()).tolist())
 
     def _restore(self, description: Mapping, source: str, load: Callable[[], None]) -> None:
         """Check that a saved buffer fits, and load it. After an error the buffer is as it was, or empty."""
@@ -322,10 +309,10 @@ class TorchRLReplayBuffer(SerialBuffer):
                 if self._options.sampler == 'slice':
                     self._first_episode = int(self._buffer.storage[:]['episode_id'].max()) + 1
             if self._priorities is not None:
-                saved = description['priorities']
-                if len(saved['weights']) != self.count():
-                    raise ValueError(f'it holds {len(saved["weights"])} priorities; expected {self.count()}')
-                self._priorities.restore(saved, np.array(saved['weights'], np.float32))
+                weights = np.array(description['weights'], np.float32)
+                if weights.shape != (self.count(),):
+                    raise ValueError(f'it holds {weights.size} priorities; expected {self.count()}')
+                self._priorities.restore(description['priorities'], weights)
             self._pushed = int(description['pushed'])
         except Exception as error:  # damaged files make TorchRL fail in any way
             self.close()
@@ -354,54 +341,12 @@ def _sample(
         padded = ~data['collector', 'mask']  # TorchRL pads short slices with copies of their last step
         columns['reward',][padded] = 0
         columns['null',] = padded | columns.get(('null',), padded)
-        steps = _nested(columns)
+        steps = nested(columns)
         return [lists_to_dicts(steps[i : i + slice_len], recursive=True) for i in range(0, len(steps), slice_len)]
     columns['IS',] = importance
     if priorities is not None:
         columns['priority',] = torch.from_numpy(chosen.priorities).float()
-    batch = _nested(columns)
+    batch = nested(columns)
     for transition, index in zip(batch, data['index'].tolist()):
         transition['replay_buffer_idx'] = index
     return batch
-
-
-def _flat(transition: Mapping, parent: KeyPath = ()) -> dict[KeyPath, torch.Tensor]:
-    """Flatten to {path: tensor} in the order of keys: DI-engine's LSTM takes the first for h and the second for c."""
-    flat: dict[KeyPath, torch.Tensor] = {}
-    for key, value in transition.items():
-        path = (*parent, key)
-        if isinstance(value, Mapping):
-            flat.update(_flat(value, path))
-        elif isinstance(value, (torch.Tensor, bool, int, float)):
-            flat[path] = torch.as_tensor(value)
-        else:
-            raise TypeError(
-                f'{name_of(path)} is of type {type(value).__name__}; expected a tensor, a number, or a dict of these. '
-                'The sequences that the policy `r2d2` cuts while it collects do not fit: the policy `r2d2_slices` '
-                'hands over transitions'
-            )
-    return flat
-
-
-def _expect_ids(row: Mapping[KeyPath, torch.Tensor]) -> None:
-    """Refuse transitions without the keys that slices of episodes need."""
-    missing = [key for key in ('episode_id', 'step_id', 'reward') if (key,) not in row]
-    if missing:
-        raise ValueError(
-            f"the replay buffer samples slices (sampler='slice'), but its transitions lack {', '.join(missing)}; "
-            "choose the collector that adds ids: create_config.collector=dict(type='sample_with_ids', "
-            "import_names=['breakout_env'])"
-        )
-
-
-def _nested(columns: Mapping[KeyPath, torch.Tensor]) -> list[dict[str, Any]]:
-    """Transitions of columns, as views. Numbers stay tensors of no dimension, which collate to the same batch."""
-    transitions: list[dict[str, Any]] = [{} for _ in range(len(next(iter(columns.values()))))]
-    for path, column in columns.items():
-        for transition, value in zip(transitions, column.unbind(0)):
-            set_at(transition, path, value)
-    return transitions
-
-
-def _transition_bytes(layout: Layout) -> int:
-    return sum(getattr(torch, dtype.split('.')[1]).itemsize * math.prod(shape) for dtype, shape in layout.values())

@@ -98,13 +98,13 @@ def meta(**changes):
 @pytest.mark.parametrize(
     'data, message',
     [
-        (zip_of('hello.txt', 'hello'), 'is no saved replay buffer'),
-        (npz(meta=np.frombuffer(b'{"format": "other"}', np.uint8)), 'is no saved replay buffer'),
+        (zip_of('hello.txt', 'hello'), 'is not a saved replay buffer'),
+        (npz(meta=np.frombuffer(b'{"format": "other"}', np.uint8)), 'is not a saved replay buffer'),
         (npz(meta=np.array([Harm()], object)), 'is damaged (meta: Object arrays cannot be loaded'),
         (npz(meta=meta(version=VERSION + 1)), f'version {VERSION + 1}; this program reads version {VERSION}'),
         (npz(meta=meta()), 'its parts do not fit together'),
         (npz(meta=meta(), ids=np.array([Harm()], object)), 'is damaged (ids: Object arrays cannot be loaded'),
-        (pickle.dumps(Harm()), 'is no saved replay buffer'),
+        (pickle.dumps(Harm()), 'is not a saved replay buffer'),
         (zip_of('meta.npy', npy("'|u1'", '(1000000000000000,)')), 'is damaged (meta: '),
         (zip_of('meta.npy', npy("__import__('os')", '(3,)')), 'is damaged (meta: '),
         (zip_of('meta.npy', bytes(50_000_000), zipfile.ZIP_DEFLATED), 'is damaged (meta: '),

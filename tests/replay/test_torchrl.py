@@ -228,7 +228,7 @@ def test_saving_does_not_replace_foreign_folders_fill_the_disk_or_end_the_traini
     buffer = make()
     buffer.push(episode_of(0, 30), 0)
     assert buffer.start_saving('thesis', lambda: None)
-    assert 'thesis exists and is no folder of a replay buffer; expected' in str(buffer.wait_for_saving())
+    assert 'thesis exists and is not a folder of a replay buffer; expected' in str(buffer.wait_for_saving())
     assert chapter.read_text() == '...' and os.listdir() == ['thesis']
     monkeypatch.setattr('breakout_env.replay.torchrl.disk_room', lambda folder: Room(999, 10**9, 'the disk'))
     assert buffer.start_saving('saved', lambda: None)

@@ -12,8 +12,8 @@ DICTIONARY_BYTES = 32 * 1024
 
 class FrameCodec:
     """
-    Compresses frames of one size. Little repeats within a frame; with a dictionary of what frames of this game
-    have in common (walls, bricks, paddle) zstd takes a third of the bytes that it takes without.
+    Compresses frames of one size. Little repeats within a frame; with a dictionary of what frames of a game have
+    in common (walls, bricks, paddle) zstd takes a third of the bytes that it takes without.
     """
 
     def __init__(self, frame_bytes: int, dictionary: bytes = b'') -> None:
@@ -21,7 +21,7 @@ class FrameCodec:
         shared = None
         if dictionary:
             shared = zstandard.ZstdCompressionDict(dictionary, dict_type=zstandard.DICT_TYPE_FULLDICT)
-        # sizes and checksums would add a tenth to frames this small; the size is known, the file has checksums
+        # sizes and checksums would add a tenth to frames this small; the size is known
         parameters = zstandard.ZstdCompressionParameters.from_level(
             LEVEL,
             source_size=frame_bytes,

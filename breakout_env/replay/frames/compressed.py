@@ -33,7 +33,7 @@ class _Segment:
         self.start = start
         self.codec: FrameCodec | None = None
         self.used = 0  # bytes written to it
-        self.live = 0  # bytes of these that belong to frames
+        self.live = 0  # bytes in use by frames
 
 
 class CompressedFrames:
@@ -56,11 +56,11 @@ class CompressedFrames:
             segment_bytes *= 2
         self._segment_bytes = segment_bytes
         self._memory = GrowableMemory()
-        self._addresses = np.zeros(4096, np.uint64).data  # by frame; 0 for those not stored
+        self._addresses = np.zeros(4096, np.uint64).data  # by frame; 0 if it is not stored
         self._rows = 0
         self._segments: list[_Segment] = []
         self._free: list[_Segment] = []
-        self._open: dict[FrameCodec, _Segment] = {}  # the one that is written to
+        self._open: dict[FrameCodec, _Segment] = {}  # the segments that are written to
         self._used_bytes = self._live_bytes = 0
         self._codec = FrameCodec(frame_bytes)
         self._recent = array('I')
