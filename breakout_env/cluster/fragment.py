@@ -7,8 +7,9 @@ transitions as they are, 56 kB of pixels each; eight in nine of their screens ar
 
 import io
 import json
+from collections.abc import Mapping, Sequence
 from contextlib import closing
-from typing import Any, Dict, List, Mapping, Sequence, Tuple
+from typing import Any
 
 import numpy as np
 import safetensors.torch
@@ -18,9 +19,9 @@ import zstandard
 from ..replay.batch import FrameBatch
 from ..replay.memory import ReplayMemory
 from ..replay.rows import Rows
-from ..replay.structure import leaves_from
+from ..replay.structure import fields_from
 
-Event = Tuple[str, float, int]
+Event = tuple[str, float, int]
 
 
 def pack(transitions: Sequence[Mapping]) -> bytes:
@@ -36,25 +37,24 @@ def pack(transitions: Sequence[Mapping]) -> bytes:
         arrays = {} if rows is None else rows.copy(np.arange(memory.count))
         if store is not None:
             arrays['screens'] = store.gather(np.arange(1, store.count + 1)).numpy()  # by their numbers, from 1 on
-    described = rows and dict(leaves=rows.leaves, strings=list(rows.strings))
+    fields = None if rows is None else rows.fields
     # column by column: neighbours in a column are alike
     content = io.BytesIO()
-    np.savez(content, described=np.frombuffer(json.dumps(described).encode(), np.uint8), **arrays)
+    np.savez(content, fields=np.frombuffer(json.dumps(fields).encode(), np.uint8), **arrays)
     # level 9 takes a fifth longer than 3, in which it finds more repeated screens, and saves a tenth of the bytes
     return zstandard.ZstdCompressor(level=9, write_checksum=True).compress(content.getbuffer())
 
 
-def unpack(payload: bytes) -> List[Dict[str, Any]]:
+def unpack(payload: bytes) -> list[dict[str, Any]]:
     """
     Unpack the transitions that ``pack`` was given, equal in every value and type. Those that shared a screen have
     copies of it.
     """
     arrays = dict(np.load(io.BytesIO(zstandard.ZstdDecompressor().decompress(payload)), allow_pickle=False))
-    described = json.loads(bytes(arrays['described']))
-    if described is None:
+    fields = json.loads(bytes(arrays['fields']))
+    if fields is None:
         return []
-    rows = Rows(leaves_from(described['leaves']), 1)
-    rows.strings = {text: number for number, text in enumerate(described['strings'])}
+    rows = Rows(fields_from(fields), 1)
     screens = torch.from_numpy(arrays['screens'][rows.frame_numbers(arrays) - 1]) if rows.stacks else None
     return list(FrameBatch(rows, arrays, screens))
 
@@ -64,19 +64,19 @@ def pack_weights(model: Mapping[str, torch.Tensor]) -> bytes:
     return safetensors.torch.save({name: value.detach().cpu().contiguous() for name, value in model.items()})
 
 
-class EventRecorder(object):
+class EventRecorder:
     """
     Stands where DI-engine's workers expect a ``SummaryWriter``, and keeps the arguments of ``add_scalar``: the learner
     has the log.
     """
 
     def __init__(self) -> None:
-        self._events: List[Event] = []
+        self._events: list[Event] = []
 
     def add_scalar(self, tag: str, value: Any, step: int) -> None:
         self._events.append((tag, float(value), int(step)))
 
-    def take(self) -> List[Event]:
+    def take(self) -> list[Event]:
         """What was written since the last call."""
         events, self._events = self._events, []
         return events

@@ -8,8 +8,9 @@ with zeros.
 
 import json
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Dict, Mapping, Optional
+from typing import Any
 
 from ..utils.atomic_file import DamagedFile, flush_path
 
@@ -17,16 +18,16 @@ MANIFEST = 'breakout_replay.json'
 _PREFETCHED = 'prefetch.pkl'
 
 
-def write_buffer(target: Path, buffer: Optional[Any], description: Mapping[str, Any]) -> None:
+def write_buffer(target: Path, buffer: Any | None, description: Mapping[str, Any]) -> None:
     """
     Overview:
         Write a description and a TorchRL buffer that prefetches nothing, None for an empty one, to a folder. It is \
         complete when it replaces the one of an earlier call.
     Raises:
-        - ValueError: If something of that name exists that is no such folder.
+        - ValueError: If something with that name exists that is not such a folder.
     """
     if target.exists() and not (target / MANIFEST).is_file():
-        raise ValueError(f'{target} exists and is no folder of a replay buffer; expected another name')
+        raise ValueError(f'{target} exists and is not a folder of a replay buffer; expected another name')
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f'{target.name}.', dir=target.parent) as beside:
         folder = Path(beside, 'new')
@@ -49,7 +50,7 @@ def write_buffer(target: Path, buffer: Optional[Any], description: Mapping[str, 
             raise
 
 
-def read_description(folder: Path) -> Dict[str, Any]:
+def read_description(folder: Path) -> dict[str, Any]:
     """
     Overview:
         Check a folder before TorchRL loads it, and read the description that was written with it.
@@ -63,7 +64,7 @@ def read_description(folder: Path) -> Dict[str, Any]:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DamagedFile(f'{folder} cannot be read ({error!r}); expected a folder that save_data wrote') from error
     for path in sorted(folder.rglob('*')):
-        is_data = path.is_dir() or path.suffix in ('.json', '.memmap') or path.name == 'weights.pt'
+        is_data = path.is_dir() or path.suffix in ('.json', '.memmap')
         if path.is_symlink() or not is_data:
             raise ValueError(
                 f'{folder} holds {path.relative_to(folder)}, which save_data did not write and loading may run; '

@@ -9,7 +9,7 @@ garbage collection, disk and memory of removed files stay occupied, too.
 
 import shutil
 import weakref
-from typing import Any, Optional
+from typing import Any
 
 
 def attach_weakly(buffer: Any) -> None:
@@ -17,7 +17,7 @@ def attach_weakly(buffer: Any) -> None:
     buffer.storage._attached_entities[:] = [weakref.proxy(buffer)]
 
 
-def release(storage: Any, folder: Optional[str]) -> None:
+def release(storage: Any, folder: str | None) -> None:
     """Remove the folder of a storage in files, which cannot be used any more; one in memory goes by itself."""
     if folder is not None:
         if storage._storage is not None:

@@ -2,17 +2,17 @@
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any
 
 import numpy as np
 import torch
 from ding.utils.data import default_collate
 
 from .rows import Columns, Rows
-from .structure import Leaf, numbers, set_at
+from .structure import Field, numbers, set_at
 
 # What a buffer adds to each transition: arrays of numbers, by key.
-Extras = Dict[str, np.ndarray]
+Extras = dict[str, np.ndarray]
 
 
 class FrameBatch(Sequence):
@@ -22,25 +22,22 @@ class FrameBatch(Sequence):
     the first access; their tensors share the batch's memory, and writes to a dict stay.
     """
 
-    def __init__(
-        self, rows: Rows, copied: Columns, pixels: Optional[torch.Tensor], extras: Optional[Extras] = None
-    ) -> None:
-        """``pixels`` are those of ``rows.frame_numbers(copied)``; ``extras`` are added to each transition."""
+    def __init__(self, rows: Rows, copied: Columns, pixels: torch.Tensor | None, extras: Extras | None = None) -> None:
+        """``pixels`` are the frames ``rows.frame_numbers(copied)``; ``extras`` are added to each transition."""
         self._size = len(copied['ids'])
-        self._strings = list(rows.strings)
         self._extras = extras or {}
-        self._columns: List[Tuple[Leaf, Any]] = []
+        self._columns: list[tuple[Field, Any]] = []
         others, start = iter(copied[f'column{i}'] for i in range(len(rows.others))), 0
-        for leaf in rows.leaves:
-            if leaf.is_stack:
+        for field in rows.fields:
+            if field.is_stack:
                 assert pixels is not None
-                end = start + self._size * leaf.shape[0]
-                stack = pixels[start:end].view(self._size, *leaf.shape)
-                self._columns.append((leaf, stack if leaf.kind == 'tensor' else stack.numpy()))
+                end = start + self._size * field.shape[0]
+                stack = pixels[start:end].view(self._size, *field.shape)
+                self._columns.append((field, stack if field.type_name == 'tensor' else stack.numpy()))
                 start = end
             else:
-                self._columns.append((leaf, next(others)))
-        self._collated: Optional[Dict[str, Any]] = None
+                self._columns.append((field, next(others)))
+        self._collated: dict[str, Any] | None = None
 
     def __len__(self) -> int:
         return self._size
@@ -48,15 +45,15 @@ class FrameBatch(Sequence):
     def __getitem__(self, index: Any) -> Any:
         return self._dicts[index]
 
-    def __add__(self, other: Sequence) -> List[dict]:
+    def __add__(self, other: Sequence) -> list[dict]:
         """A list of both, as DI-engine's pipelines with demonstrations join them."""
         return [*self, *other]
 
-    def __radd__(self, other: Sequence) -> List[dict]:
+    def __radd__(self, other: Sequence) -> list[dict]:
         """The same, the other way round."""
         return [*other, *self]
 
-    def collated(self) -> Dict[str, Any]:
+    def collated(self) -> dict[str, Any]:
         """
         Overview:
             The batch as one dict of tensors, equal to ``default_collate(list(batch))``.
@@ -66,23 +63,23 @@ class FrameBatch(Sequence):
         """
         if self._collated is None:
             # keys whose values default_collate leaves in a list
-            keeps_lists = any(key.startswith('collate_ignore') for leaf, _ in self._columns for key in leaf.path)
+            keeps_lists = any(key.startswith('collate_ignore') for field, _ in self._columns for key in field.path)
             if keeps_lists:
                 self._collated = default_collate(self._dicts)
             else:
                 self._collated = {}
-                for leaf, column in self._columns:
-                    set_at(self._collated, leaf.path, leaf.collated(column, self._strings))
+                for field, column in self._columns:
+                    set_at(self._collated, field.path, field.collated(column))
                 for key, values in self._extras.items():
                     self._collated[key] = numbers(values)
         return self._collated
 
     @cached_property
-    def _dicts(self) -> List[dict]:
-        transitions: List[dict] = [{} for _ in range(self._size)]
-        for leaf, column in self._columns:
-            for transition, value in zip(transitions, leaf.values(column, self._strings)):
-                set_at(transition, leaf.path, value)
+    def _dicts(self) -> list[dict]:
+        transitions: list[dict] = [{} for _ in range(self._size)]
+        for field, column in self._columns:
+            for transition, value in zip(transitions, field.values(column)):
+                set_at(transition, field.path, value)
         for key, values in self._extras.items():
             for transition, value in zip(transitions, values.tolist()):
                 transition[key] = value

@@ -2,8 +2,9 @@
 
 import math
 import time
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
+from typing import Any
 
 import torch
 from ding.utils import BUFFER_REGISTRY
@@ -16,7 +17,7 @@ from .options import ReplayOptions
 from .samplers import TransitionSampler
 from .serial_base import SerialBuffer
 
-_REPORT_EVERY_S = 30.0  # between two points of the memory's curve, and two looks at what memory is left
+_REPORT_EVERY_S = 30.0  # between two points of the memory's curve, and two checks of the memory that is left
 
 
 @BUFFER_REGISTRY.register('frame')
@@ -47,20 +48,20 @@ class FrameReplayBuffer(SerialBuffer):
     def __init__(
         self,
         cfg: Mapping,
-        tb_logger: Optional[Any] = None,
+        tb_logger: Any = None,
         exp_name: str = 'default_experiment',
         instance_name: str = 'buffer',
     ) -> None:
         """
         Arguments:
             - cfg (:obj:`Mapping`): ``policy.other.replay_buffer``; see ``ReplayOptions``.
-            - tb_logger (:obj:`Optional[SummaryWriter]`): Where the curve of the memory goes; None for nowhere.
+            - tb_logger (:obj:`SummaryWriter | None`): Where the curve of the memory goes; None for nowhere.
             - instance_name (:obj:`str`): Name in curves.
         Raises:
             - ValueError: If an option is not allowed, or the size does not fit into memory or on the disk.
         """
         options = self._options = ReplayOptions.from_config(cfg)
-        # Neither part refers to the buffer: without a cycle, its memory is released with its last reference.
+        # Neither part refers to self: without a cycle, the memory is released with the last reference to the buffer.
         memory = self._memory = ReplayMemory.from_options(options.replay_buffer_size, options, exp_name)
         self._sampler = TransitionSampler(memory, options)
         if options.pin_memory and not torch.cuda.is_available():
@@ -69,45 +70,40 @@ class FrameReplayBuffer(SerialBuffer):
         self._name = instance_name
         self._reported_at_s = -math.inf
         self._watch = MemoryWatch()
-        self._open(exp_name, memory.close)
+        self._open(exp_name, partial(_close, memory))
 
-    @property
-    def in_use(self) -> bool:
-        """Whether a signal handler has interrupted a method of it: a save would wait for that for ever."""
-        return self._memory.lock._is_owned()  # type: ignore[attr-defined]
-
-    def push(self, data: Union[Sequence[Mapping], Mapping], cur_collector_envstep: int = -1) -> None:
+    def push(self, data: Sequence[Mapping] | Mapping, cur_collector_envstep: int = -1) -> None:
         """
         Overview:
             Store one transition or many. A full buffer evicts as many.
         Arguments:
-            - data (:obj:`Union[Sequence[Mapping], Mapping]`): Dicts with stacks of uint8 screens under ``obs`` and \
-                ``next_obs``, and tensors, arrays, numbers, strings, or dicts of these under other keys. The value of \
+            - data (:obj:`Sequence[Mapping] | Mapping`): Dicts with stacks of uint8 screens under ``obs`` and \
+                ``next_obs``, and tensors, arrays, numbers, or dicts of these under other keys. The value of \
                 ``priority``, a TD error's absolute value, is the transition's first priority; without one it has the \
                 highest priority so far.
             - cur_collector_envstep (:obj:`int`): Env steps so far, the x axis of the curves.
         Raises:
-            - ValueError: If ``obs`` is no stack of uint8 screens (the message says which env option to set), or a \
+            - ValueError: If ``obs`` is not a stack of uint8 screens (the message says which env option to set), or a \
                 transition has another structure than the first.
-            - TypeError: If a value cannot be stored. Nothing of ``data`` is stored in either case.
+            - TypeError: If a value cannot be stored.
             - OSError: If the disk of storage ``memmap`` is full.
-            - RuntimeError: If the buffer is closed.
+            - ClosedBuffer: If the buffer is closed. After any of these errors nothing of ``data`` is stored.
         """
         transitions = [data] if isinstance(data, Mapping) else data
         self._prefetcher.wait()
         with self._memory.lock:
-            self._memory.push(self._sampler.prepare(transitions), self._sampler.stored)
+            self._sampler.push(transitions)
         self._report(cur_collector_envstep)
 
     def _report(self, env_step: int) -> None:
-        """If it is due, add a point to the memory's curve, and warn before memory runs out."""
+        """When it is due, add a point to the memory's curve, and warn before memory runs out."""
         now = time.monotonic()
         if now - self._reported_at_s < _REPORT_EVERY_S:
             return
         self._reported_at_s = now
         self._watch.look()
         if self._tb_logger is not None:
-            for name, value in self._memory.report().items():
+            for name, value in self.memory_report().items():
                 self._tb_logger.add_scalar(f'{self._name}_memory/{name}', value, max(0, env_step))
 
     def update(self, info: Mapping) -> None:
@@ -134,33 +130,33 @@ class FrameReplayBuffer(SerialBuffer):
             self._memory.clear()
             self._sampler.clear()
 
-    def sample(self, size: int, cur_learner_iter: int = 0) -> Union[FrameBatch, List[dict], None]:
+    def sample(self, size: int, cur_learner_iter: int = 0) -> FrameBatch | list[dict] | None:
         """
         Overview:
             Sample transitions. The batch reads like a list of dicts, and ``collated()`` returns it as tensors without \
             another copy. A transition may occur twice only if samples follow priorities.
         Returns:
-            - batch (:obj:`Union[FrameBatch, None]`): None if there are too few. Besides what was pushed, each has \
+            - batch (:obj:`FrameBatch | None`): None if there are too few. Besides what was pushed, each has \
                 ``replay_unique_id``, ``replay_buffer_idx``, ``priority``, and the importance-sampling weight \
                 ``IS`` (1 for all in uniform sampling).
         """
         if size == 0:
             return []
-        # pinning opens a GPU, which a training on the CPU leaves alone
+        # Pinning initializes CUDA, which a training on the CPU does not need.
         pinned = torch.cuda.is_initialized() if self._options.pin_memory is None else self._options.pin_memory
-        # without a reference to the buffer, which the prefetch thread would keep alive
-        sample = partial(self._memory.sample, self._sampler.sample, size, pinned)
+        # without a reference to self, which the prefetch thread would keep alive
+        sample = partial(_make_batch, self._memory, self._sampler, size, pinned)
         batch = self._prefetcher.take(size) or sample()
         if batch is None:
             return None
         if self._options.prefetch:
-            self._prefetcher.prepare(size, partial(sample, at_once=True))
+            self._prefetcher.prepare(size, sample)
         return batch
 
     def save_data(self, file_name: str) -> None:
         """
         Overview:
-            Save everything to a file, completely or not at all; the previous file stays as ``<file_name>.previous``.
+            Save everything to a file, completely or not at all.
         Raises:
             - OSError: If it cannot be written.
         """
@@ -169,15 +165,14 @@ class FrameReplayBuffer(SerialBuffer):
     def load_data(self, file_name: str) -> None:
         """
         Overview:
-            Load what ``save_data`` or ``start_saving`` saved, in place of the present content. If the file is \
-            damaged, the previous one is loaded.
+            Load what ``save_data`` or ``start_saving`` saved, in place of the present content.
         Raises:
             - FileNotFoundError: If there is no such file.
-            - DamagedFile: If neither can be loaded; the present content stays.
+            - DamagedFile: If it cannot be loaded; the present content stays.
         """
         self._restore(lambda: snapshot.load(self._memory, file_name))
 
-    def state_dict(self) -> Dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """Everything as numpy arrays, with the frames compressed."""
         return self._snapshot().as_dict()
 
@@ -208,6 +203,20 @@ class FrameReplayBuffer(SerialBuffer):
         """Transitions ever pushed."""
         return self._memory.next_id
 
-    def memory_report(self) -> Dict[str, float]:
+    def memory_report(self) -> dict[str, float]:
         """What the buffer costs now; see ``ReplayMemory.report``."""
-        return self._memory.report()
+        with self._memory.lock:
+            return self._memory.report()
+
+
+def _make_batch(
+    memory: ReplayMemory, sampler: TransitionSampler, size: int, pinned: bool
+) -> FrameBatch | list[dict] | None:
+    with memory.lock:
+        chosen = sampler.sample(size)
+        return None if chosen is None else memory.fetch(chosen.slots, chosen.extras, pinned)
+
+
+def _close(memory: ReplayMemory) -> None:
+    with memory.lock:
+        memory.close()

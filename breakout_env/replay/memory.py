@@ -3,7 +3,7 @@
 import math
 import os
 import threading
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import psutil
@@ -14,16 +14,17 @@ from .frames.store import FrameStore
 from .options import FOLDER, FrameStorageOptions
 from .rows import Rows
 from .size_check import check_room
-from .structure import leaves_of
-
-# So many frames of overwritten transitions are released at once, which is faster than one by one.
-_RELEASED_TOGETHER = 512
-Stored = Callable[[Sequence[Mapping], List[int]], None]
-# Slots for a sample of some size, and what is added to each transition; None if there are too few.
-Choose = Callable[[int], Optional[Tuple[np.ndarray, Extras]]]
+from .structure import fields_of
 
 
-class ReplayMemory(object):
+class ClosedBuffer(RuntimeError):
+    """Transitions are pushed to a replay buffer that is closed."""
+
+    def __init__(self) -> None:
+        super().__init__('the replay buffer is closed; expected no more transitions')
+
+
+class ReplayMemory:
     """
     Overview:
         A bounded memory of transitions of one structure, that of the first. Their stacks of screens (``obs``, \
@@ -34,8 +35,7 @@ class ReplayMemory(object):
         random one. All of it is in flat arrays, without a Python object for each transition or frame: memory is what \
         the arrays take, and the garbage collector has nothing to traverse.
 
-        Several threads may use it. A signal handler may raise in the middle of a push: what is stored stays exact, \
-        and at worst a few frames stay in memory that nothing refers to (see ``FrameStore``).
+        Threads that share a memory hold its ``lock`` around each call; the methods do not take it.
     Examples:
         >>> memory, stack = ReplayMemory(capacity=100, seed=0), np.zeros((4, 84, 84), np.uint8)
         >>> memory.push([dict(obs=stack, next_obs=stack, action=i) for i in range(3)])  # slots
@@ -54,12 +54,12 @@ class ReplayMemory(object):
         storage: str = 'compressed',
         eviction: str = 'fifo',
         folder: str = FOLDER,
-        seed: Optional[int] = None,
+        seed: int | None = None,
     ) -> None:
         """
         Arguments:
             - capacity (:obj:`int`): The most transitions it holds.
-            - seed (:obj:`Optional[int]`): Seed of sampling and of random eviction.
+            - seed (:obj:`int | None`): Seed of sampling and of random eviction.
             - others: See ``FrameStorageOptions``.
         Raises:
             - DoesNotFit: If there is no room for so many with the usual screens; a push raises it for larger ones.
@@ -68,7 +68,7 @@ class ReplayMemory(object):
         self.capacity = capacity
         self.storage = storage
         self.eviction = eviction
-        self.lock = threading.RLock()
+        self.lock = threading.Lock()
         self.random = np.random.default_rng(seed)
         self.next_id = 0  # of the next transition: ids are never reused
         self._folder = folder
@@ -83,8 +83,8 @@ class ReplayMemory(object):
         return cls(capacity, options.storage, options.eviction, folder, seed)
 
     def _reset(self) -> None:
-        self.rows: Optional[Rows] = None  # with the first transition
-        self.frame_store: Optional[FrameStore] = None
+        self.rows: Rows | None = None  # with the first transition
+        self.frame_store: FrameStore | None = None
         self.base_id = self.next_id  # the id of slot 0, unless ``delete`` moved some
 
     @property
@@ -97,36 +97,34 @@ class ReplayMemory(object):
         """Distinct frames in it."""
         return self.frame_store.count if self.frame_store else 0
 
-    def report(self) -> Dict[str, float]:
+    def report(self) -> dict[str, float]:
         """
         Overview:
             What it costs now.
         Returns:
-            - report (:obj:`Dict[str, float]`): ``transitions``; ``bytes`` of memory in use, everything counted; \
+            - report (:obj:`dict[str, float]`): ``transitions``; ``bytes`` of memory in use, everything counted; \
                 ``file_bytes`` on the disk; ``bytes_per_transition``, (bytes + file_bytes) / transitions; \
                 ``distinct_frames``; ``resident_bytes`` of the whole process, and ``free_bytes`` that it may still take.
         """
-        with self.lock:
-            rows, store = self.rows, self.frame_store
-            nbytes = 0 if rows is None else self.count * rows.nbytes
-            nbytes += store.nbytes if store else 0
-            file_bytes = store.backend.file_bytes if store else 0
-            return dict(
-                transitions=self.count,
-                bytes=nbytes,
-                file_bytes=file_bytes,
-                bytes_per_transition=(nbytes + file_bytes) / max(1, self.count),
-                distinct_frames=self.frames,
-                resident_bytes=psutil.Process().memory_info().rss,
-                free_bytes=memory_room().free_bytes,
-            )
+        rows, store = self.rows, self.frame_store
+        nbytes = 0 if rows is None else self.count * rows.nbytes
+        nbytes += store.nbytes if store else 0
+        file_bytes = store.file_bytes if store else 0
+        return dict(
+            transitions=self.count,
+            bytes=nbytes,
+            file_bytes=file_bytes,
+            bytes_per_transition=(nbytes + file_bytes) / max(1, self.count),
+            distinct_frames=self.frames,
+            resident_bytes=psutil.Process().memory_info().rss,
+            free_bytes=memory_room().free_bytes,
+        )
 
     def order(self) -> np.ndarray:
         """All slots in use, that of the oldest transition first."""
-        with self.lock:
-            if self.eviction == 'random':
-                return self.ids(np.arange(self.count)).argsort(kind='stable')
-            return self.nth(np.arange(self.count))
+        if self.eviction == 'random':
+            return self.ids(np.arange(self.count)).argsort(kind='stable')
+        return self.nth(np.arange(self.count))
 
     def nth(self, ranks: np.ndarray) -> np.ndarray:
         """Slots by rank in the order of pushing, the oldest first; under random eviction, by any fixed order."""
@@ -140,56 +138,43 @@ class ReplayMemory(object):
 
     def find(self, insertion_id: int) -> int:
         """The slot of a transition, or -1 if it is gone."""
-        with self.lock:
-            slot, count = (insertion_id - self.base_id) % self.capacity, self.count
-            if self.rows is None or (slot < count and self.rows.table['ids'][slot] == insertion_id):
-                return slot if count else -1
-            found = np.flatnonzero(self.rows.table['ids'][:count] == insertion_id)  # it was moved, or is gone
-            return int(found[0]) if len(found) else -1
+        slot, count = (insertion_id - self.base_id) % self.capacity, self.count
+        if self.rows is None or (slot < count and self.rows.table['ids'][slot] == insertion_id):
+            return slot if count else -1
+        found = np.flatnonzero(self.rows.table['ids'][:count] == insertion_id)  # it was moved, or is gone
+        return int(found[0]) if len(found) else -1
 
-    def column(self, key: str, slots: np.ndarray) -> np.ndarray:
-        """The numbers under a key of transitions. Raises KeyError if they have none."""
-        assert self.rows is not None
-        for i, leaf in enumerate(self.rows.others):
-            if leaf.path == (key,):
-                return self.rows.table[f'column{i}'][slots]
-        raise KeyError(key)
-
-    def push(self, transitions: Sequence[Mapping], stored: Optional[Stored] = None) -> List[int]:
+    def push(self, transitions: Sequence[Mapping]) -> list[int]:
         """
         Overview:
-            Store transitions, dicts of tensors, arrays, numbers, strings, and dicts of these; a full memory evicts as \
-            many. Calls ``stored(transitions, slots)`` at the end, also with those stored before an OSError.
+            Store transitions, dicts of tensors, arrays, numbers, and dicts of these; a full memory evicts as many. \
+            After an error none of them is stored.
         Returns:
-            - slots (:obj:`List[int]`): Where they are.
+            - slots (:obj:`list[int]`): Where they are.
         Raises:
-            - TypeError, ValueError: If a transition cannot be stored; none is stored then.
-            - OSError: If the disk is full. The transitions before that one are stored.
-            - RuntimeError: If it is closed.
+            - TypeError, ValueError: If a transition cannot be stored.
+            - OSError: If the disk is full.
+            - ClosedBuffer: If it is closed.
         """
-        with self.lock:
-            if self._closed:
-                raise RuntimeError('the replay buffer is closed; expected no more transitions')
-            if not transitions:
-                return []
-            rows = self.rows or Rows(leaves_of(transitions[0]), self.capacity)
-            for transition in transitions:
-                rows.expect(transition)
-            self.start_with(rows)
-            first, slots = self.next_id, self._next_slots(len(transitions))
-            gone: List[int] = []
-            try:
-                for transition, slot in zip(transitions, slots):
-                    gone += self._store(rows, transition, slot)
-                    if len(gone) >= _RELEASED_TOGETHER:
-                        released, gone = gone, []  # first, so that no signal has a frame released twice
-                        self._release(released)
-            finally:
-                self._release(gone)
-                count = self.next_id - first
-                if stored is not None and count:
-                    stored(transitions[:count], slots[:count])
-            return slots
+        if self._closed:
+            raise ClosedBuffer
+        if not transitions:
+            return []
+        rows = self.rows or Rows(fields_of(transitions[0]), self.capacity)
+        for transition in transitions:
+            rows.expect(transition)
+        self.start_with(rows)
+        frames_of_each = self._add_frames(rows, transitions)
+        slots = self._next_slots(len(transitions))
+        evicted: list[int] = []
+        for transition, slot, frames in zip(transitions, slots, frames_of_each):
+            if slot < self.count:
+                evicted += rows.frames_of(slot)
+            rows.write(slot, self.next_id, transition, frames)
+            self.next_id += 1
+        if self.frame_store is not None:
+            self.frame_store.release(evicted)
+        return slots
 
     def start_with(self, rows: Rows) -> None:
         """Use these rows from the first transition on."""
@@ -199,60 +184,53 @@ class ReplayMemory(object):
             self.frame_store = FrameStore(frame_bytes, self.capacity, self.storage, self._folder)
         self.rows = rows
 
-    def _next_slots(self, count: int) -> List[int]:
+    def _add_frames(self, rows: Rows, transitions: Sequence[Mapping]) -> list[list[int]]:
+        """Put the screens of transitions into the store; the numbers of their frames. After an error none is kept."""
+        store = self.frame_store
+        if store is None:
+            return [[] for _ in transitions]
+        added: list[list[int]] = []
+        try:
+            for transition in transitions:
+                added.append([])
+                for pixels in rows.pixels(transition):
+                    store.add(pixels, added[-1])
+        except BaseException:
+            for frames in added:
+                store.release(frames)
+            raise
+        return added
+
+    def _next_slots(self, count: int) -> list[int]:
         capacity, first = self.capacity, self.next_id - self.base_id
         if self.eviction == 'random':
             at_random = self.random.integers(capacity, size=count).tolist()
             return [i if i < capacity else any_slot for i, any_slot in enumerate(at_random, first)]
         return [i % capacity for i in range(first, first + count)]
 
-    def _store(self, rows: Rows, transition: Mapping, slot: int) -> Sequence[int]:
-        """Put a transition into its slot; returns the frames of the one that was there, to be released."""
-        store, frames = self.frame_store, []  # type: Optional[FrameStore], List[int]
-        try:
-            for pixels in rows.pixels(transition):
-                assert store is not None, 'rows with stacks come with a store'
-                store.add(pixels, frames)
-            rows.prepare(self.next_id, transition, frames)
-        except BaseException:  # a full disk, or Ctrl-C
-            self._release(frames)
-            raise
-        gone = rows.frames_of(slot) if slot < self.count else ()
-        start, end = slot * rows.nbytes, (slot + 1) * rows.nbytes
-        # no call, so no signal either, comes between these two
-        rows.bytes[start:end] = rows.fresh
-        self.next_id += 1
-        return gone
-
-    def _release(self, frames: List[int]) -> None:
-        """Release the frames of rows that are no longer there."""
-        if self.frame_store is not None:
-            self.frame_store.release(frames)
-
     def delete(self, insertion_ids: Iterable[int]) -> np.ndarray:
         """
         Remove transitions, passing over those that are gone. The others move up: they are in the first slots then, in
         the order of pushing. Returns the slots where they were.
         """
-        with self.lock:
-            order = self.order()
-            is_gone = np.isin(self.ids(order), np.fromiter(insertion_ids, np.int64))
-            if self.rows is None or not is_gone.any():
-                return np.arange(len(order))
-            gone, kept = self.rows.table[order[is_gone]], order[~is_gone]
-            self.rows.table[: len(kept)] = self.rows.table[kept]
-            self.base_id = self.next_id - len(kept)
-            self._release(gone['frames'].ravel().tolist())
-            return kept
+        order = self.order()
+        is_gone = np.isin(self.ids(order), np.fromiter(insertion_ids, np.int64))
+        if self.rows is None or not is_gone.any():
+            return np.arange(len(order))
+        gone, kept = self.rows.table[order[is_gone]], order[~is_gone]
+        self.rows.table[: len(kept)] = self.rows.table[kept]
+        self.base_id = self.next_id - len(kept)
+        if self.frame_store is not None:
+            self.frame_store.release(gone['frames'].ravel().tolist())
+        return kept
 
     def clear(self) -> None:
         """
         Remove everything and release memory and file. Insertion ids continue; the next transition may be of any kind.
         """
-        with self.lock:
-            if self.frame_store is not None:
-                self.frame_store.close()
-            self._reset()
+        if self.frame_store is not None:
+            self.frame_store.close()
+        self._reset()
 
     def close(self) -> None:
         """``clear``, and take no more transitions."""
@@ -264,28 +242,25 @@ class ReplayMemory(object):
         return type(self)(self.capacity, self.storage, self.eviction, self._folder)
 
     def swap(self, other: 'ReplayMemory') -> None:
-        """Exchange all content with another memory of the same settings, which no other thread uses."""
-        with self.lock:
-            for name in ('rows', 'frame_store', 'random', 'next_id', 'base_id'):
-                mine, its = getattr(self, name), getattr(other, name)
-                setattr(self, name, its)
-                setattr(other, name, mine)
+        """Exchange all content with another memory of the same settings."""
+        for name in ('rows', 'frame_store', 'random', 'next_id', 'base_id'):
+            mine, its = getattr(self, name), getattr(other, name)
+            setattr(self, name, its)
+            setattr(other, name, mine)
 
-    def sample(self, choose: Choose, size: int, pinned: bool, at_once: bool = False) -> Any:
-        """The transitions that a sampler chooses, or None; for the others see ``FrameStore.gather``."""
-        with self.lock:
-            chosen = choose(size)
-            return None if chosen is None else self.fetch(*chosen, pinned=pinned, at_once=at_once)
-
-    def fetch(
-        self, slots: np.ndarray, extras: Optional[Extras] = None, pinned: bool = False, at_once: bool = False
-    ) -> Sequence[Dict[str, Any]]:
-        """The transitions in slots, with ``extras`` added to each; for the others see ``FrameStore.gather``."""
-        with self.lock:
-            if not len(slots):
-                return []
-            assert self.rows is not None, 'there is no slot in use'
-            copied, pixels = self.rows.copy(np.asarray(slots, np.int64)), None
-            if self.frame_store is not None:
-                pixels = self.frame_store.gather(self.rows.frame_numbers(copied), pinned, at_once)
-            return FrameBatch(self.rows, copied, pixels, extras)
+    def fetch(self, slots: np.ndarray, extras: Extras | None = None, pinned: bool = False) -> FrameBatch | list[dict]:
+        """
+        Overview:
+            The transitions in slots, with ``extras`` added to each, in pinned memory or not.
+        Raises:
+            - IndexError: If a slot is not in use.
+        """
+        if not len(slots):
+            return []
+        slots = np.asarray(slots, np.int64)
+        if self.rows is None or not (slots < self.count).all():
+            raise IndexError(f'slots are {slots.tolist()}; expected numbers below {self.count}')
+        copied, pixels = self.rows.copy(slots), None
+        if self.frame_store is not None:
+            pixels = self.frame_store.gather(self.rows.frame_numbers(copied), pinned)
+        return FrameBatch(self.rows, copied, pixels, extras)

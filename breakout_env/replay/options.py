@@ -1,7 +1,8 @@
 """The options of the replay buffers: ``frame``, ``TaskFrameBuffer`` of task pipelines, and ``torchrl``."""
 
 import math
-from typing import Annotated, Iterable, Literal, Mapping, Optional
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Literal
 
 from ding.worker import AdvancedReplayBuffer
 from pydantic import Field
@@ -12,21 +13,20 @@ _OWNER = 'replay buffer option'
 _Size = Annotated[int, Between(1, 2**31 - 1, from_float=True)]
 _Share = Annotated[float, Between(0.0, 1.0)]
 FOLDER = 'replay'  # in the experiment's, for storages in files, where no other folder is given
-# Keys that DI-engine puts into the section itself, or that configs written for its own buffers have, and no options of
-# ours. They have no effect. (compile_config merges the advanced buffer's defaults in where only that section names the
-# type.)
+# Keys without effect: DI-engine puts them into the section, or configs have them for its buffers. (compile_config
+# merges the defaults of the advanced buffer into a section that alone names the type.)
 DI_ENGINE_KEYS = frozenset(AdvancedReplayBuffer.config) | {
     *('import_names', 'cfg_type', 'name', 'multi_buffer', 'periodic_thruput_seconds')
 }
 
 
 class _BufferOptions(Options):
-    """What the options of all buffers have."""
+    """What all buffers share."""
 
     _owner = _OWNER
 
     def refuse_without_effect(self, other: str, value: str, names: Iterable[str]) -> None:
-        """Refuse options that have an effect only with some value of another one, where they are not at defaults."""
+        """Refuse options that differ from their defaults, where another option's value leaves them without effect."""
         for name in names if getattr(self, other) != value else ():
             found, default = getattr(self, name), type(self).model_fields[name].default
             if found != default:
@@ -37,7 +37,7 @@ class _BufferOptions(Options):
 
 
 class FrameStorageOptions(_BufferOptions):
-    """Where frames are, and which go: what both interfaces of ``ReplayMemory`` have."""
+    """Where frames are, and which are evicted: the options of both interfaces of ``ReplayMemory``."""
 
     storage: Literal['compressed', 'ring', 'memmap'] = 'compressed'
     """(str) Where frames are: ``compressed`` in memory, or unchanged in memory (``ring``) or in a file (``memmap``)."""
@@ -72,8 +72,8 @@ class TaskBufferOptions(FrameStorageOptions):
         return options
 
 
-class _SamplingOptions(_BufferOptions):
-    """What the buffers of serial pipelines have."""
+class SamplingOptions(_BufferOptions):
+    """What the buffers of serial pipelines share."""
 
     _passed_over = DI_ENGINE_KEYS
 
@@ -88,11 +88,11 @@ class _SamplingOptions(_BufferOptions):
     """(int) Prioritised replay: samples over which beta rises to 1; 0 to leave it where it is."""
     prefetch: Flag = False
     """(bool) Whether a thread makes the next batch while the learner computes. It is sampled one call early, so it \
-    lacks transitions pushed and priorities set in between. (``torchrl``: from random numbers of its own, seeded \
+    lacks transitions pushed and priorities set in between. (``torchrl``: from a separate generator, seeded \
     from PyTorch's.)"""
 
 
-class ReplayOptions(_SamplingOptions, FrameStorageOptions):
+class ReplayOptions(SamplingOptions, FrameStorageOptions):
     """
     Overview:
         The options of a replay buffer, ``policy.other.replay_buffer`` in a config.
@@ -105,8 +105,8 @@ class ReplayOptions(_SamplingOptions, FrameStorageOptions):
         ValueError: replay buffer option `eviction` is 'lifo' (str); expected one of 'fifo', 'random'
     """
 
-    pin_memory: Optional[Flag] = None
-    """(Optional[bool]) Whether batches are in pinned memory, from where a GPU copies faster; None: if this \
+    pin_memory: Flag | None = None
+    """(bool | None) Whether batches are in pinned memory, from where a GPU copies faster; None: if this \
     process uses a GPU."""
 
     @classmethod
@@ -118,7 +118,7 @@ class ReplayOptions(_SamplingOptions, FrameStorageOptions):
         return options
 
 
-class TorchRLOptions(_SamplingOptions):
+class TorchRLOptions(SamplingOptions):
     """
     Overview:
         The checked options of ``cfg.policy.other.replay_buffer``.
@@ -133,16 +133,16 @@ class TorchRLOptions(_SamplingOptions):
     storage: Literal['tensor', 'memmap'] = 'tensor'
     """(str) ``tensor`` to keep transitions in memory (TorchRL's LazyTensorStorage), ``memmap`` in files \
     (LazyMemmapStorage)."""
-    folder: Optional[Annotated[PathText, Field(min_length=1)]] = None
-    """(Optional[str]) Folder for these files; each buffer creates its own subfolder and removes it. None for a folder \
+    folder: Annotated[PathText, Field(min_length=1)] | None = None
+    """(str | None) Folder for these files; each buffer creates its own subfolder and removes it. None for a folder \
     ``replay`` in the experiment's."""
     sampler: Literal['uniform', 'prioritized', 'slice'] = 'uniform'
     """(str) What a sample consists of: ``uniform`` or ``prioritized`` transitions, or ``slice``, consecutive steps of \
     an episode, for recurrent policies (``r2d2_slices``); their transitions need `episode_id` and `step_id` (collector \
     ``sample_with_ids``). TorchRL's SliceSampler samples an episode, all with equal probability, then a start in it: \
     steps of short episodes are seen more often."""
-    slice_len: Optional[Annotated[int, Between(2, 2**31 - 1)]] = None
-    """(Optional[int]) Steps in a slice; shorter episodes are padded with null steps."""
+    slice_len: Annotated[int, Between(2, 2**31 - 1)] | None = None
+    """(int | None) Steps in a slice; shorter episodes are padded with null steps."""
 
     @classmethod
     def from_config(cls, cfg: Mapping) -> 'TorchRLOptions':

@@ -1,16 +1,17 @@
 """A buffer of one rollout, for on-policy learning in DI-engine's off-policy pipeline."""
 
-from typing import Any, Dict, Mapping, Optional
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from ding.utils import BUFFER_REGISTRY
 from easydict import EasyDict
 
-Batch = Dict[str, torch.Tensor]
+Batch = dict[str, torch.Tensor]
 
 
 @BUFFER_REGISTRY.register('rollout')
-class RolloutBuffer(object):
+class RolloutBuffer:
     """
     Overview:
         Keeps the newest rollout and gives it out in random minibatches, reshuffled each epoch. The policy \
@@ -24,7 +25,7 @@ class RolloutBuffer(object):
     """
 
     save_suffix = ''  # a resumed run begins with a new rollout
-    config: Dict[str, Any] = dict(type='rollout', replay_buffer_size=1)
+    config: dict[str, Any] = dict(type='rollout', replay_buffer_size=1)
 
     @classmethod
     def default_config(cls) -> EasyDict:
@@ -41,9 +42,9 @@ class RolloutBuffer(object):
                 'of a rollout'
             )
 
-    def __init__(self, cfg: Optional[Any] = None, tb_logger: Any = None, exp_name: str = '') -> None:
+    def __init__(self, cfg: Any | None = None, tb_logger: Any = None, exp_name: str = '') -> None:
         self._rollout: Batch = {}
-        # Of its own, as a collector that runs in another thread meanwhile explores with the global one.
+        # A separate generator, because a collector in another thread draws from the global one meanwhile.
         self._random = torch.Generator()
         self._order = torch.empty(0, dtype=torch.int64)
 
@@ -53,12 +54,12 @@ class RolloutBuffer(object):
         self._random.manual_seed(int(torch.randint(2**62, ())))
         self._order = self._order[:0]
 
-    def sample(self, size: int, cur_learner_iter: int = 0) -> Optional[Batch]:
+    def sample(self, size: int, cur_learner_iter: int = 0) -> Batch | None:
         """
         Overview:
             The next minibatch.
         Returns:
-            - batch (:obj:`Optional[Batch]`): ``size`` transitions; None if the rollout has fewer.
+            - batch (:obj:`Batch | None`): ``size`` transitions; None if the rollout has fewer.
         """
         if self.count() < size:
             return None
@@ -75,7 +76,7 @@ class RolloutBuffer(object):
         return len(next(iter(self._rollout.values()))) if self._rollout else 0
 
     def update(self, info: Any) -> None:
-        """Priorities play no part."""
+        """Ignore priorities."""
 
     def clear(self) -> None:
         """Forget the rollout."""

@@ -1,43 +1,43 @@
-"""What our replay buffers for serial pipelines have in common: registration, prefetching, saving and release."""
+"""What the replay buffers of serial pipelines have in common: registration, prefetching, saving and release."""
 
 import logging
 import os
 import threading
 import weakref
 from abc import abstractmethod
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import Any, Callable, List, Mapping, Optional, Tuple
+from typing import Any
 
 from ding.worker.replay_buffer import IBuffer
 
 from ..utils import run_registry
 
 _log = logging.getLogger(__name__)
-_OURS = 'replay-'  # our threads' names begin with it
-_PREFETCHER, _SAVER = f'{_OURS}prefetch', f'{_OURS}saver'
+_THREADS = 'replay-'  # the names of a buffer's threads begin with it
+_PREFETCHER, _SAVER = f'{_THREADS}prefetch', f'{_THREADS}saver'
 
 
-class Prefetcher(object):
+class Prefetcher:
     """
-    Makes the next batch in a thread while the learner computes, assuming the next request repeats the previous one.
-    Call ``wait`` before a change of what batches are made from: so their content depends on the seed only, not on the
-    thread's speed.
+    Makes the next batch in a thread while the learner computes, assuming that the next request repeats the previous
+    one. Call ``wait`` before a change of what batches are made from: so their content depends on the seed only, not on
+    the thread's speed.
     """
 
     def __init__(self) -> None:
         self._executor = ThreadPoolExecutor(1, _PREFETCHER)  # its thread starts with the first batch
-        # without a lock, which would keep a signal handler from closing the buffer
-        self._pending: Optional[Tuple[Any, 'Future[Any]']] = None
+        self._pending: tuple[int, Future[Any]] | None = None
 
-    def prepare(self, request: Any, make: Callable[[], Any]) -> None:
-        """Make a batch in the thread."""
-        self._pending = request, self._executor.submit(make)
+    def prepare(self, size: int, make: Callable[[], Any]) -> None:
+        """Make a batch of some size in the thread."""
+        self._pending = size, self._executor.submit(make)
 
-    def take(self, request: Any) -> Any:
-        """The batch that was made for this request, or None; one for another request is dropped."""
+    def take(self, size: int) -> Any:
+        """The batch that was made, or None; one of another size is dropped."""
         self.wait()
         pending, self._pending = self._pending, None
-        return pending[1].result() if pending is not None and pending[0] == request else None
+        return pending[1].result() if pending is not None and pending[0] == size else None
 
     def wait(self) -> None:
         """Wait until the batch is made."""
@@ -47,12 +47,12 @@ class Prefetcher(object):
 
     def drop(self) -> None:
         """Forget the batch."""
-        self.take(None)
+        self.wait()
+        self._pending = None
 
     def close(self) -> None:
         """Forget the batch, and end the thread."""
-        # a thread cannot wait for itself, or for one that waits for it: the garbage collector may close a buffer in it
-        self._executor.shutdown(wait=not threading.current_thread().name.startswith(_OURS))
+        self._executor.shutdown()
         self._pending = None
 
 
@@ -79,7 +79,7 @@ class SerialBuffer(IBuffer):
         """Register in the run ``exp_name``. ``release``, which may not keep this buffer alive, is called at its end."""
         self._owner = os.getpid()
         self._prefetcher = Prefetcher()
-        self._saves: List[Future] = []  # the last one
+        self._saves: list[Future[None]] = []  # the last one
         self._finalizer = weakref.finalize(self, _release, self._saves, self._prefetcher, release, self._owner)
         run_registry.register(exp_name, 'buffer', self)
 
@@ -87,11 +87,11 @@ class SerialBuffer(IBuffer):
     def _begin_save(self) -> Callable[[str], None]:
         """Take a snapshot at once; the function that is returned writes it to a path."""
 
-    def start_saving(self, file_name: str, then: Callable[[], None]) -> bool:
+    def start_saving(self, file_name: str, then: Callable[[], Any]) -> bool:
         """
         Save what is there now while training continues, and call ``then``, in the save's thread, when the file is
         written. If that fails, as on a full disk, a warning is logged and the file before it stays. False if a save is
-        under way, or in a forked child, whose copy of the buffer is not the run's.
+        under way, or in a forked child, whose copy of the buffer does not belong to the run.
         """
         if os.getpid() != self._owner or not all(save.done() for save in self._saves):
             return False
@@ -100,7 +100,7 @@ class SerialBuffer(IBuffer):
         executor.shutdown(wait=False)  # the thread ends with the save; an interpreter that exits waits for it
         return True
 
-    def wait_for_saving(self) -> Optional[BaseException]:
+    def wait_for_saving(self) -> BaseException | None:
         """Wait until no save is under way; the error of the last one."""
         return self._saves[0].exception() if self._saves and os.getpid() == self._owner else None
 
@@ -109,21 +109,27 @@ class SerialBuffer(IBuffer):
         self._finalizer()
 
 
-def _save(write: Callable[[str], None], path: str, then: Callable[[], None]) -> None:
+def _save(write: Callable[[str], None], path: str, then: Callable[[], Any]) -> None:
     try:
         write(path)
         then()
-    except Exception as error:  # no failure of a save may end the training
+    except Exception as error:  # a save that fails must not end the training
         _log.warning('the replay buffer was not saved to %s: %s. The save before it is kept', path, error)
         del write, then  # the error stays until the next save, and a traceback would keep what they hold
         raise error.with_traceback(None) from None
 
 
-def _release(saves: List[Future], prefetcher: Prefetcher, release: Callable[[], None], owner: int) -> None:
-    if os.getpid() == owner:
+def _release(saves: list[Future[None]], prefetcher: Prefetcher, release: Callable[[], None], owner: int) -> None:
+    if os.getpid() != owner:
+        return
+
+    def finish() -> None:
         prefetcher.close()
-        if saves and threading.current_thread().name.startswith(_OURS):  # the save may need it
-            saves[0].add_done_callback(lambda _: release())
-        else:
-            wait(saves)
-            release()
+        wait(saves)
+        release()
+
+    # The garbage collector may close a buffer in one of its own threads, which cannot wait for itself.
+    if threading.current_thread().name.startswith(_THREADS):
+        threading.Thread(target=finish).start()
+    else:
+        finish()

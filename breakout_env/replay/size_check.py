@@ -1,4 +1,4 @@
-"""Whether a replay buffer of some size fits: better refused at the start than killed hours later."""
+"""Refuse a replay buffer that does not fit at the start, before it is killed for it hours later."""
 
 from ..utils.memory_limits import Room, address_room, disk_room, memory_room
 

@@ -1,110 +1,100 @@
 """
 All of a replay memory as named arrays, and back: what a save, a load and a state dict have in common.
 
-``ids``, ``frames`` (numbers of stored frames) and ``column0`` ... are the rows; ``frames0.data`` ... the compressed
-frames, in pieces, with the lengths of each and the dictionary that they were compressed with; ``meta`` is JSON that
-describes them.
+``ids``, ``frames`` (numbers of saved frames) and ``column0`` ... are the rows; ``frames0``, ``frames1`` ... the saved
+frames, a thousand in each, compressed together, as neighbours are alike; ``meta`` is JSON that describes them.
 
 A file is numpy's own ``.npz``. Nothing in it is pickled, so loading it runs no code. The zip container has a CRC-32 for
 each array, which finds damaged bytes.
 """
 
 import json
-import logging
 import math
 import os
 import zipfile
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import zstandard
 
-from ..utils.atomic_file import DamagedFile, atomic_write, previous
-from .frames.codec import FrameCodec
+from ..utils.atomic_file import DamagedFile, atomic_write
+from .frames.store import FrameStore
 from .memory import ReplayMemory
 from .rows import Columns, Rows
 from .size_check import DoesNotFit
-from .structure import leaves_from
+from .structure import fields_from
 
-_log = logging.getLogger(__name__)
 FORMAT = 'breakout_env replay memory'
 VERSION = 1
-_CHUNK_FRAMES = 8192
+_CHUNK_FRAMES = 1024
 
 
 class Restored(NamedTuple):
     """What a save holds besides the memory."""
 
-    more: Dict[str, Any]
-    priorities: Optional[np.ndarray]  # by slot
+    more: dict[str, Any]
+    priorities: np.ndarray | None  # by slot
     order: np.ndarray  # for each slot, its index in the saved order, for lists in ``more``
 
 
-class Snapshot(object):
+class Snapshot:
     """
     A memory as it is now, to be read later and from another thread, while the memory changes. It copies the rows
-    (about 80 bytes a transition) and acquires the frames, which ``arrays`` reads a few thousand at
-    a time; so memory and training never wait for a disk. ``more`` is JSON, ``priorities`` a number for each slot.
+    (about 80 bytes a transition) and acquires the frames, which ``arrays`` reads a thousand at a
+    time; so memory and training never wait for a disk. ``more`` is JSON, ``priorities`` a number for each slot.
+
+    Whoever takes it has the memory's lock; the methods take the lock themselves.
     """
 
-    def __init__(self, memory: ReplayMemory, more: Mapping[str, Any], priorities: Optional[np.ndarray] = None) -> None:
+    def __init__(self, memory: ReplayMemory, more: Mapping[str, Any], priorities: np.ndarray | None = None) -> None:
         self._memory = memory
         self._acquired = np.zeros(0, np.uint32)
-        with memory.lock:
-            self._frame_store, rows = memory.frame_store, memory.rows
-            self._rows: Columns = {} if rows is None else rows.copy(np.arange(memory.count))
-            if priorities is not None:
-                self._rows['priorities'] = priorities
-            if self._frame_store is not None:
-                self._acquired = np.flatnonzero(self._frame_store.references).astype(np.uint32)
-                self._frame_store.acquire(self._acquired)
-            self._meta = dict(
-                format=FORMAT,
-                version=VERSION,
-                leaves=None if rows is None else rows.leaves,
-                strings=[] if rows is None else list(rows.strings),
-                next_id=memory.next_id,
-                slots=[memory.capacity, memory.eviction, memory.base_id],
-                priorities=priorities is not None,
-                random=memory.random.bit_generator.state,
-                more=dict(more),
-            )
+        self._frame_store, rows = memory.frame_store, memory.rows
+        self._rows: Columns = {} if rows is None else rows.copy(np.arange(memory.count))
+        if priorities is not None:
+            self._rows['priorities'] = priorities
+        if self._frame_store is not None:
+            self._acquired = np.flatnonzero(self._frame_store.references).astype(np.uint32)
+            self._frame_store.acquire(self._acquired)
+        self._meta = dict(
+            format=FORMAT,
+            version=VERSION,
+            fields=None if rows is None else rows.fields,
+            frames=len(self._acquired),
+            next_id=memory.next_id,
+            slots=[memory.capacity, memory.eviction, memory.base_id],
+            priorities=priorities is not None,
+            random=memory.random.bit_generator.state,
+            more=dict(more),
+        )
 
-    def arrays(self) -> Iterator[Tuple[str, np.ndarray]]:
-        """Names and arrays, the frames in pieces, which are released one by one."""
-        dictionaries: Dict[bytes, int] = {}
-        new_number = np.zeros(int(self._acquired.max(initial=0)) + 1, np.uint32)
-        pieces = frames_so_far = 0
-        codec: Optional[FrameCodec] = None
+    def arrays(self) -> Iterator[tuple[str, np.ndarray]]:
+        """Names and arrays, the frames in chunks, which are released one by one."""
+        yield 'meta', np.frombuffer(json.dumps(self._meta).encode(), np.uint8)
+        position = np.zeros(int(self._acquired.max(initial=0)) + 1, np.uint32)  # of each frame among the saved ones
+        position[self._acquired] = np.arange(len(self._acquired))
+        for name, array in self._rows.items():
+            yield name, position[array] if name == 'frames' else array
+        compressor, chunks = zstandard.ZstdCompressor(), 0
         while self._frame_store is not None and len(self._acquired):
             with self._memory.lock:
                 if self._memory.frame_store is not self._frame_store:
                     raise ValueError('the memory was cleared or loaded while it was being saved')
                 chunk = self._acquired[:_CHUNK_FRAMES]
-                exported = self._frame_store.backend.export(chunk, codec)
+                pixels = self._frame_store.gather(chunk).numpy()
                 self._acquired = self._acquired[_CHUNK_FRAMES:]
                 self._frame_store.release(chunk.tolist())
-            for codec, frames, blobs in exported:
-                if codec.dictionary not in dictionaries:
-                    dictionaries[codec.dictionary] = len(dictionaries)
-                    yield f'dictionary{len(dictionaries) - 1}', np.frombuffer(codec.dictionary, np.uint8)
-                new_number[frames] = np.arange(frames_so_far, frames_so_far + len(frames))
-                frames_so_far += len(frames)
-                yield f'frames{pieces}.dictionary', np.array([dictionaries[codec.dictionary]])
-                yield f'frames{pieces}.lengths', np.array([len(blob) for blob in blobs], np.uint32)
-                yield f'frames{pieces}.data', np.frombuffer(b''.join(blobs), np.uint8)
-                pieces += 1
-        for name, array in self._rows.items():
-            yield name, new_number[array] if name == 'frames' else array
-        self._meta.update(pieces=pieces, frames=frames_so_far)
-        yield 'meta', np.frombuffer(json.dumps(self._meta).encode(), np.uint8)
+            yield f'frames{chunks}', np.frombuffer(compressor.compress(pixels.data), np.uint8)
+            chunks += 1
 
     def write(self, path: str) -> None:
         """Write it to a file, see ``write_arrays``, and close it."""
         with closing(self):
             write_arrays(path, self.arrays())
 
-    def as_dict(self) -> Dict[str, np.ndarray]:
+    def as_dict(self) -> dict[str, np.ndarray]:
         """All arrays, by name; it is closed."""
         with closing(self):
             return dict(self.arrays())
@@ -112,21 +102,21 @@ class Snapshot(object):
     def close(self) -> None:
         """Release the frames that are still acquired."""
         with self._memory.lock:
-            # after a clear or a load it is another store, in which these numbers stand for other frames
+            # After a clear or a load the memory has another store, where these numbers stand for other frames.
             if self._frame_store is not None and self._memory.frame_store is self._frame_store:
                 self._frame_store.release(self._acquired.tolist())
             self._acquired = self._acquired[:0]
 
 
-def write_arrays(path: str, arrays: Iterable[Tuple[str, np.ndarray]]) -> None:
+def write_arrays(path: str, arrays: Iterable[tuple[str, np.ndarray]]) -> None:
     """
     Overview:
-        Write arrays to a file atomically; the file it replaces stays as ``<path>.previous``. The arrays are asked for \
-        one at a time and need not be in memory together.
+        Write arrays to a file, completely or not at all. The arrays are asked for one at a time and need not be in \
+        memory together.
     Raises:
         - OSError: If it cannot be written, as on a full disk; the old file is still there.
     """
-    with atomic_write(path, keep_previous=True) as file:
+    with atomic_write(path) as file:
         with zipfile.ZipFile(file, 'w', zipfile.ZIP_STORED, allowZip64=True) as archive:
             for name, array in arrays:
                 with archive.open(f'{name}.npy', 'w', force_zip64=True) as member:
@@ -140,7 +130,7 @@ class SavedArrays(Mapping):
         self._path = path
         if not os.path.exists(path):
             raise FileNotFoundError(f'there is no saved replay buffer at {path}')
-        with self._damage_named('it is no saved replay buffer, or cut off'):
+        with self._damage_named('it is not a saved replay buffer, or cut off'):
             self._archive = zipfile.ZipFile(path)
         self._names = [name[:-4] for name in self._archive.namelist() if name.endswith('.npy')]
         self.close = self._archive.close
@@ -183,23 +173,13 @@ class SavedArrays(Mapping):
 def load(memory: ReplayMemory, path: str) -> Restored:
     """
     Overview:
-        Restore what ``Snapshot.write`` wrote or, if that is damaged or missing, with a warning the save before it.
+        Restore what ``Snapshot.write`` wrote.
     Raises:
-        - FileNotFoundError: If there is neither.
-        - DamagedFile: If neither can be restored; the message is about the newer. The memory is unchanged.
+        - FileNotFoundError: If there is no such file.
+        - DamagedFile: If it cannot be restored. The memory is unchanged.
     """
-    failures: List[Exception] = []
-    for candidate in (path, previous(path)):
-        try:
-            with closing(SavedArrays(candidate)) as arrays:
-                restored = restore(memory, arrays, candidate)
-        except (DamagedFile, FileNotFoundError) as error:
-            failures.append(error)
-            continue
-        if failures:
-            _log.warning('%s. The save before it, %s, was taken instead', failures[0], candidate)
-        return restored
-    raise next((failure for failure in failures if isinstance(failure, DamagedFile)), failures[0])
+    with closing(SavedArrays(path)) as arrays:
+        return restore(memory, arrays, path)
 
 
 def restore(memory: ReplayMemory, arrays: Mapping[str, np.ndarray], name: str) -> Restored:
@@ -208,7 +188,7 @@ def restore(memory: ReplayMemory, arrays: Mapping[str, np.ndarray], name: str) -
         Replace a memory's content by that of a snapshot. If the snapshot has more transitions than fit, the newest \
         are taken. A memory keeps its own storage, whatever storage the snapshot was taken from.
     Raises:
-        - DamagedFile: If it is no snapshot, or of another version, or inconsistent. The memory is unchanged.
+        - DamagedFile: If it is not a snapshot, has another version, or is inconsistent. The memory is unchanged.
     """
     try:
         meta = json.loads(bytes(arrays['meta']))
@@ -218,7 +198,7 @@ def restore(memory: ReplayMemory, arrays: Mapping[str, np.ndarray], name: str) -
     except DamagedFile:
         raise
     except (KeyError, ValueError, TypeError):
-        raise DamagedFile(f'{name} is no saved replay buffer') from None
+        raise DamagedFile(f'{name} is not a saved replay buffer') from None
     if version != VERSION:
         raise DamagedFile(f'{name} is a replay buffer of version {version}; this program reads version {VERSION}')
     fresh = memory.empty_copy()
@@ -228,16 +208,16 @@ def restore(memory: ReplayMemory, arrays: Mapping[str, np.ndarray], name: str) -
         return restored
     except (DamagedFile, DoesNotFit):
         raise
-    except (KeyError, ValueError, TypeError, IndexError, OverflowError) as error:
+    except (KeyError, ValueError, TypeError, IndexError, OverflowError, zstandard.ZstdError) as error:
         raise DamagedFile(f'{name} is damaged: its parts do not fit together ({error})') from None
     finally:
         fresh.close()
 
 
-def _fill(memory: ReplayMemory, meta: Dict[str, Any], arrays: Mapping[str, np.ndarray]) -> Restored:
-    ids = arrays['ids'] if meta['leaves'] is not None else np.zeros(0, np.int64)
+def _fill(memory: ReplayMemory, meta: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> Restored:
+    ids = arrays['ids'] if meta['fields'] is not None else np.zeros(0, np.int64)
     if ids.dtype != np.int64 or ids.ndim != 1 or (ids < 0).any():
-        raise ValueError('no ids')
+        raise ValueError('there are no ids')
     capacity, eviction, base_id = meta['slots']
     count = len(ids)
     memory.next_id = int(meta['next_id'])
@@ -252,14 +232,14 @@ def _fill(memory: ReplayMemory, meta: Dict[str, Any], arrays: Mapping[str, np.nd
         memory.base_id = memory.next_id - len(order)
     if memory.count != len(order):
         raise ValueError('transitions are missing')
-    if meta['leaves'] is not None:
-        rows = Rows(leaves_from(meta['leaves']), memory.capacity)
+    if meta['fields'] is not None:
+        rows = Rows(fields_from(meta['fields']), memory.capacity)
         memory.start_with(rows)
         columns = {name: _of_length(count, arrays[name])[order] for name in rows.table.dtype.names or ()}
         if memory.frame_store is not None:
-            columns['frames'] = _load_frames(memory, meta, arrays)[columns['frames']]
-            memory.frame_store.set_references(np.bincount(columns['frames'].ravel()))
-        rows.fill(columns, [str(text) for text in meta['strings']])
+            columns['frames'] = _load_frames(memory.frame_store, int(meta['frames']), arrays)[columns['frames']]
+            memory.frame_store.set_references(columns['frames'].ravel())
+        rows.fill(columns)
     memory.random.bit_generator.state = meta['random']
     priorities = _of_length(count, arrays['priorities'])[order] if meta['priorities'] else None
     return Restored(meta['more'], priorities, order)
@@ -271,21 +251,16 @@ def _of_length(count: int, table: np.ndarray) -> np.ndarray:
     return table
 
 
-def _load_frames(memory: ReplayMemory, meta: Dict[str, Any], arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+def _load_frames(store: FrameStore, count: int, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     """The numbers that the saved frames have now."""
-    store = memory.frame_store
-    assert store is not None
-    total = int(meta['frames'])
-    new_number = np.zeros(total, np.uint32)
-    codecs: Dict[int, FrameCodec] = {}
-    start = 0
-    for piece in range(int(meta['pieces'])):
-        dictionary = int(arrays[f'frames{piece}.dictionary'][0])
-        if dictionary not in codecs:
-            codecs[dictionary] = FrameCodec(store.frame_bytes, bytes(arrays[f'dictionary{dictionary}']))
-        numbers = store.load(codecs[dictionary], arrays[f'frames{piece}.lengths'], arrays[f'frames{piece}.data'])
-        new_number[start : start + len(numbers)] = numbers
-        start += len(numbers)
-    if start != total:
-        raise ValueError('frames are missing')
-    return new_number
+    decompressor = zstandard.ZstdDecompressor()
+    numbers: list[int] = []
+    for chunk, start in enumerate(range(0, count, _CHUNK_FRAMES)):
+        compressed = arrays[f'frames{chunk}'].tobytes()
+        expected_bytes = min(_CHUNK_FRAMES, count - start) * store.frame_bytes
+        if zstandard.frame_content_size(compressed) != expected_bytes:  # before memory is allocated for it
+            raise ValueError('frames are missing')
+        store.add(memoryview(decompressor.decompress(compressed)), numbers)
+    if store.count != count:
+        raise ValueError('a frame is there twice')
+    return np.array(numbers, np.uint32)

@@ -1,10 +1,11 @@
 """
-The structure of transitions: which keys, of which kinds, and the columns that hold their values.
+The structure of transitions: which keys, of which types, and the columns that hold their values.
 
 All transitions of a buffer have the structure of the first one.
 """
 
-from typing import Any, Dict, Iterator, Mapping, NamedTuple, Sequence, Tuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,17 +16,21 @@ STACKS = ('obs', 'next_obs')
 # Dtypes of tensors and of the columns that hold them; numpy has no bfloat16, so its bits are kept as int16.
 _NAMES = ('uint8', 'int8', 'int16', 'int32', 'int64', 'float16', 'float32', 'float64', 'bool')
 _TENSOR_DTYPES = {**{name: np.dtype(name) for name in _NAMES}, 'bfloat16': np.dtype('int16')}
-# Python's own types, and the columns that hold them: strings by number. None and {} need no column.
-_COLUMNS = dict(bool=np.bool_, int=np.int64, float=np.float64, str=np.uint32, none=np.uint8, empty=np.uint8)
+# Python's own types, and the columns that hold them.
+_PYTHON_DTYPES = dict(bool=np.dtype(bool), int=np.dtype(np.int64), float=np.dtype(np.float64))
+# kinds of numpy dtypes: bool, whole numbers, floats, complex numbers
+_NUMBERS = 'biufc'
+
+KeyPath = tuple[str, ...]  # ('prev_state', 'h') for transition['prev_state']['h']
 
 
-class Leaf(NamedTuple):
-    """A value of a transition that is not a dict of others, and a column of such values."""
+class Field(NamedTuple):
+    """A value of each transition, below a path of keys, and its type."""
 
-    path: Tuple[str, ...]
-    kind: str  # 'tensor', 'array', 'scalar' (numpy's), or a key of _COLUMNS
-    dtype: str
-    shape: Tuple[int, ...]
+    path: KeyPath
+    type_name: str  # 'tensor', 'array', 'scalar' (numpy's), 'bool', 'int' or 'float'
+    dtype: str  # of tensors, arrays and scalars
+    shape: tuple[int, ...]
 
     @property
     def is_stack(self) -> bool:
@@ -35,88 +40,77 @@ class Leaf(NamedTuple):
     @property
     def column_dtype(self) -> np.dtype:
         """The dtype of a column of such values."""
-        if self.kind == 'tensor':
+        if self.type_name == 'tensor':
             return _TENSOR_DTYPES[self.dtype]
-        return np.dtype(self.dtype if self.kind in ('array', 'scalar') else _COLUMNS[self.kind])
+        return _PYTHON_DTYPES[self.type_name] if self.type_name in _PYTHON_DTYPES else np.dtype(self.dtype)
 
-    def tensor(self, column: Any) -> torch.Tensor:
+    def tensor(self, column: np.ndarray | torch.Tensor) -> torch.Tensor:
         """Rows of a tensor's column as one tensor with a dimension more."""
         tensor = column if isinstance(column, torch.Tensor) else torch.from_numpy(column)
         return tensor.view(torch.bfloat16) if self.dtype == 'bfloat16' else tensor
 
-    def values(self, column: Any, strings: Sequence[str]) -> list:
+    def values(self, column: Any) -> list[Any]:
         """Rows of a column as the values that were pushed."""
-        if self.kind == 'tensor':
+        if self.type_name == 'tensor':
             return list(self.tensor(column).unbind(0))
-        if self.kind == 'array':
+        if self.type_name == 'array':
             return [column[i, ...] for i in range(len(column))]  # column[i] of a 1-d column would be a scalar
-        if self.kind == 'scalar':
-            return list(column)
-        if self.kind in ('none', 'empty'):
-            return [None if self.kind == 'none' else {} for _ in column]
-        if self.kind == 'str':
-            return [strings[number] for number in column.tolist()]
-        return column.tolist()
+        return list(column) if self.type_name == 'scalar' else column.tolist()
 
-    def collated(self, column: Any, strings: Sequence[str]) -> Any:
+    def collated(self, column: Any) -> Any:
         """Rows of a column as DI-engine's ``default_collate`` collates the values, without making each of them."""
-        if self.kind == 'tensor':
+        if self.type_name == 'tensor':
             return self.tensor(column).view(-1) if self.shape == (1,) else self.tensor(column)
-        if self.kind in ('int', 'float', 'bool'):
-            return numbers(column)
-        return {} if self.kind == 'empty' else default_collate(self.values(column, strings))
+        return numbers(column) if self.type_name in _PYTHON_DTYPES else default_collate(self.values(column))
 
     def __str__(self) -> str:
-        if self.kind in ('tensor', 'array'):
-            return f'a {self.kind} of {self.dtype} with the shape {self.shape}'
-        named = dict(none='None', empty='an empty dict', scalar=f'a number of {self.dtype}')
-        return named.get(self.kind, f'of type {self.kind}')
+        if self.type_name in ('tensor', 'array'):
+            return f'a {self.type_name} of {self.dtype} with the shape {self.shape}'
+        return f'a number of {self.dtype}' if self.type_name == 'scalar' else f'of type {self.type_name}'
 
 
-Leaves = Tuple[Leaf, ...]
+Fields = tuple[Field, ...]
 
 
-def leaves_of(transition: Mapping) -> Leaves:
+def fields_of(transition: Mapping) -> Fields:
     """
     Overview:
         The structure of a transition, in the order of its keys.
     Raises:
-        - TypeError: If a value is of another type than can be stored; the message names the key.
+        - TypeError: If a value has a type that cannot be stored; the message names the key.
         - ValueError: If ``obs`` or ``next_obs`` is not a stack of uint8 screens; the message names the env option.
     """
-    leaves = tuple(_leaves(transition, ()))
-    stacks = [leaf for leaf in leaves if leaf.is_stack]
-    for leaf in stacks:
-        _check_stack(leaf)
-    if any(leaf.shape[1:] != stacks[0].shape[1:] for leaf in stacks):
-        raise ValueError(f'obs and next_obs hold screens of different sizes: {[leaf.shape for leaf in stacks]}')
-    return leaves
+    fields = tuple(_fields_below(transition, ()))
+    stacks = [field for field in fields if field.is_stack]
+    for stack in stacks:
+        _check_stack(stack)
+    if any(stack.shape[1:] != stacks[0].shape[1:] for stack in stacks):
+        raise ValueError(f'obs and next_obs hold screens of different sizes: {[stack.shape for stack in stacks]}')
+    return fields
 
 
-def leaves_from(saved: Any) -> Leaves:
-    """A structure from the JSON of a save. Raises ValueError if it is none."""
+def fields_from(saved: Any) -> Fields:
+    """A structure from the JSON of a save. Raises ValueError if it does not describe one."""
     try:
-        leaves = tuple(Leaf(tuple(map(str, p)), str(k), str(d), tuple(map(int, s))) for p, k, d, s in saved)
-        if any(not leaf.path or leaf.column_dtype.hasobject for leaf in leaves):
+        fields = tuple(Field(tuple(map(str, p)), str(t), str(d), tuple(map(int, s))) for p, t, d, s in saved)
+        if any(not field.path or field.column_dtype.kind not in _NUMBERS for field in fields):
             raise ValueError
-        if any(leaf.is_stack and (len(leaf.shape) != 3 or 0 in leaf.shape) for leaf in leaves):
+        if any(field.is_stack and (len(field.shape) != 3 or 0 in field.shape) for field in fields):
             raise ValueError
     except (TypeError, ValueError, KeyError, AttributeError):
         raise ValueError('the description of its transitions cannot be read') from None
-    return leaves
+    return fields
 
 
 def key_of(transition: Mapping) -> tuple:
     """
-    A cheap cache key for ``leaves_of``: equal keys mean equal structures, or that one of the transitions is refused.
+    A cheap cache key for ``fields_of``: equal keys mean equal structures, or that one of the transitions is refused.
     """
     key: list = []
     for name, value in transition.items():
         kind = type(value)
         if kind is torch.Tensor:
             key += (name, value.dtype, value.shape, value.layout)
-        elif kind is bool or kind is float or kind is str:
-            key += (name, kind)
         elif kind is int:
             key += (name, kind, -(2**63) <= value < 2**63)
         elif kind is np.ndarray or isinstance(value, np.generic):
@@ -128,9 +122,9 @@ def key_of(transition: Mapping) -> tuple:
     return tuple(key)
 
 
-def expect_same(found: Leaves, expected: Leaves) -> None:
+def expect_same(found: Fields, expected: Fields) -> None:
     """Raise ValueError if two structures differ in more than the order of keys."""
-    these, those = ({leaf.path: leaf for leaf in leaves} for leaves in (found, expected))
+    these, those = ({field.path: field for field in fields} for fields in (found, expected))
     for path in {**those, **these}:
         if these.get(path) != those.get(path):
             hint = ' (env options screen_size and frame_stack)' if path[0] in STACKS else ''
@@ -140,17 +134,17 @@ def expect_same(found: Leaves, expected: Leaves) -> None:
             )
 
 
-def _leaves(node: Mapping, path: Tuple[str, ...]) -> Iterator[Leaf]:
+def _fields_below(node: Mapping, path: KeyPath) -> Iterator[Field]:
     for key, value in node.items():
         if not isinstance(key, str):
             raise TypeError(f'a key of a transition is {key!r} ({type(key).__name__}); expected a string')
         if isinstance(value, Mapping) and value:
-            yield from _leaves(value, (*path, key))
+            yield from _fields_below(value, (*path, key))
         else:
-            yield _leaf((*path, key), value)
+            yield _field((*path, key), value)
 
 
-def _leaf(path: Tuple[str, ...], value: Any) -> Leaf:
+def _field(path: KeyPath, value: Any) -> Field:
     kind = type(value)
     if kind is torch.Tensor:
         dtype = str(value.dtype).split('.')[1]
@@ -159,41 +153,39 @@ def _leaf(path: Tuple[str, ...], value: Any) -> Leaf:
                 f'{name_of(path)} is a {"sparse " if value.is_sparse else ""}tensor of {dtype}; expected a dense '
                 f'one of {", ".join(_TENSOR_DTYPES)}'
             )
-        return Leaf(path, 'tensor', dtype, tuple(value.shape))
+        return Field(path, 'tensor', dtype, tuple(value.shape))
     if isinstance(value, (np.ndarray, np.generic)):
-        if value.dtype.hasobject or value.dtype.names:
-            raise TypeError(f'{name_of(path)} is an array of {value.dtype}; expected numbers or strings of one length')
-        return Leaf(path, 'array' if isinstance(value, np.ndarray) else 'scalar', value.dtype.str, value.shape)
+        if value.dtype.kind not in _NUMBERS:
+            raise TypeError(f'{name_of(path)} is an array of {value.dtype}; expected numbers')
+        return Field(path, 'array' if isinstance(value, np.ndarray) else 'scalar', value.dtype.str, value.shape)
     if kind is int and not -(2**63) <= value < 2**63:
         raise TypeError(f'{name_of(path)} is {value}; expected a whole number of at most 64 bits')
-    if kind in (bool, int, float, str):
-        return Leaf(path, kind.__name__, '', ())
-    if value is None or isinstance(value, Mapping):
-        return Leaf(path, 'none' if value is None else 'empty', '', (0,))
+    if kind in (bool, int, float):
+        return Field(path, kind.__name__, '', ())
+    found = 'an empty dict' if isinstance(value, Mapping) else f'of type {kind.__module__}.{kind.__qualname__}'
     raise TypeError(
-        f'{name_of(path)} is of type {kind.__module__}.{kind.__qualname__}; a replay buffer of frames takes tensors, '
-        'numpy arrays, numbers, strings, None, and dicts of these'
+        f'{name_of(path)} is {found}; a replay buffer of frames takes tensors, arrays, numbers, and dicts of these'
     )
 
 
-def name_of(path: Tuple[str, ...]) -> str:
+def name_of(path: KeyPath) -> str:
     """A value's name in error messages, such as ``transition['obs']``."""
     return 'transition' + ''.join(f'[{key!r}]' for key in path)
 
 
-def _check_stack(leaf: Leaf) -> None:
-    name = name_of(leaf.path)
-    if leaf.kind not in ('tensor', 'array'):
-        raise ValueError(f'{name} is {leaf}; expected a stack of screens, uint8')
-    if leaf.column_dtype != np.uint8:
+def _check_stack(field: Field) -> None:
+    name = name_of(field.path)
+    if field.type_name not in ('tensor', 'array'):
+        raise ValueError(f'{name} is {field}; expected a stack of screens, uint8')
+    if field.column_dtype != np.uint8:
         raise ValueError(
-            f'{name} is of dtype {leaf.column_dtype if leaf.kind == "array" else leaf.dtype}; a replay buffer of '
-            "frames takes pixels 0..255 as they are: set the env option obs_dtype='uint8' and a model that scales "
+            f'{name} is of dtype {field.column_dtype if field.type_name == "array" else field.dtype}; a replay buffer '
+            "of frames takes pixels 0..255 as they are: set the env option obs_dtype='uint8' and a model that scales "
             "them (policy.model.type='pixel_dqn' and its kin)"
         )
-    if len(leaf.shape) != 3 or 0 in leaf.shape:
+    if len(field.shape) != 3 or 0 in field.shape:
         raise ValueError(
-            f'{name} has the shape {leaf.shape}; expected stacked screens, (frame_stack, height, width), as the env '
+            f'{name} has the shape {field.shape}; expected stacked screens, (frame_stack, height, width), as the env '
             "options frame_stack=4 and obs_dtype='uint8' of BreakoutEnv give"
         )
 
@@ -208,19 +200,19 @@ def numpy_of(tensor: torch.Tensor) -> np.ndarray:
 
 
 def numbers(column: np.ndarray) -> torch.Tensor:
-    """Numbers of Python as ``default_collate`` makes tensors of them: bool, int64 or float32."""
+    """Python's numbers as ``default_collate`` makes tensors of them: bool, int64 or float32."""
     dtype = {'b': np.dtype(bool), 'f': np.dtype(np.float32)}.get(column.dtype.kind, np.dtype(np.int64))
     return torch.from_numpy(column.astype(dtype, copy=False))
 
 
-def set_at(tree: Dict[str, Any], path: Tuple[str, ...], value: Any) -> None:
+def set_at(tree: dict[str, Any], path: KeyPath, value: Any) -> None:
     """Put a value below keys of nested dicts."""
     for key in path[:-1]:
         tree = tree.setdefault(key, {})
     tree[path[-1]] = value
 
 
-def look_up(tree: Mapping, path: Tuple[str, ...]) -> Any:
+def look_up(tree: Mapping, path: KeyPath) -> Any:
     """The value below keys of nested dicts."""
     value: Any = tree
     for key in path:

@@ -5,7 +5,7 @@ import numpy as np
 _LEAVES = 256
 
 
-class SumTree(object):
+class SumTree:
     """
     A sum tree (Schaul et al. 2016, appendix B.2.1) of two levels: blocks of 256 leaves, and the sum of each. For a
     million leaves and a batch, two running sums take less time than the twenty steps down a binary tree in Python. A
@@ -57,5 +57,5 @@ class SumTree(object):
         blocks = np.searchsorted(ends, masses, side='right')
         running = self._leaves[blocks].cumsum(axis=1, dtype=np.float64)
         left = masses - np.append(0, ends)[blocks]
-        left = np.minimum(left, np.nextafter(running[:, -1], 0))  # likewise
+        left = np.minimum(left, np.nextafter(running[:, -1], 0))  # rounding, as above
         return blocks * _LEAVES + (running > left[:, None]).argmax(axis=1)

@@ -3,7 +3,8 @@
 import contextlib
 import json
 import random
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Union
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from ding.data.buffer import Buffer, BufferedData, apply_middleware
@@ -39,24 +40,24 @@ class TaskFrameBuffer(Buffer):
         Arguments:
             - size (:obj:`int`): The most transitions it holds.
             - exp_name (:obj:`str`): Folder of the experiment, below which storage ``memmap`` keeps its file.
-            - options (:obj:`Any`): ``storage``, ``eviction``, ``folder``, as of ``FrameStorageOptions``.
+            - options (:obj:`Any`): ``storage``, ``eviction``, ``folder``; see ``FrameStorageOptions``.
         Raises:
             - ValueError: If an option is unknown or not allowed, or the size does not fit.
         """
         checked = TaskBufferOptions.from_arguments(size, options)
         super().__init__(checked.size)
         self._memory = ReplayMemory.from_options(checked.size, checked, exp_name)
-        self._metas: Dict[int, dict] = {}  # by slot; most transitions have none
+        self._metas: dict[int, dict] = {}  # by slot; most transitions have none
 
     def use(self, func: Any) -> 'TaskFrameBuffer':
-        """As the base's. A ValueError for what needs the oldest transition to be evicted, with random eviction."""
+        """Add middleware. Raises ValueError if it needs the oldest transition to be evicted, and any is evicted."""
         if isinstance(func, PriorityExperienceReplay) and self._memory.eviction == 'random':
             raise ValueError("PriorityExperienceReplay assumes that the oldest are evicted; expected eviction='fifo'")
         return super().use(func)
 
     @apply_middleware('push')
-    def push(self, data: Mapping, meta: Optional[dict] = None) -> BufferedData:
-        """Store one transition as of ``FrameReplayBuffer.push``, and numbers and strings that belong to it."""
+    def push(self, data: Mapping, meta: dict | None = None) -> BufferedData:
+        """Store one transition, see ``FrameReplayBuffer.push``, and its meta, a dict of numbers and strings."""
         meta = {} if meta is None else meta
         with self._memory.lock:
             (slot,) = self._memory.push([data])
@@ -72,25 +73,25 @@ class TaskFrameBuffer(Buffer):
     @apply_middleware('sample')
     def sample(
         self,
-        size: Optional[int] = None,
-        indices: Optional[List[str]] = None,
+        size: int | None = None,
+        indices: list[str] | None = None,
         replace: bool = False,
-        sample_range: Optional[slice] = None,
+        sample_range: slice | None = None,
         ignore_insufficient: bool = False,
-        groupby: Optional[str] = None,
-        unroll_len: Optional[int] = None,
-    ) -> Union[List[BufferedData], List[List[BufferedData]]]:
+        groupby: str | None = None,
+        unroll_len: int | None = None,
+    ) -> list[BufferedData] | list[list[BufferedData]]:
         """
         Overview:
             Sample transitions, or groups of them, or fetch some by index.
         Arguments:
-            - size (:obj:`Optional[int]`): How many; may be left out with ``indices``.
-            - indices (:obj:`Optional[List[str]]`): Fetch these, in this order.
+            - size (:obj:`int | None`): How many; may be left out with ``indices``.
+            - indices (:obj:`list[str] | None`): Fetch these, in this order.
             - replace (:obj:`bool`): Whether one may be sampled twice.
-            - sample_range (:obj:`Optional[slice]`): Only among these, in the order of pushing.
+            - sample_range (:obj:`slice | None`): Only among these, in the order of pushing.
             - ignore_insufficient (:obj:`bool`): Whether to return nothing instead of raising.
-            - groupby (:obj:`Optional[str]`): Sample groups of transitions that have the same value here in their meta.
-            - unroll_len (:obj:`Optional[int]`): From each group as many in a row; shorter groups are left out.
+            - groupby (:obj:`str | None`): Sample groups of transitions that have the same value here in their meta.
+            - unroll_len (:obj:`int | None`): From each group as many in a row; shorter groups are left out.
         Raises:
             - ValueError: If there are too few, or the arguments contradict each other.
         """
@@ -118,9 +119,9 @@ class TaskFrameBuffer(Buffer):
                 return []
 
     def _sample_groups(
-        self, size: int, groupby: str, replace: bool, sample_range: Optional[slice], unroll_len: Optional[int]
-    ) -> List[List[BufferedData]]:
-        groups: Dict[Any, List[int]] = {}
+        self, size: int, groupby: str, replace: bool, sample_range: slice | None, unroll_len: int | None
+    ) -> list[list[BufferedData]]:
+        groups: dict[Any, list[int]] = {}
         for slot in self._memory.order()[sample_range or slice(None)].tolist():
             groups.setdefault(self._metas.get(slot, {}).get(groupby), []).append(slot)
         names = [name for name, members in groups.items() if len(members) >= (unroll_len or 1)]
@@ -134,7 +135,7 @@ class TaskFrameBuffer(Buffer):
             sampled.append(self._fetch(members))
         return sampled
 
-    def _fetch(self, at: Union[Sequence[int], np.ndarray]) -> List[BufferedData]:
+    def _fetch(self, at: Sequence[int] | np.ndarray) -> list[BufferedData]:
         slots = np.asarray(at, np.int64)
         fetched = zip(slots.tolist(), self._memory.ids(slots).tolist(), self._memory.fetch(slots))
         return [BufferedData(data, f'{number:x}', dict(self._metas.get(slot, {}))) for slot, number, data in fetched]
@@ -154,7 +155,7 @@ class TaskFrameBuffer(Buffer):
         return slot
 
     @apply_middleware('update')
-    def update(self, index: str, data: None = None, meta: Optional[dict] = None) -> bool:
+    def update(self, index: str, data: None = None, meta: dict | None = None) -> bool:
         """Replace the meta of a transition; returns whether it is there. Raises ValueError for other data."""
         if data is not None:
             raise ValueError('update: data is given; expected None, as transitions that are stored do not change')
@@ -165,30 +166,32 @@ class TaskFrameBuffer(Buffer):
             return slot >= 0
 
     @apply_middleware('delete')
-    def delete(self, indices: Union[str, Iterable[str]]) -> None:
+    def delete(self, indices: str | Iterable[str]) -> None:
         """Remove transitions by index; an index that is not there is passed over."""
         indices = [indices] if isinstance(indices, str) else indices
         with self._memory.lock:
             before = self._memory.delete([self._id(index) for index in indices])
             self._set_metas([self._metas.get(slot, {}) for slot in before.tolist()])
 
-    def _set_metas(self, metas: List[dict]) -> None:
+    def _set_metas(self, metas: list[dict]) -> None:
         self._metas.clear()  # copies of this buffer share it
         self._metas.update({slot: meta for slot, meta in enumerate(metas) if meta})
 
     @apply_middleware('clear')
     def clear(self) -> None:
         """Remove all transitions and release their memory."""
-        self._memory.clear()
-        self._metas.clear()
+        with self._memory.lock:
+            self._memory.clear()
+            self._metas.clear()
 
     def count(self) -> int:
         """Transitions in it."""
         return self._memory.count
 
-    def memory_report(self) -> Dict[str, float]:
-        """What the buffer costs now, without metas, which are Python's dicts; see ``ReplayMemory.report``."""
-        return self._memory.report()
+    def memory_report(self) -> dict[str, float]:
+        """What the buffer costs now, without the metas, which are Python dicts; see ``ReplayMemory.report``."""
+        with self._memory.lock:
+            return self._memory.report()
 
     def get(self, idx: int) -> BufferedData:
         """The transition at a position in the order of pushing. Raises IndexError if there is none."""
@@ -201,8 +204,10 @@ class TaskFrameBuffer(Buffer):
             return self._fetch([self._slot(index)])[0]
 
     def __iter__(self) -> Iterator[BufferedData]:
-        for insertion_id in self._memory.ids(self._memory.order()).tolist():
-            with contextlib.suppress(KeyError):  # it is gone since
+        with self._memory.lock:
+            insertion_ids = self._memory.ids(self._memory.order()).tolist()
+        for insertion_id in insertion_ids:
+            with contextlib.suppress(KeyError):  # it was evicted meanwhile
                 yield self.get_by_index(f'{insertion_id:x}')
 
     @property
@@ -231,7 +236,8 @@ class TaskFrameBuffer(Buffer):
 
     def close(self) -> None:
         """Release memory and file. It may be called at any time, any number of times."""
-        self._memory.close()
+        with self._memory.lock:
+            self._memory.close()
 
     def __copy__(self) -> 'TaskFrameBuffer':
         copied = type(self).__new__(type(self))

@@ -1,21 +1,22 @@
 """
 TorchRL's replay buffers behind DI-engine's interface, type ``torchrl``.
 
-TorchRL stores, samples and writes. Here transitions are converted (DI-engine has a dict for each, TorchRL a tensor for
-each key), what TorchRL would find out too late is checked, and memory and files are released at once. Batches are
-prefetched here, as TorchRL pickles its own into saves (compat/torchrl_saves.py).
+TorchRL stores, samples and writes. Here transitions are converted (``torchrl_columns.py``), what TorchRL would find out
+too late is checked, priorities are kept, and memory and files are released at once. Batches are prefetched here,
+because TorchRL pickles the ones that it prefetches into saves (compat/torchrl_saves.py).
 """
 
 import contextlib
 import copy
 import errno
-import math
 import os
 import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any
 
+import numpy as np
 import torch
 from ding.utils import BUFFER_REGISTRY, lists_to_dicts
 
@@ -23,13 +24,14 @@ from ..compat import torchrl_storages
 from ..compat.torchrl_saves import read_description, write_buffer
 from ..utils.atomic_file import DamagedFile
 from ..utils.memory_limits import disk_room, memory_room
+from .memory import ClosedBuffer
 from .options import FOLDER, TorchRLOptions
+from .priorities import Priorities
 from .serial_base import SerialBuffer
 from .size_check import DoesNotFit, expect_room
-from .structure import name_of, set_at
+from .structure import KeyPath
+from .torchrl_columns import Layout, expect_ids, expect_layout, flatten, nested, transition_bytes
 
-KeyPath = Tuple[str, ...]  # ('prev_state', 'h') for transition['prev_state']['h']
-Layout = Dict[KeyPath, List[Any]]  # dtype and shape of each value of a transition, as a save has them (JSON)
 UNIQUE_ID = ('replay_unique_id',)
 
 
@@ -66,11 +68,9 @@ class TorchRLReplayBuffer(SerialBuffer):
 
     def _make(self) -> None:
         """Make TorchRL's buffer, empty: it allocates with its first transitions."""
-        try:  # not at the top: TorchRL is optional, and takes seconds to import
+        try:  # imported here because TorchRL is optional and takes seconds to import
             from torchrl.data import LazyMemmapStorage, LazyTensorStorage, SliceSampler, TensorDictReplayBuffer
             from torchrl.data.replay_buffers import RandomSampler
-
-            from ..compat.torchrl_priorities import ProportionalSampler
         except ImportError as error:
             raise ImportError(
                 f"the replay buffer of type 'torchrl' needs TorchRL, which cannot be imported ({error}); "
@@ -78,27 +78,28 @@ class TorchRLReplayBuffer(SerialBuffer):
             ) from error
         options, size = self._options, self._options.replay_buffer_size
         sampler: Any = RandomSampler()
-        if options.sampler == 'prioritized':
-            sampler = ProportionalSampler(size, options.alpha)
-        elif options.sampler == 'slice':
+        # not TorchRL's PrioritizedSampler: its extension does not load with the torch that DI-engine requires
+        self._priorities = Priorities(size, options) if options.sampler == 'prioritized' else None
+        if options.sampler == 'slice':
             # A collector's environments take turns, so the steps of an episode are not adjacent (`fragmented`), and an
             # episode may be shorter than a slice (`strict_length`).
             keys = dict(traj_key='episode_id', step_key='step_id', truncated_key=None, init_key=None)
             cut = dict(slice_len=options.slice_len, fragmented=True, strict_length=False, pad_output=True)
             sampler = SliceSampler(**keys, **cut)
-        self._folder: Optional[str] = None
+        self._folder: str | None = None
         storage = LazyTensorStorage(size)
         if options.storage == 'memmap':
             os.makedirs(self._home, exist_ok=True)
             self._folder = tempfile.mkdtemp(prefix='torchrl-', dir=self._home)
             storage = LazyMemmapStorage(size, scratch_dir=self._folder)
         self._buffer: Any = TensorDictReplayBuffer(storage=storage, sampler=sampler)
-        if options.prefetch:  # else what the thread and others draw would depend on who comes first
-            self._buffer.set_rng(torch.Generator().manual_seed(int(torch.randint(2**31, ()))))
+        self._random: torch.Generator | None = None
+        if options.prefetch:  # else the numbers that the thread draws would depend on its speed
+            self._random = torch.Generator().manual_seed(int(torch.randint(2**31, ())))
+            self._buffer.set_rng(self._random)
         self._layout: Layout = {}  # known from the first push on
         self._pushed = 0  # transitions since the beginning: the next one's unique id
-        self._sample_count = 0  # batches so far, for the annealing of beta
-        self._first_episode = 0  # a collector counts episodes from 0 in each process; loaded ones have the ids before
+        self._first_episode = 0  # added to episode ids, as a collector counts from 0 in each process
         torchrl_storages.attach_weakly(self._buffer)
         self._open(self._exp_name, partial(torchrl_storages.release, storage, self._folder))
 
@@ -112,9 +113,9 @@ class TorchRLReplayBuffer(SerialBuffer):
         """Transitions ever pushed."""
         return self._pushed
 
-    def memory_report(self) -> Dict[str, float]:
+    def memory_report(self) -> dict[str, float]:
         """What the buffer costs: ``transitions``, ``bytes`` of memory, ``file_bytes`` on the disk."""
-        nbytes = _transition_bytes(self._layout) * self._options.replay_buffer_size
+        nbytes = transition_bytes(self._layout) * self._options.replay_buffer_size
         in_files = nbytes if self._folder else 0
         return dict(transitions=self.count(), bytes=nbytes - in_files, file_bytes=in_files)
 
@@ -127,53 +128,51 @@ class TorchRLReplayBuffer(SerialBuffer):
         self._prefetcher.drop()
         if self._buffer is not None:
             self._buffer.empty()
+        if self._priorities is not None:
+            self._priorities.clear()
 
-    def push(self, data: Union[Sequence[Mapping], Mapping], cur_collector_envstep: int) -> None:
+    def push(self, data: Sequence[Mapping] | Mapping, cur_collector_envstep: int) -> None:
         """
         Overview:
             Store one transition or many: dicts of tensors, numbers and dicts.
         Raises:
             - ValueError: If there is no room for ``replay_buffer_size`` of them, or they differ from earlier ones.
             - TypeError: If a value is neither tensor nor number.
-            - RuntimeError: If the buffer is closed.
+            - ClosedBuffer: If the buffer is closed.
         """
         from tensordict import TensorDict
 
         if self._buffer is None:
-            raise RuntimeError('the replay buffer is closed; expected no more transitions')
+            raise ClosedBuffer
         transitions = [data] if isinstance(data, Mapping) else list(data)
-        rows = [_flat(transition) for transition in transitions[-self._options.replay_buffer_size :]]
-        first = self._pushed + len(transitions) - len(rows)  # those before would be replaced at once
+        kept = transitions[-self._options.replay_buffer_size :]
+        first = self._pushed + len(transitions) - len(kept)  # those before would be replaced at once
+        if not kept:
+            return
+        weights = None
+        if self._priorities is not None:
+            weights = self._priorities.weights([transition.get('priority') for transition in kept])
+            kept = [{key: value for key, value in transition.items() if key != 'priority'} for transition in kept]
+        rows = [flatten(transition) for transition in kept]
         for unique_id, row in enumerate(rows, first):
             row[UNIQUE_ID] = torch.tensor(unique_id)
             if self._options.sampler == 'slice':
-                _expect_ids(row)
+                expect_ids(row)
                 row['episode_id',] = row['episode_id',] + self._first_episode
-        if not rows:
-            return
-        layouts = [{path: [str(value.dtype), list(value.shape)] for path, value in row.items()} for row in rows]
-        known = self._layout or layouts[0]
-        differing = {path for each in layouts for path in {**known, **each} if known.get(path) != each.get(path)}
-        if differing:
-            names = ', '.join(sorted('.'.join(path) for path in differing))
-            raise ValueError(
-                f'transitions of the replay buffer differ in {names}; expected the same keys, shapes and dtypes'
-            )
+        layout = expect_layout(rows, self._layout)
         self._prefetcher.wait()  # its thread reads the storage
-        columns = {path: torch.stack([row[path] for row in rows]) for path in known}
-        weighs = self._options.sampler == 'prioritized' and ('priority',) in columns
-        priority = _checked_priorities(columns['priority',]) if weighs else None  # before anything is stored
-        with self._allocating(known):
+        columns = {path: torch.stack([row[path] for row in rows]) for path in layout}
+        with self._allocating(layout):
             index = self._buffer.extend(TensorDict(columns, batch_size=[len(rows)]))
         self._pushed = first + len(rows)
-        if priority is not None:
-            self._buffer.update_priority(index, priority)
+        if self._priorities is not None and weights is not None:
+            self._priorities.set(index.numpy(), weights)
 
     @contextlib.contextmanager
     def _allocating(self, layout: Layout) -> Iterator[None]:
         """
-        Around TorchRL's allocation: refuse now what would end in an out-of-memory kill, or in SIGBUS on a full disk,
-        hours later; and as its files are sparse, have the file system allocate their blocks.
+        Use it around TorchRL's allocation. It refuses a size that would end in an out-of-memory kill, or in SIGBUS on a
+        full disk, hours later. TorchRL's files are sparse, so it has the file system allocate their blocks.
         """
         if self._layout:
             yield
@@ -181,47 +180,41 @@ class TorchRLReplayBuffer(SerialBuffer):
         room, instead = memory_room(), ", or storage='memmap', which keeps them in files"
         if self._folder is not None:
             room, instead = disk_room(self._home), ', or another `folder`'
-        expect_room(self._options.replay_buffer_size, _transition_bytes(layout), room, instead)
+        expect_room(self._options.replay_buffer_size, transition_bytes(layout), room, instead)
         yield
         self._layout = layout
         for path in Path(self._folder).rglob('*.memmap') if self._folder else ():
             with open(path, 'r+b') as file:
                 os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
 
-    def sample(self, batch_size: int, cur_learner_iter: int) -> Optional[List[Dict[str, Any]]]:
+    def sample(self, batch_size: int, cur_learner_iter: int) -> list[dict[str, Any]] | None:
         """
         Overview:
             Sample transitions or slices, with replacement.
         Returns:
-            - batch (:obj:`Optional[List[Dict[str, Any]]]`): None if there are too few. Transitions come with \
+            - batch (:obj:`list[dict[str, Any]] | None`): None if there are too few. Transitions come with \
                 ``replay_unique_id``, ``replay_buffer_idx`` and ``IS``, and with ``priority`` if they have one. A \
                 slice is a dict of lists with a value for each step, the form that DI-engine's R2D2 expects; ``null`` \
                 marks the padding behind the end of a short episode.
         """
         if self.count() < max(batch_size, self._options.slice_len or 1):
             return None
-        batch = self._prefetcher.take(batch_size) or self._sampler_of(batch_size)()
+        # without a reference to self, which the prefetch thread would keep alive
+        parts = self._buffer, self._priorities, self._random, list(self._layout)
+        sample = partial(_sample, *parts, batch_size, self._options.slice_len)
+        batch = self._prefetcher.take(batch_size) or sample()
         if self._options.prefetch:
-            self._prefetcher.prepare(batch_size, self._sampler_of(batch_size))
+            self._prefetcher.prepare(batch_size, sample)
         return batch
 
-    def _sampler_of(self, batch_size: int) -> Callable[[], List[Dict[str, Any]]]:
-        """Samples the next batch, without a reference to self: the prefetch thread would keep the buffer alive."""
-        options = self._options
-        # beta rises to 1 (Schaul et al. 2016, section 3.4)
-        progress = min(1.0, self._sample_count / options.anneal_step) if options.anneal_step else 0.0
-        self._sample_count += options.sampler == 'prioritized'
-        beta = options.beta + (1 - options.beta) * progress
-        return partial(_sample, self._buffer, list(self._layout), batch_size, options.slice_len, beta)
-
-    def update(self, info: Dict[str, list]) -> None:
+    def update(self, info: dict[str, list]) -> None:
         """
         Overview:
             Set the priorities that the learner found. Transitions that have been overwritten since are skipped.
         Raises:
             - ValueError: If the sampler does not use priorities, or one is negative, infinite or NaN.
         """
-        if self._options.sampler != 'prioritized':
+        if self._priorities is None:
             raise ValueError(
                 f'the policy returns priorities, but the replay buffer option `sampler` is '
                 f"{self._options.sampler!r}; expected sampler='prioritized', or policy.priority=False. There are no "
@@ -231,17 +224,13 @@ class TorchRLReplayBuffer(SerialBuffer):
         if 'priority' not in info:
             return
         self._prefetcher.wait()
-        index, unique_id = (torch.as_tensor(info[key]) for key in ('replay_buffer_idx', 'replay_unique_id'))
-        priority, is_stored = _checked_priorities(info['priority']), (0 <= index) & (index < self.count())
-        if is_stored.any():
-            is_stored[is_stored.clone()] = self._buffer.storage[:][UNIQUE_ID][index[is_stored]] == unique_id[is_stored]
-        if is_stored.any():
-            self._buffer.update_priority(index[is_stored], priority[is_stored])
-
-    @property
-    def in_use(self) -> bool:
-        """As that of the buffer ``frame``; TorchRL's lock is held within its methods."""
-        return self._buffer._replay_lock._is_owned()
+        weights = self._priorities.weights(info['priority'])
+        slots, unique_ids = (np.array(info[key], np.int64) for key in ('replay_buffer_idx', 'replay_unique_id'))
+        is_there = (0 <= slots) & (slots < self.count())
+        if is_there.any():
+            stored = self._buffer.storage[:][UNIQUE_ID].numpy()
+            is_there[is_there] = stored[slots[is_there]] == unique_ids[is_there]
+        self._priorities.set(slots[is_there], weights[is_there])
 
     def start_saving(self, file_name: str, then: Callable[[], None]) -> bool:
         """Save, then call a function. It returns when both are done, as TorchRL takes no snapshots."""
@@ -249,12 +238,12 @@ class TorchRLReplayBuffer(SerialBuffer):
         self.wait_for_saving()
         return started
 
-    def state_dict(self) -> Dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """A copy of everything, in memory; for large buffers there is ``save_data``."""
         self._prefetcher.wait()
         return dict(self._description(), buffer=copy.deepcopy(self._buffer.state_dict()) if self.count() else None)
 
-    def load_state_dict(self, _state_dict: Dict[str, Any]) -> None:
+    def load_state_dict(self, _state_dict: dict[str, Any]) -> None:
         """Restore what ``state_dict`` returned; a ValueError says what does not fit."""
         self._restore(_state_dict, 'the state', lambda: self._buffer.load_state_dict(_state_dict['buffer']))
 
@@ -267,7 +256,7 @@ class TorchRLReplayBuffer(SerialBuffer):
             Write everything to a folder, with TorchRL's ``dumps``. A complete folder replaces what an earlier call \
             wrote there; the disk must have room for both, each as large as ``memory_report`` says.
         Raises:
-            - ValueError: If something of that name exists which ``save_data`` did not write.
+            - ValueError: If something with that name exists that ``save_data`` did not write.
             - OSError: If the disk has no room: TorchRL maps its files, and a full disk would end the process.
         """
         report, room = self.memory_report(), disk_room(file_name).free_bytes
@@ -290,14 +279,15 @@ class TorchRLReplayBuffer(SerialBuffer):
         folder = Path(file_name).absolute()
         self._restore(read_description(folder), str(folder), lambda: self._buffer.loads(folder))
 
-    def _description(self) -> Dict[str, Any]:
+    def _description(self) -> dict[str, Any]:
         return dict(
             replay_buffer_size=self._options.replay_buffer_size,
             sampler=self._options.sampler,
             layout=[[list(path), kind] for path, kind in self._layout.items()],
             count=self.count(),
             pushed=self._pushed,
-            samples=self._sample_count,
+            priorities=None if self._priorities is None else self._priorities.numbers(),
+            weights=None if self._priorities is None else self._priorities.stored_weights(self.count()).tolist(),
         )
 
     def _restore(self, description: Mapping, source: str, load: Callable[[], None]) -> None:
@@ -318,7 +308,12 @@ class TorchRLReplayBuffer(SerialBuffer):
                     raise ValueError(f'it holds {self.count()} transitions; expected {description["count"]}')
                 if self._options.sampler == 'slice':
                     self._first_episode = int(self._buffer.storage[:]['episode_id'].max()) + 1
-            self._pushed, self._sample_count = int(description['pushed']), int(description['samples'])
+            if self._priorities is not None:
+                weights = np.array(description['weights'], np.float32)
+                if weights.shape != (self.count(),):
+                    raise ValueError(f'it holds {weights.size} priorities; expected {self.count()}')
+                self._priorities.restore(description['priorities'], weights)
+            self._pushed = int(description['pushed'])
         except Exception as error:  # damaged files make TorchRL fail in any way
             self.close()
             self._make()
@@ -328,71 +323,30 @@ class TorchRLReplayBuffer(SerialBuffer):
 
 
 def _sample(
-    buffer: Any, paths: List[KeyPath], batch_size: int, slice_len: Optional[int], beta: float
-) -> List[Dict[str, Any]]:
-    if hasattr(buffer.sampler, 'beta'):
-        buffer.sampler.beta = beta
-    data = buffer.sample(batch_size * (slice_len or 1))
+    buffer: Any,
+    priorities: Priorities | None,
+    random: torch.Generator | None,
+    paths: list[KeyPath],
+    batch_size: int,
+    slice_len: int | None,
+) -> list[dict[str, Any]]:
+    importance = torch.ones(batch_size)
+    if priorities is None:
+        data = buffer.sample(batch_size * (slice_len or 1))
+    else:
+        chosen = priorities.sample(torch.rand(batch_size, dtype=torch.float64, generator=random).numpy())
+        data, importance = buffer[torch.from_numpy(chosen.slots)], torch.from_numpy(chosen.importance).float()
     columns = {path: data[path] for path in paths}
     if slice_len is not None:
         padded = ~data['collector', 'mask']  # TorchRL pads short slices with copies of their last step
         columns['reward',][padded] = 0
         columns['null',] = padded | columns.get(('null',), padded)
-        steps = _nested(columns)
+        steps = nested(columns)
         return [lists_to_dicts(steps[i : i + slice_len], recursive=True) for i in range(0, len(steps), slice_len)]
-    columns['IS',] = data.get('IS', torch.ones(batch_size))
-    if 'priority' in data.keys():
-        columns['priority',] = data['priority']
-    batch = _nested(columns)
+    columns['IS',] = importance
+    if priorities is not None:
+        columns['priority',] = torch.from_numpy(chosen.priorities).float()
+    batch = nested(columns)
     for transition, index in zip(batch, data['index'].tolist()):
         transition['replay_buffer_idx'] = index
     return batch
-
-
-def _checked_priorities(values: Any) -> torch.Tensor:
-    priority = torch.as_tensor(values, dtype=torch.float64)
-    if not ((priority >= 0) & (priority <= torch.finfo(torch.float32).max)).all():
-        raise ValueError(f'priorities are {priority.tolist()}; expected finite numbers from 0, in float32')
-    return priority
-
-
-def _flat(transition: Mapping, parent: KeyPath = ()) -> Dict[KeyPath, torch.Tensor]:
-    """Flatten to {path: tensor} in the order of keys: DI-engine's LSTM takes the first for h and the second for c."""
-    flat: Dict[KeyPath, torch.Tensor] = {}
-    for key, value in transition.items():
-        path = (*parent, key)
-        if isinstance(value, Mapping):
-            flat.update(_flat(value, path))
-        elif isinstance(value, (torch.Tensor, bool, int, float)):
-            flat[path] = torch.as_tensor(value)
-        else:
-            raise TypeError(
-                f'{name_of(path)} is of type {type(value).__name__}; expected a tensor, a number, or a dict of these. '
-                'The sequences that the policy `r2d2` cuts while it collects do not fit: the policy `r2d2_slices` '
-                'hands over transitions'
-            )
-    return flat
-
-
-def _expect_ids(row: Mapping[KeyPath, torch.Tensor]) -> None:
-    """Refuse transitions without the keys that slices of episodes need."""
-    missing = [key for key in ('episode_id', 'step_id', 'reward') if (key,) not in row]
-    if missing:
-        raise ValueError(
-            f"the replay buffer samples slices (sampler='slice'), but its transitions lack {', '.join(missing)}; "
-            "choose the collector that adds ids: create_config.collector=dict(type='sample_with_ids', "
-            "import_names=['breakout_env'])"
-        )
-
-
-def _nested(columns: Mapping[KeyPath, torch.Tensor]) -> List[Dict[str, Any]]:
-    """Transitions of columns, as views. Numbers stay tensors of no dimension, which collate to the same batch."""
-    transitions: List[Dict[str, Any]] = [{} for _ in range(len(next(iter(columns.values()))))]
-    for path, column in columns.items():
-        for transition, value in zip(transitions, column.unbind(0)):
-            set_at(transition, path, value)
-    return transitions
-
-
-def _transition_bytes(layout: Layout) -> int:
-    return sum(getattr(torch, dtype.split('.')[1]).itemsize * math.prod(shape) for dtype, shape in layout.values())

@@ -22,18 +22,17 @@ class DamagedFile(ValueError):
 
 
 def previous(path: Union[str, Path]) -> str:
-    """Where ``atomic_write`` keeps the file it replaced."""
+    """Where ``replace`` puts the old file meanwhile, where it cannot be replaced in one step."""
     return f'{os.path.realpath(path) if os.path.islink(path) else path}.previous'
 
 
 @contextlib.contextmanager
-def atomic_write(path: Union[str, Path], keep_previous: bool = False) -> Iterator[BinaryIO]:
+def atomic_write(path: Union[str, Path]) -> Iterator[BinaryIO]:
     """
     Overview:
         A file that gets its name when the block ends, complete and on the disk; its folder is made. A reader thus \
         sees the old content or the new, whenever this process is killed; after a power cut, too, where the file \
-        system can flush. With ``keep_previous`` the replaced file stays as ``<path>.previous``. A pipe or a device is \
-        written to, and a link stays one.
+        system can flush. A pipe or a device is written to, and a link stays one.
     Raises:
         - OSError: If it cannot be written, as on a full disk; it names the file, whose old content is still there.
     """
@@ -52,12 +51,7 @@ def atomic_write(path: Union[str, Path], keep_previous: bool = False) -> Iterato
             file.flush()
             flush(file.fileno())
         with _moving[path]:
-            if keep_previous and os.path.exists(path):
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(previous(path))
-                with contextlib.suppress(OSError):  # a file system without hard links keeps no previous file
-                    os.link(path, previous(path))
-            replace(unfinished, path, keep_previous)
+            replace(unfinished, path)
             flush_path(os.path.dirname(path))
     except OSError as error:  # those of a write do not say of which file
         error.filename = error.filename or path
@@ -68,7 +62,7 @@ def atomic_write(path: Union[str, Path], keep_previous: bool = False) -> Iterato
         being_written.discard(unfinished)
 
 
-def replace(source: str, target: str, keep_previous: bool = False) -> None:
+def replace(source: str, target: str) -> None:
     """
     Rename a complete file, also where the file system renames nothing onto an existing file (some FUSE and network
     ones): the old file is ``<target>.previous`` until the new one has its name.
@@ -86,8 +80,7 @@ def replace(source: str, target: str, keep_previous: bool = False) -> None:
         except OSError:
             os.rename(previous(target), target)
             raise
-        if not keep_previous:
-            os.unlink(previous(target))
+        os.unlink(previous(target))
 
 
 def write_bytes(path: Union[str, Path], content: Any) -> None:

@@ -122,9 +122,7 @@ def other_keys(number: int) -> dict:
         id=number,
         done=number % 7 == 0,
         reward=torch.tensor([number / 3]),
-        name=f'policy {number % 5}',
-        pair=dict(half=torch.tensor(number / 7, dtype=torch.bfloat16), more={}),
-        nothing=None,
+        pair=dict(half=torch.tensor(number / 7, dtype=torch.bfloat16), more=dict(truth=number % 3 == 0)),
         table=np.full((2, 3), number, '>i2'),
         scalar=np.float32(number / 9),
     )

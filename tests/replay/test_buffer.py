@@ -103,7 +103,18 @@ def test_large_screens_are_refused_at_the_first_one(monkeypatch):
         (dict(next_obs=torch.zeros(4, 9, 8, dtype=torch.uint8)), ValueError, 'screens of different sizes|shape'),
         (dict(pair=(1, 2)), TypeError, r"transition\['pair'\] is of type builtins.tuple"),
         (dict(info=dict(deep=object())), TypeError, r"transition\['info'\]\['deep'\] is of type builtins.object"),
-        (dict(names=np.array(['a', None])), TypeError, r"transition\['names'\] is an array of object"),
+        (
+            dict(names=np.array(['a', None])),
+            TypeError,
+            r"\['names'\] is an array of object; expected numbers",
+        ),
+        (
+            dict(name='policy'),
+            TypeError,
+            r"\['name'\] is of type builtins.str; .* takes tensors, arrays",
+        ),
+        (dict(nothing=None), TypeError, r"transition\['nothing'\] is of type builtins.NoneType"),
+        (dict(info={}), TypeError, r"transition\['info'\] is an empty dict"),
         (dict(priority=math.nan), ValueError, 'a priority is nan'),
         (dict(priority=1e70), ValueError, r'a priority is 1e\+70; expected a number from 0 to 3.4e\+38'),
     ],
@@ -169,8 +180,7 @@ def test_collated_equals_what_di_engine_collates():
         decimal=0.1,
         whole=2**40,
         truth=True,
-        name='policy',
-        nested=dict(inner=dict(x=1, y=torch.tensor([3])), empty={}, collate_ignore_this=torch.ones(2)),
+        nested=dict(inner=dict(x=1, y=torch.tensor([3])), collate_ignore_this=torch.ones(2)),
         collate_ignore=dict(a=1),
     )
     buffer = make()

@@ -21,7 +21,7 @@ from helpers.replay import Harm, content, filled, ids, make, same, set_prioritie
 def saved():
     """A save with everything in it, and what it holds."""
     buffer = make()
-    buffer.push([transition(i, name=f'policy {i % 2}') for i in range(16)], 0)
+    buffer.push([transition(i, weight=np.float32(i / 3)) for i in range(16)], 0)
     batch = buffer.sample(8, 0)
     set_priorities(buffer, batch, [t['id'] + 0.5 for t in batch])
     buffer.save_data('good.npz')
@@ -90,7 +90,7 @@ def npy(dtype, shape):
 
 
 def meta(**changes):
-    values = dict(format='breakout_env replay memory', version=VERSION, leaves=[], strings=[], frames=0, next_id=1)
+    values = dict(format='breakout_env replay memory', version=VERSION, fields=[], frames=0, next_id=1)
     values.update(pieces=0, priorities=False, slots=[10, 'fifo', 0], random={}, more={})
     return np.frombuffer(json.dumps({**values, **changes}).encode(), np.uint8)
 
@@ -98,13 +98,13 @@ def meta(**changes):
 @pytest.mark.parametrize(
     'data, message',
     [
-        (zip_of('hello.txt', 'hello'), 'is no saved replay buffer'),
-        (npz(meta=np.frombuffer(b'{"format": "other"}', np.uint8)), 'is no saved replay buffer'),
+        (zip_of('hello.txt', 'hello'), 'is not a saved replay buffer'),
+        (npz(meta=np.frombuffer(b'{"format": "other"}', np.uint8)), 'is not a saved replay buffer'),
         (npz(meta=np.array([Harm()], object)), 'is damaged (meta: Object arrays cannot be loaded'),
         (npz(meta=meta(version=VERSION + 1)), f'version {VERSION + 1}; this program reads version {VERSION}'),
         (npz(meta=meta()), 'its parts do not fit together'),
         (npz(meta=meta(), ids=np.array([Harm()], object)), 'is damaged (ids: Object arrays cannot be loaded'),
-        (pickle.dumps(Harm()), 'is no saved replay buffer'),
+        (pickle.dumps(Harm()), 'is not a saved replay buffer'),
         (zip_of('meta.npy', npy("'|u1'", '(1000000000000000,)')), 'is damaged (meta: '),
         (zip_of('meta.npy', npy("__import__('os')", '(3,)')), 'is damaged (meta: '),
         (zip_of('meta.npy', bytes(50_000_000), zipfile.ZIP_DEFLATED), 'is damaged (meta: '),

@@ -1,6 +1,5 @@
 """The replay memory beside a plain twin: a sample is what was pushed, and nothing is kept longer than needed."""
 
-import random
 from collections import Counter
 
 import numpy as np
@@ -12,20 +11,15 @@ from hypothesis.extra import numpy as npst
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from breakout_env.replay import ReplayMemory, snapshot
-from helpers.processes import alarm_that_raises
 from helpers.replay import (
     STORAGES,
     Play,
     examples,
     frames_in,
-    is_exact,
-    make,
     other_keys,
     same,
     screen,
-    set_priorities,
     stored,
-    transition,
 )
 
 pytestmark = pytest.mark.usefixtures('everything_happens_often')
@@ -67,15 +61,15 @@ class BesideATwin(RuleBasedStateMachine):
         self.pushed += 1
         return {**self.plays[env].transition(), **other_keys(self.pushed)}
 
-    @rule(count=st.one_of(st.integers(1, 6), st.integers(1, 160)), at_once=st.booleans(), reset=st.booleans())
-    def push(self, count, at_once, reset):
+    @rule(count=st.one_of(st.integers(1, 6), st.integers(1, 160)), together=st.booleans(), reset=st.booleans())
+    def push(self, count, together, reset):
         if reset:
             self.plays[0].reset()
         transitions = [self.new(env) for env in self.rng.integers(3, size=count).tolist()]
-        for part in [transitions] if at_once else [[t] for t in transitions]:
-            first, there = self.memory.next_id, []
-            slots = self.memory.push(part, lambda done, at, there=there: there.extend(zip(done, at)))
-            assert [t for t, _ in there] == part and [slot for _, slot in there] == slots
+        for part in [transitions] if together else [[t] for t in transitions]:
+            first, slots = self.memory.next_id, self.memory.push(part)
+            last_in_slot = dict(zip(slots, range(first, self.memory.next_id)))
+            assert self.memory.ids(np.array(list(last_in_slot))).tolist() == list(last_in_slot.values())
             self.twin.update(zip(range(first, self.memory.next_id), part))
             survivors = self.memory.ids(self.memory.order()).tolist()
             assert len(survivors) == min(self.memory.capacity, len(self.twin))
@@ -94,11 +88,11 @@ class BesideATwin(RuleBasedStateMachine):
             del self.twin[insertion_id]
 
     @precondition(lambda self: self.twin)
-    @rule(size=st.integers(1, 40), at_once=st.booleans())
-    def fetch(self, size, at_once):
+    @rule(size=st.integers(1, 40))
+    def fetch(self, size):
         chosen = self.rng.choice(list(self.twin), size).tolist()
         slots = np.array([self.memory.find(insertion_id) for insertion_id in chosen])
-        fetched = list(self.memory.fetch(slots, at_once=at_once))
+        fetched = list(self.memory.fetch(slots))
         assert same(fetched, [self.twin[insertion_id] for insertion_id in chosen])
 
     @rule(storage=st.sampled_from(STORAGES), size=st.sampled_from([0.5, 1, 2]), in_a_file=st.booleans())
@@ -147,7 +141,7 @@ def test_the_memory_equals_a_dict_of_copies_after_any_sequence_of_calls(tmp_path
 
 
 TENSOR_DTYPES = ['u1', 'i1', 'i2', 'i4', 'i8', 'f2', 'f4', 'f8', '?']  # numpy has no bfloat16
-NUMPY_DTYPES = ['u1', 'i8', '<u2', '>i4', 'f2', 'f4', '>f8', 'c8', '?', 'U3', 'S2', 'M8[s]', 'm8[ms]']
+NUMPY_DTYPES = ['u1', 'i8', '<u2', '>i4', 'f2', 'f4', '>f8', 'c8', '?']
 
 
 def arrays(dtypes):
@@ -161,15 +155,13 @@ VALUES = st.one_of(
     arrays(TENSOR_DTYPES).map(torch.from_numpy),
     arrays(['i2']).map(lambda bits: torch.from_numpy(bits).view(torch.bfloat16)),
     arrays(NUMPY_DTYPES),
-    # not numpy's empty string: its dtype has no bytes, so no column can hold it
-    arrays(NUMPY_DTYPES).filter(np.size).map(lambda a: a.flat[0]).filter(lambda scalar: scalar.nbytes),
+    arrays(NUMPY_DTYPES).filter(np.size).map(lambda a: a.flat[0]),
     st.booleans(),
     st.integers(-(2**63), 2**63 - 1),
     st.floats(),
-    st.text(max_size=5),
-    st.none(),
 )
-TREES = st.recursive(VALUES, lambda inner: st.dictionaries(st.text(max_size=4), inner, max_size=3), max_leaves=5)
+KEYS = st.text(max_size=4)
+TREES = st.recursive(VALUES, lambda inner: st.dictionaries(KEYS, inner, min_size=1, max_size=3), max_leaves=5)
 STRUCTURES = st.dictionaries(st.text(max_size=5).filter(lambda key: key not in ('obs', 'next_obs')), TREES, max_size=5)
 
 
@@ -204,26 +196,3 @@ def test_a_sample_is_a_copy(storage, tmp_path):
         for key in ('obs', 'next_obs', 'table'):
             values[key][...] = 0
     assert same(stored(memory), [expected])
-
-
-class Stop(BaseException):
-    """What a signal's handler raises."""
-
-
-@pytest.mark.parametrize('storage, eviction', [('compressed', 'random'), ('ring', 'fifo')])
-def test_a_push_interrupted_anywhere_leaves_an_exact_buffer(storage, eviction):
-    """Ctrl-C and SIGTERM come in the middle of a push, too; the next save is as right as ever."""
-    rng = random.Random(0)
-    buffer = make(replay_buffer_size=50, eviction=eviction, storage=storage)
-    set_priorities(buffer, [], [])
-    known = [transition(i) for i in range(400)]
-    buffer.push(known[:50])
-    for _ in range(150):
-        with pytest.raises(Stop), alarm_that_raises(Stop(), rng.uniform(0.0001, 0.003)):
-            while True:
-                buffer.push(rng.sample(known, 3), 0)
-        other = make(replay_buffer_size=50)
-        other.load_state_dict(buffer.state_dict())
-        for each in (buffer, other):
-            assert each.count() == 50 and all(is_exact(t) for t in [*stored(each._memory), *each.sample(20, 0)])
-    assert buffer._memory.frames < 250 + 150 * 24  # at worst a push leaves frames that nothing refers to

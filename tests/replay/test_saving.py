@@ -10,7 +10,6 @@ import traceback
 import pytest
 
 from breakout_env.replay import snapshot
-from breakout_env.utils.atomic_file import DamagedFile
 from helpers.processes import ROOT, run
 from helpers.replay import (
     STORAGES,
@@ -147,7 +146,7 @@ print(other.count(), *(len(buffer.sample(50)) for buffer in buffers), sorted(os.
 
 def test_a_forked_child_that_ends_saves_closes_and_deletes_nothing(tmp_path):
     said = run([sys.executable, '-c', FORKED], tmp_path, PYTHONPATH=str(ROOT / 'tests'))
-    assert "50 50 50 ['buffer.npz', 'buffer.npz.previous', 'exp']" in said
+    assert "50 50 50 ['buffer.npz', 'exp']" in said
 
 
 def test_a_full_disk_leaves_the_previous_save_and_training_continues(small_disk, caplog):
@@ -173,27 +172,18 @@ def test_a_full_disk_leaves_the_previous_save_and_training_continues(small_disk,
     assert all(is_exact(t) for t in buffer.sample(100, 0)) and references_add_up(buffer._memory)
 
 
-def cut_off(path):
-    os.truncate(path, os.path.getsize(path) // 2)
-
-
-@pytest.mark.parametrize('spoil, error', [(cut_off, DamagedFile), (os.unlink, FileNotFoundError)])
-def test_without_the_newest_save_the_previous_one_is_loaded_with_a_warning(spoil, error, caplog):
+def test_a_save_replaces_the_one_before_also_behind_a_link():
     buffer = filled(10)
     buffer.save_data('buffer.npz')
-    before = content(buffer)
-    buffer.push(transitions(10, 20), 0)
-    buffer.save_data('buffer.npz')
-    spoil('buffer.npz')
-    with caplog.at_level(logging.WARNING):
-        assert same(content(loaded()), before)
-    assert 'The save before it, buffer.npz.previous, was taken instead' in caplog.text
     os.symlink('buffer.npz', 'link')
-    linked = filled(3)
-    linked.load_data('link')
-    assert same(content(linked), before)
-    spoil('buffer.npz.previous')
-    there = filled(3)
-    with pytest.raises(error, match='buffer.npz'):
-        there.load_data('buffer.npz')
-    assert sorted(ids(there.sample(3, 0))) == [0, 1, 2]
+    buffer.push(transitions(10, 20), 0)
+    buffer.save_data('link')
+    assert os.path.islink('link') and set(os.listdir()) == {'buffer.npz', 'link'}
+    assert same(content(loaded()), content(buffer))
+
+
+def test_a_missing_save_leaves_the_buffer_as_it_was():
+    buffer = filled(3)
+    with pytest.raises(FileNotFoundError, match='no saved replay buffer at buffer.npz'):
+        buffer.load_data('buffer.npz')
+    assert sorted(ids(buffer.sample(3, 0))) == [0, 1, 2]

@@ -82,17 +82,12 @@ def refuse_renames(monkeypatch, is_refused, number):
         monkeypatch.setattr(os, name, rename)
 
 
-@pytest.mark.parametrize('keep_previous', [True, False])
-def test_a_file_is_replaced_where_the_file_system_renames_nothing_onto_an_existing_one(
-    keep_previous, tmp_path, monkeypatch
-):
+def test_a_file_is_replaced_where_the_file_system_renames_nothing_onto_an_existing_one(tmp_path, monkeypatch):
     refuse_renames(monkeypatch, lambda source, target: os.path.exists(target), errno.EEXIST)
     for content in (b'1', b'2', b'3'):
-        with atomic_file.atomic_write(tmp_path / 'file', keep_previous) as file:
+        with atomic_file.atomic_write(tmp_path / 'file') as file:
             file.write(content)
-    assert (tmp_path / 'file').read_bytes() == b'3'
-    assert {path.name for path in tmp_path.iterdir()} == {'file', *['file.previous'] * keep_previous}
-    assert not keep_previous or (tmp_path / 'file.previous').read_bytes() == b'2'
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [('file', b'3')]
 
 
 def test_the_old_content_stays_where_a_file_cannot_be_replaced_at_all(tmp_path, monkeypatch):

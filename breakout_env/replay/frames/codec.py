@@ -1,8 +1,7 @@
 """Single frames to few bytes and back, by zstd with a dictionary that is trained on the frames themselves."""
 
-from typing import Any, List, Optional
+from typing import Any
 
-import numpy as np
 import zstandard
 
 # Measured on Breakout (random play, distinct frames): level 6 with 32 KB takes 82 bytes a frame and 10 us to compress,
@@ -11,19 +10,18 @@ LEVEL = 6
 DICTIONARY_BYTES = 32 * 1024
 
 
-class FrameCodec(object):
+class FrameCodec:
     """
-    Compresses frames of one size. Little repeats within a frame; with a dictionary of what frames of this game
-    have in common (walls, bricks, paddle) zstd takes a third of the bytes that it takes without.
+    Compresses frames of one size. Little repeats within a frame; with a dictionary of what frames of a game have
+    in common (walls, bricks, paddle) zstd takes a third of the bytes that it takes without.
     """
 
     def __init__(self, frame_bytes: int, dictionary: bytes = b'') -> None:
         self.frame_bytes = frame_bytes
-        self.dictionary = dictionary
         shared = None
         if dictionary:
             shared = zstandard.ZstdCompressionDict(dictionary, dict_type=zstandard.DICT_TYPE_FULLDICT)
-        # sizes and checksums would add a tenth to frames this small; the size is known, the file has checksums
+        # sizes and checksums would add a tenth to frames this small; the size is known
         parameters = zstandard.ZstdCompressionParameters.from_level(
             LEVEL,
             source_size=frame_bytes,
@@ -34,12 +32,11 @@ class FrameCodec(object):
         )
         if shared is not None:
             shared.precompute_compress(compression_params=parameters)
-        self._decompressor = zstandard.ZstdDecompressor(dict_data=shared)
         self.compress = zstandard.ZstdCompressor(dict_data=shared, compression_params=parameters).compress
-        self.decompress_one = self._decompressor.decompress
+        self.decompress = zstandard.ZstdDecompressor(dict_data=shared).decompress
 
     @classmethod
-    def train(cls, frames: List[Any], frame_bytes: int) -> Optional['FrameCodec']:
+    def train(cls, frames: list[Any], frame_bytes: int) -> 'FrameCodec | None':
         """A codec with a dictionary made from about a thousand frames, or None where zstd finds nothing to learn."""
         try:
             # k and d given, as a search for them takes four times as long; the search finds nothing better on Breakout
@@ -47,21 +44,3 @@ class FrameCodec(object):
         except zstandard.ZstdError:
             return None
         return cls(frame_bytes, trained.as_bytes())
-
-    def decompress(self, blobs: memoryview, spans: np.ndarray) -> List[Any]:
-        """
-        Overview:
-            Many frames, by offset and length of each in ``blobs``, in one call, which releases the GIL: other threads \
-            compute meanwhile.
-        Raises:
-            - ValueError: If a blob is no frame of this size.
-        Shapes:
-            - spans: :math:`(N, 2)`, uint64
-        """
-        sizes = np.full(len(spans), self.frame_bytes, np.uint64)
-        segments = zstandard.BufferWithSegments(blobs, spans.data)
-        try:
-            frames = self._decompressor.multi_decompress_to_buffer(segments, decompressed_sizes=sizes.data)
-        except zstandard.ZstdError as error:
-            raise ValueError(f'a compressed frame cannot be read: {error}') from None
-        return [frames[i] for i in range(len(frames))]

@@ -1,13 +1,13 @@
 """Frames compressed one by one, in memory that is filled like a log and cleaned as it empties."""
 
 from array import array
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from .codec import FrameCodec
 from .growable_memory import GrowableMemory
-from .raw import Exported
 
 # Frames before the first dictionary is trained, and between attempts at a better one: play changes as the agent learns,
 # and a dictionary full of bricks does not help to compress a wall that is gone.
@@ -15,30 +15,30 @@ _FIRST_TRAINING_FRAMES = 1024
 _TRAINING_FRAMES = 1024
 _FRAMES_BETWEEN_TRAININGS = 65536
 _HELD_OUT_FRAMES = 128
-# A new dictionary must reduce frames to this share of their size to be worth segments of its own.
+# A new dictionary must reduce frames to this share of their size to be worth another open segment.
 _WORTHWHILE = 0.95
 # Segments are cleaned when dead bytes are more than an eighth of the live ones.
 _TOLERATED_DEAD = 8
-# A frame's address is one number, so that no signal finds half of it changed: where its blob starts, and its length.
+# A frame's address is one number of 8 bytes: where its blob starts, and the blob's length.
 _LENGTH_BITS = 24
 _LENGTH = (1 << _LENGTH_BITS) - 1
 
 
-class _Segment(object):
+class _Segment:
     """A part of the log, for blobs of one codec; ``codec`` is None while the segment is free."""
 
     __slots__ = ('start', 'codec', 'used', 'live')
 
     def __init__(self, start: int) -> None:
         self.start = start
-        self.codec: Optional[FrameCodec] = None
+        self.codec: FrameCodec | None = None
         self.used = 0  # bytes written to it
-        self.live = 0  # bytes of these that belong to frames
+        self.live = 0  # bytes in use by frames
 
 
-class CompressedFrames(object):
+class CompressedFrames:
     """
-    The storage ``compressed``; for its methods see ``RawFrames``. Compressed frames differ in length, so they are
+    The storage ``compressed``; see ``FrameStorage``. Compressed frames differ in length, so they are
     appended to segments of one size, as in a log-structured file system (Rosenblum and Ousterhout 1992): a segment
     whose last frame is dropped is free again, and when an eighth of what is stored is dead, the segment with the most
     dead bytes is emptied by copying its live frames. Memory thus never fragments, whatever is evicted in whatever
@@ -46,26 +46,21 @@ class CompressedFrames(object):
 
     Each segment belongs to one dictionary. The first is trained after 1,024 frames. Every 65,536 frames another
     one is trained, and used for new frames if it is better.
-
-    A signal handler that raises in the middle of a call may leave dead bytes counted as live until their segment is
-    cleaned. Live bytes are never counted as dead.
     """
 
     file_bytes = 0
 
     def __init__(self, frame_bytes: int, segment_bytes: int = 1 << 20) -> None:
-        if frame_bytes > _LENGTH // 2:
-            raise ValueError(f'screens have {frame_bytes:,} pixels; expected at most {_LENGTH // 2:,} (screen_size)')
         self._frame_bytes = frame_bytes
         while segment_bytes < 4 * frame_bytes:  # else much of a segment may stay empty
             segment_bytes *= 2
         self._segment_bytes = segment_bytes
         self._memory = GrowableMemory()
-        self._addresses = np.zeros(4096, np.uint64).data  # by frame; 0 for those not stored
+        self._addresses = np.zeros(4096, np.uint64).data  # by frame; 0 if it is not stored
         self._rows = 0
-        self._segments: List[_Segment] = []
-        self._free: List[_Segment] = []
-        self._open: Dict[FrameCodec, _Segment] = {}  # the one that is written to
+        self._segments: list[_Segment] = []
+        self._free: list[_Segment] = []
+        self._open: dict[FrameCodec, _Segment] = {}  # the segments that are written to
         self._used_bytes = self._live_bytes = 0
         self._codec = FrameCodec(frame_bytes)
         self._recent = array('I')
@@ -92,62 +87,21 @@ class CompressedFrames(object):
         if self._used_bytes - self._live_bytes > max(2 * self._segment_bytes, self._live_bytes // _TOLERATED_DEAD):
             self._clean()
 
-    def read(self, frames: np.ndarray, out: np.ndarray, at_once: bool = False) -> None:
-        """
-        Overview:
-            Copy frames, by number, into the rows of ``out``; one that is wanted twice is decompressed once.
-        Arguments:
-            - at_once (:obj:`bool`): True: one call for all frames (one GIL release), for the prefetch thread. False: \
-                frame by frame, each copied while it is in the processor's cache, a third faster without a busy \
-                thread; beside one, each change of the GIL may take milliseconds.
-        """
+    def read(self, frames: np.ndarray, out: np.ndarray) -> None:
         order = np.argsort(frames, kind='stable')
         addresses = np.asarray(self._addresses)[frames[order]]
         starts = (addresses >> _LENGTH_BITS).tolist()
         lengths = (addresses & _LENGTH).tolist()
         segments, segment_bytes, size = self._segments, self._segment_bytes, self._frame_bytes
         view, memory = out.data.cast('B'), self._memory.view
-        decompressed = self._decompress(starts, lengths) if at_once else {}
         pixels: Any = None
         last = -1
         for row, start, length in zip((order * size).tolist(), starts, lengths):
-            if start != last:
-                if at_once:
-                    pixels = decompressed[start]
-                else:
-                    codec: Any = segments[start // segment_bytes].codec
-                    pixels = codec.decompress_one(memory[start : start + length], size)
+            if start != last:  # a frame that is wanted twice is decompressed once
+                codec: Any = segments[start // segment_bytes].codec
+                pixels = codec.decompress(memory[start : start + length], size)
                 last = start
             view[row : row + size] = pixels
-
-    def _decompress(self, starts: List[int], lengths: List[int]) -> Dict[int, Any]:
-        """Frames by the start of their blobs."""
-        spans: Dict[Any, Dict[int, Tuple[int, int]]] = {}
-        for start, length in zip(starts, lengths):
-            spans.setdefault(self._segments[start // self._segment_bytes].codec, {})[start] = (start, length)
-        pixels: Dict[int, Any] = {}
-        for codec, of_this in spans.items():
-            them = codec.decompress(self._memory.view, np.array(list(of_this.values()), np.uint64))
-            pixels.update(zip(of_this, them))
-        return pixels
-
-    def export(self, frames: np.ndarray, codec: Optional[FrameCodec]) -> Exported:
-        by_codec: Dict[Any, List[Tuple[int, bytes]]] = {}
-        for frame in frames.tolist():
-            start, length = self._addresses[frame] >> _LENGTH_BITS, self._addresses[frame] & _LENGTH
-            blob = bytes(self._memory.view[start : start + length])
-            by_codec.setdefault(self._segments[start // self._segment_bytes].codec, []).append((frame, blob))
-        return [
-            (codec, np.array([frame for frame, _ in exported]), [blob for _, blob in exported])
-            for codec, exported in by_codec.items()
-        ]
-
-    def load(self, frames: List[int], codec: FrameCodec, blobs: List[memoryview], pixels: list) -> None:
-        for frame, blob in zip(frames, blobs):
-            self._append(frame, blob, codec)
-        if codec.dictionary:  # keep using it
-            self._codec = codec
-            self._until_training = _FRAMES_BETWEEN_TRAININGS
 
     def close(self) -> None:
         self._memory.close()
@@ -207,8 +161,6 @@ class CompressedFrames(object):
 
     def _clean(self) -> None:
         """Empty the segment with the most dead bytes by copying its live frames to the end of the log."""
-        self._used_bytes = sum(segment.used for segment in self._segments)
-        self._live_bytes = sum(segment.live for segment in self._segments)
         in_writing = set(self._open.values())
         sealed = [segment for segment in self._segments if segment.codec is not None and segment not in in_writing]
         if not sealed:
@@ -224,9 +176,6 @@ class CompressedFrames(object):
             start = address >> _LENGTH_BITS
             self._append(frame, bytes(self._memory.view[start : start + (address & _LENGTH)]), codec)
             self._forget(address)
-        if segment.codec is not None:  # it is not free yet, as bytes of it were counted as live that were dead
-            self._live_bytes -= segment.live
-            self._release(segment)
 
     def _try_a_new_dictionary(self) -> None:
         self._until_training = _FRAMES_BETWEEN_TRAININGS
@@ -245,8 +194,8 @@ class CompressedFrames(object):
         if then <= _WORTHWHILE * now:
             self._codec = codec
 
-    def _copies(self, frames: np.ndarray) -> List[bytes]:
-        """Frames as bytes. A function of its own, so that the array is gone when a dictionary is trained."""
+    def _copies(self, frames: np.ndarray) -> list[bytes]:
+        """Frames as bytes. In a function, so that the array is gone when a dictionary is trained."""
         out = np.empty((len(frames), self._frame_bytes), np.uint8)
         self.read(frames, out)
         return [row.tobytes() for row in out]

@@ -4,14 +4,14 @@ import contextlib
 import mmap
 import os
 import tempfile
-from typing import IO, Optional
+from typing import IO
 
 _STEP_BYTES = 16 * 1024 * 1024
 
 
-class GrowableMemory(object):
+class GrowableMemory:
     """
-    A byte range that grows without being copied (``mremap``), so that no moment needs twice the memory. Only
+    A byte range that grows without being copied (``mremap``), so that it never needs twice the memory. Only
     pages that were written to are resident.
 
     With a folder, it is a file without a name in that folder, which the system removes with the process, however
@@ -19,9 +19,9 @@ class GrowableMemory(object):
     sparse mapping would end the process with SIGBUS.
     """
 
-    def __init__(self, folder: Optional[str] = None) -> None:
+    def __init__(self, folder: str | None = None) -> None:
         self._folder = folder
-        self._file: Optional[IO[bytes]] = None
+        self._file: IO[bytes] | None = None
         self.nbytes = mmap.PAGESIZE
         if folder is None:
             self._map = mmap.mmap(-1, self.nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -37,8 +37,8 @@ class GrowableMemory(object):
 
     def reserve(self, nbytes: int) -> None:
         """
-        Make it at least this large. ``view`` is a new one afterwards; nobody may keep the old. After an OSError, as the
-        disk has no room, nothing has changed.
+        Make it at least this large. This replaces ``view``: nobody may keep the old one. After an OSError, as on a full
+        disk, nothing has changed.
         """
         if nbytes <= self.nbytes:
             return

@@ -2,18 +2,18 @@
 
 import struct
 from array import array
-from typing import Callable, Dict, Iterable, List, Optional, Tuple, Union
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import torch
 import xxhash
 
-from .codec import FrameCodec
 from .compressed import CompressedFrames
 from .raw import RawFrames
+from .storage import FrameStorage
 
 # The values of the option `storage`, and what makes them from bytes of a frame and folder.
-STORAGES: Dict[str, Callable[[int, Optional[str]], Union[RawFrames, CompressedFrames]]] = dict(
+STORAGES: dict[str, Callable[[int, str | None], FrameStorage]] = dict(
     compressed=lambda frame_bytes, folder: CompressedFrames(frame_bytes),
     ring=lambda frame_bytes, folder: RawFrames(frame_bytes),
     memmap=RawFrames,
@@ -23,7 +23,7 @@ _RECENT = 256
 _digest = xxhash.xxh3_128_digest
 
 
-class FrameStore(object):
+class FrameStore:
     """
     Takes frames of one size, gives out numbers, and keeps a frame as long as there are references to its number; its
     pixels are in a backend. Two frames are the same if their 128-bit xxh3 digests are: among a million frames in
@@ -34,19 +34,16 @@ class FrameStore(object):
     ``next[frame]`` the one after it, 0 ends a chain. A Python dict would take over 150 bytes a frame for this, the
     arrays take about 32. Single entries are read and written through memoryviews, which Python does twice as fast as
     numpy does.
-
-    A signal handler may raise between any two steps. At worst a reference leaks, and its frame stays: a frame is stored
-    before it enters the table and leaves the table before it is dropped.
     """
 
-    def __init__(self, frame_bytes: int, expected_frames: int, storage: str, folder: Optional[str] = None) -> None:
+    def __init__(self, frame_bytes: int, expected_frames: int, storage: str, folder: str | None = None) -> None:
         self.frame_bytes = frame_bytes
-        self.backend = STORAGES[storage](frame_bytes, folder)
+        self._storage = STORAGES[storage](frame_bytes, folder)
         # more frames than expected only make searching slower
         buckets = 1 << max(10, (expected_frames - 1).bit_length())
         self._mask = buckets - 1
         self._heads = np.zeros(buckets, np.uint32).data
-        self._recent: Dict[bytes, int] = {}  # by digest, which finds most of a push's frames again, and sooner
+        self._recent: dict[bytes, int] = {}  # by digest, which finds most of a push's frames again, and sooner
         self._free = array('I')
         self._end = 1  # numbers from here on were never given out; 0 stands for no frame
         self._low, self._high, self._next, self._references = _columns(4096)
@@ -58,17 +55,22 @@ class FrameStore(object):
 
     @property
     def references(self) -> np.ndarray:
-        """How often each frame number is referred to; 0 for those not in use. For looking at, not for writing."""
+        """How often each frame number is referred to; 0 for numbers not in use. Read only."""
         return np.asarray(self._references)[: self._end]
+
+    @property
+    def file_bytes(self) -> int:
+        """Bytes on the disk."""
+        return self._storage.file_bytes
 
     @property
     def nbytes(self) -> int:
         """Bytes of memory in use, tables included; pages that were never touched are not resident."""
         per_frame = sum(column.itemsize for column in (self._low, self._high, self._next, self._references))
         tables = self._heads.nbytes + self._end * per_frame + len(self._free) * self._free.itemsize
-        return tables + self.backend.resident_bytes
+        return tables + self._storage.resident_bytes
 
-    def add(self, pixels: memoryview, frames: List[int]) -> None:
+    def add(self, pixels: memoryview, frames: list[int]) -> None:
         """
         Take any whole number of frames, one after the other, with one reference to each, and append their numbers to
         ``frames``. After an OSError, as the disk is full, the numbers before that frame are there.
@@ -81,7 +83,7 @@ class FrameStore(object):
             if frame is None:
                 frame = self._find(digest)
                 if not frame:
-                    self.backend.put(self._next_number, one)
+                    self._storage.put(self._next_number, one)
                     frame = self._insert(digest)
                     references = self._references  # it may have grown
                 if len(recent) == _RECENT:
@@ -91,11 +93,11 @@ class FrameStore(object):
             frames.append(frame)
 
     def acquire(self, frames: np.ndarray) -> None:
-        """One more reference to each of these, which are distinct."""
+        """Add a reference to each of these, which are distinct."""
         self.references[frames] += 1
 
     def release(self, frames: Iterable[int]) -> None:
-        """One reference less to each of these; frames without any are dropped."""
+        """Remove a reference to each of these, and drop frames without a reference."""
         references, unused = self._references, []
         for frame in frames:
             left = references[frame] - 1
@@ -104,10 +106,10 @@ class FrameStore(object):
                 unused.append(frame)
         self._drop(unused)
 
-    def gather(self, frames: np.ndarray, pinned: bool = False, at_once: bool = False) -> torch.Tensor:
+    def gather(self, frames: np.ndarray, pinned: bool = False) -> torch.Tensor:
         """
         Overview:
-            Frames by number, in pinned memory or not; for ``at_once`` see ``CompressedFrames.read``.
+            Frames by number, in pinned memory or not.
         Shapes:
             - frames: :math:`(N, )`
             - returned: :math:`(N, frame_bytes)`, uint8
@@ -117,40 +119,17 @@ class FrameStore(object):
             out = torch.empty(shape, dtype=torch.uint8, pin_memory=True)
         else:  # torch takes ten times as long as numpy to allocate as much
             out = torch.from_numpy(np.empty(shape, np.uint8))
-        self.backend.read(frames, out.numpy(), at_once)
+        self._storage.read(frames, out.numpy())
         return out
 
-    def load(self, codec: FrameCodec, lengths: np.ndarray, blobs: np.ndarray) -> List[int]:
-        """
-        Take compressed frames, one after the other, from a save; there is no reference to them yet. A ValueError says
-        that these are no frames of this size, or that one of them is there already.
-        """
-        ends = np.cumsum(lengths, dtype=np.int64)
-        if len(lengths) == 0 or lengths.min() == 0 or ends[-1] != len(blobs):
-            raise ValueError('the lengths of compressed frames do not fit their data')
-        spans = np.ascontiguousarray(np.stack([ends - lengths, lengths], axis=1), np.uint64)
-        view = np.ascontiguousarray(blobs).data
-        pixels = codec.decompress(view, spans)
-        frames = []
-        for one in pixels:
-            if len(one) != self.frame_bytes:
-                raise ValueError('a frame has another size than the file says')
-            digest = _digest(one)
-            if self._find(digest):
-                raise ValueError('a frame is there twice')
-            frames.append(self._insert(digest))
-        bounds = zip((ends - lengths).tolist(), ends.tolist())
-        self.backend.load(frames, codec, [view[start:end] for start, end in bounds], pixels)
-        return frames
-
-    def set_references(self, references: np.ndarray) -> None:
-        """Set how often each frame is referred to, after ``load``; frames without a reference are dropped."""
-        self.references[: len(references)] = references
+    def set_references(self, frames: np.ndarray) -> None:
+        """After a load: each occurrence in ``frames`` is one reference, and there are no others."""
+        self.references[:] = np.bincount(frames, minlength=self._end)
         self._drop((np.flatnonzero(self.references[1:] == 0) + 1).tolist())
 
     def close(self) -> None:
         """Release all memory, and the file."""
-        self.backend.close()
+        self._storage.close()
 
     def _find(self, digest: bytes) -> int:
         """The number of the frame with this digest, or 0."""
@@ -166,7 +145,7 @@ class FrameStore(object):
         return self._free[-1] if self._free else self._end
 
     def _insert(self, digest: bytes) -> int:
-        """Give the next number to a frame that is stored and not in the table yet. Nothing refers to it so far."""
+        """Enter a stored frame into the table, by the next number, without a reference so far."""
         low, high = _HALVES.unpack(digest)
         frame = self._next_number
         if frame == len(self._low):
@@ -185,8 +164,8 @@ class FrameStore(object):
         self._heads[bucket] = frame
         return frame
 
-    def _drop(self, unused: List[int]) -> None:
-        """Frames that nothing refers to: they are not found any more, then gone, then their numbers are free."""
+    def _drop(self, unused: list[int]) -> None:
+        """Drop unreferenced frames: unlink, free, then recycle the number, in this order."""
         heads, following = self._heads, self._next
         for frame in unused:
             self._recent.pop(_HALVES.pack(self._low[frame], self._high[frame]), None)
@@ -199,10 +178,10 @@ class FrameStore(object):
                     before = following[before]
                 following[before] = following[frame]
         if unused:
-            self.backend.drop(unused)
+            self._storage.drop(unused)
             self._free.extend(unused)
 
 
-def _columns(size: int) -> Tuple[memoryview, memoryview, memoryview, memoryview]:
+def _columns(size: int) -> tuple[memoryview, memoryview, memoryview, memoryview]:
     low, high, following, references = (np.zeros(size, dtype).data for dtype in ('u8', 'u8', 'u4', 'u4'))
     return low, high, following, references
