@@ -3,7 +3,7 @@
 from typing import Annotated, Any, Dict, List, Mapping, Optional, Tuple
 
 import torch
-from ding.model import create_model, model_wrap
+from ding.model import model_wrap
 from ding.policy import Policy
 from ding.policy.command_mode_policy_instance import DummyCommandModePolicy
 from ding.utils import POLICY_REGISTRY
@@ -97,8 +97,13 @@ class LeanPPOPolicy(Policy, LeanPolicy):
 
     @classmethod
     def check_config(cls, cfg: Mapping) -> None:
-        if cls._checked(cfg['policy']).mirror and 'type' in cfg['policy']['model']:
-            Mirror(create_model(cfg['policy']['model']))
+        cls._checked(cfg['policy'])
+
+    @classmethod
+    def check_network(cls, cfg: Mapping, network: Any) -> None:
+        """A ValueError if a network of the config's cannot be mirrored as its options say."""
+        if cls._checked(cfg['policy']).mirror:
+            Mirror(network)
 
     @staticmethod
     def _checked(policy: Mapping) -> LeanPPOOptions:

@@ -7,10 +7,10 @@ from typing import Annotated, Any, Dict, Iterable, Literal, Mapping, Optional, S
 import torch
 from annotated_types import MinLen
 from ding.model import C51DQN, DQN, DRQN, QRDQN, VAC, RainbowDQN
-from ding.utils import MODEL_REGISTRY
+from ding.utils import MODEL_REGISTRY, POLICY_REGISTRY
 from pydantic import AfterValidator, BeforeValidator
 
-from ..envs.pixel_check import PAIRS
+from ..envs.pixel_check import PIXEL_FORMAT_HINT
 from ..utils.options import Between, Expected, Options, checked
 
 # Channels of the three convolutions and width of the linear layer after them (Mnih et al. 2015, Methods); DI-engine's
@@ -188,14 +188,20 @@ class PixelInput(torch.nn.Module, metaclass=_MadeFromConfig):
 
     @classmethod
     def check_config(cls, cfg: Mapping) -> None:
-        """Build the network of ``policy.model`` in a merged config; a ValueError names what is wrong."""
+        """
+        Build the network of ``policy.model`` in a merged config, and show it to the policy's ``check_network``, if it
+        has one; a ValueError names what is wrong.
+        """
         given = {name: value for name, value in cfg['policy']['model'].items() if name not in ('type', 'import_names')}
         try:
-            cls(**given)
+            network = cls(**given)
         except TypeError as error:  # an argument that is missing, or unknown
             if cls.__module__ != __name__ and inspect.trace()[-1].filename == inspect.getfile(cls):
                 raise  # from the code of somebody's own network
             raise ValueError(f'policy.model: {error}') from error
+        check_network = getattr(dict(POLICY_REGISTRY).get(cfg['policy'].get('type')), 'check_network', None)
+        if check_network is not None:
+            check_network(cfg, network)
 
     def forward(self, x: Union[torch.Tensor, Mapping], *args: Any, **kwargs: Any) -> Any:
         """
@@ -220,7 +226,7 @@ class PixelInput(torch.nn.Module, metaclass=_MadeFromConfig):
             if 0 < brightest <= 1:
                 raise ValueError(
                     f'{type(self).__name__} expects pixel values 0..255, but the brightest pixel of its first input '
-                    f'is {brightest:g}. {PAIRS}'
+                    f'is {brightest:g}. {PIXEL_FORMAT_HINT}'
                 )
             self._pixels_checked = brightest > 1
         seen = self.seen(pixels)

@@ -7,7 +7,6 @@ from ding.envs import BaseEnvManager, BaseEnvTimestep
 from ding.utils import SERIAL_EVALUATOR_REGISTRY
 from ding.worker import InteractionSerialEvaluator
 
-from ..envs.pixel_check import check_first_batch
 from ..utils import run_registry
 from .step_callback import StepCallback, weakly
 
@@ -22,7 +21,6 @@ class ResumableEvaluator(InteractionSerialEvaluator):
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._network_checked = False
         super().__init__(*args, **kwargs)
         self._is_due = False
         self._update_state()
@@ -46,10 +44,6 @@ class ResumableEvaluator(InteractionSerialEvaluator):
     def eval(
         self, save_ckpt_fn: Any = None, train_iter: int = -1, envstep: int = -1, *args: Any, **kwargs: Any
     ) -> Tuple[bool, Dict[str, list]]:
-        """The base's ``eval``; a ValueError at the first one if the network does not take the observations."""
-        if not self._network_checked:
-            check_first_batch(self._policy, self._env.observation_space)
-            self._network_checked = True
         best_saved = self._max_episode_return
         due: List[str] = []  # the name of a checkpoint, if the score is the best so far
         finished, info = super().eval(save_ckpt_fn and due.append, train_iter, envstep, *args, **kwargs)
