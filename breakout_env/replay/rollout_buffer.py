@@ -1,12 +1,10 @@
 """A buffer of one rollout, for on-policy learning in DI-engine's off-policy pipeline."""
 
-from typing import Any, Dict, Mapping, Optional
+from typing import Any, Dict, Mapping, NamedTuple, Optional
 
 import torch
 from ding.utils import BUFFER_REGISTRY
 from easydict import EasyDict
-
-Batch = Dict[str, torch.Tensor]
 
 
 @BUFFER_REGISTRY.register('rollout')
@@ -16,9 +14,10 @@ class RolloutBuffer(object):
         Keeps the newest rollout and gives it out in random minibatches, reshuffled each epoch. The policy \
         ``lean_ppo`` learns from it under ``ding -m serial`` and in our programs.
     Examples:
+        >>> Samples = NamedTuple('Samples', [('obs', torch.Tensor)])
         >>> buffer = RolloutBuffer()
-        >>> buffer.push(dict(obs=torch.arange(6)))
-        >>> batches = [buffer.sample(2)['obs'] for _ in range(3)]
+        >>> buffer.push(Samples(torch.arange(6)))
+        >>> batches = [buffer.sample(2).obs for _ in range(3)]
         >>> torch.cat(batches).sort().values
         tensor([0, 1, 2, 3, 4, 5])
     """
@@ -42,44 +41,44 @@ class RolloutBuffer(object):
             )
 
     def __init__(self, cfg: Optional[Any] = None, tb_logger: Any = None, exp_name: str = '') -> None:
-        self._rollout: Batch = {}
+        self._rollout: Any = None
         # Of its own, as a collector that runs in another thread meanwhile explores with the global one.
         self._random = torch.Generator()
         self._order = torch.empty(0, dtype=torch.int64)
 
-    def push(self, data: Batch, cur_collector_envstep: int = 0) -> None:
+    def push(self, data: NamedTuple, cur_collector_envstep: int = 0) -> None:
         """Replace the rollout by a newer one: tensors of one length."""
         self._rollout = data
         self._random.manual_seed(int(torch.randint(2**62, ())))
         self._order = self._order[:0]
 
-    def sample(self, size: int, cur_learner_iter: int = 0) -> Optional[Batch]:
+    def sample(self, size: int, cur_learner_iter: int = 0) -> Any:
         """
         Overview:
             The next minibatch.
         Returns:
-            - batch (:obj:`Optional[Batch]`): ``size`` transitions; None if the rollout has fewer.
+            - batch (:obj:`Any`): ``size`` transitions, of the rollout's type; None if the rollout has fewer.
         """
         if self.count() < size:
             return None
         if len(self._order) < size:
             # to the rollout's device once an epoch, as each upload of indices would wait for a GPU
-            device = next(iter(self._rollout.values())).device
+            device = self._rollout[0].device
             self._order = torch.randperm(self.count(), generator=self._random).to(device)
         chosen, self._order = self._order[:size], self._order[size:]
         # indexing would copy screens byte by byte
-        return {key: tensor.index_select(0, chosen) for key, tensor in self._rollout.items()}
+        return self._rollout._make(tensor.index_select(0, chosen) for tensor in self._rollout)
 
     def count(self) -> int:
         """Transitions of the rollout."""
-        return len(next(iter(self._rollout.values()))) if self._rollout else 0
+        return len(self._rollout[0]) if self._rollout else 0
 
     def update(self, info: Any) -> None:
         """Priorities play no part."""
 
     def clear(self) -> None:
         """Forget the rollout."""
-        self._rollout = {}
+        self._rollout = None
 
     def close(self) -> None:
         """Nothing to release."""
