@@ -44,11 +44,20 @@ class Samples(NamedTuple):
 
 
 class Losses(NamedTuple):
-    """The loss of a minibatch, and what is logged beside it: the means of the critic's values and of the entropies."""
+    """The loss of a minibatch, and what is logged beside it; all are scalars."""
 
     total: torch.Tensor
+    # Means of the critic's values and of the policy's entropies.
     value: torch.Tensor
     entropy: torch.Tensor
+    # KL divergence of the policy from the one that played, by the estimator k3 (Schulman 2020, "Approximating KL
+    # Divergence").
+    approx_kl: torch.Tensor
+    # Share of the steps whose probability ratio is outside of the clip range.
+    clip_fraction: torch.Tensor
+    # Of the returns, and of what the values during play left unexplained of them.
+    return_variance: torch.Tensor
+    residual_variance: torch.Tensor
 
 
 class LeanPPOOptions(LearnerOptions):
@@ -279,9 +288,12 @@ class LeanPPOPolicy(Policy):
             output = self._model.forward_scaled(self._scaler(data.obs))
         sync = None if self._mirror is None else self._mirror.average_gradients
         losses = self._loss({key: tensor.float() for key, tensor in output.items()}, data)
-        info = self._updater.step(losses.total, sync, value=losses.value, entropy=losses.entropy)
+        logged = losses._asdict()
+        info = self._updater.step(logged.pop('total'), sync, **logged)
         self._cast = None
-        return info
+        # of pooled variances: a minibatch may have hardly any
+        variance, residual = info.pop('return_variance'), info.pop('residual_variance')
+        return dict(info, explained_variance=1 - residual / variance if variance else 0.0)
 
     def _loss(self, output: Mapping[str, torch.Tensor], data: Samples) -> Losses:
         """The loss of a minibatch; steps that were lost do not count."""
@@ -292,17 +304,28 @@ class LeanPPOPolicy(Policy):
             return torch.where(played, values, 0).sum() / count
 
         advantage = data.advantage - mean(data.advantage)
+        residual_variance = mean(advantage.square())  # an advantage is a return without the value during play
         # the population's deviation, as a minibatch of one sample has no other
-        advantage = advantage / (mean(advantage.square()).sqrt() + 1e-8)
+        advantage = advantage / (residual_variance.sqrt() + 1e-8)
         log_probs = output['logit'].log_softmax(dim=1)
-        ratio = (log_probs.gather(1, data.action.unsqueeze(1)).squeeze(1) - data.log_prob).exp()
+        log_ratio = log_probs.gather(1, data.action.unsqueeze(1)).squeeze(1) - data.log_prob
+        ratio = log_ratio.exp()
         clipped = ratio.clamp(1 - options.clip_ratio, 1 + options.clip_ratio)
         policy_loss = -mean(torch.min(ratio * advantage, clipped * advantage))
         value_loss = mean((output['value'] - self._return_scale.normalized(data.returns)).square())
         entropy = -mean((log_probs.exp() * log_probs).sum(dim=1))
         entropy_weight = self._annealed(options.entropy_weight, options.entropy_end)
         loss = policy_loss + options.value_weight * value_loss - entropy_weight * entropy
-        return Losses(loss, mean(self._return_scale.returns(output['value'])), entropy)
+        with torch.no_grad():
+            return Losses(
+                loss,
+                value=mean(self._return_scale.returns(output['value'])),
+                entropy=entropy,
+                approx_kl=mean(ratio - 1 - log_ratio),
+                clip_fraction=mean(((ratio - 1).abs() > options.clip_ratio).float()),
+                return_variance=mean((data.returns - mean(data.returns)).square()),
+                residual_variance=residual_variance,
+            )
 
     @property
     def _used(self) -> float:
@@ -319,7 +342,8 @@ class LeanPPOPolicy(Policy):
         return begin if end is None else 1 - (1 - begin) ** (1 - used) * (1 - end) ** used
 
     def _monitor_vars_learn(self) -> list[str]:
-        return ['cur_lr', 'total_loss', 'value', 'entropy']
+        diagnostics = ['approx_kl', 'clip_fraction', 'explained_variance', 'grad_norm']
+        return ['cur_lr', 'total_loss', 'value', 'entropy', *diagnostics]
 
     def _init_eval(self) -> None:
         """Nothing to prepare."""

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from ding.rl_utils import ppo_data, ppo_error
+from stable_baselines3.common.utils import explained_variance
 
 from breakout_env import PixelActorCritic
 from breakout_env.policy.mirror import Mirror
@@ -75,6 +76,45 @@ def test_the_loss_is_di_engines_of_the_steps_that_were_played(clip_ratio):
     )
     torch.testing.assert_close(found.value, value[played].mean())
     torch.testing.assert_close(found.entropy, expected.entropy_loss)
+
+
+@pytest.mark.parametrize('grad_clip', [None, 0.01])
+def test_diagnostics_are_those_of_stable_baselines3_and_of_the_steps_that_were_played(grad_clip):
+    policy = ppo(grad_clip=grad_clip)
+    made = rollout()
+    made['weight'][2, 1] = 0
+    batch = policy.collect_mode.get_train_sample(made)
+    batch.returns[batch.weight == 0] = 1e6
+    played = batch.weight > 0
+    before = policy._model(batch.obs)['logit'].log_softmax(1).gather(1, batch.action[:, None])[:, 0]
+    info = policy.learn_mode.forward(batch)
+    # as in its PPO.train and OnPolicyAlgorithm.train
+    log_ratio = (before - batch.log_prob)[played].detach()
+    ratio = log_ratio.exp()
+    assert info['approx_kl'] == pytest.approx(torch.mean((ratio - 1) - log_ratio).item(), rel=1e-4)
+    assert info['clip_fraction'] == pytest.approx(torch.mean((torch.abs(ratio - 1) > 0.1).float()).item())
+    returns, values = batch.returns[played].numpy(), made['value'][:-1].flatten()[played].numpy()
+    assert info['explained_variance'] == pytest.approx(explained_variance(values, returns), rel=1e-4)
+    norm = torch.cat([weight.grad.flatten() for weight in policy._model.parameters()]).norm()
+    if grad_clip is None:
+        assert info['grad_norm'] == pytest.approx(float(norm), rel=1e-4)
+    else:
+        assert info['grad_norm'] > 0.1 and float(norm) == pytest.approx(grad_clip, rel=1e-3)
+    assert set(policy.learn_mode.monitor_vars()) == set(info)
+
+
+def test_explained_variance_over_several_updates_is_that_of_their_pooled_variances():
+    policy = ppo(log_every_updates=12)
+    batches = [policy.collect_mode.get_train_sample(rollout()) for _ in range(3)]
+    for i, batch in enumerate(batches):  # one of them has returns that hardly differ
+        batch.returns.mul_(10.0 ** (1 - i))
+    for batch in batches:
+        info = policy.learn_mode.forward(batch)
+    variances = [[each.var(correction=0).item() for each in (one.advantage, one.returns)] for one in batches[1:]]
+    residual, variance = np.sum(variances, axis=0)
+    assert info['explained_variance'] == pytest.approx(1 - residual / variance, rel=1e-4)
+    flat = batch._replace(returns=torch.ones_like(batch.returns))
+    assert ppo().learn_mode.forward(flat)['explained_variance'] == 0
 
 
 def test_actions_are_drawn_from_the_policy_and_evaluation_takes_the_most_probable():
