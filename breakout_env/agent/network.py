@@ -20,7 +20,7 @@ from easydict import EasyDict
 
 from ..envs.env import BreakoutEnv
 from ..envs.options import BreakoutOptions
-from ..envs.pixel_check import fit_model_and_buffer
+from ..envs.pixel_check import check_pixels, fill_in_sizes
 from ..run.paths import MERGED_CONFIG
 from ..utils.options import section, shortened, shown
 from .weights_file import Weights
@@ -134,7 +134,9 @@ def network_config(config: Mapping[str, Any]) -> Dict[str, Any]:
         env={name: getattr(options, name) for name in ENV_OPTIONS},
         policy=dict(type=policy.get('type'), model=model, other={}),
     )
-    fit_model_and_buffer(fitted, BreakoutEnv)
+    env = BreakoutEnv(fitted.env)  # opens nothing
+    fill_in_sizes(fitted.policy, env)
+    check_pixels(fitted.policy, 'evaluator', env)
     on_policy = bool(policy.get('on_policy', False))
     return dict(env=dict(fitted.env), policy=dict(on_policy=on_policy, model=dict(fitted.policy.model)))
 

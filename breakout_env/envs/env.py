@@ -17,7 +17,7 @@ from ..utils.game_constants import FIRE, NOOP
 from ..utils.options import Between, checked, checked_seed, section, shown
 from .emulator import Emulator
 from .options import BreakoutOptions
-from .pixel_check import fit_model_and_buffer
+from .pixel_check import check_pixels, fill_in_sizes
 from .preprocessing import observe
 from .session import Session, State
 
@@ -276,10 +276,14 @@ class BreakoutEnv(BaseEnv):
 
     @classmethod
     def check_config(cls, cfg: EasyDict) -> None:
-        """Check ``cfg.env`` of a merged config; a ValueError names what is wrong."""
-        cls.create_collector_env_cfg(cfg['env'])
-        cls.create_evaluator_env_cfg(cfg['env'])
-        fit_model_and_buffer(cfg, cls)
+        """Check ``cfg.env`` of a merged config; a ValueError names what is wrong. Fills in sizes of the model."""
+        env_cfgs = dict(
+            collector=cls.create_collector_env_cfg(cfg['env']), evaluator=cls.create_evaluator_env_cfg(cfg['env'])
+        )
+        envs = {role: cls(first) for role, (first, *_) in env_cfgs.items()}  # opens nothing
+        fill_in_sizes(cfg['policy'], envs['collector'])
+        for role, env in envs.items():
+            check_pixels(cfg['policy'], role, env)
 
     @staticmethod
     def create_collector_env_cfg(cfg: dict) -> List[dict]:
@@ -323,9 +327,11 @@ def _env_cfgs(cfg: dict, role: str) -> List[dict]:
     is_train = role == 'collector'
     options = BreakoutOptions.from_config({**cfg, 'is_train': is_train})  # raises before any process is started
     own = section(f'env option `{role}`', cfg.get(role))
-    shows = options.render_mode == 'human' and (is_train or 'render_mode' in own)
     cfgs = [copy.deepcopy(cfg) for _ in range(count)]
-    for index, env_cfg in enumerate(cfgs):
+    for env_cfg in cfgs:
         env_cfg['is_train'] = is_train
-        env_cfg[role] = {**own, 'render_mode': 'human' if shows and index == 0 else None}
+    if options.render_mode == 'human':
+        shows = is_train or 'render_mode' in own
+        for env_cfg in cfgs[1:] if shows else cfgs:
+            env_cfg[role] = {**own, 'render_mode': None}
     return cfgs

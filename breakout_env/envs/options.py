@@ -19,6 +19,8 @@ TRAINING_ONLY = frozenset(['episodic_life', 'clip_reward', 'life_loss_penalty', 
 EVALUATION_DEFAULTS = dict(
     episodic_life=False, clip_reward=False, life_loss_penalty=0.0, late_start_probability=0.0, fire_on_life_loss=True
 )
+# What this process has read, by content: a run's parts and all of its environments ask for the same two sections.
+_READ: Dict[str, 'BreakoutOptions'] = {}
 # The names of the game in gymnasium, gym and EnvPool, without those that repeat an action for 2 to 4 frames at random.
 _ENV_ID = re.compile(r'Breakout(?:NoFrameskip|Deterministic)-v[04]|(?:ALE/)?Breakout-v5')
 
@@ -92,6 +94,13 @@ class BreakoutOptions(Options):
             - ValueError: If an option is unknown or its value is not allowed; the message names the option.
         """
         cfg = section('the config of BreakoutEnv', cfg)
+        content = _content(cfg)
+        if content not in _READ:
+            _READ[content] = cls._read_config(cfg)
+        return _READ[content]
+
+    @classmethod
+    def _read_config(cls, cfg: Mapping) -> 'BreakoutOptions':
         top = cls.read(cfg)
         sections = {name: cls._section_values(name, cfg.get(name)) for name in ('collector', 'evaluator')}
         if cfg.get('obs_plus_prev_action_reward', False) is not False:
@@ -128,6 +137,13 @@ class BreakoutOptions(Options):
             if name not in cls.model_fields or name == 'is_train':
                 raise cls.unknown(name, prefix=f'{role}.')
         return cls.of_section('env option', role, values).model_dump(include=set(values))
+
+
+def _content(value: object) -> str:
+    """A text that differs for any two values that options tell apart, such as True and 1."""
+    if isinstance(value, Mapping):
+        return repr([(name, _content(value[name])) for name in value])
+    return f'{type(value)} {value!r}'
 
 
 def _values_of(env_id: object) -> Dict[str, object]:

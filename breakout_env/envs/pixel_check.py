@@ -1,56 +1,66 @@
-"""Pixels are 0..255 (uint8), for a model that scales them, or scaled to [0, 1] (float32), for one that does not."""
+"""
+Does the model take what the environment returns? Pixels are 0..255 (uint8) for a model that scales them, or scaled to
+[0, 1] (float32) for one that does not. A wrong pair trains on wrong numbers, sometimes without an error: DI-engine's
+evaluator casts uint8 to float32.
+"""
 
-from typing import Any, Callable, Mapping
+from typing import Any
 
 import numpy as np
 import torch
+from ding.envs import BaseEnv
 from ding.utils import BUFFER_REGISTRY, MODEL_REGISTRY, POLICY_REGISTRY
 from easydict import EasyDict
-from gym.spaces import Box
 
 from ..utils.imports import import_parts
 from ..utils.options import section, shown
 
-PAIRS = (
+PIXEL_FORMAT_HINT = (
     "Choose obs_dtype='uint8' in the env with a model that scales (pixel_dqn and the other pixel models, or one with "
     "breakout_env.PixelInput), or obs_dtype='float32' with a model that does not, such as DI-engine's own."
 )
+# Packages whose models all have the arguments `obs_shape` and `action_shape`, and whether these models scale pixels.
+_SCALES = {'breakout_env': True, 'ding': False}
 
 
-def fit_model_and_buffer(cfg: EasyDict, env_class: Callable[[dict], Any]) -> None:
+def fill_in_sizes(policy: EasyDict, env: BaseEnv) -> None:
+    """
+    Put the sizes that ``policy.model`` leaves out into it, if it is a model of DI-engine or this package. A ValueError
+    if a module in ``import_names`` cannot be imported.
+    """
+    policy.model = EasyDict(section('policy.model', policy.get('model')))
+    if _package(_model_class(policy)) in _SCALES:
+        for name, size in _sizes(env).items():
+            if policy.model.get(name) is None:
+                policy.model[name] = size
+
+
+def check_pixels(policy: EasyDict, role: str, env: BaseEnv) -> None:
     """
     Overview:
-        Check that the model and the replay buffer of a whole config take the observations of ``env_class``, and put \
-        the sizes that ``policy.model`` leaves out into it. Wrong pairs would train on wrong numbers, some without an \
-        error: DI-engine's evaluator casts uint8 to float32.
+        Check that the model and the replay buffer of a policy's config take the observations of an environment.
+    Arguments:
+        - role (:obj:`str`): What the environment is for, as the error message calls it.
     Raises:
-        - ValueError: If they do not fit; the message says what does.
+        - ValueError: If they do not; the message says what does.
     """
-    policy = cfg.policy
-    policy.model = EasyDict(section('policy.model', policy.get('model')))
-    model_class = _model_class(policy)
-    package = getattr(model_class, '__module__', '').split('.')[0]
-    known = {'breakout_env': True, 'ding': False}
-    scales = known.get(package, getattr(model_class, 'scales_pixels', None))
-    for role in ('collector', 'evaluator'):
-        env = env_class({**cfg.env, 'is_train': role == 'collector'})  # opens nothing
-        box = env.observation_space
-        if getattr(box, 'shape', None) is None:  # a subclass's own, such as a dict: no part of ours takes it
-            return
-        sizes = dict(obs_shape=list(box.shape), action_shape=getattr(env.action_space, 'n', None))
-        observations = f'the {role} env returns {box.dtype} observations'
-        if scales is not None and scales != (box.dtype == np.uint8):
-            model = f'the model (policy.model.type: {policy.model.get("type", f"the default of {policy.type}")})'
-            raise ValueError(f'{observations}, but {model} {"scales" if scales else "does not scale"} them. {PAIRS}')
-        if box.dtype != np.uint8 and _takes_only_uint8(buffer := policy.other.get('replay_buffer', {})):
-            raise ValueError(f'{observations}, but the replay buffer `{buffer.type}` stores uint8 only. {PAIRS}')
-        for name, expected in sizes.items() if scales is not None else ():
-            if policy.model.get(name) is None and package in known:  # others may lack these arguments
-                policy.model[name] = expected
-            found = policy.model.get(name, expected)
-            if (list(found) if isinstance(found, tuple) else found) != expected:
-                wrong = f'policy.model.{name} is {shown(found)}, but the {role} env has {expected}'
-                raise ValueError(f'{wrong}; expected {expected}, or to leave it out')
+    box, model_class = env.observation_space, _model_class(policy)
+    if not _sizes(env):  # a subclass may return a dict, which no part of this package takes
+        return
+    observations = f'the {role} env returns {box.dtype} observations'
+    scales = _SCALES.get(_package(model_class), getattr(model_class, 'scales_pixels', None))
+    if scales is not None and scales != (box.dtype == np.uint8):
+        model = f'the model (policy.model.type: {policy.model.get("type", f"the default of {policy.type}")})'
+        verb = 'scales' if scales else 'does not scale'
+        raise ValueError(f'{observations}, but {model} {verb} them. {PIXEL_FORMAT_HINT}')
+    buffer = policy.other.get('replay_buffer', {}).get('type')
+    if box.dtype != np.uint8 and getattr(dict(BUFFER_REGISTRY).get(buffer), 'takes_only_uint8', False):
+        raise ValueError(f'{observations}, but the replay buffer `{buffer}` stores uint8 only. {PIXEL_FORMAT_HINT}')
+    for name, expected in _sizes(env).items() if scales is not None else ():
+        found = policy.model.get(name, expected)
+        if (list(found) if isinstance(found, tuple) else found) != expected:
+            wrong = f'policy.model.{name} is {shown(found)}, but the {role} env has {expected}'
+            raise ValueError(f'{wrong}; expected {expected}, or to leave it out')
 
 
 def _model_class(policy: EasyDict) -> Any:
@@ -61,8 +71,14 @@ def _model_class(policy: EasyDict) -> Any:
     return registry.get(name) if name in registry else None
 
 
-def _takes_only_uint8(buffer: Mapping) -> bool:
-    return getattr(dict(BUFFER_REGISTRY).get(buffer.get('type')), 'takes_only_uint8', False)
+def _package(model_class: Any) -> str:
+    return getattr(model_class, '__module__', '').split('.')[0]
+
+
+def _sizes(env: BaseEnv) -> dict[str, Any]:
+    """The sizes of ``policy.model`` that suit an environment; none if its observations are not arrays."""
+    shape = getattr(env.observation_space, 'shape', None)
+    return {} if shape is None else dict(obs_shape=list(shape), action_shape=getattr(env.action_space, 'n', None))
 
 
 def check_default_dtype() -> None:
@@ -72,50 +88,3 @@ def check_default_dtype() -> None:
             f"PyTorch's default type is {dtype}, by torch.set_default_dtype in this program or its config; expected "
             'torch.float32'
         )
-
-
-def check_first_batch(policy: Any, observation_space: Any) -> None:
-    """
-    Overview:
-        Pass an observation of uint8 pixels through the network of a policy. DI-engine's evaluators cast pixels to \
-        float32, which any network takes, so a network that does not scale would fail only in the first collection, \
-        with PyTorch's error about types.
-    Arguments:
-        - policy (:obj:`Any`): Any mode of a policy that can evaluate.
-        - observation_space (:obj:`Any`): The environment's; other observations than uint8 pixels are not checked.
-    Raises:
-        - ValueError: If the network takes such pixels in float32 only; the message names the pairs that fit. Or if \
-            PyTorch's default type is not float32.
-        - Exception: What the network raises for pixels of either type.
-    """
-    if getattr(observation_space, 'dtype', None) != np.uint8 or len(observation_space.shape) != 3:
-        return
-    check_default_dtype()
-    obs = torch.zeros(observation_space.shape, dtype=torch.uint8)
-    with torch.random.fork_rng(devices=[]):
-        try:
-            policy.get_attribute('forward_eval')({0: obs})
-        except RuntimeError as error:
-            if not _takes(policy, obs.float()):  # an error of something else, such as memory
-                raise
-            network = type(policy.get_attribute('model')).__name__
-            raise ValueError(
-                f'the network {network} does not take the observations of the environment, uint8 {tuple(obs.shape)}: '
-                f'{error}. {PAIRS}'
-            ) from error
-    policy.get_attribute('reset_eval')([0])
-
-
-def _takes(policy: Any, obs: torch.Tensor) -> bool:
-    try:
-        policy.get_attribute('forward_eval')({0: obs})
-    except RuntimeError:
-        return False
-    return True
-
-
-def check_first_batch_for_frames(policy: Any, policy_cfg: Mapping) -> None:
-    """``check_first_batch`` for a hook, which sees only the policy's config: the buffer may mean uint8."""
-    buffer, shape = policy_cfg['other'].get('replay_buffer', {}), policy_cfg['model'].get('obs_shape')
-    if _takes_only_uint8(buffer) and isinstance(shape, (list, tuple)):
-        check_first_batch(policy, Box(0, 255, tuple(shape), np.uint8))

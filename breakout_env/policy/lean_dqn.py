@@ -1,6 +1,7 @@
 """DI-engine's DQN with a faster update: the same losses and weights."""
 
-from typing import Any, Dict, List, Literal, Mapping, Optional, Sequence, Tuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import torch
 from ding.model.wrapper.model_wrappers import model_wrap
@@ -14,11 +15,11 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from ..compat.ding_eps_greedy import INDEPENDENT
 from ..replay.batch import FrameBatch
-from .learner import LeanPolicy, LearnerOptions, ScaledScreens, acting_weights, cast_copy
+from .learner import LearnerOptions, PixelScaler, Updater, acting_weights, autocast, cast_copy, fastest_dtype
 from .pixel_models import PixelInput
 
 # What ``policy.learn.loss`` means.
-LOSSES: Dict[str, Any] = dict(mse=functional.mse_loss, huber=functional.huber_loss)
+LOSSES: dict[str, Any] = dict(mse=functional.mse_loss, huber=functional.huber_loss)
 # The keys of a transition that an update uses.
 USED_KEYS = ('obs', 'next_obs', 'action', 'reward', 'done', 'weight', 'value_gamma')
 
@@ -32,7 +33,7 @@ class LeanDQNOptions(LearnerOptions):
 
 
 @POLICY_REGISTRY.register('lean_dqn')
-class LeanDQNPolicy(DQNPolicy, LeanPolicy):
+class LeanDQNPolicy(DQNPolicy):
     """
     Overview:
         DI-engine's ``dqn`` (double, dueling, n-step, prioritised, as configured) with the same hyper-parameters, the \
@@ -57,7 +58,17 @@ class LeanDQNPolicy(DQNPolicy, LeanPolicy):
 
     config = dict(type='lean_dqn', learn=LeanDQNOptions().model_dump())
 
-    def default_model(self) -> Tuple[str, List[str]]:
+    _updater: Updater
+
+    def __init__(
+        self, cfg: Any, model: torch.nn.Module | None = None, enable_field: Sequence[str] | None = None
+    ) -> None:
+        self._options = self._checked(cfg)
+        # `learn` first: collector and evaluator act with the network that it averages
+        fields = sorted(enable_field or self.total_field, key=lambda field: field != 'learn')
+        super().__init__(cfg, model, fields)
+
+    def default_model(self) -> tuple[str, list[str]]:
         """DI-engine's DQN on pixels 0..255, where the config names no model."""
         return 'pixel_dqn', ['breakout_env']
 
@@ -71,12 +82,16 @@ class LeanDQNPolicy(DQNPolicy, LeanPolicy):
 
     def _init_learn(self) -> None:
         super()._init_learn()
-        self._init_steps('total_loss', 'q_value', 'target_q_value')
+        self._updater = Updater(
+            self._model, self._options, self._cfg.learn.learning_rate, max_grad_norm=self._options.grad_clip
+        )
+        self._optimizer = self._updater.optimizer
+        self._dtype = fastest_dtype(self._options.autocast, self._device)
         self._one_forward = self._cuda and not any(
             isinstance(module, (_BatchNorm, _DropoutNd)) for module in self._model.modules()
         )  # these would mix the two states
         self._copy_stream = torch.cuda.Stream(self._device) if self._cuda else None
-        self._screens = ScaledScreens(self._model, self._dtype) if isinstance(self._model, PixelInput) else None
+        self._scaler = PixelScaler(self._model, self._dtype) if isinstance(self._model, PixelInput) else None
         # DI-engine makes them at each update, on the host, and waits until the GPU has them
         self._discounts = (self._gamma ** torch.arange(self._nstep)).unsqueeze(1).to(self._device)
         # its tensors are the parameters: built once, it serves all later updates of the target network
@@ -84,18 +99,19 @@ class LeanDQNPolicy(DQNPolicy, LeanPolicy):
         self._target_copy = cast_copy(self._model, self._dtype)
         self._copied_version = -1
 
-    def _forward_learn(self, data: Sequence[Dict[str, Any]]) -> Dict[str, Any]:
+    def _forward_learn(self, data: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """
         Overview:
             One update from a batch of the ``frame`` buffer, or from a list of transitions, as ``DQNPolicy`` makes it.
         Returns:
-            - info (:obj:`Dict[str, Any]`): As of ``_step``; ``priority``, too, if priorities are used.
+            - info (:obj:`dict[str, Any]`): What ``Updater.step`` returns, and ``priority`` if priorities are used.
         """
         prepared = self._prepared(data)
         batch = self._uploaded({key: prepared[key] for key in USED_KEYS if prepared.get(key) is not None})
         loss, td_error, q_value, target_q_value = self._loss(batch)
         sync = (lambda: self.sync_gradients(self._learn_model)) if self._cfg.multi_gpu else None
-        info: Dict[str, Any] = dict(self._step(loss, q_value.mean(), target_q_value.mean(), sync=sync))
+        means = dict(q_value=q_value.mean(), target_q_value=target_q_value.mean())
+        info: dict[str, Any] = dict(self._updater.step(loss, sync, **means))
         self._target_model.update(self._weights)
         if 'target_update_freq' not in self._cfg.learn:
             self._copied_version = -1  # by target_theta: it assigns new tensors, whose versions do not tell
@@ -103,7 +119,7 @@ class LeanDQNPolicy(DQNPolicy, LeanPolicy):
             info['priority'] = td_error.tolist()
         return info
 
-    def _uploaded(self, tensors: Dict[str, torch.Tensor]) -> Dict[str, torch.Tensor]:
+    def _uploaded(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """On the device: to a GPU from pinned memory while the previous update is computed; Python does not wait."""
         if self._copy_stream is None:
             return {key: tensor.to(self._device) for key, tensor in tensors.items()}
@@ -115,7 +131,7 @@ class LeanDQNPolicy(DQNPolicy, LeanPolicy):
             tensor.record_stream(current)  # keeps its memory until that stream has read it
         return uploaded
 
-    def _loss(self, batch: Dict[str, torch.Tensor]) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    def _loss(self, batch: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
         """
         Overview:
             The loss of a batch. The TD target is that of double DQN: n-step return + (1 - done) * discount * \
@@ -135,9 +151,9 @@ class LeanDQNPolicy(DQNPolicy, LeanPolicy):
             losses = losses * batch['weight']
         return losses.mean(), (chosen - target).detach().abs(), q_value, target_q_value
 
-    def _prepared(self, data: Sequence[Dict[str, Any]]) -> Dict[str, Any]:
+    def _prepared(self, data: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """As DI-engine's ``default_preprocess_learn``; a batch of the buffer ``frame`` is not stacked again."""
-        batch: Dict[str, Any] = dict(data.collated() if isinstance(data, FrameBatch) else default_collate(list(data)))
+        batch: dict[str, Any] = dict(data.collated() if isinstance(data, FrameBatch) else default_collate(list(data)))
         batch['done'] = torch.zeros(len(batch['done'])) if self._cfg.learn.ignore_done else batch['done'].float()
         reward = batch['reward']
         batch['reward'] = (reward.unsqueeze(1) if reward.dim() == 1 else reward).t().contiguous()
@@ -145,7 +161,7 @@ class LeanDQNPolicy(DQNPolicy, LeanPolicy):
             batch['weight'] = batch['priority_IS'] if 'priority_IS' in batch else batch['IS']
         return batch
 
-    def _q_values(self, obs: torch.Tensor, next_obs: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def _q_values(self, obs: torch.Tensor, next_obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """
         Overview:
             The Q values that an update needs, in float32: the online network's of ``obs``, with a gradient, and of \
@@ -157,9 +173,9 @@ class LeanDQNPolicy(DQNPolicy, LeanPolicy):
         for model in (self._learn_model, self._target_model):
             if not model.training:  # train() walks through all modules
                 model.train()
-        size, pixels = len(obs), self._screens is not None
-        if self._screens is not None:
-            both = self._screens(obs, next_obs)
+        size, pixels = len(obs), self._scaler is not None
+        if self._scaler is not None:
+            both = self._scaler(obs, next_obs)
         else:
             both = torch.cat([obs, next_obs])
             both = both.contiguous(memory_format=torch.channels_last) if both.dim() == 4 else both
@@ -167,7 +183,7 @@ class LeanDQNPolicy(DQNPolicy, LeanPolicy):
         def q_values(model: Any, x: torch.Tensor) -> torch.Tensor:
             return (model.forward_scaled(x) if pixels else model.forward(x))['logit']
 
-        with self._autocast():
+        with autocast(self._device, self._dtype):
             # with a gradient first: autocast caches the weights that it casts there, and the next forward reuses them
             q_value = q_values(self._model, both if self._one_forward else both[:size])
             with torch.no_grad():
@@ -185,6 +201,11 @@ class LeanDQNPolicy(DQNPolicy, LeanPolicy):
             self._copied_version = version
         return self._target_copy
 
+    @property
+    def _acting_model(self) -> torch.nn.Module:
+        """The learner's; without a learner the network into which averaged weights are loaded."""
+        return self._updater.acting_model if 'learn' in self._enable_field else self._model
+
     def _init_collect(self) -> None:
         super()._init_collect()
         self._collect_model = model_wrap(self._acting_model, wrapper_name=INDEPENDENT)
@@ -195,28 +216,21 @@ class LeanDQNPolicy(DQNPolicy, LeanPolicy):
         self._eval_model = model_wrap(self._acting_model, wrapper_name='argmax_sample')
         self._eval_model.reset()
 
-    def _state_dict_learn(self) -> Dict[str, Any]:
+    def _state_dict_learn(self) -> dict[str, Any]:
         """A state that ``DQNPolicy`` can load, too."""
-        state = super()._state_dict_learn()
-        return {**state, 'optimizer': _fused(state['optimizer'], None), **self._average_state()}
+        return dict(self._updater.state(), target_model=self._target_model.state_dict())
 
-    def _load_state_dict_learn(self, state_dict: Dict[str, Any]) -> None:
+    def _load_state_dict_learn(self, state_dict: Mapping[str, Any]) -> None:
         """Load a state of this policy or of ``DQNPolicy``."""
-        super()._load_state_dict_learn({**state_dict, 'optimizer': _fused(state_dict['optimizer'], True)})
+        self._updater.load_state(state_dict)
+        self._target_model.load_state_dict(state_dict['target_model'])
         self._weights = self._learn_model.state_dict()
-        self._load_average(state_dict)
 
-    def _load_state_dict_collect(self, state_dict: Dict[str, Any]) -> None:
+    def _load_state_dict_collect(self, state_dict: dict[str, Any]) -> None:
         super()._load_state_dict_collect(dict(model=acting_weights(state_dict)))
 
-    def _load_state_dict_eval(self, state_dict: Dict[str, Any]) -> None:
+    def _load_state_dict_eval(self, state_dict: dict[str, Any]) -> None:
         super()._load_state_dict_eval(dict(model=acting_weights(state_dict)))
-
-
-def _fused(optimizer_state: Dict[str, Any], fused: Optional[bool]) -> Dict[str, Any]:
-    """An optimizer's state with another setting of ``fused``, which loading the state applies."""
-    groups = [dict(group, fused=fused) for group in optimizer_state['param_groups']]
-    return {**optimizer_state, 'param_groups': groups}
 
 
 @POLICY_REGISTRY.register('lean_dqn_command')

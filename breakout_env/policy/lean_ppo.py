@@ -1,9 +1,11 @@
 """PPO from rollouts of many environments, in DI-engine's off-policy pipeline."""
 
-from typing import Annotated, Any, Dict, List, Mapping, Optional, Tuple
+import math
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Annotated, Any, NamedTuple
 
 import torch
-from ding.model import create_model, model_wrap
 from ding.policy import Policy
 from ding.policy.command_mode_policy_instance import DummyCommandModePolicy
 from ding.utils import POLICY_REGISTRY
@@ -11,28 +13,60 @@ from ding.utils import POLICY_REGISTRY
 from ..utils.options import Between, Flag, shown
 from .learner import (
     GradClip,
-    LeanPolicy,
     LearnerOptions,
+    PixelScaler,
     Precision,
-    ScaledScreens,
+    Updater,
     acting_weights,
+    autocast,
     cast_copy,
     check_finite,
+    fastest_dtype,
 )
 from .mirror import Mirror
 from .pixel_models import PixelInput
 from .return_scale import ReturnScale
 
-Batch = Dict[str, torch.Tensor]
+
+class Samples(NamedTuple):
+    """What PPO learns from, a rollout or a minibatch of it: one row for each env step."""
+
+    obs: torch.Tensor
+    action: torch.Tensor
+    # Logarithm of the action's probability when it was played.
+    log_prob: torch.Tensor
+    # By GAE, not normalised.
+    advantage: torch.Tensor
+    # What the critic learns: the advantage and the value when the action was played.
+    returns: torch.Tensor
+    # 0 for a step that was lost with its environment, else 1.
+    weight: torch.Tensor
+
+
+class Losses(NamedTuple):
+    """The loss of a minibatch, and what is logged beside it; all are scalars."""
+
+    total: torch.Tensor
+    # Means of the critic's values and of the policy's entropies.
+    value: torch.Tensor
+    entropy: torch.Tensor
+    # KL divergence of the policy from the one that played, by the estimator k3 (Schulman 2020, "Approximating KL
+    # Divergence").
+    approx_kl: torch.Tensor
+    # Share of the steps whose probability ratio is outside of the clip range.
+    clip_fraction: torch.Tensor
+    # Of the returns, and of what the values during play left unexplained of them.
+    return_variance: torch.Tensor
+    residual_variance: torch.Tensor
 
 
 class LeanPPOOptions(LearnerOptions):
     """The options in ``policy.learn`` that ``lean_ppo`` adds to DI-engine's."""
 
     grad_clip: GradClip = 0.5
-    """(Optional[float]) As in ``lean_dqn``."""
+    """(float | None) As in ``lean_dqn``."""
     autocast: Precision = 'auto'
-    """(Optional[str]) As in ``lean_dqn``."""
+    """(str | None) As in ``lean_dqn``."""
     gae_lambda: Annotated[float, Between(0.0, 1.0)] = 0.95
     """(float) GAE lambda: 0 is the one-step TD error, 1 is Monte Carlo."""
     clip_ratio: Annotated[float, Between(0.0, 1.0, above=True)] = 0.1
@@ -42,19 +76,16 @@ class LeanPPOOptions(LearnerOptions):
     Stable-Baselines3)."""
     entropy_weight: Annotated[float, Between(0.0, 1e6)] = 0.01
     """(float) Entropy coefficient: weight of the policy's entropy in the loss, which keeps it exploring."""
-    lr_decay_updates: Optional[Annotated[int, Between(1, 1_000_000_000)]] = None
-    """(Optional[int]) Updates over which the learning rate falls linearly to ``lr_end``, and entropy coefficient and \
-    discount move to ``entropy_end`` and ``discount_end``; None to leave them."""
     anneal: Flag = False
-    """(bool) Anneal learning rate, entropy coefficient and discount over the run's budget, the limit of the hook \
-    ``progress`` that is used up first, instead of over ``lr_decay_updates``."""
+    """(bool) Move learning rate, entropy coefficient and discount to ``lr_end``, ``entropy_end`` and ``discount_end`` \
+    over the run's budget, the limit of the hook ``progress`` that is used up first."""
     lr_end: Annotated[float, Between(0.0, 1.0)] = 0.0
     """(float) The learning rate at the end."""
-    entropy_end: Optional[Annotated[float, Between(0.0, 1e6)]] = None
-    """(Optional[float]) The entropy coefficient at the end; None to leave it."""
-    discount_end: Optional[Annotated[float, Between(0.0, 1.0)]] = None
-    """(Optional[float]) The discount at the end: the horizon, 1 / (1 - discount), grows geometrically; None to \
-    leave it."""
+    entropy_end: Annotated[float, Between(0.0, 1e6)] | None = None
+    """(float | None) The entropy coefficient at the end; None to leave it."""
+    discount_end: Annotated[float, Between(0.0, 1.0)] | None = None
+    """(float | None) The discount at the end: the horizon, 1 / (1 - discount), grows geometrically; None to leave \
+    it."""
     normalize_returns: Flag = False
     """(bool) The critic learns returns that are normalised by the mean and deviation of recent ones, for discounts \
     close to 1, whose returns are large."""
@@ -63,7 +94,7 @@ class LeanPPOOptions(LearnerOptions):
 
 
 @POLICY_REGISTRY.register('lean_ppo')
-class LeanPPOPolicy(Policy, LeanPolicy):
+class LeanPPOPolicy(Policy):
     """
     Overview:
         PPO (Schulman et al. 2017, "Proximal Policy Optimization Algorithms"): rollouts of many environments with \
@@ -97,8 +128,13 @@ class LeanPPOPolicy(Policy, LeanPolicy):
 
     @classmethod
     def check_config(cls, cfg: Mapping) -> None:
-        if cls._checked(cfg['policy']).mirror and 'type' in cfg['policy']['model']:
-            Mirror(create_model(cfg['policy']['model']))
+        cls._checked(cfg['policy'])
+
+    @classmethod
+    def check_network(cls, cfg: Mapping, network: Any) -> None:
+        """A ValueError if a network of the config's cannot be mirrored as its options say."""
+        if cls._checked(cfg['policy']).mirror:
+            Mirror(network)
 
     @staticmethod
     def _checked(policy: Mapping) -> LeanPPOOptions:
@@ -114,53 +150,65 @@ class LeanPPOPolicy(Policy, LeanPolicy):
             )
         return options
 
-    def default_model(self) -> Tuple[str, List[str]]:
+    def default_model(self) -> tuple[str, list[str]]:
         """Actor and critic on pixels 0..255, where the config names no model."""
         return 'pixel_actor_critic', ['breakout_env']
 
     # Whether `breakout train` collects while this policy learns, unless it is told --serial.
     overlaps = True
     _model: Any
+    _updater: Updater
     # The used share of the run's budget: the hook `progress` sets it, None if there is none.
-    _budget_used: Optional[float] = None
+    _budget_used: float | None = None
+    # The acting network, cast to `_dtype`. Reset to None when the weights change; tensor versions do not show it,
+    # because fused optimizers do not bump them.
+    _cast: Any = None
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._return_scale, self._updates = ReturnScale(), 0
-        super().__init__(*args, **kwargs)
+    def __init__(
+        self, cfg: Any, model: torch.nn.Module | None = None, enable_field: Sequence[str] | None = None
+    ) -> None:
+        self._options, self._return_scale = self._checked(cfg), ReturnScale()
+        super().__init__(cfg, model, enable_field)
+
+    @cached_property
+    def _dtype(self) -> torch.dtype:
+        return fastest_dtype(self._options.autocast, self._device)
+
+    @property
+    def _acting_model(self) -> Any:
+        """The learner's; without a learner the network into which averaged weights are loaded."""
+        return self._updater.acting_model if 'learn' in self._enable_field else self._model
 
     def _init_collect(self) -> None:
         self._unroll_len = 1
-        # The acting network, cast once to `_dtype`; None once its weights have changed, which their versions would not
-        # tell: fused optimizers do not count their writes.
-        self._cast: Any = None
         if not isinstance(self._model, PixelInput):
             raise ValueError(
                 f'the model {type(self._model).__name__} is no PixelInput; lean_ppo expects pixel_actor_critic, or a '
                 'network whose forward_scaled returns `logit` and `value`'
             )
 
-    def _forward_collect(self, data: Mapping[int, Any], eps: float = 0.0) -> Dict[int, Any]:
+    def _forward_collect(self, data: Mapping[int, Any], eps: float = 0.0) -> dict[int, Any]:
         """``_act_on_batch`` by environment; ``eps``, which DI-engine passes, is unused: the policy itself explores."""
         decided = self._act_on_batch(torch.stack([torch.as_tensor(obs) for obs in data.values()]))
         steps = zip(*(tensor.unbind() for tensor in decided.values()))
         return {env_id: dict(zip(decided, step)) for env_id, step in zip(data, steps)}
 
-    def _act_on_batch(self, obs: torch.Tensor, eps: float = 0.0) -> Batch:
+    def _act_on_batch(self, obs: torch.Tensor, eps: float = 0.0) -> dict[str, torch.Tensor]:
         """
         Overview:
             Draw actions for a batch of observations; the collector ``rollout`` calls this, as \
             ``collect_mode.get_attribute('act_on_batch')``.
         Returns:
-            - output (:obj:`Batch`): ``action``, ``value`` of the observation and ``log_prob``, the logarithm of the \
-                action's probability, on the CPU.
+            - output (:obj:`dict[str, torch.Tensor]`): ``action``, ``value`` of the observation and ``log_prob``, \
+                the logarithm of the action's probability, on the CPU.
         Shapes:
             - obs: :math:`(B, F, S, S)`, uint8, B environments, F frames, S pixels; output: :math:`(B)`.
         """
-        with torch.inference_mode(), self._autocast():
+        with torch.inference_mode(), autocast(self._device, self._dtype):
             if self._cast is None:
                 self._cast = cast_copy(self._acting_model, self._dtype).eval()
-                self._acting_screens = ScaledScreens(self._cast, self._dtype)
-            output = self._cast.forward_scaled(self._acting_screens(obs.to(self._device, non_blocking=True)))
+                self._acting_scaler = PixelScaler(self._cast, self._dtype)
+            output = self._cast.forward_scaled(self._acting_scaler(obs.to(self._device, non_blocking=True)))
             if 'value' not in output:
                 raise ValueError(f'the model {type(self._model).__name__} returns {sorted(output)}, no `value`')
             # together, so that a GPU is waited for once
@@ -174,22 +222,21 @@ class LeanPPOPolicy(Policy, LeanPolicy):
                 raise
             return dict(action=action[:, 0], value=value, log_prob=log_probs.gather(1, action)[:, 0])
 
-    def _process_transition(self, obs: Any, policy_output: Mapping, timestep: Any) -> Dict[str, Any]:
+    def _process_transition(self, obs: Any, policy_output: Mapping, timestep: Any) -> dict[str, Any]:
         raise TypeError(
             f'the policy {self.config["type"]} learns from whole rollouts; expected create_config.collector '
             "type='rollout'"
         )
 
-    def _get_train_sample(self, transitions: Batch) -> Batch:
+    def _get_train_sample(self, transitions: Mapping[str, torch.Tensor]) -> Samples:
         """
         Overview:
             Add GAE advantages (Schulman et al. 2016) and the critic's target returns to a rollout.
         Arguments:
-            - transitions (:obj:`Batch`): ``obs``, ``action``, ``log_prob``, ``reward``, ``done``, ``weight``, and \
-                ``value``, for the observations after the last step, too.
+            - transitions (:obj:`Mapping[str, torch.Tensor]`): ``obs``, ``action``, ``log_prob``, ``reward``, \
+                ``done``, ``weight``, and ``value``, which also has the observations after the last step.
         Returns:
-            - samples (:obj:`Batch`): ``obs``, ``action``, ``log_prob``, ``advantage``, ``return``, ``weight``, on \
-                the learner's device: on a GPU a rollout is uploaded once, not once a pass.
+            - samples (:obj:`Samples`): On the learner's device: a GPU gets a rollout once, not once for each epoch.
         Shapes:
             - obs: :math:`(T, N, ...)`, T steps of N environments; value: :math:`(T + 1, N)`; others: :math:`(T, N)`.
             - samples: :math:`(T N, ...)`.
@@ -204,8 +251,8 @@ class LeanPPOPolicy(Policy, LeanPolicy):
             following = torch.where(weight[t] > 0, following, 0)
             advantage[t] = following
         kept = {key: transitions[key] for key in ('obs', 'action', 'log_prob', 'weight')}
-        samples = {**kept, 'advantage': advantage, 'return': advantage + value[:-1]}
-        return {key: tensor.flatten(0, 1).to(self._device) for key, tensor in samples.items()}
+        samples = Samples(**kept, advantage=advantage, returns=advantage + value[:-1])
+        return Samples(*(tensor.flatten(0, 1).to(self._device) for tensor in samples))
 
     def _init_learn(self) -> None:
         self._priority = self._priority_IS_weight = False
@@ -219,106 +266,116 @@ class LeanPPOPolicy(Policy, LeanPolicy):
         self._mirror = Mirror(self._model) if self._options.mirror else None
         if self._mirror is not None:
             self._mirror.begin()
-            self._acting_model.load_state_dict(self._model.state_dict())  # it may have been copied before
-        self._screens = ScaledScreens(self._model, self._dtype)
-        self._init_steps('total_loss', 'value', 'entropy', eps=1e-5)
+        self._scaler = PixelScaler(self._model, self._dtype)
+        limit = math.inf if self._options.grad_clip is None else self._options.grad_clip
+        self._updater = Updater(self._model, self._options, self._cfg.learn.learning_rate, limit, eps=1e-5)
 
-    def _forward_learn(self, data: Batch) -> Dict[str, Any]:
-        """One update from a minibatch of the buffer ``rollout``, logged and checked as ``_step`` says."""
+    def _forward_learn(self, data: Samples) -> dict[str, Any]:
+        """One update from a minibatch of the buffer ``rollout``, logged and checked as ``Updater.step`` says."""
         if self._options.anneal and self._budget_used is None:
             raise ValueError(
                 'policy.learn.anneal is True, and the run has no budget; expected a limit in the ext_args of the hook '
                 '`progress`, or anneal=False'
             )
-        data = {key: tensor.to(self._device, non_blocking=True) for key, tensor in data.items()}
+        data = Samples(*(tensor.to(self._device, non_blocking=True) for tensor in data))
         self._model.train()
         if self._options.normalize_returns:
-            networks: Dict[int, Any] = {id(network): network for network in (self._model, self._acting_model)}
-            self._return_scale.follow(data['return'][data['weight'] > 0], [one.critic for one in networks.values()])
-        for group in self._optimizer.param_groups:
+            critics = {network.critic for network in (self._model, self._acting_model)}
+            self._return_scale.follow(data.returns[data.weight > 0], critics)
+        for group in self._updater.optimizer.param_groups:
             group['lr'] = self._annealed(self._cfg.learn.learning_rate, self._options.lr_end)
-        with self._autocast():
-            output = self._model.forward_scaled(self._screens(data['obs']))
+        with autocast(self._device, self._dtype):
+            output = self._model.forward_scaled(self._scaler(data.obs))
         sync = None if self._mirror is None else self._mirror.average_gradients
         losses = self._loss({key: tensor.float() for key, tensor in output.items()}, data)
-        info = self._step(*losses, sync=sync)
-        self._updates += 1
+        logged = losses._asdict()
+        info = self._updater.step(logged.pop('total'), sync, **logged)
         self._cast = None
-        return info
+        # of pooled variances: a minibatch may have hardly any
+        variance, residual = info.pop('return_variance'), info.pop('residual_variance')
+        return dict(info, explained_variance=1 - residual / variance if variance else 0.0)
 
-    def _loss(self, output: Mapping[str, torch.Tensor], data: Batch) -> Tuple[torch.Tensor, ...]:
-        """The loss of a minibatch, the mean of its values and of the policy's entropies; lost steps do not count."""
-        options, played = self._options, data['weight'] > 0
+    def _loss(self, output: Mapping[str, torch.Tensor], data: Samples) -> Losses:
+        """The loss of a minibatch; steps that were lost do not count."""
+        options, played = self._options, data.weight > 0
         count = played.sum().clamp(min=1)
 
         def mean(values: torch.Tensor) -> torch.Tensor:
             return torch.where(played, values, 0).sum() / count
 
-        advantage = data['advantage'] - mean(data['advantage'])
+        advantage = data.advantage - mean(data.advantage)
+        residual_variance = mean(advantage.square())  # an advantage is a return without the value during play
         # the population's deviation, as a minibatch of one sample has no other
-        advantage = advantage / (mean(advantage.square()).sqrt() + 1e-8)
+        advantage = advantage / (residual_variance.sqrt() + 1e-8)
         log_probs = output['logit'].log_softmax(dim=1)
-        ratio = (log_probs.gather(1, data['action'].unsqueeze(1)).squeeze(1) - data['log_prob']).exp()
+        log_ratio = log_probs.gather(1, data.action.unsqueeze(1)).squeeze(1) - data.log_prob
+        ratio = log_ratio.exp()
         clipped = ratio.clamp(1 - options.clip_ratio, 1 + options.clip_ratio)
         policy_loss = -mean(torch.min(ratio * advantage, clipped * advantage))
-        value_loss = mean((output['value'] - self._return_scale.normalized(data['return'])).square())
+        value_loss = mean((output['value'] - self._return_scale.normalized(data.returns)).square())
         entropy = -mean((log_probs.exp() * log_probs).sum(dim=1))
         entropy_weight = self._annealed(options.entropy_weight, options.entropy_end)
         loss = policy_loss + options.value_weight * value_loss - entropy_weight * entropy
-        return loss, mean(self._return_scale.returns(output['value'])), entropy
+        with torch.no_grad():
+            return Losses(
+                loss,
+                value=mean(self._return_scale.returns(output['value'])),
+                entropy=entropy,
+                approx_kl=mean(ratio - 1 - log_ratio),
+                clip_fraction=mean(((ratio - 1).abs() > options.clip_ratio).float()),
+                return_variance=mean((data.returns - mean(data.returns)).square()),
+                residual_variance=residual_variance,
+            )
 
+    @property
     def _used(self) -> float:
         """Progress of annealing, from 0 to 1."""
-        options, updates = self._options, self._options.lr_decay_updates
-        if options.anneal:
-            return self._budget_used or 0.0
-        return 0.0 if updates is None else min(1.0, self._updates / updates)
+        return self._budget_used or 0.0 if self._options.anneal else 0.0
 
-    def _annealed(self, begin: float, end: Optional[float]) -> float:
+    def _annealed(self, begin: float, end: float | None) -> float:
         """An option's present value, interpolated from ``begin`` to ``end``."""
-        return begin if end is None else (1 - self._used()) * begin + self._used() * end
+        return begin if end is None else (1 - self._used) * begin + self._used * end
 
     def _get_discount(self) -> float:
         """``collect_mode.get_attribute('discount')``."""
-        begin, end, used = self._cfg.discount_factor, self._options.discount_end, self._used()
+        begin, end, used = self._cfg.discount_factor, self._options.discount_end, self._used
         return begin if end is None else 1 - (1 - begin) ** (1 - used) * (1 - end) ** used
 
-    def _monitor_vars_learn(self) -> List[str]:
-        return ['cur_lr', 'total_loss', 'value', 'entropy']
+    def _monitor_vars_learn(self) -> list[str]:
+        diagnostics = ['approx_kl', 'clip_fraction', 'explained_variance', 'grad_norm']
+        return ['cur_lr', 'total_loss', 'value', 'entropy', *diagnostics]
 
     def _init_eval(self) -> None:
-        self._eval_model = model_wrap(self._acting_model, wrapper_name='argmax_sample')
+        """Nothing to prepare."""
 
-    def _forward_eval(self, data: Mapping[int, Any]) -> Dict[int, Any]:
+    def _forward_eval(self, data: Mapping[int, Any]) -> dict[int, Any]:
         """The most probable ``action`` for the observation of each environment."""
         obs = torch.stack([torch.as_tensor(obs) for obs in data.values()]).to(self._device)
-        self._eval_model.eval()
+        network = self._acting_model.eval()
         with torch.no_grad():
-            output = {key: tensor.cpu().unbind() for key, tensor in self._eval_model.forward(obs).items()}
-        return {env_id: {key: values[i] for key, values in output.items()} for i, env_id in enumerate(data)}
+            output = network.forward(obs)
+        output['action'] = output['logit'].argmax(dim=-1)
+        steps = zip(*(tensor.cpu().unbind() for tensor in output.values()))
+        return {env_id: dict(zip(output, step)) for env_id, step in zip(data, steps)}
 
-    def _state_dict_learn(self) -> Dict[str, Any]:
-        state = dict(model=self._model.state_dict(), optimizer=self._optimizer.state_dict(), updates=self._updates)
-        return {**state, 'return_scale': self._return_scale.state, **self._average_state()}
+    def _state_dict_learn(self) -> dict[str, Any]:
+        return dict(self._updater.state(), return_scale=self._return_scale.state)
 
-    def _load_state_dict_learn(self, state_dict: Dict[str, Any]) -> None:
-        self._model.load_state_dict(state_dict['model'])
+    def _load_state_dict_learn(self, state_dict: Mapping[str, Any]) -> None:
+        self._updater.load_state(state_dict)
         if self._mirror is not None:
             self._mirror.check()
-        self._optimizer.load_state_dict(state_dict['optimizer'])
-        self._updates = state_dict.get('updates', 0)
-        self._return_scale.state = state_dict.get('return_scale', ReturnScale().state)
-        self._load_average(state_dict)
+        self._return_scale.state = state_dict['return_scale']
         self._cast = None
 
-    def _state_dict_collect(self) -> Dict[str, Any]:
-        state = dict(updates=self._updates, budget_used=self._budget_used, return_scale=self._return_scale.state)
+    def _state_dict_collect(self) -> dict[str, Any]:
+        state = dict(budget_used=self._budget_used, return_scale=self._return_scale.state)
         return dict(state, model=self._acting_model.state_dict())
 
-    def _load_state_dict_collect(self, state_dict: Dict[str, Any]) -> None:
+    def _load_state_dict_collect(self, state_dict: Mapping[str, Any]) -> None:
         self._model.load_state_dict(acting_weights(state_dict), strict=True)
-        self._return_scale.state = state_dict.get('return_scale', ReturnScale().state)
-        self._updates, self._budget_used = state_dict.get('updates', 0), state_dict.get('budget_used')
+        self._return_scale.state = state_dict['return_scale']
+        self._budget_used = state_dict.get('budget_used')  # not in the checkpoint of a learner
         self._cast = None
 
     _state_dict_eval, _load_state_dict_eval = _state_dict_collect, _load_state_dict_collect

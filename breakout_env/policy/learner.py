@@ -1,9 +1,8 @@
 """What ``lean_dqn`` and ``lean_ppo`` share: options of an update, the step of Adam, logged means, averaged weights."""
 
 import copy
-from abc import abstractmethod
-from functools import cached_property
-from typing import Annotated, Any, Callable, Dict, Literal, Mapping, Optional, TypeVar, Union
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal, TypeVar
 
 import cv2
 import torch
@@ -17,7 +16,7 @@ EMA_KEY = 'ema_model'
 # DI-engine's learner logs the mean over its last updates, so new means have to be there so many updates before.
 LOG_WINDOW_UPDATES = 10
 Precision = Literal[None, 'bfloat16', 'auto']
-GradClip = Optional[Annotated[float, Between(0, above=True)]]
+GradClip = Annotated[float, Between(0, above=True)] | None
 
 
 class LearnerOptions(Options):
@@ -26,14 +25,14 @@ class LearnerOptions(Options):
     _owner = 'policy option'
 
     grad_clip: GradClip = None
-    """(Optional[float]) Gradients whose norm over all weights is larger are scaled to it; None for no limit."""
+    """(float | None) Gradients whose norm over all weights is larger are scaled to it; None for no limit."""
     autocast: Precision = None
-    """(Optional[str]) None for float32; ``bfloat16`` pays on CPUs with AVX512-BF16 or AMX and on GPUs since Ampere; \
+    """(str | None) None for float32; ``bfloat16`` pays on CPUs with AVX512-BF16 or AMX and on GPUs since Ampere; \
     ``auto`` is ``bfloat16`` there and float32 elsewhere."""
     log_every_updates: Annotated[int, Between(1, 1_000_000_000)] = 100
     """(int) Updates over which losses and values are averaged for the log."""
-    ema_decay: Optional[Annotated[float, Between(0, 0.999999, above=True)]] = None
-    """(Optional[float]) EMA decay: collector and evaluator act with an exponential moving average of the weights, \
+    ema_decay: Annotated[float, Between(0, 0.999999, above=True)] | None = None
+    """(float | None) EMA decay: collector and evaluator act with an exponential moving average of the weights, \
     average = decay * average + (1 - decay) * weights at each update; ``breakout average``, ``eval`` and ``play`` take \
     it from checkpoints. None to act with the weights themselves."""
 
@@ -58,104 +57,107 @@ def check_finite(what: str, values: Any) -> None:
         )
 
 
-class LeanPolicy(object):
+class Updater:
     """
     Overview:
-        A mixin for our policies: steps of Adam on a network's weights, in one pass over them (``fused``), the means \
-        of losses and values for the log, and the moving average of the weights, with which collector and evaluator \
-        act where ``learn.ema_decay`` says so. It stands after DI-engine's class, which has the default config.
+        Updates the weights of a network: steps of Adam in one pass over all tensors (``fused``), means of losses and \
+        values for the log, and the moving average of the weights (EMA).
+    Arguments:
+        - model (:obj:`torch.nn.Module`): The network, on its device.
+        - eps (:obj:`float`): Adam's epsilon.
+        - max_grad_norm (:obj:`float | None`): Scale gradients whose norm over all weights is larger to it, and log \
+            the norm as ``grad_norm``; ``math.inf`` only logs it, None does neither.
     """
 
-    _cfg: Any
-    _model: Any
-    _device: Any
-    _enable_field: Any
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        options: LearnerOptions,
+        learning_rate: float,
+        max_grad_norm: float | None,
+        eps: float = 1e-8,
+    ) -> None:
+        self.model = model
+        self.optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate, eps=eps, fused=True)
+        self._options, self._max_grad_norm = options, max_grad_norm
+        # The network that collector and evaluator use: the EMA with ``ema_decay``, else the model itself.
+        self.acting_model = model
+        if options.ema_decay is not None:
+            self.acting_model = copy.deepcopy(model).requires_grad_(False)
+        # The newest means; their sums stay on the device until they are due.
+        self.means: dict[str, float] = {}
+        self._sums: torch.Tensor | None = None
+        self._steps = self._summed = 0
 
-    @staticmethod
-    @abstractmethod
-    def _checked(policy: Mapping) -> Any:
-        """The options of a policy's config, ``LearnerOptions``; a ValueError names one that is not allowed."""
-
-    @cached_property
-    def _options(self) -> Any:
-        return self._checked(self._cfg)
-
-    @cached_property
-    def _dtype(self) -> torch.dtype:
-        """What its layers compute in."""
-        return fastest_dtype(self._options.autocast, self._device)
-
-    def _autocast(self) -> torch.autocast:
-        enabled = self._dtype is not torch.float32
-        return torch.autocast(torch.device(self._device).type, self._dtype, enabled=enabled)
-
-    def _init_steps(self, *names: str, eps: float = 1e-8) -> None:
-        """``names``: of what is averaged for the log; ``eps``: of Adam."""
-        learning_rate = self._cfg.learn.learning_rate
-        self._optimizer = torch.optim.Adam(self._model.parameters(), lr=learning_rate, eps=eps, fused=True)
-        # means stay on the device until they are due
-        self._names, self._steps, self._summed = names, 0, 0
-        self._sums = torch.zeros(len(names), device=next(self._model.parameters()).device)
-        self._means: Dict[str, float] = {}
-
-    def _step(
-        self, loss: torch.Tensor, *scalars: torch.Tensor, sync: Optional[Callable[[], None]] = None
-    ) -> Dict[str, float]:
+    def step(
+        self, loss: torch.Tensor, sync: Callable[[], None] | None = None, **logged: torch.Tensor
+    ) -> dict[str, float]:
         """
         Overview:
             Lower the loss by one update.
         Arguments:
-            - loss, scalars (:obj:`torch.Tensor`): Without dimensions, in the order of the names.
-            - sync (:obj:`Optional[Callable]`): Called between backward and step, to average gradients.
+            - loss (:obj:`torch.Tensor`): Without dimensions, as ``logged``.
+            - sync (:obj:`Callable | None`): Called between backward and step, to average gradients.
+            - logged (:obj:`torch.Tensor`): What to log besides, the same names in each update.
         Returns:
-            - info (:obj:`Dict[str, float]`): ``cur_lr`` and the newest means.
+            - info (:obj:`dict[str, float]`): ``cur_lr`` and the newest means, of the loss as ``total_loss``.
         Raises:
             - Diverged: If a new mean is not finite.
         """
-        self._optimizer.zero_grad()
+        self.optimizer.zero_grad()
         loss.backward()
         if sync is not None:
             sync()
-        if self._options.grad_clip is not None:
-            torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._options.grad_clip)
-        self._optimizer.step()
-        if (decay := self._options.ema_decay) is not None:
-            average, model = self._acting_model, self._model
-            with torch.no_grad():
-                torch._foreach_lerp_(list(average.parameters()), list(model.parameters()), 1 - decay)
-            for ours, theirs in zip(average.buffers(), model.buffers()):
-                ours.copy_(theirs)
-        self._sums += torch.stack([scalar.detach().float() for scalar in (loss, *scalars)])
-        self._summed += 1
-        # fetched when due, the only wait of an update for a GPU (besides ReturnScale's)
-        if not self._means or (self._steps + LOG_WINDOW_UPDATES) % self._options.log_every_updates == 0:
-            self._means = dict(zip(self._names, (self._sums / self._summed).tolist()))
-            check_finite('the mean of', self._means)
-            self._sums.zero_()
-            self._summed = 0
-        self._steps += 1
-        return {'cur_lr': self._optimizer.param_groups[0]['lr'], **self._means}
-
-    @cached_property
-    def _acting_model(self) -> torch.nn.Module:
-        """
-        The EMA model if this policy learns with ``ema_decay``; else the model, into which an acting policy loads the
-        averaged weights.
-        """
-        if self._options.ema_decay is None or 'learn' not in self._enable_field:
-            return self._model
-        return copy.deepcopy(self._model).requires_grad_(False)
-
-    def _average_state(self) -> Dict[str, Any]:
-        """What a policy adds to its ``_state_dict_learn``."""
-        return {} if self._options.ema_decay is None else {EMA_KEY: self._acting_model.state_dict()}
-
-    def _load_average(self, state_dict: Mapping[str, Any]) -> None:
+        if self._max_grad_norm is not None:
+            norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self._max_grad_norm)
+            logged = dict(logged, grad_norm=norm)
+        self.optimizer.step()
         if self._options.ema_decay is not None:
-            self._acting_model.load_state_dict(acting_weights(state_dict))
+            self._follow(self._options.ema_decay)
+        self._log(dict(total_loss=loss, **logged))
+        return {'cur_lr': self.optimizer.param_groups[0]['lr'], **self.means}
+
+    def _follow(self, decay: float) -> None:
+        """Move the average towards the weights."""
+        average: list[torch.Tensor] = list(self.acting_model.parameters())
+        weights: list[torch.Tensor] = list(self.model.parameters())
+        with torch.no_grad():
+            torch._foreach_lerp_(average, weights, 1 - decay)
+        for averaged, buffer in zip(self.acting_model.buffers(), self.model.buffers()):
+            averaged.copy_(buffer)
+
+    def _log(self, scalars: Mapping[str, torch.Tensor]) -> None:
+        values = torch.stack([scalar.detach().float() for scalar in scalars.values()])
+        self._sums = values if self._sums is None else self._sums + values
+        self._summed += 1
+        # Fetched when they are due: the only wait of an update for a GPU, besides ReturnScale's.
+        if not self.means or (self._steps + LOG_WINDOW_UPDATES) % self._options.log_every_updates == 0:
+            self.means = dict(zip(scalars, (self._sums / self._summed).tolist()))
+            check_finite('the mean of', self.means)
+            self._sums, self._summed = None, 0
+        self._steps += 1
+
+    def state(self) -> dict[str, Any]:
+        """``model``, ``optimizer`` and the average, as a checkpoint has them; DI-engine's policies can load them."""
+        optimizer = self.optimizer.state_dict()
+        state = dict(model=self.model.state_dict(), optimizer=dict(optimizer, param_groups=_groups(optimizer, None)))
+        return state if self._options.ema_decay is None else {**state, EMA_KEY: self.acting_model.state_dict()}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Load what ``state`` returned, or a state of DI-engine's policies: then the average begins at the weights."""
+        self.model.load_state_dict(state['model'])
+        optimizer = state['optimizer']
+        self.optimizer.load_state_dict(dict(optimizer, param_groups=_groups(optimizer, True)))
+        if self._options.ema_decay is not None:
+            self.acting_model.load_state_dict(acting_weights(state))
 
 
-class ScaledScreens(object):
+def _groups(optimizer_state: Mapping[str, Any], fused: bool | None) -> list[dict[str, Any]]:
+    """The parameter groups of an optimizer's state with another setting of ``fused``, which loading them applies."""
+    return [dict(group, fused=fused) for group in optimizer_state['param_groups']]
+
+
+class PixelScaler:
     """
     Overview:
         Scales a batch for the network: cropped, / 255, channels last, into reused memory (allocating it takes a tenth \
@@ -167,7 +169,7 @@ class ScaledScreens(object):
 
     def __init__(self, model: PixelInput, dtype: torch.dtype) -> None:
         self._model, self._dtype = model, dtype
-        self._memory: Optional[torch.Tensor] = None
+        self._memory: torch.Tensor | None = None
 
     def __call__(self, *batches: torch.Tensor) -> torch.Tensor:
         """One batch after the other in one tensor, which the next call overwrites."""
@@ -192,7 +194,7 @@ def _interleaved(pixels: torch.Tensor) -> torch.Tensor:
     return copied
 
 
-def fastest_dtype(autocast: Optional[str], device: Union[str, torch.device]) -> torch.dtype:
+def fastest_dtype(autocast: str | None, device: str | torch.device) -> torch.dtype:
     """
     What the option ``autocast`` means on this machine: for ``auto`` bfloat16 where the CPU has instructions for it
     (AVX512-BF16 or AMX) or the GPU does (compute capability 8 and higher), else float32.
@@ -206,6 +208,11 @@ def fastest_dtype(autocast: Optional[str], device: Union[str, torch.device]) -> 
     return torch.bfloat16 if has_bfloat16 else torch.float32
 
 
+def autocast(device: str | torch.device, dtype: torch.dtype) -> torch.autocast:
+    """The context in which layers on a device compute in ``dtype``; float32 leaves them as they are."""
+    return torch.autocast(torch.device(device).type, dtype, enabled=dtype is not torch.float32)
+
+
 def cast_copy(model: _Model, dtype: torch.dtype) -> _Model:
     """
     A frozen copy with the encoder's weights (all, without an encoder) cast to ``dtype``, which saves casting them at
@@ -216,6 +223,6 @@ def cast_copy(model: _Model, dtype: torch.dtype) -> _Model:
     return model
 
 
-def acting_weights(state_dict: Mapping[str, Any]) -> Dict[str, Any]:
+def acting_weights(state_dict: Mapping[str, Any]) -> dict[str, Any]:
     """The weights in a checkpoint that act: the average, where there is one."""
     return state_dict.get(EMA_KEY, state_dict['model'])

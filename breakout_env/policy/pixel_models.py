@@ -1,23 +1,23 @@
 """DI-engine's networks on pixel values 0..255."""
 
-import functools
 import inspect
-from typing import Annotated, Any, Callable, Dict, Iterable, Literal, Mapping, Optional, Sequence, Tuple, Union, cast
+from abc import ABCMeta
+from typing import Annotated, Any, Dict, Iterable, Literal, Mapping, Optional, Sequence, Tuple, Union, cast
 
 import torch
 from annotated_types import MinLen
 from ding.model import C51DQN, DQN, DRQN, QRDQN, VAC, RainbowDQN
-from ding.utils import MODEL_REGISTRY
+from ding.utils import MODEL_REGISTRY, POLICY_REGISTRY
 from pydantic import AfterValidator, BeforeValidator
 
-from ..envs.pixel_check import PAIRS
+from ..envs.pixel_check import PIXEL_FORMAT_HINT
 from ..utils.options import Between, Expected, Options, checked
 
 # Channels of the three convolutions and width of the linear layer after them (Mnih et al. 2015, Methods); DI-engine's
 # ConvEncoder has the paper's kernel sizes and strides.
 NATURE_ENCODER = (32, 64, 64, 512)
-# DI-engine's Q-learning policies merge these sizes into every model config that names none (``DQNPolicy.config``), so a
-# model cannot tell that none was named. A bottleneck of 64 after 128 channels suits no screen.
+# DI-engine's Q-learning policies put these sizes into every ``policy.model`` that names none (``DQNPolicy.config``). A
+# bottleneck of 64 after 128 channels suits no screen.
 POLICY_DEFAULT_ENCODER = (128, 128, 64)
 # It preserves the scale of what goes through a layer and a ReLU (He et al. 2015).
 _RELU_GAIN = 2**0.5
@@ -28,8 +28,6 @@ def _as_tuple(value: Any) -> Any:
 
 
 def _check_encoder(sizes: Tuple[int, ...]) -> Tuple[int, ...]:
-    if sizes == POLICY_DEFAULT_ENCODER:
-        return NATURE_ENCODER
     if len(sizes) < 3 or set(sizes[3:-1]) - {sizes[2]}:
         raise ValueError('ConvEncoder builds three convolutions, blocks with the channels of the third, and a layer')
     return sizes
@@ -103,7 +101,20 @@ class PixelModelOptions(Options):
         return options
 
 
-class PixelInput(torch.nn.Module):
+class _MadeFromConfig(ABCMeta):  # not `type`: a network may have an abstract base
+    """
+    Makes networks of the arguments in ``policy.model``, for DI-engine's ``create_model`` and for anybody else: without
+    the encoder that the config does not name, which a network with layers of its own has no argument for.
+    """
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        sizes = kwargs.get('encoder_hidden_size_list')
+        if isinstance(sizes, (list, tuple)) and tuple(sizes) == POLICY_DEFAULT_ENCODER:
+            del kwargs['encoder_hidden_size_list']
+        return super().__call__(*args, **kwargs)
+
+
+class PixelInput(torch.nn.Module, metaclass=_MadeFromConfig):
     """
     Overview:
         A mixin for DI-engine's template models and for networks of one's own layers (docs/own_network.md), which then \
@@ -127,11 +138,6 @@ class PixelInput(torch.nn.Module):
     _seen: Tuple[Any, ...] = (...,)
     screen_width: int
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if '__init__' in vars(cls):
-            setattr(cls, '__init__', _without_default_encoder(cls.__init__))  # noqa: B010  (mypy allows no assignment)
-
     def __init__(
         self,
         obs_shape: Optional[Sequence[int]] = None,
@@ -149,8 +155,8 @@ class PixelInput(torch.nn.Module):
                 class's constructor is called as it is: a network of its own layers, in ``forward_scaled``. \
                 Checkpoints of a network with ``rows`` or ``columns`` have them, too.
             - encoder_hidden_size_list (:obj:`Optional[Sequence[int]]`): As there. None and [128, 128, 64] stand for \
-                the default: DI-engine's policies insert the latter where none is named. For those very sizes use \
-                DI-engine's own model with ``obs_dtype='float32'``.
+                the default: DI-engine's policies put the latter into ``policy.model`` where it names none. For those \
+                very sizes use DI-engine's own model with ``obs_dtype='float32'``.
             - orthogonal (:obj:`bool`): Whether the encoder's weights begin orthogonal instead of as PyTorch's.
             - kwargs (:obj:`Any`): The template's other arguments.
         Raises:
@@ -182,14 +188,20 @@ class PixelInput(torch.nn.Module):
 
     @classmethod
     def check_config(cls, cfg: Mapping) -> None:
-        """Build the network of ``policy.model`` in a merged config; a ValueError names what is wrong."""
+        """
+        Build the network of ``policy.model`` in a merged config, and show it to the policy's ``check_network``, if it
+        has one; a ValueError names what is wrong.
+        """
         given = {name: value for name, value in cfg['policy']['model'].items() if name not in ('type', 'import_names')}
         try:
-            cls(**given)
+            network = cls(**given)
         except TypeError as error:  # an argument that is missing, or unknown
             if cls.__module__ != __name__ and inspect.trace()[-1].filename == inspect.getfile(cls):
                 raise  # from the code of somebody's own network
             raise ValueError(f'policy.model: {error}') from error
+        check_network = getattr(dict(POLICY_REGISTRY).get(cfg['policy'].get('type')), 'check_network', None)
+        if check_network is not None:
+            check_network(cfg, network)
 
     def forward(self, x: Union[torch.Tensor, Mapping], *args: Any, **kwargs: Any) -> Any:
         """
@@ -214,7 +226,7 @@ class PixelInput(torch.nn.Module):
             if 0 < brightest <= 1:
                 raise ValueError(
                     f'{type(self).__name__} expects pixel values 0..255, but the brightest pixel of its first input '
-                    f'is {brightest:g}. {PAIRS}'
+                    f'is {brightest:g}. {PIXEL_FORMAT_HINT}'
                 )
             self._pixels_checked = brightest > 1
         seen = self.seen(pixels)
@@ -233,22 +245,6 @@ def _keep_layout(module: torch.nn.Module, inputs: Tuple[torch.Tensor]) -> None:
     (features,) = inputs
     if features.requires_grad and features.is_contiguous(memory_format=torch.channels_last):
         features.register_hook(lambda gradient: gradient.contiguous(memory_format=torch.channels_last))
-
-
-def _without_default_encoder(init: Callable[..., None]) -> Callable[..., None]:
-    """A constructor that takes ``POLICY_DEFAULT_ENCODER``, whether or not it knows ``encoder_hidden_size_list``."""
-    parameters = inspect.signature(init).parameters
-    name = 'encoder_hidden_size_list'
-    if name in parameters or any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
-        return init
-
-    @functools.wraps(init)
-    def wrapped(self: Any, *args: Any, **kwargs: Any) -> None:
-        if kwargs.get(name) is not None and tuple(kwargs[name]) == POLICY_DEFAULT_ENCODER:
-            del kwargs[name]
-        init(self, *args, **kwargs)
-
-    return wrapped
 
 
 @MODEL_REGISTRY.register('pixel_dqn')

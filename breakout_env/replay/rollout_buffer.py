@@ -1,13 +1,11 @@
 """A buffer of one rollout, for on-policy learning in DI-engine's off-policy pipeline."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from ding.utils import BUFFER_REGISTRY
 from easydict import EasyDict
-
-Batch = dict[str, torch.Tensor]
 
 
 @BUFFER_REGISTRY.register('rollout')
@@ -17,9 +15,10 @@ class RolloutBuffer:
         Keeps the newest rollout and gives it out in random minibatches, reshuffled each epoch. The policy \
         ``lean_ppo`` learns from it under ``ding -m serial`` and in our programs.
     Examples:
+        >>> Samples = NamedTuple('Samples', [('obs', torch.Tensor)])
         >>> buffer = RolloutBuffer()
-        >>> buffer.push(dict(obs=torch.arange(6)))
-        >>> batches = [buffer.sample(2)['obs'] for _ in range(3)]
+        >>> buffer.push(Samples(torch.arange(6)))
+        >>> batches = [buffer.sample(2).obs for _ in range(3)]
         >>> torch.cat(batches).sort().values
         tensor([0, 1, 2, 3, 4, 5])
     """
@@ -43,44 +42,44 @@ class RolloutBuffer:
             )
 
     def __init__(self, cfg: Any | None = None, tb_logger: Any = None, exp_name: str = '') -> None:
-        self._rollout: Batch = {}
+        self._rollout: Any = None
         # A separate generator, because a collector in another thread draws from the global one meanwhile.
         self._random = torch.Generator()
         self._order = torch.empty(0, dtype=torch.int64)
 
-    def push(self, data: Batch, cur_collector_envstep: int = 0) -> None:
+    def push(self, data: NamedTuple, cur_collector_envstep: int = 0) -> None:
         """Replace the rollout by a newer one: tensors of one length."""
         self._rollout = data
         self._random.manual_seed(int(torch.randint(2**62, ())))
         self._order = self._order[:0]
 
-    def sample(self, size: int, cur_learner_iter: int = 0) -> Batch | None:
+    def sample(self, size: int, cur_learner_iter: int = 0) -> Any:
         """
         Overview:
             The next minibatch.
         Returns:
-            - batch (:obj:`Batch | None`): ``size`` transitions; None if the rollout has fewer.
+            - batch (:obj:`Any`): ``size`` transitions, of the rollout's type; None if the rollout has fewer.
         """
         if self.count() < size:
             return None
         if len(self._order) < size:
             # to the rollout's device once an epoch, as each upload of indices would wait for a GPU
-            device = next(iter(self._rollout.values())).device
+            device = self._rollout[0].device
             self._order = torch.randperm(self.count(), generator=self._random).to(device)
         chosen, self._order = self._order[:size], self._order[size:]
         # indexing would copy screens byte by byte
-        return {key: tensor.index_select(0, chosen) for key, tensor in self._rollout.items()}
+        return self._rollout._make(tensor.index_select(0, chosen) for tensor in self._rollout)
 
     def count(self) -> int:
         """Transitions of the rollout."""
-        return len(next(iter(self._rollout.values()))) if self._rollout else 0
+        return len(self._rollout[0]) if self._rollout else 0
 
     def update(self, info: Any) -> None:
         """Ignore priorities."""
 
     def clear(self) -> None:
         """Forget the rollout."""
-        self._rollout = {}
+        self._rollout = None
 
     def close(self) -> None:
         """Nothing to release."""

@@ -22,6 +22,7 @@ logger = logging.getLogger(__name__)
 POSITION = ('time', 'run_s', 'env_step', 'updates')
 PROGRESS = (
     *(*POSITION, 'env_steps_per_s', 'updates_per_s', 'epsilon', 'loss', 'q_value', 'value', 'entropy', 'learning_rate'),
+    *('approx_kl', 'clip_fraction', 'explained_variance', 'grad_norm'),
     *('train_return', 'games', 'memory_bytes', 'transitions', 'replay_bytes'),
 )
 

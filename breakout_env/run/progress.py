@@ -44,7 +44,10 @@ FORECAST_AFTER_S = 120.0
 SPEED_OVER_S = 60.0
 MEMORY_EVERY_S, WATCH_EVERY_S = 30.0, 5.0
 # What the log has of an update, and what the learner calls it.
-_LEARNED = dict(loss='total_loss', q_value='q_value', value='value', entropy='entropy', learning_rate='cur_lr')
+_LEARNED = dict(
+    dict(loss='total_loss', q_value='q_value', value='value', entropy='entropy', learning_rate='cur_lr'),
+    **{name: name for name in ('approx_kl', 'clip_fraction', 'explained_variance', 'grad_norm')},
+)
 
 
 class ProgressOptions(Options):

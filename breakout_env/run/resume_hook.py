@@ -15,7 +15,7 @@ from ding.worker.learner import BaseLearner, LearnerHook, register_learner_hook
 from ..compat.ding_checkpoint_files import keep_checkpoints_whole
 from ..compat.ding_first_evaluation import evaluate_first
 from ..compat.tensorboardx_disk_full import retry_writes
-from ..envs.pixel_check import check_first_batch_for_frames
+from ..envs.pixel_check import check_default_dtype
 from ..policy.learner import check_finite
 from ..utils import signals
 from ..utils.options import Between, Options
@@ -37,10 +37,9 @@ class ResumeOptions(Options):
 class ResumeHook(LearnerHook):
     """
     Overview:
-        Before the run: checks that the network takes the pixels of the buffer ``frame``, and restores the newest \
-        usable save, if ``policy.learn.resume_training`` is on. While it runs: saves it from time to time, with the \
-        buffer ``frame`` in the background; with others, training waits. When it ends, and on SIGTERM or Ctrl-C: saves \
-        it a last time. ``ext_args`` are ``ResumeOptions``.
+        Before the run: restores the newest usable save, if ``policy.learn.resume_training`` is on. While it runs: \
+        saves it from time to time, with the buffer ``frame`` in the background; with others, training waits. When it \
+        ends, and on SIGTERM or Ctrl-C: saves it a last time. ``ext_args`` are ``ResumeOptions``.
     """
 
     @classmethod
@@ -64,7 +63,7 @@ class ResumeHook(LearnerHook):
             )
         if engine.world_size > 1:
             raise ValueError('the hook `resume` saves the run of one learner; expected none with several (DDP)')
-        check_first_batch_for_frames(engine.policy, cfg)
+        check_default_dtype()
         retry_writes(engine.tb_logger)
         keep_checkpoints_whole(engine, numbered_checkpoint, partial(check_finite, 'of the training,'))
         hold(engine.exp_name)

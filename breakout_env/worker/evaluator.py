@@ -9,7 +9,6 @@ from ding.utils import SERIAL_EVALUATOR_REGISTRY
 from ding.worker import InteractionSerialEvaluator
 
 from ..compat.ding_lost_workers import ClosesWithoutWorkers
-from ..envs.pixel_check import check_first_batch
 from ..utils import run_registry
 from .step_callback import StepCallback, weakly
 
@@ -24,7 +23,6 @@ class ResumableEvaluator(ClosesWithoutWorkers, InteractionSerialEvaluator):
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._network_checked = False
         # Games of the evaluation that is under way, and how many each environment has ended.
         self._games = 0
         self._ended: Counter[int] = Counter()
@@ -66,10 +64,6 @@ class ResumableEvaluator(ClosesWithoutWorkers, InteractionSerialEvaluator):
         *args: Any,
         **kwargs: Any,
     ) -> Tuple[bool, Dict[str, list]]:
-        """The base's ``eval``; a ValueError at the first one if the network does not take the observations."""
-        if not self._network_checked:
-            check_first_batch(self._policy, self._env.observation_space)
-            self._network_checked = True
         best_saved = self._max_episode_return
         due: List[str] = []  # the name of a checkpoint, if the score is the best so far
         self._games = n_episode or self._default_n_episode

@@ -1,6 +1,4 @@
-"""Environment, model and replay buffer fit, or the run is refused before anything starts or at its first batch."""
-
-from types import SimpleNamespace
+"""Environment, model and replay buffer fit, or the run is refused before anything starts."""
 
 import gym
 import numpy as np
@@ -8,12 +6,10 @@ import pytest
 import torch
 from ding.envs import get_vec_env_setting
 from ding.model import DQN
-from ding.policy import create_policy
 from ding.utils import BUFFER_REGISTRY, MODEL_REGISTRY
-from ding.worker import BaseLearner
 
 from breakout_env import BreakoutEnv, FrameReplayBuffer
-from breakout_env.envs.pixel_check import check_first_batch, fit_model_and_buffer
+from breakout_env.envs.pixel_check import check_default_dtype
 from breakout_env.run.config import checked_config
 from helpers.configs import NAMES, compiled
 from helpers.processes import ROOT
@@ -43,7 +39,7 @@ class Cropped(BreakoutEnv):
 
 def test_the_spaces_of_a_subclass_count():
     cfg = compiled(dict(cuda=False, model=SCALING), 'dqn')
-    fit_model_and_buffer(cfg, Cropped)
+    Cropped.check_config(cfg)
     assert (cfg.policy.model.obs_shape, cfg.policy.model.action_shape) == ([4, 84, 60], 3)
 
 
@@ -60,7 +56,7 @@ def test_the_spaces_of_a_subclass_count():
 )
 def test_an_env_id_means_scaled_pixels_and_pairs_that_fit_are_accepted(env, model, policy):
     cfg = compiled(dict(cuda=False, model=model), policy, env)
-    fit_model_and_buffer(cfg, BreakoutEnv)
+    BreakoutEnv.check_config(cfg)
     env_class, *cfgs = get_vec_env_setting(cfg.env)
     expected = 'float32' if env == FLOAT or env == DIZOO else 'uint8'
     assert [env_class(role_cfgs[0]).observation_space.dtype for role_cfgs in cfgs] == [expected] * 2
@@ -83,7 +79,7 @@ def test_pairs_that_do_not_fit_are_refused(env, model, message):
     model = dict(model)
     create = dict(replay_buffer=dict(type='their_frames', import_names=NAMES)) if model.pop('frame', False) else {}
     with pytest.raises(ValueError, match=message):
-        fit_model_and_buffer(compiled(dict(cuda=False, model=model), env=env, **create), BreakoutEnv)
+        BreakoutEnv.check_config(compiled(dict(cuda=False, model=model), env=env, **create))
 
 
 def test_breakout_train_fills_in_the_sizes_that_are_left_out():
@@ -93,32 +89,10 @@ def test_breakout_train_fills_in_the_sizes_that_are_left_out():
     assert (cfg.policy.model.obs_shape, cfg.policy.model.action_shape) == ([4, 42, 42], 4)
 
 
-@pytest.mark.parametrize('model', [STOCK, THEIRS])
-def test_a_network_that_does_not_take_the_observations_is_told_so_before_the_run_whatever_the_evaluator(model):
-    hook = dict(learner=dict(hook=dict(resume=dict(type='resume', name='resume', position='before_run'))))
-    model = {**model, **SMALL, 'obs_shape': [4, 84, 84], 'action_shape': 4}
-    frame = dict(type='frame', import_names=NAMES)
-    cfg = compiled(dict(cuda=False, model=model, learn=hook), replay_buffer=frame)
-    learner = BaseLearner(cfg.policy.learn.learner, create_policy(cfg.policy).learn_mode, exp_name='exp')
-    with pytest.raises(ValueError, match=r'the network \w+ does not take .*uint8 \(4, 84, 84\): .*Choose obs_dtype='):
-        learner.call_hook('before_run')
-
-
-@pytest.mark.parametrize('error', [torch.OutOfMemoryError('out of memory'), RuntimeError('no kernel image')])
-def test_an_error_that_is_not_about_the_type_of_pixels_is_shown_as_it_is(error):
-    def forward(obs):
-        raise error
-
-    policy = SimpleNamespace(get_attribute=dict(forward_eval=forward).get)
-    with pytest.raises(type(error)) as raised:
-        check_first_batch(policy, BreakoutEnv({}).observation_space)
-    assert raised.value is error
-
-
 def test_another_default_type_of_pytorch_is_refused_by_name():
     torch.set_default_dtype(torch.float64)
     try:
         with pytest.raises(ValueError, match="PyTorch's default type is torch.float64.*expected torch.float32"):
-            check_first_batch(None, BreakoutEnv({}).observation_space)
+            check_default_dtype()
     finally:
         torch.set_default_dtype(torch.float32)

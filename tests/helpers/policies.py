@@ -7,7 +7,7 @@ import torch
 from ding.utils import POLICY_REGISTRY, deep_merge_dicts
 from easydict import EasyDict
 
-from breakout_env.policy.lean_ppo import LeanPPOPolicy
+from breakout_env.policy.lean_ppo import LeanPPOPolicy, Samples
 from breakout_env.replay.buffer import FrameReplayBuffer
 
 STEPS, ENVS, GAMMA = 6, 3, 0.9  # of a rollout
@@ -106,14 +106,14 @@ def policy_on(device: str, kind: str, seed: int = 0, **learn: Any) -> Any:
     return policy_class(cfg, enable_field=['learn', 'collect'])
 
 
-def batch_for(kind: str, seed: int) -> Union[Dict[str, torch.Tensor], List[Dict[str, Any]]]:
+def batch_for(kind: str, seed: int) -> Union[Samples, List[Dict[str, Any]]]:
     """A batch that a policy learns from."""
     made = transitions(BATCH, seed=seed)
     if kind not in FROM_ROLLOUTS:
         return made
     obs, action = (torch.stack([one[key] for one in made]) for key in ('obs', 'action'))
-    batch, learned = dict(obs=obs, action=action[:, 0], weight=torch.ones(BATCH)), torch.linspace(-1, 1, BATCH)
-    return {**batch, 'advantage': learned, 'return': learned.flip(0), 'log_prob': torch.full([BATCH], 0.25).log()}
+    learned, log_prob = torch.linspace(-1, 1, BATCH), torch.full([BATCH], 0.25).log()
+    return Samples(obs, action[:, 0], log_prob, learned, learned.flip(0), torch.ones(BATCH))
 
 
 def filled_buffer(count: int = 256, **options: Any) -> FrameReplayBuffer:

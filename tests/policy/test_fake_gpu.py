@@ -85,7 +85,7 @@ def calls_of_an_update(request, kind, storage, **learn):
         batch.collated()
     gpu = request.getfixturevalue('gpu')
     policy = policy_on('cuda', kind, log_every_updates=10**6, **learn)
-    policy._means = dict(total_loss=0.0)  # the means are not due
+    policy._updater.means = dict(total_loss=0.0, return_variance=0.0, residual_variance=0.0)  # none is due
     gpu.calls.clear()
     policy.learn_mode.forward(batch)
     return gpu.calls

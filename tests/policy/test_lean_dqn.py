@@ -206,3 +206,12 @@ def test_the_averaged_weights_act_and_are_those_of_checkpoints_and_resumed_runs(
 def flat(model):
     weights = model if isinstance(model, dict) else model.state_dict()
     return torch.cat([weight.flatten() for weight in weights.values()])
+
+
+def test_collector_and_evaluator_use_the_average_in_whatever_order_the_modes_are_built():
+    cfg = policy(LeanDQNPolicy, learn=dict(ema_decay=0.75))._cfg
+    made = LeanDQNPolicy(cfg, enable_field=['eval', 'collect', 'learn'])
+    made.learn_mode.forward(filled().sample(16, 0))
+    average = flat(made._updater.acting_model)
+    assert torch.equal(flat(made._collect_model), average) and torch.equal(flat(made._eval_model), average)
+    assert not torch.equal(average, parameters(made))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from ding.rl_utils import ppo_data, ppo_error
+from stable_baselines3.common.utils import explained_variance
 
 from breakout_env import PixelActorCritic
 from breakout_env.policy.mirror import Mirror
@@ -30,11 +31,11 @@ def advantage_of(rollout, t, env, gae_lambda):
 def test_advantages_are_the_discounted_sum_of_errors(gae_lambda):
     made = rollout()
     samples = ppo(gae_lambda=gae_lambda).collect_mode.get_train_sample(made)
-    advantages = samples['advantage'].view(STEPS, ENVS)
+    advantages = samples.advantage.view(STEPS, ENVS)
     for t in range(STEPS):
         for env in range(ENVS):
             assert advantages[t, env] == pytest.approx(advantage_of(made, t, env, gae_lambda), abs=1e-5)
-    torch.testing.assert_close(samples['return'], (advantages + made['value'][:-1]).flatten())
+    torch.testing.assert_close(samples.returns, (advantages + made['value'][:-1]).flatten())
 
 
 def test_a_lost_step_neither_counts_nor_spoils_the_steps_before_it():
@@ -46,8 +47,8 @@ def test_a_lost_step_neither_counts_nor_spoils_the_steps_before_it():
     made['reward'][3:, 0] = 1e6  # it has none, and what follows is another game
     after = policy.collect_mode.get_train_sample(made)
     earlier = torch.arange(STEPS * ENVS).view(STEPS, ENVS)[:3].flatten()
-    assert torch.equal(before['advantage'][earlier], after['advantage'][earlier])
-    after['weight'][:] = 0  # a minibatch of lost steps
+    assert torch.equal(before.advantage[earlier], after.advantage[earlier])
+    after.weight[:] = 0  # a minibatch of lost steps
     start = parameters(policy)
     policy.learn_mode.forward(after)
     assert torch.equal(parameters(policy), start)
@@ -58,22 +59,62 @@ def test_the_loss_is_di_engines_of_the_steps_that_were_played(clip_ratio):
     """A lost step, whose weight is 0, does not enter the normalisation of the advantages either."""
     policy = ppo(clip_ratio=clip_ratio, value_weight=0.5)
     batch = policy.collect_mode.get_train_sample(rollout())
-    batch['weight'][::3], batch['advantage'][::3] = 0, 1e6
-    played = batch['weight'] > 0
+    batch.weight[::3], batch.advantage[::3] = 0, 1e6
+    played = batch.weight > 0
     logit, old = torch.randn(STEPS * ENVS, 4), torch.randn(STEPS * ENVS, 4)
     value = torch.randn(STEPS * ENVS)
-    batch['log_prob'] = old.log_softmax(1).gather(1, batch['action'][:, None])[:, 0]
-    advantage = batch['advantage'][played]
+    batch.log_prob[:] = old.log_softmax(1).gather(1, batch.action[:, None])[:, 0]
+    advantage = batch.advantage[played]
     advantage = (advantage - advantage.mean()) / (advantage.std(correction=0) + 1e-8)
-    chosen = [tensor[played] for tensor in (logit, old, batch['action'], value, value)]
-    data = ppo_data(*chosen, advantage, batch['return'][played], None)
+    chosen = [tensor[played] for tensor in (logit, old, batch.action, value, value)]
+    data = ppo_data(*chosen, advantage, batch.returns[played], None)
     expected, _ = ppo_error(data, clip_ratio, use_value_clip=False)
-    found, mean, entropy = policy._loss(dict(logit=logit, value=value), batch)
+    found = policy._loss(dict(logit=logit, value=value), batch)
     # DI-engine's loss of the values is half of their mean squared error
     torch.testing.assert_close(
-        found, expected.policy_loss + 0.5 * 2 * expected.value_loss - 0.01 * expected.entropy_loss
+        found.total, expected.policy_loss + 0.5 * 2 * expected.value_loss - 0.01 * expected.entropy_loss
     )
-    torch.testing.assert_close(torch.stack([mean, entropy]), torch.stack([value[played].mean(), expected.entropy_loss]))
+    torch.testing.assert_close(found.value, value[played].mean())
+    torch.testing.assert_close(found.entropy, expected.entropy_loss)
+
+
+@pytest.mark.parametrize('grad_clip', [None, 0.01])
+def test_diagnostics_are_those_of_stable_baselines3_and_of_the_steps_that_were_played(grad_clip):
+    policy = ppo(grad_clip=grad_clip)
+    made = rollout()
+    made['weight'][2, 1] = 0
+    batch = policy.collect_mode.get_train_sample(made)
+    batch.returns[batch.weight == 0] = 1e6
+    played = batch.weight > 0
+    before = policy._model(batch.obs)['logit'].log_softmax(1).gather(1, batch.action[:, None])[:, 0]
+    info = policy.learn_mode.forward(batch)
+    # as in its PPO.train and OnPolicyAlgorithm.train
+    log_ratio = (before - batch.log_prob)[played].detach()
+    ratio = log_ratio.exp()
+    assert info['approx_kl'] == pytest.approx(torch.mean((ratio - 1) - log_ratio).item(), rel=1e-4)
+    assert info['clip_fraction'] == pytest.approx(torch.mean((torch.abs(ratio - 1) > 0.1).float()).item())
+    returns, values = batch.returns[played].numpy(), made['value'][:-1].flatten()[played].numpy()
+    assert info['explained_variance'] == pytest.approx(explained_variance(values, returns), rel=1e-4)
+    norm = torch.cat([weight.grad.flatten() for weight in policy._model.parameters()]).norm()
+    if grad_clip is None:
+        assert info['grad_norm'] == pytest.approx(float(norm), rel=1e-4)
+    else:
+        assert info['grad_norm'] > 0.1 and float(norm) == pytest.approx(grad_clip, rel=1e-3)
+    assert set(policy.learn_mode.monitor_vars()) == set(info)
+
+
+def test_explained_variance_over_several_updates_is_that_of_their_pooled_variances():
+    policy = ppo(log_every_updates=12)
+    batches = [policy.collect_mode.get_train_sample(rollout()) for _ in range(3)]
+    for i, batch in enumerate(batches):  # one of them has returns that hardly differ
+        batch.returns.mul_(10.0 ** (1 - i))
+    for batch in batches:
+        info = policy.learn_mode.forward(batch)
+    variances = [[each.var(correction=0).item() for each in (one.advantage, one.returns)] for one in batches[1:]]
+    residual, variance = np.sum(variances, axis=0)
+    assert info['explained_variance'] == pytest.approx(1 - residual / variance, rel=1e-4)
+    flat = batch._replace(returns=torch.ones_like(batch.returns))
+    assert ppo().learn_mode.forward(flat)['explained_variance'] == 0
 
 
 def test_actions_are_drawn_from_the_policy_and_evaluation_takes_the_most_probable():
@@ -90,17 +131,16 @@ def test_actions_are_drawn_from_the_policy_and_evaluation_takes_the_most_probabl
     assert policy.eval_mode.forward({0: obs.float()})[0]['action'] == 0
 
 
-@pytest.mark.parametrize('over', [dict(anneal=True), dict(lr_decay_updates=2)], ids=['budget', 'updates'])
-def test_learning_rate_entropy_coefficient_and_discount_reach_their_ends_also_in_resumed_runs(over):
+def test_learning_rate_entropy_coefficient_and_discount_reach_their_ends_also_in_resumed_runs():
     options = dict(learning_rate=0.001, lr_end=0.0002, entropy_weight=0.01, entropy_end=0.002, discount_end=0.999)
-    policy, resumed, collecting = (ppo(**options, **over) for _ in range(3))
+    policy, resumed, collecting = (ppo(anneal=True, **options) for _ in range(3))
     batch = policy.collect_mode.get_train_sample(rollout())
-    still = {**batch, 'advantage': torch.zeros_like(batch['advantage'])}
+    still = batch._replace(advantage=torch.zeros_like(batch.advantage))
     rates, coefficients, discounts = [], [], []
     for used in (0.0, 0.5, 1.0, 1.0):
         policy.learn_mode.set_attribute('budget_used', used)
-        loss, _, entropy = policy._loss(dict(logit=torch.zeros(STEPS * ENVS, 4), value=batch['return']), still)
-        coefficients.append(float(-loss / entropy))
+        found = policy._loss(dict(logit=torch.zeros(STEPS * ENVS, 4), value=batch.returns), still)
+        coefficients.append(float(-found.total / found.entropy))
         collecting.collect_mode.load_state_dict(policy.collect_mode.state_dict())
         discounts.append(collecting.collect_mode.get_attribute('discount'))
         rates.append(policy.learn_mode.forward(batch)['cur_lr'])
@@ -119,19 +159,19 @@ def test_a_critic_of_normalised_returns_learns_the_same_returns_in_other_units()
     """Also of returns around 100: the units change, so that the values stay."""
     policy = ppo(normalize_returns=True, learning_rate=0.0)
     batch = policy.collect_mode.get_train_sample(rollout())
-    batch['return'] = batch['return'] + 100
-    before = policy.collect_mode.get_attribute('act_on_batch')(batch['obs'])['value']
+    batch.returns.add_(100)
+    before = policy.collect_mode.get_attribute('act_on_batch')(batch.obs)['value']
     for _ in range(3):
         policy.learn_mode.forward(batch)
-    after = policy.collect_mode.get_attribute('act_on_batch')(batch['obs'])['value']
+    after = policy.collect_mode.get_attribute('act_on_batch')(batch.obs)['value']
     torch.testing.assert_close(after, before, rtol=1e-3, atol=1e-3)
-    returns, output = batch['return'], policy._model(batch['obs'])['value'].detach()
+    returns, output = batch.returns, policy._model(batch.obs)['value'].detach()
     torch.testing.assert_close(after, output * returns.std(correction=0) + returns.mean(), rtol=1e-3, atol=1e-3)
     exact = (returns - returns.mean()) / returns.std(correction=0)
-    still = {**batch, 'advantage': torch.zeros_like(returns)}
-    loss, logged, entropy = policy._loss(dict(logit=torch.zeros(STEPS * ENVS, 4), value=exact), still)
-    assert float(loss) == pytest.approx(-0.01 * float(entropy), abs=1e-5)
-    assert float(logged) == pytest.approx(float(returns.mean()), rel=1e-4)
+    still = batch._replace(advantage=torch.zeros_like(returns))
+    found = policy._loss(dict(logit=torch.zeros(STEPS * ENVS, 4), value=exact), still)
+    assert float(found.total) == pytest.approx(-0.01 * float(found.entropy), abs=1e-5)
+    assert float(found.value) == pytest.approx(float(returns.mean()), rel=1e-4)
 
 
 @pytest.mark.parametrize('ema_decay', [None, 0.9])
@@ -140,20 +180,20 @@ def test_a_collector_with_a_network_of_its_own_and_a_resumed_run_have_the_units_
     policy, resumed = ppo(**options), ppo(**options)
     own = own_collect_policy(policy._cfg, policy)
     batch = policy.collect_mode.get_train_sample(rollout())
-    batch['return'] = 7 * batch['return'] + 100
+    batch.returns.mul_(7).add_(100)
     for _ in range(3):
         policy.learn_mode.forward(batch)
     own.collect_mode.load_state_dict(policy.collect_mode.state_dict())
     resumed.learn_mode.load_state_dict(copy.deepcopy(policy.learn_mode.state_dict()))
-    values = [one.collect_mode.get_attribute('act_on_batch')(batch['obs'])['value'] for one in (policy, own, resumed)]
+    values = [one.collect_mode.get_attribute('act_on_batch')(batch.obs)['value'] for one in (policy, own, resumed)]
     assert values[0].abs().max() > 0.1 and torch.equal(values[0], values[1]) and torch.equal(values[0], values[2])
 
 
-@pytest.mark.parametrize('values', ['advantage', 'return'])
+@pytest.mark.parametrize('values', ['advantage', 'returns'])
 def test_a_training_that_diverges_ends_with_an_error_that_names_options(values):
     policy = ppo()
     batch = policy.collect_mode.get_train_sample(rollout())
-    batch[values][0] = float('nan')
+    getattr(batch, values)[0] = float('nan')
     with pytest.raises(ValueError, match='total_loss. is infinite or not a number.*learning_rate.*grad_clip.*autocast'):
         policy.learn_mode.forward(batch)
 

@@ -1,5 +1,6 @@
 """The pixel models: DI-engine's templates, or one's own layers, on scaled pixels, whatever the dtype."""
 
+import abc
 import copy
 
 import gymnasium
@@ -7,8 +8,10 @@ import numpy as np
 import pytest
 import torch
 from ding.config import compile_config, read_config
-from ding.model import C51DQN, DQN, QRDQN, VAC, RainbowDQN
+from ding.model import C51DQN, DQN, QRDQN, VAC, RainbowDQN, create_model
 from ding.policy import create_policy
+from ding.utils import MODEL_REGISTRY
+from easydict import EasyDict
 
 from breakout_env import (
     BreakoutEnv,
@@ -21,6 +24,7 @@ from breakout_env import (
     PixelVAC,
 )
 from breakout_env.agent.agent import load_agent, save_agent
+from breakout_env.agent.network import build_network, network_config
 from breakout_env.policy.learner import cast_copy
 from helpers.agents import config_of
 from helpers.processes import ROOT
@@ -70,13 +74,35 @@ class Mine(PixelInput, torch.nn.Module):
         return dict(logit=self.layers(x))
 
 
-def test_a_network_of_ones_own_layers_gets_scaled_pixels_and_not_the_encoder_that_di_engine_inserts():
-    model = Mine(obs_shape=[2, 3, 3], action_shape=4, encoder_hidden_size_list=[128, 128, 64])
+class WithADefault(Mine, abc.ABC):
+    def __init__(self, obs_shape, action_shape, encoder_hidden_size_list=(8, 8)):
+        super().__init__(obs_shape, action_shape)
+        self.sizes = encoder_hidden_size_list
+
+
+MODEL_REGISTRY.register('of_own_layers', Mine)
+MODEL_REGISTRY.register('of_own_layers_with_a_default', WithADefault)
+INSERTED = [128, 128, 64]  # by DI-engine's Q-learning policies
+
+
+@pytest.mark.parametrize('name', ['of_own_layers', 'of_own_layers_with_a_default'])
+def test_a_network_of_own_layers_gets_scaled_pixels_and_no_inserted_encoder(name):
+    sizes = dict(obs_shape=[2, 3, 3], action_shape=4)
+    model = create_model(EasyDict(type=name, encoder_hidden_size_list=INSERTED, **sizes))
     pixels = torch.randint(0, 256, (5, 2, 3, 3), dtype=torch.uint8)
     expected = model.layers(pixels.float() / 255)
     assert torch.equal(model(pixels)['logit'], expected) and torch.equal(model(pixels.float())['logit'], expected)
-    with pytest.raises(TypeError, match='encoder_hidden_size_list'):  # one that the config names is not dropped
-        Mine([2, 3, 3], 4, encoder_hidden_size_list=[8, 8, 8, 16])
+    assert getattr(model, 'sizes', (8, 8)) == (8, 8)
+    if name == 'of_own_layers':  # one that the config names is not dropped
+        with pytest.raises(TypeError, match='encoder_hidden_size_list'):
+            Mine(encoder_hidden_size_list=[8, 8, 8, 16], **sizes)
+
+
+def test_an_agents_network_is_built_without_the_inserted_encoder():
+    """The merged config of a run has it, and so an agent's file."""
+    config = network_config(config_of(sizes=dict(encoder_hidden_size_list=INSERTED)))
+    built = build_network(config, PixelDQN(SHAPE, ACTIONS).state_dict())
+    assert built.network.encoder.mid.out_features == NATURE[-1]
 
 
 def test_the_encoder_begins_with_orthogonal_weights_scaled_for_relu():

@@ -127,7 +127,7 @@ def test_minibatches_have_each_transition_once_in_an_order_that_no_other_random_
     for drawn in (0, 3):
         torch.manual_seed(0)
         buffer = RolloutBuffer()
-        buffer.push(dict(obs=torch.arange(100)))
+        buffer.push(namedtuple('Samples', 'obs')(torch.arange(100)))
         torch.rand(drawn)
-        orders.append(torch.cat([buffer.sample(25)['obs'] for _ in range(4)]).tolist())
+        orders.append(torch.cat([buffer.sample(25).obs for _ in range(4)]).tolist())
     assert orders[0] == orders[1] != list(range(100)) == sorted(orders[0])
