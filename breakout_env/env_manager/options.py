@@ -1,7 +1,7 @@
 """The options of the env manager."""
 
 import math
-from typing import Annotated, Literal, NamedTuple, Optional
+from typing import Annotated, Literal, NamedTuple
 
 from ..utils.options import DAY_S, Between, Flag, Options
 
@@ -36,15 +36,15 @@ class EnvManagerOptions(Options):
     reset_inplace: Flag = True
     """(bool) Whether the timestep that ends an episode has the first observation of the next one, as in DI-engine's \
     process managers with this option; without it, the last observation of the episode, as in its ``base``."""
-    step_timeout: Optional[Seconds] = 60.0
+    step_timeout: Seconds | None = 60.0
     """(Optional[float]) Seconds without progress in a step of a process's environments, after which the process is
     lost. A call of an environment that returns is progress; while the process computes, or waits for a core, a second
     counts a tenth. None for no limit."""
-    reset_timeout: Optional[Seconds] = None
+    reset_timeout: Seconds | None = None
     """(Optional[float]) Seconds without progress in a reset, likewise; None for those of ``connect_timeout``."""
     retry_waiting_time: Annotated[float, Between(0.0, DAY_S)] = 0.1
     """(float) Seconds between two attempts at a reset."""
-    worker_num: Optional[Annotated[int, Between(1, 4096)]] = None
+    worker_num: Annotated[int, Between(1, 4096)] | None = None
     """(Optional[int]) Processes, at most one for each environment; None for one for each core that this process may \
     use."""
     nice: Annotated[int, Between(0, 19)] = 0

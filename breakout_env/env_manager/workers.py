@@ -11,15 +11,16 @@ import time
 import weakref
 from multiprocessing.connection import wait
 from operator import itemgetter
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterable, NamedTuple, Sequence
 
 import numpy as np
 import psutil
 from ding.utils import CloudPickleWrapper
 
+from .errors import EnvFailed, WorkerEnded, WorkerLost
 from .options import EnvManagerOptions, TimeLimit
 from .shared_buffers import SharedSteps
-from .worker_main import EnvFailed, run_group
+from .worker_main import run_group
 
 # A timeout is counted in slices of waiting: a process that was stopped (Ctrl-Z) or suspended with its machine does not
 # count that time against its workers.
@@ -31,14 +32,6 @@ CLOSE_TIMEOUT_S = 5.0
 logger = logging.getLogger(__name__)
 
 
-class WorkerLost(RuntimeError):
-    """A worker process ended or did not answer in time; the message says which."""
-
-
-class WorkerEnded(WorkerLost):
-    """A worker process ended, or was killed by somebody else."""
-
-
 class Progress(NamedTuple):
     """What a worker has done so far: calls of its environments that returned, and seconds of CPU time."""
 
@@ -47,7 +40,7 @@ class Progress(NamedTuple):
     waits_for_core: bool
 
 
-class IdleTimer(object):
+class IdleTimer:
     """
     The time that a worker has made no progress on a command, in seconds. A call of an environment that returns begins
     it anew. A second in which the worker computes counts a tenth, as on a busy machine it may wait long for a core; so
@@ -57,7 +50,7 @@ class IdleTimer(object):
     def __init__(self, worker: 'WorkerProcess', limit: TimeLimit) -> None:
         self._worker, self._limit = worker, limit
         self._idle_s = 0.0
-        self._seen: Optional[Progress] = None
+        self._seen: Progress | None = None
 
     @property
     def is_up(self) -> bool:
@@ -85,13 +78,13 @@ class IdleTimer(object):
         return f'did not answer within {self._limit.seconds:g} s without progress (env.manager.{self._limit.option})'
 
 
-class WorkerProcess(object):
+class WorkerProcess:
     """
-    A worker process, which carries out its commands in their order. Their answers may be waited for in any order.
+    A worker process, which carries out its commands in their order. Their replies may be waited for in any order.
     """
 
     def __init__(
-        self, context: Any, env_fns: Dict[int, Callable], shared: SharedSteps, options: EnvManagerOptions
+        self, context: Any, env_fns: dict[int, Callable], shared: SharedSteps, options: EnvManagerOptions
     ) -> None:
         """Start the process; the first command must be ``open``. The others are ``EnvGroup``'s arguments."""
         self.env_ids = list(env_fns)
@@ -100,7 +93,8 @@ class WorkerProcess(object):
         self.lost = False  # whether it was ended for good
         self._connection, theirs = context.Pipe()
         self._number = 0
-        self._answers: Dict[int, Any] = {}  # by number: those that came before one that was waited for
+        # Results and errors by number: those that came before one that was waited for.
+        self._replies: dict[int, tuple[Any, EnvFailed | None]] = {}
         forked = context.get_start_method() == 'fork'
         try:
             self._process = context.Process(
@@ -134,7 +128,7 @@ class WorkerProcess(object):
 
     def send(self, command: str, *args: Any) -> int:
         """
-        Give it a command: the name of a method of ``EnvGroup``, and arguments. Returns the number that its answer will
+        Give it a command: the name of a method of ``EnvGroup``, and arguments. Returns the number that its reply will
         have; ``receive`` says if the process has ended.
         """
         self._number += 1
@@ -145,26 +139,31 @@ class WorkerProcess(object):
 
     def receive(self, number: int, timer: IdleTimer, count: Callable[[float], None]) -> Any:
         """
-        Wait for the answer to a command until the timer is up. ``count`` takes each time of waiting, for the timers of
-        all workers that were asked together. In place of the answer comes ``WorkerLost`` if there is none in time,
-        ``WorkerEnded`` if the process has ended.
+        Wait for the result of a command until the timer is up. ``count`` takes each time of waiting, for the timers of
+        all workers that were asked together. Raises ``EnvFailed`` if an environment raised, ``WorkerLost`` if there is
+        no reply in time, ``WorkerEnded`` if the process has ended.
         """
-        while number not in self._answers and not self.lost:
+        while number not in self._replies and not self.lost:
             slice_s = timer.slice_s
             ready = self._poller.poll(1000 * slice_s)
             if not ready:
                 count(slice_s)
                 if timer.is_up:
-                    return WorkerLost(f'worker process {self.pid} {timer}')
+                    raise WorkerLost(f'worker process {self.pid} {timer}')
                 continue
             if self._connection.fileno() not in map(itemgetter(0), ready):
                 break
             try:
-                answered, result = pickle.loads(self._connection.recv_bytes())  # noqa: S301  # from a process that this one started
-            except (EOFError, OSError):  # it ended before or while it answered
+                replied, result, error = pickle.loads(self._connection.recv_bytes())  # noqa: S301  # from a process that this one started
+            except (EOFError, OSError):  # it ended before or while it replied
                 break
-            self._answers[answered] = result
-        return self._answers.pop(number) if number in self._answers else WorkerEnded(self._how_it_ended())
+            self._replies[replied] = result, error
+        if number not in self._replies:
+            raise WorkerEnded(self._how_it_ended())
+        result, error = self._replies.pop(number)
+        if error is not None:
+            raise error
+        return result
 
     def progress(self) -> Progress:
         """What the process has done so far; once it has ended, nothing more."""
@@ -192,7 +191,7 @@ class WorkerProcess(object):
         if self.lost:
             return
         self.lost = True
-        self._answers.clear()  # steps of environments that are gone
+        self._replies.clear()  # steps of environments that are gone
         sources = self._connection, self._process.sentinel
         with contextlib.suppress(EOFError, OSError):
             while (left_s := deadline - time.monotonic()) > 0 and self._connection in wait(sources, left_s):
@@ -208,32 +207,45 @@ class WorkerProcess(object):
         self._process.close()
 
 
-# A worker, the time it has to answer, and a command with its arguments.
-Request = Tuple[WorkerProcess, TimeLimit, Tuple[Any, ...]]
+class Request(NamedTuple):
+    """A command with its arguments for a worker, and the time it has to reply."""
+
+    worker: WorkerProcess
+    limit: TimeLimit
+    command: tuple[Any, ...]
 
 
-class Exchange(object):
-    """Commands to several workers, sent at once and carried out side by side, and their answers."""
+class Reply(NamedTuple):
+    """A worker's result, or why there is none."""
+
+    worker: WorkerProcess
+    result: Any
+    error: WorkerLost | EnvFailed | None
+
+
+class PendingReplies:
+    """Commands to several workers, sent at once and carried out side by side, whose replies are waited for."""
 
     def __init__(self, requests: Iterable[Request]) -> None:
         self._sent = [(worker, worker.send(*command), IdleTimer(worker, limit)) for worker, limit, command in requests]
-        self._answers: List[Tuple[WorkerProcess, Any]] = []
+        self._replies: list[Reply] = []
 
-    def answers(self) -> List[Tuple[WorkerProcess, Any]]:
-        """
-        Wait for the answers. A ``WorkerLost`` or ``EnvFailed`` comes in place of an answer. A call that was interrupted
-        may be repeated.
-        """
-        for worker, number, timer in self._sent[len(self._answers) :]:
-            self._answers.append((worker, worker.receive(number, timer, self._count)))
-        return self._answers
+    def wait(self) -> list[Reply]:
+        """Wait for all replies. A call that was interrupted may be repeated."""
+        for worker, number, timer in self._sent[len(self._replies) :]:
+            try:
+                reply = Reply(worker, worker.receive(number, timer, self._count), None)
+            except (WorkerLost, EnvFailed) as error:
+                reply = Reply(worker, None, error.with_traceback(None))
+            self._replies.append(reply)
+        return self._replies
 
     def _count(self, waited_s: float) -> None:
-        for _, _, timer in self._sent[len(self._answers) :]:
+        for _, _, timer in self._sent[len(self._replies) :]:
             timer.count(waited_s)
 
 
-class WorkerPool(object):
+class WorkerPool:
     """
     Workers with a group of neighbouring environments each. A pool that is dropped without ``close`` ends them, too.
     """
@@ -244,7 +256,7 @@ class WorkerPool(object):
         worker_num = min(options.worker_num or len(os.sched_getaffinity(0)), env_num)
         self.groups = [list(map(int, env_ids)) for env_ids in np.array_split(range(env_num), worker_num)]
         self._env_fns: Sequence[Callable] = ()
-        self.workers: List[WorkerProcess] = []
+        self.workers: list[WorkerProcess] = []
         weakref.finalize(self, _end, self.workers)
 
     def start(self, env_fns: Sequence[Callable], shared: SharedSteps) -> None:
@@ -262,25 +274,25 @@ class WorkerPool(object):
         self.workers[index] = self._start(self.groups[index])
         self.ask([self.workers[index]], 'open')
 
-    def _start(self, env_ids: List[int]) -> WorkerProcess:
+    def _start(self, env_ids: list[int]) -> WorkerProcess:
         env_fns = {env_id: self._env_fns[env_id] for env_id in env_ids}
         return WorkerProcess(self.context, env_fns, self._shared, self._options)
 
-    def ask(self, workers: Iterable[WorkerProcess], command: str, *args: Any, skips_lost: bool = False) -> List[Any]:
+    def ask(self, workers: Iterable[WorkerProcess], command: str, *args: Any, skips_lost: bool = False) -> list[Any]:
         """Give some workers a command; their results. Raises ``EnvFailed``, and ``WorkerLost`` unless skipped."""
         limit = self._options.time_limit('connect_timeout')
-        results = [result for _, result in Exchange((one, limit, (command, *args)) for one in workers).answers()]
-        for result in results:
-            if isinstance(result, EnvFailed) or (isinstance(result, WorkerLost) and not skips_lost):
-                raise result
-        return [result for result in results if not isinstance(result, WorkerLost)]
+        replies = PendingReplies(Request(one, limit, (command, *args)) for one in workers).wait()
+        for reply in replies:
+            if reply.error is not None and not (skips_lost and isinstance(reply.error, WorkerLost)):
+                raise reply.error
+        return [reply.result for reply in replies if reply.error is None]
 
     def close(self) -> None:
         """End all workers within a bounded time; ``start`` may follow."""
         _end(self.workers)
 
 
-def _end(workers: List[WorkerProcess]) -> None:
+def _end(workers: list[WorkerProcess]) -> None:
     """End workers and forget them; a fork of the process that started them only forgets them."""
     ours = [worker for worker in workers if worker.owner_pid == os.getpid()]
     for worker in ours:  # closing the pipe may not reach it: processes forked since have copies of our end

@@ -17,8 +17,8 @@ import treetensor.numpy as tnp
 from ding.envs import BaseEnv, BaseEnvTimestep, get_env_manager_cls
 from easydict import EasyDict
 
-from breakout_env.env_manager.worker_main import EnvFailed, EnvGroup
-from breakout_env.env_manager.workers import WorkerEnded, WorkerLost
+from breakout_env.env_manager.errors import EnvFailed, WorkerEnded, WorkerLost
+from breakout_env.env_manager.worker_main import EnvGroup
 from helpers.processes import wait_until
 
 MAIN_PID = os.getpid()
@@ -183,11 +183,15 @@ class InProcessWorker(object):
             except Killed:
                 self.killed = True
             except Silent:
-                return WorkerLost(f'worker process 0 {timer}')
+                raise WorkerLost(f'worker process 0 {timer}') from None
             if self.killed:
                 break
         answers = self._answers[number - 1 : number]
-        return answers[0] if answers else WorkerEnded('worker process 0 has ended (signal 9)')
+        if not answers:
+            raise WorkerEnded('worker process 0 has ended (signal 9)')
+        if isinstance(answers[0], EnvFailed):
+            raise answers[0]
+        return answers[0]
 
     def end(self, deadline=0.0):
         if not self.lost and not self.killed:
