@@ -6,7 +6,7 @@ from collections import ChainMap, deque
 from functools import partial
 from operator import methodcaller
 from types import MethodType
-from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, Iterable, Mapping, NamedTuple, Sequence
 
 import numpy as np
 from ding.envs import BaseEnvManager, BaseEnvTimestep
@@ -20,7 +20,7 @@ from .options import EnvManagerOptions
 from .recovery import Errors, Recovery
 from .shared_buffers import SharedSteps, StepBatch, is_abnormal
 from .worker_main import StepReply
-from .workers import PendingReplies, Request, WorkerPool
+from .workers import PendingReplies, WorkerPool
 
 logger = logging.getLogger(__name__)
 
@@ -294,20 +294,16 @@ class GroupEnvManager(BaseEnvManager):
     def _start_step(self, actions: Mapping[int, Any], changed_only: bool) -> _Step:
         """Ask the workers for a step. ``changed_only``: whether they leave out replies that have only the info."""
         # These actions belong to games that died with their worker; the collector has to drop its part of them.
-        lost = self._recovery.report(actions, 'its worker process had ended')
-        return _Step(actions, PendingReplies(self._step_requests(actions, lost, changed_only)), lost)
-
-    def _step_requests(
-        self, actions: Mapping[int, Any], lost: Mapping[int, BaseEnvTimestep], changed_only: bool
-    ) -> Iterator[Request]:
-        # with `reset_inplace` another episode begins all the same, as in DI-engine
+        step = _Step(actions, PendingReplies(), self._recovery.report(actions, 'its worker process had ended'))
         limit = self._options.time_limit('step_timeout')
+        # with `reset_inplace` another episode begins all the same, as in DI-engine
         may_be_last = not self._options.reset_inplace and self._episode_num < math.inf
         for worker in self._pool.workers:
-            wanted = {env_id: actions[env_id] for env_id in worker.env_ids if env_id in actions and env_id not in lost}
+            wanted = {i: actions[i] for i in worker.env_ids if i in actions and i not in step.lost}
             if wanted:
                 last = [i for i in wanted if may_be_last and self._env_episode_count[i] + 1 >= self._episode_num]
-                yield Request(worker, limit, ('step', wanted, last, changed_only))
+                step.pending.ask(worker, limit, 'step', wanted, last, changed_only)
+        return step
 
     def _await_replies(self, step: _Step, reports: Sequence[int] | None = None) -> dict[int, StepReply]:
         """

@@ -51,11 +51,15 @@ class EnvManagerOptions(Options):
     """(int) Niceness added to the processes. With 10 they leave a core to the learner in this process; with 0 it \
     shares the cores with all of them."""
     # not forkserver: a worker checks that its parent is still there, and its parent would be the server
-    context: Literal['fork', 'spawn'] = 'fork'
-    """(str) How processes are started."""
+    context: Literal['fork', 'spawn', 'inline'] = 'fork'
+    """(str) How processes are started. With ``inline`` there are none: environments run in the caller's process, one \
+    after the other and without time limits, for a debugger or a profiler."""
     connect_timeout: Seconds = 60.0
     """(float) Seconds without progress while a process starts and makes its environments, and in all else but steps
     and resets, likewise."""
+    close_timeout: Seconds = 5.0
+    """(float) Seconds that a process has to close an environment (finish a video, close a window) before it is killed.
+    """
 
     def time_limit(self, option: str) -> TimeLimit:
         """The time limit that an option sets."""

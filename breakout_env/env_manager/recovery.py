@@ -2,7 +2,7 @@
 
 import logging
 import time
-from typing import Any, Collection, Iterable, Iterator, Mapping
+from typing import Any, Collection, Iterable, Mapping
 
 import numpy as np
 from ding.envs import BaseEnvTimestep
@@ -12,7 +12,7 @@ from .errors import EnvFailed, ResetFailed, WorkerEnded, WorkerLost
 from .options import EnvManagerOptions
 from .shared_buffers import SharedSteps
 from .worker_main import ResetReply
-from .workers import PendingReplies, Request, WorkerPool, WorkerProcess
+from .workers import PendingReplies, Worker, WorkerPool
 
 logger = logging.getLogger(__name__)
 Errors = dict[int, Exception]  # why environments could not be reset, by environment
@@ -64,7 +64,7 @@ class Recovery:
             except (WorkerLost, EnvFailed, OSError) as error:  # counts as an attempt
                 self.lose(self._pool.workers[index])
                 errors.update(dict.fromkeys(wanted, error.with_traceback(None)))
-        for reply in PendingReplies(self._requests(env_ids.difference(errors), renewed)).wait():
+        for reply in self._ask(env_ids.difference(errors), renewed).wait():
             if reply.error is None:
                 errors.update(self.begin_episodes(reply.result))
             else:
@@ -108,13 +108,15 @@ class Recovery:
             self._ready_obs[env_id] = self._shared.take_obs([env_id])[0] if reply.is_shared else reply.obs
         return errors
 
-    def _requests(self, env_ids: set[int], renewed: Collection[int]) -> Iterator[Request]:
+    def _ask(self, env_ids: set[int], renewed: Collection[int]) -> PendingReplies:
+        pending = PendingReplies()
         limit = self._options.time_limit('connect_timeout' if self._options.reset_timeout is None else 'reset_timeout')
         for worker in self._pool.workers:
             wanted = [env_id for env_id in worker.env_ids if env_id in env_ids]
             if wanted:
                 kwargs = {env_id: self.reset_kwargs[env_id] for env_id in wanted}
-                yield Request(worker, limit, ('reset', kwargs, self._take_seeds(wanted), renewed))
+                pending.ask(worker, limit, 'reset', kwargs, self._take_seeds(wanted), renewed)
+        return pending
 
     # ---- seeds
 
@@ -142,7 +144,7 @@ class Recovery:
 
     # ---- lost workers
 
-    def lose(self, worker: WorkerProcess) -> None:
+    def lose(self, worker: Worker) -> None:
         """End a worker that can't be used any more."""
         if not worker.lost:
             worker.end()

@@ -19,7 +19,7 @@ from ding.envs import BaseEnvTimestep
 from ding.utils import CloudPickleWrapper
 
 from ..utils import signals
-from .errors import EnvFailed
+from .errors import EnvFailed, WorkerLost
 from .options import EnvManagerOptions
 from .shared_buffers import SharedSteps, is_abnormal
 
@@ -75,7 +75,6 @@ class EnvGroup:
         self._seeds: dict[int, tuple] = {}  # those that their environments have not taken yet
 
     def open(self) -> None:
-        os.nice(self._options.nice)
         for env_id in self._env_fns:
             self._renew(env_id)
 
@@ -166,6 +165,8 @@ class EnvGroup:
     def _call(self, env_id: int, function: Callable, *args: Any, **kwargs: Any) -> Any:
         try:
             result = function(*args, **kwargs)
+        except WorkerLost:  # an environment of an inline worker plays that
+            raise
         except Exception as error:  # the manager raises it in the user's process
             raise EnvFailed(env_id, _portable(error)) from error
         self._shared.note_call(env_id)
@@ -209,6 +210,7 @@ def run_group(
         signals.follow_parent(owner_pid)
     if others is not None:
         others.close()
+    os.nice(options.nice)
     torch.set_num_threads(1)
     cv2.setNumThreads(0)  # 0, not 1: after a fork, 1 waits for OpenCV threads that only the parent has
     group = EnvGroup(env_fns.data, shared, options)

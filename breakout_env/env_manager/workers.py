@@ -18,64 +18,13 @@ import psutil
 from ding.utils import CloudPickleWrapper
 
 from .errors import EnvFailed, WorkerEnded, WorkerLost
+from .idle_timer import SLICE_S, IdleTimer, Progress
+from .inline_worker import InlineWorker
 from .options import EnvManagerOptions, TimeLimit
 from .shared_buffers import SharedSteps
 from .worker_main import run_group
 
-# A timeout is counted in slices of waiting: a process that was stopped (Ctrl-Z) or suspended with its machine does not
-# count that time against its workers.
-SLICE_S = 1.0
-# How much a second counts in which a worker computed, or waited for a core to compute on.
-COMPUTING_COUNTS = 0.1
-# What a worker gets to close an environment (finish a video, close a window) before it is killed.
-CLOSE_TIMEOUT_S = 5.0
 logger = logging.getLogger(__name__)
-
-
-class Progress(NamedTuple):
-    """What a worker has done so far: calls of its environments that returned, and seconds of CPU time."""
-
-    calls: int
-    cpu_s: float
-    waits_for_core: bool
-
-
-class IdleTimer:
-    """
-    The time that a worker has made no progress on a command, in seconds. A call of an environment that returns begins
-    it anew. A second in which the worker computes counts a tenth, as on a busy machine it may wait long for a core; so
-    an endless loop ends, too.
-    """
-
-    def __init__(self, worker: 'WorkerProcess', limit: TimeLimit) -> None:
-        self._worker, self._limit = worker, limit
-        self._idle_s = 0.0
-        self._seen: Progress | None = None
-
-    @property
-    def is_up(self) -> bool:
-        """Whether the worker has to be given up."""
-        return self._idle_s >= self._limit.seconds
-
-    @property
-    def slice_s(self) -> float:
-        """How long to wait for the answer before the next ``count``; 0 to take only one that is there."""
-        return 0.0 if self.is_up else min(SLICE_S, self._limit.seconds / 10)
-
-    def count(self, waited_s: float) -> None:
-        """Count a time of waiting in which no answer came."""
-        before, self._seen = self._seen, self._worker.progress()
-        if before is None:
-            self._idle_s += waited_s
-        elif self._seen.calls != before.calls:
-            self._idle_s = 0.0
-        elif self._seen.waits_for_core or self._seen.cpu_s > before.cpu_s:
-            self._idle_s += COMPUTING_COUNTS * waited_s
-        else:
-            self._idle_s += waited_s
-
-    def __str__(self) -> str:
-        return f'did not answer within {self._limit.seconds:g} s without progress (env.manager.{self._limit.option})'
 
 
 class WorkerProcess:
@@ -89,6 +38,7 @@ class WorkerProcess:
         """Start the process; the first command must be ``open``. The others are ``EnvGroup``'s arguments."""
         self.env_ids = list(env_fns)
         self._shared = shared
+        self._close_timeout_s = options.close_timeout
         self.owner_pid = os.getpid()
         self.lost = False  # whether it was ended for good
         self._connection, theirs = context.Pipe()
@@ -183,52 +133,54 @@ class WorkerProcess:
         how = f'signal {-code}' if code is not None and code < 0 else f'exit code {code}'
         return f'worker process {self.pid} has ended ({how})'
 
-    def end(self, deadline: float = 0.0) -> None:
+    def end(self, asked_at: float | None = None) -> None:
         """
-        Wait for its end until a time of ``time.monotonic``, or ``CLOSE_TIMEOUT_S`` since it closed an environment, then
-        kill it; release what belonged to it.
+        Kill the process if it does not end in time, and release what belonged to it. ``close_timeout`` begins when it
+        was asked to end (by ``time.monotonic``), and again when it has closed an environment; None: kill it at once.
         """
         if self.lost:
             return
         self.lost = True
+        deadline = 0.0 if asked_at is None else asked_at + self._close_timeout_s
         self._replies.clear()  # steps of environments that are gone
         sources = self._connection, self._process.sentinel
         with contextlib.suppress(EOFError, OSError):
             while (left_s := deadline - time.monotonic()) > 0 and self._connection in wait(sources, left_s):
                 self._connection.recv_bytes()  # it has closed another one
-                deadline = time.monotonic() + CLOSE_TIMEOUT_S
+                deadline = time.monotonic() + self._close_timeout_s
         self._connection.close()
         self._process.join(max(deadline - time.monotonic(), 0.0))
         if self._process.is_alive():
-            if deadline:
-                logger.warning('worker process %d closed no environment for %g s: killed', self.pid, CLOSE_TIMEOUT_S)
+            if asked_at is not None:
+                logger.warning(
+                    'worker process %d closed no environment for %g s: killed', self.pid, self._close_timeout_s
+                )
             self._process.kill()  # a stopped process does not see a SIGTERM
             self._process.join()
         self._process.close()
 
 
-class Request(NamedTuple):
-    """A command with its arguments for a worker, and the time it has to reply."""
-
-    worker: WorkerProcess
-    limit: TimeLimit
-    command: tuple[Any, ...]
+Worker = WorkerProcess | InlineWorker
 
 
 class Reply(NamedTuple):
     """A worker's result, or why there is none."""
 
-    worker: WorkerProcess
+    worker: Worker
     result: Any
     error: WorkerLost | EnvFailed | None
 
 
 class PendingReplies:
-    """Commands to several workers, sent at once and carried out side by side, whose replies are waited for."""
+    """Commands that several workers carry out side by side, whose replies are waited for."""
 
-    def __init__(self, requests: Iterable[Request]) -> None:
-        self._sent = [(worker, worker.send(*command), IdleTimer(worker, limit)) for worker, limit, command in requests]
+    def __init__(self) -> None:
+        self._sent: list[tuple[Worker, int, IdleTimer]] = []
         self._replies: list[Reply] = []
+
+    def ask(self, worker: Worker, limit: TimeLimit, command: str, *args: Any) -> None:
+        """Send a command to a worker, which has this time to reply."""
+        self._sent.append((worker, worker.send(command, *args), IdleTimer(worker.progress, limit)))
 
     def wait(self) -> list[Reply]:
         """Wait for all replies. A call that was interrupted may be repeated."""
@@ -252,11 +204,11 @@ class WorkerPool:
 
     def __init__(self, options: EnvManagerOptions, env_num: int) -> None:
         self._options = options
-        self.context = multiprocessing.get_context(options.context)
+        self.context = multiprocessing.get_context('fork' if options.context == 'inline' else options.context)
         worker_num = min(options.worker_num or len(os.sched_getaffinity(0)), env_num)
         self.groups = [list(map(int, env_ids)) for env_ids in np.array_split(range(env_num), worker_num)]
         self._env_fns: Sequence[Callable] = ()
-        self.workers: list[WorkerProcess] = []
+        self.workers: list[Worker] = []
         weakref.finalize(self, _end, self.workers)
 
     def start(self, env_fns: Sequence[Callable], shared: SharedSteps) -> None:
@@ -274,14 +226,18 @@ class WorkerPool:
         self.workers[index] = self._start(self.groups[index])
         self.ask([self.workers[index]], 'open')
 
-    def _start(self, env_ids: list[int]) -> WorkerProcess:
+    def _start(self, env_ids: list[int]) -> Worker:
         env_fns = {env_id: self._env_fns[env_id] for env_id in env_ids}
+        if self._options.context == 'inline':
+            return InlineWorker(env_fns, self._shared, self._options)
         return WorkerProcess(self.context, env_fns, self._shared, self._options)
 
-    def ask(self, workers: Iterable[WorkerProcess], command: str, *args: Any, skips_lost: bool = False) -> list[Any]:
+    def ask(self, workers: Iterable[Worker], command: str, *args: Any, skips_lost: bool = False) -> list[Any]:
         """Give some workers a command; their results. Raises ``EnvFailed``, and ``WorkerLost`` unless skipped."""
-        limit = self._options.time_limit('connect_timeout')
-        replies = PendingReplies(Request(one, limit, (command, *args)) for one in workers).wait()
+        pending, limit = PendingReplies(), self._options.time_limit('connect_timeout')
+        for worker in workers:
+            pending.ask(worker, limit, command, *args)
+        replies = pending.wait()
         for reply in replies:
             if reply.error is not None and not (skips_lost and isinstance(reply.error, WorkerLost)):
                 raise reply.error
@@ -292,12 +248,12 @@ class WorkerPool:
         _end(self.workers)
 
 
-def _end(workers: list[WorkerProcess]) -> None:
+def _end(workers: list[Worker]) -> None:
     """End workers and forget them; a fork of the process that started them only forgets them."""
     ours = [worker for worker in workers if worker.owner_pid == os.getpid()]
     for worker in ours:  # closing the pipe may not reach it: processes forked since have copies of our end
         worker.send('end')
-    deadline = time.monotonic() + CLOSE_TIMEOUT_S
+    asked_at = time.monotonic()
     for worker in ours:
-        worker.end(deadline)
+        worker.end(asked_at)
     workers.clear()

@@ -82,8 +82,9 @@ def test_transitions_equal_those_of_the_stock_managers(stock, env_class):
         assert course(manager, 80, 100) == stock_course(stock, env_class, 5, 80, 100)
 
 
-def test_transitions_are_the_same_under_spawn():
-    with launched(env_num=2, worker_num=1, reset_inplace=False, context='spawn') as manager:
+@pytest.mark.parametrize('context', ['spawn', 'inline'])
+def test_transitions_are_the_same_in_any_context(context):
+    with launched(env_num=2, worker_num=1, reset_inplace=False, context=context) as manager:
         assert course(manager, 80, 0) == stock_course('base', GameEnv, 2, 80, 0)
 
 

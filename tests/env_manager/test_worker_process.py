@@ -11,10 +11,10 @@ import cv2
 import numpy as np
 import pytest
 
-from breakout_env.env_manager import workers
 from breakout_env.env_manager.errors import WorkerLost
+from breakout_env.env_manager.idle_timer import IdleTimer, Progress
 from breakout_env.env_manager.options import TimeLimit
-from breakout_env.env_manager.workers import IdleTimer, PendingReplies, Progress, Request, WorkerProcess
+from breakout_env.env_manager.workers import PendingReplies, WorkerProcess
 from helpers.managers import MAIN_PID, RAISE, RAISE_AWKWARD, GameEnv, PlantedError, build, kill_worker_of, launched
 from helpers.processes import wait_until
 from helpers.resources import children
@@ -55,7 +55,7 @@ def test_an_answer_of_a_worker_that_was_given_up_is_not_used():
     with launched(worker_num=1) as manager:
         (worker,) = manager._pool.workers
         first, second = (worker.send('apply', [0], repr) for _ in range(2))
-        timer = IdleTimer(worker, TimeLimit('connect_timeout', 60.0))
+        timer = IdleTimer(worker.progress, TimeLimit('connect_timeout', 60.0))
         assert worker.receive(second, timer, timer.count) == {0: 'GameEnv()'}
         worker.end()
         with pytest.raises(WorkerLost):
@@ -101,6 +101,13 @@ IDLE = Progress(calls=0, cpu_s=0.0, waits_for_core=False)
 LIMIT = TimeLimit('reset_timeout', 10.0)
 
 
+def replies_of(workers):
+    pending = PendingReplies()
+    for worker in workers:
+        pending.ask(worker, LIMIT, 'step')
+    return pending.wait()
+
+
 def computing():
     return (Progress(0, cpu_s, False) for cpu_s in itertools.count())
 
@@ -119,14 +126,14 @@ def computing():
 )
 def test_a_worker_is_given_up_after_a_time_without_progress(course, waits_s):
     worker = FakeWorker(course)
-    (reply,) = PendingReplies([Request(worker, LIMIT, ('reset',))]).wait()
+    (reply,) = replies_of([worker])
     assert str(reply.error).endswith('did not answer within 10 s without progress (env.manager.reset_timeout)')
     assert worker.waited_s == pytest.approx(waits_s, abs=1)
 
 
 def test_workers_that_hang_at_once_are_waited_for_together():
     workers_ = [FakeWorker(itertools.repeat(IDLE)) for _ in range(3)]
-    replies = PendingReplies([Request(worker, LIMIT, ('step',)) for worker in workers_]).wait()
+    replies = replies_of(workers_)
     assert all(type(reply.error) is WorkerLost for reply in replies)
     assert [worker.waited_s for worker in workers_] == pytest.approx([10, 0, 0], abs=0.1)
 
@@ -147,10 +154,9 @@ def test_a_real_workers_progress_is_its_calls_and_its_cpu_time():
         assert worker.progress().cpu_s >= before.cpu_s + 0.05
 
 
-def test_each_environment_has_its_own_time_to_close(tmp_path, monkeypatch):
-    monkeypatch.setattr(workers, 'CLOSE_TIMEOUT_S', 2.0)
+def test_each_environment_has_its_own_time_to_close(tmp_path):
     events = tmp_path / 'events'
-    with launched(env_cfg=dict(events=str(events), close_takes_s=0.7), worker_num=1):
+    with launched(env_cfg=dict(events=str(events), close_takes_s=0.7), worker_num=1, close_timeout=2.0):
         pass
     assert events.read_text().count('close') == 4 and not children()
 
