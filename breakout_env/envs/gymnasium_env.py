@@ -134,7 +134,7 @@ class _LimitedEnv(BreakoutEnv):
         self._steps += 1
         if timestep.done or self._steps < self._max_episode_steps:
             return timestep
-        end = {'eval_episode_return': np.float32(self._session.episode_points), 'TimeLimit.truncated': True}
+        end = {'eval_episode_return': np.float32(self._game.episode_points), 'TimeLimit.truncated': True}
         return timestep._replace(done=True, info={**timestep.info, **end})
 
 
