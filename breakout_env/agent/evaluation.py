@@ -25,6 +25,7 @@ import xxhash
 from scipy.special import stdtrit
 
 from ..env_manager import GroupEnvManager
+from ..env_manager.shared_buffers import is_abnormal
 from ..envs.env import BreakoutEnv
 from ..envs.options import BreakoutOptions
 from ..utils.options import Between, checked
@@ -261,7 +262,7 @@ def _play(
             game = running.get(env_id)
             if game is None:  # the environment lost its process while it had no game to play
                 continue
-            if timestep.info.get('abnormal', False):
+            if is_abnormal(timestep.info):
                 losses[game.number] += 1
                 if losses[game.number] == MAX_LOSSES:
                     raise RuntimeError(

@@ -22,6 +22,7 @@ from packaging.requirements import Requirement
 from .._version import __version__
 from ..agent.play import missing_for_window, open_window
 from ..env_manager import GroupEnvManager
+from ..env_manager.shared_buffers import is_abnormal
 from ..envs.env import BreakoutEnv
 from ..policy.learner import fastest_dtype
 from ..utils.command_line import shell_command
@@ -176,7 +177,7 @@ def worker() -> Answer:
         manager.seed(0)
         manager.launch()
         (timestep,) = manager.step({0: np.array([FIRE])}).values()
-        if timestep.info.get('abnormal'):
+        if is_abnormal(timestep.info):
             raise RuntimeError(f'the step came back as {timestep.info}')
     return Answer(OK, "a process of env manager 'breakout' was started, stepped and closed")
 

@@ -1,12 +1,11 @@
 """The env manager for DI-engine's task pipelines."""
 
-from typing import List, Union
-
 import numpy as np
 import treetensor.numpy as tnp
 from ding.utils import ENV_MANAGER_REGISTRY, make_key_as_identifier, remove_illegal_item
 
 from .manager import GroupEnvManager
+from .shared_buffers import is_abnormal
 
 
 @ENV_MANAGER_REGISTRY.register('breakout_v2')
@@ -32,15 +31,15 @@ class GroupEnvManagerV2(GroupEnvManager):
         return tnp.stack([tnp.array(obs) for obs in super().ready_obs.values()])
 
     def step(  # type: ignore[override]  # as in DI-engine: its v2 managers derive from those with dicts
-        self, actions: Union[List[np.ndarray], tnp.ndarray, np.ndarray]
-    ) -> List[tnp.ndarray]:
+        self, actions: list[np.ndarray] | tnp.ndarray | np.ndarray
+    ) -> list[tnp.ndarray]:
         """
         Overview:
             Step the environments that wait for an action.
         Arguments:
-            - actions (:obj:`Union[List[np.ndarray], np.ndarray]`): One for each, in the order of ``ready_obs_id``.
+            - actions (:obj:`list[np.ndarray] | np.ndarray`): One for each, in the order of ``ready_obs_id``.
         Returns:
-            - timesteps (:obj:`List[tnp.ndarray]`): ``obs``, ``reward``, ``done``, ``info`` and ``env_id`` of each.
+            - timesteps (:obj:`list[tnp.ndarray]`): ``obs``, ``reward``, ``done``, ``info`` and ``env_id`` of each.
         Raises:
             - RuntimeError: If a worker process was lost: task pipelines know no lost step. The manager is closed then.
         """
@@ -50,7 +49,7 @@ class GroupEnvManagerV2(GroupEnvManager):
         timesteps = super().step(dict(zip(ready, actions)))
         trees = []
         for env_id, (obs, reward, done, info) in timesteps.items():
-            if obs is None and info.get('abnormal', False):
+            if obs is None and is_abnormal(info):
                 self.close()
                 raise RuntimeError(f'environment {env_id} lost a step: {info.get("error", "it says so itself")}')
             # a key of info becomes an attribute, so it has to be an identifier

@@ -1,7 +1,7 @@
 """The options of the env manager."""
 
 import math
-from typing import Annotated, Literal, NamedTuple, Optional
+from typing import Annotated, Literal, NamedTuple
 
 from ..utils.options import DAY_S, Between, Flag, Options
 
@@ -36,26 +36,30 @@ class EnvManagerOptions(Options):
     reset_inplace: Flag = True
     """(bool) Whether the timestep that ends an episode has the first observation of the next one, as in DI-engine's \
     process managers with this option; without it, the last observation of the episode, as in its ``base``."""
-    step_timeout: Optional[Seconds] = 60.0
+    step_timeout: Seconds | None = 60.0
     """(Optional[float]) Seconds without progress in a step of a process's environments, after which the process is
     lost. A call of an environment that returns is progress; while the process computes, or waits for a core, a second
     counts a tenth. None for no limit."""
-    reset_timeout: Optional[Seconds] = None
+    reset_timeout: Seconds | None = None
     """(Optional[float]) Seconds without progress in a reset, likewise; None for those of ``connect_timeout``."""
     retry_waiting_time: Annotated[float, Between(0.0, DAY_S)] = 0.1
     """(float) Seconds between two attempts at a reset."""
-    worker_num: Optional[Annotated[int, Between(1, 4096)]] = None
+    worker_num: Annotated[int, Between(1, 4096)] | None = None
     """(Optional[int]) Processes, at most one for each environment; None for one for each core that this process may \
     use."""
     nice: Annotated[int, Between(0, 19)] = 0
     """(int) Niceness added to the processes. With 10 they leave a core to the learner in this process; with 0 it \
     shares the cores with all of them."""
     # not forkserver: a worker checks that its parent is still there, and its parent would be the server
-    context: Literal['fork', 'spawn'] = 'fork'
-    """(str) How processes are started."""
+    context: Literal['fork', 'spawn', 'inline'] = 'fork'
+    """(str) How processes are started. With ``inline`` there are none: environments run in the caller's process, one \
+    after the other and without time limits, for a debugger or a profiler."""
     connect_timeout: Seconds = 60.0
     """(float) Seconds without progress while a process starts and makes its environments, and in all else but steps
     and resets, likewise."""
+    close_timeout: Seconds = 5.0
+    """(float) Seconds that a process has to close an environment (finish a video, close a window) before it is killed.
+    """
 
     def time_limit(self, option: str) -> TimeLimit:
         """The time limit that an option sets."""

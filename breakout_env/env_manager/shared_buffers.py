@@ -1,6 +1,6 @@
 """The results of steps: shared memory in which workers put them, and batches of them."""
 
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, NamedTuple, Sequence
 
 import gym
 import gymnasium
@@ -26,11 +26,26 @@ class StepBatch(NamedTuple):
     obs: np.ndarray
     reward: np.ndarray
     done: np.ndarray
-    infos: Dict[int, Dict[str, Any]]
-    final_obs: Dict[int, Any]
+    infos: dict[int, dict[str, Any]]
+    final_obs: dict[int, Any]
+
+    def enter(self, row: int, timestep: BaseEnvTimestep, final_obs: Any = None) -> None:
+        """Write reward, done and info of a timestep into a row, and the episode's last observation if it is known."""
+        self.infos[row] = timestep.info
+        if is_abnormal(timestep.info):
+            self.reward[row], self.done[row] = 0.0, False
+            return
+        self.reward[row], self.done[row] = np.asarray(timestep.reward).item(), bool(timestep.done)
+        if timestep.done and final_obs is not None:
+            self.final_obs[row] = final_obs
 
 
-class SharedSteps(object):
+def is_abnormal(info: Any) -> bool:
+    """Whether DI-engine's mark of a lost step is in the info of a timestep."""
+    return isinstance(info, dict) and bool(info.get('abnormal'))  # some environments' info is a list, one a player
+
+
+class SharedSteps:
     """
     Each environment's newest observation, reward, done, and the last observation of its last episode, in anonymous
     shared memory: the system frees it with the last process that has it, however that ended. A worker writes, the
@@ -52,7 +67,7 @@ class SharedSteps(object):
         """Count a call of an environment that has returned, which is progress of its worker."""
         self._calls.array[env_id] += 1
 
-    def call_count(self, env_ids: List[int]) -> int:
+    def call_count(self, env_ids: list[int]) -> int:
         """How many calls of some environments have returned."""
         return int(self._calls.array[env_ids].sum())
 
@@ -76,7 +91,7 @@ class SharedSteps(object):
         self._dones.array[env_id] = timestep.done
         return self._put(obs, env_id, timestep.obs)
 
-    def _put(self, shared: Optional['_SharedArray'], env_id: int, value: Any) -> bool:
+    def _put(self, shared: '_SharedArray | None', env_id: int, value: Any) -> bool:
         if shared is None or type(value) is not np.ndarray:
             return False
         if value.dtype != shared.array.dtype or value.shape != shared.array.shape[1:]:
@@ -84,7 +99,7 @@ class SharedSteps(object):
         shared.array[env_id] = value
         return True
 
-    def take_obs(self, env_ids: Sequence[int], out: Optional[np.ndarray] = None) -> np.ndarray:
+    def take_obs(self, env_ids: Sequence[int], out: np.ndarray | None = None) -> np.ndarray:
         """A copy of some environments' observations: :math:`(N, ...)` for N environments, in ``out`` if given."""
         copy: np.ndarray = np.take(self._obs.array, env_ids, axis=0, out=out, mode='clip')  # else `out` is buffered
         return copy
@@ -94,13 +109,13 @@ class SharedSteps(object):
         obs, reward = (self._final_obs if is_last else self._obs).array[env_id], self._rewards.array[env_id]
         return BaseEnvTimestep(obs.copy(), reward.copy(), bool(self._dones.array[env_id]), info)
 
-    def take_ends(self, env_ids: List[int]) -> Tuple[np.ndarray, np.ndarray]:
+    def take_ends(self, env_ids: list[int]) -> tuple[np.ndarray, np.ndarray]:
         """Rewards and dones of some environments: :math:`(N)`, float32 and bool."""
         rewards = self._rewards.array[env_ids].reshape(len(env_ids))
         return rewards.astype(np.float32, copy=False), self._dones.array[env_ids]
 
 
-class _SharedArray(object):
+class _SharedArray:
     """A NumPy array that is the same memory in each process it is passed to."""
 
     def __init__(self, context: Any, shape: tuple, dtype: Any) -> None:

@@ -10,7 +10,7 @@ import signal
 import time
 import traceback
 from multiprocessing.connection import Connection
-from typing import Any, Callable, Collection, Dict, Optional, Sequence
+from typing import Any, Callable, Collection, NamedTuple, Sequence
 
 import cv2
 import numpy as np
@@ -19,8 +19,9 @@ from ding.envs import BaseEnvTimestep
 from ding.utils import CloudPickleWrapper
 
 from ..utils import signals
+from .errors import EnvFailed, WorkerLost
 from .options import EnvManagerOptions
-from .shared_buffers import SharedSteps
+from .shared_buffers import SharedSteps, is_abnormal
 
 logger = logging.getLogger(__name__)
 # How long an idle worker sleeps before it checks that the manager's process still exists.
@@ -32,113 +33,124 @@ CHECK_OWNER_MS = 1000
 POLL_COMMANDS_S = 0.0003
 
 
-class EnvFailed(Exception):
-    """An environment raised. Travels to the manager in place of a result."""
-
-    def __init__(self, env_id: int, error: Exception) -> None:
-        super().__init__(env_id, error)
-        self.env_id, self.error = env_id, error
-
-    def __str__(self) -> str:
-        return f'environment {self.env_id} raised {type(self.error).__name__}: {self.error}'
-
-
-class EnvGroup(object):
+class ResetReply(NamedTuple):
     """
-    Some environments in one process, stepped one after the other. Each public method is a command of the manager's.
+    How the reset of one environment went: with an error, or with its first observation, which is either in shared
+    memory or in this reply.
     """
 
-    def __init__(self, env_fns: Dict[int, Callable], shared: SharedSteps, options: EnvManagerOptions) -> None:
+    error: Exception | None = None
+    is_shared: bool = False
+    obs: Any = None
+
+
+class StepReply(NamedTuple):
+    """
+    A step of one environment. Shared memory has all but the info of a timestep that fits there; ``timestep`` is None
+    then. ``next_episode`` says how the next episode began in the same call.
+    """
+
+    info: Any
+    timestep: BaseEnvTimestep | None = None
+    next_episode: ResetReply | None = None
+
+    @property
+    def only_info(self) -> bool:
+        """Whether the episode continues and shared memory has all but the info."""
+        return self.timestep is None and self.next_episode is None
+
+
+class EnvGroup:
+    """
+    Some environments in one process, stepped one after the other. The manager's commands are its public methods.
+    """
+
+    def __init__(self, env_fns: dict[int, Callable], shared: SharedSteps, options: EnvManagerOptions) -> None:
         """``env_fns`` by index in the manager; ``shared``: where results go."""
         self._env_fns = env_fns
         self._shared = shared
         self._options = options
-        self._envs: Dict[int, Any] = {}
-        self._reset_kwargs: Dict[int, dict] = {env_id: {} for env_id in env_fns}
-        self._seeds: Dict[int, tuple] = {}  # those that their environments have not taken yet
+        self._envs: dict[int, Any] = {}
+        self._reset_kwargs: dict[int, dict] = {env_id: {} for env_id in env_fns}
+        self._seeds: dict[int, tuple] = {}  # those that their environments have not taken yet
 
     def open(self) -> None:
-        os.nice(self._options.nice)
         for env_id in self._env_fns:
             self._renew(env_id)
 
     def _renew(self, env_id: int) -> None:
         if env_id in self._envs:
-            self._of(env_id, self._envs.pop(env_id).close)
-        self._envs[env_id] = self._of(env_id, self._env_fns[env_id])
+            self._call(env_id, self._envs.pop(env_id).close)
+        self._envs[env_id] = self._call(env_id, self._env_fns[env_id])
 
-    def step(self, actions: Dict[int, Any], last_episodes: Sequence[int], only_news: bool) -> Dict[int, Any]:
+    def step(self, actions: dict[int, Any], last_episodes: Sequence[int], changed_only: bool) -> dict[int, StepReply]:
         """
         Overview:
             Step some environments.
         Arguments:
-            - actions (:obj:`Dict[int, Any]`): An action by environment.
+            - actions (:obj:`dict[int, Any]`): An action by environment.
             - last_episodes (:obj:`Sequence[int]`): Those that must not begin another episode.
-            - only_news (:obj:`bool`): Whether to omit environments whose episode continues and whose timestep is in \
-                shared memory.
-        Returns:
-            - results (:obj:`Dict[int, Any]`): The ``info`` of each, where all else is in shared memory, else the \
-                whole timestep. Where the next episode began, a tuple of that and of what ``reset`` gives for this \
-                environment.
+            - changed_only (:obj:`bool`): Whether to leave out replies that have only the info.
         """
-        results: Dict[int, Any] = {}
+        replies: dict[int, StepReply] = {}
         for env_id, action in actions.items():
             if type(action) is int:  # environments get what DI-engine's policies give
                 action = np.array([action])
-            result = self._step(env_id, action, env_id in last_episodes)
-            if not only_news or type(result) is not dict:
-                results[env_id] = result
-        return results
+            reply = self._step(env_id, action, env_id in last_episodes)
+            if not (changed_only and reply.only_info):
+                replies[env_id] = reply
+        return replies
 
-    def _step(self, env_id: int, action: Any, last_episode: bool) -> Any:
-        timestep = self._of(env_id, self._envs[env_id].step, action)
-        if is_abnormal(timestep):
-            return timestep
+    def _step(self, env_id: int, action: Any, last_episode: bool) -> StepReply:
+        timestep = self._call(env_id, self._envs[env_id].step, action)
+        info = timestep.info
+        if is_abnormal(info):
+            return StepReply(info, timestep)
         begins_next = timestep.done and self._options.auto_reset and not last_episode
-        result = timestep
-        if type(timestep) is BaseEnvTimestep and type(timestep.info) is dict:
-            if self._shared.put_timestep(env_id, timestep, begins_next):
-                result = timestep.info
+        fits = (
+            type(timestep) is BaseEnvTimestep
+            and type(info) is dict
+            and self._shared.put_timestep(env_id, timestep, begins_next)
+        )
+        reply = StepReply(info) if fits else StepReply(info, timestep)
         if not begins_next:
-            return result
+            return reply
         # in place, as in DI-engine, without the arguments that `reset` was given last
-        return result, self._reset(env_id, {} if self._options.reset_inplace else self._reset_kwargs[env_id])
+        kwargs = {} if self._options.reset_inplace else self._reset_kwargs[env_id]
+        return reply._replace(next_episode=self._reset(env_id, kwargs))
 
     def reset(
-        self, kwargs: Dict[int, Optional[dict]], seeds: Dict[int, tuple], renewed: Collection[int]
-    ) -> Dict[int, Any]:
+        self, kwargs: dict[int, dict | None], seeds: dict[int, tuple], renewed: Collection[int]
+    ) -> dict[int, ResetReply]:
         """
         Overview:
             Seed and reset some environments.
         Arguments:
             - kwargs, seeds: Arguments of ``reset`` for each; of ``seed`` for those that get a new one.
             - renewed (:obj:`Collection[int]`): Those that are closed and made again before.
-        Returns:
-            - results (:obj:`Dict[int, Any]`): For each, None where the observation is in shared memory, the \
-                observation in a tuple of one where it is not, or ``EnvFailed``.
         """
-        results: Dict[int, Any] = {}
+        replies: dict[int, ResetReply] = {}
         self._seeds.update(seeds)
         for env_id, kwargs_of_env in kwargs.items():
             self._reset_kwargs[env_id] = kwargs_of_env or {}
-            results[env_id] = self._reset(env_id, self._reset_kwargs[env_id], env_id in renewed)
-        return results
+            replies[env_id] = self._reset(env_id, self._reset_kwargs[env_id], env_id in renewed)
+        return replies
 
-    def _reset(self, env_id: int, kwargs: dict, renews: bool = False) -> Any:
+    def _reset(self, env_id: int, kwargs: dict, renews: bool = False) -> ResetReply:
         try:
             if renews:
                 self._renew(env_id)
             if env_id in self._seeds:
-                self._of(env_id, self._envs[env_id].seed, *self._seeds[env_id])
+                self._call(env_id, self._envs[env_id].seed, *self._seeds[env_id])
                 del self._seeds[env_id]
-            obs = self._of(env_id, self._envs[env_id].reset, **kwargs)
-        except EnvFailed as error:  # in its place, as the other environments have been reset or stepped
-            return error
-        return None if self._shared.put_obs(env_id, obs) else (obs,)
+            obs = self._call(env_id, self._envs[env_id].reset, **kwargs)
+        except EnvFailed as failed:  # a reply, as the other environments have been reset or stepped
+            return ResetReply(failed.error)
+        return ResetReply(is_shared=True) if self._shared.put_obs(env_id, obs) else ResetReply(obs=obs)
 
-    def apply(self, env_ids: Collection[int], function: Callable, *args: Any) -> Dict[int, Any]:
+    def apply(self, env_ids: Collection[int], function: Callable, *args: Any) -> dict[int, Any]:
         wanted = {env_id: env for env_id, env in self._envs.items() if env_id in env_ids}
-        return {env_id: self._of(env_id, function, env, *args) for env_id, env in wanted.items()}
+        return {env_id: self._call(env_id, function, env, *args) for env_id, env in wanted.items()}
 
     def close(self, send: Callable[[bytes], None]) -> None:
         """Close all environments, whichever of them raise, and tell the manager of each."""
@@ -150,19 +162,15 @@ class EnvGroup(object):
             with contextlib.suppress(OSError):  # the manager has ended
                 send(b'closed')
 
-    def _of(self, env_id: int, function: Callable, *args: Any, **kwargs: Any) -> Any:
+    def _call(self, env_id: int, function: Callable, *args: Any, **kwargs: Any) -> Any:
         try:
             result = function(*args, **kwargs)
+        except WorkerLost:  # an environment of an inline worker plays that
+            raise
         except Exception as error:  # the manager raises it in the user's process
             raise EnvFailed(env_id, _portable(error)) from error
         self._shared.note_call(env_id)
         return result
-
-
-def is_abnormal(timestep: BaseEnvTimestep) -> bool:
-    """Whether DI-engine's mark of a lost step is on a timestep."""
-    # some environments' info is a list, one for each player
-    return isinstance(timestep.info, dict) and timestep.info.get('abnormal', False)
 
 
 def _portable(error: Exception) -> Exception:
@@ -191,7 +199,7 @@ def run_group(
     Overview:
         The main function of a worker process: carry out commands until ``end`` or the manager's process has ended.
     Arguments:
-        - others (:obj:`Optional[Connection]`): The manager's end of ``connection``, which a fork inherits; closed here.
+        - others (:obj:`Connection | None`): The manager's end of ``connection``, which a fork inherits; closed here.
         - ends_with_owner (:obj:`bool`): Whether the kernel kills this process with it, even a stopped one.
         - env_fns, shared, options: ``EnvGroup``'s arguments.
     """
@@ -204,8 +212,9 @@ def run_group(
         signals.follow_parent(owner_pid)
     if others is not None:
         others.close()
+    os.nice(options.nice)
     torch.set_num_threads(1)
-    cv2.setNumThreads(0)  # not 1: that would wait for threads of the parent's that a fork does not have
+    cv2.setNumThreads(0)  # 0, not 1: after a fork, 1 waits for OpenCV threads that only the parent has
     group = EnvGroup(env_fns.data, shared, options)
     poller, last_wait_s = select.poll(), math.inf
     poller.register(connection.fileno(), select.POLLIN)
@@ -224,11 +233,11 @@ def run_group(
             if command == 'end':
                 return
             try:
-                reply = pickle.dumps((number, getattr(group, command)(*args)), pickle.HIGHEST_PROTOCOL)
-            except EnvFailed as error:  # goes to the manager in place of a result
-                reply = pickle.dumps((number, error))
+                reply = pickle.dumps((number, getattr(group, command)(*args), None), pickle.HIGHEST_PROTOCOL)
+            except EnvFailed as failed:
+                reply = pickle.dumps((number, None, failed))
             except Exception as error:  # no timestep, or an attribute or info that can't be pickled, such as a lock
-                reply = pickle.dumps((number, EnvFailed(min(env_fns.data), _portable(error))))
+                reply = pickle.dumps((number, None, EnvFailed(min(env_fns.data), _portable(error))))
             connection.send_bytes(reply)
     except (EOFError, BrokenPipeError, ConnectionResetError):
         logger.debug('worker %d: its manager has ended', os.getpid())

@@ -11,97 +11,41 @@ import time
 import weakref
 from multiprocessing.connection import wait
 from operator import itemgetter
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterable, NamedTuple, Sequence
 
 import numpy as np
 import psutil
 from ding.utils import CloudPickleWrapper
 
 from ..compat import multiprocessing_forks  # noqa: F401  # before a worker is started
+from .errors import EnvFailed, WorkerEnded, WorkerLost
+from .idle_timer import SLICE_S, IdleTimer, Progress
+from .inline_worker import InlineWorker
 from .options import EnvManagerOptions, TimeLimit
 from .shared_buffers import SharedSteps
-from .worker_main import EnvFailed, run_group
+from .worker_main import run_group
 
-# A timeout is counted in slices of waiting: a process that was stopped (Ctrl-Z) or suspended with its machine does not
-# count that time against its workers.
-SLICE_S = 1.0
-# How much a second counts in which a worker computed, or waited for a core to compute on.
-COMPUTING_COUNTS = 0.1
-# What a worker gets to close an environment (finish a video, close a window) before it is killed.
-CLOSE_TIMEOUT_S = 5.0
 logger = logging.getLogger(__name__)
 
 
-class WorkerLost(RuntimeError):
-    """A worker process ended or did not answer in time; the message says which."""
-
-
-class WorkerEnded(WorkerLost):
-    """A worker process ended, or was killed by somebody else."""
-
-
-class Progress(NamedTuple):
-    """What a worker has done so far: calls of its environments that returned, and seconds of CPU time."""
-
-    calls: int
-    cpu_s: float
-    waits_for_core: bool
-
-
-class IdleTimer(object):
+class WorkerProcess:
     """
-    The time that a worker has made no progress on a command, in seconds. A call of an environment that returns begins
-    it anew. A second in which the worker computes counts a tenth, as on a busy machine it may wait long for a core; so
-    an endless loop ends, too.
-    """
-
-    def __init__(self, worker: 'WorkerProcess', limit: TimeLimit) -> None:
-        self._worker, self._limit = worker, limit
-        self._idle_s = 0.0
-        self._seen: Optional[Progress] = None
-
-    @property
-    def is_up(self) -> bool:
-        """Whether the worker has to be given up."""
-        return self._idle_s >= self._limit.seconds
-
-    @property
-    def slice_s(self) -> float:
-        """How long to wait for the answer before the next ``count``; 0 to take only one that is there."""
-        return 0.0 if self.is_up else min(SLICE_S, self._limit.seconds / 10)
-
-    def count(self, waited_s: float) -> None:
-        """Count a time of waiting in which no answer came."""
-        before, self._seen = self._seen, self._worker.progress()
-        if before is None:
-            self._idle_s += waited_s
-        elif self._seen.calls != before.calls:
-            self._idle_s = 0.0
-        elif self._seen.waits_for_core or self._seen.cpu_s > before.cpu_s:
-            self._idle_s += COMPUTING_COUNTS * waited_s
-        else:
-            self._idle_s += waited_s
-
-    def __str__(self) -> str:
-        return f'did not answer within {self._limit.seconds:g} s without progress (env.manager.{self._limit.option})'
-
-
-class WorkerProcess(object):
-    """
-    A worker process, which carries out its commands in their order. Their answers may be waited for in any order.
+    A worker process, which carries out its commands in their order. Their replies may be waited for in any order.
     """
 
     def __init__(
-        self, context: Any, env_fns: Dict[int, Callable], shared: SharedSteps, options: EnvManagerOptions
+        self, context: Any, env_fns: dict[int, Callable], shared: SharedSteps, options: EnvManagerOptions
     ) -> None:
         """Start the process; the first command must be ``open``. The others are ``EnvGroup``'s arguments."""
         self.env_ids = list(env_fns)
         self._shared = shared
+        self._close_timeout_s = options.close_timeout
         self.owner_pid = os.getpid()
         self.lost = False  # whether it was ended for good
         self._connection, theirs = context.Pipe()
         self._number = 0
-        self._answers: Dict[int, Any] = {}  # by number: those that came before one that was waited for
+        # Results and errors by number: those that came before one that was waited for.
+        self._replies: dict[int, tuple[Any, EnvFailed | None]] = {}
         forked = context.get_start_method() == 'fork'
         try:
             self._process = context.Process(
@@ -135,7 +79,7 @@ class WorkerProcess(object):
 
     def send(self, command: str, *args: Any) -> int:
         """
-        Give it a command: the name of a method of ``EnvGroup``, and arguments. Returns the number that its answer will
+        Give it a command: the name of a method of ``EnvGroup``, and arguments. Returns the number that its reply will
         have; ``receive`` says if the process has ended.
         """
         self._number += 1
@@ -146,26 +90,31 @@ class WorkerProcess(object):
 
     def receive(self, number: int, timer: IdleTimer, count: Callable[[float], None]) -> Any:
         """
-        Wait for the answer to a command until the timer is up. ``count`` takes each time of waiting, for the timers of
-        all workers that were asked together. In place of the answer comes ``WorkerLost`` if there is none in time,
-        ``WorkerEnded`` if the process has ended.
+        Wait for the result of a command until the timer is up. ``count`` takes each time of waiting, for the timers of
+        all workers that were asked together. Raises ``EnvFailed`` if an environment raised, ``WorkerLost`` if there is
+        no reply in time, ``WorkerEnded`` if the process has ended.
         """
-        while number not in self._answers and not self.lost:
+        while number not in self._replies and not self.lost:
             slice_s = timer.slice_s
             ready = self._poller.poll(1000 * slice_s)
             if not ready:
                 count(slice_s)
                 if timer.is_up:
-                    return WorkerLost(f'worker process {self.pid} {timer}')
+                    raise WorkerLost(f'worker process {self.pid} {timer}')
                 continue
             if self._connection.fileno() not in map(itemgetter(0), ready):
                 break
             try:
-                answered, result = pickle.loads(self._connection.recv_bytes())  # noqa: S301  # from a process that this one started
-            except (EOFError, OSError):  # it ended before or while it answered
+                replied, result, error = pickle.loads(self._connection.recv_bytes())  # noqa: S301  # from a process that this one started
+            except (EOFError, OSError):  # it ended before or while it replied
                 break
-            self._answers[answered] = result
-        return self._answers.pop(number) if number in self._answers else WorkerEnded(self._how_it_ended())
+            self._replies[replied] = result, error
+        if number not in self._replies:
+            raise WorkerEnded(self._how_it_ended())
+        result, error = self._replies.pop(number)
+        if error is not None:
+            raise error
+        return result
 
     def progress(self) -> Progress:
         """What the process has done so far; once it has ended, nothing more."""
@@ -185,67 +134,82 @@ class WorkerProcess(object):
         how = f'signal {-code}' if code is not None and code < 0 else f'exit code {code}'
         return f'worker process {self.pid} has ended ({how})'
 
-    def end(self, deadline: float = 0.0) -> None:
+    def end(self, asked_at: float | None = None) -> None:
         """
-        Wait for its end until a time of ``time.monotonic``, or ``CLOSE_TIMEOUT_S`` since it closed an environment, then
-        kill it; release what belonged to it.
+        Kill the process if it does not end in time, and release what belonged to it. ``close_timeout`` begins when it
+        was asked to end (by ``time.monotonic``), and again when it has closed an environment; None: kill it at once.
         """
         if self.lost:
             return
         self.lost = True
-        self._answers.clear()  # steps of environments that are gone
+        deadline = 0.0 if asked_at is None else asked_at + self._close_timeout_s
+        self._replies.clear()  # steps of environments that are gone
         sources = self._connection, self._process.sentinel
         with contextlib.suppress(EOFError, OSError):
             while (left_s := deadline - time.monotonic()) > 0 and self._connection in wait(sources, left_s):
                 self._connection.recv_bytes()  # it has closed another one
-                deadline = time.monotonic() + CLOSE_TIMEOUT_S
+                deadline = time.monotonic() + self._close_timeout_s
         self._connection.close()
         self._process.join(max(deadline - time.monotonic(), 0.0))
         if self._process.is_alive():
-            if deadline:
-                logger.warning('worker process %d closed no environment for %g s: killed', self.pid, CLOSE_TIMEOUT_S)
+            if asked_at is not None:
+                logger.warning(
+                    'worker process %d closed no environment for %g s: killed', self.pid, self._close_timeout_s
+                )
             self._process.kill()  # a stopped process does not see a SIGTERM
             self._process.join()
         self._process.close()
 
 
-# A worker, the time it has to answer, and a command with its arguments.
-Request = Tuple[WorkerProcess, TimeLimit, Tuple[Any, ...]]
+Worker = WorkerProcess | InlineWorker
 
 
-class Exchange(object):
-    """Commands to several workers, sent at once and carried out side by side, and their answers."""
+class Reply(NamedTuple):
+    """A worker's result, or why there is none."""
 
-    def __init__(self, requests: Iterable[Request]) -> None:
-        self._sent = [(worker, worker.send(*command), IdleTimer(worker, limit)) for worker, limit, command in requests]
-        self._answers: List[Tuple[WorkerProcess, Any]] = []
+    worker: Worker
+    result: Any
+    error: WorkerLost | EnvFailed | None
 
-    def answers(self) -> List[Tuple[WorkerProcess, Any]]:
-        """
-        Wait for the answers. A ``WorkerLost`` or ``EnvFailed`` comes in place of an answer. A call that was interrupted
-        may be repeated.
-        """
-        for worker, number, timer in self._sent[len(self._answers) :]:
-            self._answers.append((worker, worker.receive(number, timer, self._count)))
-        return self._answers
+
+class PendingReplies:
+    """Commands that several workers carry out side by side, whose replies are waited for."""
+
+    def __init__(self) -> None:
+        self._sent: list[tuple[Worker, int, IdleTimer]] = []
+        self._replies: list[Reply] = []
+
+    def ask(self, worker: Worker, limit: TimeLimit, command: str, *args: Any) -> None:
+        """Send a command to a worker, which has this time to reply."""
+        self._sent.append((worker, worker.send(command, *args), IdleTimer(worker.progress, limit)))
+
+    def wait(self) -> list[Reply]:
+        """Wait for all replies. A call that was interrupted may be repeated."""
+        for worker, number, timer in self._sent[len(self._replies) :]:
+            try:
+                reply = Reply(worker, worker.receive(number, timer, self._count), None)
+            except (WorkerLost, EnvFailed) as error:
+                reply = Reply(worker, None, error.with_traceback(None))
+            self._replies.append(reply)
+        return self._replies
 
     def _count(self, waited_s: float) -> None:
-        for _, _, timer in self._sent[len(self._answers) :]:
+        for _, _, timer in self._sent[len(self._replies) :]:
             timer.count(waited_s)
 
 
-class WorkerPool(object):
+class WorkerPool:
     """
     Workers with a group of neighbouring environments each. A pool that is dropped without ``close`` ends them, too.
     """
 
     def __init__(self, options: EnvManagerOptions, env_num: int) -> None:
         self._options = options
-        self.context = multiprocessing.get_context(options.context)
+        self.context = multiprocessing.get_context('fork' if options.context == 'inline' else options.context)
         worker_num = min(options.worker_num or len(os.sched_getaffinity(0)), env_num)
         self.groups = [list(map(int, env_ids)) for env_ids in np.array_split(range(env_num), worker_num)]
         self._env_fns: Sequence[Callable] = ()
-        self.workers: List[WorkerProcess] = []
+        self.workers: list[Worker] = []
         weakref.finalize(self, _end, self.workers)
 
     def start(self, env_fns: Sequence[Callable], shared: SharedSteps) -> None:
@@ -263,30 +227,34 @@ class WorkerPool(object):
         self.workers[index] = self._start(self.groups[index])
         self.ask([self.workers[index]], 'open')
 
-    def _start(self, env_ids: List[int]) -> WorkerProcess:
+    def _start(self, env_ids: list[int]) -> Worker:
         env_fns = {env_id: self._env_fns[env_id] for env_id in env_ids}
+        if self._options.context == 'inline':
+            return InlineWorker(env_fns, self._shared, self._options)
         return WorkerProcess(self.context, env_fns, self._shared, self._options)
 
-    def ask(self, workers: Iterable[WorkerProcess], command: str, *args: Any, skips_lost: bool = False) -> List[Any]:
+    def ask(self, workers: Iterable[Worker], command: str, *args: Any, skips_lost: bool = False) -> list[Any]:
         """Give some workers a command; their results. Raises ``EnvFailed``, and ``WorkerLost`` unless skipped."""
-        limit = self._options.time_limit('connect_timeout')
-        results = [result for _, result in Exchange((one, limit, (command, *args)) for one in workers).answers()]
-        for result in results:
-            if isinstance(result, EnvFailed) or (isinstance(result, WorkerLost) and not skips_lost):
-                raise result
-        return [result for result in results if not isinstance(result, WorkerLost)]
+        pending, limit = PendingReplies(), self._options.time_limit('connect_timeout')
+        for worker in workers:
+            pending.ask(worker, limit, command, *args)
+        replies = pending.wait()
+        for reply in replies:
+            if reply.error is not None and not (skips_lost and isinstance(reply.error, WorkerLost)):
+                raise reply.error
+        return [reply.result for reply in replies if reply.error is None]
 
     def close(self) -> None:
         """End all workers within a bounded time; ``start`` may follow."""
         _end(self.workers)
 
 
-def _end(workers: List[WorkerProcess]) -> None:
+def _end(workers: list[Worker]) -> None:
     """End workers and forget them; a fork of the process that started them only forgets them."""
     ours = [worker for worker in workers if worker.owner_pid == os.getpid()]
     for worker in ours:  # closing the pipe may not reach it: processes forked since have copies of our end
         worker.send('end')
-    deadline = time.monotonic() + CLOSE_TIMEOUT_S
+    asked_at = time.monotonic()
     for worker in ours:
-        worker.end(deadline)
+        worker.end(asked_at)
     workers.clear()

@@ -4,22 +4,25 @@ import copy
 import os
 import weakref
 from operator import methodcaller
-from typing import Annotated, Any, Callable, Dict, List, Mapping, Optional, Tuple, TypeVar
+from typing import Annotated, Any, Callable, Mapping, TypeVar
 
 import gym  # DI-engine checks spaces by the classes of gym, not of gymnasium
 import numpy as np
 from ding.envs import BaseEnv, BaseEnvTimestep
 from ding.utils import ENV_REGISTRY
 from easydict import EasyDict
+from typing_extensions import Self
 
 from ..compat.ding_worker_interrupts import leave_ctrl_c_to_manager
-from ..utils.game_constants import FIRE, NOOP
+from ..rendering.video import GameRecorder
+from ..rendering.window import GameWindow
 from ..utils.options import Between, checked, checked_seed, section, shown
 from .emulator import Emulator
+from .game import Game
 from .options import BreakoutOptions
 from .pixel_check import check_pixels, fill_in_sizes
 from .preprocessing import observe
-from .session import Session, State
+from .resources import Resources, State
 
 # Environments of one pipeline: beyond some thousands it is a mistake, or a matter for several machines.
 ENV_COUNT = Annotated[int, Between(1, 4096)]
@@ -46,16 +49,22 @@ class BreakoutEnv(BaseEnv):
         >>> env.close()
     """
 
-    # of the class, as a subclass whose constructor raises may be closed and copied
-    _session: Session
-    _seed: Optional[int] = None
-    _replay_folder: Optional[str] = None
+    # Class attributes, so that an instance whose subclass constructor raised can still be closed and copied.
+    _seed: int | None = None
+    _seed_is_new = True
+    _replay_folder: str | None = None
+    # State of one environment that is never copied: open resources, the random generators of games and emulators, and
+    # the game in progress, which is an attribute only while the emulator is open.
+    _resources: Resources
+    _rngs: tuple[np.random.Generator, np.random.Generator]
+    _game: Game
+    _NOT_COPIED = frozenset(['_resources', '_rngs', '_game', '_seed_is_new', '_np_random'])  # the last one is gym's
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> 'BreakoutEnv':
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         env = super().__new__(cls)
-        env._session = Session()
+        env._resources = Resources()
         leave_ctrl_c_to_manager()
-        weakref.finalize(env, env._session.close)  # at garbage collection or at exit, whichever comes first
+        weakref.finalize(env, env._resources.close)  # at garbage collection or at exit, whichever comes first
         return env
 
     def __init__(self, cfg: Mapping = {}) -> None:
@@ -78,23 +87,23 @@ class BreakoutEnv(BaseEnv):
     @property
     def _env(self) -> Emulator:
         """
-        The open emulator, whose ``render`` is called by ``ding.utils.render`` and DI-engine's evaluator. It is no
-        attribute before ``reset`` and after ``close``: DI-engine's ``env_implementation_check`` expects that.
+        The open emulator, whose ``render`` is called by ``ding.utils.render`` and DI-engine's evaluator. Reading it
+        raises AttributeError before ``reset`` and after ``close``, as DI-engine's ``env_implementation_check`` expects.
         """
-        return self._session.emulator
+        return self._game.emulator
 
-    def __reduce__(self) -> Tuple[Callable, Tuple, Dict[str, Any]]:
+    def __reduce__(self) -> tuple[Callable, tuple, dict[str, Any]]:
         """What ``copy`` and ``pickle`` make a copy from."""
-        not_copied = {'_session', '_np_random', *self._names_of_resources()}  # the second is gym's random generator
+        not_copied = self._NOT_COPIED.union(self._names_of_resources())
         state = {name: value for name, value in vars(self).items() if name not in not_copied}
         for name, value in state.items():
             if isinstance(value, gym.spaces.Space):
-                # one of its own: the generator would be shared, and gym's cannot be copied
+                # Give the copy its own space: it would share the random generator, and gym's cannot be copied.
                 state[name] = copy.copy(value)
                 state[name]._np_random = None
         return type(self).__new__, (type(self),), state
 
-    def __setstate__(self, state: Dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         if self._seed is not None:
             self.seed(self._seed)
@@ -110,23 +119,56 @@ class BreakoutEnv(BaseEnv):
         Shapes:
             - obs (:obj:`np.ndarray`): :math:`(F, S, S)`, in memory of its own, F ``frame_stack``, S ``screen_size``.
         """
-        session = self._session
+        resources = self._resources
         try:
-            game_continues = session.state is State.LIFE_LOST and not session.seed_is_new
-            if game_continues:
-                session.play_first_steps(NOOP)
-                game_continues = not session.emulator.ale.game_over()  # max_episode_frames may truncate it here
+            game_continues = resources.state is State.LIFE_LOST and not self._seed_is_new and self._game.resume()
             if not game_continues:
-                if session.open(self._options, self._seed):
+                if self._open():
                     self.open_resources()
-                name = 'breakout' if self._seed is None else f'breakout-seed{self._seed}'
-                session.start_game(self._replay_folder, f'{name}-process{os.getpid()}')
-                session.play_first_steps()
-            session.begin_episode(game_continues)
-            return observe(session.stack, self._options.obs_dtype)
-        except BaseException:  # half a reset leaves nothing open
+                self._choose_recorder()
+                self._game.start()
+            resources.enter(State.PLAYING, 'the game continues' if game_continues else 'a game begins')
+            self._seed_is_new = False
+            return observe(self._game.stack, self._options.obs_dtype)
+        except BaseException:  # if reset fails part-way, close everything
             self.close()
             raise
+
+    def _open(self) -> bool:
+        """Open emulator and window, or reuse the open ones; seed where that is due. Returns whether it opened them."""
+        options, resources = self._options, self._resources
+        if self._seed_is_new:
+            # two streams, so that the no-ops are the same whether an emulator is opened or reused
+            of_games, of_emulators = map(np.random.default_rng, np.random.SeedSequence(self._seed).spawn(2))
+            self._rngs = of_games, of_emulators
+        of_games, of_emulators = self._rngs
+        if resources.state is not State.CLOSED:
+            if self._seed_is_new:
+                self._game.use(of_games)
+                if options.repeat_action_probability > 0:
+                    self._env.reload(int(of_emulators.integers(2**31)))
+            resources.log(f'reused emulator {resources.numbers["emulator"]}')
+            return False
+        emulator = Emulator(int(of_emulators.integers(2**31)), options)
+        resources.own('emulator', emulator)
+        self._game = Game(options, emulator, of_games)
+        if options.render_mode == 'human':
+            window = GameWindow('Breakout', options.frame_skip)
+            resources.own('window', window)
+            self._game.show = window.show
+        return True
+
+    def _choose_recorder(self) -> None:
+        """Have the next game recorded if ``enable_save_replay`` says so."""
+        name, folder = 'breakout' if self._seed is None else f'breakout-seed{self._seed}', self._replay_folder
+        recorder = self._game.recorder
+        if recorder is not None:
+            recorder.end()  # the game before may be unfinished
+        if folder is not None and (recorder is None or recorder.folder != folder):
+            recorder = self._game.recorder = GameRecorder(folder, name, self._options.frame_skip)
+            self._resources.own('recorder', recorder, GameRecorder.end)
+        if recorder is not None:
+            recorder.name = f'{name}-process{os.getpid()}'  # another seed has another name
 
     def open_resources(self) -> None:
         """
@@ -139,7 +181,7 @@ class BreakoutEnv(BaseEnv):
             ...         self.sensor = self.own(Sensor('/dev/ttyUSB0'), Sensor.disconnect)
         """
 
-    def own(self, resource: _Resource, release: Optional[Callable[[_Resource], object]] = None) -> _Resource:
+    def own(self, resource: _Resource, release: Callable[[_Resource], object] | None = None) -> _Resource:
         """
         Overview:
             Hand over a resource that was just opened. It is released once: by ``close``, after an error in ``reset`` \
@@ -148,7 +190,7 @@ class BreakoutEnv(BaseEnv):
         Arguments:
             - resource (:obj:`_Resource`): An open resource: an object, no file descriptor. Keep it in an attribute of \
                 its own, not in a list.
-            - release (:obj:`Optional[Callable]`): Called with the resource; its ``close`` by default. A failure is \
+            - release (:obj:`Callable | None`): Called with the resource; its ``close`` by default. A failure is \
                 logged. It must not refer to the environment, which could not be garbage collected then.
         Returns:
             - resource (:obj:`_Resource`): The same.
@@ -165,12 +207,12 @@ class BreakoutEnv(BaseEnv):
                 f'the release of {shown(resource)} is {shown(release)}; expected a function of the resource, such as '
                 'Controller.disconnect, that is no method of the environment'
             )
-        self._session.own(type(resource).__name__, resource, release)
+        self._resources.own(type(resource).__name__, resource, release)
         return resource
 
-    def _names_of_resources(self) -> List[str]:
+    def _names_of_resources(self) -> list[str]:
         """The attributes that hold what ``own`` was given."""
-        resources = set(map(id, self._session.resources))
+        resources = set(map(id, self._resources.owned))
         return [name for name, value in vars(self).items() if id(value) in resources]
 
     def step(self, action: object) -> BaseEnvTimestep:
@@ -192,42 +234,36 @@ class BreakoutEnv(BaseEnv):
             - obs (:obj:`np.ndarray`): :math:`(F, S, S)`, F ``frame_stack``, S ``screen_size``.
             - reward (:obj:`np.ndarray`): :math:`(1, )`, float32.
         """
-        session, options = self._session, self._options
-        if session.state is not State.PLAYING:
-            raise RuntimeError(f'BreakoutEnv.step was called in state {session.state.value!r}; call reset first')
-        index, ale = self._index_of(action), session.emulator.ale
+        resources, options = self._resources, self._options
+        if resources.state is not State.PLAYING:
+            raise RuntimeError(f'BreakoutEnv.step was called in state {resources.state.value!r}; call reset first')
+        index, game = self._index_of(action), self._game
         try:
-            if options.random_action_probability and session.rng.random() < options.random_action_probability:
-                index = int(session.rng.integers(self._action_count))
-            points = session.advance(index)
-            game_over, life_lost = ale.game_over(), ale.lives() < session.lives
-            if life_lost and options.fire_on_life_loss and not (game_over or options.episodic_life):
-                points += session.advance(FIRE)
-                game_over = ale.game_over()
-            session.lives = ale.lives()
-            if points and not game_over:
-                session.keep_late_state()
+            points, life_lost = game.step(index)
         except BaseException:  # an interrupted emulator is in no defined state; reset opens another
             self.close()
             raise
         reward: float = np.sign(points) if options.clip_reward else points
         if life_lost:
             reward += options.life_loss_penalty
+        ale, game_over = game.emulator.ale, game.is_over
         done = game_over or (life_lost and options.episodic_life)
-        info: Dict[str, object] = {'lives': session.lives, 'episode_frame_number': ale.getEpisodeFrameNumber()}
+        info: dict[str, object] = {'lives': game.lives, 'episode_frame_number': ale.getEpisodeFrameNumber()}
         if done:
-            points = session.episode_points
-            session.enter(State.GAME_OVER if game_over else State.LIFE_LOST, f'the episode ended with {points} points')
+            points = game.episode_points
+            resources.enter(
+                State.GAME_OVER if game_over else State.LIFE_LOST, f'the episode ended with {points} points'
+            )
             info['eval_episode_return'] = np.float32(points)
             # not where the last frame also ends the life or the game: nothing comes after it
-            ended = session.lives == 0 or (life_lost and options.episodic_life)
+            ended = game.lives == 0 or (life_lost and options.episodic_life)
             info['TimeLimit.truncated'] = ale.game_truncated() and not ended
         if game_over:
-            if not session.is_late:
-                info['game_return'] = np.float32(session.game_points)
-            if session.recorder is not None:
-                session.recorder.end(session.game_points)
-        obs = observe(session.stack, options.obs_dtype)
+            if not game.is_late:
+                info['game_return'] = np.float32(game.points)
+            if game.recorder is not None:
+                game.recorder.end(game.points)
+        obs = observe(game.stack, options.obs_dtype)
         return BaseEnvTimestep(obs, np.array([reward], dtype=np.float32), done, info)
 
     def seed(self, seed: int, dynamic_seed: bool = True) -> None:
@@ -243,7 +279,7 @@ class BreakoutEnv(BaseEnv):
         Raises:
             - ValueError: If the seed is not a whole number of 0 or more.
         """
-        self._seed, self._session.seed_is_new = checked_seed(seed), True
+        self._seed, self._seed_is_new = checked_seed(seed), True
         self.action_space.seed(self._seed)
 
     def close(self) -> None:
@@ -255,15 +291,16 @@ class BreakoutEnv(BaseEnv):
         """
         for name in self._names_of_resources():
             del self.__dict__[name]
-        self._session.close()
+        self.__dict__.pop('_game', None)
+        self._resources.close()
 
     def render(self, mode: str = 'rgb_array') -> np.ndarray:
         """As ``Emulator.render``; a RuntimeError before ``reset`` and after ``close``."""
-        if self._session.state is State.CLOSED:
+        if self._resources.state is State.CLOSED:
             raise RuntimeError('BreakoutEnv.render was called without a game; call reset first')
         return self._env.render(mode)
 
-    def enable_save_replay(self, replay_path: Optional[str] = None) -> None:
+    def enable_save_replay(self, replay_path: str | None = None) -> None:
         """Record each game from the next one on into a video file of its own, in ``./video`` by default."""
         self._replay_folder = './video' if replay_path is None else os.fspath(replay_path)
 
@@ -272,7 +309,7 @@ class BreakoutEnv(BaseEnv):
         return np.array([self.action_space.sample()], dtype=np.int64)
 
     def __repr__(self) -> str:
-        return f'BreakoutEnv({self._options!r}, state={self._session.state.value!r})'
+        return f'BreakoutEnv({self._options!r}, state={self._resources.state.value!r})'
 
     @classmethod
     def check_config(cls, cfg: EasyDict) -> None:
@@ -286,7 +323,7 @@ class BreakoutEnv(BaseEnv):
             check_pixels(cfg['policy'], role, env)
 
     @staticmethod
-    def create_collector_env_cfg(cfg: dict) -> List[dict]:
+    def create_collector_env_cfg(cfg: dict) -> list[dict]:
         """
         Overview:
             One config for each of ``collector_env_num`` environments, with ``is_train=True``.
@@ -298,7 +335,7 @@ class BreakoutEnv(BaseEnv):
         return _env_cfgs(cfg, 'collector')
 
     @staticmethod
-    def create_evaluator_env_cfg(cfg: dict) -> List[dict]:
+    def create_evaluator_env_cfg(cfg: dict) -> list[dict]:
         """The same for ``evaluator_env_num`` environments, with ``is_train=False``."""
         return _env_cfgs(cfg, 'evaluator')
 
@@ -321,7 +358,7 @@ def whole_numbers(actions: object) -> np.ndarray:
     return array if array.dtype.kind in 'iu' else np.zeros(0, np.int64)
 
 
-def _env_cfgs(cfg: dict, role: str) -> List[dict]:
+def _env_cfgs(cfg: dict, role: str) -> list[dict]:
     given = section('the config of BreakoutEnv', cfg)
     count = checked('env option', f'{role}_env_num', given.get(f'{role}_env_num'), ENV_COUNT)
     is_train = role == 'collector'

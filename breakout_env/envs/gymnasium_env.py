@@ -16,6 +16,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from ..env_manager.manager import GroupEnvManager
+from ..env_manager.shared_buffers import is_abnormal
 from ..utils.game_constants import FRAMES_PER_SECOND, SCREEN_SHAPE
 from ..utils.options import Between, checked, checked_seed, section, shown
 from .env import ENV_COUNT, BreakoutEnv, whole_numbers
@@ -133,7 +134,7 @@ class _LimitedEnv(BreakoutEnv):
         self._steps += 1
         if timestep.done or self._steps < self._max_episode_steps:
             return timestep
-        end = {'eval_episode_return': np.float32(self._session.episode_points), 'TimeLimit.truncated': True}
+        end = {'eval_episode_return': np.float32(self._game.episode_points), 'TimeLimit.truncated': True}
         return timestep._replace(done=True, info={**timestep.info, **end})
 
 
@@ -216,7 +217,7 @@ class GymnasiumBreakoutVector(VectorEnv):
             self._manager.reset()
         self._first_obs.clear()
         self._is_stepping = False  # True also after an interrupted step
-        self._obs = self._manager.first_obs(range(self.num_envs))
+        self._obs = self._manager.waiting_obs(range(self.num_envs))
         return self._obs.copy(), {}
 
     def _seeds_of(self, seed: Any) -> List[Any]:
@@ -253,7 +254,7 @@ class GymnasiumBreakoutVector(VectorEnv):
             obs[stepped], rewards[stepped] = batch.obs, batch.reward
             for row, info in batch.infos.items():
                 i = stepped[row]
-                lost = info.get('abnormal', False)
+                lost = is_abnormal(info)
                 truncated[i] = lost or info.get('TimeLimit.truncated', False)
                 ended[i] = lost or batch.done[row]
                 if ended[i]:

@@ -1,30 +1,25 @@
 """
 Games as video files that a browser plays, encoded by FFmpeg (the binary comes with imageio-ffmpeg) in a child process.
 
-``GameRecorder`` writes one file for each game beside a running training: a video that fails must not cost the game.
-``VideoFile`` writes one file of a given name, for which somebody waits: it appears complete or not at all.
+``VideoFile`` writes one file, which appears complete or not at all. ``GameRecorder`` writes one for each game beside a
+running training, where a video that fails must not cost the game.
 """
 
 import contextlib
 import logging
 import os
-from typing import Optional
 
 import imageio_ffmpeg
 import numpy as np
 
-from ..utils.atomic_file import replace
 from ..utils.child_process import HelperError, HelperProcess
 from ..utils.game_constants import FRAMES_PER_SECOND
 
 logger = logging.getLogger(__name__)
 
-# Of a recorder. Together with the window's, below the 5 s that DI-engine's managers give a worker to close.
-WRITE_TIMEOUT_S = 3.0
-CLOSE_TIMEOUT_S = 3.0
-# Of a file. Nobody waits for a step here: only an encoder that does not move at all is stopped.
-FILE_WRITE_TIMEOUT_S = 30.0
-FILE_CLOSE_TIMEOUT_S = 120.0
+# Seconds in which the encoder has to take a picture, or to complete its file, before it is killed. A game waits for its
+# recorder: with the window's limits, 3 s stay below the 5 s that DI-engine's managers give a worker to close.
+RECORDER_TIMEOUT_S, FILE_TIMEOUT_S = 3.0, 120.0
 GIF_SECONDS = 30.0  # longer ones are too large for most pages and chats
 ENCODER_OPTIONS = {
     '.mp4': (
@@ -44,108 +39,12 @@ ENCODER_OPTIONS = {
 }
 
 
-def _start_encoder(picture: np.ndarray, pictures_per_second: str, path: str) -> HelperProcess:
-    """FFmpeg with pictures of this size on its standard input; it overwrites ``path``, ending with .mp4 or .gif."""
-    height, width = picture.shape[:2]
-    command = [
-        *(imageio_ffmpeg.get_ffmpeg_exe(), '-y', '-loglevel', 'error'),
-        *('-f', 'rawvideo', '-pix_fmt', 'rgb24', '-s', f'{width}x{height}', '-r', pictures_per_second, '-i', '-'),
-        *ENCODER_OPTIONS[os.path.splitext(path)[1]],
-        f'file:{path}',  # without this prefix a name with a colon in it would be a protocol
-    ]
-    return HelperProcess('video encoder', command)
-
-
-class GameRecorder(object):
-    """
-    Writes each game into a file of its own in a folder. A file is named ``*.part.mp4`` while it grows and gets
-    the score into its name at the end. If this process is killed, FFmpeg sees its input end and completes the
-    file. A recording that fails (full disk, encoder stuck) is given up with a warning: the game goes on.
-    """
-
-    def __init__(self, folder: str, name: str, frame_skip: int) -> None:
-        """
-        Make the folder, or check it: an OSError says that it can't be made or written to. The names of files begin
-        with ``name``; the first file appears with the first step of a game.
-        """
-        try:
-            os.makedirs(folder, exist_ok=True)
-        except OSError as e:
-            raise type(e)(f'the replay folder {folder!r} cannot be made: {e.strerror}') from e
-        if not os.access(folder, os.W_OK):
-            raise PermissionError(f'the replay folder {folder!r} cannot be written to')
-        self.folder = folder  # as it was given
-        self._folder, self.name = os.path.abspath(folder), name  # the current folder may change during a recording
-        self._rate = f'{FRAMES_PER_SECOND}/{frame_skip}'
-        self._first_picture: Optional[np.ndarray] = None
-        self._encoder: Optional[HelperProcess] = None
-        self._stem = ''
-        self._game_count = 0
-
-    def begin(self, picture: np.ndarray) -> None:
-        """
-        Overview:
-            A new game. One that is abandoned before its first step, as when a manager resets twice, leaves no file.
-        Shapes:
-            - picture (:obj:`np.ndarray`): :math:`(H, W, 3)`, uint8, C-contiguous; the same for ``write``.
-        """
-        self._first_picture = picture
-
-    def write(self, picture: np.ndarray) -> None:
-        """Add a picture to the game; between ``end`` and ``begin`` do nothing."""
-        try:
-            if self._first_picture is not None:
-                first, self._first_picture = self._first_picture, None
-                self._open(first)
-            if self._encoder is not None:
-                self._encoder.write(picture.data, WRITE_TIMEOUT_S)
-        except TimeoutError:  # not ours: the caller set an alarm for the step
-            raise
-        except Exception as e:  # HelperError, no FFmpeg, a full disk; no failure of a video is worth a game
-            logger.warning('the recording of this game is given up, the game goes on: %s', e)
-            self._finish('given-up')
-
-    def end(self, score: Optional[int] = None) -> None:
-        """
-        Complete the file of a game, with its score in the name; None for an unfinished game. May be called at any time.
-        """
-        self._first_picture = None
-        self._finish('unfinished' if score is None else f'score{score}')
-
-    def _open(self, first: np.ndarray) -> None:
-        while True:  # until a name is free, of this run's and earlier runs' games, here and in other processes
-            self._game_count += 1
-            stem = os.path.join(self._folder, f'{self.name}-game{self._game_count:04d}')
-            if any(f.startswith(os.path.basename(stem)) for f in os.listdir(self._folder)):
-                continue
-            with contextlib.suppress(FileExistsError):  # another process has just taken this name
-                os.close(os.open(f'{stem}.part.mp4', os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
-                break
-        self._stem = stem
-        try:
-            self._encoder = _start_encoder(first, self._rate, f'{stem}.part.mp4')
-        except BaseException:  # no FFmpeg, or an interrupt: only the encoder would complete or remove the file
-            os.remove(f'{stem}.part.mp4')
-            raise
-        self._encoder.write(first.data, WRITE_TIMEOUT_S)
-
-    def _finish(self, ending: str) -> None:
-        encoder, self._encoder = self._encoder, None
-        if encoder is None:
-            return
-        try:
-            if encoder.close(CLOSE_TIMEOUT_S):  # not in a forked copy of this process, where it is closed already
-                os.replace(f'{self._stem}.part.mp4', f'{self._stem}-{ending}.mp4')
-                logger.debug('process %d completed the video %s-%s.mp4', os.getpid(), self._stem, ending)
-        except Exception as e:  # as in ``write``
-            logger.warning('the video %s.part.mp4 may be incomplete: %s', self._stem, e)
-
-
 class VideoFile(contextlib.AbstractContextManager):
     """
     Overview:
         A video that is encoded while its pictures come in: H.264 for ``.mp4``, or ``.gif``. Until ``finish`` it is a \
-        part file beside its final name; without ``finish`` the part file is removed.
+        part file beside its final name; without ``finish`` the part file is removed. FFmpeg completes the part file \
+        when this process is killed, as its input ends then.
     Examples:
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder, VideoFile(f'{folder}/game.gif', 15) as video:
@@ -153,11 +52,17 @@ class VideoFile(contextlib.AbstractContextManager):
         ...     video.finish()
         ...     os.listdir(folder)
         True
+        True
         ['game.gif']
     """
 
     def __init__(
-        self, path: str, pictures_per_second: float, max_seconds: Optional[float] = None, overwrite: bool = False
+        self,
+        path: str,
+        pictures_per_second: float,
+        max_seconds: float | None = None,
+        overwrite: bool = False,
+        timeout_s: float = FILE_TIMEOUT_S,
     ) -> None:
         """
         Overview:
@@ -165,8 +70,9 @@ class VideoFile(contextlib.AbstractContextManager):
         Arguments:
             - path (:obj:`str`): The final name, ending with ``.mp4`` or ``.gif``.
             - pictures_per_second (:obj:`float`): Its playing speed.
-            - max_seconds (:obj:`Optional[float]`): Its maximal length; None for no limit, or 30 s for a GIF.
+            - max_seconds (:obj:`float | None`): Its maximal length; None for no limit, or 30 s for a GIF.
             - overwrite (:obj:`bool`): Whether an existing file may be replaced.
+            - timeout_s (:obj:`float`): Seconds in which FFmpeg has to take a picture, or to complete the file.
         Raises:
             - ValueError: If the name has another ending.
             - OSError: If the file exists already.
@@ -178,13 +84,13 @@ class VideoFile(contextlib.AbstractContextManager):
         if os.path.exists(self.path) and not overwrite:
             raise FileExistsError(f'the video {self.path!r} exists already; expected another name, or --force')
         self._target = os.path.realpath(self.path)  # a link stays one; the current folder may change
-        self._part = f'{os.path.splitext(self._target)[0]}.{os.getpid()}.part{suffix.lower()}'
-        self._owner = os.getpid()
-        self._rate = pictures_per_second
+        self._owner_pid = os.getpid()
+        self.part = f'{os.path.splitext(self._target)[0]}.{self._owner_pid}.part{suffix.lower()}'
+        self._rate, self._timeout_s = f'{pictures_per_second:.9g}', timeout_s
         if max_seconds is None and suffix.lower() == '.gif':
             max_seconds = GIF_SECONDS
         self._pictures_left = None if max_seconds is None else max(1, round(max_seconds * pictures_per_second))
-        self._encoder: Optional[HelperProcess] = None
+        self._encoder: HelperProcess | None = None
 
     def show(self, picture: np.ndarray) -> bool:
         """
@@ -199,26 +105,41 @@ class VideoFile(contextlib.AbstractContextManager):
         """
         try:
             if self._encoder is None:
-                self._encoder = _start_encoder(picture, f'{self._rate:g}', self._part)
-            self._encoder.write(picture.data, FILE_WRITE_TIMEOUT_S)
+                self._encoder = self._start_encoder(picture)
+            self._encoder.write(picture.data, self._timeout_s)
         except RuntimeError as error:  # HelperError, or imageio-ffmpeg finds no FFmpeg
             raise OSError(f'the video {self.path!r} cannot be written: {error}') from None
         if self._pictures_left is not None:
             self._pictures_left -= 1
         return self._pictures_left != 0
 
-    def finish(self) -> None:
-        """Complete the video and give it its final name. An OSError says that this failed and removed the video."""
+    def _start_encoder(self, picture: np.ndarray) -> HelperProcess:
+        height, width = picture.shape[:2]
+        command = [
+            *(imageio_ffmpeg.get_ffmpeg_exe(), '-y', '-loglevel', 'error'),
+            *('-f', 'rawvideo', '-pix_fmt', 'rgb24', '-s', f'{width}x{height}', '-r', self._rate, '-i', '-'),
+            *ENCODER_OPTIONS[os.path.splitext(self.part)[1]],
+            f'file:{self.part}',  # without this prefix a name with a colon in it would be a protocol
+        ]
+        return HelperProcess('video encoder', command)
+
+    def finish(self, path: str | None = None) -> bool:
+        """
+        Overview:
+            Complete the video and give it its final name, or the given one.
+        Returns:
+            - finished (:obj:`bool`): False if it has no picture, or another process writes it, which forked this one.
+        Raises:
+            - OSError: If this failed; ``close`` removes the video.
+        """
         encoder, self._encoder = self._encoder, None
-        if encoder is None:
-            return
         try:
-            if encoder.close(FILE_CLOSE_TIMEOUT_S):  # as in ``GameRecorder``
-                replace(self._part, self._target)
+            if encoder is None or not encoder.close(self._timeout_s):
+                return False
         except HelperError as error:
             raise OSError(f'the video {self.path!r} cannot be written: {error}') from None
-        finally:
-            self._remove_part()
+        os.replace(self.part, path or self._target)
+        return True
 
     def close(self) -> None:
         """Remove an unfinished video. May be called at any time, any number of times."""
@@ -226,13 +147,86 @@ class VideoFile(contextlib.AbstractContextManager):
         if encoder is not None:
             with contextlib.suppress(HelperError):  # the video is removed, whether it is complete or not
                 encoder.close(0)
-        self._remove_part()  # there is one without an encoder if a signal interrupted its start
+        if os.getpid() == self._owner_pid:
+            with contextlib.suppress(FileNotFoundError):  # it already has its final name, or was never begun
+                os.remove(self.part)
 
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _remove_part(self) -> None:
-        if os.getpid() != self._owner:  # a fork, which must not remove what its parent writes
+
+class GameRecorder:
+    """
+    Writes each game into a new file in a folder. The file is named ``*.part.mp4`` while it grows and gets the score
+    into its name at the end. A recording that fails (full disk, encoder stuck) is given up with a warning: the game
+    goes on.
+    """
+
+    def __init__(self, folder: str, name: str, frame_skip: int, timeout_s: float = RECORDER_TIMEOUT_S) -> None:
+        """
+        Make the folder, or check it: an OSError says that it can't be made or written to. The names of files begin
+        with ``name``; the first file appears with the first step of a game.
+        """
+        try:
+            os.makedirs(folder, exist_ok=True)
+        except OSError as e:
+            raise type(e)(f'the replay folder {folder!r} cannot be made: {e.strerror}') from e
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(f'the replay folder {folder!r} cannot be written to')
+        self.folder = folder  # as it was given
+        self._folder, self.name = os.path.abspath(folder), name  # the current folder may change during a recording
+        self._frame_skip, self._timeout_s = frame_skip, timeout_s
+        self._first_picture: np.ndarray | None = None
+        self._video: VideoFile | None = None
+        self._game_count = 0
+
+    def begin(self, picture: np.ndarray) -> None:
+        """Begin a game. One that is abandoned before its first step, as when a manager resets twice, leaves no file."""
+        self._first_picture = picture
+
+    def write(self, picture: np.ndarray) -> None:
+        """Add a picture (as ``VideoFile.show`` takes them) to the game; between ``end`` and ``begin`` do nothing."""
+        try:
+            if self._first_picture is not None:
+                first, self._first_picture = self._first_picture, None
+                self._video = self._new_file()
+                self._video.show(first)
+            if self._video is not None:
+                self._video.show(picture)
+        except TimeoutError:  # raised by an alarm that the caller set for the step
+            raise
+        except Exception as e:  # no FFmpeg, a full disk; no failure of a video is worth a game
+            logger.warning('the recording of this game is given up, the game goes on: %s', e)
+            self._finish('given-up')
+
+    def end(self, score: int | None = None) -> None:
+        """
+        Complete the file of a game, with its score in the name; None for an unfinished game. May be called at any time.
+        """
+        self._first_picture = None
+        self._finish('unfinished' if score is None else f'score{score}')
+
+    def _new_file(self) -> VideoFile:
+        while True:  # until a name is free of this run's and earlier runs' games, here and in other processes
+            self._game_count += 1
+            name = f'{self.name}-game{self._game_count:04d}'
+            if any(f.startswith(name) for f in os.listdir(self._folder)):
+                continue
+            path = os.path.join(self._folder, f'{name}.mp4')
+            video = VideoFile(path, FRAMES_PER_SECOND / self._frame_skip, timeout_s=self._timeout_s)
+            with contextlib.suppress(FileExistsError):  # another environment has just taken this name
+                open(video.part, 'xb').close()
+                return video
+
+    def _finish(self, ending: str) -> None:
+        video, self._video = self._video, None
+        if video is None:
             return
-        with contextlib.suppress(FileNotFoundError):  # it already has its final name, or was never begun
-            os.remove(self._part)
+        path = f'{video.path.removesuffix(".mp4")}-{ending}.mp4'
+        try:
+            if video.finish(path):
+                logger.debug('process %d completed the video %s', os.getpid(), path)
+        except Exception as e:  # as in ``write``
+            logger.warning('the video of this game is removed: %s', e)
+        finally:
+            video.close()

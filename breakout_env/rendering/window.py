@@ -1,9 +1,8 @@
-"""The game in a window, in a process of its own, so that a display that hangs cannot hang the game."""
+"""The game in a window. A child process owns the window, so that a display that hangs cannot hang the game."""
 
 import logging
 import os
 import sys
-from typing import Optional
 
 import numpy as np
 
@@ -18,7 +17,7 @@ CLOSE_TIMEOUT_S = 1.5
 _GIVEN_UP = 'the window is given up, the game goes on without it: %s'
 
 
-class GameWindow(object):
+class GameWindow:
     """
     A window that shows the game at the speed people play it: it takes a picture only when the picture is due, and
     ``show`` and ``present`` wait until then. A window that its user closes or that does not answer is given up:
@@ -34,7 +33,7 @@ class GameWindow(object):
         # run as a file: as a module of the package it would import DI-engine and torch first
         script = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'window_process.py')
         pictures_per_second = FRAMES_PER_SECOND / frame_skip * speed
-        self._process: Optional[HelperProcess] = HelperProcess(
+        self._process: HelperProcess | None = HelperProcess(
             'game window', [sys.executable, script, title, str(width), str(height), str(pictures_per_second)]
         )
         try:

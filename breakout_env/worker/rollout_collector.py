@@ -7,7 +7,7 @@ import torch
 from ding.envs import BaseEnvManager, BaseEnvTimestep
 from ding.utils import SERIAL_COLLECTOR_REGISTRY
 
-from ..env_manager.shared_buffers import StepBatch
+from ..env_manager.shared_buffers import StepBatch, is_abnormal
 from .collector import ScoringCollector
 from .nstep_collector import final_obs_of
 
@@ -25,7 +25,7 @@ def check_rollout(n_sample: Optional[int], env_num: int, random_collect_size: in
         )
 
 
-class DictBatches(object):
+class BatchAdapter:
     """
     The array interface of ``GroupEnvManager`` over any other of DI-engine's synchronous managers: all environments are
     one batch, and lost ones are reset.
@@ -36,7 +36,7 @@ class DictBatches(object):
         self.halves = [list(range(manager.env_num))]
         self._timesteps: Dict[int, BaseEnvTimestep] = {}
 
-    def first_obs(self, env_ids: Sequence[int], out: Optional[np.ndarray] = None) -> np.ndarray:
+    def waiting_obs(self, env_ids: Sequence[int], out: Optional[np.ndarray] = None) -> np.ndarray:
         """The observations that wait for an action; ``RuntimeError`` if some environments have none."""
         ready = self._manager.ready_obs
         if len(ready) != self._manager.env_num:
@@ -52,24 +52,14 @@ class DictBatches(object):
 
     def recv(self, out: Optional[np.ndarray] = None) -> StepBatch:
         env_ids, timesteps = self.halves[0], self._timesteps
+        lost = [env_id for env_id in env_ids if is_abnormal(timesteps[env_id].info)]
         reward, done = np.zeros(len(env_ids), np.float32), np.zeros(len(env_ids), np.bool_)
-        infos: Dict[int, Any] = {}
-        final_obs: Dict[int, Any] = {}
-        lost: List[int] = []
-        for row, env_id in enumerate(env_ids):
-            timestep = timesteps[env_id]
-            if timestep.info.get('abnormal', False):
-                lost.append(env_id)
-                infos[row] = timestep.info
-                continue
-            reward[row], done[row] = np.asarray(timestep.reward).item(), bool(timestep.done)
-            if timestep.done:
-                infos[row] = timestep.info
-                last = final_obs_of(self._manager, env_id, timestep)
-                final_obs.update({} if last is None else {row: last})
         if lost:
             self._manager.reset(dict.fromkeys(lost))
-        return StepBatch(env_ids, self.first_obs(env_ids, out), reward, done, infos, final_obs)
+        batch = StepBatch(env_ids, self.waiting_obs(env_ids, out), reward, done, {}, {})
+        for row, env_id in enumerate(env_ids):
+            batch.enter(row, timesteps[env_id], final_obs_of(self._manager, env_id, timesteps[env_id]))
+        return batch
 
 
 @SERIAL_COLLECTOR_REGISTRY.register('rollout')
@@ -108,7 +98,8 @@ class RolloutCollector(ScoringCollector):
 
     def reset_env(self, _env: Optional[Any] = None) -> None:
         super().reset_env(_env)
-        self._batches: Any = self._env if getattr(self._env, 'takes_batches', False) is True else DictBatches(self._env)
+        takes_batches = getattr(self._env, 'takes_batches', False) is True
+        self._batches: Any = self._env if takes_batches else BatchAdapter(self._env)
         self._halves = self._batches.halves
         ends = torch.tensor([0, *map(len, self._halves)]).cumsum(0).tolist()
         # Their columns in the rollout.
@@ -161,7 +152,7 @@ class RolloutCollector(ScoringCollector):
             value=torch.empty(steps + 1, self._env_num),
         )
         for half, columns in zip(self._halves, self._columns):
-            self._batches.first_obs(half, out=screens[0, columns].numpy())
+            self._batches.waiting_obs(half, out=screens[0, columns].numpy())
         for t in range(steps + 1):
             for half, columns in zip(self._halves, self._columns):
                 if t > 0:
@@ -185,7 +176,7 @@ class RolloutCollector(ScoringCollector):
         row['done'][:] = torch.from_numpy(batch.done)
         row['weight'][:] = 1
         for column, info in batch.infos.items():
-            if info.get('abnormal', False):
+            if is_abnormal(info):
                 row['weight'][column] = 0
                 continue
             if not batch.done[column]:  # its step did not fit into shared memory
@@ -206,7 +197,7 @@ class RolloutCollector(ScoringCollector):
     def _next_screens(self, steps: int) -> torch.Tensor:
         """Memory for the observations of a rollout and for those after it: :math:`(T + 1, N, ...)`."""
         if not self._screens or len(self._screens[0]) != steps + 1:
-            first = torch.from_numpy(self._batches.first_obs(self._halves[0]))[0]
+            first = torch.from_numpy(self._batches.waiting_obs(self._halves[0]))[0]
             # whole rollouts are uploaded to a GPU
             pinned = torch.device(self._policy.get_attribute('device')).type == 'cuda'
             size = steps + 1, self._env_num, *first.shape

@@ -6,7 +6,7 @@ from hypothesis import Phase
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from helpers.managers import GameEnv, build_in_process, frozen, kill_worker_of, worker_of
+from helpers.managers import GameEnv, build_inline, frozen, kill_worker_of, worker_of
 from helpers.replay import examples
 
 
@@ -18,7 +18,7 @@ class AnySequence(RuleBasedStateMachine):
     @initialize(reset_inplace=st.booleans(), worker_num=st.integers(1, 4), episode_num=st.sampled_from([2, np.inf]))
     def start(self, reset_inplace, worker_num, episode_num):
         self.reset_inplace, self.episode_num = reset_inplace, episode_num
-        self.manager = build_in_process(
+        self.manager = build_inline(
             reset_inplace=reset_inplace, worker_num=worker_num, episode_num=episode_num, max_retry=2
         )
         self.launch()

@@ -13,6 +13,7 @@ from ding.envs import BaseEnvTimestep
 from ding.envs.env_manager.base_env_manager import EnvState
 
 from breakout_env import BreakoutEnv, GroupEnvManager, GroupEnvManagerV2
+from breakout_env.env_manager.errors import EnvNotReady, NoStepPending, StepPending
 from helpers.managers import GameEnv, build, frozen, launched
 from helpers.resources import children
 
@@ -81,8 +82,9 @@ def test_transitions_equal_those_of_the_stock_managers(stock, env_class):
         assert course(manager, 80, 100) == stock_course(stock, env_class, 5, 80, 100)
 
 
-def test_transitions_are_the_same_under_spawn():
-    with launched(env_num=2, worker_num=1, reset_inplace=False, context='spawn') as manager:
+@pytest.mark.parametrize('context', ['spawn', 'inline'])
+def test_transitions_are_the_same_in_any_context(context):
+    with launched(env_num=2, worker_num=1, reset_inplace=False, context=context) as manager:
         assert course(manager, 80, 0) == stock_course('base', GameEnv, 2, 80, 0)
 
 
@@ -181,7 +183,7 @@ def test_an_environment_that_is_not_ready_can_not_be_stepped():
     with launched(episode_num=1) as manager:
         while not manager.env_state_done(0):
             manager.step({0: 0})
-        with pytest.raises(AssertionError, match="found {0: 'DONE'}"):
+        with pytest.raises(EnvNotReady, match="found {0: 'DONE'}"):
             manager.step({0: 0, 1: 0})
         assert manager.ticks[1] == 0 and 1 in manager.ready_obs_id
 
@@ -194,10 +196,28 @@ def test_a_manager_needs_functions_that_make_environments(env_fn):
 
 def test_calls_about_environments_that_are_not_there_are_refused():
     with launched() as manager:
-        with pytest.raises(AssertionError, match='found no environments .4.'):
+        with pytest.raises(ValueError, match='found no environments .4.; expected 0 to 3'):
             manager.reset({4: None})
-        with pytest.raises(AssertionError, match='3 actions for 4 environments'):
+        with pytest.raises(ValueError, match='3 actions for 4 environments'):
             manager.send(np.zeros(3, np.int64), range(4))
-        with pytest.raises(AssertionError, match="expects environments in state RUN; found {4: 'unknown'}"):
+        with pytest.raises(EnvNotReady, match="expects environments in state RUN; found {4: 'unknown'}"):
             manager.step({0: 0, 4: 0})
         assert manager.ready_obs_id == [0, 1, 2, 3]
+
+
+def test_a_step_is_sent_once_and_received_once():
+    with launched(worker_num=2) as manager:
+        with pytest.raises(NoStepPending, match='call send first'):
+            manager.recv()
+        manager.send(np.zeros(2, np.int64), [0, 1])
+        with pytest.raises(StepPending, match=r'a step of environments \[1\] is under way; call recv first'):
+            manager.send(np.zeros(3, np.int64), [1, 2, 3])
+        assert manager.recv().env_ids == [0, 1] and manager.ticks == [1, 1, 0, 0]
+
+
+@pytest.mark.parametrize('options', [dict(auto_reset=False), dict(episode_num=3)])
+def test_a_manager_that_takes_no_batches_says_so(options):
+    with launched(**options) as manager:
+        assert not manager.takes_batches
+        with pytest.raises(ValueError, match='takes no batches'):
+            manager.send(np.zeros(4, np.int64), range(4))

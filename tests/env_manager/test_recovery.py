@@ -1,12 +1,15 @@
 """Failures of environments and workers: retries, lost workers and their replacement, with workers in this process."""
 
+import os
 import re
 from unittest import mock
 
 import numpy as np
 import pytest
 
-from helpers.managers import assert_consistent, build_in_process, frozen, kill_worker_of, launched
+from breakout_env.env_manager.inline_worker import InlineWorker
+from helpers.managers import GameEnv, assert_consistent, build_inline, frozen, kill_worker_of, launched
+from helpers.resources import children
 
 
 @pytest.fixture
@@ -24,7 +27,7 @@ def test_a_failed_reset_is_retried(when, retry_type, reset_inplace, faults, tmp_
     cfgs = [{}, dict(events=str(events), reset_faults=str(faults)), {}, {}]
     faults.write_text('raise\nraise\n' if when == 'launch' else '')
     options = dict(max_retry=3, retry_type=retry_type, reset_inplace=reset_inplace)
-    with launched(build_in_process(env_cfg=cfgs, **options)) as manager:
+    with launched(build_inline(env_cfg=cfgs, **options)) as manager:
         workers = list(manager._pool.workers)
         if when != 'launch':
             faults.write_text('raise\nraise\n')
@@ -45,26 +48,26 @@ def test_a_failed_reset_is_retried(when, retry_type, reset_inplace, faults, tmp_
     'fault, max_retry, message',
     [
         ('raise', 2, r'max retries\(2\).*planted'),
-        ('kill', 1, r'max retries\(1\), .* has ended \(signal 9\)'),  # the first kill does not count
+        ('kill', 1, r'max retries\(1\), .* has ended'),  # the first kill does not count
     ],
 )
 def test_a_reset_that_fails_max_retry_times_closes_the_manager(fault, max_retry, message, faults):
     faults.write_text(f'{fault}\n' * 9)
     cfgs = [{}, {}, {}, dict(reset_faults=str(faults))]
-    manager = build_in_process(env_cfg=cfgs, worker_num=4, max_retry=max_retry)
+    manager = build_inline(env_cfg=cfgs, worker_num=4, max_retry=max_retry)
     with pytest.raises(RuntimeError, match=f'(?s)Env 3 reset has exceeded {message}'):
         manager.launch()
     assert manager.closed and faults.read_text().count(fault) == 7
 
 
 def test_a_seed_that_an_environment_refuses_is_not_dropped_by_a_retry():
-    manager = build_in_process(max_retry=2, seed=[0, 1, -1, 2])
+    manager = build_inline(max_retry=2, seed=[0, 1, -1, 2])
     with pytest.raises(RuntimeError, match='(?s)Env 2 reset has exceeded max retries.*non-negative'):
         manager.launch()
 
 
 def test_a_process_that_cannot_be_forked_at_first_replaces_the_lost_one_later(monkeypatch):
-    with launched(build_in_process(max_retry=2)) as manager:
+    with launched(build_inline(max_retry=2)) as manager:
         replace = mock.Mock(wraps=manager._pool.replace, side_effect=[OSError(12, 'no memory'), mock.DEFAULT])
         monkeypatch.setattr(manager._pool, 'replace', replace)
         kill_worker_of(manager, 0)
@@ -75,7 +78,7 @@ def test_a_process_that_cannot_be_forked_at_first_replaces_the_lost_one_later(mo
 @pytest.mark.parametrize('fault, max_retry', [('kill', 1), ('hang', 2)])
 def test_a_worker_lost_in_a_reset_is_replaced(fault, max_retry, faults):
     cfgs = [{}, {}, {}, dict(reset_faults=str(faults))]
-    with launched(build_in_process(env_cfg=cfgs, max_retry=max_retry)) as manager:
+    with launched(build_inline(env_cfg=cfgs, max_retry=max_retry)) as manager:
         workers = list(manager._pool.workers)
         for _ in range(2):
             manager.step({i: 0 for i in range(4)})
@@ -91,18 +94,19 @@ def test_a_worker_lost_in_a_reset_is_replaced(fault, max_retry, faults):
 
 
 def time_limits(**options):
-    with launched(build_in_process(env_num=3, worker_num=1, **options)) as manager:
-        manager.step({0: 0, 1: 0})
-        timers = manager._pool.workers[0].timers
-    return [(command, re.search(r'within (\S+) s.*manager\.(\w+)', timer).groups()) for command, timer in timers]
+    """Of a start, a reset and a step."""
+    with mock.patch.object(InlineWorker, 'receive', autospec=True, side_effect=InlineWorker.receive) as receive:
+        with launched(build_inline(env_num=3, worker_num=1, **options)) as manager:
+            manager.step({0: 0, 1: 0})
+    return [re.search(r'within (\S+) s.*manager\.(\w+)', str(call.args[2])).groups() for call in receive.mock_calls]
 
 
 def test_each_command_has_the_time_limit_of_its_option():
     connect, reset, step = ('7', 'connect_timeout'), ('5', 'reset_timeout'), ('2', 'step_timeout')
     options = dict(step_timeout=2.0, connect_timeout=7.0)
-    assert time_limits(**options, reset_timeout=5.0) == [('open', connect), ('reset', reset), ('step', step)]
-    assert time_limits(**options) == [('open', connect), ('reset', connect), ('step', step)]
-    assert time_limits(step_timeout=None)[2] == ('step', ('inf', 'step_timeout'))
+    assert time_limits(**options, reset_timeout=5.0) == [connect, reset, step]
+    assert time_limits(**options) == [connect, connect, step]
+    assert time_limits(step_timeout=None)[2] == ('inf', 'step_timeout')
 
 
 @pytest.mark.parametrize('dynamic_seed, different', [(None, 9), (False, 3)])
@@ -110,7 +114,7 @@ def test_restarted_environments_play_new_games_or_repeat_theirs_with_a_fixed_see
     """The same ones in each run."""
     runs = []
     for _ in range(2):
-        manager = build_in_process(worker_num=1, env_num=3, seed=None)
+        manager = build_inline(worker_num=1, env_num=3, seed=None)
         manager.seed(4, dynamic_seed=dynamic_seed)
         with launched(manager):
             games = [frozen(obs) for obs in manager.ready_obs.values()]
@@ -124,8 +128,19 @@ def test_restarted_environments_play_new_games_or_repeat_theirs_with_a_fixed_see
 
 
 def test_the_v2_manager_ends_with_a_lost_worker_as_task_pipelines_know_no_lost_step():
-    with launched(build_in_process(kind='breakout_v2')) as manager:
+    with launched(build_inline(kind='breakout_v2')) as manager:
         kill_worker_of(manager, 3)
         with pytest.raises(RuntimeError, match='environment 2 lost a step: .* ended'):
             manager.step(np.zeros((4, 1), np.int64))
         assert manager.closed
+
+
+def test_an_inline_manager_runs_in_this_process_and_an_interrupt_leaves_games_to_reset():
+    before = os.nice(0)
+    with launched(build_inline(nice=5)) as manager:
+        assert set(manager.pid) == {os.getpid()} and os.nice(0) == before and not children()
+        with mock.patch.object(GameEnv, 'step', side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+            manager.step({0: 0, 3: 0})
+        manager.reset()
+        manager.step({i: 0 for i in range(4)})
+        assert manager.ticks == [1] * 4

@@ -11,9 +11,10 @@ import cv2
 import numpy as np
 import pytest
 
-from breakout_env.env_manager import workers
+from breakout_env.env_manager.errors import WorkerLost
+from breakout_env.env_manager.idle_timer import IdleTimer, Progress
 from breakout_env.env_manager.options import TimeLimit
-from breakout_env.env_manager.workers import Exchange, IdleTimer, Progress, WorkerLost, WorkerProcess
+from breakout_env.env_manager.workers import PendingReplies, WorkerProcess
 from helpers.managers import MAIN_PID, RAISE, RAISE_AWKWARD, GameEnv, PlantedError, build, kill_worker_of, launched
 from helpers.processes import wait_until
 from helpers.resources import children
@@ -45,7 +46,7 @@ class NoTimesteps(GameEnv):
 def test_a_step_that_returns_no_timestep_ends_the_manager_with_an_error(same_footprint):
     manager = build(env_class=NoTimesteps, worker_num=2)
     manager.launch()
-    with pytest.raises(AttributeError, match="(?s)in is_abnormal.*no attribute 'info'"):
+    with pytest.raises(AttributeError, match="(?s)in _step.*no attribute 'info'"):
         manager.step({0: 0})
     assert manager.closed and not children()
 
@@ -54,10 +55,11 @@ def test_an_answer_of_a_worker_that_was_given_up_is_not_used():
     with launched(worker_num=1) as manager:
         (worker,) = manager._pool.workers
         first, second = (worker.send('apply', [0], repr) for _ in range(2))
-        timer = IdleTimer(worker, TimeLimit('connect_timeout', 60.0))
+        timer = IdleTimer(worker.progress, TimeLimit('connect_timeout', 60.0))
         assert worker.receive(second, timer, timer.count) == {0: 'GameEnv()'}
         worker.end()
-        assert isinstance(worker.receive(first, timer, timer.count), WorkerLost)
+        with pytest.raises(WorkerLost):
+            worker.receive(first, timer, timer.count)
 
 
 def test_an_error_in_a_constructor_is_raised_by_launch(same_footprint):
@@ -80,7 +82,7 @@ class FakeWorker(WorkerProcess):
     """A worker that never answers; ``course`` gives its progress after each slice of waiting."""
 
     def __init__(self, course):
-        self.pid, self.lost, self._answers, self.polls_ms = 1, False, {}, []
+        self.pid, self.lost, self._replies, self.polls_ms = 1, False, {}, []
         self._poller = SimpleNamespace(poll=self.polls_ms.append)
         self._course = iter(course)
 
@@ -97,6 +99,13 @@ class FakeWorker(WorkerProcess):
 
 IDLE = Progress(calls=0, cpu_s=0.0, waits_for_core=False)
 LIMIT = TimeLimit('reset_timeout', 10.0)
+
+
+def replies_of(workers):
+    pending = PendingReplies()
+    for worker in workers:
+        pending.ask(worker, LIMIT, 'step')
+    return pending.wait()
 
 
 def computing():
@@ -117,15 +126,15 @@ def computing():
 )
 def test_a_worker_is_given_up_after_a_time_without_progress(course, waits_s):
     worker = FakeWorker(course)
-    ((_, answer),) = Exchange([(worker, LIMIT, ('reset',))]).answers()
-    assert str(answer).endswith('did not answer within 10 s without progress (env.manager.reset_timeout)')
+    (reply,) = replies_of([worker])
+    assert str(reply.error).endswith('did not answer within 10 s without progress (env.manager.reset_timeout)')
     assert worker.waited_s == pytest.approx(waits_s, abs=1)
 
 
 def test_workers_that_hang_at_once_are_waited_for_together():
     workers_ = [FakeWorker(itertools.repeat(IDLE)) for _ in range(3)]
-    answers = Exchange([(worker, LIMIT, ('step',)) for worker in workers_]).answers()
-    assert all(type(answer) is WorkerLost for _, answer in answers)
+    replies = replies_of(workers_)
+    assert all(type(reply.error) is WorkerLost for reply in replies)
     assert [worker.waited_s for worker in workers_] == pytest.approx([10, 0, 0], abs=0.1)
 
 
@@ -145,10 +154,9 @@ def test_a_real_workers_progress_is_its_calls_and_its_cpu_time():
         assert worker.progress().cpu_s >= before.cpu_s + 0.05
 
 
-def test_each_environment_has_its_own_time_to_close(tmp_path, monkeypatch):
-    monkeypatch.setattr(workers, 'CLOSE_TIMEOUT_S', 2.0)
+def test_each_environment_has_its_own_time_to_close(tmp_path):
     events = tmp_path / 'events'
-    with launched(env_cfg=dict(events=str(events), close_takes_s=0.7), worker_num=1):
+    with launched(env_cfg=dict(events=str(events), close_takes_s=0.7), worker_num=1, close_timeout=2.0):
         pass
     assert events.read_text().count('close') == 4 and not children()
 

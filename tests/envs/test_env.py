@@ -80,7 +80,7 @@ def test_a_lost_life_ends_the_episode_but_not_the_game(make, caplog):
 
 
 def test_a_game_of_training_can_begin_late_in_an_earlier_one_but_is_no_full_game_then(make, monkeypatch):
-    monkeypatch.setattr('breakout_env.envs.session.LATE_POINTS', 1)
+    monkeypatch.setattr('breakout_env.envs.game.LATE_POINTS', 1)
     env = make(late_start_probability=1.0, episodic_life=False, fire_on_life_loss=True)
     ends = []
     for _ in range(3):

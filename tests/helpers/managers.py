@@ -17,8 +17,8 @@ import treetensor.numpy as tnp
 from ding.envs import BaseEnv, BaseEnvTimestep, get_env_manager_cls
 from easydict import EasyDict
 
-from breakout_env.env_manager.worker_main import EnvFailed, EnvGroup
-from breakout_env.env_manager.workers import WorkerEnded, WorkerLost
+from breakout_env.env_manager.errors import WorkerEnded, WorkerLost
+from breakout_env.env_manager.inline_worker import InlineWorker
 from helpers.processes import wait_until
 
 MAIN_PID = os.getpid()
@@ -35,14 +35,6 @@ class AwkwardError(Exception):
 
     def __init__(self, first, second):
         super().__init__(f'{first} {second}')
-
-
-class Killed(BaseException):
-    """Ends an ``InProcessWorker`` as SIGKILL ends a process."""
-
-
-class Silent(BaseException):
-    """An ``InProcessWorker`` gives no answer in time."""
 
 
 class GameEnv(BaseEnv):
@@ -115,7 +107,7 @@ class GameEnv(BaseEnv):
         if action == RAISE_AWKWARD:
             raise AwkwardError('planted', 2)
         if action in (KILL, HANG) and in_process:
-            raise Killed if action == KILL else Silent
+            raise WorkerEnded('the worker has ended') if action == KILL else WorkerLost('the worker hangs')
         if action == KILL:
             os.kill(os.getpid(), signal.SIGKILL)
         if action == HANG:
@@ -154,47 +146,6 @@ def advance(state, action):
     return (state * 6364136223846793005 + 1442695040888963407 + action) % 2**63
 
 
-class InProcessWorker(object):
-    """A ``WorkerProcess`` without a process: what goes wrong, and when, is exact, and a debugger sees all of it."""
-
-    def __init__(self, env_fns, *options):
-        self.env_ids = list(env_fns)
-        self.lost = self.killed = False
-        self.owner_pid = os.getpid()
-        self.timers = []
-        self._group = EnvGroup(env_fns, *options)
-        self._commands, self._answers = [], []
-
-    @property
-    def alive(self):
-        return not self.lost and not self.killed
-
-    def send(self, command, *args):
-        self._commands.append((command, args))
-        return len(self._commands)
-
-    def receive(self, number, timer, count):
-        self.timers.append((self._commands[number - 1][0], str(timer)))
-        for command, args in self._commands[len(self._answers) : number] if self.alive else ():
-            try:
-                self._answers.append(getattr(self._group, command)(*args))
-            except EnvFailed as error:
-                self._answers.append(error)
-            except Killed:
-                self.killed = True
-            except Silent:
-                return WorkerLost(f'worker process 0 {timer}')
-            if self.killed:
-                break
-        answers = self._answers[number - 1 : number]
-        return answers[0] if answers else WorkerEnded('worker process 0 has ended (signal 9)')
-
-    def end(self, deadline=0.0):
-        if not self.lost and not self.killed:
-            self._group.close(lambda message: None)
-        self.lost = True
-
-
 def build(kind='breakout', env_class=GameEnv, env_num=4, env_cfg=None, seed=0, **cfg):
     """A manager of so many environments, all with one config or each with its own."""
     env_cfgs = env_cfg if isinstance(env_cfg, list) else [env_cfg or {}] * env_num
@@ -206,11 +157,9 @@ def build(kind='breakout', env_class=GameEnv, env_num=4, env_cfg=None, seed=0, *
     return manager
 
 
-def build_in_process(env_num=4, kind='breakout', **cfg):
-    manager = build(kind, env_num=env_num, **{'worker_num': 2, 'retry_waiting_time': 0.0, **cfg})
-    pool = manager._pool
-    pool._start = lambda env_ids: InProcessWorker({i: pool._env_fns[i] for i in env_ids}, pool._shared, pool._options)
-    return manager
+def build_inline(env_num=4, kind='breakout', **cfg):
+    """A manager without processes: what goes wrong, and when, is exact."""
+    return build(kind, env_num=env_num, **dict(worker_num=2, retry_waiting_time=0.0, context='inline') | cfg)
 
 
 @contextlib.contextmanager
@@ -230,8 +179,8 @@ def worker_of(manager, env_id):
 def kill_worker_of(manager, env_id):
     """As the system's out-of-memory killer would do; returns when the worker has ended."""
     worker = worker_of(manager, env_id)
-    if isinstance(worker, InProcessWorker):
-        worker.killed = True
+    if isinstance(worker, InlineWorker):
+        worker.kill()
     else:
         os.kill(worker.pid, signal.SIGKILL)
         assert wait_until(lambda: psutil.Process(worker.pid).status() == psutil.STATUS_ZOMBIE)

@@ -10,7 +10,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from breakout_env.env_manager import workers
 from helpers.managers import HANG, SLEEP, GameEnv, assert_consistent, build, launched
 from helpers.processes import Command, completed, is_there, wait_until
 from helpers.resources import children, footprint, grown_since
@@ -90,14 +89,13 @@ MOMENTS = {
 
 
 @pytest.mark.parametrize('moment', MOMENTS)
-def test_close_releases_everything(moment, tmp_path, monkeypatch):
+def test_close_releases_everything(moment, tmp_path):
     faults = tmp_path / 'faults'
-    monkeypatch.setattr(workers, 'CLOSE_TIMEOUT_S', 1.0)  # for workers that do not answer
 
     def scenario():
         faults.write_text('')
         cfgs = [{}, {}, {}, dict(reset_faults=str(faults))]
-        manager = build(env_class=MarkingEnv, env_cfg=cfgs, worker_num=2, retry_waiting_time=0.01)
+        manager = build(env_class=MarkingEnv, env_cfg=cfgs, worker_num=2, retry_waiting_time=0.01, close_timeout=1.0)
         MOMENTS[moment](manager, faults)
         start = time.monotonic()
         manager.close()
