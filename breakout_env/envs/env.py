@@ -12,6 +12,7 @@ from ding.envs import BaseEnv, BaseEnvTimestep
 from ding.utils import ENV_REGISTRY
 from easydict import EasyDict
 
+from ..compat.ding_worker_interrupts import leave_ctrl_c_to_manager
 from ..utils.game_constants import FIRE, NOOP
 from ..utils.options import Between, checked, section, shown
 from .emulator import Emulator
@@ -53,6 +54,7 @@ class BreakoutEnv(BaseEnv):
     def __new__(cls, *args: Any, **kwargs: Any) -> 'BreakoutEnv':
         env = super().__new__(cls)
         env._session = Session(id(env))
+        leave_ctrl_c_to_manager()
         weakref.finalize(env, env._session.close)  # at garbage collection or at exit, whichever comes first
         return env
 

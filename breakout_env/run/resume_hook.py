@@ -17,10 +17,12 @@ from ..compat.ding_first_evaluation import evaluate_first
 from ..compat.tensorboardx_disk_full import retry_writes
 from ..envs.pixel_check import check_first_batch_for_frames
 from ..policy.learner import check_finite
+from ..utils import signals
 from ..utils.options import Between, Options
 from .folder import hold, release
 from .paths import numbered_checkpoint
 from .saver import RunSaver
+from .stop_request import StopRequest
 
 
 class ResumeOptions(Options):
@@ -49,6 +51,9 @@ class ResumeHook(LearnerHook):
     def __init__(self, *args: Any, ext_args: Mapping = {}, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._options = ResumeOptions.read(ext_args)
+        # From now on a signal stops a command in order: the env managers fork next, and a KeyboardInterrupt is lost
+        # where it interrupts a fork. Other programs may go on after a failed start: there, from the run's beginning.
+        self._stop = StopRequest(only_free=True) if signals.is_command() else None
 
     def __call__(self, engine: BaseLearner) -> None:
         cfg = engine.policy.get_attribute('cfg')
@@ -71,7 +76,7 @@ class ResumeHook(LearnerHook):
                 release(engine.exp_name)
                 raise
             evaluate_first(engine)
-        saver.start()
+        saver.start(self._stop or StopRequest(only_free=True))
 
 
 register_learner_hook('resume', ResumeHook)

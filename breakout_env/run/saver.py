@@ -231,14 +231,14 @@ class RunSaver(object):
 
     # ---------------------------------------------------------------- from time to time, and at the end
 
-    def start(self) -> None:
+    def start(self, stop: StopRequest) -> None:
         """
-        Save from time to time, when the run ends, and when it is stopped. That is only between collections (updates
-        done, nothing new pushed), so that a resumed run repeats nothing; a stop waits until then. Call it after
-        ``resume``. A pipeline that an error ends calls the learner's ``after_run`` while the error is handled, as it
-        may have come in the middle of the updates.
+        Save from time to time, when the run ends, and when ``stop`` is requested. That is only between collections
+        (updates done, nothing new pushed), so that a resumed run repeats nothing; a stop waits until then. Call it
+        after ``resume``. A pipeline that an error ends calls the learner's ``after_run`` while the error is handled, as
+        it may have come in the middle of the updates.
         """
-        learner = self._learner
+        learner, self._stop = self._learner, stop
         # the updates and the transitions at the newest moment that can be saved
         self._iteration, self._pushed = learner.last_iter.val, self._push_count
         learner.save_checkpoint = self._defer_stop()(learner.save_checkpoint)  # the one of the best score
@@ -246,7 +246,9 @@ class RunSaver(object):
         learner.register_hook(CallHook('resume_save', 200, self._after_update, position='after_iter'))
         learner.register_hook(CallHook('resume_save_last', 200, self._after_run, position='after_run'))
         run_registry.register(learner.exp_name, 'saver', self)
-        self._stop = StopRequest(then=self._on_stop, only_free=True)
+        stop.then = self._on_stop
+        if stop.requested:  # while the environments started
+            self._save_and_exit()
 
     @property
     def _push_count(self) -> int:

@@ -38,7 +38,7 @@ class StopRequest(contextlib.AbstractContextManager):
         self._number: Optional[int] = None
         self._stopped_at_s = 0.0
         self._say = say
-        self._then = then
+        self.then = then
         self._handlers_before: Dict[int, Any] = {}
         for number in signals.STOPPING:
             before = signal.getsignal(number)
@@ -71,7 +71,7 @@ class StopRequest(contextlib.AbstractContextManager):
         output.discard_unread()  # with the terminal or by the same Ctrl-C, those who read it may have ended
         with contextlib.suppress(OSError, ValueError):
             self._say('\nStopping: finishing what is under way and saving the run (Ctrl-C again stops at once).')
-        self._then()
+        self.then()
 
     def raise_if_requested(self) -> None:
         """Raise ``Stopped`` if a stop was requested; evaluations call it each step."""

@@ -89,7 +89,7 @@ def force_shutdown(number: int) -> None:
     with contextlib.suppress(OSError):  # the terminal may be gone
         if sys.stderr is not None:  # else it is closed, and another file may be in its place
             os.write(2, b'stopped\n')
-    if _is_command():
+    if is_command():
         let_ctrl_c_kill()
         timer = threading.Timer(_FORCED_SHUTDOWN_S, _end_now, (128 + number,))
         timer.daemon = True
@@ -102,11 +102,12 @@ def let_ctrl_c_kill() -> None:
     Have the next Ctrl-C end a command silently. While a command unwinds and the interpreter ends, nothing would catch
     the exception, and it would be shown as an error.
     """
-    if _is_command():
+    if is_command():
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def _is_command() -> bool:
+def is_command() -> bool:
+    """Whether this process was started as a command, which ends with what it runs."""
     # `ding` is a click command, too
     return click.get_current_context(silent=True) is not None and multiprocessing.parent_process() is None
 

@@ -73,15 +73,24 @@ class Terminal(Command):
     def text(self) -> str:
         return self._output.decode(errors='replace')
 
+    def has_forked(self, number: int) -> bool:
+        """Whether so many workers have been started."""
+        return len(self._forks()) >= number
+
     def plays(self, number: int) -> bool:
         """Whether a worker, by the order of their starts, has computed for longer than its start takes."""
         with contextlib.suppress(psutil.NoSuchProcess):
-            program = psutil.Process(self.pid)
-            # forks: not the git that DI-engine calls
-            forks = [child for child in program.children(recursive=True) if child.cmdline() == program.cmdline()]
-            forks.sort(key=psutil.Process.create_time)
+            forks = self._forks()
             return len(forks) > number and forks[number].cpu_times().user > 0.5
         return False
+
+    def _forks(self) -> List[psutil.Process]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            program = psutil.Process(self.pid)
+            # not the git that DI-engine calls
+            forks = [child for child in program.children(recursive=True) if child.cmdline() == program.cmdline()]
+            return sorted(forks, key=psutil.Process.create_time)
+        return []
 
     def wait_for(self, condition: Callable[[], Any]) -> 'Terminal':
         super().wait_for(condition)
@@ -150,6 +159,28 @@ def test_run_of_ding_is_saved_when_ctrl_c_is_pressed_or_its_terminal_closed(endi
     command.press_ctrl_c() if ending == 'Ctrl-C' else command.hang_up()
     assert command.exit_code() == code and saves_in(tmp_path / NAME)
     assert ending == 'hang up' or re.search('Saved at .* To resume it: the same command', command.text)
+
+
+MOMENTS = {
+    'while the workers are forked': (lambda command, folder: command.has_forked(1), ()),
+    'while emulators are opened': (lambda command, folder: command.has_forked(3), ()),
+    'at random play': (lambda command, folder: command.plays(0), (ENDLESS_RANDOM,)),
+    'in an evaluation': (lambda command, folder: command.plays(2), (ENDLESS_GAMES,)),
+    'while it learns': (lambda command, folder: has_learned(folder)(), ()),
+}
+
+
+@pytest.mark.parametrize('moment', MOMENTS)
+def test_ctrl_c_with_workers_of_di_engine_prints_at_most_five_lines(moment, tmp_path):
+    condition, changes = MOMENTS[moment]
+    command = Terminal(training('ding', config_in(tmp_path, 900, PROGRESS, *changes)), tmp_path)
+    command.wait_for(lambda: condition(command, tmp_path))
+    command.press_ctrl_c()
+    assert command.exit_code() == 130
+    after = command.text.partition('^C')[2].split('\n')
+    lines = [line for line in after if line.strip()]
+    assert len(lines) <= 5 and 'Stopping: ' in lines[0], lines
+    assert bool(saves_in(tmp_path / NAME)) == (moment == 'while it learns')
 
 
 @pytest.mark.parametrize('program, times', [('overlap', 12), ('ding', 2)])

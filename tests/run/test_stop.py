@@ -3,6 +3,7 @@
 import signal
 from pathlib import Path
 
+import click
 import pytest
 import torch
 
@@ -10,6 +11,7 @@ from breakout_env.run import stop_request
 from breakout_env.run.paths import saves_in
 from breakout_env.utils import signals
 from breakout_env.utils.command_line import Program
+from helpers import serial_run
 from helpers.runs import N_SAMPLE, NAME, RANDOM, UPDATES, config_in, saved_transitions
 from helpers.serial_run import SerialRun, check_saves, interrupt
 
@@ -109,6 +111,19 @@ def test_signal_before_the_first_update_says_that_there_is_nothing_to_save(confi
         interrupt(signal.SIGTERM)
     assert 'nothing to save: the same command begins the run again' in capsys.readouterr().out
     assert not saves_in(Path(NAME)) and SerialRun(config).buffer.push_count == RANDOM
+
+
+@pytest.mark.parametrize('number', signals.STOPPING)
+def test_signal_while_environments_start_stops_a_command(config, monkeypatch, capsys, number):
+    """DI-engine's managers fork then, and a KeyboardInterrupt that comes while a process is forked is lost."""
+    create = serial_run.create_serial_evaluator
+    monkeypatch.setattr(
+        serial_run, 'create_serial_evaluator', lambda *args, **kwargs: (interrupt(number), create(*args, **kwargs))[1]
+    )
+    with click.Context(click.Command('ding')), pytest.raises(SystemExit) as ended:
+        SerialRun(config)
+    assert ended.value.code == 128 + number and not saves_in(Path(NAME))
+    assert 'nothing to save: the same command begins the run again' in capsys.readouterr().out
 
 
 def test_second_ctrl_c_stops_at_once_and_saves_no_half_done_moment(config, monkeypatch):
