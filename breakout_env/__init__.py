@@ -2,8 +2,8 @@
 Atari Breakout for DI-engine.
 
 Importing this package registers the environment ``breakout``, the env managers ``breakout`` and ``breakout_v2``, the
-models ``pixel_*``, the replay buffers ``frame``, ``torchrl`` and ``rollout``, the collectors ``nstep`` (formerly
-``full_games``), ``sample_with_ids`` and ``rollout``, the evaluator ``resumable``, the learner hooks ``resume`` and
+models ``pixel_*``, the replay buffers ``frame``, ``torchrl`` and ``rollout``, the collectors ``nstep``,
+``sample_with_ids`` and ``rollout``, the evaluator ``resumable``, the learner hooks ``resume`` and
 ``progress`` and the policies ``lean_dqn``, ``lean_ppo`` and ``r2d2_slices`` with DI-engine, so that
 ``import_names=['breakout_env']`` is all another project writes, and the id ``breakout_env/Breakout-v0`` with gymnasium.
 It starts no process, handles no signal and opens no emulator. It may set two environment variables: one where PyTorch
@@ -43,7 +43,7 @@ with quiet_import():
     from .run.progress import ProgressHook
     from .run.resume_hook import ResumeHook
     from .worker.evaluator import ResumableEvaluator
-    from .worker.nstep_collector import FullGamesCollector, NstepCollector, SampleWithIdsCollector
+    from .worker.nstep_collector import NstepCollector, SampleWithIdsCollector
     from .worker.rollout_collector import RolloutCollector
 
 gymnasium_env.register()
@@ -51,7 +51,6 @@ gymnasium_env.register()
 __all__ = [
     'BreakoutEnv',
     'FrameReplayBuffer',
-    'FullGamesCollector',
     'GroupEnvManager',
     'GroupEnvManagerV2',
     'LeanDQNPolicy',

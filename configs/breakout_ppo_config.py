@@ -95,14 +95,7 @@ breakout_ppo_config = dict(
                         type='progress',
                         name='progress',
                         position='before_run',
-                        ext_args=dict(
-                            max_env_step=5000000,
-                            # (list) Env steps, and the score while training of the runs in docs/training.md.
-                            expected_scores=[
-                                *([500000, 17], [1000000, 34], [2000000, 86], [3000000, 146], [4000000, 264]),
-                                *([5000000, 337], [10000000, 487]),
-                            ],
-                        ),
+                        ext_args=dict(max_env_step=5000000),
                     ),
                     # Saves the run every save_every_s (float) seconds and on SIGTERM or Ctrl-C.
                     resume=dict(type='resume', name='resume', position='before_run', ext_args=dict(save_every_s=900)),

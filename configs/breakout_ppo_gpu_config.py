@@ -33,16 +33,7 @@ breakout_ppo_gpu_config = dict(
                 hook=dict(
                     # (int) Updates between two checkpoints: 100,000 env steps.
                     save_ckpt_after_iter=300,
-                    progress=dict(
-                        ext_args=dict(
-                            max_env_step=30000000,
-                            # (list) Env steps, and the score while training of the run in docs/gpu.md.
-                            expected_scores=[
-                                *([500000, 11], [1000000, 32], [2000000, 113], [3000000, 295], [4000000, 390]),
-                                *([6000000, 459], [8000000, 512], [9000000, 599]),
-                            ],
-                        ),
-                    ),
+                    progress=dict(ext_args=dict(max_env_step=30000000)),
                 ),
             ),
         ),

@@ -169,7 +169,7 @@ def run_to_resume(resume: Optional[str], exp_name: str) -> Optional[str]:
 
 def _saved_at(run: Path) -> float:
     """When a run was saved by its own account: a copy of a folder has other file times."""
-    return saves_in(run)[0].get('time', (run / SAVE_LIST).stat().st_mtime)  # without a time: a save of 0.1.0
+    return saves_in(run)[0]['time']
 
 
 def saved_runs(exp_name: str) -> List[Path]:

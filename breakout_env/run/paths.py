@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Annotated, List, Optional, Sequence, Union
 
 from pydantic import Field, TypeAdapter, ValidationError
-from typing_extensions import NotRequired, TypedDict
+from typing_extensions import TypedDict
 
 from ..utils.atomic_file import DamagedFile, being_written, write_bytes
 
@@ -64,8 +64,8 @@ class Save(TypedDict):
     """XXH3 of the checkpoint file, 128 bits."""
     buffer: Optional[Annotated[str, Field(pattern=r'^resume/buffer_[0-9]+\.(npz|torchrl)$')]]
     """None for a run whose buffer is DI-engine's own: it does not save itself."""
-    time: NotRequired[Annotated[float, Field(allow_inf_nan=False)]]
-    """When it began, in seconds since 1970; the saves of 0.1.0 have none."""
+    time: Annotated[float, Field(allow_inf_nan=False)]
+    """When it began, in seconds since 1970."""
 
 
 _SAVES = TypeAdapter(List[Save])

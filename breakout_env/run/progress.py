@@ -19,7 +19,6 @@ from typing import Annotated, Any, Callable, Deque, Dict, List, Mapping, Optiona
 import numpy as np
 import torch
 from ding.worker.learner import LearnerHook, register_learner_hook
-from pydantic import Strict
 
 from .._version import __version__
 from ..compat.ding_budget import limit_of_pipeline
@@ -29,7 +28,7 @@ from ..compat.tensorboardx_disk_full import retry_writes
 from ..policy.learner import check_finite
 from ..utils import run_registry
 from ..utils.memory_limits import MemoryWatch, memory_bytes
-from ..utils.options import Between, Expected, Options
+from ..utils.options import Between, Options
 from .log import POSITION, RunLogWriter
 from .next_steps import say_next_steps
 from .paths import PROGRESS_LOG
@@ -69,12 +68,6 @@ class ProgressOptions(Options):
     print_every_s: Optional[Annotated[float, Between(0.0, math.inf, above=True)]] = None
     """(Optional[float]) Seconds between two printed lines where the output is no terminal. None prints none, as
     DI-engine prints its own logs there; `breakout train` sets 10."""
-    expected_scores: Annotated[
-        Tuple[Annotated[Tuple[float, float], Strict(False)], ...],
-        Strict(False),  # lists in a config
-        Expected('a list of pairs of env steps and score'),
-    ] = ()
-    """(list) What runs of this config scored while training, as pairs of env steps and score, for the forecast."""
 
 
 class ProgressHook(LearnerHook):
@@ -227,8 +220,7 @@ class RunProgress(object):
 
     def _forecast(self, speed: Optional[float], updates_per_s: Optional[float], left_s: Optional[float]) -> str:
         """
-        What the budget will take at this speed, and what score so many env steps have given; '' without a budget, or
-        for one of full games, which grow longer.
+        What the budget will take at this speed; '' without a budget, or for one of full games, which grow longer.
         """
         end = self._options.max_env_step or math.inf
         if speed and left_s is not None:
@@ -238,13 +230,7 @@ class RunProgress(object):
         if not speed or not self._env_step < end < math.inf:
             return ''
         left = duration((end - self._env_step) / speed)
-        text = f'{rate(speed)} env steps/s: the budget ends after {end:,} env steps, in {left}.'
-        if self._options.expected_scores and end >= self._options.expected_scores[0][0]:
-            env_steps, scores = zip(*self._options.expected_scores)
-            known = min(end, int(env_steps[-1]))
-            score = np.interp(known, env_steps, scores)
-            text += f' Runs of this config scored about {score:.0f} while training after {known:,}.'
-        return text
+        return f'{rate(speed)} env steps/s: the budget ends after {end:,} env steps, in {left}.'
 
     def _part(self, role: str) -> Any:
         return run_registry.look_up(self._learner.exp_name, role)

@@ -204,7 +204,7 @@ class RunSaver(object):
         learner, ours = self._learner, state.pop('resume')
         iteration, env_step = state.pop('last_iter'), state.pop('last_step')
         learner.policy.load_state_dict(state)
-        before, now = ours.get('learning_rate'), self._cfg.learn.get('learning_rate')
+        before, now = ours['learning_rate'], self._cfg.learn.get('learning_rate')
         if None not in (before, now) and before != now:
             with contextlib.suppress(NotImplementedError):  # not all policies have one optimizer
                 # its state has the rate of the save; one that was changed in the config since then wins

@@ -47,14 +47,12 @@ class TailBuffer(TrajBuffer):
         del self[:]
 
 
-@SERIAL_COLLECTOR_REGISTRY.register('full_games')
 @SERIAL_COLLECTOR_REGISTRY.register('nstep')
 class NstepCollector(ScoringCollector):
     """
     Overview:
         DI-engine's ``sample`` collector with correct n-step returns, for any policy that computes them in \
-        ``get_train_sample``: ``dqn``, ``lean_dqn``, ``rainbow``, ``c51``, ``qrdqn`` and others. Its registered names \
-        are ``nstep`` and, from earlier releases, ``full_games``::
+        ``get_train_sample``: ``dqn``, ``lean_dqn``, ``rainbow``, ``c51``, ``qrdqn`` and others::
 
             steps         0  1  2  3  4  5 | 6  7  8  9 | 10 ...   fragments of 4, nstep 3
             transitions   0  1  2  3       |            |          returned with the first fragment
@@ -173,9 +171,6 @@ class NstepCollector(ScoringCollector):
             if episode_continues:
                 del samples[max(0, len(samples) - self._nstep + 1) :]
         return samples
-
-
-FullGamesCollector = NstepCollector  # its name in earlier releases
 
 
 def final_obs_of(manager: BaseEnvManager, env_id: int, timestep: BaseEnvTimestep) -> Optional[Any]:

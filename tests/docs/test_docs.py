@@ -9,15 +9,11 @@ import subprocess
 import sys
 
 import click
-import numpy as np
 import pytest
 
 import benchmarks
 from breakout_env.agent.agent import PRETRAINED, load_agent
 from breakout_env.cli import main as breakout
-from breakout_env.run.config import read_config_file
-from breakout_env.run.log import RunLog
-from breakout_env.run.recipes import RECIPES, shipped
 from helpers.processes import ROOT
 from tools.make_pretrained import card_as_markdown
 
@@ -129,24 +125,6 @@ def test_tables_are_those_that_were_measured(scripts):
     for guide, tables in scripts('make_tables').TABLES.items():
         for name, make in tables.items():
             assert scripts('blocks').filled(ROOT / guide, name, make()) == (ROOT / guide).read_text(), (guide, name)
-
-
-def test_the_recipe_forecasts_the_scores_of_the_guide(scripts):
-    """Those of the shorter budget as far as it goes, then where the longer one ended, as its schedule is slower."""
-    table = scripts('make_tables').TABLES['docs/training.md']['expect']().splitlines()[2:]
-    rows = [[float(cell) if cell.strip() else None for cell in row.split('|')[1:4]] for row in table]
-    guide = [[env_steps, short] for env_steps, short, _ in rows if short] + [rows[-1][::2]]
-    hook = read_config_file(str(shipped(RECIPES[False]))).main.policy.learn.learner.hook.progress
-    assert [[env_steps / 1e6, score] for env_steps, score in hook.ext_args.expected_scores] == guide
-
-
-def test_the_recipe_for_a_gpu_forecasts_the_scores_of_its_run(scripts):
-    hook = read_config_file(str(shipped(RECIPES[True]))).main.policy.learn.learner.hook.progress
-    progress = RunLog.read(scripts('make_tables').PPO).progress
-    played = np.isfinite(progress['train_return'])
-    known = progress['env_step'][played], progress['train_return'][played]
-    env_steps, scores = zip(*hook.ext_args.expected_scores)
-    assert list(scores) == np.interp(env_steps, *known).round().tolist()
 
 
 def test_memory_of_a_million_transitions_is_one_number(scripts):

@@ -233,17 +233,13 @@ def test_the_used_share_of_the_budget_is_that_of_the_limit_that_is_reached_first
 
 
 @pytest.mark.parametrize('limit', [dict(max_env_step=3_600_000), dict(max_updates=7_200)])
-def test_after_two_minutes_a_run_says_once_what_its_budget_takes_and_what_to_expect(limit, tmp_path, capsys):
-    """Two minutes of learning: an evaluation may come first."""
-    scores = [[1_000_000, 20], [5_000_000, 100]]
-    run = ProgressRun(tmp_path, **limit, print_every_s=1000.0, expected_scores=scores)
+def test_after_two_minutes_of_learning_a_run_says_once_what_its_budget_takes(limit, tmp_path, capsys):
+    """An evaluation may come first."""
+    run = ProgressRun(tmp_path, **limit, print_every_s=1000.0)
     for second in range(0, 300, 10):
         run.look(second)
     assert 'budget' not in capsys.readouterr().out
     for second in range(300, 600, 10):
         run.look(second, 500 * (second - 300), second - 300)
     said = [line for line in capsys.readouterr().out.splitlines() if 'env steps/s' in line and 'budget' in line]
-    assert said == [
-        '500 env steps/s: the budget ends after 3,600,000 env steps, in 1:57:50. '
-        'Runs of this config scored about 72 while training after 3,600,000.'
-    ]
+    assert said == ['500 env steps/s: the budget ends after 3,600,000 env steps, in 1:57:50.']

@@ -134,7 +134,7 @@ def test_list_of_saves_that_names_other_files_is_damaged(name, value):
     Path('run/resume').mkdir(parents=True)
     Path('run/ckpt').mkdir()
     Path('run/ckpt/resume_3.pth.tar').touch()
-    save = dict(iteration=3, env_step=30, checkpoint='ckpt/resume_3.pth.tar', buffer='resume/buffer_3.npz')
+    save = dict(iteration=3, env_step=30, checkpoint='ckpt/resume_3.pth.tar', buffer='resume/buffer_3.npz', time=1.0)
     save['checkpoint_digest'] = xxhash.xxh3_128_hexdigest(b'')
     Path('run/resume/pairs.json').write_text(json.dumps([{**save, name: value}]))
     assert 'run/resume/pairs.json is damaged' in refusal('train', '--resume', 'run', '--device', 'cpu')

@@ -42,7 +42,7 @@ def collector(kind, answers):
     return create_serial_collector(cfg, env=manager, policy=policy, tb_logger=Mock(), exp_name='run')
 
 
-@pytest.mark.parametrize('kind', ['full_games', 'sample_with_ids'])
+@pytest.mark.parametrize('kind', ['nstep', 'sample_with_ids'])
 def test_a_collector_that_is_dropped_closes_its_environments_at_once(kind):
     collecting = collector(kind, [STEP])
     manager, dropped = collecting._env._manager, weakref.ref(collecting)
