@@ -103,7 +103,7 @@ class Agent(object):
         return (bounds[:, :-1] <= np.reshape(draws, (-1, 1))).sum(axis=1)
 
 
-def act(agent: Any, obs: np.ndarray, draws: np.ndarray) -> np.ndarray:
+def choose_actions(agent: Any, obs: np.ndarray, draws: np.ndarray) -> np.ndarray:
     """``agent.act``, with ``draws`` if it is an agent that draws its actions: others need not know them."""
     return agent.act(obs) if getattr(agent, 'temperature', None) is None else agent.act(obs, draws)
 

@@ -29,7 +29,7 @@ from ..env_manager.shared_buffers import is_abnormal
 from ..envs.env import BreakoutEnv
 from ..envs.options import BreakoutOptions
 from ..utils.options import Between, checked
-from .agent import Agent, act
+from .agent import Agent, choose_actions
 
 PROTOCOLS: Dict[str, Dict[str, Any]] = dict(
     nature=dict(noop_max=30, random_action_probability=0.01, repeat_action_probability=0.0),
@@ -288,5 +288,5 @@ def _act(agent: Agent, observations: List[np.ndarray], draws: List[float]) -> np
     batch = np.stack(observations + missing * [np.zeros_like(observations[0])])
     chances = np.pad(draws, (0, missing))
     starts = range(0, len(batch), BATCH_SIZE)
-    parts = [act(agent, batch[i : i + BATCH_SIZE], chances[i : i + BATCH_SIZE]) for i in starts]
+    parts = [choose_actions(agent, batch[i : i + BATCH_SIZE], chances[i : i + BATCH_SIZE]) for i in starts]
     return np.concatenate(parts)[:count]

@@ -10,7 +10,7 @@ import numpy as np
 from ..envs.env import BreakoutEnv
 from ..rendering.window import GameWindow
 from ..utils.command_line import shell_command
-from .agent import Agent, act
+from .agent import Agent, choose_actions
 
 STICKY_PROBABILITY = 0.25  # Machado et al. 2018
 EPSILON = 0.01  # a greedy agent meets about 4 different games
@@ -69,7 +69,7 @@ def play(
                 while is_watched := show(env.render()):
                     if game.end != 'stopped':
                         break
-                    obs, reward, done, info = env.step(int(act(agent, obs[None], rng.random(1))[0]))
+                    obs, reward, done, info = env.step(int(choose_actions(agent, obs[None], rng.random(1))[0]))
                     game.points += int(reward.item())
                     game.lives = info['lives']
                     game.steps += 1

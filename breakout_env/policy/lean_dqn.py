@@ -37,11 +37,11 @@ class LeanDQNPolicy(DQNPolicy):
     """
     Overview:
         DI-engine's ``dqn`` (double, dueling, n-step, prioritised, as configured) with the same hyper-parameters, the \
-        same checkpoints and, up to the order of floating-point additions, the same losses and weights. What makes it \
-        faster:
+        same checkpoints and, up to the order of floating-point additions, the same losses and weights. It is faster, \
+        because:
 
-        - a batch of the ``frame`` buffer already consists of tensors; it is not listed and stacked again;
-        - screens go to the device as uint8, on a stream of their own, and are scaled there once for both networks;
+        - a batch of the ``frame`` buffer already consists of tensors, which are not listed and stacked again;
+        - screens go to the device as uint8, on a separate stream, and are scaled there once for both networks;
         - their memory format is the fastest for convolutions (channels last);
         - Adam is ``fused``: one pass over its tensors instead of a dozen;
         - on a GPU, where launching layers takes longer than computing them, the online network processes both states \
@@ -50,10 +50,8 @@ class LeanDQNPolicy(DQNPolicy):
         - priorities, which are the sizes of the TD errors (Schaul et al. 2016; DI-engine's are their squares), are \
             fetched only if they are used (``policy.priority``).
 
-        Epsilon-greedy is drawn per environment.
-
-        ``autocast='bfloat16'`` computes the layers with half of the bits, with weights, loss and optimizer in \
-        float32. It changes the numbers.
+        Each environment draws its own epsilon-greedy actions. ``autocast='bfloat16'`` computes the layers with half \
+        of the bits, and weights, loss and optimizer in float32; it changes the numbers.
     """
 
     config = dict(type='lean_dqn', learn=LeanDQNOptions().model_dump())
@@ -65,8 +63,8 @@ class LeanDQNPolicy(DQNPolicy):
     ) -> None:
         self._options = self._checked(cfg)
         # `learn` first: collector and evaluator act with the network that it averages
-        fields = sorted(enable_field or self.total_field, key=lambda field: field != 'learn')
-        super().__init__(cfg, model, fields)
+        fields = self.total_field if enable_field is None else enable_field
+        super().__init__(cfg, model, sorted(fields, key=lambda field: field != 'learn'))
 
     def default_model(self) -> tuple[str, list[str]]:
         """DI-engine's DQN on pixels 0..255, where the config names no model."""
@@ -92,9 +90,9 @@ class LeanDQNPolicy(DQNPolicy):
         )  # these would mix the two states
         self._copy_stream = torch.cuda.Stream(self._device) if self._cuda else None
         self._scaler = PixelScaler(self._model, self._dtype) if isinstance(self._model, PixelInput) else None
-        # DI-engine makes them at each update, on the host, and waits until the GPU has them
+        # built once: DI-engine builds them on the host at each update, and waits until the GPU has them
         self._discounts = (self._gamma ** torch.arange(self._nstep)).unsqueeze(1).to(self._device)
-        # its tensors are the parameters: built once, it serves all later updates of the target network
+        # the parameters themselves: this dict serves all later updates of the target network
         self._weights = self._learn_model.state_dict()
         self._target_copy = cast_copy(self._model, self._dtype)
         self._copied_version = -1
@@ -114,13 +112,13 @@ class LeanDQNPolicy(DQNPolicy):
         info: dict[str, Any] = dict(self._updater.step(loss, sync, **means))
         self._target_model.update(self._weights)
         if 'target_update_freq' not in self._cfg.learn:
-            self._copied_version = -1  # by target_theta: it assigns new tensors, whose versions do not tell
+            self._copied_version = -1  # target_theta assigns new tensors, so versions do not show the change
         if self._priority:
             info['priority'] = td_error.tolist()
         return info
 
     def _uploaded(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """On the device: to a GPU from pinned memory while the previous update is computed; Python does not wait."""
+        """Copy to the device: to a GPU from pinned memory, during the previous update and without waiting."""
         if self._copy_stream is None:
             return {key: tensor.to(self._device) for key, tensor in tensors.items()}
         with torch.cuda.stream(self._copy_stream):
@@ -128,15 +126,15 @@ class LeanDQNPolicy(DQNPolicy):
         current = torch.cuda.current_stream(self._device)
         current.wait_stream(self._copy_stream)
         for tensor in uploaded.values():
-            tensor.record_stream(current)  # keeps its memory until that stream has read it
+            tensor.record_stream(current)  # keeps the memory until that stream has read it
         return uploaded
 
     def _loss(self, batch: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
         """
         Overview:
-            The loss of a batch. The TD target is that of double DQN: n-step return + (1 - done) * discount * \
-            Q_target(s', argmax_a Q_online(s', a)). Returns loss, |TD error|, and for the log ``q_value`` and \
-            ``target_q_value``.
+            The loss of a batch with double DQN's TD target: n-step return + (1 - done) * discount * \
+            Q_target(s', argmax_a Q_online(s', a)). Returns loss, |TD error|, and ``q_value`` and ``target_q_value`` \
+            for the log.
         Shapes:
             - batch: ``reward`` :math:`(n, B)`, n rewards of an n-step return; ``obs`` as of ``_q_values``; others \
                 :math:`(B)`.
@@ -192,7 +190,7 @@ class LeanDQNPolicy(DQNPolicy):
         return q_value[:size].float(), next_q_value.detach().float(), target_q_value.float()
 
     def _target(self) -> torch.nn.Module:
-        """The target network; under autocast a copy in that type, which saves casting its weights at each update."""
+        """The target network; under autocast a cast copy, which saves casting its weights at each update."""
         if self._dtype is torch.float32:
             return self._target_model
         version = sum(weight._version for weight in self._target_model.parameters())  # every write into them counts
@@ -203,7 +201,7 @@ class LeanDQNPolicy(DQNPolicy):
 
     @property
     def _acting_model(self) -> torch.nn.Module:
-        """The learner's; without a learner the network into which averaged weights are loaded."""
+        """The learner's; a policy that does not learn loads the averaged weights into its network."""
         return self._updater.acting_model if 'learn' in self._enable_field else self._model
 
     def _init_collect(self) -> None:

@@ -97,17 +97,17 @@ class LeanPPOOptions(LearnerOptions):
 class LeanPPOPolicy(Policy):
     """
     Overview:
-        PPO (Schulman et al. 2017, "Proximal Policy Optimization Algorithms"): rollouts of many environments with \
-        actions that the policy draws, generalised advantages, a few passes over a rollout in random minibatches with \
-        a clipped loss. The loss is that of Stable-Baselines3: advantages normalised in each minibatch, values not \
-        clipped. It needs the collector ``rollout``, the buffer ``rollout`` and the model ``pixel_actor_critic``; see \
-        configs/breakout_ppo_config.py. Number of epochs: ``learn.update_per_collect`` times ``learn.batch_size`` \
-        divided by ``collect.n_sample``. An evaluation takes the most probable action.
+        PPO (Schulman et al. 2017, "Proximal Policy Optimization Algorithms"): the policy draws the actions of a \
+        rollout in many environments, GAE gives their advantages, and a few epochs of random minibatches lower a \
+        clipped loss. As in Stable-Baselines3, advantages are normalised in each minibatch and values are not clipped. \
+        It needs the collector ``rollout``, the buffer ``rollout`` and the model ``pixel_actor_critic``; see \
+        configs/breakout_ppo_config.py. The number of epochs is ``learn.update_per_collect`` times \
+        ``learn.batch_size`` divided by ``collect.n_sample``. An evaluation takes the most probable action.
     """
 
     config = dict(
         type='lean_ppo',
-        # (bool) DI-engine's replay buffers are not of use here.
+        # (bool) Priorities are for replay buffers: a rollout is used as a whole.
         priority=False,
         priority_IS_weight=False,
         # (float) Discount of the next step's reward.
@@ -132,7 +132,7 @@ class LeanPPOPolicy(Policy):
 
     @classmethod
     def check_network(cls, cfg: Mapping, network: Any) -> None:
-        """A ValueError if a network of the config's cannot be mirrored as its options say."""
+        """Raise ValueError if the options ask for a mirror that the network of a config cannot have."""
         if cls._checked(cfg['policy']).mirror:
             Mirror(network)
 
@@ -176,19 +176,19 @@ class LeanPPOPolicy(Policy):
 
     @property
     def _acting_model(self) -> Any:
-        """The learner's; without a learner the network into which averaged weights are loaded."""
+        """The learner's; a policy that does not learn loads the averaged weights into its network."""
         return self._updater.acting_model if 'learn' in self._enable_field else self._model
 
     def _init_collect(self) -> None:
         self._unroll_len = 1
         if not isinstance(self._model, PixelInput):
             raise ValueError(
-                f'the model {type(self._model).__name__} is no PixelInput; lean_ppo expects pixel_actor_critic, or a '
-                'network whose forward_scaled returns `logit` and `value`'
+                f'the model {type(self._model).__name__} is not a PixelInput; lean_ppo expects pixel_actor_critic, or '
+                'a network whose forward_scaled returns `logit` and `value`'
             )
 
     def _forward_collect(self, data: Mapping[int, Any], eps: float = 0.0) -> dict[int, Any]:
-        """``_act_on_batch`` by environment; ``eps``, which DI-engine passes, is unused: the policy itself explores."""
+        """``_act_on_batch`` by environment. DI-engine passes ``eps``, which is unused: the policy itself explores."""
         decided = self._act_on_batch(torch.stack([torch.as_tensor(obs) for obs in data.values()]))
         steps = zip(*(tensor.unbind() for tensor in decided.values()))
         return {env_id: dict(zip(decided, step)) for env_id, step in zip(data, steps)}
@@ -210,14 +210,14 @@ class LeanPPOPolicy(Policy):
                 self._acting_scaler = PixelScaler(self._cast, self._dtype)
             output = self._cast.forward_scaled(self._acting_scaler(obs.to(self._device, non_blocking=True)))
             if 'value' not in output:
-                raise ValueError(f'the model {type(self._model).__name__} returns {sorted(output)}, no `value`')
-            # together, so that a GPU is waited for once
+                raise ValueError(f'the model {type(self._model).__name__} returns {sorted(output)} without `value`')
+            # in one tensor, to wait for a GPU once
             decided = torch.cat([output['logit'], output['value'].unsqueeze(1)], dim=1).float().cpu()
             logit, value = decided[:, :-1], self._return_scale.returns(decided[:, -1])
             log_probs = logit.log_softmax(dim=1)
             try:
                 action = torch.multinomial(log_probs.exp(), 1)
-            except RuntimeError:  # its message names probabilities, not options
+            except RuntimeError:  # its message names probabilities; this one names options
                 check_finite('the output of the network that acts', logit)
                 raise
             return dict(action=action[:, 0], value=value, log_prob=log_probs.gather(1, action)[:, 0])
@@ -247,7 +247,7 @@ class LeanPPOPolicy(Policy):
         advantage, following = torch.empty_like(reward), torch.zeros_like(value[-1])
         for t in reversed(range(len(reward))):
             following = error[t] + discount[t] * self._cfg.learn.gae_lambda * following
-            # a step that was lost with its environment has no reward: the value stands for the return
+            # a step that was lost with its environment has no reward: the value replaces the return
             following = torch.where(weight[t] > 0, following, 0)
             advantage[t] = following
         kept = {key: transitions[key] for key in ('obs', 'action', 'log_prob', 'weight')}
@@ -305,7 +305,7 @@ class LeanPPOPolicy(Policy):
 
         advantage = data.advantage - mean(data.advantage)
         residual_variance = mean(advantage.square())  # an advantage is a return without the value during play
-        # the population's deviation, as a minibatch of one sample has no other
+        # of the population: a sample's deviation needs two samples
         advantage = advantage / (residual_variance.sqrt() + 1e-8)
         log_probs = output['logit'].log_softmax(dim=1)
         log_ratio = log_probs.gather(1, data.action.unsqueeze(1)).squeeze(1) - data.log_prob
@@ -330,7 +330,7 @@ class LeanPPOPolicy(Policy):
     @property
     def _used(self) -> float:
         """Progress of annealing, from 0 to 1."""
-        return self._budget_used or 0.0 if self._options.anneal else 0.0
+        return (self._budget_used or 0.0) if self._options.anneal else 0.0
 
     def _annealed(self, begin: float, end: float | None) -> float:
         """An option's present value, interpolated from ``begin`` to ``end``."""

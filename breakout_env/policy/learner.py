@@ -13,7 +13,7 @@ from .pixel_models import PixelInput
 _Model = TypeVar('_Model', bound=torch.nn.Module)
 # The key of the moving average (EMA) of the weights in a checkpoint.
 EMA_KEY = 'ema_model'
-# DI-engine's learner logs the mean over its last updates, so new means have to be there so many updates before.
+# DI-engine's learner logs the mean over so many last updates, so new means have to be there before them.
 LOG_WINDOW_UPDATES = 10
 Precision = Literal[None, 'bfloat16', 'auto']
 GradClip = Annotated[float, Between(0, above=True)] | None
@@ -25,7 +25,8 @@ class LearnerOptions(Options):
     _owner = 'policy option'
 
     grad_clip: GradClip = None
-    """(float | None) Gradients whose norm over all weights is larger are scaled to it; None for no limit."""
+    """(float | None) Largest norm of the gradient over all weights, to which larger ones are scaled; None for no \
+    limit."""
     autocast: Precision = None
     """(str | None) None for float32; ``bfloat16`` pays on CPUs with AVX512-BF16 or AMX and on GPUs since Ampere; \
     ``auto`` is ``bfloat16`` there and float32 elsewhere."""
@@ -42,7 +43,7 @@ class Diverged(ValueError):
 
 
 def check_finite(what: str, values: Any) -> None:
-    """``Diverged``, with the options to look at, if a number or a tensor in nested dicts and lists is not finite."""
+    """Raise ``Diverged``, which names options, if a number or a tensor in nested dicts and lists is not finite."""
     if isinstance(values, Mapping):
         for name, value in values.items():
             check_finite(f'{what} `{name}`', value)
@@ -160,11 +161,10 @@ def _groups(optimizer_state: Mapping[str, Any], fused: bool | None) -> list[dict
 class PixelScaler:
     """
     Overview:
-        Scales a batch for the network: cropped, / 255, channels last, into reused memory (allocating it takes a tenth \
-        of an update on a CPU).
-
-        Channels last is the faster layout for training on all CPUs that were measured, and on GPUs: on one thread \
-        with AVX2 by 1.1 for a batch of 64 and by 2 for one of 256, with bfloat16 instructions by 1.2.
+        Crops a batch for the network and scales it to [0, 1], channels last, into reused memory: allocating it takes \
+        a tenth of an update on a CPU. Channels last is the faster layout for training on all CPUs that were measured, \
+        and on GPUs: on one thread with AVX2 by 1.1 for a batch of 64 and by 2 for one of 256, with bfloat16 \
+        instructions by 1.2.
     """
 
     def __init__(self, model: PixelInput, dtype: torch.dtype) -> None:
@@ -172,22 +172,22 @@ class PixelScaler:
         self._memory: torch.Tensor | None = None
 
     def __call__(self, *batches: torch.Tensor) -> torch.Tensor:
-        """One batch after the other in one tensor, which the next call overwrites."""
-        shape = (sum(map(len, batches)), *self._model.seen(batches[0]).shape[1:])
+        """Put the batches one after the other into one tensor, which the next call overwrites."""
+        shape = (sum(map(len, batches)), *self._model.crop(batches[0]).shape[1:])
         if self._memory is None or self._memory.shape != shape:
             self._memory = torch.empty(
                 shape, dtype=self._dtype, device=batches[0].device, memory_format=torch.channels_last
             )
         for pixels, part in zip(batches, self._memory.split([len(pixels) for pixels in batches])):
             if pixels.device.type == 'cpu' and pixels.dtype == torch.uint8 and pixels.shape[1] > 1:
-                part.copy_(_interleaved(self._model.seen(pixels))).div_(255)
+                part.copy_(_interleaved(self._model.crop(pixels))).div_(255)
             else:
                 self._model.scaled(pixels, out=part)
         return self._memory
 
 
 def _interleaved(pixels: torch.Tensor) -> torch.Tensor:
-    """A copy, channels last, by OpenCV: with PyTorch, copying planes into it took a seventh of an update on a CPU."""
+    """Copy to channels last by OpenCV: PyTorch took a seventh of an update on a CPU for it."""
     copied = torch.empty(pixels.shape, dtype=torch.uint8, memory_format=torch.channels_last)
     for planes, screen in zip(pixels.numpy(), copied.permute(0, 2, 3, 1).numpy()):
         cv2.merge(list(planes), dst=screen)
@@ -196,7 +196,7 @@ def _interleaved(pixels: torch.Tensor) -> torch.Tensor:
 
 def fastest_dtype(autocast: str | None, device: str | torch.device) -> torch.dtype:
     """
-    What the option ``autocast`` means on this machine: for ``auto`` bfloat16 where the CPU has instructions for it
+    What the option ``autocast`` means on this machine: ``auto`` is bfloat16 if the CPU has instructions for it
     (AVX512-BF16 or AMX) or the GPU does (compute capability 8 and higher), else float32.
     """
     if autocast != 'auto':
@@ -224,5 +224,5 @@ def cast_copy(model: _Model, dtype: torch.dtype) -> _Model:
 
 
 def acting_weights(state_dict: Mapping[str, Any]) -> dict[str, Any]:
-    """The weights in a checkpoint that act: the average, where there is one."""
+    """The weights in a checkpoint that collector and evaluator use: the average, if there is one."""
     return state_dict.get(EMA_KEY, state_dict['model'])

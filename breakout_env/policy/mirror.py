@@ -1,6 +1,7 @@
 """Left-right equivariant networks: a mirrored screen gives mirrored action probabilities and the same value."""
 
-from typing import Any, List, Sequence, Tuple
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch.nn import Conv2d, Linear
@@ -11,18 +12,18 @@ from .pixel_models import PixelActorCritic, output_shapes
 MIRRORED_ACTIONS = [0, 1, 3, 2]
 
 
-class Mirror(object):
+class Mirror:
     """
     Overview:
-        Keeps a network's weights among those that commute with the mirror: each layer has its features in pairs, one \
-        of the pair is for screens what the other one is for their mirror images (Cohen and Welling 2016, "Group \
-        Equivariant Convolutional Networks"). Breakout is symmetric, so that a game teaches as much as two. The \
-        weights are ordinary ones, half of them free; an update costs the same, as their gradients are averaged over \
-        each pair, which is the gradient of the free ones.
+        Keeps a network's weights equivariant: each layer has its features in pairs, and one feature of a pair sees \
+        in a screen what the other sees in its mirror image (Cohen and Welling 2016, "Group Equivariant Convolutional \
+        Networks"). Breakout is symmetric, so a game teaches as much as two. The weights are ordinary ones, half of \
+        them free. An update takes the same time: it averages the gradients over each pair, which gives the gradient \
+        of the free weights.
     Arguments:
         - model (:obj:`PixelActorCritic`): With 4 actions and an even number of features in each layer.
     Raises:
-        - ValueError: If the network or the width of its screens is another one.
+        - ValueError: If the network is of another kind, or the mirror does not map its screens onto themselves.
     Examples:
         >>> model = PixelActorCritic([4, 84, 84], 4, head='paper')
         >>> Mirror(model).begin()
@@ -35,8 +36,8 @@ class Mirror(object):
     def __init__(self, model: PixelActorCritic) -> None:
         self._model = model
         device = next(model.parameters()).device
-        # Each weight and bias with the rows and columns (outputs and inputs) that are its own in the mirrored network.
-        self._permutations: List[Tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
+        # Each weight and bias with its rows and columns (outputs and inputs) in the mirrored network.
+        self._permutations: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
         layers = [layer for layer in model.modules() if isinstance(layer, (Conv2d, Linear))]
         convolutions = [layer for layer in layers if isinstance(layer, Conv2d)]
         self._check(layers, convolutions)
@@ -68,33 +69,34 @@ class Mirror(object):
                 f'{name} for {type(self._model).__name__} with layers of {sizes}; expected pixel_actor_critic '
                 'with even sizes in encoder_hidden_size_list, 4 actions and no layer_norm'
             )
-        screen_width, seen = self._model.screen_width, self._model._seen[-1]
-        if seen.start + seen.stop != screen_width:
+        assert self._model.window is not None, 'a PixelActorCritic looks at screens'
+        left, right = self._model.window.columns
+        if left + right != self._model.screen_width - 1:
             raise ValueError(
-                f'{name} for columns {[seen.start, seen.stop - 1]} of {screen_width}; expected as many left out on '
-                'the left as on the right'
+                f'{name} for columns {[left, right]} of {self._model.screen_width}; expected as many left out on the '
+                'left as on the right'
             )
         width = self._model.encoder.obs_shape[2]
         for layer in convolutions:
             steps, rest = divmod(width + 2 * layer.padding[1] - layer.kernel_size[1], layer.stride[1])
             if rest:
                 raise ValueError(
-                    f'{name} for {seen.stop - seen.start} columns; expected as many as each convolution reads to the '
+                    f'{name} for {right - left + 1} columns; expected a number of which each convolution reads the '
                     'last, such as 84 or 76'
                 )
             width = steps + 1
 
     def begin(self) -> None:
-        """Make the weights commute with the mirror, and keep their scale."""
+        """Make the weights equivariant, and keep their scale."""
         for weight, rows, columns in self._permutations:
             weight.data.add_(_mirrored(weight.data, rows, columns)).div_(2**0.5)
 
     def check(self) -> None:
-        """``ValueError`` if loaded weights do not commute with the mirror: updates keep such weights asymmetric."""
+        """Raise ValueError if loaded weights are not equivariant: updates would keep them asymmetric."""
         for weight, rows, columns in self._permutations:
             if not torch.allclose(weight, _mirrored(weight, rows, columns), rtol=1e-3, atol=1e-5):
                 raise ValueError(
-                    'the loaded weights are of a training without the policy option `learn.mirror`, which is True '
+                    'the loaded weights come from a training without the policy option `learn.mirror`, which is True '
                     '(bool); expected policy.learn.mirror=False to resume it'
                 )
 

@@ -2,7 +2,8 @@
 
 import inspect
 from abc import ABCMeta
-from typing import Annotated, Any, Dict, Iterable, Literal, Mapping, Optional, Sequence, Tuple, Union, cast
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, Literal, NamedTuple, cast
 
 import torch
 from annotated_types import MinLen
@@ -19,7 +20,7 @@ NATURE_ENCODER = (32, 64, 64, 512)
 # DI-engine's Q-learning policies put these sizes into every ``policy.model`` that names none (``DQNPolicy.config``). A
 # bottleneck of 64 after 128 channels suits no screen.
 POLICY_DEFAULT_ENCODER = (128, 128, 64)
-# It preserves the scale of what goes through a layer and a ReLU (He et al. 2015).
+# The gain that preserves the scale of values through a layer and a ReLU (He et al. 2015).
 _RELU_GAIN = 2**0.5
 
 
@@ -27,23 +28,30 @@ def _as_tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _check_encoder(sizes: Tuple[int, ...]) -> Tuple[int, ...]:
+def _check_encoder(sizes: tuple[int, ...]) -> tuple[int, ...]:
     if len(sizes) < 3 or set(sizes[3:-1]) - {sizes[2]}:
         raise ValueError('ConvEncoder builds three convolutions, blocks with the channels of the third, and a layer')
     return sizes
 
 
-# The upper bounds are far beyond any network for screens; three strided convolutions need 36 pixels.
+# Three strided convolutions need 36 pixels. The upper bounds are far above the sizes of any network for screens.
 _FEWEST_PIXELS = 36
 _Frames = Annotated[int, Between(1, 256)]
 _Pixels = Annotated[int, Between(_FEWEST_PIXELS, 1024)]
 _Range = Annotated[
-    Optional[Tuple[Annotated[int, Between(0, 1023)], Annotated[int, Between(0, 1023)]]],
+    tuple[Annotated[int, Between(0, 1023)], Annotated[int, Between(0, 1023)]] | None,
     BeforeValidator(_as_tuple),
     Expected('None or the first and the last index that the network looks at, such as [12, 79]'),
 ]
 _Actions = Annotated[int, Between(1, 10_000)]
 _Width = Annotated[int, Between(1, 16_384)]
+
+
+class Window(NamedTuple):
+    """The first and the last row and column of the part of a screen that a network looks at."""
+
+    rows: tuple[int, int]
+    columns: tuple[int, int]
 
 
 class PixelModelOptions(Options):
@@ -52,19 +60,19 @@ class PixelModelOptions(Options):
     _owner = 'model option'
 
     obs_shape: Annotated[
-        Tuple[_Frames, _Pixels, _Pixels],
+        tuple[_Frames, _Pixels, _Pixels],
         BeforeValidator(_as_tuple),
         Expected('three whole numbers: frames (up to 256), height and width (36 to 1,024 pixels)'),
     ]
     """(list) Shape of an observation, such as [4, 84, 84]."""
     action_shape: Annotated[
-        Union[_Actions, Annotated[Tuple[_Actions, ...], MinLen(1)]],
+        _Actions | Annotated[tuple[_Actions, ...], MinLen(1)],
         BeforeValidator(_as_tuple),
         Expected('a whole number from 1 to 10,000, or a list of them'),
     ]
     """(int) Number of actions."""
     encoder_hidden_size_list: Annotated[
-        Tuple[_Width, ...],
+        tuple[_Width, ...],
         BeforeValidator(lambda sizes: NATURE_ENCODER if sizes is None else _as_tuple(sizes)),
         AfterValidator(_check_encoder),
         Expected(
@@ -74,37 +82,36 @@ class PixelModelOptions(Options):
     ] = NATURE_ENCODER
     """(list) Channels of the convolutions, then the width of the linear layer."""
     rows: _Range = None
-    """(Optional[list]) First and last row of the screen that the network looks at; None for all. In 84x84 pixels only \
+    """(list | None) First and last row of the screen that the network looks at; None for all. In 84x84 pixels only \
     the score is above row 12, and rows 79 to 83 never change."""
     columns: _Range = None
-    """(Optional[list]) First and last column likewise. In 84x84 pixels the walls are outside columns 4 to 79."""
+    """(list | None) First and last column likewise. In 84x84 pixels the walls are outside columns 4 to 79."""
     head: Literal['ding', 'paper'] = 'ding'
     """(str) Of `pixel_dqn` and `pixel_actor_critic`: ``paper`` for a ReLU after the linear layer and outputs that are \
     linear on it (Mnih et al. 2015), for dueling networks with a linear layer for each stream (Wang et al. 2016); \
     ``ding`` for DI-engine's, with no ReLU after the linear layer and another hidden layer before the outputs."""
 
     @property
-    def seen(self) -> Tuple[slice, slice]:
-        """The rows and the columns that the network looks at."""
+    def window(self) -> Window:
+        """The part of a screen that the network looks at."""
         _, height, width = self.obs_shape
-        (top, bottom), (left, right) = self.rows or (0, height - 1), self.columns or (0, width - 1)
-        return slice(top, bottom + 1), slice(left, right + 1)
+        return Window(self.rows or (0, height - 1), self.columns or (0, width - 1))
 
     @classmethod
     def read(cls, cfg: Any) -> 'PixelModelOptions':
-        """As the base's; also a ValueError for ``rows`` and ``columns`` that are not on the screen, or too few."""
+        """As the base's; also raises ValueError for ``rows`` and ``columns`` off the screen, or too few."""
         options = super().read(cfg)
-        for name, size, seen in zip(('rows', 'columns'), options.obs_shape[1:], options.seen):
-            if seen.stop > size or seen.stop - seen.start < _FEWEST_PIXELS:
-                found = f'model option `{name}` is {[seen.start, seen.stop - 1]} (list)'
+        for name, size, (first, last) in zip(Window._fields, options.obs_shape[1:], options.window):
+            if last >= size or last - first + 1 < _FEWEST_PIXELS:
+                found = f'model option `{name}` is {[first, last]} (list)'
                 raise ValueError(f'{found}; expected at least {_FEWEST_PIXELS} of a screen that has {size}, from 0 on')
         return options
 
 
 class _MadeFromConfig(ABCMeta):  # not `type`: a network may have an abstract base
     """
-    Makes networks of the arguments in ``policy.model``, for DI-engine's ``create_model`` and for anybody else: without
-    the encoder that the config does not name, which a network with layers of its own has no argument for.
+    Makes a network of the arguments in ``policy.model``, whoever asks for it. Drops the encoder that DI-engine inserts
+    there: a network with custom layers need not have such an argument.
     """
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
@@ -117,11 +124,11 @@ class _MadeFromConfig(ABCMeta):  # not `type`: a network may have an abstract ba
 class PixelInput(torch.nn.Module, metaclass=_MadeFromConfig):
     """
     Overview:
-        A mixin for DI-engine's template models and for networks of one's own layers (docs/own_network.md), which then \
-        take pixel values 0..255, uint8 or floating, and scale them to [0, 1] on their own device, whatever the dtype: \
-        DI-engine's collector passes uint8, its evaluator the same pixels as float32. Checkpoints are the template's. \
-        The encoder's weights begin orthogonal (Saxe et al. 2014), which preserves the differences between screens; \
-        from PyTorch's default weights, which shrink them at each layer, DQN may learn one value for all states \
+        A mixin for DI-engine's template models and for networks with custom layers (docs/own_network.md). They take \
+        pixel values 0..255, uint8 or floating, and scale them to [0, 1] on the network's device: DI-engine's \
+        collector passes uint8, its evaluator the same pixels as float32. Checkpoints are the template's. The \
+        encoder's weights begin orthogonal (Saxe et al. 2014), which preserves the differences between screens. \
+        PyTorch's default weights shrink them at each layer, and DQN may learn one value for all states \
         (docs/training.md).
     Examples:
         >>> model = PixelDQN([4, 84, 84], 4)
@@ -130,34 +137,34 @@ class PixelInput(torch.nn.Module, metaclass=_MadeFromConfig):
         True
     """
 
-    # What ``envs/pixel_check.py`` asks of a model.
+    # ``envs/pixel_check.py`` reads it.
     scales_pixels = True
-    # Arguments of the template for sizes that have to be the width of the encoder.
-    _head_sizes: Tuple[str, ...] = ()
+    # Arguments of the template that have to be the width of the encoder.
+    _head_sizes: tuple[str, ...] = ()
     _pixels_checked = False
-    _seen: Tuple[Any, ...] = (...,)
+    # The part of a screen that the network looks at; None for all of it.
+    window: Window | None = None
     screen_width: int
 
     def __init__(
         self,
-        obs_shape: Optional[Sequence[int]] = None,
-        action_shape: Optional[int] = None,
-        encoder_hidden_size_list: Optional[Sequence[int]] = NATURE_ENCODER,
+        obs_shape: Sequence[int] | None = None,
+        action_shape: int | None = None,
+        encoder_hidden_size_list: Sequence[int] | None = NATURE_ENCODER,
         *,
         orthogonal: bool = True,
-        rows: Optional[Sequence[int]] = None,
-        columns: Optional[Sequence[int]] = None,
+        rows: Sequence[int] | None = None,
+        columns: Sequence[int] | None = None,
         **kwargs: Any,
     ) -> None:
         """
         Arguments:
-            - obs_shape, action_shape, rows, columns: As in ``PixelModelOptions``. Without ``obs_shape`` the next \
-                class's constructor is called as it is: a network of its own layers, in ``forward_scaled``. \
-                Checkpoints of a network with ``rows`` or ``columns`` have them, too.
-            - encoder_hidden_size_list (:obj:`Optional[Sequence[int]]`): As there. None and [128, 128, 64] stand for \
-                the default: DI-engine's policies put the latter into ``policy.model`` where it names none. For those \
-                very sizes use DI-engine's own model with ``obs_dtype='float32'``.
-            - orthogonal (:obj:`bool`): Whether the encoder's weights begin orthogonal instead of as PyTorch's.
+            - obs_shape, action_shape, rows, columns: As in ``PixelModelOptions``. A network with custom layers names \
+                none of them. Checkpoints include ``rows`` and ``columns``.
+            - encoder_hidden_size_list (:obj:`Sequence[int] | None`): As there. None and, as a keyword, [128, 128, 64] \
+                stand for the default: DI-engine's policies insert the latter into configs. To train with these sizes, \
+                use DI-engine's own model with ``obs_dtype='float32'``.
+            - orthogonal (:obj:`bool`): Whether the encoder's weights begin orthogonal, else as PyTorch's.
             - kwargs (:obj:`Any`): The template's other arguments.
         Raises:
             - ValueError: If a shape or size is not allowed.
@@ -169,16 +176,16 @@ class PixelInput(torch.nn.Module, metaclass=_MadeFromConfig):
         options = PixelModelOptions.read(dict(given, encoder_hidden_size_list=encoder_hidden_size_list))
         sizes = list(options.encoder_hidden_size_list)
         kwargs = {**dict.fromkeys(self._head_sizes, sizes[-1]), **kwargs}
-        seen_shape = (options.obs_shape[0], *(seen.stop - seen.start for seen in options.seen))
-        super().__init__(seen_shape, options.action_shape, encoder_hidden_size_list=sizes, **kwargs)
-        self._seen, self.screen_width = (..., *options.seen), options.obs_shape[2]
-        for name in ('rows', 'columns'):
+        cropped_shape = (options.obs_shape[0], *(last - first + 1 for first, last in options.window))
+        super().__init__(cropped_shape, options.action_shape, encoder_hidden_size_list=sizes, **kwargs)
+        self.window, self.screen_width = options.window, options.obs_shape[2]
+        for name in Window._fields:
             if getattr(options, name) is not None:
                 # floating as all tensors of an agent's file
                 self.register_buffer(name, torch.tensor(getattr(options, name), dtype=torch.float32))
         self.register_load_state_dict_post_hook(_check_loaded_ranges)
         for module in self.modules():
-            # nothing else reads what these ReLUs get; overwriting it saves a twentieth of an update on a CPU
+            # nothing else reads the inputs of these ReLUs; overwriting them saves a twentieth of an update on a CPU
             if isinstance(module, torch.nn.ReLU):
                 module.inplace = True
             elif isinstance(module, torch.nn.Flatten):
@@ -197,17 +204,17 @@ class PixelInput(torch.nn.Module, metaclass=_MadeFromConfig):
             network = cls(**given)
         except TypeError as error:  # an argument that is missing, or unknown
             if cls.__module__ != __name__ and inspect.trace()[-1].filename == inspect.getfile(cls):
-                raise  # from the code of somebody's own network
+                raise  # from the code of a custom network
             raise ValueError(f'policy.model: {error}') from error
         check_network = getattr(dict(POLICY_REGISTRY).get(cfg['policy'].get('type')), 'check_network', None)
         if check_network is not None:
             check_network(cfg, network)
 
-    def forward(self, x: Union[torch.Tensor, Mapping], *args: Any, **kwargs: Any) -> Any:
+    def forward(self, x: torch.Tensor | Mapping, *args: Any, **kwargs: Any) -> Any:
         """
         Overview:
-            The template's ``forward`` on scaled pixels, for a recurrent one in a dict under ``obs``. A ValueError if \
-            the first floating input that is not all black is scaled already.
+            The template's ``forward`` on scaled pixels; a recurrent one takes a dict with ``obs``. Raises ValueError \
+            if the first floating input that is not all black is scaled already.
         Shapes:
             - x: :math:`(B, F, S, S)`, B batch size, F frames, S pixels; :math:`(T, B, F, S, S)` for T recurrent steps.
         """
@@ -216,11 +223,11 @@ class PixelInput(torch.nn.Module, metaclass=_MadeFromConfig):
         return self.forward_scaled(self.scaled(x), *args, **kwargs)
 
     def forward_scaled(self, x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        """``forward`` for what ``scaled`` returned: several networks scale the same screens once."""
+        """``forward`` on the result of ``scaled``, so that networks can share it."""
         return super().forward(x, *args, **kwargs)
 
-    def scaled(self, pixels: torch.Tensor, out: Optional[torch.Tensor] = None) -> torch.Tensor:
-        """What the network looks at, scaled to [0, 1]: float32 or ``out``'s type; errors as ``forward``."""
+    def scaled(self, pixels: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+        """Crop screens and scale them to [0, 1], as float32 or ``out``'s type. Raises as ``forward``."""
         if not self._pixels_checked and pixels.is_floating_point():
             brightest = pixels.max().item()
             if 0 < brightest <= 1:
@@ -229,18 +236,21 @@ class PixelInput(torch.nn.Module, metaclass=_MadeFromConfig):
                     f'is {brightest:g}. {PIXEL_FORMAT_HINT}'
                 )
             self._pixels_checked = brightest > 1
-        seen = self.seen(pixels)
-        return seen.float() / 255 if out is None else out.copy_(seen).div_(255)
+        cropped = self.crop(pixels)
+        return cropped.float() / 255 if out is None else out.copy_(cropped).div_(255)
 
-    def seen(self, pixels: torch.Tensor) -> torch.Tensor:
-        """The rows and columns of screens that the network looks at."""
-        return pixels[self._seen]
+    def crop(self, pixels: torch.Tensor) -> torch.Tensor:
+        """The part of screens that the network looks at."""
+        if self.window is None:
+            return pixels
+        (top, bottom), (left, right) = self.window
+        return pixels[..., top : bottom + 1, left : right + 1]
 
 
-def _keep_layout(module: torch.nn.Module, inputs: Tuple[torch.Tensor]) -> None:
+def _keep_layout(module: torch.nn.Module, inputs: tuple[torch.Tensor]) -> None:
     """
-    Give the gradient of channels-last features their layout, which flattening loses: between two layouts the backward
-    pass of a ReLU takes ten times as long: 1% of an update on a CPU with bfloat16, 5% in float32.
+    Give the gradient of channels-last features their layout, which flattening loses. The backward pass of a ReLU
+    between two layouts takes ten times as long: 1% of an update on a CPU with bfloat16, 5% in float32.
     """
     (features,) = inputs
     if features.requires_grad and features.is_contiguous(memory_format=torch.channels_last):
@@ -259,11 +269,11 @@ class PixelDQN(PixelInput, DQN):
     ) -> None:
         """
         Arguments:
-            - dueling (:obj:`bool`): Whether the value of a state and the advantages of actions have heads of their own.
+            - dueling (:obj:`bool`): Whether the value of a state and the advantages of actions have separate heads.
             - head (:obj:`str`): ``ding`` or ``paper``, see ``PixelModelOptions``.
-            - layer_norm (:obj:`bool`): Whether a LayerNorm (Ba et al. 2016) is before each ReLU. The scale of weights \
-                does not matter then: they begin as PyTorch's.
-            - args, kwargs (:obj:`Any`): As ``PixelInput``, errors, too.
+            - layer_norm (:obj:`bool`): Whether a LayerNorm (Ba et al. 2016) precedes each ReLU. The scale of weights \
+                does not matter then, and they begin as PyTorch's.
+            - args, kwargs (:obj:`Any`): As in ``PixelInput``, errors included.
         """
         checked('model option', 'head', head, PixelModelOptions.model_fields['head'].annotation)
         if head == 'paper' and (layers := kwargs.setdefault('head_layer_num', 0)):
@@ -283,14 +293,14 @@ class PixelDQN(PixelInput, DQN):
             _add_layer_norm(self)
 
     def forward_scaled(self, x: torch.Tensor) -> Any:
-        """As the base's; the head computes in float32: values of two actions may differ by less than bfloat16 tells."""
+        """As the base's. The head computes in float32: bfloat16 cannot tell the values of close actions apart."""
         features, device_type = self.encoder(x), x.device.type
         if torch.amp.is_autocast_available(device_type) and torch.is_autocast_enabled(device_type):
             with torch.autocast(device_type, enabled=False):
                 return self._heads(features.float())
         return self._heads(features.float())
 
-    def _heads(self, features: torch.Tensor) -> Dict[str, torch.Tensor]:
+    def _heads(self, features: torch.Tensor) -> dict[str, torch.Tensor]:
         if not self._has_streams:
             return self.head(features)
         of_advantages, of_value = features.chunk(2, dim=1)
@@ -302,10 +312,10 @@ class PixelDQN(PixelInput, DQN):
 class PixelActorCritic(PixelDQN):
     """
     Overview:
-        ``PixelDQN`` whose head gives the logits of a policy, with a linear layer for the value of the observation \
-        beside it, for the policy ``lean_ppo``. Without the latter its weights are those of a DQN, which plays as the \
-        policy's most probable actions. All weights begin orthogonal, the policy's last ones small (Andrychowicz et \
-        al. 2021, "What Matters for On-Policy Deep Actor-Critic Methods?").
+        For the policy ``lean_ppo``: a ``PixelDQN`` whose head gives the logits of a policy, and a linear layer beside \
+        it for the value of the observation. Without that layer the weights fit a DQN, which then plays the policy's \
+        most probable actions. All weights begin orthogonal, the last ones of the policy small (Andrychowicz et al. \
+        2021, "What Matters for On-Policy Deep Actor-Critic Methods?").
     Examples:
         >>> sorted(PixelActorCritic([4, 84, 84], 4)(torch.zeros(1, 4, 84, 84)))
         ['logit', 'value']
@@ -323,17 +333,18 @@ class PixelActorCritic(PixelDQN):
             _begin_orthogonal([[*(self.head.A if dueling else self.head).modules()][-1]], 0.01)
             _begin_orthogonal([self.critic], 1.0)
 
-    def _heads(self, features: torch.Tensor) -> Dict[str, torch.Tensor]:
+    def _heads(self, features: torch.Tensor) -> dict[str, torch.Tensor]:
         return dict(logit=self.head(features)['logit'], value=self.critic(features).squeeze(1))
 
 
 def _check_loaded_ranges(model: PixelInput, incompatible_keys: Any) -> None:
-    """A network that was trained on other rows has weights of the same shapes, so that nothing else would tell."""
-    for name, seen in zip(('rows', 'columns'), model._seen[1:]):
-        buffer, own = getattr(model, name, None), [seen.start, seen.stop - 1]
-        if buffer is not None and (loaded := buffer.tolist()) != own:
-            buffer.copy_(torch.tensor(own))
-            raise ValueError(f'the weights are for {name} {loaded} of the screen; expected {own}, option `{name}`')
+    """Refuse weights that were trained on other rows: their shapes are the same, so nothing else shows it."""
+    assert model.window is not None, 'the hook is registered with a window'
+    for name, places in model.window._asdict().items():
+        buffer, expected = getattr(model, name, None), list(places)
+        if buffer is not None and (loaded := buffer.tolist()) != expected:
+            buffer.copy_(torch.tensor(expected))
+            raise ValueError(f'the weights are for {name} {loaded} of the screen; expected {expected}, option `{name}`')
 
 
 def _begin_orthogonal(layers: Iterable[torch.nn.Module], gain: float = _RELU_GAIN) -> None:
@@ -345,9 +356,9 @@ def _begin_orthogonal(layers: Iterable[torch.nn.Module], gain: float = _RELU_GAI
                 torch.nn.init.zeros_(layer.bias)
 
 
-def output_shapes(model: PixelDQN) -> Dict[torch.nn.Module, Sequence[int]]:
-    """The shape of what each convolution and linear layer, but a critic, makes of an observation."""
-    shapes: Dict[torch.nn.Module, Sequence[int]] = {}
+def output_shapes(model: PixelDQN) -> dict[torch.nn.Module, Sequence[int]]:
+    """The shape of the output of each convolution and linear layer but the critic, for one observation."""
+    shapes: dict[torch.nn.Module, Sequence[int]] = {}
     layers = [module for module in model.modules() if isinstance(module, (torch.nn.Conv2d, torch.nn.Linear))]
     hooks = [layer.register_forward_hook(lambda *call: shapes.update({call[0]: call[2].shape[1:]})) for layer in layers]
     with torch.no_grad():
@@ -385,7 +396,7 @@ class PixelQRDQN(PixelInput, QRDQN):
 
 @MODEL_REGISTRY.register('pixel_drqn')
 class PixelDRQN(PixelInput, DRQN):
-    """DI-engine's ``DRQN``, recurrent, on pixel values 0..255, for its policy ``r2d2`` and for ``r2d2_slices``."""
+    """DI-engine's recurrent ``DRQN`` on pixel values 0..255, for its policy ``r2d2`` and for ``r2d2_slices``."""
 
 
 @MODEL_REGISTRY.register('pixel_vac')

@@ -1,6 +1,7 @@
 """DI-engine's R2D2 on slices of episodes that the buffer cuts while sampling, instead of sequences cut once."""
 
-from typing import Any, Dict, List, Mapping, Tuple
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from ding.model.wrapper.model_wrappers import model_wrap
@@ -41,7 +42,7 @@ class R2D2SlicesPolicy(R2D2Policy):
 
     _collect_model: Any
 
-    def default_model(self) -> Tuple[str, List[str]]:
+    def default_model(self) -> tuple[str, list[str]]:
         """DI-engine's DRQN on pixels 0..255, where the config names no model."""
         return 'pixel_drqn', ['breakout_env']
 
@@ -78,10 +79,10 @@ class R2D2SlicesPolicy(R2D2Policy):
     def _get_nstep(self) -> int:
         return 1  # of what the collector hands over: returns are computed from the slice
 
-    def _process_transition(self, obs: Any, policy_output: Dict[str, Any], timestep: Any) -> Dict[str, Any]:
+    def _process_transition(self, obs: Any, policy_output: dict[str, Any], timestep: Any) -> dict[str, Any]:
         return dict(super()._process_transition(obs, policy_output, timestep), null=False)
 
-    def _get_train_sample(self, transitions: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
+    def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Append ``nstep`` null steps to an episode that has ended; everything else is left as it is."""
         last = transitions[-1]
         if not last['done']:
@@ -90,10 +91,10 @@ class R2D2SlicesPolicy(R2D2Policy):
         first_id = last.get('step_id', 0) + 1
         return transitions + [dict(last, **zeros, null=True, step_id=first_id + i) for i in range(self._nstep)]
 
-    def _data_preprocess_learn(self, data: List[Dict[str, Any]]) -> Dict[str, torch.Tensor]:
+    def _data_preprocess_learn(self, data: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
         return super()._data_preprocess_learn([self._with_targets(sequence) for sequence in data])
 
-    def _with_targets(self, sequence: Dict[str, List[Any]]) -> Dict[str, List[Any]]:
+    def _with_targets(self, sequence: dict[str, list[Any]]) -> dict[str, list[Any]]:
         """A slice as DI-engine's R2D2 expects it: n-step rewards, ends, and weights of 1 for steps with a target."""
         length, nstep = self._sequence_len, self._nstep
         found = len(sequence['null']) if isinstance(sequence['null'], list) else 1

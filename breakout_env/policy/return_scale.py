@@ -1,7 +1,7 @@
 """The units of a critic that learns normalised returns."""
 
 import math
-from typing import Iterable
+from collections.abc import Iterable
 
 import torch
 
@@ -9,7 +9,7 @@ import torch
 RETURNS_SHARE, SMALLEST_DEVIATION = 0.001, 0.01
 
 
-class ReturnScale(object):
+class ReturnScale:
     """
     Overview:
         Mean and deviation of recent returns, the units of a critic's output: the learner follows the returns of its \
