@@ -1,6 +1,7 @@
 """The time limits of commands to workers, which count the time without progress."""
 
-from typing import Callable, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 from .options import TimeLimit
 

@@ -1,7 +1,8 @@
 """A worker without a process, for debuggers and profilers, and for tests in which each fault has its exact place."""
 
 import os
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 from .errors import EnvFailed, WorkerEnded, WorkerLost
 from .idle_timer import Progress

@@ -3,10 +3,11 @@
 import logging
 import math
 from collections import ChainMap, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from operator import methodcaller
 from types import MethodType
-from typing import Any, Callable, Iterable, Mapping, NamedTuple, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from ding.envs import BaseEnvManager, BaseEnvTimestep

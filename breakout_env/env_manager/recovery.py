@@ -2,7 +2,8 @@
 
 import logging
 import time
-from typing import Any, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 from ding.envs import BaseEnvTimestep

@@ -1,6 +1,7 @@
 """The results of steps: shared memory in which workers put them, and batches of them."""
 
-from typing import Any, NamedTuple, Sequence
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import gym
 import gymnasium

@@ -9,8 +9,9 @@ import select
 import signal
 import time
 import traceback
+from collections.abc import Callable, Collection, Sequence
 from multiprocessing.connection import Connection
-from typing import Any, Callable, Collection, NamedTuple, Sequence
+from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
@@ -67,6 +68,7 @@ class EnvGroup:
 
     def __init__(self, env_fns: dict[int, Callable], shared: SharedSteps, options: EnvManagerOptions) -> None:
         """``env_fns`` by index in the manager; ``shared``: where results go."""
+        self.first_env_id = min(env_fns)
         self._env_fns = env_fns
         self._shared = shared
         self._options = options
@@ -216,30 +218,40 @@ def run_group(
     torch.set_num_threads(1)
     cv2.setNumThreads(0)  # 0, not 1: after a fork, 1 waits for OpenCV threads that only the parent has
     group = EnvGroup(env_fns.data, shared, options)
-    poller, last_wait_s = select.poll(), math.inf
+    poller = select.poll()
     poller.register(connection.fileno(), select.POLLIN)
+    last_wait_s = math.inf
     try:
-        while True:
-            start = time.perf_counter()
-            if last_wait_s < POLL_COMMANDS_S:
-                while time.perf_counter() - start < POLL_COMMANDS_S and not poller.poll(0):
-                    os.sched_yield()
-            while not poller.poll(CHECK_OWNER_MS):
-                # The pipe does not show it: workers forked later have copies of its other end.
-                if os.getppid() != owner_pid:
-                    return
-            last_wait_s = time.perf_counter() - start
+        while (waited_s := _wait_for_command(poller, owner_pid, last_wait_s)) is not None:
+            last_wait_s = waited_s
             number, command, args = pickle.loads(connection.recv_bytes())  # noqa: S301  # from the process that started this one
             if command == 'end':
                 return
-            try:
-                reply = pickle.dumps((number, getattr(group, command)(*args), None), pickle.HIGHEST_PROTOCOL)
-            except EnvFailed as failed:
-                reply = pickle.dumps((number, None, failed))
-            except Exception as error:  # no timestep, or an attribute or info that can't be pickled, such as a lock
-                reply = pickle.dumps((number, None, EnvFailed(min(env_fns.data), _portable(error))))
-            connection.send_bytes(reply)
+            connection.send_bytes(_reply(group, number, command, args))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         logger.debug('worker %d: its manager has ended', os.getpid())
     finally:
         group.close(connection.send_bytes)
+
+
+def _wait_for_command(poller: Any, owner_pid: int, last_wait_s: float) -> float | None:
+    """Wait until a command can be read. Returns how long that took, or None if the manager's process has ended."""
+    start = time.perf_counter()
+    if last_wait_s < POLL_COMMANDS_S:
+        while time.perf_counter() - start < POLL_COMMANDS_S and not poller.poll(0):
+            os.sched_yield()
+    while not poller.poll(CHECK_OWNER_MS):
+        # The pipe does not show it: workers forked later have copies of its other end.
+        if os.getppid() != owner_pid:
+            return None
+    return time.perf_counter() - start
+
+
+def _reply(group: EnvGroup, number: int, command: str, args: tuple) -> bytes:
+    """Carry out a command: its number, its result and its error, as the manager's process reads them."""
+    try:
+        return pickle.dumps((number, getattr(group, command)(*args), None), pickle.HIGHEST_PROTOCOL)
+    except EnvFailed as failed:
+        return pickle.dumps((number, None, failed))
+    except Exception as error:  # no timestep, or an attribute or info that can't be pickled, such as a lock
+        return pickle.dumps((number, None, EnvFailed(group.first_env_id, _portable(error))))

@@ -9,9 +9,10 @@ import select
 import threading
 import time
 import weakref
+from collections.abc import Callable, Iterable, Sequence
 from multiprocessing.connection import wait
 from operator import itemgetter
-from typing import Any, Callable, Iterable, NamedTuple, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import psutil

@@ -2,7 +2,6 @@
 
 import hashlib
 from pathlib import Path
-from typing import List
 
 import cv2
 import numpy as np
@@ -33,7 +32,7 @@ def checked_rom() -> str:
     return str(path)
 
 
-class Emulator(object):
+class Emulator:
     """
     Overview:
         A running Breakout console. ``screen`` is the maximum of its last two frames in gray (:math:`(210, 160)`, \
@@ -54,7 +53,7 @@ class Emulator(object):
         ALEInterface.setLoggerMode(LoggerMode.Error)
         self.ale = ALEInterface()
         self._sticky = options.repeat_action_probability > 0
-        self._after_noops: List[ALEState] = []  # how games begin, by their number of no-ops
+        self._after_noops: list[ALEState] = []  # how games begin, by their number of no-ops
         self.ale.setFloat('repeat_action_probability', options.repeat_action_probability)
         self.ale.setInt('max_num_frames_per_episode', options.max_episode_frames)
         self.reload(seed)

@@ -3,8 +3,9 @@
 import copy
 import os
 import weakref
+from collections.abc import Callable, Mapping
 from operator import methodcaller
-from typing import Annotated, Any, Callable, Mapping, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import gym  # DI-engine checks spaces by the classes of gym, not of gymnasium
 import numpy as np

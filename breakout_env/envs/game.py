@@ -1,6 +1,7 @@
 """The rules by which an agent plays on an open emulator: how games begin, what a step does, what is counted."""
 
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 

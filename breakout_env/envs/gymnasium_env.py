@@ -5,8 +5,9 @@ Importing ``breakout_env`` registers the id; ``gymnasium.make('breakout_env:brea
 """
 
 import math
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any, Dict, List, Literal, Mapping, Optional, Sequence, Set, Tuple, Union
+from typing import Annotated, Any, Literal
 
 import ale_py
 import gymnasium
@@ -40,7 +41,7 @@ class UnknownArgument(ValueError, TypeError):
     """An option that does not exist: a ValueError like any wrong option, and a TypeError like any wrong argument."""
 
 
-def _check_reset_options(options: Optional[Mapping]) -> None:
+def _check_reset_options(options: Mapping | None) -> None:
     if options:
         raise ValueError(f'the options of reset are {shown(options)}; expected none: give them to gymnasium.make')
 
@@ -62,12 +63,12 @@ class GymnasiumBreakout(gymnasium.Env):
     """
 
     # Without 'human': `check_env` opens each of them, and many machines have no display.
-    metadata: Dict[str, Any] = {'render_modes': ['rgb_array'], 'render_fps': 15}
+    metadata: dict[str, Any] = {'render_modes': ['rgb_array'], 'render_fps': 15}
 
-    def __init__(self, render_mode: Optional[str] = None, **options: Any) -> None:
+    def __init__(self, render_mode: str | None = None, **options: Any) -> None:
         """
         Arguments:
-            - render_mode (:obj:`Optional[str]`): None or ``rgb_array``, for ``render``.
+            - render_mode (:obj:`str | None`): None or ``rgb_array``, for ``render``.
             - options (:obj:`Any`): ``BreakoutOptions``.
         Raises:
             - UnknownArgument: If there is no such option.
@@ -85,13 +86,13 @@ class GymnasiumBreakout(gymnasium.Env):
         # a step shows `frame_skip` of the console's frames
         self.metadata = dict(self.metadata, render_fps=FRAMES_PER_SECOND / self._env._options.frame_skip)
 
-    def get_action_meanings(self) -> List[str]:
+    def get_action_meanings(self) -> list[str]:
         """The joystick's name of each action, by ALE's words, as wrappers of other libraries ask for them."""
         if self._env._options.full_action_space:
             return list(ale_py.Action.__members__)
         return ['NOOP', 'FIRE', 'RIGHT', 'LEFT']
 
-    def reset(self, *, seed: Optional[int] = None, options: Optional[Dict] = None) -> Tuple[np.ndarray, Dict]:
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
         """
         As ``gymnasium.Env.reset``; with a seed, all later games follow from it. A ValueError for any options, or if the
         seed is not allowed.
@@ -103,13 +104,13 @@ class GymnasiumBreakout(gymnasium.Env):
         super().reset(seed=seed)
         return self._env.reset(), {}
 
-    def step(self, action: Any) -> Tuple[np.ndarray, float, bool, bool, Dict]:
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
         """As ``gymnasium.Env.step``; ``info`` as ``BreakoutEnv.step`` returns it."""
         obs, reward, done, info = self._env.step(action)
         truncated = bool(info.get('TimeLimit.truncated', False))
         return obs, float(reward[0]), bool(done) and not truncated, truncated, info
 
-    def render(self) -> Optional[np.ndarray]:
+    def render(self) -> np.ndarray | None:
         """The console's picture in colour with ``render_mode='rgb_array'``, else None."""
         return self._env.render() if self.render_mode == 'rgb_array' else None
 
@@ -159,25 +160,25 @@ class GymnasiumBreakoutVector(VectorEnv):
     def __init__(
         self,
         num_envs: int = 1,
-        render_mode: Optional[str] = None,
-        manager: Optional[Mapping] = None,
-        autoreset_mode: Union[AutoresetMode, str] = AutoresetMode.SAME_STEP,
-        max_episode_steps: Optional[int] = None,
+        render_mode: str | None = None,
+        manager: Mapping | None = None,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.SAME_STEP,
+        max_episode_steps: int | None = None,
         **options: Any,
     ) -> None:
         """
         Arguments:
             - num_envs (:obj:`int`): How many games, from 1 to 4,096.
-            - manager (:obj:`Optional[Mapping]`): ``EnvManagerOptions``, such as ``worker_num``.
-            - autoreset_mode (:obj:`Union[AutoresetMode, str]`): ``SAME_STEP`` or ``NEXT_STEP``, or their values.
-            - max_episode_steps (:obj:`Optional[int]`): Steps after which an episode is truncated; None for no limit.
+            - manager (:obj:`Mapping | None`): ``EnvManagerOptions``, such as ``worker_num``.
+            - autoreset_mode (:obj:`AutoresetMode | str`): ``SAME_STEP`` or ``NEXT_STEP``, or their values.
+            - max_episode_steps (:obj:`int | None`): Steps after which an episode is truncated; None for no limit.
             - render_mode, options: As of ``GymnasiumBreakout``.
         Raises:
             - ValueError: If an option is unknown or its value is not allowed.
         """
         num_envs = checked('option', 'num_envs', num_envs, ENV_COUNT)
         checked('option', 'render_mode', render_mode, Literal[None, 'rgb_array'])
-        checked('option', 'max_episode_steps', max_episode_steps, Optional[Annotated[int, Between(1, 2**31)]])
+        checked('option', 'max_episode_steps', max_episode_steps, Annotated[int, Between(1, 2**31)] | None)
         mode = getattr(autoreset_mode, 'value', autoreset_mode)
         mode = AutoresetMode(checked('option', 'autoreset_mode', mode, Literal['SameStep', 'NextStep']))
         given = section('the section `manager`', manager)
@@ -196,11 +197,9 @@ class GymnasiumBreakoutVector(VectorEnv):
         make = partial(BreakoutEnv, cfg) if max_episode_steps is None else partial(_LimitedEnv, cfg, max_episode_steps)
         self._manager = GroupEnvManager([make] * num_envs, {**given, **_MANAGER_SETTINGS})
         # With ``NEXT_STEP``: first observations of the next episodes, which the next step returns.
-        self._first_obs: Dict[int, np.ndarray] = {}
+        self._first_obs: dict[int, np.ndarray] = {}
 
-    def reset(
-        self, *, seed: Union[int, Sequence[int], None] = None, options: Optional[Dict] = None
-    ) -> Tuple[np.ndarray, Dict]:
+    def reset(self, *, seed: int | Sequence[int] | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
         """
         As ``VectorEnv.reset``: an int seeds game i with seed + i; a list has one seed per game. After an error in a
         step or ``close`` it starts the processes again. A ValueError if a seed is not allowed; no game is reset then.
@@ -220,9 +219,9 @@ class GymnasiumBreakoutVector(VectorEnv):
         self._obs = self._manager.waiting_obs(range(self.num_envs))
         return self._obs.copy(), {}
 
-    def _seeds_of(self, seed: Any) -> List[Any]:
+    def _seeds_of(self, seed: Any) -> list[Any]:
         """A seed for each game, or None to leave it as it is. Raises ValueError."""
-        if not np.iterable(seed) or isinstance(seed, (str, Mapping, Set)):
+        if not np.iterable(seed) or isinstance(seed, (str, Mapping, set)):
             first = checked_seed(seed)
             return [first + i for i in range(self.num_envs)]
         seeds = list(seed)
@@ -233,7 +232,7 @@ class GymnasiumBreakoutVector(VectorEnv):
             )
         return [None if one is None else checked_seed(one) for one in seeds]
 
-    def step(self, actions: Any) -> Tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Dict]:
+    def step(self, actions: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict]:
         """As ``VectorEnv.step``; a ValueError for wrong actions, before any game is stepped."""
         array = whole_numbers(actions)
         if not self.action_space.contains(array):
@@ -245,7 +244,7 @@ class GymnasiumBreakoutVector(VectorEnv):
         stepped = [i for i in range(self.num_envs) if i not in self._first_obs]
         obs, rewards = self._obs.copy(), np.zeros(self.num_envs)
         ended, truncated = np.zeros((2, self.num_envs), bool)
-        infos: Dict[str, Any] = {}
+        infos: dict[str, Any] = {}
         for i in list(self._first_obs):
             obs[i] = self._first_obs.pop(i)
         if stepped:
@@ -267,7 +266,7 @@ class GymnasiumBreakoutVector(VectorEnv):
         self._obs, self._is_stepping = obs, False
         return obs.copy(), rewards, ended & ~truncated, truncated, infos
 
-    def render(self) -> Optional[Tuple[np.ndarray, ...]]:
+    def render(self) -> tuple[np.ndarray, ...] | None:
         """The console's picture of each game with ``render_mode='rgb_array'``, else None."""
         if self.render_mode != 'rgb_array':
             return None

@@ -1,7 +1,8 @@
 """The options of the environment, and how a DI-engine ``cfg.env`` becomes them."""
 
 import re
-from typing import Annotated, Any, Dict, Literal, Mapping
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from ..utils.options import Between, Flag, Options, section, shown
 
@@ -108,7 +109,7 @@ class BreakoutOptions(Options):
                 'env option `obs_plus_prev_action_reward` is on; BreakoutEnv returns screens only '
                 '(`frame_stack` of them), so remove the option'
             )
-        values: Dict[str, object] = {} if top.is_train else dict(EVALUATION_DEFAULTS)
+        values: dict[str, object] = {} if top.is_train else dict(EVALUATION_DEFAULTS)
         if 'env_id' in cfg:
             values.update(_values_of(cfg['env_id']))
         names_at_top = top.model_fields_set if top.is_train else top.model_fields_set - TRAINING_ONLY
@@ -124,13 +125,13 @@ class BreakoutOptions(Options):
         return options
 
     @property
-    def model_sizes(self) -> Dict[str, Any]:
+    def model_sizes(self) -> dict[str, Any]:
         """The sizes of ``policy.model`` that the observations and actions need."""
         obs_shape = [self.frame_stack, self.screen_size, self.screen_size]
         return dict(obs_shape=obs_shape, action_shape=18 if self.full_action_space else 4)
 
     @classmethod
-    def _section_values(cls, role: str, cfg: object) -> Dict[str, object]:
+    def _section_values(cls, role: str, cfg: object) -> dict[str, object]:
         """The options that the section for collectors or evaluators sets, named with the section in errors."""
         values = section(f'env option `{role}`', cfg)
         for name in values:
@@ -146,7 +147,7 @@ def _content(value: object) -> str:
     return f'{type(value)} {value!r}'
 
 
-def _values_of(env_id: object) -> Dict[str, object]:
+def _values_of(env_id: object) -> dict[str, object]:
     """What dizoo.atari's name of the game means for the options."""
     match = _ENV_ID.fullmatch(env_id) if isinstance(env_id, str) else None
     if match is None:

@@ -1,7 +1,7 @@
 """How the console's screen becomes an observation: pure functions on arrays that the caller owns."""
 
 import math
-from functools import lru_cache
+from functools import cache
 
 import cv2
 import numpy as np
@@ -57,7 +57,7 @@ def fill_stack(stack: np.ndarray, screen: np.ndarray) -> None:
     stack[:-1] = stack[-1]
 
 
-@lru_cache(maxsize=None)
+@cache
 def _independent_bands(screen_height: int, frame_height: int) -> int:
     """
     The largest number of horizontal bands that can be resized one by one with exactly the result of a whole resize.

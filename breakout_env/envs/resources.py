@@ -4,9 +4,10 @@ import contextlib
 import itertools
 import logging
 import os
+from collections.abc import Callable
 from enum import Enum
 from operator import methodcaller
-from typing import Any, Callable
+from typing import Any
 
 logger = logging.getLogger(__name__)
 # Numbers for the log. An ``id`` would not do: the next object may get the one of an object that is gone.

@@ -1,6 +1,7 @@
 """A collector of whole rollouts: the same number of steps from each of many environments."""
 
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ from .collector import ScoringCollector
 from .nstep_collector import final_obs_of
 
 
-def check_rollout(n_sample: Optional[int], env_num: int, random_collect_size: int = 0) -> None:
+def check_rollout(n_sample: int | None, env_num: int, random_collect_size: int = 0) -> None:
     """``ValueError`` unless a rollout has as many steps of each environment, all of them chosen by the policy."""
     if not n_sample or n_sample % env_num:
         raise ValueError(
@@ -34,9 +35,9 @@ class BatchAdapter:
     def __init__(self, manager: BaseEnvManager) -> None:
         self._manager = manager
         self.halves = [list(range(manager.env_num))]
-        self._timesteps: Dict[int, BaseEnvTimestep] = {}
+        self._timesteps: dict[int, BaseEnvTimestep] = {}
 
-    def waiting_obs(self, env_ids: Sequence[int], out: Optional[np.ndarray] = None) -> np.ndarray:
+    def waiting_obs(self, env_ids: Sequence[int], out: np.ndarray | None = None) -> np.ndarray:
         """The observations that wait for an action; ``RuntimeError`` if some environments have none."""
         ready = self._manager.ready_obs
         if len(ready) != self._manager.env_num:
@@ -50,7 +51,7 @@ class BatchAdapter:
     def send(self, actions: np.ndarray, env_ids: Sequence[int]) -> None:
         self._timesteps = self._manager.step({env_id: np.asarray(a) for env_id, a in zip(env_ids, actions)})
 
-    def recv(self, out: Optional[np.ndarray] = None) -> StepBatch:
+    def recv(self, out: np.ndarray | None = None) -> StepBatch:
         env_ids, timesteps = self.halves[0], self._timesteps
         lost = [env_id for env_id in env_ids if is_abnormal(timesteps[env_id].info)]
         reward, done = np.zeros(len(env_ids), np.float32), np.zeros(len(env_ids), np.bool_)
@@ -96,7 +97,7 @@ class RolloutCollector(ScoringCollector):
                 'other; the collector `rollout` expects `breakout`, `base`, or `subprocess` with reset_inplace=True'
             )
 
-    def reset_env(self, _env: Optional[Any] = None) -> None:
+    def reset_env(self, _env: Any | None = None) -> None:
         super().reset_env(_env)
         takes_batches = getattr(self._env, 'takes_batches', False) is True
         self._batches: Any = self._env if takes_batches else BatchAdapter(self._env)
@@ -105,24 +106,24 @@ class RolloutCollector(ScoringCollector):
         # Their columns in the rollout.
         self._columns = [slice(*pair) for pair in zip(ends, ends[1:])]
         # The memory of the newest two rollouts, as one may be learned from while the next is collected.
-        self._screens: List[torch.Tensor] = []
+        self._screens: list[torch.Tensor] = []
 
     def collect(
         self,
-        n_sample: Optional[int] = None,
+        n_sample: int | None = None,
         train_iter: int = 0,
-        policy_kwargs: Optional[dict] = None,
+        policy_kwargs: dict | None = None,
         **unused: Any,
-    ) -> Dict[str, torch.Tensor]:
+    ) -> dict[str, torch.Tensor]:
         """
         Overview:
             Collect one rollout with the policy's present weights.
         Arguments:
-            - n_sample (:obj:`Optional[int]`): Env steps of all environments together; None for the config's.
+            - n_sample (:obj:`int | None`): Env steps of all environments together; None for the config's.
             - train_iter (:obj:`int`): Updates so far, for the log.
-            - policy_kwargs (:obj:`Optional[dict]`): Arguments of the policy's ``act_on_batch``, such as ``eps``.
+            - policy_kwargs (:obj:`dict | None`): Arguments of the policy's ``act_on_batch``, such as ``eps``.
         Returns:
-            - samples (:obj:`Dict[str, torch.Tensor]`): What the policy's ``get_train_sample`` made of the rollout. \
+            - samples (:obj:`dict[str, torch.Tensor]`): What the policy's ``get_train_sample`` made of the rollout. \
                 Its observations are overwritten by the collection after the next.
         Raises:
             - ValueError: If ``n_sample`` is not a multiple of the number of environments, or the config asks for \
@@ -140,7 +141,7 @@ class RolloutCollector(ScoringCollector):
         self._log_scores(games_before)
         return self._policy.get_train_sample(rollout)
 
-    def _rollout(self, steps: int, kwargs: Mapping[str, Any]) -> Dict[str, torch.Tensor]:
+    def _rollout(self, steps: int, kwargs: Mapping[str, Any]) -> dict[str, torch.Tensor]:
         act = self._policy.get_attribute('act_on_batch')
         size = steps, self._env_num
         screens = self._next_screens(steps)
@@ -169,7 +170,7 @@ class RolloutCollector(ScoringCollector):
                     rollout[key][t, columns] = tensor
         return rollout
 
-    def _receive(self, screens: torch.Tensor, row: Dict[str, torch.Tensor], act: Any, kwargs: Mapping) -> None:
+    def _receive(self, screens: torch.Tensor, row: dict[str, torch.Tensor], act: Any, kwargs: Mapping) -> None:
         """Enter what the environments of a half answered to their newest actions."""
         batch = self._batches.recv(out=screens.numpy())
         row['reward'][:] = torch.from_numpy(batch.reward)
