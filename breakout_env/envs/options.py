@@ -21,7 +21,7 @@ EVALUATION_DEFAULTS = dict(
     episodic_life=False, clip_reward=False, life_loss_penalty=0.0, late_start_probability=0.0, fire_on_life_loss=True
 )
 # What this process has read, by content: a run's parts and all of its environments ask for the same two sections.
-_READ: Dict[str, 'BreakoutOptions'] = {}
+_READ: dict[str, 'BreakoutOptions'] = {}
 # The names of the game in gymnasium, gym and EnvPool, without those that repeat an action for 2 to 4 frames at random.
 _ENV_ID = re.compile(r'Breakout(?:NoFrameskip|Deterministic)-v[04]|(?:ALE/)?Breakout-v5')
 
