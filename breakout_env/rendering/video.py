@@ -13,7 +13,6 @@ from typing import Optional
 import imageio_ffmpeg
 import numpy as np
 
-from ..utils.atomic_file import replace
 from ..utils.child_process import HelperError, HelperProcess
 from ..utils.game_constants import FRAMES_PER_SECOND
 
@@ -213,7 +212,7 @@ class VideoFile(contextlib.AbstractContextManager):
             return
         try:
             encoder.close(FILE_CLOSE_TIMEOUT_S)
-            replace(self._part, self._target)
+            os.replace(self._part, self._target)
         except HelperError as error:
             raise OSError(f'the video {self.path!r} cannot be written: {error}') from None
         finally:

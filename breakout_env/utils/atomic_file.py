@@ -57,7 +57,7 @@ def atomic_write(path: Union[str, Path], keep_previous: bool = False) -> Iterato
                     os.unlink(previous(path))
                 with contextlib.suppress(OSError):  # a file system without hard links keeps no previous file
                     os.link(path, previous(path))
-            replace(unfinished, path, keep_previous)
+            os.replace(unfinished, path)
             flush_path(os.path.dirname(path))
     except OSError as error:  # those of a write do not say of which file
         error.filename = error.filename or path
@@ -66,28 +66,6 @@ def atomic_write(path: Union[str, Path], keep_previous: bool = False) -> Iterato
         with contextlib.suppress(FileNotFoundError):
             os.unlink(unfinished)
         being_written.discard(unfinished)
-
-
-def replace(source: str, target: str, keep_previous: bool = False) -> None:
-    """
-    Rename a complete file, also where the file system renames nothing onto an existing file (some FUSE and network
-    ones): the old file is ``<target>.previous`` until the new one has its name.
-    """
-    try:
-        os.replace(source, target)
-    except OSError as error:
-        if error.errno not in (errno.EEXIST, errno.EPERM, errno.EACCES, *_CANNOT_FLUSH) or not os.path.isfile(target):
-            raise
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(previous(target))
-        os.rename(target, previous(target))
-        try:
-            os.rename(source, target)
-        except OSError:
-            os.rename(previous(target), target)
-            raise
-        if not keep_previous:
-            os.unlink(previous(target))
 
 
 def write_bytes(path: Union[str, Path], content: Any) -> None:
