@@ -13,6 +13,10 @@ from .budget import DEFAULT_ENV_STEPS, Budget
 from .log import RunLog
 from .paths import LOGS, newest_checkpoint, saves_in
 
+# Ding's options, and what they are called here; their default is no limit.
+_LIMITS_OF_DING = {'env_step': 'max_env_step', 'train_iter': 'max_updates'}
+_UNLIMITED = '1e8'
+
 
 def next_steps(folder: str, resume: Mapping[str, str], others: Mapping[str, str]) -> str:
     """Lines about a run: how to resume it, if there is a save; where it is; what else to do with it."""
@@ -76,7 +80,7 @@ def resume_commands(learner: BaseLearner) -> Dict[str, str]:
     started, folder = _started_with(), learner.exp_name
     if not (config := started.get('config')):
         return {}
-    limits = [max(1, int(float(started.get(name, DEFAULT_ENV_STEPS)))) for name in ('env_step', 'train_iter')]
+    limits = [max(1, int(float(started.get(name, DEFAULT_ENV_STEPS)))) for name in _LIMITS_OF_DING]
     budget = Budget(*limits).larger(env_steps=learner.collector_envstep, updates=learner.train_iter)
     cfg = learner.policy.get_attribute('cfg')
     stop_value = larger_stop_value(folder, cfg.eval.get('evaluator', {}).get('stop_value'))
@@ -93,6 +97,13 @@ def resume_commands(learner: BaseLearner) -> Dict[str, str]:
     if changes:
         by_ding += f'  # with {", ".join(f"{path}={value}" for path, value in changes.items())} in {config}'
     return {'resume': ours, 'or by ding': by_ding} if mode == 'serial' else {'resume': by_ding}
+
+
+def limits_of_ding() -> Dict[str, int]:
+    """What ``ding`` was told of the budget, named as the options of the hook ``progress``."""
+    started = _started_with()
+    given = {name: started.get(option, _UNLIMITED) for option, name in _LIMITS_OF_DING.items()}
+    return {name: int(float(limit)) for name, limit in given.items() if limit != _UNLIMITED}
 
 
 def _started_with() -> Mapping[str, Any]:

@@ -21,7 +21,6 @@ import torch
 from ding.worker.learner import LearnerHook, register_learner_hook
 
 from .._version import __version__
-from ..compat.ding_budget import limit_of_pipeline
 from ..compat.ding_call_hook import CallHook
 from ..compat.openmp_spin_count import spinning_warning
 from ..compat.tensorboardx_disk_full import retry_writes
@@ -30,7 +29,7 @@ from ..utils import run_registry
 from ..utils.memory_limits import MemoryWatch, memory_bytes
 from ..utils.options import Between, Options
 from .log import POSITION, RunLogWriter
-from .next_steps import say_next_steps
+from .next_steps import limits_of_ding, say_next_steps
 from .paths import PROGRESS_LOG
 from .progress_line import Display, duration, rate
 
@@ -55,8 +54,9 @@ class ProgressOptions(Options):
     _owner = 'hook `progress`: option'
 
     max_env_step: Optional[Annotated[int, Between(1, 10**15)]] = None
-    """(Optional[int]) Env steps at which the run will end, for percent and time left; None if unknown. Under
-    `ding -m serial`, ding's `--env-step` takes precedence."""
+    """(Optional[int]) Env steps at which the run will end, for the percentage, the time left and what a policy anneals;
+    None if unknown. Ding's `--env-step` takes precedence; a program that calls DI-engine's `serial_pipeline` says the
+    same number to both."""
     max_hours: Optional[Annotated[float, Between(0.0, 1e6, above=True)]] = None
     """(Optional[float]) Hours after which the run will end; None if unknown."""
     max_updates: Optional[Annotated[int, Between(1, 10**15)]] = None
@@ -86,9 +86,7 @@ class ProgressHook(LearnerHook):
 
     def __call__(self, engine: Any) -> None:
         retry_writes(engine.tb_logger)
-        of_ding = dict(max_env_step=limit_of_pipeline('max_env_step'), max_updates=limit_of_pipeline('max_train_iter'))
-        limits = {name: limit for name, limit in of_ding.items() if limit}
-        progress = RunProgress(engine, self._options.model_copy(update=limits))
+        progress = RunProgress(engine, self._options.model_copy(update=limits_of_ding()))
         engine.run_progress = progress  # lives as long as the learner
         if not engine.policy.get_attribute('cfg').cuda and (slow := spinning_warning(torch.get_num_threads())):
             progress.warn(slow)

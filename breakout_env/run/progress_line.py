@@ -27,8 +27,8 @@ class Display(object):
         if _is_terminal(sys.stderr):
             # else the workers' logs would be mixed up with the line
             self._at_the_end.enter_context(only_warnings())
-            # a terminal that does not tell its size, such as a new pseudo-terminal, would get an empty line
-            knows_its_size = os.get_terminal_size(sys.stderr.fileno()).columns > 0
+            # a terminal that does not tell its size, as under `script` and in some containers, would get an empty line
+            knows_its_size = all(os.get_terminal_size(sys.stderr.fileno()))
             size = dict(dynamic_ncols=True) if knows_its_size else dict(ncols=120, nrows=20)
             self._line = _Line(total=total, unit=' env steps', unit_scale=True, mininterval=0, file=sys.stderr, **size)
         self._prints = print_every_s is not None and not (self._line is not None and _is_terminal(sys.stdout))

@@ -51,7 +51,7 @@ def atomic_write(path: Union[str, Path]) -> Iterator[BinaryIO]:
             file.flush()
             flush(file.fileno())
         with _moving[path]:
-            replace(unfinished, path)
+            os.replace(unfinished, path)
             flush_path(os.path.dirname(path))
     except OSError as error:  # those of a write do not say of which file
         error.filename = error.filename or path
@@ -60,27 +60,6 @@ def atomic_write(path: Union[str, Path]) -> Iterator[BinaryIO]:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(unfinished)
         being_written.discard(unfinished)
-
-
-def replace(source: str, target: str) -> None:
-    """
-    Rename a complete file, also where the file system renames nothing onto an existing file (some FUSE and network
-    ones): the old file is ``<target>.previous`` until the new one has its name.
-    """
-    try:
-        os.replace(source, target)
-    except OSError as error:
-        if error.errno not in (errno.EEXIST, errno.EPERM, errno.EACCES, *_CANNOT_FLUSH) or not os.path.isfile(target):
-            raise
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(previous(target))
-        os.rename(target, previous(target))
-        try:
-            os.rename(source, target)
-        except OSError:
-            os.rename(previous(target), target)
-            raise
-        os.unlink(previous(target))
 
 
 def write_bytes(path: Union[str, Path], content: Any) -> None:

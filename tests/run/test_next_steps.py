@@ -11,7 +11,7 @@ from easydict import EasyDict
 
 from breakout_env.run.budget import Budget
 from breakout_env.run.log import RunLogWriter
-from breakout_env.run.next_steps import larger_budget, larger_stop_value, resume_commands
+from breakout_env.run.next_steps import larger_budget, larger_stop_value, limits_of_ding, resume_commands
 from breakout_env.run.paths import PROGRESS_LOG
 from breakout_env.utils.command_line import shell_command
 from helpers.processes import BIN, completed
@@ -78,12 +78,13 @@ def test_a_run_of_ding_is_resumed_with_its_options_or_by_breakout(tmp_path, monk
         train_iter=10,
         policy=SimpleNamespace(get_attribute=lambda name: cfg),
     )
-    assert resume_commands(learner) == {}, 'a program of its own, without a config file'
+    assert resume_commands(learner) == limits_of_ding() == {}, 'a program of its own, without a config file'
 
     def commands(mode: str) -> dict:
         words = ['-m', mode, '-c', 'my config.py', '-s', '7', '--env-step', '1e3', '--train-iter', '500']
         with click.Context(ding).scope() as context:
             ding.parse_args(context, words)
+            assert limits_of_ding() == dict(max_env_step=1000, max_updates=500)
             return resume_commands(learner)
 
     folder = tmp_path / 'run'

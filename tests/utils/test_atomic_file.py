@@ -69,30 +69,12 @@ def test_a_file_counts_where_the_file_system_cannot_flush_a_folder(number, tmp_p
     assert (tmp_path / 'file').read_bytes() == b'content'
 
 
-def refuse_renames(monkeypatch, is_refused, number):
-    """A file system that answers some renames with an error."""
-    real = os.rename
+def test_the_old_content_stays_where_a_file_cannot_be_replaced(tmp_path, monkeypatch):
+    def refuse(source, target):
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), source, None, target)
 
-    def rename(source, target):
-        if is_refused(source, target):
-            raise OSError(number, os.strerror(number), source, None, target)
-        real(source, target)
-
-    for name in ('rename', 'replace'):
-        monkeypatch.setattr(os, name, rename)
-
-
-def test_a_file_is_replaced_where_the_file_system_renames_nothing_onto_an_existing_one(tmp_path, monkeypatch):
-    refuse_renames(monkeypatch, lambda source, target: os.path.exists(target), errno.EEXIST)
-    for content in (b'1', b'2', b'3'):
-        with atomic_file.atomic_write(tmp_path / 'file') as file:
-            file.write(content)
-    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [('file', b'3')]
-
-
-def test_the_old_content_stays_where_a_file_cannot_be_replaced_at_all(tmp_path, monkeypatch):
     atomic_file.write_bytes(tmp_path / 'file', b'old')
-    refuse_renames(monkeypatch, lambda source, target: source.endswith('.unfinished'), errno.EPERM)
+    monkeypatch.setattr(os, 'replace', refuse)
     with pytest.raises(PermissionError, match='file'):
         atomic_file.write_bytes(tmp_path / 'file', b'new')
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [('file', b'old')]
