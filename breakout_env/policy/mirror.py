@@ -70,7 +70,7 @@ class Mirror:
                 'with even sizes in encoder_hidden_size_list, 4 actions and no layer_norm'
             )
         assert self._model.window is not None, 'a PixelActorCritic looks at screens'
-        left, right = self._model.window.columns
+        _, (left, right) = self._model.window
         if left + right != self._model.screen_width - 1:
             raise ValueError(
                 f'{name} for columns {[left, right]} of {self._model.screen_width}; expected as many left out on the '

@@ -3,7 +3,7 @@
 import inspect
 from abc import ABCMeta
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, Literal, NamedTuple, cast
+from typing import Annotated, Any, Literal, cast
 
 import torch
 from annotated_types import MinLen
@@ -34,6 +34,8 @@ def _check_encoder(sizes: tuple[int, ...]) -> tuple[int, ...]:
     return sizes
 
 
+# First and last row, first and last column of the part of a screen that a network looks at.
+Window = tuple[tuple[int, int], tuple[int, int]]
 # Three strided convolutions need 36 pixels. The upper bounds are far above the sizes of any network for screens.
 _FEWEST_PIXELS = 36
 _Frames = Annotated[int, Between(1, 256)]
@@ -45,13 +47,6 @@ _Range = Annotated[
 ]
 _Actions = Annotated[int, Between(1, 10_000)]
 _Width = Annotated[int, Between(1, 16_384)]
-
-
-class Window(NamedTuple):
-    """The first and the last row and column of the part of a screen that a network looks at."""
-
-    rows: tuple[int, int]
-    columns: tuple[int, int]
 
 
 class PixelModelOptions(Options):
@@ -95,13 +90,13 @@ class PixelModelOptions(Options):
     def window(self) -> Window:
         """The part of a screen that the network looks at."""
         _, height, width = self.obs_shape
-        return Window(self.rows or (0, height - 1), self.columns or (0, width - 1))
+        return self.rows or (0, height - 1), self.columns or (0, width - 1)
 
     @classmethod
     def read(cls, cfg: Any) -> 'PixelModelOptions':
         """As the base's; also raises ValueError for ``rows`` and ``columns`` off the screen, or too few."""
         options = super().read(cfg)
-        for name, size, (first, last) in zip(Window._fields, options.obs_shape[1:], options.window):
+        for name, size, (first, last) in zip(('rows', 'columns'), options.obs_shape[1:], options.window):
             if last >= size or last - first + 1 < _FEWEST_PIXELS:
                 found = f'model option `{name}` is {[first, last]} (list)'
                 raise ValueError(f'{found}; expected at least {_FEWEST_PIXELS} of a screen that has {size}, from 0 on')
@@ -179,7 +174,7 @@ class PixelInput(torch.nn.Module, metaclass=_MadeFromConfig):
         cropped_shape = (options.obs_shape[0], *(last - first + 1 for first, last in options.window))
         super().__init__(cropped_shape, options.action_shape, encoder_hidden_size_list=sizes, **kwargs)
         self.window, self.screen_width = options.window, options.obs_shape[2]
-        for name in Window._fields:
+        for name in ('rows', 'columns'):
             if getattr(options, name) is not None:
                 # floating as all tensors of an agent's file
                 self.register_buffer(name, torch.tensor(getattr(options, name), dtype=torch.float32))
@@ -195,10 +190,7 @@ class PixelInput(torch.nn.Module, metaclass=_MadeFromConfig):
 
     @classmethod
     def check_config(cls, cfg: Mapping) -> None:
-        """
-        Build the network of ``policy.model`` in a merged config, and show it to the policy's ``check_network``, if it
-        has one; a ValueError names what is wrong.
-        """
+        """Build the network of a merged config, also for the policy's ``check_network``. Raises ValueError."""
         given = {name: value for name, value in cfg['policy']['model'].items() if name not in ('type', 'import_names')}
         try:
             network = cls(**given)
@@ -340,7 +332,7 @@ class PixelActorCritic(PixelDQN):
 def _check_loaded_ranges(model: PixelInput, incompatible_keys: Any) -> None:
     """Refuse weights that were trained on other rows: their shapes are the same, so nothing else shows it."""
     assert model.window is not None, 'the hook is registered with a window'
-    for name, places in model.window._asdict().items():
+    for name, places in zip(('rows', 'columns'), model.window):
         buffer, expected = getattr(model, name, None), list(places)
         if buffer is not None and (loaded := buffer.tolist()) != expected:
             buffer.copy_(torch.tensor(expected))
