@@ -171,7 +171,7 @@ class RolloutCollector(ScoringCollector):
         return rollout
 
     def _receive(self, screens: torch.Tensor, row: dict[str, torch.Tensor], act: Any, kwargs: Mapping) -> None:
-        """Enter what the environments of a half answered to their newest actions."""
+        """Enter the results of a half's newest actions."""
         batch = self._batches.recv(out=screens.numpy())
         row['reward'][:] = torch.from_numpy(batch.reward)
         row['done'][:] = torch.from_numpy(batch.done)
