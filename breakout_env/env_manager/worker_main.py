@@ -180,10 +180,12 @@ def _portable(error: Exception) -> Exception:
     text = '\nEnv Process Exception:\n' + ''.join(traceback.format_tb(error.__traceback__)) + repr(error)
     try:
         portable = type(error)(text)
-        pickle.loads(pickle.dumps(portable))  # noqa: S301  # made in the line before
-        return portable
-    except Exception:  # the class has another constructor, or state
-        return RuntimeError(text)
+        pickle.loads(pickle.dumps(portable))  # noqa: S301  # made here
+        if str(portable) == text:  # KeyError would show it with escapes
+            return portable
+    except Exception:
+        logger.debug('%s can only be passed on as a RuntimeError', type(error).__name__)
+    return RuntimeError(text)
 
 
 def run_group(
