@@ -8,6 +8,7 @@ import torch
 from ding.envs import BaseEnvManager, BaseEnvTimestep
 from ding.utils import SERIAL_COLLECTOR_REGISTRY
 
+from ..env_manager import GroupEnvManager
 from ..env_manager.shared_buffers import StepBatch, is_abnormal
 from .collector import ScoringCollector
 from .nstep_collector import final_obs_of
@@ -97,10 +98,10 @@ class RolloutCollector(ScoringCollector):
                 'other; the collector `rollout` expects `breakout`, `base`, or `subprocess` with reset_inplace=True'
             )
 
-    def reset_env(self, _env: Any | None = None) -> None:
+    def reset_env(self, _env: BaseEnvManager | None = None) -> None:
         super().reset_env(_env)
         takes_batches = getattr(self._env, 'takes_batches', False) is True
-        self._batches: Any = self._env if takes_batches else BatchAdapter(self._env)
+        self._batches: GroupEnvManager | BatchAdapter = self._env if takes_batches else BatchAdapter(self._env)
         self._halves = self._batches.halves
         ends = torch.tensor([0, *map(len, self._halves)]).cumsum(0).tolist()
         # Their columns in the rollout.
