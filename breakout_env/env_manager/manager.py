@@ -122,7 +122,7 @@ class GroupEnvManager(BaseEnvManager):
     def reset(self, reset_param: Mapping[int, dict | None] | None = None) -> None:
         """
         Overview:
-            Reset environments, in all processes at once; those of a lost process get a new one.
+            Reset environments, in all processes at once; a new process replaces a lost one.
         Arguments:
             - reset_param (:obj:`Mapping | None`): Arguments of ``reset`` (dict or None) by environment; None for all \
                 environments, with the arguments they had last.
@@ -157,9 +157,9 @@ class GroupEnvManager(BaseEnvManager):
         Arguments:
             - actions (:obj:`Mapping[int, Any]`): An action for each environment that is to be stepped.
         Returns:
-            - timesteps (:obj:`dict[int, BaseEnvTimestep]`): One for each of them, in this order; after those, one \
-                with ``info['abnormal']`` for any other environment that was lost with its process. Observations and \
-                rewards are in memory of their own.
+            - timesteps (:obj:`dict[int, BaseEnvTimestep]`): One for each of them, in this order, then one with \
+                ``info['abnormal']`` for any other environment that was lost with its process. Observations and \
+                rewards are new arrays.
         Raises:
             - Exception: What an environment raised; the manager is closed then.
         """

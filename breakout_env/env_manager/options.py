@@ -19,7 +19,7 @@ class EnvManagerOptions(Options):
     """``cfg.env.manager``: what DI-engine's managers offer by the same names, and how the worker processes are run."""
 
     _owner = 'env_manager option'
-    # What DI-engine puts into the section, or its other managers read there; ours always share memory.
+    # What DI-engine puts into the section, or its other managers read there; this one always shares memory.
     _passed_over = frozenset(
         ['type', 'import_names', 'cfg_type', 'manager', 'copy_on_get', 'max_retry_times', 'wait_num']
         + ['step_wait_timeout', 'shared_memory']
@@ -41,7 +41,7 @@ class EnvManagerOptions(Options):
     lost. A call of an environment that returns is progress; while the process computes, or waits for a core, a second
     counts a tenth. None for no limit."""
     reset_timeout: Seconds | None = None
-    """(Optional[float]) Seconds without progress in a reset, likewise; None for those of ``connect_timeout``."""
+    """(Optional[float]) Seconds without progress in a reset, likewise; None for the value of ``connect_timeout``."""
     retry_waiting_time: Annotated[float, Between(0.0, DAY_S)] = 0.1
     """(float) Seconds between two attempts at a reset."""
     worker_num: Annotated[int, Between(1, 4096)] | None = None

@@ -126,7 +126,7 @@ class Recovery:
         self._next_seeds, self._dynamic_seed = seeds, dynamic_seed
 
     def _take_seeds(self, env_ids: list[int]) -> dict[int, tuple]:
-        """Arguments of ``seed`` for the environments that have not had theirs yet."""
+        """Arguments of ``seed`` for the environments that wait for a seed."""
         dynamic = () if self._dynamic_seed is None else (self._dynamic_seed,)
         seeds = {i: (self._next_seeds[i], *dynamic) for i in env_ids if self._next_seeds[i] is not None}
         for env_id in seeds:
@@ -135,7 +135,7 @@ class Recovery:
         return seeds
 
     def reseed(self, env_ids: Iterable[int]) -> None:
-        """Seed environments that were made again: where games are to differ, they must not repeat those played."""
+        """Seed environments that were made again, so that they do not repeat games, unless the seed is fixed."""
         for env_id in env_ids:
             if env_id in self._given_seeds and self._next_seeds[env_id] is None:
                 seed, *dynamic = self._given_seeds[env_id]

@@ -51,7 +51,7 @@ class SharedSteps:
     Each environment's newest observation, reward, done, and the last observation of its last episode, in anonymous
     shared memory: the system frees it with the last process that has it, however that ended. A worker writes, the
     manager reads, and the message that passes between them says whose turn it is. What does not fit, because the space
-    is no box or the environment does not keep to it, travels in the message instead.
+    is not a box or the environment does not keep to it, travels in the message instead.
     """
 
     def __init__(self, context: Any, env_num: int, observation_space: Any, reward_space: Any) -> None:

@@ -74,7 +74,7 @@ class EnvGroup:
         self._options = options
         self._envs: dict[int, Any] = {}
         self._reset_kwargs: dict[int, dict] = {env_id: {} for env_id in env_fns}
-        self._seeds: dict[int, tuple] = {}  # those that their environments have not taken yet
+        self._seeds: dict[int, tuple] = {}  # that environments have not taken yet
 
     def open(self) -> None:
         for env_id in self._env_fns:
@@ -155,11 +155,11 @@ class EnvGroup:
         return {env_id: self._call(env_id, function, env, *args) for env_id, env in wanted.items()}
 
     def close(self, send: Callable[[bytes], None]) -> None:
-        """Close all environments, whichever of them raise, and tell the manager of each."""
+        """Close all environments, even if some raise, and tell the manager after each."""
         for env_id in list(self._envs):
             try:
                 self._envs.pop(env_id).close()
-            except Exception:  # the others are still to be closed, and the manager waits for no answer
+            except Exception:  # close the others, too; the manager does not wait for a result
                 logger.warning('closing environment %d failed', env_id, exc_info=True)
             with contextlib.suppress(OSError):  # the manager has ended
                 send(b'closed')
@@ -234,7 +234,7 @@ def run_group(
         group.close(connection.send_bytes)
 
 
-def _wait_for_command(poller: Any, owner_pid: int, last_wait_s: float) -> float | None:
+def _wait_for_command(poller: select.poll, owner_pid: int, last_wait_s: float) -> float | None:
     """Wait until a command can be read. Returns how long that took, or None if the manager's process has ended."""
     start = time.perf_counter()
     if last_wait_s < POLL_COMMANDS_S:

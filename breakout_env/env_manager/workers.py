@@ -45,7 +45,7 @@ class WorkerProcess:
         self.lost = False  # whether it was ended for good
         self._connection, theirs = context.Pipe()
         self._number = 0
-        # Results and errors by number: those that came before one that was waited for.
+        # Results and errors by number, of replies that came before the one that was waited for.
         self._replies: dict[int, tuple[Any, EnvFailed | None]] = {}
         forked = context.get_start_method() == 'fork'
         try:
@@ -216,10 +216,10 @@ class WorkerPool:
     def start(self, env_fns: Sequence[Callable], shared: SharedSteps) -> None:
         """
         Start all workers and wait until they have made their environments, side by side. Results go to ``shared``.
-        Where one fails, which raises, those that were started run until ``close``.
+        If one fails, this raises, and the others run until ``close``.
         """
         self._env_fns, self._shared = env_fns, shared
-        for env_ids in self.groups:  # one by one: close has to find those that were started before an error
+        for env_ids in self.groups:  # one by one, so that close finds the workers that were started before an error
             self.workers.append(self._start(env_ids))
         self.ask(self.workers, 'open')
 
@@ -252,10 +252,10 @@ class WorkerPool:
 
 def _end(workers: list[Worker]) -> None:
     """End workers and forget them; a fork of the process that started them only forgets them."""
-    ours = [worker for worker in workers if worker.owner_pid == os.getpid()]
-    for worker in ours:  # closing the pipe may not reach it: processes forked since have copies of our end
+    owned = [worker for worker in workers if worker.owner_pid == os.getpid()]
+    for worker in owned:  # closing the pipe may not reach it: processes forked since have copies of this end
         worker.send('end')
     asked_at = time.monotonic()
-    for worker in ours:
+    for worker in owned:
         worker.end(asked_at)
     workers.clear()

@@ -101,8 +101,8 @@ class Emulator:
 
     def advance(self, action: int, frames: int) -> int:
         """
-        Repeat an action for some frames, and update ``screen``. Where the game ends, stop: what was not yet played
-        changes no screen, as in gymnasium's ``AtariPreprocessing``. Returns the points won.
+        Repeat an action for some frames, and update ``screen``. Stops at game over; frames that were not played leave
+        the screen as it was, as in gymnasium's ``AtariPreprocessing``. Returns the points won.
         """
         self.last_screen, self.screen = self.screen, self.last_screen
         ale, joystick, points, earlier = self.ale, self._actions[action], 0, None

@@ -1,4 +1,4 @@
-"""Breakout as DI-engine's environment contract asks for it."""
+"""Breakout by DI-engine's environment contract."""
 
 import copy
 import os
@@ -38,7 +38,7 @@ class BreakoutEnv(BaseEnv):
         of a step, resized by area interpolation and stacked. The constructor only checks its config. ``reset`` opens \
         the emulator or reuses the open one, ``close`` releases everything, and after that ``reset`` opens a new one. \
         ``observation_space``, ``action_space`` and ``reward_space`` are known before the first ``reset``. A copy, \
-        deep, shallow or unpickled, is an environment of its own: closed, with the same options, seed and replay folder.
+        deep, shallow or unpickled, is a closed environment with the same options, seed and replay folder.
     Examples:
         >>> env = BreakoutEnv(dict(frame_skip=4, noop_max=30))
         >>> env.seed(0)
@@ -118,7 +118,7 @@ class BreakoutEnv(BaseEnv):
             - HelperError: If ``render_mode='human'`` finds no display or no pygame.
             - OSError: If the replay folder can't be written to.
         Shapes:
-            - obs (:obj:`np.ndarray`): :math:`(F, S, S)`, in memory of its own, F ``frame_stack``, S ``screen_size``.
+            - obs (:obj:`np.ndarray`): :math:`(F, S, S)`, a new array, F ``frame_stack``, S ``screen_size``.
         """
         resources = self._resources
         try:
@@ -174,8 +174,8 @@ class BreakoutEnv(BaseEnv):
     def open_resources(self) -> None:
         """
         Overview:
-            For subclasses that need more than the game, such as a controller or a socket: ``reset`` calls it when it \
-            has opened the emulator, the first time and after each ``close``. Here it does nothing.
+            A hook for subclasses that need more than the game, such as a controller or a socket. ``reset`` calls it \
+            when it has opened the emulator: the first time, and after each ``close``.
         Examples:
             >>> class TiltedBreakout(BreakoutEnv):
             ...     def open_resources(self):
@@ -185,12 +185,12 @@ class BreakoutEnv(BaseEnv):
     def own(self, resource: _Resource, release: Callable[[_Resource], object] | None = None) -> _Resource:
         """
         Overview:
-            Hand over a resource that was just opened. It is released once: by ``close``, after an error in ``reset`` \
-            or ``step``, at garbage collection of the environment, or when the interpreter exits, and only by the \
-            process that handed it over. An attribute that holds it disappears then, and copies do not get it.
+            Hand over a resource that was just opened. The environment releases it once: in ``close``, after an error \
+            in ``reset`` or ``step``, at garbage collection, or when the interpreter exits, and only in the process \
+            that handed it over. ``close`` also deletes the attribute that holds it, and copies do not get it.
         Arguments:
-            - resource (:obj:`_Resource`): An open resource: an object, no file descriptor. Keep it in an attribute of \
-                its own, not in a list.
+            - resource (:obj:`_Resource`): An open resource: an object, not a file descriptor. Keep it in an \
+                attribute, not in a list.
             - release (:obj:`Callable | None`): Called with the resource; its ``close`` by default. A failure is \
                 logged. It must not refer to the environment, which could not be garbage collected then.
         Returns:
@@ -206,7 +206,7 @@ class BreakoutEnv(BaseEnv):
         if not callable(release) or getattr(release, '__self__', None) is self:
             raise ValueError(
                 f'the release of {shown(resource)} is {shown(release)}; expected a function of the resource, such as '
-                'Controller.disconnect, that is no method of the environment'
+                'Controller.disconnect, and not a method of the environment'
             )
         self._resources.own(type(resource).__name__, resource, release)
         return resource
@@ -223,8 +223,8 @@ class BreakoutEnv(BaseEnv):
         Arguments:
             - action (:obj:`object`): Its index: an int, or an integer array or tensor with one element.
         Returns:
-            - timestep (:obj:`BaseEnvTimestep`): ``obs`` in memory of its own, ``reward``, ``done`` and ``info`` \
-                with ``lives`` and ``episode_frame_number``; when done also ``eval_episode_return``, the points of \
+            - timestep (:obj:`BaseEnvTimestep`): ``obs``, a new array, ``reward``, ``done`` and ``info`` with \
+                ``lives`` and ``episode_frame_number``; when done also ``eval_episode_return``, the points of \
                 this episode (one life or one game) regardless of clipping and penalties, and \
                 ``TimeLimit.truncated``; at the end of a game also ``game_return``, the points of the full game, \
                 unless it began late (``late_start_probability``).
@@ -256,7 +256,7 @@ class BreakoutEnv(BaseEnv):
                 State.GAME_OVER if game_over else State.LIFE_LOST, f'the episode ended with {points} points'
             )
             info['eval_episode_return'] = np.float32(points)
-            # not where the last frame also ends the life or the game: nothing comes after it
+            # a time limit that falls on the end of the life or the game truncates nothing
             ended = game.lives == 0 or (life_lost and options.episodic_life)
             info['TimeLimit.truncated'] = ale.game_truncated() and not ended
         if game_over:
@@ -270,8 +270,8 @@ class BreakoutEnv(BaseEnv):
     def seed(self, seed: int, dynamic_seed: bool = True) -> None:
         """
         Overview:
-            Fix the course of the games from the next ``reset`` on, which starts a new one. The same seed and actions \
-            give the same observations, rewards and ends in every process. numpy's global state is not touched.
+            Seed the games from the next ``reset`` on, which starts a new one. The same seed and actions give the same \
+            observations, rewards and ends in every process. numpy's global state does not change.
         Arguments:
             - seed (:obj:`int`): 0 or more.
             - dynamic_seed (:obj:`bool`): For DI-engine's contract; either value gives the same games. Each game \
@@ -287,8 +287,8 @@ class BreakoutEnv(BaseEnv):
         """
         Release emulator, window, recorder and what ``own`` was given; complete a video that is being recorded. May be
         called at any time: before the first ``reset``, twice, after an error. A release that fails does not prevent the
-        others. Takes less than 5 seconds even where window or encoder do not answer: they are then killed, with a
-        warning; a subclass's own resources take their time besides.
+        others. Takes less than 5 seconds, plus the time of a subclass's resources: a window or an encoder that does not
+        answer is killed, with a warning.
         """
         for name in self._names_of_resources():
             del self.__dict__[name]
@@ -302,7 +302,7 @@ class BreakoutEnv(BaseEnv):
         return self._env.render(mode)
 
     def enable_save_replay(self, replay_path: str | None = None) -> None:
-        """Record each game from the next one on into a video file of its own, in ``./video`` by default."""
+        """Record each game from the next one on into a new video file, in ``./video`` by default."""
         self._replay_folder = './video' if replay_path is None else os.fspath(replay_path)
 
     def random_action(self) -> np.ndarray:

@@ -49,7 +49,7 @@ def _check_reset_options(options: Mapping | None) -> None:
 class GymnasiumBreakout(gymnasium.Env):
     """
     Overview:
-        ``BreakoutEnv`` with gymnasium's interface and spaces. The defaults are those of training: an episode is a \
+        ``BreakoutEnv`` with gymnasium's interface and spaces. The defaults suit training: an episode is a \
         life, rewards are clipped to their sign; ``info['game_return']`` has the points of a full game when it is \
         over. ``is_train=False`` plays full games with raw rewards. ``render_mode='human'`` is gymnasium's own \
         ``HumanRendering``.
@@ -76,7 +76,7 @@ class GymnasiumBreakout(gymnasium.Env):
         """
         for name in options:
             if name not in BreakoutOptions.known_names():
-                # TorchRL's GymEnv offers `frameskip`, and leaves out what an error of this wording names
+                # TorchRL's GymEnv passes `frameskip`, and drops an argument that an error of this wording names
                 raise UnknownArgument(f'got an unexpected keyword argument {name!r}: {BreakoutOptions.unknown(name)}')
         self._env = BreakoutEnv(dict(options, render_mode=render_mode))
         self.render_mode = render_mode

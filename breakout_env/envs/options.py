@@ -30,8 +30,8 @@ class BreakoutOptions(Options):
     """
     Overview:
         The checked options of one environment: what ``cfg.env`` means for a collector (``is_train=True``) or an \
-        evaluator (``is_train=False``). The defaults are those of training and follow DQN practice (Mnih et al. \
-        2015); evaluation's own defaults are in ``EVALUATION_DEFAULTS``.
+        evaluator (``is_train=False``). The defaults are for training and follow DQN practice (Mnih et al. \
+        2015); the defaults of evaluation are in ``EVALUATION_DEFAULTS``.
     Examples:
         >>> BreakoutOptions.from_config(dict(frame_skip=3, evaluator=dict(noop_max=0), is_train=False)).noop_max
         0

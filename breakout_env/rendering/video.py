@@ -128,7 +128,7 @@ class VideoFile(contextlib.AbstractContextManager):
         Overview:
             Complete the video and give it its final name, or the given one.
         Returns:
-            - finished (:obj:`bool`): False if it has no picture, or another process writes it, which forked this one.
+            - finished (:obj:`bool`): False if it has no picture, or if a parent process writes it.
         Raises:
             - OSError: If this failed; ``close`` removes the video.
         """

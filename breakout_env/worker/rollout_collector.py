@@ -8,6 +8,7 @@ import torch
 from ding.envs import BaseEnvManager, BaseEnvTimestep
 from ding.utils import SERIAL_COLLECTOR_REGISTRY
 
+from ..env_manager import GroupEnvManager
 from ..env_manager.shared_buffers import StepBatch, is_abnormal
 from .collector import ScoringCollector
 from .nstep_collector import final_obs_of
@@ -97,10 +98,10 @@ class RolloutCollector(ScoringCollector):
                 'other; the collector `rollout` expects `breakout`, `base`, or `subprocess` with reset_inplace=True'
             )
 
-    def reset_env(self, _env: Any | None = None) -> None:
+    def reset_env(self, _env: BaseEnvManager | None = None) -> None:
         super().reset_env(_env)
         takes_batches = getattr(self._env, 'takes_batches', False) is True
-        self._batches: Any = self._env if takes_batches else BatchAdapter(self._env)
+        self._batches: GroupEnvManager | BatchAdapter = self._env if takes_batches else BatchAdapter(self._env)
         self._halves = self._batches.halves
         ends = torch.tensor([0, *map(len, self._halves)]).cumsum(0).tolist()
         # Their columns in the rollout.
@@ -171,7 +172,7 @@ class RolloutCollector(ScoringCollector):
         return rollout
 
     def _receive(self, screens: torch.Tensor, row: dict[str, torch.Tensor], act: Any, kwargs: Mapping) -> None:
-        """Enter what the environments of a half answered to their newest actions."""
+        """Enter the results of a half's newest actions."""
         batch = self._batches.recv(out=screens.numpy())
         row['reward'][:] = torch.from_numpy(batch.reward)
         row['done'][:] = torch.from_numpy(batch.done)

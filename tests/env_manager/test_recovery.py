@@ -66,7 +66,7 @@ def test_a_seed_that_an_environment_refuses_is_not_dropped_by_a_retry():
         manager.launch()
 
 
-def test_a_process_that_cannot_be_forked_at_first_replaces_the_lost_one_later(monkeypatch):
+def test_a_failed_fork_is_retried_to_replace_a_lost_process(monkeypatch):
     with launched(build_inline(max_retry=2)) as manager:
         replace = mock.Mock(wraps=manager._pool.replace, side_effect=[OSError(12, 'no memory'), mock.DEFAULT])
         monkeypatch.setattr(manager._pool, 'replace', replace)
@@ -110,7 +110,7 @@ def test_each_command_has_the_time_limit_of_its_option():
 
 
 @pytest.mark.parametrize('dynamic_seed, different', [(None, 9), (False, 3)])
-def test_restarted_environments_play_new_games_or_repeat_theirs_with_a_fixed_seed(dynamic_seed, different):
+def test_restarted_environments_repeat_games_only_with_a_fixed_seed(dynamic_seed, different):
     """The same ones in each run."""
     runs = []
     for _ in range(2):
@@ -127,7 +127,7 @@ def test_restarted_environments_play_new_games_or_repeat_theirs_with_a_fixed_see
     assert runs[0] == runs[1] and len(set(runs[0])) == different
 
 
-def test_the_v2_manager_ends_with_a_lost_worker_as_task_pipelines_know_no_lost_step():
+def test_a_lost_worker_ends_the_v2_manager():
     with launched(build_inline(kind='breakout_v2')) as manager:
         kill_worker_of(manager, 3)
         with pytest.raises(RuntimeError, match='environment 2 lost a step: .* ended'):
@@ -135,7 +135,7 @@ def test_the_v2_manager_ends_with_a_lost_worker_as_task_pipelines_know_no_lost_s
         assert manager.closed
 
 
-def test_an_inline_manager_runs_in_this_process_and_an_interrupt_leaves_games_to_reset():
+def test_an_inline_manager_starts_no_process_and_can_be_interrupted():
     before = os.nice(0)
     with launched(build_inline(nice=5)) as manager:
         assert set(manager.pid) == {os.getpid()} and os.nice(0) == before and not children()

@@ -27,7 +27,7 @@ def test_lifecycle(check, tmp_path, same_footprint):
 RELEASED = []
 
 
-class Controller(object):
+class Controller:
     def disconnect(self):
         RELEASED.append(self)
 
@@ -96,7 +96,7 @@ def test_a_forked_copy_neither_closes_nor_keeps_what_its_parent_uses(tmp_path, c
     assert '-score' in video.name and 'killed' not in caplog.text
 
 
-def test_a_resource_is_opened_once_and_released_once_though_the_release_of_a_newer_one_fails(env, caplog):
+def test_a_resource_is_released_once_even_if_another_release_fails(env, caplog):
     env.reset()
     first = env.controller
     env.reset()
@@ -112,7 +112,7 @@ def test_a_resource_is_opened_once_and_released_once_though_the_release_of_a_new
     assert len(RELEASED) == 3
 
 
-def test_an_error_in_open_resources_or_a_step_releases_it_and_the_emulator(env, monkeypatch):
+def test_an_error_in_open_resources_or_a_step_releases_everything(env, monkeypatch):
     env.fails = True
     with pytest.raises(OSError, match='no answer'):
         env.reset()

@@ -79,7 +79,7 @@ def test_a_lost_life_ends_the_episode_but_not_the_game(make, caplog):
     assert re.findall('-> playing, (.*)', log) == ['a game begins'] + 4 * ['the game continues'] + ['a game begins']
 
 
-def test_a_game_of_training_can_begin_late_in_an_earlier_one_but_is_no_full_game_then(make, monkeypatch):
+def test_a_game_that_begins_late_in_an_earlier_one_does_not_count(make, monkeypatch):
     monkeypatch.setattr('breakout_env.envs.game.LATE_POINTS', 1)
     env = make(late_start_probability=1.0, episodic_life=False, fire_on_life_loss=True)
     ends = []
@@ -99,7 +99,7 @@ def test_a_game_of_training_can_begin_late_in_an_earlier_one_but_is_no_full_game
         play_until_done(env, None)
 
 
-def test_a_restored_state_shows_its_own_picture_and_not_that_of_the_game_before():
+def test_a_restored_state_shows_its_own_picture():
     emulator = Emulator(0, BreakoutOptions())
     emulator.reset_game(1)
     state, screen = emulator.ale.cloneState(), emulator.screen.copy()
@@ -133,7 +133,7 @@ def test_games_start_with_1_to_noop_max_no_ops(make):
 
 
 @pytest.mark.parametrize('sticky', [0.0, 0.25])
-def test_the_same_seed_gives_the_same_games_in_a_new_a_used_and_a_reopened_environment(make, sticky):
+def test_a_seed_fixes_the_games_of_new_used_and_reopened_environments(make, sticky):
     cfg = dict(repeat_action_probability=sticky, random_action_probability=0.1)
     fresh, used, reopened = make(**cfg), make(**cfg), make(**cfg)
     play(used, 300, seed=9)
@@ -158,7 +158,7 @@ def test_games_from_one_seed_differ_in_a_sequence_that_the_seed_fixes(make, dyna
     assert len(set(games)) == 8 and games[8:] == games[:4]
 
 
-def test_random_actions_are_uniform_seeded_and_leave_the_global_random_state(make):
+def test_random_actions_are_uniform_and_follow_the_seed_alone(make):
     np.random.seed(1)
     before = np.random.get_state()[1].copy()
     env = make(random_action_probability=1.0)
@@ -183,7 +183,7 @@ def test_random_action_probability_replaces_that_share_of_the_actions(make):
     assert 0.14 < others < 0.25, others  # 0.25 times 3 of 4, and FIRE at each reset
 
 
-def test_an_action_is_a_whole_number_in_any_form_and_another_is_refused_without_a_step(make):
+def test_an_action_is_a_whole_number_in_any_form(make):
     env, twin = make(), make()
     env.reset(), twin.reset()
     for action in (4, -1, 1.0, True, [0, 1], [[1], [2, 3]], torch.tensor([1.0], requires_grad=True)):

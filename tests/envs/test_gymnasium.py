@@ -93,7 +93,7 @@ def test_games_lost_with_a_worker_process_count_as_truncated():
     envs.close()
 
 
-def test_wrong_actions_are_refused_before_a_game_is_stepped_and_a_reset_opens_closed_games():
+def test_wrong_actions_step_no_game_and_reset_reopens_closed_games():
     envs = gymnasium.make_vec(ENV_ID, num_envs=2, noop_max=1).unwrapped
     first, _ = envs.reset(seed=0)
     gradient = torch.zeros(2, requires_grad=True)

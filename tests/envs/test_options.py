@@ -63,7 +63,7 @@ def test_the_top_applies_to_both_roles_and_a_section_to_one():
     assert evaluation.fire_on_life_loss is False
 
 
-def test_reward_shaping_at_the_top_does_not_reach_the_scores_of_an_evaluation():
+def test_reward_shaping_at_the_top_does_not_change_evaluation():
     shaped = dict(clip_reward=True, episodic_life=True, life_loss_penalty=-1.0, late_start_probability=1.0)
     for o in (options(is_train=False, **shaped), options(is_train=False)):
         assert (o.clip_reward, o.episodic_life, o.life_loss_penalty, o.fire_on_life_loss) == (False, False, 0, True)

@@ -37,7 +37,7 @@ def videos(tmp_path):
     return sorted(os.listdir(tmp_path / 'video'))
 
 
-def test_a_full_game_of_five_episodes_becomes_a_video_that_a_browser_plays(tmp_path):
+def test_a_game_of_five_episodes_becomes_a_video_that_a_browser_plays(tmp_path):
     env = BreakoutEnv(dict(noop_max=0))
     env.seed(5)
     env.enable_save_replay(str(tmp_path / 'video'))

@@ -53,7 +53,7 @@ def collector_of(manager, *args):
         ('base', {}, True),
     ],
 )
-def test_a_rollout_is_the_games_with_the_value_of_the_last_screen_at_a_time_limit(kind, options, hands_over):
+def test_a_rollout_is_the_games_with_values_at_time_limits(kind, options, hands_over):
     """Played again by environments of the same seeds."""
     game = dict(max_episode_frames=240, noop_max=5)
     manager = build(kind, BreakoutEnv, ENVS, game, SEED, **options)
