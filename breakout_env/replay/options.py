@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from ding.worker import AdvancedReplayBuffer
 from pydantic import Field
+from typing_extensions import Self
 
 from ..utils.options import Between, Flag, Options, PathText, section, shown
 
@@ -91,6 +92,14 @@ class SamplingOptions(_BufferOptions):
     lacks transitions pushed and priorities set in between. (``torchrl``: from a separate generator, seeded \
     from PyTorch's.)"""
 
+    @classmethod
+    def from_config(cls, cfg: Mapping) -> Self:
+        """Read and check the section; a ValueError names the option that is unknown, not allowed or contradicted."""
+        _refuse_limits(cfg)
+        options = cls.read(cfg)
+        options.refuse_without_effect('storage', 'memmap', ['folder'])
+        return options
+
 
 class ReplayOptions(SamplingOptions, FrameStorageOptions):
     """
@@ -108,14 +117,6 @@ class ReplayOptions(SamplingOptions, FrameStorageOptions):
     pin_memory: Flag | None = None
     """(bool | None) Whether batches are in pinned memory, from where a GPU copies faster; None: if this \
     process uses a GPU."""
-
-    @classmethod
-    def from_config(cls, cfg: Mapping) -> 'ReplayOptions':
-        """Read and check the section; a ValueError names the option that is unknown, not allowed or contradicted."""
-        _refuse_limits(cfg)
-        options = cls.read(cfg)
-        options.refuse_without_effect('storage', 'memmap', ['folder'])
-        return options
 
 
 class TorchRLOptions(SamplingOptions):
@@ -145,11 +146,8 @@ class TorchRLOptions(SamplingOptions):
     """(int | None) Steps in a slice; shorter episodes are padded with null steps."""
 
     @classmethod
-    def from_config(cls, cfg: Mapping) -> 'TorchRLOptions':
-        """Read and check the section; a ValueError names the option that is unknown, not allowed or contradicted."""
-        _refuse_limits(cfg)
-        options = cls.read(cfg)
-        options.refuse_without_effect('storage', 'memmap', ['folder'])
+    def from_config(cls, cfg: Mapping) -> Self:
+        options = super().from_config(cfg)
         options.refuse_without_effect('sampler', 'prioritized', ['alpha', 'beta', 'anneal_step'])
         options.refuse_without_effect('sampler', 'slice', ['slice_len'])
         if options.sampler == 'slice' and not 0 < (options.slice_len or 0) <= options.replay_buffer_size:

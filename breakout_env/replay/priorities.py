@@ -1,7 +1,7 @@
 """Prioritised experience replay (Schaul et al. 2016), as both replay buffers use it."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -95,7 +95,7 @@ class Priorities:
         """Everything else that a save keeps."""
         return dict(beta=self._beta, highest_weight=self._highest_weight)
 
-    def restore(self, numbers: Mapping[str, Any], weights: np.ndarray) -> None:
+    def restore(self, numbers: Mapping[str, float], weights: np.ndarray) -> None:
         """Continue from what a save kept."""
         self.clear()
         self.set(np.arange(len(weights)), weights)

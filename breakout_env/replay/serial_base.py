@@ -12,6 +12,7 @@ from typing import Any
 from ding.worker.replay_buffer import IBuffer
 
 from ..utils import run_registry
+from .options import SamplingOptions
 
 _log = logging.getLogger(__name__)
 _THREADS = 'replay-'  # the names of a buffer's threads begin with it
@@ -68,7 +69,7 @@ class SerialBuffer(IBuffer):
     """
 
     save_suffix = ''  # of the names of saves in a run's folder
-    options_type: Any
+    options_type: type[SamplingOptions]
 
     @classmethod
     def check_config(cls, cfg: Mapping) -> None:

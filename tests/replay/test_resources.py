@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from breakout_env.replay import size_check
+from breakout_env.replay.rows import Rows
 from breakout_env.utils.memory_limits import Room
 from helpers.replay import (
     STORAGES,
@@ -88,6 +89,21 @@ def test_a_file_of_frames_has_no_name_so_that_a_kill_leaves_nothing(tmp_path):
         assert os.listdir(folder) == [] and open_files_in(folder) and buffer.memory_report()['file_bytes'] >= 250 * 64
         buffer.close()
         assert open_files_in(folder) == []
+
+
+def test_a_buffer_that_was_interrupted_in_a_push_can_be_closed(monkeypatch, same_footprint):
+    """As by Ctrl-C in a notebook."""
+
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    buffer = filled(20, prefetch=True)
+    buffer.sample(8, 0)
+    monkeypatch.setattr(Rows, 'write', interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        buffer.push(transition(20), 0)
+    buffer.close()
+    assert buffer.count() == 0
 
 
 def test_a_full_disk_is_reported_and_the_buffer_continues(small_disk, monkeypatch):

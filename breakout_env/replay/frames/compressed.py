@@ -94,7 +94,7 @@ class CompressedFrames:
         lengths = (addresses & _LENGTH).tolist()
         segments, segment_bytes, size = self._segments, self._segment_bytes, self._frame_bytes
         view, memory = out.data.cast('B'), self._memory.view
-        pixels: Any = None
+        pixels = b''
         last = -1
         for row, start, length in zip((order * size).tolist(), starts, lengths):
             if start != last:  # a frame that is wanted twice is decompressed once
@@ -106,7 +106,7 @@ class CompressedFrames:
     def close(self) -> None:
         self._memory.close()
 
-    def _append(self, frame: int, blob: Any, codec: FrameCodec) -> None:
+    def _append(self, frame: int, blob: bytes, codec: FrameCodec) -> None:
         length = len(blob)
         segment = self._open.get(codec)
         if segment is None or segment.used + length > self._segment_bytes:
