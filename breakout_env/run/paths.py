@@ -46,7 +46,7 @@ _KEPT_SAVES = 2
 _NUMBERED = re.compile(r'(?:iteration|resume)_(\d+)\.pth\.tar')
 # files of a save, finished or not
 _SAVED = re.compile(
-    r'(resume_\d+\.pth\.tar|buffer_\d+\.npz)(\.previous|\.[\d-]+\.unfinished)?$|buffer_\d+\.torchrl(\.\w{8}(\.old)?)?$'
+    r'(resume_\d+\.pth\.tar|buffer_\d+\.npz)(\.[\d-]+\.unfinished)?$|buffer_\d+\.torchrl(\.\w{8}(\.old)?)?$'
 )
 
 NonNegative = Annotated[int, Field(ge=0, strict=True)]

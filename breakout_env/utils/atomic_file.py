@@ -21,11 +21,6 @@ class DamagedFile(ValueError):
     """A file that is not what it should be; the message names it and says what is wrong."""
 
 
-def previous(path: Union[str, Path]) -> str:
-    """Where ``replace`` puts the old file meanwhile, where it cannot be replaced in one step."""
-    return f'{os.path.realpath(path) if os.path.islink(path) else path}.previous'
-
-
 @contextlib.contextmanager
 def atomic_write(path: Union[str, Path]) -> Iterator[BinaryIO]:
     """
