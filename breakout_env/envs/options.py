@@ -95,7 +95,7 @@ class BreakoutOptions(Options):
             - ValueError: If an option is unknown or its value is not allowed; the message names the option.
         """
         cfg = section('the config of BreakoutEnv', cfg)
-        content = _content(cfg)
+        content = f'{cls} {_content(cfg)}'  # a subclass has other options
         if content not in _READ:
             _READ[content] = cls._read_config(cfg)
         return _READ[content]
