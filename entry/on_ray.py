@@ -84,7 +84,7 @@ class RayTraining(object):
             self.set_policy()
             # random play comes first, so that the first updates see more than one game; a resumed run has had it
             self.pool.open(self.cfg.policy.get('random_collect_size', 0), self.budget.env_steps)
-            while not (self.finished or self.stop.requested or self.limit_reached()):
+            while not (self.finished or self.stop.poll() or self.limit_reached()):
                 if self.collect_and_learn():
                     self.set_policy()
                     if self.evaluator.should_eval(self.learner.train_iter):
@@ -125,7 +125,7 @@ class RayTraining(object):
 
     def evaluate(self) -> None:
         """Evaluate what the run has come to, and wait for it."""
-        while not self.stop.requested:
+        while not self.stop.poll():
             if not self.evaluator.is_under_way:
                 if self.evaluator.last_iteration == self.learner.train_iter:
                     return

@@ -41,9 +41,9 @@ from breakout_env.run.next_steps import used_up
 from breakout_env.run.paths import CURVES
 from breakout_env.run.start import NewFolder, environments_start
 from breakout_env.run.stop_request import Stopped, StopRequest
+from breakout_env.utils import run_registry
 from breakout_env.utils.command_line import process_as_found, shell_command
 from breakout_env.worker.overlap import own_collect_policy, run_overlapped
-from breakout_env.worker.step_callback import StepCallback
 
 
 @process_as_found()
@@ -86,6 +86,7 @@ def train(
         at_the_end.callback(close_log_files, cfg.exp_name)
         new_folder = at_the_end.enter_context(NewFolder(cfg.exp_name, begun=resume is not None))
         stop = at_the_end.enter_context(StopRequest())  # before the managers fork: Ctrl-C is not for their workers
+        run_registry.register(cfg.exp_name, 'stop', stop)  # collectors and evaluators look at it after each env step
 
         # The policy holds the network in three modes (learn, collect, eval); each worker drives one of them.
         policy = create_policy(cfg.policy, enable_field=['learn', 'collect', 'eval', 'command'])
@@ -98,9 +99,8 @@ def train(
                 cfg.policy.collect.collector, env=collector_env, policy=collect_policy.collect_mode, **logs
             )
             at_the_end.callback(close, collector)
-            eval_env = StepCallback(evaluator_env, lambda timesteps: stop.raise_if_requested())
             evaluator = create_serial_evaluator(
-                cfg.policy.eval.evaluator, env=eval_env, policy=policy.eval_mode, **logs
+                cfg.policy.eval.evaluator, env=evaluator_env, policy=policy.eval_mode, **logs
             )
             at_the_end.callback(close, evaluator)
         use_plain_timers(learner, collector, evaluator)
@@ -118,13 +118,10 @@ def train(
 
         def collections() -> Iterator[Callable[[], List[Any]]]:
             """The collections of the run, each with the settings and weights of the moment when it is asked for."""
-            while not (stop.requested or limit_reached()):
+            while not (stop.poll() or limit_reached()):
                 settings = commander.step()
                 if evaluator.should_eval(learner.train_iter):
-                    try:
-                        finished, _ = evaluator.eval(learner.save_checkpoint, learner.train_iter, collector.envstep)
-                    except Stopped:  # what was collected before is still learned from
-                        return
+                    finished, _ = evaluator.eval(learner.save_checkpoint, learner.train_iter, collector.envstep)
                     if finished:  # its score is stop_value
                         return
                 if overlap:

@@ -247,7 +247,7 @@ def _train_each(ctx: click.Context, seeds: Tuple[int, ...], name: str, resume: O
         if run is not None:
             run.terminate()  # the run saves; it counts this and the terminal's Ctrl-C as one request
 
-    with StopRequest(say=lambda message: None, then=stop_run) as stop:
+    with StopRequest(then=stop_run) as stop:
         for seed in seeds:
             words = _command_line(ctx, seeds=(seed,), exp_name=names[seed], resume='' if seed in saved else None)
             click.echo(f'Seed {seed}:')

@@ -51,9 +51,6 @@ class RemoteEvaluator(object):
 
     def should_eval(self, train_iter: int) -> bool:
         """Whether to begin an evaluation: every ``eval_freq`` updates, once the one before has ended."""
-        saver = run_registry.look_up(self._exp_name, 'saver')
-        if saver is not None:
-            saver.between_collections()
         is_due = self.last_iteration < 0 or train_iter - self.last_iteration >= self._cfg.eval_freq
         return is_due and not self.is_under_way
 

@@ -16,7 +16,7 @@ import time
 import weakref
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Tuple, cast
+from typing import Any, Callable, Dict, Mapping, Optional, Tuple, cast
 
 import numpy as np
 import torch
@@ -65,7 +65,7 @@ class RunSaver(object):
         self._folder = Path(learner.exp_name)
         self._saved_at_s = time.monotonic()
         self._saved_iteration = self._begun_iteration = -1
-        self._is_busy = False
+        self._is_updating = False
         # that of now: `ding -m serial_dqfd` makes another one for its demonstrations
         buffer = run_registry.look_up(learner.exp_name, 'buffer')
         self._buffer_ref: Callable[[], Any] = (lambda: None) if buffer is None else weakref.ref(buffer)
@@ -238,67 +238,50 @@ class RunSaver(object):
 
     def start(self, stop: StopRequest) -> None:
         """
-        Save from time to time, when the run ends, and when ``stop`` is requested. That is only between collections
-        (updates done, nothing new pushed), so that a resumed run repeats nothing; a stop waits until then. Call it
-        after ``resume``. A pipeline that an error ends calls the learner's ``after_run`` while the error is handled, as
-        it may have come in the middle of the updates.
+        Save from time to time, when the run ends, and when ``stop`` is requested; call it after ``resume``. From time
+        to time is between collections, when their updates are done, so that a resumed run repeats nothing. A stop is
+        looked for there and after each env step. A pipeline that an error ends calls the learner's ``after_run`` while
+        the error is handled, as it may have come in the middle of an update.
         """
         learner, self._stop = self._learner, stop
-        # the updates and the transitions at the newest moment that can be saved
-        self._iteration, self._pushed = learner.last_iter.val, self._push_count
-        learner.save_checkpoint = self._defer_stop()(learner.save_checkpoint)  # the one of the best score
+        self._collected_for = learner.last_iter.val  # the updates for all collections but the newest
         learner.register_hook(CallHook('resume_wait', 0, self._before_update, position='before_iter'))
         learner.register_hook(CallHook('resume_save', 200, self._after_update, position='after_iter'))
         learner.register_hook(CallHook('resume_save_last', 200, self._after_run, position='after_run'))
         run_registry.register(learner.exp_name, 'saver', self)
-        stop.then = self._on_stop
-        if stop.requested:  # while the environments started
-            self._save_and_exit()
-
-    @property
-    def _push_count(self) -> int:
-        return 0 if self.buffer is None else self.buffer.push_count
-
-    @property
-    def _can_save(self) -> bool:
-        """Whether nothing has changed since the updates for the last collection."""
-        in_use = self._is_busy or getattr(self.buffer, 'in_use', False)
-        return not in_use and self._push_count == self._pushed
+        # this package's pipelines have registered their own; another saver is of a run that was left without its end
+        if isinstance(run_registry.look_up(learner.exp_name, 'stop'), (RunSaver, type(None))):
+            run_registry.register(learner.exp_name, 'stop', self)
+        self.raise_if_requested()  # while the environments started
 
     def _before_update(self) -> None:
-        self._is_busy = True  # until the updates for this collection are done
+        self._is_updating = True
 
     def _after_update(self) -> None:
+        self._is_updating = False
         done = self._learner.last_iter.val + 1  # the learner counts this update after its hooks
-        if done - self._iteration >= self._cfg.learn.update_per_collect:
-            self._between_collections(done)
-
-    def between_collections(self) -> None:
-        """Save if it is time. The evaluator calls this, as a small buffer may have too little for all updates."""
-        self._between_collections(self._learner.last_iter.val)
+        if done - self._collected_for >= self._cfg.learn.update_per_collect:
+            self._collected_for = done
+            self._save_if_due(done)
+            if self._stop.poll():
+                self._save_and_exit(done)
 
     def note_best_score(self, score: float) -> None:
         """Write the score of the best checkpoint; an OSError if the disk is full."""
         write_best_score(self._folder, score)
 
-    def _between_collections(self, iteration: int) -> None:
-        with self._defer_stop():
-            self._iteration, self._pushed = iteration, self._push_count
-            every_s = self._save_every_s if self._begun_iteration >= 0 else min(FIRST_SAVE_S, self._save_every_s)
-            if time.monotonic() - self._saved_at_s >= every_s:
-                self.save(iteration)
+    def _save_if_due(self, iteration: int) -> None:
+        every_s = self._save_every_s if self._begun_iteration >= 0 else min(FIRST_SAVE_S, self._save_every_s)
+        if time.monotonic() - self._saved_at_s >= every_s:
+            self.save(iteration)
 
     def _after_run(self) -> None:
         error, failed = sys.exc_info()[1], None
-        # all is done then, even if the buffer had too little for all updates
-        if error is None or isinstance(error, Stopped):
-            self._is_busy, self._iteration, self._pushed = False, self._learner.last_iter.val, self._push_count
+        # A second Ctrl-C may have come anywhere. An update that runs out of memory has changed no weight yet.
+        is_whole = error is None or isinstance(error, Exception) and not self._is_updating
         try:
-            if self._can_save:  # else an error or a second Ctrl-C interrupted something
-                failed = self.save(self._iteration, wait=True)
-            elif isinstance(error, (torch.OutOfMemoryError, MemoryError)):
-                # an update needs all of its memory before it changes a weight: the run is as after the update before
-                self.save(self._learner.last_iter.val, wait=True)
+            if is_whole or isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+                failed = self.save(self._learner.last_iter.val, wait=True)
         finally:
             self._stop.close()
             run_registry.forget(self._learner.exp_name)
@@ -311,27 +294,15 @@ class RunSaver(object):
 
     # ---------------------------------------------------------------- stopping
 
-    @contextlib.contextmanager
-    def _defer_stop(self) -> Iterator[None]:
-        """A stop request waits until what is within is done."""
-        self._is_busy = True
-        try:
-            yield
-        finally:
-            self._is_busy = False
-        if self._stop.requested:
-            self._save_and_exit()
+    def raise_if_requested(self) -> None:
+        """Save and raise ``SystemExit`` if a stop was requested: DI-engine's pipelines know no other way to end."""
+        if self._stop.poll():
+            self._save_and_exit(self._learner.last_iter.val)
 
-    def _on_stop(self) -> None:
-        # Between the updates, the run is as it was after the last one. So there is no need to wait for a collection or
-        # an evaluation to end; nor may there be time, as a scheduler's signal goes to the env workers, too.
-        if self._can_save or not (self._is_busy or self._iteration):
-            self._save_and_exit()
-
-    def _save_and_exit(self) -> None:
-        error = self.save(self._iteration, wait=True)
-        done = f'{self._iteration:,} updates and {self._learner.collector_envstep:,} env steps'
-        if not self._iteration:
+    def _save_and_exit(self, iteration: int) -> None:
+        error = self.save(iteration, wait=True)
+        done = f'{iteration:,} updates and {self._learner.collector_envstep:,} env steps'
+        if not iteration:
             message = 'No update was done yet, so there is nothing to save: the same command begins the run again.'
         else:
             message = f'Saved at {done}.' if error is None else f'The run could not be saved ({error}).'

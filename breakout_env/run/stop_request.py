@@ -13,32 +13,29 @@ TWICE_S = 0.05
 
 
 class Stopped(Exception):
-    """Ends an evaluation when a stop was requested."""
+    """Ends a collection or an evaluation, and with it the run, when a stop was requested."""
 
 
 class StopRequest(contextlib.AbstractContextManager):
     """
     Overview:
-        Turns the first Ctrl-C, SIGTERM or SIGHUP into a flag that the training loop looks at. A second Ctrl-C forces \
-        the shutdown. Outside the main thread, where Python lets nobody handle signals, no request comes.
+        Turns the first Ctrl-C, SIGTERM or SIGHUP into a flag that a run looks at where nothing is half done. A second \
+        Ctrl-C forces the shutdown. Outside the main thread, where Python lets nobody handle signals, no request comes.
     Arguments:
-        - say (:obj:`Callable`): Prints the message of the first signal, from the signal handler.
-        - then (:obj:`Callable`): Called after it, even if printing failed.
+        - then (:obj:`Callable`): Called by the signal handler, for a program that waits for another one.
         - only_free (:obj:`bool`): Whether to leave alone signals that the program handles itself.
     Examples:
-        >>> with StopRequest(say=lambda text: None) as stop:
+        >>> with StopRequest() as stop:
         ...     signal.raise_signal(signal.SIGTERM)
         ...     stop.requested
         True
     """
 
-    def __init__(
-        self, say: Callable[[str], None] = output.say, then: Callable[[], None] = lambda: None, only_free: bool = False
-    ) -> None:
+    def __init__(self, then: Callable[[], None] = lambda: None, only_free: bool = False) -> None:
         self._number: Optional[int] = None
         self._stopped_at_s = 0.0
-        self._say = say
-        self.then = then
+        self._is_announced = False
+        self._then = then
         self._handlers_before: Dict[int, Any] = {}
         for number in signals.STOPPING:
             before = signal.getsignal(number)
@@ -68,14 +65,19 @@ class StopRequest(contextlib.AbstractContextManager):
                 signals.force_shutdown(number)
             return
         self._number, self._stopped_at_s = number, time.monotonic()
-        output.discard_unread()  # with the terminal or by the same Ctrl-C, those who read it may have ended
-        with contextlib.suppress(OSError, ValueError):
-            self._say('\nStopping: finishing what is under way and saving the run (Ctrl-C again stops at once).')
-        self.then()
+        self._then()
+
+    def poll(self) -> bool:
+        """Whether a stop was requested. The first look that finds it says so on the screen."""
+        if self.requested and not self._is_announced:
+            self._is_announced = True
+            output.discard_unread()  # with the terminal or by the same Ctrl-C, those who read it may have ended
+            output.say('\nStopping: saving the run (Ctrl-C again stops at once).')
+        return self.requested
 
     def raise_if_requested(self) -> None:
-        """Raise ``Stopped`` if a stop was requested; evaluations call it each step."""
-        if self.requested:
+        """Raise ``Stopped`` if a stop was requested; collections and evaluations call it after each env step."""
+        if self.poll():
             raise Stopped
 
     def close(self) -> None:

@@ -4,13 +4,11 @@ import contextlib
 import errno
 import os
 import threading
-from collections import defaultdict
 from pathlib import Path
-from typing import Any, BinaryIO, DefaultDict, Iterator, Set, Union
+from typing import Any, BinaryIO, Iterator, Set, Union
 
-# To replace a file may take several steps, so one thread at a time takes them. A lock for each path: a signal handler
-# may write other files in the middle of them.
-_moving: DefaultDict[str, threading.Lock] = defaultdict(threading.Lock)
+# One thread at a time gives a file its name, so that the folder is flushed for the file that was moved last.
+_moving = threading.Lock()
 # The unfinished files of this process.
 being_written: Set[str] = set()
 # What shared folders of virtual machines, old network file systems and some FUSE ones answer where they cannot flush.
@@ -45,7 +43,7 @@ def atomic_write(path: Union[str, Path]) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             flush(file.fileno())
-        with _moving[path]:
+        with _moving:
             os.replace(unfinished, path)
             flush_path(os.path.dirname(path))
     except OSError as error:  # those of a write do not say of which file

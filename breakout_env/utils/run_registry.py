@@ -25,8 +25,19 @@ def look_up(exp_name: str, role: str) -> Optional[Any]:
     return _parts.get((exp_name, role))
 
 
-def poll_progress(exp_name: str) -> None:
-    """Renew the progress line; collectors and evaluators call this, as no update does meanwhile."""
+def after_env_step(exp_name: str) -> None:
+    """
+    Renew the progress line, and end the run if a stop was requested: collectors and evaluators call this after each
+    step of their environments, as no update does meanwhile. What it raises is for the run's pipeline.
+    """
     progress = look_up(exp_name, 'progress')
     if progress is not None:
         progress.look()
+    stop_if_requested(exp_name)
+
+
+def stop_if_requested(exp_name: str) -> None:
+    """End the run by an exception for its pipeline, if a stop was requested."""
+    stop = look_up(exp_name, 'stop')
+    if stop is not None:
+        stop.raise_if_requested()

@@ -81,7 +81,7 @@ class ScoringCollector(GameScores, ClosesWithoutWorkers, SampleSerialCollector):
         """After each step of the environments: how many took it, and the scores of games that ended in it."""
         self._random_steps_done += env_steps
         self.add_games(scores)
-        run_registry.poll_progress(self._exp_name)
+        run_registry.after_env_step(self._exp_name)
 
     def _log_scores(self, games_before: int) -> None:
         """Write the mean score to TensorBoard if games have ended since there were ``games_before``."""

@@ -35,10 +35,7 @@ class ResumableEvaluator(ClosesWithoutWorkers, InteractionSerialEvaluator):
         super().reset_env(None if _env is None else StepCallback(_env, weakly(self._on_step)))
 
     def should_eval(self, train_iter: int) -> bool:
-        """Whether it is time. The pipelines ask between two collections, when a request to stop is handled, too."""
-        saver = run_registry.look_up(self._exp_name, 'saver')
-        if saver is not None:
-            saver.between_collections()
+        """Whether it is time."""
         is_due, self._is_due = self._is_due, False
         return super().should_eval(train_iter) or is_due
 
@@ -91,7 +88,7 @@ class ResumableEvaluator(ClosesWithoutWorkers, InteractionSerialEvaluator):
 
     def _on_step(self, timesteps: Dict[int, BaseEnvTimestep]) -> None:
         self._ended.update(env_id for env_id, timestep in timesteps.items() if timestep.done)
-        run_registry.poll_progress(self._exp_name)
+        run_registry.after_env_step(self._exp_name)
 
     def _update_state(self) -> None:
         self._state = dict(best_score=float(self._max_episode_return), last_iteration=int(self._last_eval_iter))

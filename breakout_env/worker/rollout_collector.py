@@ -10,6 +10,7 @@ from ding.utils import SERIAL_COLLECTOR_REGISTRY
 
 from ..env_manager import GroupEnvManager
 from ..env_manager.shared_buffers import StepBatch, is_abnormal
+from ..utils import run_registry
 from .collector import ScoringCollector
 from .nstep_collector import final_obs_of
 
@@ -136,7 +137,11 @@ class RolloutCollector(ScoringCollector):
         kwargs = policy_kwargs or {}
         self.epsilon = kwargs.get('eps')
         games_before = self.games
-        rollout = self._rollout(n_sample // self._env_num, kwargs)
+        try:
+            rollout = self._rollout(n_sample // self._env_num, kwargs)
+        except (OSError, EOFError):  # a signal to all processes of a run ends its workers, too
+            run_registry.stop_if_requested(self._exp_name)
+            raise
         self._total_envstep_count += n_sample
         self._total_train_sample_count += n_sample
         self._log_scores(games_before)

@@ -27,9 +27,23 @@ class StepCallback(object):
 
     def step(self, actions: Dict[int, Any]) -> Dict[int, BaseEnvTimestep]:
         """The manager's step, passed to the callback on the way."""
-        timesteps = self._manager.step(actions)
+        timesteps = self._if_alive(self._manager.step, actions)
         self._callback(timesteps)
         return timesteps
+
+    def reset(self, *args: Any) -> None:
+        """The manager's reset."""
+        self._if_alive(self._manager.reset, *args)
+
+    def _if_alive(self, method: Callable, *args: Any) -> Any:
+        try:
+            return method(*args)
+        except (
+            OSError,
+            EOFError,
+        ):  # a signal to all processes of a run ends its workers, too: it may be the callback's
+            self._callback({})
+            raise
 
     def __getattr__(self, name: str) -> Any:
         if name == '_manager':  # in a half-built or copied object, where it would recurse for ever

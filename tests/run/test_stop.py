@@ -9,7 +9,7 @@ import torch
 
 from breakout_env.run import stop_request
 from breakout_env.run.paths import saves_in
-from breakout_env.utils import signals
+from breakout_env.utils import run_registry, signals
 from breakout_env.utils.command_line import Program
 from helpers import serial_run
 from helpers.runs import N_SAMPLE, NAME, RANDOM, UPDATES, config_in, saved_transitions
@@ -20,38 +20,21 @@ def handlers() -> list:
     return [signal.getsignal(number) for number in signals.STOPPING]
 
 
-@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
-def test_signal_between_updates_saves_at_once(config, capsys, number):
+@pytest.mark.parametrize('number', signals.STOPPING)
+def test_signal_only_sets_a_flag_until_the_updates_for_a_collection_are_done(config, capsys, number):
     before = handlers()
     run = SerialRun(config)
     run.train(3)
-    with pytest.raises(SystemExit) as ended:
-        interrupt(number)
-    assert ended.value.code == 128 + number
-    run.end()
-    assert handlers() == before and check_saves(Path(NAME))[0]['iteration'] == 3 * UPDATES
-    assert 'Stopping: finishing what is under way' in capsys.readouterr().out
-
-
-@pytest.mark.parametrize('moment', ['pushed', 'sampled', 'updated'])
-def test_signal_during_the_updates_for_a_collection_waits_for_their_end(config, moment):
-    """Else the collection would be in the buffer, and be made again."""
-    run = SerialRun(config)
-    run.train(3)
     run.push(N_SAMPLE)
-    if moment == 'pushed':
-        interrupt(signal.SIGTERM)
-        interrupt(signal.SIGTERM)  # schedulers may send it more than once
-    elif moment == 'sampled':
-        batch = run.buffer.sample(8, run.learner.train_iter)
-        run.buffer.sample = lambda *args: (batch, interrupt(signal.SIGTERM))[0]
+    interrupt(number)
     run.update()
-    if moment == 'updated':
-        interrupt(signal.SIGTERM)
-    assert not saves_in(Path(NAME))
-    with pytest.raises(SystemExit):
+    assert not saves_in(Path(NAME)) and 'Stopping' not in capsys.readouterr().out
+    with pytest.raises(SystemExit) as ended:
         run.update()
-    assert check_saves(Path(NAME))[0]['iteration'] == 4 * UPDATES
+    assert ended.value.code == 128 + number and check_saves(Path(NAME))[0]['iteration'] == 4 * UPDATES
+    assert 'Stopping: saving the run' in capsys.readouterr().out
+    run.end()
+    assert handlers() == before
 
 
 def test_signal_during_a_save_saves_the_same_moment(config, monkeypatch):
@@ -67,11 +50,21 @@ def test_signal_during_a_save_saves_the_same_moment(config, monkeypatch):
     assert [save['iteration'] for save in check_saves(Path(NAME))] == [UPDATES]
 
 
-def test_signal_during_an_evaluation_saves_and_the_evaluation_is_repeated(config):
+@pytest.mark.parametrize('workers_end', [False, True])
+def test_signal_during_an_evaluation_saves_and_the_evaluation_is_repeated(config, workers_end):
+    """A signal to all processes of a run ends its workers, too."""
     run = SerialRun(config)
     run.train(3)
     assert run.evaluator.should_eval(500)
-    run.games.step = lambda actions: interrupt(signal.SIGTERM)
+    step = run.games.step
+
+    def stopped_step(actions):
+        interrupt(signal.SIGTERM)
+        if workers_end:
+            raise BrokenPipeError
+        return step(actions)
+
+    run.games.step = stopped_step
     with pytest.raises(SystemExit):
         run.evaluate()
     assert check_saves(Path(NAME))[0]['iteration'] == 3 * UPDATES
@@ -79,14 +72,13 @@ def test_signal_during_an_evaluation_saves_and_the_evaluation_is_repeated(config
     assert resumed.evaluator.should_eval(resumed.learner.train_iter) and resumed.evaluator.should_eval(500)
 
 
-def test_best_checkpoint_is_complete_before_a_signal_stops_the_run(config, monkeypatch):
+def test_signal_while_the_best_checkpoint_is_written_does_not_cut_it(config, monkeypatch):
     run = SerialRun(config)
     run.train(3)
     monkeypatch.setattr('breakout_env.compat.ding_checkpoint_files.write_bytes', lambda path, content: (
         interrupt(signal.SIGTERM), path.write_bytes(content)
     ))  # fmt: skip
-    with pytest.raises(SystemExit):
-        run.evaluate(5)
+    run.evaluate(5)
     assert torch.load(Path(NAME, 'ckpt', 'ckpt_best.pth.tar'), weights_only=True)['last_iter'] == 3 * UPDATES
 
 
@@ -95,17 +87,18 @@ def test_collection_without_updates_is_saved_too(config):
     run = SerialRun(config)
     run.train(1)
     run.push(N_SAMPLE)
-    assert not run.evaluator.should_eval(run.learner.train_iter)  # the pipelines ask before each collection
+    interrupt(signal.SIGTERM)
     with pytest.raises(SystemExit):
-        interrupt(signal.SIGTERM)
+        run_registry.after_env_step(NAME)  # of the next collection
     (save,) = saves_in(Path(NAME))
     assert saved_transitions(Path(NAME, save['buffer'])) == RANDOM + 2 * N_SAMPLE
 
 
 def test_signal_before_the_first_update_says_that_there_is_nothing_to_save(config, capsys):
-    SerialRun(config)
+    run = SerialRun(config)
+    interrupt(signal.SIGTERM)
     with pytest.raises(SystemExit):
-        interrupt(signal.SIGTERM)
+        run.evaluate()
     assert 'nothing to save: the same command begins the run again' in capsys.readouterr().out
     assert not saves_in(Path(NAME)) and SerialRun(config).buffer.push_count == RANDOM
 
