@@ -124,7 +124,7 @@ def test_the_terminal_shows_a_line_and_after_ctrl_c_the_command_that_resumes_the
     config = config_in(tmp_path, 900, PROGRESS)
     first = Terminal([BREAKOUT, 'train', '-c', str(config), '-s', '7', '--env-steps', '100000'], tmp_path)
     first.wait_for(lambda: re.search(r'updates/s.*GB', first.text)).press_ctrl_c()
-    assert first.exit_code() == 0 and 'Stopping: finishing what is under way' in first.text, first.text
+    assert first.exit_code() == 0 and 'Stopping: saving the run' in first.text, first.text
     line = re.findall(r'[^\r\n]*updates/s[^\r\n]*', first.text)[-1]
     assert re.search(r'\d+%.*[\d.]+k?/100k \[\d+:\d+<.*env steps/s', line), line
     scores = r'evaluation score [\d.]+ \(best [\d.]+\)(, training score [\d.]+)?'
@@ -152,7 +152,7 @@ def test_the_terminal_shows_a_line_and_after_ctrl_c_the_command_that_resumes_the
 def test_an_evaluation_is_shown_and_ctrl_c_does_not_wait_for_its_end(program, code, tmp_path):
     command = Terminal(training(program, config_in(tmp_path, 900, PROGRESS, OURS, ENDLESS_GAMES)), tmp_path)
     command.wait_for(lambda: 'evaluating, game 1 of 1' in command.text).press_ctrl_c()
-    assert command.exit_code() == code and 'Stopping: finishing what is under way' in command.text
+    assert command.exit_code() == code and 'Stopping: saving the run' in command.text
     assert '"evaluation"' not in (tmp_path / NAME / 'log' / 'progress.jsonl').read_text()
 
 
