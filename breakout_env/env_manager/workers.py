@@ -19,6 +19,7 @@ import psutil
 from ding.utils import CloudPickleWrapper
 
 from ..compat import multiprocessing_forks  # noqa: F401  # before a worker is started
+from ..utils.busy_cores import waits_more_than_it_runs
 from .errors import EnvFailed, WorkerEnded, WorkerLost
 from .idle_timer import SLICE_S, IdleTimer, Progress
 from .inline_worker import InlineWorker
@@ -219,6 +220,8 @@ class WorkerPool:
         If one fails, this raises, and the others run until ``close``.
         """
         self._env_fns, self._shared = env_fns, shared
+        if waits_more_than_it_runs():  # beside programs that take the cores, nice workers would hardly get any time
+            self._options = self._options.model_copy(update=dict(nice=0))
         for env_ids in self.groups:  # one by one, so that close finds the workers that were started before an error
             self.workers.append(self._start(env_ids))
         self.ask(self.workers, 'open')

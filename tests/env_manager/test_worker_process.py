@@ -4,17 +4,21 @@ import contextlib
 import itertools
 import os
 import time
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import cv2
 import numpy as np
+import psutil
 import pytest
 
+from breakout_env.env_manager import workers
 from breakout_env.env_manager.errors import WorkerLost
 from breakout_env.env_manager.idle_timer import IdleTimer, Progress
 from breakout_env.env_manager.options import TimeLimit
 from breakout_env.env_manager.workers import PendingReplies, WorkerProcess
+from breakout_env.utils.busy_cores import waits_more_than_it_runs
 from helpers.managers import MAIN_PID, RAISE, RAISE_AWKWARD, GameEnv, PlantedError, build, kill_worker_of, launched
 from helpers.processes import wait_until
 from helpers.resources import children
@@ -184,3 +188,17 @@ def test_the_workers_of_a_manager_that_is_dropped_end(loses, same_footprint):
     assert len(children()) == (1 if loses else 2)
     del manager
     assert wait_until(lambda: not children())
+
+
+@pytest.mark.parametrize('waited_ns, nice', [(10, 3), (1000, 0)])
+def test_workers_are_not_nice_where_other_programs_keep_the_cores(waited_ns, nice, tmp_path, monkeypatch):
+    schedstat = tmp_path / 'schedstat'
+    schedstat.write_text(f'100 {waited_ns} 7')
+    monkeypatch.setattr(workers, 'waits_more_than_it_runs', partial(waits_more_than_it_runs, str(schedstat)))
+    with launched(env_num=2, worker_num=1, nice=3) as manager:
+        before = os.nice(0)
+        assert psutil.Process(manager.pid[0]).nice() == before + nice
+
+
+def test_a_system_that_does_not_count_waiting_is_not_busy():
+    assert not waits_more_than_it_runs('/proc/self/none')
