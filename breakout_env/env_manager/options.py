@@ -49,8 +49,8 @@ class EnvManagerOptions(Options):
     use."""
     nice: Annotated[int, Between(0, 19)] = 0
     """(int) Niceness added to the processes. With 10 they leave a core to the learner in this process; with 0 it \
-    shares the cores with all of them. It is 0 in any case where other programs keep the cores so busy that this process \
-    has waited longer for one than it computed."""
+    shares the cores with all of them. It is 0 in any case where other programs keep the cores so busy that this \
+    process has waited longer for one than it computed."""
     # not forkserver: a worker checks that its parent is still there, and its parent would be the server
     context: Literal['fork', 'spawn', 'inline'] = 'fork'
     """(str) How processes are started. With ``inline`` there are none: environments run in the caller's process, one \
