@@ -88,12 +88,19 @@ def test_commands_of_breakout_and_make_exist(path):
             assert used <= options, f'{command}: {used - options}'
 
 
-def test_readme_shows_one_emulator_reused_and_closed(capfd):
+def test_readme_shows_each_line_that_reset_and_close_log():
     *_, reuse, _ = code(READMES[0], 'python')
-    subprocess.run([sys.executable, '-c', reuse], check=True)
-    log = capfd.readouterr().err
-    (opened, reopened), (reused,) = (re.findall(rf'{word} emulator (\d+)', log) for word in ('opened', 'reused'))
-    assert reused == opened and re.findall(r'closes emulator (\d+)', log) == [opened, reopened]
+    done = subprocess.run([sys.executable, '-c', reuse], check=True, capture_output=True, text=True)
+    shown = [event for comment in re.findall('# (.*)', reuse) for event in comment.split('; ')]
+    shown = [event for event in shown if event not in ('opens nothing', 'nothing is open')]
+    assert re.findall(r'^BreakoutEnv 1 in process \d+: (.*)$', done.stderr, re.M) == shown
+    assert len(done.stderr.splitlines()) == len(shown)
+
+
+def test_readme_snippet_of_the_lifecycle_kit_runs_alone():
+    *_, kit = code(READMES[0], 'python')
+    done = subprocess.run([sys.executable, '-c', kit], check=True, capture_output=True, text=True)
+    assert re.search(r'^0 of \d+ checks failed', done.stdout, re.M), done.stdout
 
 
 def test_readmes_have_the_same_commands_and_code():
