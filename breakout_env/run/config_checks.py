@@ -8,6 +8,7 @@ knows are found here.
 """
 
 import inspect
+import math
 from typing import Annotated, Any, Dict, Iterator, List, Mapping, Optional
 
 from ding.utils import (
@@ -37,40 +38,38 @@ PARTS = {
     'policy.eval.evaluator': SERIAL_EVALUATOR_REGISTRY,
     'policy.other.replay_buffer': BUFFER_REGISTRY,
 }
-_Count = Annotated[int, Between(1, 10**6)]
-_Many = Annotated[int, Between(1, 10**12)]
+_Count = Annotated[int, Between(1)]
 _Share = Annotated[float, Between(0.0, 1.0)]
-_Score = Annotated[float, Between(-1e12, 1e12)]
 # DI-engine's options that recipes set, none of which it checks.
 RANGES: Dict[str, Any] = {
     'env.collector_env_num': Annotated[int, Between(1, 4096)],
     'env.evaluator_env_num': Annotated[int, Between(1, 4096)],
     'env.n_evaluator_episode': _Count,
-    'env.stop_value': _Score,
+    'env.stop_value': Annotated[float, Between(-math.inf)],
     'policy.cuda': Flag,
     'policy.priority': Flag,
     'policy.priority_IS_weight': Flag,
     'policy.discount_factor': _Share,
-    'policy.nstep': Annotated[int, Between(1, 1000)],
-    'policy.burnin_step': Annotated[int, Between(0, 10_000)],
-    'policy.learn_unroll_len': Annotated[int, Between(1, 10_000)],
-    'policy.random_collect_size': Annotated[int, Between(0, 10**12)],
+    'policy.nstep': _Count,
+    'policy.burnin_step': Annotated[int, Between(0)],
+    'policy.learn_unroll_len': _Count,
+    'policy.random_collect_size': Annotated[int, Between(0)],
     'policy.learn.update_per_collect': _Count,
     'policy.learn.batch_size': _Count,
     'policy.learn.learning_rate': Annotated[float, Between(0.0, 10.0, above=True)],
-    'policy.learn.target_update_freq': Optional[_Many],  # None: by target_theta
+    'policy.learn.target_update_freq': Optional[_Count],  # None: by target_theta
     'policy.learn.target_theta': _Share,
     'policy.learn.target_update_theta': _Share,
     'policy.learn.resume_training': Flag,
-    'policy.collect.n_sample': Optional[Annotated[int, Between(1, 10**7)]],
+    'policy.collect.n_sample': Optional[_Count],
     'policy.collect.env_num': Annotated[int, Between(1, 4096)],
     'policy.eval.env_num': Annotated[int, Between(1, 4096)],
-    'policy.eval.evaluator.eval_freq': _Many,
+    'policy.eval.evaluator.eval_freq': _Count,
     'policy.other.eps.start': _Share,
     'policy.other.eps.end': _Share,
-    'policy.other.eps.decay': Annotated[int, Between(1, 10**12, from_float=True)],
-    f'{HOOKS}.log_show_after_iter': _Many,
-    f'{HOOKS}.save_ckpt_after_iter': _Many,
+    'policy.other.eps.decay': Annotated[int, Between(1, from_float=True)],
+    f'{HOOKS}.log_show_after_iter': _Count,
+    f'{HOOKS}.save_ckpt_after_iter': _Count,
 }
 # Options that DI-engine or a policy of its reads without a default.
 _WITHOUT_DEFAULT = {'policy.random_collect_size', 'policy.collect.n_sample', 'policy.learn.resume_training'}

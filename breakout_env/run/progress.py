@@ -53,15 +53,15 @@ class ProgressOptions(Options):
 
     _owner = 'hook `progress`: option'
 
-    max_env_step: Optional[Annotated[int, Between(1, 10**15)]] = None
+    max_env_step: Optional[Annotated[int, Between(1)]] = None
     """(Optional[int]) Env steps at which the run will end, for the percentage, the time left and what a policy anneals;
     None if unknown. Ding's `--env-step` takes precedence; a program that calls DI-engine's `serial_pipeline` says the
     same number to both."""
     max_hours: Optional[Annotated[float, Between(0.0, 1e6, above=True)]] = None
     """(Optional[float]) Hours after which the run will end; None if unknown."""
-    max_updates: Optional[Annotated[int, Between(1, 10**15)]] = None
+    max_updates: Optional[Annotated[int, Between(1)]] = None
     """(Optional[int]) Updates after which the run will end; None if unknown. Ding's `--train-iter` takes precedence."""
-    max_games: Optional[Annotated[int, Between(1, 10**15)]] = None
+    max_games: Optional[Annotated[int, Between(1)]] = None
     """(Optional[int]) Full games of the collector after which the run will end; None if unknown."""
     log_every_s: Annotated[float, Between(0.0, math.inf, above=True)] = 10.0
     """(float) Seconds between two rows of the log."""

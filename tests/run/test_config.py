@@ -170,7 +170,7 @@ def test_config_is_executed_once_and_merged_as_by_di_engine(here):
     assert cfg.exp_name != changed.exp_name
 
 
-ESCAPES = ['../x', '.', '', '/tmp/x', 'a/../../x', 'x' * 300, 'a\x00b', '\x1b[2Jx', 'file/x', 'dangling', '~/x', 3]
+ESCAPES = ['../x', '.', '', '/tmp/x', 'a/../../x', 'a\x00b', '\x1b[2Jx', 'file/x', 'dangling', '~/x', 3]
 
 
 @pytest.mark.parametrize('name', ESCAPES, ids=lambda name: ascii(name)[:30])
