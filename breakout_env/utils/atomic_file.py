@@ -7,8 +7,6 @@ import threading
 from pathlib import Path
 from typing import Any, BinaryIO, Iterator, Set, Union
 
-# One thread at a time gives a file its name, so that the folder is flushed for the file that was moved last.
-_moving = threading.Lock()
 # The unfinished files of this process.
 being_written: Set[str] = set()
 # What shared folders of virtual machines, old network file systems and some FUSE ones answer where they cannot flush.
@@ -43,9 +41,8 @@ def atomic_write(path: Union[str, Path]) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             flush(file.fileno())
-        with _moving:
-            os.replace(unfinished, path)
-            flush_path(os.path.dirname(path))
+        os.replace(unfinished, path)
+        flush_path(os.path.dirname(path))
     except OSError as error:  # those of a write do not say of which file
         error.filename = error.filename or path
         raise

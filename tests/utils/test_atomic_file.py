@@ -78,17 +78,3 @@ def test_the_old_content_stays_where_a_file_cannot_be_replaced(tmp_path, monkeyp
     with pytest.raises(PermissionError, match='file'):
         atomic_file.write_bytes(tmp_path / 'file', b'new')
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [('file', b'old')]
-
-
-def test_a_signal_handler_writes_other_files_while_one_is_moved(tmp_path, monkeypatch):
-    """As a stop request does, which saves the run; with one lock for all it would wait for itself."""
-    real = os.replace
-
-    def replace(source, target):
-        if target.endswith('file'):  # what a handler calls now
-            atomic_file.write_bytes(tmp_path / 'other', b'2')
-        real(source, target)
-
-    monkeypatch.setattr(os, 'replace', replace)
-    atomic_file.write_bytes(tmp_path / 'file', b'1')
-    assert [(tmp_path / name).read_bytes() for name in ('file', 'other')] == [b'1', b'2']
