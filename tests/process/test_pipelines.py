@@ -72,7 +72,9 @@ main_config.env.evaluator.max_episode_frames = 400
 
 @pytest.mark.parametrize('parts', ['stock', 'ours'])
 def test_config_of_the_readme_trains_and_is_saved(tmp_path, parts):
-    config, faster, *_ = re.findall(r'```python\n(.*?)```', (ROOT / 'README.md').read_text(), re.S)
+    readme = (ROOT / 'README.md').read_text()
+    config, *_ = re.findall(r'```python\n(.*?)```', readme, re.S)
+    faster = re.search(r'`(create_config\.update\(.*)`', readme)[1]
     (tmp_path / 'my_config.py').write_text(config + (faster if parts == 'ours' else '') + SHORT_README)
     run([str(BIN / 'ding'), '-m', 'serial', '-c', 'my_config.py', '-s', '0', '--env-step', '200'], tmp_path)
     assert list(tmp_path.glob('experiments/my_breakout/ckpt/resume_*.pth.tar'))
