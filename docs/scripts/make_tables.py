@@ -208,15 +208,15 @@ def first_hour() -> str:
     config, env_steps = 'configs/breakout_ppo_config.py', by_ding[0]['budget_env_steps']
     ding = f'GOMP_SPINCOUNT=10000 ding -m serial -c {config} -s 0 --env-step {env_steps}'
     rows = []
-    for name, minutes, command in (
-        ('ppo', 80, 'breakout train --hours 1.33'),
-        ('lean_dqn', 40, 'breakout train -c configs/breakout_dqn_cpu_config.py --hours 0.67'),
+    for name, minutes, what, command in (
+        ('ppo', 80, 'PPO', 'breakout train --hours 1.33'),
+        ('lean_dqn', 40, 'DQN', 'breakout train -c configs/breakout_dqn_cpu_config.py --hours 0.67'),
     ):
         ((seeds, cpu),) = [(seeds, cpu) for (m, n, cpu), seeds in by_clock.items() if (m, n) == (minutes, name)]
-        rows.append([f'`{command}`', f'{_score(seeds)} after {minutes} minutes', cpu])
+        rows.append([what, f'`{command}`', f'{_score(seeds)} after {minutes} minutes', cpu])
     minutes = f'{60 * np.mean([row["hours"] for row in by_ding]):.0f}'
-    rows.insert(1, [f'`{ding}`', f'{_score(by_ding)} after {minutes} minutes', by_ding[0]['cpu']])
-    return markdown(["train PPO, PPO by DI-engine's command, DQN", 'score in full games', 'on two cores of'], rows, 0)
+    rows.insert(1, ['PPO', f'`{ding}`', f'{_score(by_ding)} after {minutes} minutes', by_ding[0]['cpu']])
+    return markdown(['config', 'command', 'score in full games', 'on two cores of'], rows, 0)
 
 
 def _score(seeds: List[Dict[str, Any]]) -> str:
