@@ -5,8 +5,6 @@ import importlib.util
 import os
 import runpy
 import shlex
-import subprocess
-import sys
 from typing import Annotated, Any, Callable, Dict, List, Literal, Mapping, Optional, Tuple, Union
 
 import click
@@ -15,17 +13,13 @@ from ding.utils import POLICY_REGISTRY
 
 from ..run.budget import DEFAULT_ENV_STEPS, Budget
 from ..run.config import read_config_file
-from ..run.folder import folder_below_here, run_to_resume, saved_runs
+from ..run.folder import folder_below_here, run_to_resume
 from ..run.next_steps import larger_budget, larger_stop_value, next_steps
 from ..run.recipes import RECIPES, RECIPES_ON_RAY, shipped
-from ..run.stop_request import StopRequest
 from ..utils import output
 from ..utils.command_line import Program, process_as_found, shell_command
 from ..utils.options import COLLECTORS, COUNT, SEED, Between, CommandLineType
 from .common import device_of, device_option, run_commands
-
-# The command in a process that imports from where this one does: `python -m` would begin with the current folder.
-_PROGRAM = 'import sys; sys.path[:] = {!r}; from breakout_env.cli import main; main(prog_name="breakout")'
 
 
 @click.command('train', cls=Program, context_settings=dict(help_option_names=['-h', '--help']))
@@ -38,12 +32,10 @@ _PROGRAM = 'import sys; sys.path[:] = {!r}; from breakout_env.cli import main; m
 @click.option(
     '-s',
     '--seed',
-    'seeds',
-    multiple=True,
-    default=(0,),
+    default=0,
     show_default=True,
     type=SEED,
-    help='Seed of everything random; given several times, a run for each, one after the other.',
+    help='Seed of everything random.',
 )
 @device_option('Where to learn; auto is the GPU if there is one.')
 @click.option(
@@ -99,7 +91,7 @@ _PROGRAM = 'import sys; sys.path[:] = {!r}; from breakout_env.cli import main; m
 @process_as_found()
 def command(
     ctx: click.Context,
-    seeds: Tuple[int, ...],
+    seed: int,
     config: Optional[str],
     device: str,
     exp_name: Optional[str],
@@ -124,7 +116,6 @@ def command(
       breakout train                          the recipe for this machine
       breakout train --hours 48 --env-steps 20000000
       breakout train --resume                 resume the last run
-      breakout train -s 0 -s 1 -s 2           three; then `breakout plot` them
       breakout train --set policy.learn.learning_rate=0.0005
       breakout train --collectors auto --ray auto --auto-resume --exp-name RUN
     """
@@ -149,8 +140,6 @@ def command(
         values['exp_name'] = folder_below_here(exp_name, '--exp-name')
     else:
         values['exp_name'] = folder_below_here(values.get('exp_name', file.main.exp_name))
-    if len(seeds) > 1:
-        ctx.exit(_train_each(ctx, seeds, values['exp_name'], resume))
     if overlap is None:
         overlap = collectors is None and _overlaps(file.create.policy) and len(os.sched_getaffinity(0)) > 1
     if threads is None and overlap and device == 'cpu':  # the other half is the collector's
@@ -162,9 +151,9 @@ def command(
     try:
         if collectors is not None:
             how = collectors, ray_address, values
-            folder = _pipeline('on_ray')(file, seeds[0], budget, run, *how)
+            folder = _pipeline('on_ray')(file, seed, budget, run, *how)
         else:
-            folder = _pipeline('serial')(file, seeds[0], budget, run, overlap, values)
+            folder = _pipeline('serial')(file, seed, budget, run, overlap, values)
     except (torch.OutOfMemoryError, MemoryError) as error:
         raise click.ClickException(
             f'{(str(error) or "The memory is full.").splitlines()[0]} If the run had learned, it was saved: resume it '
@@ -225,38 +214,3 @@ def _command_line(ctx: click.Context, **changes: Any) -> List[str]:
             name = option.secondary_opts[0] if each is False else option.opts[0]
             words += [name] if isinstance(each, bool) or each == '' else [name, str(each)]
     return words
-
-
-def _train_each(ctx: click.Context, seeds: Tuple[int, ...], name: str, resume: Optional[str]) -> int:
-    """
-    Train a run for each seed, one after the other, in processes of their own, so that a run leaves nothing to the next.
-    Returns the exit code: that of the first run that fails.
-    """
-    if ctx.obj:
-        raise click.UsageError('a pipeline that is run as a file trains one run; expected one --seed')
-    if resume:
-        raise click.UsageError('--resume with a folder resumes one run; expected no folder, or one --seed')
-    names = {seed: f'{name}_seed{seed}' for seed in seeds}
-    # with --resume, a seed without a save starts anew
-    saved = [seed for seed in seeds if resume is not None and saved_runs(names[seed])]
-    if resume is not None and not saved:
-        raise click.UsageError(f'--resume found no saved run in {", ".join(names.values())}')
-    run: Optional[subprocess.Popen] = None
-
-    def stop_run() -> None:
-        if run is not None:
-            run.terminate()  # the run saves; it counts this and the terminal's Ctrl-C as one request
-
-    with StopRequest(then=stop_run) as stop:
-        for seed in seeds:
-            words = _command_line(ctx, seeds=(seed,), exp_name=names[seed], resume='' if seed in saved else None)
-            click.echo(f'Seed {seed}:')
-            run = subprocess.Popen([sys.executable, '-c', _PROGRAM.format(sys.path), 'train', *words])
-            if stop.requested:  # since the one before ended
-                stop_run()
-            code = run.wait()
-            if stop.requested:
-                return stop.exit_code
-            if code:
-                return code if code > 0 else 128 - code
-    return 0

@@ -1,4 +1,4 @@
-"""`breakout train` and `ding -m serial` as a user runs them: the log, budgets, stops, several seeds."""
+"""`breakout train` and `ding -m serial` as a user runs them: the log, budgets, stops."""
 
 import pickle
 import re
@@ -38,20 +38,6 @@ def test_ding_serial_draws_no_line_without_a_terminal_and_names_commands_that_wo
 
 
 BEGINS = (r'resume_training=True', 'resume_training=False')
-
-
-def test_several_seeds_are_runs_of_their_own_that_one_signal_stops_and_resume_continues(tmp_path):
-    (tmp_path / 'ding').mkdir()  # as in a checkout of DI-engine; nothing is imported from the current folder
-    (tmp_path / 'ding' / '__init__.py').write_text('raise ImportError("the current folder")')
-    config = config_in(tmp_path, 900, PROGRESS, BEGINS)
-    seeds = [BIN / 'breakout', 'train', '-c', config, '-s', '3', '-s', '5']
-    command = Command(seeds, tmp_path)
-    first, second = (tmp_path / f'{NAME}_seed{seed}' for seed in (3, 5))
-    command.wait_for((first / 'ckpt' / 'iteration_0.pth.tar').exists)
-    assert command.end(signal.SIGTERM) == 128 + signal.SIGTERM  # a scheduler signals only the command
-    assert command.text.count('Stopping') == 1 and saves_in(first) and not second.exists()
-    assert f'Resuming {NAME}_seed3' in run([*seeds, '--updates', '10', '--resume'], tmp_path)
-    assert [[row['seed'] for row in rows_of(folder, 'run')] for folder in (first, second)] == [[3, 3], [5]]
 
 
 def test_a_budget_ends_the_run_and_the_shown_command_can_be_pasted_into_a_shell(tmp_path):
