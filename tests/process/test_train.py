@@ -3,13 +3,11 @@
 import pickle
 import re
 import runpy
-import signal
 import sys
 
 import pytest
 
-from breakout_env.run.paths import saves_in
-from helpers.processes import BIN, ROOT, Command, completed, run
+from helpers.processes import ROOT, completed, run
 from helpers.runs import NAME, OURS, PROGRESS, config_in, ding_serial, rows_of
 
 COMMAND = [sys.executable, '-m', 'breakout_env', 'train']
