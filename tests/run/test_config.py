@@ -225,7 +225,6 @@ def test_a_target_network_follows_by_target_theta_where_its_frequency_is_none():
             '`policy.collect.n_sample` is None; expected',
         ),
         (['train', '-c', PPO, '--set', 'policy.model.type=pixel_actor'], "policy.model.type is 'pixel_actor' (str); "),
-        (['train', '-s', '1', '-s', '2', '--resume', 'x'], '--resume with a folder resumes one run'),
         (['train', '--hours', 'nan'], "'nan' is not allowed; expected a number above 0"),
         (['train', '--resume', 'a_file'], 'no saved run is there'),
         (['train', '--resume', os.fsdecode(b'a\xff')], "`--resume` is 'a\\udcff' (str); expected a path in printable"),
