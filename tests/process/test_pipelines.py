@@ -74,7 +74,7 @@ main_config.env.evaluator.max_episode_frames = 400
 def test_config_of_the_readme_trains_and_is_saved(tmp_path, parts):
     readme = (ROOT / 'README.md').read_text()
     config, *_ = re.findall(r'```python\n(.*?)```', readme, re.S)
-    faster = re.search(r'`(create_config\.update\(.*)`', readme)[1]
+    faster = re.search(r'`(create_config\.update\([^`]*)`', readme)[1]
     (tmp_path / 'my_config.py').write_text(config + (faster if parts == 'ours' else '') + SHORT_README)
     run([str(BIN / 'ding'), '-m', 'serial', '-c', 'my_config.py', '-s', '0', '--env-step', '200'], tmp_path)
     assert list(tmp_path.glob('experiments/my_breakout/ckpt/resume_*.pth.tar'))
