@@ -5,7 +5,7 @@ What does a variant of a shipped config score, for the time or the env steps tha
     python -m benchmarks.recipes --out experiments/recipes --variant ppo --env-steps 7000000
     python -m benchmarks.recipes --out experiments/recipes --variant 'SB3 PPO' --minutes 40
 
-Each training of ours is ``breakout train``, or ``ding -m serial``; then its averaged weights play 40 games of the
+This package trains by ``breakout train`` or ``ding -m serial``; then the averaged weights play 40 games of the
 protocol ``nature``. Other libraries (benchmarks/training/peers.py) train by name, too. The same command resumes a
 training that was stopped, from its last save, unless ``ding`` trains; time counts only while it trains. Trainings by
 the clock need a machine that does nothing else, one after the other; those by env steps may run beside each other, in

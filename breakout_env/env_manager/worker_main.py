@@ -183,7 +183,7 @@ def _portable(error: Exception) -> Exception:
         pickle.loads(pickle.dumps(portable))  # noqa: S301  # made here
         if str(portable) == text:  # KeyError would show it with escapes
             return portable
-    except Exception:
+    except Exception:  # its constructor or its state is special
         logger.debug('%s can only be passed on as a RuntimeError', type(error).__name__)
     return RuntimeError(text)
 
