@@ -35,7 +35,7 @@ def read_weights(path: Union[str, Path]) -> Tuple[Weights, Optional[Dict[str, st
         of the file tell which, not its name.
     Returns:
         - weights (:obj:`Weights`): Tensors by name, on the CPU; of a DI-engine checkpoint \
-            the averaged ones, if it has them, or those of ``model``.
+            its averaged weights if it has them, else the weights of ``model``.
         - metadata (:obj:`Optional[Dict[str, str]]`): What safetensors keeps beside them; None for a checkpoint.
     Raises:
         - OSError: If the file cannot be opened.

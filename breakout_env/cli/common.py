@@ -59,7 +59,7 @@ def device_of(device: str) -> str:
 
 
 def agent_commands(file: Union[str, Path], network: Mapping[str, Any], path: Optional[str] = None) -> Dict[str, str]:
-    """What to do with an agent's file, by what it is for; ``network`` and ``path`` are those of ``command_for``."""
+    """What to do with an agent's file, by what it is for; ``network`` and ``path`` as for ``command_for``."""
     commands = {'its score': 'eval', 'watch it': 'play'}
     return {what: command_for(network, path, command, '--checkpoint', file) for what, command in commands.items()}
 

@@ -59,7 +59,7 @@ class CollectorPool(GameScores):
         self._under_way: Dict[Any, Tuple[_Collector, bool]] = {}  # whose, whether random; by Ray's reference
         self._weights: Optional[Any] = None
         self._version = -1
-        # Steps of random play, and those of them that have yet to be requested.
+        # Steps of random play, and how many of them have yet to be requested.
         self._random_play = self._random_steps = 0
         self._opened_at = 0
         self._step_limit: Optional[int] = None

@@ -1,7 +1,7 @@
 """
 Upstream behaviour worked around (DI-engine 0.5.3): closing an env manager whose workers have ended raises. Collectors
-and evaluators close theirs in ``__del__``, where the error is shown after the message that matters, as when a scheduler
-sends SIGTERM to all processes of a run.
+and evaluators close their managers in ``__del__``. The error is then shown after the message that matters, as when a
+scheduler sends SIGTERM to all processes of a run.
 """
 
 import contextlib

@@ -195,7 +195,7 @@ class ReplayMemory:
                 added.append([])
                 for pixels in rows.pixels(transition):
                     store.add(pixels, added[-1])
-        except BaseException:
+        except BaseException:  # nothing of a push that fails part-way may stay, whatever ended it
             for frames in added:
                 store.release(frames)
             raise
