@@ -52,7 +52,7 @@ bench: $(VENV)/installed-bench
 
 # does learning on this machine's GPU compute what a CPU computes? without a GPU, only what a fake one shows
 gpu-check: $(VENV)/installed-test
-	$(PYTEST) tests/gpu tests/policy/test_fake_gpu.py -v -rs $(ARGS)
+	$(PYTEST) tests/policy/test_gpu.py tests/policy/test_fake_gpu.py -v -rs $(ARGS)
 
 # window, test, release and bench are extras of setup.py
 $(VENV)/installed-%: setup.py constraints.txt | $(VENV)/bin/python

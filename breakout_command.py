@@ -1,5 +1,4 @@
-"""
-The front door of the ``breakout`` command: its help, its version and the names of its commands, at once.
+"""The front door of the ``breakout`` command: its help, its version and the names of its commands, at once.
 
 It lies beside the package because the import of any part of ``breakout_env`` registers it with DI-engine, which takes
 the seconds that PyTorch and DI-engine need. Here they are imported when a command is called.
@@ -9,7 +8,7 @@ import importlib.util
 import runpy
 import threading
 from pathlib import Path
-from typing import Any, List, NoReturn, Optional
+from typing import Any, NoReturn
 
 import click
 
@@ -45,9 +44,8 @@ def version() -> str:
 
 
 def end_interrupted(ctx: click.Context) -> NoReturn:
-    """
-    End a command that a KeyboardInterrupt has interrupted: by Ctrl-C, or by OpenBLAS, which sends itself the signal of
-    Ctrl-C where it cannot start a thread.
+    """End a command that a KeyboardInterrupt has interrupted: by Ctrl-C, or by OpenBLAS, which sends itself the signal
+    of Ctrl-C where it cannot start a thread.
     """
     try:
         threading.Thread(target=int).start()
@@ -63,15 +61,15 @@ def end_interrupted(ctx: click.Context) -> NoReturn:
 class FrontDoor(click.Group):
     """Describes the commands without importing them; it imports the package where more than its help is asked for."""
 
-    def list_commands(self, ctx: click.Context) -> List[str]:
+    def list_commands(self, ctx: click.Context) -> list[str]:
         """All commands."""
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, name: str) -> Optional[click.Command]:
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         """The name of a command and its help's first line, if there is such a command."""
         return click.Command(name, help=COMMANDS[name]) if name in COMMANDS else None
 
-    def resolve_command(self, ctx: click.Context, args: List[str]) -> Any:
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         """Check the command's name and call it; this process ends with it."""
         if args[0] not in COMMANDS:
             ctx.fail(f'there is no command {args[0]!r}; expected one of {", ".join(COMMANDS)}')
@@ -86,8 +84,7 @@ class FrontDoor(click.Group):
 @click.group(cls=FrontDoor, epilog=EXIT_CODES, context_settings=dict(help_option_names=['-h', '--help']))
 @click.version_option(version(), prog_name='breakout')
 def main() -> None:
-    """
-    Atari Breakout for DI-engine: train an agent, watch it, evaluate it.
+    """Atari Breakout for DI-engine: train an agent, watch it, evaluate it.
 
     \b
     Examples:

@@ -1,8 +1,7 @@
-"""
-The checks of the release tier that need other environments, or hours: ``make test-release``, or one of them::
+"""The checks of the release tier that need other environments, or hours: ``make test-release``, or one of them::
 
-    .venv/bin/nox -s "versions-3.11(lowest-direct)"
-    .venv/bin/nox -s mutation -- "breakout_env.run.saver*"
+.venv/bin/nox -s "versions-3.11(lowest-direct)"
+.venv/bin/nox -s mutation -- "breakout_env.run.saver*"
 """
 
 import sys
@@ -65,7 +64,7 @@ def coverage(session: nox.Session) -> None:
 
 @nox.session(venv_backend='none')
 def mutation(session: nox.Session) -> None:
-    """Which changes of the code no test notices; hours. setup.cfg says which modules, and which tests."""
+    """Which changes of the code no test notices; hours. pyproject.toml says which modules, and which tests."""
     session.run(sys.executable, '-m', 'mutmut', 'run', '--max-children', '2', *session.posargs)
     session.run(sys.executable, '-m', 'mutmut', 'results')
 

@@ -1,22 +1,21 @@
-"""
-What does a variant of a shipped config score, for the time or the env steps that it takes, beside other libraries?
+"""What does a variant of a shipped config score, for the time or the env steps that it takes, beside other libraries?
 
     python -m benchmarks.recipes --out experiments/recipes --variant ppo --seed 1 --minutes 80
     python -m benchmarks.recipes --out experiments/recipes --variant ppo --env-steps 7000000
     python -m benchmarks.recipes --out experiments/recipes --variant 'SB3 PPO' --minutes 40
 
-This package trains by ``breakout train`` or ``ding -m serial``; then the averaged weights play 40 games of the
-protocol ``nature``. Other libraries (benchmarks/training/peers.py) train by name, too. The same command resumes a
-training that was stopped, from its last save, unless ``ding`` trains; time counts only while it trains. Trainings by
-the clock need a machine that does nothing else, one after the other; those by env steps may run beside each other, in
-folders of their own.
+This package trains by ``breakout train`` or ``ding -m serial``; then the averaged weights play 40 games of the protocol
+``nature``. Other libraries (benchmarks/training/peers.py) train by name, too. The same command resumes a training that
+was stopped, from its last save, unless ``ding`` trains; time counts only while it trains. Trainings by the clock need a
+machine that does nothing else, one after the other; those by env steps may run beside each other, in folders of their
+own.
 
 docs/results/recipes.json has a row for each training by the clock, recipes_env_steps.json for each by env steps. Curves
 of this game coincide before 2 million env steps, so a short training chooses nothing.
 """
 
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, NamedTuple
 
 import click
 
@@ -35,18 +34,17 @@ ENV_STEPS_RESULTS = RESULTS.with_name('recipes_env_steps.json')
 
 
 class Variant(NamedTuple):
-    """
-    What is trained: a config, other values in it (``--set``), and options of ``breakout train``; or a config as it is,
-    by DI-engine's command.
+    """What is trained: a config, other values in it (``--set``), and options of ``breakout train``; or a config as it
+    is, by DI-engine's command.
     """
 
     config: str
-    changes: Tuple[str, ...] = ()
-    options: Tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
     by_ding: bool = False
 
 
-def ppo(*changes: str, options: Tuple[str, ...] = ()) -> Variant:
+def ppo(*changes: str, options: tuple[str, ...] = ()) -> Variant:
     """The config of PPO with other values."""
     return Variant('configs/breakout_ppo_config.py', changes, options)
 
@@ -61,7 +59,7 @@ def dqn_for_env_steps(*changes: str) -> Variant:
     return dqn('policy.learn.autocast=bfloat16', 'policy.eval.evaluator.eval_freq=75000', *changes, threads=1)
 
 
-VARIANTS: Dict[str, Variant] = {
+VARIANTS: dict[str, Variant] = {
     'ppo': ppo(),
     'ppo_serial': ppo(options=('--serial',)),
     'ppo_by_ding': Variant('configs/breakout_ppo_config.py', by_ding=True),
@@ -71,7 +69,7 @@ VARIANTS: Dict[str, Variant] = {
 }
 
 
-def measured(name: str, seed: int, budget: Dict[str, float], out: Path, rows: Rows) -> Dict[str, Any]:
+def measured(name: str, seed: int, budget: dict[str, float], out: Path, rows: Rows) -> dict[str, Any]:
     """The row of a training with this budget, done now or before. ClickException: it fails, or is past its budget."""
     asked = dict(variant=name, seed=seed, **budget)
     on = dict(cpu=machine([])['cpu']) if 'minutes' in budget else {}  # env steps say the same on any CPU
@@ -85,7 +83,7 @@ def measured(name: str, seed: int, budget: Dict[str, float], out: Path, rows: Ro
     return row
 
 
-def train(variant: Variant, run: Path, seed: int, budget: Dict[str, float]) -> Dict[str, Any]:
+def train(variant: Variant, run: Path, seed: int, budget: dict[str, float]) -> dict[str, Any]:
     """Train one run of ours until its budget is used up, and let its averaged weights play; the row of what it made."""
     by_clock = 'minutes' in budget
     if variant.by_ding:
@@ -101,7 +99,7 @@ def train(variant: Variant, run: Path, seed: int, budget: Dict[str, float]) -> D
             folder = run.parents[1]
             folder.mkdir()  # the name of its run is taken in one that is there
         else:
-            limit: List[Any] = ['--hours', asked / 60] if by_clock else ['--env-steps', int(asked)]
+            limit: list[Any] = ['--hours', asked / 60] if by_clock else ['--env-steps', int(asked)]
             words = ['-m', 'breakout_env', 'train', '--device', 'cpu', '--config', ROOT / variant.config]
             words += ['--seed', seed, *limit, '--exp-name', run.name, '--auto-resume', *variant.options]
             words += [word for change in (*COMMON, *variant.changes) for word in ('--set', change)]
@@ -125,7 +123,7 @@ def train(variant: Variant, run: Path, seed: int, budget: Dict[str, float]) -> D
 @click.option('--seed', default=0, type=click.IntRange(min=0), help='Of the training.')
 @click.option('--minutes', default=80.0, type=click.FloatRange(min=0, min_open=True), help='How long to train.')
 @click.option('--env-steps', type=click.IntRange(min=1), help='Instead of --minutes; not for other libraries.')
-def main(out: Path, results: Optional[Path], variant: str, seed: int, minutes: float, env_steps: Optional[int]) -> None:
+def main(out: Path, results: Path | None, variant: str, seed: int, minutes: float, env_steps: int | None) -> None:
     """Train one variant, or another library, and add its row to the results."""
     if env_steps is not None and variant not in VARIANTS:
         raise click.UsageError(f'--env-steps beside --variant {variant}; expected a variant of this package')
@@ -133,7 +131,7 @@ def main(out: Path, results: Optional[Path], variant: str, seed: int, minutes: f
         raise click.UsageError(f'--variant {variant} without --env-steps; DI-engine has no budget in minutes')
     out.mkdir(parents=True, exist_ok=True)
     rows = Rows(results or (RESULTS if env_steps is None else ENV_STEPS_RESULTS))
-    budget: Dict[str, float] = dict(minutes=minutes) if env_steps is None else dict(budget_env_steps=env_steps)
+    budget: dict[str, float] = dict(minutes=minutes) if env_steps is None else dict(budget_env_steps=env_steps)
     hold(out)  # trainings beside each other would measure each other
     try:
         row = measured(variant, seed, budget, out.resolve(), rows)

@@ -1,16 +1,14 @@
-"""
-Atari Breakout for DI-engine.
+"""Atari Breakout for DI-engine.
 
 Importing this package registers the environment ``breakout``, the env managers ``breakout`` and ``breakout_v2``, the
 models ``pixel_*``, the replay buffers ``frame``, ``torchrl`` and ``rollout``, the collectors ``nstep``,
-``sample_with_ids`` and ``rollout``, the evaluator ``resumable``, the learner hooks ``resume`` and
-``progress`` and the policies ``lean_dqn``, ``lean_ppo`` and ``r2d2_slices`` with DI-engine, so that
-``import_names=['breakout_env']`` is all another project writes, and the id ``breakout_env/Breakout-v0`` with gymnasium.
-It starts no process, handles no signal and opens no emulator. It may set two environment variables: one where PyTorch
-has not been imported before, whose threads then spin briefly, which suits a machine that does other work, too
-(compat/openmp_spin_count.py), and ``LOGNAME`` for a user id without a name (compat/torch_unnamed_user.py). A process
-that is forked later forgets the children that multiprocessing has listed for its parent
-(compat/multiprocessing_forks.py).
+``sample_with_ids`` and ``rollout``, the evaluator ``resumable``, the learner hooks ``resume`` and ``progress`` and the
+policies ``lean_dqn``, ``lean_ppo`` and ``r2d2_slices`` with DI-engine, so that ``import_names=['breakout_env']`` is all
+another project writes, and the id ``breakout_env/Breakout-v0`` with gymnasium. It starts no process, handles no signal
+and opens no emulator. It may set two environment variables: one where PyTorch has not been imported before, whose
+threads then spin briefly, which suits a machine that does other work, too (compat/openmp_spin_count.py), and
+``LOGNAME`` for a user id without a name (compat/torch_unnamed_user.py). A process that is forked later forgets the
+children that multiprocessing has listed for its parent (compat/multiprocessing_forks.py).
 """
 
 from ._version import __version__

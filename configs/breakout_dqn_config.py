@@ -1,5 +1,4 @@
-"""
-DQN on Breakout with DI-engine's own policy, subprocess env manager and learner, and the replay buffer ``frame``.
+"""DQN on Breakout with DI-engine's own policy, subprocess env manager and learner, and the replay buffer ``frame``.
 
 Run it with ``python`` on this file, or by DI-engine's command; the variable helps on busy cores::
 

@@ -1,5 +1,4 @@
-"""
-DQN on Breakout for two CPU cores: double, dueling, 3-step, a small network.
+"""DQN on Breakout for two CPU cores: double, dueling, 3-step, a small network.
 
 Run it with ``breakout train -c configs/breakout_dqn_cpu_config.py``, with ``python`` on this file, or by DI-engine's
 command; the variable helps on busy cores::

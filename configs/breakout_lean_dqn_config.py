@@ -1,5 +1,4 @@
-"""
-DQN on Breakout for a GPU: double, dueling, 3-step, 8 environments, 10 million env steps, with this package's env
+"""DQN on Breakout for a GPU: double, dueling, 3-step, 8 environments, 10 million env steps, with this package's env
 manager and DQN update. ``breakout_dqn_config.py`` trains the same with DI-engine's own.
 
 Run it with ``breakout train -c configs/breakout_lean_dqn_config.py``, with ``python`` on this file, or by DI-engine's
@@ -61,7 +60,7 @@ breakout_lean_dqn_config = dict(
             batch_size=32,
             # (float) Learning rate of Adam.
             learning_rate=0.0001,
-            # (Optional[str]) 'bfloat16' computes the layers with half of the bits, much faster on hardware with
+            # (str | None) 'bfloat16' computes the layers with half of the bits, much faster on hardware with
             # bfloat16 (docs/performance.md); None for float32.
             autocast=None,
             # (int) Updates between two copies of the online network's weights into the target network.

@@ -1,5 +1,4 @@
-"""
-PPO on Breakout for a CPU: 64 environments, a small mirror-equivariant network, no replay buffer.
+"""PPO on Breakout for a CPU: 64 environments, a small mirror-equivariant network, no replay buffer.
 
 Run it with ``breakout train`` on a machine without a GPU, with ``python`` on this file, or by DI-engine's command; the
 variable helps on busy cores::

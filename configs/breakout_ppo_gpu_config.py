@@ -1,6 +1,5 @@
-"""
-PPO on Breakout for a GPU: what ``breakout_ppo_config.py`` says, with Nature's network, four times as many environments,
-and minibatches of 1,024.
+"""PPO on Breakout for a GPU: what ``breakout_ppo_config.py`` says, with Nature's network, four times as many
+environments, and minibatches of 1,024.
 
 Run it with ``breakout train`` on a machine with a GPU, with ``python`` on this file, or by DI-engine's command; the
 variable helps on busy cores::

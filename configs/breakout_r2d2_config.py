@@ -1,5 +1,5 @@
-"""
-DI-engine's R2D2 on Breakout, with slices of episodes from TorchRL's replay buffer: pip install 'torchrl>=0.14,<0.15'.
+"""DI-engine's R2D2 on Breakout, with slices of episodes from TorchRL's replay buffer: pip install
+'torchrl>=0.14,<0.15'.
 
 Run it with ``python`` on this file, or by DI-engine's command; the variable helps on busy cores::
 

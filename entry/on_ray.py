@@ -1,5 +1,4 @@
-"""
-Training with collectors on Ray, the pipeline written out: this process learns, Ray actors collect and evaluate.
+"""Training with collectors on Ray, the pipeline written out: this process learns, Ray actors collect and evaluate.
 On this machine, and on a cluster, with as many collectors as it has CPUs, now and later::
 
     python entry/on_ray.py --collectors 2
@@ -14,7 +13,8 @@ import copy
 import os
 import sys
 import time
-from typing import Any, Mapping, Optional, Union
+from collections.abc import Mapping
+from typing import Any
 
 # first, as it keeps from the screen what DI-engine prints while it is imported
 import breakout_env  # noqa: F401
@@ -45,11 +45,8 @@ from breakout_env.utils.command_line import process_as_found, shell_command
 ALONE_S = 30.0
 
 
-class RayTraining(object):
-    """
-    Overview:
-        The parts of a run, in ``__init__``, and its loop, in ``run``. Each method after these is one step of the loop.
-    """
+class RayTraining:
+    """A run: ``__init__`` makes its parts, ``run`` is its loop, and each other method is one step of the loop."""
 
     def __init__(self, ray: Any, cfg: EasyDict, budget: Budget, stop: StopRequest, collectors: CollectorCount) -> None:
         self.ray, self.cfg, self.budget, self.stop = ray, cfg, budget, stop
@@ -133,7 +130,7 @@ class RayTraining(object):
             self.evaluator.look(timeout_s=0.5)
             self.learner.run_progress.look()
 
-    def limit_reached(self) -> Optional[str]:
+    def limit_reached(self) -> str | None:
         hours = self.learner.run_progress.run_s / 3600
         return self.budget.reached(self.pool.envstep, self.learner.train_iter, self.pool.games, hours)
 
@@ -145,26 +142,25 @@ class RayTraining(object):
 
 @process_as_found()
 def train(
-    config: Union[str, ConfigFile],
+    config: str | ConfigFile,
     seed: int,
     budget: Budget,
-    resume: Optional[str] = None,
+    resume: str | None = None,
     collectors: CollectorCount = 'auto',
-    ray_address: Optional[str] = None,
+    ray_address: str | None = None,
     changes: Mapping[str, Any] = {},
 ) -> str:
-    """
-    Overview:
-        Train until the budget, the config's ``stop_value`` or a request to stop.
+    """Train until the budget, the config's ``stop_value`` or a request to stop.
+
     Arguments:
-        - config, seed, budget, resume, changes: As in ``train`` of ``serial.py``.
-        - collectors (:obj:`CollectorCount`): How many; ``'auto'`` for as many as the cluster has CPUs.
-        - ray_address (:obj:`Optional[str]`): Of a cluster; None for a local Ray that ends with the run.
+        config, seed, budget, resume, changes: As in ``train`` of ``serial.py``.
+        collectors: How many; ``'auto'`` for as many as the cluster has CPUs.
+        ray_address: Of a cluster; None for a local Ray that ends with the run.
     Returns:
-        - folder (:obj:`str`): The experiment folder with ``ckpt``, ``log`` and the merged config.
+        The experiment folder with ``ckpt``, ``log`` and the merged config.
     Raises:
-        - ClusterError: If the run cannot continue with this cluster.
-        - click.UsageError: As ``merged_config``.
+        ClusterError: If the run cannot continue with this cluster.
+        click.UsageError: As ``merged_config``.
     """
     cfg = merged_config(config, seed, budget, resume, changes, on_ray=True)
     new_folder = NewFolder(cfg.exp_name, begun=resume is not None)

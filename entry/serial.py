@@ -1,5 +1,4 @@
-"""
-Training in one process, the pipeline written out: what ``ding -m serial`` does, in its order, to read and to change.
+"""Training in one process, the pipeline written out: what ``ding -m serial`` does, in its order, to read and to change.
 
 Ctrl-C, and SIGTERM, which job schedulers send before a time limit, end it gracefully and save the run; ``--resume``
 resumes it. ``breakout train`` and ``make train`` run this file; it has the options of ``breakout train`` itself, too::
@@ -11,9 +10,10 @@ import contextlib
 import copy
 import os
 import sys
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from types import SimpleNamespace
-from typing import Any, Callable, Iterator, List, Mapping, Optional, Union
+from typing import Any
 
 # first, as it keeps from the screen what DI-engine prints while it is imported
 import breakout_env  # noqa: F401
@@ -48,27 +48,26 @@ from breakout_env.worker.overlap import own_collect_policy, run_overlapped
 
 @process_as_found()
 def train(
-    config: Union[str, ConfigFile],
+    config: str | ConfigFile,
     seed: int,
     budget: Budget,
-    resume: Optional[str] = None,
+    resume: str | None = None,
     overlap: bool = False,
     changes: Mapping[str, Any] = {},
 ) -> str:
-    """
-    Overview:
-        Train until the budget, the config's ``stop_value`` or a request to stop.
+    """Train until the budget, the config's ``stop_value`` or a request to stop.
+
     Arguments:
-        - config (:obj:`Union[str, ConfigFile]`): A config file, or its path.
-        - seed (:obj:`int`): Seed of everything random.
-        - budget (:obj:`Budget`): When to end; what a resumed run used before counts.
-        - resume (:obj:`Optional[str]`): Experiment folder of the run to resume; None to begin one.
-        - overlap (:obj:`bool`): Whether to collect while learning, else one after the other.
-        - changes (:obj:`Mapping[str, Any]`): Values that replace the config's, by their paths.
+        config: A config file, or its path.
+        seed: Seed of everything random.
+        budget: When to end; what a resumed run used before counts.
+        resume: Experiment folder of the run to resume; None to begin one.
+        overlap: Whether to collect while learning, else one after the other.
+        changes: Values that replace the config's, by their paths.
     Returns:
-        - folder (:obj:`str`): The experiment folder with ``ckpt``, ``log`` and the merged config.
+        The experiment folder with ``ckpt``, ``log`` and the merged config.
     Raises:
-        - click.UsageError: As ``merged_config``.
+        click.UsageError: As ``merged_config``.
     """
     cfg = merged_config(config, seed, budget, resume, changes)
     as_given = copy.deepcopy(cfg)  # the parts change theirs
@@ -112,11 +111,11 @@ def train(
         # The steps of the loop. With overlap, the collector's own count is ahead of what has been pushed.
         pushed = SimpleNamespace(env_step=0)
 
-        def limit_reached() -> Optional[str]:
+        def limit_reached() -> str | None:
             games, hours = getattr(collector, 'games', 0), learner.run_progress.run_s / 3600
             return budget.reached(collector.envstep, learner.train_iter, games, hours)
 
-        def collections() -> Iterator[Callable[[], List[Any]]]:
+        def collections() -> Iterator[Callable[[], list[Any]]]:
             """The collections of the run, each with the settings and weights of the moment when it is asked for."""
             while not (stop.poll() or limit_reached()):
                 settings = commander.step()
@@ -128,7 +127,7 @@ def train(
                     collect_policy.collect_mode.load_state_dict(policy.collect_mode.state_dict())
                 yield partial(collector.collect, train_iter=learner.train_iter, policy_kwargs=settings)
 
-        def push(transitions: List[Any]) -> None:
+        def push(transitions: list[Any]) -> None:
             pushed.env_step = collector.envstep
             replay_buffer.push(transitions, cur_collector_envstep=pushed.env_step)
 

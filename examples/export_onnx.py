@@ -1,5 +1,4 @@
-"""
-An agent as ONNX, for programs without PyTorch: ``python export_onnx.py AGENT FILE.onnx``.
+"""An agent as ONNX, for programs without PyTorch: ``python export_onnx.py AGENT FILE.onnx``.
 
 The file takes uint8 ``pixels`` of shape (batch, screens, size, size), the newest screen last. It gives, as float32 of
 shape (batch, actions), the ``logits`` of a policy or ``q_values``. This needs ``pip install onnx onnxscript``.

@@ -1,5 +1,5 @@
-"""
-A small environment with a controller, a window and a temporary folder that are opened late, reused and always released.
+"""A small environment with a controller, a window and a temporary folder that are opened late, reused and always
+released.
 
     breakout check-env examples.minimal_env:MinimalEnv
 """

@@ -5,8 +5,8 @@ import os
 import shutil
 import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Iterator, List
 
 import psutil
 import pytest
@@ -24,16 +24,6 @@ _COMMON = settings(deadline=None, database=None, print_blob=True, suppress_healt
 settings.register_profile('default', _COMMON, derandomize=True, max_examples=25)
 settings.register_profile('release', _COMMON, max_examples=1000)
 settings.load_profile(os.environ.get('HYPOTHESIS_PROFILE', 'default'))
-
-
-def pytest_collection_modifyitems(items: List[pytest.Item]) -> None:
-    """The tier of a test is the folder it is in."""
-    for item in items:
-        folder = item.path.relative_to(Path(__file__).parent).parts[0]
-        if folder == 'process':
-            item.add_marker(pytest.mark.process)
-        elif folder in ('reliability', 'release') and item.get_closest_marker('fuzz') is None:
-            item.add_marker(pytest.mark.release)
 
 
 @pytest.fixture(autouse=True)

@@ -1,5 +1,4 @@
-"""
-An agent to ship, out of a training: chosen on some games, judged on others, written with its card.
+"""An agent to ship, out of a training: chosen on some games, judged on others, written with its card.
 
     python tools/make_pretrained.py experiments/breakout_ppo --name breakout_ppo --card
 
@@ -10,9 +9,10 @@ breakout_env/pretrained/NAME.safetensors; docs/scripts/make_tables.py writes the
 """
 
 import json
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any
 
 import click
 import torch
@@ -57,7 +57,7 @@ def env_step_of(checkpoint: Path) -> int:
     return int(torch.load(checkpoint, map_location='cpu', weights_only=True)['last_step'])
 
 
-def candidates(run: str, env_steps: int, folder: Path, card: Mapping[str, Any]) -> Dict[int, List[Path]]:
+def candidates(run: str, env_steps: int, folder: Path, card: Mapping[str, Any]) -> dict[int, list[Path]]:
     """How many of the last checkpoints within a budget, and which; written to a folder as agents."""
     paths = [path for path in checkpoints_of(run) if env_step_of(path) <= env_steps]
     found = {count: paths[-count:] for count in CANDIDATES if count <= len(paths)}
@@ -99,7 +99,7 @@ def card_as_markdown(card: Mapping[str, Any]) -> str:
 @click.option('--note', help='What else there is to say of the training, for its card.')
 @click.option('--card/--no-card', default=False, help="Write CARD.md, the package's own card, from it.")
 def main(
-    run: str, name: str, config: str, env_steps: int, temperature: Optional[float], note: Optional[str], card: bool
+    run: str, name: str, config: str, env_steps: int, temperature: float | None, note: str | None, card: bool
 ) -> None:
     """Choose, judge and write an agent of the run in the folder RUN."""
     torch.set_num_threads(1)
@@ -121,7 +121,7 @@ def main(
     chosen, newest = found[best], found[best][-1]
     steps = env_step_of(newest)
     at = log.progress['env_step'].searchsorted(steps)
-    facts: Dict[str, Any] = dict(
+    facts: dict[str, Any] = dict(
         name=name,
         env_steps=steps,
         updates=updates_of(newest),

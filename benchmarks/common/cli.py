@@ -1,7 +1,7 @@
 """The command line that benchmarks share."""
 
 import os
-from typing import Callable, Dict, Sequence
+from collections.abc import Callable, Sequence
 
 import click
 
@@ -32,7 +32,7 @@ def rounds(repeats: int, seconds: float) -> Sequence[Callable]:
     )
 
 
-def chosen(factories: Dict[str, Factory], only: Sequence[str]) -> Dict[str, Factory]:
+def chosen(factories: dict[str, Factory], only: Sequence[str]) -> dict[str, Factory]:
     """The contestants whose names contain one of the given words, or all of them; a UsageError if no name does."""
     kept = {name: factory for name, factory in factories.items() if not only or any(word in name for word in only)}
     if not kept:

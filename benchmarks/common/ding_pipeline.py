@@ -1,9 +1,10 @@
 """Trainings of DI-engine's parts and ours, with the options of configs/breakout_lean_dqn_config.py."""
 
 import os
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any
 
 from ding.config import compile_config, read_config
 from ding.entry.utils import random_collect
@@ -28,11 +29,10 @@ def merged_config(
     batch_size: int = 32,
     random_steps: int = 0,
     epsilon: float = 0.1,
-    learn: Optional[Dict[str, Any]] = None,
+    learn: dict[str, Any] | None = None,
     cuda: bool = False,
 ) -> EasyDict:
-    """
-    The project's config of DQN with other parts in it, by their registered types, and with more options of
+    """The project's config of DQN with other parts in it, by their registered types, and with more options of
     ``policy.learn``, merged with DI-engine's defaults.
     """
     main, create = read_config(str(CONFIG))
@@ -51,10 +51,9 @@ def merged_config(
     return compile_config(main, seed=0, auto=True, create_cfg=EasyDict(create), save_cfg=False)
 
 
-class Training(object):
-    """
-    DI-engine's serial pipeline without evaluations, of the parts of ``merged_config``; or, overlapped, collecting while
-    learning.
+class Training:
+    """DI-engine's serial pipeline without evaluations, of the parts of ``merged_config``; or, overlapped, collecting
+    while learning.
     """
 
     def __init__(self, random_steps: int, overlap: bool, **parts: Any) -> None:
@@ -88,7 +87,7 @@ class Training(object):
         self._learner.call_hook('before_run')
         random_collect(self._cfg.policy, self._playing, self._collector, self._envs, self._commander, self._buffer)
 
-        def next_collection() -> Optional[Callable[[], List[Any]]]:
+        def next_collection() -> Callable[[], list[Any]] | None:
             if not running(self._collector.envstep, self._learner.train_iter):
                 return None
             settings = self._commander.step()
@@ -96,7 +95,7 @@ class Training(object):
                 self._playing.collect_mode.load_state_dict(self._policy.collect_mode.state_dict())
             return partial(self._collector.collect, train_iter=self._learner.train_iter, policy_kwargs=settings)
 
-        def push(transitions: List[Any]) -> None:
+        def push(transitions: list[Any]) -> None:
             self._buffer.push(transitions, cur_collector_envstep=self._collector.envstep)
 
         def learn() -> None:

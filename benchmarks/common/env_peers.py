@@ -1,5 +1,4 @@
-"""
-Environments as DI-engine's managers, ours and other libraries step them, each behind ``step``.
+"""Environments as DI-engine's managers, ours and other libraries step them, each behind ``step``.
 
 All play the same game: frame skip 4, maximum of the last two screens, 84x84 gray, four screens in an observation, no
 sticky actions. ``TRAINING`` has up to 30 no-ops at the start of a game, the loss of a life as the end of an episode,
@@ -9,7 +8,7 @@ gymnasium's ``AtariPreprocessing`` begins a new game, ale_py's vector continues 
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Dict
+from typing import Any
 
 import ale_py
 import gymnasium
@@ -31,14 +30,14 @@ GAME = 'BreakoutNoFrameskip-v4'  # without sticky actions
 
 
 @dataclass(frozen=True)
-class Rules(object):
+class Rules:
     """What differs between the two games that are played."""
 
     noop_max: int
     # whether the loss of a life ends an episode, rewards are clipped, and FIRE is pressed at a reset
     training: bool
     # the same as options of BreakoutEnv
-    ours: Dict[str, Any]
+    ours: dict[str, Any]
 
 
 TRAINING = Rules(30, True, {})
@@ -106,7 +105,7 @@ class Manager(Vector):
 
     action_dtype = np.int64
 
-    def __init__(self, type_name: str, options: Dict[str, Any], env_num: int, rules: Rules = TRAINING) -> None:
+    def __init__(self, type_name: str, options: dict[str, Any], env_num: int, rules: Rules = TRAINING) -> None:
         if type_name == 'breakout':
             import breakout_env.env_manager  # noqa: F401
         config = ENV_MANAGER_REGISTRY.get(type_name).default_config()

@@ -1,5 +1,4 @@
-"""
-Real play, recorded once and played back to every replay buffer that is measured.
+"""Real play, recorded once and played back to every replay buffer that is measured.
 
     python -m benchmarks.common.recording --player random --steps 1050000 --out experiments/random_1m.play
 
@@ -16,7 +15,8 @@ import json
 import multiprocessing
 import time
 import zipfile
-from typing import Any, Dict, Iterator, List
+from collections.abc import Iterator
+from typing import Any
 
 import click
 import numpy as np
@@ -40,7 +40,7 @@ BALL_X, BALL_Y, PADDLE_X = 99, 101, 72
 NOOP, FIRE, RIGHT, LEFT = range(4)
 
 
-class RandomPlayer(object):
+class RandomPlayer:
     """Any of the four actions."""
 
     def __init__(self, env: BreakoutEnv, seed: int) -> None:
@@ -50,9 +50,8 @@ class RandomPlayer(object):
         return int(self._rng.integers(4))
 
 
-class BallPlayer(object):
-    """
-    Follows the ball, which it reads from the emulator's memory, with some random actions, a tenth by default, so
+class BallPlayer:
+    """Follows the ball, which it reads from the emulator's memory, with some random actions, a tenth by default, so
     that no two games are the same.
     """
 
@@ -77,12 +76,12 @@ class BallPlayer(object):
 PLAYERS = dict(random=RandomPlayer, ball=BallPlayer)
 
 
-def _play(player: str, seeds: List[int], steps: int, out: Any) -> None:
+def _play(player: str, seeds: list[int], steps: int, out: Any) -> None:
     """Play some environments in turns, and put what they return into a queue, compressed in chunks."""
     compressor = zstandard.ZstdCompressor(level=3)
     envs = [BreakoutEnv({}) for _ in seeds]
     players = [PLAYERS[player](env, seed) for env, seed in zip(envs, seeds)]
-    chunks: List[list] = [[] for _ in seeds]
+    chunks: list[list] = [[] for _ in seeds]
 
     def put(i: int, *record: Any) -> None:
         chunks[i].append(record)
@@ -120,10 +119,9 @@ def _play(player: str, seeds: List[int], steps: int, out: Any) -> None:
     out.put((None, scores, None))
 
 
-def record(player: str, steps: int, out: str, seed: int = 0) -> Dict[str, float]:
-    """
-    Let one of ``PLAYERS`` play so many env steps in all, and write a recording. Returns its games, their mean number of
-    bricks (clipped rewards) and minutes.
+def record(player: str, steps: int, out: str, seed: int = 0) -> dict[str, float]:
+    """Let one of ``PLAYERS`` play so many env steps in all, and write a recording. Returns its games, their mean number
+    of bricks (clipped rewards) and minutes.
     """
     start = time.monotonic()
     context = multiprocessing.get_context('spawn')
@@ -133,7 +131,7 @@ def record(player: str, steps: int, out: str, seed: int = 0) -> Dict[str, float]
     processes = [context.Process(target=_play, args=(player, half, steps // 2, queue)) for half in halves]
     for process in processes:
         process.start()
-    bricks: List[float] = []
+    bricks: list[float] = []
     counts = dict.fromkeys(seeds, 0)
     with zipfile.ZipFile(out, 'w', zipfile.ZIP_STORED) as archive:
         running = len(processes)
@@ -159,7 +157,7 @@ def record(player: str, steps: int, out: str, seed: int = 0) -> Dict[str, float]
     return summary
 
 
-def _env_steps(archive: zipfile.ZipFile, names: List[str], obs_dtype: str = 'uint8') -> Iterator[Any]:
+def _env_steps(archive: zipfile.ZipFile, names: list[str], obs_dtype: str = 'uint8') -> Iterator[Any]:
     """The course of one environment: None at a reset, with the stack that it begins with, else a timestep."""
     decompressor = zstandard.ZstdDecompressor()
     decoded = np.zeros(CHUNK, RECORD)
@@ -181,25 +179,24 @@ def _env_steps(archive: zipfile.ZipFile, names: List[str], obs_dtype: str = 'uin
             yield int(record['action']), BaseEnvTimestep(observe(stack, obs_dtype), reward, bool(record['done']), {})
 
 
-def _envs_of(archive: zipfile.ZipFile, obs_dtype: str = 'uint8') -> List[Iterator[Any]]:
+def _envs_of(archive: zipfile.ZipFile, obs_dtype: str = 'uint8') -> list[Iterator[Any]]:
     """The course of each environment of a recording."""
-    names: List[List[str]] = [[] for _ in range(ENVS)]
+    names: list[list[str]] = [[] for _ in range(ENVS)]
     for name in archive.namelist():
         if '/' in name:
             names[int(name.split('/')[0])].append(name)
     return [_env_steps(archive, sorted(of_env, key=lambda n: int(n.split('/')[1])), obs_dtype) for of_env in names]
 
 
-def transitions(path: str, nstep: int = 3, obs_dtype: str = 'uint8') -> Iterator[List[dict]]:
-    """
-    A recording as lists of 32 transitions, which the collector of configs/breakout_lean_dqn_config.py pushes; with the
-    ``obs_dtype`` 'float32' screens are scaled to [0, 1].
+def transitions(path: str, nstep: int = 3, obs_dtype: str = 'uint8') -> Iterator[list[dict]]:
+    """A recording as lists of 32 transitions, which the collector of configs/breakout_lean_dqn_config.py pushes; with
+    the ``obs_dtype`` 'float32' screens are scaled to [0, 1].
     """
     with zipfile.ZipFile(path) as archive:
         envs = _envs_of(archive, obs_dtype)
         obs = [next(env)[1] for env in envs]
-        pieces: List[list] = [[] for _ in envs]
-        collected: List[dict] = []
+        pieces: list[list] = [[] for _ in envs]
+        collected: list[dict] = []
         updates = 0
         while True:
             for i, env in enumerate(envs):
@@ -231,10 +228,9 @@ def transitions(path: str, nstep: int = 3, obs_dtype: str = 'uint8') -> Iterator
                 updates += UPDATES_PER_COLLECTION
 
 
-def steps(path: str) -> Iterator[List[tuple]]:
-    """
-    A recording step by step, for buffers that are fed so: of each environment stack, action, reward, next stack, done
-    and number.
+def steps(path: str) -> Iterator[list[tuple]]:
+    """A recording step by step, for buffers that are fed so: of each environment stack, action, reward, next stack,
+    done and number.
     """
     with zipfile.ZipFile(path) as archive:
         envs = _envs_of(archive)

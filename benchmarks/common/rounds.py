@@ -1,5 +1,4 @@
-"""
-Interleaved rounds: contestants take turns, each in a process of its own, and their ratios are taken round by round.
+"""Interleaved rounds: contestants take turns, each in a process of its own, and their ratios are taken round by round.
 
 A process of its own means that no contestant meets the threads, workers or settings of another. The order is new in
 each round, so that whatever else slows the computer down slows all of them; a ratio compares two turns of one round,
@@ -20,10 +19,11 @@ import tempfile
 import time
 import traceback
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any
 
 import click
 import torch
@@ -36,7 +36,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TURN_LIMIT_S = 1200
 # Makes a contestant: an object with `measure(**options)`, which returns a dict of figures, and `close()`.
 Factory = Callable[[], Any]
-Runs = Dict[str, List[Dict[str, float]]]
+Runs = dict[str, list[dict[str, float]]]
 
 
 class ContestantFailed(Exception):
@@ -52,13 +52,13 @@ class Throughput(ABC):
     def step(self) -> int:
         """Do a little; returns how much it was."""
 
-    def measure(self, seconds: float) -> Dict[str, float]:
+    def measure(self, seconds: float) -> dict[str, float]:
         """Work for so long, after a fifth of it that is not counted."""
         self._work(seconds / 5)
         amount, elapsed_s = self._work(seconds)
         return {self.figure: amount / elapsed_s}
 
-    def _work(self, seconds: float) -> Tuple[int, float]:
+    def _work(self, seconds: float) -> tuple[int, float]:
         start, amount, elapsed_s = time.perf_counter(), 0, 0.0
         while elapsed_s < seconds:
             amount += self.step()
@@ -69,10 +69,9 @@ class Throughput(ABC):
         """Release what it holds; some hold nothing."""
 
 
-class ContestantProcess(object):
-    """
-    A process for one contestant, in an empty folder of its own, where the ``factory``, which must be picklable, makes
-    it. What the contestant prints is not shown.
+class ContestantProcess:
+    """A process for one contestant, in an empty folder of its own, where the ``factory``, which must be picklable,
+    makes it. What the contestant prints is not shown.
     """
 
     def __init__(self, factory: Factory) -> None:
@@ -84,7 +83,7 @@ class ContestantProcess(object):
             self._process.start()
         theirs.close()
 
-    def measure(self, **options: Any) -> Dict[str, Any]:
+    def measure(self, **options: Any) -> dict[str, Any]:
         """The contestant's ``measure``; ``ContestantFailed`` if it raises, dies or does not end."""
         with contextlib.suppress(OSError):  # it has died; waiting for its answer finds that out
             self._connection.send(options)
@@ -93,7 +92,7 @@ class ContestantProcess(object):
             raise ContestantFailed(failure)
         return figures
 
-    def _answer(self) -> Tuple[Optional[str], Dict[str, Any]]:
+    def _answer(self) -> tuple[str | None, dict[str, Any]]:
         deadline_s = time.monotonic() + TURN_LIMIT_S
         while not self._connection.poll(0.2):
             # its own workers may hold the other end open: only the end of the process is a sure sign
@@ -155,21 +154,19 @@ def _serve(factory: Factory, folder: str, connection: Any) -> None:
 
 
 def interleaved(
-    factories: Dict[str, Factory], repeats: int, keep: bool = False, **options: Any
-) -> Tuple[Runs, Dict[str, str]]:
-    """
-    Overview:
-        Let contestants take turns in so many rounds; ``options`` are what ``measure`` is called with.
+    factories: dict[str, Factory], repeats: int, keep: bool = False, **options: Any
+) -> tuple[Runs, dict[str, str]]:
+    """Let contestants take turns in so many rounds; ``options`` are what ``measure`` is called with.
+
     Arguments:
-        - keep (:obj:`bool`): Whether a contestant keeps its process from round to round, for those that take long to \
-            prepare and are idle between their turns; else each turn has a process of its own.
+        keep: Whether a contestant keeps its process from round to round, for those that take long to prepare and are
+            idle between their turns; else each turn has a process of its own.
     Returns:
-        - runs (:obj:`Runs`): The figures of each turn, of the contestants that took all of them.
-        - failures (:obj:`Dict[str, str]`): Why the others did not.
+        The figures of each turn, of the contestants that took all of them; then why the others did not.
     """
     runs: Runs = {name: [] for name in factories}
-    failures: Dict[str, str] = {}
-    processes: Dict[str, ContestantProcess] = {}
+    failures: dict[str, str] = {}
+    processes: dict[str, ContestantProcess] = {}
     order = list(factories)
     shuffle = random.Random(0).shuffle
     try:
@@ -191,11 +188,10 @@ def interleaved(
 
 
 def section(
-    title: str, runs: Runs, failures: Dict[str, str], figure: str, reference: str, more: Sequence[str] = ()
-) -> Dict[str, Any]:
-    """
-    Print a table of one figure, from what ``interleaved`` returned, with ratios to the contestant ``reference`` where
-    it took part, and the medians of ``more`` figures. Returns the same, with each single turn, for JSON.
+    title: str, runs: Runs, failures: dict[str, str], figure: str, reference: str, more: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Print a table of one figure, from what ``interleaved`` returned, with ratios to the contestant ``reference``
+    where it took part, and the medians of ``more`` figures. Returns the same, with each single turn, for JSON.
     """
     rows, cells = [], []
     for name, of_name in runs.items():
@@ -218,20 +214,19 @@ def section(
     return dict(title=title, figure=figure, reference=reference, rows=rows)
 
 
-class Result(object):
-    """
-    The JSON file of a benchmark: machine, versions of packages, where they are installed, the settings, and a section
-    for each table. It is written after each section, so that a benchmark that is interrupted leaves what it has
+class Result:
+    """The JSON file of a benchmark: machine, versions of packages, where they are installed, the settings, and a
+    section for each table. It is written after each section, so that a benchmark that is interrupted leaves what it has
     measured.
     """
 
-    def __init__(self, out: Optional[str], packages: Sequence[str], **settings: Any) -> None:
+    def __init__(self, out: str | None, packages: Sequence[str], **settings: Any) -> None:
         self._path = None if out is None else Path(out).absolute()
         self.content = dict(machine(packages), **settings, sections=[])
         click.echo(f'{self.content["cpu"]}, {self.content["cores"]} cores, {self.content["date"]}')
         click.echo(', '.join(f'{name} {version}' for name, version in self.content['versions'].items()) + '\n')
 
-    def add(self, section: Dict[str, Any], **about: Any) -> None:
+    def add(self, section: dict[str, Any], **about: Any) -> None:
         """Append a section, and write the file."""
         self.content['sections'].append(dict(section, **about))
         self.write()
@@ -251,7 +246,7 @@ def measured_commit() -> str:
     return subprocess.run(describe, cwd=ROOT, capture_output=True, text=True).stdout.strip()
 
 
-def machine(packages: Sequence[str]) -> Dict[str, Any]:
+def machine(packages: Sequence[str]) -> dict[str, Any]:
     """What figures depend on: date and commit, processor, other load, and versions of packages."""
     cpuinfo = Path('/proc/cpuinfo').read_text().splitlines()
     cpu = next((line.split(': ', 1)[1] for line in cpuinfo if line.startswith('model name')), platform.machine())

@@ -4,8 +4,9 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any
 
 import click
 import numpy as np
@@ -21,26 +22,26 @@ from .rounds import ROOT, machine
 GAMES, GAMES_SEED = 40, 1000
 CURVE_POINTS = 100
 # env steps, hours, score while training: the mean of the last 100 full games, 0 before the first
-Point = Tuple[float, float, float]
+Point = tuple[float, float, float]
 # Runs Python with these arguments in a folder; raises click.ClickException if that fails.
 Program = Callable[[Sequence[Any], Path], None]
 
 
-class Rows(object):
+class Rows:
     """The file of results, a line for each training. It is written after each, so that it says what is done."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.rows = self._read()
 
-    def _read(self) -> List[Dict[str, Any]]:
+    def _read(self) -> list[dict[str, Any]]:
         return json.loads(self._path.read_text())['rows'] if self._path.exists() else []
 
-    def find(self, **wanted: Any) -> Optional[Dict[str, Any]]:
+    def find(self, **wanted: Any) -> dict[str, Any] | None:
         """The row of a training that is done, by its variant, seed and budget."""
         return next((row for row in self.rows if wanted.items() <= row.items()), None)
 
-    def add(self, row: Dict[str, Any]) -> None:
+    def add(self, row: dict[str, Any]) -> None:
         """Append a row and write the file, which trainings beside this one have written since."""
         self.rows = [*self._read(), row]
         lines = ',\n'.join(json.dumps(each) for each in self.rows)
@@ -48,7 +49,7 @@ class Rows(object):
         write_bytes(self._path, f'{{"rows": [\n{lines}\n]}}\n'.encode())
 
 
-def training_row(commit: str, updates: int, curve: Sequence[Point], games: Sequence[float]) -> Dict[str, Any]:
+def training_row(commit: str, updates: int, curve: Sequence[Point], games: Sequence[float]) -> dict[str, Any]:
     """What there is to say about a training that has ended."""
     env_steps, hours, train_score = curve[-1]
     about = machine([])
@@ -75,7 +76,7 @@ def last_of(run: Path, column: str) -> float:
     return float(values[-1]) if len(values) else 0.0
 
 
-def judged_run(run: Path, execute: Program) -> Dict[str, Any]:
+def judged_run(run: Path, execute: Program) -> dict[str, Any]:
     """The row of a run of this package: its averaged weights play, by the commands that users have."""
     checkpoints = checkpoints_of(run)
     agent, report = checkpoints[-1], run / 'games.json'

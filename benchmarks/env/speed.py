@@ -1,5 +1,4 @@
-"""
-How many env steps a second does one ``BreakoutEnv`` play, beside the emulator alone and other Atari environments?
+"""How many env steps a second does one ``BreakoutEnv`` play, beside the emulator alone and other Atari environments?
 
     python -m benchmarks.env.speed --out docs/results/bench_env.json
 
@@ -10,7 +9,7 @@ All play full games of the same rules (benchmarks/common/env_peers.py). The seco
 import itertools
 import time
 from functools import partial
-from typing import Any, Dict, List, Optional
+from typing import Any
 
 import ale_py
 import click
@@ -57,7 +56,7 @@ CONTESTANTS = {
 }
 
 
-def life_cycle(repeats: int) -> Dict[str, Any]:
+def life_cycle(repeats: int) -> dict[str, Any]:
     """Print the times of what ``BreakoutEnv`` opens, reuses and releases; returns them as a section."""
     env = BreakoutEnv(peers.FULL_GAMES.ours)
     sticky = BreakoutEnv(dict(peers.FULL_GAMES.ours, repeat_action_probability=0.25))
@@ -70,7 +69,7 @@ def life_cycle(repeats: int) -> Dict[str, Any]:
         'reset after a new seed, sticky actions': lambda: (sticky.seed(next(seeds)), sticky.reset()),
         'close': env.close,
     }
-    times: Dict[str, List[float]] = {name: [] for name in events}
+    times: dict[str, list[float]] = {name: [] for name in events}
     for _ in range(repeats):
         for name, event in events.items():
             start = time.perf_counter()
@@ -84,7 +83,7 @@ def life_cycle(repeats: int) -> Dict[str, Any]:
 
 
 @command(*rounds(repeats=10, seconds=2.0))
-def main(repeats: int, seconds: float, only: tuple, out: Optional[str]) -> None:
+def main(repeats: int, seconds: float, only: tuple, out: str | None) -> None:
     """Measure how many env steps a second BreakoutEnv and others play."""
     result = Result(out, PACKAGES, repeats=repeats, seconds=seconds)
     runs, failures = interleaved(chosen(CONTESTANTS, only), repeats, keep=True, seconds=seconds)

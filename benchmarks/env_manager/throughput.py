@@ -1,5 +1,4 @@
-"""
-How many env steps a second do env managers play: DI-engine's, ours, and the vectors of other libraries?
+"""How many env steps a second do env managers play: DI-engine's, ours, and the vectors of other libraries?
 
     python -m benchmarks.env_manager.throughput --out docs/results/bench_manager.json
 
@@ -8,8 +7,9 @@ rules, those of a training, where the loss of a life ends an episode, and full g
 """
 
 import itertools
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any
 
 import click
 
@@ -20,7 +20,7 @@ from ..common.rounds import Result, interleaved, section
 REFERENCE = "DI-engine's subprocess"
 STOCK = dict(shared_memory=True, reset_inplace=True)
 PACKAGES = ['DI-engine', 'ale-py', 'gymnasium', 'envpool', 'stable-baselines3', 'opencv-python', 'numpy']
-CONTESTANTS: Dict[str, Callable[[int], Any]] = {
+CONTESTANTS: dict[str, Callable[[int], Any]] = {
     "DI-engine's base": partial(peers.Manager, 'base', {}),
     REFERENCE: partial(peers.Manager, 'subprocess', STOCK),
     'ours, breakout': partial(peers.Manager, 'breakout', {}),
@@ -39,7 +39,7 @@ CONTESTANTS: Dict[str, Callable[[int], Any]] = {
     *rounds(repeats=5, seconds=10.0),
     click.option('--env-num', 'env_nums', multiple=True, default=[8], help='Environments; may be repeated.'),
 )
-def main(repeats: int, seconds: float, only: tuple, env_nums: List[int], out: Optional[str]) -> None:
+def main(repeats: int, seconds: float, only: tuple, env_nums: list[int], out: str | None) -> None:
     """Measure how many env steps a second managers play."""
     contestants = chosen(CONTESTANTS, only)
     result = Result(out, PACKAGES, repeats=repeats, seconds=seconds)

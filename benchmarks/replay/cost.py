@@ -1,12 +1,11 @@
-"""
-What does a transition cost in memory, and a batch in time, in this project's replay buffer and in others?
+"""What does a transition cost in memory, and a batch in time, in this project's replay buffer and in others?
 
     python -m benchmarks.common.recording --player random --steps 1050000 --out random_1m.play
     python -m benchmarks.replay.cost --play random_1m.play --out docs/results/bench_replay.json
 
-Each buffer is filled with real play at three sizes, each in a process of its own. Bytes are the growth of the
-process's resident memory from before the buffer is built until it is full, so nothing is left out; the row 'nothing'
-keeps nothing and shows the error of the measurement. Times are medians over single batches of 32 sampled from the full
+Each buffer is filled with real play at three sizes, each in a process of its own. Bytes are the growth of the process's
+resident memory from before the buffer is built until it is full, so nothing is left out; the row 'nothing' keeps
+nothing and shows the error of the measurement. Times are medians over single batches of 32 sampled from the full
 buffer, with 3-step returns; pushes are timed without what brings a transition into the form that a buffer takes. A
 buffer that would not fit into this machine at a size is extrapolated from the size before, and marked so.
 """
@@ -21,7 +20,7 @@ import time
 import zipfile
 from functools import partial
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any
 
 import click
 import numpy as np
@@ -41,14 +40,14 @@ WARM_UP_TRANSITIONS = 1600
 MARGIN_BYTES = 4 * 2**30
 
 
-class Filling(object):
+class Filling:
     """One of ``CONTESTANTS`` that is filled with a recording and measured in a fresh process."""
 
     def __init__(self, name: str, size: int, recording: str) -> None:
         torch.set_num_threads(1)
         self._name, self._size, self._recording = name, size, recording
 
-    def measure(self) -> Dict[str, Any]:
+    def measure(self) -> dict[str, Any]:
         """Bytes a transition, and times."""
         kind, size = CONTESTANTS[self._name], self._size
         if kind.feed == 'steps':
@@ -87,7 +86,7 @@ class Filling(object):
         del batch, prepared
         after = _resident()
         feed.close()
-        result: Dict[str, Any] = dict(
+        result: dict[str, Any] = dict(
             bytes_per_transition=(after['VmRSS'] - before['VmRSS']) / size,
             file_backed_bytes_per_transition=(after['RssFile'] - before['RssFile']) / size,
             disk_bytes_per_transition=buffer.disk_bytes / size,
@@ -102,7 +101,7 @@ class Filling(object):
         """Nothing is left open."""
 
 
-def _resident() -> Dict[str, int]:
+def _resident() -> dict[str, int]:
     """Resident memory of this process, and the part of it that files back."""
     lines = Path('/proc/self/status').read_text().splitlines()
     fields = dict(line.split(':') for line in lines if line.startswith(('VmRSS', 'RssFile')))
@@ -115,7 +114,7 @@ def _return_free_pages() -> None:
         ctypes.CDLL('libc.so.6').malloc_trim(0)
 
 
-def _quartiles_ms(call: Any) -> List[float]:
+def _quartiles_ms(call: Any) -> list[float]:
     """Quartiles of the milliseconds that a call takes."""
     for _ in range(20):
         call()
@@ -127,12 +126,12 @@ def _quartiles_ms(call: Any) -> List[float]:
     return np.percentile(times, [25, 50, 75]).tolist()
 
 
-def in_memory(result: Dict[str, Any]) -> float:
+def in_memory(result: dict[str, Any]) -> float:
     """Bytes a transition of memory that nobody else can have: pages of files are counted with the files."""
     return result['bytes_per_transition'] - result['file_backed_bytes_per_transition']
 
 
-def fits(smaller: Optional[Dict[str, Any]], size: int) -> bool:
+def fits(smaller: dict[str, Any] | None, size: int) -> bool:
     """Whether there is memory and disk for a size, by what a smaller one took."""
     if smaller is None:
         return True
@@ -143,7 +142,7 @@ def fits(smaller: Optional[Dict[str, Any]], size: int) -> bool:
     return memory and disk and not smaller.get('extrapolated', False)
 
 
-def table(results: Dict[str, Dict[str, Any]], sizes: List[int], style: str = 'simple') -> str:
+def table(results: dict[str, dict[str, Any]], sizes: list[int], style: str = 'simple') -> str:
     """The results of all sizes, by buffer; in bold those of this project."""
     rows = []
     for name, by_size in results.items():
@@ -171,16 +170,16 @@ def table(results: Dict[str, Dict[str, Any]], sizes: List[int], style: str = 'si
     click.option('--size', 'sizes', multiple=True, default=[10**4, 10**5, 10**6], help='Transitions, smallest first.'),
     click.option('--only', multiple=True, type=click.Choice(list(CONTESTANTS)), help='These; may be repeated.'),
 )
-def main(recording: str, sizes: List[int], only: tuple, out: Optional[str]) -> None:
+def main(recording: str, sizes: list[int], only: tuple, out: str | None) -> None:
     """Measure memory and time of replay buffers."""
     recording = os.path.abspath(recording)
     with zipfile.ZipFile(recording) as archive:
         played = json.loads(archive.read('summary.json'))
-    results: Dict[str, Dict[str, Any]] = {}
+    results: dict[str, dict[str, Any]] = {}
     result = Result(out, PACKAGES, play=played, sizes=sizes, results=results)
     for name in only or CONTESTANTS:
         smaller = None
-        by_size: Dict[str, Any] = {}
+        by_size: dict[str, Any] = {}
         for size in sizes:
             if fits(smaller, size):
                 process = ContestantProcess(partial(Filling, name, size, recording))

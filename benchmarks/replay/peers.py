@@ -1,5 +1,4 @@
-"""
-Replay buffers of this project and of others, each behind the same three calls.
+"""Replay buffers of this project and of others, each behind the same three calls.
 
 Each is set up as its own documentation says it is smallest, and fed with what it is made for: transitions with 3-step
 returns where it takes dicts, single steps of 8 environments where it takes those.
@@ -9,7 +8,7 @@ import os
 import random
 import tempfile
 from abc import ABC, abstractmethod
-from typing import Any, Dict, List, Tuple, Type
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,7 +32,7 @@ class Contestant(ABC):
         """Bytes in files."""
         return 0
 
-    def prepare(self, items: List[Any]) -> Any:
+    def prepare(self, items: list[Any]) -> Any:
         """Bring what is fed into the form that its own environments would give it; this is not timed."""
         return items
 
@@ -42,7 +41,7 @@ class Contestant(ABC):
         """Take a collection of 32 transitions, or one step of 8 environments, as ``prepare`` returned it."""
 
     @abstractmethod
-    def collated(self) -> Tuple[torch.Tensor, ...]:
+    def collated(self) -> tuple[torch.Tensor, ...]:
         """A batch of 32 as tensors, the first of them screens."""
 
     def close(self) -> None:  # noqa: B027
@@ -52,10 +51,10 @@ class Contestant(ABC):
 class Nothing(Contestant):
     """Keeps nothing: what it seems to take is the error of the measurement."""
 
-    def add(self, items: List[dict]) -> None:
+    def add(self, items: list[dict]) -> None:
         pass
 
-    def collated(self) -> Tuple[torch.Tensor, ...]:
+    def collated(self) -> tuple[torch.Tensor, ...]:
         return ()
 
 
@@ -63,7 +62,7 @@ class InDIEngine(Contestant):
     """DI-engine's serial buffers, ours among them, by their types."""
 
     type = 'advanced'
-    options: Dict[str, Any] = {}
+    options: dict[str, Any] = {}
 
     def __init__(self, size: int, folder: str) -> None:
         super().__init__(size, folder)
@@ -79,10 +78,10 @@ class InDIEngine(Contestant):
             kwargs['tb_logger'] = SummaryWriter(os.path.join(folder, 'log'))
         self.buffer = BUFFER_REGISTRY.build(self.type, cfg, **kwargs)
 
-    def add(self, items: List[dict]) -> None:
+    def add(self, items: list[dict]) -> None:
         self.buffer.push(items, 0)
 
-    def collated(self) -> Tuple[torch.Tensor, ...]:
+    def collated(self) -> tuple[torch.Tensor, ...]:
         from ding.utils.data import default_collate
 
         batch = default_collate(self.buffer.sample(BATCH, 0))
@@ -103,7 +102,7 @@ class Frame(InDIEngine):
 
     type = 'frame'
 
-    def collated(self) -> Tuple[torch.Tensor, ...]:
+    def collated(self) -> tuple[torch.Tensor, ...]:
         batch = self.buffer.sample(BATCH, 0).collated()
         return batch['obs'], batch['next_obs'], batch['action'], batch['reward'], batch['done']
 
@@ -153,22 +152,21 @@ class StableBaselines3(Contestant):
             handle_timeout_termination=False,
         )
 
-    def prepare(self, items: List[tuple]) -> tuple:
+    def prepare(self, items: list[tuple]) -> tuple:
         obs, action, reward, next_obs, done, _ = (np.stack(column) for column in zip(*items))
         return obs, next_obs, action, reward, done, [{}] * len(items)
 
     def add(self, items: tuple) -> None:
         self.buffer.add(*items)
 
-    def collated(self) -> Tuple[torch.Tensor, ...]:
+    def collated(self) -> tuple[torch.Tensor, ...]:
         batch = self.buffer.sample(BATCH)
         return batch.observations, batch.next_observations, batch.actions, batch.rewards, batch.dones
 
 
 class DopamineElements(Contestant):
-    """
-    The idea of Dopamine's JAX replay: each transition an element with both stacks compressed by snappy, in a dict
-    by key. Written anew from its description, and with less around the bytes than Dopamine has: a lower bound.
+    """The idea of Dopamine's JAX replay: each transition an element with both stacks compressed by snappy, in a dict by
+    key. Written anew from its description, and with less around the bytes than Dopamine has: a lower bound.
     """
 
     def __init__(self, size: int, folder: str) -> None:
@@ -176,10 +174,10 @@ class DopamineElements(Contestant):
         import snappy
 
         self._snappy = snappy
-        self._elements: Dict[int, tuple] = {}
+        self._elements: dict[int, tuple] = {}
         self._next = 0
 
-    def add(self, items: List[dict]) -> None:
+    def add(self, items: list[dict]) -> None:
         compress = self._snappy.compress
         for t in items:
             obs, next_obs = (compress(t[key].numpy().tobytes()) for key in ('obs', 'next_obs'))
@@ -188,7 +186,7 @@ class DopamineElements(Contestant):
             if len(self._elements) > self.size:
                 del self._elements[self._next - 1 - self.size]
 
-    def collated(self) -> Tuple[torch.Tensor, ...]:
+    def collated(self) -> tuple[torch.Tensor, ...]:
         first = self._next - len(self._elements)
         elements = [self._elements[first + random.randrange(len(self._elements))] for _ in range(BATCH)]
         obs, action, reward, next_obs, done = zip(*elements)
@@ -211,7 +209,7 @@ class TorchRL(Contestant):
         storage = LazyMemmapStorage(size, scratch_dir=self._scratch.name)
         self.buffer = TensorDictReplayBuffer(storage=storage, batch_size=BATCH)
 
-    def prepare(self, items: List[dict]) -> Any:
+    def prepare(self, items: list[dict]) -> Any:
         from tensordict import TensorDict
 
         keys = ('obs', 'next_obs', 'action', 'reward')
@@ -222,7 +220,7 @@ class TorchRL(Contestant):
     def add(self, items: Any) -> None:
         self.buffer.extend(items)
 
-    def collated(self) -> Tuple[torch.Tensor, ...]:
+    def collated(self) -> tuple[torch.Tensor, ...]:
         batch = self.buffer.sample()
         return tuple(batch[key] for key in ('obs', 'next_obs', 'action', 'reward', 'done'))
 
@@ -237,7 +235,7 @@ class TorchRL(Contestant):
 
 NOTHING = 'nothing'
 OURS = ('compressed', 'compressed, prioritised', 'ring', 'memmap')
-CONTESTANTS: Dict[str, Type[Contestant]] = {
+CONTESTANTS: dict[str, type[Contestant]] = {
     NOTHING: Nothing,
     'compressed': Frame,
     'compressed, prioritised': FramePrioritised,

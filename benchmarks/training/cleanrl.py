@@ -1,12 +1,12 @@
-"""
-PPO and PQN with the settings that CleanRL (Huang et al. 2022) publishes for ``ppo_atari_envpool`` and
+"""PPO and PQN with the settings that CleanRL (Huang et al. 2022) publishes for ``ppo_atari_envpool`` and
 ``pqn_atari_envpool``, written anew: 8 environments of EnvPool, rollouts of 128 steps in each, four passes in four
 minibatches, and a learning rate of 2.5e-4 that falls to 0.
 """
 
 from collections import deque
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Callable, List
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,7 +32,7 @@ def body(layer_norm: bool) -> nn.Sequential:
     """The network of Mnih et al. 2015 up to its 512 units."""
     shapes = [[32, 20, 20], [64, 9, 9], [64, 7, 7], [512]]
     convolutions = [nn.Conv2d(4, 32, 8, 4), nn.Conv2d(32, 64, 4, 2), nn.Conv2d(64, 64, 3)]
-    layers: List[nn.Module] = []
+    layers: list[nn.Module] = []
     for layer, shape in zip([*convolutions, nn.Linear(3136, 512)], shapes):
         layers += [nn.Flatten()] if shape == [512] else []
         layers += [initial(layer), *([nn.LayerNorm(shape)] if layer_norm else []), nn.ReLU()]
@@ -55,7 +55,7 @@ class CleanRL(Training):
         self._score, self._scores = np.zeros(ENVS), deque(maxlen=100)  # type: ignore[var-annotated]
         self.env_steps = self.updates = 0
 
-    def scores(self) -> List[float]:
+    def scores(self) -> list[float]:
         """Of the last 100 full games."""
         return list(self._scores)
 

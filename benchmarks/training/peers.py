@@ -1,6 +1,5 @@
-"""
-DQN and PPO of other libraries as whole trainings with a limit of time, each with what its authors publish for Atari, on
-its own environments. benchmarks/recipes.py runs them.
+"""DQN and PPO of other libraries as whole trainings with a limit of time, each with what its authors publish for Atari,
+on its own environments. benchmarks/recipes.py runs them.
 
 Stable-Baselines3's DQN and PPO have the settings of RL Zoo; those of CleanRL are in cleanrl.py, that of rl_games is in
 rl_games_ppo.py; ``DI-engine dqn`` is its serial pipeline with its policy, ``subprocess`` manager and buffer
@@ -11,10 +10,11 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Callable, Dict, List, Sequence, Tuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,10 +30,10 @@ from .speed import StableBaselines3
 POINT_EVERY_S = 10.0
 ALL_STEPS = 10_000_000  # of the published trainings; where epsilon, learning rate and clipping end
 # of an agent, for `evaluate`
-SCREENS: Dict[str, Any] = dict(frame_stack=4, screen_size=84, full_action_space=False, obs_dtype='uint8')
+SCREENS: dict[str, Any] = dict(frame_stack=4, screen_size=84, full_action_space=False, obs_dtype='uint8')
 
 
-class Recorder(object):
+class Recorder:
     """The curve of a training, by the scores of its last 100 full games, and whether its time is over."""
 
     def __init__(
@@ -41,7 +41,7 @@ class Recorder(object):
     ) -> None:
         self._scores, self._clock, self._begin_s = scores, clock, clock()
         self._limit_s, self._due_s = minutes * 60, 0.0
-        self.curve: List[Point] = []
+        self.curve: list[Point] = []
         self.updates = 0
 
     def running(self, env_steps: int, updates: int) -> bool:
@@ -53,7 +53,7 @@ class Recorder(object):
         return run_s < self._limit_s
 
 
-def train_peer(make: Callable, act: Callable, about: Tuple, name: str, seed: int, minutes: float, out: Path) -> Dict:
+def train_peer(make: Callable, act: Callable, about: tuple, name: str, seed: int, minutes: float, out: Path) -> dict:
     """The row of a training of benchmarks/training/speed.py; its weights are in ``out``."""
     torch.manual_seed(seed)
     peer = make(seed=seed)
@@ -68,7 +68,7 @@ def train_peer(make: Callable, act: Callable, about: Tuple, name: str, seed: int
     return dict(changes=about, **training_row(measured_commit(), recorder.updates, recorder.curve, games))
 
 
-def train_stock(name: str, seed: int, minutes: float, out: Path) -> Dict[str, Any]:
+def train_stock(name: str, seed: int, minutes: float, out: Path) -> dict[str, Any]:
     """DI-engine's serial pipeline, which knows no limit of time: it is stopped as by SIGTERM, and saves."""
     config = 'benchmarks/training/stock_config.py'
     folder = out.resolve() / f'stock_{seed}_{time.strftime("%y%m%d_%H%M%S")}'
@@ -112,7 +112,7 @@ PPO = dict(n_steps=128, n_epochs=4, batch_size=256, vf_coef=0.5, ent_coef=0.01, 
 ZOO = "RL Zoo's settings"
 PUBLISHED = ('its settings, in plain PyTorch on EnvPool',)
 # trained by name, seed, minutes and folder; each returns its row
-PEERS: Dict[str, Callable[..., Dict[str, Any]]] = {
+PEERS: dict[str, Callable[..., dict[str, Any]]] = {
     'SB3 DQN': partial(
         train_peer, partial(sb3, 'DQN', env_num=1, random_steps=100_000, **DQN), partial(predict, False), (ZOO,)
     ),

@@ -1,12 +1,11 @@
-"""
-PPO of rl_games 1.6.5 with its ``ppo_breakout_envpool.yaml``, as it is but for EnvPool's interface and the device.
+"""PPO of rl_games 1.6.5 with its ``ppo_breakout_envpool.yaml``, as it is but for EnvPool's interface and the device.
 
 Its bound on psutil is below ours: ``pip install --no-deps rl-games==1.6.5 setproctitle watchdog``.
 """
 
 import tempfile
 from importlib.resources import files
-from typing import Any, Dict, List
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,7 +33,7 @@ class RLGames(Training):
         self.network = self._agent.model
         self._agent.model = torch.compile(self.network)  # as its command does
 
-    def scores(self) -> List[float]:
+    def scores(self) -> list[float]:
         """The mean of the last 100 full games."""
         return [float(self._observer.game_scores.get_mean().mean())]
 
@@ -51,7 +50,7 @@ class RLGames(Training):
 
     def act(self, obs: np.ndarray) -> np.ndarray:
         """Actions drawn from its policy."""
-        asked: Dict[str, Any] = dict(is_train=False, prev_actions=None, rnn_states=None)
+        asked: dict[str, Any] = dict(is_train=False, prev_actions=None, rnn_states=None)
         with torch.no_grad():
             return self.network.eval()(dict(asked, obs=torch.tensor(obs) / 255.0))['actions'].numpy()
 

@@ -1,5 +1,4 @@
-"""
-How many env steps a second does a whole training make, learning included: DI-engine's, ours, other libraries'?
+"""How many env steps a second does a whole training make, learning included: DI-engine's, ours, other libraries'?
 
     python -m benchmarks.training.speed --out docs/results/bench_train.json
 
@@ -12,8 +11,9 @@ readings of the clock. The measured updates a step are in the table: where they 
 
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any
 
 import click
 import torch
@@ -35,14 +35,14 @@ ENDLESS_STEPS = 10**8
 Running = Callable[[int, int], bool]
 
 
-class Window(object):
+class Window:
     """Reads the clock and what has been done when the warm-up ends and when the measured time ends."""
 
     def __init__(self, warm_up_s: float, seconds: float) -> None:
         self._warm_up_s, self._seconds = warm_up_s, seconds
-        self._learning_since_s: Optional[float] = None
-        self._start: Optional[tuple] = None
-        self._end: Optional[tuple] = None
+        self._learning_since_s: float | None = None
+        self._start: tuple | None = None
+        self._end: tuple | None = None
 
     def running(self, steps: int, updates: int) -> bool:
         """To be called again and again, at the same place of the loop, with what has been done so far."""
@@ -56,7 +56,7 @@ class Window(object):
             self._end = (now, steps, updates)
         return self._end is None
 
-    def figures(self) -> Dict[str, float]:
+    def figures(self) -> dict[str, float]:
         """What was done a second, and for each step."""
         elapsed_s, steps, updates = (end - start for end, start in zip(self._end, self._start))
         return dict(steps_per_s=steps / elapsed_s, updates_per_step=updates / steps)
@@ -69,7 +69,7 @@ class Training(ABC):
         torch.set_num_threads(threads)
         self.random_steps = random_steps
 
-    def measure(self, warm_up_s: float, seconds: float) -> Dict[str, float]:
+    def measure(self, warm_up_s: float, seconds: float) -> dict[str, float]:
         """Train until the window ends."""
         window = Window(warm_up_s, seconds)
         self.run(window.running)
@@ -87,7 +87,7 @@ class Training(ABC):
 class InDIEngine(Training):
     """A serial pipeline of DI-engine's parts and ours."""
 
-    def __init__(self, parts: Dict[str, Any], overlap: bool, threads: int, random_steps: int) -> None:
+    def __init__(self, parts: dict[str, Any], overlap: bool, threads: int, random_steps: int) -> None:
         from ..common import ding_pipeline
 
         super().__init__(threads, random_steps)
@@ -127,7 +127,7 @@ class StableBaselines3(Training):
         """Of the agent."""
         return self.model.policy
 
-    def scores(self) -> List[float]:
+    def scores(self) -> list[float]:
         """Of the last 100 full games."""
         return [episode['r'] for episode in self.model.ep_info_buffer]
 
@@ -155,11 +155,11 @@ class StableBaselines3(Training):
 OURS = dict(policy='lean_dqn', manager='breakout', buffer='frame')
 BFLOAT16 = dict(OURS, learn=dict(autocast='bfloat16'))
 # train_freq is of all environments at once
-SB3_DQN: Dict[str, Any] = dict(
+SB3_DQN: dict[str, Any] = dict(
     learning_rate=LEARNING_RATE, buffer_size=BUFFER_SIZE, batch_size=BATCH_SIZE, train_freq=4
 )
 SB3_DQN.update(target_update_interval=4000, exploration_fraction=1 / ENDLESS_STEPS, exploration_final_eps=EPSILON)
-CONTESTANTS: Dict[str, Callable] = {
+CONTESTANTS: dict[str, Callable] = {
     REFERENCE: partial(InDIEngine, dict(policy='dqn', manager='subprocess', buffer='advanced'), False),
     'ours, serial': partial(InDIEngine, OURS, False),
     'ours, serial, bfloat16': partial(InDIEngine, BFLOAT16, False),
@@ -176,9 +176,7 @@ CONTESTANTS: Dict[str, Callable] = {
     click.option('--warm-up-seconds', default=5.0, type=click.FloatRange(min=0), help='Of training, not counted.'),
     click.option('--random-steps', default=2000, type=click.IntRange(min=64), help='Env steps before learning.'),
 )
-def main(
-    repeats: int, seconds: float, only: tuple, warm_up_seconds: float, random_steps: int, out: Optional[str]
-) -> None:
+def main(repeats: int, seconds: float, only: tuple, warm_up_seconds: float, random_steps: int, out: str | None) -> None:
     """Measure how many env steps a second trainings make."""
     result = Result(out, PACKAGES, repeats=repeats, seconds=seconds, random_steps=random_steps)
     given = dict(threads=CORES, random_steps=random_steps)

@@ -1,5 +1,4 @@
-"""
-A trained agent: a file in, actions out.
+"""A trained agent: a file in, actions out.
 
 Beside its weights is its card, a JSON object, all of whose keys are optional:
 
@@ -12,8 +11,9 @@ Beside its weights is its card, a JSON object, all of whose keys are optional:
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Dict, Mapping, Optional, Union
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -29,14 +29,13 @@ from .weights_file import Weights, read_weights
 
 PRETRAINED = Path(__file__).parent.parent / 'pretrained' / 'breakout_ppo.safetensors'
 LONGEST_NAME = 60
-_OBJECT = TypeAdapter(Dict[str, Any])
-_Temperature = Optional[Annotated[float, Between(0.01, 100.0)]]
+_OBJECT = TypeAdapter(dict[str, Any])
+_Temperature = Annotated[float, Between(0.01, 100.0)] | None
 
 
-class Agent(object):
-    """
-    Overview:
-        A network that plays Breakout: screens in, values of the actions out.
+class Agent:
+    """A network that plays Breakout: screens in, values of the actions out.
+
     Examples:
         >>> from breakout_env import BreakoutEnv
         >>> agent = load_agent()
@@ -51,7 +50,7 @@ class Agent(object):
         """The network, its card, a short name for people, and the config of the network, by ``network_config``."""
         self.model, self.config = model, config
         self.card = dict(card)
-        self.temperature: Optional[float] = self.card.get('temperature')
+        self.temperature: float | None = self.card.get('temperature')
         self._rng = np.random.default_rng(0)
         self.name = name
         self.device = next(model.parameters()).device
@@ -61,20 +60,19 @@ class Agent(object):
         self.action_count = BreakoutOptions(**config['env']).model_sizes['action_shape']
 
     @property
-    def env_options(self) -> Dict[str, Any]:
+    def env_options(self) -> dict[str, Any]:
         """The options that an environment needs to fit the network."""
         return dict(self.config['env'], obs_dtype='uint8')
 
     def q_values(self, obs: np.ndarray) -> np.ndarray:
-        """
-        Overview:
-            The discounted return that the agent expects of each action; of an actor-critic, such as one from \
-            ``lean_ppo``, the logits of its policy: ``output_name`` says which.
+        """The discounted return that the agent expects of each action; of an actor-critic, such as one from
+        ``lean_ppo``, the logits of its policy: ``output_name`` says which.
+
         Raises:
-            - ValueError: If the observations have another shape or type.
+            ValueError: If the observations have another shape or type.
         Shapes:
-            - obs (:obj:`np.ndarray`): :math:`(B, F, S, S)`, uint8, B batch size, F ``frame_stack``, S ``screen_size``.
-            - q_values (:obj:`np.ndarray`): :math:`(B, A)`, float32, A number of actions.
+            obs: :math:`(B, F, S, S)`, uint8, B batch size, F ``frame_stack``, S ``screen_size``.
+            q_values: :math:`(B, A)`, float32, A number of actions.
         """
         expected = (self.frame_stack, self.screen_size, self.screen_size)
         if not isinstance(obs, np.ndarray) or obs.dtype != np.uint8 or obs.ndim != 4 or obs.shape[1:] != expected:
@@ -84,16 +82,15 @@ class Agent(object):
         with torch.inference_mode():
             return self.model(pixels.to(self.device))['logit'].cpu().numpy()
 
-    def act(self, obs: np.ndarray, draws: Optional[np.ndarray] = None) -> np.ndarray:
-        """
-        Overview:
-            An action for each observation: that of the highest value or, where the card has a ``temperature``, one \
-            that is drawn from the policy.
+    def act(self, obs: np.ndarray, draws: np.ndarray | None = None) -> np.ndarray:
+        """An action for each observation: that of the highest value or, where the card has a ``temperature``, one that
+        is drawn from the policy.
+
         Shapes:
-            - obs (:obj:`np.ndarray`): As in ``q_values``.
-            - draws (:obj:`Optional[np.ndarray]`): :math:`(B)`, uniform random numbers from 0 to 1, which choose; by \
-                default from a generator that begins anew with each ``load_agent``.
-            - actions (:obj:`np.ndarray`): :math:`(B)`, their indices.
+            obs: As in ``q_values``.
+            draws: :math:`(B)`, uniform random numbers from 0 to 1, which choose; by default from a generator that
+                begins anew with each ``load_agent``.
+            actions: :math:`(B)`, their indices.
         """
         values = self.q_values(obs)
         if self.temperature is None:
@@ -108,18 +105,17 @@ def choose_actions(agent: Any, obs: np.ndarray, draws: np.ndarray) -> np.ndarray
     return agent.act(obs) if getattr(agent, 'temperature', None) is None else agent.act(obs, draws)
 
 
-def load_agent(path: Union[str, Path, None] = None, device: str = 'cpu') -> Agent:
-    """
-    Overview:
-        Read an agent from a file. Nothing in the file is run: its network is built as ``network.py`` says.
+def load_agent(path: str | Path | None = None, device: str = 'cpu') -> Agent:
+    """Read an agent from a file. Nothing in the file is run: its network is built as ``network.py`` says.
+
     Arguments:
-        - path (:obj:`Union[str, Path, None]`): A file that ``save_agent`` wrote, which holds all that is needed, or a \
-            checkpoint (``ckpt/*.pth.tar``) of a run, with the run's ``total_config.py`` in its folder or the one \
-            above; None for the agent that comes with the package.
-        - device (:obj:`str`): Where the network runs, such as ``'cpu'`` or ``'cuda'``.
+        path: A file that ``save_agent`` wrote, which holds all that is needed, or a checkpoint (``ckpt/*.pth.tar``) of
+            a run, with the run's ``total_config.py`` in its folder or the one above; None for the agent that comes with
+            the package.
+        device: Where the network runs, such as ``'cpu'`` or ``'cuda'``.
     Raises:
-        - OSError: If the file cannot be read.
-        - ValueError: If it holds no agent, or the device is missing.
+        OSError: If the file cannot be read.
+        ValueError: If it holds no agent, or the device is missing.
     """
     path = os.fspath(PRETRAINED if path is None else path)
     try:
@@ -129,7 +125,7 @@ def load_agent(path: Union[str, Path, None] = None, device: str = 'cpu') -> Agen
     if kind == 'cuda' and not torch.cuda.is_available():
         raise ValueError(f'the device is {device!r}, but PyTorch finds no GPU here; expected cpu')
     weights, metadata = read_weights(path)
-    card: Dict[str, Any] = {}
+    card: dict[str, Any] = {}
     config = network_of_run(path) if metadata is None else {}
     try:
         if metadata is not None:
@@ -143,24 +139,23 @@ def load_agent(path: Union[str, Path, None] = None, device: str = 'cpu') -> Agen
 
 
 def save_agent(
-    path: Union[str, Path],
+    path: str | Path,
     state_dict: Mapping[str, torch.Tensor],
     card: Mapping[str, Any],
     config: Mapping[str, Any],
 ) -> None:
-    """
-    Overview:
-        Write an agent to a file, completely or not at all: weights in safetensors, with the card and the config as \
-        JSON in their metadata.
+    """Write an agent to a file, completely or not at all: weights in safetensors, with the card and the config as JSON
+    in their metadata.
+
     Arguments:
-        - state_dict (:obj:`Mapping[str, torch.Tensor]`): The network's weights, such as ``model`` of a checkpoint; \
-            written in float16 where they are given so, else in float32.
-        - card (:obj:`Mapping[str, Any]`): What is known about the agent; ``{}`` for nothing.
-        - config (:obj:`Mapping[str, Any]`): The merged config of its run, or ``config`` of an agent with the same \
-            network; ``network_config`` says what is kept.
+        state_dict: The network's weights, such as ``model`` of a checkpoint; written in float16 where they are given
+            so, else in float32.
+        card: What is known about the agent; ``{}`` for nothing.
+        config: The merged config of its run, or ``config`` of an agent with the same network; ``network_config`` says
+            what is kept.
     Raises:
-        - OSError: If the file cannot be written.
-        - ValueError: If ``load_agent`` could not play the network, or the card is not JSON.
+        OSError: If the file cannot be written.
+        ValueError: If ``load_agent`` could not play the network, or the card is not JSON.
     """
     weights = {name: tensor.detach().to('cpu', copy=True).contiguous() for name, tensor in state_dict.items()}
     weights = {name: tensor if tensor.dtype is torch.float16 else tensor.float() for name, tensor in weights.items()}
@@ -170,7 +165,7 @@ def save_agent(
     write_bytes(Path(path), save(weights, metadata))
 
 
-def _json_object(metadata: Mapping[str, str], name: str) -> Dict[str, Any]:
+def _json_object(metadata: Mapping[str, str], name: str) -> dict[str, Any]:
     try:
         return _OBJECT.validate_json(metadata[name])
     except KeyError:

@@ -1,5 +1,4 @@
-"""
-Evaluating an agent: full games under a named protocol, and what their scores say.
+"""Evaluating an agent: full games under a named protocol, and what their scores say.
 
 - ``nature``: after Mnih et al. 2015. A game starts with 1 to 30 no-ops, and 1 step in 100 plays a random action (1 in
   20 there, in games of 5 minutes).
@@ -16,9 +15,10 @@ it after each lost life unless told otherwise, which changes the protocol: in th
 import contextlib
 import time
 from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Annotated, Any, Callable, Dict, List, Literal, Mapping, Optional, Sequence, Tuple
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import xxhash
@@ -31,7 +31,7 @@ from ..envs.options import BreakoutOptions
 from ..utils.options import Between, checked
 from .agent import Agent, choose_actions
 
-PROTOCOLS: Dict[str, Dict[str, Any]] = dict(
+PROTOCOLS: dict[str, dict[str, Any]] = dict(
     nature=dict(noop_max=30, random_action_probability=0.01, repeat_action_probability=0.0),
     sticky=dict(noop_max=0, random_action_probability=0.0, repeat_action_probability=0.25),
     greedy=dict(noop_max=30, random_action_probability=0.0, repeat_action_probability=0.0),
@@ -48,7 +48,7 @@ MAX_LOSSES = 3
 
 
 @dataclass(frozen=True)
-class Game(object):
+class Game:
     """One game that was played to its end."""
 
     game: int  # its number in the evaluation, from 0, which alone determines the seed
@@ -63,14 +63,14 @@ class Game(object):
 
 
 @dataclass(frozen=True)
-class Report(object):
+class Report:
     """What an evaluation found."""
 
     agent: str  # its name
     protocol: str
-    env_options: Dict[str, Any]
+    env_options: dict[str, Any]
     seed: int
-    games: Tuple[Game, ...]
+    games: tuple[Game, ...]
     duration_s: float
 
     @property
@@ -97,7 +97,7 @@ class Report(object):
         return sum(game.truncated for game in self.games)
 
     @property
-    def too_few_different(self) -> Optional[str]:
+    def too_few_different(self) -> str | None:
         """Why the spread of the scores is meaningless; None if it is not."""
         if self.distinct_games >= max(ENOUGH_DIFFERENT_GAMES, len(self.games) / 2):
             return None
@@ -107,9 +107,8 @@ class Report(object):
         )
 
     @property
-    def interval_95(self) -> Optional[Tuple[float, float]]:
-        """
-        The 95% interval of the mean, by Student's t (Student 1908); None where too few games differ. It is about the \
+    def interval_95(self) -> tuple[float, float] | None:
+        """The 95% interval of the mean, by Student's t (Student 1908); None where too few games differ. It is about the
         luck of the games, not about that of the training.
         """
         if self.too_few_different:
@@ -118,7 +117,7 @@ class Report(object):
         half = float(stdtrit(count - 1, 0.975)) * self.std / count**0.5
         return self.mean - half, self.mean + half
 
-    def summary(self) -> Dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         """The figures that a card states for a protocol; ``interval_95`` is [low, high], or None."""
         interval = self.interval_95
         return dict(
@@ -131,7 +130,7 @@ class Report(object):
             seed=self.seed,
         )
 
-    def as_dict(self) -> Dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """All of it, for JSON."""
         return dict(
             asdict(self),
@@ -151,27 +150,26 @@ def evaluate(
     fire: bool = True,
     env_num: int = 8,
     max_episode_frames: int = MAX_EPISODE_FRAMES,
-    on_step: Optional[Callable[[int, Sequence[Game]], None]] = None,
+    on_step: Callable[[int, Sequence[Game]], None] | None = None,
 ) -> Report:
-    """
-    Overview:
-        Play full games. Their seeds are fixed before the first one begins, and each is played to its end: taking \
-        the first ones to end would favour short, bad games. A game whose process dies is played again, from its own \
-        seed.
+    """Play full games. Their seeds are fixed before the first one begins, and each is played to its end: taking the
+    first ones to end would favour short, bad games. A game whose process dies is played again, from its own seed.
+
     Arguments:
-        - protocol (:obj:`str`): One of ``PROTOCOLS``.
-        - seed (:obj:`int`): Of the games. The same seed gives the same scores on the same machine, whatever \
-            ``env_num`` is; the first games of a longer evaluation are those of a shorter one.
-        - fire (:obj:`bool`): Press FIRE after a lost life. It changes the protocol: state it beside a score.
-        - env_num (:obj:`int`): Games that are played at the same time, in as many processes as there are cores.
-        - max_episode_frames (:obj:`int`): Emulator frames after which a game is cut off.
-        - on_step (:obj:`Optional[Callable]`): Called after each step with the number of agent steps so far and the \
-            games that have ended, for progress.
+        protocol: One of ``PROTOCOLS``.
+        seed: Of the games. The same seed gives the same scores on the same machine, whatever ``env_num`` is; the first
+            games of a longer evaluation are those of a shorter one.
+        fire: Press FIRE after a lost life. It changes the protocol: state it beside a score.
+        env_num: Games that are played at the same time, in as many processes as there are cores.
+        max_episode_frames: Emulator frames after which a game is cut off.
+        on_step: Called after each step with the number of agent steps so far and the games that have ended, for
+            progress.
     Returns:
-        - report (:obj:`Report`): What was found, the games by number.
+        What was found, the games by number.
     Raises:
-        - ValueError: If an argument is not allowed.
-        - RuntimeError: If a game keeps losing its process, or an environment cannot be reset.
+        ValueError: If an argument is not allowed.
+        RuntimeError: If a game keeps losing its process, or an environment cannot be reset.
+
     Examples:
         >>> from breakout_env.agent import load_agent
         >>> report = evaluate(load_agent(), 'greedy', episodes=2, max_episode_frames=400)
@@ -203,7 +201,7 @@ def evaluate(
     return Report(agent.name, protocol, options, seed, tuple(games), time.perf_counter() - start)
 
 
-class _RunningGame(object):
+class _RunningGame:
     """What is noted of a game while it is played."""
 
     def __init__(self, number: int, seed: int, obs: np.ndarray) -> None:
@@ -211,7 +209,7 @@ class _RunningGame(object):
         self.rng = np.random.default_rng(seed)  # of the agent that draws its actions
         self.digest = xxhash.xxh3_64(np.ascontiguousarray(obs).data)
 
-    def take(self, timestep: Any, digest_frames: int) -> Optional[Game]:
+    def take(self, timestep: Any, digest_frames: int) -> Game | None:
         """Note a step; returns the game if that was its last one."""
         frame, self.steps = timestep.info['episode_frame_number'], self.steps + 1
         if self.steps == 1:
@@ -234,14 +232,14 @@ class _RunningGame(object):
 def _play(
     agent: Agent,
     env: GroupEnvManager,
-    seeds: List[int],
+    seeds: list[int],
     digest_frames: int,
-    on_step: Optional[Callable[[int, Sequence[Game]], None]],
-) -> List[Game]:
+    on_step: Callable[[int, Sequence[Game]], None] | None,
+) -> list[Game]:
     """Hand games to environments one by one, until each has been played to its end."""
     waiting, losses, steps = deque(range(len(seeds))), [0] * len(seeds), 0
-    running: Dict[int, _RunningGame] = {}  # by environment
-    ended: List[Game] = []
+    running: dict[int, _RunningGame] = {}  # by environment
+    ended: list[Game] = []
 
     def begin(numbers: Mapping[int, int]) -> None:
         """Seed environments for games, start them, and note how the games begin."""
@@ -257,7 +255,7 @@ def _play(
         actions = _act(agent, [obs[env_id] for env_id in running], draws)
         timesteps = env.step(dict(zip(running, actions)))
         steps += len(actions)
-        numbers: Dict[int, int] = {}  # of the next games, where games have ended or were lost
+        numbers: dict[int, int] = {}  # of the next games, where games have ended or were lost
         for env_id, timestep in timesteps.items():
             game = running.get(env_id)
             if game is None:  # the environment lost its process while it had no game to play
@@ -282,7 +280,7 @@ def _play(
     return sorted(ended, key=lambda game: game.game)
 
 
-def _act(agent: Agent, observations: List[np.ndarray], draws: List[float]) -> np.ndarray:
+def _act(agent: Agent, observations: list[np.ndarray], draws: list[float]) -> np.ndarray:
     count = len(observations)
     missing = -count % BATCH_SIZE
     batch = np.stack(observations + missing * [np.zeros_like(observations[0])])

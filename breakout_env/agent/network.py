@@ -1,6 +1,5 @@
-"""
-The network of an agent, built as a config says: the config in the agent's file, or the merged config of the run that a
-checkpoint belongs to.
+"""The network of an agent, built as a config says: the config in the agent's file, or the merged config of the run that
+a checkpoint belongs to.
 
 Configs are read as data: nothing in them is run. The network's class is DI-engine's, this package's, or in a module
 that ``policy.model.import_names`` names, which has to be installed or on PYTHONPATH: a file cannot bring code along.
@@ -11,8 +10,9 @@ import contextlib
 import importlib
 import os
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Dict, Mapping, Union
+from typing import Any
 
 import torch
 from ding.utils import MODEL_REGISTRY, POLICY_REGISTRY
@@ -33,8 +33,7 @@ class PlayingNetwork(torch.nn.Module):
     """A network from DI-engine's registry that takes uint8 pixels, whatever it was trained on."""
 
     def __init__(self, network: torch.nn.Module, config: Mapping[str, Any]) -> None:
-        """
-        Put a network into evaluation mode and pass an observation through it; a ValueError if it does not give a
+        """Put a network into evaluation mode and pass an observation through it; a ValueError if it does not give a
         number for each action. ``config`` is that of ``network_config``.
         """
         super().__init__()
@@ -59,11 +58,11 @@ class PlayingNetwork(torch.nn.Module):
         # What the numbers are: the logits of a policy, beside which a critic gives a value, or Q values.
         self.output_name = 'logits' if on_policy or 'value' in outputs else 'q_values'
 
-    def forward(self, pixels: torch.Tensor) -> Dict[str, torch.Tensor]:
+    def forward(self, pixels: torch.Tensor) -> dict[str, torch.Tensor]:
         """
         Shapes:
-            - pixels: :math:`(B, F, S, S)`, uint8.
-            - logit: :math:`(B, A)`, the logits or Q values of A actions.
+            pixels: :math:`(B, F, S, S)`, uint8.
+            logit: :math:`(B, A)`, the logits or Q values of A actions.
         """
         return dict(logit=self._outputs(pixels)['logit'].float())
 
@@ -71,13 +70,12 @@ class PlayingNetwork(torch.nn.Module):
         return self.network(pixels.float() / 255 if self._takes_scaled else pixels, **self._arguments)
 
 
-def network_of_run(checkpoint: Union[str, Path]) -> Dict[str, Any]:
-    """
-    Overview:
-        ``network_config`` of the run that a checkpoint belongs to, as its merged config says, which is in the folder \
-        of the checkpoint or the one above. A link belongs to the run of its target.
+def network_of_run(checkpoint: str | Path) -> dict[str, Any]:
+    """``network_config`` of the run that a checkpoint belongs to, as its merged config says, which is in the folder of
+    the checkpoint or the one above. A link belongs to the run of its target.
+
     Raises:
-        - ValueError: If there is no config, it is not data, or this package cannot play the network.
+        ValueError: If there is no config, it is not data, or this package cannot play the network.
     """
     places = dict.fromkeys([os.path.realpath(checkpoint), os.path.abspath(checkpoint)])
     files = [folder / MERGED_CONFIG for place in places for folder in Path(place).parents[:2]]
@@ -102,13 +100,12 @@ def network_of_run(checkpoint: Union[str, Path]) -> Dict[str, Any]:
         raise ValueError(f'{checkpoint} holds no agent that can play, by {file}: {error}') from None
 
 
-def network_config(config: Mapping[str, Any]) -> Dict[str, Any]:
-    """
-    Overview:
-        The part of a merged config that an agent's file keeps: ``env`` with ``ENV_OPTIONS``, as an evaluator has \
-        them, and ``policy`` with ``on_policy`` and a ``model`` whose type and sizes are filled in.
+def network_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a merged config that an agent's file keeps: ``env`` with ``ENV_OPTIONS``, as an evaluator has them,
+    and ``policy`` with ``on_policy`` and a ``model`` whose type and sizes are filled in.
+
     Raises:
-        - ValueError: If this package cannot play the network. Nothing is built to find out.
+        ValueError: If this package cannot play the network. Nothing is built to find out.
     """
     env, policy = section('env', config.get('env')), section('policy', config.get('policy'))
     if 'burnin_step' in policy:
@@ -141,7 +138,7 @@ def network_config(config: Mapping[str, Any]) -> Dict[str, Any]:
     return dict(env=dict(fitted.env), policy=dict(on_policy=on_policy, model=dict(fitted.policy.model)))
 
 
-def _default_model(policy: Any) -> Dict[str, Any]:
+def _default_model(policy: Any) -> dict[str, Any]:
     """The model of a policy whose config names none."""
     if not isinstance(policy, str) or policy not in POLICY_REGISTRY:
         raise ValueError(f'policy.model has no `type`, and policy.type is {shown(policy)}; expected a registered one')
@@ -171,11 +168,10 @@ def needs_path(config: Mapping[str, Any]) -> bool:
 
 
 def build_network(config: Mapping[str, Any], weights: Weights) -> PlayingNetwork:
-    """
-    Overview:
-        Build the network of a ``network_config`` with these weights in it. No random numbers are used up.
+    """Build the network of a ``network_config`` with these weights in it. No random numbers are used up.
+
     Raises:
-        - ValueError: If it cannot be built, has other weights, or gives no number for each action.
+        ValueError: If it cannot be built, has other weights, or gives no number for each action.
     """
     arguments = dict(config['policy']['model'])
     name, _ = arguments.pop('type'), arguments.pop('import_names', None)

@@ -2,8 +2,8 @@
 
 import importlib.util
 import os
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Callable, Iterator, Optional
 
 import numpy as np
 
@@ -36,20 +36,19 @@ def play(
     agent: Agent,
     show: Callable[[np.ndarray], bool],
     games: int = 1,
-    seed: Optional[int] = None,
+    seed: int | None = None,
     epsilon: float = EPSILON,
     sticky: bool = False,
 ) -> Iterator[WatchedGame]:
-    """
-    Overview:
-        Play full games, as an evaluation does.
+    """Play full games, as an evaluation does.
+
     Arguments:
-        - show (:obj:`Callable`): Shows a picture when it is due, and returns False if the game shall end.
-        - seed (:obj:`Optional[int]`): Makes the games reproducible; None for other games each time.
-        - epsilon (:obj:`float`): Probability that an action is random.
-        - sticky (:obj:`bool`): Whether each frame repeats the last action with probability 0.25.
+        show: Shows a picture when it is due, and returns False if the game shall end.
+        seed: Makes the games reproducible; None for other games each time.
+        epsilon: Probability that an action is random.
+        sticky: Whether each frame repeats the last action with probability 0.25.
     Yields:
-        - game (:obj:`WatchedGame`): Each game when it has ended; the last one may have been stopped.
+        Each game when it has ended; the last one may have been stopped.
     """
     env = BreakoutEnv(
         dict(
@@ -93,9 +92,8 @@ def missing_for_window() -> str:
 
 
 def open_window(title: str, speed: float = 1.0, frame_skip: int = 4) -> GameWindow:
-    """
-    A window to watch an agent in, at the speed of a step of ``frame_skip`` frames. A ValueError says that there is no
-    display or no pygame, a HelperError that it could not be opened.
+    """A window to watch an agent in, at the speed of a step of ``frame_skip`` frames. A ValueError says that there is
+    no display or no pygame, a HelperError that it could not be opened.
     """
     missing = missing_for_window()
     if missing:

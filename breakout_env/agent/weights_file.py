@@ -1,5 +1,4 @@
-"""
-Weights in files, read as data: nothing in a file is run, whoever wrote it. Also averages them: a DQN's weights
+"""Weights in files, read as data: nothing in a file is run, whoever wrote it. Also averages them: a DQN's weights
 fluctuate from update to update, and its score with them, up and down by half. The mean over the last tens of thousands
 of updates fluctuates less (Polyak & Juditsky 1992; Izmailov et al. 2018), and on Breakout it usually plays better:
 docs/training.md has the figures.
@@ -12,8 +11,9 @@ import os
 import pickle
 import warnings
 import zipfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -23,23 +23,21 @@ from ..policy.learner import EMA_KEY
 from ..run.paths import numbered_checkpoints, updates_of
 
 logger = logging.getLogger(__name__)
-Weights = Dict[str, torch.Tensor]
+Weights = dict[str, torch.Tensor]
 # By default the last eighth of a run's checkpoints is averaged, within these bounds.
 _SHARE, _FEWEST, _MOST = 8, 2, 16
 
 
-def read_weights(path: Union[str, Path]) -> Tuple[Weights, Optional[Dict[str, str]]]:
-    """
-    Overview:
-        The weights of a network, from an agent in safetensors or a checkpoint in PyTorch's format. The first bytes \
-        of the file tell which, not its name.
+def read_weights(path: str | Path) -> tuple[Weights, dict[str, str] | None]:
+    """The weights of a network, from an agent in safetensors or a checkpoint in PyTorch's format. The first bytes of
+    the file tell which, not its name.
+
     Returns:
-        - weights (:obj:`Weights`): Tensors by name, on the CPU; of a DI-engine checkpoint \
-            its averaged weights if it has them, else the weights of ``model``.
-        - metadata (:obj:`Optional[Dict[str, str]]`): What safetensors keeps beside them; None for a checkpoint.
+        The tensors by name, on the CPU: of a DI-engine checkpoint the averaged weights if it has them, else those of
+        ``model``. Then the metadata of the safetensors file; None for a checkpoint.
     Raises:
-        - OSError: If the file cannot be opened.
-        - ValueError: If it has neither format, is damaged, or holds more than tensors and numbers.
+        OSError: If the file cannot be opened.
+        ValueError: If it has neither format, is damaged, or holds more than tensors and numbers.
     """
     try:
         with open(path, 'rb') as file:
@@ -53,7 +51,7 @@ def read_weights(path: Union[str, Path]) -> Tuple[Weights, Optional[Dict[str, st
     return dict(weights), metadata
 
 
-def _read_safetensors(path: Union[str, Path]) -> Tuple[Weights, Dict[str, str]]:
+def _read_safetensors(path: str | Path) -> tuple[Weights, dict[str, str]]:
     content = Path(path).read_bytes()  # not by `safe_open`, which refuses a name that is not UTF-8
     try:
         weights = load(content)
@@ -63,7 +61,7 @@ def _read_safetensors(path: Union[str, Path]) -> Tuple[Weights, Dict[str, str]]:
         raise ValueError(f'{path} is not a complete safetensors file: it is truncated or damaged ({error})') from None
 
 
-def _read_checkpoint(path: Union[str, Path]) -> Any:
+def _read_checkpoint(path: str | Path) -> Any:
     try:
         if zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive:
@@ -98,13 +96,12 @@ def _is_weight(name: Any, tensor: Any) -> bool:
     )
 
 
-def checkpoints_of(folder: Union[str, Path], until_updates: Optional[int] = None) -> List[Path]:
-    """
-    Overview:
-        The numbered checkpoints of a run (``ckpt/iteration_<updates>.pth.tar``) by their number of updates, without \
-        that of the untrained network and those after more updates than ``until_updates``.
+def checkpoints_of(folder: str | Path, until_updates: int | None = None) -> list[Path]:
+    """The numbered checkpoints of a run (``ckpt/iteration_<updates>.pth.tar``) by their number of updates, without that
+    of the untrained network and those after more updates than ``until_updates``.
+
     Raises:
-        - ValueError: If there is none.
+        ValueError: If there is none.
     """
     chosen = [path for path in numbered_checkpoints(folder) if 0 < updates_of(path) <= (until_updates or math.inf)]
     if not chosen:
@@ -116,19 +113,18 @@ def checkpoints_of(folder: Union[str, Path], until_updates: Optional[int] = None
     return chosen
 
 
-def last_eighth(paths: List[Path]) -> List[Path]:
+def last_eighth(paths: list[Path]) -> list[Path]:
     """The checkpoints to average where nothing else is asked for: the last eighth of them, 2 to 16."""
     return paths[-min(_MOST, max(_FEWEST, len(paths) // _SHARE)) :]
 
 
 def average_weights(paths: Sequence[Path]) -> Weights:
-    """
-    Overview:
-        The mean, in float32, of the weights that act (the EMA's, where there is one) of checkpoints of one run, or of \
-        agents in safetensors.
+    """The mean, in float32, of the weights that act (the EMA's, where there is one) of checkpoints of one run, or of
+    agents in safetensors.
+
     Raises:
-        - OSError: If a file cannot be read.
-        - ValueError: If one is not an agent, or they do not have the same network.
+        OSError: If a file cannot be read.
+        ValueError: If one is not an agent, or they do not have the same network.
     """
     total: Weights = {}
     for path in paths:

@@ -1,5 +1,4 @@
-"""
-The ``breakout`` command: train, watch and evaluate agents, without a line of code.
+"""The ``breakout`` command: train, watch and evaluate agents, without a line of code.
 
 ``breakout_command.py``, beside the package, has its help and calls the group here. Each command is a thin file of its
 own, imported when it is called; the work is done by functions of the package that programs can call, too.
@@ -7,7 +6,6 @@ own, imported when it is called; the work is done by functions of the package th
 
 import importlib
 from pathlib import Path
-from typing import List, Optional
 
 import click
 
@@ -17,12 +15,12 @@ from ..utils.command_line import Program
 class LazyGroup(Program, click.Group):
     """Imports a command when it is called: ``eval`` from ``eval_command.py``, and so on."""
 
-    def list_commands(self, ctx: click.Context) -> List[str]:
+    def list_commands(self, ctx: click.Context) -> list[str]:
         """As click's."""
         files = Path(__file__).parent.glob('*_command.py')
         return sorted(file.stem.removesuffix('_command').replace('_', '-') for file in files)
 
-    def get_command(self, ctx: click.Context, name: str) -> Optional[click.Command]:
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         """As click's."""
         if name not in self.list_commands(ctx):
             return None

@@ -1,7 +1,7 @@
 """``breakout average``: one agent out of a run's last checkpoints."""
 
 from pathlib import Path
-from typing import Annotated, Any, Dict, Optional
+from typing import Annotated, Any
 
 import click
 
@@ -28,11 +28,8 @@ from .common import agent_commands
 @click.option(
     '-o', '--output', type=click.Path(dir_okay=False), help=f'The file to write; by default {AVERAGED_AGENT} in RUN.'
 )
-def command(
-    run: str, last: Optional[int], until: Optional[int], temperature: Optional[float], output: Optional[str]
-) -> None:
-    """
-    Make one agent out of a run's last checkpoints.
+def command(run: str, last: int | None, until: int | None, temperature: float | None, output: str | None) -> None:
+    """Make one agent out of a run's last checkpoints.
 
     RUN is its folder. The mean of their weights usually plays better than the last of them. The interval between
     checkpoints is the config's save_ckpt_after_iter.
@@ -48,7 +45,7 @@ def command(
     paths = checkpoints_of(run, until)
     paths = last_eighth(paths) if last is None else paths[-last:]
     first, newest = updates_of(paths[0]), updates_of(paths[-1])
-    card: Dict[str, Any] = dict(name=f'average_{newest}', updates=newest)
+    card: dict[str, Any] = dict(name=f'average_{newest}', updates=newest)
     weights, network = average_weights(paths), network_of_run(paths[-1])
     if temperature is not None:
         if build_network(network, weights).output_name != 'logits':

@@ -8,7 +8,8 @@ import inspect
 import json
 import os
 import sys
-from typing import Any, Callable, Iterator, Optional
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import click
 from ding.config import Config
@@ -23,13 +24,12 @@ from ..testing.probe import described
 @click.argument('env', metavar='PACKAGE.MODULE:CLASS')
 @click.option('--config', type=click.Path(exists=True, dir_okay=False), help='A config: its env is what CLASS gets.')
 @click.option('--json', 'as_json', is_flag=True, help='For programs: a list of checks, states, findings and fixes.')
-def command(env: str, config: Optional[str], as_json: bool) -> None:
-    """
-    Check how an environment of DI-engine's interface is reset, reused and closed.
+def command(env: str, config: str | None, as_json: bool) -> None:
+    """Check how an environment of DI-engine's interface is reset, reused and closed.
 
     Any environment, also of another project; CLASS may be a function that makes it. It gets the config as DI-engine
-    passes it, by cfg=. Without --config, it is called without arguments, or with its default config. Each finding
-    says how to fix it. Exit code 1 if a check fails.
+    passes it, by cfg=. Without --config, it is called without arguments, or with its default config. Each finding says
+    how to fix it. Exit code 1 if a check fails.
 
     \b
     Examples:
@@ -41,7 +41,7 @@ def command(env: str, config: Optional[str], as_json: bool) -> None:
     sys.exit(not report.passed)
 
 
-def _factory(name: str, config: Optional[str]) -> Callable[[], Any]:
+def _factory(name: str, config: str | None) -> Callable[[], Any]:
     """A function that makes the environment, as a collector gets it."""
     sys.path.insert(0, os.getcwd())
     with _usage_error(f'{name} cannot be imported', 'expected PACKAGE.MODULE:CLASS'):

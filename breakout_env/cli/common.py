@@ -2,9 +2,10 @@
 
 import functools
 import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from shlex import quote
-from typing import Annotated, Any, Callable, Dict, Mapping, Optional, Union
+from typing import Annotated, Any
 
 import click
 import torch
@@ -31,7 +32,7 @@ def with_agent(function: Callable) -> Callable:
         '--pretrained', is_flag=True, help='The agent that comes with the package; the default without --checkpoint.'
     )
     @functools.wraps(function)
-    def command(checkpoint: Optional[str], pretrained: bool, device: str = 'cpu', **options: Any) -> Any:
+    def command(checkpoint: str | None, pretrained: bool, device: str = 'cpu', **options: Any) -> Any:
         if checkpoint is not None and pretrained:
             raise click.UsageError('--checkpoint and --pretrained name two agents; expected one of them')
         return function(load_agent(checkpoint, device=device_of(device)), **options)
@@ -58,13 +59,13 @@ def device_of(device: str) -> str:
     return 'cpu' if problem else 'cuda'
 
 
-def agent_commands(file: Union[str, Path], network: Mapping[str, Any], path: Optional[str] = None) -> Dict[str, str]:
+def agent_commands(file: str | Path, network: Mapping[str, Any], path: str | None = None) -> dict[str, str]:
     """What to do with an agent's file, by what it is for; ``network`` and ``path`` as for ``command_for``."""
     commands = {'its score': 'eval', 'watch it': 'play'}
     return {what: command_for(network, path, command, '--checkpoint', file) for what, command in commands.items()}
 
 
-def run_commands(folder: Union[str, Path], path: Optional[str] = None) -> Dict[str, str]:
+def run_commands(folder: str | Path, path: str | None = None) -> dict[str, str]:
     """What to do with the agents of a run: nothing without a checkpoint, or if only its policy plays its network."""
     best = newest_checkpoint(folder)
     if not best.exists():
@@ -79,7 +80,7 @@ def run_commands(folder: Union[str, Path], path: Optional[str] = None) -> Dict[s
     return commands
 
 
-def command_for(network: Mapping[str, Any], path: Optional[str], *words: Any) -> str:
+def command_for(network: Mapping[str, Any], path: str | None, *words: Any) -> str:
     """A command that finds a network's module: in the folder ``path``, or else on PYTHONPATH, if not installed."""
     path = path or os.environ.get('PYTHONPATH')
     found_by = f'PYTHONPATH={quote(path)} ' if path and needs_path(network) else ''

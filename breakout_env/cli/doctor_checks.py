@@ -9,9 +9,10 @@ import platform
 import shlex
 import subprocess
 import tempfile
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Callable, Dict, NamedTuple, Optional
+from typing import NamedTuple
 
 import imageio_ffmpeg
 import numpy as np
@@ -52,9 +53,8 @@ class Answer(NamedTuple):
 
 
 class Check(NamedTuple):
-    """
-    A question about this machine. ``look`` answers it, and may raise, crash or hang. Where training does not need what
-    is checked, a failure is a warning. ``fix`` says what to do if there is no answer.
+    """A question about this machine. ``look`` answers it, and may raise, crash or hang. Where training does not need
+    what is checked, a failure is a warning. ``fix`` says what to do if there is no answer.
     """
 
     name: str
@@ -72,7 +72,7 @@ def package() -> Answer:
 
 def requirements() -> Answer:
     """Are the required packages within the bounds of this package, and those shown within DI-engine's?"""
-    required: Dict[str, Requirement] = {}
+    required: dict[str, Requirement] = {}
     try:
         for distribution in ('DI-engine', DISTRIBUTION):
             for one in map(Requirement, importlib.metadata.requires(distribution) or ()):
@@ -120,7 +120,7 @@ def cpu() -> Answer:
     )
 
 
-def cpu_quota() -> Optional[float]:
+def cpu_quota() -> float | None:
     """The cores whose time a control group (docker, Kubernetes, Slurm) allows, although more are visible."""
     quotas = []
     for group in control_groups('cpu'):

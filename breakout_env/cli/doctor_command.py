@@ -1,5 +1,4 @@
-"""
-``breakout doctor``: what works on this machine, and how to fix the rest.
+"""``breakout doctor``: what works on this machine, and how to fix the rest.
 
 Each check has a process of its own and a time limit: a driver that hangs, a display that does not answer and a network
 disk that is gone are what a check is to find, so none of them may stop the other checks.
@@ -15,7 +14,7 @@ import signal
 import sys
 import time
 import warnings
-from typing import Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 import click
 
@@ -27,8 +26,7 @@ COLOURS = {OK: 'green', WARNING: 'yellow', FAILS: 'red'}
 @click.command()
 @click.option('--json', 'as_json', is_flag=True, help='For programs: a list of checks, their states and answers.')
 def command(as_json: bool) -> None:
-    """
-    Try whether everything works on this machine, and say how to fix the rest.
+    """Try whether everything works on this machine, and say how to fix the rest.
 
     Exit code 1 if something fails that training needs.
 
@@ -50,9 +48,8 @@ def command(as_json: bool) -> None:
 
 
 def run_checks(checks: Iterable[Check]) -> Iterator[Answer]:
-    """
-    Run checks, one after the other; one that raises, crashes or hangs has failed. multiprocessing would wait for such a
-    process when the interpreter exits, and one in a call to a hanging driver does not even obey SIGKILL.
+    """Run checks, one after the other; one that raises, crashes or hangs has failed. multiprocessing would wait for
+    such a process when the interpreter exits, and one in a call to a hanging driver does not even obey SIGKILL.
     """
     for check in checks:
         reader, writer = multiprocessing.Pipe(duplex=False)

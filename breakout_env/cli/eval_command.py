@@ -2,8 +2,8 @@
 
 import contextlib
 import json
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Callable, Iterator, Optional, Sequence
 
 import click
 from tqdm import tqdm
@@ -34,9 +34,8 @@ from .common import GAMES, device_option, with_agent
 @click.option('--seed', default=0, show_default=True, type=SEED, help='Seed of the games.')
 @click.option('--json', 'json_path', type=click.Path(dir_okay=False), help='Write all results here, game by game.')
 @device_option('Where the network runs.')
-def command(agent: Agent, episodes: int, protocol: str, fire: bool, seed: int, json_path: Optional[str]) -> None:
-    """
-    Evaluate an agent over full games of Breakout.
+def command(agent: Agent, episodes: int, protocol: str, fire: bool, seed: int, json_path: str | None) -> None:
+    """Evaluate an agent over full games of Breakout.
 
     The same seed plays the same games, on as many cores as there are. Where hardly any two games differ, as under
     --protocol greedy, no interval is given: it would be meaningless.

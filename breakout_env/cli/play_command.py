@@ -1,7 +1,8 @@
 """``breakout play``: watch an agent."""
 
 import contextlib
-from typing import Annotated, Any, Callable, List
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import click
 import numpy as np
@@ -37,8 +38,7 @@ def game_options(function: Callable) -> Callable:
 @with_agent
 @game_options
 def command(agent: Agent, speed: float, **options: Any) -> None:
-    """
-    Watch an agent play full games.
+    """Watch an agent play full games.
 
     In a window, which needs a display; q or Esc closes it. Without a display: breakout record.
 
@@ -53,9 +53,9 @@ def command(agent: Agent, speed: float, **options: Any) -> None:
         play_and_echo(agent, window.present, **options)
 
 
-def play_and_echo(agent: Agent, show: Callable[[np.ndarray], bool], **options: Any) -> List[WatchedGame]:
+def play_and_echo(agent: Agent, show: Callable[[np.ndarray], bool], **options: Any) -> list[WatchedGame]:
     """Play games, and print how each went and the mean of those that were played to their end, if they are several."""
-    played: List[WatchedGame] = []
+    played: list[WatchedGame] = []
     try:
         for game in play(agent, show, **options):
             played.append(game)

@@ -1,7 +1,6 @@
 """``breakout plot``: curves of runs."""
 
 from pathlib import Path
-from typing import Tuple
 
 import click
 
@@ -22,9 +21,8 @@ from .common import run_commands
     metavar='PANEL',
     help=f'One of {", ".join(PANELS)}; may be repeated.  [default: those that the runs have values of]',
 )
-def command(runs: Tuple[str, ...], out: str, x: str, what: Tuple[str, ...]) -> None:
-    """
-    Draw the curves of runs.
+def command(runs: tuple[str, ...], out: str, x: str, what: tuple[str, ...]) -> None:
+    """Draw the curves of runs.
 
     A RUN is an experiment's folder or its log/progress.jsonl, also gzipped, also while it trains.
 

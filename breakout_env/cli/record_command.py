@@ -1,6 +1,6 @@
 """``breakout record``: an agent's games as a video."""
 
-from typing import Annotated, Any, Optional
+from typing import Annotated, Any
 
 import click
 
@@ -22,9 +22,8 @@ from .play_command import game_options, play_and_echo
     help='Where the video ends.  [default: no limit; a GIF: 30]',
 )
 @click.option('--force', is_flag=True, help='Replace an existing file.')
-def command(agent: Agent, path: str, force: bool, speed: float, max_seconds: Optional[float], **options: Any) -> None:
-    """
-    Record an agent's games in one video, which appears when it is complete.
+def command(agent: Agent, path: str, force: bool, speed: float, max_seconds: float | None, **options: Any) -> None:
+    """Record an agent's games in one video, which appears when it is complete.
 
     \b
     Examples:

@@ -5,7 +5,8 @@ import importlib.util
 import os
 import runpy
 import shlex
-from typing import Annotated, Any, Callable, Dict, List, Literal, Mapping, Optional, Tuple, Union
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal
 
 import click
 import torch
@@ -92,20 +93,19 @@ from .common import device_of, device_option, run_commands
 def command(
     ctx: click.Context,
     seed: int,
-    config: Optional[str],
+    config: str | None,
     device: str,
-    exp_name: Optional[str],
-    changes: Tuple[str, ...],
-    threads: Optional[int],
-    overlap: Optional[bool],
-    resume: Optional[str],
+    exp_name: str | None,
+    changes: tuple[str, ...],
+    threads: int | None,
+    overlap: bool | None,
+    resume: str | None,
     auto_resume: bool,
-    collectors: Union[int, Literal['auto'], None],
-    ray_address: Optional[str],
+    collectors: int | Literal['auto'] | None,
+    ray_address: str | None,
     **limits: Any,
 ) -> None:
-    """
-    Train an agent on Breakout.
+    """Train an agent on Breakout.
 
     That is by PPO, on Ray by DQN, or as a config says. Whichever of --env-steps, --updates, --episodes and --hours
     comes first ends the run; the default is ten million env steps. The run is saved when it ends, also by Ctrl-C or
@@ -160,7 +160,7 @@ def command(
             f'by {shell_command("breakout", "train", "--resume")}, with a smaller policy.learn.batch_size or replay '
             'buffer'
         ) from None
-    again: Dict[str, Any] = {} if auto_resume else dict(exp_name=None, resume=folder)
+    again: dict[str, Any] = {} if auto_resume else dict(exp_name=None, resume=folder)
     limits = vars(larger_budget(folder, budget))
     again.update({name: limit for name, limit in limits.items() if limit != getattr(budget, name)})
     stop_value = larger_stop_value(folder, values.get('env.stop_value', file.main.env.get('stop_value')))
@@ -170,7 +170,7 @@ def command(
     _summarise(folder, f'{program} {shlex.join(_command_line(ctx, **again))}', config)
 
 
-def _summarise(folder: str, resume_command: str, config: Optional[str]) -> None:
+def _summarise(folder: str, resume_command: str, config: str | None) -> None:
     """Print at the end of a run how to resume it, if there is a save, and what else to do with it."""
     # the module of a network may be beside the config
     others = run_commands(folder, config and (os.path.dirname(config) or os.curdir))
@@ -178,9 +178,8 @@ def _summarise(folder: str, resume_command: str, config: Optional[str]) -> None:
 
 
 def _pipeline(name: str) -> Callable[..., str]:
-    """
-    ``train`` of a pipeline of ``entry/``, a script for users to read and to change rather than a module of the package.
-    A pipeline file run as a script, such as a changed copy, passes its own ``train`` in the context's ``obj``.
+    """``train`` of a pipeline of ``entry/``, a script for users to read and to change rather than a module of the
+    package. A pipeline file run as a script, such as a changed copy, passes its own ``train`` in the context's ``obj``.
     """
     given = click.get_current_context().obj or {}
     return given.get(name) or runpy.run_path(str(shipped(f'entry/{name}.py')), run_name=name)['train']
@@ -191,7 +190,7 @@ def _overlaps(policy: Mapping) -> bool:
     return getattr(dict(POLICY_REGISTRY).get(f'{policy["type"]}_command'), 'overlaps', False)  # what trains
 
 
-def _read_change(text: str) -> Tuple[str, Any]:
+def _read_change(text: str) -> tuple[str, Any]:
     """``key=value``; a value that is not a Python literal is a string."""
     key, separator, value = text.partition('=')
     if not separator or not all(part.isidentifier() for part in key.split('.')):
@@ -202,9 +201,9 @@ def _read_change(text: str) -> Tuple[str, Any]:
         return key, value
 
 
-def _command_line(ctx: click.Context, **changes: Any) -> List[str]:
+def _command_line(ctx: click.Context, **changes: Any) -> list[str]:
     """The options of this call as a user would type them, some of them changed (None leaves one out)."""
-    words: List[str] = []
+    words: list[str] = []
     for option in ctx.command.params:
         value = {**ctx.params, **changes}[option.name or '']
         if value is None or value == option.get_default(ctx):

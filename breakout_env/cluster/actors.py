@@ -5,7 +5,7 @@ import os
 import secrets
 import tempfile
 from functools import partial
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, NamedTuple
 
 import safetensors.torch
 import torch
@@ -27,11 +27,11 @@ class PackedFragment(NamedTuple):
 
     payload: bytes
     env_steps: int
-    games: List[float]  # scores of the games that ended in it
-    events: List[Event]
+    games: list[float]  # scores of the games that ended in it
+    events: list[Event]
 
 
-class _Actor(object):
+class _Actor:
     """Environments and a policy on one CPU, the worker of DI-engine's that uses them, and the newest weights."""
 
     def __init__(self, cfg: EasyDict, mode: str, seed: int) -> None:
@@ -41,7 +41,7 @@ class _Actor(object):
         cfg.policy.cuda = False
         if cfg.env.manager.get('worker_num', 0) is None:  # ours, else one for each core
             cfg.env.manager.worker_num = 1
-        self._weights: Optional[Any] = None  # the reference that was loaded last
+        self._weights: Any | None = None  # the reference that was loaded last
         self._recorder = EventRecorder()
         collects = mode == 'collect'
         env_class, collector_cfgs, evaluator_cfgs = get_vec_env_setting(cfg.env)
@@ -57,7 +57,7 @@ class _Actor(object):
                 self._random_policy = PolicyFactory.get_random_policy(self._policy, action_space=env.action_space)
             # at random, as another actor has other episodes, and so has this one after a restart
             number_episodes_from(secrets.randbits(31) << 20)
-            self._games: List[float] = []
+            self._games: list[float] = []
             env = StepCallback(env, lambda timesteps: self._games.extend(scores_in(timesteps)))
         create = create_serial_collector if collects else create_serial_evaluator
         worker_cfg = cfg.policy.collect.collector if collects else cfg.policy.eval.evaluator
@@ -74,7 +74,7 @@ class _Actor(object):
     def close(self) -> None:
         self._worker.close()
 
-    def _load(self, weights: List[Any]) -> None:
+    def _load(self, weights: list[Any]) -> None:
         """Load weights, given by a reference; in a list, as Ray would fetch a bare one for each call."""
         if weights[0] != self._weights:
             import ray  # not before ``ray_session`` has prepared it: the learner imports this file, too
@@ -92,18 +92,17 @@ class CollectorActor(_Actor):
         self._is_random = False
 
     def collect(
-        self, n_sample: int, env_step: int, is_random: bool, settings: Dict[str, Any], weights: List[Any], version: int
+        self, n_sample: int, env_step: int, is_random: bool, settings: dict[str, Any], weights: list[Any], version: int
     ) -> PackedFragment:
-        """
-        Overview:
-            Collect a fragment.
+        """Collect a fragment.
+
         Arguments:
-            - n_sample (:obj:`int`): Transitions.
-            - env_step (:obj:`int`): Env steps of the whole run so far, over which curves are drawn.
-            - is_random (:obj:`bool`): Whether this is the random play before the first update.
-            - settings (:obj:`Dict[str, Any]`): The policy's, such as epsilon.
-            - weights (:obj:`List[Any]`): The reference to packed weights, in a list.
-            - version (:obj:`int`): Updates of these weights.
+            n_sample: Transitions.
+            env_step: Env steps of the whole run so far, over which curves are drawn.
+            is_random: Whether this is the random play before the first update.
+            settings: The policy's, such as epsilon.
+            weights: The reference to packed weights, in a list.
+            version: Updates of these weights.
         """
         worker = self._worker
         if is_random != self._is_random:
@@ -129,15 +128,14 @@ class EvaluatorActor(_Actor):
     def __init__(self, cfg: EasyDict) -> None:
         super().__init__(cfg, 'eval', cfg.seed)
 
-    def evaluate(self, weights: List[Any], train_iter: int, env_step: int) -> Tuple[List[float], List[Event]]:
-        """
-        Overview:
-            Play the games of one evaluation.
+    def evaluate(self, weights: list[Any], train_iter: int, env_step: int) -> tuple[list[float], list[Event]]:
+        """Play the games of one evaluation.
+
         Arguments:
-            - weights (:obj:`List[Any]`): As in ``CollectorActor.collect``.
-            - train_iter, env_step (:obj:`int`): What the weights have seen, for curves.
+            weights: As in ``CollectorActor.collect``.
+            train_iter, env_step: What the weights have seen, for curves.
         Returns:
-            - returns, events (:obj:`Tuple[List[float], List[Event]]`): Scores, and what goes into TensorBoard.
+            Scores, and what goes into TensorBoard.
         """
         self._load(weights)
         _, info = self._worker.eval(None, train_iter, env_step)

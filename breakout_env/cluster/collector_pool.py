@@ -1,7 +1,8 @@
 """All collectors of a run as one: requested from Ray actors, counted once, restarted where they die."""
 
 import time
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from collections.abc import Callable
+from typing import Any
 
 from easydict import EasyDict
 
@@ -21,22 +22,21 @@ _FAILURES = 5
 _CLOSE_S = 5.0
 
 
-class _Collector(object):
+class _Collector:
     """An actor, and whether it works."""
 
     def __init__(self, index: int, actor: Any) -> None:
         self.index, self.actor = index, actor
         self.failures = 0
         # answered once the actor works, at first and after each restart; None from then on
-        self.ready: Optional[Any] = actor.ready.remote()
+        self.ready: Any | None = actor.ready.remote()
 
 
 class CollectorPool(GameScores):
-    """
-    Requests rollout fragments from Ray actors, as many as the learner can use, and hands them over in the order
-    of their arrival. Env steps and games count when a fragment is handed over: what a collector that
-    died was asked for is collected again, and what is under way at the end is dropped. Ray restarts actors
-    that die; nodes that leave or join change the number of collectors while training continues.
+    """Requests rollout fragments from Ray actors, as many as the learner can use, and hands them over in the order of
+    their arrival. Env steps and games count when a fragment is handed over: what a collector that died was asked for is
+    collected again, and what is under way at the end is dropped. Ray restarts actors that die; nodes that leave or join
+    change the number of collectors while training continues.
 
     It stands where DI-engine's pipelines have a collector, so that saves, progress and commander find one.
     """
@@ -44,35 +44,35 @@ class CollectorPool(GameScores):
     def __init__(self, ray: Any, cfg: EasyDict, count: CollectorCount, say: Callable[[str], None]) -> None:
         """
         Arguments:
-            - ray, cfg: From ``ray_session``; the merged config.
-            - count (:obj:`CollectorCount`): Collectors; ``'auto'`` for as many as the cluster has CPUs, now and later.
-            - say (:obj:`Callable`): Called with each message to the user.
+            ray, cfg: From ``ray_session``; the merged config.
+            count: Collectors; ``'auto'`` for as many as the cluster has CPUs, now and later.
+            say: Called with each message to the user.
         """
         super().__init__()
         self.envstep = 0  # named as DI-engine's collectors have it
-        self.settings: Dict[str, Any] = {}  # the policy's, for the next requests
+        self.settings: dict[str, Any] = {}  # the policy's, for the next requests
         self._ray, self._cfg, self._count, self._say = ray, cfg, count, say
         self._n_sample = cfg.policy.collect.n_sample
         self._actor_class = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=0)(CollectorActor)
-        self._collectors: List[_Collector] = []
+        self._collectors: list[_Collector] = []
         self._created = 0
-        self._under_way: Dict[Any, Tuple[_Collector, bool]] = {}  # whose, whether random; by Ray's reference
-        self._weights: Optional[Any] = None
+        self._under_way: dict[Any, tuple[_Collector, bool]] = {}  # whose, whether random; by Ray's reference
+        self._weights: Any | None = None
         self._version = -1
         # Steps of random play, and how many of them have yet to be requested.
         self._random_play = self._random_steps = 0
         self._opened_at = 0
-        self._step_limit: Optional[int] = None
+        self._step_limit: int | None = None
         self._resized_s = float('-inf')
         run_registry.register(cfg.exp_name, 'collector', self)
 
-    def open(self, random_steps: int, step_limit: Optional[int]) -> None:
+    def open(self, random_steps: int, step_limit: int | None) -> None:
         """Create the actors; random play comes first, and beyond the run's ``step_limit`` nothing is requested."""
         self._random_play = self._random_steps = random_steps
         self._opened_at, self._step_limit = self.envstep, step_limit
         self._resize()
 
-    def set_weights(self, state_dict: Dict[str, Any], version: int) -> None:
+    def set_weights(self, state_dict: dict[str, Any], version: int) -> None:
         """Put a model's state, after so many updates, into Ray's object store, once for all next requests."""
         if version != self._version:
             self._weights, self._version = self._ray.put(pack_weights(state_dict)), version
@@ -98,9 +98,8 @@ class CollectorPool(GameScores):
             self._say(f'Collector {collector.index} was removed: the cluster has CPUs for {count} now.')
 
     def _request(self) -> None:
-        """
-        Request from the collectors with the fewest requests. At most N + 2 requests for N collectors; a second one per
-        collector only while no finished fragment waits.
+        """Request from the collectors with the fewest requests. At most N + 2 requests for N collectors; a second one
+        per collector only while no finished fragment waits.
         """
         ready = len(self._done(list(self._under_way)))
         while ready < _READY:
@@ -122,17 +121,16 @@ class CollectorPool(GameScores):
             request = self._n_sample, self.envstep, is_random, self.settings, [self._weights], self._version
             self._under_way[collector.actor.collect.remote(*request)] = collector, is_random
 
-    def _done(self, refs: List[Any]) -> List[Any]:
+    def _done(self, refs: list[Any]) -> list[Any]:
         return self._ray.wait(refs, num_returns=len(refs), timeout=0)[0] if refs else []
 
-    def next_fragment(self, timeout_s: float) -> Optional[Tuple[list, PackedFragment, bool]]:
-        """
-        Overview:
-            Hand over the fragment that arrived first, if one arrives in time; it counts from now on.
+    def next_fragment(self, timeout_s: float) -> tuple[list, PackedFragment, bool] | None:
+        """Hand over the fragment that arrived first, if one arrives in time; it counts from now on.
+
         Returns:
-            - fragment (:obj:`Optional[Tuple]`): Transitions, what they came in, whether they are random.
+            Transitions, what they came in, whether they are random.
         Raises:
-            - ClusterError: If a collector cannot work.
+            ClusterError: If a collector cannot work.
         """
         if time.monotonic() - self._resized_s >= _RESIZE_EVERY_S:
             self._resize()
@@ -201,7 +199,7 @@ class CollectorPool(GameScores):
         self._under_way.clear()
 
     @property
-    def activity(self) -> Optional[str]:
+    def activity(self) -> str | None:
         """What the progress line says during random play; None afterwards."""
         return random_play(self.envstep - self._opened_at, self._random_play) if self._plays_at_random else None
 
@@ -210,6 +208,6 @@ class CollectorPool(GameScores):
         return self._random_steps > 0 or any(random for _, random in self._under_way.values())
 
     @property
-    def epsilon(self) -> Optional[float]:
+    def epsilon(self) -> float | None:
         """Of the newest requests."""
         return self.settings.get('eps')

@@ -1,5 +1,4 @@
-"""
-What passes between an actor and the learner, as data: rollout fragments, weights, and events for TensorBoard.
+"""What passes between an actor and the learner, as data: rollout fragments, weights, and events for TensorBoard.
 
 A fragment has each distinct screen once, compressed together with its neighbours. DI-engine's own exchange sends
 transitions as they are, 56 kB of pixels each; eight in nine of their screens are in a neighbouring transition, too.
@@ -25,11 +24,10 @@ Event = tuple[str, float, int]
 
 
 def pack(transitions: Sequence[Mapping]) -> bytes:
-    """
-    Overview:
-        Pack transitions of one structure, as a replay buffer of type ``frame`` takes them, into bytes for ``unpack``.
+    """Pack transitions of one structure, as a replay buffer of type ``frame`` takes them, into bytes for ``unpack``.
+
     Raises:
-        - ValueError, TypeError: As that buffer, if it could not store them.
+        ValueError, TypeError: As that buffer, if it could not store them.
     """
     with closing(ReplayMemory(max(1, len(transitions)), storage='ring')) as memory:
         memory.push(transitions)
@@ -46,8 +44,7 @@ def pack(transitions: Sequence[Mapping]) -> bytes:
 
 
 def unpack(payload: bytes) -> list[dict[str, Any]]:
-    """
-    Unpack the transitions that ``pack`` was given, equal in every value and type. Those that shared a screen have
+    """Unpack the transitions that ``pack`` was given, equal in every value and type. Those that shared a screen have
     copies of it.
     """
     arrays = dict(np.load(io.BytesIO(zstandard.ZstdDecompressor().decompress(payload)), allow_pickle=False))
@@ -65,9 +62,8 @@ def pack_weights(model: Mapping[str, torch.Tensor]) -> bytes:
 
 
 class EventRecorder:
-    """
-    Stands where DI-engine's workers expect a ``SummaryWriter``, and keeps the arguments of ``add_scalar``: the learner
-    has the log.
+    """Stands where DI-engine's workers expect a ``SummaryWriter``, and keeps the arguments of ``add_scalar``: the
+    learner has the log.
     """
 
     def __init__(self) -> None:

@@ -4,7 +4,8 @@ import contextlib
 import logging
 import os
 import signal
-from typing import Any, Dict, Iterator, Literal, Optional, Union
+from collections.abc import Iterator
+from typing import Any, Literal
 
 import click
 
@@ -13,14 +14,14 @@ from ..compat.ray_local_address import ray_on_loopback
 
 # CPUs beside those of the collectors: the evaluator's. The learner is the driver, which Ray does not count.
 EVALUATOR_CPUS = 1
-CollectorCount = Union[int, Literal['auto']]
+CollectorCount = int | Literal['auto']
 
 
 class ClusterError(click.ClickException):
     """The run cannot continue with this cluster; the message says what to change."""
 
 
-def _session_folder() -> Optional[str]:
+def _session_folder() -> str | None:
     """Where a local Ray keeps its sockets: where it does by itself (None), unless TMPDIR is missing or too long."""
     folder = os.environ.get('TMPDIR')
     # 107 characters are for a socket's path, 66 of them for what Ray adds
@@ -29,28 +30,27 @@ def _session_folder() -> Optional[str]:
 
 
 @contextlib.contextmanager
-def ray_session(address: Optional[str], collectors: CollectorCount) -> Iterator[Any]:
-    """
-    Overview:
-        Connect to Ray, and disconnect at the end of the context, which ends all actors of the run.
+def ray_session(address: str | None, collectors: CollectorCount) -> Iterator[Any]:
+    """Connect to Ray, and disconnect at the end of the context, which ends all actors of the run.
+
     Arguments:
-        - address (:obj:`Optional[str]`): ``'auto'`` or ``'HOST:PORT'`` of a cluster; None starts a local Ray that \
-            listens on 127.0.0.1, has room for the collectors and ends with the context.
+        address: ``'auto'`` or ``'HOST:PORT'`` of a cluster; None starts a local Ray that listens on 127.0.0.1, has room
+            for the collectors and ends with the context.
     Raises:
-        - ClusterError: If the cluster is not there, or refuses the token.
-        - ImportError: If Ray is not installed.
+        ClusterError: If the cluster is not there, or refuses the token.
+        ImportError: If Ray is not installed.
     """
     with ray_on_loopback() if address is None else contextlib.nullcontext(), _connected(address, collectors) as ray:
         yield ray
 
 
 @contextlib.contextmanager
-def _connected(address: Optional[str], collectors: CollectorCount) -> Iterator[Any]:
+def _connected(address: str | None, collectors: CollectorCount) -> Iterator[Any]:
     import ray
 
     # Ray's own handler ends the driver without a save; a run installs its handlers after this
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    options: Dict[str, Any] = dict(address=address or 'local', log_to_driver=False, logging_level=logging.ERROR)
+    options: dict[str, Any] = dict(address=address or 'local', log_to_driver=False, logging_level=logging.ERROR)
     options.update(job_config=job_on_this_path())
     if address is None:
         cpus = max(len(os.sched_getaffinity(0)), EVALUATOR_CPUS + (1 if collectors == 'auto' else collectors))

@@ -2,8 +2,9 @@
 
 import copy
 import io
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Callable, Dict, Mapping, Optional
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,11 +20,10 @@ from .fragment import pack_weights
 from .ray_session import ClusterError
 
 
-class RemoteEvaluator(object):
-    """
-    Has weights evaluated by a Ray actor, one evaluation at a time, and does with the result what DI-engine's
-    evaluator does: curves, the best checkpoint, the end at ``stop_value``. The learner does not wait, so the
-    best checkpoint is a copy from when the evaluation began.
+class RemoteEvaluator:
+    """Has weights evaluated by a Ray actor, one evaluation at a time, and does with the result what DI-engine's
+    evaluator does: curves, the best checkpoint, the end at ``stop_value``. The learner does not wait, so the best
+    checkpoint is a copy from when the evaluation began.
     """
 
     def __init__(
@@ -36,8 +36,8 @@ class RemoteEvaluator(object):
         self._actor = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=-1)(EvaluatorActor).remote(cfg)
         self._best_score = float('-inf')
         self.last_iteration = -1  # updates of the last evaluation that was begun
-        self._result: Optional[Any] = None  # Ray's reference, while an evaluation is under way
-        self._checkpoint: Dict[str, Any] = {}
+        self._result: Any | None = None  # Ray's reference, while an evaluation is under way
+        self._checkpoint: dict[str, Any] = {}
         run_registry.register(cfg.exp_name, 'evaluator', self)
 
     @property
@@ -45,7 +45,7 @@ class RemoteEvaluator(object):
         return self._result is not None
 
     @property
-    def activity(self) -> Optional[str]:
+    def activity(self) -> str | None:
         """What the progress line says during an evaluation; None between two."""
         return 'evaluating' if self.is_under_way else None
 
@@ -66,8 +66,7 @@ class RemoteEvaluator(object):
         self._result = self._actor.evaluate.remote([weights], train_iter, env_step)
 
     def look(self, timeout_s: float = 0.0) -> bool:
-        """
-        Take the result, if there is one within ``timeout_s`` seconds; returns whether the score has reached
+        """Take the result, if there is one within ``timeout_s`` seconds; returns whether the score has reached
         ``stop_value``. A ClusterError says that the evaluator cannot work.
         """
         if self._result is None or not self._ray.wait([self._result], timeout=timeout_s)[0]:
@@ -106,7 +105,7 @@ class RemoteEvaluator(object):
         """End the actor, and an evaluation under way with it."""
         self._ray.kill(self._actor)
 
-    def state(self) -> Dict[str, float]:
+    def state(self) -> dict[str, float]:
         """What a save of the run keeps: best score, and the last evaluation that has ended."""
         last = max(-1, self.last_iteration - self._cfg.eval_freq) if self.is_under_way else self.last_iteration
         return dict(best_score=self._best_score, last_iteration=last)

@@ -1,9 +1,9 @@
-"""
-Upstream behaviour worked around (DI-engine 0.5.3): a learner hook has one position, so that what has something to do at
-several of them needs a hook for each.
+"""Upstream behaviour worked around (DI-engine 0.5.3): a learner hook has one position, so that what has something to do
+at several of them needs a hook for each.
 """
 
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 from ding.worker.learner import LearnerHook
 

@@ -1,12 +1,12 @@
-"""
-Upstream behaviour worked around (DI-engine 0.5.3): its hook writes a checkpoint straight into its place, so that a kill
-or a full disk leaves a part of a file where ``ckpt_best`` was; and the error of the disk ends the training.
+"""Upstream behaviour worked around (DI-engine 0.5.3): its hook writes a checkpoint straight into its place, so that a
+kill or a full disk leaves a part of a file where ``ckpt_best`` was; and the error of the disk ends the training.
 """
 
 import io
 import logging
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Callable, Dict
+from typing import Any
 
 import torch
 from ding.worker.learner.learner_hook import SaveCkptHook
@@ -15,7 +15,7 @@ from easydict import EasyDict
 from ..utils.atomic_file import write_bytes
 
 logger = logging.getLogger(__name__)
-Check = Callable[[Dict[str, Any]], None]
+Check = Callable[[dict[str, Any]], None]
 PathOf = Callable[[int], Path]
 
 
@@ -28,12 +28,11 @@ class WholeCkptHook(SaveCkptHook):
         self._path_of, self._check = path_of, check
 
     def __call__(self, engine: Any) -> None:
-        """
-        Overview:
-            Save a checkpoint if it is time. One that cannot be written is left out with a warning.
+        """Save a checkpoint if it is time. One that cannot be written is left out with a warning.
+
         Raises:
-            - OSError: If a named one (``learner.save_checkpoint``) cannot be written.
-            - ValueError: If it does not pass the check; at the end of a run that is a warning, too.
+            OSError: If a named one (``learner.save_checkpoint``) cannot be written.
+            ValueError: If it does not pass the check; at the end of a run that is a warning, too.
         """
         if engine.rank or engine.last_iter.val % self._freq:
             return
@@ -56,9 +55,8 @@ class WholeCkptHook(SaveCkptHook):
 
 
 def keep_checkpoints_whole(learner: Any, path_of: PathOf, check: Check) -> None:
-    """
-    Let a learner's checkpoints outlast a full disk; its other hooks stay as they are. ``path_of`` gives the path of a
-    checkpoint by updates, as DI-engine names it. ``check`` raises a ValueError for a state that is not to be saved.
+    """Let a learner's checkpoints outlast a full disk; its other hooks stay as they are. ``path_of`` gives the path of
+    a checkpoint by updates, as DI-engine names it. ``check`` raises a ValueError for a state that is not to be saved.
     """
     for hooks in learner._hooks.values():
         hooks[:] = [WholeCkptHook(hook, path_of, check) if type(hook) is SaveCkptHook else hook for hook in hooks]

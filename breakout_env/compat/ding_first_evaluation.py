@@ -1,6 +1,5 @@
-"""
-Upstream behaviour worked around (DI-engine 0.5.3): ``serial_pipeline`` returns the result of the last evaluation of its
-own process, and ends in an ``UnboundLocalError`` if a resumed run is over before one is due.
+"""Upstream behaviour worked around (DI-engine 0.5.3): ``serial_pipeline`` returns the result of the last evaluation of
+its own process, and ends in an ``UnboundLocalError`` if a resumed run is over before one is due.
 """
 
 from functools import partial
@@ -14,8 +13,7 @@ if TYPE_CHECKING:
 
 
 def evaluate_first(learner: 'BaseLearner') -> None:
-    """
-    Have the pipeline of a resumed run evaluate before its first collection. For DI-engine's own evaluators it sets
+    """Have the pipeline of a resumed run evaluate before its first collection. For DI-engine's own evaluators it sets
     ``eval_freq``, which policy and evaluator share, to 1 until the first update.
     """
     ours = run_registry.look_up(learner.exp_name, 'evaluator')

@@ -1,13 +1,12 @@
-"""
-Upstream behaviour worked around (DI-engine 0.5.3, gym 0.25.1, treevalue 1.4): the import writes gym's notice that it is
-unmaintained, a deprecation warning and hints at optional packages to stderr. A user can change none of it.
+"""Upstream behaviour worked around (DI-engine 0.5.3, gym 0.25.1, treevalue 1.4): the import writes gym's notice that it
+is unmaintained, a deprecation warning and hints at optional packages to stderr. A user can change none of it.
 """
 
 import contextlib
 import io
 import logging
 import warnings
-from typing import Iterator
+from collections.abc import Iterator
 
 
 @contextlib.contextmanager

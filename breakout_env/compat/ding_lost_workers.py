@@ -1,13 +1,12 @@
-"""
-Upstream behaviour worked around (DI-engine 0.5.3): closing an env manager whose workers have ended raises. Collectors
-and evaluators close their managers in ``__del__``. The error is then shown after the message that matters, as when a
-scheduler sends SIGTERM to all processes of a run.
+"""Upstream behaviour worked around (DI-engine 0.5.3): closing an env manager whose workers have ended raises.
+Collectors and evaluators close their managers in ``__del__``. The error is then shown after the message that matters,
+as when a scheduler sends SIGTERM to all processes of a run.
 """
 
 import contextlib
 
 
-class ClosesWithoutWorkers(object):
+class ClosesWithoutWorkers:
     """For collectors and evaluators of DI-engine's: to be named before their class."""
 
     def close(self) -> None:

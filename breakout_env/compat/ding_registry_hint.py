@@ -1,10 +1,9 @@
-"""
-Upstream behaviour worked around (DI-engine 0.5.3): when a constructor raises, the registry prints ``Hint: for <class>``
-and the constructor's arguments, whatever the error is about. Beside a worker that did not answer it misleads.
+"""Upstream behaviour worked around (DI-engine 0.5.3): when a constructor raises, the registry prints ``Hint: for
+<class>`` and the constructor's arguments, whatever the error is about. Beside a worker that did not answer it misleads.
 """
 
 import contextlib
-from typing import Iterator
+from collections.abc import Iterator
 
 from ding.utils import registry
 

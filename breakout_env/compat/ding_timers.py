@@ -1,5 +1,4 @@
-"""
-Upstream behaviour worked around (DI-engine 0.5.3): ``EasyTimer`` synchronises with the GPU at both ends of what it
+"""Upstream behaviour worked around (DI-engine 0.5.3): ``EasyTimer`` synchronises with the GPU at both ends of what it
 times, which is twice an update in the learner and several times a step in the collector, so that neither copies nor
 another thread's work overlap with it. Without a GPU all timers of a process share one start time, which two threads
 overwrite.
@@ -11,7 +10,7 @@ from typing import Any
 from ding.utils import EasyTimer
 
 
-class PlainTimer(object):
+class PlainTimer:
     """``EasyTimer``'s interface: ``with timer: ...``, then ``timer.value``, in seconds."""
 
     def __init__(self) -> None:

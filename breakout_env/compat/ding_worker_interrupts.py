@@ -1,6 +1,5 @@
-"""
-Upstream behaviour worked around (DI-engine 0.5.3, ``subprocess_env_manager.py``): a terminal sends Ctrl-C to all of its
-processes, and each worker of a manager ends with a traceback, before the trainer can save and close the manager.
+"""Upstream behaviour worked around (DI-engine 0.5.3, ``subprocess_env_manager.py``): a terminal sends Ctrl-C to all of
+its processes, and each worker of a manager ends with a traceback, before the trainer can save and close the manager.
 """
 
 import contextlib

@@ -1,7 +1,6 @@
-"""
-Upstream behaviour worked around (Python 3.10 to 3.13, ``multiprocessing``): a process that ``os.fork`` makes keeps the
-list of its parent's children, which it cannot wait for. When it exits, it terminates those that are daemons, such as
-the workers of env managers. A process that multiprocessing itself forks begins with an empty list.
+"""Upstream behaviour worked around (Python 3.10 to 3.13, ``multiprocessing``): a process that ``os.fork`` makes keeps
+the list of its parent's children, which it cannot wait for. When it exits, it terminates those that are daemons, such
+as the workers of env managers. A process that multiprocessing itself forks begins with an empty list.
 """
 
 import multiprocessing.process

@@ -1,5 +1,4 @@
-"""
-Upstream behaviour worked around (tensorboardX 2.6): the thread that writes the events ends at the first error, and
+"""Upstream behaviour worked around (tensorboardX 2.6): the thread that writes the events ends at the first error, and
 whatever logs the eleventh event after it waits for ever: the training, and then its end.
 """
 
@@ -13,7 +12,7 @@ from tensorboardX import SummaryWriter
 logger = logging.getLogger(__name__)
 
 
-class RetryingWriter(object):
+class RetryingWriter:
     """A file that keeps what a full disk does not take, and writes it once there is room, so that no event is torn."""
 
     def __init__(self, file: BinaryIO) -> None:

@@ -1,5 +1,4 @@
-"""
-The folder that a TorchRL buffer is written to, checked before it is read.
+"""The folder that a TorchRL buffer is written to, checked before it is read.
 
 Upstream behaviour worked around (TorchRL 0.14): a buffer writes the batches that it has prefetched as a pickle, and
 unpickles the one that it finds in any folder it loads, which may run any program. A file that is too short is filled
@@ -19,12 +18,11 @@ _PREFETCHED = 'prefetch.pkl'
 
 
 def write_buffer(target: Path, buffer: Any | None, description: Mapping[str, Any]) -> None:
-    """
-    Overview:
-        Write a description and a TorchRL buffer that prefetches nothing, None for an empty one, to a folder. It is \
-        complete when it replaces the one of an earlier call.
+    """Write a description and a TorchRL buffer that prefetches nothing, None for an empty one, to a folder. It is
+    complete when it replaces the one of an earlier call.
+
     Raises:
-        - ValueError: If something with that name exists that is not such a folder.
+        ValueError: If something with that name exists that is not such a folder.
     """
     if target.exists() and not (target / MANIFEST).is_file():
         raise ValueError(f'{target} exists and is not a folder of a replay buffer; expected another name')
@@ -51,12 +49,11 @@ def write_buffer(target: Path, buffer: Any | None, description: Mapping[str, Any
 
 
 def read_description(folder: Path) -> dict[str, Any]:
-    """
-    Overview:
-        Check a folder before TorchRL loads it, and read the description that was written with it.
+    """Check a folder before TorchRL loads it, and read the description that was written with it.
+
     Raises:
-        - DamagedFile: If there is none, or a file is missing or has another size.
-        - ValueError: If there is anything but numbers and JSON.
+        DamagedFile: If there is none, or a file is missing or has another size.
+        ValueError: If there is anything but numbers and JSON.
     """
     try:
         description = json.loads((folder / MANIFEST).read_text())

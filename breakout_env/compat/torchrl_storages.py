@@ -1,5 +1,4 @@
-"""
-TorchRL's storages, released with their last user.
+"""TorchRL's storages, released with their last user.
 
 Upstream behaviour worked around (TorchRL 0.14): a storage keeps a list of the buffers attached to it, and each buffer
 keeps its storage. The memory of an unused buffer waits for Python's cyclic garbage collector, which does not know how

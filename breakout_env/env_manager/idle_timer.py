@@ -21,10 +21,9 @@ class Progress(NamedTuple):
 
 
 class IdleTimer:
-    """
-    The time that a worker has made no progress on a command, in seconds. A call of an environment that returns begins
-    it anew. A second in which the worker computes counts a tenth, as on a busy machine it may wait long for a core; so
-    an endless loop ends, too.
+    """The time that a worker has made no progress on a command, in seconds. A call of an environment that returns
+    begins it anew. A second in which the worker computes counts a tenth, as on a busy machine it may wait long for a
+    core; so an endless loop ends, too.
     """
 
     def __init__(self, progress: Callable[[], Progress], limit: TimeLimit) -> None:

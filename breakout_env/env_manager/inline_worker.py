@@ -12,10 +12,8 @@ from .worker_main import EnvGroup
 
 
 class InlineWorker:
-    """
-    Carries out commands as a ``WorkerProcess`` does, but at once and in the caller's process. Time limits do not hold.
-    An environment may raise ``WorkerLost`` or ``WorkerEnded``, as if its process had hung or
-    died.
+    """Carries out commands as a ``WorkerProcess`` does, but at once and in the caller's process. Time limits do not
+    hold. An environment may raise ``WorkerLost`` or ``WorkerEnded``, as if its process had hung or died.
     """
 
     def __init__(self, env_fns: dict[int, Callable], shared: SharedSteps, options: EnvManagerOptions) -> None:

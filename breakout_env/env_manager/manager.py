@@ -36,25 +36,24 @@ class _Step(NamedTuple):
 
 @ENV_MANAGER_REGISTRY.register('breakout')
 class GroupEnvManager(BaseEnvManager):
-    """
-    Overview:
-        Steps environments in a few processes, by default one for each core, each with a group of them: one message to \
-        a process and step where DI-engine's ``subprocess`` sends one to each environment, and results in shared \
-        memory. A step is over when all its environments are, so that runs are repeatable.
+    """Steps environments in a few processes, by default one for each core, each with a group of them: one message to a
+    process and step where DI-engine's ``subprocess`` sends one to each environment, and results in shared memory. A
+    step is over when all its environments are, so that runs are repeatable.
 
-        Beside DI-engine's interface, for any of its environments, there is one of arrays, with EnvPool's two calls in \
-        an order that the caller fixes::
+    Beside DI-engine's interface, for any of its environments, there is one of arrays, with EnvPool's two calls in
+    an order that the caller fixes::
 
-            workers     half 0 | half 1 | half 0 | half 1
-            caller               act 0  | act 1  | act 0     receives a half, chooses its actions, sends them
+        workers     half 0 | half 1 | half 0 | half 1
+        caller               act 0  | act 1  | act 0     receives a half, chooses its actions, sends them
 
-        ``send`` gives some environments their actions and returns; ``recv`` waits for the oldest step under way. \
-        Calls of DI-engine's interface receive and drop the steps under way.
+    ``send`` gives some environments their actions and returns; ``recv`` waits for the oldest step under way. Calls of
+    DI-engine's interface receive and drop the steps under way.
 
-        A process that dies or hangs costs only the episodes that its environments were in. ``step`` returns these \
-        with DI-engine's mark of a lost step, ``info['abnormal']``. ``reset`` starts them in a new process, as \
-        DI-engine's collectors request; for callers that do not request it, such as its evaluators, the next access to \
-        the ready observations does (with ``auto_reset``), and in batches the step itself.
+    A process that dies or hangs costs only the episodes that its environments were in. ``step`` returns these with
+    DI-engine's mark of a lost step, ``info['abnormal']``. ``reset`` starts them in a new process, as DI-engine's
+    collectors request; for callers that do not request it, such as its evaluators, the next access to the ready
+    observations does (with ``auto_reset``), and in batches the step itself.
+
     Examples:
         >>> from functools import partial
         >>> from breakout_env import BreakoutEnv, GroupEnvManager
@@ -73,8 +72,7 @@ class GroupEnvManager(BaseEnvManager):
     config = EnvManagerOptions().model_dump()
 
     def __init__(self, env_fn: Sequence[Callable], cfg: Mapping | None = None) -> None:
-        """
-        Check what makes environments (``env_fn``), and the options (``cfg``, as ``EnvManagerOptions``). A ValueError
+        """Check what makes environments (``env_fn``), and the options (``cfg``, as ``EnvManagerOptions``). A ValueError
         names what is wrong.
         """
         self._options = EnvManagerOptions.read(cfg)
@@ -120,15 +118,14 @@ class GroupEnvManager(BaseEnvManager):
         self._closed = True
 
     def reset(self, reset_param: Mapping[int, dict | None] | None = None) -> None:
-        """
-        Overview:
-            Reset environments, in all processes at once; a new process replaces a lost one.
+        """Reset environments, in all processes at once; a new process replaces a lost one.
+
         Arguments:
-            - reset_param (:obj:`Mapping | None`): Arguments of ``reset`` (dict or None) by environment; None for all \
-                environments, with the arguments they had last.
+            reset_param: Arguments of ``reset`` (dict or None) by environment; None for all environments, with the
+                arguments they had last.
         Raises:
-            - ResetFailed: If one can not be reset; the manager is closed then.
-            - ValueError: If there is no such environment.
+            ResetFailed: If one can not be reset; the manager is closed then.
+            ValueError: If there is no such environment.
         """
         self._check_closed()
         self._drop_pending_steps()
@@ -151,17 +148,15 @@ class GroupEnvManager(BaseEnvManager):
     # ---- steps by DI-engine's interface
 
     def step(self, actions: Mapping[int, Any]) -> dict[int, BaseEnvTimestep]:
-        """
-        Overview:
-            Step environments, and begin a new episode where one ended.
+        """Step environments, and begin a new episode where one ended.
+
         Arguments:
-            - actions (:obj:`Mapping[int, Any]`): An action for each environment that is to be stepped.
+            actions: An action for each environment that is to be stepped.
         Returns:
-            - timesteps (:obj:`dict[int, BaseEnvTimestep]`): One for each of them, in this order, then one with \
-                ``info['abnormal']`` for any other environment that was lost with its process. Observations and \
-                rewards are new arrays.
+            One for each of them, in this order, then one with ``info['abnormal']`` for any other environment that was
+            lost with its process. Observations and rewards are new arrays.
         Raises:
-            - Exception: What an environment raised; the manager is closed then.
+            Exception: What an environment raised; the manager is closed then.
         """
         self._check_closed()
         self._drop_pending_steps()
@@ -211,8 +206,7 @@ class GroupEnvManager(BaseEnvManager):
 
     @property
     def takes_batches(self) -> bool:
-        """
-        Whether the array interface can be used: it needs observations and rewards that are arrays of one shape,
+        """Whether the array interface can be used: it needs observations and rewards that are arrays of one shape,
         ``auto_reset``, and no ``episode_num``.
         """
         return bool(self._shared.takes_batches and self._auto_reset and self._episode_num == math.inf)
@@ -231,9 +225,9 @@ class GroupEnvManager(BaseEnvManager):
         return np.stack([ready[env_id] for env_id in env_ids], out=out)
 
     def send(self, actions: np.ndarray, env_ids: Sequence[int], with_infos: bool = False) -> None:
-        """
-        Begin a step of some environments. ``actions`` has an integer for each; ``with_infos`` makes ``recv`` return the
-        ``info`` of all of them. Raises ``StepPending`` if one is in a step under way, ``EnvNotReady``, ``ValueError``.
+        """Begin a step of some environments. ``actions`` has an integer for each; ``with_infos`` makes ``recv`` return
+        the ``info`` of all of them. Raises ``StepPending`` if one is in a step under way, ``EnvNotReady``,
+        ``ValueError``.
         """
         self._check_closed()
         if not self.takes_batches:
@@ -250,9 +244,8 @@ class GroupEnvManager(BaseEnvManager):
                 self._ready_obs.pop(env_id, None)
 
     def recv(self, out: np.ndarray | None = None) -> StepBatch:
-        """
-        Wait for the oldest step under way; may be repeated after an interruption. The observations go into ``out``, or
-        into new memory. Raises ``NoStepPending``, and what an environment raised; the manager is closed then.
+        """Wait for the oldest step under way; may be repeated after an interruption. The observations go into ``out``,
+        or into new memory. Raises ``NoStepPending``, and what an environment raised; the manager is closed then.
         """
         if not self._underway:
             raise NoStepPending('recv was called without a step under way; call send first')
@@ -307,9 +300,8 @@ class GroupEnvManager(BaseEnvManager):
         return step
 
     def _await_replies(self, step: _Step, reports: Sequence[int] | None = None) -> dict[int, StepReply]:
-        """
-        Wait for the replies, by environment; for a lost worker add abnormal timesteps to ``step.lost``, of ``reports``
-        only (None: all of its environments).
+        """Wait for the replies, by environment; for a lost worker add abnormal timesteps to ``step.lost``, of
+        ``reports`` only (None: all of its environments).
         """
         replies: dict[int, StepReply] = {}
         for worker, result, error in step.pending.wait():

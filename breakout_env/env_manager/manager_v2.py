@@ -10,9 +10,8 @@ from .shared_buffers import is_abnormal
 
 @ENV_MANAGER_REGISTRY.register('breakout_v2')
 class GroupEnvManagerV2(GroupEnvManager):
-    """
-    Overview:
-        ``GroupEnvManager`` for DI-engine's task pipelines: stacked observations in, a list of timesteps out.
+    """``GroupEnvManager`` for DI-engine's task pipelines: stacked observations in, a list of timesteps out.
+
     Examples:
         >>> from functools import partial
         >>> from breakout_env import BreakoutEnv, GroupEnvManagerV2
@@ -33,15 +32,14 @@ class GroupEnvManagerV2(GroupEnvManager):
     def step(  # type: ignore[override]  # as in DI-engine: its v2 managers derive from those with dicts
         self, actions: list[np.ndarray] | tnp.ndarray | np.ndarray
     ) -> list[tnp.ndarray]:
-        """
-        Overview:
-            Step the environments that wait for an action.
+        """Step the environments that wait for an action.
+
         Arguments:
-            - actions (:obj:`list[np.ndarray] | np.ndarray`): One for each, in the order of ``ready_obs_id``.
+            actions: One for each, in the order of ``ready_obs_id``.
         Returns:
-            - timesteps (:obj:`list[tnp.ndarray]`): ``obs``, ``reward``, ``done``, ``info`` and ``env_id`` of each.
+            ``obs``, ``reward``, ``done``, ``info`` and ``env_id`` of each.
         Raises:
-            - RuntimeError: If a worker process was lost: task pipelines know no lost step. The manager is closed then.
+            RuntimeError: If a worker process was lost: task pipelines know no lost step. The manager is closed then.
         """
         ready = self.ready_obs_id
         if isinstance(actions, tnp.ndarray):  # iterating a tree would give its keys

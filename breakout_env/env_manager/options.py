@@ -37,15 +37,15 @@ class EnvManagerOptions(Options):
     """(bool) Whether the timestep that ends an episode has the first observation of the next one, as in DI-engine's \
     process managers with this option; without it, the last observation of the episode, as in its ``base``."""
     step_timeout: Seconds | None = 60.0
-    """(Optional[float]) Seconds without progress in a step of a process's environments, after which the process is
+    """(float | None) Seconds without progress in a step of a process's environments, after which the process is
     lost. A call of an environment that returns is progress; while the process computes, or waits for a core, a second
     counts a tenth. None for no limit."""
     reset_timeout: Seconds | None = None
-    """(Optional[float]) Seconds without progress in a reset, likewise; None for the value of ``connect_timeout``."""
+    """(float | None) Seconds without progress in a reset, likewise; None for the value of ``connect_timeout``."""
     retry_waiting_time: Annotated[float, Between(0.0, DAY_S)] = 0.1
     """(float) Seconds between two attempts at a reset."""
     worker_num: Annotated[int, Between(1, 4096)] | None = None
-    """(Optional[int]) Processes, at most one for each environment; None for one for each core that this process may \
+    """(int | None) Processes, at most one for each environment; None for one for each core that this process may \
     use."""
     nice: Annotated[int, Between(0, 19)] = 0
     """(int) Niceness added to the processes. With 10 they leave a core to the learner in this process; with 0 it \

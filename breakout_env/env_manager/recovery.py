@@ -20,8 +20,7 @@ Errors = dict[int, Exception]  # why environments could not be reset, by environ
 
 
 class Recovery:
-    """
-    Begins the episodes of an env manager: resets environments, retries resets that fail, and starts a new worker in
+    """Begins the episodes of an env manager: resets environments, retries resets that fail, and starts a new worker in
     place of a lost one. The environments of a lost worker get DI-engine's mark of a lost step (``info['abnormal']``)
     when the caller steps them next, and new games at their reset.
     """
@@ -74,9 +73,8 @@ class Recovery:
         return errors
 
     def retry(self, errors: Errors, max_retry: int, retry_type: str, waiting_s: float) -> None:
-        """
-        Retry after a first attempt that failed for some environments. A ResetFailed says that no attempt is left. The
-        first attempt that ends in a dead worker is free: someone may have killed it. The second counts, as an
+        """Retry after a first attempt that failed for some environments. A ResetFailed says that no attempt is left.
+        The first attempt that ends in a dead worker is free: someone may have killed it. The second counts, as an
         environment may crash it.
         """
         attempts_left, may_be_a_kill = max_retry - 1, True

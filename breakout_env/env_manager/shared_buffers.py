@@ -12,15 +12,13 @@ BOXES = (gym.spaces.Box, gymnasium.spaces.Box)
 
 
 class StepBatch(NamedTuple):
-    """
-    Overview:
-        One step of each of some environments, in rows: the observations that wait for an action (where an episode \
-        ended, the first one of the next), rewards and dones. ``infos``, by row: of episodes that ended or were lost \
-        (``info['abnormal']``, with no reward), of steps that did not fit into shared memory, and of all steps if the \
-        caller asked for them. ``final_obs``, by row: the last observations of episodes that ended, as far as the \
-        manager has them.
+    """One step of each of some environments, in rows: the observations that wait for an action (where an episode ended,
+    the first one of the next), rewards and dones. ``infos``, by row: of episodes that ended or were lost
+    (``info['abnormal']``, with no reward), of steps that did not fit into shared memory, and of all steps if the caller
+    asked for them. ``final_obs``, by row: the last observations of episodes that ended, as far as the manager has them.
+
     Shapes:
-        - obs: :math:`(N, ...)`; reward: :math:`(N)`, float32; done: :math:`(N)`, bool.
+        obs: :math:`(N, ...)`; reward: :math:`(N)`, float32; done: :math:`(N)`, bool.
     """
 
     env_ids: Sequence[int]
@@ -47,8 +45,7 @@ def is_abnormal(info: Any) -> bool:
 
 
 class SharedSteps:
-    """
-    Each environment's newest observation, reward, done, and the last observation of its last episode, in anonymous
+    """Each environment's newest observation, reward, done, and the last observation of its last episode, in anonymous
     shared memory: the system frees it with the last process that has it, however that ended. A worker writes, the
     manager reads, and the message that passes between them says whose turn it is. What does not fit, because the space
     is not a box or the environment does not keep to it, travels in the message instead.
@@ -82,8 +79,7 @@ class SharedSteps:
         return self._put(self._obs, env_id, obs)
 
     def put_timestep(self, env_id: int, timestep: BaseEnvTimestep, is_last: bool) -> bool:
-        """
-        Write all of a timestep but its ``info``, if it fits; returns whether it was written. The last observation
+        """Write all of a timestep but its ``info``, if it fits; returns whether it was written. The last observation
         (``is_last``) has its own buffer; the next episode's first one goes into the other.
         """
         obs = self._final_obs if is_last else self._obs

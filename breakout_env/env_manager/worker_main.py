@@ -35,8 +35,7 @@ POLL_COMMANDS_S = 0.0003
 
 
 class ResetReply(NamedTuple):
-    """
-    How the reset of one environment went: with an error, or with its first observation, which is either in shared
+    """How the reset of one environment went: with an error, or with its first observation, which is either in shared
     memory or in this reply.
     """
 
@@ -46,8 +45,7 @@ class ResetReply(NamedTuple):
 
 
 class StepReply(NamedTuple):
-    """
-    A step of one environment. Shared memory has all but the info of a timestep that fits there; ``timestep`` is None
+    """A step of one environment. Shared memory has all but the info of a timestep that fits there; ``timestep`` is None
     then. ``next_episode`` says how the next episode began in the same call.
     """
 
@@ -62,9 +60,7 @@ class StepReply(NamedTuple):
 
 
 class EnvGroup:
-    """
-    Some environments in one process, stepped one after the other. The manager's commands are its public methods.
-    """
+    """Some environments in one process, stepped one after the other. The manager's commands are its public methods."""
 
     def __init__(self, env_fns: dict[int, Callable], shared: SharedSteps, options: EnvManagerOptions) -> None:
         """``env_fns`` by index in the manager; ``shared``: where results go."""
@@ -86,13 +82,12 @@ class EnvGroup:
         self._envs[env_id] = self._call(env_id, self._env_fns[env_id])
 
     def step(self, actions: dict[int, Any], last_episodes: Sequence[int], changed_only: bool) -> dict[int, StepReply]:
-        """
-        Overview:
-            Step some environments.
+        """Step some environments.
+
         Arguments:
-            - actions (:obj:`dict[int, Any]`): An action by environment.
-            - last_episodes (:obj:`Sequence[int]`): Those that must not begin another episode.
-            - changed_only (:obj:`bool`): Whether to leave out replies that have only the info.
+            actions: An action by environment.
+            last_episodes: Those that must not begin another episode.
+            changed_only: Whether to leave out replies that have only the info.
         """
         replies: dict[int, StepReply] = {}
         for env_id, action in actions.items():
@@ -124,12 +119,11 @@ class EnvGroup:
     def reset(
         self, kwargs: dict[int, dict | None], seeds: dict[int, tuple], renewed: Collection[int]
     ) -> dict[int, ResetReply]:
-        """
-        Overview:
-            Seed and reset some environments.
+        """Seed and reset some environments.
+
         Arguments:
-            - kwargs, seeds: Arguments of ``reset`` for each; of ``seed`` for those that get a new one.
-            - renewed (:obj:`Collection[int]`): Those that are closed and made again before.
+            kwargs, seeds: Arguments of ``reset`` for each; of ``seed`` for those that get a new one.
+            renewed: Those that are closed and made again before.
         """
         replies: dict[int, ResetReply] = {}
         self._seeds.update(seeds)
@@ -197,13 +191,12 @@ def run_group(
     shared: SharedSteps,
     options: EnvManagerOptions,
 ) -> None:
-    """
-    Overview:
-        The main function of a worker process: carry out commands until ``end`` or the manager's process has ended.
+    """The main function of a worker process: carry out commands until ``end`` or the manager's process has ended.
+
     Arguments:
-        - others (:obj:`Connection | None`): The manager's end of ``connection``, which a fork inherits; closed here.
-        - ends_with_owner (:obj:`bool`): Whether the kernel kills this process with it, even a stopped one.
-        - env_fns, shared, options: ``EnvGroup``'s arguments.
+        others: The manager's end of ``connection``, which a fork inherits; closed here.
+        ends_with_owner: Whether the kernel kills this process with it, even a stopped one.
+        env_fns, shared, options: ``EnvGroup``'s arguments.
     """
     # Ctrl-C and a closed terminal signal the whole process group; the manager's process decides what follows.
     # The other handlers that a fork inherits are the trainer's.

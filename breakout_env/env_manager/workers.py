@@ -31,9 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 class WorkerProcess:
-    """
-    A worker process, which carries out its commands in their order. Their replies may be waited for in any order.
-    """
+    """A worker process, which carries out its commands in their order. Their replies may be waited for in any order."""
 
     def __init__(
         self, context: Any, env_fns: dict[int, Callable], shared: SharedSteps, options: EnvManagerOptions
@@ -80,9 +78,8 @@ class WorkerProcess:
         return not self.lost and self._process.is_alive()
 
     def send(self, command: str, *args: Any) -> int:
-        """
-        Give it a command: the name of a method of ``EnvGroup``, and arguments. Returns the number that its reply will
-        have; ``receive`` says if the process has ended.
+        """Give it a command: the name of a method of ``EnvGroup``, and arguments. Returns the number that its reply
+        will have; ``receive`` says if the process has ended.
         """
         self._number += 1
         message = pickle.dumps((self._number, command, args), pickle.HIGHEST_PROTOCOL)
@@ -91,10 +88,9 @@ class WorkerProcess:
         return self._number
 
     def receive(self, number: int, timer: IdleTimer, count: Callable[[float], None]) -> Any:
-        """
-        Wait for the result of a command until the timer is up. ``count`` takes each time of waiting, for the timers of
-        all workers that were asked together. Raises ``EnvFailed`` if an environment raised, ``WorkerLost`` if there is
-        no reply in time, ``WorkerEnded`` if the process has ended.
+        """Wait for the result of a command until the timer is up. ``count`` takes each time of waiting, for the timers
+        of all workers that were asked together. Raises ``EnvFailed`` if an environment raised, ``WorkerLost`` if there
+        is no reply in time, ``WorkerEnded`` if the process has ended.
         """
         while number not in self._replies and not self.lost:
             slice_s = timer.slice_s
@@ -137,9 +133,8 @@ class WorkerProcess:
         return f'worker process {self.pid} has ended ({how})'
 
     def end(self, asked_at: float | None = None) -> None:
-        """
-        Kill the process if it does not end in time, and release what belonged to it. ``close_timeout`` begins when it
-        was asked to end (by ``time.monotonic``), and again when it has closed an environment; None: kill it at once.
+        """Kill the process if it does not end in time, and release what belonged to it. ``close_timeout`` begins when
+        it was asked to end (by ``time.monotonic``), and again when it has closed an environment; None: kill it at once.
         """
         if self.lost:
             return
@@ -201,9 +196,7 @@ class PendingReplies:
 
 
 class WorkerPool:
-    """
-    Workers with a group of neighbouring environments each. A pool that is dropped without ``close`` ends them, too.
-    """
+    """Workers with a group of neighbouring environments each. Dropping a pool without ``close`` ends them, too."""
 
     def __init__(self, options: EnvManagerOptions, env_num: int) -> None:
         self._options = options
@@ -215,8 +208,7 @@ class WorkerPool:
         weakref.finalize(self, _end, self.workers)
 
     def start(self, env_fns: Sequence[Callable], shared: SharedSteps) -> None:
-        """
-        Start all workers and wait until they have made their environments, side by side. Results go to ``shared``.
+        """Start all workers and wait until they have made their environments, side by side. Results go to ``shared``.
         If one fails, this raises, and the others run until ``close``.
         """
         self._env_fns, self._shared = env_fns, shared

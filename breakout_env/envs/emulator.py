@@ -15,9 +15,8 @@ ROM_MD5 = 'f34f08e5eb96e500e851a80be3277a56'
 
 
 def checked_rom() -> str:
-    """
-    The path of the ROM; a ValueError if it is damaged or missing. Upstream behaviour worked around (ale-py 0.12): given
-    any other file, ALE ends the whole process, by exit or by a segmentation fault.
+    """The path of the ROM; a ValueError if it is damaged or missing. Upstream behaviour worked around (ale-py 0.12):
+    given any other file, ALE ends the whole process, by exit or by a segmentation fault.
     """
     path = roms.get_rom_path('breakout')
     try:
@@ -33,12 +32,11 @@ def checked_rom() -> str:
 
 
 class Emulator:
-    """
-    Overview:
-        A running Breakout console. ``screen`` is the maximum of its last two frames in gray (:math:`(210, 160)`, \
-        uint8, 0 black to 255 white): it draws some sprites only in every other frame (Mnih et al. 2015, Methods). \
-        ``last_screen`` is the one before the last ``advance``. ``ale`` is ALE's own interface, for lives, the end of \
-        a game and its frames. It exists from construction to ``close``.
+    """A running Breakout console. ``screen`` is the maximum of its last two frames in gray (:math:`(210, 160)`, uint8,
+    0 black to 255 white): it draws some sprites only in every other frame (Mnih et al. 2015, Methods). ``last_screen``
+    is the one before the last ``advance``. ``ale`` is ALE's own interface, for lives, the end of a game and its frames.
+    It exists from construction to ``close``.
+
     Examples:
         >>> emulator = Emulator(0, BreakoutOptions())
         >>> emulator.reset_game(noop_frames=1)
@@ -60,9 +58,8 @@ class Emulator:
         self._actions = self.ale.getLegalActionSet() if options.full_action_space else self.ale.getMinimalActionSet()
 
     def reload(self, seed: int) -> None:
-        """
-        Seed ALE's random numbers, from 0 to 2**31 - 1. ALE takes a seed only while it loads a ROM, so this loads
-        it again, which takes some twenty times as long as ``reset_game``. Only sticky actions need it.
+        """Seed ALE's random numbers, from 0 to 2**31 - 1. ALE takes a seed only while it loads a ROM, so this loads it
+        again, which takes some twenty times as long as ``reset_game``. Only sticky actions need it.
         """
         self.ale.setInt('random_seed', seed)
         self.ale.loadROM(checked_rom())
@@ -90,9 +87,8 @@ class Emulator:
             self.restore_state(states[noop_frames])
 
     def restore_state(self, state: ALEState) -> None:
-        """
-        Continue from a state that ``ale.cloneState`` gave. The picture and the random numbers of sticky actions are not
-        part of it: the picture becomes that of a frame with NOOP from there.
+        """Continue from a state that ``ale.cloneState`` gave. The picture and the random numbers of sticky actions are
+        not part of it: the picture becomes that of a frame with NOOP from there.
         """
         self.ale.restoreState(state)
         self.ale.act(self._actions[NOOP])  # draws it
@@ -100,9 +96,8 @@ class Emulator:
         self.ale.getScreenGrayscale(self.screen)
 
     def advance(self, action: int, frames: int) -> int:
-        """
-        Repeat an action for some frames, and update ``screen``. Stops at game over; frames that were not played leave
-        the screen as it was, as in gymnasium's ``AtariPreprocessing``. Returns the points won.
+        """Repeat an action for some frames, and update ``screen``. Stops at game over; frames that were not played
+        leave the screen as it was, as in gymnasium's ``AtariPreprocessing``. Returns the points won.
         """
         self.last_screen, self.screen = self.screen, self.last_screen
         ale, joystick, points, earlier = self.ale, self._actions[action], 0, None
@@ -120,13 +115,12 @@ class Emulator:
         return points
 
     def render(self, mode: str = 'rgb_array') -> np.ndarray:
-        """
-        Overview:
-            The console's picture in colour, a new array. ``ding.utils.render`` and DI-engine's evaluator call this.
+        """The console's picture in colour, a new array. ``ding.utils.render`` and DI-engine's evaluator call this.
+
         Raises:
-            - ValueError: If the mode is another.
+            ValueError: If the mode is another.
         Shapes:
-            - image (:obj:`np.ndarray`): :math:`(210, 160, 3)`, uint8, red, green, blue.
+            image: :math:`(210, 160, 3)`, uint8, red, green, blue.
         """
         if mode != 'rgb_array':
             raise ValueError(f"render mode is {mode!r}; expected 'rgb_array', the only picture Breakout offers")

@@ -32,13 +32,12 @@ _Resource = TypeVar('_Resource')
 
 @ENV_REGISTRY.register('breakout')
 class BreakoutEnv(BaseEnv):
-    """
-    Overview:
-        Atari Breakout with DQN's preprocessing (Mnih et al. 2015): gray screens, max-pooled over the last two frames \
-        of a step, resized by area interpolation and stacked. The constructor only checks its config. ``reset`` opens \
-        the emulator or reuses the open one, ``close`` releases everything, and after that ``reset`` opens a new one. \
-        ``observation_space``, ``action_space`` and ``reward_space`` are known before the first ``reset``. A copy, \
-        deep, shallow or unpickled, is a closed environment with the same options, seed and replay folder.
+    """Atari Breakout with DQN's preprocessing (Mnih et al. 2015): gray screens, max-pooled over the last two frames of
+    a step, resized by area interpolation and stacked. The constructor only checks its config. ``reset`` opens the
+    emulator or reuses the open one, ``close`` releases everything, and after that ``reset`` opens a new one.
+    ``observation_space``, ``action_space`` and ``reward_space`` are known before the first ``reset``. A copy, deep,
+    shallow or unpickled, is a closed environment with the same options, seed and replay folder.
+
     Examples:
         >>> env = BreakoutEnv(dict(frame_skip=4, noop_max=30))
         >>> env.seed(0)
@@ -71,10 +70,9 @@ class BreakoutEnv(BaseEnv):
     def __init__(self, cfg: Mapping = {}) -> None:
         """
         Arguments:
-            - cfg (:obj:`Mapping`): Options as in ``BreakoutOptions``, dict or EasyDict; ``{}`` for a collector's \
-                defaults.
+            cfg: Options as in ``BreakoutOptions``, dict or EasyDict; ``{}`` for a collector's defaults.
         Raises:
-            - ValueError: If an option is unknown or its value is not allowed.
+            ValueError: If an option is unknown or its value is not allowed.
         """
         self._options = options = BreakoutOptions.from_config(cfg)
         sizes = options.model_sizes
@@ -87,8 +85,7 @@ class BreakoutEnv(BaseEnv):
 
     @property
     def _env(self) -> Emulator:
-        """
-        The open emulator, whose ``render`` is called by ``ding.utils.render`` and DI-engine's evaluator. Reading it
+        """The open emulator, whose ``render`` is called by ``ding.utils.render`` and DI-engine's evaluator. Reading it
         raises AttributeError before ``reset`` and after ``close``, as DI-engine's ``env_implementation_check`` expects.
         """
         return self._game.emulator
@@ -110,15 +107,14 @@ class BreakoutEnv(BaseEnv):
             self.seed(self._seed)
 
     def reset(self) -> np.ndarray:
-        """
-        Overview:
-            Begin an episode. After a lost life (``episodic_life``) the same game continues after one no-op step; in \
-            all other cases, and whenever ``seed`` was called in between, a new game starts.
+        """Begin an episode. After a lost life (``episodic_life``) the same game continues after one no-op step; in all
+        other cases, and whenever ``seed`` was called in between, a new game starts.
+
         Raises:
-            - HelperError: If ``render_mode='human'`` finds no display or no pygame.
-            - OSError: If the replay folder can't be written to.
+            HelperError: If ``render_mode='human'`` finds no display or no pygame.
+            OSError: If the replay folder can't be written to.
         Shapes:
-            - obs (:obj:`np.ndarray`): :math:`(F, S, S)`, a new array, F ``frame_stack``, S ``screen_size``.
+            obs: :math:`(F, S, S)`, a new array, F ``frame_stack``, S ``screen_size``.
         """
         resources = self._resources
         try:
@@ -172,10 +168,9 @@ class BreakoutEnv(BaseEnv):
             recorder.name = f'{name}-process{os.getpid()}'  # another seed has another name
 
     def open_resources(self) -> None:
-        """
-        Overview:
-            A hook for subclasses that need more than the game, such as a controller or a socket. ``reset`` calls it \
-            when it has opened the emulator: the first time, and after each ``close``.
+        """A hook for subclasses that need more than the game, such as a controller or a socket. ``reset`` calls it when
+        it has opened the emulator: the first time, and after each ``close``.
+
         Examples:
             >>> class TiltedBreakout(BreakoutEnv):
             ...     def open_resources(self):
@@ -183,21 +178,19 @@ class BreakoutEnv(BaseEnv):
         """
 
     def own(self, resource: _Resource, release: Callable[[_Resource], object] | None = None) -> _Resource:
-        """
-        Overview:
-            Hand over a resource that was just opened. The environment releases it once: in ``close``, after an error \
-            in ``reset`` or ``step``, at garbage collection, or when the interpreter exits, and only in the process \
-            that handed it over. ``close`` also deletes the attribute that holds it, and copies do not get it.
+        """Hand over a resource that was just opened. The environment releases it once: in ``close``, after an error in
+        ``reset`` or ``step``, at garbage collection, or when the interpreter exits, and only in the process that handed
+        it over. ``close`` also deletes the attribute that holds it, and copies do not get it.
+
         Arguments:
-            - resource (:obj:`_Resource`): An open resource: an object, not a file descriptor. Keep it in an \
-                attribute, not in a list.
-            - release (:obj:`Callable | None`): Called with the resource; its ``close`` by default. A failure is \
-                logged. It must not refer to the environment, which could not be garbage collected then.
+            resource: An open resource: an object, not a file descriptor. Keep it in an attribute, not in a list.
+            release: Called with the resource; its ``close`` by default. A failure is logged. It must not refer to the
+                environment, which could not be garbage collected then.
         Returns:
-            - resource (:obj:`_Resource`): The same.
+            The same.
         Raises:
-            - ValueError: If the resource is a number or None, there is no ``release`` to call, or it is a method of \
-                this environment.
+            ValueError: If the resource is a number or None, there is no ``release`` to call, or it is a method of this
+                environment.
         """
         if resource is None or isinstance(resource, int):  # other attributes may have this value
             raise ValueError(f'the resource is {shown(resource)}; expected an object, such as os.fdopen returns')
@@ -217,23 +210,21 @@ class BreakoutEnv(BaseEnv):
         return [name for name, value in vars(self).items() if id(value) in resources]
 
     def step(self, action: object) -> BaseEnvTimestep:
-        """
-        Overview:
-            Repeat an action for ``frame_skip`` frames.
+        """Repeat an action for ``frame_skip`` frames.
+
         Arguments:
-            - action (:obj:`object`): Its index: an int, or an integer array or tensor with one element.
+            action: Its index: an int, or an integer array or tensor with one element.
         Returns:
-            - timestep (:obj:`BaseEnvTimestep`): ``obs``, a new array, ``reward``, ``done`` and ``info`` with \
-                ``lives`` and ``episode_frame_number``; when done also ``eval_episode_return``, the points of \
-                this episode (one life or one game) regardless of clipping and penalties, and \
-                ``TimeLimit.truncated``; at the end of a game also ``game_return``, the points of the full game, \
-                unless it began late (``late_start_probability``).
+            ``obs``, a new array, ``reward``, ``done`` and ``info`` with ``lives`` and ``episode_frame_number``; when
+            done also ``eval_episode_return``, the points of this episode (one life or one game) regardless of clipping
+            and penalties, and ``TimeLimit.truncated``; at the end of a game also ``game_return``, the points of the
+            full game, unless it began late (``late_start_probability``).
         Raises:
-            - ValueError: If the action is not one of ``action_space``. The episode continues.
-            - RuntimeError: If there is no running episode.
+            ValueError: If the action is not one of ``action_space``. The episode continues.
+            RuntimeError: If there is no running episode.
         Shapes:
-            - obs (:obj:`np.ndarray`): :math:`(F, S, S)`, F ``frame_stack``, S ``screen_size``.
-            - reward (:obj:`np.ndarray`): :math:`(1, )`, float32.
+            obs: :math:`(F, S, S)`, F ``frame_stack``, S ``screen_size``.
+            reward: :math:`(1, )`, float32.
         """
         resources, options = self._resources, self._options
         if resources.state is not State.PLAYING:
@@ -268,27 +259,25 @@ class BreakoutEnv(BaseEnv):
         return BaseEnvTimestep(obs, np.array([reward], dtype=np.float32), done, info)
 
     def seed(self, seed: int, dynamic_seed: bool = True) -> None:
-        """
-        Overview:
-            Seed the games from the next ``reset`` on, which starts a new one. The same seed and actions give the same \
-            observations, rewards and ends in every process. numpy's global state does not change.
+        """Seed the games from the next ``reset`` on, which starts a new one. The same seed and actions give the same
+        observations, rewards and ends in every process. numpy's global state does not change.
+
         Arguments:
-            - seed (:obj:`int`): 0 or more.
-            - dynamic_seed (:obj:`bool`): For DI-engine's contract; either value gives the same games. Each game \
-                differs from the one before, in a sequence that the seed fixes. That is what DI-engine's evaluators \
-                expect of False; the very same game at each reset would make a mean over games one over a single game.
+            seed: 0 or more.
+            dynamic_seed: For DI-engine's contract; either value gives the same games. Each game differs from the one
+                before, in a sequence that the seed fixes. That is what DI-engine's evaluators expect of False; the very
+                same game at each reset would make a mean over games one over a single game.
         Raises:
-            - ValueError: If the seed is not a whole number of 0 or more.
+            ValueError: If the seed is not a whole number of 0 or more.
         """
         self._seed, self._seed_is_new = checked_seed(seed), True
         self.action_space.seed(self._seed)
 
     def close(self) -> None:
-        """
-        Release emulator, window, recorder and what ``own`` was given; complete a video that is being recorded. May be
-        called at any time: before the first ``reset``, twice, after an error. A release that fails does not prevent the
-        others. Takes less than 5 seconds, plus the time of a subclass's resources: a window or an encoder that does not
-        answer is killed, with a warning.
+        """Release emulator, window, recorder and what ``own`` was given; complete a video that is being recorded. May
+        be called at any time: before the first ``reset``, twice, after an error. A release that fails does not prevent
+        the others. Takes less than 5 seconds, plus the time of a subclass's resources: a window or an encoder that does
+        not answer is killed, with a warning.
         """
         for name in self._names_of_resources():
             del self.__dict__[name]
@@ -325,13 +314,12 @@ class BreakoutEnv(BaseEnv):
 
     @staticmethod
     def create_collector_env_cfg(cfg: dict) -> list[dict]:
-        """
-        Overview:
-            One config for each of ``collector_env_num`` environments, with ``is_train=True``.
+        """One config for each of ``collector_env_num`` environments, with ``is_train=True``.
+
         Arguments:
-            - cfg (:obj:`dict`): DI-engine's ``cfg.env``. It is not changed.
+            cfg: DI-engine's ``cfg.env``. It is not changed.
         Raises:
-            - ValueError: If an option is unknown or its value is not allowed.
+            ValueError: If an option is unknown or its value is not allowed.
         """
         return _env_cfgs(cfg, 'collector')
 

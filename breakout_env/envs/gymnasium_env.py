@@ -1,5 +1,4 @@
-"""
-Breakout as gymnasium's environments: ``breakout_env/Breakout-v0``, one or many, for libraries other than DI-engine.
+"""Breakout as gymnasium's environments: ``breakout_env/Breakout-v0``, one or many, for libraries other than DI-engine.
 
 Importing ``breakout_env`` registers the id; ``gymnasium.make('breakout_env:breakout_env/Breakout-v0')`` does both.
 """
@@ -47,12 +46,10 @@ def _check_reset_options(options: Mapping | None) -> None:
 
 
 class GymnasiumBreakout(gymnasium.Env):
-    """
-    Overview:
-        ``BreakoutEnv`` with gymnasium's interface and spaces. The defaults suit training: an episode is a \
-        life, rewards are clipped to their sign; ``info['game_return']`` has the points of a full game when it is \
-        over. ``is_train=False`` plays full games with raw rewards. ``render_mode='human'`` is gymnasium's own \
-        ``HumanRendering``.
+    """``BreakoutEnv`` with gymnasium's interface and spaces. The defaults suit training: an episode is a life, rewards
+    are clipped to their sign; ``info['game_return']`` has the points of a full game when it is over. ``is_train=False``
+    plays full games with raw rewards. ``render_mode='human'`` is gymnasium's own ``HumanRendering``.
+
     Examples:
         >>> env = gymnasium.make('breakout_env:breakout_env/Breakout-v0', frame_skip=4)
         >>> obs, info = env.reset(seed=0)
@@ -68,11 +65,11 @@ class GymnasiumBreakout(gymnasium.Env):
     def __init__(self, render_mode: str | None = None, **options: Any) -> None:
         """
         Arguments:
-            - render_mode (:obj:`str | None`): None or ``rgb_array``, for ``render``.
-            - options (:obj:`Any`): ``BreakoutOptions``.
+            render_mode: None or ``rgb_array``, for ``render``.
+            options: ``BreakoutOptions``.
         Raises:
-            - UnknownArgument: If there is no such option.
-            - ValueError: If the value of an option is not allowed.
+            UnknownArgument: If there is no such option.
+            ValueError: If the value of an option is not allowed.
         """
         for name in options:
             if name not in BreakoutOptions.known_names():
@@ -93,9 +90,8 @@ class GymnasiumBreakout(gymnasium.Env):
         return ['NOOP', 'FIRE', 'RIGHT', 'LEFT']
 
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
-        """
-        As ``gymnasium.Env.reset``; with a seed, all later games follow from it. A ValueError for any options, or if the
-        seed is not allowed.
+        """As ``gymnasium.Env.reset``; with a seed, all later games follow from it. A ValueError for any options, or if
+        the seed is not allowed.
         """
         _check_reset_options(options)
         if seed is not None:
@@ -140,14 +136,12 @@ class _LimitedEnv(BreakoutEnv):
 
 
 class GymnasiumBreakoutVector(VectorEnv):
-    """
-    Overview:
-        Many games in a process for each core, by ``GroupEnvManager``. With ``AutoresetMode.SAME_STEP``, the default, \
-        the step that ends an episode returns the first observation of the next one, and the last one as \
-        ``infos['final_obs']``, its infos as ``infos['final_info']``. With ``NEXT_STEP`` it returns the last \
-        observation, and the next step ignores the action and returns the first one; wrappers such as \
-        ``NormalizeReward`` need that. Games lost with a worker process count as truncated, with ``abnormal`` in their \
-        infos.
+    """Many games in a process for each core, by ``GroupEnvManager``. With ``AutoresetMode.SAME_STEP``, the default, the
+    step that ends an episode returns the first observation of the next one, and the last one as ``infos['final_obs']``,
+    its infos as ``infos['final_info']``. With ``NEXT_STEP`` it returns the last observation, and the next step ignores
+    the action and returns the first one; wrappers such as ``NormalizeReward`` need that. Games lost with a worker
+    process count as truncated, with ``abnormal`` in their infos.
+
     Examples:
         >>> envs = gymnasium.make_vec('breakout_env:breakout_env/Breakout-v0', num_envs=2, manager=dict(worker_num=1))
         >>> obs, infos = envs.reset(seed=0)
@@ -168,13 +162,13 @@ class GymnasiumBreakoutVector(VectorEnv):
     ) -> None:
         """
         Arguments:
-            - num_envs (:obj:`int`): How many games, from 1 to 4,096.
-            - manager (:obj:`Mapping | None`): ``EnvManagerOptions``, such as ``worker_num``.
-            - autoreset_mode (:obj:`AutoresetMode | str`): ``SAME_STEP`` or ``NEXT_STEP``, or their values.
-            - max_episode_steps (:obj:`int | None`): Steps after which an episode is truncated; None for no limit.
-            - render_mode, options: As of ``GymnasiumBreakout``.
+            num_envs: How many games, from 1 to 4,096.
+            manager: ``EnvManagerOptions``, such as ``worker_num``.
+            autoreset_mode: ``SAME_STEP`` or ``NEXT_STEP``, or their values.
+            max_episode_steps: Steps after which an episode is truncated; None for no limit.
+            render_mode, options: As of ``GymnasiumBreakout``.
         Raises:
-            - ValueError: If an option is unknown or its value is not allowed.
+            ValueError: If an option is unknown or its value is not allowed.
         """
         num_envs = checked('option', 'num_envs', num_envs, ENV_COUNT)
         checked('option', 'render_mode', render_mode, Literal[None, 'rgb_array'])
@@ -200,8 +194,7 @@ class GymnasiumBreakoutVector(VectorEnv):
         self._first_obs: dict[int, np.ndarray] = {}
 
     def reset(self, *, seed: int | Sequence[int] | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
-        """
-        As ``VectorEnv.reset``: an int seeds game i with seed + i; a list has one seed per game. After an error in a
+        """As ``VectorEnv.reset``: an int seeds game i with seed + i; a list has one seed per game. After an error in a
         step or ``close`` it starts the processes again. A ValueError if a seed is not allowed; no game is reset then.
         """
         _check_reset_options(options)

@@ -27,11 +27,10 @@ _ENV_ID = re.compile(r'Breakout(?:NoFrameskip|Deterministic)-v[04]|(?:ALE/)?Brea
 
 
 class BreakoutOptions(Options):
-    """
-    Overview:
-        The checked options of one environment: what ``cfg.env`` means for a collector (``is_train=True``) or an \
-        evaluator (``is_train=False``). The defaults are for training and follow DQN practice (Mnih et al. \
-        2015); the defaults of evaluation are in ``EVALUATION_DEFAULTS``.
+    """The checked options of one environment: what ``cfg.env`` means for a collector (``is_train=True``) or an
+    evaluator (``is_train=False``). The defaults are for training and follow DQN practice (Mnih et al. 2015); the
+    defaults of evaluation are in ``EVALUATION_DEFAULTS``.
+
     Examples:
         >>> BreakoutOptions.from_config(dict(frame_skip=3, evaluator=dict(noop_max=0), is_train=False)).noop_max
         0
@@ -78,7 +77,7 @@ class BreakoutOptions(Options):
     """(float) Probability that a step plays a uniformly random action instead of the given one: the epsilon of \
     evaluation protocols, for any policy."""
     render_mode: Literal[None, 'rgb_array', 'human'] = None
-    """(Optional[str]) ``human`` opens a pygame window for the first collector's game, or the first evaluator's if set \
+    """(str | None) ``human`` opens a pygame window for the first collector's game, or the first evaluator's if set \
     in ``evaluator``, at the speed at which people play. None and ``rgb_array`` open none; ``render()`` works in any \
     mode."""
     is_train: Flag = True
@@ -86,13 +85,12 @@ class BreakoutOptions(Options):
 
     @classmethod
     def from_config(cls, cfg: Mapping) -> 'BreakoutOptions':
-        """
-        Overview:
-            Read and check ``cfg.env``. An option at the top holds for collectors and evaluators; the sections \
-            ``collector`` and ``evaluator`` hold for one of them and override the top. Evaluation plays full games \
-            with raw rewards unless ``evaluator`` itself says otherwise. Both sections are checked, whichever is used.
+        """Read and check ``cfg.env``. An option at the top holds for collectors and evaluators; the sections
+        ``collector`` and ``evaluator`` hold for one of them and override the top. Evaluation plays full games with raw
+        rewards unless ``evaluator`` itself says otherwise. Both sections are checked, whichever is used.
+
         Raises:
-            - ValueError: If an option is unknown or its value is not allowed; the message names the option.
+            ValueError: If an option is unknown or its value is not allowed; the message names the option.
         """
         cfg = section('the config of BreakoutEnv', cfg)
         content = f'{cls} {_content(cfg)}'  # a subclass has other options

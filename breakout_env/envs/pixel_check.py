@@ -1,6 +1,5 @@
-"""
-Does the model take what the environment returns? Pixels are 0..255 (uint8) for a model that scales them, or scaled to
-[0, 1] (float32) for one that does not. A wrong pair trains on wrong numbers, sometimes without an error: DI-engine's
+"""Does the model take what the environment returns? Pixels are 0..255 (uint8) for a model that scales them, or scaled
+to [0, 1] (float32) for one that does not. A wrong pair trains on wrong numbers, sometimes without an error: DI-engine's
 evaluator casts uint8 to float32.
 """
 
@@ -24,9 +23,8 @@ _SCALES = {'breakout_env': True, 'ding': False}
 
 
 def fill_in_sizes(policy: EasyDict, env: BaseEnv) -> None:
-    """
-    Put the sizes that ``policy.model`` leaves out into it, if it is a model of DI-engine or this package. A ValueError
-    if a module in ``import_names`` cannot be imported.
+    """Put the sizes that ``policy.model`` leaves out into it, if it is a model of DI-engine or this package. A
+    ValueError if a module in ``import_names`` cannot be imported.
     """
     policy.model = EasyDict(section('policy.model', policy.get('model')))
     if _package(_model_class(policy)) in _SCALES:
@@ -36,13 +34,12 @@ def fill_in_sizes(policy: EasyDict, env: BaseEnv) -> None:
 
 
 def check_pixels(policy: EasyDict, role: str, env: BaseEnv) -> None:
-    """
-    Overview:
-        Check that the model and the replay buffer of a policy's config take the observations of an environment.
+    """Check that the model and the replay buffer of a policy's config take the observations of an environment.
+
     Arguments:
-        - role (:obj:`str`): What the environment is for, as the error message calls it.
+        role: What the environment is for, as the error message calls it.
     Raises:
-        - ValueError: If they do not; the message says what does.
+        ValueError: If they do not; the message says what does.
     """
     box, model_class = env.observation_space, _model_class(policy)
     if not _sizes(env):  # a subclass may return a dict, which no part of this package takes

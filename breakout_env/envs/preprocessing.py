@@ -8,29 +8,27 @@ import numpy as np
 
 
 def resize_into(frame: np.ndarray, screen: np.ndarray) -> None:
-    """
-    Overview:
-        Resize a gray screen by area interpolation, as gymnasium's and Stable-Baselines3's wrappers do, without \
-        allocating memory.
+    """Resize a gray screen by area interpolation, as gymnasium's and Stable-Baselines3's wrappers do, without
+    allocating memory.
+
     Shapes:
-        - frame (:obj:`np.ndarray`): :math:`(h, S)`, uint8, C-contiguous: OpenCV writes elsewhere if it is not.
-        - screen (:obj:`np.ndarray`): :math:`(H, 160)`, uint8.
+        frame: :math:`(h, S)`, uint8, C-contiguous: OpenCV writes elsewhere if it is not.
+        screen: :math:`(H, 160)`, uint8.
     """
     cv2.resize(screen, frame.shape[::-1], dst=frame, interpolation=cv2.INTER_AREA)
 
 
 def push_frame(stack: np.ndarray, screen: np.ndarray, last_screen: np.ndarray) -> None:
-    """
-    Overview:
-        Drop the oldest frame of a stack and append a screen, resized. From one step to the next little moves but ball \
-        and paddle: only the bands in which the screen has changed are resized again. The result is exactly that of \
-        ``resize_into``.
+    """Drop the oldest frame of a stack and append a screen, resized. From one step to the next little moves but ball
+    and paddle: only the bands in which the screen has changed are resized again. The result is exactly that of
+    ``resize_into``.
+
     Arguments:
-        - stack (:obj:`np.ndarray`): The last frames, oldest first, changed in place.
-        - last_screen (:obj:`np.ndarray`): The one that the newest frame was made from.
+        stack: The last frames, oldest first, changed in place.
+        last_screen: The one that the newest frame was made from.
     Shapes:
-        - stack (:obj:`np.ndarray`): :math:`(F, S, S)`, uint8, C-contiguous.
-        - screen, last_screen (:obj:`np.ndarray`): :math:`(210, 160)`, uint8, C-contiguous.
+        stack: :math:`(F, S, S)`, uint8, C-contiguous.
+        screen, last_screen: :math:`(210, 160)`, uint8, C-contiguous.
     """
     # frame by frame, because numpy first copies the whole block to a buffer when source and target overlap
     for i in range(len(stack) - 1):
@@ -49,9 +47,8 @@ def push_frame(stack: np.ndarray, screen: np.ndarray, last_screen: np.ndarray) -
 
 
 def fill_stack(stack: np.ndarray, screen: np.ndarray) -> None:
-    """
-    Start a stack: fill every place with the first screen, as gymnasium's ``FrameStackObservation`` does; shapes as of
-    ``push_frame``.
+    """Start a stack: fill every place with the first screen, as gymnasium's ``FrameStackObservation`` does; shapes as
+    of ``push_frame``.
     """
     resize_into(stack[-1], screen)
     stack[:-1] = stack[-1]
@@ -59,8 +56,7 @@ def fill_stack(stack: np.ndarray, screen: np.ndarray) -> None:
 
 @cache
 def _independent_bands(screen_height: int, frame_height: int) -> int:
-    """
-    The largest number of horizontal bands that can be resized one by one with exactly the result of a whole resize.
+    """The largest number of horizontal bands that can be resized one by one with exactly the result of a whole resize.
 
     Each band must become whole rows of the frame. OpenCV computes the weights of a row from its position times the
     scale as a float. Only where the scale is exact in binary (210 / 84 = 2.5) are the weights in a band the same as in
@@ -72,13 +68,12 @@ def _independent_bands(screen_height: int, frame_height: int) -> int:
 
 
 def observe(stack: np.ndarray, dtype: str) -> np.ndarray:
-    """
-    Overview:
-        Copy the stack for the agent to keep.
+    """Copy the stack for the agent to keep.
+
     Arguments:
-        - dtype (:obj:`str`): ``uint8`` for pixels 0..255, ``float32`` for pixels scaled to [0, 1].
+        dtype: ``uint8`` for pixels 0..255, ``float32`` for pixels scaled to [0, 1].
     Shapes:
-        - stack, obs (:obj:`np.ndarray`): :math:`(F, S, S)`.
+        stack, obs: :math:`(F, S, S)`.
     """
     if dtype == 'uint8':
         return stack.copy()

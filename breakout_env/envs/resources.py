@@ -24,8 +24,7 @@ class State(Enum):
 
 
 class Resources:
-    """
-    Releases what one environment has open, from any state, and logs what happens to it. It does not refer to its
+    """Releases what one environment has open, from any state, and logs what happens to it. It does not refer to its
     environment, so that the environment's garbage collection can close it.
     """
 

@@ -34,24 +34,22 @@ class LeanDQNOptions(LearnerOptions):
 
 @POLICY_REGISTRY.register('lean_dqn')
 class LeanDQNPolicy(DQNPolicy):
-    """
-    Overview:
-        DI-engine's ``dqn`` (double, dueling, n-step, prioritised, as configured) with the same hyper-parameters, the \
-        same checkpoints and, up to the order of floating-point additions, the same losses and weights. It is faster, \
-        because:
+    """DI-engine's ``dqn`` (double, dueling, n-step, prioritised, as configured) with the same hyper-parameters, the
+    same checkpoints and, up to the order of floating-point additions, the same losses and weights. It is faster,
+    because:
 
-        - a batch of the ``frame`` buffer already consists of tensors, which are not listed and stacked again;
-        - screens go to the device as uint8, on a separate stream, and are scaled there once for both networks;
-        - their memory format is the fastest for convolutions (channels last);
-        - Adam is ``fused``: one pass over its tensors instead of a dozen;
-        - on a GPU, where launching layers takes longer than computing them, the online network processes both states \
-          of a transition in one forward; on a CPU in two, as only one of them needs a gradient;
-        - loss and Q values stay on the device, and their means are fetched every ``log_every_updates`` updates;
-        - priorities, which are the sizes of the TD errors (Schaul et al. 2016; DI-engine's are their squares), are \
-            fetched only if they are used (``policy.priority``).
+    - a batch of the ``frame`` buffer already consists of tensors, which are not listed and stacked again;
+    - screens go to the device as uint8, on a separate stream, and are scaled there once for both networks;
+    - their memory format is the fastest for convolutions (channels last);
+    - Adam is ``fused``: one pass over its tensors instead of a dozen;
+    - on a GPU, where launching layers takes longer than computing them, the online network processes both states
+      of a transition in one forward; on a CPU in two, as only one of them needs a gradient;
+    - loss and Q values stay on the device, and their means are fetched every ``log_every_updates`` updates;
+    - priorities, which are the sizes of the TD errors (Schaul et al. 2016; DI-engine's are their squares), are
+        fetched only if they are used (``policy.priority``).
 
-        Each environment draws its own epsilon-greedy actions. ``autocast='bfloat16'`` computes the layers with half \
-        of the bits, and weights, loss and optimizer in float32; it changes the numbers.
+    Each environment draws its own epsilon-greedy actions. ``autocast='bfloat16'`` computes the layers with half of the
+    bits, and weights, loss and optimizer in float32; it changes the numbers.
     """
 
     config = dict(type='lean_dqn', learn=LeanDQNOptions().model_dump())
@@ -98,11 +96,10 @@ class LeanDQNPolicy(DQNPolicy):
         self._copied_version = -1
 
     def _forward_learn(self, data: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """
-        Overview:
-            One update from a batch of the ``frame`` buffer, or from a list of transitions, as ``DQNPolicy`` makes it.
+        """One update from a batch of the ``frame`` buffer, or from a list of transitions, as ``DQNPolicy`` makes it.
+
         Returns:
-            - info (:obj:`dict[str, Any]`): What ``Updater.step`` returns, and ``priority`` if priorities are used.
+            What ``Updater.step`` returns, and ``priority`` if priorities are used.
         """
         prepared = self._prepared(data)
         batch = self._uploaded({key: prepared[key] for key in USED_KEYS if prepared.get(key) is not None})
@@ -130,13 +127,11 @@ class LeanDQNPolicy(DQNPolicy):
         return uploaded
 
     def _loss(self, batch: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        """
-        Overview:
-            The loss of a batch with double DQN's TD target: n-step return + (1 - done) * discount * \
-            Q_target(s', argmax_a Q_online(s', a)). Returns loss, |TD error|, and ``q_value`` and ``target_q_value`` \
-            for the log.
+        """The loss of a batch with double DQN's TD target: n-step return + (1 - done) * discount * Q_target(s',
+        argmax_a Q_online(s', a)). Returns loss, |TD error|, and ``q_value`` and ``target_q_value`` for the log.
+
         Shapes:
-            - batch: ``reward`` :math:`(n, B)`, n rewards of an n-step return; ``obs`` as of ``_q_values``; others \
+            batch: ``reward`` :math:`(n, B)`, n rewards of an n-step return; ``obs`` as of ``_q_values``; others
                 :math:`(B)`.
         """
         q_value, next_q_value, target_q_value = self._q_values(batch['obs'], batch['next_obs'])
@@ -160,13 +155,12 @@ class LeanDQNPolicy(DQNPolicy):
         return batch
 
     def _q_values(self, obs: torch.Tensor, next_obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """
-        Overview:
-            The Q values that an update needs, in float32: the online network's of ``obs``, with a gradient, and of \
-            ``next_obs``, and the target network's of ``next_obs``.
+        """The Q values that an update needs, in float32: the online network's of ``obs``, with a gradient, and of
+        ``next_obs``, and the target network's of ``next_obs``.
+
         Shapes:
-            - obs, next_obs (:obj:`torch.Tensor`): :math:`(B, F, S, S)`, B batch size, F frames, S pixels.
-            - q_value, next_q_value, target_q_value (:obj:`torch.Tensor`): :math:`(B, A)`, A actions.
+            obs, next_obs: :math:`(B, F, S, S)`, B batch size, F frames, S pixels.
+            q_value, next_q_value, target_q_value: :math:`(B, A)`, A actions.
         """
         for model in (self._learn_model, self._target_model):
             if not model.training:  # train() walks through all modules

@@ -95,14 +95,12 @@ class LeanPPOOptions(LearnerOptions):
 
 @POLICY_REGISTRY.register('lean_ppo')
 class LeanPPOPolicy(Policy):
-    """
-    Overview:
-        PPO (Schulman et al. 2017, "Proximal Policy Optimization Algorithms"): the policy draws the actions of a \
-        rollout in many environments, GAE gives their advantages, and a few epochs of random minibatches lower a \
-        clipped loss. As in Stable-Baselines3, advantages are normalised in each minibatch and values are not clipped. \
-        It needs the collector ``rollout``, the buffer ``rollout`` and the model ``pixel_actor_critic``; see \
-        configs/breakout_ppo_config.py. The number of epochs is ``learn.update_per_collect`` times \
-        ``learn.batch_size`` divided by ``collect.n_sample``. An evaluation takes the most probable action.
+    """PPO (Schulman et al. 2017, "Proximal Policy Optimization Algorithms"): the policy draws the actions of a rollout
+    in many environments, GAE gives their advantages, and a few epochs of random minibatches lower a clipped loss. As in
+    Stable-Baselines3, advantages are normalised in each minibatch and values are not clipped. It needs the collector
+    ``rollout``, the buffer ``rollout`` and the model ``pixel_actor_critic``; see configs/breakout_ppo_config.py. The
+    number of epochs is ``learn.update_per_collect`` times ``learn.batch_size`` divided by ``collect.n_sample``. An
+    evaluation takes the most probable action.
     """
 
     config = dict(
@@ -194,15 +192,14 @@ class LeanPPOPolicy(Policy):
         return {env_id: dict(zip(decided, step)) for env_id, step in zip(data, steps)}
 
     def _act_on_batch(self, obs: torch.Tensor, eps: float = 0.0) -> dict[str, torch.Tensor]:
-        """
-        Overview:
-            Draw actions for a batch of observations; the collector ``rollout`` calls this, as \
-            ``collect_mode.get_attribute('act_on_batch')``.
+        """Draw actions for a batch of observations; the collector ``rollout`` calls this, as
+        ``collect_mode.get_attribute('act_on_batch')``.
+
         Returns:
-            - output (:obj:`dict[str, torch.Tensor]`): ``action``, ``value`` of the observation and ``log_prob``, \
-                the logarithm of the action's probability, on the CPU.
+            ``action``, ``value`` of the observation and ``log_prob``, the logarithm of the action's probability, on the
+            CPU.
         Shapes:
-            - obs: :math:`(B, F, S, S)`, uint8, B environments, F frames, S pixels; output: :math:`(B)`.
+            obs: :math:`(B, F, S, S)`, uint8, B environments, F frames, S pixels; output: :math:`(B)`.
         """
         with torch.inference_mode(), autocast(self._device, self._dtype):
             if self._cast is None:
@@ -229,17 +226,16 @@ class LeanPPOPolicy(Policy):
         )
 
     def _get_train_sample(self, transitions: Mapping[str, torch.Tensor]) -> Samples:
-        """
-        Overview:
-            Add GAE advantages (Schulman et al. 2016) and the critic's target returns to a rollout.
+        """Add GAE advantages (Schulman et al. 2016) and the critic's target returns to a rollout.
+
         Arguments:
-            - transitions (:obj:`Mapping[str, torch.Tensor]`): ``obs``, ``action``, ``log_prob``, ``reward``, \
-                ``done``, ``weight``, and ``value``, which also has the observations after the last step.
+            transitions: ``obs``, ``action``, ``log_prob``, ``reward``, ``done``, ``weight``, and ``value``, which also
+                has the observations after the last step.
         Returns:
-            - samples (:obj:`Samples`): On the learner's device: a GPU gets a rollout once, not once for each epoch.
+            On the learner's device: a GPU gets a rollout once, not once for each epoch.
         Shapes:
-            - obs: :math:`(T, N, ...)`, T steps of N environments; value: :math:`(T + 1, N)`; others: :math:`(T, N)`.
-            - samples: :math:`(T N, ...)`.
+            obs: :math:`(T, N, ...)`, T steps of N environments; value: :math:`(T + 1, N)`; others: :math:`(T, N)`.
+            samples: :math:`(T N, ...)`.
         """
         reward, value, weight = transitions['reward'], transitions['value'], transitions['weight']
         discount = self._get_discount() * (1 - transitions['done'].float())

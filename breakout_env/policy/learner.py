@@ -59,15 +59,14 @@ def check_finite(what: str, values: Any) -> None:
 
 
 class Updater:
-    """
-    Overview:
-        Updates the weights of a network: steps of Adam in one pass over all tensors (``fused``), means of losses and \
-        values for the log, and the moving average of the weights (EMA).
+    """Updates the weights of a network: steps of Adam in one pass over all tensors (``fused``), means of losses and
+    values for the log, and the moving average of the weights (EMA).
+
     Arguments:
-        - model (:obj:`torch.nn.Module`): The network, on its device.
-        - eps (:obj:`float`): Adam's epsilon.
-        - max_grad_norm (:obj:`float | None`): Scale gradients whose norm over all weights is larger to it, and log \
-            the norm as ``grad_norm``; ``math.inf`` only logs it, None does neither.
+        model: The network, on its device.
+        eps: Adam's epsilon.
+        max_grad_norm: Scale gradients whose norm over all weights is larger to it, and log the norm as ``grad_norm``;
+            ``math.inf`` only logs it, None does neither.
     """
 
     def __init__(
@@ -93,17 +92,16 @@ class Updater:
     def step(
         self, loss: torch.Tensor, sync: Callable[[], None] | None = None, **logged: torch.Tensor
     ) -> dict[str, float]:
-        """
-        Overview:
-            Lower the loss by one update.
+        """Lower the loss by one update.
+
         Arguments:
-            - loss (:obj:`torch.Tensor`): Without dimensions, as ``logged``.
-            - sync (:obj:`Callable | None`): Called between backward and step, to average gradients.
-            - logged (:obj:`torch.Tensor`): What to log besides, the same names in each update.
+            loss: Without dimensions, as ``logged``.
+            sync: Called between backward and step, to average gradients.
+            logged: What to log besides, the same names in each update.
         Returns:
-            - info (:obj:`dict[str, float]`): ``cur_lr`` and the newest means, of the loss as ``total_loss``.
+            ``cur_lr`` and the newest means, of the loss as ``total_loss``.
         Raises:
-            - Diverged: If a new mean is not finite.
+            Diverged: If a new mean is not finite.
         """
         self.optimizer.zero_grad()
         loss.backward()
@@ -159,12 +157,9 @@ def _groups(optimizer_state: Mapping[str, Any], fused: bool | None) -> list[dict
 
 
 class PixelScaler:
-    """
-    Overview:
-        Crops a batch for the network and scales it to [0, 1], channels last, into reused memory: allocating it takes \
-        a tenth of an update on a CPU. Channels last is the faster layout for training on all CPUs that were measured, \
-        and on GPUs: on one thread with AVX2 by 1.1 for a batch of 64 and by 2 for one of 256, with bfloat16 \
-        instructions by 1.2.
+    """Crops a batch for the network and scales it to [0, 1], channels last, into reused memory: allocating it takes a
+    tenth of an update on a CPU. Channels last is the faster layout for training on all CPUs that were measured, and on
+    GPUs: on one thread with AVX2 by 1.1 for a batch of 64 and by 2 for one of 256, with bfloat16 instructions by 1.2.
     """
 
     def __init__(self, model: PixelInput, dtype: torch.dtype) -> None:
@@ -195,8 +190,7 @@ def _interleaved(pixels: torch.Tensor) -> torch.Tensor:
 
 
 def fastest_dtype(autocast: str | None, device: str | torch.device) -> torch.dtype:
-    """
-    What the option ``autocast`` means on this machine: ``auto`` is bfloat16 if the CPU has instructions for it
+    """What the option ``autocast`` means on this machine: ``auto`` is bfloat16 if the CPU has instructions for it
     (AVX512-BF16 or AMX) or the GPU does (compute capability 8 and higher), else float32.
     """
     if autocast != 'auto':
@@ -214,8 +208,7 @@ def autocast(device: str | torch.device, dtype: torch.dtype) -> torch.autocast:
 
 
 def cast_copy(model: _Model, dtype: torch.dtype) -> _Model:
-    """
-    A frozen copy with the encoder's weights (all, without an encoder) cast to ``dtype``, which saves casting them at
+    """A frozen copy with the encoder's weights (all, without an encoder) cast to ``dtype``, which saves casting them at
     each forward. The head of ``pixel_dqn`` always computes in float32.
     """
     model = copy.deepcopy(model).requires_grad_(False)

@@ -13,17 +13,16 @@ MIRRORED_ACTIONS = [0, 1, 3, 2]
 
 
 class Mirror:
-    """
-    Overview:
-        Keeps a network's weights equivariant: each layer has its features in pairs, and one feature of a pair sees \
-        in a screen what the other sees in its mirror image (Cohen and Welling 2016, "Group Equivariant Convolutional \
-        Networks"). Breakout is symmetric, so a game teaches as much as two. The weights are ordinary ones, half of \
-        them free. An update takes the same time: it averages the gradients over each pair, which gives the gradient \
-        of the free weights.
+    """Keeps a network's weights equivariant: each layer has its features in pairs, and one feature of a pair sees in a
+    screen what the other sees in its mirror image (Cohen and Welling 2016, "Group Equivariant Convolutional Networks").
+    Breakout is symmetric, so a game teaches as much as two. The weights are ordinary ones, half of them free. An update
+    takes the same time: it averages the gradients over each pair, which gives the gradient of the free weights.
+
     Arguments:
-        - model (:obj:`PixelActorCritic`): With 4 actions and an even number of features in each layer.
+        model: With 4 actions and an even number of features in each layer.
     Raises:
-        - ValueError: If the network is of another kind, or the mirror does not map its screens onto themselves.
+        ValueError: If the network is of another kind, or the mirror does not map its screens onto themselves.
+
     Examples:
         >>> model = PixelActorCritic([4, 84, 84], 4, head='paper')
         >>> Mirror(model).begin()

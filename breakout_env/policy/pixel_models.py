@@ -104,9 +104,8 @@ class PixelModelOptions(Options):
 
 
 class _MadeFromConfig(ABCMeta):  # not `type`: a network may have an abstract base
-    """
-    Makes a network of the arguments in ``policy.model``, whoever asks for it. Drops the encoder that DI-engine inserts
-    there: a network with custom layers need not have such an argument.
+    """Makes a network of the arguments in ``policy.model``, whoever asks for it. Drops the encoder that DI-engine
+    inserts there: a network with custom layers need not have such an argument.
     """
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
@@ -117,14 +116,12 @@ class _MadeFromConfig(ABCMeta):  # not `type`: a network may have an abstract ba
 
 
 class PixelInput(torch.nn.Module, metaclass=_MadeFromConfig):
-    """
-    Overview:
-        A mixin for DI-engine's template models and for networks with custom layers (docs/own_network.md). They take \
-        pixel values 0..255, uint8 or floating, and scale them to [0, 1] on the network's device: DI-engine's \
-        collector passes uint8, its evaluator the same pixels as float32. Checkpoints are the template's. The \
-        encoder's weights begin orthogonal (Saxe et al. 2014), which preserves the differences between screens. \
-        PyTorch's default weights shrink them at each layer, and DQN may learn one value for all states \
-        (docs/training.md).
+    """A mixin for DI-engine's template models and for networks with custom layers (docs/own_network.md). They take
+    pixel values 0..255, uint8 or floating, and scale them to [0, 1] on the network's device: DI-engine's collector
+    passes uint8, its evaluator the same pixels as float32. Checkpoints are the template's. The encoder's weights begin
+    orthogonal (Saxe et al. 2014), which preserves the differences between screens. PyTorch's default weights shrink
+    them at each layer, and DQN may learn one value for all states (docs/training.md).
+
     Examples:
         >>> model = PixelDQN([4, 84, 84], 4)
         >>> pixels = torch.randint(0, 256, (1, 4, 84, 84), dtype=torch.uint8)
@@ -154,15 +151,15 @@ class PixelInput(torch.nn.Module, metaclass=_MadeFromConfig):
     ) -> None:
         """
         Arguments:
-            - obs_shape, action_shape, rows, columns: As in ``PixelModelOptions``. A network with custom layers names \
-                none of them. Checkpoints include ``rows`` and ``columns``.
-            - encoder_hidden_size_list (:obj:`Sequence[int] | None`): As there. None and, as a keyword, [128, 128, 64] \
-                stand for the default: DI-engine's policies insert the latter into configs. To train with these sizes, \
-                use DI-engine's own model with ``obs_dtype='float32'``.
-            - orthogonal (:obj:`bool`): Whether the encoder's weights begin orthogonal, else as PyTorch's.
-            - kwargs (:obj:`Any`): The template's other arguments.
+            obs_shape, action_shape, rows, columns: As in ``PixelModelOptions``. A network with custom layers names none
+                of them. Checkpoints include ``rows`` and ``columns``.
+            encoder_hidden_size_list: As there. None and, as a keyword, [128, 128, 64] stand for the default:
+                DI-engine's policies insert the latter into configs. To train with these sizes, use DI-engine's own
+                model with ``obs_dtype='float32'``.
+            orthogonal: Whether the encoder's weights begin orthogonal, else as PyTorch's.
+            kwargs: The template's other arguments.
         Raises:
-            - ValueError: If a shape or size is not allowed.
+            ValueError: If a shape or size is not allowed.
         """
         if obs_shape is None:
             super().__init__(**kwargs)
@@ -203,12 +200,11 @@ class PixelInput(torch.nn.Module, metaclass=_MadeFromConfig):
             check_network(cfg, network)
 
     def forward(self, x: torch.Tensor | Mapping, *args: Any, **kwargs: Any) -> Any:
-        """
-        Overview:
-            The template's ``forward`` on scaled pixels; a recurrent one takes a dict with ``obs``. Raises ValueError \
-            if the first floating input that is not all black is scaled already.
+        """The template's ``forward`` on scaled pixels; a recurrent one takes a dict with ``obs``. Raises ValueError if
+        the first floating input that is not all black is scaled already.
+
         Shapes:
-            - x: :math:`(B, F, S, S)`, B batch size, F frames, S pixels; :math:`(T, B, F, S, S)` for T recurrent steps.
+            x: :math:`(B, F, S, S)`, B batch size, F frames, S pixels; :math:`(T, B, F, S, S)` for T recurrent steps.
         """
         if isinstance(x, Mapping):
             return super().forward({**x, 'obs': self.scaled(x['obs'])}, *args, **kwargs)
@@ -240,8 +236,7 @@ class PixelInput(torch.nn.Module, metaclass=_MadeFromConfig):
 
 
 def _keep_layout(module: torch.nn.Module, inputs: tuple[torch.Tensor]) -> None:
-    """
-    Give the gradient of channels-last features their layout, which flattening loses. The backward pass of a ReLU
+    """Give the gradient of channels-last features their layout, which flattening loses. The backward pass of a ReLU
     between two layouts takes ten times as long: 1% of an update on a CPU with bfloat16, 5% in float32.
     """
     (features,) = inputs
@@ -261,11 +256,11 @@ class PixelDQN(PixelInput, DQN):
     ) -> None:
         """
         Arguments:
-            - dueling (:obj:`bool`): Whether the value of a state and the advantages of actions have separate heads.
-            - head (:obj:`str`): ``ding`` or ``paper``, see ``PixelModelOptions``.
-            - layer_norm (:obj:`bool`): Whether a LayerNorm (Ba et al. 2016) precedes each ReLU. The scale of weights \
-                does not matter then, and they begin as PyTorch's.
-            - args, kwargs (:obj:`Any`): As in ``PixelInput``, errors included.
+            dueling: Whether the value of a state and the advantages of actions have separate heads.
+            head: ``ding`` or ``paper``, see ``PixelModelOptions``.
+            layer_norm: Whether a LayerNorm (Ba et al. 2016) precedes each ReLU. The scale of weights does not matter
+                then, and they begin as PyTorch's.
+            args, kwargs: As in ``PixelInput``, errors included.
         """
         checked('model option', 'head', head, PixelModelOptions.model_fields['head'].annotation)
         if head == 'paper' and (layers := kwargs.setdefault('head_layer_num', 0)):
@@ -302,12 +297,11 @@ class PixelDQN(PixelInput, DQN):
 
 @MODEL_REGISTRY.register('pixel_actor_critic')
 class PixelActorCritic(PixelDQN):
-    """
-    Overview:
-        For the policy ``lean_ppo``: a ``PixelDQN`` whose head gives the logits of a policy, and a linear layer beside \
-        it for the value of the observation. Without that layer the weights fit a DQN, which then plays the policy's \
-        most probable actions. All weights begin orthogonal, the last ones of the policy small (Andrychowicz et al. \
-        2021, "What Matters for On-Policy Deep Actor-Critic Methods?").
+    """For the policy ``lean_ppo``: a ``PixelDQN`` whose head gives the logits of a policy, and a linear layer beside it
+    for the value of the observation. Without that layer the weights fit a DQN, which then plays the policy's most
+    probable actions. All weights begin orthogonal, the last ones of the policy small (Andrychowicz et al. 2021, "What
+    Matters for On-Policy Deep Actor-Critic Methods?").
+
     Examples:
         >>> sorted(PixelActorCritic([4, 84, 84], 4)(torch.zeros(1, 4, 84, 84)))
         ['logit', 'value']

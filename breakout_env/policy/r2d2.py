@@ -15,19 +15,17 @@ from ..utils.options import shown
 
 @POLICY_REGISTRY.register('r2d2_slices')
 class R2D2SlicesPolicy(R2D2Policy):
-    """
-    Overview:
-        DI-engine's R2D2 (Kapturowski et al. 2019) for a buffer that stores single transitions and samples slices of \
-        ``burnin_step + learn_unroll_len`` consecutive steps of one episode: any such slice, while DI-engine cuts \
-        every episode once, at fixed steps. Each transition keeps the hidden state that the network had before it: a \
-        slice burns in from its stored state. n-step returns are computed from the slice. It needs the collector \
-        ``sample_with_ids`` and the buffer ``torchrl`` with ``sampler='slice'``; see configs/breakout_r2d2_config.py.
+    """DI-engine's R2D2 (Kapturowski et al. 2019) for a buffer that stores single transitions and samples slices of
+    ``burnin_step + learn_unroll_len`` consecutive steps of one episode: any such slice, while DI-engine cuts every
+    episode once, at fixed steps. Each transition keeps the hidden state that the network had before it: a slice burns
+    in from its stored state. n-step returns are computed from the slice. It needs the collector ``sample_with_ids`` and
+    the buffer ``torchrl`` with ``sampler='slice'``; see configs/breakout_r2d2_config.py.
 
-        .. note::
-            DI-engine's R2D2 does not learn from the end of an episode that is longer than a sequence: the last \
-            ``nstep`` steps of a sequence have no target, and its last sequence ends with the episode. Here ``nstep`` \
-            null steps follow the end (DI-engine pads short episodes with them), which gives the steps before the end \
-            their target. Null steps and steps without a target have weight 0.
+    .. note::
+        DI-engine's R2D2 does not learn from the end of an episode that is longer than a sequence: the last
+        ``nstep`` steps of a sequence have no target, and its last sequence ends with the episode. Here ``nstep``
+        null steps follow the end (DI-engine pads short episodes with them), which gives the steps before the end
+        their target. Null steps and steps without a target have weight 0.
     """
 
     config = dict(

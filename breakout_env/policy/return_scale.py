@@ -10,11 +10,10 @@ RETURNS_SHARE, SMALLEST_DEVIATION = 0.001, 0.01
 
 
 class ReturnScale:
-    """
-    Overview:
-        Mean and deviation of recent returns, the units of a critic's output: the learner follows the returns of its \
-        minibatches and rescales the critic, so that its values stay (PopArt: van Hasselt et al. 2016, "Learning \
-        values across many orders of magnitude"). A run saves it, the collector gets it with the weights.
+    """Mean and deviation of recent returns, the units of a critic's output: the learner follows the returns of its
+    minibatches and rescales the critic, so that its values stay (PopArt: van Hasselt et al. 2016, "Learning values
+    across many orders of magnitude"). A run saves it, the collector gets it with the weights.
+
     Examples:
         >>> critic, scale = torch.nn.Linear(1, 1), ReturnScale()
         >>> with torch.no_grad():

@@ -1,5 +1,5 @@
-"""
-Games as video files that a browser plays, encoded by FFmpeg (the binary comes with imageio-ffmpeg) in a child process.
+"""Games as video files that a browser plays, encoded by FFmpeg (the binary comes with imageio-ffmpeg) in a child
+process.
 
 ``VideoFile`` writes one file, which appears complete or not at all. ``GameRecorder`` writes one for each game beside a
 running training, where a video that fails must not cost the game.
@@ -40,11 +40,10 @@ ENCODER_OPTIONS = {
 
 
 class VideoFile(contextlib.AbstractContextManager):
-    """
-    Overview:
-        A video that is encoded while its pictures come in: H.264 for ``.mp4``, or ``.gif``. Until ``finish`` it is a \
-        part file beside its final name; without ``finish`` the part file is removed. FFmpeg completes the part file \
-        when this process is killed, as its input ends then.
+    """A video that is encoded while its pictures come in: H.264 for ``.mp4``, or ``.gif``. Until ``finish`` it is a
+    part file beside its final name; without ``finish`` the part file is removed. FFmpeg completes the part file when
+    this process is killed, as its input ends then.
+
     Examples:
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder, VideoFile(f'{folder}/game.gif', 15) as video:
@@ -64,18 +63,17 @@ class VideoFile(contextlib.AbstractContextManager):
         overwrite: bool = False,
         timeout_s: float = FILE_TIMEOUT_S,
     ) -> None:
-        """
-        Overview:
-            Check the name. The first picture starts FFmpeg.
+        """Check the name. The first picture starts FFmpeg.
+
         Arguments:
-            - path (:obj:`str`): The final name, ending with ``.mp4`` or ``.gif``.
-            - pictures_per_second (:obj:`float`): Its playing speed.
-            - max_seconds (:obj:`float | None`): Its maximal length; None for no limit, or 30 s for a GIF.
-            - overwrite (:obj:`bool`): Whether an existing file may be replaced.
-            - timeout_s (:obj:`float`): Seconds in which FFmpeg has to take a picture, or to complete the file.
+            path: The final name, ending with ``.mp4`` or ``.gif``.
+            pictures_per_second: Its playing speed.
+            max_seconds: Its maximal length; None for no limit, or 30 s for a GIF.
+            overwrite: Whether an existing file may be replaced.
+            timeout_s: Seconds in which FFmpeg has to take a picture, or to complete the file.
         Raises:
-            - ValueError: If the name has another ending.
-            - OSError: If the file exists already.
+            ValueError: If the name has another ending.
+            OSError: If the file exists already.
         """
         self.path = os.fspath(path)
         suffix = os.path.splitext(self.path)[1]
@@ -93,15 +91,14 @@ class VideoFile(contextlib.AbstractContextManager):
         self._encoder: HelperProcess | None = None
 
     def show(self, picture: np.ndarray) -> bool:
-        """
-        Overview:
-            Add a picture.
+        """Add a picture.
+
         Returns:
-            - goes_on (:obj:`bool`): False once the video has its maximal length.
+            False once the video has its maximal length.
         Raises:
-            - OSError: If it cannot be written.
+            OSError: If it cannot be written.
         Shapes:
-            - picture (:obj:`np.ndarray`): :math:`(H, W, 3)`, uint8, C-contiguous; all have the same size.
+            picture: :math:`(H, W, 3)`, uint8, C-contiguous; all have the same size.
         """
         try:
             if self._encoder is None:
@@ -124,13 +121,12 @@ class VideoFile(contextlib.AbstractContextManager):
         return HelperProcess('video encoder', command)
 
     def finish(self, path: str | None = None) -> bool:
-        """
-        Overview:
-            Complete the video and give it its final name, or the given one.
+        """Complete the video and give it its final name, or the given one.
+
         Returns:
-            - finished (:obj:`bool`): False if it has no picture, or if a parent process writes it.
+            False if it has no picture, or if a parent process writes it.
         Raises:
-            - OSError: If this failed; ``close`` removes the video.
+            OSError: If this failed; ``close`` removes the video.
         """
         encoder, self._encoder = self._encoder, None
         try:
@@ -156,15 +152,13 @@ class VideoFile(contextlib.AbstractContextManager):
 
 
 class GameRecorder:
-    """
-    Writes each game into a new file in a folder. The file is named ``*.part.mp4`` while it grows and gets the score
+    """Writes each game into a new file in a folder. The file is named ``*.part.mp4`` while it grows and gets the score
     into its name at the end. A recording that fails (full disk, encoder stuck) is given up with a warning: the game
     goes on.
     """
 
     def __init__(self, folder: str, name: str, frame_skip: int, timeout_s: float = RECORDER_TIMEOUT_S) -> None:
-        """
-        Make the folder, or check it: an OSError says that it can't be made or written to. The names of files begin
+        """Make the folder, or check it: an OSError says that it can't be made or written to. The names of files begin
         with ``name``; the first file appears with the first step of a game.
         """
         try:
@@ -200,8 +194,8 @@ class GameRecorder:
             self._finish('given-up')
 
     def end(self, score: int | None = None) -> None:
-        """
-        Complete the file of a game, with its score in the name; None for an unfinished game. May be called at any time.
+        """Complete the file of a game, with its score in the name; None for an unfinished game. May be called at any
+        time.
         """
         self._first_picture = None
         self._finish('unfinished' if score is None else f'score{score}')

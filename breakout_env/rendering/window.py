@@ -18,16 +18,14 @@ _GIVEN_UP = 'the window is given up, the game goes on without it: %s'
 
 
 class GameWindow:
-    """
-    A window that shows the game at the speed people play it: it takes a picture only when the picture is due, and
+    """A window that shows the game at the speed people play it: it takes a picture only when the picture is due, and
     ``show`` and ``present`` wait until then. A window that its user closes or that does not answer is given up:
     ``show`` warns, for games that continue without it; ``present`` tells its caller.
     """
 
     def __init__(self, title: str, frame_skip: int, speed: float = 1.0) -> None:
-        """
-        Open a window for pictures that are ``frame_skip`` emulator frames apart; a HelperError says that none could be
-        opened, for example because there is no display.
+        """Open a window for pictures that are ``frame_skip`` emulator frames apart; a HelperError says that none could
+        be opened, for example because there is no display.
         """
         height, width = SCREEN_SHAPE
         # run as a file: as a module of the package it would import DI-engine and torch first
@@ -59,15 +57,14 @@ class GameWindow:
             logger.warning(_GIVEN_UP, e)
 
     def present(self, picture: np.ndarray) -> bool:
-        """
-        Overview:
-            Show a picture, for a caller that stops once nobody looks.
+        """Show a picture, for a caller that stops once nobody looks.
+
         Returns:
-            - open (:obj:`bool`): False once the window has been closed, by its user or by ``close``.
+            False once the window has been closed, by its user or by ``close``.
         Raises:
-            - HelperError: If the window failed or did not answer. It is closed then.
+            HelperError: If the window failed or did not answer. It is closed then.
         Shapes:
-            - picture (:obj:`np.ndarray`): :math:`(210, 160, 3)`, uint8, C-contiguous.
+            picture: :math:`(210, 160, 3)`, uint8, C-contiguous.
         """
         if self._process is None:
             return False

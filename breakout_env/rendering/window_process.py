@@ -1,5 +1,4 @@
-"""
-The program behind ``window.GameWindow``: it shows the pictures from its standard input until that ends.
+"""The program behind ``window.GameWindow``: it shows the pictures from its standard input until that ends.
 
 Run as a file, it imports nothing of this package. It prints one line when the window is open, and ends when its user
 closes it or presses q.

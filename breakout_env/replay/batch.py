@@ -16,10 +16,9 @@ Extras = dict[str, np.ndarray]
 
 
 class FrameBatch(Sequence):
-    """
-    The screens of a batch are decoded into one tensor for each key. ``collated`` returns these without a copy,
-    and all other keys as DI-engine's ``default_collate`` would collate them. As a sequence it yields dicts, made at
-    the first access; their tensors share the batch's memory, and writes to a dict stay.
+    """The screens of a batch are decoded into one tensor for each key. ``collated`` returns these without a copy, and
+    all other keys as DI-engine's ``default_collate`` would collate them. As a sequence it yields dicts, made at the
+    first access; their tensors share the batch's memory, and writes to a dict stay.
     """
 
     def __init__(self, rows: Rows, copied: Columns, pixels: torch.Tensor | None, extras: Extras | None = None) -> None:
@@ -54,12 +53,11 @@ class FrameBatch(Sequence):
         return [*other, *self]
 
     def collated(self) -> dict[str, Any]:
-        """
-        Overview:
-            The batch as one dict of tensors, equal to ``default_collate(list(batch))``.
+        """The batch as one dict of tensors, equal to ``default_collate(list(batch))``.
+
         Shapes:
-            - obs, next_obs: :math:`(B, frame\\_stack, H, W)`, uint8, in pinned memory with ``pin_memory``
-            - others: :math:`(B, ...)`; tensors of shape (1, ) become :math:`(B, )`
+            obs, next_obs: :math:`(B, frame\\_stack, H, W)`, uint8, in pinned memory with ``pin_memory``
+            others: :math:`(B, ...)`; tensors of shape (1, ) become :math:`(B, )`
         """
         if self._collated is None:
             # keys whose values default_collate leaves in a list

@@ -22,14 +22,13 @@ _REPORT_EVERY_S = 30.0  # between two points of the memory's curve, and two chec
 
 @BUFFER_REGISTRY.register('frame')
 class FrameReplayBuffer(SerialBuffer):
-    """
-    Overview:
-        Keeps transitions whose ``obs`` and ``next_obs`` are stacks of uint8 screens, each distinct screen once and \
-        compressed: a million transitions of Breakout in about 0.29 GB (docs/memory.md), returned bit for bit. All \
-        transitions have the structure of the first: its keys, types and shapes.
+    """Keeps transitions whose ``obs`` and ``next_obs`` are stacks of uint8 screens, each distinct screen once and
+    compressed: a million transitions of Breakout in about 0.29 GB (docs/memory.md), returned bit for bit. All
+    transitions have the structure of the first: its keys, types and shapes.
 
-        Samples uniformly until priorities arrive by ``update`` or with a pushed transition; from then on in \
-        proportion to ``priority ** alpha``. Sampling takes the same time whatever the size.
+    Samples uniformly until priorities arrive by ``update`` or with a pushed transition; from then on in proportion to
+    ``priority ** alpha``. Sampling takes the same time whatever the size.
+
     Examples:
         >>> buffer = FrameReplayBuffer(dict(replay_buffer_size=1000))
         >>> stack = torch.zeros(4, 84, 84, dtype=torch.uint8)
@@ -54,11 +53,11 @@ class FrameReplayBuffer(SerialBuffer):
     ) -> None:
         """
         Arguments:
-            - cfg (:obj:`Mapping`): ``policy.other.replay_buffer``; see ``ReplayOptions``.
-            - tb_logger (:obj:`SummaryWriter | None`): Where the curve of the memory goes; None for nowhere.
-            - instance_name (:obj:`str`): Name in curves.
+            cfg: ``policy.other.replay_buffer``; see ``ReplayOptions``.
+            tb_logger: Where the curve of the memory goes; None for nowhere.
+            instance_name: Name in curves.
         Raises:
-            - ValueError: If an option is not allowed, or the size does not fit into memory or on the disk.
+            ValueError: If an option is not allowed, or the size does not fit into memory or on the disk.
         """
         options = self._options = ReplayOptions.from_config(cfg)
         # Neither part refers to self: without a cycle, the memory is released with the last reference to the buffer.
@@ -73,21 +72,19 @@ class FrameReplayBuffer(SerialBuffer):
         self._open(exp_name, partial(_close, memory))
 
     def push(self, data: Sequence[Mapping] | Mapping, cur_collector_envstep: int = -1) -> None:
-        """
-        Overview:
-            Store one transition or many. A full buffer evicts as many.
+        """Store one transition or many. A full buffer evicts as many.
+
         Arguments:
-            - data (:obj:`Sequence[Mapping] | Mapping`): Dicts with stacks of uint8 screens under ``obs`` and \
-                ``next_obs``, and tensors, arrays, numbers, or dicts of these under other keys. The value of \
-                ``priority``, a TD error's absolute value, is the transition's first priority; without one it has the \
-                highest priority so far.
-            - cur_collector_envstep (:obj:`int`): Env steps so far, the x axis of the curves.
+            data: Dicts with stacks of uint8 screens under ``obs`` and ``next_obs``, and tensors, arrays, numbers, or
+                dicts of these under other keys. The value of ``priority``, a TD error's absolute value, is the
+                transition's first priority; without one it has the highest priority so far.
+            cur_collector_envstep: Env steps so far, the x axis of the curves.
         Raises:
-            - ValueError: If ``obs`` is not a stack of uint8 screens (the message says which env option to set), or a \
+            ValueError: If ``obs`` is not a stack of uint8 screens (the message says which env option to set), or a
                 transition has another structure than the first.
-            - TypeError: If a value cannot be stored.
-            - OSError: If the disk of storage ``memmap`` is full.
-            - ClosedBuffer: If the buffer is closed. After any of these errors nothing of ``data`` is stored.
+            TypeError: If a value cannot be stored.
+            OSError: If the disk of storage ``memmap`` is full.
+            ClosedBuffer: If the buffer is closed. After any of these errors nothing of ``data`` is stored.
         """
         transitions = [data] if isinstance(data, Mapping) else data
         self._prefetcher.wait()
@@ -107,15 +104,14 @@ class FrameReplayBuffer(SerialBuffer):
                 self._tb_logger.add_scalar(f'{self._name}_memory/{name}', value, max(0, env_step))
 
     def update(self, info: Mapping) -> None:
-        """
-        Overview:
-            Set priorities, as the learner's ``priority_info`` has them, passing over transitions that are gone. The \
-            first call turns prioritised sampling on.
+        """Set priorities, as the learner's ``priority_info`` has them, passing over transitions that are gone. The
+        first call turns prioritised sampling on.
+
         Arguments:
-            - info (:obj:`Mapping`): Lists of one length: ``replay_unique_id``, ``replay_buffer_idx``, ``priority``, \
-                the absolute value of the TD error; ``alpha`` is applied here.
+            info: Lists of one length: ``replay_unique_id``, ``replay_buffer_idx``, ``priority``, the absolute value of
+                the TD error; ``alpha`` is applied here.
         Raises:
-            - ValueError: If a priority is negative or not a number.
+            ValueError: If a priority is negative or not a number.
         """
         if 'priority' in info:
             self._prefetcher.wait()
@@ -131,14 +127,12 @@ class FrameReplayBuffer(SerialBuffer):
             self._sampler.clear()
 
     def sample(self, size: int, cur_learner_iter: int = 0) -> FrameBatch | list[dict] | None:
-        """
-        Overview:
-            Sample transitions. The batch reads like a list of dicts, and ``collated()`` returns it as tensors without \
-            another copy. A transition may occur twice only if samples follow priorities.
+        """Sample transitions. The batch reads like a list of dicts, and ``collated()`` returns it as tensors without
+        another copy. A transition may occur twice only if samples follow priorities.
+
         Returns:
-            - batch (:obj:`FrameBatch | None`): None if there are too few. Besides what was pushed, each has \
-                ``replay_unique_id``, ``replay_buffer_idx``, ``priority``, and the importance-sampling weight \
-                ``IS`` (1 for all in uniform sampling).
+            None if there are too few. Besides what was pushed, each has ``replay_unique_id``, ``replay_buffer_idx``,
+            ``priority``, and the importance-sampling weight ``IS`` (1 for all in uniform sampling).
         """
         if size == 0:
             return []
@@ -154,21 +148,19 @@ class FrameReplayBuffer(SerialBuffer):
         return batch
 
     def save_data(self, file_name: str) -> None:
-        """
-        Overview:
-            Save everything to a file, completely or not at all.
+        """Save everything to a file, completely or not at all.
+
         Raises:
-            - OSError: If it cannot be written.
+            OSError: If it cannot be written.
         """
         self._begin_save()(file_name)
 
     def load_data(self, file_name: str) -> None:
-        """
-        Overview:
-            Load what ``save_data`` or ``start_saving`` saved, in place of the present content.
+        """Load what ``save_data`` or ``start_saving`` saved, in place of the present content.
+
         Raises:
-            - FileNotFoundError: If there is no such file.
-            - DamagedFile: If it cannot be loaded; the present content stays.
+            FileNotFoundError: If there is no such file.
+            DamagedFile: If it cannot be loaded; the present content stays.
         """
         self._restore(lambda: snapshot.load(self._memory, file_name))
 

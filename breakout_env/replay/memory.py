@@ -25,17 +25,16 @@ class ClosedBuffer(RuntimeError):
 
 
 class ReplayMemory:
-    """
-    Overview:
-        A bounded memory of transitions of one structure, that of the first. Their stacks of screens (``obs``, \
-        ``next_obs``) are taken apart into frames, each distinct frame is kept once, and a batch puts them together \
-        again, bit for bit. It knows nothing of pipelines.
+    """A bounded memory of transitions of one structure, that of the first. Their stacks of screens (``obs``,
+    ``next_obs``) are taken apart into frames, each distinct frame is kept once, and a batch puts them together again,
+    bit for bit. It knows nothing of pipelines.
 
-        A transition is in a slot, which a later one overwrites when the memory is full: the oldest, or a uniformly \
-        random one. All of it is in flat arrays, without a Python object for each transition or frame: memory is what \
-        the arrays take, and the garbage collector has nothing to traverse.
+    A transition is in a slot, which a later one overwrites when the memory is full: the oldest, or a uniformly random
+    one. All of it is in flat arrays, without a Python object for each transition or frame: memory is what the arrays
+    take, and the garbage collector has nothing to traverse.
 
-        Threads that share a memory hold its ``lock`` around each call; the methods do not take it.
+    Threads that share a memory hold its ``lock`` around each call; the methods do not take it.
+
     Examples:
         >>> memory, stack = ReplayMemory(capacity=100, seed=0), np.zeros((4, 84, 84), np.uint8)
         >>> memory.push([dict(obs=stack, next_obs=stack, action=i) for i in range(3)])  # slots
@@ -58,11 +57,11 @@ class ReplayMemory:
     ) -> None:
         """
         Arguments:
-            - capacity (:obj:`int`): The most transitions it holds.
-            - seed (:obj:`int | None`): Seed of sampling and of random eviction.
-            - others: See ``FrameStorageOptions``.
+            capacity: The most transitions it holds.
+            seed: Seed of sampling and of random eviction.
+            others: See ``FrameStorageOptions``.
         Raises:
-            - DoesNotFit: If there is no room for so many with the usual screens; a push raises it for larger ones.
+            DoesNotFit: If there is no room for so many with the usual screens; a push raises it for larger ones.
         """
         check_room(capacity, storage, 84 * 84, folder)
         self.capacity = capacity
@@ -98,13 +97,12 @@ class ReplayMemory:
         return self.frame_store.count if self.frame_store else 0
 
     def report(self) -> dict[str, float]:
-        """
-        Overview:
-            What it costs now.
+        """What it costs now.
+
         Returns:
-            - report (:obj:`dict[str, float]`): ``transitions``; ``bytes`` of memory in use, everything counted; \
-                ``file_bytes`` on the disk; ``bytes_per_transition``, (bytes + file_bytes) / transitions; \
-                ``distinct_frames``; ``resident_bytes`` of the whole process, and ``free_bytes`` that it may still take.
+            ``transitions``; ``bytes`` of memory in use, everything counted; ``file_bytes`` on the disk;
+            ``bytes_per_transition``, (bytes + file_bytes) / transitions; ``distinct_frames``; ``resident_bytes`` of the
+            whole process, and ``free_bytes`` that it may still take.
         """
         rows, store = self.rows, self.frame_store
         nbytes = 0 if rows is None else self.count * rows.nbytes
@@ -145,16 +143,15 @@ class ReplayMemory:
         return int(found[0]) if len(found) else -1
 
     def push(self, transitions: Sequence[Mapping]) -> list[int]:
-        """
-        Overview:
-            Store transitions, dicts of tensors, arrays, numbers, and dicts of these; a full memory evicts as many. \
-            After an error none of them is stored.
+        """Store transitions, dicts of tensors, arrays, numbers, and dicts of these; a full memory evicts as many. After
+        an error none of them is stored.
+
         Returns:
-            - slots (:obj:`list[int]`): Where they are.
+            Where they are.
         Raises:
-            - TypeError, ValueError: If a transition cannot be stored.
-            - OSError: If the disk is full.
-            - ClosedBuffer: If it is closed.
+            TypeError, ValueError: If a transition cannot be stored.
+            OSError: If the disk is full.
+            ClosedBuffer: If it is closed.
         """
         if self._closed:
             raise ClosedBuffer
@@ -209,9 +206,8 @@ class ReplayMemory:
         return [i % capacity for i in range(first, first + count)]
 
     def delete(self, insertion_ids: Iterable[int]) -> np.ndarray:
-        """
-        Remove transitions, passing over those that are gone. The others move up: they are in the first slots then, in
-        the order of pushing. Returns the slots where they were.
+        """Remove transitions, passing over those that are gone. The others move up: they are in the first slots then,
+        in the order of pushing. Returns the slots where they were.
         """
         order = self.order()
         is_gone = np.isin(self.ids(order), np.fromiter(insertion_ids, np.int64))
@@ -225,8 +221,8 @@ class ReplayMemory:
         return kept
 
     def clear(self) -> None:
-        """
-        Remove everything and release memory and file. Insertion ids continue; the next transition may be of any kind.
+        """Remove everything and release memory and file. Insertion ids continue; the next transition may be of any
+        kind.
         """
         if self.frame_store is not None:
             self.frame_store.close()
@@ -249,11 +245,10 @@ class ReplayMemory:
             setattr(other, name, mine)
 
     def fetch(self, slots: np.ndarray, extras: Extras | None = None, pinned: bool = False) -> FrameBatch | list[dict]:
-        """
-        Overview:
-            The transitions in slots, with ``extras`` added to each, in pinned memory or not.
+        """The transitions in slots, with ``extras`` added to each, in pinned memory or not.
+
         Raises:
-            - IndexError: If a slot is not in use.
+            IndexError: If a slot is not in use.
         """
         if not len(slots):
             return []

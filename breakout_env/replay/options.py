@@ -49,10 +49,9 @@ class FrameStorageOptions(_BufferOptions):
 
 
 class TaskBufferOptions(FrameStorageOptions):
-    """
-    Overview:
-        The arguments of ``TaskFrameBuffer``. It samples without priorities and prefetching: in a task pipeline these, \
-        and expiry, are middleware.
+    """The arguments of ``TaskFrameBuffer``. It samples without priorities and prefetching: in a task pipeline these,
+    and expiry, are middleware.
+
     Examples:
         >>> TaskBufferOptions.from_arguments(100, dict(alpha=0.5))
         Traceback (most recent call last):
@@ -102,9 +101,8 @@ class SamplingOptions(_BufferOptions):
 
 
 class ReplayOptions(SamplingOptions, FrameStorageOptions):
-    """
-    Overview:
-        The options of a replay buffer, ``policy.other.replay_buffer`` in a config.
+    """The options of a replay buffer, ``policy.other.replay_buffer`` in a config.
+
     Examples:
         >>> ReplayOptions.from_config(dict(type='frame', replay_buffer_size=1e5)).replay_buffer_size
         100000
@@ -120,9 +118,8 @@ class ReplayOptions(SamplingOptions, FrameStorageOptions):
 
 
 class TorchRLOptions(SamplingOptions):
-    """
-    Overview:
-        The checked options of ``cfg.policy.other.replay_buffer``.
+    """The checked options of ``cfg.policy.other.replay_buffer``.
+
     Examples:
         >>> TorchRLOptions.from_config(dict(type='torchrl', sampler='slice', slice_len=60)).slice_len
         60

@@ -23,15 +23,15 @@ class PrioritySample(NamedTuple):
 
 
 class Priorities:
-    """
-    Overview:
-        Samples slots in proportion to their weight, which is the priority to the power of ``alpha``. The \
-        importance-sampling weights are to the power of ``-beta``, which rises to 1 over ``anneal_step`` samples.
+    """Samples slots in proportion to their weight, which is the priority to the power of ``alpha``. The
+    importance-sampling weights are to the power of ``-beta``, which rises to 1 over ``anneal_step`` samples.
 
-        The caller decides which slots are in use; a slot without a weight is never sampled.
+    The caller decides which slots are in use; a slot without a weight is never sampled.
+
     Arguments:
-        - capacity (:obj:`int`): The number of slots.
-        - options (:obj:`SamplingOptions`): The exponents.
+        capacity: The number of slots.
+        options: The exponents.
+
     Examples:
         >>> priorities = Priorities(100, SamplingOptions(alpha=1.0))
         >>> priorities.set(np.array([3, 8]), priorities.weights([None, 99.0]))
@@ -51,11 +51,10 @@ class Priorities:
         self._highest_weight = 1.0
 
     def weights(self, priorities: Iterable[float | None]) -> np.ndarray:
-        """
-        Overview:
-            The weights of priorities. None stands for a new transition, which gets the highest weight so far.
+        """The weights of priorities. None stands for a new transition, which gets the highest weight so far.
+
         Raises:
-            - ValueError: If a priority is negative, infinite or not a number.
+            ValueError: If a priority is negative, infinite or not a number.
         """
         return np.array([self._highest_weight if each is None else self._weight(each) for each in priorities])
 
@@ -75,8 +74,7 @@ class Priorities:
             self._highest_weight = max(self._highest_weight, float(weights.max()))
 
     def sample(self, uniform: np.ndarray) -> PrioritySample:
-        """
-        Sample as many slots as there are random numbers, which are uniform in [0, 1): one slot from each of as many
+        """Sample as many slots as there are random numbers, which are uniform in [0, 1): one slot from each of as many
         equal shares of the sum of all weights.
         """
         shares = (np.arange(len(uniform)) + uniform) / len(uniform)

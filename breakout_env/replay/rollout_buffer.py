@@ -10,10 +10,9 @@ from easydict import EasyDict
 
 @BUFFER_REGISTRY.register('rollout')
 class RolloutBuffer:
-    """
-    Overview:
-        Keeps the newest rollout and gives it out in random minibatches, reshuffled each epoch. The policy \
-        ``lean_ppo`` learns from it under ``ding -m serial`` and in our programs.
+    """Keeps the newest rollout and gives it out in random minibatches, reshuffled each epoch. The policy ``lean_ppo``
+    learns from it under ``ding -m serial`` and in our programs.
+
     Examples:
         >>> Samples = NamedTuple('Samples', [('obs', torch.Tensor)])
         >>> buffer = RolloutBuffer()
@@ -54,11 +53,10 @@ class RolloutBuffer:
         self._order = self._order[:0]
 
     def sample(self, size: int, cur_learner_iter: int = 0) -> Any:
-        """
-        Overview:
-            The next minibatch.
+        """The next minibatch.
+
         Returns:
-            - batch (:obj:`Any`): ``size`` transitions, of the rollout's type; None if the rollout has fewer.
+            ``size`` transitions, of the rollout's type; None if the rollout has fewer.
         """
         if self.count() < size:
             return None

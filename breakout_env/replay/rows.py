@@ -14,14 +14,13 @@ Columns = dict[str, np.ndarray]
 
 
 class Rows:
-    """
-    Overview:
-        Numbers of frames for the stacks of screens, a column for each other value, as the first transition has them. \
-        A row is contiguous, so that to read one among a million takes one or two cache misses instead of one for each \
-        value. Rows never written to take no memory.
+    """Numbers of frames for the stacks of screens, a column for each other value, as the first transition has them. A
+    row is contiguous, so that to read one among a million takes one or two cache misses instead of one for each value.
+    Rows never written to take no memory.
+
     Arguments:
-        - fields (:obj:`Fields`): The structure of the first transition.
-        - rows (:obj:`int`): How many there are room for.
+        fields: The structure of the first transition.
+        rows: How many there are room for.
     """
 
     def __init__(self, fields: Fields, rows: int) -> None:

@@ -25,15 +25,14 @@ class Chosen(NamedTuple):
 
 
 class TransitionSampler:
-    """
-    Overview:
-        Samples uniformly until priorities arrive, as DI-engine's advanced buffer does, and from then on by \
-        ``Priorities``.
+    """Samples uniformly until priorities arrive, as DI-engine's advanced buffer does, and from then on by
+    ``Priorities``.
 
-        The caller of its methods has the memory's lock.
+    The caller of its methods has the memory's lock.
+
     Arguments:
-        - memory (:obj:`ReplayMemory`): What is sampled from.
-        - options (:obj:`ReplayOptions`): The exponents.
+        memory: What is sampled from.
+        options: The exponents.
     """
 
     def __init__(self, memory: ReplayMemory, options: ReplayOptions) -> None:

@@ -20,8 +20,7 @@ _PREFETCHER, _SAVER = f'{_THREADS}prefetch', f'{_THREADS}saver'
 
 
 class Prefetcher:
-    """
-    Makes the next batch in a thread while the learner computes, assuming that the next request repeats the previous
+    """Makes the next batch in a thread while the learner computes, assuming that the next request repeats the previous
     one. Call ``wait`` before a change of what batches are made from: so their content depends on the seed only, not on
     the thread's speed.
     """
@@ -58,14 +57,12 @@ class Prefetcher:
 
 
 class SerialBuffer(IBuffer):
-    """
-    Overview:
-        A replay buffer that the hook ``resume`` can save with its run, and that releases what it holds at ``close``, \
-        with its last reference, or at the exit of the interpreter. A forked child, which has a copy of the buffer, \
-        saves, closes and deletes nothing.
+    """A replay buffer that the hook ``resume`` can save with its run, and that releases what it holds at ``close``,
+    with its last reference, or at the exit of the interpreter. A forked child, which has a copy of the buffer, saves,
+    closes and deletes nothing.
 
-        A subclass calls ``_open`` at the end of its constructor, and has the methods of DI-engine's ``IBuffer``, \
-        ``_begin_save``, ``push_count``, and ``memory_report``, numbers by name, among them ``bytes`` of memory.
+    A subclass calls ``_open`` at the end of its constructor, and has the methods of DI-engine's ``IBuffer``,
+    ``_begin_save``, ``push_count``, and ``memory_report``, numbers by name, among them ``bytes`` of memory.
     """
 
     save_suffix = ''  # of the names of saves in a run's folder
@@ -89,8 +86,7 @@ class SerialBuffer(IBuffer):
         """Take a snapshot at once; the function that is returned writes it to a path."""
 
     def start_saving(self, file_name: str, then: Callable[[], Any]) -> bool:
-        """
-        Save what is there now while training continues, and call ``then``, in the save's thread, when the file is
+        """Save what is there now while training continues, and call ``then``, in the save's thread, when the file is
         written. If that fails, as on a full disk, a warning is logged and the file before it stays. False if a save is
         under way, or in a forked child, whose copy of the buffer does not belong to the run.
         """

@@ -25,8 +25,7 @@ def expect_room(size: int, bytes_each: float, room: Room, instead: str = '') -> 
 
 
 def check_room(size: int, storage: str, frame_bytes: int, folder: str, row_bytes: int = 0) -> None:
-    """
-    Refuse a size that cannot fit; ``folder`` is where storage ``memmap`` keeps its file, ``row_bytes`` what a
+    """Refuse a size that cannot fit; ``folder`` is where storage ``memmap`` keeps its file, ``row_bytes`` what a
     transition takes besides its frames, where that is known.
     """
     row_bytes = max(row_bytes, _ROW_BYTES)

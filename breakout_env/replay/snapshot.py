@@ -1,5 +1,4 @@
-"""
-All of a replay memory as named arrays, and back: what a save, a load and a state dict have in common.
+"""All of a replay memory as named arrays, and back: what a save, a load and a state dict have in common.
 
 ``ids``, ``frames`` (numbers of saved frames) and ``column0`` ... are the rows; ``frames0``, ``frames1`` ... the saved
 frames, a thousand in each, compressed together, as neighbours are alike; ``meta`` is JSON that describes them.
@@ -40,10 +39,9 @@ class Restored(NamedTuple):
 
 
 class Snapshot:
-    """
-    A memory as it is now, to be read later and from another thread, while the memory changes. It copies the rows
-    (about 80 bytes a transition) and acquires the frames, which ``arrays`` reads a thousand at a
-    time; so memory and training never wait for a disk. ``more`` is JSON, ``priorities`` a number for each slot.
+    """A memory as it is now, to be read later and from another thread, while the memory changes. It copies the rows
+    (about 80 bytes a transition) and acquires the frames, which ``arrays`` reads a thousand at a time; so memory and
+    training never wait for a disk. ``more`` is JSON, ``priorities`` a number for each slot.
 
     Whoever takes it has the memory's lock; the methods take the lock themselves.
     """
@@ -109,12 +107,11 @@ class Snapshot:
 
 
 def write_arrays(path: str, arrays: Iterable[tuple[str, np.ndarray]]) -> None:
-    """
-    Overview:
-        Write arrays to a file, completely or not at all. The arrays are asked for one at a time and need not be in \
-        memory together.
+    """Write arrays to a file, completely or not at all. The arrays are asked for one at a time and need not be in
+    memory together.
+
     Raises:
-        - OSError: If it cannot be written, as on a full disk; the old file is still there.
+        OSError: If it cannot be written, as on a full disk; the old file is still there.
     """
     with atomic_write(path) as file:
         with zipfile.ZipFile(file, 'w', zipfile.ZIP_STORED, allowZip64=True) as archive:
@@ -171,24 +168,22 @@ class SavedArrays(Mapping):
 
 
 def load(memory: ReplayMemory, path: str) -> Restored:
-    """
-    Overview:
-        Restore what ``Snapshot.write`` wrote.
+    """Restore what ``Snapshot.write`` wrote.
+
     Raises:
-        - FileNotFoundError: If there is no such file.
-        - DamagedFile: If it cannot be restored. The memory is unchanged.
+        FileNotFoundError: If there is no such file.
+        DamagedFile: If it cannot be restored. The memory is unchanged.
     """
     with closing(SavedArrays(path)) as arrays:
         return restore(memory, arrays, path)
 
 
 def restore(memory: ReplayMemory, arrays: Mapping[str, np.ndarray], name: str) -> Restored:
-    """
-    Overview:
-        Replace a memory's content by that of a snapshot. If the snapshot has more transitions than fit, the newest \
-        are taken. A memory keeps its own storage, whatever storage the snapshot was taken from.
+    """Replace a memory's content by that of a snapshot. If the snapshot has more transitions than fit, the newest are
+    taken. A memory keeps its own storage, whatever storage the snapshot was taken from.
+
     Raises:
-        - DamagedFile: If it is not a snapshot, has another version, or is inconsistent. The memory is unchanged.
+        DamagedFile: If it is not a snapshot, has another version, or is inconsistent. The memory is unchanged.
     """
     try:
         meta = json.loads(bytes(arrays['meta']))

@@ -1,5 +1,4 @@
-"""
-The structure of transitions: which keys, of which types, and the columns that hold their values.
+"""The structure of transitions: which keys, of which types, and the columns that hold their values.
 
 All transitions of a buffer have the structure of the first one.
 """
@@ -73,12 +72,11 @@ Fields = tuple[Field, ...]
 
 
 def fields_of(transition: Mapping) -> Fields:
-    """
-    Overview:
-        The structure of a transition, in the order of its keys.
+    """The structure of a transition, in the order of its keys.
+
     Raises:
-        - TypeError: If a value has a type that cannot be stored; the message names the key.
-        - ValueError: If ``obs`` or ``next_obs`` is not a stack of uint8 screens; the message names the env option.
+        TypeError: If a value has a type that cannot be stored; the message names the key.
+        ValueError: If ``obs`` or ``next_obs`` is not a stack of uint8 screens; the message names the env option.
     """
     fields = tuple(_fields_below(transition, ()))
     stacks = [field for field in fields if field.is_stack]
@@ -103,9 +101,7 @@ def fields_from(saved: Any) -> Fields:
 
 
 def key_of(transition: Mapping) -> tuple:
-    """
-    A cheap cache key for ``fields_of``: equal keys mean equal structures, or that one of the transitions is refused.
-    """
+    """A cheap cache key for ``fields_of``: equal keys mean equal structures, or that a transition is refused."""
     key: list = []
     for name, value in transition.items():
         kind = type(value)

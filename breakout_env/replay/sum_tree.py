@@ -6,8 +6,7 @@ _LEAVES = 256
 
 
 class SumTree:
-    """
-    A sum tree (Schaul et al. 2016, appendix B.2.1) of two levels: blocks of 256 leaves, and the sum of each. For a
+    """A sum tree (Schaul et al. 2016, appendix B.2.1) of two levels: blocks of 256 leaves, and the sum of each. For a
     million leaves and a batch, two running sums take less time than the twenty steps down a binary tree in Python. A
     block is always summed from its leaves, so that rounding errors do not add up.
     """
@@ -33,11 +32,10 @@ class SumTree:
         return self._leaves.reshape(-1)[rows]
 
     def set(self, rows: np.ndarray, values: np.ndarray) -> None:
-        """
-        Overview:
-            Set the leaves of rows; 0 excludes a row. For a row given twice the last value counts.
+        """Set the leaves of rows; 0 excludes a row. For a row given twice the last value counts.
+
         Shapes:
-            - rows, values: :math:`(N, )`
+            rows, values: :math:`(N, )`
         """
         self._leaves.reshape(-1)[rows] = values
         blocks = np.unique(np.asarray(rows) // _LEAVES)
@@ -46,11 +44,10 @@ class SumTree:
         self._minima[blocks] = leaves.min(axis=1, where=leaves > 0, initial=np.inf)
 
     def find(self, masses: np.ndarray) -> np.ndarray:
-        """
-        Overview:
-            The rows where the running sum of the leaves exceeds each mass.
+        """The rows where the running sum of the leaves exceeds each mass.
+
         Shapes:
-            - masses: :math:`(N, )`, each at least 0 and below ``total``
+            masses: :math:`(N, )`, each at least 0 and below ``total``
         """
         ends = self._sums.cumsum()
         masses = np.minimum(masses, np.nextafter(ends[-1], 0))  # rounding may have made one as large as the total

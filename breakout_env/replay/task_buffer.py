@@ -17,15 +17,14 @@ from .options import TaskBufferOptions
 
 
 class TaskFrameBuffer(Buffer):
-    """
-    Overview:
-        DI-engine's ``DequeBuffer``, with each distinct screen kept once and compressed. It works with \
-        ``data_pusher``, ``OffPolicyLearner``, ``offpolicy_data_fetcher``, and the middleware \
-        ``PriorityExperienceReplay``, ``use_time_check``, ``staleness_check``, ``sample_range_view``, ``clone_object``.
+    """DI-engine's ``DequeBuffer``, with each distinct screen kept once and compressed. It works with ``data_pusher``,
+    ``OffPolicyLearner``, ``offpolicy_data_fetcher``, and the middleware ``PriorityExperienceReplay``,
+    ``use_time_check``, ``staleness_check``, ``sample_range_view``, ``clone_object``.
 
-        .. note::
-            A sample is a copy: writing into it does not change the buffer; ``update`` does. ``delete`` takes time in \
-            proportion to what is stored: new transitions replace old ones without it.
+    .. note::
+        A sample is a copy: writing into it does not change the buffer; ``update`` does. ``delete`` takes time in
+        proportion to what is stored: new transitions replace old ones without it.
+
     Examples:
         >>> buffer, stack = TaskFrameBuffer(size=100), np.zeros((4, 84, 84), np.uint8)
         >>> pushed = buffer.push(dict(obs=stack, next_obs=stack, action=1), meta=dict(env=0))
@@ -38,11 +37,11 @@ class TaskFrameBuffer(Buffer):
     def __init__(self, size: int, exp_name: str = 'default_experiment', **options: Any) -> None:
         """
         Arguments:
-            - size (:obj:`int`): The most transitions it holds.
-            - exp_name (:obj:`str`): Folder of the experiment, below which storage ``memmap`` keeps its file.
-            - options (:obj:`Any`): ``storage``, ``eviction``, ``folder``; see ``FrameStorageOptions``.
+            size: The most transitions it holds.
+            exp_name: Folder of the experiment, below which storage ``memmap`` keeps its file.
+            options: ``storage``, ``eviction``, ``folder``; see ``FrameStorageOptions``.
         Raises:
-            - ValueError: If an option is unknown or not allowed, or the size does not fit.
+            ValueError: If an option is unknown or not allowed, or the size does not fit.
         """
         checked = TaskBufferOptions.from_arguments(size, options)
         super().__init__(checked.size)
@@ -81,19 +80,18 @@ class TaskFrameBuffer(Buffer):
         groupby: str | None = None,
         unroll_len: int | None = None,
     ) -> list[BufferedData] | list[list[BufferedData]]:
-        """
-        Overview:
-            Sample transitions, or groups of them, or fetch some by index.
+        """Sample transitions, or groups of them, or fetch some by index.
+
         Arguments:
-            - size (:obj:`int | None`): How many; may be left out with ``indices``.
-            - indices (:obj:`list[str] | None`): Fetch these, in this order.
-            - replace (:obj:`bool`): Whether one may be sampled twice.
-            - sample_range (:obj:`slice | None`): Only among these, in the order of pushing.
-            - ignore_insufficient (:obj:`bool`): Whether to return nothing instead of raising.
-            - groupby (:obj:`str | None`): Sample groups of transitions that have the same value here in their meta.
-            - unroll_len (:obj:`int | None`): From each group as many in a row; shorter groups are left out.
+            size: How many; may be left out with ``indices``.
+            indices: Fetch these, in this order.
+            replace: Whether one may be sampled twice.
+            sample_range: Only among these, in the order of pushing.
+            ignore_insufficient: Whether to return nothing instead of raising.
+            groupby: Sample groups of transitions that have the same value here in their meta.
+            unroll_len: From each group as many in a row; shorter groups are left out.
         Raises:
-            - ValueError: If there are too few, or the arguments contradict each other.
+            ValueError: If there are too few, or the arguments contradict each other.
         """
         size = size or len(indices or ())
         if not size or (indices and size != len(indices)):

@@ -1,5 +1,4 @@
-"""
-TorchRL's replay buffers behind DI-engine's interface, type ``torchrl``.
+"""TorchRL's replay buffers behind DI-engine's interface, type ``torchrl``.
 
 TorchRL stores, samples and writes. Here transitions are converted (``torchrl_columns.py``), what TorchRL would find out
 too late is checked, priorities are kept, and memory and files are released at once. Batches are prefetched here,
@@ -37,21 +36,19 @@ UNIQUE_ID = ('replay_unique_id',)
 
 @BUFFER_REGISTRY.register('torchrl')
 class TorchRLReplayBuffer(SerialBuffer):
-    """
-    Overview:
-        TorchRL's ``TensorDictReplayBuffer`` in DI-engine's pipelines, chosen by \
-        ``create_config.replay_buffer=dict(type='torchrl', import_names=['breakout_env'])`` and configured in \
-        ``policy.other.replay_buffer`` by ``TorchRLOptions``. All transitions have the keys, shapes and dtypes of the \
-        first.
+    """TorchRL's ``TensorDictReplayBuffer`` in DI-engine's pipelines, chosen by
+    ``create_config.replay_buffer=dict(type='torchrl', import_names=['breakout_env'])`` and configured in
+    ``policy.other.replay_buffer`` by ``TorchRLOptions``. All transitions have the keys, shapes and dtypes of the first.
 
-        .. note::
-            The first push allocates all memory. ``close`` or the end of the last reference to the buffer releases \
-            it, at once and without garbage collection. ``clear`` empties the buffer and keeps its memory.
+    .. note::
+        The first push allocates all memory. ``close`` or the end of the last reference to the buffer releases
+        it, at once and without garbage collection. ``clear`` empties the buffer and keeps its memory.
 
-        With the learner hook ``resume`` it is saved and resumed with its run. Training waits while it is saved.
+    With the learner hook ``resume`` it is saved and resumed with its run. Training waits while it is saved.
+
     Raises:
-        - ImportError: If TorchRL is not installed.
-        - ValueError: If an option is not allowed; the message names it.
+        ImportError: If TorchRL is not installed.
+        ValueError: If an option is not allowed; the message names it.
     """
 
     save_suffix = '.torchrl'
@@ -132,13 +129,12 @@ class TorchRLReplayBuffer(SerialBuffer):
             self._priorities.clear()
 
     def push(self, data: Sequence[Mapping] | Mapping, cur_collector_envstep: int) -> None:
-        """
-        Overview:
-            Store one transition or many: dicts of tensors, numbers and dicts.
+        """Store one transition or many: dicts of tensors, numbers and dicts.
+
         Raises:
-            - ValueError: If there is no room for ``replay_buffer_size`` of them, or they differ from earlier ones.
-            - TypeError: If a value is neither tensor nor number.
-            - ClosedBuffer: If the buffer is closed.
+            ValueError: If there is no room for ``replay_buffer_size`` of them, or they differ from earlier ones.
+            TypeError: If a value is neither tensor nor number.
+            ClosedBuffer: If the buffer is closed.
         """
         from tensordict import TensorDict
 
@@ -170,9 +166,8 @@ class TorchRLReplayBuffer(SerialBuffer):
 
     @contextlib.contextmanager
     def _allocating(self, layout: Layout) -> Iterator[None]:
-        """
-        Use it around TorchRL's allocation. It refuses a size that would end in an out-of-memory kill, or in SIGBUS on a
-        full disk, hours later. TorchRL's files are sparse, so it has the file system allocate their blocks.
+        """Use it around TorchRL's allocation. It refuses a size that would end in an out-of-memory kill, or in SIGBUS
+        on a full disk, hours later. TorchRL's files are sparse, so it has the file system allocate their blocks.
         """
         if self._layout:
             yield
@@ -188,14 +183,12 @@ class TorchRLReplayBuffer(SerialBuffer):
                 os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
 
     def sample(self, batch_size: int, cur_learner_iter: int) -> list[dict[str, Any]] | None:
-        """
-        Overview:
-            Sample transitions or slices, with replacement.
+        """Sample transitions or slices, with replacement.
+
         Returns:
-            - batch (:obj:`list[dict[str, Any]] | None`): None if there are too few. Transitions come with \
-                ``replay_unique_id``, ``replay_buffer_idx`` and ``IS``, and with ``priority`` if they have one. A \
-                slice is a dict of lists with a value for each step, the form that DI-engine's R2D2 expects; ``null`` \
-                marks the padding behind the end of a short episode.
+            None if there are too few. Transitions come with ``replay_unique_id``, ``replay_buffer_idx`` and ``IS``, and
+            with ``priority`` if they have one. A slice is a dict of lists with a value for each step, the form that
+            DI-engine's R2D2 expects; ``null`` marks the padding behind the end of a short episode.
         """
         if self.count() < max(batch_size, self._options.slice_len or 1):
             return None
@@ -208,11 +201,10 @@ class TorchRLReplayBuffer(SerialBuffer):
         return batch
 
     def update(self, info: dict[str, list]) -> None:
-        """
-        Overview:
-            Set the priorities that the learner found. Transitions that have been overwritten since are skipped.
+        """Set the priorities that the learner found. Transitions that have been overwritten since are skipped.
+
         Raises:
-            - ValueError: If the sampler does not use priorities, or one is negative, infinite or NaN.
+            ValueError: If the sampler does not use priorities, or one is negative, infinite or NaN.
         """
         if self._priorities is None:
             raise ValueError(
@@ -251,13 +243,12 @@ class TorchRLReplayBuffer(SerialBuffer):
         return self.save_data
 
     def save_data(self, file_name: str) -> None:
-        """
-        Overview:
-            Write everything to a folder, with TorchRL's ``dumps``. A complete folder replaces what an earlier call \
-            wrote there; the disk must have room for both, each as large as ``memory_report`` says.
+        """Write everything to a folder, with TorchRL's ``dumps``. A complete folder replaces what an earlier call wrote
+        there; the disk must have room for both, each as large as ``memory_report`` says.
+
         Raises:
-            - ValueError: If something with that name exists that ``save_data`` did not write.
-            - OSError: If the disk has no room: TorchRL maps its files, and a full disk would end the process.
+            ValueError: If something with that name exists that ``save_data`` did not write.
+            OSError: If the disk has no room: TorchRL maps its files, and a full disk would end the process.
         """
         report, room = self.memory_report(), disk_room(file_name).free_bytes
         needed = report['bytes'] + report['file_bytes']
@@ -269,12 +260,11 @@ class TorchRLReplayBuffer(SerialBuffer):
         write_buffer(Path(file_name).absolute(), self._buffer if self.count() else None, self._description())
 
     def load_data(self, file_name: str) -> None:
-        """
-        Overview:
-            Restore what ``save_data`` wrote, with TorchRL's ``loads``.
+        """Restore what ``save_data`` wrote, with TorchRL's ``loads``.
+
         Raises:
-            - DamagedFile: If there is no such folder, or it is damaged.
-            - ValueError: If it does not fit this buffer, or holds anything but numbers and JSON.
+            DamagedFile: If there is no such folder, or it is damaged.
+            ValueError: If it does not fit this buffer, or holds anything but numbers and JSON.
         """
         folder = Path(file_name).absolute()
         self._restore(read_description(folder), str(folder), lambda: self._buffer.loads(folder))

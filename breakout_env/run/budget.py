@@ -1,7 +1,6 @@
 """How long a run may take, in the units that people have: env steps, updates, episodes or hours."""
 
 from dataclasses import dataclass
-from typing import Optional
 
 # What `breakout train` spends where its user gives no limit.
 DEFAULT_ENV_STEPS = 10_000_000
@@ -9,22 +8,21 @@ DEFAULT_ENV_STEPS = 10_000_000
 
 @dataclass(frozen=True)
 class Budget:
-    """
-    Overview:
-        Ends a run at whichever limit it reaches first; None is no limit. All count from the beginning of the run, \
-        stops and resumes included; the time between a stop and the next start does not count.
+    """Ends a run at whichever limit it reaches first; None is no limit. All count from the beginning of the run, stops
+    and resumes included; the time between a stop and the next start does not count.
+
     Examples:
         >>> Budget(updates=50, hours=48).reached(env_steps=1000, updates=50, episodes=3, hours=0.1)
         '50 updates'
     """
 
-    env_steps: Optional[int] = None
-    updates: Optional[int] = None
+    env_steps: int | None = None
+    updates: int | None = None
     # Full games of the collector; an episode of a training in DI-engine's sense is one life.
-    episodes: Optional[int] = None
-    hours: Optional[float] = None
+    episodes: int | None = None
+    hours: float | None = None
 
-    def reached(self, env_steps: float, updates: float, episodes: float, hours: float) -> Optional[str]:
+    def reached(self, env_steps: float, updates: float, episodes: float, hours: float) -> str | None:
         """The limit that a run has reached with these, in words; None if it may continue."""
         used = dict(env_steps=env_steps, updates=updates, episodes=episodes, hours=hours)
         for name, value in used.items():
@@ -34,9 +32,8 @@ class Budget:
         return None
 
     def larger(self, **used: float) -> 'Budget':
-        """
-        Overview:
-            The budget with which a run continues that has used so much: limits that it has reached are doubled.
+        """The budget with which a run continues that has used so much: limits that it has reached are doubled.
+
         Examples:
             >>> Budget(env_steps=100, hours=1.5).larger(env_steps=101, hours=0.1)
             Budget(env_steps=200, updates=None, episodes=None, hours=1.5)

@@ -1,5 +1,4 @@
-"""
-The config of a run: DI-engine's defaults, the values of a config file, and what the command line changes.
+"""The config of a run: DI-engine's defaults, the values of a config file, and what the command line changes.
 
 A config is a Python program: reading one runs it, as with all of DI-engine's commands, so it must come from people one
 trusts; agents, checkpoints and buffers need not. It is run once and compiled twice: without its policy, to learn which
@@ -14,7 +13,8 @@ import pprint
 import re
 import sys
 import traceback
-from typing import Any, Dict, Mapping, NamedTuple, Optional, Union
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import click
 import torch
@@ -55,9 +55,8 @@ class ConfigFile(NamedTuple):
 
 
 def read_config_file(path: str) -> ConfigFile:
-    """
-    Run a config file, as DI-engine's ``read_config``; a UsageError if it fails or does not declare a config. What
-    it names in ``import_names`` may be beside it, too.
+    """Run a config file, as DI-engine's ``read_config``; a UsageError if it fails or does not declare a config. What it
+    names in ``import_names`` may be beside it, too.
     """
     folder = os.path.dirname(os.path.abspath(path))
     if folder not in sys.path:
@@ -95,24 +94,23 @@ def read_config_file(path: str) -> ConfigFile:
 
 
 def merged_config(
-    config: Union[str, ConfigFile],
+    config: str | ConfigFile,
     seed: int,
     budget: Budget,
-    resume: Optional[str] = None,
+    resume: str | None = None,
     changes: Mapping[str, Any] = {},
     on_ray: bool = False,
 ) -> EasyDict:
-    """
-    Overview:
-        The config of a run: DI-engine's defaults, then the file's values, then the changes. Where the file names no \
-        hook `progress` or `resume` and no evaluator, ours are added, so that the run can be resumed. Makes the run's \
-        folder; ``save_config`` writes the config into it.
+    """The config of a run: DI-engine's defaults, then the file's values, then the changes. Where the file names no hook
+    `progress` or `resume` and no evaluator, ours are added, so that the run can be resumed. Makes the run's folder;
+    ``save_config`` writes the config into it.
+
     Arguments:
-        - config, seed, budget, resume, changes: As in ``train`` of ``entry/serial.py``.
-        - on_ray (:obj:`bool`): Whether other processes collect.
+        config, seed, budget, resume, changes: As in ``train`` of ``entry/serial.py``.
+        on_ray: Whether other processes collect.
     Raises:
-        - click.UsageError: If the config is wrong, all env steps would go into random play, the budget is in \
-            games that the collector does not count, or a change names no option.
+        click.UsageError: If the config is wrong, all env steps would go into random play, the budget is in games that
+            the collector does not count, or a change names no option.
     """
     file = read_config_file(config) if isinstance(config, str) else config
     cfg = checked_config(file, seed, changes)
@@ -139,7 +137,7 @@ def merged_config(
             f'policy.random_collect_size in {file.path} asks for before the first update'
         )
     learn = cfg.policy.learn
-    hooks: Dict[Any, Any] = {hook.get('type'): hook for hook in learn.learner.hook.values() if isinstance(hook, dict)}
+    hooks: dict[Any, Any] = {hook.get('type'): hook for hook in learn.learner.hook.values() if isinstance(hook, dict)}
     learn.learner.hook = EasyDict({name: hook for name, hook in learn.learner.hook.items() if hook is not None})
     for name in ('progress', 'resume'):
         if name not in hooks:
@@ -166,9 +164,8 @@ def merged_config(
 
 
 def save_config(cfg: EasyDict) -> None:
-    """
-    The files that DI-engine's ``compile_config`` saves. Not before a run is restored: one that may not be resumed keeps
-    its own. DI-engine's formatter, yapf 0.29, needs lib2to3, which the Python 3.12 of Debian and Ubuntu has in a
+    """The files that DI-engine's ``compile_config`` saves. Not before a run is restored: one that may not be resumed
+    keeps its own. DI-engine's formatter, yapf 0.29, needs lib2to3, which the Python 3.12 of Debian and Ubuntu has in a
     package of its own.
     """
     with contextlib.suppress(UnicodeError):  # it takes what git prints of changed files for UTF-8
@@ -178,7 +175,7 @@ def save_config(cfg: EasyDict) -> None:
     save_config_formatted(cfg, os.path.join(cfg.exp_name, f'formatted_{MERGED_CONFIG}'))
 
 
-def checked_config(config: Union[str, ConfigFile], seed: int, changes: Mapping[str, Any] = {}) -> EasyDict:
+def checked_config(config: str | ConfigFile, seed: int, changes: Mapping[str, Any] = {}) -> EasyDict:
     """As ``merged_config``, for a process that trains nothing: without a folder, a budget and a run to resume."""
     file = read_config_file(config) if isinstance(config, str) else config
     main, create = copy.deepcopy(file.main), copy.deepcopy(file.create)
@@ -226,7 +223,7 @@ def _compiled(path: str, main: EasyDict, create: EasyDict, seed: int) -> EasyDic
         ) from None
 
 
-def _plain(name: str, value: Any) -> Dict[str, Any]:
+def _plain(name: str, value: Any) -> dict[str, Any]:
     """A dict of dicts, with names that an ``EasyDict`` can hold as attributes."""
     found = section(name, value)
     for key, inner in found.items():

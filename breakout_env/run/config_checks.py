@@ -1,5 +1,4 @@
-"""
-Check a merged config before anything is made of it: a folder, a process, a buffer.
+"""Check a merged config before anything is made of it: a folder, a process, a buffer.
 
 Each part checks its own options: a class in one of DI-engine's registries (environment, env manager, policy, model,
 buffer, collector, evaluator, learner hook) may have a classmethod ``check_config(cfg)``, which gets the whole merged
@@ -9,7 +8,8 @@ knows are found here.
 
 import inspect
 import math
-from typing import Annotated, Any, Dict, Iterator, List, Mapping, Optional
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
 
 from ding.utils import (
     BUFFER_REGISTRY,
@@ -41,7 +41,7 @@ PARTS = {
 _Count = Annotated[int, Between(1)]
 _Share = Annotated[float, Between(0.0, 1.0)]
 # DI-engine's options that recipes set, none of which it checks.
-RANGES: Dict[str, Any] = {
+RANGES: dict[str, Any] = {
     'env.collector_env_num': Annotated[int, Between(1, 4096)],
     'env.evaluator_env_num': Annotated[int, Between(1, 4096)],
     'env.n_evaluator_episode': _Count,
@@ -57,11 +57,11 @@ RANGES: Dict[str, Any] = {
     'policy.learn.update_per_collect': _Count,
     'policy.learn.batch_size': _Count,
     'policy.learn.learning_rate': Annotated[float, Between(0.0, 10.0, above=True)],
-    'policy.learn.target_update_freq': Optional[_Count],  # None: by target_theta
+    'policy.learn.target_update_freq': _Count | None,  # None: by target_theta
     'policy.learn.target_theta': _Share,
     'policy.learn.target_update_theta': _Share,
     'policy.learn.resume_training': Flag,
-    'policy.collect.n_sample': Optional[_Count],
+    'policy.collect.n_sample': _Count | None,
     'policy.collect.env_num': Annotated[int, Between(1, 4096)],
     'policy.eval.env_num': Annotated[int, Between(1, 4096)],
     'policy.eval.evaluator.eval_freq': _Count,
@@ -77,11 +77,10 @@ _WITHOUT_DEFAULT |= {'policy.collect.n_episode', 'policy.load_path', 'policy.lea
 
 
 def check_config(cfg: EasyDict) -> None:
-    """
-    Overview:
-        Check a merged config.
+    """Check a merged config.
+
     Raises:
-        - ValueError: If a value is not allowed; the message names the option, the value and what is allowed.
+        ValueError: If a value is not allowed; the message names the option, the value and what is allowed.
     """
     for path in ('policy.learn', 'policy.learn.learner', HOOKS, 'policy.collect', 'policy.eval', 'policy.other'):
         if (found := value_at(cfg, path)) is None:  # where DI-engine has a default, it is there
@@ -121,14 +120,13 @@ def _check_part(path: str, type_: Any, registry: Any, of: Any) -> None:
         check(of)
 
 
-def unknown_names(given: Mapping, known_options: Mapping, model: Optional[str]) -> List[str]:
-    """
-    Overview:
-        A message for each name in ``given`` that neither DI-engine nor a part reads, with the nearest one that is \
-        known. Environments of other projects and arguments of hooks are not looked at.
+def unknown_names(given: Mapping, known_options: Mapping, model: str | None) -> list[str]:
+    """A message for each name in ``given`` that neither DI-engine nor a part reads, with the nearest one that is known.
+    Environments of other projects and arguments of hooks are not looked at.
+
     Arguments:
-        - known_options (:obj:`Mapping`): The merged config of the same parts without ``given``.
-        - model (:obj:`Optional[str]`): The registered name of the model.
+        known_options: The merged config of the same parts without ``given``.
+        model: The registered name of the model.
     """
     known = {'policy', 'policy.model', *paths(known_options), *_WITHOUT_DEFAULT}
     arguments = _arguments(dict(MODEL_REGISTRY).get(model))
@@ -155,9 +153,9 @@ def _is_of_a_hook(path: str, given: Mapping) -> bool:
     return isinstance(hook, Mapping) or (hook is None and name in hook_mapping)
 
 
-def _arguments(model: Any) -> List[str]:
+def _arguments(model: Any) -> list[str]:
     """The names of a model's arguments, as far as its constructors declare them; none if one of them takes any."""
-    names: List[str] = []
+    names: list[str] = []
     for base in getattr(model, '__mro__', ()):
         if '__init__' not in vars(base):
             continue

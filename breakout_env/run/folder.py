@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Union
+from typing import Any
 
 import click
 
@@ -21,13 +21,12 @@ from .paths import LOCK, SAVE_LIST, saves_in
 _log = logging.getLogger(__name__)
 _HELD_BY_ANOTHER = (errno.EAGAIN, errno.EACCES)  # EACCES from some network file systems
 # Descriptors of the lock files that this process holds, by their paths; one thread at a time changes them.
-_held: Dict[Path, int] = {}
+_held: dict[Path, int] = {}
 _holding = threading.Lock()
 
 
 def new_folder(exp_name: str) -> str:
-    """
-    Make the folder of a new run. As DI-engine does it, the time is added to a name that is taken; but runs that are
+    """Make the folder of a new run. As DI-engine does it, the time is added to a name that is taken; but runs that are
     started side by side do not get the same.
     """
     folder = exp_name
@@ -41,15 +40,14 @@ def new_folder(exp_name: str) -> str:
             folder = f'{exp_name}_{datetime.datetime.now():%y%m%d_%H%M%S}'
 
 
-def hold(folder: Union[str, Path]) -> None:
-    """
-    Overview:
-        Hold a folder for the runs of this process: another one would overwrite their checkpoints and saves. The \
-        operating system releases it with the process, in whatever way that ends. Forked workers do not hold it: they \
-        close their copy of the descriptor. On a file system without locks a warning says so, and nothing is held.
+def hold(folder: str | Path) -> None:
+    """Hold a folder for the runs of this process: another one would overwrite their checkpoints and saves. The
+    operating system releases it with the process, in whatever way that ends. Forked workers do not hold it: they close
+    their copy of the descriptor. On a file system without locks a warning says so, and nothing is held.
+
     Raises:
-        - ValueError: If another process holds it; the error names the process.
-        - OSError: If the lock's file cannot be made.
+        ValueError: If another process holds it; the error names the process.
+        OSError: If the lock's file cannot be made.
     """
     path = Path(folder, LOCK).resolve()
     with _holding:
@@ -79,9 +77,8 @@ def hold(folder: Union[str, Path]) -> None:
 
 
 def _lock(descriptor: int) -> None:
-    """
-    Lock a file. A lock of ``lockf`` goes with any descriptor of the file that the process closes, such as the one of a
-    copy for a backup; so it is only for file systems that do not have the other kind.
+    """Lock a file. A lock of ``lockf`` goes with any descriptor of the file that the process closes, such as the one of
+    a copy for a backup; so it is only for file systems that do not have the other kind.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -91,7 +88,7 @@ def _lock(descriptor: int) -> None:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def release(folder: Union[str, Path]) -> None:
+def release(folder: str | Path) -> None:
     """Let other processes train in a folder; may be called again."""
     with _holding:
         descriptor = _held.pop(Path(folder, LOCK).resolve(), None)
@@ -112,12 +109,11 @@ os.register_at_fork(after_in_child=_hold_nothing)
 
 
 def folder_below_here(name: Any, option: str = 'exp_name') -> str:
-    """
-    Overview:
-        The name of a run's folder, as a path below the current folder. DI-engine takes it as that, and no run may \
-        write elsewhere. Links are followed: `experiments` is often one, to a larger disk.
+    """The name of a run's folder, as a path below the current folder. DI-engine takes it as that, and no run may write
+    elsewhere. Links are followed: `experiments` is often one, to a larger disk.
+
     Raises:
-        - click.UsageError: If it is no such path.
+        click.UsageError: If it is no such path.
     """
     name = _checked_name(name, option)
     relative = _below_here(name or os.curdir)
@@ -146,14 +142,13 @@ def _below_here(path: str) -> str:
     return os.path.relpath(path)
 
 
-def run_to_resume(resume: Optional[str], exp_name: str) -> Optional[str]:
-    """
-    Overview:
-        The experiment folder that ``--resume`` asks for: its value, ``''`` for the last saved run of this name; None \
-        if it was not given.
+def run_to_resume(resume: str | None, exp_name: str) -> str | None:
+    """The experiment folder that ``--resume`` asks for: its value, ``''`` for the last saved run of this name; None if
+    it was not given.
+
     Raises:
-        - click.UsageError: If there is no saved run, or its name is not printable.
-        - DamagedFile: If a list of saves is damaged.
+        click.UsageError: If there is no saved run, or its name is not printable.
+        DamagedFile: If a list of saves is damaged.
     """
     if resume == '':
         runs = saved_runs(exp_name)
@@ -172,7 +167,7 @@ def _saved_at(run: Path) -> float:
     return saves_in(run)[0]['time']
 
 
-def saved_runs(exp_name: str) -> List[Path]:
+def saved_runs(exp_name: str) -> list[Path]:
     """Runs with a save, in the folder of this name and in those beside it whose names add a time."""
     path = Path(exp_name)
     # another run's name may begin like this one's, too

@@ -1,5 +1,4 @@
-"""
-The log of a training: JSON lines, appended to over stops, resumes and crashes.
+"""The log of a training: JSON lines, appended to over stops, resumes and crashes.
 
 A line is of kind ``run`` at each start, ``progress`` every few seconds, ``evaluation`` after each evaluation.
 """
@@ -11,7 +10,7 @@ import math
 import os
 import time
 from pathlib import Path
-from typing import Any, Dict, List, Tuple, Union
+from typing import Any
 
 import numpy as np
 
@@ -27,14 +26,13 @@ PROGRESS = (
 )
 
 
-class RunLogWriter(object):
-    """
-    Appends lines to a run's log. The file is closed between two lines, so that forked workers inherit nothing.
-    A log never ends a training: a line that cannot be written, on a full disk for example, is lost, and the
-    first one is a warning. The first line makes the file and its folder.
+class RunLogWriter:
+    """Appends lines to a run's log. The file is closed between two lines, so that forked workers inherit nothing. A log
+    never ends a training: a line that cannot be written, on a full disk for example, is lost, and the first one is a
+    warning. The first line makes the file and its folder.
     """
 
-    def __init__(self, path: Union[str, Path]) -> None:
+    def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self._warned = False
 
@@ -63,20 +61,18 @@ def _cut_off_partial_line(file: int) -> None:
         os.ftruncate(file, os.pread(file, size, 0).rfind(b'\n') + 1)
 
 
-class RunLog(object):
-    """
-    Overview:
-        A run's log as arrays. Rows that a crash left after the save from which the run was resumed are left out.
+class RunLog:
+    """A run's log as arrays. Rows that a crash left after the save from which the run was resumed are left out.
+
     Attributes:
-        - starts (:obj:`List[Dict[str, Any]]`): The rows of kind ``run``, the first start and the resumes, with \
-            ``exp_name``, ``seed``, ``version`` and ``commit``.
-        - progress (:obj:`Dict[str, np.ndarray]`): Columns ``PROGRESS`` and ``hours``, float64 with NaN for null.
-        - evaluation (:obj:`Dict[str, np.ndarray]`): Columns ``POSITION``, ``hours`` and ``score``, the mean of the \
-            returns.
+        starts: The rows of kind ``run``, the first start and the resumes, with ``exp_name``, ``seed``, ``version`` and
+            ``commit``.
+        progress: Columns ``PROGRESS`` and ``hours``, float64 with NaN for null.
+        evaluation: Columns ``POSITION``, ``hours`` and ``score``, the mean of the returns.
     """
 
-    def __init__(self, rows: List[Dict[str, Any]]) -> None:
-        kept: Dict[str, List[Dict[str, Any]]] = dict(run=[], progress=[], evaluation=[])
+    def __init__(self, rows: list[dict[str, Any]]) -> None:
+        kept: dict[str, list[dict[str, Any]]] = dict(run=[], progress=[], evaluation=[])
         resumed_from = math.inf  # the env step of the lowest save that a later start resumed from
         for row in reversed(rows):
             if row['kind'] in kept and row.get('env_step', 0) <= resumed_from:
@@ -92,14 +88,13 @@ class RunLog(object):
         self.evaluation['score'] = np.array([np.nanmean(games) if len(games) else np.nan for games in returns])
 
     @classmethod
-    def read(cls, path: Union[str, Path]) -> 'RunLog':
-        """
-        Overview:
-            Read a log from an experiment's folder, or from a ``progress.jsonl``, gzipped or not, even of a run that \
-            is training. A last line that is incomplete is left out.
+    def read(cls, path: str | Path) -> 'RunLog':
+        """Read a log from an experiment's folder, or from a ``progress.jsonl``, gzipped or not, even of a run that is
+        training. A last line that is incomplete is left out.
+
         Raises:
-            - FileNotFoundError: If there is none.
-            - ValueError: If the file is no log, or a line of it is damaged.
+            FileNotFoundError: If there is none.
+            ValueError: If the file is no log, or a line of it is damaged.
         """
         file = Path(path)
         if file.is_dir():
@@ -107,7 +102,7 @@ class RunLog(object):
         if not file.is_file():
             found = f'no {PROGRESS_LOG} is in it' if Path(path).is_dir() else 'there is no such file'
             raise FileNotFoundError(f"{path} is no run: {found}; expected an experiment's folder, or its log")
-        rows: List[Dict[str, Any]] = []
+        rows: list[dict[str, Any]] = []
         number = 1
         try:
             with gzip.open(file) if file.suffix == '.gz' else open(file, 'rb') as lines:
@@ -127,7 +122,7 @@ class RunLog(object):
             raise ValueError(f'{file} has a value of a wrong type ({error}); expected numbers or null') from None
 
 
-def _columns(rows: List[Dict[str, Any]], fields: Tuple[str, ...]) -> Dict[str, np.ndarray]:
+def _columns(rows: list[dict[str, Any]], fields: tuple[str, ...]) -> dict[str, np.ndarray]:
     columns = {field: np.array([row.get(field) for row in rows], float) for field in fields}  # NaN for null
     columns['hours'] = columns['run_s'] / 3600
     return columns

@@ -2,7 +2,8 @@
 
 import os
 import sys
-from typing import Any, Dict, Mapping, Optional
+from collections.abc import Mapping
+from typing import Any
 
 import click
 from ding.worker import BaseLearner
@@ -52,7 +53,7 @@ def larger_budget(folder: str, budget: Budget) -> Budget:
         return budget
 
 
-def larger_stop_value(folder: str, stop_value: Optional[float]) -> Optional[float]:
+def larger_stop_value(folder: str, stop_value: float | None) -> float | None:
     """The ``env.stop_value`` with which a run continues, if its last evaluation has reached the present one."""
     try:
         evaluation = RunLog.read(folder).evaluation
@@ -75,7 +76,7 @@ def say_next_steps(learner: BaseLearner) -> None:
     output.say(next_steps(learner.exp_name, resume_commands(learner), others))
 
 
-def resume_commands(learner: BaseLearner) -> Dict[str, str]:
+def resume_commands(learner: BaseLearner) -> dict[str, str]:
     """The commands that continue such a run, with larger limits where it has reached them; none without a config."""
     started, folder = _started_with(), learner.exp_name
     if not (config := started.get('config')):
@@ -84,7 +85,7 @@ def resume_commands(learner: BaseLearner) -> Dict[str, str]:
     budget = Budget(*limits).larger(env_steps=learner.collector_envstep, updates=learner.train_iter)
     cfg = learner.policy.get_attribute('cfg')
     stop_value = larger_stop_value(folder, cfg.eval.get('evaluator', {}).get('stop_value'))
-    changes: Dict[str, Any] = {} if stop_value is None else {'env.stop_value': stop_value}
+    changes: dict[str, Any] = {} if stop_value is None else {'env.stop_value': stop_value}
     options = [word for path, value in changes.items() for word in ('--set', f'{path}={value:g}')]
     ours = shell_command(
         'breakout', 'train', '-c', config, '--resume', folder, '--env-steps', budget.env_steps, *options
@@ -99,7 +100,7 @@ def resume_commands(learner: BaseLearner) -> Dict[str, str]:
     return {'resume': ours, 'or by ding': by_ding} if mode == 'serial' else {'resume': by_ding}
 
 
-def limits_of_ding() -> Dict[str, int]:
+def limits_of_ding() -> dict[str, int]:
     """What ``ding`` was told of the budget, named as the options of the hook ``progress``."""
     started = _started_with()
     given = {name: started.get(option, _UNLIMITED) for option, name in _LIMITS_OF_DING.items()}

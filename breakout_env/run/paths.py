@@ -1,5 +1,4 @@
-"""
-Where the files of a run are, below its folder (``exp_name``), and which of its saves are complete::
+"""Where the files of a run are, below its folder (``exp_name``), and which of its saves are complete::
 
     ckpt/iteration_<updates>.pth.tar    DI-engine's checkpoints; .abandoned if the run was resumed from fewer updates
     ckpt/ckpt_best.pth.tar              that of the best evaluation, whose score is in resume/best_score.json
@@ -22,8 +21,9 @@ import math
 import os
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, List, Optional, Sequence, Union
+from typing import Annotated
 
 from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
@@ -62,13 +62,13 @@ class Save(TypedDict):
     checkpoint: Annotated[str, Field(pattern=r'^ckpt/resume_[0-9]+\.pth\.tar$')]
     checkpoint_digest: str
     """XXH3 of the checkpoint file, 128 bits."""
-    buffer: Optional[Annotated[str, Field(pattern=r'^resume/buffer_[0-9]+\.(npz|torchrl)$')]]
+    buffer: Annotated[str, Field(pattern=r'^resume/buffer_[0-9]+\.(npz|torchrl)$')] | None
     """None for a run whose buffer is DI-engine's own: it does not save itself."""
     time: Annotated[float, Field(allow_inf_nan=False)]
     """When it began, in seconds since 1970."""
 
 
-_SAVES = TypeAdapter(List[Save])
+_SAVES = TypeAdapter(list[Save])
 
 
 def numbered_checkpoint(updates: int) -> Path:
@@ -86,7 +86,7 @@ def save_buffer(updates: int, suffix: str) -> Path:
     return SAVES / f'buffer_{updates}{suffix}'
 
 
-def numbered_checkpoints(folder: Union[str, Path], of: str = 'iteration') -> List[Path]:
+def numbered_checkpoints(folder: str | Path, of: str = 'iteration') -> list[Path]:
     """DI-engine's checkpoints of a run, or those of its saves (``'resume'``), by the updates in their names."""
     found = [path for path in (Path(folder) / CHECKPOINTS).glob(f'{of}_*') if _NUMBERED.fullmatch(path.name)]
     return sorted(found, key=updates_of)
@@ -99,14 +99,14 @@ def updates_of(checkpoint: Path) -> int:
     return int(match[1])
 
 
-def abandon_later_checkpoints(folder: Union[str, Path], updates: int) -> None:
+def abandon_later_checkpoints(folder: str | Path, updates: int) -> None:
     """Rename DI-engine's checkpoints of more updates than a run is resumed from: it does them again."""
     for path in numbered_checkpoints(folder):
         if updates_of(path) > updates:
             path.rename(f'{path}.abandoned')
 
 
-def newest_checkpoint(folder: Union[str, Path]) -> Path:
+def newest_checkpoint(folder: str | Path) -> Path:
     """The best checkpoint if it has a score, which an untrained network has not, else that after the most updates."""
     best = Path(folder) / BEST_CHECKPOINT
     found = [*numbered_checkpoints(folder, 'resume'), *numbered_checkpoints(folder)]
@@ -114,7 +114,7 @@ def newest_checkpoint(folder: Union[str, Path]) -> Path:
     return best if is_best or not found else max(found, key=updates_of)
 
 
-def read_best_score(folder: Union[str, Path]) -> float:
+def read_best_score(folder: str | Path) -> float:
     """The score of a run's best checkpoint; minus infinity if the file beside it is missing or has no finite number."""
     try:
         score = float(json.loads((Path(folder) / BEST_SCORE).read_text()))
@@ -123,12 +123,12 @@ def read_best_score(folder: Union[str, Path]) -> float:
     return score if math.isfinite(score) else -math.inf
 
 
-def write_best_score(folder: Union[str, Path], score: float) -> None:
+def write_best_score(folder: str | Path, score: float) -> None:
     """Write the score with the best checkpoint: a run that is killed now resumes from a save that has neither."""
     write_bytes(Path(folder) / BEST_SCORE, json.dumps(score).encode())
 
 
-def saves_in(folder: Union[str, Path]) -> List[Save]:
+def saves_in(folder: str | Path) -> list[Save]:
     """The saves of the run in a folder, the newest first; ``DamagedFile`` if the list cannot be read."""
     path = Path(folder) / SAVE_LIST
     try:
@@ -144,9 +144,8 @@ def saves_in(folder: Union[str, Path]) -> List[Save]:
 
 
 def list_save(folder: Path, save: Save) -> None:
-    """
-    Write the list with a new save, and remove the files of saves that are no longer listed, and those that a kill left
-    unfinished. Saves with more updates are unusable: else the run would not have been resumed from an earlier one.
+    """Write the list with a new save, and remove the files of saves that are no longer listed, and those that a kill
+    left unfinished. Saves with more updates are unusable: else the run would not have been resumed from an earlier one.
     """
     older = [before for before in saves_in(folder) if before['iteration'] < save['iteration']]
     saves: Sequence[Save] = [save, *older[: _KEPT_SAVES - 1]]

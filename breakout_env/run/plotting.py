@@ -1,12 +1,12 @@
-"""
-Curves of runs, from their logs: scores, losses, speed and memory over env steps, updates or hours.
+"""Curves of runs, from their logs: scores, losses, speed and memory over env steps, updates or hours.
 
 A figure depends on the logs alone: the user's matplotlib settings and the date change no byte of the file. matplotlib
 and pandas are imported by the functions that draw, so that a training that imports this package does not pay for them.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -64,7 +64,7 @@ class Curve(NamedTuple):
     """What is drawn in one colour: a run, or several that differ only in their seed, as a mean with a band."""
 
     label: str
-    runs: Tuple[RunLog, ...]
+    runs: tuple[RunLog, ...]
 
 
 def _values(log: RunLog, panel: Panel, x: str) -> 'pandas.Series':
@@ -80,15 +80,14 @@ def _values(log: RunLog, panel: Panel, x: str) -> 'pandas.Series':
 
 
 def draw_curves(curves: Sequence[Curve], what: Sequence[str] = (), x: str = 'env_step') -> 'Figure':
-    """
-    Overview:
-        A figure of panels for ``save_figure``, with a legend over them. Of several seeds it shows the mean and the \
-        band from the lowest to the highest as far as all of them have values.
+    """A figure of panels for ``save_figure``, with a legend over them. Of several seeds it shows the mean and the band
+    from the lowest to the highest as far as all of them have values.
+
     Arguments:
-        - what (:obj:`Sequence[str]`): Names out of ``PANELS``; none for those that have values.
-        - x (:obj:`str`): One of ``X_AXES``.
+        what: Names out of ``PANELS``; none for those that have values.
+        x: One of ``X_AXES``.
     Raises:
-        - ValueError: If there is nothing to draw.
+        ValueError: If there is nothing to draw.
     """
     from matplotlib import style
     from matplotlib.figure import Figure
@@ -153,10 +152,10 @@ def _smoothed(values: 'pandas.Series') -> 'pandas.Series':
     return values.rolling(max(1, len(values) // SMOOTHED_POINTS), center=True, min_periods=1).mean()
 
 
-def save_figure(figure: 'Figure', path: Union[str, Path]) -> None:
+def save_figure(figure: 'Figure', path: str | Path) -> None:
     """Write a figure of ``draw_curves`` as .png or .svg; the same figure gives the same bytes."""
     from matplotlib import style
 
-    undated: Dict[str, Any] = {'.svg': {'Date': None}, '.png': {'Software': None}}
+    undated: dict[str, Any] = {'.svg': {'Date': None}, '.png': {'Software': None}}
     with style.context(['default', STYLE]):  # svg.fonttype is read here
         figure.savefig(path, dpi=150, metadata=undated.get(Path(path).suffix.lower()))

@@ -1,5 +1,4 @@
-"""
-The progress of a run: a line on the terminal, a log that curves are drawn from, and a watch over memory.
+"""The progress of a run: a line on the terminal, a log that curves are drawn from, and a watch over memory.
 
 A learner hook, under plain ``ding -m serial`` and in our entries alike; all of it is updated every few seconds::
 
@@ -13,8 +12,9 @@ import subprocess
 import threading
 import time
 from collections import deque
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Callable, Deque, Dict, List, Mapping, Optional, Tuple
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -53,20 +53,20 @@ class ProgressOptions(Options):
 
     _owner = 'hook `progress`: option'
 
-    max_env_step: Optional[Annotated[int, Between(1)]] = None
-    """(Optional[int]) Env steps at which the run will end, for the percentage, the time left and what a policy anneals;
+    max_env_step: Annotated[int, Between(1)] | None = None
+    """(int | None) Env steps at which the run will end, for the percentage, the time left and what a policy anneals;
     None if unknown. Ding's `--env-step` takes precedence; a program that calls DI-engine's `serial_pipeline` says the
     same number to both."""
-    max_hours: Optional[Annotated[float, Between(0.0, 1e6, above=True)]] = None
-    """(Optional[float]) Hours after which the run will end; None if unknown."""
-    max_updates: Optional[Annotated[int, Between(1)]] = None
-    """(Optional[int]) Updates after which the run will end; None if unknown. Ding's `--train-iter` takes precedence."""
-    max_games: Optional[Annotated[int, Between(1)]] = None
-    """(Optional[int]) Full games of the collector after which the run will end; None if unknown."""
+    max_hours: Annotated[float, Between(0.0, 1000000.0, above=True)] | None = None
+    """(float | None) Hours after which the run will end; None if unknown."""
+    max_updates: Annotated[int, Between(1)] | None = None
+    """(int | None) Updates after which the run will end; None if unknown. Ding's `--train-iter` takes precedence."""
+    max_games: Annotated[int, Between(1)] | None = None
+    """(int | None) Full games of the collector after which the run will end; None if unknown."""
     log_every_s: Annotated[float, Between(0.0, math.inf, above=True)] = 10.0
     """(float) Seconds between two rows of the log."""
-    print_every_s: Optional[Annotated[float, Between(0.0, math.inf, above=True)]] = None
-    """(Optional[float]) Seconds between two printed lines where the output is no terminal. None prints none, as
+    print_every_s: Annotated[float, Between(0.0, math.inf, above=True)] | None = None
+    """(float | None) Seconds between two printed lines where the output is no terminal. None prints none, as
     DI-engine prints its own logs there; `breakout train` sets 10."""
 
 
@@ -99,10 +99,9 @@ class ProgressHook(LearnerHook):
 register_learner_hook('progress', ProgressHook)
 
 
-class RunProgress(object):
-    """
-    Where a run stands: env steps, updates, scores, speeds, memory, time. Shown as a line on a terminal, printed
-    now and then elsewhere, written to ``log/progress.jsonl`` and TensorBoard in any case.
+class RunProgress:
+    """Where a run stands: env steps, updates, scores, speeds, memory, time. Shown as a line on a terminal, printed now
+    and then elsewhere, written to ``log/progress.jsonl`` and TensorBoard in any case.
     """
 
     def __init__(self, learner: Any, options: ProgressOptions, clock: Callable[[], float] = time.monotonic) -> None:
@@ -111,14 +110,14 @@ class RunProgress(object):
         self._log = RunLogWriter(Path(learner.exp_name) / PROGRESS_LOG)
         self._display = Display(f'Training in {learner.exp_name}', options.max_env_step, options.print_every_s)
         self._watch = MemoryWatch(self.warn)
-        self._memory_bytes: Optional[int] = None
+        self._memory_bytes: int | None = None
         self._started_at_s, self._run_s_before = clock(), 0.0
         self._shown_at_s = self._logged_at_s = self._measured_at_s = self._watched_at_s = -math.inf
         self._learned: Mapping[str, Any] = {}  # the values of the newest update
-        self._marks: Deque[Tuple[float, int, int]] = deque()  # time, env step, updates
+        self._marks: deque[tuple[float, int, int]] = deque()  # time, env step, updates
         self._env_step = self._updates = self._updates_before = 0
-        self._scores: Dict[str, float] = {}
-        self._forecast_at_s: Optional[float] = None
+        self._scores: dict[str, float] = {}
+        self._forecast_at_s: float | None = None
         self._has_begun = self._is_closed = False
         self._looking = threading.Lock()
         run_registry.register(learner.exp_name, 'progress', self)
@@ -129,7 +128,7 @@ class RunProgress(object):
         return self._run_s_before + self._clock() - self._started_at_s
 
     @property
-    def budget_used(self) -> Optional[float]:
+    def budget_used(self) -> float | None:
         """The share of the env steps, hours, updates or games that is used, whichever is most; None without limits."""
         options, games = self._options, getattr(self._part('collector'), 'games', 0)
         limits = (options.max_env_step, options.max_hours, options.max_updates, options.max_games)
@@ -206,7 +205,7 @@ class RunProgress(object):
                 learning_rate=self._learner.policy.get_attribute('cfg').learn.get('learning_rate'),
             )
 
-    def _speeds(self, now_s: float) -> Tuple[Optional[float], Optional[float]]:
+    def _speeds(self, now_s: float) -> tuple[float | None, float | None]:
         """Env steps and updates a second."""
         self._marks.append((now_s, self._env_step, self._updates))
         while len(self._marks) > 2 and now_s - self._marks[1][0] > SPEED_OVER_S:
@@ -216,10 +215,8 @@ class RunProgress(object):
             return None, None
         return (self._env_step - env_step) / (now_s - then_s), (self._updates - updates) / (now_s - then_s)
 
-    def _forecast(self, speed: Optional[float], updates_per_s: Optional[float], left_s: Optional[float]) -> str:
-        """
-        What the budget will take at this speed; '' without a budget, or for one of full games, which grow longer.
-        """
+    def _forecast(self, speed: float | None, updates_per_s: float | None, left_s: float | None) -> str:
+        """What the budget will take at this speed; '' without a budget, or for one of full games, which grow longer."""
         end = self._options.max_env_step or math.inf
         if speed and left_s is not None:
             end = min(end, int(self._env_step + left_s * speed))
@@ -263,9 +260,8 @@ class RunProgress(object):
         values = {name: learned.get(theirs) for name, theirs in _LEARNED.items()}
         self._write('progress', **row, **{name: value and float(value) for name, value in values.items()})
 
-    def note_evaluation(self, returns: List[float], **seen: int) -> None:
-        """
-        Write the row of a finished evaluation: the score of each of its games, and the ``updates`` and ``env_step``
+    def note_evaluation(self, returns: list[float], **seen: int) -> None:
+        """Write the row of a finished evaluation: the score of each of its games, and the ``updates`` and ``env_step``
         that the policy had seen; by default, as much as it has now.
         """
         if self._is_closed:  # a later run of this name in the same process, without a progress of its own
@@ -280,7 +276,7 @@ class RunProgress(object):
 
     # ---- saves of the run, and its end
 
-    def state(self) -> Dict[str, Any]:
+    def state(self) -> dict[str, Any]:
         """What a save of the run keeps."""
         return dict(run_s=self.run_s, scores=dict(self._scores))
 
@@ -303,7 +299,7 @@ class RunProgress(object):
                 say_next_steps(self._learner)
 
 
-def _commit() -> Optional[str]:
+def _commit() -> str | None:
     """The commit of a clone that the package is in, with a + if files were changed; None for an installed wheel."""
     folder = Path(__file__).resolve().parents[2]
     if not (folder / '.git').exists():

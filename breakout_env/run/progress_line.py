@@ -5,7 +5,8 @@ import datetime
 import math
 import os
 import sys
-from typing import Any, Dict, List, Mapping, Optional, TextIO
+from collections.abc import Mapping
+from typing import Any, TextIO
 
 from tqdm import tqdm
 from tqdm.utils import disp_trim
@@ -13,16 +14,15 @@ from tqdm.utils import disp_trim
 from ..utils.command_line import only_warnings
 
 
-class Display(object):
-    """
-    A line on stderr if that is a terminal; printed lines every ``print_every_s`` seconds, the title before the first,
-    if stderr or stdout is no terminal. Without ``print_every_s``, as under plain ``ding``, there are no printed lines.
-    A terminal that is gone, or a pipe that nobody reads any more, ends what is shown there, not the training.
+class Display:
+    """A line on stderr if that is a terminal; printed lines every ``print_every_s`` seconds, the title before the
+    first, if stderr or stdout is no terminal. Without ``print_every_s``, as under plain ``ding``, there are no printed
+    lines. A terminal that is gone, or a pipe that nobody reads any more, ends what is shown there, not the training.
     """
 
-    def __init__(self, title: str, total: Optional[int], print_every_s: Optional[float]) -> None:
+    def __init__(self, title: str, total: int | None, print_every_s: float | None) -> None:
         self._title, self._total, self._every_s = title, total, print_every_s
-        self._line: Optional[_Line] = None
+        self._line: _Line | None = None
         self._at_the_end = contextlib.ExitStack()
         if _is_terminal(sys.stderr):
             # else the workers' logs would be mixed up with the line
@@ -57,13 +57,12 @@ class Display(object):
         self,
         row: Mapping[str, Any],
         scores: Mapping[str, float],
-        left_s: Optional[float],
+        left_s: float | None,
         now_s: float,
-        random_play: Optional[str] = None,
-        evaluation: Optional[str] = None,
+        random_play: str | None = None,
+        evaluation: str | None = None,
     ) -> None:
-        """
-        Show the fields of a row of the log, the scores, and the time that is left at most; None is unknown. An
+        """Show the fields of a row of the log, the scores, and the time that is left at most; None is unknown. An
         evaluation is named before the bar and the percentage of the budget. Random play, from which nothing is learned
         yet, is shown in their place.
         """
@@ -111,11 +110,11 @@ class Display(object):
 class _Line(tqdm):
     """tqdm's, with the speed of the last minute, and the time left at that; tqdm's own are of two or three seconds."""
 
-    env_steps_per_s: Optional[float] = None
+    env_steps_per_s: float | None = None
     n: int  # tqdm's: env steps shown so far
 
     @property
-    def format_dict(self) -> Dict[str, Any]:
+    def format_dict(self) -> dict[str, Any]:
         # for None, tqdm would divide all env steps by the time since the start; it shows 0 as unknown
         return {**super().format_dict, 'rate': self.env_steps_per_s or 0.0}
 
@@ -125,7 +124,7 @@ class _Line(tqdm):
         return disp_trim(super().__str__(), columns) if columns else super().__str__()
 
 
-def _parts(row: Mapping[str, Any], scores: Mapping[str, float], left_s: Optional[float]) -> List[str]:
+def _parts(row: Mapping[str, Any], scores: Mapping[str, float], left_s: float | None) -> list[str]:
     """All but the env steps, in words."""
     parts = [] if row['updates'] else ['before the first update']
     if row['updates_per_s']:
@@ -151,7 +150,7 @@ def duration(seconds: float) -> datetime.timedelta:
     return datetime.timedelta(seconds=round(max(0.0, seconds)))
 
 
-def _is_terminal(stream: Optional[TextIO]) -> bool:
+def _is_terminal(stream: TextIO | None) -> bool:
     try:
         return stream is not None and stream.isatty()
     except ValueError:  # it is closed

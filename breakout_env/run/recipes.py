@@ -12,9 +12,8 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 
 
 def shipped(relative: str) -> Path:
-    """
-    Where a file of ``configs/`` or ``entry/``, such as ``'configs/breakout_dqn_cpu_config.py'``, is: inside the package
-    in a wheel, beside it in a clone.
+    """Where a file of ``configs/`` or ``entry/``, such as ``'configs/breakout_dqn_cpu_config.py'``, is: inside the
+    package in a wheel, beside it in a clone.
     """
     for folder in (_PACKAGE, _PACKAGE.parent):
         if (folder / relative).is_file():

@@ -1,14 +1,14 @@
-"""
-Stop a run, or have it killed, and resume it, under ``ding -m serial`` and in our entry alike::
+"""Stop a run, or have it killed, and resume it, under ``ding -m serial`` and in our entry alike::
 
-    policy.learn.learner.hook.resume = dict(type='resume', name='resume', position='before_run')
-    create_config.evaluator = dict(type='resumable', import_names=['breakout_env'])
-    policy.learn.resume_training = True         # to resume the run in exp_name, or begin it
+policy.learn.learner.hook.resume = dict(type='resume', name='resume', position='before_run')
+create_config.evaluator = dict(type='resumable', import_names=['breakout_env'])
+policy.learn.resume_training = True         # to resume the run in exp_name, or begin it
 """
 
 import math
+from collections.abc import Mapping
 from functools import partial
-from typing import Annotated, Any, Mapping
+from typing import Annotated, Any
 
 from ding.worker.learner import BaseLearner, LearnerHook, register_learner_hook
 
@@ -35,11 +35,9 @@ class ResumeOptions(Options):
 
 
 class ResumeHook(LearnerHook):
-    """
-    Overview:
-        Before the run: restores the newest usable save, if ``policy.learn.resume_training`` is on. While it runs: \
-        saves it from time to time, with the buffer ``frame`` in the background; with others, training waits. When it \
-        ends, and on SIGTERM or Ctrl-C: saves it a last time. ``ext_args`` are ``ResumeOptions``.
+    """Before the run: restores the newest usable save, if ``policy.learn.resume_training`` is on. While it runs: saves
+    it from time to time, with the buffer ``frame`` in the background; with others, training waits. When it ends, and on
+    SIGTERM or Ctrl-C: saves it a last time. ``ext_args`` are ``ResumeOptions``.
     """
 
     @classmethod

@@ -1,5 +1,5 @@
-"""
-A save of a run, checkpoint and buffer snapshot taken together: when and how it is written, and how a run is restored.
+"""A save of a run, checkpoint and buffer snapshot taken together: when and how it is written, and how a run is
+restored.
 
 DI-engine 0.5.3 resumes model, optimizer, iteration and env step. It forgets the replay buffer, repeats the random play,
 and starts the best score at minus infinity, so that the first evaluation overwrites ``ckpt_best``. A save here has
@@ -14,9 +14,10 @@ import random
 import sys
 import time
 import weakref
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, Mapping, Optional, Tuple, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -49,14 +50,13 @@ _PARTS_WITH_STATE = ('evaluator', 'collector', 'progress')
 FIRST_SAVE_S = 60.0
 
 
-class RunSaver(object):
-    """
-    Overview:
-        Saves and restores one run: model, target network, optimizer, iteration, env step (and with it epsilon), best \
-        score, random states, replay buffer. With ``ding -m eval`` the checkpoint of a save loads as any other.
+class RunSaver:
+    """Saves and restores one run: model, target network, optimizer, iteration, env step (and with it epsilon), best
+    score, random states, replay buffer. With ``ding -m eval`` the checkpoint of a save loads as any other.
+
     Arguments:
-        - learner (:obj:`BaseLearner`): The learner; buffer and evaluator are found by its experiment's name.
-        - save_every_s (:obj:`float`): Seconds between two saves, once it has been started.
+        learner: The learner; buffer and evaluator are found by its experiment's name.
+        save_every_s: Seconds between two saves, once it has been started.
     """
 
     def __init__(self, learner: BaseLearner, save_every_s: float) -> None:
@@ -75,21 +75,20 @@ class RunSaver(object):
         """The run's replay buffer if it is one of ours, which can save themselves; else None."""
         return self._buffer_ref()
 
-    def _parts_with_state(self) -> Dict[str, Any]:
+    def _parts_with_state(self) -> dict[str, Any]:
         parts = {role: run_registry.look_up(self._learner.exp_name, role) for role in _PARTS_WITH_STATE}
         return {role: part for role, part in parts.items() if part is not None}
 
     # ---------------------------------------------------------------- saving
 
-    def save(self, iteration: int, wait: bool = False) -> Optional[BaseException]:
-        """
-        Overview:
-            Save the run as it is now, after so many updates, in the background or, with ``wait``, before this \
-            returns; whole or not at all. Before the first update there is nothing to save.
+    def save(self, iteration: int, wait: bool = False) -> BaseException | None:
+        """Save the run as it is now, after so many updates, in the background or, with ``wait``, before this returns;
+        whole or not at all. Before the first update there is nothing to save.
+
         Returns:
-            - error (:obj:`Optional[BaseException]`): Why the save failed, if that is known already.
+            Why the save failed, if that is known already.
         Raises:
-            - Diverged: If a weight is not finite: nothing is saved, and the saves from before stay.
+            Diverged: If a weight is not finite: nothing is saved, and the saves from before stay.
         """
         self._saved_at_s = time.monotonic()
         buffer = self.buffer
@@ -123,7 +122,7 @@ class RunSaver(object):
                 return buffer.wait_for_saving()  # the buffer has logged the error
         return None
 
-    def _state(self, iteration: int) -> Dict[str, Any]:
+    def _state(self, iteration: int) -> dict[str, Any]:
         state = _on_host(self._learner.policy.state_dict())
         check_finite('of the training,', state)
         # the names that DI-engine's own checkpoints have
@@ -135,7 +134,7 @@ class RunSaver(object):
         )
         return state
 
-    def _finish(self, save: Save, state: Dict[str, Any]) -> None:
+    def _finish(self, save: Save, state: dict[str, Any]) -> None:
         """The buffer snapshot is written: write the checkpoint, and list the save."""
         content = io.BytesIO()
         torch.save(state, content)
@@ -149,12 +148,11 @@ class RunSaver(object):
     # ---------------------------------------------------------------- resuming
 
     def resume(self) -> None:
-        """
-        Overview:
-            Restore the newest save that is usable; without any, the run begins.
+        """Restore the newest save that is usable; without any, the run begins.
+
         Raises:
-            - DamagedFile: If there are saves, but none of them is usable.
-            - ValueError: If they are of another network.
+            DamagedFile: If there are saves, but none of them is usable.
+            ValueError: If they are of another network.
         """
         failures = []
         for save in saves_in(self._folder):
@@ -181,7 +179,7 @@ class RunSaver(object):
             )
         self._learner.info(f'there is no save in {self._folder / SAVES}: the run begins')
 
-    def _load(self, save: Save) -> Dict[str, Any]:
+    def _load(self, save: Save) -> dict[str, Any]:
         """The state in the checkpoint of a save; the buffer has its transitions then."""
         path = self._folder / save['checkpoint']
         try:
@@ -200,7 +198,7 @@ class RunSaver(object):
             self.buffer.load_data(str(self._folder / save['buffer']))
         return state
 
-    def _apply(self, state: Dict[str, Any]) -> None:
+    def _apply(self, state: dict[str, Any]) -> None:
         learner, ours = self._learner, state.pop('resume')
         iteration, env_step = state.pop('last_iter'), state.pop('last_step')
         learner.policy.load_state_dict(state)
@@ -237,11 +235,10 @@ class RunSaver(object):
     # ---------------------------------------------------------------- from time to time, and at the end
 
     def start(self, stop: StopRequest) -> None:
-        """
-        Save from time to time, when the run ends, and when ``stop`` is requested; call it after ``resume``. From time
-        to time is between collections, when their updates are done, so that a resumed run repeats nothing. A stop is
-        looked for there and after each env step. A pipeline that an error ends calls the learner's ``after_run`` while
-        the error is handled, as it may have come in the middle of an update.
+        """Save from time to time, when the run ends, and when ``stop`` is requested; call it after ``resume``. From
+        time to time is between collections, when their updates are done, so that a resumed run repeats nothing. A stop
+        is looked for there and after each env step. A pipeline that an error ends calls the learner's ``after_run``
+        while the error is handled, as it may have come in the middle of an update.
         """
         learner, self._stop = self._learner, stop
         self._collected_for = learner.last_iter.val  # the updates for all collections but the newest
@@ -330,8 +327,8 @@ def _on_host(state: Any) -> Any:
     return copy.deepcopy(state)
 
 
-def _random_states() -> Dict[str, Any]:
-    name, keys, *rest = cast(Tuple[Any, ...], np.random.get_state())
+def _random_states() -> dict[str, Any]:
+    name, keys, *rest = cast(tuple[Any, ...], np.random.get_state())
     return dict(
         python=random.getstate(),
         numpy=(name, torch.from_numpy(keys.astype(np.int64)), *rest),

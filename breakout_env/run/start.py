@@ -26,13 +26,12 @@ def environments_start() -> Iterator[None]:
 
 
 class NewFolder(contextlib.AbstractContextManager):
-    """
-    Overview:
-        The folder of a new run, which is removed where the run ends before it has begun, so that the next run gets its
-        name.
+    """The folder of a new run, which is removed where the run ends before it has begun, so that the next run gets its
+    name.
+
     Arguments:
-        - folder (:obj:`str`): The folder.
-        - begun (:obj:`bool`): Whether the run has begun; set it when nothing of the start can fail any more.
+        folder: The folder.
+        begun: Whether the run has begun; set it when nothing of the start can fail any more.
     """
 
     def __init__(self, folder: str, begun: bool) -> None:

@@ -3,8 +3,9 @@
 import contextlib
 import signal
 import time
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Callable, Dict, Optional
+from typing import Any
 
 from ..utils import output, signals
 
@@ -17,13 +18,13 @@ class Stopped(Exception):
 
 
 class StopRequest(contextlib.AbstractContextManager):
-    """
-    Overview:
-        Turns the first Ctrl-C, SIGTERM or SIGHUP into a flag that a run looks at where nothing is half done. A second \
-        Ctrl-C forces the shutdown. Outside the main thread, where Python lets nobody handle signals, no request comes.
+    """Turns the first Ctrl-C, SIGTERM or SIGHUP into a flag that a run looks at where nothing is half done. A second
+    Ctrl-C forces the shutdown. Outside the main thread, where Python lets nobody handle signals, no request comes.
+
     Arguments:
-        - then (:obj:`Callable`): Called by the signal handler, for a program that waits for another one.
-        - only_free (:obj:`bool`): Whether to leave alone signals that the program handles itself.
+        then: Called by the signal handler, for a program that waits for another one.
+        only_free: Whether to leave alone signals that the program handles itself.
+
     Examples:
         >>> with StopRequest() as stop:
         ...     signal.raise_signal(signal.SIGTERM)
@@ -32,11 +33,11 @@ class StopRequest(contextlib.AbstractContextManager):
     """
 
     def __init__(self, then: Callable[[], None] = lambda: None, only_free: bool = False) -> None:
-        self._number: Optional[int] = None
+        self._number: int | None = None
         self._stopped_at_s = 0.0
         self._is_announced = False
         self._then = then
-        self._handlers_before: Dict[int, Any] = {}
+        self._handlers_before: dict[int, Any] = {}
         for number in signals.STOPPING:
             before = signal.getsignal(number)
             if only_free and not signals.is_free(number):

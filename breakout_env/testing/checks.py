@@ -5,8 +5,8 @@ import ctypes
 import pickle
 import sys
 import time
-from collections.abc import Mapping
-from typing import Any, Callable, Dict, List, Set, Tuple
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import psutil
@@ -21,7 +21,7 @@ _MEMORY_ROUNDS, _LEVEL_BYTES = 10, 32 * 1024
 _COMPLAINTS = ('Traceback', 'ResourceWarning', 'leaked', 'Exception ignored')
 _NOT_YET_STOPPED = (psutil.STATUS_RUNNING, psutil.STATUS_SLEEPING, psutil.STATUS_DISK_SLEEP)
 # by name: the check, and the beginnings of the names of the calls that it is about
-CHECKS: Dict[str, Tuple[Callable[[Probe], str], Tuple[str, ...]]] = {}
+CHECKS: dict[str, tuple[Callable[[Probe], str], tuple[str, ...]]] = {}
 
 
 def _check(*calls: str) -> Callable:
@@ -60,10 +60,10 @@ def works(probe: Probe) -> str:
 @_check()
 def lazy_constructor(probe: Probe) -> str:
     """Open in the first `reset`: each manager makes one more instance, to read the spaces, and may not close it."""
-    kept: List[Any] = []
+    kept: list[Any] = []
     said = probe.expect_level('constructors', lambda: kept.append(probe.make()))
-    pending: List[Any] = [kept[0].env]
-    seen: Set[int] = set()
+    pending: list[Any] = [kept[0].env]
+    seen: set[int] = set()
     while pending and len(seen) < 2000:
         value = pending.pop()
         # an emulator in a native library has no descriptor
@@ -164,9 +164,9 @@ def step_after_close(probe: Probe) -> str:
 
 @_check('reset with an error', 'step with an error', 'close after an error', 'reset after close and an error')
 def close_after_error(probe: Probe) -> str:
-    """
-    Let `close` expect nothing that an interrupted `reset` or `step` may not have done, and let the next `reset` begin
-    anew. DI-engine's `step_timeout` raises at any line; so does this check, which also gives `step` a wrong action.
+    """Let `close` expect nothing that an interrupted `reset` or `step` may not have done, and let the next `reset`
+    begin anew. DI-engine's `step_timeout` raises at any line; so does this check, which also gives `step` a wrong
+    action.
     """
 
     def call(name: str, at_line: int, action: Any = None) -> int:
@@ -222,7 +222,7 @@ def forgotten_close(probe: Probe) -> str:
 def memory_level(probe: Probe) -> str:
     """Drop in `reset` what episodes collect."""
     env, level = probe.make(), 0
-    sizes: List[int] = []
+    sizes: list[int] = []
     # of one instance: what closed ones leave to the garbage collector goes later
     while level < 2 and len(sizes) < _MEMORY_ROUNDS + 2:
         for _ in range(probe.cycles):
@@ -243,15 +243,14 @@ def _resident() -> int:
 
 @_check('seed')
 def same_seed_same_episode(probe: Probe) -> str:
-    """
-    Define `seed(self, seed, dynamic_seed=True)`, as managers call `seed(0)`, `seed(0, True)` and `seed(0, False)`, the
-    first time before `reset`. After the last of these, let each `reset` seed all random numbers that are used: in a
+    """Define `seed(self, seed, dynamic_seed=True)`, as managers call `seed(0)`, `seed(0, True)` and `seed(0, False)`,
+    the first time before `reset`. After the last of these, let each `reset` seed all random numbers that are used: in a
     generator of the instance, as all environments of a process share numpy's.
     """
     probe.make().seed()
     actions = _actions(probe, probe.steps)
 
-    def episode(env: Any) -> List[Any]:
+    def episode(env: Any) -> list[Any]:
         env.seed()
         course = [_content(env.reset())]
         for action in actions:
@@ -312,8 +311,7 @@ def info_at_the_end(probe: Probe) -> str:
 
 @_check('launch of the', 'step of the', 'close of the')
 def managers(probe: Probe) -> str:
-    """
-    See the other checks. Then make it work beside other instances and in the worker processes of the env managers
+    """See the other checks. Then make it work beside other instances and in the worker processes of the env managers
     `subprocess` and `breakout`: these are daemons, which may not start a process by `multiprocessing`.
     """
     probe.make().seed()  # where it raises, a worker only logs that
@@ -338,8 +336,8 @@ def managers(probe: Probe) -> str:
     return f'episodes: {", ".join(episodes)}'
 
 
-def _actions(probe: Probe, count: int) -> List[Any]:
-    def some() -> List[Any]:
+def _actions(probe: Probe, count: int) -> list[Any]:
+    def some() -> list[Any]:
         with contextlib.closing(probe.played(count)) as env:
             return [env.action() for _ in range(count)]
 

@@ -10,9 +10,10 @@ import tempfile
 import time
 import unittest
 import warnings
+from collections.abc import Callable
 from multiprocessing import resource_tracker
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Tuple
+from typing import Any, NamedTuple
 
 import psutil
 import torch
@@ -37,7 +38,7 @@ class Finding(NamedTuple):
     fix: str
 
 
-class Report(List[Finding]):
+class Report(list[Finding]):
     """The findings, in order; printed, a table. Where the environment does not work at all, that is the only one."""
 
     @property
@@ -46,7 +47,7 @@ class Report(List[Finding]):
         return not self.failed
 
     @property
-    def failed(self) -> List[str]:
+    def failed(self) -> list[str]:
         """Names of the checks that failed."""
         return [finding.check for finding in self if finding.state == 'fail']
 
@@ -58,18 +59,17 @@ class Report(List[Finding]):
 
 
 def check_lifecycle(env_fn: Callable[[], Any], steps: int = 50, cycles: int = 5, time_limit_s: float = 10.0) -> Report:
-    """
-    Overview:
-        Check how an environment is reset, reused and closed, and what it leaves behind. Each check runs in a fork of \
-        this process.
+    """Check how an environment is reset, reused and closed, and what it leaves behind. Each check runs in a fork of
+    this process.
+
     Arguments:
-        - env_fn (:obj:`Callable`): Makes an environment of DI-engine's ``BaseEnv`` interface: a class, or any \
-            function without arguments.
-        - steps (:obj:`int`): Steps in the checks of observations and memory.
-        - cycles (:obj:`int`): Resets, or instances, over which a check looks for growth; 2 or more.
-        - time_limit_s (:obj:`float`): Seconds that one call of the environment may take.
+        env_fn: Makes an environment of DI-engine's ``BaseEnv`` interface: a class, or any function without arguments.
+        steps: Steps in the checks of observations and memory.
+        cycles: Resets, or instances, over which a check looks for growth; 2 or more.
+        time_limit_s: Seconds that one call of the environment may take.
     Returns:
-        - report (:obj:`Report`): A list of findings, with ``passed`` and ``failed``. It prints as a table.
+        A list of findings, with ``passed`` and ``failed``. It prints as a table.
+
     Examples:
         >>> from breakout_env import BreakoutEnv
         >>> from breakout_env.testing import check_lifecycle
@@ -81,7 +81,7 @@ def check_lifecycle(env_fn: Callable[[], Any], steps: int = 50, cycles: int = 5,
             f'env_fn={env_fn!r}, steps={steps!r}, cycles={cycles!r}, time_limit_s={time_limit_s!r}; expected a '
             'class or a function, at least 1 step, at least 2 cycles, and more than 0 seconds'
         )
-    seen: Dict[Tuple[str, str], str] = {}
+    seen: dict[tuple[str, str], str] = {}
     report = Report()
     for check in CHECKS:
         report.append(_run(check, env_fn, (steps, cycles), time_limit_s, seen))
@@ -90,12 +90,10 @@ def check_lifecycle(env_fn: Callable[[], Any], steps: int = 50, cycles: int = 5,
     return report
 
 
-def lifecycle_checks() -> List[Callable[..., None]]:
-    """
-    Overview:
-        The checks as functions, for pytest's ``parametrize``. Each takes what ``check_lifecycle`` takes and raises an \
-        AssertionError that says what it found. Where the environment does not work at all, only ``works`` does, and \
-        the others are skipped.
+def lifecycle_checks() -> list[Callable[..., None]]:
+    """The checks as functions, for pytest's ``parametrize``. Each takes what ``check_lifecycle`` takes and raises an
+    AssertionError that says what it found. Where the environment does not work at all, only ``works`` does, and the
+    others are skipped.
     """
     return [_as_test(check) for check in CHECKS]
 
@@ -103,7 +101,7 @@ def lifecycle_checks() -> List[Callable[..., None]]:
 def _as_test(check: str) -> Callable[..., None]:
     def test(env_fn: Callable[[], Any], steps: int = 50, cycles: int = 5, time_limit_s: float = 10.0) -> None:
         arguments = env_fn, (steps, cycles), time_limit_s
-        seen: Dict[Tuple[str, str], str] = {}
+        seen: dict[tuple[str, str], str] = {}
         finding = _run(check, *arguments, seen)
         if seen:  # a call failed: does any work?
             basic = _run(works.__name__, *arguments, {})
@@ -119,7 +117,7 @@ def _as_test(check: str) -> Callable[..., None]:
     return test
 
 
-def _run(check: str, env_fn: Callable, sizes: Tuple[int, int], limit_s: float, seen: Dict) -> Finding:
+def _run(check: str, env_fn: Callable, sizes: tuple[int, int], limit_s: float, seen: dict) -> Finding:
     """One check; ``seen`` are the calls that failed in earlier ones, with the check that reported them."""
     with tempfile.TemporaryDirectory(prefix='check-', ignore_cleanup_errors=True) as folder:
         ours, theirs = multiprocessing.Pipe()
@@ -173,7 +171,7 @@ def _message(process: Any, connection: Any, allowed_s: float, call: str, folder:
     return Outcome(found, key=(call, 'hangs' if process.is_alive() else 'crashes'))
 
 
-def _child(check: str, env_fn: Callable, sizes: Tuple[int, int], connection: Any, folder: str, parent: int) -> None:
+def _child(check: str, env_fn: Callable, sizes: tuple[int, int], connection: Any, folder: str, parent: int) -> None:
     os.setsid()
     follow_parent(parent)  # one that is killed ends no check; its thread, whichever it is, waits for the end of this
     sys.stdout = sys.stderr = log = open(f'{folder}/output', 'a', buffering=1)

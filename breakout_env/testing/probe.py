@@ -12,13 +12,14 @@ import threading
 import time
 import traceback
 from collections import Counter
+from collections.abc import Callable, Iterator
 from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
+from typing import Any
 
 import psutil
 
-Footprint = Dict[str, List[str]]  # by kind: names of what is held
+Footprint = dict[str, list[str]]  # by kind: names of what is held
 _SET_CHILD_SUBREAPER = 36  # of prctl: daemons that descendants start become children
 _CALLERS = [Path(__file__).parent, Path(__file__).parents[1] / 'cli']
 IN_ANOTHER_PROCESS = ' in another process'  # ends the names of calls there
@@ -27,21 +28,20 @@ IN_ANOTHER_PROCESS = ' in another process'  # ends the names of calls there
 class Outcome(Exception):
     """What a check found; ``key`` has the call that failed and how it failed, to report it once."""
 
-    def __init__(self, found: str, state: str = 'fail', key: Optional[Tuple[str, str]] = None) -> None:
+    def __init__(self, found: str, state: str = 'fail', key: tuple[str, str] | None = None) -> None:
         super().__init__(found)
         self.state, self.key = state, key
 
 
-class Probe(object):
-    """
-    Makes instances and watches what grows. What an environment's modules keep for the whole process (imports, caches,
-    thread pools of libraries) is no leak: a leak grows in both halves of the repetitions.
+class Probe:
+    """Makes instances and watches what grows. What an environment's modules keep for the whole process (imports,
+    caches, thread pools of libraries) is no leak: a leak grows in both halves of the repetitions.
     """
 
-    def __init__(self, env_fn: Callable[[], Any], sizes: Tuple[int, int], announce: Callable[[Tuple], None]) -> None:
+    def __init__(self, env_fn: Callable[[], Any], sizes: tuple[int, int], announce: Callable[[tuple], None]) -> None:
         self.env_fn, (self.steps, self.cycles), self._announce = env_fn, sizes, announce
         self._where = ''
-        self._shared_memory: Set[str] = set()  # its folder is of all processes
+        self._shared_memory: set[str] = set()  # its folder is of all processes
         self._of_others = {str(path) for path in Path('/dev/shm').iterdir()}
         ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1)
         sys.addaudithook(self._note_shared_memory)
@@ -88,8 +88,7 @@ class Probe(object):
         return env
 
     def expect_level(self, what: str, action: Callable[[], Any], holds: bool = False) -> str:
-        """
-        Warm up once, then act ``cycles`` times. Fails if resources grow in both halves or, unless ``holds``, if a
+        """Warm up once, then act ``cycles`` times. Fails if resources grow in both halves or, unless ``holds``, if a
         process or shared memory is left.
         """
         for index in range(self.cycles + 1):
@@ -111,7 +110,7 @@ class Probe(object):
         if left:
             raise Outcome(f'{left} {when}')
 
-    def shared_memory(self) -> List[str]:
+    def shared_memory(self) -> list[str]:
         """Segments that were created since the beginning, and not only attached."""
         return [path for path in self._shared_memory - self._of_others if os.path.exists(path)]
 
@@ -140,7 +139,7 @@ class Probe(object):
             time.sleep(0.02)
         return after
 
-    def _note_shared_memory(self, event: str, args: Tuple) -> None:
+    def _note_shared_memory(self, event: str, args: tuple) -> None:
         path: Any = ''
         if event == 'open' and isinstance(args[2], int) and args[2] & os.O_CREAT:
             path = args[0]
@@ -150,7 +149,7 @@ class Probe(object):
             self._shared_memory.add(path)
 
 
-class Instance(object):
+class Instance:
     """An environment; its calls are named after the state it is in."""
 
     def __init__(self, probe: Probe) -> None:
@@ -190,7 +189,7 @@ class Instance(object):
             action = self.env.random_action()
         return self.env.action_space.sample() if action is None else action
 
-    def timesteps(self, steps: int) -> Iterator[Tuple[Any, Any, bool, Any]]:
+    def timesteps(self, steps: int) -> Iterator[tuple[Any, Any, bool, Any]]:
         """What a reset and some steps return, without reward and info for a reset."""
         done = True
         for count in range(steps + 1):
@@ -205,7 +204,7 @@ class Instance(object):
             pass
 
 
-def described(error: BaseException) -> Tuple[str, str]:
+def described(error: BaseException) -> tuple[str, str]:
     """The kind and the place of an error, and both with its text. Where the caller is at fault, it has no place."""
     kind, place = type(error).__name__, ''
     for last in traceback.extract_tb(error.__traceback__)[-1:]:
@@ -215,7 +214,7 @@ def described(error: BaseException) -> Tuple[str, str]:
     return kind + place, f'{kind}: {" ".join(str(error).split())[-300:]}{place}'
 
 
-def interrupted(env: Any, method: str, args: List[Any], at_line: int) -> int:
+def interrupted(env: Any, method: str, args: list[Any], at_line: int) -> int:
     """Call ``method`` with an error at its ``at_line``-th own line, ``close`` excluded; returns the lines executed."""
     members = [getattr(one, '__func__', one) for cls in type(env).__mro__ for one in vars(cls).values()]
     files = {one.__code__.co_filename for one in map(inspect.unwrap, members) if inspect.isfunction(one)}
@@ -240,7 +239,7 @@ def interrupted(env: Any, method: str, args: List[Any], at_line: int) -> int:
     return lines
 
 
-def processes() -> Dict[psutil.Process, str]:
+def processes() -> dict[psutil.Process, str]:
     """Those below this one that have not ended, with a name for messages."""
     multiprocessing.active_children()  # joins those that have ended
     # multiprocessing starts these for the whole life of a process

@@ -4,11 +4,12 @@ import contextlib
 import errno
 import os
 import threading
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Iterator, Set, Union
+from typing import Any, BinaryIO
 
 # The unfinished files of this process.
-being_written: Set[str] = set()
+being_written: set[str] = set()
 # What shared folders of virtual machines, old network file systems and some FUSE ones answer where they cannot flush.
 _CANNOT_FLUSH = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EISDIR)
 
@@ -18,14 +19,13 @@ class DamagedFile(ValueError):
 
 
 @contextlib.contextmanager
-def atomic_write(path: Union[str, Path]) -> Iterator[BinaryIO]:
-    """
-    Overview:
-        A file that gets its name when the block ends, complete and on the disk; its folder is made. A reader thus \
-        sees the old content or the new, whenever this process is killed; after a power cut, too, where the file \
-        system can flush. A pipe or a device is written to, and a link stays one.
+def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
+    """A file that gets its name when the block ends, complete and on the disk; its folder is made. A reader thus sees
+    the old content or the new, whenever this process is killed; after a power cut, too, where the file system can
+    flush. A pipe or a device is written to, and a link stays one.
+
     Raises:
-        - OSError: If it cannot be written, as on a full disk; it names the file, whose old content is still there.
+        OSError: If it cannot be written, as on a full disk; it names the file, whose old content is still there.
     """
     if os.path.exists(path) and not os.path.isfile(path):
         with open(path, 'wb') as file:
@@ -52,7 +52,7 @@ def atomic_write(path: Union[str, Path]) -> Iterator[BinaryIO]:
         being_written.discard(unfinished)
 
 
-def write_bytes(path: Union[str, Path], content: Any) -> None:
+def write_bytes(path: str | Path, content: Any) -> None:
     """Write a small file, bytes or another object with the buffer protocol, by ``atomic_write``."""
     with atomic_write(path) as file:
         file.write(content)
@@ -67,7 +67,7 @@ def flush(descriptor: int) -> None:
             raise
 
 
-def flush_path(path: Union[str, Path]) -> None:
+def flush_path(path: str | Path) -> None:
     """Flush a file, or a folder's entries, to the disk, so that it survives a power cut."""
     try:
         descriptor = os.open(path, os.O_RDONLY)

@@ -6,7 +6,7 @@ import subprocess
 import tempfile
 import time
 import weakref
-from typing import IO, List, cast
+from typing import IO, cast
 
 
 class HelperError(RuntimeError):
@@ -17,12 +17,11 @@ class HelperTimeout(HelperError):
     """A helper process did not take data in time."""
 
 
-class HelperProcess(object):
-    """
-    Overview:
-        Start a program, write to it, end it; each within a bounded time, whatever the program does. The program is \
-        expected to finish its work and exit when its standard input ends, so it also does so when this process is \
-        killed. It runs in a session of its own: Ctrl-C reaches this process alone, which then closes the program.
+class HelperProcess:
+    """Start a program, write to it, end it; each within a bounded time, whatever the program does. The program is
+    expected to finish its work and exit when its standard input ends, so it also does so when this process is killed.
+    It runs in a session of its own: Ctrl-C reaches this process alone, which then closes the program.
+
     Examples:
         >>> helper = HelperProcess('copy', ['cat'])
         >>> helper.write(memoryview(b'frame'), timeout_s=5.0)
@@ -31,7 +30,7 @@ class HelperProcess(object):
         True
     """
 
-    def __init__(self, name: str, command: List[str]) -> None:
+    def __init__(self, name: str, command: list[str]) -> None:
         """Start a command, called ``name`` in messages; a HelperError says that it could not be started."""
         self._name = name
         self._closed = False
@@ -74,12 +73,11 @@ class HelperProcess(object):
                 raise HelperError(f'the {self._name} has ended{self._last_message()}') from None
 
     def close(self, timeout_s: float) -> bool:
-        """
-        Overview:
-            End the program's input and wait for the program to finish; kill it where it does not. May be called \
-            repeatedly; returns whether it was this call that ended the program.
+        """End the program's input and wait for the program to finish; kill it where it does not. May be called
+        repeatedly; returns whether it was this call that ended the program.
+
         Raises:
-            - HelperError: If the program had to be killed or reported a failure. It has ended then, too.
+            HelperError: If the program had to be killed or reported a failure. It has ended then, too.
         """
         if self._closed:
             return False

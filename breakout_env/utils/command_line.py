@@ -11,8 +11,9 @@ import signal
 import sys
 import traceback
 import warnings
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Iterator, List, Mapping
+from typing import Any
 
 import click
 import torch
@@ -41,10 +42,9 @@ def only_warnings() -> Iterator[None]:
 
 @contextlib.contextmanager
 def process_as_found() -> Iterator[None]:
-    """
-    For what a program calls that continues afterwards, such as a notebook or a sweep: it finds the root logger,
-    the filters of warnings, the environment variables, PyTorch's number of threads and its default type as they
-    were. Meanwhile that is float32.
+    """For what a program calls that continues afterwards, such as a notebook or a sweep: it finds the root logger, the
+    filters of warnings, the environment variables, PyTorch's number of threads and its default type as they were.
+    Meanwhile that is float32.
     """
     environ, threads, dtype = dict(os.environ), torch.get_num_threads(), torch.get_default_dtype()
     try:
@@ -60,9 +60,8 @@ def process_as_found() -> Iterator[None]:
 
 
 def shell_command(program: str, *words: Any) -> str:
-    """
-    A command for people to paste into a shell. A program of this installation, such as ``'breakout'`` or ``'ding'``, is
-    called by its name where PATH has it, else by the path of the one beside this Python, as after ``make``.
+    """A command for people to paste into a shell. A program of this installation, such as ``'breakout'`` or ``'ding'``,
+    is called by its name where PATH has it, else by the path of the one beside this Python, as after ``make``.
     """
     found, beside = shutil.which(program), Path(sys.executable).with_name(program)
     path = os.path.relpath(beside)
@@ -75,19 +74,17 @@ def shell_command(program: str, *words: Any) -> str:
     return shlex.join(map(str, [*name, *words]))
 
 
-def listed_commands(commands: Mapping[str, str]) -> List[str]:
+def listed_commands(commands: Mapping[str, str]) -> list[str]:
     """Lines with commands, each after what it is for."""
     return [f'  {what + ":":19}{text}' for what, text in commands.items()]
 
 
 class Program(click.Command):
-    """
-    Overview:
-        A click command with a graceful shutdown. SIGTERM and SIGHUP raise ``SystemExit``; after Ctrl-C it prints \
-        'stopped' and exits with 130, as shells expect (click: 1). What its user can fix is shown as click does, in a \
-        line with exit code 1: errors that this package or the system raises; others keep their traceback.
+    """A click command with a graceful shutdown. SIGTERM and SIGHUP raise ``SystemExit``; after Ctrl-C it prints
+    'stopped' and exits with 130, as shells expect (click: 1). What its user can fix is shown as click does, in a line
+    with exit code 1: errors that this package or the system raises; others keep their traceback.
 
-        Calling the command installs the signal handlers; ``main``, for a program that continues afterwards, does not.
+    Calling the command installs the signal handlers; ``main``, for a program that continues afterwards, does not.
     """
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -9,11 +9,9 @@ OLD_GPU_WHEEL = "pip install --force-reinstall 'torch>=2.6,<2.13' --index-url ht
 
 
 def gpu_problem() -> str:
-    """
-    Overview:
-        Why training cannot use the GPU; an empty text if it can. PyTorch finds a GPU that its build has no code for, \
-        too: the first operation on it fails with 'no kernel image is available'. Code for ``sm_75`` runs on 7.5 and \
-        later minor versions, ``compute_120`` is compiled for any later GPU (CUDA C++ Programming Guide, 3.1.3).
+    """Why training cannot use the GPU; an empty text if it can. PyTorch finds a GPU that its build has no code for,
+    too: the first operation on it fails with 'no kernel image is available'. Code for ``sm_75`` runs on 7.5 and later
+    minor versions, ``compute_120`` is compiled for any later GPU (CUDA C++ Programming Guide, 3.1.3).
     """
     if not torch.cuda.is_available():
         return 'PyTorch finds no GPU'

@@ -1,6 +1,5 @@
-"""
-How much memory this process may take, by the limits of the machine, the job and the shell; how much it takes with its
-workers; and a warning before it runs out.
+"""How much memory this process may take, by the limits of the machine, the job and the shell; how much it takes with
+its workers; and a warning before it runs out.
 """
 
 import logging
@@ -8,8 +7,9 @@ import math
 import os
 import resource
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Callable, Iterator, NamedTuple, Optional
+from typing import NamedTuple
 
 import psutil
 
@@ -27,11 +27,10 @@ class Room(NamedTuple):
 
 
 def memory_room(root: str = '/sys/fs/cgroup', membership: str = '/proc/self/cgroup') -> Room:
-    """
-    The tightest of the machine's memory, the limits of the control groups that this process is in (docker,
-    Kubernetes, Slurm and systemd set them; version 1 and 2), and those of the shell (``ulimit``; SGE and PBS set
-    them). A process in a container sees all memory of the host, and is killed at the container's limit.
-    ``control_groups`` explains the arguments.
+    """The tightest of the machine's memory, the limits of the control groups that this process is in (docker,
+    Kubernetes, Slurm and systemd set them; version 1 and 2), and those of the shell (``ulimit``; SGE and PBS set them).
+    A process in a container sees all memory of the host, and is killed at the container's limit. ``control_groups``
+    explains the arguments.
     """
     memory = psutil.virtual_memory()
     room = Room(memory.available, memory.total, "the machine's memory")
@@ -64,13 +63,12 @@ def _limited(which: int, used_bytes: int, whose: str) -> Room:
 def control_groups(
     controller: str, root: str = '/sys/fs/cgroup', membership: str = '/proc/self/cgroup'
 ) -> Iterator[Path]:
-    """
-    Overview:
-        The folders of the control groups of this process and of all groups above them, of version 1 and 2.
+    """The folders of the control groups of this process and of all groups above them, of version 1 and 2.
+
     Arguments:
-        - controller (:obj:`str`): What they control, such as ``'memory'``.
-        - root (:obj:`str`): Where control groups are mounted.
-        - membership (:obj:`str`): The file that says in which groups this process is.
+        controller: What they control, such as ``'memory'``.
+        root: Where control groups are mounted.
+        membership: The file that says in which groups this process is.
     """
     try:
         lines = Path(membership).read_text().splitlines()
@@ -93,7 +91,7 @@ def control_groups(
                 break
 
 
-def _number(folder: Path, *names: str) -> Optional[int]:
+def _number(folder: Path, *names: str) -> int | None:
     for name in names:
         try:
             return int((folder / name).read_text())
@@ -122,10 +120,9 @@ def disk_room(folder: str) -> Room:
 
 
 def memory_bytes() -> int:
-    """
-    Memory of this process and its workers together, each shared page counted once (Linux's proportional set
-    size): what ending them would free. The kernel walks over all pages of a process for it,
-    tens of milliseconds for a gigabyte, so it is for a display, not for each reading.
+    """Memory of this process and its workers together, each shared page counted once (Linux's proportional set size):
+    what ending them would free. The kernel walks over all pages of a process for it, tens of milliseconds for a
+    gigabyte, so it is for a display, not for each reading.
     """
     this, total = psutil.Process(), 0
     for process in (this, *this.children(recursive=True)):
@@ -136,9 +133,8 @@ def memory_bytes() -> int:
     return total
 
 
-class MemoryWatch(object):
-    """
-    Warns before memory runs out: once when less than a tenth of the limit is left (the machine's, or the control
+class MemoryWatch:
+    """Warns before memory runs out: once when less than a tenth of the limit is left (the machine's, or the control
     group's), and again whenever half of that is used up.
     """
 

@@ -1,5 +1,5 @@
-"""
-Declare options once: a pydantic model a section, from which checks, error messages, hints and docs/options.md follow.
+"""Declare options once: a pydantic model a section, from which checks, error messages, hints and docs/options.md
+follow.
 
 An error message names the option, the value found and what is allowed::
 
@@ -10,10 +10,11 @@ An error message names the option, the value found and what is allowed::
 import difflib
 import math
 import os
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from operator import index
-from typing import Annotated, Any, ClassVar, Collection, Dict, Iterator, Literal, Mapping, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
 
 import click
 import numpy as np
@@ -43,13 +44,12 @@ def _whole(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Between(GroupedMetadata):
-    """
-    Overview:
-        The bounds of an option that is a number, Python's or numpy's. Bools and NaN are rejected.
+    """The bounds of an option that is a number, Python's or numpy's. Bools and NaN are rejected.
+
     Arguments:
-        - low, high (:obj:`float`): The bounds, both allowed.
-        - above (:obj:`bool`): Whether ``low`` itself is not allowed.
-        - from_float (:obj:`bool`): Whether an integer may be written as ``1e6``.
+        low, high: The bounds, both allowed.
+        above: Whether ``low`` itself is not allowed.
+        from_float: Whether an integer may be written as ``1e6``.
     """
 
     low: float
@@ -89,10 +89,9 @@ PathText = Annotated[
 
 
 class Options(BaseModel):
-    """
-    Overview:
-        The options of one section of a config. A subclass declares each option with its type, its default and, in the \
-        docstring below it, its meaning.
+    """The options of one section of a config. A subclass declares each option with its type, its default and, in the
+    docstring below it, its meaning.
+
     Examples:
         >>> class Speed(Options):
         ...     _owner = 'speed option'
@@ -115,12 +114,11 @@ class Options(BaseModel):
 
     @classmethod
     def read(cls, cfg: Any) -> Self:
-        """
-        Overview:
-            Check a section of a config, a dict or EasyDict, None for an empty one. Options that are not set have \
-            their defaults; ``model_fields_set`` has the names of the others.
+        """Check a section of a config, a dict or EasyDict, None for an empty one. Options that are not set have their
+        defaults; ``model_fields_set`` has the names of the others.
+
         Raises:
-            - ValueError: If the section is no dict, an option is unknown, or a value is not allowed.
+            ValueError: If the section is no dict, an option is unknown, or a value is not allowed.
         """
         values = section(f'the section of the {cls._owner}s', cfg)
         for name in values:
@@ -130,10 +128,8 @@ class Options(BaseModel):
 
     @classmethod
     def of_section(cls, owner: str, section_name: str, values: Mapping) -> Self:
-        """
-        Overview:
-            As ``read``, of a section that also holds others' options, such as ``policy.learn`` those of DI-engine. \
-            ``owner`` and ``section_name`` begin the error messages.
+        """As ``read``, of a section that also holds others' options, such as ``policy.learn`` those of DI-engine.
+        ``owner`` and ``section_name`` begin the error messages.
         """
         where = f'{section_name}.' if section_name else ''
         given = {name: values[name] for name in cls.model_fields if name in values}
@@ -175,20 +171,19 @@ def describe(type_: Any, metadata: Collection[Any] = ()) -> str:
     raise TypeError(f'options of type {type_} have no description; give the type an Expected(...)')
 
 
-@lru_cache(maxsize=None)
+@cache
 def _adapter(type_: Any) -> TypeAdapter:
     return TypeAdapter(type_, config=ConfigDict(strict=True))
 
 
 def checked(owner: str, name: str, value: Any, type_: Any) -> Any:
-    """
-    Overview:
-        Check a single value that is in no section of ours; returns it, numpy's numbers as Python's.
+    """Check a single value that is in no section of ours; returns it, numpy's numbers as Python's.
+
     Arguments:
-        - owner (:obj:`str`): How the error message begins, such as ``'env option'``.
-        - type_ (:obj:`Any`): What it may be, such as ``Annotated[int, Between(1, 8)]``.
+        owner: How the error message begins, such as ``'env option'``.
+        type_: What it may be, such as ``Annotated[int, Between(1, 8)]``.
     Raises:
-        - ValueError: If it is not allowed.
+        ValueError: If it is not allowed.
     """
     try:
         return _adapter(type_).validate_python(value)
@@ -197,11 +192,10 @@ def checked(owner: str, name: str, value: Any, type_: Any) -> Any:
 
 
 class CommandLineType(click.ParamType):
-    """
-    Overview:
-        A click type with the bounds and the error message of an option's type.
+    """A click type with the bounds and the error message of an option's type.
+
     Arguments:
-        - type_ (:obj:`Any`): What it may be, such as ``Annotated[int, Between(0, 9)]``.
+        type_: What it may be, such as ``Annotated[int, Between(0, 9)]``.
     """
 
     def __init__(self, type_: Any) -> None:
@@ -220,7 +214,7 @@ class CommandLineType(click.ParamType):
 SEED = CommandLineType(Annotated[int, Between(0, 2**31 - 1)])
 # Env steps, updates, games.
 COUNT = CommandLineType(Annotated[int, Between(1)])
-COLLECTORS = CommandLineType(Union[Annotated[int, Between(1, 4096)], Literal['auto']])
+COLLECTORS = CommandLineType(Annotated[int, Between(1, 4096)] | Literal['auto'])
 
 
 def checked_seed(seed: Any) -> int:
@@ -234,7 +228,7 @@ def checked_seed(seed: Any) -> int:
     return number
 
 
-def section(owner: str, value: Any) -> Dict[Any, Any]:
+def section(owner: str, value: Any) -> dict[Any, Any]:
     """A section of a config as a plain dict, empty for None; a ValueError, which names the owner, if it is no dict."""
     if value is None:
         return {}

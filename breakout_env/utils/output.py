@@ -1,5 +1,4 @@
-"""
-Output may get lost; that never ends a program's work.
+"""Output may get lost; that never ends a program's work.
 
 Ctrl-C reaches every program of a pipeline, so ``tee`` may have ended before ours says that it stops. A stream may also
 be closed (``2>&-``: ``sys.stderr`` is None then), full, or of an encoding that cannot take the text.
@@ -10,17 +9,17 @@ import io
 import os
 import select
 import sys
-from typing import Any, List, Optional
+from typing import Any
 
 # What a reader that is merely slow gets before a program that stops goes on without it.
 _SLOW_READER_S = 1.0
-_streams: 'List[_Output]' = []
+_streams: 'list[_Output]' = []
 
 
 class _Output(io.FileIO):
     """The file below stdout or stderr; what it cannot write is lost, and ``error`` says why."""
 
-    error: Optional[OSError] = None
+    error: OSError | None = None
 
     def write(self, data: Any) -> int:
         try:
@@ -62,7 +61,7 @@ def ignore_lost_output() -> None:
     _streams.clear()
 
 
-def lost_output() -> Optional[OSError]:
+def lost_output() -> OSError | None:
     """Why something that was printed on stdout is lost; None if nothing is."""
     with contextlib.suppress(AttributeError):
         sys.stdout.flush()
@@ -82,16 +81,15 @@ def say(text: str) -> None:
 
 
 def discard_unread() -> None:
-    """
-    Discard from now on what goes to a closed terminal, or to a pipe that nobody reads. This also ends a write to a full
-    pipe that a signal has interrupted, which would otherwise wait for ever.
+    """Discard from now on what goes to a closed terminal, or to a pipe that nobody reads. This also ends a write to a
+    full pipe that a signal has interrupted, which would otherwise wait for ever.
     """
     for descriptor in (1, 2):
         if not _takes_data(descriptor, _SLOW_READER_S):
             _discard(descriptor)
 
 
-def _takes_data(descriptor: int, timeout_s: Optional[float] = None) -> bool:
+def _takes_data(descriptor: int, timeout_s: float | None = None) -> bool:
     poller = select.poll()
     poller.register(descriptor, select.POLLOUT)
     found = poller.poll(None if timeout_s is None else timeout_s * 1000)

@@ -1,10 +1,9 @@
-"""
-Parts of a run find each other here by the name of the experiment: buffer, collector and evaluator register, the learner
-hooks look them up. DI-engine 0.5.3 shows a hook the learner alone.
+"""Parts of a run find each other here by the name of the experiment: buffer, collector and evaluator register, the
+learner hooks look them up. DI-engine 0.5.3 shows a hook the learner alone.
 """
 
 import weakref
-from typing import Any, Optional
+from typing import Any
 
 _parts: 'weakref.WeakValueDictionary[tuple, Any]' = weakref.WeakValueDictionary()
 
@@ -20,14 +19,13 @@ def forget(exp_name: str) -> None:
         _parts.pop(key, None)
 
 
-def look_up(exp_name: str, role: str) -> Optional[Any]:
+def look_up(exp_name: str, role: str) -> Any | None:
     """The part that has a role in a run; None if there is none."""
     return _parts.get((exp_name, role))
 
 
 def after_env_step(exp_name: str) -> None:
-    """
-    Renew the progress line, and end the run if a stop was requested: collectors and evaluators call this after each
+    """Renew the progress line, and end the run if a stop was requested: collectors and evaluators call this after each
     step of their environments, as no update does meanwhile. What it raises is for the run's pipeline.
     """
     progress = look_up(exp_name, 'progress')

@@ -1,5 +1,4 @@
-"""
-Ctrl-C, SIGTERM and SIGHUP, which the end of a terminal or of an ssh connection sends.
+"""Ctrl-C, SIGTERM and SIGHUP, which the end of a terminal or of an ssh connection sends.
 
 A graceful shutdown saves the run, ends the workers and removes what is temporary. A forced shutdown, by a second
 Ctrl-C, ends the process within moments. Importing this file changes nothing: our commands install handlers when they
@@ -13,9 +12,9 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from functools import partial
 from types import FrameType
-from typing import Callable, Optional
 
 import click
 
@@ -29,16 +28,15 @@ _libc = ctypes.CDLL(None)  # loaded before a fork: in the child, a thread that i
 
 
 def handle(number: int, function: Callable[[], None]) -> None:
-    """
-    Overview:
-        Call a function when a signal comes, in this process only. A forked worker inherits the handler of its parent; \
-        there, SIGTERM and SIGHUP end the worker, as its manager expects, and Ctrl-C is left to the parent.
+    """Call a function when a signal comes, in this process only. A forked worker inherits the handler of its parent;
+    there, SIGTERM and SIGHUP end the worker, as its manager expects, and Ctrl-C is left to the parent.
+
     Raises:
-        - ValueError: If this is not the main thread, the only one that Python lets set handlers.
+        ValueError: If this is not the main thread, the only one that Python lets set handlers.
     """
     pid = os.getpid()
 
-    def handler(number: int, frame: Optional[FrameType]) -> None:
+    def handler(number: int, frame: FrameType | None) -> None:
         if os.getpid() == pid:
             function()
         elif number != signal.SIGINT:
@@ -54,8 +52,7 @@ def is_free(number: int) -> bool:
 
 
 def exit_on_signals() -> None:
-    """
-    Let SIGTERM and SIGHUP raise ``SystemExit``, so that functions registered with ``atexit`` run. Does nothing where
+    """Let SIGTERM and SIGHUP raise ``SystemExit``, so that functions registered with ``atexit`` run. Does nothing where
     the program handles the signal already, or outside the main thread.
     """
     if threading.current_thread() is not threading.main_thread():
@@ -71,9 +68,8 @@ def _exit(number: int) -> None:
 
 
 def follow_parent(parent_pid: int) -> None:
-    """
-    Have the system kill this process when its parent ends, in whatever way: a stopped process, which cannot check for
-    itself, obeys SIGKILL, too. For Linux, the parent is the thread that started this process: it has to outlive the
+    """Have the system kill this process when its parent ends, in whatever way: a stopped process, which cannot check
+    for itself, obeys SIGKILL, too. For Linux, the parent is the thread that started this process: it has to outlive the
     process, as a main thread does. The parent may have ended already.
     """
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -82,8 +78,7 @@ def follow_parent(parent_pid: int) -> None:
 
 
 def force_shutdown(number: int) -> None:
-    """
-    End a command: raise ``SystemExit``, and end the process within moments, whatever its threads and workers do
+    """End a command: raise ``SystemExit``, and end the process within moments, whatever its threads and workers do
     meanwhile; the next Ctrl-C ends it at once. In a notebook or a multiprocessing child only the exception is raised.
     """
     with contextlib.suppress(OSError):  # the terminal may be gone
@@ -98,9 +93,8 @@ def force_shutdown(number: int) -> None:
 
 
 def let_ctrl_c_kill() -> None:
-    """
-    Have the next Ctrl-C end a command silently. While a command unwinds and the interpreter ends, nothing would catch
-    the exception, and it would be shown as an error.
+    """Have the next Ctrl-C end a command silently. While a command unwinds and the interpreter ends, nothing would
+    catch the exception, and it would be shown as an error.
     """
     if is_command():
         signal.signal(signal.SIGINT, signal.SIG_DFL)

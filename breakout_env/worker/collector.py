@@ -1,12 +1,12 @@
-"""
-What all collectors add to DI-engine's: the scores of full games, and a place in the run's registry.
+"""What all collectors add to DI-engine's: the scores of full games, and a place in the run's registry.
 
 A training episode ends with each life, so DI-engine's returns are those of single lives. The score of a game comes with
 its last step, in ``info['game_return']``.
 """
 
 from collections import deque
-from typing import Any, Deque, Dict, Iterable, List, Mapping, Optional
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 from ding.envs import BaseEnvTimestep
@@ -19,13 +19,13 @@ from ..utils import run_registry
 GAMES_IN_MEAN = 100
 
 
-class GameScores(object):
+class GameScores:
     """The scores of the full games that a run has collected, for the progress line, the log and saves."""
 
     games = 0
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._game_returns: Deque[float] = deque(maxlen=GAMES_IN_MEAN)
+        self._game_returns: deque[float] = deque(maxlen=GAMES_IN_MEAN)
         super().__init__(*args, **kwargs)
 
     def add_games(self, scores: Iterable[float]) -> None:
@@ -35,20 +35,20 @@ class GameScores(object):
             self._game_returns.append(score)
 
     @property
-    def game_return_mean(self) -> Optional[float]:
+    def game_return_mean(self) -> float | None:
         """Mean score of the last 100 games; None before the first has ended."""
         return float(np.mean(self._game_returns)) if self._game_returns else None
 
-    def state(self) -> Dict[str, Any]:
+    def state(self) -> dict[str, Any]:
         """The state that is saved with a run."""
         return dict(games=self.games, game_returns=list(self._game_returns))
 
-    def load_state(self, state: Dict[str, Any]) -> None:
+    def load_state(self, state: dict[str, Any]) -> None:
         self.games = state['games']
         self._game_returns = deque(state['game_returns'], maxlen=GAMES_IN_MEAN)
 
 
-def scores_in(timesteps: Mapping[int, BaseEnvTimestep]) -> List[float]:
+def scores_in(timesteps: Mapping[int, BaseEnvTimestep]) -> list[float]:
     """The scores of the full games that ended in a step of an env manager."""
     return [float(step.info['game_return']) for step in timesteps.values() if step.done and 'game_return' in step.info]
 
@@ -59,21 +59,20 @@ def random_play(done: int, steps: int) -> str:
 
 
 class ScoringCollector(GameScores, ClosesWithoutWorkers, SampleSerialCollector):
-    """
-    The base of this package's collectors. It writes the mean score of the last games, those of random play included, to
-    TensorBoard (``collector_step/game_return_mean``).
+    """The base of this package's collectors. It writes the mean score of the last games, those of random play included,
+    to TensorBoard (``collector_step/game_return_mean``).
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         # The probability of a random action in the newest collection, for the log.
-        self.epsilon: Optional[float] = None
+        self.epsilon: float | None = None
         # Of the random play that is under way: its env steps, and those that are done.
         self._random_steps = self._random_steps_done = 0
         super().__init__(*args, **kwargs)
         run_registry.register(self._exp_name, 'collector', self)
 
     @property
-    def activity(self) -> Optional[str]:
+    def activity(self) -> str | None:
         """What the progress line says while the collector plays at random; None while it collects for updates."""
         return random_play(self._random_steps_done, self._random_steps) if self._random_steps else None
 

@@ -2,7 +2,8 @@
 
 import logging
 from collections import Counter
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from collections.abc import Mapping
+from typing import Any
 
 from ding.envs import BaseEnvManager, BaseEnvTimestep
 from ding.utils import SERIAL_EVALUATOR_REGISTRY
@@ -17,8 +18,7 @@ _log = logging.getLogger(__name__)
 
 @SERIAL_EVALUATOR_REGISTRY.register('resumable')
 class ResumableEvaluator(ClosesWithoutWorkers, InteractionSerialEvaluator):
-    """
-    DI-engine's evaluator, with a best score that is saved with the run. To ``compile_config`` give DI-engine's
+    """DI-engine's evaluator, with a best score that is saved with the run. To ``compile_config`` give DI-engine's
     ``InteractionSerialEvaluator`` as the class: for others it does not set ``n_episode``.
     """
 
@@ -31,7 +31,7 @@ class ResumableEvaluator(ClosesWithoutWorkers, InteractionSerialEvaluator):
         self._update_state()
         run_registry.register(self._exp_name, 'evaluator', self)
 
-    def reset_env(self, _env: Optional[BaseEnvManager] = None) -> None:
+    def reset_env(self, _env: BaseEnvManager | None = None) -> None:
         super().reset_env(None if _env is None else StepCallback(_env, weakly(self._on_step)))
 
     def should_eval(self, train_iter: int) -> bool:
@@ -44,7 +44,7 @@ class ResumableEvaluator(ClosesWithoutWorkers, InteractionSerialEvaluator):
         self._is_due = True
 
     @property
-    def activity(self) -> Optional[str]:
+    def activity(self) -> str | None:
         """What the progress line says during an evaluation; None between two."""
         if not self._games:
             return None
@@ -57,12 +57,12 @@ class ResumableEvaluator(ClosesWithoutWorkers, InteractionSerialEvaluator):
         save_ckpt_fn: Any = None,
         train_iter: int = -1,
         envstep: int = -1,
-        n_episode: Optional[int] = None,
+        n_episode: int | None = None,
         *args: Any,
         **kwargs: Any,
-    ) -> Tuple[bool, Dict[str, list]]:
+    ) -> tuple[bool, dict[str, list]]:
         best_saved = self._max_episode_return
-        due: List[str] = []  # the name of a checkpoint, if the score is the best so far
+        due: list[str] = []  # the name of a checkpoint, if the score is the best so far
         self._games = n_episode or self._default_n_episode
         self._ended.clear()
         try:
@@ -86,14 +86,14 @@ class ResumableEvaluator(ClosesWithoutWorkers, InteractionSerialEvaluator):
             progress.note_evaluation([float(value) for value in info['eval_episode_return']])
         return finished, info
 
-    def _on_step(self, timesteps: Dict[int, BaseEnvTimestep]) -> None:
+    def _on_step(self, timesteps: dict[int, BaseEnvTimestep]) -> None:
         self._ended.update(env_id for env_id, timestep in timesteps.items() if timestep.done)
         run_registry.after_env_step(self._exp_name)
 
     def _update_state(self) -> None:
         self._state = dict(best_score=float(self._max_episode_return), last_iteration=int(self._last_eval_iter))
 
-    def state(self) -> Dict[str, float]:
+    def state(self) -> dict[str, float]:
         """Best score and iteration after the last finished evaluation; an unfinished one will be repeated."""
         return self._state
 

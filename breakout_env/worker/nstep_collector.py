@@ -1,7 +1,7 @@
 """DI-engine's collector with n-step returns that continue from one collection to the next."""
 
 import itertools
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any
 
 from ding.envs import BaseEnvManager, BaseEnvTimestep
 from ding.utils import SERIAL_COLLECTOR_REGISTRY
@@ -24,10 +24,9 @@ def number_episodes_from(first: int) -> None:
 
 
 class TailBuffer(TrajBuffer):
-    """
-    Overview:
-        DI-engine's list of the latest transitions of one environment. ``clear`` keeps the last ``tail`` of them, \
-        whose n-step returns need the next steps; ``drop`` ends the episode.
+    """DI-engine's list of the latest transitions of one environment. ``clear`` keeps the last ``tail`` of them, whose
+    n-step returns need the next steps; ``drop`` ends the episode.
+
     Examples:
         >>> buffer = TailBuffer(2)
         >>> buffer.extend(dict(step=step) for step in range(6))
@@ -49,33 +48,31 @@ class TailBuffer(TrajBuffer):
 
 @SERIAL_COLLECTOR_REGISTRY.register('nstep')
 class NstepCollector(ScoringCollector):
-    """
-    Overview:
-        DI-engine's ``sample`` collector with correct n-step returns, for any policy that computes them in \
-        ``get_train_sample``: ``dqn``, ``lean_dqn``, ``rainbow``, ``c51``, ``qrdqn`` and others::
+    """DI-engine's ``sample`` collector with correct n-step returns, for any policy that computes them in
+    ``get_train_sample``: ``dqn``, ``lean_dqn``, ``rainbow``, ``c51``, ``qrdqn`` and others::
 
-            steps         0  1  2  3  4  5 | 6  7  8  9 | 10 ...   fragments of 4, nstep 3
-            transitions   0  1  2  3       |            |          returned with the first fragment
-                                      4  5 | 6  7       |          with the second
+        steps         0  1  2  3  4  5 | 6  7  8  9 | 10 ...   fragments of 4, nstep 3
+        transitions   0  1  2  3       |            |          returned with the first fragment
+                                  4  5 | 6  7       |          with the second
 
-        - A transition is returned once its n-step return is complete, ``nstep - 1`` steps later than by the base, \
-          which cuts returns at the end of each fragment.
-        - At the end of an episode returns are shorter, and nothing is bootstrapped.
-        - At a time limit (``info['TimeLimit.truncated']``) returns are shorter, too, but bootstrap from the value of \
-          the last observation; ``done`` is False there (Pardo et al. 2018). The env manager ``breakout`` hands that \
-          observation over. DI-engine's managers with ``reset_inplace`` do not: the last transition is left out there, \
-          and the others bootstrap from the observation before it.
-        - All transitions are returned. DI-engine cuts a collection to ``n_sample``, which drops most often those \
-          before an end, as several are completed there at once. What one collection returns beyond ``n_sample`` is \
-          subtracted from the next, so that updates and env steps keep the configured ratio.
-        - Pending transitions are dropped at an abnormal step, a reset, and the end of the process. Saves do not hold \
-          them; a resumed run starts new episodes.
+    - A transition is returned once its n-step return is complete, ``nstep - 1`` steps later than by the base,
+      which cuts returns at the end of each fragment.
+    - At the end of an episode returns are shorter, and nothing is bootstrapped.
+    - At a time limit (``info['TimeLimit.truncated']``) returns are shorter, too, but bootstrap from the value of
+      the last observation; ``done`` is False there (Pardo et al. 2018). The env manager ``breakout`` hands that
+      observation over. DI-engine's managers with ``reset_inplace`` do not: the last transition is left out there,
+      and the others bootstrap from the observation before it.
+    - All transitions are returned. DI-engine cuts a collection to ``n_sample``, which drops most often those
+      before an end, as several are completed there at once. What one collection returns beyond ``n_sample`` is
+      subtracted from the next, so that updates and env steps keep the configured ratio.
+    - Pending transitions are dropped at an abnormal step, a reset, and the end of the process. Saves do not hold
+      them; a resumed run starts new episodes.
     """
 
     # What the collections so far have returned beyond ``n_sample``.
     _surplus = 0
 
-    def reset_policy(self, _policy: Optional[NamedTuple] = None) -> None:
+    def reset_policy(self, _policy: Any = None) -> None:
         if _policy is None:
             super().reset_policy()
             return
@@ -88,13 +85,13 @@ class NstepCollector(ScoringCollector):
         self._nstep = nstep_of(_policy)
         self._traj_len += self._nstep - 1
 
-    def reset_env(self, _env: Optional[BaseEnvManager] = None) -> None:
+    def reset_env(self, _env: BaseEnvManager | None = None) -> None:
         """Continue in an env manager, or reset the present one; pending transitions are dropped."""
         super().reset_env(None if _env is None else StepCallback(_env, weakly(self._on_step)))
         for env_id in getattr(self, '_traj_buffer', ()):
             self._reset_stat(env_id)
 
-    def reset(self, _policy: Optional[NamedTuple] = None, _env: Optional[BaseEnvManager] = None) -> None:
+    def reset(self, _policy: Any = None, _env: BaseEnvManager | None = None) -> None:
         super().reset(_policy, _env)
         self._traj_buffer = {env_id: self._new_buffer(env_id) for env_id in range(self._env_num)}
         self._surplus = 0
@@ -109,18 +106,17 @@ class NstepCollector(ScoringCollector):
 
     def collect(
         self,
-        n_sample: Optional[int] = None,
+        n_sample: int | None = None,
         train_iter: int = 0,
         drop_extra: bool = False,
         random_collect: bool = False,
         **kwargs: Any,
-    ) -> List[Any]:
-        """
-        Overview:
-            The base's ``collect``, with ``drop_extra`` off by default.
+    ) -> list[Any]:
+        """The base's ``collect``, with ``drop_extra`` off by default.
+
         Returns:
-            - transitions (:obj:`List[Any]`): ``n_sample`` on average, after random play at least as many; none where \
-                earlier collections have returned enough.
+            ``n_sample`` on average, after random play at least as many; none where earlier collections have returned
+            enough.
         """
         self.epsilon = (kwargs.get('policy_kwargs') or {}).get('eps')
         games_before = self.games
@@ -141,7 +137,7 @@ class NstepCollector(ScoringCollector):
         self._log_scores(games_before)
         return transitions
 
-    def _on_step(self, timesteps: Dict[int, BaseEnvTimestep]) -> None:
+    def _on_step(self, timesteps: dict[int, BaseEnvTimestep]) -> None:
         self._note_step(len(timesteps), scores_in(timesteps))
         for env_id, timestep in timesteps.items():
             if timestep.done and timestep.info.get('TimeLimit.truncated', False):
@@ -149,13 +145,13 @@ class NstepCollector(ScoringCollector):
                 info = dict(timestep.info, **{_LAST_OBS_IS_KNOWN: obs is not None})
                 timesteps[env_id] = timestep._replace(obs=timestep.obs if obs is None else obs, info=info)
 
-    def _process_transition(self, obs: Any, output: Any, timestep: BaseEnvTimestep, *args: Any) -> Dict[str, Any]:
+    def _process_transition(self, obs: Any, output: Any, timestep: BaseEnvTimestep, *args: Any) -> dict[str, Any]:
         transition = self._plain_policy.process_transition(obs, output, timestep, *args)
         if _LAST_OBS_IS_KNOWN in timestep.info:
             transition[_LAST_OBS_IS_KNOWN] = timestep.info[_LAST_OBS_IS_KNOWN]
         return transition
 
-    def _get_train_sample(self, transitions: List[Dict[str, Any]]) -> List[Any]:
+    def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[Any]:
         """The policy's samples of a fragment whose returns are complete, or cut by the episode's end."""
         last_obs_is_known = transitions[-1].pop(_LAST_OBS_IS_KNOWN, None)
         episode_continues = last_obs_is_known is None and not transitions[-1]['done']
@@ -165,7 +161,7 @@ class NstepCollector(ScoringCollector):
                 transitions = transitions[:-1]
         if not transitions:
             return []
-        samples: List[Any] = self._plain_policy.get_train_sample(transitions)
+        samples: list[Any] = self._plain_policy.get_train_sample(transitions)
         if self._nstep > 1:
             correct_value_gamma(samples, self._nstep, self._plain_policy.get_attribute('gamma'))
             if episode_continues:
@@ -173,10 +169,9 @@ class NstepCollector(ScoringCollector):
         return samples
 
 
-def final_obs_of(manager: BaseEnvManager, env_id: int, timestep: BaseEnvTimestep) -> Optional[Any]:
-    """
-    The last observation of an episode that ended in the manager's last step; None if the manager does not hand it over:
-    with DI-engine's option ``reset_inplace`` the timestep has the first observation of the next episode.
+def final_obs_of(manager: BaseEnvManager, env_id: int, timestep: BaseEnvTimestep) -> Any | None:
+    """The last observation of an episode that ended in the manager's last step; None if the manager does not hand it
+    over: with DI-engine's option ``reset_inplace`` the timestep has the first observation of the next episode.
     """
     known = getattr(manager, 'final_obs', None)  # of our manager
     if isinstance(known, dict) and env_id in known:
@@ -185,8 +180,7 @@ def final_obs_of(manager: BaseEnvManager, env_id: int, timestep: BaseEnvTimestep
 
 
 def nstep_of(policy: Any) -> int:
-    """
-    Steps of the returns that a policy's ``get_train_sample`` computes for each transition; 1 if it computes none, or
+    """Steps of the returns that a policy's ``get_train_sample`` computes for each transition; 1 if it computes none, or
     for sequences of transitions, or for one collection only.
     """
     if policy.get_attribute('on_policy') or policy.get_attribute('unroll_len') != 1:
@@ -216,10 +210,8 @@ class NumberedTailBuffer(TailBuffer):
 
 @SERIAL_COLLECTOR_REGISTRY.register('sample_with_ids')
 class SampleWithIdsCollector(NstepCollector):
-    """
-    Overview:
-        ``nstep`` for any policy. Its transitions, those of random play included, carry ``env_id``, ``episode_id`` \
-        (unique in the process, see ``number_episodes_from``) and ``step_id`` (0, 1, ... within the episode).
+    """``nstep`` for any policy. Its transitions, those of random play included, carry ``env_id``, ``episode_id``
+    (unique in the process, see ``number_episodes_from``) and ``step_id`` (0, 1, ... within the episode).
     """
 
     def _new_buffer(self, env_id: int) -> NumberedTailBuffer:

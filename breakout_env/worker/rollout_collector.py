@@ -29,9 +29,8 @@ def check_rollout(n_sample: int | None, env_num: int, random_collect_size: int =
 
 
 class BatchAdapter:
-    """
-    The array interface of ``GroupEnvManager`` over any other of DI-engine's synchronous managers: all environments are
-    one batch, and lost ones are reset.
+    """The array interface of ``GroupEnvManager`` over any other of DI-engine's synchronous managers: all environments
+    are one batch, and lost ones are reset.
     """
 
     def __init__(self, manager: BaseEnvManager) -> None:
@@ -67,20 +66,17 @@ class BatchAdapter:
 
 @SERIAL_COLLECTOR_REGISTRY.register('rollout')
 class RolloutCollector(ScoringCollector):
-    """
-    Overview:
-        Collects ``n_sample`` env steps, as many from each environment, into one tensor for each key: no dict and no \
-        tensor a transition, which took DI-engine's collector half a millisecond each. The policy chooses the actions \
-        of a batch (``act_on_batch``) and makes samples of a rollout as a whole (``get_train_sample``); ``lean_ppo`` \
-        does.
+    """Collects ``n_sample`` env steps, as many from each environment, into one tensor for each key: no dict and no
+    tensor a transition, which took DI-engine's collector half a millisecond each. The policy chooses the actions of a
+    batch (``act_on_batch``) and makes samples of a rollout as a whole (``get_train_sample``); ``lean_ppo`` does.
 
-        Under the env manager ``breakout`` the environments are in two halves: one plays while the policy acts for the \
-        other (``GroupEnvManager``). Under any other synchronous manager all of them are stepped at once.
+    Under the env manager ``breakout`` the environments are in two halves: one plays while the policy acts for the other
+    (``GroupEnvManager``). Under any other synchronous manager all of them are stepped at once.
 
-        At a time limit the discounted value of the episode's last observation is added to the reward (Pardo et al. \
-        2018). Where the manager does not hand it over (DI-engine's ``subprocess`` with ``reset_inplace``), the last \
-        step is left out, and the one before it bootstraps from the value of the last step's own observation. A step \
-        that was lost with its environment has weight 0, too.
+    At a time limit the discounted value of the episode's last observation is added to the reward (Pardo et al. 2018).
+    Where the manager does not hand it over (DI-engine's ``subprocess`` with ``reset_inplace``), the last step is left
+    out, and the one before it bootstraps from the value of the last step's own observation. A step that was lost with
+    its environment has weight 0, too.
     """
 
     collects_rollouts = True  # not lists of transitions, as collectors on Ray send them
@@ -117,20 +113,19 @@ class RolloutCollector(ScoringCollector):
         policy_kwargs: dict | None = None,
         **unused: Any,
     ) -> dict[str, torch.Tensor]:
-        """
-        Overview:
-            Collect one rollout with the policy's present weights.
+        """Collect one rollout with the policy's present weights.
+
         Arguments:
-            - n_sample (:obj:`int | None`): Env steps of all environments together; None for the config's.
-            - train_iter (:obj:`int`): Updates so far, for the log.
-            - policy_kwargs (:obj:`dict | None`): Arguments of the policy's ``act_on_batch``, such as ``eps``.
+            n_sample: Env steps of all environments together; None for the config's.
+            train_iter: Updates so far, for the log.
+            policy_kwargs: Arguments of the policy's ``act_on_batch``, such as ``eps``.
         Returns:
-            - samples (:obj:`dict[str, torch.Tensor]`): What the policy's ``get_train_sample`` made of the rollout. \
-                Its observations are overwritten by the collection after the next.
+            What the policy's ``get_train_sample`` made of the rollout. Its observations are overwritten by the
+            collection after the next.
         Raises:
-            - ValueError: If ``n_sample`` is not a multiple of the number of environments, or the config asks for \
-                random play.
-            - RuntimeError: If the env manager is not synchronous.
+            ValueError: If ``n_sample`` is not a multiple of the number of environments, or the config asks for random
+                play.
+            RuntimeError: If the env manager is not synchronous.
         """
         n_sample = n_sample or self._default_n_sample
         check_rollout(n_sample, self._env_num, self._policy_cfg.get('random_collect_size', 0))

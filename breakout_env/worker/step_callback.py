@@ -1,31 +1,30 @@
 """An env manager that calls back with the results of each step."""
 
 import weakref
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Callable, Dict
+from typing import Any
 
 from ding.envs import BaseEnvManager, BaseEnvTimestep
 
 
 def weakly(method: Any) -> Callable:
-    """
-    A bound method for a part of its own object, without a reference cycle: in one, DI-engine's workers would close
+    """A bound method for a part of its own object, without a reference cycle: in one, DI-engine's workers would close
     their env manager (in ``__del__``) when Python has ended its processes, with a BrokenPipeError on the screen.
     """
     return partial(method.__func__, weakref.proxy(method.__self__))
 
 
-class StepCallback(object):
-    """
-    Wraps any of DI-engine's env managers, and calls back with the timesteps of each step. DI-engine's collectors and
+class StepCallback:
+    """Wraps any of DI-engine's env managers, and calls back with the timesteps of each step. DI-engine's collectors and
     evaluators have no hook for what is not a transition, but all of them step through their manager.
     """
 
-    def __init__(self, manager: BaseEnvManager, callback: Callable[[Dict[int, BaseEnvTimestep]], None]) -> None:
+    def __init__(self, manager: BaseEnvManager, callback: Callable[[dict[int, BaseEnvTimestep]], None]) -> None:
         self._manager = manager
         self._callback = callback
 
-    def step(self, actions: Dict[int, Any]) -> Dict[int, BaseEnvTimestep]:
+    def step(self, actions: dict[int, Any]) -> dict[int, BaseEnvTimestep]:
         """The manager's step, passed to the callback on the way."""
         timesteps = self._if_alive(self._manager.step, actions)
         self._callback(timesteps)

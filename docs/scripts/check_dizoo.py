@@ -1,17 +1,17 @@
-"""
-Check the environments that come with DI-engine, and ours, with the lifecycle kit, into docs/results/lifecycle.json.
+"""Check the environments that come with DI-engine, and ours, with the lifecycle kit, into docs/results/lifecycle.json.
 
-    pip install Box2D bsuite imageio pygame
-    python docs/scripts/check_dizoo.py
+pip install Box2D bsuite imageio pygame
+python docs/scripts/check_dizoo.py
 """
 
 import importlib
 import json
 import sys
+from collections.abc import Callable
 from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 import gymnasium
 from ding.envs import DingEnvWrapper

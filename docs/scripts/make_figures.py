@@ -1,7 +1,6 @@
-"""
-Draw the figures of the guides, from the measurements in docs/results.
+"""Draw the figures of the guides, from the measurements in docs/results.
 
-    python docs/scripts/make_figures.py
+python docs/scripts/make_figures.py
 """
 
 import json

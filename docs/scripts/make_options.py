@@ -1,12 +1,10 @@
-"""
-Write the option tables of docs/options.md, from the models that check the options.
+"""Write the option tables of docs/options.md, from the models that check the options.
 
-    python docs/scripts/make_options.py
+python docs/scripts/make_options.py
 """
 
 import re
 from pathlib import Path
-from typing import Dict, List, Type
 
 from blocks import ROOT, fill
 
@@ -34,9 +32,9 @@ MODELS = {
 }
 
 
-def blocks() -> Dict[str, str]:
+def blocks() -> dict[str, str]:
     """Each table, without rows that an earlier one has, and the defaults of evaluation, by the name of its block."""
-    made: Dict[str, str] = {}
+    made: dict[str, str] = {}
     for name, model in MODELS.items():
         rows = [row for row in table(model) if not any(row in earlier.splitlines() for earlier in made.values())]
         made[name] = '\n'.join(['| option | default | allowed | meaning |', '| --- | --- | --- | --- |', *rows])
@@ -49,7 +47,7 @@ def blocks() -> Dict[str, str]:
     return made
 
 
-def table(model: Type[Options]) -> List[str]:
+def table(model: type[Options]) -> list[str]:
     """The options of a section as the rows of a Markdown table, for the docs."""
     rows = []
     for name, field in model.model_fields.items():

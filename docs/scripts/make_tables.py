@@ -1,5 +1,4 @@
-"""
-Write the tables of the README and the guides, from the measurements in docs/results.
+"""Write the tables of the README and the guides, from the measurements in docs/results.
 
     python docs/scripts/make_tables.py
 
@@ -8,8 +7,9 @@ Who measured what is in sources.py.
 
 import json
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Sequence
+from typing import Any
 
 import numpy as np
 import sources
@@ -27,7 +27,7 @@ PROTOCOLS = ('nature', 'sticky', 'greedy')
 RULES = (', episodes end with a life', ', full games')
 
 
-def load(name: str) -> Dict[str, Any]:
+def load(name: str) -> dict[str, Any]:
     """A result by the name of its file."""
     return json.loads((RESULTS / f'{name}.json').read_text())
 
@@ -40,7 +40,7 @@ def bold(name: str) -> str:
 # ---------------------------------------------------------------------------------------------- benchmarks
 
 
-def figures(row: Dict[str, Any]) -> str:
+def figures(row: dict[str, Any]) -> str:
     """What a contestant reached in a section: median, spread and ratio."""
     if 'failure' in row:
         return 'failed'
@@ -140,7 +140,7 @@ def on_gpu() -> str:
     return f'{table}\n\n{medians}'
 
 
-def agents() -> List[Dict[str, Any]]:
+def agents() -> list[dict[str, Any]]:
     """The shipped agents, that of fewer env steps first."""
     found = [json.loads(path.read_text()) for path in (RESULTS / 'agents').glob('*.json')]
     return sorted(found, key=lambda agent: agent['card']['env_steps'])
@@ -219,23 +219,23 @@ def first_hour() -> str:
     return markdown(['config', 'command', 'score in full games', 'on two cores of'], rows, 0)
 
 
-def _score(seeds: List[Dict[str, Any]]) -> str:
+def _score(seeds: list[dict[str, Any]]) -> str:
     return f'{np.mean([row["score"] for row in seeds]):.0f} ({len(seeds)} seed{"s" * (len(seeds) > 1)})'
 
 
-def _medians(name: str, index: int = 0) -> Dict[str, str]:
+def _medians(name: str, index: int = 0) -> dict[str, str]:
     """Of a section of a benchmark, by contestant."""
     rows = load(name)['sections'][index]['rows']
     return {row['name']: f'{row["median"]:,.0f}' for row in rows if 'median' in row}
 
 
-def _stock(medians: Dict[str, str]) -> str:
+def _stock(medians: dict[str, str]) -> str:
     """Of the faster of DI-engine's env managers."""
     both = (medians[f"DI-engine's {name}"] for name in ('base', 'subprocess'))
     return max(both, key=_number)
 
 
-def _best_other(medians: Dict[str, str]) -> str:
+def _best_other(medians: dict[str, str]) -> str:
     """The fastest of the other libraries, with its name."""
     others = [name for name in medians if not name.startswith(('ours', 'BreakoutEnv', 'ALE act', "DI-engine's"))]
     name = max(others, key=lambda name: _number(medians[name]))
@@ -248,7 +248,7 @@ def _number(text: str) -> int:
 
 def dizoo() -> str:
     """What the lifecycle kit says about DI-engine's own environments: the checks that at least one does not pass."""
-    envs: Dict[str, Dict[str, List[str]]] = {}
+    envs: dict[str, dict[str, list[str]]] = {}
     for row in load('lifecycle')['rows']:
         for finding in row['findings']:
             envs.setdefault(finding['check'], {}).setdefault(finding['state'], []).append(row['env'].split(',')[0])
@@ -256,13 +256,13 @@ def dizoo() -> str:
     return markdown(['check', 'fails', 'warns'], [row for row in rows if any(row[1:])], 0)
 
 
-def _gb(by_size: Dict[str, Any]) -> str:
+def _gb(by_size: dict[str, Any]) -> str:
     """What a million transitions take, in memory and on the disk."""
     row = by_size['1000000']
     return f'{(row["bytes_per_transition"] + row["disk_bytes_per_transition"]) / 1e3:,.2f} GB'
 
 
-TABLES: Dict[str, Dict[str, Callable[[], str]]] = {
+TABLES: dict[str, dict[str, Callable[[], str]]] = {
     **dict.fromkeys(['README.md', 'README.zh-CN.md'], {'first-hour': first_hour, 'comparison': comparison}),
     'docs/performance.md': {
         'env': lambda: benchmark('bench_env'),

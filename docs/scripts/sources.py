@@ -1,12 +1,13 @@
-"""
-Where each result in docs/results is from: the program that measured it, the code that it is about, its date and commit.
+"""Where each result in docs/results is from: the program that measured it, the code that it is about, its date and
+commit.
 """
 
 import json
 import subprocess
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Any, NamedTuple
 
 from blocks import ROOT, markdown
 
@@ -20,7 +21,7 @@ class Source(NamedTuple):
     """What wrote the results of a pattern, and the code that they are about, below the root."""
 
     program: str
-    about: Tuple[str, ...]
+    about: tuple[str, ...]
 
 
 _TRAINING = ('breakout_env/envs', 'breakout_env/policy', 'breakout_env/worker')
@@ -37,21 +38,19 @@ SOURCES = {
 }
 
 
-def results(pattern: str = '**/*') -> List[Path]:
+def results(pattern: str = '**/*') -> list[Path]:
     """The stored results."""
     return sorted(path for path in RESULTS.glob(pattern) if path.is_file() and path != GUIDE)
 
 
-def stamps(path: Path) -> Tuple[List[str], List[str]]:
-    """
-    Overview:
-        When a result was measured, and by which code.
+def stamps(path: Path) -> tuple[list[str], list[str]]:
+    """When a result was measured, and by which code.
+
     Returns:
-        - dates (:obj:`List[str]`): Days, as in ``2026-11-22``.
-        - commits (:obj:`List[str]`): As in ``1a2b3c4``.
+        Days, as in ``2026-11-22``; commits, as in ``1a2b3c4``.
     """
     if path.suffix == '.gz':
-        about: Sequence[Dict[str, Any]] = RunLog.read(path).starts
+        about: Sequence[dict[str, Any]] = RunLog.read(path).starts
     else:
         content = json.loads(path.read_text())
         about = [content, content.get('card', {}), *content.get('rows', [])]

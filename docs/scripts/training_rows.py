@@ -1,8 +1,9 @@
 """Tables and curves of the trainings in docs/results/recipes*.json, which benchmarks/recipes.py writes."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from blocks import ROOT, markdown
@@ -23,20 +24,19 @@ class Statistics(NamedTuple):
 
     mean: float
     interquartile_mean: float
-    interval_95: Tuple[float, float]
+    interval_95: tuple[float, float]
     seeds_std: float
     """Standard deviation of the seeds' means; 0 for one seed."""
 
 
 def statistics(games: Sequence[Sequence[float]]) -> Statistics:
-    """
-    Overview:
-        Mean, interquartile mean (Agarwal et al. 2021) and the 95% percentile bootstrap interval of the mean. A \
-        resample draws seeds, and games of each of them (two stages, Davison & Hinkley 1997, section 3.8; \
-        ``scipy.stats.bootstrap`` has one): the interval is about another training as well as about other games. Of \
-        one seed it is about the games alone.
+    """Mean, interquartile mean (Agarwal et al. 2021) and the 95% percentile bootstrap interval of the mean. A resample
+    draws seeds, and games of each of them (two stages, Davison & Hinkley 1997, section 3.8; ``scipy.stats.bootstrap``
+    has one): the interval is about another training as well as about other games. Of one seed it is about the games
+    alone.
+
     Arguments:
-        - games (:obj:`Sequence[Sequence[float]]`): The scores of each seed, as many of each.
+        games: The scores of each seed, as many of each.
     """
     scores = np.asarray(games, float)
     seeds, count = scores.shape
@@ -48,32 +48,32 @@ def statistics(games: Sequence[Sequence[float]]) -> Statistics:
     return Statistics(float(scores.mean()), float(trim_mean(scores, 0.25, axis=None)), (low, high), float(std))
 
 
-def rows(results: Path = RESULTS) -> List[Dict[str, Any]]:
+def rows(results: Path = RESULTS) -> list[dict[str, Any]]:
     """All trainings of equal time, also those that lost."""
     return json.loads(results.read_text())['rows']
 
 
-def env_steps_rows() -> List[Dict[str, Any]]:
+def env_steps_rows() -> list[dict[str, Any]]:
     """All trainings that ended with their env steps."""
     return rows(ENV_STEPS_RESULTS)
 
 
-def by_variant(found: Sequence[Dict[str, Any]], budget: str = 'minutes') -> Dict[Tuple[float, str, str], List[Dict]]:
+def by_variant(found: Sequence[dict[str, Any]], budget: str = 'minutes') -> dict[tuple[float, str, str], list[dict]]:
     """The seeds of each variant, by its budget (``minutes`` or ``budget_env_steps``), name and CPU."""
-    groups: Dict[Tuple[float, str, str], List[Dict]] = {}
+    groups: dict[tuple[float, str, str], list[dict]] = {}
     for row in found:
         groups.setdefault((row[budget], row['variant'], row['cpu']), []).append(row)
     return groups
 
 
-def ranked(found: Sequence[Dict[str, Any]], budget: str) -> List[Tuple[float, str, str, List[Dict], Statistics]]:
+def ranked(found: Sequence[dict[str, Any]], budget: str) -> list[tuple[float, str, str, list[dict], Statistics]]:
     """Budget, name, CPU, seeds and statistics of each variant: the longest trainings first, and of those the best."""
     groups = by_variant(found, budget).items()
     rows = [(*key, seeds, statistics([row['games'] for row in seeds])) for key, seeds in groups]
     return sorted(rows, key=lambda row: (-row[0], -row[-1].mean))
 
 
-def table(found: Sequence[Dict[str, Any]]) -> str:
+def table(found: Sequence[dict[str, Any]]) -> str:
     """A row for each variant and time."""
     lines = []
     for minutes, name, cpu, seeds, of_games in ranked(found, 'minutes'):
@@ -87,7 +87,7 @@ def table(found: Sequence[Dict[str, Any]]) -> str:
     return markdown([*headers, 'interquartile mean', '95% interval', 'std of seeds'], lines, 9)
 
 
-def after_env_steps(found: Sequence[Dict[str, Any]]) -> str:
+def after_env_steps(found: Sequence[dict[str, Any]]) -> str:
     """A row for each variant that trained for a number of env steps."""
     lines = []
     for env_steps, name, cpu, seeds, of_games in ranked(found, 'budget_env_steps'):
@@ -98,13 +98,13 @@ def after_env_steps(found: Sequence[Dict[str, Any]]) -> str:
     return markdown(headers, lines, 5)
 
 
-def expect(found: Sequence[Dict[str, Any]], timed: Sequence[Dict[str, Any]]) -> str:
+def expect(found: Sequence[dict[str, Any]], timed: Sequence[dict[str, Any]]) -> str:
     """What the recipe scores after some env steps of each budget, as the mean of its seeds, and when on each CPU."""
-    budgets: Dict[float, List[np.ndarray]] = {}
+    budgets: dict[float, list[np.ndarray]] = {}
     for row in found:
         if row['variant'] == DEFAULT:
             budgets.setdefault(row['budget_env_steps'], []).append(np.transpose(row['curve']))
-    speeds: Dict[str, List[float]] = {}
+    speeds: dict[str, list[float]] = {}
     for row in timed:
         if row['variant'] == DEFAULT:
             speeds.setdefault(row['cpu'], []).append(row['env_steps_per_s'])
@@ -119,9 +119,9 @@ def expect(found: Sequence[Dict[str, Any]], timed: Sequence[Dict[str, Any]]) -> 
     return markdown([*columns], [list(cells) for cells in zip(*columns.values())], len(columns))
 
 
-def curves(found: Sequence[Dict[str, Any]]) -> List[Curve]:
+def curves(found: Sequence[dict[str, Any]]) -> list[Curve]:
     """The score while training of each variant, CPU and budget, which the schedules follow, for ``draw_curves``."""
-    groups: Dict[str, List[RunLog]] = {}
+    groups: dict[str, list[RunLog]] = {}
     for row in found:
         minutes, env_steps = row.get('minutes'), row.get('budget_env_steps', 0) / 1e6
         budget = f'{env_steps:g} million env steps' if minutes is None else f'{minutes:g} minutes'
@@ -129,7 +129,7 @@ def curves(found: Sequence[Dict[str, Any]]) -> List[Curve]:
     return [Curve(name, tuple(logs)) for name, logs in sorted(groups.items())]
 
 
-def _log(row: Dict[str, Any]) -> RunLog:
+def _log(row: dict[str, Any]) -> RunLog:
     points = [
         dict(kind='progress', env_step=env_step, run_s=3600 * hours, train_return=score)
         for env_step, hours, score in row['curve']

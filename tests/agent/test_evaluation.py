@@ -19,7 +19,7 @@ from helpers.resources import children
 FRAMES = 600  # at most about 150 steps a game
 
 
-class Rule(object):
+class Rule:
     """An agent that computes with whole numbers, so that nothing depends on rounding."""
 
     name, card = 'rule', {}

@@ -16,7 +16,7 @@ from breakout_env.rendering.video import VideoFile
 from helpers.agents import config_of, small_network
 
 
-class Mover(object):
+class Mover:
     """An agent that takes these actions, or always the same one."""
 
     env_options = dict(frame_stack=4, screen_size=84)
@@ -29,7 +29,7 @@ class Mover(object):
         return np.array([next(self.actions)])
 
 
-class Album(object):
+class Album:
     """Keeps the pictures of a game, and ends it after so many."""
 
     def __init__(self, room=10**9):

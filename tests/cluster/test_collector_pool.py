@@ -1,4 +1,4 @@
-"""Fragments as bytes, and what the learner's side makes of them; ``tests/process/test_ray.py`` has a real Ray."""
+"""Fragments as bytes, and what the learner's side makes of them; ``tests/cluster/test_ray.py`` has a real Ray."""
 
 from types import SimpleNamespace
 
@@ -21,7 +21,7 @@ class Failed(Exception):
     """Ray's RayError of an actor that lives."""
 
 
-class Actor(object):
+class Actor:
     def __init__(self, actor):
         self._actor = actor
 
@@ -39,7 +39,7 @@ RAY = SimpleNamespace(
 )
 
 
-class Collector(object):
+class Collector:
     """Plays a step for each request; its third request fails."""
 
     error = Unavailable

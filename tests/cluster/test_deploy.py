@@ -3,7 +3,7 @@
 import re
 import shlex
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any
 
 import pytest
 import yaml
@@ -17,17 +17,17 @@ MANIFEST = DEPLOY / 'kubernetes' / 'breakout.yaml'
 
 
 @pytest.fixture(scope='module')
-def manifest() -> Dict[str, Any]:
+def manifest() -> dict[str, Any]:
     return {document['kind']: document for document in yaml.safe_load_all(MANIFEST.read_text())}
 
 
-def pod_templates(manifest: Dict[str, Any]) -> Dict[str, Any]:
+def pod_templates(manifest: dict[str, Any]) -> dict[str, Any]:
     cluster = manifest['RayJob']['spec']['rayClusterSpec']
     groups = dict(head=cluster['headGroupSpec'], **{group['groupName']: group for group in cluster['workerGroupSpecs']})
     return {name: group['template'] for name, group in groups.items()}
 
 
-def options_of(words: list) -> Dict[str, Any]:
+def options_of(words: list) -> dict[str, Any]:
     return train.make_context('train', words).params
 
 

@@ -1,4 +1,4 @@
-"""Collectors and evaluators whose workers have ended close silently; tests/process ends the workers by signals."""
+"""Collectors and evaluators whose workers have ended close silently; env_manager/test_processes.py ends workers."""
 
 import pytest
 from ding.envs import get_env_manager_cls

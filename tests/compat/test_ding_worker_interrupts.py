@@ -1,4 +1,4 @@
-"""Which processes of an environment leave Ctrl-C to their parent; tests/process presses it at a terminal."""
+"""Which processes of an environment leave Ctrl-C to their parent; run/test_terminal.py presses it at a terminal."""
 
 import contextlib
 import multiprocessing

@@ -1,4 +1,4 @@
-"""A forked process that exits leaves its parent's workers alone; tests/process does it with environments."""
+"""A forked process that exits leaves its parent's workers alone; envs/test_exit.py does it with environments."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Where Ray's workers import from; tests/process starts them in a folder of modules that hide installed ones."""
+"""Where Ray's workers import from; cluster/test_ray.py starts them in a folder of modules that hide installed ones."""
 
 import inspect
 import os

@@ -1,4 +1,4 @@
-"""What Ray makes of the loopback address; tests/process looks at the addresses that a real one listens on."""
+"""What Ray makes of the loopback address; cluster/test_ray.py looks at the addresses that a real one listens on."""
 
 import os
 

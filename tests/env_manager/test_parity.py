@@ -65,7 +65,7 @@ def course(manager, rounds, seed, forced_resets=True):
     return [frozen(one) for one in seen]
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def stock_course(kind, env_class, env_num, rounds, seed, forced_resets=True, **options):
     """``course`` under one of DI-engine's own managers."""
     if kind == 'subprocess':

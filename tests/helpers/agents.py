@@ -1,7 +1,8 @@
 """Small agents, in files as programs write them."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Mapping
+from typing import Any
 
 import numpy as np
 import torch

@@ -1,11 +1,9 @@
 """Random play that can be compared."""
 
-from typing import List
-
 import numpy as np
 
 
-def play(env, steps: int, seed: int = 0) -> List[tuple]:
+def play(env, steps: int, seed: int = 0) -> list[tuple]:
     """Some random play, resets included: observations, rewards, ends and infos."""
     rng = np.random.default_rng(seed)
     course = [('reset', env.reset().tobytes())]

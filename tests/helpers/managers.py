@@ -38,8 +38,7 @@ class AwkwardError(Exception):
 
 
 class GameEnv(BaseEnv):
-    """
-    A game of numbers, fast and fixed by seed and actions. An observation is the state of a generator and the steps
+    """A game of numbers, fast and fixed by seed and actions. An observation is the state of a generator and the steps
     so far, so that each transition can be checked by itself. Goes wrong as ``action`` and ``cfg.reset_faults`` say.
     """
 

@@ -1,6 +1,6 @@
 """Small policies, and play for them to learn from; and policies with Nature's network, on any device."""
 
-from typing import Any, Dict, List, Union
+from typing import Any
 
 import numpy as np
 import torch
@@ -94,7 +94,7 @@ def policy_on(device: str, kind: str, seed: int = 0, **learn: Any) -> Any:
     """A policy of DI-engine's registry; a seed gives the same weights on all devices."""
     policy_class = POLICY_REGISTRY.get(kind)
     model = dict(type='pixel_actor_critic' if kind in FROM_ROLLOUTS else 'pixel_dqn', import_names=['breakout_env'])
-    options: Dict[str, Any] = dict(
+    options: dict[str, Any] = dict(
         cuda=torch.device(device).type == 'cuda',
         nstep=NSTEP,
         discount_factor=0.99,
@@ -106,7 +106,7 @@ def policy_on(device: str, kind: str, seed: int = 0, **learn: Any) -> Any:
     return policy_class(cfg, enable_field=['learn', 'collect'])
 
 
-def batch_for(kind: str, seed: int) -> Union[Samples, List[Dict[str, Any]]]:
+def batch_for(kind: str, seed: int) -> Samples | list[dict[str, Any]]:
     """A batch that a policy learns from."""
     made = transitions(BATCH, seed=seed)
     if kind not in FROM_ROLLOUTS:

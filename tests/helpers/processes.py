@@ -6,8 +6,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Dict, Iterator, Mapping, Optional, Sequence, Union
+from typing import Any
 
 import psutil
 
@@ -15,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
 
 
-def environ_now() -> Dict[str, str]:
+def environ_now() -> dict[str, str]:
     """The variables of a program that is started now. Its networks are too small for more than one thread."""
     return {**os.environ, 'PATH': f'{BIN}{os.pathsep}{os.environ["PATH"]}', 'OMP_NUM_THREADS': '1'}
 
@@ -30,7 +31,7 @@ def wait_until(condition, timeout_s: float = 240.0) -> bool:
     return True
 
 
-def _session(cwd: Union[str, Path], environ: Optional[Mapping[str, str]]) -> Dict[str, Any]:
+def _session(cwd: str | Path, environ: Mapping[str, str] | None) -> dict[str, Any]:
     """Options of ``subprocess`` for a program in a session of its own."""
     env = environ_now() if environ is None else environ
     return dict(cwd=cwd, env=env, stdin=subprocess.DEVNULL, text=True, start_new_session=True)
@@ -38,8 +39,8 @@ def _session(cwd: Union[str, Path], environ: Optional[Mapping[str, str]]) -> Dic
 
 def completed(
     command: Sequence[Any],
-    cwd: Union[str, Path] = '.',
-    environ: Optional[Mapping[str, str]] = None,
+    cwd: str | Path = '.',
+    environ: Mapping[str, str] | None = None,
     merged: bool = False,
 ) -> 'subprocess.CompletedProcess[str]':
     """Run a program to its end, whatever that is. ``merged`` puts stderr into ``stdout``, in order."""
@@ -54,15 +55,15 @@ def run(command: Sequence[Any], cwd: Path, **environ: str) -> str:
     return result.stdout
 
 
-class Command(object):
+class Command:
     """A command that is running, and what it says."""
 
     def __init__(
         self,
         command: Sequence[Any],
         folder: Path,
-        environ: Optional[Mapping[str, str]] = None,
-        cwd: Optional[Path] = None,
+        environ: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
     ) -> None:
         self._path = folder / f'output{time.monotonic_ns()}'
         with open(self._path, 'w') as output:

@@ -76,7 +76,7 @@ def open_files_in(folder, pid='self') -> list:
     return [os.readlink(link) for link in links if os.path.lexists(link) and os.readlink(link).startswith(str(folder))]
 
 
-class Harm(object):
+class Harm:
     """Unpickled, it makes a file."""
 
     def __reduce__(self):
@@ -94,7 +94,7 @@ def screen(rng: np.random.Generator, variety: int = 300) -> np.ndarray:
     return pixels
 
 
-class Play(object):
+class Play:
     """An env: stacks that overlap, from an episode's first screen on, and the ``nstep`` steps of its transitions."""
 
     def __init__(self, depth: int, nstep: int, rng: np.random.Generator) -> None:

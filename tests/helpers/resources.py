@@ -4,12 +4,11 @@ import multiprocessing
 import os
 import re
 from multiprocessing import forkserver, resource_tracker
-from typing import Dict, List
 
 import psutil
 
 
-def footprint() -> Dict[str, int]:
+def footprint() -> dict[str, int]:
     """What this process holds besides memory, and its children hold for it."""
     process, started = psutil.Process(), children()
     ours = {str(one.pid) for one in [process, *started]}
@@ -22,7 +21,7 @@ def footprint() -> Dict[str, int]:
     )
 
 
-def children() -> List[psutil.Process]:
+def children() -> list[psutil.Process]:
     """The processes started from this one that have not ended."""
     multiprocessing.active_children()  # joins those that have ended: DI-engine's managers do not
     # multiprocessing starts these with the first process that needs them; they stay until the interpreter exits
@@ -35,7 +34,7 @@ def newest_child() -> psutil.Process:
     return max(children(), key=psutil.Process.create_time)
 
 
-def grown_since(before: Dict[str, int]) -> Dict[str, int]:
+def grown_since(before: dict[str, int]) -> dict[str, int]:
     """What there is more of now. Less is allowed: Python may have collected what an earlier test left."""
     return {what: now - before[what] for what, now in footprint().items() if now > before[what]}
 

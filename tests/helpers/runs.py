@@ -7,8 +7,8 @@ import math
 import re
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Callable, List
 
 import numpy as np
 import pytest
@@ -53,7 +53,7 @@ PROGRESS = (
 )
 
 
-def events(log: Path, name_part: str) -> List[ScalarEvent]:
+def events(log: Path, name_part: str) -> list[ScalarEvent]:
     """What TensorBoard has in a folder or a file, of all scalars whose name holds this."""
     accumulator = EventAccumulator(str(log), size_guidance=dict(scalars=0)).Reload()
     return [event for tag in accumulator.Tags()['scalars'] if name_part in tag for event in accumulator.Scalars(tag)]
@@ -116,9 +116,8 @@ def saved_transitions(buffer_file: Path) -> int:
         return json.loads(bytes(arrays['meta']))['next_id']
 
 
-def check_saves(folder: Path, surplus: int = 3 * N_SAMPLE) -> List[Save]:
-    """
-    The saves that are listed, the newest first: all are complete, and each is of one moment. The screens of each
+def check_saves(folder: Path, surplus: int = 3 * N_SAMPLE) -> list[Save]:
+    """The saves that are listed, the newest first: all are complete, and each is of one moment. The screens of each
     transition follow each other: the agent learns from what was played. Where an episode ends, a collection returns
     more than ``n_sample`` transitions, for which the next ones make up: at most ``surplus`` at a time.
     """

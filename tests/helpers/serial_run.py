@@ -4,7 +4,7 @@ import os
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any, List
+from typing import Any
 
 import gym
 import numpy as np
@@ -24,14 +24,14 @@ from helpers.runs import N_SAMPLE, UPDATES
 check_saves = partial(runs.check_saves, surplus=0)  # its collections have no surplus
 
 
-class ScriptedGames(object):
+class ScriptedGames:
     """Games of one step whose scores are given."""
 
     env_num = 1
     observation_space = gym.spaces.Box(0, 255, (4, 84, 84), np.uint8)
 
     def __init__(self) -> None:
-        self.scores: List[float] = []
+        self.scores: list[float] = []
 
     def launch(self) -> None:
         pass
@@ -47,7 +47,7 @@ class ScriptedGames(object):
         return {0: BaseEnvTimestep(self.ready_obs[0], score, True, {'eval_episode_return': score})}
 
 
-class SerialRun(object):
+class SerialRun:
     """The parts of DI-engine's serial pipeline, with random transitions in place of a collector's."""
 
     def __init__(self, config: Path, seed: int = 0) -> None:

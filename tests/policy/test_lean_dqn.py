@@ -27,9 +27,8 @@ def filled(nstep=3):
 
 
 def retried_for_rounding(test):
-    """
-    Rounding may decide between two actions of the same value, after which the learners diverge: rare, but this file has
-    some 10,000 such choices. A wrong loss fails every try.
+    """Rounding may decide between two actions of the same value, after which the learners diverge: rare, but this file
+    has some 10,000 such choices. A wrong loss fails every try.
     """
 
     @functools.wraps(test)
@@ -45,11 +44,10 @@ def retried_for_rounding(test):
 
 
 def assert_same_weights(ours, theirs):
-    """
-    The updates are the same but for rounding. Adam divides a gradient by its size, so a weight whose gradient is only
-    rounding moves anywhere: all weights are compared together, in proportion to the distance they moved. Rounding makes
-    some millionths of it, rarely a thousandth; the smallest of five planted faults, a missing copy into the target
-    network, made 0.019.
+    """The updates are the same but for rounding. Adam divides a gradient by its size, so a weight whose gradient is
+    only rounding moves anywhere: all weights are compared together, in proportion to the distance they moved. Rounding
+    makes some millionths of it, rarely a thousandth; the smallest of five planted faults, a missing copy into the
+    target network, made 0.019.
     """
     moved, apart = parameters(theirs) - theirs.start, parameters(ours) - parameters(theirs)
     assert apart.norm() < 0.003 * moved.norm()

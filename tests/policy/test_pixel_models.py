@@ -52,8 +52,7 @@ def pixels():
 
 @pytest.mark.parametrize('ours, template, sizes, mode', FAMILIES)
 def test_a_pixel_model_is_its_template_on_scaled_pixels_of_any_dtype(ours, template, sizes, mode, pixels):
-    """
-    DI-engine's collector passes uint8, its evaluator float32. Parameters have the same names, so checkpoints are
+    """DI-engine's collector passes uint8, its evaluator float32. Parameters have the same names, so checkpoints are
     interchangeable.
     """
     torch.manual_seed(0)

@@ -17,7 +17,7 @@ from breakout_env.run.progress import ProgressOptions, RunProgress
 from breakout_env.utils import run_registry
 
 
-class ProgressRun(object):
+class ProgressRun:
     """A learner, and a clock that is set by hand."""
 
     def __init__(self, folder: Path, **options) -> None:

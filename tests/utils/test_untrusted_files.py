@@ -1,6 +1,6 @@
-"""
-Files that someone else may have made: of another kind, truncated, damaged or malicious. Each gets an error message with
-its name, and nothing in it is run; a config is a program, and is run. Saved buffers: tests/replay; logs: tests/run.
+"""Files that someone else may have made: of another kind, truncated, damaged or malicious. Each gets an error message
+with its name, and nothing in it is run; a config is a program, and is run. Saved buffers: tests/replay; logs:
+tests/run.
 """
 
 import io

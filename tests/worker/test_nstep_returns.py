@@ -36,7 +36,7 @@ class RandomEnv(GameEnv):
         return np.array([self.state % 10], np.float32), end in ('lost', LIMIT), info
 
 
-class Recorder(object):
+class Recorder:
     """Records the episodes that an env manager plays: digests of observations, rewards, and how each ended."""
 
     def __init__(self, manager):

@@ -1,8 +1,9 @@
 """``run_overlapped``: a fragment is collected while the previous one is learned from, in the ratio of the config."""
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Callable, List
+from typing import Any
 
 import pytest
 import torch
@@ -42,13 +43,13 @@ def weights_hash(policy: Any) -> int:
     return hash(b''.join(value.cpu().numpy().tobytes() for value in policy._model.state_dict().values()))
 
 
-class Recorded(object):
+class Recorded:
     """A training in this process: what was pushed, and the weights before each update and in each collection."""
 
     def __init__(self, folder: Path) -> None:
-        self.updates: List[int] = []
-        self.collections: List[tuple] = []  # weights, iteration
-        self.pushed: List[int] = []
+        self.updates: list[int] = []
+        self.collections: list[tuple] = []  # weights, iteration
+        self.pushed: list[int] = []
         weights = set()
 
         def collects(collector: Any, *args: Any, **kwargs: Any) -> Any:

@@ -11,9 +11,8 @@ DICTIONARY_BYTES = 32 * 1024
 
 
 class FrameCodec:
-    """
-    Compresses frames of one size. Little repeats within a frame; with a dictionary of what frames of a game have
-    in common (walls, bricks, paddle) zstd takes a third of the bytes that it takes without.
+    """Compresses frames of one size. Little repeats within a frame; with a dictionary of what frames of a game have in
+    common (walls, bricks, paddle) zstd takes a third of the bytes that it takes without.
     """
 
     def __init__(self, frame_bytes: int, dictionary: bytes = b'') -> None:

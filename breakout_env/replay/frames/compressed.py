@@ -37,15 +37,13 @@ class _Segment:
 
 
 class CompressedFrames:
-    """
-    The storage ``compressed``; see ``FrameStorage``. Compressed frames differ in length, so they are
-    appended to segments of one size, as in a log-structured file system (Rosenblum and Ousterhout 1992): a segment
-    whose last frame is dropped is free again, and when an eighth of what is stored is dead, the segment with the most
-    dead bytes is emptied by copying its live frames. Memory thus never fragments, whatever is evicted in whatever
-    order.
+    """The storage ``compressed``; see ``FrameStorage``. Compressed frames differ in length, so they are appended to
+    segments of one size, as in a log-structured file system (Rosenblum and Ousterhout 1992): a segment whose last frame
+    is dropped is free again, and when an eighth of what is stored is dead, the segment with the most dead bytes is
+    emptied by copying its live frames. Memory thus never fragments, whatever is evicted in whatever order.
 
-    Each segment belongs to one dictionary. The first is trained after 1,024 frames. Every 65,536 frames another
-    one is trained, and used for new frames if it is better.
+    Each segment belongs to one dictionary. The first is trained after 1,024 frames. Every 65,536 frames another one is
+    trained, and used for new frames if it is better.
     """
 
     file_bytes = 0

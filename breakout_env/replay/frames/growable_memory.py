@@ -10,13 +10,12 @@ _STEP_BYTES = 16 * 1024 * 1024
 
 
 class GrowableMemory:
-    """
-    A byte range that grows without being copied (``mremap``), so that it never needs twice the memory. Only
-    pages that were written to are resident.
+    """A byte range that grows without being copied (``mremap``), so that it never needs twice the memory. Only pages
+    that were written to are resident.
 
-    With a folder, it is a file without a name in that folder, which the system removes with the process, however
-    that ends. Room on the disk is reserved before it is used: a full disk is an ``OSError`` here, where a plain
-    sparse mapping would end the process with SIGBUS.
+    With a folder, it is a file without a name in that folder, which the system removes with the process, however that
+    ends. Room on the disk is reserved before it is used: a full disk is an ``OSError`` here, where a plain sparse
+    mapping would end the process with SIGBUS.
     """
 
     def __init__(self, folder: str | None = None) -> None:
@@ -36,9 +35,8 @@ class GrowableMemory:
         self.view = memoryview(self._map)
 
     def reserve(self, nbytes: int) -> None:
-        """
-        Make it at least this large. This replaces ``view``: nobody may keep the old one. After an OSError, as on a full
-        disk, nothing has changed.
+        """Make it at least this large. This replaces ``view``: nobody may keep the old one. After an OSError, as on a
+        full disk, nothing has changed.
         """
         if nbytes <= self.nbytes:
             return

@@ -24,12 +24,11 @@ class FrameStorage(Protocol):
         """Forget frames."""
 
     def read(self, frames: np.ndarray, out: np.ndarray) -> None:
-        """
-        Overview:
-            Copy frames, by number, into the rows of ``out``.
+        """Copy frames, by number, into the rows of ``out``.
+
         Shapes:
-            - frames: :math:`(N, )`
-            - out: :math:`(N, frame_bytes)`, uint8
+            frames: :math:`(N, )`
+            out: :math:`(N, frame_bytes)`, uint8
         """
 
     def close(self) -> None:

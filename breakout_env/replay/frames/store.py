@@ -24,16 +24,14 @@ _digest = xxhash.xxh3_128_digest
 
 
 class FrameStore:
-    """
-    Takes frames of one size, gives out numbers, and keeps a frame as long as there are references to its number; its
-    pixels are in a backend. Two frames are the same if their 128-bit xxh3 digests are: among a million frames in
-    memory and ten billion pushed the chance of one mistake is below 1e-22, which is what content addressing elsewhere
-    (git, backup tools) relies on.
+    """Takes frames of one size, gives out numbers, and keeps a frame as long as there are references to its number; its
+    pixels are in a backend. Two frames are the same if their 128-bit xxh3 digests are: among a million frames in memory
+    and ten billion pushed the chance of one mistake is below 1e-22, which is what content addressing elsewhere (git,
+    backup tools) relies on.
 
-    The table is a chained hash map in flat arrays: ``heads[bucket]`` is the first frame of a bucket and
-    ``next[frame]`` the one after it, 0 ends a chain. A Python dict would take over 150 bytes a frame for this, the
-    arrays take about 32. Single entries are read and written through memoryviews, which Python does twice as fast as
-    numpy does.
+    The table is a chained hash map in flat arrays: ``heads[bucket]`` is the first frame of a bucket and ``next[frame]``
+    the one after it, 0 ends a chain. A Python dict would take over 150 bytes a frame for this, the arrays take about
+    32. Single entries are read and written through memoryviews, which Python does twice as fast as numpy does.
     """
 
     def __init__(self, frame_bytes: int, expected_frames: int, storage: str, folder: str | None = None) -> None:
@@ -71,8 +69,7 @@ class FrameStore:
         return tables + self._storage.resident_bytes
 
     def add(self, pixels: memoryview, frames: list[int]) -> None:
-        """
-        Take any whole number of frames, one after the other, with one reference to each, and append their numbers to
+        """Take any whole number of frames, one after the other, with one reference to each, and append their numbers to
         ``frames``. After an OSError, as the disk is full, the numbers before that frame are there.
         """
         size, references, recent = self.frame_bytes, self._references, self._recent
@@ -107,12 +104,11 @@ class FrameStore:
         self._drop(unused)
 
     def gather(self, frames: np.ndarray, pinned: bool = False) -> torch.Tensor:
-        """
-        Overview:
-            Frames by number, in pinned memory or not.
+        """Frames by number, in pinned memory or not.
+
         Shapes:
-            - frames: :math:`(N, )`
-            - returned: :math:`(N, frame_bytes)`, uint8
+            frames: :math:`(N, )`
+            returned: :math:`(N, frame_bytes)`, uint8
         """
         shape = (len(frames), self.frame_bytes)
         if pinned:

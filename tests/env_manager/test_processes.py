@@ -14,7 +14,7 @@ from helpers.managers import HANG, SLEEP, GameEnv, assert_consistent, build, lau
 from helpers.processes import Command, completed, is_there, wait_until
 from helpers.resources import children, footprint, grown_since
 
-pytestmark = [pytest.mark.alone, pytest.mark.usefixtures('memory_for_reuse')]
+pytestmark = [pytest.mark.process, pytest.mark.alone, pytest.mark.usefixtures('memory_for_reuse')]
 
 CLOSE_WITHIN_S = 15
 

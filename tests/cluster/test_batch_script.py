@@ -9,6 +9,8 @@ import pytest
 
 from helpers.processes import ROOT, Command, environ_now
 
+pytestmark = pytest.mark.process
+
 # Counts env steps, saves when it is stopped, resumes from there; the others run what they are to start.
 FAKES = dict(
     breakout=f"""#!{sys.executable}

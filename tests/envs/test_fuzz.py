@@ -1,11 +1,10 @@
-"""
-Odd input is accepted and works, or is refused with an error message that says what is allowed.
+"""Odd input is accepted and works, or is refused with an error message that says what is allowed.
 
 The options are read from the paths of a config: a new one is tried without a change here. The default tests try few
 inputs, always the same; ``HYPOTHESIS_PROFILE=release`` tries many.
 """
 
-from typing import Any, Tuple, Union
+from typing import Any
 
 import click
 import pytest
@@ -31,7 +30,7 @@ TEXTS = [
 texts = st.one_of(st.sampled_from(TEXTS), st.text(max_size=20))
 
 
-def check_message(error: Union[ValueError, click.ClickException]) -> None:
+def check_message(error: ValueError | click.ClickException) -> None:
     """A person can read it: it says what is expected."""
     assert not isinstance(error, UnicodeError), error
     text = error.format_message() if isinstance(error, click.ClickException) else str(error)
@@ -48,7 +47,7 @@ def test_odd_changes_of_a_config_work_or_are_explained(name):
     literals = st.one_of(st.none(), st.booleans(), st.sampled_from(NUMBERS), texts, st.lists(st.integers(), max_size=3))
 
     @given(st.tuples(path, literals))
-    def attempt(change: Tuple[str, Any]) -> None:
+    def attempt(change: tuple[str, Any]) -> None:
         try:
             checked_config(config, 0, dict([change]))
         except (ValueError, click.ClickException) as error:

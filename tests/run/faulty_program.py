@@ -1,5 +1,4 @@
-"""
-``breakout train`` with faults in it::
+"""``breakout train`` with faults in it::
 
     python faulty_program.py '{"failing_disk": {"first": 8, "times": 2}}' train --env-steps 100 ...
 
@@ -11,8 +10,9 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 from breakout_env.cli import main
 from breakout_env.env_manager import GroupEnvManager
@@ -37,8 +37,7 @@ def moment(steps: int) -> None:
 
 
 def broken_emulator(method: str, call: int, hangs: bool) -> None:
-    """
-    Have one call of an emulator's method raise or hang, in the process that reaches it first. The process that
+    """Have one call of an emulator's method raise or hang, in the process that reaches it first. The process that
     replaces a lost worker is a fork of the same parent, and does not fail again.
     """
     function, count = getattr(Emulator, method), [0]

@@ -8,14 +8,16 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Callable, Iterator, List, Tuple
 
 import psutil
 import pytest
 
 from helpers.processes import ROOT, Command, run, wait_until
 from helpers.runs import NAME, check_saves, check_trained, config_in, ding_serial
+
+pytestmark = pytest.mark.process
 
 pytest.importorskip('ray', reason="pip install 'ray>=2.54'")
 ENTRY = [sys.executable, str(ROOT / 'entry' / 'on_ray.py')]
@@ -51,7 +53,7 @@ def ray_folder(monkeypatch) -> Iterator[Path]:
     assert not left
 
 
-def processes_of(folder: Path) -> List[psutil.Process]:
+def processes_of(folder: Path) -> list[psutil.Process]:
     """Processes of the Ray with its files in this folder."""
     found = []
     for process in psutil.process_iter():
@@ -62,7 +64,7 @@ def processes_of(folder: Path) -> List[psutil.Process]:
     return found
 
 
-def collectors_of(folder: Path) -> List[psutil.Process]:
+def collectors_of(folder: Path) -> list[psutil.Process]:
     """The actors, which are children of Ray's daemon; the processes of their environments have the same title."""
     daemons = {process.pid for process in processes_of(folder) if process.name() == 'raylet'}
     found = []
@@ -84,7 +86,7 @@ def env_steps(folder: Path) -> int:
 
 
 @pytest.fixture
-def cluster() -> Iterator[Tuple[str, Callable[[str], None]]]:
+def cluster() -> Iterator[tuple[str, Callable[[str], None]]]:
     """The address of a cluster of one node with 2 CPUs, and a function that adds or removes one of 1 CPU."""
     with subprocess.Popen(
         [sys.executable, '-c', NODES], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -12,6 +12,8 @@ import pytest
 from helpers.processes import BIN, ROOT, completed, run
 from helpers.runs import DQN, NAME, check_trained, shortened, weights
 
+pytestmark = pytest.mark.process
+
 SHORT = (
     (r'random_collect_size=\d+', 'random_collect_size=200'),
     (r'(\w+)_env_num=8', r'\1_env_num=4'),

@@ -11,7 +11,7 @@ from breakout_env.rendering.video import GameRecorder
 from helpers.processes import alarm_that_raises
 from helpers.resources import newest_child
 
-pytestmark = pytest.mark.alone
+pytestmark = [pytest.mark.process, pytest.mark.alone]
 PICTURE = np.zeros((210, 160, 3), np.uint8)
 
 

@@ -1,5 +1,4 @@
-"""
-Faults at random moments of a small but real training: after each, the outcome is the one that the guide promises.
+"""Faults at random moments of a small but real training: after each, the outcome is the one that the guide promises.
 
 A run is ``breakout train`` with a tiny network and a few hundred env steps, by DQN with a replay buffer or by the
 default recipe, PPO. It saves all the time, so that a fault at a random moment often meets a save, and so many updates,
@@ -21,9 +20,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any
 
 import psutil
 import pytest
@@ -31,6 +31,8 @@ import pytest
 from breakout_env.run.paths import SAVE_LIST
 from helpers.processes import ROOT, Command, environ_now, is_there, wait_until
 from helpers.runs import SMALL, SMALL_DQN, check_saves
+
+pytestmark = pytest.mark.release
 
 NAME, TEMPORARY = 'run', 'temporary'
 CONFIG = {
@@ -45,7 +47,7 @@ ENV_STEPS = 160
 UNENDING = 10**9
 
 
-def processes_of(folder: Path) -> List[psutil.Process]:
+def processes_of(folder: Path) -> list[psutil.Process]:
     """The processes of all runs in a folder; those that have lost their parent still have its temporary folder."""
     found = []
     for process in psutil.process_iter():
@@ -60,15 +62,14 @@ class FaultyRun(Command):
         self,
         folder: Path,
         env_steps: int = ENV_STEPS,
-        faults: Optional[Dict[str, Dict[str, Any]]] = None,
+        faults: dict[str, dict[str, Any]] | None = None,
         resume: bool = False,
         overlap: bool = False,
         ppo: bool = False,
-        changes: Optional[Dict[str, Any]] = None,
-        disk: Optional[Path] = None,
+        changes: dict[str, Any] | None = None,
+        disk: Path | None = None,
     ) -> None:
-        """
-        Its output and temporary files are in ``folder``, where it starts, unless it starts on a ``disk``. ``faults``
+        """Its output and temporary files are in ``folder``, where it starts, unless it starts on a ``disk``. ``faults``
         are those of ``faulty_program.py``, ``changes`` other values of the config, by their paths; ``ppo`` is the
         default recipe in place of DQN.
         """
@@ -89,7 +90,7 @@ class FaultyRun(Command):
         """A signal, to the learner's process or to all processes of the run, as a terminal or a scheduler sends it."""
         os.killpg(self.pid, number) if to_all else self.process.send_signal(number)
 
-    def workers(self) -> List[psutil.Process]:
+    def workers(self) -> list[psutil.Process]:
         """The processes of its environments, the oldest first: the collector's, then the evaluator's."""
         children = psutil.Process(self.pid).children()
         forks = [child for child in children if not any('resource_tracker' in word for word in child.cmdline())]
@@ -114,8 +115,7 @@ class FaultyRun(Command):
         assert not [path for path in files if pattern.match(path.name) and path not in listed]
 
     def is_resumed(self) -> None:
-        """
-        Another process resumes this run from its newest save, and completes it. A run that ended before its first
+        """Another process resumes this run from its newest save, and completes it. A run that ended before its first
         update has no save, and that is what the other says, unless ``until_save`` has seen one.
         """
         saves = check_saves(self.folder)
@@ -142,9 +142,8 @@ class FaultyRun(Command):
 
 @pytest.fixture(params=range(int(os.environ.get('RELIABILITY_TRIES', '1'))))
 def place(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[SimpleNamespace]:
-    """
-    A ``folder`` where a fault is tried, and random numbers (``rng``) that the test's name fixes. Afterwards no process,
-    shared memory or temporary file may be left.
+    """A ``folder`` where a fault is tried, and random numbers (``rng``) that the test's name fixes. Afterwards no
+    process, shared memory or temporary file may be left.
     """
     before = set(os.listdir('/dev/shm'))
     yield SimpleNamespace(folder=tmp_path, rng=random.Random(request.node.name))
@@ -227,7 +226,7 @@ def test_a_run_killed_between_two_system_calls_of_a_save_is_resumed(place):
 CALLS = {'advance': 60, 'reset_game': 2}  # of a step and of the first reset
 
 
-def with_broken_emulator(place: Any, method: str, hangs: bool, changes: Dict[str, Any]) -> FaultyRun:
+def with_broken_emulator(place: Any, method: str, hangs: bool, changes: dict[str, Any]) -> FaultyRun:
     fault = dict(method=method, call=place.rng.randrange(1, CALLS[method]), hangs=hangs)
     return FaultyRun(place.folder, faults=dict(broken_emulator=fault), changes={**STEP_TIMEOUT, **changes})
 

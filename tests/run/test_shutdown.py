@@ -24,6 +24,8 @@ from helpers.runs import (
     training,
 )
 
+pytestmark = pytest.mark.process
+
 # the end of an episode changes how many moves a collection takes
 WHOLE_GAMES = (r'frame_stack=4', 'frame_stack=4, episodic_life=False')
 

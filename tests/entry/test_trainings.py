@@ -7,6 +7,8 @@ import pytest
 from helpers.processes import ROOT, run
 from helpers.runs import ENTRY, SMALL, SMALL_DQN, check_trained, ding_serial, with_values
 
+pytestmark = pytest.mark.process
+
 SHORT_GAMES = {'env.max_episode_frames': 400}
 R2D2 = {
     'policy.collect.env_num': 2,

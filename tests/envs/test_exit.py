@@ -9,6 +9,8 @@ import pytest
 
 from helpers.processes import Command, completed, run, wait_until
 
+pytestmark = pytest.mark.process
+
 SCRIPT = """
 import sys, time
 from breakout_env import BreakoutEnv

@@ -1,5 +1,4 @@
-"""
-Does learning on this machine's GPU compute what a CPU computes, without waiting and without losing memory?
+"""Does learning on this machine's GPU compute what a CPU computes, without waiting and without losing memory?
 
 ``make gpu-check`` runs these. Without a GPU they are skipped.
 """
@@ -18,7 +17,7 @@ from helpers.policies import BATCH, FROM_ROLLOUTS, POLICIES, batch_for, filled_b
 from helpers.processes import ROOT, completed
 
 PROBLEM = gpu_problem()
-pytestmark = pytest.mark.skipif(bool(PROBLEM), reason=PROBLEM)
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(bool(PROBLEM), reason=PROBLEM)]
 UPDATES = 50
 # An update rounds in another order on a GPU; Adam turns the rounding of gradients that are nearly 0 into whole steps.
 LARGEST_DIFFERENCE = 0.02

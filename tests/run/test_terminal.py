@@ -11,8 +11,9 @@ import subprocess
 import termios
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Callable, List
+from typing import Any
 
 import psutil
 import pytest
@@ -20,6 +21,8 @@ import pytest
 from breakout_env.run.paths import saves_in
 from helpers.processes import BIN, Command, environ_now, is_there, wait_until
 from helpers.runs import NAME, OURS, PROGRESS, config_in, has_learned, rows_of, training
+
+pytestmark = pytest.mark.process
 
 BREAKOUT = str(BIN / 'breakout')
 ENDLESS_RANDOM = (r'random_collect_size=\d+', 'random_collect_size=1000000')
@@ -40,7 +43,7 @@ def _log_in() -> None:
 class Terminal(Command):
     """A terminal of 150 columns with a program in the foreground, which a person types at and closes."""
 
-    def __init__(self, command: List[str], folder: Path) -> None:
+    def __init__(self, command: list[str], folder: Path) -> None:
         self._temporary = folder / 'temporary'
         self._temporary.mkdir(exist_ok=True)
         self._end, program_end = pty.openpty()
@@ -62,7 +65,7 @@ class Terminal(Command):
         self._output = bytearray()
         self._reader = threading.Thread(target=self._read, args=(self._end,), daemon=True)
         self._reader.start()
-        self._family: List[psutil.Process] = []
+        self._family: list[psutil.Process] = []
 
     def _read(self, end: int) -> None:
         with contextlib.suppress(OSError):  # the program or the test has closed it
@@ -84,7 +87,7 @@ class Terminal(Command):
             return len(forks) > number and forks[number].cpu_times().user > 0.5
         return False
 
-    def _forks(self) -> List[psutil.Process]:
+    def _forks(self) -> list[psutil.Process]:
         with contextlib.suppress(psutil.NoSuchProcess):
             program = psutil.Process(self.pid)
             # not the git that DI-engine calls

@@ -2,7 +2,6 @@
 
 import signal
 import sys
-from typing import List
 
 import pytest
 
@@ -12,10 +11,12 @@ from helpers.agents import SMALL_CONFIG, small_network
 from helpers.processes import BIN, Command, completed, environ_now
 from helpers.runs import NAME, OURS, config_in, has_learned, training
 
+pytestmark = pytest.mark.process
+
 BREAKOUT = str(BIN / 'breakout')
 
 
-def in_shell(words: List[str], line: str) -> List[str]:
+def in_shell(words: list[str], line: str) -> list[str]:
     """A command in a line of the shell, which outlives the signal and passes on the command's exit code."""
     return ['bash', '-c', f'trap : INT TERM; "$@" {line}; exit ${{PIPESTATUS[0]}}', 'bash', *words]
 

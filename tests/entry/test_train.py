@@ -10,6 +10,8 @@ import pytest
 from helpers.processes import ROOT, completed, run
 from helpers.runs import NAME, OURS, PROGRESS, config_in, ding_serial, rows_of
 
+pytestmark = pytest.mark.process
+
 COMMAND = [sys.executable, '-m', 'breakout_env', 'train']
 
 

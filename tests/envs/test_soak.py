@@ -1,5 +1,4 @@
-"""
-Nothing grows, however often the parts of the package are opened, used and closed.
+"""Nothing grows, however often the parts of the package are opened, used and closed.
 
 ``SOAK_SHARE=4`` makes each section four times as long; 1, the default, is an hour in all.
 """
@@ -7,9 +6,10 @@ Nothing grows, however often the parts of the package are opened, used and close
 import contextlib
 import os
 import signal
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any
 
 import numpy as np
 import psutil
@@ -25,6 +25,8 @@ from breakout_env.run.budget import Budget
 from helpers.processes import ROOT, is_there, wait_until
 from helpers.replay import make, set_priorities, transitions
 from helpers.runs import SMALL_DQN, entry, with_values
+
+pytestmark = pytest.mark.release
 
 SHARE = float(os.environ.get('SOAK_SHARE', '1'))
 STEPS = 4  # of a game; closing does not depend on how long it was played
@@ -103,7 +105,7 @@ def environments(cycles: int, look: Look) -> None:
 def managers(cycles: int, look: Look) -> None:
     """Launch, step, close; closed twice, dropped, launched again, and with a worker that is killed meanwhile."""
 
-    def step(manager: GroupEnvManager) -> Dict[int, Any]:
+    def step(manager: GroupEnvManager) -> dict[int, Any]:
         for _ in range(STEPS):
             timesteps = manager.step({env_id: 1 for env_id in manager.ready_obs})
         return timesteps
@@ -140,9 +142,8 @@ CAPACITY, ROUND, FRAGMENT, BATCH = 1000, 1500, 100, 32
 
 
 def buffer(cycles: int, look: Look, is_prioritised: bool = False, **options: Any) -> None:
-    """
-    1,500 transitions a cycle are pushed into room for 1,000, and sampled. As no screen comes again, the buffer has as
-    many frames after each round as after any other: one more is a leak.
+    """1,500 transitions a cycle are pushed into room for 1,000, and sampled. As no screen comes again, the buffer has
+    as many frames after each round as after any other: one more is a leak.
     """
     memory = make(replay_buffer_size=CAPACITY, **options)
     for cycle in range(cycles):
@@ -168,15 +169,15 @@ def training(cycles: int, look: Look) -> None:
         signal.signal(number, handler)
 
 
-class Watch(object):
+class Watch:
     """Takes samples of this process and all below it, to be called after each cycle, when all is closed again."""
 
     def __init__(self, folder: Path, cycles: int) -> None:
         self._folder, self._cycles = folder, cycles
-        self.samples: List[Dict[str, float]] = []
+        self.samples: list[dict[str, float]] = []
         self.cycle = 0
 
-    def __call__(self, cycle: Optional[int] = None, **own: float) -> None:
+    def __call__(self, cycle: int | None = None, **own: float) -> None:
         """``cycle`` cycles are done, one more than before by default; ``own`` is what else is counted."""
         before, self.cycle = self.cycle, self.cycle + 1 if cycle is None else cycle
         every = -(-self._cycles // SAMPLES)
@@ -200,8 +201,7 @@ class Watch(object):
         self.samples.append({**sample, **own})
 
     def check(self) -> None:
-        """
-        Nothing has grown. Memory is judged by its trend, the slope of Theil and Sen times the length, which neither
+        """Nothing has grown. Memory is judged by its trend, the slope of Theil and Sen times the length, which neither
         noise nor a single jump moves; counts by their lowest value at the end and after the warm-up.
         """
         judged = [sample for sample in self.samples if sample['cycle'] > WARM_UP_SHARE * self._cycles]

@@ -20,7 +20,7 @@ from helpers.processes import BIN, Command, alarm_that_raises, wait_until
 from helpers.resources import children, newest_child
 from helpers.window import game_windows, windows
 
-pytestmark = pytest.mark.alone
+pytestmark = [pytest.mark.process, pytest.mark.alone]
 
 GIVEN_UP = 'the window is given up, the game goes on without it'
 
