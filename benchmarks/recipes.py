@@ -64,7 +64,6 @@ VARIANTS: dict[str, Variant] = {
     'ppo_serial': ppo(options=('--serial',)),
     'ppo_by_ding': Variant('configs/breakout_ppo_config.py', by_ding=True),
     'lean_dqn': dqn(),
-    'lean_dqn_layer_norm': dqn_for_env_steps('policy.model.layer_norm=True'),
     'lean_dqn_ema': dqn_for_env_steps('policy.learn.ema_decay=0.999'),
 }
 

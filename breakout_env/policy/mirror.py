@@ -6,10 +6,11 @@ from typing import Any
 import torch
 from torch.nn import Conv2d, Linear
 
-from .pixel_models import PixelActorCritic, output_shapes
+from .pixel_models import PixelActorCritic
 
 # NOOP, FIRE, RIGHT and LEFT of ALE's minimal set.
 MIRRORED_ACTIONS = [0, 1, 3, 2]
+_MIRROR_IS_ON = 'policy option `learn.mirror` is True (bool)'
 
 
 class Mirror:
@@ -39,8 +40,8 @@ class Mirror:
         self._permutations: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
         layers = [layer for layer in model.modules() if isinstance(layer, (Conv2d, Linear))]
         convolutions = [layer for layer in layers if isinstance(layer, Conv2d)]
-        self._check(layers, convolutions)
-        shape = output_shapes(model)[convolutions[-1]]
+        self._check(layers)
+        width = self._last_width(convolutions)
         for layer in layers:
             rows = torch.arange(len(layer.weight), device=device)
             if layer is layers[-2]:
@@ -51,39 +52,48 @@ class Mirror:
             if isinstance(layer, Conv2d):
                 inputs = inputs.view(layer.weight.shape[1:]).flip(2)
             elif layer is layers[len(convolutions)]:  # on the flattened output of the convolutions
-                inputs = inputs.view(shape).flip(2)
+                inputs = inputs.view(convolutions[-1].out_channels, -1, width).flip(2)
             if layer is not convolutions[0]:
                 inputs = _exchanged(inputs)
             self._permutations.append((layer.weight, rows, inputs.flatten()))
             if layer.bias is not None:
                 self._permutations.append((layer.bias, rows, torch.arange(1, device=device)))
 
-    def _check(self, layers: Sequence[Any], convolutions: Sequence[Conv2d]) -> None:
-        name = 'policy option `learn.mirror` is True (bool)'
+    def _check(self, layers: Sequence[Any]) -> None:
         sizes = [len(layer.weight) for layer in layers]
         of_layers = {id(parameter) for layer in layers for parameter in layer.parameters()}
         is_known = isinstance(self._model, PixelActorCritic) and of_layers == set(map(id, self._model.parameters()))
         if not is_known or sizes[-2] != len(MIRRORED_ACTIONS) or any(size % 2 for size in sizes[:-1]):
             raise ValueError(
-                f'{name} for {type(self._model).__name__} with layers of {sizes}; expected pixel_actor_critic '
-                'with even sizes in encoder_hidden_size_list, 4 actions and no layer_norm'
+                f'{_MIRROR_IS_ON} for {type(self._model).__name__} with layers of {sizes}; expected pixel_actor_critic '
+                'with even sizes in encoder_hidden_size_list and 4 actions'
             )
-        assert self._model.window is not None, 'a PixelActorCritic looks at screens'
-        _, (left, right) = self._model.window
+        left, right = self._columns
         if left + right != self._model.screen_width - 1:
             raise ValueError(
-                f'{name} for columns {[left, right]} of {self._model.screen_width}; expected as many left out on the '
-                'left as on the right'
+                f'{_MIRROR_IS_ON} for columns {[left, right]} of {self._model.screen_width}; expected as many left out '
+                'on the left as on the right'
             )
-        width = self._model.encoder.obs_shape[2]
+
+    @property
+    def _columns(self) -> tuple[int, int]:
+        assert self._model.window is not None, 'a PixelActorCritic looks at screens'
+        return self._model.window[1]
+
+    def _last_width(self, convolutions: Sequence[Conv2d]) -> int:
+        """The columns of the last convolution's output. Raises ValueError if one leaves out columns on the right."""
+        left, right = self._columns
+        width = right - left + 1
         for layer in convolutions:
-            steps, rest = divmod(width + 2 * layer.padding[1] - layer.kernel_size[1], layer.stride[1])
+            padding = int(layer.padding[1])
+            steps, rest = divmod(width + 2 * padding - layer.kernel_size[1], layer.stride[1])
             if rest:
                 raise ValueError(
-                    f'{name} for {right - left + 1} columns; expected a number of which each convolution reads the '
-                    'last, such as 84 or 76'
+                    f'{_MIRROR_IS_ON} for {right - left + 1} columns; expected a number of which each convolution '
+                    'reads the last, such as 84 or 76'
                 )
             width = steps + 1
+        return width
 
     def begin(self) -> None:
         """Make the weights equivariant, and keep their scale."""

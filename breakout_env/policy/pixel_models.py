@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, cast
 
 import torch
-from annotated_types import MinLen
 from ding.model import C51DQN, DQN, DRQN, QRDQN, VAC, RainbowDQN
 from ding.utils import MODEL_REGISTRY, POLICY_REGISTRY
 from pydantic import AfterValidator, BeforeValidator
@@ -38,14 +37,12 @@ def _check_encoder(sizes: tuple[int, ...]) -> tuple[int, ...]:
 Window = tuple[tuple[int, int], tuple[int, int]]
 # Three strided convolutions need 36 pixels. The upper bounds are far above the sizes of any network for screens.
 _FEWEST_PIXELS = 36
-_Frames = Annotated[int, Between(1, 256)]
 _Pixels = Annotated[int, Between(_FEWEST_PIXELS, 1024)]
 _Range = Annotated[
     tuple[Annotated[int, Between(0, 1023)], Annotated[int, Between(0, 1023)]] | None,
     BeforeValidator(_as_tuple),
     Expected('None or the first and the last index that the network looks at, such as [12, 79]'),
 ]
-_Actions = Annotated[int, Between(1, 10_000)]
 _Width = Annotated[int, Between(1, 16_384)]
 
 
@@ -55,16 +52,12 @@ class PixelModelOptions(Options):
     _owner = 'model option'
 
     obs_shape: Annotated[
-        tuple[_Frames, _Pixels, _Pixels],
+        tuple[Annotated[int, Between(1, 256)], _Pixels, _Pixels],
         BeforeValidator(_as_tuple),
         Expected('three whole numbers: frames (up to 256), height and width (36 to 1,024 pixels)'),
     ]
     """(list) Shape of an observation, such as [4, 84, 84]."""
-    action_shape: Annotated[
-        _Actions | Annotated[tuple[_Actions, ...], MinLen(1)],
-        BeforeValidator(_as_tuple),
-        Expected('a whole number from 1 to 10,000, or a list of them'),
-    ]
+    action_shape: Annotated[int, Between(1, 10_000)]
     """(int) Number of actions."""
     encoder_hidden_size_list: Annotated[
         tuple[_Width, ...],
@@ -252,32 +245,28 @@ class PixelDQN(PixelInput, DQN):
     head: Any
 
     def __init__(
-        self, *args: Any, dueling: bool = True, head: str = 'ding', layer_norm: bool = False, **kwargs: Any
+        self, *args: Any, dueling: bool = True, head: str = 'ding', orthogonal: bool = True, **kwargs: Any
     ) -> None:
         """
         Arguments:
             dueling: Whether the value of a state and the advantages of actions have separate heads.
             head: ``ding`` or ``paper``, see ``PixelModelOptions``.
-            layer_norm: Whether a LayerNorm (Ba et al. 2016) precedes each ReLU. The scale of weights does not matter
-                then, and they begin as PyTorch's.
-            args, kwargs: As in ``PixelInput``, errors included.
+            orthogonal, args, kwargs: As in ``PixelInput``, errors included.
         """
         checked('model option', 'head', head, PixelModelOptions.model_fields['head'].annotation)
         if head == 'paper' and (layers := kwargs.setdefault('head_layer_num', 0)):
             raise ValueError(f"model option `head_layer_num` is {layers}; expected 0 with head='paper'")
-        super().__init__(*args, **{'orthogonal': not layer_norm, **kwargs}, dueling=dueling)
+        super().__init__(*args, orthogonal=orthogonal, dueling=dueling, **kwargs)
         self._has_streams = head == 'paper' and dueling
         if head == 'paper':
             layer = self.encoder.mid
             if self._has_streams:  # both streams' layers in one
                 layer = torch.nn.Linear(layer.in_features, 2 * layer.out_features)
-                if kwargs.get('orthogonal', not layer_norm):
+                if orthogonal:
                     for stream in layer.weight.data.chunk(2):
                         torch.nn.init.orthogonal_(stream, _RELU_GAIN)
                     torch.nn.init.zeros_(layer.bias)
             self.encoder.mid = torch.nn.Sequential(layer, torch.nn.ReLU(inplace=True))
-        if layer_norm:
-            _add_layer_norm(self)
 
     def forward_scaled(self, x: torch.Tensor) -> Any:
         """As the base's. The head computes in float32: bfloat16 cannot tell the values of close actions apart."""
@@ -307,16 +296,14 @@ class PixelActorCritic(PixelDQN):
         ['logit', 'value']
     """
 
-    def __init__(self, *args: Any, dueling: bool = False, orthogonal: bool = True, **kwargs: Any) -> None:
-        """As ``PixelDQN``, with one head."""
-        if dueling and kwargs.get('head') == 'paper':
-            raise ValueError("model option `dueling` is True (bool); expected False with head='paper' and a critic")
-        super().__init__(*args, dueling=dueling, orthogonal=False, **kwargs)
+    def __init__(self, *args: Any, orthogonal: bool = True, **kwargs: Any) -> None:
+        """As ``PixelDQN`` without dueling."""
+        super().__init__(*args, dueling=False, orthogonal=False, **kwargs)
         layers = list(self.modules())
         self.critic = torch.nn.Linear(cast(int, self.encoder.output_size), 1)
         if orthogonal:
             _begin_orthogonal(layers)
-            _begin_orthogonal([[*(self.head.A if dueling else self.head).modules()][-1]], 0.01)
+            _begin_orthogonal([[*self.head.modules()][-1]], 0.01)
             _begin_orthogonal([self.critic], 1.0)
 
     def _heads(self, features: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -340,29 +327,6 @@ def _begin_orthogonal(layers: Iterable[torch.nn.Module], gain: float = _RELU_GAI
             torch.nn.init.orthogonal_(layer.weight, gain)
             if layer.bias is not None:
                 torch.nn.init.zeros_(layer.bias)
-
-
-def output_shapes(model: PixelDQN) -> dict[torch.nn.Module, Sequence[int]]:
-    """The shape of the output of each convolution and linear layer but the critic, for one observation."""
-    shapes: dict[torch.nn.Module, Sequence[int]] = {}
-    layers = [module for module in model.modules() if isinstance(module, (torch.nn.Conv2d, torch.nn.Linear))]
-    hooks = [layer.register_forward_hook(lambda *call: shapes.update({call[0]: call[2].shape[1:]})) for layer in layers]
-    with torch.no_grad():
-        obs = torch.zeros(1, *model.encoder.obs_shape, device=layers[0].weight.device)
-        PixelDQN._heads(model, model.encoder(obs))
-    for hook in hooks:
-        hook.remove()
-    return shapes
-
-
-def _add_layer_norm(model: PixelDQN) -> None:
-    """Put a LayerNorm over all features of a sample before each ReLU."""
-    shapes = output_shapes(model)
-    for blocks in [module for module in model.modules() if isinstance(module, torch.nn.Sequential)]:
-        for i, (before, block) in enumerate(zip(list(blocks), list(blocks)[1:]), start=1):
-            if isinstance(block, torch.nn.ReLU):
-                norm = torch.nn.LayerNorm(shapes[before], device=before.weight.device)
-                blocks[i] = torch.nn.Sequential(norm, block)
 
 
 @MODEL_REGISTRY.register('pixel_rainbowdqn')

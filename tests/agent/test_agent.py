@@ -28,7 +28,6 @@ def values(model: torch.nn.Module, obs: np.ndarray) -> np.ndarray:
     [
         dict(dueling=False),
         dict(dueling=True, head_layer_num=2),
-        dict(layer_norm=True),
         dict(encoder_hidden_size_list=[4, 4, 4, 4, 4, 8]),  # residual blocks
     ],
 )

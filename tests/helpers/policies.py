@@ -30,9 +30,14 @@ def policy(policy_class, **options):
     policy = policy_class(cfg, enable_field=['learn', 'collect', 'eval'])
     policy.start = parameters(policy)
     with torch.no_grad():  # different, as during a training, so that no test can mistake one for the other
-        for weight in policy._target_model.parameters():
+        for weight in part(policy, 'target_model').parameters():
             weight.add_(0.05 * torch.randn_like(weight))
     return policy
+
+
+def part(policy, name):
+    """A part of a policy, such as its ``model``, by DI-engine's accessor."""
+    return policy.learn_mode.get_attribute(name)
 
 
 def transitions(count, nstep=3, seed=0):
@@ -57,7 +62,7 @@ def transitions(count, nstep=3, seed=0):
 
 
 def parameters(policy):
-    return torch.cat([parameter.detach().flatten() for parameter in policy._learn_model.parameters()])
+    return torch.cat([parameter.detach().flatten() for parameter in part(policy, 'learn_model').parameters()])
 
 
 def ppo(model=None, **learn):

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from breakout_env.run.config import checked_config
 from breakout_env.run.recipes import shipped
 from breakout_env.worker.overlap import run_overlapped
-from helpers.policies import batch_for, filled_buffer, policy_on
+from helpers.policies import batch_for, filled_buffer, part, policy_on
 
 aten = torch.ops.aten
 
@@ -51,10 +51,10 @@ class Recorder(TorchDispatchMode):
 
 def replace_weights(module, function):
     """``Module._apply``, which cannot exchange the content of tensors without any."""
-    for part in module.modules():
-        for name, weight in part._parameters.items():
+    for submodule in module.modules():
+        for name, weight in submodule._parameters.items():
             if weight is not None:
-                part._parameters[name] = torch.nn.Parameter(function(weight.detach()))
+                submodule._parameters[name] = torch.nn.Parameter(function(weight.detach()))
     return module
 
 
@@ -85,7 +85,7 @@ def calls_of_an_update(request, kind, storage, **learn):
         batch.collated()
     gpu = request.getfixturevalue('gpu')
     policy = policy_on('cuda', kind, log_every_updates=10**6, **learn)
-    policy._updater.means = dict(total_loss=0.0, return_variance=0.0, residual_variance=0.0)  # none is due
+    part(policy, 'updater').means = dict(total_loss=0.0, return_variance=0.0, residual_variance=0.0)  # none is due
     gpu.calls.clear()
     policy.learn_mode.forward(batch)
     return gpu.calls

@@ -28,7 +28,7 @@ LEVEL_BYTES = 2**20
 
 
 def weights_of(policy):
-    state = policy._state_dict_learn()
+    state = policy.learn_mode.state_dict()
     networks = (state[name] for name in ('model', 'target_model') if name in state)
     return torch.cat([weight.detach().cpu().flatten() for network in networks for weight in network.values()])
 
@@ -36,9 +36,9 @@ def weights_of(policy):
 def moved_state(there, here):
     """A learner's state on one device, saved and loaded into a learner on another."""
     with tempfile.TemporaryFile() as file:
-        torch.save(there._state_dict_learn(), file)
+        torch.save(there.learn_mode.state_dict(), file)
         file.seek(0)
-        here._load_state_dict_learn(torch.load(file, map_location='cpu', weights_only=True))
+        here.learn_mode.load_state_dict(torch.load(file, map_location='cpu', weights_only=True))
 
 
 def differences(kind, autocast, there='cuda'):
@@ -47,7 +47,7 @@ def differences(kind, autocast, there='cuda'):
     for update in range(UPDATES):
         moved_state(there, here)
         before, batch = weights_of(here), batch_for(kind, update)
-        found, expected = (policy._forward_learn(batch)['total_loss'] for policy in (there, here))
+        found, expected = (policy.learn_mode.forward(batch)['total_loss'] for policy in (there, here))
         apart, moved = (weights_of(there) - weights_of(here)).norm(), (weights_of(here) - before).norm()
         yield abs(found - expected) / abs(expected), float(apart / moved)
 
@@ -67,7 +67,7 @@ def test_actions_are_those_of_a_cpu(kind):
     chosen = []
     for policy in (policy_on(device, kind) for device in ('cuda', 'cpu')):
         torch.manual_seed(0)
-        output = policy._forward_collect(obs, eps=0.0)
+        output = policy.collect_mode.forward(obs, eps=0.0)
         chosen.append([int(output[i]['action']) for i in obs])
     # rounding decides between equal values
     assert sum(ours == theirs for ours, theirs in zip(*chosen)) >= BATCH - 1
@@ -94,10 +94,10 @@ def test_batches_are_the_same_whatever_way_they_take():
 def test_a_state_that_one_device_saved_continues_on_the_other(kind, first, then):
     one, other = policy_on(first, kind), policy_on(then, kind, seed=1)
     for update in range(5):
-        one._forward_learn(batch_for(kind, update))
+        one.learn_mode.forward(batch_for(kind, update))
     moved_state(one, other)
     assert torch.equal(weights_of(one), weights_of(other))
-    losses = [policy._forward_learn(batch_for(kind, 5))['total_loss'] for policy in (one, other)]
+    losses = [policy.learn_mode.forward(batch_for(kind, 5))['total_loss'] for policy in (one, other)]
     assert losses[0] == pytest.approx(losses[1], rel=0.01)
 
 
@@ -107,7 +107,7 @@ def test_an_update_never_waits_for_the_gpu(kind):
     buffer = filled_buffer(pin_memory=True)
 
     def update():
-        policy._forward_learn(made if kind in FROM_ROLLOUTS else buffer.sample(BATCH))
+        policy.learn_mode.forward(made if kind in FROM_ROLLOUTS else buffer.sample(BATCH))
 
     for _ in range(5):  # libraries prepare themselves, and the first means are fetched
         update()
@@ -130,7 +130,7 @@ def test_memory_is_level_over_2000_updates_and_released_with_policy_and_buffer()
         policy, used = policy_on('cuda', 'lean_dqn'), []
         with contextlib.closing(filled_buffer()) as buffer:
             for update in range(updates):
-                policy._forward_learn(buffer.sample(BATCH))
+                policy.learn_mode.forward(buffer.sample(BATCH))
                 if update in (19, updates - 1):  # past two copies into the target network
                     used.append(allocated())
         return used[-1] - used[0]
@@ -146,18 +146,18 @@ import sys, torch
 from breakout_env.cli import main
 from breakout_env.policy.lean_dqn import LeanDQNPolicy as Policy
 
-learn, updates = Policy._forward_learn, []
+learn, updates = Policy.learn_mode.forward, []
 
 def fill(policy, data):
     updates.append(None)
-    if len(updates) == 1 and policy._cuda:
+    if len(updates) == 1 and part(policy, 'cuda'):
         torch.cuda.set_per_process_memory_fraction(0.25)
     held = []
     while len(updates) > 22:
-        held.append(torch.empty(2**26, dtype=torch.uint8, device=policy._device))
+        held.append(torch.empty(2**26, dtype=torch.uint8, device=part(policy, 'device')))
     return learn(policy, data)
 
-Policy._forward_learn = fill
+Policy.learn_mode.forward = fill
 main(sys.argv[1:])
 """
 

@@ -11,7 +11,7 @@ from ding.torch_utils import Adam
 
 from breakout_env import FrameReplayBuffer, LeanDQNPolicy
 from breakout_env.agent.weights_file import read_weights
-from helpers.policies import parameters, policy, transitions
+from helpers.policies import parameters, part, policy, transitions
 from helpers.runs import as_before  # noqa: F401  one thread: in two, the order of additions differs from run to run
 
 UPDATES = 25
@@ -51,8 +51,8 @@ def assert_same_weights(ours, theirs):
     """
     moved, apart = parameters(theirs) - theirs.start, parameters(ours) - parameters(theirs)
     assert apart.norm() < 0.003 * moved.norm()
-    for name, weight in theirs._target_model.state_dict().items():
-        torch.testing.assert_close(ours._target_model.state_dict()[name], weight, rtol=0, atol=0.01)
+    for name, weight in part(theirs, 'target_model').state_dict().items():
+        torch.testing.assert_close(part(ours, 'target_model').state_dict()[name], weight, rtol=0, atol=0.01)
 
 
 ONCE = dict(log_every_updates=1)
@@ -96,7 +96,7 @@ def test_a_target_network_that_follows_by_target_theta_does_so_in_bfloat16_too()
     ours._target()
     ours.learn_mode.forward(filled().sample(16, 0))
     copied = dict(ours._target().named_parameters())
-    for name, weight in ours._target_model.named_parameters():
+    for name, weight in part(ours, 'target_model').named_parameters():
         assert torch.allclose(copied[name].float(), weight, rtol=0.01, atol=0.0001), name
 
 
@@ -112,7 +112,7 @@ def test_either_policy_resumes_from_the_others_checkpoint(tmp_path, first, then)
     other.learn_mode.forward(list(replay.sample(16, 0)))  # loading discards this update
     other.learn_mode.load_state_dict(torch.load(tmp_path / 'checkpoint', weights_only=True))
     # DI-engine's checkpoints do not hold the number of updates since the last copy into the target network
-    one._target_model._update_count = other._target_model._update_count = 0
+    part(one, 'target_model')._update_count = part(other, 'target_model')._update_count = 0
     for _ in range(UPDATES):
         batch = list(replay.sample(16, 0))
         one.learn_mode.forward(batch)
@@ -120,9 +120,9 @@ def test_either_policy_resumes_from_the_others_checkpoint(tmp_path, first, then)
     assert_same_weights(one, other)
     assert set(one.learn_mode.state_dict()) == set(other.learn_mode.state_dict())
     if then is LeanDQNPolicy:
-        assert all(group['fused'] for group in other._optimizer.param_groups)
+        assert all(group['fused'] for group in part(other, 'optimizer').param_groups)
     else:
-        assert type(other._optimizer) is Adam and not other._optimizer.param_groups[0]['fused']
+        assert type(part(other, 'optimizer')) is Adam and not part(other, 'optimizer').param_groups[0]['fused']
 
 
 def test_bfloat16_stays_close_and_keeps_weights_and_checkpoints_in_float32():
@@ -134,12 +134,12 @@ def test_bfloat16_stays_close_and_keeps_weights_and_checkpoints_in_float32():
         if not update:  # from the same weights; bfloat16 keeps 8 bits
             assert found['total_loss'] == pytest.approx(expected['total_loss'], rel=0.02)
     assert found['target_q_value'] == pytest.approx(expected['target_q_value'], abs=0.2)
-    states = [ours._learn_model.state_dict(), *ours._optimizer.state_dict()['state'].values()]
+    states = [part(ours, 'learn_model').state_dict(), *part(ours, 'optimizer').state_dict()['state'].values()]
     assert {value.dtype for state in states for value in state.values()} == {torch.float32}
     # the copy in bfloat16 follows the target network of the checkpoint, whoever writes into it
-    ours._target_model.update(ours._learn_model.state_dict(), direct=True)
+    part(ours, 'target_model').update(part(ours, 'learn_model').state_dict(), direct=True)
     copied = dict(ours._target().named_parameters())
-    for name, weight in ours._target_model.state_dict().items():
+    for name, weight in part(ours, 'target_model').state_dict().items():
         assert copied[name].dtype is (torch.bfloat16 if name.startswith('encoder') else torch.float32), name
         assert torch.equal(copied[name], weight.to(copied[name].dtype)), name
 
@@ -172,7 +172,7 @@ def test_gradients_are_clipped_to_their_norm():
     for limit in (None, 0.01):
         ours = policy(LeanDQNPolicy, learn=dict(grad_clip=limit))
         ours.learn_mode.forward(batch)
-        norms.append(torch.cat([weight.grad.flatten() for weight in ours._model.parameters()]).norm())
+        norms.append(torch.cat([weight.grad.flatten() for weight in part(ours, 'model').parameters()]).norm())
     assert norms[0] > 0.1 and norms[1] == pytest.approx(0.01, rel=0.001)
 
 
@@ -188,17 +188,17 @@ def test_the_averaged_weights_act_and_are_those_of_checkpoints_and_resumed_runs(
     for other in (resumed, without):
         other.learn_mode.load_state_dict(torch.load(tmp_path / 'checkpoint', weights_only=True))
         assert torch.equal(parameters(other), parameters(ours))
-    assert torch.equal(flat(without._eval_model), parameters(ours))
+    assert torch.equal(flat(part(without, 'eval_model')), parameters(ours))
     # a collector of its own, as in another process, is given the weights that act
-    collector = LeanDQNPolicy(ours._cfg, enable_field=['collect'])
+    collector = LeanDQNPolicy(part(ours, 'cfg'), enable_field=['collect'])
     collector.collect_mode.load_state_dict(ours.collect_mode.state_dict())
-    acting = [collector._collect_model, read_weights(tmp_path / 'checkpoint')[0]]
+    acting = [part(collector, 'collect_model'), read_weights(tmp_path / 'checkpoint')[0]]
     for one in (ours, resumed):
-        acting += [one._collect_model, one._eval_model]
+        acting += [part(one, 'collect_model'), part(one, 'eval_model')]
     for weights in map(flat, acting):
         torch.testing.assert_close(weights, expected)
     resumed.learn_mode.forward(replay.sample(16, 0))
-    torch.testing.assert_close(flat(resumed._eval_model), expected.lerp(parameters(resumed), 0.25))
+    torch.testing.assert_close(flat(part(resumed, 'eval_model')), expected.lerp(parameters(resumed), 0.25))
 
 
 def flat(model):
@@ -207,9 +207,10 @@ def flat(model):
 
 
 def test_collector_and_evaluator_use_the_average_in_whatever_order_the_modes_are_built():
-    cfg = policy(LeanDQNPolicy, learn=dict(ema_decay=0.75))._cfg
+    cfg = policy(LeanDQNPolicy, learn=dict(ema_decay=0.75)).learn_mode.get_attribute('cfg')
     made = LeanDQNPolicy(cfg, enable_field=['eval', 'collect', 'learn'])
     made.learn_mode.forward(filled().sample(16, 0))
-    average = flat(made._updater.acting_model)
-    assert torch.equal(flat(made._collect_model), average) and torch.equal(flat(made._eval_model), average)
+    average = flat(part(made, 'updater').acting_model)
+    for acting in ('collect_model', 'eval_model'):
+        assert torch.equal(flat(part(made, acting)), average)
     assert not torch.equal(average, parameters(made))

@@ -11,7 +11,7 @@ from stable_baselines3.common.utils import explained_variance
 from breakout_env import PixelActorCritic
 from breakout_env.policy.mirror import Mirror
 from breakout_env.worker.overlap import own_collect_policy
-from helpers.policies import ENVS, GAMMA, SMALL_SIZES, STEPS, parameters, ppo, rollout
+from helpers.policies import ENVS, GAMMA, SMALL_SIZES, STEPS, parameters, part, ppo, rollout
 
 
 def advantage_of(rollout, t, env, gae_lambda):
@@ -86,7 +86,7 @@ def test_diagnostics_are_those_of_stable_baselines3_and_of_the_steps_that_were_p
     batch = policy.collect_mode.get_train_sample(made)
     batch.returns[batch.weight == 0] = 1e6
     played = batch.weight > 0
-    before = policy._model(batch.obs)['logit'].log_softmax(1).gather(1, batch.action[:, None])[:, 0]
+    before = part(policy, 'model')(batch.obs)['logit'].log_softmax(1).gather(1, batch.action[:, None])[:, 0]
     info = policy.learn_mode.forward(batch)
     # as in its PPO.train and OnPolicyAlgorithm.train
     log_ratio = (before - batch.log_prob)[played].detach()
@@ -95,7 +95,7 @@ def test_diagnostics_are_those_of_stable_baselines3_and_of_the_steps_that_were_p
     assert info['clip_fraction'] == pytest.approx(torch.mean((torch.abs(ratio - 1) > 0.1).float()).item())
     returns, values = batch.returns[played].numpy(), made['value'][:-1].flatten()[played].numpy()
     assert info['explained_variance'] == pytest.approx(explained_variance(values, returns), rel=1e-4)
-    norm = torch.cat([weight.grad.flatten() for weight in policy._model.parameters()]).norm()
+    norm = torch.cat([weight.grad.flatten() for weight in part(policy, 'model').parameters()]).norm()
     if grad_clip is None:
         assert info['grad_norm'] == pytest.approx(float(norm), rel=1e-4)
     else:
@@ -120,8 +120,8 @@ def test_explained_variance_over_several_updates_is_that_of_their_pooled_varianc
 def test_actions_are_drawn_from_the_policy_and_evaluation_takes_the_most_probable():
     policy = ppo()
     with torch.no_grad():
-        policy._model.head.Q[1][0].bias.copy_(torch.tensor([0.4, 0.1, 0.3, 0.2]).log())
-        policy._model.head.Q[1][0].weight.zero_()
+        part(policy, 'model').head.Q[1][0].bias.copy_(torch.tensor([0.4, 0.1, 0.3, 0.2]).log())
+        part(policy, 'model').head.Q[1][0].weight.zero_()
     obs = torch.zeros(4, 84, 84, dtype=torch.uint8)
     drawn = policy.collect_mode.forward(dict.fromkeys(range(4000), obs)).values()
     shares = np.bincount([int(step['action']) for step in drawn], minlength=4) / 4000
@@ -165,7 +165,7 @@ def test_a_critic_of_normalised_returns_learns_the_same_returns_in_other_units()
         policy.learn_mode.forward(batch)
     after = policy.collect_mode.get_attribute('act_on_batch')(batch.obs)['value']
     torch.testing.assert_close(after, before, rtol=1e-3, atol=1e-3)
-    returns, output = batch.returns, policy._model(batch.obs)['value'].detach()
+    returns, output = batch.returns, part(policy, 'model')(batch.obs)['value'].detach()
     torch.testing.assert_close(after, output * returns.std(correction=0) + returns.mean(), rtol=1e-3, atol=1e-3)
     exact = (returns - returns.mean()) / returns.std(correction=0)
     still = batch._replace(advantage=torch.zeros_like(returns))
@@ -178,7 +178,7 @@ def test_a_critic_of_normalised_returns_learns_the_same_returns_in_other_units()
 def test_a_collector_with_a_network_of_its_own_and_a_resumed_run_have_the_units_of_the_critic(ema_decay):
     options = dict(normalize_returns=True, ema_decay=ema_decay)
     policy, resumed = ppo(**options), ppo(**options)
-    own = own_collect_policy(policy._cfg, policy)
+    own = own_collect_policy(part(policy, 'cfg'), policy)
     batch = policy.collect_mode.get_train_sample(rollout())
     batch.returns.mul_(7).add_(100)
     for _ in range(3):
@@ -202,7 +202,7 @@ def test_a_collector_that_acts_with_broken_weights_says_the_same():
     """While collection and learning overlap, it may meet them before the learner looks at its losses."""
     policy = ppo()
     with torch.no_grad():
-        policy._model.head.Q[1][0].bias.fill_(float('nan'))
+        part(policy, 'model').head.Q[1][0].bias.fill_(float('nan'))
     with pytest.raises(ValueError, match='the network that acts is infinite or not a number.*learning_rate'):
         policy.collect_mode.get_attribute('act_on_batch')(rollout()['obs'][0])
 
@@ -222,10 +222,10 @@ def outputs_of_both(model, width=84):
 def test_learning_keeps_the_play_of_mirror_images_mirrored(options, tmp_path):
     torch.manual_seed(0)
     policy = ppo(mirror=True, model=PixelActorCritic(**SMALL_SIZES, **options))
-    before = outputs_of_both(policy._model)[0]
+    before = outputs_of_both(part(policy, 'model'))[0]
     for _ in range(5):
         policy.learn_mode.forward(policy.collect_mode.get_train_sample(rollout()))
-    there, back = outputs_of_both(policy._model)
+    there, back = outputs_of_both(part(policy, 'model'))
     assert (there['logit'] - before['logit']).abs().max() > 0.01
     assert (there['logit'][:, 2] - there['logit'][:, 3]).abs().max() > 0.001  # not by playing both sides alike
     torch.testing.assert_close(there['logit'], back['logit'][:, MIRRORED], atol=1e-4, rtol=1e-4)
@@ -234,7 +234,7 @@ def test_learning_keeps_the_play_of_mirror_images_mirrored(options, tmp_path):
     # a checkpoint has ordinary weights, and resuming changes none of them
     torch.save(policy.learn_mode.state_dict(), tmp_path / 'ckpt.pth.tar')
     policy.learn_mode.load_state_dict(torch.load(tmp_path / 'ckpt.pth.tar', weights_only=True))
-    assert torch.equal(outputs_of_both(policy._model)[0]['logit'], there['logit'])
+    assert torch.equal(outputs_of_both(part(policy, 'model'))[0]['logit'], there['logit'])
 
 
 def test_weights_begin_with_the_scale_that_they_had():

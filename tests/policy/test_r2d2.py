@@ -15,7 +15,7 @@ from easydict import EasyDict
 
 from breakout_env import BreakoutEnv, PixelDRQN, R2D2SlicesPolicy, SampleWithIdsCollector
 from helpers.managers import build
-from helpers.policies import SMALL_SIZES
+from helpers.policies import SMALL_SIZES, part
 
 SHAPE, ACTIONS, ENVS = [4, 84, 84], 4, 3
 BURN_IN, UNROLL, NSTEP = 4, 12, 3
@@ -96,7 +96,9 @@ def test_the_stored_hidden_state_is_that_before_the_step(collected, policy):
     episode = [transition for transition in episode if not transition['null']]
     obs = torch.stack([transition['obs'] for transition in episode]).unsqueeze(1)
     with torch.no_grad():
-        output = policy._model(dict(obs=obs, prev_state=[None]), saved_state_timesteps=list(range(1, len(episode))))
+        output = part(policy, 'model')(
+            dict(obs=obs, prev_state=[None]), saved_state_timesteps=list(range(1, len(episode)))
+        )
     stored = [transition['prev_state'] for transition in episode]
     assert list(stored[0]) == ['h', 'c'] and not any(value.any() for value in stored[0].values())
     for state, (expected,) in zip(stored[1:], output['saved_state']):
@@ -132,17 +134,18 @@ def test_within_an_episode_losses_and_weights_are_di_engines(collected):
     episode = max(episodes_of(collected[0]), key=lambda episode: sum(not step['null'] for step in episode))
     steps = [step for step in episode if not step['null']][: BURN_IN + UNROLL]
     ours = new_policy()
-    cfg = EasyDict({**ours._cfg, 'type': 'r2d2', 'other': {}, 'import_names': []})
+    cfg = EasyDict({**part(ours, 'cfg'), 'type': 'r2d2', 'other': {}, 'import_names': []})
     theirs = create_policy(deep_merge_dicts(R2D2Policy.default_config(), cfg))
-    theirs._model.load_state_dict(ours._model.state_dict())
-    theirs._target_model.load_state_dict(ours._target_model.state_dict())
+    part(theirs, 'model').load_state_dict(part(ours, 'model').state_dict())
+    part(theirs, 'target_model').load_state_dict(part(ours, 'target_model').state_dict())
     sequence = theirs.collect_mode.get_train_sample(copy.deepcopy(steps))
     assert len(sequence) == 1
     expected = theirs.learn_mode.forward([dict(sequence[0]), dict(sequence[0])])
     learned = ours.learn_mode.forward([as_sampled(steps)] * 2)
     for key in ('total_loss', 'priority', 'q_s_taken-a_t0', 'target_q_s_max-a_t0'):
         assert learned[key] == pytest.approx(expected[key], rel=1e-5), key
-    assert all(torch.allclose(a, b, atol=1e-7) for a, b in zip(theirs._model.parameters(), ours._model.parameters()))
+    for found, expected in zip(part(ours, 'model').parameters(), part(theirs, 'model').parameters()):
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-7)
 
 
 def test_steps_without_a_target_have_weight_0_and_padding_does_not_influence_learning(collected):

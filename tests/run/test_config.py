@@ -205,7 +205,7 @@ def test_a_target_network_follows_by_target_theta_where_its_frequency_is_none():
     [
         (['train', '-c', str(CONFIG), '--env-steps', '99'], '--env-steps is 99; expected more than the '),
         (['train', '-c', PPO, '--set', 'policy.model.head=nature'], "`head` is 'nature' (str); expected"),
-        (['train', '-c', PPO, '--set', 'policy.model.layer_norm=True'], 'expected pixel_actor_critic with even sizes'),
+        (['train', '-c', PPO, '--set', 'policy.model.encoder_hidden_size_list=[8,8,8,9]'], 'with even sizes in'),
         (['train', '-c', PPO, '--set', 'policy.collect.n_sample=100'], 'n_sample is 100; expected a multiple of'),
         (['train', '-c', PPO, '--set', 'policy.learn.batch_size=4097'], 'batch_size is 4097; expected at most'),
         (['train', '-c', PPO, '--set', 'policy.learn.ignore_done=True'], '.ignore_done is True (bool); exp'),
