@@ -22,6 +22,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import xxhash
+from ding.envs import BaseEnvTimestep
 from scipy.special import stdtrit
 
 from ..env_manager import GroupEnvManager
@@ -197,20 +198,25 @@ def evaluate(
     # auto_reset off: each game gets its own seed before it is reset
     env = GroupEnvManager([partial(BreakoutEnv, options)] * min(env_num, episodes), dict(auto_reset=False))
     with contextlib.closing(env):
-        games = _play(agent, env, seeds, digest_frames, on_step)
-    return Report(agent.name, protocol, options, seed, tuple(games), time.perf_counter() - start)
+        games, steps = _Games(env, seeds, digest_frames), 0
+        while games.running:
+            steps += games.step(agent)
+            if on_step is not None:
+                on_step(steps, games.ended)
+    in_order = sorted(games.ended, key=lambda game: game.game)
+    return Report(agent.name, protocol, options, seed, tuple(in_order), time.perf_counter() - start)
 
 
 class _RunningGame:
-    """What is noted of a game while it is played."""
+    """A game while it is played."""
 
     def __init__(self, number: int, seed: int, obs: np.ndarray) -> None:
         self.number, self.seed, self.steps, self.first_frame = number, seed, 0, 0
-        self.rng = np.random.default_rng(seed)  # of the agent that draws its actions
+        self.rng = np.random.default_rng(seed)  # for an agent that draws its actions
         self.digest = xxhash.xxh3_64(np.ascontiguousarray(obs).data)
 
-    def take(self, timestep: Any, digest_frames: int) -> Game | None:
-        """Note a step; returns the game if that was its last one."""
+    def take(self, timestep: BaseEnvTimestep, digest_frames: int) -> Game | None:
+        """Count a step; returns the game if that was its last one."""
         frame, self.steps = timestep.info['episode_frame_number'], self.steps + 1
         if self.steps == 1:
             self.first_frame = frame
@@ -229,55 +235,55 @@ class _RunningGame:
         )
 
 
-def _play(
-    agent: Agent,
-    env: GroupEnvManager,
-    seeds: list[int],
-    digest_frames: int,
-    on_step: Callable[[int, Sequence[Game]], None] | None,
-) -> list[Game]:
-    """Hand games to environments one by one, until each has been played to its end."""
-    waiting, losses, steps = deque(range(len(seeds))), [0] * len(seeds), 0
-    running: dict[int, _RunningGame] = {}  # by environment
-    ended: list[Game] = []
+class _Games:
+    """Hands the games of an evaluation to environments one by one, until each has been played to its end."""
 
-    def begin(numbers: Mapping[int, int]) -> None:
-        """Seed environments for games, start them, and note how the games begin."""
-        env.seed({env_id: seeds[number] for env_id, number in numbers.items()}, dynamic_seed=False)
-        env.launch() if env.closed else env.reset({env_id: {} for env_id in numbers})
-        obs = env.ready_obs
-        running.update((i, _RunningGame(number, seeds[number], obs[i])) for i, number in numbers.items())
+    def __init__(self, env: GroupEnvManager, seeds: list[int], digest_frames: int) -> None:
+        self._env, self._seeds, self._digest_frames = env, seeds, digest_frames
+        self._waiting = deque(range(len(seeds)))
+        self._losses = [0] * len(seeds)
+        self.running: dict[int, _RunningGame] = {}  # by environment
+        self.ended: list[Game] = []
+        self._begin({env_id: self._waiting.popleft() for env_id in range(env.env_num)})
 
-    begin({env_id: waiting.popleft() for env_id in range(env.env_num)})
-    while running:
-        obs = env.ready_obs
-        draws = [game.rng.random() for game in running.values()]
-        actions = _act(agent, [obs[env_id] for env_id in running], draws)
-        timesteps = env.step(dict(zip(running, actions)))
-        steps += len(actions)
-        numbers: dict[int, int] = {}  # of the next games, where games have ended or were lost
-        for env_id, timestep in timesteps.items():
-            game = running.get(env_id)
+    def step(self, agent: Agent) -> int:
+        """Play a step of each running game; returns how many."""
+        obs = self._env.ready_obs
+        draws = [game.rng.random() for game in self.running.values()]
+        actions = _act(agent, [obs[env_id] for env_id in self.running], draws)
+        next_games: dict[int, int] = {}
+        for env_id, timestep in self._env.step(dict(zip(self.running, actions))).items():
+            game = self.running.get(env_id)
             if game is None:  # the environment lost its process while it had no game to play
                 continue
             if is_abnormal(timestep.info):
-                losses[game.number] += 1
-                if losses[game.number] == MAX_LOSSES:
-                    raise RuntimeError(
-                        f'game {game.number} lost its process {MAX_LOSSES} times, the last time: '
-                        f'{timestep.info["error"]}'
-                    )
-                numbers[env_id] = game.number
-            elif (record := game.take(timestep, digest_frames)) is not None:
-                del running[env_id]
-                ended.append(record)
-                if waiting:
-                    numbers[env_id] = waiting.popleft()
-        if numbers:
-            begin(numbers)
-        if on_step is not None:
-            on_step(steps, ended)
-    return sorted(ended, key=lambda game: game.game)
+                self._count_loss(game, timestep.info['error'])
+                next_games[env_id] = game.number
+            elif (record := game.take(timestep, self._digest_frames)) is not None:
+                del self.running[env_id]
+                self.ended.append(record)
+                if self._waiting:
+                    next_games[env_id] = self._waiting.popleft()
+        if next_games:
+            self._begin(next_games)
+        return len(actions)
+
+    def _begin(self, games: Mapping[int, int]) -> None:
+        """Begin games, by environment, from their seeds."""
+        env = self._env
+        env.seed({env_id: self._seeds[number] for env_id, number in games.items()}, dynamic_seed=False)
+        if env.closed:
+            env.launch()
+        else:
+            env.reset({env_id: {} for env_id in games})
+        obs = env.ready_obs
+        for env_id, number in games.items():
+            self.running[env_id] = _RunningGame(number, self._seeds[number], obs[env_id])
+
+    def _count_loss(self, game: _RunningGame, error: str) -> None:
+        self._losses[game.number] += 1
+        if self._losses[game.number] == MAX_LOSSES:
+            raise RuntimeError(f'game {game.number} lost its process {MAX_LOSSES} times, the last time: {error}')
 
 
 def _act(agent: Agent, observations: list[np.ndarray], draws: list[float]) -> np.ndarray:

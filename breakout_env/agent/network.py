@@ -182,7 +182,7 @@ def build_network(config: Mapping[str, Any], weights: Weights) -> PlayingNetwork
 
     with torch.random.fork_rng(devices=[]):
         claimed = None
-        with contextlib.suppress(Exception), torch.device('meta'):  # a constructor that reads values can not run there
+        with contextlib.suppress(Exception), torch.device('meta'):  # a constructor that reads values cannot run there
             claimed = built()
         if claimed is not None:  # the sizes that a file claims have taken no memory yet
             _check_weights(what, claimed, weights)

@@ -4,20 +4,16 @@ of updates fluctuates less (Polyak & Juditsky 1992; Izmailov et al. 2018), and o
 docs/training.md has the figures.
 """
 
-import json
 import logging
 import math
-import os
 import pickle
 import warnings
-import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load
+from safetensors import SafetensorError, safe_open
 
 from ..policy.learner import EMA_KEY
 from ..run.paths import numbered_checkpoints, updates_of
@@ -52,28 +48,18 @@ def read_weights(path: str | Path) -> tuple[Weights, dict[str, str] | None]:
 
 
 def _read_safetensors(path: str | Path) -> tuple[Weights, dict[str, str]]:
-    content = Path(path).read_bytes()  # not by `safe_open`, which refuses a name that is not UTF-8
     try:
-        weights = load(content)
-        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], 'little')])
-        return weights, header.get('__metadata__', {})
+        with safe_open(path, framework='pt') as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}
     except SafetensorError as error:
         raise ValueError(f'{path} is not a complete safetensors file: it is truncated or damaged ({error})') from None
 
 
 def _read_checkpoint(path: str | Path) -> Any:
     try:
-        if zipfile.is_zipfile(path):
-            with zipfile.ZipFile(path) as archive:
-                # PyTorch does not compress; a small compressed file by someone else could fill the memory
-                if sum(member.file_size for member in archive.infolist()) > os.path.getsize(path):
-                    raise ValueError('it is compressed')
         with warnings.catch_warnings():
             warnings.simplefilter('ignore')  # about formats that are then rejected
             content = torch.load(path, map_location='cpu', weights_only=True)
-        if not isinstance(content, Mapping):
-            return None
-        return content.get(EMA_KEY, content.get('model', content))
     except pickle.UnpicklingError as error:
         logger.debug('%s', error)
         # not PyTorch's own message, which proposes to load the file anyway and so to run what is in it
@@ -81,6 +67,8 @@ def _read_checkpoint(path: str | Path) -> Any:
     except Exception as error:  # torch.load raises nearly anything, depending on what the bytes happen to say
         logger.debug('%s', error)
         reason = 'it is truncated, damaged, or has another format'
+    else:
+        return content.get(EMA_KEY, content.get('model', content)) if isinstance(content, Mapping) else None
     raise ValueError(f'{path} is neither a checkpoint nor an agent in safetensors: {reason}')
 
 
@@ -89,10 +77,7 @@ def _is_weight(name: Any, tensor: Any) -> bool:
         isinstance(name, str)
         and isinstance(tensor, torch.Tensor)
         and tensor.layout is torch.strided
-        and tensor.device.type == 'cpu'
         and (tensor.is_floating_point() or tensor.dtype == torch.int64)  # the latter counts batches (BatchNorm)
-        # a view may claim any size over little memory
-        and tensor.nbytes <= tensor.untyped_storage().nbytes()
     )
 
 

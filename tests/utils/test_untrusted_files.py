@@ -8,7 +8,6 @@ import json
 import pickle
 import random
 import struct
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -41,15 +40,6 @@ def saved(content) -> bytes:
     return file.getvalue()
 
 
-def compressed() -> bytes:
-    """A small zip file with large contents."""
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, 'w', zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr('archive/data.pkl', pickle.dumps({}))
-        archive.writestr('archive/data/0', bytes(50_000_000))
-    return file.getvalue()
-
-
 def npz_of_objects() -> bytes:
     file = io.BytesIO()
     np.savez(file, meta=np.array([Harm()], object))
@@ -60,7 +50,6 @@ FOREIGN = {
     'text': lambda: b'Dear reader,\nthis is a letter.\n',
     'pickle': lambda: pickle.dumps(dict(model=Harm())),
     'checkpoint with code': lambda: saved(dict(model=small_network().state_dict(), optimizer=Harm())),
-    'compressed zip': compressed,
     'npz of objects': npz_of_objects,
     'safetensors header without a body': lambda: struct.pack('<Q', 2**60) + b'{"a": {"dtype": "F32"',
 }
