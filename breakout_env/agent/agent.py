@@ -24,11 +24,13 @@ from scipy.special import softmax
 from ..envs.options import BreakoutOptions
 from ..utils.atomic_file import write_bytes
 from ..utils.options import Between, checked
-from .network import ENV_OPTIONS, PlayingNetwork, build_network, network_config, network_of_run
+from .network import ENV_OPTIONS, Config, PlayingNetwork, build_network, network_config, network_of_run
 from .weights_file import Weights, read_weights
 
 PRETRAINED = Path(__file__).parent.parent / 'pretrained' / 'breakout_ppo.safetensors'
 LONGEST_NAME = 60
+# See above.
+Card = Mapping[str, Any]
 _OBJECT = TypeAdapter(dict[str, Any])
 _Temperature = Annotated[float, Between(0.01, 100.0)] | None
 
@@ -46,7 +48,7 @@ class Agent:
         >>> env.close()
     """
 
-    def __init__(self, model: PlayingNetwork, card: Mapping[str, Any], name: str, config: Mapping[str, Any]) -> None:
+    def __init__(self, model: PlayingNetwork, card: Card, name: str, config: Config) -> None:
         """The network, its card, a short name for people, and the config of the network, by ``network_config``."""
         self.model, self.config = model, config
         self.card = dict(card)
@@ -100,7 +102,7 @@ class Agent:
         return (bounds[:, :-1] <= np.reshape(draws, (-1, 1))).sum(axis=1)
 
 
-def choose_actions(agent: Any, obs: np.ndarray, draws: np.ndarray) -> np.ndarray:
+def choose_actions(agent: Agent, obs: np.ndarray, draws: np.ndarray) -> np.ndarray:
     """``agent.act``, with ``draws`` if it is an agent that draws its actions: others need not know them."""
     return agent.act(obs) if getattr(agent, 'temperature', None) is None else agent.act(obs, draws)
 
@@ -125,7 +127,7 @@ def load_agent(path: str | Path | None = None, device: str = 'cpu') -> Agent:
     if kind == 'cuda' and not torch.cuda.is_available():
         raise ValueError(f'the device is {device!r}, but PyTorch finds no GPU here; expected cpu')
     weights, metadata = read_weights(path)
-    card: dict[str, Any] = {}
+    card: Card = {}
     config = network_of_run(path) if metadata is None else {}
     try:
         if metadata is not None:
@@ -141,8 +143,8 @@ def load_agent(path: str | Path | None = None, device: str = 'cpu') -> Agent:
 def save_agent(
     path: str | Path,
     state_dict: Mapping[str, torch.Tensor],
-    card: Mapping[str, Any],
-    config: Mapping[str, Any],
+    card: Card,
+    config: Config,
 ) -> None:
     """Write an agent to a file, completely or not at all: weights in safetensors, with the card and the config as JSON
     in their metadata.
@@ -174,7 +176,7 @@ def _json_object(metadata: Mapping[str, str], name: str) -> dict[str, Any]:
         raise ValueError(f'its {name} is not a JSON object') from None
 
 
-def _checked_network(config: Mapping[str, Any], weights: Weights, card: Mapping[str, Any]) -> PlayingNetwork:
+def _checked_network(config: Config, weights: Weights, card: Card) -> PlayingNetwork:
     """The network of a file; a ValueError, too, if the card has a temperature that does not suit it."""
     temperature = checked('key of the card', 'temperature', card.get('temperature'), _Temperature)
     network = build_network(config, weights)

@@ -25,6 +25,9 @@ from ..run.paths import MERGED_CONFIG
 from ..utils.options import section, shortened, shown
 from .weights_file import Weights
 
+# A merged config of a run, or the part of one that an agent's file keeps.
+Config = Mapping[str, Any]
+
 # The options of ``env`` that make a network's screens and actions.
 ENV_OPTIONS = ('frame_skip', 'frame_stack', 'screen_size', 'full_action_space', 'obs_dtype')
 
@@ -32,7 +35,7 @@ ENV_OPTIONS = ('frame_skip', 'frame_stack', 'screen_size', 'full_action_space', 
 class PlayingNetwork(torch.nn.Module):
     """A network from DI-engine's registry that takes uint8 pixels, whatever it was trained on."""
 
-    def __init__(self, network: torch.nn.Module, config: Mapping[str, Any]) -> None:
+    def __init__(self, network: torch.nn.Module, config: Config) -> None:
         """Put a network into evaluation mode and pass an observation through it; a ValueError if it does not give a
         number for each action. ``config`` is that of ``network_config``.
         """
@@ -70,7 +73,7 @@ class PlayingNetwork(torch.nn.Module):
         return self.network(pixels.float() / 255 if self._takes_scaled else pixels, **self._arguments)
 
 
-def network_of_run(checkpoint: str | Path) -> dict[str, Any]:
+def network_of_run(checkpoint: str | Path) -> Config:
     """``network_config`` of the run that a checkpoint belongs to, as its merged config says, which is in the folder of
     the checkpoint or the one above. A link belongs to the run of its target.
 
@@ -100,7 +103,7 @@ def network_of_run(checkpoint: str | Path) -> dict[str, Any]:
         raise ValueError(f'{checkpoint} holds no agent that can play, by {file}: {error}') from None
 
 
-def network_config(config: Mapping[str, Any]) -> dict[str, Any]:
+def network_config(config: Config) -> Config:
     """The part of a merged config that an agent's file keeps: ``env`` with ``ENV_OPTIONS``, as an evaluator has them,
     and ``policy`` with ``on_policy`` and a ``model`` whose type and sizes are filled in.
 
@@ -138,7 +141,7 @@ def network_config(config: Mapping[str, Any]) -> dict[str, Any]:
     return dict(env=dict(fitted.env), policy=dict(on_policy=on_policy, model=dict(fitted.policy.model)))
 
 
-def _default_model(policy: Any) -> dict[str, Any]:
+def _default_model(policy: object) -> dict[str, object]:
     """The model of a policy whose config names none."""
     if not isinstance(policy, str) or policy not in POLICY_REGISTRY:
         raise ValueError(f'policy.model has no `type`, and policy.type is {shown(policy)}; expected a registered one')
@@ -147,7 +150,7 @@ def _default_model(policy: Any) -> dict[str, Any]:
     return dict(type=name, import_names=modules)
 
 
-def _import_modules(model: Mapping[str, Any]) -> None:
+def _import_modules(model: Mapping) -> None:
     """Import the modules that register a network."""
     for name in model.get('import_names') or []:
         try:
@@ -161,13 +164,13 @@ def _import_modules(model: Mapping[str, Any]) -> None:
             ) from None
 
 
-def needs_path(config: Mapping[str, Any]) -> bool:
+def needs_path(config: Config) -> bool:
     """Whether the network of a ``network_config`` is in a module of the user's, which may be on PYTHONPATH only."""
     names = config['policy']['model'].get('import_names') or []
     return any(name.split('.')[0] not in ('breakout_env', 'ding') for name in names)
 
 
-def build_network(config: Mapping[str, Any], weights: Weights) -> PlayingNetwork:
+def build_network(config: Config, weights: Weights) -> PlayingNetwork:
     """Build the network of a ``network_config`` with these weights in it. No random numbers are used up.
 
     Raises:

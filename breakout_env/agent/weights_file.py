@@ -72,7 +72,7 @@ def _read_checkpoint(path: str | Path) -> Any:
     raise ValueError(f'{path} is neither a checkpoint nor an agent in safetensors: {reason}')
 
 
-def _is_weight(name: Any, tensor: Any) -> bool:
+def _is_weight(name: object, tensor: object) -> bool:
     return (
         isinstance(name, str)
         and isinstance(tensor, torch.Tensor)

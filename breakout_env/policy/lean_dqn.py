@@ -1,6 +1,6 @@
 """DI-engine's DQN with a faster update: the same losses and weights."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -9,17 +9,18 @@ from ding.policy import DQNPolicy
 from ding.policy.command_mode_policy_instance import EpsCommandModePolicy
 from ding.utils import POLICY_REGISTRY
 from ding.utils.data import default_collate
+from easydict import EasyDict
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from ..compat.ding_eps_greedy import INDEPENDENT
 from ..replay.batch import FrameBatch
-from .learner import LearnerOptions, PixelScaler, Updater, acting_weights, autocast, cast_copy, fastest_dtype
+from .learner import LearnerOptions, PixelScaler, State, Updater, acting_weights, autocast, cast_copy, fastest_dtype
 from .pixel_models import PixelInput
 
 # What ``policy.learn.loss`` means.
-LOSSES: dict[str, Any] = dict(mse=functional.mse_loss, huber=functional.huber_loss)
+LOSSES: dict[str, Callable[..., torch.Tensor]] = dict(mse=functional.mse_loss, huber=functional.huber_loss)
 # The keys of a transition that an update uses.
 USED_KEYS = ('obs', 'next_obs', 'action', 'reward', 'done', 'weight', 'value_gamma')
 
@@ -57,7 +58,7 @@ class LeanDQNPolicy(DQNPolicy):
     _updater: Updater
 
     def __init__(
-        self, cfg: Any, model: torch.nn.Module | None = None, enable_field: Sequence[str] | None = None
+        self, cfg: EasyDict, model: torch.nn.Module | None = None, enable_field: Sequence[str] | None = None
     ) -> None:
         self._options = self._checked(cfg)
         # `learn` first: collector and evaluator act with the network that it averages
@@ -95,7 +96,7 @@ class LeanDQNPolicy(DQNPolicy):
         self._target_copy = cast_copy(self._model, self._dtype)
         self._copied_version = -1
 
-    def _forward_learn(self, data: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    def _forward_learn(self, data: Sequence[dict]) -> dict[str, Any]:
         """One update from a batch of the ``frame`` buffer, or from a list of transitions, as ``DQNPolicy`` makes it.
 
         Returns:
@@ -144,7 +145,7 @@ class LeanDQNPolicy(DQNPolicy):
             losses = losses * batch['weight']
         return losses.mean(), (chosen - target).detach().abs(), q_value, target_q_value
 
-    def _prepared(self, data: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    def _prepared(self, data: Sequence[dict]) -> dict[str, Any]:
         """As DI-engine's ``default_preprocess_learn``; a batch of the buffer ``frame`` is not stacked again."""
         batch: dict[str, Any] = dict(data.collated() if isinstance(data, FrameBatch) else default_collate(list(data)))
         batch['done'] = torch.zeros(len(batch['done'])) if self._cfg.learn.ignore_done else batch['done'].float()
@@ -208,20 +209,20 @@ class LeanDQNPolicy(DQNPolicy):
         self._eval_model = model_wrap(self._acting_model, wrapper_name='argmax_sample')
         self._eval_model.reset()
 
-    def _state_dict_learn(self) -> dict[str, Any]:
+    def _state_dict_learn(self) -> State:
         """A state that ``DQNPolicy`` can load, too."""
         return dict(self._updater.state(), target_model=self._target_model.state_dict())
 
-    def _load_state_dict_learn(self, state_dict: Mapping[str, Any]) -> None:
+    def _load_state_dict_learn(self, state_dict: State) -> None:
         """Load a state of this policy or of ``DQNPolicy``."""
         self._updater.load_state(state_dict)
         self._target_model.load_state_dict(state_dict['target_model'])
         self._weights = self._learn_model.state_dict()
 
-    def _load_state_dict_collect(self, state_dict: dict[str, Any]) -> None:
+    def _load_state_dict_collect(self, state_dict: State) -> None:
         super()._load_state_dict_collect(dict(model=acting_weights(state_dict)))
 
-    def _load_state_dict_eval(self, state_dict: dict[str, Any]) -> None:
+    def _load_state_dict_eval(self, state_dict: State) -> None:
         super()._load_state_dict_eval(dict(model=acting_weights(state_dict)))
 
 

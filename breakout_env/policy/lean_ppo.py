@@ -5,10 +5,13 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any, NamedTuple
 
+import numpy as np
 import torch
+from ding.envs import BaseEnvTimestep
 from ding.policy import Policy
 from ding.policy.command_mode_policy_instance import DummyCommandModePolicy
 from ding.utils import POLICY_REGISTRY
+from easydict import EasyDict
 
 from ..utils.options import Between, Flag, shown
 from .learner import (
@@ -16,6 +19,7 @@ from .learner import (
     LearnerOptions,
     PixelScaler,
     Precision,
+    State,
     Updater,
     acting_weights,
     autocast,
@@ -24,8 +28,12 @@ from .learner import (
     fastest_dtype,
 )
 from .mirror import Mirror
-from .pixel_models import PixelInput
+from .pixel_models import PixelActorCritic, PixelInput
 from .return_scale import ReturnScale
+
+Observation = np.ndarray | torch.Tensor
+# What a policy decides for one environment, by name.
+Action = dict[str, torch.Tensor]
 
 
 class Samples(NamedTuple):
@@ -129,7 +137,7 @@ class LeanPPOPolicy(Policy):
         cls._checked(cfg['policy'])
 
     @classmethod
-    def check_network(cls, cfg: Mapping, network: Any) -> None:
+    def check_network(cls, cfg: Mapping, network: PixelActorCritic) -> None:
         """Raise ValueError if the options ask for a mirror that the network of a config cannot have."""
         if cls._checked(cfg['policy']).mirror:
             Mirror(network)
@@ -163,7 +171,7 @@ class LeanPPOPolicy(Policy):
     _cast: Any = None
 
     def __init__(
-        self, cfg: Any, model: torch.nn.Module | None = None, enable_field: Sequence[str] | None = None
+        self, cfg: EasyDict, model: torch.nn.Module | None = None, enable_field: Sequence[str] | None = None
     ) -> None:
         self._options, self._return_scale = self._checked(cfg), ReturnScale()
         super().__init__(cfg, model, enable_field)
@@ -185,7 +193,7 @@ class LeanPPOPolicy(Policy):
                 'a network whose forward_scaled returns `logit` and `value`'
             )
 
-    def _forward_collect(self, data: Mapping[int, Any], eps: float = 0.0) -> dict[int, Any]:
+    def _forward_collect(self, data: Mapping[int, Observation], eps: float = 0.0) -> dict[int, Action]:
         """``_act_on_batch`` by environment. DI-engine passes ``eps``, which is unused: the policy itself explores."""
         decided = self._act_on_batch(torch.stack([torch.as_tensor(obs) for obs in data.values()]))
         steps = zip(*(tensor.unbind() for tensor in decided.values()))
@@ -219,7 +227,7 @@ class LeanPPOPolicy(Policy):
                 raise
             return dict(action=action[:, 0], value=value, log_prob=log_probs.gather(1, action)[:, 0])
 
-    def _process_transition(self, obs: Any, policy_output: Mapping, timestep: Any) -> dict[str, Any]:
+    def _process_transition(self, obs: Observation, policy_output: Mapping, timestep: BaseEnvTimestep) -> dict:
         raise TypeError(
             f'the policy {self.config["type"]} learns from whole rollouts; expected create_config.collector '
             "type='rollout'"
@@ -344,7 +352,7 @@ class LeanPPOPolicy(Policy):
     def _init_eval(self) -> None:
         """Nothing to prepare."""
 
-    def _forward_eval(self, data: Mapping[int, Any]) -> dict[int, Any]:
+    def _forward_eval(self, data: Mapping[int, Observation]) -> dict[int, Action]:
         """The most probable ``action`` for the observation of each environment."""
         obs = torch.stack([torch.as_tensor(obs) for obs in data.values()]).to(self._device)
         network = self._acting_model.eval()
@@ -354,21 +362,21 @@ class LeanPPOPolicy(Policy):
         steps = zip(*(tensor.cpu().unbind() for tensor in output.values()))
         return {env_id: dict(zip(output, step)) for env_id, step in zip(data, steps)}
 
-    def _state_dict_learn(self) -> dict[str, Any]:
+    def _state_dict_learn(self) -> State:
         return dict(self._updater.state(), return_scale=self._return_scale.state)
 
-    def _load_state_dict_learn(self, state_dict: Mapping[str, Any]) -> None:
+    def _load_state_dict_learn(self, state_dict: State) -> None:
         self._updater.load_state(state_dict)
         if self._mirror is not None:
             self._mirror.check()
         self._return_scale.state = state_dict['return_scale']
         self._cast = None
 
-    def _state_dict_collect(self) -> dict[str, Any]:
+    def _state_dict_collect(self) -> State:
         state = dict(budget_used=self._budget_used, return_scale=self._return_scale.state)
         return dict(state, model=self._acting_model.state_dict())
 
-    def _load_state_dict_collect(self, state_dict: Mapping[str, Any]) -> None:
+    def _load_state_dict_collect(self, state_dict: State) -> None:
         self._model.load_state_dict(acting_weights(state_dict), strict=True)
         self._return_scale.state = state_dict['return_scale']
         self._budget_used = state_dict.get('budget_used')  # not in the checkpoint of a learner

@@ -11,6 +11,8 @@ from ..utils.options import Between, Options
 from .pixel_models import PixelInput
 
 _Model = TypeVar('_Model', bound=torch.nn.Module)
+# Of a learner, as a checkpoint has it: weights and optimizer by name.
+State = Mapping[str, Any]
 # The key of the moving average (EMA) of the weights in a checkpoint.
 EMA_KEY = 'ema_model'
 # DI-engine's learner logs the mean over so many last updates, so new means have to be there before them.
@@ -42,7 +44,7 @@ class Diverged(ValueError):
     """A loss or a weight is infinite or not a number."""
 
 
-def check_finite(what: str, values: Any) -> None:
+def check_finite(what: str, values: object) -> None:
     """Raise ``Diverged``, which names options, if a number or a tensor in nested dicts and lists is not finite."""
     if isinstance(values, Mapping):
         for name, value in values.items():
@@ -136,13 +138,13 @@ class Updater:
             self._sums, self._summed = None, 0
         self._steps += 1
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> State:
         """``model``, ``optimizer`` and the average, as a checkpoint has them; DI-engine's policies can load them."""
         optimizer = self.optimizer.state_dict()
         state = dict(model=self.model.state_dict(), optimizer=dict(optimizer, param_groups=_groups(optimizer, None)))
         return state if self._options.ema_decay is None else {**state, EMA_KEY: self.acting_model.state_dict()}
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
+    def load_state(self, state: State) -> None:
         """Load what ``state`` returned, or a state of DI-engine's policies: then the average begins at the weights."""
         self.model.load_state_dict(state['model'])
         optimizer = state['optimizer']
@@ -151,7 +153,7 @@ class Updater:
             self.acting_model.load_state_dict(acting_weights(state))
 
 
-def _groups(optimizer_state: Mapping[str, Any], fused: bool | None) -> list[dict[str, Any]]:
+def _groups(optimizer_state: State, fused: bool | None) -> list[dict]:
     """The parameter groups of an optimizer's state with another setting of ``fused``, which loading them applies."""
     return [dict(group, fused=fused) for group in optimizer_state['param_groups']]
 
@@ -216,6 +218,6 @@ def cast_copy(model: _Model, dtype: torch.dtype) -> _Model:
     return model
 
 
-def acting_weights(state_dict: Mapping[str, Any]) -> dict[str, Any]:
+def acting_weights(state_dict: State) -> dict[str, torch.Tensor]:
     """The weights in a checkpoint that collector and evaluator use: the average, if there is one."""
     return state_dict.get(EMA_KEY, state_dict['model'])

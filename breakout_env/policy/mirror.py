@@ -1,7 +1,6 @@
 """Left-right equivariant networks: a mirrored screen gives mirrored action probabilities and the same value."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch.nn import Conv2d, Linear
@@ -59,7 +58,7 @@ class Mirror:
             if layer.bias is not None:
                 self._permutations.append((layer.bias, rows, torch.arange(1, device=device)))
 
-    def _check(self, layers: Sequence[Any]) -> None:
+    def _check(self, layers: Sequence[Conv2d | Linear]) -> None:
         sizes = [len(layer.weight) for layer in layers]
         of_layers = {id(parameter) for layer in layers for parameter in layer.parameters()}
         is_known = isinstance(self._model, PixelActorCritic) and of_layers == set(map(id, self._model.parameters()))

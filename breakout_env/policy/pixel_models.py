@@ -23,7 +23,7 @@ POLICY_DEFAULT_ENCODER = (128, 128, 64)
 _RELU_GAIN = 2**0.5
 
 
-def _as_tuple(value: Any) -> Any:
+def _as_tuple(value: object) -> object:
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -86,7 +86,7 @@ class PixelModelOptions(Options):
         return self.rows or (0, height - 1), self.columns or (0, width - 1)
 
     @classmethod
-    def read(cls, cfg: Any) -> 'PixelModelOptions':
+    def read(cls, cfg: Mapping | None) -> 'PixelModelOptions':
         """As the base's; also raises ValueError for ``rows`` and ``columns`` off the screen, or too few."""
         options = super().read(cfg)
         for name, size, (first, last) in zip(('rows', 'columns'), options.obs_shape[1:], options.window):
@@ -268,7 +268,7 @@ class PixelDQN(PixelInput, DQN):
                     torch.nn.init.zeros_(layer.bias)
             self.encoder.mid = torch.nn.Sequential(layer, torch.nn.ReLU(inplace=True))
 
-    def forward_scaled(self, x: torch.Tensor) -> Any:
+    def forward_scaled(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
         """As the base's. The head computes in float32: bfloat16 cannot tell the values of close actions apart."""
         features, device_type = self.encoder(x), x.device.type
         if torch.amp.is_autocast_available(device_type) and torch.is_autocast_enabled(device_type):
@@ -310,7 +310,7 @@ class PixelActorCritic(PixelDQN):
         return dict(logit=self.head(features)['logit'], value=self.critic(features).squeeze(1))
 
 
-def _check_loaded_ranges(model: PixelInput, incompatible_keys: Any) -> None:
+def _check_loaded_ranges(model: PixelInput, incompatible_keys: object) -> None:
     """Refuse weights that were trained on other rows: their shapes are the same, so nothing else shows it."""
     assert model.window is not None, 'the hook is registered with a window'
     for name, places in zip(('rows', 'columns'), model.window):

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from ding.envs import BaseEnvTimestep
 from ding.model.wrapper.model_wrappers import model_wrap
 from ding.policy import R2D2Policy
 from ding.policy.command_mode_policy_instance import EpsCommandModePolicy
@@ -11,6 +12,8 @@ from ding.utils import POLICY_REGISTRY
 
 from ..compat.ding_eps_greedy import INDEPENDENT
 from ..utils.options import shown
+
+Transition = dict[str, Any]
 
 
 @POLICY_REGISTRY.register('r2d2_slices')
@@ -77,10 +80,10 @@ class R2D2SlicesPolicy(R2D2Policy):
     def _get_nstep(self) -> int:
         return 1  # of what the collector hands over: returns are computed from the slice
 
-    def _process_transition(self, obs: Any, policy_output: dict[str, Any], timestep: Any) -> dict[str, Any]:
+    def _process_transition(self, obs: torch.Tensor, policy_output: dict, timestep: BaseEnvTimestep) -> Transition:
         return dict(super()._process_transition(obs, policy_output, timestep), null=False)
 
-    def _get_train_sample(self, transitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _get_train_sample(self, transitions: list[Transition]) -> list[Transition]:
         """Append ``nstep`` null steps to an episode that has ended; everything else is left as it is."""
         last = transitions[-1]
         if not last['done']:
@@ -89,10 +92,10 @@ class R2D2SlicesPolicy(R2D2Policy):
         first_id = last.get('step_id', 0) + 1
         return transitions + [dict(last, **zeros, null=True, step_id=first_id + i) for i in range(self._nstep)]
 
-    def _data_preprocess_learn(self, data: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+    def _data_preprocess_learn(self, data: list[Transition]) -> dict[str, torch.Tensor]:
         return super()._data_preprocess_learn([self._with_targets(sequence) for sequence in data])
 
-    def _with_targets(self, sequence: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    def _with_targets(self, sequence: dict[str, list]) -> dict[str, list]:
         """A slice as DI-engine's R2D2 expects it: n-step rewards, ends, and weights of 1 for steps with a target."""
         length, nstep = self._sequence_len, self._nstep
         found = len(sequence['null']) if isinstance(sequence['null'], list) else 1
