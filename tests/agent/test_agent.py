@@ -110,7 +110,7 @@ def test_an_agent_written_elsewhere_plays_as_its_run_says(env, tmp_path):
         assert one.env_options == plays and np.array_equal(one.q_values(obs), values(model, obs))
 
 
-def test_a_checkpoint_copied_alone_is_refused_until_its_config_is_there_too(tmp_path):
+def test_a_checkpoint_copied_alone_is_refused_without_its_config(tmp_path):
     path = write_checkpoint(tmp_path / 'run' / 'ckpt' / 'a.pth.tar', small_network())
     alone = tmp_path / 'elsewhere' / 'a.pth.tar'
     alone.parent.mkdir()

@@ -129,7 +129,7 @@ def test_interval_needs_twenty_different_games_and_half_of_all(games, different,
     assert (report.interval_95 is not None) == given == (report.too_few_different is None)
 
 
-def test_an_agent_of_another_frame_skip_is_evaluated_with_it_and_eval_says_so(tmp_path):
+def test_an_agent_of_another_frame_skip_is_evaluated_with_it(tmp_path):
     config = config_of(env=dict(frame_skip=9))
     save_agent(tmp_path / 'agent', small_network(1).state_dict(), {}, config)
     arguments = ['--checkpoint', str(tmp_path / 'agent'), '-n', '1', '--device', 'cpu', '--json', 'games.json']

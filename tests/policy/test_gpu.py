@@ -121,7 +121,7 @@ def test_an_update_never_waits_for_the_gpu(kind):
         torch.cuda.set_sync_debug_mode('default')
 
 
-def test_memory_is_level_over_2000_updates_and_released_with_policy_and_buffer():
+def test_memory_is_level_over_2000_updates_and_released_afterwards():
     def allocated():
         torch.cuda.synchronize()
         return torch.cuda.memory_allocated()
@@ -162,7 +162,7 @@ main(sys.argv[1:])
 """
 
 
-def test_a_training_without_memory_left_ends_with_a_message_and_a_save_that_a_cpu_resumes(tmp_path, monkeypatch):
+def test_a_training_out_of_gpu_memory_is_saved_and_a_cpu_resumes_it(tmp_path, monkeypatch):
     monkeypatch.setenv('PYTHONPATH', str(ROOT), prepend=os.pathsep)
     config = shipped('configs/breakout_lean_dqn_config.py')
     words = ['train', '-c', config, '--updates', '40', '--set', 'policy.random_collect_size=64']

@@ -91,7 +91,7 @@ def test_losses_priorities_and_weights_are_those_of_di_engines_dqn(one_forward, 
     assert (parameters(ours) - ours.start).abs().max() > 0.001  # both have learned something
 
 
-def test_a_target_network_that_follows_by_target_theta_does_so_in_bfloat16_too():
+def test_a_target_network_follows_by_target_theta_in_bfloat16():
     ours = policy(LeanDQNPolicy, learn=dict(target_theta=0.9, autocast='bfloat16', learning_rate=0.01))
     ours._target()
     ours.learn_mode.forward(filled().sample(16, 0))
@@ -125,7 +125,7 @@ def test_either_policy_resumes_from_the_others_checkpoint(tmp_path, first, then)
         assert type(part(other, 'optimizer')) is Adam and not part(other, 'optimizer').param_groups[0]['fused']
 
 
-def test_bfloat16_stays_close_and_keeps_weights_and_checkpoints_in_float32():
+def test_bfloat16_stays_close_with_weights_and_checkpoints_in_float32():
     ours, theirs = policy(LeanDQNPolicy, learn=dict(autocast='bfloat16', log_every_updates=1)), policy(DQNPolicy)
     replay = filled()
     for update in range(UPDATES):
@@ -176,7 +176,7 @@ def test_gradients_are_clipped_to_their_norm():
     assert norms[0] > 0.1 and norms[1] == pytest.approx(0.01, rel=0.001)
 
 
-def test_the_averaged_weights_act_and_are_those_of_checkpoints_and_resumed_runs(tmp_path):
+def test_averaged_weights_act_and_are_in_checkpoints_and_resumed_runs(tmp_path):
     replay, options = filled(), dict(learn=dict(ema_decay=0.75))
     ours = policy(LeanDQNPolicy, **options)
     expected = parameters(ours)
@@ -206,7 +206,7 @@ def flat(model):
     return torch.cat([weight.flatten() for weight in weights.values()])
 
 
-def test_collector_and_evaluator_use_the_average_in_whatever_order_the_modes_are_built():
+def test_collector_and_evaluator_use_the_average_in_any_order_of_modes():
     cfg = policy(LeanDQNPolicy, learn=dict(ema_decay=0.75)).learn_mode.get_attribute('cfg')
     made = LeanDQNPolicy(cfg, enable_field=['eval', 'collect', 'learn'])
     made.learn_mode.forward(filled().sample(16, 0))

@@ -79,7 +79,7 @@ def test_the_loss_is_di_engines_of_the_steps_that_were_played(clip_ratio):
 
 
 @pytest.mark.parametrize('grad_clip', [None, 0.01])
-def test_diagnostics_are_those_of_stable_baselines3_and_of_the_steps_that_were_played(grad_clip):
+def test_diagnostics_equal_stable_baselines3_and_leave_out_lost_steps(grad_clip):
     policy = ppo(grad_clip=grad_clip)
     made = rollout()
     made['weight'][2, 1] = 0
@@ -103,7 +103,7 @@ def test_diagnostics_are_those_of_stable_baselines3_and_of_the_steps_that_were_p
     assert set(policy.learn_mode.monitor_vars()) == set(info)
 
 
-def test_explained_variance_over_several_updates_is_that_of_their_pooled_variances():
+def test_explained_variance_of_several_updates_pools_their_variances():
     policy = ppo(log_every_updates=12)
     batches = [policy.collect_mode.get_train_sample(rollout()) for _ in range(3)]
     for i, batch in enumerate(batches):  # one of them has returns that hardly differ
@@ -117,7 +117,7 @@ def test_explained_variance_over_several_updates_is_that_of_their_pooled_varianc
     assert ppo().learn_mode.forward(flat)['explained_variance'] == 0
 
 
-def test_actions_are_drawn_from_the_policy_and_evaluation_takes_the_most_probable():
+def test_collection_draws_actions_and_evaluation_takes_the_most_probable():
     policy = ppo()
     with torch.no_grad():
         part(policy, 'model').head.Q[1][0].bias.copy_(torch.tensor([0.4, 0.1, 0.3, 0.2]).log())
@@ -131,7 +131,7 @@ def test_actions_are_drawn_from_the_policy_and_evaluation_takes_the_most_probabl
     assert policy.eval_mode.forward({0: obs.float()})[0]['action'] == 0
 
 
-def test_learning_rate_entropy_coefficient_and_discount_reach_their_ends_also_in_resumed_runs():
+def test_annealed_options_reach_their_ends_also_in_resumed_runs():
     options = dict(learning_rate=0.001, lr_end=0.0002, entropy_weight=0.01, entropy_end=0.002, discount_end=0.999)
     policy, resumed, collecting = (ppo(anneal=True, **options) for _ in range(3))
     batch = policy.collect_mode.get_train_sample(rollout())
@@ -155,7 +155,7 @@ def test_learning_rate_entropy_coefficient_and_discount_reach_their_ends_also_in
         ppo(anneal=True).learn_mode.forward(batch)
 
 
-def test_a_critic_of_normalised_returns_learns_the_same_returns_in_other_units():
+def test_a_critic_of_normalised_returns_learns_the_same_returns():
     """Also of returns around 100: the units change, so that the values stay."""
     policy = ppo(normalize_returns=True, learning_rate=0.0)
     batch = policy.collect_mode.get_train_sample(rollout())
@@ -175,7 +175,7 @@ def test_a_critic_of_normalised_returns_learns_the_same_returns_in_other_units()
 
 
 @pytest.mark.parametrize('ema_decay', [None, 0.9])
-def test_a_collector_with_a_network_of_its_own_and_a_resumed_run_have_the_units_of_the_critic(ema_decay):
+def test_a_separate_collector_and_a_resumed_run_have_the_critics_units(ema_decay):
     options = dict(normalize_returns=True, ema_decay=ema_decay)
     policy, resumed = ppo(**options), ppo(**options)
     own = own_collect_policy(part(policy, 'cfg'), policy)

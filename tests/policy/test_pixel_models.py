@@ -85,7 +85,7 @@ INSERTED = [128, 128, 64]  # by DI-engine's Q-learning policies
 
 
 @pytest.mark.parametrize('name', ['of_own_layers', 'of_own_layers_with_a_default'])
-def test_a_network_of_own_layers_gets_scaled_pixels_and_no_inserted_encoder(name):
+def test_a_custom_network_gets_scaled_pixels_and_no_inserted_encoder(name):
     sizes = dict(obs_shape=[2, 3, 3], action_shape=4)
     model = create_model(EasyDict(type=name, encoder_hidden_size_list=INSERTED, **sizes))
     pixels = torch.randint(0, 256, (5, 2, 3, 3), dtype=torch.uint8)

@@ -148,7 +148,7 @@ def test_within_an_episode_losses_and_weights_are_di_engines(collected):
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-7)
 
 
-def test_steps_without_a_target_have_weight_0_and_padding_does_not_influence_learning(collected):
+def test_steps_without_a_target_have_weight_0_and_padding_no_effect(collected):
     """The padding behind a short slice is no end of an episode."""
     fragment = [transition for transition in collected[0] if not transition['null'] and not transition['done']][:8]
     losses = []
