@@ -2,10 +2,11 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from ding.utils import BUFFER_REGISTRY
 
@@ -39,7 +40,6 @@ class FrameReplayBuffer(SerialBuffer):
         >>> buffer.close()
     """
 
-    save_suffix = '.npz'
     takes_only_uint8 = True  # see ``envs/pixel_check.py``
     options_type = ReplayOptions
     config = dict(type='frame', **ReplayOptions().model_dump())
@@ -147,44 +147,13 @@ class FrameReplayBuffer(SerialBuffer):
             self._prefetcher.prepare(size, sample)
         return batch
 
-    def save_data(self, file_name: str) -> None:
-        """Save everything to a file, completely or not at all.
-
-        Raises:
-            OSError: If it cannot be written.
-        """
-        self._begin_save()(file_name)
-
-    def load_data(self, file_name: str) -> None:
-        """Load what ``save_data`` or ``start_saving`` saved, in place of the present content.
-
-        Raises:
-            FileNotFoundError: If there is no such file.
-            DamagedFile: If it cannot be loaded; the present content stays.
-        """
-        self._restore(lambda: snapshot.load(self._memory, file_name))
-
-    def state_dict(self) -> dict[str, Any]:
-        """Everything as numpy arrays, with the frames compressed."""
-        return self._snapshot().as_dict()
-
     def _snapshot(self) -> snapshot.Snapshot:
-        self._prefetcher.wait()  # else the saved random numbers would depend on how fast its thread is
         with self._memory.lock:
             return snapshot.Snapshot(self._memory, *self._sampler.state())
 
-    def _begin_save(self) -> Callable[[str], None]:
-        return self._snapshot().write
-
-    def load_state_dict(self, _state_dict: Mapping[str, Any], deepcopy: bool = False) -> None:
-        """Load what ``state_dict`` returned. The arrays are copied in any case."""
-        self._restore(lambda: snapshot.restore(self._memory, _state_dict, 'the state dict'))
-
-    def _restore(self, load: Callable[[], snapshot.Restored]) -> None:
-        self.wait_for_saving()
-        self._prefetcher.drop()
+    def _restore(self, arrays: Mapping[str, np.ndarray], name: str) -> None:
         with self._memory.lock:
-            self._sampler.restored(load())
+            self._sampler.restored(snapshot.restore(self._memory, arrays, name))
 
     def count(self) -> int:
         """Transitions in it."""

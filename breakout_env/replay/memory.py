@@ -121,7 +121,7 @@ class ReplayMemory:
     def order(self) -> np.ndarray:
         """All slots in use, that of the oldest transition first."""
         if self.eviction == 'random':
-            return self.ids(np.arange(self.count)).argsort(kind='stable')
+            return self.ids().argsort(kind='stable')
         return self.nth(np.arange(self.count))
 
     def nth(self, ranks: np.ndarray) -> np.ndarray:
@@ -130,9 +130,10 @@ class ReplayMemory:
             return ranks
         return (self.next_id - self.base_id + ranks) % self.capacity
 
-    def ids(self, slots: np.ndarray) -> np.ndarray:
-        """The insertion ids of slots."""
-        return np.zeros(0, np.int64) if self.rows is None else self.rows.table['ids'][slots]
+    def ids(self, slots: np.ndarray | slice = slice(None)) -> np.ndarray:
+        """The insertion ids of slots, by default of all in use."""
+        ids = np.zeros(0, np.int64) if self.rows is None else self.rows.table['ids'][: self.count]
+        return ids[slots]
 
     def find(self, insertion_id: int) -> int:
         """The slot of a transition, or -1 if it is gone."""

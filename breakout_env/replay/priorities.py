@@ -67,6 +67,21 @@ class Priorities:
             )
         return (priority + _EPSILON) ** self._alpha
 
+    def update(self, info: Mapping, ids: np.ndarray) -> None:
+        """Set the priorities that the learner found, passing over transitions that are gone.
+
+        Arguments:
+            info: Lists of one length: ``replay_unique_id``, ``replay_buffer_idx``, ``priority``.
+            ids: The id of the transition in each slot in use.
+        Raises:
+            ValueError: If a priority is negative, infinite or not a number.
+        """
+        weights = self.weights(info['priority'])
+        expected_ids, slots = (np.array(info[key], np.int64) for key in ('replay_unique_id', 'replay_buffer_idx'))
+        is_there = (0 <= slots) & (slots < len(ids))
+        is_there[is_there] = ids[slots[is_there]] == expected_ids[is_there]
+        self.set(slots[is_there], weights[is_there])
+
     def set(self, slots: np.ndarray, weights: np.ndarray) -> None:
         """Set the weights of slots. For a slot given twice the last one counts."""
         if len(slots):

@@ -75,12 +75,8 @@ class TransitionSampler:
     def update(self, info: Mapping) -> None:
         """Set priorities, passing over transitions that are gone. Raises ValueError if one is not a finite number."""
         priorities = self._priorities or self._start_priorities()
-        weights = priorities.weights(info['priority'])
+        priorities.update(info, self._memory.ids())
         self._priorities = priorities
-        ids, slots = (np.array(info[key], np.int64) for key in ('replay_unique_id', 'replay_buffer_idx'))
-        is_there = (0 <= slots) & (slots < self._memory.count)
-        is_there[is_there] = self._memory.ids(slots[is_there]) == ids[is_there]
-        priorities.set(slots[is_there], weights[is_there])
 
     def clear(self) -> None:
         """Forget everything."""

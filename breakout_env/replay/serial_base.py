@@ -7,16 +7,20 @@ import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import closing
 from typing import Any
 
+import numpy as np
 from ding.worker.replay_buffer import IBuffer
 
 from ..utils import run_registry
 from .options import SamplingOptions
+from .saved_arrays import ArraySource, damage_named, read_arrays, write_arrays
 
 _log = logging.getLogger(__name__)
 _THREADS = 'replay-'  # the names of a buffer's threads begin with it
 _PREFETCHER, _SAVER = f'{_THREADS}prefetch', f'{_THREADS}saver'
+_Save = Future[Exception | None]  # its result is why it failed
 
 
 class Prefetcher:
@@ -61,11 +65,11 @@ class SerialBuffer(IBuffer):
     with its last reference, or at the exit of the interpreter. A forked child, which has a copy of the buffer, saves,
     closes and deletes nothing.
 
-    A subclass calls ``_open`` at the end of its constructor, and has the methods of DI-engine's ``IBuffer``,
-    ``_begin_save``, ``push_count``, and ``memory_report``, numbers by name, among them ``bytes`` of memory.
+    A subclass calls ``_open`` at the end of its constructor, and has ``push``, ``sample``, ``update``, ``clear`` and
+    ``count`` of DI-engine's ``IBuffer``, ``push_count``, and ``memory_report``, numbers by name, among them ``bytes``.
     """
 
-    save_suffix = ''  # of the names of saves in a run's folder
+    save_suffix = '.npz'  # of the names of saves in a run's folder
     options_type: type[SamplingOptions]
 
     @classmethod
@@ -77,13 +81,54 @@ class SerialBuffer(IBuffer):
         """Register in the run ``exp_name``. ``release``, which may not keep this buffer alive, is called at its end."""
         self._owner = os.getpid()
         self._prefetcher = Prefetcher()
-        self._saves: list[Future[None]] = []  # the last one
+        self._saves: list[_Save] = []  # the last one
         self._finalizer = weakref.finalize(self, _release, self._saves, self._prefetcher, release, self._owner)
         run_registry.register(exp_name, 'buffer', self)
 
     @abstractmethod
-    def _begin_save(self) -> Callable[[str], None]:
-        """Take a snapshot at once; the function that is returned writes it to a path."""
+    def _snapshot(self) -> ArraySource:
+        """Everything a save keeps; no batch is being made meanwhile."""
+
+    @abstractmethod
+    def _restore(self, arrays: Mapping[str, np.ndarray], name: str) -> None:
+        """Replace the content by that of a snapshot; ``name`` is for error messages."""
+
+    def _take_snapshot(self) -> ArraySource:
+        self._prefetcher.wait()  # else the saved random numbers would depend on how fast its thread is
+        return self._snapshot()
+
+    def save_data(self, file_name: str) -> None:
+        """Save everything to a file, completely or not at all.
+
+        Raises:
+            OSError: If it cannot be written.
+        """
+        write_arrays(file_name, self._take_snapshot())
+
+    def load_data(self, file_name: str) -> None:
+        """Load what ``save_data`` or ``start_saving`` saved, in place of the present content.
+
+        Raises:
+            FileNotFoundError: If there is no such file.
+            DamagedFile: If it cannot be loaded; the present content stays.
+        """
+        with read_arrays(file_name) as arrays:
+            self._replace(arrays, file_name)
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """A copy of everything, as numpy arrays."""
+        with closing(self._take_snapshot()) as arrays:
+            return dict(arrays)
+
+    def load_state_dict(self, _state_dict: Mapping[str, np.ndarray], deepcopy: bool = False) -> None:
+        """Load what ``state_dict`` returned. The arrays are copied in any case."""
+        with damage_named('the state dict'):
+            self._replace(_state_dict, 'the state dict')
+
+    def _replace(self, arrays: Mapping[str, np.ndarray], name: str) -> None:
+        self.wait_for_saving()
+        self._prefetcher.drop()
+        self._restore(arrays, name)
 
     def start_saving(self, file_name: str, then: Callable[[], Any]) -> bool:
         """Save what is there now while training continues, and call ``then``, in the save's thread, when the file is
@@ -93,30 +138,30 @@ class SerialBuffer(IBuffer):
         if os.getpid() != self._owner or not all(save.done() for save in self._saves):
             return False
         executor = ThreadPoolExecutor(1, thread_name_prefix=_SAVER)
-        self._saves[:] = [executor.submit(_save, self._begin_save(), file_name, then)]
+        self._saves[:] = [executor.submit(_save, self._take_snapshot(), file_name, then)]
         executor.shutdown(wait=False)  # the thread ends with the save; an interpreter that exits waits for it
         return True
 
-    def wait_for_saving(self) -> BaseException | None:
+    def wait_for_saving(self) -> Exception | None:
         """Wait until no save is under way; the error of the last one."""
-        return self._saves[0].exception() if self._saves and os.getpid() == self._owner else None
+        return self._saves[0].result() if self._saves and os.getpid() == self._owner else None
 
     def close(self) -> None:
         """Release everything. It may be called at any time, any number of times."""
         self._finalizer()
 
 
-def _save(write: Callable[[str], None], path: str, then: Callable[[], Any]) -> None:
+def _save(arrays: ArraySource, path: str, then: Callable[[], Any]) -> Exception | None:
     try:
-        write(path)
+        write_arrays(path, arrays)
         then()
     except Exception as error:  # a save that fails must not end the training
         _log.warning('the replay buffer was not saved to %s: %s. The save before it is kept', path, error)
-        del write, then  # the error stays until the next save, and a traceback would keep what they hold
-        raise error.with_traceback(None) from None
+        return error.with_traceback(None)  # which would keep the arrays until the next save
+    return None
 
 
-def _release(saves: list[Future[None]], prefetcher: Prefetcher, release: Callable[[], None], owner: int) -> None:
+def _release(saves: list[_Save], prefetcher: Prefetcher, release: Callable[[], None], owner: int) -> None:
     if os.getpid() != owner:
         return
 

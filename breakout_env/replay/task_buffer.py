@@ -14,6 +14,7 @@ from ditk import logging
 from . import snapshot
 from .memory import ReplayMemory
 from .options import TaskBufferOptions
+from .saved_arrays import read_arrays, write_arrays
 
 
 class TaskFrameBuffer(Buffer):
@@ -223,12 +224,12 @@ class TaskFrameBuffer(Buffer):
             except (TypeError, ValueError, AttributeError) as error:
                 raise ValueError(f'a meta cannot be saved ({error}); expected numbers and strings') from None
             taken = snapshot.Snapshot(self._memory, dict(metas=metas) if self._metas else {})
-        taken.write(file_name)
+        write_arrays(file_name, taken)
 
     def load_data(self, file_name: str) -> None:
         """Load what ``save_data`` saved; see ``FrameReplayBuffer.load_data``."""
-        with self._memory.lock:
-            restored = snapshot.load(self._memory, file_name)
+        with self._memory.lock, read_arrays(file_name) as arrays:
+            restored = snapshot.restore(self._memory, arrays, file_name)
             metas = restored.more.get('metas')
             self._set_metas([metas[index] for index in restored.order.tolist()] if metas else [])
 

@@ -1,16 +1,14 @@
 """TorchRL's replay buffers behind DI-engine's interface, type ``torchrl``.
 
-TorchRL stores, samples and writes. Here transitions are converted (``torchrl_columns.py``), what TorchRL would find out
-too late is checked, priorities are kept, and memory and files are released at once. Batches are prefetched here,
-because TorchRL pickles the ones that it prefetches into saves (compat/torchrl_saves.py).
+TorchRL stores and samples. Here transitions are converted (``torchrl_columns.py``), what TorchRL would find out too
+late is checked, priorities are kept, and memory and files are released at once. Saves are written here, because TorchRL
+unpickles what it finds in a save, and batches are prefetched here, because it pickles them into saves.
 """
 
 import contextlib
-import copy
-import errno
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,18 +18,19 @@ import torch
 from ding.utils import BUFFER_REGISTRY, lists_to_dicts
 
 from ..compat import torchrl_storages
-from ..compat.torchrl_saves import read_description, write_buffer
 from ..utils.atomic_file import DamagedFile
 from ..utils.memory_limits import disk_room, memory_room
 from .memory import ClosedBuffer
 from .options import FOLDER, TorchRLOptions
 from .priorities import Priorities
+from .saved_arrays import describe, read_description
 from .serial_base import SerialBuffer
-from .size_check import DoesNotFit, expect_room
-from .structure import KeyPath
+from .size_check import expect_room
+from .structure import KeyPath, numpy_of
 from .torchrl_columns import Layout, expect_ids, expect_layout, flatten, nested, transition_bytes
 
-UNIQUE_ID = ('replay_unique_id',)
+FORMAT = 'replay buffer of TorchRL'
+_CHUNK_TRANSITIONS = 1024  # are read and written at a time
 
 
 @BUFFER_REGISTRY.register('torchrl')
@@ -51,7 +50,6 @@ class TorchRLReplayBuffer(SerialBuffer):
         ValueError: If an option is not allowed; the message names it.
     """
 
-    save_suffix = '.torchrl'
     options_type = TorchRLOptions
     config = dict(type='torchrl', **TorchRLOptions().model_dump())
 
@@ -95,7 +93,8 @@ class TorchRLReplayBuffer(SerialBuffer):
             self._random = torch.Generator().manual_seed(int(torch.randint(2**31, ())))
             self._buffer.set_rng(self._random)
         self._layout: Layout = {}  # known from the first push on
-        self._pushed = 0  # transitions since the beginning: the next one's unique id
+        self._ids = np.full(size, -1)  # of the transition in each slot; ids are never reused
+        self._pushed = 0  # transitions since the beginning: the next one's id
         self._first_episode = 0  # added to episode ids, as a collector counts from 0 in each process
         torchrl_storages.attach_weakly(self._buffer)
         self._open(self._exp_name, partial(torchrl_storages.release, storage, self._folder))
@@ -128,7 +127,7 @@ class TorchRLReplayBuffer(SerialBuffer):
         if self._priorities is not None:
             self._priorities.clear()
 
-    def push(self, data: Sequence[Mapping] | Mapping, cur_collector_envstep: int) -> None:
+    def push(self, data: Sequence[Mapping] | Mapping, cur_collector_envstep: int = -1) -> None:
         """Store one transition or many: dicts of tensors, numbers and dicts.
 
         Raises:
@@ -136,8 +135,6 @@ class TorchRLReplayBuffer(SerialBuffer):
             TypeError: If a value is neither tensor nor number.
             ClosedBuffer: If the buffer is closed.
         """
-        from tensordict import TensorDict
-
         if self._buffer is None:
             raise ClosedBuffer
         transitions = [data] if isinstance(data, Mapping) else list(data)
@@ -150,19 +147,24 @@ class TorchRLReplayBuffer(SerialBuffer):
             weights = self._priorities.weights([transition.get('priority') for transition in kept])
             kept = [{key: value for key, value in transition.items() if key != 'priority'} for transition in kept]
         rows = [flatten(transition) for transition in kept]
-        for unique_id, row in enumerate(rows, first):
-            row[UNIQUE_ID] = torch.tensor(unique_id)
-            if self._options.sampler == 'slice':
+        if self._options.sampler == 'slice':
+            for row in rows:
                 expect_ids(row)
                 row['episode_id',] = row['episode_id',] + self._first_episode
         layout = expect_layout(rows, self._layout)
         self._prefetcher.wait()  # its thread reads the storage
-        columns = {path: torch.stack([row[path] for row in rows]) for path in layout}
-        with self._allocating(layout):
-            index = self._buffer.extend(TensorDict(columns, batch_size=[len(rows)]))
+        slots = self._extend(layout, {path: torch.stack([row[path] for row in rows]) for path in layout})
         self._pushed = first + len(rows)
+        self._ids[slots] = np.arange(first, self._pushed)
         if self._priorities is not None and weights is not None:
-            self._priorities.set(index.numpy(), weights)
+            self._priorities.set(slots, weights)
+
+    def _extend(self, layout: Layout, columns: Mapping[KeyPath, torch.Tensor]) -> np.ndarray:
+        """Hand columns to TorchRL; returns their slots."""
+        from tensordict import TensorDict
+
+        with self._allocating(layout):
+            return self._buffer.extend(TensorDict(columns, batch_size=[len(next(iter(columns.values())))])).numpy()
 
     @contextlib.contextmanager
     def _allocating(self, layout: Layout) -> Iterator[None]:
@@ -182,7 +184,7 @@ class TorchRLReplayBuffer(SerialBuffer):
             with open(path, 'r+b') as file:
                 os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
 
-    def sample(self, batch_size: int, cur_learner_iter: int) -> list[dict[str, Any]] | None:
+    def sample(self, batch_size: int, cur_learner_iter: int = 0) -> list[dict[str, Any]] | None:
         """Sample transitions or slices, with replacement.
 
         Returns:
@@ -193,14 +195,17 @@ class TorchRLReplayBuffer(SerialBuffer):
         if self.count() < max(batch_size, self._options.slice_len or 1):
             return None
         # without a reference to self, which the prefetch thread would keep alive
-        parts = self._buffer, self._priorities, self._random, list(self._layout)
-        sample = partial(_sample, *parts, batch_size, self._options.slice_len)
+        if self._options.slice_len is not None:
+            sample = partial(_sample_slices, self._buffer, list(self._layout), batch_size, self._options.slice_len)
+        else:
+            parts = self._buffer, list(self._layout), self._ids, self._priorities, self._random
+            sample = partial(_sample_transitions, *parts, batch_size)
         batch = self._prefetcher.take(batch_size) or sample()
         if self._options.prefetch:
             self._prefetcher.prepare(batch_size, sample)
         return batch
 
-    def update(self, info: dict[str, list]) -> None:
+    def update(self, info: Mapping[str, Sequence]) -> None:
         """Set the priorities that the learner found. Transitions that have been overwritten since are skipped.
 
         Raises:
@@ -213,130 +218,111 @@ class TorchRLReplayBuffer(SerialBuffer):
                 "prioritized slices: TorchRL's sampler for them needs the steps of an episode side by side, which "
                 'several environments do not give, and an extension that does not load with this torch'
             )
-        if 'priority' not in info:
-            return
-        self._prefetcher.wait()
-        weights = self._priorities.weights(info['priority'])
-        slots, unique_ids = (np.array(info[key], np.int64) for key in ('replay_buffer_idx', 'replay_unique_id'))
-        is_there = (0 <= slots) & (slots < self.count())
-        if is_there.any():
-            stored = self._buffer.storage[:][UNIQUE_ID].numpy()
-            is_there[is_there] = stored[slots[is_there]] == unique_ids[is_there]
-        self._priorities.set(slots[is_there], weights[is_there])
+        if 'priority' in info:
+            self._prefetcher.wait()
+            self._priorities.update(info, self._ids[: self.count()])
 
-    def start_saving(self, file_name: str, then: Callable[[], None]) -> bool:
+    def start_saving(self, file_name: str, then: Callable[[], Any]) -> bool:
         """Save, then call a function. It returns when both are done, as TorchRL takes no snapshots."""
         started = super().start_saving(file_name, then)
         self.wait_for_saving()
         return started
 
-    def state_dict(self) -> dict[str, Any]:
-        """A copy of everything, in memory; for large buffers there is ``save_data``."""
-        self._prefetcher.wait()
-        return dict(self._description(), buffer=copy.deepcopy(self._buffer.state_dict()) if self.count() else None)
-
-    def load_state_dict(self, _state_dict: dict[str, Any]) -> None:
-        """Restore what ``state_dict`` returned; a ValueError says what does not fit."""
-        self._restore(_state_dict, 'the state', lambda: self._buffer.load_state_dict(_state_dict['buffer']))
-
-    def _begin_save(self) -> Callable[[str], None]:
-        return self.save_data
-
-    def save_data(self, file_name: str) -> None:
-        """Write everything to a folder, with TorchRL's ``dumps``. A complete folder replaces what an earlier call wrote
-        there; the disk must have room for both, each as large as ``memory_report`` says.
-
-        Raises:
-            ValueError: If something with that name exists that ``save_data`` did not write.
-            OSError: If the disk has no room: TorchRL maps its files, and a full disk would end the process.
-        """
-        report, room = self.memory_report(), disk_room(file_name).free_bytes
-        needed = report['bytes'] + report['file_bytes']
-        if self.count() and needed > room:
-            raise OSError(
-                errno.ENOSPC, f'a save takes {needed / 1e9:.2f} GB, and there are {room / 1e9:.2f} GB', file_name
-            )
-        self._prefetcher.wait()  # else the saved random numbers would depend on how fast its thread is
-        write_buffer(Path(file_name).absolute(), self._buffer if self.count() else None, self._description())
-
-    def load_data(self, file_name: str) -> None:
-        """Restore what ``save_data`` wrote, with TorchRL's ``loads``.
-
-        Raises:
-            DamagedFile: If there is no such folder, or it is damaged.
-            ValueError: If it does not fit this buffer, or holds anything but numbers and JSON.
-        """
-        folder = Path(file_name).absolute()
-        self._restore(read_description(folder), str(folder), lambda: self._buffer.loads(folder))
-
-    def _description(self) -> dict[str, Any]:
-        return dict(
-            replay_buffer_size=self._options.replay_buffer_size,
-            sampler=self._options.sampler,
-            layout=[[list(path), kind] for path, kind in self._layout.items()],
-            count=self.count(),
-            pushed=self._pushed,
-            priorities=None if self._priorities is None else self._priorities.numbers(),
-            weights=None if self._priorities is None else self._priorities.stored_weights(self.count()).tolist(),
+    def _snapshot(self) -> Generator[tuple[str, np.ndarray], None, None]:
+        count, priorities = self.count(), self._priorities
+        yield describe(
+            FORMAT,
+            dict(
+                replay_buffer_size=self._options.replay_buffer_size,
+                sampler=self._options.sampler,
+                layout=[[list(path), *kind] for path, kind in self._layout.items()],
+                count=count,
+                pushed=self._pushed,
+                writer=self._buffer.writer.state_dict() if count else None,
+                priorities=None if priorities is None else priorities.numbers(),
+            ),
         )
+        yield 'ids', self._ids[:count].copy()
+        if priorities is not None:
+            yield 'weights', priorities.stored_weights(count)
+        if self._random is not None:
+            yield 'random', self._random.get_state().numpy()
+        for start in range(0, count, _CHUNK_TRANSITIONS):
+            for i, path in enumerate(self._layout):
+                column = self._buffer.storage[:][path][start : start + _CHUNK_TRANSITIONS]
+                yield f'column{i}_{start}', numpy_of(column).copy()
 
-    def _restore(self, description: Mapping, source: str, load: Callable[[], None]) -> None:
-        """Check that a saved buffer fits, and load it. After an error the buffer is as it was, or empty."""
-        for name in ('replay_buffer_size', 'sampler'):
-            if description.get(name) != getattr(self._options, name):
-                raise ValueError(
-                    f'replay buffer option `{name}` is {getattr(self._options, name)!r}, but {source} was saved with '
-                    f'{description.get(name)!r}; expected the same'
+    def _restore(self, arrays: Mapping[str, np.ndarray], name: str) -> None:
+        """After an error the buffer is as it was, or empty if ``arrays`` are not what a snapshot had."""
+        saved = read_description(FORMAT, arrays, name)
+        for option in ('replay_buffer_size', 'sampler'):
+            if saved[option] != getattr(self._options, option):
+                raise DamagedFile(
+                    f'replay buffer option `{option}` is {getattr(self._options, option)!r}, but {name} was saved with '
+                    f'{saved[option]!r}; expected the same'
                 )
+        starts = range(0, saved['count'], _CHUNK_TRANSITIONS)
+        expected = {f'column{i}_{start}' for start in starts for i in range(len(saved['layout']))}
+        if not {'ids', *expected} <= set(arrays):
+            raise DamagedFile(f'{name} is damaged: arrays are missing')
         self.close()
         self._make()
         try:
-            if description['count']:
-                with self._allocating({tuple(path): kind for path, kind in description['layout']}):
-                    load()
-                if self.count() != description['count']:
-                    raise ValueError(f'it holds {self.count()} transitions; expected {description["count"]}')
-                if self._options.sampler == 'slice':
-                    self._first_episode = int(self._buffer.storage[:]['episode_id'].max()) + 1
-            if self._priorities is not None:
-                weights = np.array(description['weights'], np.float32)
-                if weights.shape != (self.count(),):
-                    raise ValueError(f'it holds {weights.size} priorities; expected {self.count()}')
-                self._priorities.restore(description['priorities'], weights)
-            self._pushed = int(description['pushed'])
-        except Exception as error:  # damaged files make TorchRL fail in any way
+            self._fill(saved, arrays)
+        except Exception:
             self.close()
             self._make()
-            if isinstance(error, DoesNotFit):
-                raise
-            raise DamagedFile(f'{source} cannot be loaded ({error}); the replay buffer is empty now') from error
+            raise
+
+    def _fill(self, saved: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+        layout: Layout = {tuple(path): (dtype, tuple(shape)) for path, dtype, shape in saved['layout']}
+        for start in range(0, saved['count'], _CHUNK_TRANSITIONS):
+            columns = {}
+            for i, (path, (dtype, _)) in enumerate(layout.items()):
+                columns[path] = torch.from_numpy(arrays[f'column{i}_{start}']).view(getattr(torch, dtype))
+            self._extend(layout, columns)
+        if saved['count']:
+            self._buffer.writer.load_state_dict(saved['writer'])
+        if self._options.sampler == 'slice' and saved['count']:
+            self._first_episode = int(self._buffer.storage[:]['episode_id'].max()) + 1
+        if self._priorities is not None:
+            self._priorities.restore(saved['priorities'], arrays['weights'])
+        if self._random is not None and 'random' in arrays:
+            self._random.set_state(torch.from_numpy(arrays['random']))
+        self._ids[: saved['count']] = arrays['ids']
+        self._pushed = saved['pushed']
 
 
-def _sample(
+def _sample_transitions(
     buffer: Any,
+    paths: Sequence[KeyPath],
+    ids: np.ndarray,
     priorities: Priorities | None,
     random: torch.Generator | None,
-    paths: list[KeyPath],
-    batch_size: int,
-    slice_len: int | None,
+    size: int,
 ) -> list[dict[str, Any]]:
-    importance = torch.ones(batch_size)
+    importance = torch.ones(size)
     if priorities is None:
-        data = buffer.sample(batch_size * (slice_len or 1))
+        data = buffer.sample(size)
     else:
-        chosen = priorities.sample(torch.rand(batch_size, dtype=torch.float64, generator=random).numpy())
+        chosen = priorities.sample(torch.rand(size, dtype=torch.float64, generator=random).numpy())
         data, importance = buffer[torch.from_numpy(chosen.slots)], torch.from_numpy(chosen.importance).float()
     columns = {path: data[path] for path in paths}
-    if slice_len is not None:
-        padded = ~data['collector', 'mask']  # TorchRL pads short slices with copies of their last step
-        columns['reward',][padded] = 0
-        columns['null',] = padded | columns.get(('null',), padded)
-        steps = nested(columns)
-        return [lists_to_dicts(steps[i : i + slice_len], recursive=True) for i in range(0, len(steps), slice_len)]
     columns['IS',] = importance
+    columns['replay_unique_id',] = torch.from_numpy(ids[data['index'].numpy()])
     if priorities is not None:
         columns['priority',] = torch.from_numpy(chosen.priorities).float()
     batch = nested(columns)
     for transition, index in zip(batch, data['index'].tolist()):
         transition['replay_buffer_idx'] = index
     return batch
+
+
+def _sample_slices(buffer: Any, paths: Sequence[KeyPath], size: int, length: int) -> list[dict[str, Any]]:
+    data = buffer.sample(size * length)
+    columns = {path: data[path] for path in paths}
+    padded = ~data['collector', 'mask']  # TorchRL pads short slices with copies of their last step
+    columns['reward',][padded] = 0
+    columns['null',] = padded | columns.get(('null',), padded)
+    steps = nested(columns)
+    return [lists_to_dicts(steps[i : i + length], recursive=True) for i in range(0, len(steps), length)]

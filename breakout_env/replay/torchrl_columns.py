@@ -8,7 +8,7 @@ import torch
 
 from .structure import KeyPath, name_of, set_at
 
-Layout = dict[KeyPath, list[Any]]  # dtype and shape of each value of a transition, as a save has them (JSON)
+Layout = dict[KeyPath, tuple[str, tuple[int, ...]]]  # dtype and shape of each value of a transition
 
 
 def flatten(transition: Mapping, parent: KeyPath = ()) -> dict[KeyPath, torch.Tensor]:
@@ -29,9 +29,11 @@ def flatten(transition: Mapping, parent: KeyPath = ()) -> dict[KeyPath, torch.Te
     return flat
 
 
-def expect_layout(rows: Sequence[Mapping[KeyPath, torch.Tensor]], known: Layout | None) -> Layout:
+def expect_layout(rows: Sequence[Mapping[KeyPath, torch.Tensor]], known: Layout) -> Layout:
     """The layout of rows, which is the known one. Raises ValueError if they differ in it."""
-    layouts = [{path: [str(value.dtype), list(value.shape)] for path, value in row.items()} for row in rows]
+    layouts = [
+        {path: (str(value.dtype).split('.')[1], tuple(value.shape)) for path, value in row.items()} for row in rows
+    ]
     expected = known or layouts[0]
     differing = {path for each in layouts for path in {**expected, **each} if expected.get(path) != each.get(path)}
     if differing:
@@ -64,4 +66,4 @@ def nested(columns: Mapping[KeyPath, torch.Tensor]) -> list[dict[str, Any]]:
 
 def transition_bytes(layout: Layout) -> int:
     """Bytes of a transition."""
-    return sum(getattr(torch, dtype.split('.')[1]).itemsize * math.prod(shape) for dtype, shape in layout.values())
+    return sum(getattr(torch, dtype).itemsize * math.prod(shape) for dtype, shape in layout.values())

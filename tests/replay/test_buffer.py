@@ -67,8 +67,8 @@ def test_options_without_effect_or_in_contradiction_are_named_and_nothing_is_ope
     [
         (dict(storage='ring'), (size_check, 'memory_room'), "7.22 GB, .*, or storage='compressed'"),
         (dict(storage='memmap'), (size_check, 'disk_room'), "7.06 GB, .*, another `folder`, or storage='compressed'"),
-        (dict(type='torchrl'), (torchrl, 'memory_room'), "0.55 GB, .*, or storage='memmap', which keeps them in files"),
-        (dict(type='torchrl', storage='memmap'), (torchrl, 'disk_room'), '0.55 GB, .*, or another `folder`'),
+        (dict(type='torchrl'), (torchrl, 'memory_room'), "0.54 GB, .*, or storage='memmap', which keeps them in files"),
+        (dict(type='torchrl', storage='memmap'), (torchrl, 'disk_room'), '0.54 GB, .*, or another `folder`'),
     ],
 )
 def test_a_size_without_room_is_refused_with_the_numbers_and_one_that_fits_is_not(options, place, message, monkeypatch):

@@ -1,9 +1,7 @@
 """TorchRL's replay buffers behind DI-engine's interface: slices, priorities, memory, options, saves."""
 
 import gc
-import json
 import os
-import shutil
 import weakref
 from pathlib import Path
 
@@ -11,9 +9,7 @@ import pytest
 import torch
 from ding.utils.data import default_collate
 
-from breakout_env.utils.memory_limits import Room
 from helpers.processes import completed
-from helpers.replay import Harm
 from helpers.runs import DQN, NAME, as_before, config_in  # noqa: F401  a run in this process listens to signals
 from helpers.serial_run import SerialRun
 from helpers.torchrl_buffers import episode_of, filled, make, same, transition
@@ -148,7 +144,7 @@ def test_a_loaded_buffer_samples_the_same_from_the_same_seed(storage, other, sam
     state, batches = buffer.state_dict(), []
     buffer.save_data('saved')
     buffer.save_data('saved')  # replaces the first
-    assert [name for name in os.listdir() if name.startswith('saved')] == ['saved']
+    assert set(os.listdir()) <= {'frames', 'saved'}
     loaded = [make('frames', sampler=sampler, storage=each) for each in (storage, other)]
     for each in loaded:
         each.push(episode_of(7, 3), 0)  # will be forgotten
@@ -165,74 +161,12 @@ def test_a_loaded_buffer_samples_the_same_from_the_same_seed(storage, other, sam
     assert same(seeded_batch(restored), batches[0][0])
 
 
-def truncate(folder):
-    path = folder / 'storage' / 'obs.memmap'
-    os.truncate(path, path.stat().st_size // 2)
-
-
-def scramble(folder):
-    path = folder / 'storage' / 'meta.json'
-    path.write_text('x' * path.stat().st_size)
-
-
-def add(name, content=None):
-    """Add a file, by default one with a program in it, to a save and to its manifest."""
-
-    def damage(folder):
-        path, manifest = folder / name, folder / 'breakout_replay.json'
-        path.parent.mkdir(exist_ok=True)
-        torch.save(Harm(), path) if content is None else path.write_bytes(content)
-        about = json.loads(manifest.read_text())
-        about['files'][name] = path.stat().st_size
-        manifest.write_text(json.dumps(about))
-
-    return damage
-
-
-@pytest.mark.parametrize(
-    'damage, message',
-    [
-        (shutil.rmtree, 'cannot be read .*; expected a folder that save_data wrote'),
-        (lambda folder: (folder / 'breakout_replay.json').write_text('[]'), 'cannot be read'),
-        (truncate, 'is damaged: storage/obs.memmap has 8000 bytes; expected the 16000 that'),
-        (scramble, 'cannot be loaded .*; the replay buffer is empty now'),
-        (add('prefetch.pkl'), 'saved holds prefetch.pkl, which save_data did not write'),
-        (add('storage/x.py'), 'saved holds storage/x.py, which save_data did not write'),
-        (add('sampler/weights.pt'), 'saved holds sampler/weights.pt, which save_data did not write'),
-    ],
-)
-def test_damaged_and_foreign_folders_are_refused_and_the_buffer_still_works(damage, message):
-    buffer = make(sampler='prioritized')
-    buffer.push(episode_of(0, 30), 0)
-    buffer.save_data('saved')
-    assert not list(Path('saved').rglob('*.pkl'))
-    damage(Path('saved'))
-    with pytest.raises(ValueError, match=message):
-        buffer.load_data('saved')
-    buffer.push(episode_of(1, 30), 0)
-    assert buffer.sample(16, 0) and not os.path.exists('harm was done')
-
-
 def test_a_save_of_a_buffer_with_another_sampler_is_refused():
     buffer = make()
     buffer.push(episode_of(0, 5), 0)
     buffer.save_data('saved')
     with pytest.raises(ValueError, match="`sampler` is 'prioritized', but .* was saved with 'uniform'; expected the"):
         make(sampler='prioritized').load_data('saved')
-
-
-def test_saving_does_not_replace_foreign_folders_fill_the_disk_or_end_the_training(monkeypatch):
-    chapter = Path('thesis', 'chapter1')
-    chapter.parent.mkdir()
-    chapter.write_text('...')
-    buffer = make()
-    buffer.push(episode_of(0, 30), 0)
-    assert buffer.start_saving('thesis', lambda: None)
-    assert 'thesis exists and is not a folder of a replay buffer; expected' in str(buffer.wait_for_saving())
-    assert chapter.read_text() == '...' and os.listdir() == ['thesis']
-    monkeypatch.setattr('breakout_env.replay.torchrl.disk_room', lambda folder: Room(999, 10**9, 'the disk'))
-    assert buffer.start_saving('saved', lambda: None)
-    assert 'a save takes 0.00 GB, and there are 0.00 GB' in str(buffer.wait_for_saving()) and os.listdir() == ['thesis']
 
 
 def test_it_is_saved_and_resumed_with_its_run_and_old_saves_are_removed(tmp_path):
@@ -245,7 +179,7 @@ def test_it_is_saved_and_resumed_with_its_run_and_old_saves_are_removed(tmp_path
         run.save()
     run.end()
     older, newest = sorted(Path(NAME, 'resume').glob('buffer_*'))
-    assert (older.name, newest.name) == ('buffer_4.torchrl', 'buffer_6.torchrl')
-    truncate(newest)  # the one before is used then
+    assert (older.name, newest.name) == ('buffer_4.npz', 'buffer_6.npz')
+    os.truncate(newest, 1000)  # the one before is used then
     resumed = SerialRun(tmp_path / DQN.name).buffer
     assert resumed.push_count == pushed[1] and same(seeded_batch(resumed), batches[1])
