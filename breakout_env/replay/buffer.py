@@ -11,12 +11,12 @@ import torch
 from ding.utils import BUFFER_REGISTRY
 
 from ..utils.memory_limits import MemoryWatch
-from . import snapshot
 from .batch import FrameBatch
 from .memory import ReplayMemory
 from .options import ReplayOptions
 from .samplers import TransitionSampler
 from .serial_base import SerialBuffer
+from .snapshot import Snapshot
 
 _REPORT_EVERY_S = 30.0  # between two points of the memory's curve, and two checks of the memory that is left
 
@@ -42,6 +42,7 @@ class FrameReplayBuffer(SerialBuffer):
 
     takes_only_uint8 = True  # see ``envs/pixel_check.py``
     options_type = ReplayOptions
+    _options: ReplayOptions
     config = dict(type='frame', **ReplayOptions().model_dump())
 
     def __init__(
@@ -86,10 +87,8 @@ class FrameReplayBuffer(SerialBuffer):
             OSError: If the disk of storage ``memmap`` is full.
             ClosedBuffer: If the buffer is closed. After any of these errors nothing of ``data`` is stored.
         """
-        transitions = [data] if isinstance(data, Mapping) else data
         self._prefetcher.wait()
-        with self._memory.lock:
-            self._sampler.push(transitions)
+        self._sampler.push([data] if isinstance(data, Mapping) else data)
         self._report(cur_collector_envstep)
 
     def _report(self, env_step: int) -> None:
@@ -115,16 +114,13 @@ class FrameReplayBuffer(SerialBuffer):
         """
         if 'priority' in info:
             self._prefetcher.wait()
-            with self._memory.lock:
-                self._sampler.update(info)
+            self._sampler.update(info)
 
     def clear(self) -> None:
         """Remove all transitions and release their memory."""
         self.wait_for_saving()  # the save under way needs them
         self._prefetcher.drop()
-        with self._memory.lock:
-            self._memory.clear()
-            self._sampler.clear()
+        self._sampler.clear()
 
     def sample(self, size: int, cur_learner_iter: int = 0) -> FrameBatch | list[dict] | None:
         """Sample transitions. The batch reads like a list of dicts, and ``collated()`` returns it as tensors without
@@ -138,22 +134,13 @@ class FrameReplayBuffer(SerialBuffer):
             return []
         # Pinning initializes CUDA, which a training on the CPU does not need.
         pinned = torch.cuda.is_initialized() if self._options.pin_memory is None else self._options.pin_memory
-        # without a reference to self, which the prefetch thread would keep alive
-        sample = partial(_make_batch, self._memory, self._sampler, size, pinned)
-        batch = self._prefetcher.take(size) or sample()
-        if batch is None:
-            return None
-        if self._options.prefetch:
-            self._prefetcher.prepare(size, sample)
-        return batch
+        return self._prefetcher.batch(size, partial(self._sampler.sample, size, pinned))
 
-    def _snapshot(self) -> snapshot.Snapshot:
-        with self._memory.lock:
-            return snapshot.Snapshot(self._memory, *self._sampler.state())
+    def _snapshot(self) -> Snapshot:
+        return self._sampler.snapshot()
 
     def _restore(self, arrays: Mapping[str, np.ndarray], name: str) -> None:
-        with self._memory.lock:
-            self._sampler.restored(snapshot.restore(self._memory, arrays, name))
+        self._sampler.restore(arrays, name)
 
     def count(self) -> int:
         """Transitions in it."""
@@ -168,14 +155,6 @@ class FrameReplayBuffer(SerialBuffer):
         """What the buffer costs now; see ``ReplayMemory.report``."""
         with self._memory.lock:
             return self._memory.report()
-
-
-def _make_batch(
-    memory: ReplayMemory, sampler: TransitionSampler, size: int, pinned: bool
-) -> FrameBatch | list[dict] | None:
-    with memory.lock:
-        chosen = sampler.sample(size)
-        return None if chosen is None else memory.fetch(chosen.slots, chosen.extras, pinned)
 
 
 def _close(memory: ReplayMemory) -> None:

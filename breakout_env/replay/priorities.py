@@ -24,13 +24,8 @@ class PrioritySample(NamedTuple):
 
 class Priorities:
     """Samples slots in proportion to their weight, which is the priority to the power of ``alpha``. The
-    importance-sampling weights are to the power of ``-beta``, which rises to 1 over ``anneal_step`` samples.
-
-    The caller decides which slots are in use; a slot without a weight is never sampled.
-
-    Arguments:
-        capacity: The number of slots.
-        options: The exponents.
+    importance-sampling weights are to the power of ``-beta``, which rises to 1 over ``anneal_step`` samples. A slot
+    without a weight is never sampled.
 
     Examples:
         >>> priorities = Priorities(100, SamplingOptions(alpha=1.0))
@@ -67,26 +62,24 @@ class Priorities:
             )
         return (priority + _EPSILON) ** self._alpha
 
+    def set(self, slots: np.ndarray, weights: np.ndarray) -> None:
+        """Set the weights of slots. For a slot given twice the last one counts."""
+        if len(slots):
+            self._tree.set(slots, weights)
+            self._highest_weight = max(self._highest_weight, float(weights.max()))
+
     def update(self, info: Mapping, ids: np.ndarray) -> None:
         """Set the priorities that the learner found, passing over transitions that are gone.
 
         Arguments:
             info: Lists of one length: ``replay_unique_id``, ``replay_buffer_idx``, ``priority``.
             ids: The id of the transition in each slot in use.
-        Raises:
-            ValueError: If a priority is negative, infinite or not a number.
         """
         weights = self.weights(info['priority'])
         expected_ids, slots = (np.array(info[key], np.int64) for key in ('replay_unique_id', 'replay_buffer_idx'))
         is_there = (0 <= slots) & (slots < len(ids))
         is_there[is_there] = ids[slots[is_there]] == expected_ids[is_there]
         self.set(slots[is_there], weights[is_there])
-
-    def set(self, slots: np.ndarray, weights: np.ndarray) -> None:
-        """Set the weights of slots. For a slot given twice the last one counts."""
-        if len(slots):
-            self._tree.set(slots, weights)
-            self._highest_weight = max(self._highest_weight, float(weights.max()))
 
     def sample(self, uniform: np.ndarray) -> PrioritySample:
         """Sample as many slots as there are random numbers, which are uniform in [0, 1): one slot from each of as many

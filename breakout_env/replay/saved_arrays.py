@@ -29,8 +29,12 @@ class ArraySource(Protocol):
 
 
 def describe(kind: str, meta: Mapping[str, Any]) -> tuple[str, np.ndarray]:
-    """The array ``meta`` of a save of some kind."""
-    text = json.dumps(dict(meta, format=kind, version=VERSION))
+    """The array ``meta`` of a save of some kind. Raises ValueError if a value is not JSON."""
+    try:
+        # numbers of numpy and torch as Python's
+        text = json.dumps(dict(meta, format=kind, version=VERSION), default=lambda value: value.item())
+    except (TypeError, ValueError, AttributeError) as error:
+        raise ValueError(f'a value cannot be saved ({error}); expected numbers and strings') from None
     return 'meta', np.frombuffer(text.encode(), np.uint8)
 
 

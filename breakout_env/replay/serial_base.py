@@ -29,25 +29,25 @@ class Prefetcher:
     the thread's speed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, is_on: bool) -> None:
+        self._is_on = is_on
         self._executor = ThreadPoolExecutor(1, _PREFETCHER)  # its thread starts with the first batch
         self._pending: tuple[int, Future[Any]] | None = None
 
-    def prepare(self, size: int, make: Callable[[], Any]) -> None:
-        """Make a batch of some size in the thread."""
-        self._pending = size, self._executor.submit(make)
-
-    def take(self, size: int) -> Any:
-        """The batch that was made, or None; one of another size is dropped."""
+    def batch(self, size: int, make: Callable[[], Any]) -> Any:
+        """The batch of this size that the thread made, or a new one; then the thread makes the next one."""
         self.wait()
         pending, self._pending = self._pending, None
-        return pending[1].result() if pending is not None and pending[0] == size else None
+        made = pending[1].result() if pending is not None and pending[0] == size else None
+        batch = make() if made is None else made
+        if self._is_on and batch is not None:
+            self._pending = size, self._executor.submit(make)
+        return batch
 
     def wait(self) -> None:
         """Wait until the batch is made."""
-        pending = self._pending
-        if pending is not None:
-            pending[1].exception()
+        if self._pending is not None:
+            self._pending[1].exception()
 
     def drop(self) -> None:
         """Forget the batch."""
@@ -71,6 +71,7 @@ class SerialBuffer(IBuffer):
 
     save_suffix = '.npz'  # of the names of saves in a run's folder
     options_type: type[SamplingOptions]
+    _options: SamplingOptions
 
     @classmethod
     def check_config(cls, cfg: Mapping) -> None:
@@ -80,7 +81,7 @@ class SerialBuffer(IBuffer):
     def _open(self, exp_name: str, release: Callable[[], None]) -> None:
         """Register in the run ``exp_name``. ``release``, which may not keep this buffer alive, is called at its end."""
         self._owner = os.getpid()
-        self._prefetcher = Prefetcher()
+        self._prefetcher = Prefetcher(self._options.prefetch)
         self._saves: list[_Save] = []  # the last one
         self._finalizer = weakref.finalize(self, _release, self._saves, self._prefetcher, release, self._owner)
         run_registry.register(exp_name, 'buffer', self)

@@ -97,7 +97,7 @@ def restore(memory: ReplayMemory, arrays: Mapping[str, np.ndarray], name: str) -
     meta = read_description(FORMAT, arrays, name)
     with closing(memory.empty_copy()) as fresh:
         restored = _fill(fresh, meta, arrays)
-        memory.swap(fresh)
+        memory.take_over(fresh)
     return restored
 
 

@@ -1,7 +1,6 @@
 """``ReplayMemory`` as a ``ding.data.Buffer``, for DI-engine's task pipelines."""
 
 import contextlib
-import json
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -81,16 +80,13 @@ class TaskFrameBuffer(Buffer):
         groupby: str | None = None,
         unroll_len: int | None = None,
     ) -> list[BufferedData] | list[list[BufferedData]]:
-        """Sample transitions, or groups of them, or fetch some by index.
+        """Sample transitions, or groups that have the same value of ``groupby`` in their meta, or fetch some by index.
 
         Arguments:
-            size: How many; may be left out with ``indices``.
-            indices: Fetch these, in this order.
-            replace: Whether one may be sampled twice.
             sample_range: Only among these, in the order of pushing.
             ignore_insufficient: Whether to return nothing instead of raising.
-            groupby: Sample groups of transitions that have the same value here in their meta.
             unroll_len: From each group as many in a row; shorter groups are left out.
+            others: As DI-engine's.
         Raises:
             ValueError: If there are too few, or the arguments contradict each other.
         """
@@ -107,8 +103,6 @@ class TaskFrameBuffer(Buffer):
                     return self._sample_groups(size, groupby, replace, sample_range, unroll_len)
                 among = self._memory.order()[sample_range] if sample_range else None
                 count = self.count() if among is None else len(among)
-                if count < size and not replace:
-                    raise ValueError(f'{size} transitions are to be sampled, but there are {count} to sample from')
                 ranks = self._memory.random.choice(count, size, replace, shuffle=False)
                 return self._fetch(self._memory.nth(ranks) if among is None else among[ranks])
             except (KeyError, ValueError) as error:
@@ -139,38 +133,35 @@ class TaskFrameBuffer(Buffer):
         fetched = zip(slots.tolist(), self._memory.ids(slots).tolist(), self._memory.fetch(slots))
         return [BufferedData(data, f'{number:x}', dict(self._metas.get(slot, {}))) for slot, number, data in fetched]
 
-    def _id(self, index: str) -> int:
-        """The insertion id behind an index; -1 for one that this buffer never gave."""
-        try:
-            number = int(index, 16)
-        except (TypeError, ValueError):
-            return -1
-        return number if 0 <= number < self._memory.next_id and index == f'{number:x}' else -1
-
     def _slot(self, index: str) -> int:
-        slot = self._memory.find(self._id(index))
-        if slot < 0:
-            raise KeyError(f'no transition has the index {index}')
-        return slot
+        """Where the transition with an index is. Raises KeyError if there is none."""
+        try:
+            return self._memory.find(int(index, 16))
+        except (TypeError, ValueError, KeyError):
+            raise KeyError(f'no transition has the index {index}') from None
 
     @apply_middleware('update')
     def update(self, index: str, data: None = None, meta: dict | None = None) -> bool:
         """Replace the meta of a transition; returns whether it is there. Raises ValueError for other data."""
         if data is not None:
             raise ValueError('update: data is given; expected None, as transitions that are stored do not change')
-        with self._memory.lock:
-            slot = self._memory.find(self._id(index))
-            if slot >= 0 and meta is not None:
+        with self._memory.lock, contextlib.suppress(KeyError):
+            slot = self._slot(index)
+            if meta is not None:
                 self._set_meta(slot, meta)
-            return slot >= 0
+            return True
+        return False
 
     @apply_middleware('delete')
     def delete(self, indices: str | Iterable[str]) -> None:
         """Remove transitions by index; an index that is not there is passed over."""
-        indices = [indices] if isinstance(indices, str) else indices
+        gone = []
         with self._memory.lock:
-            before = self._memory.delete([self._id(index) for index in indices])
-            self._set_metas([self._metas.get(slot, {}) for slot in before.tolist()])
+            for index in [indices] if isinstance(indices, str) else indices:
+                with contextlib.suppress(KeyError):
+                    gone.append(self._slot(index))
+            kept = self._memory.delete(gone)
+            self._set_metas([self._metas.get(slot, {}) for slot in kept.tolist()])
 
     def _set_metas(self, metas: list[dict]) -> None:
         self._metas.clear()  # copies of this buffer share it
@@ -217,13 +208,8 @@ class TaskFrameBuffer(Buffer):
     def save_data(self, file_name: str) -> None:
         """Save everything to a file; see ``FrameReplayBuffer.save_data``. Metas are saved as JSON, or a ValueError."""
         with self._memory.lock:
-            try:
-                # numbers of numpy and torch as Python's
-                metas = [self._metas.get(slot, {}) for slot in range(self.count())]
-                metas = json.loads(json.dumps(metas, default=lambda value: value.item()))
-            except (TypeError, ValueError, AttributeError) as error:
-                raise ValueError(f'a meta cannot be saved ({error}); expected numbers and strings') from None
-            taken = snapshot.Snapshot(self._memory, dict(metas=metas) if self._metas else {})
+            metas = [self._metas.get(slot, {}) for slot in range(self.count())] if self._metas else []
+            taken = snapshot.Snapshot(self._memory, dict(metas=metas))
         write_arrays(file_name, taken)
 
     def load_data(self, file_name: str) -> None:

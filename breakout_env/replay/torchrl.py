@@ -5,10 +5,9 @@ late is checked, priorities are kept, and memory and files are released at once.
 unpickles what it finds in a save, and batches are prefetched here, because it pickles them into saves.
 """
 
-import contextlib
 import os
 import tempfile
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -51,6 +50,7 @@ class TorchRLReplayBuffer(SerialBuffer):
     """
 
     options_type = TorchRLOptions
+    _options: TorchRLOptions
     config = dict(type='torchrl', **TorchRLOptions().model_dump())
 
     def __init__(
@@ -142,11 +142,9 @@ class TorchRLReplayBuffer(SerialBuffer):
         first = self._pushed + len(transitions) - len(kept)  # those before would be replaced at once
         if not kept:
             return
-        weights = None
-        if self._priorities is not None:
-            weights = self._priorities.weights([transition.get('priority') for transition in kept])
-            kept = [{key: value for key, value in transition.items() if key != 'priority'} for transition in kept]
         rows = [flatten(transition) for transition in kept]
+        if self._priorities is not None:
+            weights = self._priorities.weights([row.pop(('priority',), None) for row in rows])
         if self._options.sampler == 'slice':
             for row in rows:
                 expect_ids(row)
@@ -156,33 +154,27 @@ class TorchRLReplayBuffer(SerialBuffer):
         slots = self._extend(layout, {path: torch.stack([row[path] for row in rows]) for path in layout})
         self._pushed = first + len(rows)
         self._ids[slots] = np.arange(first, self._pushed)
-        if self._priorities is not None and weights is not None:
+        if self._priorities is not None:
             self._priorities.set(slots, weights)
 
     def _extend(self, layout: Layout, columns: Mapping[KeyPath, torch.Tensor]) -> np.ndarray:
-        """Hand columns to TorchRL; returns their slots."""
+        """Hand columns to TorchRL; returns their slots. The first call allocates: it refuses a size that would end in
+        an out-of-memory kill, or in SIGBUS on a full disk, hours later.
+        """
         from tensordict import TensorDict
 
-        with self._allocating(layout):
-            return self._buffer.extend(TensorDict(columns, batch_size=[len(next(iter(columns.values())))])).numpy()
-
-    @contextlib.contextmanager
-    def _allocating(self, layout: Layout) -> Iterator[None]:
-        """Use it around TorchRL's allocation. It refuses a size that would end in an out-of-memory kill, or in SIGBUS
-        on a full disk, hours later. TorchRL's files are sparse, so it has the file system allocate their blocks.
-        """
-        if self._layout:
-            yield
-            return
-        room, instead = memory_room(), ", or storage='memmap', which keeps them in files"
-        if self._folder is not None:
-            room, instead = disk_room(self._home), ', or another `folder`'
-        expect_room(self._options.replay_buffer_size, transition_bytes(layout), room, instead)
-        yield
+        if not self._layout:
+            room, instead = memory_room(), ", or storage='memmap', which keeps them in files"
+            if self._folder is not None:
+                room, instead = disk_room(self._home), ', or another `folder`'
+            expect_room(self._options.replay_buffer_size, transition_bytes(layout), room, instead)
+        slots = self._buffer.extend(TensorDict(columns, batch_size=[len(next(iter(columns.values())))]))
+        if not self._layout and self._folder is not None:  # TorchRL's files are sparse
+            for path in Path(self._folder).rglob('*.memmap'):
+                with open(path, 'r+b') as file:
+                    os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
         self._layout = layout
-        for path in Path(self._folder).rglob('*.memmap') if self._folder else ():
-            with open(path, 'r+b') as file:
-                os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
+        return slots.numpy()
 
     def sample(self, batch_size: int, cur_learner_iter: int = 0) -> list[dict[str, Any]] | None:
         """Sample transitions or slices, with replacement.
@@ -200,10 +192,7 @@ class TorchRLReplayBuffer(SerialBuffer):
         else:
             parts = self._buffer, list(self._layout), self._ids, self._priorities, self._random
             sample = partial(_sample_transitions, *parts, batch_size)
-        batch = self._prefetcher.take(batch_size) or sample()
-        if self._options.prefetch:
-            self._prefetcher.prepare(batch_size, sample)
-        return batch
+        return self._prefetcher.batch(batch_size, sample)
 
     def update(self, info: Mapping[str, Sequence]) -> None:
         """Set the priorities that the learner found. Transitions that have been overwritten since are skipped.

@@ -49,9 +49,9 @@ def test_a_training_on_the_cpu_leaves_a_gpu_alone(monkeypatch):
 @pytest.mark.parametrize(
     'options, message',
     [
-        (dict(max_use=3), r'`max_use` is 3 \(int\); expected none, as it has no effect'),
+        (dict(max_use=3), r'`max_use` is 3 \(int\); expected no limit, as it has no effect'),
         (dict(thruput_controller=dict(push_sample_rate_limit=dict(max=2))), '`thruput_controller` is .* no limit'),
-        (dict(type='torchrl', max_use=3), r'`max_use` is 3 \(int\); expected none, as it has no effect'),
+        (dict(type='torchrl', max_use=3), r'`max_use` is 3 \(int\); expected no limit, as it has no effect'),
         (dict(slice_len=8), '`slice_len` is unknown'),
         (dict(type='torchrl', sampler='slice'), "`slice_len` is None with sampler='slice'; expected the number of"),
         (dict(type='torchrl', alpha=0.5), "`alpha` is 0.5 .*; expected 0.6 where sampler='uniform'; or sampler='prio"),

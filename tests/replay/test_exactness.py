@@ -54,7 +54,7 @@ class BesideATwin(RuleBasedStateMachine):
     def teardown(self):
         if hasattr(self, 'memory'):
             self.nothing_is_lost_and_nothing_leaks()
-            self.memory.delete(list(self.twin))
+            self.memory.delete([self.memory.find(insertion_id) for insertion_id in self.twin])
             assert (self.memory.count, self.memory.frames) == (0, 0)
             self.memory.close()
 
@@ -83,7 +83,7 @@ class BesideATwin(RuleBasedStateMachine):
     def delete(self, share):
         gone = [insertion_id for insertion_id in self.twin if self.rng.random() < share]
         ids = self.memory.ids(np.arange(self.memory.count))
-        moved_from = self.memory.delete(gone + [10**9])
+        moved_from = self.memory.delete([self.memory.find(insertion_id) for insertion_id in gone])
         assert self.memory.ids(np.arange(self.memory.count)).tolist() == ids[moved_from].tolist()
         for insertion_id in gone:
             del self.twin[insertion_id]
@@ -128,7 +128,9 @@ class BesideATwin(RuleBasedStateMachine):
         memory, order = self.memory, self.memory.order()
         assert memory.count == len(self.twin) and memory.ids(order).tolist() == list(self.twin)
         assert [memory.find(insertion_id) for insertion_id in self.twin] == order.tolist()
-        assert memory.find(10**9) == -1 and same(stored(memory), list(self.twin.values()))
+        with pytest.raises(KeyError):
+            memory.find(10**9)
+        assert same(stored(memory), list(self.twin.values()))
         assert frames_in(memory) == Counter(frame for t in self.twin.values() for frame in frames_of(t))
 
 

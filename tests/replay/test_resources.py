@@ -121,7 +121,7 @@ def test_a_full_disk_is_reported_and_the_buffer_continues(small_disk, monkeypatc
         buffer.push([transition(pushed - 1, side=84, depth=1), transition(6000, side=84, depth=1)], 0)
     assert buffer.push_count == pushed  # not even the one whose screens are there
     assert all(is_exact(t, side=84, depth=1) for t in buffer.sample(50, 0))
-    assert (buffer._sampler.state()[1] > 0).all() and references_add_up(buffer._memory)
+    assert (buffer.state_dict()['priorities'] > 0).all() and references_add_up(buffer._memory)
     buffer.push(transition(buffer.push_count - 1, side=84, depth=1), 0)  # its screens are there
     assert is_exact(stored(buffer._memory)[-1], side=84, depth=1) and references_add_up(buffer._memory)
     buffer.close()
