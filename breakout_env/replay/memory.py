@@ -167,7 +167,7 @@ class ReplayMemory:
         evicted: list[int] = []
         for transition, slot, frames in zip(transitions, slots, frames_of_each):
             if slot < self.count:
-                evicted += rows.frames_of(slot)
+                evicted += rows.frames[slot].tolist()
             rows.write(slot, self.next_id, transition, frames)
             self.next_id += 1
         if self.frame_store is not None:

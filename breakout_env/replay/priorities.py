@@ -1,7 +1,7 @@
 """Prioritised experience replay (Schaul et al. 2016), as both replay buffers use it."""
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, SupportsFloat
 
 import numpy as np
 
@@ -45,7 +45,7 @@ class Priorities:
         self._tree = SumTree(self._capacity)
         self._highest_weight = 1.0
 
-    def weights(self, priorities: Iterable[float | None]) -> np.ndarray:
+    def weights(self, priorities: Iterable[SupportsFloat | None]) -> np.ndarray:
         """The weights of priorities. None stands for a new transition, which gets the highest weight so far.
 
         Raises:
@@ -53,8 +53,8 @@ class Priorities:
         """
         return np.array([self._highest_weight if each is None else self._weight(each) for each in priorities])
 
-    def _weight(self, priority: float) -> float:
-        priority = float(priority)
+    def _weight(self, given: SupportsFloat) -> float:
+        priority = float(given)
         if not 0 <= priority <= _LARGEST_PRIORITY:
             raise ValueError(
                 f'a priority is {priority}; expected a number from 0 to {_LARGEST_PRIORITY:.1e} (float32). Of a TD '

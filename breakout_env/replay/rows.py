@@ -35,7 +35,7 @@ class Rows:
         expect_room(rows, row.itemsize, memory_room())  # before numpy allocates
         self.table = np.zeros(rows, row)
         self.nbytes = row.itemsize
-        self._ids, self._frames = self.table['ids'], self.table['frames']
+        self._ids, self.frames = self.table['ids'], self.table['frames']
         self._columns = [(field, self.table[name]) for name, field in zip(names, self.others)]
         self._known_keys: set[tuple] = set()
 
@@ -55,14 +55,10 @@ class Rows:
     def write(self, row: int, insertion_id: int, transition: Mapping, frames: list[int]) -> None:
         """Write a transition of the right structure into a row."""
         self._ids[row] = insertion_id
-        self._frames[row] = frames
+        self.frames[row] = frames
         for field, column in self._columns:
             value = look_up(transition, field.path)
             column[row] = numpy_of(value) if field.type_name == 'tensor' else value
-
-    def frames_of(self, row: int) -> list[int]:
-        """The frames of a row."""
-        return self._frames[row].tolist()
 
     def copy(self, slots: np.ndarray) -> Columns:
         """Copies of some rows."""
@@ -74,11 +70,7 @@ class Rows:
         ends = np.cumsum([stack.shape[0] for stack in self.stacks])
         return np.concatenate([frames.ravel() for frames in np.split(copied['frames'], ends[:-1], axis=1)])
 
-    def fill(self, saved: Mapping[str, np.ndarray]) -> None:
-        """Fill the first rows of an empty table, from a save. Raises ValueError if the columns do not fit."""
-        count = len(saved['ids'])
-        for name in self.table.dtype.names or ():
-            column, values = self.table[name], saved[name]
-            if values.shape != (count, *column.shape[1:]) or values.dtype != column.dtype:
-                raise ValueError('a column of another shape or type than described')
-            column[:count] = values
+    def fill(self, saved: Columns) -> None:
+        """Fill the first rows of an empty table, from a save."""
+        for name, values in saved.items():
+            self.table[name][: len(values)] = values

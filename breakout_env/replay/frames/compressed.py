@@ -9,14 +9,6 @@ import numpy as np
 from .codec import FrameCodec
 from .growable_memory import GrowableMemory
 
-# Frames before the first dictionary is trained, and between attempts at a better one: play changes as the agent learns,
-# and a dictionary full of bricks does not help to compress a wall that is gone.
-_FIRST_TRAINING_FRAMES = 1024
-_TRAINING_FRAMES = 1024
-_FRAMES_BETWEEN_TRAININGS = 65536
-_HELD_OUT_FRAMES = 128
-# A new dictionary must reduce frames to this share of their size to be worth another open segment.
-_WORTHWHILE = 0.95
 # Segments are cleaned when dead bytes are more than an eighth of the live ones.
 _TOLERATED_DEAD = 8
 # A frame's address is one number of 8 bytes: where its blob starts, and the blob's length.
@@ -42,17 +34,32 @@ class CompressedFrames:
     is dropped is free again, and when an eighth of what is stored is dead, the segment with the most dead bytes is
     emptied by copying its live frames. Memory thus never fragments, whatever is evicted in whatever order.
 
-    Each segment belongs to one dictionary. The first is trained after 1,024 frames. Every 65,536 frames another one is
-    trained, and used for new frames if it is better.
+    Each segment belongs to one dictionary. Play changes as the agent learns, and a dictionary full of bricks does not
+    help to compress a wall that is gone: from time to time another one is trained.
+
+    Arguments:
+        frame_bytes: The size of a frame.
+        segment_bytes: The size of a segment, whole pages.
+        trained_on: The number of frames that a dictionary is trained on, and before the first training.
+        trained_every: Frames between attempts at a better dictionary.
+        worthwhile: A new dictionary must reduce frames to this share of their size to be worth another open segment.
     """
 
     file_bytes = 0
 
-    def __init__(self, frame_bytes: int, segment_bytes: int = 1 << 20) -> None:
+    def __init__(
+        self,
+        frame_bytes: int,
+        segment_bytes: int = 1 << 20,
+        trained_on: int = 1024,
+        trained_every: int = 65536,
+        worthwhile: float = 0.95,
+    ) -> None:
         self._frame_bytes = frame_bytes
         while segment_bytes < 4 * frame_bytes:  # else much of a segment may stay empty
             segment_bytes *= 2
         self._segment_bytes = segment_bytes
+        self._trained_on, self._trained_every, self._worthwhile = trained_on, trained_every, worthwhile
         self._memory = GrowableMemory()
         self._addresses = np.zeros(4096, np.uint64).data  # by frame; 0 if it is not stored
         self._rows = 0
@@ -62,7 +69,7 @@ class CompressedFrames:
         self._used_bytes = self._live_bytes = 0
         self._codec = FrameCodec(frame_bytes)
         self._recent = array('I')
-        self._until_training = _FIRST_TRAINING_FRAMES
+        self._until_training = trained_on
 
     @property
     def resident_bytes(self) -> int:
@@ -166,9 +173,8 @@ class CompressedFrames:
         segment = max(sealed, key=lambda s: s.used - s.live)
         codec, addresses = segment.codec, np.asarray(self._addresses)
         assert codec is not None
-        inside = (addresses > 0) & (
-            (addresses >> _LENGTH_BITS) // self._segment_bytes == segment.start // self._segment_bytes
-        )
+        starts = addresses >> _LENGTH_BITS
+        inside = (addresses > 0) & (starts // self._segment_bytes == segment.start // self._segment_bytes)
         for frame in np.flatnonzero(inside).tolist():
             address = self._addresses[frame]
             start = address >> _LENGTH_BITS
@@ -176,20 +182,19 @@ class CompressedFrames:
             self._forget(address)
 
     def _try_a_new_dictionary(self) -> None:
-        self._until_training = _FRAMES_BETWEEN_TRAININGS
+        self._until_training = self._trained_every
         recent = np.array(sorted({frame for frame in self._recent if self._addresses[frame]}), np.uint32)
         self._recent = array('I')
-        if len(recent) < 2 * _HELD_OUT_FRAMES:
+        if len(recent) < self._trained_on // 4:
             return
-        spread = np.linspace(0, len(recent) - 1, min(len(recent), _TRAINING_FRAMES + _HELD_OUT_FRAMES)).astype(int)
+        spread = np.linspace(0, len(recent) - 1, min(len(recent), self._trained_on * 9 // 8)).astype(int)
         samples = self._copies(recent[spread])
         # every ninth is held out from the training, to judge the dictionary by
-        held_out = samples[::9]
         codec = FrameCodec.train([s for i, s in enumerate(samples) if i % 9], self._frame_bytes)
         if codec is None:
             return
-        now, then = (sum(len(c.compress(frame)) for frame in held_out) for c in (self._codec, codec))
-        if then <= _WORTHWHILE * now:
+        now, then = (sum(len(each.compress(frame)) for frame in samples[::9]) for each in (self._codec, codec))
+        if then <= self._worthwhile * now:
             self._codec = codec
 
     def _copies(self, frames: np.ndarray) -> list[bytes]:
