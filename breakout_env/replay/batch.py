@@ -9,7 +9,7 @@ import torch
 from ding.utils.data import default_collate
 
 from .rows import Columns, Rows
-from .structure import Field, numbers, set_at
+from .structure import Field, nested, numbers, set_at
 
 # What a buffer adds to each transition: arrays of numbers, by key.
 Extras = dict[str, np.ndarray]
@@ -74,11 +74,6 @@ class FrameBatch(Sequence):
 
     @cached_property
     def _dicts(self) -> list[dict]:
-        transitions: list[dict] = [{} for _ in range(self._size)]
-        for field, column in self._columns:
-            for transition, value in zip(transitions, field.values(column)):
-                set_at(transition, field.path, value)
-        for key, values in self._extras.items():
-            for transition, value in zip(transitions, values.tolist()):
-                transition[key] = value
-        return transitions
+        columns = [(field.path, field.values(column)) for field, column in self._columns]
+        columns += [((key,), values.tolist()) for key, values in self._extras.items()]
+        return nested(columns, self._size)

@@ -6,7 +6,7 @@ import numpy as np
 
 from ..utils.memory_limits import memory_room
 from .size_check import expect_room
-from .structure import Fields, expect_same, fields_of, key_of, look_up, numpy_of
+from .structure import Fields, Structure, expect_screens, look_up, numpy_of
 
 # Copies of some rows by the names of columns, which are also the names of a save's arrays: ``ids``, ``frames``,
 # ``column0`` ...
@@ -24,7 +24,9 @@ class Rows:
     """
 
     def __init__(self, fields: Fields, rows: int) -> None:
+        expect_screens(fields)
         self.fields = fields
+        self.expect = Structure(fields).expect
         self.stacks = [field for field in fields if field.is_stack]
         self.others = [field for field in fields if not field.is_stack]
         self.frames_each = sum(stack.shape[0] for stack in self.stacks)
@@ -37,14 +39,6 @@ class Rows:
         self.nbytes = row.itemsize
         self._ids, self.frames = self.table['ids'], self.table['frames']
         self._columns = [(field, self.table[name]) for name, field in zip(names, self.others)]
-        self._known_keys: set[tuple] = set()
-
-    def expect(self, transition: Mapping) -> None:
-        """Raise TypeError or ValueError if a transition has another structure."""
-        key = key_of(transition)
-        if key not in self._known_keys:
-            expect_same(fields_of(transition), self.fields)
-            self._known_keys.add(key)
 
     def pixels(self, transition: Mapping) -> Iterator[memoryview]:
         """The bytes of each stack of screens of a transition."""

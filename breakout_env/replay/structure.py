@@ -76,9 +76,12 @@ def fields_of(transition: Mapping) -> Fields:
 
     Raises:
         TypeError: If a value has a type that cannot be stored; the message names the key.
-        ValueError: If ``obs`` or ``next_obs`` is not a stack of uint8 screens; the message names the env option.
     """
-    fields = tuple(_fields_below(transition, ()))
+    return tuple(_fields_below(transition, ()))
+
+
+def expect_screens(fields: Fields) -> None:
+    """Raise ValueError, which names the env option, if ``obs`` or ``next_obs`` is not a stack of uint8 screens."""
     stacks = [field for field in fields if field.is_stack]
     for stack in stacks:
         if stack.type_name not in ('tensor', 'array') or stack.column_dtype != np.uint8 or len(stack.shape) != 3:
@@ -89,7 +92,6 @@ def fields_of(transition: Mapping) -> Fields:
             )
     if any(0 in stack.shape or stack.shape[1:] != stacks[0].shape[1:] for stack in stacks):
         raise ValueError(f'obs and next_obs hold screens of different sizes: {[stack.shape for stack in stacks]}')
-    return fields
 
 
 def fields_from(saved: Iterable[tuple[list[str], str, str, list[int]]]) -> Fields:
@@ -97,7 +99,30 @@ def fields_from(saved: Iterable[tuple[list[str], str, str, list[int]]]) -> Field
     return tuple(Field(tuple(path), type_name, dtype, tuple(shape)) for path, type_name, dtype, shape in saved)
 
 
-def key_of(transition: Mapping) -> tuple:
+class Structure:
+    """The structure that all transitions of a buffer have, that of the first."""
+
+    def __init__(self, fields: Fields) -> None:
+        self.fields = fields
+        self._known_keys: set[tuple] = set()
+
+    def expect(self, transition: Mapping) -> None:
+        """Raise TypeError or ValueError if a transition differs in more than the order of keys."""
+        key = _key_of(transition)
+        if key in self._known_keys:
+            return
+        these, those = ({field.path: field for field in fields} for fields in (fields_of(transition), self.fields))
+        for path in {**those, **these}:
+            if these.get(path) != those.get(path):
+                hint = ' (env options screen_size, frame_stack and obs_dtype)' if path[0] in STACKS else ''
+                raise ValueError(
+                    f'{name_of(path)} is {these.get(path, "missing")}; expected {those.get(path, "no such key")}, as '
+                    f'in the first transition: all transitions of a replay buffer have one structure{hint}'
+                )
+        self._known_keys.add(key)
+
+
+def _key_of(transition: Mapping) -> tuple:
     """A cheap cache key for ``fields_of``: equal keys mean equal structures, or that a transition is refused."""
     key: list = []
     for name, value in transition.items():
@@ -107,22 +132,10 @@ def key_of(transition: Mapping) -> tuple:
         elif kind is int:
             key += (name, kind, -(2**63) <= value < 2**63)
         elif isinstance(value, Mapping):
-            key += (name, key_of(value))
+            key += (name, _key_of(value))
         else:
             key += (name, kind, getattr(value, 'dtype', None), getattr(value, 'shape', None))
     return tuple(key)
-
-
-def expect_same(found: Fields, expected: Fields) -> None:
-    """Raise ValueError if two structures differ in more than the order of keys."""
-    these, those = ({field.path: field for field in fields} for fields in (found, expected))
-    for path in {**those, **these}:
-        if these.get(path) != those.get(path):
-            hint = ' (env options screen_size and frame_stack)' if path[0] in STACKS else ''
-            raise ValueError(
-                f'{name_of(path)} is {these.get(path, "missing")}; expected {those.get(path, "no such key")}, as in '
-                f'the first transition: all transitions of a replay buffer have one structure{hint}'
-            )
 
 
 def _fields_below(node: Mapping, path: KeyPath) -> Iterator[Field]:
@@ -155,7 +168,8 @@ def _field(path: KeyPath, value: Any) -> Field:
         return Field(path, kind.__name__, '', ())
     found = 'an empty dict' if isinstance(value, Mapping) else f'of type {kind.__module__}.{kind.__qualname__}'
     raise TypeError(
-        f'{name_of(path)} is {found}; a replay buffer of frames takes tensors, arrays, numbers, and dicts of these'
+        f'{name_of(path)} is {found}; a replay buffer takes tensors, arrays, numbers, and dicts of these. '
+        'Sequences that the policy `r2d2` cuts while it collects do not fit: `r2d2_slices` hands over transitions'
     )
 
 
@@ -184,6 +198,15 @@ def set_at(tree: dict[str, Any], path: KeyPath, value: Any) -> None:
     for key in path[:-1]:
         tree = tree.setdefault(key, {})
     tree[path[-1]] = value
+
+
+def nested(columns: Iterable[tuple[KeyPath, Iterable]], size: int) -> list[dict[str, Any]]:
+    """Values by path as transitions."""
+    transitions: list[dict[str, Any]] = [{} for _ in range(size)]
+    for path, values in columns:
+        for transition, value in zip(transitions, values):
+            set_at(transition, path, value)
+    return transitions
 
 
 def look_up(tree: Mapping, path: KeyPath) -> Any:

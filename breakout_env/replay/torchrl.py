@@ -1,6 +1,6 @@
 """TorchRL's replay buffers behind DI-engine's interface, type ``torchrl``.
 
-TorchRL stores and samples. Here transitions are converted (``torchrl_columns.py``), what TorchRL would find out too
+TorchRL stores and samples. Here transitions become columns, what TorchRL would find out too
 late is checked, priorities are kept, and memory and files are released at once. Saves are written here, because TorchRL
 unpickles what it finds in a save, and batches are prefetched here, because it pickles them into saves.
 """
@@ -25,8 +25,7 @@ from .priorities import Priorities
 from .saved_arrays import describe, read_description
 from .serial_base import SerialBuffer
 from .size_check import expect_room
-from .structure import KeyPath, numpy_of
-from .torchrl_columns import Layout, expect_ids, expect_layout, flatten, nested, transition_bytes
+from .structure import Field, KeyPath, Structure, fields_from, fields_of, look_up, nested, numpy_of
 
 FORMAT = 'replay buffer of TorchRL'
 _CHUNK_TRANSITIONS = 1024  # are read and written at a time
@@ -92,7 +91,8 @@ class TorchRLReplayBuffer(SerialBuffer):
         if options.prefetch:  # else the numbers that the thread draws would depend on its speed
             self._random = torch.Generator().manual_seed(int(torch.randint(2**31, ())))
             self._buffer.set_rng(self._random)
-        self._layout: Layout = {}  # known from the first push on
+        self._structure: Structure | None = None  # known from the first push on
+        self._transition_bytes = 0
         self._ids = np.full(size, -1)  # of the transition in each slot; ids are never reused
         self._pushed = 0  # transitions since the beginning: the next one's id
         self._first_episode = 0  # added to episode ids, as a collector counts from 0 in each process
@@ -102,7 +102,11 @@ class TorchRLReplayBuffer(SerialBuffer):
     def close(self) -> None:
         """Release memory and files. The buffer cannot be used any more; further calls do nothing."""
         super().close()
-        self._buffer, self._layout = None, {}
+        self._buffer, self._transition_bytes = None, 0
+
+    @property
+    def _fields(self) -> Sequence[Field]:
+        return self._structure.fields if self._structure else ()
 
     @property
     def push_count(self) -> int:
@@ -111,7 +115,7 @@ class TorchRLReplayBuffer(SerialBuffer):
 
     def memory_report(self) -> dict[str, float]:
         """What the buffer costs: ``transitions``, ``bytes`` of memory, ``file_bytes`` on the disk."""
-        nbytes = transition_bytes(self._layout) * self._options.replay_buffer_size
+        nbytes = self._transition_bytes * self._options.replay_buffer_size
         in_files = nbytes if self._folder else 0
         return dict(transitions=self.count(), bytes=nbytes - in_files, file_bytes=in_files)
 
@@ -142,38 +146,46 @@ class TorchRLReplayBuffer(SerialBuffer):
         first = self._pushed + len(transitions) - len(kept)  # those before would be replaced at once
         if not kept:
             return
-        rows = [flatten(transition) for transition in kept]
+        weights = None
         if self._priorities is not None:
-            weights = self._priorities.weights([row.pop(('priority',), None) for row in rows])
+            weights = self._priorities.weights([transition.get('priority') for transition in kept])
+            kept = [{key: value for key, value in transition.items() if key != 'priority'} for transition in kept]
+        structure = self._structure or Structure(fields_of(kept[0]))
         if self._options.sampler == 'slice':
-            for row in rows:
-                expect_ids(row)
-                row['episode_id',] = row['episode_id',] + self._first_episode
-        layout = expect_layout(rows, self._layout)
+            _expect_ids(kept[0])
+        for transition in kept:
+            structure.expect(transition)
+        columns = {}
+        for path, *_ in structure.fields:
+            columns[path] = torch.stack([torch.as_tensor(look_up(transition, path)) for transition in kept])
+        if self._options.sampler == 'slice':
+            columns['episode_id',] += self._first_episode
         self._prefetcher.wait()  # its thread reads the storage
-        slots = self._extend(layout, {path: torch.stack([row[path] for row in rows]) for path in layout})
-        self._pushed = first + len(rows)
+        slots = self._extend(structure, columns)
+        self._pushed = first + len(kept)
         self._ids[slots] = np.arange(first, self._pushed)
-        if self._priorities is not None:
+        if self._priorities is not None and weights is not None:
             self._priorities.set(slots, weights)
 
-    def _extend(self, layout: Layout, columns: Mapping[KeyPath, torch.Tensor]) -> np.ndarray:
+    def _extend(self, structure: Structure, columns: Mapping[KeyPath, torch.Tensor]) -> np.ndarray:
         """Hand columns to TorchRL; returns their slots. The first call allocates: it refuses a size that would end in
         an out-of-memory kill, or in SIGBUS on a full disk, hours later.
         """
         from tensordict import TensorDict
 
-        if not self._layout:
+        count = len(next(iter(columns.values())))
+        transition_bytes = sum(column.nbytes for column in columns.values()) // count
+        if self._structure is None:
             room, instead = memory_room(), ", or storage='memmap', which keeps them in files"
             if self._folder is not None:
                 room, instead = disk_room(self._home), ', or another `folder`'
-            expect_room(self._options.replay_buffer_size, transition_bytes(layout), room, instead)
-        slots = self._buffer.extend(TensorDict(columns, batch_size=[len(next(iter(columns.values())))]))
-        if not self._layout and self._folder is not None:  # TorchRL's files are sparse
+            expect_room(self._options.replay_buffer_size, transition_bytes, room, instead)
+        slots = self._buffer.extend(TensorDict(columns, batch_size=[count]))
+        if self._structure is None and self._folder is not None:  # TorchRL's files are sparse
             for path in Path(self._folder).rglob('*.memmap'):
                 with open(path, 'r+b') as file:
                     os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
-        self._layout = layout
+        self._structure, self._transition_bytes = structure, transition_bytes
         return slots.numpy()
 
     def sample(self, batch_size: int, cur_learner_iter: int = 0) -> list[dict[str, Any]] | None:
@@ -187,11 +199,11 @@ class TorchRLReplayBuffer(SerialBuffer):
         if self.count() < max(batch_size, self._options.slice_len or 1):
             return None
         # without a reference to self, which the prefetch thread would keep alive
+        parts = self._buffer, [field.path for field in self._fields]
         if self._options.slice_len is not None:
-            sample = partial(_sample_slices, self._buffer, list(self._layout), batch_size, self._options.slice_len)
+            sample = partial(_sample_slices, *parts, batch_size, self._options.slice_len)
         else:
-            parts = self._buffer, list(self._layout), self._ids, self._priorities, self._random
-            sample = partial(_sample_transitions, *parts, batch_size)
+            sample = partial(_sample_transitions, *parts, batch_size, self._ids, self._priorities, self._random)
         return self._prefetcher.batch(batch_size, sample)
 
     def update(self, info: Mapping[str, Sequence]) -> None:
@@ -224,7 +236,7 @@ class TorchRLReplayBuffer(SerialBuffer):
             dict(
                 replay_buffer_size=self._options.replay_buffer_size,
                 sampler=self._options.sampler,
-                layout=[[list(path), *kind] for path, kind in self._layout.items()],
+                fields=self._fields,
                 count=count,
                 pushed=self._pushed,
                 writer=self._buffer.writer.state_dict() if count else None,
@@ -237,8 +249,8 @@ class TorchRLReplayBuffer(SerialBuffer):
         if self._random is not None:
             yield 'random', self._random.get_state().numpy()
         for start in range(0, count, _CHUNK_TRANSITIONS):
-            for i, path in enumerate(self._layout):
-                column = self._buffer.storage[:][path][start : start + _CHUNK_TRANSITIONS]
+            for i, field in enumerate(self._fields):
+                column = self._buffer.storage[:][field.path][start : start + _CHUNK_TRANSITIONS]
                 yield f'column{i}_{start}', numpy_of(column).copy()
 
     def _restore(self, arrays: Mapping[str, np.ndarray], name: str) -> None:
@@ -251,7 +263,7 @@ class TorchRLReplayBuffer(SerialBuffer):
                     f'{saved[option]!r}; expected the same'
                 )
         starts = range(0, saved['count'], _CHUNK_TRANSITIONS)
-        expected = {f'column{i}_{start}' for start in starts for i in range(len(saved['layout']))}
+        expected = {f'column{i}_{start}' for start in starts for i in range(len(saved['fields']))}
         if not {'ids', *expected} <= set(arrays):
             raise DamagedFile(f'{name} is damaged: arrays are missing')
         self.close()
@@ -264,12 +276,12 @@ class TorchRLReplayBuffer(SerialBuffer):
             raise
 
     def _fill(self, saved: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-        layout: Layout = {tuple(path): (dtype, tuple(shape)) for path, dtype, shape in saved['layout']}
+        structure = Structure(fields_from(saved['fields']))
         for start in range(0, saved['count'], _CHUNK_TRANSITIONS):
             columns = {}
-            for i, (path, (dtype, _)) in enumerate(layout.items()):
-                columns[path] = torch.from_numpy(arrays[f'column{i}_{start}']).view(getattr(torch, dtype))
-            self._extend(layout, columns)
+            for i, field in enumerate(structure.fields):
+                columns[field.path] = field.tensor(arrays[f'column{i}_{start}'])
+            self._extend(structure, columns)
         if saved['count']:
             self._buffer.writer.load_state_dict(saved['writer'])
         if self._options.sampler == 'slice' and saved['count']:
@@ -282,13 +294,24 @@ class TorchRLReplayBuffer(SerialBuffer):
         self._pushed = saved['pushed']
 
 
+def _expect_ids(transition: Mapping) -> None:
+    """Refuse transitions without the keys that slices of episodes need."""
+    missing = [key for key in ('episode_id', 'step_id', 'reward') if key not in transition]
+    if missing:
+        raise ValueError(
+            f"the replay buffer samples slices (sampler='slice'), but its transitions lack {', '.join(missing)}; "
+            "choose the collector that adds ids: create_config.collector=dict(type='sample_with_ids', "
+            "import_names=['breakout_env'])"
+        )
+
+
 def _sample_transitions(
     buffer: Any,
     paths: Sequence[KeyPath],
+    size: int,
     ids: np.ndarray,
     priorities: Priorities | None,
     random: torch.Generator | None,
-    size: int,
 ) -> list[dict[str, Any]]:
     importance = torch.ones(size)
     if priorities is None:
@@ -301,10 +324,8 @@ def _sample_transitions(
     columns['replay_unique_id',] = torch.from_numpy(ids[data['index'].numpy()])
     if priorities is not None:
         columns['priority',] = torch.from_numpy(chosen.priorities).float()
-    batch = nested(columns)
-    for transition, index in zip(batch, data['index'].tolist()):
-        transition['replay_buffer_idx'] = index
-    return batch
+    indices = (('replay_buffer_idx',), data['index'].tolist())
+    return nested([indices, *((path, column.unbind(0)) for path, column in columns.items())], size)
 
 
 def _sample_slices(buffer: Any, paths: Sequence[KeyPath], size: int, length: int) -> list[dict[str, Any]]:
@@ -313,5 +334,5 @@ def _sample_slices(buffer: Any, paths: Sequence[KeyPath], size: int, length: int
     padded = ~data['collector', 'mask']  # TorchRL pads short slices with copies of their last step
     columns['reward',][padded] = 0
     columns['null',] = padded | columns.get(('null',), padded)
-    steps = nested(columns)
+    steps = nested([(path, column.unbind(0)) for path, column in columns.items()], len(padded))
     return [lists_to_dicts(steps[i : i + length], recursive=True) for i in range(0, len(steps), length)]

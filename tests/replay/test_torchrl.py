@@ -85,13 +85,13 @@ def test_memmap_files_have_all_their_disk_blocks(tmp_path):
 
 def test_transitions_of_different_structure_and_priorities_without_a_use_are_refused():
     buffer = make(sampler='slice')
-    with pytest.raises(TypeError, match=r"transition\['obs'\] is of type list; .* `r2d2_slices` hands over"):
+    with pytest.raises(TypeError, match=r"transition\['obs'\] is of type builtins.list; .* `r2d2_slices` hands over"):
         buffer.push([dict(obs=[torch.zeros(2)] * 3)], 0)
     with pytest.raises(ValueError, match="expected sampler='prioritized', or policy.priority=False"):
         buffer.update({})
     buffer.push(episode_of(0, 3), 0)
     for wrong, name in ((dict(transition(1, 1), extra=1), 'extra'), (transition(1, 1, size=5), 'obs')):
-        with pytest.raises(ValueError, match=f'transitions .* differ in {name}; expected the same keys'):
+        with pytest.raises(ValueError, match=rf"transition\['{name}'\] is .* have one structure"):
             buffer.push([transition(1, 0), wrong], 0)
     assert buffer.count() == 3
 
