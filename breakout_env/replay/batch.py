@@ -28,8 +28,7 @@ class FrameBatch(Sequence):
         self._columns: list[tuple[Field, Any]] = []
         others, start = iter(copied[f'column{i}'] for i in range(len(rows.others))), 0
         for field in rows.fields:
-            if field.is_stack:
-                assert pixels is not None
+            if field.is_stack and pixels is not None:
                 end = start + self._size * field.shape[0]
                 stack = pixels[start:end].view(self._size, *field.shape)
                 self._columns.append((field, stack if field.type_name == 'tensor' else stack.numpy()))
@@ -56,7 +55,7 @@ class FrameBatch(Sequence):
         """The batch as one dict of tensors, equal to ``default_collate(list(batch))``.
 
         Shapes:
-            obs, next_obs: :math:`(B, frame\\_stack, H, W)`, uint8, in pinned memory with ``pin_memory``
+            obs, next_obs: :math:`(B, frame\\_stack, H, W)`, uint8
             others: :math:`(B, ...)`; tensors of shape (1, ) become :math:`(B, )`
         """
         if self._collated is None:

@@ -62,15 +62,15 @@ class FrameReplayBuffer(SerialBuffer):
         """
         options = self._options = ReplayOptions.from_config(cfg)
         # Neither part refers to self: without a cycle, the memory is released with the last reference to the buffer.
-        memory = self._memory = ReplayMemory.from_options(options.replay_buffer_size, options, exp_name)
-        self._sampler = TransitionSampler(memory, options)
+        self.memory = ReplayMemory.from_options(options.replay_buffer_size, options, exp_name)
+        self._sampler = TransitionSampler(self.memory, options)
         if options.pin_memory and not torch.cuda.is_available():
             raise ValueError('replay buffer option `pin_memory` is True (bool); expected None or False without a GPU')
         self._tb_logger = tb_logger
         self._name = instance_name
         self._reported_at_s = -math.inf
         self._watch = MemoryWatch()
-        self._open(exp_name, partial(_close, memory))
+        self._open(exp_name, partial(_close, self.memory))
 
     def push(self, data: Sequence[Mapping] | Mapping, cur_collector_envstep: int = -1) -> None:
         """Store one transition or many. A full buffer evicts as many.
@@ -81,9 +81,7 @@ class FrameReplayBuffer(SerialBuffer):
                 transition's first priority; without one it has the highest priority so far.
             cur_collector_envstep: Env steps so far, the x axis of the curves.
         Raises:
-            ValueError: If ``obs`` is not a stack of uint8 screens (the message says which env option to set), or a
-                transition has another structure than the first.
-            TypeError: If a value cannot be stored.
+            ValueError, TypeError: If a transition cannot be stored, or has another structure than the first.
             OSError: If the disk of storage ``memmap`` is full.
             ClosedBuffer: If the buffer is closed. After any of these errors nothing of ``data`` is stored.
         """
@@ -103,14 +101,9 @@ class FrameReplayBuffer(SerialBuffer):
                 self._tb_logger.add_scalar(f'{self._name}_memory/{name}', value, max(0, env_step))
 
     def update(self, info: Mapping) -> None:
-        """Set priorities, as the learner's ``priority_info`` has them, passing over transitions that are gone. The
-        first call turns prioritised sampling on.
-
-        Arguments:
-            info: Lists of one length: ``replay_unique_id``, ``replay_buffer_idx``, ``priority``, the absolute value of
-                the TD error; ``alpha`` is applied here.
-        Raises:
-            ValueError: If a priority is negative or not a number.
+        """Set priorities, the absolute values of TD errors, as the learner's ``priority_info`` has them; transitions
+        that are gone are passed over. The first call turns prioritised sampling on. Raises ValueError if a priority is
+        negative or not a number.
         """
         if 'priority' in info:
             self._prefetcher.wait()
@@ -144,17 +137,17 @@ class FrameReplayBuffer(SerialBuffer):
 
     def count(self) -> int:
         """Transitions in it."""
-        return self._memory.count
+        return self.memory.count
 
     @property
     def push_count(self) -> int:
         """Transitions ever pushed."""
-        return self._memory.next_id
+        return self.memory.next_id
 
     def memory_report(self) -> dict[str, float]:
         """What the buffer costs now; see ``ReplayMemory.report``."""
-        with self._memory.lock:
-            return self._memory.report()
+        with self.memory.lock:
+            return self.memory.report()
 
 
 def _close(memory: ReplayMemory) -> None:

@@ -100,9 +100,8 @@ class ReplayMemory:
         """What it costs now.
 
         Returns:
-            ``transitions``; ``bytes`` of memory in use, everything counted; ``file_bytes`` on the disk;
-            ``bytes_per_transition``, (bytes + file_bytes) / transitions; ``distinct_frames``; ``resident_bytes`` of the
-            whole process, and ``free_bytes`` that it may still take.
+            ``bytes`` of memory in use, everything counted; ``file_bytes`` on the disk; ``bytes_per_transition``, of
+            both; ``resident_bytes`` of the whole process, and ``free_bytes`` that it may still take.
         """
         nbytes = self.count * self.rows.nbytes if self.rows else 0
         nbytes += self.frame_store.nbytes if self.frame_store else 0
@@ -145,14 +144,7 @@ class ReplayMemory:
 
     def push(self, transitions: Sequence[Mapping]) -> list[int]:
         """Store transitions, dicts of tensors, arrays, numbers, and dicts of these; a full memory evicts as many. After
-        an error none of them is stored.
-
-        Returns:
-            Their slots.
-        Raises:
-            TypeError, ValueError: If a transition cannot be stored.
-            OSError: If the disk is full.
-            ClosedBuffer: If it is closed.
+        an error (see ``FrameReplayBuffer.push``) none of them is stored. Returns their slots.
         """
         if self._closed:
             raise ClosedBuffer
@@ -221,9 +213,7 @@ class ReplayMemory:
         return kept
 
     def clear(self) -> None:
-        """Remove everything and release memory and file. Insertion ids continue; the next transition may be of any
-        kind.
-        """
+        """Remove everything and release memory and file. Insertion ids continue."""
         if self.frame_store is not None:
             self.frame_store.close()
         self._reset()
@@ -245,11 +235,7 @@ class ReplayMemory:
         other._reset()
 
     def fetch(self, slots: np.ndarray, extras: Extras | None = None, pinned: bool = False) -> FrameBatch | list[dict]:
-        """The transitions in slots, with ``extras`` added to each, in pinned memory or not.
-
-        Raises:
-            IndexError: If a slot is not in use.
-        """
+        """The transitions in slots, with ``extras`` added to each, in pinned memory or not."""
         if not len(slots):
             return []
         if self.rows is None or not (slots < self.count).all():

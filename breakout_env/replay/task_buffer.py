@@ -39,9 +39,7 @@ class TaskFrameBuffer(Buffer):
         Arguments:
             size: The most transitions it holds.
             exp_name: Folder of the experiment, below which storage ``memmap`` keeps its file.
-            options: ``storage``, ``eviction``, ``folder``; see ``FrameStorageOptions``.
-        Raises:
-            ValueError: If an option is unknown or not allowed, or the size does not fit.
+            options: See ``FrameStorageOptions``.
         """
         checked = TaskBufferOptions.from_arguments(size, options)
         super().__init__(checked.size)
@@ -84,7 +82,6 @@ class TaskFrameBuffer(Buffer):
 
         Arguments:
             sample_range: Only among these, in the order of pushing.
-            ignore_insufficient: Whether to return nothing instead of raising.
             unroll_len: From each group as many in a row; shorter groups are left out.
             others: As DI-engine's.
         Raises:

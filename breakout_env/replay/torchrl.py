@@ -86,23 +86,23 @@ class TorchRLReplayBuffer(SerialBuffer):
             os.makedirs(self._home, exist_ok=True)
             self._folder = tempfile.mkdtemp(prefix='torchrl-', dir=self._home)
             storage = LazyMemmapStorage(size, scratch_dir=self._folder)
-        self._buffer: Any = TensorDictReplayBuffer(storage=storage, sampler=sampler)
+        self.buffer: Any = TensorDictReplayBuffer(storage=storage, sampler=sampler)
         self._random: torch.Generator | None = None
         if options.prefetch:  # else the numbers that the thread draws would depend on its speed
             self._random = torch.Generator().manual_seed(int(torch.randint(2**31, ())))
-            self._buffer.set_rng(self._random)
+            self.buffer.set_rng(self._random)
         self._structure: Structure | None = None  # known from the first push on
         self._transition_bytes = 0
         self._ids = np.full(size, -1)  # of the transition in each slot; ids are never reused
         self._pushed = 0  # transitions since the beginning: the next one's id
         self._first_episode = 0  # added to episode ids, as a collector counts from 0 in each process
-        torchrl_storages.attach_weakly(self._buffer)
+        torchrl_storages.attach_weakly(self.buffer)
         self._open(self._exp_name, partial(torchrl_storages.release, storage, self._folder))
 
     def close(self) -> None:
         """Release memory and files. The buffer cannot be used any more; further calls do nothing."""
         super().close()
-        self._buffer, self._transition_bytes = None, 0
+        self.buffer, self._transition_bytes = None, 0
 
     @property
     def _fields(self) -> Sequence[Field]:
@@ -121,13 +121,13 @@ class TorchRLReplayBuffer(SerialBuffer):
 
     def count(self) -> int:
         """Transitions in the buffer."""
-        return 0 if self._buffer is None else len(self._buffer)
+        return 0 if self.buffer is None else len(self.buffer)
 
     def clear(self) -> None:
         """Forget all transitions; their memory is kept for new ones."""
         self._prefetcher.drop()
-        if self._buffer is not None:
-            self._buffer.empty()
+        if self.buffer is not None:
+            self.buffer.empty()
         if self._priorities is not None:
             self._priorities.clear()
 
@@ -139,7 +139,7 @@ class TorchRLReplayBuffer(SerialBuffer):
             TypeError: If a value is neither tensor nor number.
             ClosedBuffer: If the buffer is closed.
         """
-        if self._buffer is None:
+        if self.buffer is None:
             raise ClosedBuffer
         transitions = [data] if isinstance(data, Mapping) else list(data)
         kept = transitions[-self._options.replay_buffer_size :]
@@ -180,7 +180,7 @@ class TorchRLReplayBuffer(SerialBuffer):
             if self._folder is not None:
                 room, instead = disk_room(self._home), ', or another `folder`'
             expect_room(self._options.replay_buffer_size, transition_bytes, room, instead)
-        slots = self._buffer.extend(TensorDict(columns, batch_size=[count]))
+        slots = self.buffer.extend(TensorDict(columns, batch_size=[count]))
         if self._structure is None and self._folder is not None:  # TorchRL's files are sparse
             for path in Path(self._folder).rglob('*.memmap'):
                 with open(path, 'r+b') as file:
@@ -199,7 +199,7 @@ class TorchRLReplayBuffer(SerialBuffer):
         if self.count() < max(batch_size, self._options.slice_len or 1):
             return None
         # without a reference to self, which the prefetch thread would keep alive
-        parts = self._buffer, [field.path for field in self._fields]
+        parts = self.buffer, [field.path for field in self._fields]
         if self._options.slice_len is not None:
             sample = partial(_sample_slices, *parts, batch_size, self._options.slice_len)
         else:
@@ -207,11 +207,7 @@ class TorchRLReplayBuffer(SerialBuffer):
         return self._prefetcher.batch(batch_size, sample)
 
     def update(self, info: Mapping[str, Sequence]) -> None:
-        """Set the priorities that the learner found. Transitions that have been overwritten since are skipped.
-
-        Raises:
-            ValueError: If the sampler does not use priorities, or one is negative, infinite or NaN.
-        """
+        """Set the priorities that the learner found; transitions that are gone are passed over."""
         if self._priorities is None:
             raise ValueError(
                 f'the policy returns priorities, but the replay buffer option `sampler` is '
@@ -239,7 +235,7 @@ class TorchRLReplayBuffer(SerialBuffer):
                 fields=self._fields,
                 count=count,
                 pushed=self._pushed,
-                writer=self._buffer.writer.state_dict() if count else None,
+                writer=self.buffer.writer.state_dict() if count else None,
                 priorities=None if priorities is None else priorities.numbers(),
             ),
         )
@@ -250,7 +246,7 @@ class TorchRLReplayBuffer(SerialBuffer):
             yield 'random', self._random.get_state().numpy()
         for start in range(0, count, _CHUNK_TRANSITIONS):
             for i, field in enumerate(self._fields):
-                column = self._buffer.storage[:][field.path][start : start + _CHUNK_TRANSITIONS]
+                column = self.buffer.storage[:][field.path][start : start + _CHUNK_TRANSITIONS]
                 yield f'column{i}_{start}', numpy_of(column).copy()
 
     def _restore(self, arrays: Mapping[str, np.ndarray], name: str) -> None:
@@ -283,9 +279,9 @@ class TorchRLReplayBuffer(SerialBuffer):
                 columns[field.path] = field.tensor(arrays[f'column{i}_{start}'])
             self._extend(structure, columns)
         if saved['count']:
-            self._buffer.writer.load_state_dict(saved['writer'])
+            self.buffer.writer.load_state_dict(saved['writer'])
         if self._options.sampler == 'slice' and saved['count']:
-            self._first_episode = int(self._buffer.storage[:]['episode_id'].max()) + 1
+            self._first_episode = int(self.buffer.storage[:]['episode_id'].max()) + 1
         if self._priorities is not None:
             self._priorities.restore(saved['priorities'], arrays['weights'])
         if self._random is not None and 'random' in arrays:

@@ -132,10 +132,10 @@ def test_a_transition_that_cannot_be_stored_is_refused_with_all_of_its_push(valu
     for there in ([], [transition(0), transition(1)]):
         if there:
             buffer.push(there, 0)
-        before = frames_in(buffer._memory)
+        before = frames_in(buffer.memory)
         with pytest.raises(error, match=message):
             buffer.push([transition(2), {**transition(3), **values}, transition(4)], 0)
-        assert buffer.count() == buffer.push_count == len(there) and frames_in(buffer._memory) == before
+        assert buffer.count() == buffer.push_count == len(there) and frames_in(buffer.memory) == before
     buffer.push(transition(5), 0)
     assert sorted(ids(buffer.sample(3, 0))) == [0, 1, 5]
 

@@ -78,7 +78,7 @@ def test_memory_does_not_grow_with_what_was_evicted(eviction, everything_happens
     buffer, rng = make(replay_buffer_size=100, eviction=eviction), np.random.default_rng(0)
     for number in range(60):
         buffer.push([dict(obs=screen(rng, 10**6)[None], id=i) for i in range(50)], 0)
-        storage = buffer._memory.frame_store._storage
+        storage = buffer.memory.frame_store._storage
         # an eighth of it may be dead, two segments, and one for each dictionary is being filled; and the addresses
         assert number < 5 or storage.resident_bytes < 1.2 * storage._live_bytes + 24 * 4096
 
@@ -121,7 +121,7 @@ def test_a_full_disk_is_reported_and_the_buffer_continues(small_disk, monkeypatc
         buffer.push([transition(pushed - 1, side=84, depth=1), transition(6000, side=84, depth=1)], 0)
     assert buffer.push_count == pushed  # not even the one whose screens are there
     assert all(is_exact(t, side=84, depth=1) for t in buffer.sample(50, 0))
-    assert (buffer.state_dict()['priorities'] > 0).all() and references_add_up(buffer._memory)
+    assert (buffer.state_dict()['priorities'] > 0).all() and references_add_up(buffer.memory)
     buffer.push(transition(buffer.push_count - 1, side=84, depth=1), 0)  # its screens are there
-    assert is_exact(stored(buffer._memory)[-1], side=84, depth=1) and references_add_up(buffer._memory)
+    assert is_exact(stored(buffer.memory)[-1], side=84, depth=1) and references_add_up(buffer.memory)
     buffer.close()

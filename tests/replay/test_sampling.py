@@ -152,7 +152,7 @@ def test_threads_that_push_and_sample_at_once_get_exact_transitions(options):
             list(pool.map(repeat, (push, push, sample, sample, buffer.state_dict)))
     finally:
         sys.setswitchinterval(interval)
-    assert references_add_up(buffer._memory)
+    assert references_add_up(buffer.memory)
     buffer.close()
 
 

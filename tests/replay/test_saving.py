@@ -57,7 +57,7 @@ def test_a_loaded_buffer_equals_the_saved_one_and_continues_alike(storage, by, t
         assert ids(one) == ids(two) and [t['IS'] for t in one] == [t['IS'] for t in two]
         for each in (buffer, other):
             each.push(transitions(1000 * step, 1000 * step + 20), 0)
-    assert frames_in(other._memory) == frames_in(buffer._memory)
+    assert frames_in(other.memory) == frames_in(buffer.memory)
     if by == 'state dict':  # it does not change with the buffers
         other.load_state_dict(state)
         assert same(other.state_dict(), before)
@@ -95,7 +95,7 @@ def test_a_background_save_is_of_the_moment_it_began(storage, eviction, may_writ
         assert all(is_exact(t) for t in buffer.sample(8, 0))
     assert buffer.wait_for_saving() is None and finished == [True]
     assert same(loaded(replay_buffer_size=300, eviction=eviction).state_dict(), before) and references_add_up(
-        buffer._memory
+        buffer.memory
     )
 
 
@@ -109,7 +109,7 @@ def test_a_background_save_is_complete_though_the_buffer_is_emptied(then, may_wr
     assert buffer.wait_for_saving() is None
     if then != 'close':
         buffer.push(transitions(50), 0)
-        assert references_add_up(buffer._memory) and all(is_exact(t) for t in buffer.sample(50, 0))
+        assert references_add_up(buffer.memory) and all(is_exact(t) for t in buffer.sample(50, 0))
     assert same(loaded().state_dict(), before)
 
 
@@ -170,7 +170,7 @@ def test_a_full_disk_leaves_the_previous_save_and_training_continues(small_disk,
     with pytest.raises(OSError, match='No space left'):
         buffer.save_data(path)
     assert sorted(os.listdir(small_disk)) == ['buffer.npz', 'other'] and same(loaded(path).state_dict(), before)
-    assert all(is_exact(t) for t in buffer.sample(100, 0)) and references_add_up(buffer._memory)
+    assert all(is_exact(t) for t in buffer.sample(100, 0)) and references_add_up(buffer.memory)
 
 
 def test_a_save_replaces_the_one_before_also_behind_a_link():

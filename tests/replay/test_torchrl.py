@@ -58,7 +58,7 @@ def test_memory_and_files_are_released_at_once(storage, sampler, by, tmp_path, r
     buffer = make(tmp_path, sampler=sampler, storage=storage)
     buffer.push(episode_of(0, 30), 0)
     buffer.sample(4, 0)
-    parts = [weakref.ref(part) for part in (buffer._buffer.storage[:]['obs'], buffer._buffer, buffer._buffer.storage)]
+    parts = [weakref.ref(part) for part in (buffer.buffer.storage[:]['obs'], buffer.buffer, buffer.buffer.storage)]
     assert bool(list(tmp_path.rglob('*.memmap'))) == (storage == 'memmap')
     if by == 'close':
         buffer.close()
