@@ -5,7 +5,6 @@ import json
 import os
 import pickle
 import random
-import struct
 import zipfile
 from pathlib import Path
 
@@ -85,19 +84,6 @@ def npz(**arrays):
     return file.getvalue()
 
 
-def zip_of(name, content, compression=zipfile.ZIP_STORED):
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, 'w', compression) as archive:
-        archive.writestr(name, content)
-    return file.getvalue()
-
-
-def npy(dtype, shape):
-    """The head of an array that claims what it likes."""
-    text = f"{{'descr': {dtype}, 'fortran_order': False, 'shape': {shape}, }}".ljust(80).encode() + b'\n'
-    return b'\x93NUMPY\x01\x00' + struct.pack('<H', len(text)) + text
-
-
 def meta(**changes):
     values = dict(format=FORMAT, version=VERSION, fields=[], frames=0, next_id=1)
     values.update(priorities=False, slots=[10, 'fifo', 0], random={}, more={})
@@ -107,16 +93,13 @@ def meta(**changes):
 @pytest.mark.parametrize(
     'data, message',
     [
-        (zip_of('hello.txt', 'hello'), 'is not a saved replay buffer'),
+        (npz(hello=np.zeros(3)), 'is not a saved replay buffer'),
         (npz(meta=np.frombuffer(b'{"format": "other"}', np.uint8)), 'is not a saved replay buffer'),
         (npz(meta=np.array([Harm()], object)), 'Object arrays cannot be loaded'),
         (npz(meta=meta(version=VERSION + 1)), f'version {VERSION + 1}; this program reads version {VERSION}'),
         (npz(meta=meta()), 'is damaged'),
         (npz(meta=meta(), ids=np.array([Harm()], object)), 'Object arrays cannot be loaded'),
         (pickle.dumps(Harm()), 'is not a saved replay buffer'),
-        (zip_of('meta.npy', npy("'|u1'", '(1000000000000000,)')), 'is damaged'),
-        (zip_of('meta.npy', npy("__import__('os')", '(3,)')), 'is not a saved replay buffer'),
-        (zip_of('meta.npy', bytes(50_000_000), zipfile.ZIP_DEFLATED), 'is not a saved replay buffer'),
     ],
 )
 def test_another_file_is_refused_and_no_code_in_it_is_run(data, message, same_footprint):

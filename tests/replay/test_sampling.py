@@ -80,7 +80,7 @@ def every_transition(buffer, count):
 
 
 @pytest.mark.parametrize('options', PRIORITISED)
-def test_an_update_passes_over_transitions_that_are_gone_and_new_ones_get_the_highest_priority(options):
+def test_an_update_passes_over_gone_transitions_and_new_ones_come_first(options):
     buffer = make(**options, replay_buffer_size=4)
     buffer.push(transitions(3), 0)
     buffer.update(dict(replay_unique_id=[0, 2, 1], replay_buffer_idx=[-1, -1, 9], priority=[50.0] * 3))
@@ -94,9 +94,13 @@ def test_an_update_passes_over_transitions_that_are_gone_and_new_ones_get_the_hi
     assert [float(t['priority']) for t in every_transition(buffer, 4)] == pytest.approx([7, 2, 2, 1], rel=1e-3)
     buffer.push([transition(5)], 0)  # replaces the second
     assert [float(t['priority']) for t in every_transition(buffer, 4)] == pytest.approx([2, 2, 1, 7], rel=1e-3)
-    if options['type'] == 'frame':  # a transition may come with its priority
-        buffer.push([transition(6, priority=3.0), transition(7, priority=torch.tensor(0.5))], 0)
-        assert [t['priority'] for t in every_transition(buffer, 4)] == pytest.approx([1, 7, 3, 0.5], rel=1e-3)
+    buffer.push([transition(6, priority=3.0), transition(7, priority=torch.tensor(0.5))], 0)  # they may come with one
+    assert [float(t['priority']) for t in every_transition(buffer, 4)] == pytest.approx([1, 7, 3, 0.5], rel=1e-3)
+    buffer.update({})
+    buffer.clear()
+    buffer.push(transitions(8, 12), 0)
+    set_priorities(buffer, batch, [100.0] * 4)  # all are gone
+    assert [float(t['priority']) for t in every_transition(buffer, 4)] == pytest.approx([1] * 4, rel=1e-3)
 
 
 @pytest.mark.parametrize('options', [*PRIORITISED, dict(type='torchrl', sampler='uniform')])

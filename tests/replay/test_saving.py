@@ -113,7 +113,7 @@ def test_a_background_save_is_complete_though_the_buffer_is_emptied(then, may_wr
     assert same(loaded().state_dict(), before)
 
 
-def test_a_buffer_whose_last_reference_goes_in_the_thread_of_its_save_ends_with_that(same_footprint):
+def test_a_buffer_may_end_in_the_thread_of_its_save(same_footprint):
     """DI-engine's learner and its hooks refer to each other, so it may go anywhere."""
     references, may_go, gone = [filled(50)], threading.Event(), threading.Event()
     before = references[0].state_dict()
