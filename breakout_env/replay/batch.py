@@ -9,7 +9,7 @@ import torch
 from ding.utils.data import default_collate
 
 from .rows import Columns, Rows
-from .structure import Field, nested, numbers, set_at
+from .structure import Field, Transition, nested, numbers, set_at
 
 # What a buffer adds to each transition: arrays of numbers, by key.
 Extras = dict[str, np.ndarray]
@@ -25,7 +25,7 @@ class FrameBatch(Sequence):
         """``pixels`` are the frames ``rows.frame_numbers(copied)``; ``extras`` are added to each transition."""
         self._size = len(copied['ids'])
         self._extras = extras or {}
-        self._columns: list[tuple[Field, Any]] = []
+        self._columns: list[tuple[Field, np.ndarray | torch.Tensor]] = []
         others, start = iter(copied[f'column{i}'] for i in range(len(rows.others))), 0
         for field in rows.fields:
             if field.is_stack and pixels is not None:
@@ -35,7 +35,7 @@ class FrameBatch(Sequence):
                 start = end
             else:
                 self._columns.append((field, next(others)))
-        self._collated: dict[str, Any] | None = None
+        self._collated: Transition | None = None
 
     def __len__(self) -> int:
         return self._size
@@ -51,7 +51,7 @@ class FrameBatch(Sequence):
         """The same, the other way round."""
         return [*other, *self]
 
-    def collated(self) -> dict[str, Any]:
+    def collated(self) -> Transition:
         """The batch as one dict of tensors, equal to ``default_collate(list(batch))``.
 
         Shapes:

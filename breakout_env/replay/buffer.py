@@ -4,11 +4,11 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
 from ding.utils import BUFFER_REGISTRY
+from tensorboardX import SummaryWriter
 
 from ..utils.memory_limits import MemoryWatch
 from .batch import FrameBatch
@@ -48,7 +48,7 @@ class FrameReplayBuffer(SerialBuffer):
     def __init__(
         self,
         cfg: Mapping,
-        tb_logger: Any = None,
+        tb_logger: SummaryWriter | None = None,
         exp_name: str = 'default_experiment',
         instance_name: str = 'buffer',
     ) -> None:

@@ -28,7 +28,7 @@ class ArraySource(Protocol):
         """Release what the arrays are made from."""
 
 
-def describe(kind: str, meta: Mapping[str, Any]) -> tuple[str, np.ndarray]:
+def describe(kind: str, meta: Mapping[str, object]) -> tuple[str, np.ndarray]:
     """The array ``meta`` of a save of some kind. Raises ValueError if a value is not JSON."""
     try:
         # numbers of numpy and torch as Python's

@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from ding.worker.replay_buffer import IBuffer
@@ -20,6 +20,7 @@ from .saved_arrays import ArraySource, damage_named, read_arrays, write_arrays
 _log = logging.getLogger(__name__)
 _THREADS = 'replay-'  # the names of a buffer's threads begin with it
 _PREFETCHER, _SAVER = f'{_THREADS}prefetch', f'{_THREADS}saver'
+_Batch = TypeVar('_Batch')
 _Save = Future[Exception | None]  # its result is why it failed
 
 
@@ -34,7 +35,7 @@ class Prefetcher:
         self._executor = ThreadPoolExecutor(1, _PREFETCHER)  # its thread starts with the first batch
         self._pending: tuple[int, Future[Any]] | None = None
 
-    def batch(self, size: int, make: Callable[[], Any]) -> Any:
+    def batch(self, size: int, make: Callable[[], _Batch]) -> _Batch:
         """The batch of this size that the thread made, or a new one; then the thread makes the next one."""
         self.wait()
         pending, self._pending = self._pending, None
@@ -131,7 +132,7 @@ class SerialBuffer(IBuffer):
         self._prefetcher.drop()
         self._restore(arrays, name)
 
-    def start_saving(self, file_name: str, then: Callable[[], Any]) -> bool:
+    def start_saving(self, file_name: str, then: Callable[[], object]) -> bool:
         """Save what is there now while training continues, and call ``then``, in the save's thread, when the file is
         written. If that fails, as on a full disk, a warning is logged and the file before it stays. False if a save is
         under way, or in a forked child, whose copy of the buffer does not belong to the run.
@@ -152,7 +153,7 @@ class SerialBuffer(IBuffer):
         self._finalizer()
 
 
-def _save(arrays: ArraySource, path: str, then: Callable[[], Any]) -> Exception | None:
+def _save(arrays: ArraySource, path: str, then: Callable[[], object]) -> Exception | None:
     try:
         write_arrays(path, arrays)
         then()

@@ -37,7 +37,7 @@ class Snapshot:
     Whoever takes it has the memory's lock; the methods take the lock themselves.
     """
 
-    def __init__(self, memory: ReplayMemory, more: Mapping[str, Any], priorities: np.ndarray | None = None) -> None:
+    def __init__(self, memory: ReplayMemory, more: Mapping[str, object], priorities: np.ndarray | None = None) -> None:
         self._memory = memory
         self._acquired = np.zeros(0, np.uint32)
         self._frame_store, rows = memory.frame_store, memory.rows

@@ -20,6 +20,7 @@ _PYTHON_DTYPES = dict(bool=np.dtype(bool), int=np.dtype(np.int64), float=np.dtyp
 # kinds of numpy dtypes: bool, whole numbers, floats, complex numbers
 _NUMBERS = 'biufc'
 
+Transition = dict[str, Any]
 KeyPath = tuple[str, ...]  # ('prev_state', 'h') for transition['prev_state']['h']
 
 
@@ -48,7 +49,7 @@ class Field(NamedTuple):
         tensor = column if isinstance(column, torch.Tensor) else torch.from_numpy(column)
         return tensor.view(torch.bfloat16) if self.dtype == 'bfloat16' else tensor
 
-    def values(self, column: Any) -> list[Any]:
+    def values(self, column: np.ndarray | torch.Tensor) -> list:
         """Rows of a column as the values that were pushed."""
         if self.type_name == 'tensor':
             return list(self.tensor(column).unbind(0))
@@ -56,11 +57,11 @@ class Field(NamedTuple):
             return [column[i, ...] for i in range(len(column))]  # column[i] of a 1-d column would be a scalar
         return list(column) if self.type_name == 'scalar' else column.tolist()
 
-    def collated(self, column: Any) -> Any:
+    def collated(self, column: np.ndarray | torch.Tensor) -> torch.Tensor:
         """Rows of a column as DI-engine's ``default_collate`` collates the values, without making each of them."""
         if self.type_name == 'tensor':
             return self.tensor(column).view(-1) if self.shape == (1,) else self.tensor(column)
-        return numbers(column) if self.type_name in _PYTHON_DTYPES else default_collate(self.values(column))
+        return numbers(np.asarray(column)) if self.type_name in _PYTHON_DTYPES else default_collate(self.values(column))
 
     def __str__(self) -> str:
         if self.type_name in ('tensor', 'array'):
@@ -193,25 +194,24 @@ def numbers(column: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(column.astype(dtype, copy=False))
 
 
-def set_at(tree: dict[str, Any], path: KeyPath, value: Any) -> None:
+def set_at(tree: Transition, path: KeyPath, value: object) -> None:
     """Put a value below keys of nested dicts."""
     for key in path[:-1]:
         tree = tree.setdefault(key, {})
     tree[path[-1]] = value
 
 
-def nested(columns: Iterable[tuple[KeyPath, Iterable]], size: int) -> list[dict[str, Any]]:
+def nested(columns: Iterable[tuple[KeyPath, Iterable]], size: int) -> list[Transition]:
     """Values by path as transitions."""
-    transitions: list[dict[str, Any]] = [{} for _ in range(size)]
+    transitions: list[Transition] = [{} for _ in range(size)]
     for path, values in columns:
         for transition, value in zip(transitions, values):
             set_at(transition, path, value)
     return transitions
 
 
-def look_up(tree: Mapping, path: KeyPath) -> Any:
+def look_up(tree: Any, path: KeyPath) -> Any:
     """The value below keys of nested dicts."""
-    value: Any = tree
     for key in path:
-        value = value[key]
-    return value
+        tree = tree[key]
+    return tree

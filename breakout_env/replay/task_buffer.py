@@ -2,8 +2,7 @@
 
 import contextlib
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 from ding.data.buffer import Buffer, BufferedData, apply_middleware
@@ -34,7 +33,7 @@ class TaskFrameBuffer(Buffer):
         >>> buffer.close()
     """
 
-    def __init__(self, size: int, exp_name: str = 'default_experiment', **options: Any) -> None:
+    def __init__(self, size: int, exp_name: str = 'default_experiment', **options: str) -> None:
         """
         Arguments:
             size: The most transitions it holds.
@@ -46,7 +45,7 @@ class TaskFrameBuffer(Buffer):
         self._memory = ReplayMemory.from_options(checked.size, checked, exp_name)
         self._metas: dict[int, dict] = {}  # by slot; most transitions have none
 
-    def use(self, func: Any) -> 'TaskFrameBuffer':
+    def use(self, func: Callable) -> 'TaskFrameBuffer':
         """Add middleware. Raises ValueError if it needs the oldest transition to be evicted, and any is evicted."""
         if isinstance(func, PriorityExperienceReplay) and self._memory.eviction == 'random':
             raise ValueError("PriorityExperienceReplay assumes that the oldest are evicted; expected eviction='fifo'")
@@ -111,7 +110,7 @@ class TaskFrameBuffer(Buffer):
     def _sample_groups(
         self, size: int, groupby: str, replace: bool, sample_range: slice | None, unroll_len: int | None
     ) -> list[list[BufferedData]]:
-        groups: dict[Any, list[int]] = {}
+        groups: dict[object, list[int]] = {}
         for slot in self._memory.order()[sample_range or slice(None)].tolist():
             groups.setdefault(self._metas.get(slot, {}).get(groupby), []).append(slot)
         names = [name for name, members in groups.items() if len(members) >= (unroll_len or 1)]

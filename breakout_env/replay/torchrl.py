@@ -25,7 +25,7 @@ from .priorities import Priorities
 from .saved_arrays import describe, read_description
 from .serial_base import SerialBuffer
 from .size_check import expect_room
-from .structure import Field, KeyPath, Structure, fields_from, fields_of, look_up, nested, numpy_of
+from .structure import Field, KeyPath, Structure, Transition, fields_from, fields_of, look_up, nested, numpy_of
 
 FORMAT = 'replay buffer of TorchRL'
 _CHUNK_TRANSITIONS = 1024  # are read and written at a time
@@ -53,7 +53,11 @@ class TorchRLReplayBuffer(SerialBuffer):
     config = dict(type='torchrl', **TorchRLOptions().model_dump())
 
     def __init__(
-        self, cfg: Mapping, tb_logger: Any = None, exp_name: str = 'default_experiment', instance_name: str = 'buffer'
+        self,
+        cfg: Mapping,
+        tb_logger: object = None,
+        exp_name: str = 'default_experiment',
+        instance_name: str = 'buffer',
     ) -> None:
         self._options = TorchRLOptions.from_config(cfg)
         self._home = os.path.abspath(self._options.folder or os.path.join(exp_name, FOLDER))
@@ -71,7 +75,6 @@ class TorchRLReplayBuffer(SerialBuffer):
                 "pip install 'torchrl>=0.14,<0.15'"
             ) from error
         options, size = self._options, self._options.replay_buffer_size
-        sampler: Any = RandomSampler()
         # not TorchRL's PrioritizedSampler: its extension does not load with the torch that DI-engine requires
         self._priorities = Priorities(size, options) if options.sampler == 'prioritized' else None
         if options.sampler == 'slice':
@@ -80,6 +83,8 @@ class TorchRLReplayBuffer(SerialBuffer):
             keys = dict(traj_key='episode_id', step_key='step_id', truncated_key=None, init_key=None)
             cut = dict(slice_len=options.slice_len, fragmented=True, strict_length=False, pad_output=True)
             sampler = SliceSampler(**keys, **cut)
+        else:
+            sampler = RandomSampler()
         self._folder: str | None = None
         storage = LazyTensorStorage(size)
         if options.storage == 'memmap':
@@ -188,7 +193,7 @@ class TorchRLReplayBuffer(SerialBuffer):
         self._structure, self._transition_bytes = structure, transition_bytes
         return slots.numpy()
 
-    def sample(self, batch_size: int, cur_learner_iter: int = 0) -> list[dict[str, Any]] | None:
+    def sample(self, batch_size: int, cur_learner_iter: int = 0) -> list[Transition] | None:
         """Sample transitions or slices, with replacement.
 
         Returns:
@@ -219,7 +224,7 @@ class TorchRLReplayBuffer(SerialBuffer):
             self._prefetcher.wait()
             self._priorities.update(info, self._ids[: self.count()])
 
-    def start_saving(self, file_name: str, then: Callable[[], Any]) -> bool:
+    def start_saving(self, file_name: str, then: Callable[[], object]) -> bool:
         """Save, then call a function. It returns when both are done, as TorchRL takes no snapshots."""
         started = super().start_saving(file_name, then)
         self.wait_for_saving()
@@ -308,7 +313,7 @@ def _sample_transitions(
     ids: np.ndarray,
     priorities: Priorities | None,
     random: torch.Generator | None,
-) -> list[dict[str, Any]]:
+) -> list[Transition]:
     importance = torch.ones(size)
     if priorities is None:
         data = buffer.sample(size)
@@ -324,7 +329,7 @@ def _sample_transitions(
     return nested([indices, *((path, column.unbind(0)) for path, column in columns.items())], size)
 
 
-def _sample_slices(buffer: Any, paths: Sequence[KeyPath], size: int, length: int) -> list[dict[str, Any]]:
+def _sample_slices(buffer: Any, paths: Sequence[KeyPath], size: int, length: int) -> list[Transition]:
     data = buffer.sample(size * length)
     columns = {path: data[path] for path in paths}
     padded = ~data['collector', 'mask']  # TorchRL pads short slices with copies of their last step

@@ -2,7 +2,6 @@
 
 from array import array
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -17,14 +16,14 @@ _LENGTH = (1 << _LENGTH_BITS) - 1
 
 
 class _Segment:
-    """A part of the log, for blobs of one codec; ``codec`` is None while the segment is free."""
+    """A part of the log, for blobs of one codec."""
 
     __slots__ = ('start', 'codec', 'used', 'live')
 
-    def __init__(self, start: int) -> None:
+    def __init__(self, start: int, codec: FrameCodec) -> None:
         self.start = start
-        self.codec: FrameCodec | None = None
-        self.used = 0  # bytes written to it
+        self.codec = codec
+        self.used = 0  # bytes written to it; 0 while it is free
         self.live = 0  # bytes in use by frames
 
 
@@ -103,7 +102,7 @@ class CompressedFrames:
         last = -1
         for row, start, length in zip((order * size).tolist(), starts, lengths):
             if start != last:  # a frame that is wanted twice is decompressed once
-                codec: Any = segments[start // segment_bytes].codec
+                codec = segments[start // segment_bytes].codec
                 pixels = codec.decompress(memory[start : start + length], size)
                 last = start
             view[row : row + size] = pixels
@@ -144,41 +143,39 @@ class CompressedFrames:
             self._release(full)
         if self._free:
             segment = self._free.pop()
+            segment.codec = codec
         else:
-            segment = _Segment(len(self._segments) * self._segment_bytes)
+            segment = _Segment(len(self._segments) * self._segment_bytes, codec)
             self._memory.reserve(segment.start + self._segment_bytes)
             self._segments.append(segment)
-        segment.codec = codec
         self._open[codec] = segment
         return segment
 
     def _release(self, segment: _Segment) -> None:
         """A segment without live frames is free again, unless new frames are written to it."""
-        codec = segment.codec
-        if codec is not None and self._open.get(codec) is segment:
-            if codec is self._codec:
+        if self._open.get(segment.codec) is segment:
+            if segment.codec is self._codec:
                 return
-            del self._open[codec]
+            del self._open[segment.codec]
         self._used_bytes -= segment.used
-        segment.used, segment.live, segment.codec = 0, 0, None
+        segment.used = segment.live = 0
         self._memory.release(segment.start, self._segment_bytes)
         self._free.append(segment)
 
     def _clean(self) -> None:
         """Empty the segment with the most dead bytes by copying its live frames to the end of the log."""
         in_writing = set(self._open.values())
-        sealed = [segment for segment in self._segments if segment.codec is not None and segment not in in_writing]
+        sealed = [segment for segment in self._segments if segment.used and segment not in in_writing]
         if not sealed:
             return
         segment = max(sealed, key=lambda s: s.used - s.live)
-        codec, addresses = segment.codec, np.asarray(self._addresses)
-        assert codec is not None
+        addresses = np.asarray(self._addresses)
         starts = addresses >> _LENGTH_BITS
         inside = (addresses > 0) & (starts // self._segment_bytes == segment.start // self._segment_bytes)
         for frame in np.flatnonzero(inside).tolist():
             address = self._addresses[frame]
             start = address >> _LENGTH_BITS
-            self._append(frame, bytes(self._memory.view[start : start + (address & _LENGTH)]), codec)
+            self._append(frame, bytes(self._memory.view[start : start + (address & _LENGTH)]), segment.codec)
             self._forget(address)
 
     def _try_a_new_dictionary(self) -> None:
