@@ -9,7 +9,7 @@ import torch
 from ding.utils.data import default_collate
 
 from .rows import Columns, Rows
-from .structure import Field, Transition, nested, numbers, set_at
+from .structure import Field, Transition, nested, set_at
 
 # What a buffer adds to each transition: arrays of numbers, by key.
 Extras = dict[str, np.ndarray]
@@ -24,7 +24,6 @@ class FrameBatch(Sequence):
     def __init__(self, rows: Rows, copied: Columns, pixels: torch.Tensor | None, extras: Extras | None = None) -> None:
         """``pixels`` are the frames ``rows.frame_numbers(copied)``; ``extras`` are added to each transition."""
         self._size = len(copied['ids'])
-        self._extras = extras or {}
         self._columns: list[tuple[Field, np.ndarray | torch.Tensor]] = []
         others, start = iter(copied[f'column{i}'] for i in range(len(rows.others))), 0
         for field in rows.fields:
@@ -35,6 +34,9 @@ class FrameBatch(Sequence):
                 start = end
             else:
                 self._columns.append((field, next(others)))
+        for key, values in (extras or {}).items():
+            type_name = 'int' if values.dtype.kind == 'i' else 'float'
+            self._columns.append((Field((key,), type_name, '', ()), values))
         self._collated: Transition | None = None
 
     def __len__(self) -> int:
@@ -58,21 +60,15 @@ class FrameBatch(Sequence):
             obs, next_obs: :math:`(B, frame\\_stack, H, W)`, uint8
             others: :math:`(B, ...)`; tensors of shape (1, ) become :math:`(B, )`
         """
+        # keys whose values default_collate leaves in a list
+        if any(key.startswith('collate_ignore') for field, _ in self._columns for key in field.path):
+            return default_collate(self._dicts)
         if self._collated is None:
-            # keys whose values default_collate leaves in a list
-            keeps_lists = any(key.startswith('collate_ignore') for field, _ in self._columns for key in field.path)
-            if keeps_lists:
-                self._collated = default_collate(self._dicts)
-            else:
-                self._collated = {}
-                for field, column in self._columns:
-                    set_at(self._collated, field.path, field.collated(column))
-                for key, values in self._extras.items():
-                    self._collated[key] = numbers(values)
+            self._collated = {}
+            for field, column in self._columns:
+                set_at(self._collated, field.path, field.collated(column))
         return self._collated
 
     @cached_property
     def _dicts(self) -> list[dict]:
-        columns = [(field.path, field.values(column)) for field, column in self._columns]
-        columns += [((key,), values.tolist()) for key, values in self._extras.items()]
-        return nested(columns, self._size)
+        return nested(((field.path, field.values(column)) for field, column in self._columns), self._size)

@@ -50,12 +50,6 @@ class FrameStorageOptions(_BufferOptions):
 class TaskBufferOptions(FrameStorageOptions):
     """The arguments of ``TaskFrameBuffer``. It samples without priorities and prefetching: in a task pipeline these,
     and expiry, are middleware.
-
-    Examples:
-        >>> TaskBufferOptions.from_arguments(100, dict(alpha=0.5))
-        Traceback (most recent call last):
-        ...
-        ValueError: TaskFrameBuffer option `alpha` is unknown; expected one of eviction, folder, size, storage
     """
 
     _owner = 'TaskFrameBuffer option'
