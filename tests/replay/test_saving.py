@@ -94,9 +94,8 @@ def test_a_background_save_is_of_the_moment_it_began(storage, eviction, may_writ
         buffer.push(transitions(2000, 2005), 0)
         assert all(is_exact(t) for t in buffer.sample(8, 0))
     assert buffer.wait_for_saving() is None and finished == [True]
-    assert same(loaded(replay_buffer_size=300, eviction=eviction).state_dict(), before) and references_add_up(
-        buffer.memory
-    )
+    assert same(loaded(replay_buffer_size=300, eviction=eviction).state_dict(), before)
+    assert references_add_up(buffer.memory)
 
 
 @pytest.mark.parametrize('then', ['clear', 'load', 'close'])
