@@ -9,7 +9,7 @@ import torch
 from ding.utils.data import default_collate
 
 from .rows import Columns, Rows
-from .structure import Field, numbers, set_at
+from .structure import Field, Transition, nested, set_at
 
 # What a buffer adds to each transition: arrays of numbers, by key.
 Extras = dict[str, np.ndarray]
@@ -24,19 +24,20 @@ class FrameBatch(Sequence):
     def __init__(self, rows: Rows, copied: Columns, pixels: torch.Tensor | None, extras: Extras | None = None) -> None:
         """``pixels`` are the frames ``rows.frame_numbers(copied)``; ``extras`` are added to each transition."""
         self._size = len(copied['ids'])
-        self._extras = extras or {}
-        self._columns: list[tuple[Field, Any]] = []
+        self._columns: list[tuple[Field, np.ndarray | torch.Tensor]] = []
         others, start = iter(copied[f'column{i}'] for i in range(len(rows.others))), 0
         for field in rows.fields:
-            if field.is_stack:
-                assert pixels is not None
+            if field.is_stack and pixels is not None:
                 end = start + self._size * field.shape[0]
                 stack = pixels[start:end].view(self._size, *field.shape)
                 self._columns.append((field, stack if field.type_name == 'tensor' else stack.numpy()))
                 start = end
             else:
                 self._columns.append((field, next(others)))
-        self._collated: dict[str, Any] | None = None
+        for key, values in (extras or {}).items():
+            type_name = 'int' if values.dtype.kind == 'i' else 'float'
+            self._columns.append((Field((key,), type_name, '', ()), values))
+        self._collated: Transition | None = None
 
     def __len__(self) -> int:
         return self._size
@@ -52,33 +53,22 @@ class FrameBatch(Sequence):
         """The same, the other way round."""
         return [*other, *self]
 
-    def collated(self) -> dict[str, Any]:
+    def collated(self) -> Transition:
         """The batch as one dict of tensors, equal to ``default_collate(list(batch))``.
 
         Shapes:
-            obs, next_obs: :math:`(B, frame\\_stack, H, W)`, uint8, in pinned memory with ``pin_memory``
+            obs, next_obs: :math:`(B, frame\\_stack, H, W)`, uint8
             others: :math:`(B, ...)`; tensors of shape (1, ) become :math:`(B, )`
         """
+        # keys whose values default_collate leaves in a list
+        if any(key.startswith('collate_ignore') for field, _ in self._columns for key in field.path):
+            return default_collate(self._dicts)
         if self._collated is None:
-            # keys whose values default_collate leaves in a list
-            keeps_lists = any(key.startswith('collate_ignore') for field, _ in self._columns for key in field.path)
-            if keeps_lists:
-                self._collated = default_collate(self._dicts)
-            else:
-                self._collated = {}
-                for field, column in self._columns:
-                    set_at(self._collated, field.path, field.collated(column))
-                for key, values in self._extras.items():
-                    self._collated[key] = numbers(values)
+            self._collated = {}
+            for field, column in self._columns:
+                set_at(self._collated, field.path, field.collated(column))
         return self._collated
 
     @cached_property
     def _dicts(self) -> list[dict]:
-        transitions: list[dict] = [{} for _ in range(self._size)]
-        for field, column in self._columns:
-            for transition, value in zip(transitions, field.values(column)):
-                set_at(transition, field.path, value)
-        for key, values in self._extras.items():
-            for transition, value in zip(transitions, values.tolist()):
-                transition[key] = value
-        return transitions
+        return nested(((field.path, field.values(column)) for field, column in self._columns), self._size)

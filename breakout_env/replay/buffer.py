@@ -2,20 +2,21 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
 
+import numpy as np
 import torch
 from ding.utils import BUFFER_REGISTRY
+from tensorboardX import SummaryWriter
 
 from ..utils.memory_limits import MemoryWatch
-from . import snapshot
 from .batch import FrameBatch
 from .memory import ReplayMemory
 from .options import ReplayOptions
 from .samplers import TransitionSampler
 from .serial_base import SerialBuffer
+from .snapshot import Snapshot
 
 _REPORT_EVERY_S = 30.0  # between two points of the memory's curve, and two checks of the memory that is left
 
@@ -39,15 +40,15 @@ class FrameReplayBuffer(SerialBuffer):
         >>> buffer.close()
     """
 
-    save_suffix = '.npz'
     takes_only_uint8 = True  # see ``envs/pixel_check.py``
     options_type = ReplayOptions
+    _options: ReplayOptions
     config = dict(type='frame', **ReplayOptions().model_dump())
 
     def __init__(
         self,
         cfg: Mapping,
-        tb_logger: Any = None,
+        tb_logger: SummaryWriter | None = None,
         exp_name: str = 'default_experiment',
         instance_name: str = 'buffer',
     ) -> None:
@@ -61,15 +62,15 @@ class FrameReplayBuffer(SerialBuffer):
         """
         options = self._options = ReplayOptions.from_config(cfg)
         # Neither part refers to self: without a cycle, the memory is released with the last reference to the buffer.
-        memory = self._memory = ReplayMemory.from_options(options.replay_buffer_size, options, exp_name)
-        self._sampler = TransitionSampler(memory, options)
+        self.memory = ReplayMemory.from_options(options.replay_buffer_size, options, exp_name)
+        self._sampler = TransitionSampler(self.memory, options)
         if options.pin_memory and not torch.cuda.is_available():
             raise ValueError('replay buffer option `pin_memory` is True (bool); expected None or False without a GPU')
         self._tb_logger = tb_logger
         self._name = instance_name
         self._reported_at_s = -math.inf
         self._watch = MemoryWatch()
-        self._open(exp_name, partial(_close, memory))
+        self._open(exp_name, partial(_close, self.memory))
 
     def push(self, data: Sequence[Mapping] | Mapping, cur_collector_envstep: int = -1) -> None:
         """Store one transition or many. A full buffer evicts as many.
@@ -80,16 +81,12 @@ class FrameReplayBuffer(SerialBuffer):
                 transition's first priority; without one it has the highest priority so far.
             cur_collector_envstep: Env steps so far, the x axis of the curves.
         Raises:
-            ValueError: If ``obs`` is not a stack of uint8 screens (the message says which env option to set), or a
-                transition has another structure than the first.
-            TypeError: If a value cannot be stored.
+            ValueError, TypeError: If a transition cannot be stored, or has another structure than the first.
             OSError: If the disk of storage ``memmap`` is full.
             ClosedBuffer: If the buffer is closed. After any of these errors nothing of ``data`` is stored.
         """
-        transitions = [data] if isinstance(data, Mapping) else data
         self._prefetcher.wait()
-        with self._memory.lock:
-            self._sampler.push(transitions)
+        self._sampler.push([data] if isinstance(data, Mapping) else data)
         self._report(cur_collector_envstep)
 
     def _report(self, env_step: int) -> None:
@@ -104,27 +101,19 @@ class FrameReplayBuffer(SerialBuffer):
                 self._tb_logger.add_scalar(f'{self._name}_memory/{name}', value, max(0, env_step))
 
     def update(self, info: Mapping) -> None:
-        """Set priorities, as the learner's ``priority_info`` has them, passing over transitions that are gone. The
-        first call turns prioritised sampling on.
-
-        Arguments:
-            info: Lists of one length: ``replay_unique_id``, ``replay_buffer_idx``, ``priority``, the absolute value of
-                the TD error; ``alpha`` is applied here.
-        Raises:
-            ValueError: If a priority is negative or not a number.
+        """Set priorities, the absolute values of TD errors, as the learner's ``priority_info`` has them; transitions
+        that are gone are passed over. The first call turns prioritised sampling on. Raises ValueError if a priority is
+        negative or not a number.
         """
         if 'priority' in info:
             self._prefetcher.wait()
-            with self._memory.lock:
-                self._sampler.update(info)
+            self._sampler.update(info)
 
     def clear(self) -> None:
         """Remove all transitions and release their memory."""
         self.wait_for_saving()  # the save under way needs them
         self._prefetcher.drop()
-        with self._memory.lock:
-            self._memory.clear()
-            self._sampler.clear()
+        self._sampler.clear()
 
     def sample(self, size: int, cur_learner_iter: int = 0) -> FrameBatch | list[dict] | None:
         """Sample transitions. The batch reads like a list of dicts, and ``collated()`` returns it as tensors without
@@ -138,75 +127,27 @@ class FrameReplayBuffer(SerialBuffer):
             return []
         # Pinning initializes CUDA, which a training on the CPU does not need.
         pinned = torch.cuda.is_initialized() if self._options.pin_memory is None else self._options.pin_memory
-        # without a reference to self, which the prefetch thread would keep alive
-        sample = partial(_make_batch, self._memory, self._sampler, size, pinned)
-        batch = self._prefetcher.take(size) or sample()
-        if batch is None:
-            return None
-        if self._options.prefetch:
-            self._prefetcher.prepare(size, sample)
-        return batch
+        return self._prefetcher.batch(size, partial(self._sampler.sample, size, pinned))
 
-    def save_data(self, file_name: str) -> None:
-        """Save everything to a file, completely or not at all.
+    def _snapshot(self) -> Snapshot:
+        return self._sampler.snapshot()
 
-        Raises:
-            OSError: If it cannot be written.
-        """
-        self._begin_save()(file_name)
-
-    def load_data(self, file_name: str) -> None:
-        """Load what ``save_data`` or ``start_saving`` saved, in place of the present content.
-
-        Raises:
-            FileNotFoundError: If there is no such file.
-            DamagedFile: If it cannot be loaded; the present content stays.
-        """
-        self._restore(lambda: snapshot.load(self._memory, file_name))
-
-    def state_dict(self) -> dict[str, Any]:
-        """Everything as numpy arrays, with the frames compressed."""
-        return self._snapshot().as_dict()
-
-    def _snapshot(self) -> snapshot.Snapshot:
-        self._prefetcher.wait()  # else the saved random numbers would depend on how fast its thread is
-        with self._memory.lock:
-            return snapshot.Snapshot(self._memory, *self._sampler.state())
-
-    def _begin_save(self) -> Callable[[str], None]:
-        return self._snapshot().write
-
-    def load_state_dict(self, _state_dict: Mapping[str, Any], deepcopy: bool = False) -> None:
-        """Load what ``state_dict`` returned. The arrays are copied in any case."""
-        self._restore(lambda: snapshot.restore(self._memory, _state_dict, 'the state dict'))
-
-    def _restore(self, load: Callable[[], snapshot.Restored]) -> None:
-        self.wait_for_saving()
-        self._prefetcher.drop()
-        with self._memory.lock:
-            self._sampler.restored(load())
+    def _restore(self, arrays: Mapping[str, np.ndarray], name: str) -> None:
+        self._sampler.restore(arrays, name)
 
     def count(self) -> int:
         """Transitions in it."""
-        return self._memory.count
+        return self.memory.count
 
     @property
     def push_count(self) -> int:
         """Transitions ever pushed."""
-        return self._memory.next_id
+        return self.memory.next_id
 
     def memory_report(self) -> dict[str, float]:
         """What the buffer costs now; see ``ReplayMemory.report``."""
-        with self._memory.lock:
-            return self._memory.report()
-
-
-def _make_batch(
-    memory: ReplayMemory, sampler: TransitionSampler, size: int, pinned: bool
-) -> FrameBatch | list[dict] | None:
-    with memory.lock:
-        chosen = sampler.sample(size)
-        return None if chosen is None else memory.fetch(chosen.slots, chosen.extras, pinned)
+        with self.memory.lock:
+            return self.memory.report()
 
 
 def _close(memory: ReplayMemory) -> None:

@@ -3,7 +3,7 @@
 import math
 import os
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import psutil
@@ -100,14 +100,12 @@ class ReplayMemory:
         """What it costs now.
 
         Returns:
-            ``transitions``; ``bytes`` of memory in use, everything counted; ``file_bytes`` on the disk;
-            ``bytes_per_transition``, (bytes + file_bytes) / transitions; ``distinct_frames``; ``resident_bytes`` of the
-            whole process, and ``free_bytes`` that it may still take.
+            ``bytes`` of memory in use, everything counted; ``file_bytes`` on the disk; ``bytes_per_transition``, of
+            both; ``resident_bytes`` of the whole process, and ``free_bytes`` that it may still take.
         """
-        rows, store = self.rows, self.frame_store
-        nbytes = 0 if rows is None else self.count * rows.nbytes
-        nbytes += store.nbytes if store else 0
-        file_bytes = store.file_bytes if store else 0
+        nbytes = self.count * self.rows.nbytes if self.rows else 0
+        nbytes += self.frame_store.nbytes if self.frame_store else 0
+        file_bytes = self.frame_store.file_bytes if self.frame_store else 0
         return dict(
             transitions=self.count,
             bytes=nbytes,
@@ -121,7 +119,7 @@ class ReplayMemory:
     def order(self) -> np.ndarray:
         """All slots in use, that of the oldest transition first."""
         if self.eviction == 'random':
-            return self.ids(np.arange(self.count)).argsort(kind='stable')
+            return self.ids().argsort(kind='stable')
         return self.nth(np.arange(self.count))
 
     def nth(self, ranks: np.ndarray) -> np.ndarray:
@@ -130,28 +128,23 @@ class ReplayMemory:
             return ranks
         return (self.next_id - self.base_id + ranks) % self.capacity
 
-    def ids(self, slots: np.ndarray) -> np.ndarray:
-        """The insertion ids of slots."""
-        return np.zeros(0, np.int64) if self.rows is None else self.rows.table['ids'][slots]
+    def ids(self, slots: np.ndarray | slice = slice(None)) -> np.ndarray:
+        """The insertion ids of slots, by default of all in use."""
+        ids = np.zeros(0, np.int64) if self.rows is None else self.rows.table['ids'][: self.count]
+        return ids[slots]
 
     def find(self, insertion_id: int) -> int:
-        """The slot of a transition, or -1 if it is gone."""
-        slot, count = (insertion_id - self.base_id) % self.capacity, self.count
-        if self.rows is None or (slot < count and self.rows.table['ids'][slot] == insertion_id):
-            return slot if count else -1
-        found = np.flatnonzero(self.rows.table['ids'][:count] == insertion_id)  # it was moved, or is gone
-        return int(found[0]) if len(found) else -1
+        """The slot of a transition. Raises KeyError if it is gone."""
+        ids, slot = self.ids(), (insertion_id - self.base_id) % self.capacity
+        if slot < len(ids) and ids[slot] == insertion_id:
+            return slot
+        if 0 <= insertion_id < self.next_id and insertion_id in ids:
+            return int((ids == insertion_id).argmax())  # it was moved
+        raise KeyError(insertion_id)
 
     def push(self, transitions: Sequence[Mapping]) -> list[int]:
         """Store transitions, dicts of tensors, arrays, numbers, and dicts of these; a full memory evicts as many. After
-        an error none of them is stored.
-
-        Returns:
-            Where they are.
-        Raises:
-            TypeError, ValueError: If a transition cannot be stored.
-            OSError: If the disk is full.
-            ClosedBuffer: If it is closed.
+        an error (see ``FrameReplayBuffer.push``) none of them is stored. Returns their slots.
         """
         if self._closed:
             raise ClosedBuffer
@@ -166,7 +159,7 @@ class ReplayMemory:
         evicted: list[int] = []
         for transition, slot, frames in zip(transitions, slots, frames_of_each):
             if slot < self.count:
-                evicted += rows.frames_of(slot)
+                evicted += rows.frames[slot].tolist()
             rows.write(slot, self.next_id, transition, frames)
             self.next_id += 1
         if self.frame_store is not None:
@@ -183,16 +176,15 @@ class ReplayMemory:
 
     def _add_frames(self, rows: Rows, transitions: Sequence[Mapping]) -> list[list[int]]:
         """Put the screens of transitions into the store; the numbers of their frames. After an error none is kept."""
+        added: list[list[int]] = [[] for _ in transitions]
         store = self.frame_store
         if store is None:
-            return [[] for _ in transitions]
-        added: list[list[int]] = []
+            return added
         try:
-            for transition in transitions:
-                added.append([])
+            for transition, frames in zip(transitions, added):
                 for pixels in rows.pixels(transition):
-                    store.add(pixels, added[-1])
-        except BaseException:  # nothing of a push that fails part-way may stay, whatever ended it
+                    store.add(pixels, frames)
+        except BaseException:  # Ctrl-C in a notebook, too
             for frames in added:
                 store.release(frames)
             raise
@@ -205,12 +197,12 @@ class ReplayMemory:
             return [i if i < capacity else any_slot for i, any_slot in enumerate(at_random, first)]
         return [i % capacity for i in range(first, first + count)]
 
-    def delete(self, insertion_ids: Iterable[int]) -> np.ndarray:
-        """Remove transitions, passing over those that are gone. The others move up: they are in the first slots then,
-        in the order of pushing. Returns the slots where they were.
+    def delete(self, slots: Sequence[int]) -> np.ndarray:
+        """Remove the transitions in slots. The others move up: they are in the first slots then, in the order of
+        pushing. Returns the slots where they were.
         """
         order = self.order()
-        is_gone = np.isin(self.ids(order), np.fromiter(insertion_ids, np.int64))
+        is_gone = np.isin(order, slots)
         if self.rows is None or not is_gone.any():
             return np.arange(len(order))
         gone, kept = self.rows.table[order[is_gone]], order[~is_gone]
@@ -221,9 +213,7 @@ class ReplayMemory:
         return kept
 
     def clear(self) -> None:
-        """Remove everything and release memory and file. Insertion ids continue; the next transition may be of any
-        kind.
-        """
+        """Remove everything and release memory and file. Insertion ids continue."""
         if self.frame_store is not None:
             self.frame_store.close()
         self._reset()
@@ -234,25 +224,20 @@ class ReplayMemory:
         self.clear()
 
     def empty_copy(self) -> 'ReplayMemory':
-        """An empty memory of the same settings, for ``swap``."""
+        """An empty memory of the same settings, for ``take_over``."""
         return type(self)(self.capacity, self.storage, self.eviction, self._folder)
 
-    def swap(self, other: 'ReplayMemory') -> None:
-        """Exchange all content with another memory of the same settings."""
+    def take_over(self, other: 'ReplayMemory') -> None:
+        """Replace all content by that of another memory of the same settings, which is empty then."""
+        self.clear()
         for name in ('rows', 'frame_store', 'random', 'next_id', 'base_id'):
-            mine, its = getattr(self, name), getattr(other, name)
-            setattr(self, name, its)
-            setattr(other, name, mine)
+            setattr(self, name, getattr(other, name))
+        other._reset()
 
     def fetch(self, slots: np.ndarray, extras: Extras | None = None, pinned: bool = False) -> FrameBatch | list[dict]:
-        """The transitions in slots, with ``extras`` added to each, in pinned memory or not.
-
-        Raises:
-            IndexError: If a slot is not in use.
-        """
+        """The transitions in slots, with ``extras`` added to each, in pinned memory or not."""
         if not len(slots):
             return []
-        slots = np.asarray(slots, np.int64)
         if self.rows is None or not (slots < self.count).all():
             raise IndexError(f'slots are {slots.tolist()}; expected numbers below {self.count}')
         copied, pixels = self.rows.copy(slots), None

@@ -1,6 +1,5 @@
 """The options of the replay buffers: ``frame``, ``TaskFrameBuffer`` of task pipelines, and ``torchrl``."""
 
-import math
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Literal
 
@@ -51,12 +50,6 @@ class FrameStorageOptions(_BufferOptions):
 class TaskBufferOptions(FrameStorageOptions):
     """The arguments of ``TaskFrameBuffer``. It samples without priorities and prefetching: in a task pipeline these,
     and expiry, are middleware.
-
-    Examples:
-        >>> TaskBufferOptions.from_arguments(100, dict(alpha=0.5))
-        Traceback (most recent call last):
-        ...
-        ValueError: TaskFrameBuffer option `alpha` is unknown; expected one of eviction, folder, size, storage
     """
 
     _owner = 'TaskFrameBuffer option'
@@ -158,15 +151,7 @@ class TorchRLOptions(SamplingOptions):
 def _refuse_limits(cfg: Mapping) -> None:
     """Refuse limits that DI-engine's buffers have, where they are not at their defaults."""
     values = section(_OWNER, cfg)
-    for name in ('max_use', 'max_staleness'):
-        if (value := values.get(name, math.inf)) != math.inf:
-            raise ValueError(f'{_OWNER} `{name}` is {shown(value)}; expected none, as it has no effect')
-    name = f'{_OWNER} `thruput_controller`'  # what DI-engine's buffers throttle by
-    controller = section(name, values.get('thruput_controller'))
-    limits = section(f'{name}: `push_sample_rate_limit`', controller.get('push_sample_rate_limit'))
-    given = controller.get('sample_min_limit_ratio', 1), limits.get('min', 0), limits.get('max', math.inf)
-    if given != (1, 0, math.inf):
-        raise ValueError(
-            f'{name} is {shown(controller)}; expected no limit: a serial pipeline pushes and samples as '
-            'random_collect_size, n_sample and update_per_collect say'
-        )
+    for name in ('max_use', 'max_staleness', 'thruput_controller'):
+        default = AdvancedReplayBuffer.config[name]
+        if (value := values.get(name, default)) != default:
+            raise ValueError(f'{_OWNER} `{name}` is {shown(value)}; expected no limit, as it has no effect')

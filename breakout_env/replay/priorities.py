@@ -1,7 +1,7 @@
 """Prioritised experience replay (Schaul et al. 2016), as both replay buffers use it."""
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, SupportsFloat
 
 import numpy as np
 
@@ -24,13 +24,8 @@ class PrioritySample(NamedTuple):
 
 class Priorities:
     """Samples slots in proportion to their weight, which is the priority to the power of ``alpha``. The
-    importance-sampling weights are to the power of ``-beta``, which rises to 1 over ``anneal_step`` samples.
-
-    The caller decides which slots are in use; a slot without a weight is never sampled.
-
-    Arguments:
-        capacity: The number of slots.
-        options: The exponents.
+    importance-sampling weights are to the power of ``-beta``, which rises to 1 over ``anneal_step`` samples. A slot
+    without a weight is never sampled.
 
     Examples:
         >>> priorities = Priorities(100, SamplingOptions(alpha=1.0))
@@ -50,7 +45,7 @@ class Priorities:
         self._tree = SumTree(self._capacity)
         self._highest_weight = 1.0
 
-    def weights(self, priorities: Iterable[float | None]) -> np.ndarray:
+    def weights(self, priorities: Iterable[SupportsFloat | None]) -> np.ndarray:
         """The weights of priorities. None stands for a new transition, which gets the highest weight so far.
 
         Raises:
@@ -58,8 +53,8 @@ class Priorities:
         """
         return np.array([self._highest_weight if each is None else self._weight(each) for each in priorities])
 
-    def _weight(self, priority: float) -> float:
-        priority = float(priority)
+    def _weight(self, given: SupportsFloat) -> float:
+        priority = float(given)
         if not 0 <= priority <= _LARGEST_PRIORITY:
             raise ValueError(
                 f'a priority is {priority}; expected a number from 0 to {_LARGEST_PRIORITY:.1e} (float32). Of a TD '
@@ -72,6 +67,19 @@ class Priorities:
         if len(slots):
             self._tree.set(slots, weights)
             self._highest_weight = max(self._highest_weight, float(weights.max()))
+
+    def update(self, info: Mapping, ids: np.ndarray) -> None:
+        """Set the priorities that the learner found, passing over transitions that are gone.
+
+        Arguments:
+            info: Lists of one length: ``replay_unique_id``, ``replay_buffer_idx``, ``priority``.
+            ids: The id of the transition in each slot in use.
+        """
+        weights = self.weights(info['priority'])
+        expected_ids, slots = (np.array(info[key], np.int64) for key in ('replay_unique_id', 'replay_buffer_idx'))
+        is_there = (0 <= slots) & (slots < len(ids))
+        is_there[is_there] = ids[slots[is_there]] == expected_ids[is_there]
+        self.set(slots[is_there], weights[is_there])
 
     def sample(self, uniform: np.ndarray) -> PrioritySample:
         """Sample as many slots as there are random numbers, which are uniform in [0, 1): one slot from each of as many

@@ -23,7 +23,7 @@ class RolloutBuffer:
     """
 
     save_suffix = ''  # a resumed run begins with a new rollout
-    config: dict[str, Any] = dict(type='rollout', replay_buffer_size=1)
+    config = dict(type='rollout', replay_buffer_size=1)
 
     @classmethod
     def default_config(cls) -> EasyDict:
@@ -40,7 +40,7 @@ class RolloutBuffer:
                 'of a rollout'
             )
 
-    def __init__(self, cfg: Any | None = None, tb_logger: Any = None, exp_name: str = '') -> None:
+    def __init__(self, cfg: Mapping | None = None, tb_logger: object = None, exp_name: str = '') -> None:
         self._rollout: Any = None
         # A separate generator, because a collector in another thread draws from the global one meanwhile.
         self._random = torch.Generator()
@@ -53,11 +53,7 @@ class RolloutBuffer:
         self._order = self._order[:0]
 
     def sample(self, size: int, cur_learner_iter: int = 0) -> Any:
-        """The next minibatch.
-
-        Returns:
-            ``size`` transitions, of the rollout's type; None if the rollout has fewer.
-        """
+        """The next minibatch, of the rollout's type; None if the rollout has fewer transitions."""
         if self.count() < size:
             return None
         if len(self._order) < size:
@@ -72,7 +68,7 @@ class RolloutBuffer:
         """Transitions of the rollout."""
         return len(self._rollout[0]) if self._rollout else 0
 
-    def update(self, info: Any) -> None:
+    def update(self, info: Mapping) -> None:
         """Ignore priorities."""
 
     def clear(self) -> None:

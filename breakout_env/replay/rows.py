@@ -6,7 +6,7 @@ import numpy as np
 
 from ..utils.memory_limits import memory_room
 from .size_check import expect_room
-from .structure import Fields, expect_same, fields_of, key_of, look_up, numpy_of
+from .structure import Fields, Structure, expect_screens, look_up, numpy_of
 
 # Copies of some rows by the names of columns, which are also the names of a save's arrays: ``ids``, ``frames``,
 # ``column0`` ...
@@ -24,7 +24,9 @@ class Rows:
     """
 
     def __init__(self, fields: Fields, rows: int) -> None:
+        expect_screens(fields)
         self.fields = fields
+        self.expect = Structure(fields).expect
         self.stacks = [field for field in fields if field.is_stack]
         self.others = [field for field in fields if not field.is_stack]
         self.frames_each = sum(stack.shape[0] for stack in self.stacks)
@@ -35,16 +37,8 @@ class Rows:
         expect_room(rows, row.itemsize, memory_room())  # before numpy allocates
         self.table = np.zeros(rows, row)
         self.nbytes = row.itemsize
-        self._ids, self._frames = self.table['ids'], self.table['frames']
+        self._ids, self.frames = self.table['ids'], self.table['frames']
         self._columns = [(field, self.table[name]) for name, field in zip(names, self.others)]
-        self._known_keys: set[tuple] = set()
-
-    def expect(self, transition: Mapping) -> None:
-        """Raise TypeError or ValueError if a transition has another structure."""
-        key = key_of(transition)
-        if key not in self._known_keys:
-            expect_same(fields_of(transition), self.fields)
-            self._known_keys.add(key)
 
     def pixels(self, transition: Mapping) -> Iterator[memoryview]:
         """The bytes of each stack of screens of a transition."""
@@ -55,14 +49,10 @@ class Rows:
     def write(self, row: int, insertion_id: int, transition: Mapping, frames: list[int]) -> None:
         """Write a transition of the right structure into a row."""
         self._ids[row] = insertion_id
-        self._frames[row] = frames
+        self.frames[row] = frames
         for field, column in self._columns:
             value = look_up(transition, field.path)
             column[row] = numpy_of(value) if field.type_name == 'tensor' else value
-
-    def frames_of(self, row: int) -> list[int]:
-        """The frames of a row."""
-        return self._frames[row].tolist()
 
     def copy(self, slots: np.ndarray) -> Columns:
         """Copies of some rows."""
@@ -74,11 +64,7 @@ class Rows:
         ends = np.cumsum([stack.shape[0] for stack in self.stacks])
         return np.concatenate([frames.ravel() for frames in np.split(copied['frames'], ends[:-1], axis=1)])
 
-    def fill(self, saved: Mapping[str, np.ndarray]) -> None:
-        """Fill the first rows of an empty table, from a save. Raises ValueError if the columns do not fit."""
-        count = len(saved['ids'])
-        for name in self.table.dtype.names or ():
-            column, values = self.table[name], saved[name]
-            if values.shape != (count, *column.shape[1:]) or values.dtype != column.dtype:
-                raise ValueError('a column of another shape or type than described')
-            column[:count] = values
+    def fill(self, saved: Columns) -> None:
+        """Fill the first rows of an empty table, from a save."""
+        for name, values in saved.items():
+            self.table[name][: len(values)] = values

@@ -3,7 +3,7 @@
 All transitions of a buffer have the structure of the first one.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +20,7 @@ _PYTHON_DTYPES = dict(bool=np.dtype(bool), int=np.dtype(np.int64), float=np.dtyp
 # kinds of numpy dtypes: bool, whole numbers, floats, complex numbers
 _NUMBERS = 'biufc'
 
+Transition = dict[str, Any]
 KeyPath = tuple[str, ...]  # ('prev_state', 'h') for transition['prev_state']['h']
 
 
@@ -48,7 +49,7 @@ class Field(NamedTuple):
         tensor = column if isinstance(column, torch.Tensor) else torch.from_numpy(column)
         return tensor.view(torch.bfloat16) if self.dtype == 'bfloat16' else tensor
 
-    def values(self, column: Any) -> list[Any]:
+    def values(self, column: np.ndarray | torch.Tensor) -> list:
         """Rows of a column as the values that were pushed."""
         if self.type_name == 'tensor':
             return list(self.tensor(column).unbind(0))
@@ -56,11 +57,13 @@ class Field(NamedTuple):
             return [column[i, ...] for i in range(len(column))]  # column[i] of a 1-d column would be a scalar
         return list(column) if self.type_name == 'scalar' else column.tolist()
 
-    def collated(self, column: Any) -> Any:
+    def collated(self, column: np.ndarray | torch.Tensor) -> torch.Tensor:
         """Rows of a column as DI-engine's ``default_collate`` collates the values, without making each of them."""
         if self.type_name == 'tensor':
             return self.tensor(column).view(-1) if self.shape == (1,) else self.tensor(column)
-        return numbers(column) if self.type_name in _PYTHON_DTYPES else default_collate(self.values(column))
+        return (
+            _numbers(np.asarray(column)) if self.type_name in _PYTHON_DTYPES else default_collate(self.values(column))
+        )
 
     def __str__(self) -> str:
         if self.type_name in ('tensor', 'array'):
@@ -76,31 +79,53 @@ def fields_of(transition: Mapping) -> Fields:
 
     Raises:
         TypeError: If a value has a type that cannot be stored; the message names the key.
-        ValueError: If ``obs`` or ``next_obs`` is not a stack of uint8 screens; the message names the env option.
     """
-    fields = tuple(_fields_below(transition, ()))
+    return tuple(_fields_below(transition, ()))
+
+
+def expect_screens(fields: Fields) -> None:
+    """Raise ValueError, which names the env option, if ``obs`` or ``next_obs`` is not a stack of uint8 screens."""
     stacks = [field for field in fields if field.is_stack]
     for stack in stacks:
-        _check_stack(stack)
-    if any(stack.shape[1:] != stacks[0].shape[1:] for stack in stacks):
+        if stack.type_name not in ('tensor', 'array') or stack.column_dtype != np.uint8 or len(stack.shape) != 3:
+            raise ValueError(
+                f'{name_of(stack.path)} is {stack}; expected stacked screens of uint8, (frame_stack, height, width): '
+                "set the env options frame_stack=4 and obs_dtype='uint8', and a model that scales pixels 0..255 "
+                "(policy.model.type='pixel_dqn' and its kin)"
+            )
+    if any(0 in stack.shape or stack.shape[1:] != stacks[0].shape[1:] for stack in stacks):
         raise ValueError(f'obs and next_obs hold screens of different sizes: {[stack.shape for stack in stacks]}')
-    return fields
 
 
-def fields_from(saved: Any) -> Fields:
-    """A structure from the JSON of a save. Raises ValueError if it does not describe one."""
-    try:
-        fields = tuple(Field(tuple(map(str, p)), str(t), str(d), tuple(map(int, s))) for p, t, d, s in saved)
-        if any(not field.path or field.column_dtype.kind not in _NUMBERS for field in fields):
-            raise ValueError
-        if any(field.is_stack and (len(field.shape) != 3 or 0 in field.shape) for field in fields):
-            raise ValueError
-    except (TypeError, ValueError, KeyError, AttributeError):
-        raise ValueError('the description of its transitions cannot be read') from None
-    return fields
+def fields_from(saved: Iterable[tuple[list[str], str, str, list[int]]]) -> Fields:
+    """A structure from the JSON of a save."""
+    return tuple(Field(tuple(path), type_name, dtype, tuple(shape)) for path, type_name, dtype, shape in saved)
 
 
-def key_of(transition: Mapping) -> tuple:
+class Structure:
+    """The structure that all transitions of a buffer have, that of the first."""
+
+    def __init__(self, fields: Fields) -> None:
+        self.fields = fields
+        self._known_keys: set[tuple] = set()
+
+    def expect(self, transition: Mapping) -> None:
+        """Raise TypeError or ValueError if a transition differs in more than the order of keys."""
+        key = _key_of(transition)
+        if key in self._known_keys:
+            return
+        these, those = ({field.path: field for field in fields} for fields in (fields_of(transition), self.fields))
+        for path in {**those, **these}:
+            if these.get(path) != those.get(path):
+                hint = ' (env options screen_size, frame_stack and obs_dtype)' if path[0] in STACKS else ''
+                raise ValueError(
+                    f'{name_of(path)} is {these.get(path, "missing")}; expected {those.get(path, "no such key")}, as '
+                    f'in the first transition: all transitions of a replay buffer have one structure{hint}'
+                )
+        self._known_keys.add(key)
+
+
+def _key_of(transition: Mapping) -> tuple:
     """A cheap cache key for ``fields_of``: equal keys mean equal structures, or that a transition is refused."""
     key: list = []
     for name, value in transition.items():
@@ -109,25 +134,11 @@ def key_of(transition: Mapping) -> tuple:
             key += (name, value.dtype, value.shape, value.layout)
         elif kind is int:
             key += (name, kind, -(2**63) <= value < 2**63)
-        elif kind is np.ndarray or isinstance(value, np.generic):
-            key += (name, kind, value.dtype, value.shape)
         elif isinstance(value, Mapping):
-            key += (name, key_of(value))
+            key += (name, _key_of(value))
         else:
-            key += (name, kind)
+            key += (name, kind, getattr(value, 'dtype', None), getattr(value, 'shape', None))
     return tuple(key)
-
-
-def expect_same(found: Fields, expected: Fields) -> None:
-    """Raise ValueError if two structures differ in more than the order of keys."""
-    these, those = ({field.path: field for field in fields} for fields in (found, expected))
-    for path in {**those, **these}:
-        if these.get(path) != those.get(path):
-            hint = ' (env options screen_size and frame_stack)' if path[0] in STACKS else ''
-            raise ValueError(
-                f'{name_of(path)} is {these.get(path, "missing")}; expected {those.get(path, "no such key")}, as in '
-                f'the first transition: all transitions of a replay buffer have one structure{hint}'
-            )
 
 
 def _fields_below(node: Mapping, path: KeyPath) -> Iterator[Field]:
@@ -160,30 +171,14 @@ def _field(path: KeyPath, value: Any) -> Field:
         return Field(path, kind.__name__, '', ())
     found = 'an empty dict' if isinstance(value, Mapping) else f'of type {kind.__module__}.{kind.__qualname__}'
     raise TypeError(
-        f'{name_of(path)} is {found}; a replay buffer of frames takes tensors, arrays, numbers, and dicts of these'
+        f'{name_of(path)} is {found}; a replay buffer takes tensors, arrays, numbers, and dicts of these. '
+        'Sequences that the policy `r2d2` cuts while it collects do not fit: `r2d2_slices` hands over transitions'
     )
 
 
 def name_of(path: KeyPath) -> str:
     """A value's name in error messages, such as ``transition['obs']``."""
     return 'transition' + ''.join(f'[{key!r}]' for key in path)
-
-
-def _check_stack(field: Field) -> None:
-    name = name_of(field.path)
-    if field.type_name not in ('tensor', 'array'):
-        raise ValueError(f'{name} is {field}; expected a stack of screens, uint8')
-    if field.column_dtype != np.uint8:
-        raise ValueError(
-            f'{name} is of dtype {field.column_dtype if field.type_name == "array" else field.dtype}; a replay buffer '
-            "of frames takes pixels 0..255 as they are: set the env option obs_dtype='uint8' and a model that scales "
-            "them (policy.model.type='pixel_dqn' and its kin)"
-        )
-    if len(field.shape) != 3 or 0 in field.shape:
-        raise ValueError(
-            f'{name} has the shape {field.shape}; expected stacked screens, (frame_stack, height, width), as the env '
-            "options frame_stack=4 and obs_dtype='uint8' of BreakoutEnv give"
-        )
 
 
 def numpy_of(tensor: torch.Tensor) -> np.ndarray:
@@ -195,22 +190,30 @@ def numpy_of(tensor: torch.Tensor) -> np.ndarray:
         return (tensor.view(torch.int16) if tensor.dtype is torch.bfloat16 else tensor).numpy()
 
 
-def numbers(column: np.ndarray) -> torch.Tensor:
+def _numbers(column: np.ndarray) -> torch.Tensor:
     """Python's numbers as ``default_collate`` makes tensors of them: bool, int64 or float32."""
     dtype = {'b': np.dtype(bool), 'f': np.dtype(np.float32)}.get(column.dtype.kind, np.dtype(np.int64))
     return torch.from_numpy(column.astype(dtype, copy=False))
 
 
-def set_at(tree: dict[str, Any], path: KeyPath, value: Any) -> None:
+def set_at(tree: Transition, path: KeyPath, value: object) -> None:
     """Put a value below keys of nested dicts."""
     for key in path[:-1]:
         tree = tree.setdefault(key, {})
     tree[path[-1]] = value
 
 
-def look_up(tree: Mapping, path: KeyPath) -> Any:
+def nested(columns: Iterable[tuple[KeyPath, Iterable]], size: int) -> list[Transition]:
+    """Values by path as transitions."""
+    transitions: list[Transition] = [{} for _ in range(size)]
+    for path, values in columns:
+        for transition, value in zip(transitions, values):
+            set_at(transition, path, value)
+    return transitions
+
+
+def look_up(tree: Any, path: KeyPath) -> Any:
     """The value below keys of nested dicts."""
-    value: Any = tree
     for key in path:
-        value = value[key]
-    return value
+        tree = tree[key]
+    return tree

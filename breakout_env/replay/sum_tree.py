@@ -32,11 +32,7 @@ class SumTree:
         return self._leaves.reshape(-1)[rows]
 
     def set(self, rows: np.ndarray, values: np.ndarray) -> None:
-        """Set the leaves of rows; 0 excludes a row. For a row given twice the last value counts.
-
-        Shapes:
-            rows, values: :math:`(N, )`
-        """
+        """Set the leaves of rows; 0 excludes a row. For a row given twice the last value counts."""
         self._leaves.reshape(-1)[rows] = values
         blocks = np.unique(np.asarray(rows) // _LEAVES)
         leaves = self._leaves[blocks]
@@ -44,11 +40,7 @@ class SumTree:
         self._minima[blocks] = leaves.min(axis=1, where=leaves > 0, initial=np.inf)
 
     def find(self, masses: np.ndarray) -> np.ndarray:
-        """The rows where the running sum of the leaves exceeds each mass.
-
-        Shapes:
-            masses: :math:`(N, )`, each at least 0 and below ``total``
-        """
+        """The rows where the running sum of the leaves exceeds each mass, at least 0 and below ``total``."""
         ends = self._sums.cumsum()
         masses = np.minimum(masses, np.nextafter(ends[-1], 0))  # rounding may have made one as large as the total
         blocks = np.searchsorted(ends, masses, side='right')

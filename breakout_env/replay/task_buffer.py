@@ -1,10 +1,8 @@
 """``ReplayMemory`` as a ``ding.data.Buffer``, for DI-engine's task pipelines."""
 
 import contextlib
-import json
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 from ding.data.buffer import Buffer, BufferedData, apply_middleware
@@ -14,6 +12,7 @@ from ditk import logging
 from . import snapshot
 from .memory import ReplayMemory
 from .options import TaskBufferOptions
+from .saved_arrays import read_arrays, write_arrays
 
 
 class TaskFrameBuffer(Buffer):
@@ -34,21 +33,19 @@ class TaskFrameBuffer(Buffer):
         >>> buffer.close()
     """
 
-    def __init__(self, size: int, exp_name: str = 'default_experiment', **options: Any) -> None:
+    def __init__(self, size: int, exp_name: str = 'default_experiment', **options: str) -> None:
         """
         Arguments:
             size: The most transitions it holds.
             exp_name: Folder of the experiment, below which storage ``memmap`` keeps its file.
-            options: ``storage``, ``eviction``, ``folder``; see ``FrameStorageOptions``.
-        Raises:
-            ValueError: If an option is unknown or not allowed, or the size does not fit.
+            options: See ``FrameStorageOptions``.
         """
         checked = TaskBufferOptions.from_arguments(size, options)
         super().__init__(checked.size)
         self._memory = ReplayMemory.from_options(checked.size, checked, exp_name)
         self._metas: dict[int, dict] = {}  # by slot; most transitions have none
 
-    def use(self, func: Any) -> 'TaskFrameBuffer':
+    def use(self, func: Callable) -> 'TaskFrameBuffer':
         """Add middleware. Raises ValueError if it needs the oldest transition to be evicted, and any is evicted."""
         if isinstance(func, PriorityExperienceReplay) and self._memory.eviction == 'random':
             raise ValueError("PriorityExperienceReplay assumes that the oldest are evicted; expected eviction='fifo'")
@@ -80,16 +77,12 @@ class TaskFrameBuffer(Buffer):
         groupby: str | None = None,
         unroll_len: int | None = None,
     ) -> list[BufferedData] | list[list[BufferedData]]:
-        """Sample transitions, or groups of them, or fetch some by index.
+        """Sample transitions, or groups that have the same value of ``groupby`` in their meta, or fetch some by index.
 
         Arguments:
-            size: How many; may be left out with ``indices``.
-            indices: Fetch these, in this order.
-            replace: Whether one may be sampled twice.
             sample_range: Only among these, in the order of pushing.
-            ignore_insufficient: Whether to return nothing instead of raising.
-            groupby: Sample groups of transitions that have the same value here in their meta.
             unroll_len: From each group as many in a row; shorter groups are left out.
+            others: As DI-engine's.
         Raises:
             ValueError: If there are too few, or the arguments contradict each other.
         """
@@ -106,8 +99,6 @@ class TaskFrameBuffer(Buffer):
                     return self._sample_groups(size, groupby, replace, sample_range, unroll_len)
                 among = self._memory.order()[sample_range] if sample_range else None
                 count = self.count() if among is None else len(among)
-                if count < size and not replace:
-                    raise ValueError(f'{size} transitions are to be sampled, but there are {count} to sample from')
                 ranks = self._memory.random.choice(count, size, replace, shuffle=False)
                 return self._fetch(self._memory.nth(ranks) if among is None else among[ranks])
             except (KeyError, ValueError) as error:
@@ -119,7 +110,7 @@ class TaskFrameBuffer(Buffer):
     def _sample_groups(
         self, size: int, groupby: str, replace: bool, sample_range: slice | None, unroll_len: int | None
     ) -> list[list[BufferedData]]:
-        groups: dict[Any, list[int]] = {}
+        groups: dict[object, list[int]] = {}
         for slot in self._memory.order()[sample_range or slice(None)].tolist():
             groups.setdefault(self._metas.get(slot, {}).get(groupby), []).append(slot)
         names = [name for name, members in groups.items() if len(members) >= (unroll_len or 1)]
@@ -138,38 +129,35 @@ class TaskFrameBuffer(Buffer):
         fetched = zip(slots.tolist(), self._memory.ids(slots).tolist(), self._memory.fetch(slots))
         return [BufferedData(data, f'{number:x}', dict(self._metas.get(slot, {}))) for slot, number, data in fetched]
 
-    def _id(self, index: str) -> int:
-        """The insertion id behind an index; -1 for one that this buffer never gave."""
-        try:
-            number = int(index, 16)
-        except (TypeError, ValueError):
-            return -1
-        return number if 0 <= number < self._memory.next_id and index == f'{number:x}' else -1
-
     def _slot(self, index: str) -> int:
-        slot = self._memory.find(self._id(index))
-        if slot < 0:
-            raise KeyError(f'no transition has the index {index}')
-        return slot
+        """Where the transition with an index is. Raises KeyError if there is none."""
+        try:
+            return self._memory.find(int(index, 16))
+        except (TypeError, ValueError, KeyError):
+            raise KeyError(f'no transition has the index {index}') from None
 
     @apply_middleware('update')
     def update(self, index: str, data: None = None, meta: dict | None = None) -> bool:
         """Replace the meta of a transition; returns whether it is there. Raises ValueError for other data."""
         if data is not None:
             raise ValueError('update: data is given; expected None, as transitions that are stored do not change')
-        with self._memory.lock:
-            slot = self._memory.find(self._id(index))
-            if slot >= 0 and meta is not None:
+        with self._memory.lock, contextlib.suppress(KeyError):
+            slot = self._slot(index)
+            if meta is not None:
                 self._set_meta(slot, meta)
-            return slot >= 0
+            return True
+        return False
 
     @apply_middleware('delete')
     def delete(self, indices: str | Iterable[str]) -> None:
         """Remove transitions by index; an index that is not there is passed over."""
-        indices = [indices] if isinstance(indices, str) else indices
+        gone = []
         with self._memory.lock:
-            before = self._memory.delete([self._id(index) for index in indices])
-            self._set_metas([self._metas.get(slot, {}) for slot in before.tolist()])
+            for index in [indices] if isinstance(indices, str) else indices:
+                with contextlib.suppress(KeyError):
+                    gone.append(self._slot(index))
+            kept = self._memory.delete(gone)
+            self._set_metas([self._metas.get(slot, {}) for slot in kept.tolist()])
 
     def _set_metas(self, metas: list[dict]) -> None:
         self._metas.clear()  # copies of this buffer share it
@@ -216,19 +204,14 @@ class TaskFrameBuffer(Buffer):
     def save_data(self, file_name: str) -> None:
         """Save everything to a file; see ``FrameReplayBuffer.save_data``. Metas are saved as JSON, or a ValueError."""
         with self._memory.lock:
-            try:
-                # numbers of numpy and torch as Python's
-                metas = [self._metas.get(slot, {}) for slot in range(self.count())]
-                metas = json.loads(json.dumps(metas, default=lambda value: value.item()))
-            except (TypeError, ValueError, AttributeError) as error:
-                raise ValueError(f'a meta cannot be saved ({error}); expected numbers and strings') from None
-            taken = snapshot.Snapshot(self._memory, dict(metas=metas) if self._metas else {})
-        taken.write(file_name)
+            metas = [self._metas.get(slot, {}) for slot in range(self.count())] if self._metas else []
+            taken = snapshot.Snapshot(self._memory, dict(metas=metas))
+        write_arrays(file_name, taken)
 
     def load_data(self, file_name: str) -> None:
         """Load what ``save_data`` saved; see ``FrameReplayBuffer.load_data``."""
-        with self._memory.lock:
-            restored = snapshot.load(self._memory, file_name)
+        with self._memory.lock, read_arrays(file_name) as arrays:
+            restored = snapshot.restore(self._memory, arrays, file_name)
             metas = restored.more.get('metas')
             self._set_metas([metas[index] for index in restored.order.tolist()] if metas else [])
 

@@ -1,16 +1,13 @@
 """TorchRL's replay buffers behind DI-engine's interface, type ``torchrl``.
 
-TorchRL stores, samples and writes. Here transitions are converted (``torchrl_columns.py``), what TorchRL would find out
-too late is checked, priorities are kept, and memory and files are released at once. Batches are prefetched here,
-because TorchRL pickles the ones that it prefetches into saves (compat/torchrl_saves.py).
+TorchRL stores and samples. Here transitions become columns, what TorchRL would find out too
+late is checked, priorities are kept, and memory and files are released at once. Saves are written here, because TorchRL
+unpickles what it finds in a save, and batches are prefetched here, because it pickles them into saves.
 """
 
-import contextlib
-import copy
-import errno
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,18 +17,18 @@ import torch
 from ding.utils import BUFFER_REGISTRY, lists_to_dicts
 
 from ..compat import torchrl_storages
-from ..compat.torchrl_saves import read_description, write_buffer
 from ..utils.atomic_file import DamagedFile
 from ..utils.memory_limits import disk_room, memory_room
 from .memory import ClosedBuffer
 from .options import FOLDER, TorchRLOptions
 from .priorities import Priorities
+from .saved_arrays import describe, read_description
 from .serial_base import SerialBuffer
-from .size_check import DoesNotFit, expect_room
-from .structure import KeyPath
-from .torchrl_columns import Layout, expect_ids, expect_layout, flatten, nested, transition_bytes
+from .size_check import expect_room
+from .structure import Field, KeyPath, Structure, Transition, fields_from, fields_of, look_up, nested, numpy_of
 
-UNIQUE_ID = ('replay_unique_id',)
+FORMAT = 'replay buffer of TorchRL'
+_CHUNK_TRANSITIONS = 1024  # are read and written at a time
 
 
 @BUFFER_REGISTRY.register('torchrl')
@@ -51,12 +48,16 @@ class TorchRLReplayBuffer(SerialBuffer):
         ValueError: If an option is not allowed; the message names it.
     """
 
-    save_suffix = '.torchrl'
     options_type = TorchRLOptions
+    _options: TorchRLOptions
     config = dict(type='torchrl', **TorchRLOptions().model_dump())
 
     def __init__(
-        self, cfg: Mapping, tb_logger: Any = None, exp_name: str = 'default_experiment', instance_name: str = 'buffer'
+        self,
+        cfg: Mapping,
+        tb_logger: object = None,
+        exp_name: str = 'default_experiment',
+        instance_name: str = 'buffer',
     ) -> None:
         self._options = TorchRLOptions.from_config(cfg)
         self._home = os.path.abspath(self._options.folder or os.path.join(exp_name, FOLDER))
@@ -74,7 +75,6 @@ class TorchRLReplayBuffer(SerialBuffer):
                 "pip install 'torchrl>=0.14,<0.15'"
             ) from error
         options, size = self._options, self._options.replay_buffer_size
-        sampler: Any = RandomSampler()
         # not TorchRL's PrioritizedSampler: its extension does not load with the torch that DI-engine requires
         self._priorities = Priorities(size, options) if options.sampler == 'prioritized' else None
         if options.sampler == 'slice':
@@ -83,27 +83,35 @@ class TorchRLReplayBuffer(SerialBuffer):
             keys = dict(traj_key='episode_id', step_key='step_id', truncated_key=None, init_key=None)
             cut = dict(slice_len=options.slice_len, fragmented=True, strict_length=False, pad_output=True)
             sampler = SliceSampler(**keys, **cut)
+        else:
+            sampler = RandomSampler()
         self._folder: str | None = None
         storage = LazyTensorStorage(size)
         if options.storage == 'memmap':
             os.makedirs(self._home, exist_ok=True)
             self._folder = tempfile.mkdtemp(prefix='torchrl-', dir=self._home)
             storage = LazyMemmapStorage(size, scratch_dir=self._folder)
-        self._buffer: Any = TensorDictReplayBuffer(storage=storage, sampler=sampler)
+        self.buffer: Any = TensorDictReplayBuffer(storage=storage, sampler=sampler)
         self._random: torch.Generator | None = None
         if options.prefetch:  # else the numbers that the thread draws would depend on its speed
             self._random = torch.Generator().manual_seed(int(torch.randint(2**31, ())))
-            self._buffer.set_rng(self._random)
-        self._layout: Layout = {}  # known from the first push on
-        self._pushed = 0  # transitions since the beginning: the next one's unique id
+            self.buffer.set_rng(self._random)
+        self._structure: Structure | None = None  # known from the first push on
+        self._transition_bytes = 0
+        self._ids = np.full(size, -1)  # of the transition in each slot; ids are never reused
+        self._pushed = 0  # transitions since the beginning: the next one's id
         self._first_episode = 0  # added to episode ids, as a collector counts from 0 in each process
-        torchrl_storages.attach_weakly(self._buffer)
+        torchrl_storages.attach_weakly(self.buffer)
         self._open(self._exp_name, partial(torchrl_storages.release, storage, self._folder))
 
     def close(self) -> None:
         """Release memory and files. The buffer cannot be used any more; further calls do nothing."""
         super().close()
-        self._buffer, self._layout = None, {}
+        self.buffer, self._transition_bytes = None, 0
+
+    @property
+    def _fields(self) -> Sequence[Field]:
+        return self._structure.fields if self._structure else ()
 
     @property
     def push_count(self) -> int:
@@ -112,23 +120,23 @@ class TorchRLReplayBuffer(SerialBuffer):
 
     def memory_report(self) -> dict[str, float]:
         """What the buffer costs: ``transitions``, ``bytes`` of memory, ``file_bytes`` on the disk."""
-        nbytes = transition_bytes(self._layout) * self._options.replay_buffer_size
+        nbytes = self._transition_bytes * self._options.replay_buffer_size
         in_files = nbytes if self._folder else 0
         return dict(transitions=self.count(), bytes=nbytes - in_files, file_bytes=in_files)
 
     def count(self) -> int:
         """Transitions in the buffer."""
-        return 0 if self._buffer is None else len(self._buffer)
+        return 0 if self.buffer is None else len(self.buffer)
 
     def clear(self) -> None:
         """Forget all transitions; their memory is kept for new ones."""
         self._prefetcher.drop()
-        if self._buffer is not None:
-            self._buffer.empty()
+        if self.buffer is not None:
+            self.buffer.empty()
         if self._priorities is not None:
             self._priorities.clear()
 
-    def push(self, data: Sequence[Mapping] | Mapping, cur_collector_envstep: int) -> None:
+    def push(self, data: Sequence[Mapping] | Mapping, cur_collector_envstep: int = -1) -> None:
         """Store one transition or many: dicts of tensors, numbers and dicts.
 
         Raises:
@@ -136,9 +144,7 @@ class TorchRLReplayBuffer(SerialBuffer):
             TypeError: If a value is neither tensor nor number.
             ClosedBuffer: If the buffer is closed.
         """
-        from tensordict import TensorDict
-
-        if self._buffer is None:
+        if self.buffer is None:
             raise ClosedBuffer
         transitions = [data] if isinstance(data, Mapping) else list(data)
         kept = transitions[-self._options.replay_buffer_size :]
@@ -149,40 +155,45 @@ class TorchRLReplayBuffer(SerialBuffer):
         if self._priorities is not None:
             weights = self._priorities.weights([transition.get('priority') for transition in kept])
             kept = [{key: value for key, value in transition.items() if key != 'priority'} for transition in kept]
-        rows = [flatten(transition) for transition in kept]
-        for unique_id, row in enumerate(rows, first):
-            row[UNIQUE_ID] = torch.tensor(unique_id)
-            if self._options.sampler == 'slice':
-                expect_ids(row)
-                row['episode_id',] = row['episode_id',] + self._first_episode
-        layout = expect_layout(rows, self._layout)
+        structure = self._structure or Structure(fields_of(kept[0]))
+        if self._options.sampler == 'slice':
+            _expect_ids(kept[0])
+        for transition in kept:
+            structure.expect(transition)
+        columns = {}
+        for path, *_ in structure.fields:
+            columns[path] = torch.stack([torch.as_tensor(look_up(transition, path)) for transition in kept])
+        if self._options.sampler == 'slice':
+            columns['episode_id',] += self._first_episode
         self._prefetcher.wait()  # its thread reads the storage
-        columns = {path: torch.stack([row[path] for row in rows]) for path in layout}
-        with self._allocating(layout):
-            index = self._buffer.extend(TensorDict(columns, batch_size=[len(rows)]))
-        self._pushed = first + len(rows)
+        slots = self._extend(structure, columns)
+        self._pushed = first + len(kept)
+        self._ids[slots] = np.arange(first, self._pushed)
         if self._priorities is not None and weights is not None:
-            self._priorities.set(index.numpy(), weights)
+            self._priorities.set(slots, weights)
 
-    @contextlib.contextmanager
-    def _allocating(self, layout: Layout) -> Iterator[None]:
-        """Use it around TorchRL's allocation. It refuses a size that would end in an out-of-memory kill, or in SIGBUS
-        on a full disk, hours later. TorchRL's files are sparse, so it has the file system allocate their blocks.
+    def _extend(self, structure: Structure, columns: Mapping[KeyPath, torch.Tensor]) -> np.ndarray:
+        """Hand columns to TorchRL; returns their slots. The first call allocates: it refuses a size that would end in
+        an out-of-memory kill, or in SIGBUS on a full disk, hours later.
         """
-        if self._layout:
-            yield
-            return
-        room, instead = memory_room(), ", or storage='memmap', which keeps them in files"
-        if self._folder is not None:
-            room, instead = disk_room(self._home), ', or another `folder`'
-        expect_room(self._options.replay_buffer_size, transition_bytes(layout), room, instead)
-        yield
-        self._layout = layout
-        for path in Path(self._folder).rglob('*.memmap') if self._folder else ():
-            with open(path, 'r+b') as file:
-                os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
+        from tensordict import TensorDict
 
-    def sample(self, batch_size: int, cur_learner_iter: int) -> list[dict[str, Any]] | None:
+        count = len(next(iter(columns.values())))
+        transition_bytes = sum(column.nbytes for column in columns.values()) // count
+        if self._structure is None:
+            room, instead = memory_room(), ", or storage='memmap', which keeps them in files"
+            if self._folder is not None:
+                room, instead = disk_room(self._home), ', or another `folder`'
+            expect_room(self._options.replay_buffer_size, transition_bytes, room, instead)
+        slots = self.buffer.extend(TensorDict(columns, batch_size=[count]))
+        if self._structure is None and self._folder is not None:  # TorchRL's files are sparse
+            for path in Path(self._folder).rglob('*.memmap'):
+                with open(path, 'r+b') as file:
+                    os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
+        self._structure, self._transition_bytes = structure, transition_bytes
+        return slots.numpy()
+
+    def sample(self, batch_size: int, cur_learner_iter: int = 0) -> list[Transition] | None:
         """Sample transitions or slices, with replacement.
 
         Returns:
@@ -193,19 +204,15 @@ class TorchRLReplayBuffer(SerialBuffer):
         if self.count() < max(batch_size, self._options.slice_len or 1):
             return None
         # without a reference to self, which the prefetch thread would keep alive
-        parts = self._buffer, self._priorities, self._random, list(self._layout)
-        sample = partial(_sample, *parts, batch_size, self._options.slice_len)
-        batch = self._prefetcher.take(batch_size) or sample()
-        if self._options.prefetch:
-            self._prefetcher.prepare(batch_size, sample)
-        return batch
+        parts = self.buffer, [field.path for field in self._fields]
+        if self._options.slice_len is not None:
+            sample = partial(_sample_slices, *parts, batch_size, self._options.slice_len)
+        else:
+            sample = partial(_sample_transitions, *parts, batch_size, self._ids, self._priorities, self._random)
+        return self._prefetcher.batch(batch_size, sample)
 
-    def update(self, info: dict[str, list]) -> None:
-        """Set the priorities that the learner found. Transitions that have been overwritten since are skipped.
-
-        Raises:
-            ValueError: If the sampler does not use priorities, or one is negative, infinite or NaN.
-        """
+    def update(self, info: Mapping[str, Sequence]) -> None:
+        """Set the priorities that the learner found; transitions that are gone are passed over."""
         if self._priorities is None:
             raise ValueError(
                 f'the policy returns priorities, but the replay buffer option `sampler` is '
@@ -213,130 +220,120 @@ class TorchRLReplayBuffer(SerialBuffer):
                 "prioritized slices: TorchRL's sampler for them needs the steps of an episode side by side, which "
                 'several environments do not give, and an extension that does not load with this torch'
             )
-        if 'priority' not in info:
-            return
-        self._prefetcher.wait()
-        weights = self._priorities.weights(info['priority'])
-        slots, unique_ids = (np.array(info[key], np.int64) for key in ('replay_buffer_idx', 'replay_unique_id'))
-        is_there = (0 <= slots) & (slots < self.count())
-        if is_there.any():
-            stored = self._buffer.storage[:][UNIQUE_ID].numpy()
-            is_there[is_there] = stored[slots[is_there]] == unique_ids[is_there]
-        self._priorities.set(slots[is_there], weights[is_there])
+        if 'priority' in info:
+            self._prefetcher.wait()
+            self._priorities.update(info, self._ids[: self.count()])
 
-    def start_saving(self, file_name: str, then: Callable[[], None]) -> bool:
+    def start_saving(self, file_name: str, then: Callable[[], object]) -> bool:
         """Save, then call a function. It returns when both are done, as TorchRL takes no snapshots."""
         started = super().start_saving(file_name, then)
         self.wait_for_saving()
         return started
 
-    def state_dict(self) -> dict[str, Any]:
-        """A copy of everything, in memory; for large buffers there is ``save_data``."""
-        self._prefetcher.wait()
-        return dict(self._description(), buffer=copy.deepcopy(self._buffer.state_dict()) if self.count() else None)
-
-    def load_state_dict(self, _state_dict: dict[str, Any]) -> None:
-        """Restore what ``state_dict`` returned; a ValueError says what does not fit."""
-        self._restore(_state_dict, 'the state', lambda: self._buffer.load_state_dict(_state_dict['buffer']))
-
-    def _begin_save(self) -> Callable[[str], None]:
-        return self.save_data
-
-    def save_data(self, file_name: str) -> None:
-        """Write everything to a folder, with TorchRL's ``dumps``. A complete folder replaces what an earlier call wrote
-        there; the disk must have room for both, each as large as ``memory_report`` says.
-
-        Raises:
-            ValueError: If something with that name exists that ``save_data`` did not write.
-            OSError: If the disk has no room: TorchRL maps its files, and a full disk would end the process.
-        """
-        report, room = self.memory_report(), disk_room(file_name).free_bytes
-        needed = report['bytes'] + report['file_bytes']
-        if self.count() and needed > room:
-            raise OSError(
-                errno.ENOSPC, f'a save takes {needed / 1e9:.2f} GB, and there are {room / 1e9:.2f} GB', file_name
-            )
-        self._prefetcher.wait()  # else the saved random numbers would depend on how fast its thread is
-        write_buffer(Path(file_name).absolute(), self._buffer if self.count() else None, self._description())
-
-    def load_data(self, file_name: str) -> None:
-        """Restore what ``save_data`` wrote, with TorchRL's ``loads``.
-
-        Raises:
-            DamagedFile: If there is no such folder, or it is damaged.
-            ValueError: If it does not fit this buffer, or holds anything but numbers and JSON.
-        """
-        folder = Path(file_name).absolute()
-        self._restore(read_description(folder), str(folder), lambda: self._buffer.loads(folder))
-
-    def _description(self) -> dict[str, Any]:
-        return dict(
-            replay_buffer_size=self._options.replay_buffer_size,
-            sampler=self._options.sampler,
-            layout=[[list(path), kind] for path, kind in self._layout.items()],
-            count=self.count(),
-            pushed=self._pushed,
-            priorities=None if self._priorities is None else self._priorities.numbers(),
-            weights=None if self._priorities is None else self._priorities.stored_weights(self.count()).tolist(),
+    def _snapshot(self) -> Generator[tuple[str, np.ndarray], None, None]:
+        count, priorities = self.count(), self._priorities
+        yield describe(
+            FORMAT,
+            dict(
+                replay_buffer_size=self._options.replay_buffer_size,
+                sampler=self._options.sampler,
+                fields=self._fields,
+                count=count,
+                pushed=self._pushed,
+                writer=self.buffer.writer.state_dict() if count else None,
+                priorities=None if priorities is None else priorities.numbers(),
+            ),
         )
+        yield 'ids', self._ids[:count].copy()
+        if priorities is not None:
+            yield 'weights', priorities.stored_weights(count)
+        if self._random is not None:
+            yield 'random', self._random.get_state().numpy()
+        for start in range(0, count, _CHUNK_TRANSITIONS):
+            for i, field in enumerate(self._fields):
+                column = self.buffer.storage[:][field.path][start : start + _CHUNK_TRANSITIONS]
+                yield f'column{i}_{start}', numpy_of(column).copy()
 
-    def _restore(self, description: Mapping, source: str, load: Callable[[], None]) -> None:
-        """Check that a saved buffer fits, and load it. After an error the buffer is as it was, or empty."""
-        for name in ('replay_buffer_size', 'sampler'):
-            if description.get(name) != getattr(self._options, name):
-                raise ValueError(
-                    f'replay buffer option `{name}` is {getattr(self._options, name)!r}, but {source} was saved with '
-                    f'{description.get(name)!r}; expected the same'
+    def _restore(self, arrays: Mapping[str, np.ndarray], name: str) -> None:
+        """After an error the buffer is as it was, or empty if ``arrays`` are not what a snapshot had."""
+        saved = read_description(FORMAT, arrays, name)
+        for option in ('replay_buffer_size', 'sampler'):
+            if saved[option] != getattr(self._options, option):
+                raise DamagedFile(
+                    f'replay buffer option `{option}` is {getattr(self._options, option)!r}, but {name} was saved with '
+                    f'{saved[option]!r}; expected the same'
                 )
+        starts = range(0, saved['count'], _CHUNK_TRANSITIONS)
+        expected = {f'column{i}_{start}' for start in starts for i in range(len(saved['fields']))}
+        if not {'ids', *expected} <= set(arrays):
+            raise DamagedFile(f'{name} is damaged: arrays are missing')
         self.close()
         self._make()
         try:
-            if description['count']:
-                with self._allocating({tuple(path): kind for path, kind in description['layout']}):
-                    load()
-                if self.count() != description['count']:
-                    raise ValueError(f'it holds {self.count()} transitions; expected {description["count"]}')
-                if self._options.sampler == 'slice':
-                    self._first_episode = int(self._buffer.storage[:]['episode_id'].max()) + 1
-            if self._priorities is not None:
-                weights = np.array(description['weights'], np.float32)
-                if weights.shape != (self.count(),):
-                    raise ValueError(f'it holds {weights.size} priorities; expected {self.count()}')
-                self._priorities.restore(description['priorities'], weights)
-            self._pushed = int(description['pushed'])
-        except Exception as error:  # damaged files make TorchRL fail in any way
+            self._fill(saved, arrays)
+        except Exception:
             self.close()
             self._make()
-            if isinstance(error, DoesNotFit):
-                raise
-            raise DamagedFile(f'{source} cannot be loaded ({error}); the replay buffer is empty now') from error
+            raise
+
+    def _fill(self, saved: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+        structure = Structure(fields_from(saved['fields']))
+        for start in range(0, saved['count'], _CHUNK_TRANSITIONS):
+            columns = {}
+            for i, field in enumerate(structure.fields):
+                columns[field.path] = field.tensor(arrays[f'column{i}_{start}'])
+            self._extend(structure, columns)
+        if saved['count']:
+            self.buffer.writer.load_state_dict(saved['writer'])
+        if self._options.sampler == 'slice' and saved['count']:
+            self._first_episode = int(self.buffer.storage[:]['episode_id'].max()) + 1
+        if self._priorities is not None:
+            self._priorities.restore(saved['priorities'], arrays['weights'])
+        if self._random is not None and 'random' in arrays:
+            self._random.set_state(torch.from_numpy(arrays['random']))
+        self._ids[: saved['count']] = arrays['ids']
+        self._pushed = saved['pushed']
 
 
-def _sample(
+def _expect_ids(transition: Mapping) -> None:
+    """Refuse transitions without the keys that slices of episodes need."""
+    missing = [key for key in ('episode_id', 'step_id', 'reward') if key not in transition]
+    if missing:
+        raise ValueError(
+            f"the replay buffer samples slices (sampler='slice'), but its transitions lack {', '.join(missing)}; "
+            "choose the collector that adds ids: create_config.collector=dict(type='sample_with_ids', "
+            "import_names=['breakout_env'])"
+        )
+
+
+def _sample_transitions(
     buffer: Any,
+    paths: Sequence[KeyPath],
+    size: int,
+    ids: np.ndarray,
     priorities: Priorities | None,
     random: torch.Generator | None,
-    paths: list[KeyPath],
-    batch_size: int,
-    slice_len: int | None,
-) -> list[dict[str, Any]]:
-    importance = torch.ones(batch_size)
+) -> list[Transition]:
+    importance = torch.ones(size)
     if priorities is None:
-        data = buffer.sample(batch_size * (slice_len or 1))
+        data = buffer.sample(size)
     else:
-        chosen = priorities.sample(torch.rand(batch_size, dtype=torch.float64, generator=random).numpy())
+        chosen = priorities.sample(torch.rand(size, dtype=torch.float64, generator=random).numpy())
         data, importance = buffer[torch.from_numpy(chosen.slots)], torch.from_numpy(chosen.importance).float()
     columns = {path: data[path] for path in paths}
-    if slice_len is not None:
-        padded = ~data['collector', 'mask']  # TorchRL pads short slices with copies of their last step
-        columns['reward',][padded] = 0
-        columns['null',] = padded | columns.get(('null',), padded)
-        steps = nested(columns)
-        return [lists_to_dicts(steps[i : i + slice_len], recursive=True) for i in range(0, len(steps), slice_len)]
     columns['IS',] = importance
+    columns['replay_unique_id',] = torch.from_numpy(ids[data['index'].numpy()])
     if priorities is not None:
         columns['priority',] = torch.from_numpy(chosen.priorities).float()
-    batch = nested(columns)
-    for transition, index in zip(batch, data['index'].tolist()):
-        transition['replay_buffer_idx'] = index
-    return batch
+    indices = (('replay_buffer_idx',), data['index'].tolist())
+    return nested([indices, *((path, column.unbind(0)) for path, column in columns.items())], size)
+
+
+def _sample_slices(buffer: Any, paths: Sequence[KeyPath], size: int, length: int) -> list[Transition]:
+    data = buffer.sample(size * length)
+    columns = {path: data[path] for path in paths}
+    padded = ~data['collector', 'mask']  # TorchRL pads short slices with copies of their last step
+    columns['reward',][padded] = 0
+    columns['null',] = padded | columns.get(('null',), padded)
+    steps = nested([(path, column.unbind(0)) for path, column in columns.items()], len(padded))
+    return [lists_to_dicts(steps[i : i + length], recursive=True) for i in range(0, len(steps), length)]

@@ -32,11 +32,3 @@ def test_prioritised_sampler_needs_an_extension_that_does_not_load_with_this_tor
 
     with pytest.raises(RuntimeError, match='is not available'):
         PrioritizedSampler(10, 0.6, 0.4)
-
-
-def test_buffer_unpickles_what_it_finds_in_a_folder(tmp_path):
-    buffer = buffer_of()
-    buffer.dumps(tmp_path)
-    (tmp_path / 'prefetch.pkl').write_bytes(b'cbuiltins\nexit\n(I7\ntR.')  # a pickle that ends the program
-    with pytest.raises(SystemExit):
-        buffer.loads(tmp_path)

@@ -166,14 +166,3 @@ def frames_in(memory: ReplayMemory) -> Counter:
 
 def references_add_up(memory: ReplayMemory) -> bool:
     return sum(frames_in(memory).values()) == memory.count * memory.rows.frames_each
-
-
-def content(buffer) -> list:
-    """Everything that a save keeps: the transitions, each with its unique id and priority, and the exponent by now."""
-    priorities = buffer._sampler.state()[1]
-    order = buffer._memory.order()
-    return [
-        [dict(buffer._sampler.state()[0], pushed=buffer.push_count, ids=buffer._memory.ids(order).tolist())],
-        None if priorities is None else priorities[order].tolist(),
-        stored(buffer._memory),
-    ]

@@ -59,9 +59,10 @@ def interleaved_fragments(count, seed=0):
                     running.append(waiting.pop())
 
 
-def filled(buffer, full):
+def filled(folder, full, **options):
+    buffer = make(folder, **options)
     for fragment in interleaved_fragments(60 if full else 12):
         buffer.push(fragment, 0)
-    if buffer._options.sampler == 'prioritized':
+    if options['sampler'] == 'prioritized':
         replay.set_priorities(buffer, buffer.sample(64, 0), [float(i) for i in range(64)])
     return buffer

@@ -4,16 +4,14 @@ import mmap
 
 import pytest
 
-from breakout_env.replay.frames import compressed, store
+from breakout_env.replay.frames import store
+from breakout_env.replay.frames.compressed import CompressedFrames
 
 
 @pytest.fixture
 def everything_happens_often(monkeypatch):
     """Segments are small and cleaned often, dictionaries are trained often and always used."""
-    monkeypatch.setattr(compressed, '_FIRST_TRAINING_FRAMES', 60)
-    monkeypatch.setattr(compressed, '_TRAINING_FRAMES', 40)
-    monkeypatch.setattr(compressed, '_FRAMES_BETWEEN_TRAININGS', 70)
-    monkeypatch.setattr(compressed, '_HELD_OUT_FRAMES', 8)
-    monkeypatch.setattr(compressed, '_WORTHWHILE', 3.0)
-    small = lambda frame_bytes, folder: compressed.CompressedFrames(frame_bytes, mmap.PAGESIZE)  # noqa: E731
-    monkeypatch.setitem(store.STORAGES, 'compressed', small)
+    often = dict(segment_bytes=mmap.PAGESIZE, trained_on=60, trained_every=70, worthwhile=3.0)
+    monkeypatch.setitem(
+        store.STORAGES, 'compressed', lambda frame_bytes, folder: CompressedFrames(frame_bytes, **often)
+    )

@@ -49,15 +49,14 @@ def test_a_training_on_the_cpu_leaves_a_gpu_alone(monkeypatch):
 @pytest.mark.parametrize(
     'options, message',
     [
-        (dict(max_use=3), r'`max_use` is 3 \(int\); expected none, as it has no effect'),
+        (dict(max_use=3), r'`max_use` is 3 \(int\); expected no limit, as it has no effect'),
         (dict(thruput_controller=dict(push_sample_rate_limit=dict(max=2))), '`thruput_controller` is .* no limit'),
-        (dict(type='torchrl', max_use=3), r'`max_use` is 3 \(int\); expected none, as it has no effect'),
         (dict(slice_len=8), '`slice_len` is unknown'),
         (dict(type='torchrl', sampler='slice'), "`slice_len` is None with sampler='slice'; expected the number of"),
         (dict(type='torchrl', alpha=0.5), "`alpha` is 0.5 .*; expected 0.6 where sampler='uniform'; or sampler='prio"),
     ],
 )
-def test_options_without_effect_or_in_contradiction_are_named_and_nothing_is_opened(options, message, same_footprint):
+def test_options_without_effect_or_in_contradiction_are_named(options, message, same_footprint):
     with pytest.raises(ValueError, match=message):
         make(**options)
 
@@ -67,11 +66,11 @@ def test_options_without_effect_or_in_contradiction_are_named_and_nothing_is_ope
     [
         (dict(storage='ring'), (size_check, 'memory_room'), "7.22 GB, .*, or storage='compressed'"),
         (dict(storage='memmap'), (size_check, 'disk_room'), "7.06 GB, .*, another `folder`, or storage='compressed'"),
-        (dict(type='torchrl'), (torchrl, 'memory_room'), "0.55 GB, .*, or storage='memmap', which keeps them in files"),
-        (dict(type='torchrl', storage='memmap'), (torchrl, 'disk_room'), '0.55 GB, .*, or another `folder`'),
+        (dict(type='torchrl'), (torchrl, 'memory_room'), "0.54 GB, .*, or storage='memmap', which keeps them in files"),
+        (dict(type='torchrl', storage='memmap'), (torchrl, 'disk_room'), '0.54 GB, .*, or another `folder`'),
     ],
 )
-def test_a_size_without_room_is_refused_with_the_numbers_and_one_that_fits_is_not(options, place, message, monkeypatch):
+def test_a_size_without_room_is_refused_and_one_that_fits_is_not(options, place, message, monkeypatch):
     monkeypatch.setattr(*place, lambda *_: Room(10**7, 10**8, 'the place'))
     with pytest.raises(ValueError, match=f'`replay_buffer_size` is 1,000,000: about {message}') as refused:
         make(replay_buffer_size=1_000_000, **options).push([transition(0)], 0)
@@ -98,36 +97,27 @@ def test_large_screens_are_refused_at_the_first_one(monkeypatch):
 @pytest.mark.parametrize(
     'values, error, message',
     [
-        (dict(obs=torch.zeros(4, 8, 8)), ValueError, r"\['obs'\] is of dtype float32; .*obs_dtype='uint8'.*pixel_dqn"),
-        (dict(obs=torch.zeros(8, dtype=torch.uint8)), ValueError, r'\(8,\); expected stacked screens.*frame_stack=4'),
+        (dict(obs=torch.zeros(4, 8, 8)), ValueError, r"\['obs'\] is a tensor of float32 .*obs_dtype"),
         (dict(next_obs=torch.zeros(4, 9, 8, dtype=torch.uint8)), ValueError, 'screens of different sizes|shape'),
         (dict(pair=(1, 2)), TypeError, r"transition\['pair'\] is of type builtins.tuple"),
         (dict(info=dict(deep=object())), TypeError, r"transition\['info'\]\['deep'\] is of type builtins.object"),
-        (
-            dict(names=np.array(['a', None])),
-            TypeError,
-            r"\['names'\] is an array of object; expected numbers",
-        ),
-        (
-            dict(name='policy'),
-            TypeError,
-            r"\['name'\] is of type builtins.str; .* takes tensors, arrays",
-        ),
-        (dict(nothing=None), TypeError, r"transition\['nothing'\] is of type builtins.NoneType"),
+        (dict(names=np.array(['a', None])), TypeError, r"\['names'\] is an array of object; expected numbers"),
+        (dict(nothing=None), TypeError, r"transition\['nothing'\] is of type .*NoneType; .* takes tensors, arrays"),
         (dict(info={}), TypeError, r"transition\['info'\] is an empty dict"),
+        (dict(number=2**63), TypeError, r"transition\['number'\] is 9\d+; expected a whole number of at most 64 bits"),
         (dict(priority=math.nan), ValueError, 'a priority is nan'),
         (dict(priority=1e70), ValueError, r'a priority is 1e\+70; expected a number from 0 to 3.4e\+38'),
     ],
 )
-def test_a_transition_that_cannot_be_stored_is_refused_with_all_of_its_push(values, error, message):
+def test_a_push_with_a_transition_that_cannot_be_stored_is_refused(values, error, message):
     buffer = make()
     for there in ([], [transition(0), transition(1)]):
         if there:
             buffer.push(there, 0)
-        before = frames_in(buffer._memory)
+        before = frames_in(buffer.memory)
         with pytest.raises(error, match=message):
             buffer.push([transition(2), {**transition(3), **values}, transition(4)], 0)
-        assert buffer.count() == buffer.push_count == len(there) and frames_in(buffer._memory) == before
+        assert buffer.count() == buffer.push_count == len(there) and frames_in(buffer.memory) == before
     buffer.push(transition(5), 0)
     assert sorted(ids(buffer.sample(3, 0))) == [0, 1, 5]
 
@@ -141,7 +131,7 @@ def test_a_transition_that_cannot_be_stored_is_refused_with_all_of_its_push(valu
         (transition(3, side=9), r"\['obs'\] .*\(4, 9, 9\); expected .*\(4, 8, 8\), as in .* \(env options screen_size"),
     ],
 )
-def test_a_transition_of_another_structure_than_the_first_is_refused_by_its_key(changes, message):
+def test_a_transition_of_another_structure_is_refused_by_its_key(changes, message):
     buffer = filled(3)
     with pytest.raises(ValueError, match=message):
         buffer.push([transition(3), {**transition(4), **changes}], 0)
@@ -170,7 +160,8 @@ def test_a_batch_reads_like_a_list_of_dicts():
     assert sorted(ids(other.sample(20, 0))) == list(range(20)) and all(is_exact(t) for t in other.sample(20, 0))
 
 
-def test_collated_equals_what_di_engine_collates():
+@pytest.mark.parametrize('ignored', [dict(), dict(collate_ignore=dict(a=1))])
+def test_collated_equals_what_di_engine_collates(ignored):
     more = dict(
         tensor=torch.tensor([1.5]),
         half=torch.tensor(2.0, dtype=torch.bfloat16),
@@ -180,18 +171,14 @@ def test_collated_equals_what_di_engine_collates():
         decimal=0.1,
         whole=2**40,
         truth=True,
-        nested=dict(inner=dict(x=1, y=torch.tensor([3])), collate_ignore_this=torch.ones(2)),
-        collate_ignore=dict(a=1),
+        nested=dict(inner=dict(x=1, y=torch.tensor([3]))),
+        **ignored,
     )
     buffer = make()
     buffer.push([transition(i, **more) for i in range(9)], 0)
     batch = buffer.sample(5, 3)
     assert same(batch.collated(), default_collate(list(batch))) and batch.collated()['whole'].tolist() == [2**40] * 5
-    plain = make()
-    plain.push([{**transition(i), 'half': more['half'], 'nested': dict(x=more['mask'])} for i in range(9)], 0)
-    batch = plain.sample(9, 3)
-    assert same(batch.collated(), default_collate(list(batch)))
-    assert batch.collated()['obs'].data_ptr() == batch[0]['obs'].data_ptr()  # not a copy
+    assert ignored or batch.collated()['obs'].data_ptr() == batch[0]['obs'].data_ptr()  # not a copy
 
 
 def test_the_memorys_curve_is_in_tensorboard(monkeypatch):

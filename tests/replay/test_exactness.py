@@ -11,6 +11,7 @@ from hypothesis.extra import numpy as npst
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from breakout_env.replay import ReplayMemory, snapshot
+from breakout_env.replay.saved_arrays import read_arrays, write_arrays
 from helpers.replay import (
     STORAGES,
     Play,
@@ -53,7 +54,7 @@ class BesideATwin(RuleBasedStateMachine):
     def teardown(self):
         if hasattr(self, 'memory'):
             self.nothing_is_lost_and_nothing_leaks()
-            self.memory.delete(list(self.twin))
+            self.memory.delete([self.memory.find(insertion_id) for insertion_id in self.twin])
             assert (self.memory.count, self.memory.frames) == (0, 0)
             self.memory.close()
 
@@ -82,7 +83,7 @@ class BesideATwin(RuleBasedStateMachine):
     def delete(self, share):
         gone = [insertion_id for insertion_id in self.twin if self.rng.random() < share]
         ids = self.memory.ids(np.arange(self.memory.count))
-        moved_from = self.memory.delete(gone + [10**9])
+        moved_from = self.memory.delete([self.memory.find(insertion_id) for insertion_id in gone])
         assert self.memory.ids(np.arange(self.memory.count)).tolist() == ids[moved_from].tolist()
         for insertion_id in gone:
             del self.twin[insertion_id]
@@ -102,10 +103,11 @@ class BesideATwin(RuleBasedStateMachine):
         priorities = np.arange(self.memory.count, dtype=np.float32)
         taken = snapshot.Snapshot(self.memory, dict(more=1), priorities)
         if in_a_file:
-            taken.write(f'{self.folder}/saved.npz')
-            restored = snapshot.load(other, f'{self.folder}/saved.npz')
+            write_arrays(f'{self.folder}/saved.npz', taken)
+            with read_arrays(f'{self.folder}/saved.npz') as arrays:
+                restored = snapshot.restore(other, arrays, 'the file')
         else:
-            restored = snapshot.restore(other, taken.as_dict(), 'the arrays')
+            restored = snapshot.restore(other, dict(taken), 'the arrays')
         assert restored.more == dict(more=1) and restored.priorities.tolist() == priorities[restored.order].tolist()
         assert other.ids(np.arange(other.count)).tolist() == self.memory.ids(restored.order).tolist()
         assert frames_in(self.memory) == before  # the snapshot's frames are released
@@ -126,7 +128,9 @@ class BesideATwin(RuleBasedStateMachine):
         memory, order = self.memory, self.memory.order()
         assert memory.count == len(self.twin) and memory.ids(order).tolist() == list(self.twin)
         assert [memory.find(insertion_id) for insertion_id in self.twin] == order.tolist()
-        assert memory.find(10**9) == -1 and same(stored(memory), list(self.twin.values()))
+        with pytest.raises(KeyError):
+            memory.find(10**9)
+        assert same(stored(memory), list(self.twin.values()))
         assert frames_in(memory) == Counter(frame for t in self.twin.values() for frame in frames_of(t))
 
 
@@ -173,7 +177,7 @@ def test_every_value_comes_back_in_its_type_and_place(transition, with_screens):
     memory, loaded = ReplayMemory(10, 'ring'), ReplayMemory(10, 'compressed')
     memory.push([transition, transition])
     assert same(stored(memory), [transition, transition])
-    snapshot.restore(loaded, snapshot.Snapshot(memory, {}).as_dict(), 'the arrays')
+    snapshot.restore(loaded, dict(snapshot.Snapshot(memory, {})), 'the arrays')
     assert same(stored(loaded), [transition, transition])
 
 

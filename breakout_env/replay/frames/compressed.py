@@ -2,21 +2,12 @@
 
 from array import array
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from .codec import FrameCodec
 from .growable_memory import GrowableMemory
 
-# Frames before the first dictionary is trained, and between attempts at a better one: play changes as the agent learns,
-# and a dictionary full of bricks does not help to compress a wall that is gone.
-_FIRST_TRAINING_FRAMES = 1024
-_TRAINING_FRAMES = 1024
-_FRAMES_BETWEEN_TRAININGS = 65536
-_HELD_OUT_FRAMES = 128
-# A new dictionary must reduce frames to this share of their size to be worth another open segment.
-_WORTHWHILE = 0.95
 # Segments are cleaned when dead bytes are more than an eighth of the live ones.
 _TOLERATED_DEAD = 8
 # A frame's address is one number of 8 bytes: where its blob starts, and the blob's length.
@@ -25,14 +16,14 @@ _LENGTH = (1 << _LENGTH_BITS) - 1
 
 
 class _Segment:
-    """A part of the log, for blobs of one codec; ``codec`` is None while the segment is free."""
+    """A part of the log, for blobs of one codec."""
 
     __slots__ = ('start', 'codec', 'used', 'live')
 
-    def __init__(self, start: int) -> None:
+    def __init__(self, start: int, codec: FrameCodec) -> None:
         self.start = start
-        self.codec: FrameCodec | None = None
-        self.used = 0  # bytes written to it
+        self.codec = codec
+        self.used = 0  # bytes written to it; 0 while it is free
         self.live = 0  # bytes in use by frames
 
 
@@ -42,17 +33,32 @@ class CompressedFrames:
     is dropped is free again, and when an eighth of what is stored is dead, the segment with the most dead bytes is
     emptied by copying its live frames. Memory thus never fragments, whatever is evicted in whatever order.
 
-    Each segment belongs to one dictionary. The first is trained after 1,024 frames. Every 65,536 frames another one is
-    trained, and used for new frames if it is better.
+    Each segment belongs to one dictionary. Play changes as the agent learns, and a dictionary full of bricks does not
+    help to compress a wall that is gone: from time to time another one is trained.
+
+    Arguments:
+        frame_bytes: The size of a frame.
+        segment_bytes: The size of a segment, whole pages.
+        trained_on: The number of frames that a dictionary is trained on, and before the first training.
+        trained_every: Frames between attempts at a better dictionary.
+        worthwhile: A new dictionary must reduce frames to this share of their size to be worth another open segment.
     """
 
     file_bytes = 0
 
-    def __init__(self, frame_bytes: int, segment_bytes: int = 1 << 20) -> None:
+    def __init__(
+        self,
+        frame_bytes: int,
+        segment_bytes: int = 1 << 20,
+        trained_on: int = 1024,
+        trained_every: int = 65536,
+        worthwhile: float = 0.95,
+    ) -> None:
         self._frame_bytes = frame_bytes
         while segment_bytes < 4 * frame_bytes:  # else much of a segment may stay empty
             segment_bytes *= 2
         self._segment_bytes = segment_bytes
+        self._trained_on, self._trained_every, self._worthwhile = trained_on, trained_every, worthwhile
         self._memory = GrowableMemory()
         self._addresses = np.zeros(4096, np.uint64).data  # by frame; 0 if it is not stored
         self._rows = 0
@@ -62,7 +68,7 @@ class CompressedFrames:
         self._used_bytes = self._live_bytes = 0
         self._codec = FrameCodec(frame_bytes)
         self._recent = array('I')
-        self._until_training = _FIRST_TRAINING_FRAMES
+        self._until_training = trained_on
 
     @property
     def resident_bytes(self) -> int:
@@ -96,7 +102,7 @@ class CompressedFrames:
         last = -1
         for row, start, length in zip((order * size).tolist(), starts, lengths):
             if start != last:  # a frame that is wanted twice is decompressed once
-                codec: Any = segments[start // segment_bytes].codec
+                codec = segments[start // segment_bytes].codec
                 pixels = codec.decompress(memory[start : start + length], size)
                 last = start
             view[row : row + size] = pixels
@@ -137,59 +143,55 @@ class CompressedFrames:
             self._release(full)
         if self._free:
             segment = self._free.pop()
+            segment.codec = codec
         else:
-            segment = _Segment(len(self._segments) * self._segment_bytes)
+            segment = _Segment(len(self._segments) * self._segment_bytes, codec)
             self._memory.reserve(segment.start + self._segment_bytes)
             self._segments.append(segment)
-        segment.codec = codec
         self._open[codec] = segment
         return segment
 
     def _release(self, segment: _Segment) -> None:
         """A segment without live frames is free again, unless new frames are written to it."""
-        codec = segment.codec
-        if codec is not None and self._open.get(codec) is segment:
-            if codec is self._codec:
+        if self._open.get(segment.codec) is segment:
+            if segment.codec is self._codec:
                 return
-            del self._open[codec]
+            del self._open[segment.codec]
         self._used_bytes -= segment.used
-        segment.used, segment.live, segment.codec = 0, 0, None
+        segment.used = segment.live = 0
         self._memory.release(segment.start, self._segment_bytes)
         self._free.append(segment)
 
     def _clean(self) -> None:
         """Empty the segment with the most dead bytes by copying its live frames to the end of the log."""
         in_writing = set(self._open.values())
-        sealed = [segment for segment in self._segments if segment.codec is not None and segment not in in_writing]
+        sealed = [segment for segment in self._segments if segment.used and segment not in in_writing]
         if not sealed:
             return
         segment = max(sealed, key=lambda s: s.used - s.live)
-        codec, addresses = segment.codec, np.asarray(self._addresses)
-        assert codec is not None
-        inside = (addresses > 0) & (
-            (addresses >> _LENGTH_BITS) // self._segment_bytes == segment.start // self._segment_bytes
-        )
+        addresses = np.asarray(self._addresses)
+        starts = addresses >> _LENGTH_BITS
+        inside = (addresses > 0) & (starts // self._segment_bytes == segment.start // self._segment_bytes)
         for frame in np.flatnonzero(inside).tolist():
             address = self._addresses[frame]
             start = address >> _LENGTH_BITS
-            self._append(frame, bytes(self._memory.view[start : start + (address & _LENGTH)]), codec)
+            self._append(frame, bytes(self._memory.view[start : start + (address & _LENGTH)]), segment.codec)
             self._forget(address)
 
     def _try_a_new_dictionary(self) -> None:
-        self._until_training = _FRAMES_BETWEEN_TRAININGS
+        self._until_training = self._trained_every
         recent = np.array(sorted({frame for frame in self._recent if self._addresses[frame]}), np.uint32)
         self._recent = array('I')
-        if len(recent) < 2 * _HELD_OUT_FRAMES:
+        if len(recent) < self._trained_on // 4:
             return
-        spread = np.linspace(0, len(recent) - 1, min(len(recent), _TRAINING_FRAMES + _HELD_OUT_FRAMES)).astype(int)
+        spread = np.linspace(0, len(recent) - 1, min(len(recent), self._trained_on * 9 // 8)).astype(int)
         samples = self._copies(recent[spread])
         # every ninth is held out from the training, to judge the dictionary by
-        held_out = samples[::9]
         codec = FrameCodec.train([s for i, s in enumerate(samples) if i % 9], self._frame_bytes)
         if codec is None:
             return
-        now, then = (sum(len(c.compress(frame)) for frame in held_out) for c in (self._codec, codec))
-        if then <= _WORTHWHILE * now:
+        now, then = (sum(len(each.compress(frame)) for frame in samples[::9]) for each in (self._codec, codec))
+        if then <= self._worthwhile * now:
             self._codec = codec
 
     def _copies(self, frames: np.ndarray) -> list[bytes]:

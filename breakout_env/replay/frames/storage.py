@@ -24,12 +24,7 @@ class FrameStorage(Protocol):
         """Forget frames."""
 
     def read(self, frames: np.ndarray, out: np.ndarray) -> None:
-        """Copy frames, by number, into the rows of ``out``.
-
-        Shapes:
-            frames: :math:`(N, )`
-            out: :math:`(N, frame_bytes)`, uint8
-        """
+        """Copy frames, by number, into the rows of ``out``."""
 
     def close(self) -> None:
         """Release all memory and the file."""

@@ -104,12 +104,7 @@ class FrameStore:
         self._drop(unused)
 
     def gather(self, frames: np.ndarray, pinned: bool = False) -> torch.Tensor:
-        """Frames by number, in pinned memory or not.
-
-        Shapes:
-            frames: :math:`(N, )`
-            returned: :math:`(N, frame_bytes)`, uint8
-        """
+        """Frames by number, one in each row, in pinned memory or not."""
         shape = (len(frames), self.frame_bytes)
         if pinned:
             out = torch.empty(shape, dtype=torch.uint8, pin_memory=True)
