@@ -110,7 +110,7 @@ class AnySequence(RuleBasedStateMachine):
             info = batch.infos.get(row, {}) if batch else dict(abnormal=i in self.killed)
             if info.get('abnormal'):
                 assert i in self.killed
-                env = worker_of(self.manager, i)._group._envs[i]  # to ask the manager would receive the next step
+                env = worker_of(self.manager, i).group.envs[i]  # to ask the manager would receive the next step
                 self.copies[i] = self.copy_of(env.seeds[-1][0])
                 self.ready[i] = self.copies[i].reset()
                 self.killed.discard(i)

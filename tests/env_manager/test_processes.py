@@ -127,7 +127,7 @@ from breakout_env import BreakoutEnv, GroupEnvManager
 
 manager = GroupEnvManager([partial(BreakoutEnv, {})] * 2, dict(worker_num=2))
 manager.launch()
-print('workers', *(worker.pid for worker in manager._pool.workers), flush=True)
+print('workers', *(worker.pid for worker in manager.pool.workers), flush=True)
 """
 BUSY = 'while True: manager.step({0: 0})  # the other worker is idle'
 
