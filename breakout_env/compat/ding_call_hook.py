@@ -1,6 +1,4 @@
-"""Upstream behaviour worked around (DI-engine 0.5.3): a learner hook has one position, so that what has something to do
-at several of them needs a hook for each.
-"""
+"""DI-engine 0.5.3: a learner hook has one position; several need a hook for each."""
 
 from collections.abc import Callable
 from typing import Any

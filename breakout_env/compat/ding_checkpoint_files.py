@@ -1,5 +1,5 @@
-"""Upstream behaviour worked around (DI-engine 0.5.3): its hook writes a checkpoint straight into its place, so that a
-kill or a full disk leaves a part of a file where ``ckpt_best`` was; and the error of the disk ends the training.
+"""DI-engine 0.5.3: its hook writes a checkpoint in place, so that a kill or a full disk damages ``ckpt_best``, and the
+error of the disk ends the training.
 """
 
 import io
@@ -20,7 +20,7 @@ PathOf = Callable[[int], Path]
 
 
 class WholeCkptHook(SaveCkptHook):
-    """In place of a hook of DI-engine: the same checkpoints, each of them written whole or not at all."""
+    """The checkpoints of DI-engine's hook, each written whole or not at all."""
 
     def __init__(self, replaced: SaveCkptHook, path_of: PathOf, check: Check) -> None:
         ext_args = EasyDict(freq=replaced._freq)
@@ -28,11 +28,9 @@ class WholeCkptHook(SaveCkptHook):
         self._path_of, self._check = path_of, check
 
     def __call__(self, engine: Any) -> None:
-        """Save a checkpoint if it is time. One that cannot be written is left out with a warning.
-
-        Raises:
-            OSError: If a named one (``learner.save_checkpoint``) cannot be written.
-            ValueError: If it does not pass the check; at the end of a run that is a warning, too.
+        """Save a checkpoint if it is time. One that cannot be written is left out with a warning; if it has a name
+        (``learner.save_checkpoint``), that is an OSError. One that fails the check is a ValueError, or at the end of a
+        run a warning.
         """
         if engine.rank or engine.last_iter.val % self._freq:
             return
@@ -55,8 +53,8 @@ class WholeCkptHook(SaveCkptHook):
 
 
 def keep_checkpoints_whole(learner: Any, path_of: PathOf, check: Check) -> None:
-    """Let a learner's checkpoints outlast a full disk; its other hooks stay as they are. ``path_of`` gives the path of
-    a checkpoint by updates, as DI-engine names it. ``check`` raises a ValueError for a state that is not to be saved.
+    """Let a learner's checkpoints outlast a full disk. ``path_of`` gives the path of a checkpoint by updates; ``check``
+    raises a ValueError for a state that must not be saved.
     """
     for hooks in learner._hooks.values():
         hooks[:] = [WholeCkptHook(hook, path_of, check) if type(hook) is SaveCkptHook else hook for hook in hooks]

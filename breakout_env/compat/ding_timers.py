@@ -1,7 +1,5 @@
-"""Upstream behaviour worked around (DI-engine 0.5.3): ``EasyTimer`` synchronises with the GPU at both ends of what it
-times, which is twice an update in the learner and several times a step in the collector, so that neither copies nor
-another thread's work overlap with it. Without a GPU all timers of a process share one start time, which two threads
-overwrite.
+"""DI-engine 0.5.3: ``EasyTimer`` synchronises with the GPU at both ends, so that neither copies nor another thread's
+work overlap with what it times. Without a GPU all timers share one start time.
 """
 
 import time

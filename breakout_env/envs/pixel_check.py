@@ -23,9 +23,7 @@ _SCALES = {'breakout_env': True, 'ding': False}
 
 
 def fill_in_sizes(policy: EasyDict, env: BaseEnv) -> None:
-    """Put the sizes that ``policy.model`` leaves out into it, if it is a model of DI-engine or this package. A
-    ValueError if a module in ``import_names`` cannot be imported.
-    """
+    """Put the sizes that ``policy.model`` leaves out into it, if it is a model of DI-engine or this package."""
     policy.model = EasyDict(section('policy.model', policy.get('model')))
     if _package(_model_class(policy)) in _SCALES:
         for name, size in _sizes(env).items():
@@ -34,12 +32,8 @@ def fill_in_sizes(policy: EasyDict, env: BaseEnv) -> None:
 
 
 def check_pixels(policy: EasyDict, role: str, env: BaseEnv) -> None:
-    """Check that the model and the replay buffer of a policy's config take the observations of an environment.
-
-    Arguments:
-        role: What the environment is for, as the error message calls it.
-    Raises:
-        ValueError: If they do not; the message says what does.
+    """Check that the model and the replay buffer of a policy's config take the observations of an environment, which
+    has this role; a ValueError says what does.
     """
     box, model_class = env.observation_space, _model_class(policy)
     if not _sizes(env):  # a subclass may return a dict, which no part of this package takes
@@ -81,7 +75,5 @@ def _sizes(env: BaseEnv) -> dict[str, Any]:
 def check_default_dtype() -> None:
     """``ValueError`` unless networks are made with float32 weights, as scaled pixels are float32."""
     if (dtype := torch.get_default_dtype()) is not torch.float32:
-        raise ValueError(
-            f"PyTorch's default type is {dtype}, by torch.set_default_dtype in this program or its config; expected "
-            'torch.float32'
-        )
+        found = f"PyTorch's default type is {dtype}, by torch.set_default_dtype in this program or its config"
+        raise ValueError(f'{found}; expected torch.float32')

@@ -24,8 +24,8 @@ class State(Enum):
 
 
 class Resources:
-    """Releases what one environment has open, from any state, and logs what happens to it. It does not refer to its
-    environment, so that the environment's garbage collection can close it.
+    """Releases what one environment has open, and logs what happens to it. It does not refer to its environment, so
+    that the environment's garbage collection can close it.
     """
 
     def __init__(self) -> None:
