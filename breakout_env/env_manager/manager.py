@@ -40,19 +40,15 @@ class GroupEnvManager(BaseEnvManager):
     """Steps environments in a few processes, by default one for each core: one message to a process and step, results
     in shared memory. A step is over when all its environments are, so that runs are repeatable.
 
-    Beside DI-engine's interface, for any of its environments, there is one of arrays, with EnvPool's two calls in
-    an order that the caller fixes::
+    Beside DI-engine's interface there is one of arrays, with EnvPool's two calls in an order that the caller fixes:
+    ``send`` gives some environments their actions, ``recv`` waits for the oldest step under way::
 
         workers     half 0 | half 1 | half 0 | half 1
         caller               act 0  | act 1  | act 0     receives a half, chooses its actions, sends them
 
-    ``send`` gives some environments their actions and returns; ``recv`` waits for the oldest step under way. Calls of
-    DI-engine's interface receive and drop the steps under way.
-
-    A process that dies or hangs costs only the episodes that its environments were in. ``step`` returns these with
-    DI-engine's mark of a lost step, ``info['abnormal']``. ``reset`` starts them in a new process, as DI-engine's
-    collectors request; for callers that do not request it, such as its evaluators, the next access to the ready
-    observations does (with ``auto_reset``), and in batches the step itself.
+    A process that dies or hangs costs only the episodes of its environments. ``step`` returns these with DI-engine's
+    mark of a lost step, ``info['abnormal']``. ``reset``, which DI-engine's collectors call then, starts them in a new
+    process; without it, the next access to the ready observations does (with ``auto_reset``), in batches ``recv``.
 
     Examples:
         >>> from functools import partial
@@ -84,8 +80,7 @@ class GroupEnvManager(BaseEnvManager):
         self._ready_obs: dict[int, Any] = dict.fromkeys(range(self._env_num))
         self._recovery = Recovery(self.pool, self._shared, self._options, self._env_states, self._ready_obs)
         self._underway: deque[_Step] = deque()
-        # The last observations of the episodes that ended in the last ``step``, which with ``reset_inplace`` are not in
-        # its timesteps.
+        # The last observations of episodes that ended in ``step``; with ``reset_inplace`` its timesteps lack them.
         self.final_obs: dict[int, Any] = {}
 
     @classmethod
@@ -203,14 +198,12 @@ class GroupEnvManager(BaseEnvManager):
 
     @property
     def takes_batches(self) -> bool:
-        """Whether the array interface can be used: it needs observations and rewards that are arrays of one shape,
-        ``auto_reset``, and no ``episode_num``.
-        """
+        """Whether ``send`` and ``recv`` work: they need arrays of one shape, ``auto_reset``, and no ``episode_num``."""
         return bool(self._shared.takes_batches and self._auto_reset and self._episode_num == math.inf)
 
     @property
     def halves(self) -> list[list[int]]:
-        """The environments in two halves, each with half of every process's; a single list if no process has two."""
+        """Two halves of the environments, each with half of every process; a single list if no process has two."""
         middles = [(group, (len(group) + 1) // 2) for group in self.pool.groups]
         first = [env_id for group, middle in middles for env_id in group[:middle]]
         second = [env_id for group, middle in middles for env_id in group[middle:]]
@@ -223,8 +216,7 @@ class GroupEnvManager(BaseEnvManager):
 
     def send(self, actions: np.ndarray, env_ids: Sequence[int], with_infos: bool = False) -> None:
         """Begin a step of some environments. ``actions`` has an integer for each; ``with_infos`` makes ``recv`` return
-        the ``info`` of all of them. Raises ``StepPending`` if one is in a step under way, ``EnvNotReady``,
-        ``ValueError``.
+        the ``info`` of all of them. Raises ``StepPending`` or ``EnvNotReady`` if one does not wait for an action.
         """
         self._check_closed()
         if not self.takes_batches:
@@ -241,8 +233,8 @@ class GroupEnvManager(BaseEnvManager):
                 self._ready_obs.pop(env_id, None)
 
     def recv(self, out: np.ndarray | None = None) -> StepBatch:
-        """Wait for the oldest step under way; may be repeated after an interruption. The observations go into ``out``,
-        or into new memory. Raises ``NoStepPending``, and what an environment raised; the manager is closed then.
+        """Wait for the oldest step under way; may be repeated after an interruption. The observations go into ``out``
+        if given. Raises ``NoStepPending``, and what an environment raised; the manager is closed then.
         """
         if not self._underway:
             raise NoStepPending('recv was called without a step under way; call send first')
@@ -287,13 +279,10 @@ class GroupEnvManager(BaseEnvManager):
         # These actions belong to games that died with their worker; the collector has to drop its part of them.
         step = _Step(actions, PendingReplies(), self._recovery.report(actions, 'its worker process had ended'))
         limit = self._options.time_limit('step_timeout')
-        # with `reset_inplace` another episode begins all the same, as in DI-engine
-        may_be_last = not self._options.reset_inplace and self._episode_num < math.inf
         for worker in self.pool.workers:
             wanted = {i: actions[i] for i in worker.env_ids if i in actions and i not in step.lost}
             if wanted:
-                last = [i for i in wanted if may_be_last and self._env_episode_count[i] + 1 >= self._episode_num]
-                step.pending.ask(worker, limit, 'step', wanted, last, changed_only)
+                step.pending.ask(worker, limit, 'step', wanted, changed_only)
         return step
 
     def _await_replies(self, step: _Step, reports: Sequence[int] | None = None) -> dict[int, StepReply]:
@@ -328,16 +317,15 @@ class GroupEnvManager(BaseEnvManager):
             if is_abnormal(timestep.info):
                 self._env_states[env_id] = EnvState.ERROR
             elif timestep.done:
-                self._end_episode(env_id)
+                self._env_states[env_id] = self._end_episode(env_id)
         return {**timesteps, **step.lost}
 
-    def _end_episode(self, env_id: int) -> None:
+    def _end_episode(self, env_id: int) -> EnvState:
+        """Count an episode; the state that follows."""
         self._env_episode_count[env_id] += 1
         if self._env_episode_count[env_id] >= self._episode_num:
-            self._env_states[env_id] = EnvState.DONE
-            self._recovery.lost.discard(env_id)
-        elif not self._auto_reset:
-            self._env_states[env_id] = EnvState.NEED_RESET
+            return EnvState.DONE
+        return EnvState.RUN if self._auto_reset else EnvState.NEED_RESET
 
     # ---- the rest of DI-engine's interface
 

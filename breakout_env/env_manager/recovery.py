@@ -23,8 +23,7 @@ Seeds = dict[int, int | None] | list[int | None]
 
 class Recovery:
     """Begins the episodes of an env manager: resets environments, retries resets that fail, and starts a new worker in
-    place of a lost one. The environments of a lost worker get DI-engine's mark of a lost step (``info['abnormal']``)
-    when the caller steps them next, and new games at their reset.
+    place of a lost one, whose environments get DI-engine's mark of a lost step when the caller steps them next.
     """
 
     def __init__(
@@ -55,23 +54,21 @@ class Recovery:
         self.retry(self._reset_once(env_ids))
 
     def retry(self, errors: Errors) -> None:
-        """Retry resets after a first attempt. The first attempt that ends in a dead worker is free: someone may have
-        killed it. The second counts, as an environment may crash it.
+        """Retry resets after a first attempt. A first attempt that ends in a dead worker is free: someone may have
+        killed it.
         """
         max_retry = max(self._options.max_retry, 1)
-        attempts_left, may_be_a_kill = max_retry - 1, True
+        is_free = all(isinstance(error, WorkerEnded) for error in errors.values())
+        attempts_left = max_retry if is_free else max_retry - 1
         while errors:
             for error in errors.values():
                 logger.info('a reset failed, %d attempts left', attempts_left, exc_info=error)
-            if may_be_a_kill and all(isinstance(error, WorkerEnded) for error in errors.values()):
-                may_be_a_kill = False
-            elif attempts_left > 0:
-                attempts_left -= 1
-                time.sleep(self._options.retry_waiting_time)
-            else:
+            if attempts_left == 0:
                 env_id, error = next(iter(errors.items()))
                 failed = f'Env {env_id} reset has exceeded max retries({max_retry})'
                 raise ResetFailed(f'{failed}, and the latest exception is: {error}') from error
+            attempts_left -= 1
+            time.sleep(self._options.retry_waiting_time)
             # the environments of a lost worker are new in any case
             old = {env_id for env_id, error in errors.items() if not isinstance(error, WorkerLost)}
             errors = self._reset_once(set(errors), old if self._options.retry_type == 'renew' else ())

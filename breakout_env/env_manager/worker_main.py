@@ -9,7 +9,7 @@ import select
 import signal
 import time
 import traceback
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
@@ -83,29 +83,23 @@ class EnvGroup:
             self._call(env_id, self.envs.pop(env_id).close)
         self.envs[env_id] = self._call(env_id, self._env_fns[env_id])
 
-    def step(self, actions: dict[int, Any], last_episodes: Sequence[int], changed_only: bool) -> dict[int, StepReply]:
-        """Step some environments.
-
-        Arguments:
-            actions: An action by environment.
-            last_episodes: Environments that must not begin another episode.
-            changed_only: Whether to leave out replies that have only an info.
-        """
+    def step(self, actions: dict[int, Any], changed_only: bool) -> dict[int, StepReply]:
+        """Step some environments; ``changed_only`` leaves out replies that have only an info."""
         replies: dict[int, StepReply] = {}
         for env_id, action in actions.items():
             if type(action) is int:  # environments get what DI-engine's policies give
                 action = np.array([action])
-            reply = self._step(env_id, action, env_id in last_episodes)
+            reply = self._step(env_id, action)
             if not (changed_only and reply.timestep is None):
                 replies[env_id] = reply
         return replies
 
-    def _step(self, env_id: int, action: Any, last_episode: bool) -> StepReply:
+    def _step(self, env_id: int, action: Any) -> StepReply:
         timestep = self._call(env_id, self.envs[env_id].step, action)
         info = timestep.info
         if is_abnormal(info):
             return StepReply(info, timestep)
-        if timestep.done and self._options.auto_reset and not last_episode:
+        if timestep.done and self._options.auto_reset:
             # in place, as in DI-engine, without the arguments that `reset` was given last
             kwargs = {} if self._options.reset_inplace else self._reset_kwargs[env_id]
             return StepReply(info, timestep, self._reset(env_id, kwargs))
@@ -115,11 +109,8 @@ class EnvGroup:
     def reset(
         self, kwargs: dict[int, dict | None], seeds: dict[int, tuple], renewed: Collection[int]
     ) -> dict[int, ResetReply]:
-        """Seed and reset some environments.
-
-        Arguments:
-            kwargs, seeds: Arguments of ``reset`` for each; of ``seed`` for environments that get a new one.
-            renewed: Environments to close and make again before.
+        """Seed and reset some environments, with arguments of ``reset`` for each and of ``seed`` for some. ``renewed``
+        ones are closed and made again before.
         """
         replies: dict[int, ResetReply] = {}
         self._seeds.update(seeds)
@@ -184,11 +175,8 @@ def run_group(
     shared: SharedSteps,
     options: EnvManagerOptions,
 ) -> None:
-    """The main function of a worker process: carry out commands until ``end`` or the manager's process has ended.
-
-    Arguments:
-        ends_with_owner: Whether the kernel kills this process with it, even a stopped one.
-        env_fns, shared, options: ``EnvGroup``'s arguments.
+    """The main function of a worker process: carry out commands until ``end`` or the manager's process has ended. With
+    ``ends_with_owner`` the kernel kills this process then, even a stopped one.
     """
     # Ctrl-C and a closed terminal signal the whole process group; the manager's process decides what follows.
     # The other handlers that a fork inherits are the trainer's.
