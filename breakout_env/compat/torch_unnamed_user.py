@@ -7,7 +7,7 @@ import os
 
 
 def name_user() -> None:
-    """Give a user without a name one, for this process and those it starts, by the variable that is asked first."""
+    """Give a user without a name one, for this process and its children, by the variable that is asked first."""
     try:
         getpass.getuser()
     except (KeyError, OSError, ImportError):

@@ -1,10 +1,9 @@
 """DI-engine's env manager interface, and one of arrays, over a few processes with a group of environments each."""
 
-import contextlib
 import logging
 import math
 from collections import ChainMap, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from operator import methodcaller
 from types import MethodType
@@ -19,7 +18,7 @@ from easydict import EasyDict
 from ..utils.options import shown
 from .errors import EnvNotReady, NoStepPending, ResetFailed, StepPending, WorkerLost
 from .options import EnvManagerOptions
-from .pool import PendingReplies, WorkerPool
+from .pool import Command, WorkerPool, replies_to, send
 from .recovery import Recovery
 from .shared_buffers import SharedSteps, StepBatch, is_abnormal
 from .worker_main import StepReply
@@ -28,10 +27,10 @@ logger = logging.getLogger(__name__)
 
 
 class _Step(NamedTuple):
-    """A step under way: its actions, the replies of the workers, and timesteps of environments that they lost."""
+    """A step under way: its actions, the commands to the workers, and timesteps of environments that they lost."""
 
     actions: Mapping[int, Any]
-    pending: PendingReplies
+    commands: list[Command]
     lost: dict[int, BaseEnvTimestep]
 
 
@@ -125,13 +124,12 @@ class GroupEnvManager(BaseEnvManager):
         if unknown := set(kwargs).difference(self._env_states):
             raise ValueError(f'reset found no environments {unknown}; expected 0 to {self._env_num - 1}')
         self._recovery.reset_kwargs.update(kwargs)
-        with self._close_if_a_reset_fails():
-            self._recovery.reset(set(kwargs))
+        self._recover(self._recovery.reset, set(kwargs))
 
-    @contextlib.contextmanager
-    def _close_if_a_reset_fails(self) -> Iterator[None]:
+    def _recover(self, reset: Callable, *args: object) -> None:
+        """Reset environments by the ``Recovery``; close if it fails."""
         try:
-            yield
+            reset(*args)
         except ResetFailed:
             self.close()
             raise
@@ -183,8 +181,7 @@ class GroupEnvManager(BaseEnvManager):
     def _restart_lost(self) -> None:
         """Start lost environments again whose loss was reported, if the caller has not reset them."""
         if self._recovery.lost and self._auto_reset and not self._closed:
-            with self._close_if_a_reset_fails():
-                self._recovery.reset_reported()
+            self._recover(self._recovery.reset_reported)
 
     def _drop_pending_steps(self) -> None:
         """Receive and drop the steps under way; the ready observations are up to date then."""
@@ -258,8 +255,7 @@ class GroupEnvManager(BaseEnvManager):
             batch.enter(row_of[env_id], timestep, timestep.obs)
         # but not the environments that `send` has started again since they were lost
         lost = {i for i, each in timesteps.items() if is_abnormal(each.info) and self._env_states[i] != EnvState.RUN}
-        with self._close_if_a_reset_fails():
-            self._recovery.reset(lost)
+        self._recover(self._recovery.reset, lost)
         for env_id in timesteps:
             batch.obs[row_of[env_id]] = self._ready_obs[env_id]
 
@@ -277,12 +273,12 @@ class GroupEnvManager(BaseEnvManager):
     def _start_step(self, actions: Mapping[int, Any], changed_only: bool) -> _Step:
         """Ask the workers for a step. ``changed_only``: whether they leave out replies that have only an info."""
         # These actions belong to games that died with their worker; the collector has to drop its part of them.
-        step = _Step(actions, PendingReplies(), self._recovery.report(actions, 'its worker process had ended'))
+        step = _Step(actions, [], self._recovery.report(actions, 'its worker process had ended'))
         limit = self._options.time_limit('step_timeout')
         for worker in self.pool.workers:
             wanted = {i: actions[i] for i in worker.env_ids if i in actions and i not in step.lost}
             if wanted:
-                step.pending.ask(worker, limit, 'step', wanted, changed_only)
+                step.commands.append(send(worker, limit, 'step', wanted, changed_only))
         return step
 
     def _await_replies(self, step: _Step, reports: Sequence[int] | None = None) -> dict[int, StepReply]:
@@ -290,7 +286,7 @@ class GroupEnvManager(BaseEnvManager):
         ``reports`` only (None: all of its environments).
         """
         replies: dict[int, StepReply] = {}
-        for worker, result, error in step.pending.wait():
+        for worker, result, error in replies_to(step.commands):
             if error is None:
                 replies.update(result)
             elif isinstance(error, WorkerLost):
@@ -311,8 +307,7 @@ class GroupEnvManager(BaseEnvManager):
             timesteps[env_id] = timestep
             self._ready_obs[env_id] = timestep.obs
         begun = {i: reply.next_episode for i, reply in replies.items() if reply.next_episode is not None}
-        with self._close_if_a_reset_fails():
-            self._recovery.retry(self._recovery.begin_episodes(begun))
+        self._recover(self._recovery.retry, self._recovery.begin_episodes(begun))
         for env_id, timestep in timesteps.items():
             if is_abnormal(timestep.info):
                 self._env_states[env_id] = EnvState.ERROR

@@ -22,7 +22,7 @@ COMPUTING_COUNTS = 0.1
 
 
 @dataclass
-class _Command:
+class Command:
     """A command to a worker, and the seconds in which no call of its environments has returned. They are counted in
     slices: while this process is stopped (Ctrl-Z) or the machine sleeps, nothing is counted.
     """
@@ -32,6 +32,7 @@ class _Command:
     limit: TimeLimit
     idle_s: float = 0.0
     calls: int = 0
+    reply: 'Reply | None' = None
 
     @property
     def is_overdue(self) -> bool:
@@ -58,38 +59,31 @@ class Reply(NamedTuple):
     error: WorkerLost | EnvFailed | None
 
 
-class PendingReplies:
-    """Commands that several workers carry out side by side."""
+def send(worker: Worker, limit: TimeLimit, command: str, *args: object) -> Command:
+    """Send a command to a worker, which has this time to reply."""
+    return Command(worker, worker.send(command, *args), limit)
 
-    def __init__(self) -> None:
-        self._commands: list[_Command] = []
-        self._replies: list[Reply] = []
 
-    def ask(self, worker: Worker, limit: TimeLimit, command: str, *args: object) -> None:
-        """Send a command to a worker, which has this time to reply."""
-        self._commands.append(_Command(worker, worker.send(command, *args), limit))
+def replies_to(commands: list[Command]) -> list[Reply]:
+    """Wait for all replies of commands that workers carry out side by side. An interrupted call may be repeated."""
+    for index, command in enumerate(commands):
+        if command.reply is None:
+            command.reply = _reply_to_first(commands[index:])
+    return [command.reply for command in commands if command.reply is not None]
 
-    def wait(self) -> list[Reply]:
-        """Wait for all replies. A call that was interrupted may be repeated."""
-        while remaining := self._commands[len(self._replies) :]:
-            worker = remaining[0].worker
-            try:
-                self._wait_for_first(remaining)
-                reply = Reply(worker, worker.take(remaining[0].number), None)
-            except (WorkerLost, EnvFailed) as error:
-                reply = Reply(worker, None, error.with_traceback(None))
-            self._replies.append(reply)
-        return self._replies
 
-    @staticmethod
-    def _wait_for_first(commands: list[_Command]) -> None:
-        first = commands[0]
-        while not first.worker.has_reply(first.number, slice_s := first.slice_s):
-            for command in commands:
-                command.count(slice_s)
-            if first.is_overdue:
-                limit = f'{first.limit.seconds:g} s without progress (env.manager.{first.limit.option})'
-                raise WorkerLost(f'worker process {first.worker.pid} did not answer within {limit}')
+def _reply_to_first(commands: list[Command]) -> Reply:
+    first, worker = commands[0], commands[0].worker
+    while not worker.has_reply(first.number, slice_s := first.slice_s):
+        for command in commands:
+            command.count(slice_s)
+        if first.is_overdue:
+            limit = f'{first.limit.seconds:g} s without progress (env.manager.{first.limit.option})'
+            return Reply(worker, None, WorkerLost(f'worker process {worker.pid} did not answer within {limit}'))
+    try:
+        return Reply(worker, worker.take(first.number), None)
+    except (WorkerLost, EnvFailed) as error:
+        return Reply(worker, None, error.with_traceback(None))
 
 
 class WorkerPool:
@@ -127,10 +121,8 @@ class WorkerPool:
 
     def ask(self, workers: Iterable[Worker], command: str, *args: object, skips_lost: bool = False) -> list[Any]:
         """Give some workers a command; their results. Raises ``EnvFailed``, and ``WorkerLost`` unless skipped."""
-        pending, limit = PendingReplies(), self._options.time_limit('connect_timeout')
-        for worker in workers:
-            pending.ask(worker, limit, command, *args)
-        replies = pending.wait()
+        limit = self._options.time_limit('connect_timeout')
+        replies = replies_to([send(worker, limit, command, *args) for worker in workers])
         for reply in replies:
             if reply.error is not None and not (skips_lost and isinstance(reply.error, WorkerLost)):
                 raise reply.error

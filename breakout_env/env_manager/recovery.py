@@ -11,7 +11,7 @@ from ding.envs.env_manager.base_env_manager import EnvState
 
 from .errors import EnvFailed, ResetFailed, WorkerEnded, WorkerLost
 from .options import EnvManagerOptions
-from .pool import PendingReplies, WorkerPool
+from .pool import WorkerPool, replies_to, send
 from .shared_buffers import SharedSteps
 from .worker_main import ResetReply
 from .workers import Worker
@@ -50,7 +50,7 @@ class Recovery:
     # ---- resets
 
     def reset(self, env_ids: set[int]) -> None:
-        """Reset some environments, and retry resets that fail. A ResetFailed says that no attempt is left."""
+        """Reset some environments, and retry resets that fail; a ResetFailed when no attempt is left."""
         self.retry(self._reset_once(env_ids))
 
     def retry(self, errors: Errors) -> None:
@@ -74,18 +74,18 @@ class Recovery:
             errors = self._reset_once(set(errors), old if self._options.retry_type == 'renew' else ())
 
     def _reset_once(self, env_ids: set[int], renewed: Collection[int] = ()) -> Errors:
-        """Reset some environments, those ``renewed`` after they were made again, in new workers where needed."""
+        """Reset some environments, in new workers where needed; make ``renewed`` ones again before."""
         self._states.update(dict.fromkeys(env_ids, EnvState.RESET))
         errors = self._replace_workers(env_ids)
         self.reseed(renewed)
-        pending = PendingReplies()
+        commands = []
         limit = self._options.time_limit('connect_timeout' if self._options.reset_timeout is None else 'reset_timeout')
         for worker in self._pool.workers:
             wanted = [env_id for env_id in worker.env_ids if env_id in env_ids and env_id not in errors]
             if wanted:
                 kwargs = {env_id: self.reset_kwargs[env_id] for env_id in wanted}
-                pending.ask(worker, limit, 'reset', kwargs, self._take_seeds(wanted), renewed)
-        for worker, result, error in pending.wait():
+                commands.append(send(worker, limit, 'reset', kwargs, self._take_seeds(wanted), renewed))
+        for worker, result, error in replies_to(commands):
             if error is None:
                 errors.update(self.begin_episodes(result))
             else:
@@ -156,7 +156,7 @@ class Recovery:
         return {env_id: BaseEnvTimestep(None, None, None, dict(abnormal=True, error=error)) for env_id in unreported}
 
     def reset_reported(self) -> None:
-        """Reset lost environments whose loss the caller knows, and that nobody has reset."""
+        """Reset lost environments whose loss was reported to the caller, unless the caller has reset them."""
         reported = {env_id for env_id in self.lost if self._states[env_id] == EnvState.ERROR}
         if reported:
             self.reset(reported)

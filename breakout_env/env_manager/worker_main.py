@@ -71,7 +71,7 @@ class EnvGroup:
             return None, self.failed(error)
 
     def failed(self, error: Exception) -> EnvFailed:
-        """An error of one of these environments, nobody knows which."""
+        """An error of an unknown one of these environments."""
         return EnvFailed(min(self._env_fns), _portable(error))
 
     def open(self) -> None:

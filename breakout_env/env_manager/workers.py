@@ -165,7 +165,7 @@ class InlineWorker(_Worker):
                 self._replies[self._number] = self.group.carry_out(command, args)
         except SystemExit:
             self.kill()
-        except BaseException:  # interrupted: nobody knows what state its environments are in
+        except BaseException:  # interrupted: the state of its environments is unknown
             self.kill()
             raise
         return self._number

@@ -22,7 +22,7 @@ TRAINING_ONLY = frozenset(['episodic_life', 'clip_reward', 'life_loss_penalty', 
 EVALUATION_DEFAULTS = dict(
     episodic_life=False, clip_reward=False, life_loss_penalty=0.0, late_start_probability=0.0, fire_on_life_loss=True
 )
-# The names of the game in gymnasium, gym and EnvPool, without those that repeat an action for 2 to 4 frames at random.
+# The names of the game in gymnasium, gym and EnvPool, except the versions that repeat an action for 2 to 4 frames.
 _ENV_ID = re.compile(r'Breakout(?:NoFrameskip|Deterministic)-v[04]|(?:ALE/)?Breakout-v5')
 
 

@@ -48,7 +48,7 @@ def test_upstream_still_loses_the_best_checkpoint_to_a_full_disk(learner):
         best()
 
 
-def test_the_best_checkpoint_outlasts_a_full_disk_and_the_caller_learns_of_it(learner):
+def test_the_best_checkpoint_outlasts_a_full_disk_with_an_error(learner):
     keep_checkpoints_whole(learner, numbered_checkpoint, finite)
     with pytest.raises(OSError, match='No space left'):
         save(learner, BEST)

@@ -7,7 +7,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from breakout_env.env_manager.pool import PendingReplies
+from breakout_env.env_manager import pool
 from helpers.managers import GameEnv, assert_consistent, build_inline, frozen, kill_worker_of, launched
 from helpers.resources import children
 
@@ -94,10 +94,10 @@ def test_a_worker_lost_in_a_reset_is_replaced(faults):
 
 def time_limits(**options):
     """Of a start, a reset and a step."""
-    with mock.patch.object(PendingReplies, 'ask', autospec=True, side_effect=PendingReplies.ask) as ask:
+    with mock.patch.object(pool, 'Command', side_effect=pool.Command) as sent:
         with launched(build_inline(env_num=3, worker_num=1, **options)) as manager:
             manager.step({0: 0, 1: 0})
-    return [call.args[2] for call in ask.mock_calls]
+    return [call.args[2] for call in sent.mock_calls]
 
 
 def test_each_command_has_the_time_limit_of_its_option():

@@ -15,7 +15,6 @@ import pytest
 from breakout_env.env_manager import pool
 from breakout_env.env_manager.errors import WorkerLost
 from breakout_env.env_manager.options import TimeLimit
-from breakout_env.env_manager.pool import PendingReplies
 from breakout_env.utils.busy_cores import waits_more_than_it_runs
 from helpers.managers import MAIN_PID, RAISE, RAISE_AWKWARD, GameEnv, PlantedError, build, kill_worker_of, launched
 from helpers.processes import wait_until
@@ -92,10 +91,7 @@ class FakeWorker:
 
 
 def replies_of(workers):
-    pending = PendingReplies()
-    for worker in workers:
-        pending.ask(worker, TimeLimit('reset_timeout', 10.0), 'step')
-    return pending.wait()
+    return pool.replies_to([pool.send(worker, TimeLimit('reset_timeout', 10.0), 'step') for worker in workers])
 
 
 @pytest.mark.parametrize(
