@@ -6,16 +6,16 @@ import io
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
+from ding.worker.learner import BaseLearner
 from ding.worker.learner.learner_hook import SaveCkptHook
 from easydict import EasyDict
 
 from ..utils.atomic_file import write_bytes
 
 logger = logging.getLogger(__name__)
-Check = Callable[[dict[str, Any]], None]
+Check = Callable[[dict[str, object]], None]
 PathOf = Callable[[int], Path]
 
 
@@ -27,7 +27,7 @@ class WholeCkptHook(SaveCkptHook):
         super().__init__(replaced.name, replaced.priority, position=replaced.position, ext_args=ext_args)
         self._path_of, self._check = path_of, check
 
-    def __call__(self, engine: Any) -> None:
+    def __call__(self, engine: BaseLearner) -> None:
         """Save a checkpoint if it is time. One that cannot be written is left out with a warning; if it has a name
         (``learner.save_checkpoint``), that is an OSError. One that fails the check is a ValueError, or at the end of a
         run a warning.
@@ -52,7 +52,7 @@ class WholeCkptHook(SaveCkptHook):
             engine.info(f'{engine.instance_name} save ckpt in {path}')
 
 
-def keep_checkpoints_whole(learner: Any, path_of: PathOf, check: Check) -> None:
+def keep_checkpoints_whole(learner: BaseLearner, path_of: PathOf, check: Check) -> None:
     """Let a learner's checkpoints outlast a full disk. ``path_of`` gives the path of a checkpoint by updates; ``check``
     raises a ValueError for a state that must not be saved.
     """

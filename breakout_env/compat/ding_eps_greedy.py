@@ -2,8 +2,6 @@
 them explore or none.
 """
 
-from typing import Any
-
 import torch
 from ding.model.wrapper.model_wrappers import IModelWrapper, register_wrapper
 
@@ -13,7 +11,7 @@ INDEPENDENT = 'independent_eps_greedy'  # the name for DI-engine's `model_wrap`
 class IndependentEpsGreedy(IModelWrapper):
     """Adds to a network's output an ``action`` for each row of ``logit``: random with probability ``eps``."""
 
-    def forward(self, *args: Any, eps: float, **kwargs: Any) -> dict[str, Any]:
+    def forward(self, *args: object, eps: float, **kwargs: object) -> dict[str, torch.Tensor]:
         output = self._model.forward(*args, **kwargs)
         action = output['logit'].argmax(dim=-1)
         explores = torch.rand(action.shape) < eps

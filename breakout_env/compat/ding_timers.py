@@ -3,7 +3,6 @@ work overlap with what it times. Without a GPU all timers share one start time.
 """
 
 import time
-from typing import Any
 
 from ding.utils import EasyTimer
 
@@ -18,11 +17,11 @@ class PlainTimer:
     def __enter__(self) -> None:
         self._start_s = time.perf_counter()
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         self.value = time.perf_counter() - self._start_s
 
 
-def use_plain_timers(*workers: Any) -> None:
+def use_plain_timers(*workers: object) -> None:
     """Replace the timers of a learner, a collector, an evaluator."""
     for worker in workers:
         for name, value in list(vars(worker).items()):

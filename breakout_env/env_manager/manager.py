@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 class _Step(NamedTuple):
     """A step under way: its actions, the commands to the workers, and timesteps of environments that they lost."""
 
-    actions: Mapping[int, Any]
+    actions: Mapping[int, object]
     commands: list[Command]
     lost: dict[int, BaseEnvTimestep]
 
@@ -80,7 +80,7 @@ class GroupEnvManager(BaseEnvManager):
         self._recovery = Recovery(self.pool, self._shared, self._options, self._env_states, self._ready_obs)
         self._underway: deque[_Step] = deque()
         # The last observations of episodes that ended in ``step``; with ``reset_inplace`` its timesteps lack them.
-        self.final_obs: dict[int, Any] = {}
+        self.final_obs: dict[int, object] = {}
 
     @classmethod
     def check_config(cls, cfg: Mapping) -> None:
@@ -136,7 +136,7 @@ class GroupEnvManager(BaseEnvManager):
 
     # ---- steps by DI-engine's interface
 
-    def step(self, actions: Mapping[int, Any]) -> dict[int, BaseEnvTimestep]:
+    def step(self, actions: Mapping[int, object]) -> dict[int, BaseEnvTimestep]:
         """Step environments, and begin a new episode where one ended.
 
         Arguments:
@@ -270,7 +270,7 @@ class GroupEnvManager(BaseEnvManager):
             if pending := states.keys() & step.actions.keys():
                 raise StepPending(f'a step of environments {sorted(pending)} is under way; call recv first')
 
-    def _start_step(self, actions: Mapping[int, Any], changed_only: bool) -> _Step:
+    def _start_step(self, actions: Mapping[int, object], changed_only: bool) -> _Step:
         """Ask the workers for a step. ``changed_only``: whether they leave out replies that have only an info."""
         # These actions belong to games that died with their worker; the collector has to drop its part of them.
         step = _Step(actions, [], self._recovery.report(actions, 'its worker process had ended'))

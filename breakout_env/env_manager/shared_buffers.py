@@ -1,12 +1,14 @@
 """The results of steps: shared memory in which workers put them, and batches of them."""
 
 from collections.abc import Sequence
+from multiprocessing.context import BaseContext
 from typing import Any, NamedTuple
 
 import gym
 import gymnasium
 import numpy as np
 from ding.envs import BaseEnvTimestep
+from numpy.typing import DTypeLike
 
 BOXES = (gym.spaces.Box, gymnasium.spaces.Box)
 
@@ -28,7 +30,7 @@ class StepBatch(NamedTuple):
     infos: dict[int, dict[str, Any]]
     final_obs: dict[int, Any]
 
-    def enter(self, row: int, timestep: BaseEnvTimestep, final_obs: Any = None) -> None:
+    def enter(self, row: int, timestep: BaseEnvTimestep, final_obs: object = None) -> None:
         """Write reward, done and info of a timestep into a row, and the episode's last observation if it is known."""
         self.infos[row] = timestep.info
         if is_abnormal(timestep.info):
@@ -51,13 +53,13 @@ class SharedSteps:
     keep to it, travels in the message instead.
     """
 
-    def __init__(self, context: Any, env_num: int, observation_space: Any, reward_space: Any) -> None:
+    def __init__(self, context: BaseContext, env_num: int, obs_space: gym.Space, reward_space: gym.Space) -> None:
         """``context``: of the processes that share it."""
 
-        def shared(space: Any) -> Any:
+        def shared(space: gym.Space) -> Any:
             return _SharedArray(context, (env_num, *space.shape), space.dtype) if isinstance(space, BOXES) else None
 
-        self._obs, self._rewards = shared(observation_space), shared(reward_space)
+        self._obs, self._rewards = shared(obs_space), shared(reward_space)
         self._dones = _SharedArray(context, (env_num,), np.bool_)
         self._calls = _SharedArray(context, (env_num,), np.int64)
 
@@ -74,7 +76,7 @@ class SharedSteps:
         """Whether observations are arrays and rewards single numbers, so that steps of many have a row each."""
         return self._obs is not None and self._rewards is not None and self._rewards.array[0].size == 1
 
-    def put_obs(self, env_id: int, obs: Any) -> bool:
+    def put_obs(self, env_id: int, obs: object) -> bool:
         """Write an observation, if it fits; returns whether it was written."""
         return self._obs is not None and self._obs.put(env_id, obs)
 
@@ -104,12 +106,12 @@ class SharedSteps:
 class _SharedArray:
     """A NumPy array that is the same memory in each process it is passed to."""
 
-    def __init__(self, context: Any, shape: tuple, dtype: Any) -> None:
+    def __init__(self, context: BaseContext, shape: tuple[int, ...], dtype: DTypeLike) -> None:
         dtype = np.dtype(dtype)
         # bytes without a lock; multiprocessing unlinks the file behind them as soon as it is mapped
         self.__setstate__((context.RawArray('B', max(int(np.prod(shape)) * dtype.itemsize, 1)), shape, dtype))
 
-    def put(self, row: int, value: Any) -> bool:
+    def put(self, row: int, value: object) -> bool:
         """Write a row, if it is an array that fits exactly; returns whether it was written."""
         if type(value) is not np.ndarray or (value.dtype, value.shape) != (self.array.dtype, self.array.shape[1:]):
             return False

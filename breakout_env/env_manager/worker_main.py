@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import cv2
 import numpy as np
 import torch
-from ding.envs import BaseEnvTimestep
+from ding.envs import BaseEnv, BaseEnvTimestep
 from ding.utils import CloudPickleWrapper
 
 from ..utils import signals
@@ -38,7 +38,7 @@ class ResetReply(NamedTuple):
 
     error: Exception | None = None
     is_shared: bool = False
-    obs: Any = None
+    obs: object = None
 
 
 class StepReply(NamedTuple):
@@ -46,7 +46,7 @@ class StepReply(NamedTuple):
     the next episode, ``next_episode`` says how.
     """
 
-    info: Any
+    info: dict
     timestep: BaseEnvTimestep | None = None
     next_episode: ResetReply | None = None
 
@@ -56,12 +56,12 @@ class EnvGroup:
 
     def __init__(self, env_fns: dict[int, Callable], shared: SharedSteps, options: EnvManagerOptions) -> None:
         """``env_fns`` by index in the manager; ``shared``: where results go."""
-        self.envs: dict[int, Any] = {}
+        self.envs: dict[int, BaseEnv] = {}
         self._env_fns, self._shared, self._options = env_fns, shared, options
         self._reset_kwargs: dict[int, dict] = {env_id: {} for env_id in env_fns}
         self._seeds: dict[int, tuple] = {}  # that environments have not taken yet
 
-    def carry_out(self, command: str, args: tuple) -> tuple[Any, EnvFailed | None]:
+    def carry_out(self, command: str, args: tuple) -> tuple[object, EnvFailed | None]:
         """The result of a command, or its error."""
         try:
             return getattr(self, command)(*args), None
@@ -83,7 +83,7 @@ class EnvGroup:
             self._call(env_id, self.envs.pop(env_id).close)
         self.envs[env_id] = self._call(env_id, self._env_fns[env_id])
 
-    def step(self, actions: dict[int, Any], changed_only: bool) -> dict[int, StepReply]:
+    def step(self, actions: dict[int, object], changed_only: bool) -> dict[int, StepReply]:
         """Step some environments; ``changed_only`` leaves out replies that have only an info."""
         replies: dict[int, StepReply] = {}
         for env_id, action in actions.items():
@@ -94,7 +94,7 @@ class EnvGroup:
                 replies[env_id] = reply
         return replies
 
-    def _step(self, env_id: int, action: Any) -> StepReply:
+    def _step(self, env_id: int, action: object) -> StepReply:
         timestep = self._call(env_id, self.envs[env_id].step, action)
         info = timestep.info
         if is_abnormal(info):
@@ -131,7 +131,7 @@ class EnvGroup:
             return ResetReply(failed.error)
         return ResetReply(is_shared=True) if self._shared.put_obs(env_id, obs) else ResetReply(obs=obs)
 
-    def apply(self, env_ids: Collection[int], function: Callable, *args: Any) -> dict[int, Any]:
+    def apply(self, env_ids: Collection[int], function: Callable, *args: object) -> dict[int, object]:
         wanted = {env_id: env for env_id, env in self.envs.items() if env_id in env_ids}
         return {env_id: self._call(env_id, function, env, *args) for env_id, env in wanted.items()}
 
@@ -145,7 +145,7 @@ class EnvGroup:
             with contextlib.suppress(OSError):  # the manager has ended
                 send(b'closed')
 
-    def _call(self, env_id: int, function: Callable, *args: Any, **kwargs: Any) -> Any:
+    def _call(self, env_id: int, function: Callable, *args: object, **kwargs: object) -> Any:
         try:
             result = function(*args, **kwargs)
         except Exception as error:  # the manager raises it in the user's process

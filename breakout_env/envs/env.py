@@ -5,7 +5,7 @@ import os
 import weakref
 from collections.abc import Callable, Mapping
 from operator import methodcaller
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 import gym  # DI-engine checks spaces by the classes of gym, not of gymnasium
 import numpy as np
@@ -60,7 +60,7 @@ class BreakoutEnv(BaseEnv):
     _game: Game
     _NOT_COPIED = frozenset(['_resources', '_rngs', '_game', '_seed_is_new', '_np_random'])  # the last one is gym's
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+    def __new__(cls, *args: object, **kwargs: object) -> Self:
         env = super().__new__(cls)
         env._resources = Resources()
         leave_ctrl_c_to_manager()
@@ -85,7 +85,7 @@ class BreakoutEnv(BaseEnv):
         """
         return self._game.emulator
 
-    def __reduce__(self) -> tuple[Callable, tuple, dict[str, Any]]:
+    def __reduce__(self) -> tuple[Callable, tuple, dict[str, object]]:
         not_copied = self._NOT_COPIED.union(self._names_of_resources())
         state = {name: value for name, value in vars(self).items() if name not in not_copied}
         for name, value in state.items():
@@ -93,7 +93,7 @@ class BreakoutEnv(BaseEnv):
                 state[name] = copied_space(value)
         return type(self).__new__, (type(self),), state
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
         if self._seed is not None:
             self.seed(self._seed)

@@ -59,7 +59,7 @@ class GymnasiumBreakout(gymnasium.Env):
     # Without 'human': `check_env` opens each of them, and many machines have no display.
     metadata: dict[str, Any] = {'render_modes': ['rgb_array'], 'render_fps': 15}
 
-    def __init__(self, render_mode: str | None = None, **options: Any) -> None:
+    def __init__(self, render_mode: str | None = None, **options: object) -> None:
         """``render_mode``: None or ``rgb_array``; ``options``: ``BreakoutOptions``. A ValueError names a wrong one."""
         for name in options:
             if name not in BreakoutOptions.known_names():
@@ -88,7 +88,7 @@ class GymnasiumBreakout(gymnasium.Env):
         super().reset(seed=seed)
         return self._env.reset(), {}
 
-    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
+    def step(self, action: object) -> tuple[np.ndarray, float, bool, bool, dict]:
         """As ``gymnasium.Env.step``; ``info`` as ``BreakoutEnv.step`` returns it."""
         obs, reward, done, info = self._env.step(action)
         truncated = bool(info.get('TimeLimit.truncated', False))
@@ -146,7 +146,7 @@ class GymnasiumBreakoutVector(VectorEnv):
         manager: Mapping | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.SAME_STEP,
         max_episode_steps: int | None = None,
-        **options: Any,
+        **options: object,
     ) -> None:
         """
         Arguments:
@@ -208,7 +208,7 @@ class GymnasiumBreakoutVector(VectorEnv):
             raise ValueError(f'the seeds are {shown(seed)}; expected {expected}')
         return [None if one is None else checked_seed(one) for one in seeds]
 
-    def step(self, actions: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict]:
+    def step(self, actions: object) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict]:
         """As ``VectorEnv.step``; a ValueError for wrong actions, before any game is stepped."""
         array = whole_numbers(actions)
         if not self.action_space.contains(array):
@@ -251,6 +251,6 @@ class GymnasiumBreakoutVector(VectorEnv):
         if self._manager.closed:
             raise gymnasium.error.ResetNeeded('the vector environment plays no games; call reset first')
 
-    def close_extras(self, **kwargs: Any) -> None:
+    def close_extras(self, **kwargs: object) -> None:
         """End the processes."""
         self._manager.close()

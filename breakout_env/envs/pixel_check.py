@@ -3,8 +3,6 @@ to [0, 1] (float32) for one that does not. A wrong pair trains on wrong numbers,
 evaluator casts uint8 to float32.
 """
 
-from typing import Any
-
 import numpy as np
 import torch
 from ding.envs import BaseEnv
@@ -54,7 +52,7 @@ def check_pixels(policy: EasyDict, role: str, env: BaseEnv) -> None:
             raise ValueError(f'{wrong}; expected {expected}, or to leave it out')
 
 
-def _model_class(policy: EasyDict) -> Any:
+def _model_class(policy: EasyDict) -> type | None:
     """The config's model, or else the policy, whose default model is of the same package; None for unknown names."""
     import_parts('policy.model.import_names', policy.model.get('import_names'))
     registry = MODEL_REGISTRY if 'type' in policy.model else POLICY_REGISTRY
@@ -62,11 +60,11 @@ def _model_class(policy: EasyDict) -> Any:
     return registry.get(name) if name in registry else None
 
 
-def _package(model_class: Any) -> str:
+def _package(model_class: type | None) -> str:
     return getattr(model_class, '__module__', '').split('.')[0]
 
 
-def _sizes(env: BaseEnv) -> dict[str, Any]:
+def _sizes(env: BaseEnv) -> dict[str, object]:
     """The sizes of ``policy.model`` that suit an environment; none if its observations are not arrays."""
     shape = getattr(env.observation_space, 'shape', None)
     return {} if shape is None else dict(obs_shape=list(shape), action_shape=getattr(env.action_space, 'n', None))
