@@ -9,6 +9,10 @@ class WorkerEnded(WorkerLost):
     """A worker ended, or somebody else killed it."""
 
 
+class InlineCrash(BaseException):
+    """An environment raises this to end its inline worker, as a crash would end a process."""
+
+
 class EnvFailed(Exception):
     """An environment raised ``error``; a worker sends this in place of a result."""
 

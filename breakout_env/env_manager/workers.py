@@ -15,7 +15,7 @@ import psutil
 from ding.utils import CloudPickleWrapper
 
 from ..compat import multiprocessing_forks  # noqa: F401  # before a worker is started
-from .errors import EnvFailed, WorkerEnded
+from .errors import EnvFailed, InlineCrash, WorkerEnded
 from .options import EnvManagerOptions
 from .shared_buffers import SharedSteps
 from .worker_main import EnvGroup, run_group
@@ -142,7 +142,7 @@ class WorkerProcess(_Worker):
 
 class InlineWorker(_Worker):
     """A worker in the manager's process, for debuggers, profilers and tests: it carries out a command when it is sent.
-    Time limits do not hold. An environment that raises ``SystemExit`` ends it, as it would end a process.
+    Time limits do not hold.
     """
 
     def __init__(self, env_fns: dict[int, Callable], shared: SharedSteps, options: EnvManagerOptions) -> None:
@@ -163,7 +163,7 @@ class InlineWorker(_Worker):
         try:
             if self.alive and command != 'end':
                 self._replies[self._number] = self.group.carry_out(command, args)
-        except SystemExit:
+        except InlineCrash:
             self.kill()
         except BaseException:  # interrupted: the state of its environments is unknown
             self.kill()

@@ -19,7 +19,6 @@ from ding.utils import ENV_REGISTRY, render
 
 from breakout_env import BreakoutEnv
 from breakout_env.envs.emulator import Emulator
-from breakout_env.envs.options import BreakoutOptions
 from helpers.games import play
 
 FIRE, LEFT = 1, 3
@@ -98,17 +97,6 @@ def test_a_game_that_begins_late_in_an_earlier_one_does_not_count(make, monkeypa
         env.reset()
         assert env.step(FIRE).info['episode_frame_number'] < 50
         play_until_done(env, None)
-
-
-def test_a_restored_state_shows_its_own_picture():
-    emulator = Emulator(0, BreakoutOptions())
-    emulator.reset_game(1)
-    state, screen = emulator.ale.cloneState(), emulator.screen.copy()
-    emulator.advance(FIRE, 200)
-    assert (emulator.screen != screen).any()
-    emulator.restore_state(state)
-    np.testing.assert_array_equal(emulator.screen, screen)
-    emulator.close()
 
 
 def test_a_lost_life_costs_the_penalty_and_no_points(make):

@@ -17,6 +17,7 @@ import treetensor.numpy as tnp
 from ding.envs import BaseEnv, BaseEnvTimestep, get_env_manager_cls
 from easydict import EasyDict
 
+from breakout_env.env_manager.errors import InlineCrash
 from breakout_env.env_manager.workers import InlineWorker
 from helpers.processes import wait_until
 
@@ -105,7 +106,7 @@ class GameEnv(BaseEnv):
         if action == RAISE_AWKWARD:
             raise AwkwardError('planted', 2)
         if action == KILL and in_process:
-            raise SystemExit
+            raise InlineCrash
         if action == KILL:
             os.kill(os.getpid(), signal.SIGKILL)
         if action == HANG:
