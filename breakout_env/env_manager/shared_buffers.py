@@ -85,7 +85,9 @@ class SharedSteps:
         if self._rewards is None or type(timestep.done) is not bool:
             return False
         self._dones.array[env_id] = timestep.done
-        return self._rewards.put(env_id, timestep.reward) and self.put_obs(env_id, timestep.obs)
+        if not self._rewards.put(env_id, timestep.reward):
+            return False
+        return self.put_obs(env_id, timestep.obs)
 
     def take_obs(self, env_ids: Sequence[int], out: np.ndarray | None = None) -> np.ndarray:
         """A copy of some environments' observations: :math:`(N, ...)` for N environments, in ``out`` if given."""
@@ -113,7 +115,9 @@ class _SharedArray:
 
     def put(self, row: int, value: object) -> bool:
         """Write a row, if it is an array that fits exactly; returns whether it was written."""
-        if type(value) is not np.ndarray or (value.dtype, value.shape) != (self.array.dtype, self.array.shape[1:]):
+        if type(value) is not np.ndarray:
+            return False
+        if value.dtype != self.array.dtype or value.shape != self.array.shape[1:]:
             return False
         self.array[row] = value
         return True

@@ -104,7 +104,9 @@ class EnvGroup:
             kwargs = {} if self._options.reset_inplace else self._reset_kwargs[env_id]
             return StepReply(info, timestep, self._reset(env_id, kwargs))
         is_plain = type(timestep) is BaseEnvTimestep and type(info) is dict
-        return StepReply(info, None if is_plain and self._shared.put_timestep(env_id, timestep) else timestep)
+        if is_plain and self._shared.put_timestep(env_id, timestep):
+            return StepReply(info)
+        return StepReply(info, timestep)
 
     def reset(
         self, kwargs: dict[int, dict | None], seeds: dict[int, tuple], renewed: Collection[int]

@@ -285,11 +285,12 @@ class BreakoutEnv(BaseEnv):
     @classmethod
     def check_config(cls, cfg: EasyDict) -> None:
         """Check ``cfg.env`` of a merged config; a ValueError names what is wrong. Fills in sizes of the model."""
-        collector = cls(cls.create_collector_env_cfg(cfg['env'])[0])  # opens nothing
-        evaluator = cls(cls.create_evaluator_env_cfg(cfg['env'])[0])
-        fill_in_sizes(cfg['policy'], collector)
-        check_pixels(cfg['policy'], 'collector', collector)
-        check_pixels(cfg['policy'], 'evaluator', evaluator)
+        policy, env = cfg['policy'], cfg['env']
+        collector = cls(cls.create_collector_env_cfg(env)[0])  # opens nothing
+        evaluator = cls(cls.create_evaluator_env_cfg(env)[0])
+        fill_in_sizes(policy, collector)
+        check_pixels(policy, 'collector', collector)
+        check_pixels(policy, 'evaluator', evaluator)
 
     @staticmethod
     def create_collector_env_cfg(cfg: dict) -> list[dict]:

@@ -148,15 +148,13 @@ class GymnasiumBreakoutVector(VectorEnv):
         max_episode_steps: int | None = None,
         **options: object,
     ) -> None:
-        """
+        """Check all options; a ValueError names a wrong one.
+
         Arguments:
-            num_envs: How many games, from 1 to 4,096.
             manager: ``EnvManagerOptions``, such as ``worker_num``.
             autoreset_mode: ``SAME_STEP`` or ``NEXT_STEP``, or their values.
             max_episode_steps: Steps after which an episode is truncated; None for no limit.
             render_mode, options: As of ``GymnasiumBreakout``.
-        Raises:
-            ValueError: If an option is unknown or its value is not allowed.
         """
         num_envs = checked('option', 'num_envs', num_envs, ENV_COUNT)
         checked('option', 'render_mode', render_mode, Literal[None, 'rgb_array'])
