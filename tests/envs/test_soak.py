@@ -171,14 +171,14 @@ class Watch:
     """Takes samples of this process and all below it, to be called after each cycle, when all is closed again."""
 
     def __init__(self, folder: Path, cycles: int) -> None:
-        self._folder, self._cycles = folder, cycles
+        self.folder, self.cycles = folder, cycles
         self.samples: list[dict[str, float]] = []
         self.cycle = 0
 
     def __call__(self, cycle: int | None = None, **own: float) -> None:
         """``cycle`` cycles are done, one more than before by default; ``own`` is what else is counted."""
         before, self.cycle = self.cycle, self.cycle + 1 if cycle is None else cycle
-        every = -(-self._cycles // SAMPLES)
+        every = -(-self.cycles // SAMPLES)
         if self.cycle // every == before // every:
             return
         this = psutil.Process()
@@ -194,13 +194,13 @@ class Watch:
             # windows and encoders too, and those that have ended and that nobody has waited for
             processes=len(below),
             shared_memory=sum(not name.startswith('sem.') for name in os.listdir('/dev/shm')),
-            files=sum(len(files) for _, _, files in os.walk(self._folder)),
+            files=sum(len(files) for _, _, files in os.walk(self.folder)),
         )
         self.samples.append({**sample, **own})
 
     def check(self) -> None:
         """Nothing has grown after the warm-up."""
-        judged = [sample for sample in self.samples if sample.pop('cycle') > WARM_UP_SHARE * self._cycles]
+        judged = [sample for sample in self.samples if sample.pop('cycle') > WARM_UP_SHARE * self.cycles]
         size = len(judged) // QUARTER
         assert size, f'{len(judged)} samples after the warm-up are too few to judge'
         growth = {
