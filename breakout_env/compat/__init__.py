@@ -1,1 +1,3 @@
-"""Workarounds of upstream behaviour, one file each, with the version they were needed for."""
+"""Workarounds, one file each. A file begins with the version of a package and the behaviour that it works around; its
+test fails once that has changed.
+"""

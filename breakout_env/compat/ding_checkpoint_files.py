@@ -1,38 +1,36 @@
-"""Upstream behaviour worked around (DI-engine 0.5.3): its hook writes a checkpoint straight into its place, so that a
-kill or a full disk leaves a part of a file where ``ckpt_best`` was; and the error of the disk ends the training.
+"""DI-engine 0.5.3: its hook writes a checkpoint in place, so that a kill or a full disk damages ``ckpt_best``, and the
+error of the disk ends the training.
 """
 
 import io
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
+from ding.worker.learner import BaseLearner
 from ding.worker.learner.learner_hook import SaveCkptHook
 from easydict import EasyDict
 
 from ..utils.atomic_file import write_bytes
 
 logger = logging.getLogger(__name__)
-Check = Callable[[dict[str, Any]], None]
+Check = Callable[[dict[str, object]], None]
 PathOf = Callable[[int], Path]
 
 
 class WholeCkptHook(SaveCkptHook):
-    """In place of a hook of DI-engine: the same checkpoints, each of them written whole or not at all."""
+    """The checkpoints of DI-engine's hook, each written whole or not at all."""
 
     def __init__(self, replaced: SaveCkptHook, path_of: PathOf, check: Check) -> None:
         ext_args = EasyDict(freq=replaced._freq)
         super().__init__(replaced.name, replaced.priority, position=replaced.position, ext_args=ext_args)
         self._path_of, self._check = path_of, check
 
-    def __call__(self, engine: Any) -> None:
-        """Save a checkpoint if it is time. One that cannot be written is left out with a warning.
-
-        Raises:
-            OSError: If a named one (``learner.save_checkpoint``) cannot be written.
-            ValueError: If it does not pass the check; at the end of a run that is a warning, too.
+    def __call__(self, engine: BaseLearner) -> None:
+        """Save a checkpoint if it is time. One that cannot be written is left out with a warning; if it has a name
+        (``learner.save_checkpoint``), that is an OSError. One that fails the check is a ValueError, or at the end of a
+        run a warning.
         """
         if engine.rank or engine.last_iter.val % self._freq:
             return
@@ -54,9 +52,9 @@ class WholeCkptHook(SaveCkptHook):
             engine.info(f'{engine.instance_name} save ckpt in {path}')
 
 
-def keep_checkpoints_whole(learner: Any, path_of: PathOf, check: Check) -> None:
-    """Let a learner's checkpoints outlast a full disk; its other hooks stay as they are. ``path_of`` gives the path of
-    a checkpoint by updates, as DI-engine names it. ``check`` raises a ValueError for a state that is not to be saved.
+def keep_checkpoints_whole(learner: BaseLearner, path_of: PathOf, check: Check) -> None:
+    """Let a learner's checkpoints outlast a full disk. ``path_of`` gives the path of a checkpoint by updates; ``check``
+    raises a ValueError for a state that must not be saved.
     """
     for hooks in learner._hooks.values():
         hooks[:] = [WholeCkptHook(hook, path_of, check) if type(hook) is SaveCkptHook else hook for hook in hooks]

@@ -1,5 +1,5 @@
-"""Upstream behaviour worked around (DI-engine 0.5.3): ``serial_pipeline`` returns the result of the last evaluation of
-its own process, and ends in an ``UnboundLocalError`` if a resumed run is over before one is due.
+"""DI-engine 0.5.3: ``serial_pipeline`` ends in an ``UnboundLocalError`` if a resumed run is over before an evaluation
+is due.
 """
 
 from functools import partial
@@ -13,16 +13,15 @@ if TYPE_CHECKING:
 
 
 def evaluate_first(learner: 'BaseLearner') -> None:
-    """Have the pipeline of a resumed run evaluate before its first collection. For DI-engine's own evaluators it sets
+    """Have the pipeline of a resumed run evaluate before its first collection. For DI-engine's own evaluators this sets
     ``eval_freq``, which policy and evaluator share, to 1 until the first update.
     """
-    ours = run_registry.look_up(learner.exp_name, 'evaluator')
-    if ours is not None:
-        ours.evaluate_first()
+    evaluator = run_registry.look_up(learner.exp_name, 'evaluator')
+    if evaluator is not None:
+        evaluator.evaluate_first()
         return
-    evaluator = learner.policy.get_attribute('cfg').eval.get('evaluator', {})
-    if 'eval_freq' not in evaluator:
-        return
-    restore = partial(setattr, evaluator, 'eval_freq', evaluator.eval_freq)
-    evaluator.eval_freq = 1
-    learner.register_hook(CallHook('resume_evaluate_first', 0, restore, position='before_iter'))
+    options = learner.policy.get_attribute('cfg').eval.get('evaluator', {})
+    if 'eval_freq' in options:
+        restore = partial(setattr, options, 'eval_freq', options.eval_freq)
+        options.eval_freq = 1
+        learner.register_hook(CallHook('resume_evaluate_first', 0, restore, position='before_iter'))

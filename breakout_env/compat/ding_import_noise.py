@@ -1,5 +1,5 @@
-"""Upstream behaviour worked around (DI-engine 0.5.3, gym 0.25.1, treevalue 1.4): the import writes gym's notice that it
-is unmaintained, a deprecation warning and hints at optional packages to stderr. A user can change none of it.
+"""DI-engine 0.5.3, gym 0.25.1, treevalue 1.4: the import writes notices, warnings and hints to stderr that a user
+cannot act on.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def quiet_import() -> Iterator[None]:
-    """Import DI-engine in this context, without gym's notice, warnings and the hints that it logs."""
+    """Import DI-engine in this context without noise."""
     disabled_before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

@@ -1,5 +1,5 @@
-"""Upstream behaviour worked around (DI-engine 0.5.3): the loggers of learner, collector and evaluator belong to the
-process and keep the log file of each run, so that the next run is logged into the files of the one before it as well.
+"""DI-engine 0.5.3: its loggers keep the log file of each run, so that the next run in the process is logged into the
+files of the last one, too.
 """
 
 import logging

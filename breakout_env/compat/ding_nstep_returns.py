@@ -1,17 +1,12 @@
-"""
-Upstream behaviour worked around (DI-engine 0.5.3, ``rl_utils/adder.py``): ``Adder.get_nstep_return_data`` discounts the
-value after the last ``nstep`` transitions of a fragment once too little, ``gamma ** (len - i - 1)`` instead of ``gamma
-** (len - i)``. In fragments of 4 steps with 3-step returns that is three targets of four, the last without any
-discount. Its collectors also cut returns at the end of each fragment, and take a time limit for the end of the game
-(``worker/nstep_collector.py``).
+"""DI-engine 0.5.3: ``Adder.get_nstep_return_data`` discounts the value after the last ``nstep`` transitions of a
+fragment once too little, ``gamma ** (len - i - 1)`` instead of ``gamma ** (len - i)``.
 """
 
 from typing import Any
 
 
 def correct_value_gamma(samples: list[dict[str, Any]], nstep: int, gamma: float) -> None:
-    """Give the last transitions of a fragment, as a policy's ``get_train_sample`` made them, the discount of the steps
-    that their returns have.
+    """Give the last transitions of a fragment the discount of the steps in their returns.
 
     Examples:
         >>> samples = [dict(value_gamma=0.5 ** steps) for steps in (2, 1, 0)]  # upstream's, of three steps with nstep 2

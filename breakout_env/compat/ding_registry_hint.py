@@ -1,5 +1,5 @@
-"""Upstream behaviour worked around (DI-engine 0.5.3): when a constructor raises, the registry prints ``Hint: for
-<class>`` and the constructor's arguments, whatever the error is about. Beside a worker that did not answer it misleads.
+"""DI-engine 0.5.3: when a constructor raises, the registry prints the constructor's arguments as a hint, whatever the
+error is about.
 """
 
 import contextlib

@@ -1,11 +1,8 @@
-"""Upstream behaviour worked around (DI-engine 0.5.3): ``EasyTimer`` synchronises with the GPU at both ends of what it
-times, which is twice an update in the learner and several times a step in the collector, so that neither copies nor
-another thread's work overlap with it. Without a GPU all timers of a process share one start time, which two threads
-overwrite.
+"""DI-engine 0.5.3: ``EasyTimer`` synchronises with the GPU at both ends, so that neither copies nor another thread's
+work overlap with what it times. Without a GPU all timers share one start time.
 """
 
 import time
-from typing import Any
 
 from ding.utils import EasyTimer
 
@@ -20,11 +17,11 @@ class PlainTimer:
     def __enter__(self) -> None:
         self._start_s = time.perf_counter()
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         self.value = time.perf_counter() - self._start_s
 
 
-def use_plain_timers(*workers: Any) -> None:
+def use_plain_timers(*workers: object) -> None:
     """Replace the timers of a learner, a collector, an evaluator."""
     for worker in workers:
         for name, value in list(vars(worker).items()):

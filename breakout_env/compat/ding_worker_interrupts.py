@@ -1,5 +1,5 @@
-"""Upstream behaviour worked around (DI-engine 0.5.3, ``subprocess_env_manager.py``): a terminal sends Ctrl-C to all of
-its processes, and each worker of a manager ends with a traceback, before the trainer can save and close the manager.
+"""DI-engine 0.5.3: a terminal sends Ctrl-C to all of its processes, and each worker of ``subprocess`` managers ends
+with a traceback, before the trainer can save and close the manager.
 """
 
 import contextlib
@@ -8,8 +8,8 @@ import signal
 
 from ..utils.signals import is_free
 
-# How the names of the processes begin. Only these: gymnasium's AsyncVectorEnv waits for ever for workers that outlive a
-# Ctrl-C, as it has received what it waits for.
+# How the names of the processes begin. Not all workers: gymnasium's AsyncVectorEnv waits for ever for workers that
+# outlive a Ctrl-C.
 WORKERS = 'subprocess_env_manager'
 
 

@@ -1,6 +1,5 @@
-"""Upstream behaviour worked around (Ray 2.60): ``ray.init`` puts the driver's current folder before all others on the
-workers' import path, where a folder `ding` or `gym` hides the installed package. Only a `working_dir` in the runtime
-environment prevents it, and that changes the current folder of the workers.
+"""Ray 2.60: ``ray.init`` puts the driver's current folder first on the workers' import path, where a folder `ding` or
+`gym` hides the installed package.
 """
 
 import os

@@ -1,7 +1,5 @@
-"""Upstream behaviour worked around (Ray 2.60): ``ray.init()`` without an address starts servers that listen on all
-interfaces, ``_node_ip_address='127.0.0.1'`` is replaced by the host's own address, and there is no public option for
-loopback. A switch made for macOS and Windows (https://github.com/ray-project/ray/issues/18730) does it on Linux, too;
-Ray reads it when it is imported.
+"""Ray 2.60: a local Ray listens on all interfaces, and no public option changes that. A switch for macOS and Windows
+(https://github.com/ray-project/ray/issues/18730), read at its import, does.
 """
 
 import contextlib

@@ -1,5 +1,5 @@
-"""Upstream behaviour worked around (tensorboardX 2.6): the thread that writes the events ends at the first error, and
-whatever logs the eleventh event after it waits for ever: the training, and then its end.
+"""tensorboardX 2.6: the thread that writes the events ends at the first error, and the training waits for ever when it
+logs the eleventh event after it.
 """
 
 import contextlib
@@ -22,12 +22,11 @@ class RetryingWriter:
         self._has_warned = False
 
     def write(self, data: bytes) -> None:
-        """Accept data; a full disk is no error."""
         self._pending += data
         self.flush()
 
     def flush(self) -> None:
-        """Hand to the operating system what it takes."""
+        """Write what the disk takes."""
         try:
             while self._pending:
                 del self._pending[: os.write(self._file.fileno(), self._pending)]
@@ -38,7 +37,6 @@ class RetryingWriter:
             self._has_warned = True
 
     def close(self) -> None:
-        """Try a last time."""
         self.flush()
         self._file.close()
 

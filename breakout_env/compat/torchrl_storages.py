@@ -1,9 +1,5 @@
-"""TorchRL's storages, released with their last user.
-
-Upstream behaviour worked around (TorchRL 0.14): a storage keeps a list of the buffers attached to it, and each buffer
-keeps its storage. The memory of an unused buffer waits for Python's cyclic garbage collector, which does not know how
-large tensors are. A memory-mapped TensorDict is locked, and a locked one caches views that refer back to it: until a
-garbage collection, disk and memory of removed files stay occupied, too.
+"""TorchRL 0.14: a storage and its buffers refer to each other, and a memory-mapped TensorDict to views of itself, so
+that memory and disk of an unused buffer wait for Python's garbage collector.
 """
 
 import shutil

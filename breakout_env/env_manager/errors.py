@@ -9,8 +9,12 @@ class WorkerEnded(WorkerLost):
     """A worker ended, or somebody else killed it."""
 
 
+class InlineCrash(BaseException):
+    """An environment raises this to end its inline worker, as a crash would end a process."""
+
+
 class EnvFailed(Exception):
-    """An environment raised ``error`` in its worker, whose reply is this error in place of a result."""
+    """An environment raised ``error``; a worker sends this in place of a result."""
 
     def __init__(self, env_id: int, error: Exception) -> None:
         super().__init__(env_id, error)
@@ -25,12 +29,12 @@ class ResetFailed(RuntimeError):
 
 
 class EnvNotReady(RuntimeError):
-    """A step of an environment that does not wait for an action, as its games are over or need a reset."""
+    """The caller steps an environment that is done or needs a reset."""
 
 
 class StepPending(RuntimeError):
-    """A step of an environment whose step before is still under way."""
+    """The caller steps an environment whose last step is still under way."""
 
 
 class NoStepPending(RuntimeError):
-    """A wait for a step where none is under way."""
+    """The caller waits for a step where none is under way."""

@@ -10,7 +10,7 @@ from types import MethodType
 from typing import Any, NamedTuple
 
 import numpy as np
-from ding.envs import BaseEnvManager, BaseEnvTimestep
+from ding.envs import BaseEnv, BaseEnvManager, BaseEnvTimestep
 from ding.envs.env_manager.base_env_manager import EnvState
 from ding.utils import ENV_MANAGER_REGISTRY, render
 from easydict import EasyDict
@@ -18,41 +18,36 @@ from easydict import EasyDict
 from ..utils.options import shown
 from .errors import EnvNotReady, NoStepPending, ResetFailed, StepPending, WorkerLost
 from .options import EnvManagerOptions
-from .recovery import Errors, Recovery
+from .pool import Command, WorkerPool, replies_to, send
+from .recovery import Recovery
 from .shared_buffers import SharedSteps, StepBatch, is_abnormal
 from .worker_main import StepReply
-from .workers import PendingReplies, WorkerPool
 
 logger = logging.getLogger(__name__)
 
 
 class _Step(NamedTuple):
-    """A step under way: its actions, the replies of the workers, and timesteps of environments that they lost."""
+    """A step under way: its actions, the commands to the workers, and timesteps of environments that they lost."""
 
-    actions: Mapping[int, Any]
-    pending: PendingReplies
+    actions: Mapping[int, object]
+    commands: list[Command]
     lost: dict[int, BaseEnvTimestep]
 
 
 @ENV_MANAGER_REGISTRY.register('breakout')
 class GroupEnvManager(BaseEnvManager):
-    """Steps environments in a few processes, by default one for each core, each with a group of them: one message to a
-    process and step where DI-engine's ``subprocess`` sends one to each environment, and results in shared memory. A
-    step is over when all its environments are, so that runs are repeatable.
+    """Steps environments in a few processes, by default one for each core: one message to a process and step, results
+    in shared memory. A step is over when all its environments are, so that runs are repeatable.
 
-    Beside DI-engine's interface, for any of its environments, there is one of arrays, with EnvPool's two calls in
-    an order that the caller fixes::
+    Beside DI-engine's interface there is one of arrays, with EnvPool's two calls in an order that the caller fixes:
+    ``send`` gives some environments their actions, ``recv`` waits for the oldest step under way::
 
         workers     half 0 | half 1 | half 0 | half 1
         caller               act 0  | act 1  | act 0     receives a half, chooses its actions, sends them
 
-    ``send`` gives some environments their actions and returns; ``recv`` waits for the oldest step under way. Calls of
-    DI-engine's interface receive and drop the steps under way.
-
-    A process that dies or hangs costs only the episodes that its environments were in. ``step`` returns these with
-    DI-engine's mark of a lost step, ``info['abnormal']``. ``reset`` starts them in a new process, as DI-engine's
-    collectors request; for callers that do not request it, such as its evaluators, the next access to the ready
-    observations does (with ``auto_reset``), and in batches the step itself.
+    A process that dies or hangs costs only the episodes of its environments. ``step`` returns these with DI-engine's
+    mark of a lost step, ``info['abnormal']``. ``reset``, which DI-engine's collectors call then, starts them in a new
+    process; without it, the next access to the ready observations does (with ``auto_reset``), in batches ``recv``.
 
     Examples:
         >>> from functools import partial
@@ -72,23 +67,20 @@ class GroupEnvManager(BaseEnvManager):
     config = EnvManagerOptions().model_dump()
 
     def __init__(self, env_fn: Sequence[Callable], cfg: Mapping | None = None) -> None:
-        """Check what makes environments (``env_fn``), and the options (``cfg``, as ``EnvManagerOptions``). A ValueError
-        names what is wrong.
-        """
+        """Check the functions that make environments, and the options. A ValueError names what is wrong."""
         self._options = EnvManagerOptions.read(cfg)
         if not (isinstance(env_fn, Sequence) and env_fn and all(map(callable, env_fn))):
             raise ValueError(f'env_fn is {shown(env_fn)}; expected a list with a function for each environment')
         super().__init__(env_fn, EasyDict(self._options.model_dump()))
         self._connect_timeout = self._options.connect_timeout  # DI-engine's name, as its tests expect
-        self._pool = WorkerPool(self._options, self._env_num)
-        self._shared = SharedSteps(self._pool.context, self._env_num, self._observation_space, self._reward_space)
+        self.pool = WorkerPool(self._options, self._env_num)
+        self._shared = SharedSteps(self.pool.context, self._env_num, self._observation_space, self._reward_space)
         # Observations that wait for an action; one that is missing here is in shared memory.
         self._ready_obs: dict[int, Any] = dict.fromkeys(range(self._env_num))
-        self._recovery = Recovery(self._pool, self._shared, self._options, self._env_states, self._ready_obs)
+        self._recovery = Recovery(self.pool, self._shared, self._options, self._env_states, self._ready_obs)
         self._underway: deque[_Step] = deque()
-        # The last observations of the episodes that ended in the last ``step``, which with ``reset_inplace`` are not in
-        # its timesteps.
-        self.final_obs: dict[int, Any] = {}
+        # The last observations of episodes that ended in ``step``; with ``reset_inplace`` its timesteps lack them.
+        self.final_obs: dict[int, object] = {}
 
     @classmethod
     def check_config(cls, cfg: Mapping) -> None:
@@ -103,7 +95,7 @@ class GroupEnvManager(BaseEnvManager):
         if self._env_replay_path is not None:
             env_fns = [partial(_make_recorded, *one) for one in zip(env_fns, self._env_replay_path)]
         try:
-            self._pool.start(env_fns, self._shared)
+            self.pool.start(env_fns, self._shared)
         except BaseException:  # a failed launch leaves no process
             self.close()
             raise
@@ -111,7 +103,7 @@ class GroupEnvManager(BaseEnvManager):
 
     def close(self) -> None:
         """Close the environments and end the processes, within a bounded time and from any state."""
-        self._pool.close()
+        self.pool.close()
         self._underway.clear()
         self._env_states.update(dict.fromkeys(range(self._env_num), EnvState.VOID))
         self._recovery.lost.clear()
@@ -121,8 +113,7 @@ class GroupEnvManager(BaseEnvManager):
         """Reset environments, in all processes at once; a new process replaces a lost one.
 
         Arguments:
-            reset_param: Arguments of ``reset`` (dict or None) by environment; None for all environments, with the
-                arguments they had last.
+            reset_param: Arguments of ``reset`` by environment; None for all environments, with their last arguments.
         Raises:
             ResetFailed: If one can not be reset; the manager is closed then.
             ValueError: If there is no such environment.
@@ -133,28 +124,26 @@ class GroupEnvManager(BaseEnvManager):
         if unknown := set(kwargs).difference(self._env_states):
             raise ValueError(f'reset found no environments {unknown}; expected 0 to {self._env_num - 1}')
         self._recovery.reset_kwargs.update(kwargs)
-        self._reset_envs(set(kwargs))
+        self._recover(self._recovery.reset, set(kwargs))
 
-    def _reset_envs(self, env_ids: set[int]) -> None:
-        self._retry_resets(self._recovery.reset(env_ids))
-
-    def _retry_resets(self, errors: Errors) -> None:
+    def _recover(self, reset: Callable, *args: object) -> None:
+        """Reset environments by the ``Recovery``; close if it fails."""
         try:
-            self._recovery.retry(errors, self._max_retry, self._retry_type, self._retry_waiting_time)
+            reset(*args)
         except ResetFailed:
             self.close()
             raise
 
     # ---- steps by DI-engine's interface
 
-    def step(self, actions: Mapping[int, Any]) -> dict[int, BaseEnvTimestep]:
+    def step(self, actions: Mapping[int, object]) -> dict[int, BaseEnvTimestep]:
         """Step environments, and begin a new episode where one ended.
 
         Arguments:
-            actions: An action for each environment that is to be stepped.
+            actions: An action for each environment to step.
         Returns:
-            One for each of them, in this order, then one with ``info['abnormal']`` for any other environment that was
-            lost with its process. Observations and rewards are new arrays.
+            A timestep for each of them, in this order, then one with ``info['abnormal']`` for any other environment
+            that was lost with its process. Observations and rewards are new arrays.
         Raises:
             Exception: What an environment raised; the manager is closed then.
         """
@@ -192,7 +181,7 @@ class GroupEnvManager(BaseEnvManager):
     def _restart_lost(self) -> None:
         """Start lost environments again whose loss was reported, if the caller has not reset them."""
         if self._recovery.lost and self._auto_reset and not self._closed:
-            self._reset_envs(self._recovery.reported)
+            self._recover(self._recovery.reset_reported)
 
     def _drop_pending_steps(self) -> None:
         """Receive and drop the steps under way; the ready observations are up to date then."""
@@ -206,15 +195,13 @@ class GroupEnvManager(BaseEnvManager):
 
     @property
     def takes_batches(self) -> bool:
-        """Whether the array interface can be used: it needs observations and rewards that are arrays of one shape,
-        ``auto_reset``, and no ``episode_num``.
-        """
+        """Whether ``send`` and ``recv`` work: they need arrays of one shape, ``auto_reset``, and no ``episode_num``."""
         return bool(self._shared.takes_batches and self._auto_reset and self._episode_num == math.inf)
 
     @property
     def halves(self) -> list[list[int]]:
-        """The environments in two halves, each with half of every process's; a single list if no process has two."""
-        middles = [(group, (len(group) + 1) // 2) for group in self._pool.groups]
+        """Two halves of the environments, each with half of every process; a single list if no process has two."""
+        middles = [(group, (len(group) + 1) // 2) for group in self.pool.groups]
         first = [env_id for group, middle in middles for env_id in group[:middle]]
         second = [env_id for group, middle in middles for env_id in group[middle:]]
         return [first, second] if second else [first]
@@ -226,8 +213,7 @@ class GroupEnvManager(BaseEnvManager):
 
     def send(self, actions: np.ndarray, env_ids: Sequence[int], with_infos: bool = False) -> None:
         """Begin a step of some environments. ``actions`` has an integer for each; ``with_infos`` makes ``recv`` return
-        the ``info`` of all of them. Raises ``StepPending`` if one is in a step under way, ``EnvNotReady``,
-        ``ValueError``.
+        the ``info`` of all of them. Raises ``StepPending`` or ``EnvNotReady`` if one does not wait for an action.
         """
         self._check_closed()
         if not self.takes_batches:
@@ -244,8 +230,8 @@ class GroupEnvManager(BaseEnvManager):
                 self._ready_obs.pop(env_id, None)
 
     def recv(self, out: np.ndarray | None = None) -> StepBatch:
-        """Wait for the oldest step under way; may be repeated after an interruption. The observations go into ``out``,
-        or into new memory. Raises ``NoStepPending``, and what an environment raised; the manager is closed then.
+        """Wait for the oldest step under way; may be repeated after an interruption. The observations go into ``out``
+        if given. Raises ``NoStepPending``, and what an environment raised; the manager is closed then.
         """
         if not self._underway:
             raise NoStepPending('recv was called without a step under way; call send first')
@@ -262,21 +248,20 @@ class GroupEnvManager(BaseEnvManager):
     def _enter_changes(self, step: _Step, replies: Mapping[int, StepReply], batch: StepBatch) -> None:
         """Enter into a batch what shared memory does not have, and begin the next episodes."""
         row_of = {env_id: row for row, env_id in enumerate(batch.env_ids)}
-        changes = {env_id: reply for env_id, reply in replies.items() if not reply.only_info}
+        changes = {env_id: reply for env_id, reply in replies.items() if reply.timestep is not None}
         batch.infos.update((row_of[env_id], reply.info) for env_id, reply in replies.items() if env_id not in changes)
         timesteps = self._end_episodes(step, changes)
         for env_id, timestep in timesteps.items():
             batch.enter(row_of[env_id], timestep, timestep.obs)
         # but not the environments that `send` has started again since they were lost
         lost = {i for i, each in timesteps.items() if is_abnormal(each.info) and self._env_states[i] != EnvState.RUN}
-        self._reset_envs(lost)
+        self._recover(self._recovery.reset, lost)
         for env_id in timesteps:
             batch.obs[row_of[env_id]] = self._ready_obs[env_id]
 
     # ---- steps by either interface
 
     def _check_ready(self, env_ids: Iterable[int]) -> None:
-        """``EnvNotReady`` or ``StepPending`` unless all environments wait for an action."""
         states = {i: self._env_states.get(i) for i in env_ids}
         not_ready = {i: state.name if state else 'unknown' for i, state in states.items() if state != EnvState.RUN}
         if not_ready:
@@ -285,18 +270,15 @@ class GroupEnvManager(BaseEnvManager):
             if pending := states.keys() & step.actions.keys():
                 raise StepPending(f'a step of environments {sorted(pending)} is under way; call recv first')
 
-    def _start_step(self, actions: Mapping[int, Any], changed_only: bool) -> _Step:
-        """Ask the workers for a step. ``changed_only``: whether they leave out replies that have only the info."""
+    def _start_step(self, actions: Mapping[int, object], changed_only: bool) -> _Step:
+        """Ask the workers for a step. ``changed_only``: whether they leave out replies that have only an info."""
         # These actions belong to games that died with their worker; the collector has to drop its part of them.
-        step = _Step(actions, PendingReplies(), self._recovery.report(actions, 'its worker process had ended'))
+        step = _Step(actions, [], self._recovery.report(actions, 'its worker process had ended'))
         limit = self._options.time_limit('step_timeout')
-        # with `reset_inplace` another episode begins all the same, as in DI-engine
-        may_be_last = not self._options.reset_inplace and self._episode_num < math.inf
-        for worker in self._pool.workers:
+        for worker in self.pool.workers:
             wanted = {i: actions[i] for i in worker.env_ids if i in actions and i not in step.lost}
             if wanted:
-                last = [i for i in wanted if may_be_last and self._env_episode_count[i] + 1 >= self._episode_num]
-                step.pending.ask(worker, limit, 'step', wanted, last, changed_only)
+                step.commands.append(send(worker, limit, 'step', wanted, changed_only))
         return step
 
     def _await_replies(self, step: _Step, reports: Sequence[int] | None = None) -> dict[int, StepReply]:
@@ -304,7 +286,7 @@ class GroupEnvManager(BaseEnvManager):
         ``reports`` only (None: all of its environments).
         """
         replies: dict[int, StepReply] = {}
-        for worker, result, error in step.pending.wait():
+        for worker, result, error in replies_to(step.commands):
             if error is None:
                 replies.update(result)
             elif isinstance(error, WorkerLost):
@@ -312,7 +294,6 @@ class GroupEnvManager(BaseEnvManager):
                 self._recovery.lose(worker)
                 step.lost.update(self._recovery.report(worker.env_ids if reports is None else reports, str(error)))
             else:
-                self._env_states[error.env_id] = EnvState.ERROR
                 self.close()
                 raise error.error from None
         return replies
@@ -320,24 +301,26 @@ class GroupEnvManager(BaseEnvManager):
     def _end_episodes(self, step: _Step, replies: Mapping[int, StepReply]) -> dict[int, BaseEnvTimestep]:
         """Turn replies into timesteps, begin the next episode where one ended, and add the timesteps of losses."""
         timesteps: dict[int, BaseEnvTimestep] = {}
-        for env_id, (info, timestep, next_episode) in replies.items():
+        for env_id, (info, timestep, _) in replies.items():
             if timestep is None:
-                timestep = self._shared.take_timestep(env_id, info, next_episode is not None)
+                timestep = self._shared.take_timestep(env_id, info)
             timesteps[env_id] = timestep
             self._ready_obs[env_id] = timestep.obs
         begun = {i: reply.next_episode for i, reply in replies.items() if reply.next_episode is not None}
-        self._retry_resets(self._recovery.begin_episodes(begun))
+        self._recover(self._recovery.retry, self._recovery.begin_episodes(begun))
         for env_id, timestep in timesteps.items():
             if is_abnormal(timestep.info):
                 self._env_states[env_id] = EnvState.ERROR
             elif timestep.done:
-                self._env_episode_count[env_id] += 1
-                if self._env_episode_count[env_id] >= self._episode_num:
-                    self._env_states[env_id] = EnvState.DONE
-                    self._recovery.lost.discard(env_id)
-                elif not self._auto_reset:
-                    self._env_states[env_id] = EnvState.NEED_RESET
+                self._env_states[env_id] = self._end_episode(env_id)
         return {**timesteps, **step.lost}
+
+    def _end_episode(self, env_id: int) -> EnvState:
+        """Count an episode; the state that follows."""
+        self._env_episode_count[env_id] += 1
+        if self._env_episode_count[env_id] >= self._episode_num:
+            return EnvState.DONE
+        return EnvState.RUN if self._auto_reset else EnvState.NEED_RESET
 
     # ---- the rest of DI-engine's interface
 
@@ -347,7 +330,7 @@ class GroupEnvManager(BaseEnvManager):
             self._drop_pending_steps()  # a step that lost an environment resets it, with the seeds before these
         # DI-engine 0.5.3 empties the list that it is given
         super().seed(list(seed) if isinstance(seed, list) else seed, dynamic_seed)
-        self._recovery.set_seeds(self._env_seed, self._env_dynamic_seed)
+        self._recovery.next_seeds, self._recovery.dynamic_seed = self._env_seed, dynamic_seed
 
     @property
     def ready_imgs(self) -> dict[int, np.ndarray]:
@@ -362,13 +345,13 @@ class GroupEnvManager(BaseEnvManager):
         """Have an environment save figures in a folder."""
         self._applied([env_id], methodcaller('enable_save_figure', figure_path))
 
-    def _applied(self, env_ids: Iterable[int], function: Callable, *args: Any) -> dict[int, Any]:
+    def _applied(self, env_ids: Iterable[int], function: Callable, *args: object) -> dict[int, Any]:
         """Call a function on some environments in their workers; lost workers are skipped."""
         self._check_closed()
         self._drop_pending_steps()
         asked = set(env_ids)
-        workers = [worker for worker in self._pool.workers if not (worker.lost or asked.isdisjoint(worker.env_ids))]
-        return dict(ChainMap(*self._pool.ask(workers, 'apply', asked, function, *args, skips_lost=True)))
+        workers = [worker for worker in self.pool.workers if not (worker.lost or asked.isdisjoint(worker.env_ids))]
+        return dict(ChainMap(*self.pool.ask(workers, 'apply', asked, function, *args, skips_lost=True)))
 
     def __getattr__(self, key: str) -> Any:
         """An attribute's value in each environment (None for a lost one not reset yet); methods are refused."""
@@ -380,7 +363,7 @@ class GroupEnvManager(BaseEnvManager):
         return [values.get(env_id) for env_id in range(self._env_num)]
 
 
-def _make_recorded(env_fn: Callable, replay_path: str) -> Any:
+def _make_recorded(env_fn: Callable[[], BaseEnv], replay_path: str) -> BaseEnv:
     env = env_fn()
     env.enable_save_replay(replay_path)
     return env

@@ -10,7 +10,7 @@ from .shared_buffers import is_abnormal
 
 @ENV_MANAGER_REGISTRY.register('breakout_v2')
 class GroupEnvManagerV2(GroupEnvManager):
-    """``GroupEnvManager`` for DI-engine's task pipelines: stacked observations in, a list of timesteps out.
+    """``GroupEnvManager`` for DI-engine's task pipelines: stacked observations, a list of timesteps.
 
     Examples:
         >>> from functools import partial
@@ -32,14 +32,9 @@ class GroupEnvManagerV2(GroupEnvManager):
     def step(  # type: ignore[override]  # as in DI-engine: its v2 managers derive from those with dicts
         self, actions: list[np.ndarray] | tnp.ndarray | np.ndarray
     ) -> list[tnp.ndarray]:
-        """Step the environments that wait for an action.
-
-        Arguments:
-            actions: One for each, in the order of ``ready_obs_id``.
-        Returns:
-            ``obs``, ``reward``, ``done``, ``info`` and ``env_id`` of each.
-        Raises:
-            RuntimeError: If a worker process was lost: task pipelines know no lost step. The manager is closed then.
+        """Step the environments that wait for an action, in the order of ``ready_obs_id``. Returns ``obs``, ``reward``,
+        ``done``, ``info`` and ``env_id`` of each. A lost worker is a RuntimeError, and the manager is closed: task
+        pipelines know no lost steps.
         """
         ready = self.ready_obs_id
         if isinstance(actions, tnp.ndarray):  # iterating a tree would give its keys

@@ -11,18 +11,19 @@ from ding.envs.env_manager.base_env_manager import EnvState
 
 from .errors import EnvFailed, ResetFailed, WorkerEnded, WorkerLost
 from .options import EnvManagerOptions
+from .pool import WorkerPool, replies_to, send
 from .shared_buffers import SharedSteps
 from .worker_main import ResetReply
-from .workers import PendingReplies, Worker, WorkerPool
+from .workers import Worker
 
 logger = logging.getLogger(__name__)
 Errors = dict[int, Exception]  # why environments could not be reset, by environment
+Seeds = dict[int, int | None] | list[int | None]
 
 
 class Recovery:
     """Begins the episodes of an env manager: resets environments, retries resets that fail, and starts a new worker in
-    place of a lost one. The environments of a lost worker get DI-engine's mark of a lost step (``info['abnormal']``)
-    when the caller steps them next, and new games at their reset.
+    place of a lost one, whose environments get DI-engine's mark of a lost step when the caller steps them next.
     """
 
     def __init__(
@@ -37,62 +38,75 @@ class Recovery:
         self._pool, self._shared, self._options = pool, shared, options
         self._states, self._ready_obs = states, ready_obs
         self.reset_kwargs: dict[int, dict | None] = {}
-        # Environments that were lost with their worker and not reset since. They are in state RUN until a step has
-        # told the caller, then in state ERROR.
+        # Environments lost with their worker and not reset since: in state RUN until a step has told the caller, then
+        # in state ERROR.
         self.lost: set[int] = set()
-        self._next_seeds: dict[int, int | None] | list[int | None] = dict.fromkeys(states)
-        self._dynamic_seed: bool | None = None
-        # The arguments of ``seed`` that each environment was given last.
-        self._given_seeds: dict[int, tuple] = {}
+        # The seeds of the next resets; one becomes None when it was used.
+        self.next_seeds: Seeds = dict.fromkeys(states)
+        self.dynamic_seed: bool | None = None
+        self._given_seeds: dict[int, tuple] = {}  # the last arguments of ``seed``, by environment
         self._reseed_count = 0
 
     # ---- resets
 
-    def reset(self, env_ids: set[int], renewed: Collection[int] = ()) -> Errors:
-        """Reset some environments once, those ``renewed`` after they were made again, in new workers where needed."""
-        errors: Errors = {}
-        self._states.update(dict.fromkeys(env_ids, EnvState.RESET))
-        self.reseed(renewed)
-        for index, worker in enumerate(self._pool.workers):
-            wanted = env_ids.intersection(worker.env_ids)
-            if not wanted or worker.alive:
-                continue
-            self.lose(worker)
-            try:
-                self._pool.replace(index)
-                self.reseed(worker.env_ids)
-            except (WorkerLost, EnvFailed, OSError) as error:  # counts as an attempt
-                self.lose(self._pool.workers[index])
-                errors.update(dict.fromkeys(wanted, error.with_traceback(None)))
-        for reply in self._ask(env_ids.difference(errors), renewed).wait():
-            if reply.error is None:
-                errors.update(self.begin_episodes(reply.result))
-            else:
-                self.lose(reply.worker)
-                errors.update(dict.fromkeys(env_ids.intersection(reply.worker.env_ids), reply.error))
-        return errors
+    def reset(self, env_ids: set[int]) -> None:
+        """Reset some environments, and retry resets that fail; a ResetFailed when no attempt is left."""
+        self.retry(self._reset_once(env_ids))
 
-    def retry(self, errors: Errors, max_retry: int, retry_type: str, waiting_s: float) -> None:
-        """Retry after a first attempt that failed for some environments. A ResetFailed says that no attempt is left.
-        The first attempt that ends in a dead worker is free: someone may have killed it. The second counts, as an
-        environment may crash it.
+    def retry(self, errors: Errors) -> None:
+        """Retry resets after a first attempt. A first attempt that ends in a dead worker is free: someone may have
+        killed it.
         """
-        attempts_left, may_be_a_kill = max_retry - 1, True
+        max_retry = max(self._options.max_retry, 1)
+        is_free = all(isinstance(error, WorkerEnded) for error in errors.values())
+        attempts_left = max_retry if is_free else max_retry - 1
         while errors:
             for error in errors.values():
                 logger.info('a reset failed, %d attempts left', attempts_left, exc_info=error)
-            if may_be_a_kill and all(isinstance(error, WorkerEnded) for error in errors.values()):
-                may_be_a_kill = False
-            elif attempts_left > 0:
-                attempts_left -= 1
-                time.sleep(waiting_s)
-            else:
+            if attempts_left == 0:
                 env_id, error = next(iter(errors.items()))
                 failed = f'Env {env_id} reset has exceeded max retries({max_retry})'
                 raise ResetFailed(f'{failed}, and the latest exception is: {error}') from error
+            attempts_left -= 1
+            time.sleep(self._options.retry_waiting_time)
             # the environments of a lost worker are new in any case
             old = {env_id for env_id, error in errors.items() if not isinstance(error, WorkerLost)}
-            errors = self.reset(set(errors), old if retry_type == 'renew' else ())
+            errors = self._reset_once(set(errors), old if self._options.retry_type == 'renew' else ())
+
+    def _reset_once(self, env_ids: set[int], renewed: Collection[int] = ()) -> Errors:
+        """Reset some environments, in new workers where needed; make ``renewed`` ones again before."""
+        self._states.update(dict.fromkeys(env_ids, EnvState.RESET))
+        errors = self._replace_workers(env_ids)
+        self.reseed(renewed)
+        commands = []
+        limit = self._options.time_limit('connect_timeout' if self._options.reset_timeout is None else 'reset_timeout')
+        for worker in self._pool.workers:
+            wanted = [env_id for env_id in worker.env_ids if env_id in env_ids and env_id not in errors]
+            if wanted:
+                kwargs = {env_id: self.reset_kwargs[env_id] for env_id in wanted}
+                commands.append(send(worker, limit, 'reset', kwargs, self._take_seeds(wanted), renewed))
+        for worker, result, error in replies_to(commands):
+            if error is None:
+                errors.update(self.begin_episodes(result))
+            else:
+                self.lose(worker)
+                errors.update(dict.fromkeys(env_ids.intersection(worker.env_ids), error))
+        return errors
+
+    def _replace_workers(self, env_ids: set[int]) -> Errors:
+        """Start new workers for some environments where the old ones have ended."""
+        errors: Errors = {}
+        for index, worker in enumerate(self._pool.workers):
+            wanted = env_ids.intersection(worker.env_ids)
+            if wanted and not worker.alive:
+                self.lose(worker)
+                try:
+                    self._pool.replace(index)
+                    self.reseed(worker.env_ids)
+                except (WorkerLost, EnvFailed, OSError) as error:  # counts as an attempt
+                    self.lose(self._pool.workers[index])
+                    errors.update(dict.fromkeys(wanted, error.with_traceback(None)))
+        return errors
 
     def begin_episodes(self, replies: Mapping[int, ResetReply]) -> Errors:
         """Take in the observations that episodes begin with; returns the errors of resets that failed."""
@@ -107,39 +121,25 @@ class Recovery:
             self._ready_obs[env_id] = self._shared.take_obs([env_id])[0] if reply.is_shared else reply.obs
         return errors
 
-    def _ask(self, env_ids: set[int], renewed: Collection[int]) -> PendingReplies:
-        pending = PendingReplies()
-        limit = self._options.time_limit('connect_timeout' if self._options.reset_timeout is None else 'reset_timeout')
-        for worker in self._pool.workers:
-            wanted = [env_id for env_id in worker.env_ids if env_id in env_ids]
-            if wanted:
-                kwargs = {env_id: self.reset_kwargs[env_id] for env_id in wanted}
-                pending.ask(worker, limit, 'reset', kwargs, self._take_seeds(wanted), renewed)
-        return pending
-
     # ---- seeds
-
-    def set_seeds(self, seeds: dict[int, int | None] | list[int | None], dynamic_seed: bool | None) -> None:
-        """The seeds of the next resets, by environment; one becomes None, in the caller's object, when it was used."""
-        self._next_seeds, self._dynamic_seed = seeds, dynamic_seed
 
     def _take_seeds(self, env_ids: list[int]) -> dict[int, tuple]:
         """Arguments of ``seed`` for the environments that wait for a seed."""
-        dynamic = () if self._dynamic_seed is None else (self._dynamic_seed,)
-        seeds = {i: (self._next_seeds[i], *dynamic) for i in env_ids if self._next_seeds[i] is not None}
+        dynamic = () if self.dynamic_seed is None else (self.dynamic_seed,)
+        seeds = {i: (self.next_seeds[i], *dynamic) for i in env_ids if self.next_seeds[i] is not None}
         for env_id in seeds:
-            self._next_seeds[env_id] = None
+            self.next_seeds[env_id] = None
         self._given_seeds.update(seeds)
         return seeds
 
     def reseed(self, env_ids: Iterable[int]) -> None:
         """Seed environments that were made again, so that they do not repeat games, unless the seed is fixed."""
         for env_id in env_ids:
-            if env_id in self._given_seeds and self._next_seeds[env_id] is None:
+            if env_id in self._given_seeds and self.next_seeds[env_id] is None:
                 seed, *dynamic = self._given_seeds[env_id]
                 self._reseed_count += 1
                 derived = np.random.SeedSequence([seed, self._reseed_count]).generate_state(1)[0] >> 1
-                self._next_seeds[env_id] = seed if dynamic == [False] else int(derived)
+                self.next_seeds[env_id] = seed if dynamic == [False] else int(derived)
 
     # ---- lost workers
 
@@ -155,7 +155,8 @@ class Recovery:
         self._states.update(dict.fromkeys(unreported, EnvState.ERROR))
         return {env_id: BaseEnvTimestep(None, None, None, dict(abnormal=True, error=error)) for env_id in unreported}
 
-    @property
-    def reported(self) -> set[int]:
-        """Lost environments whose loss the caller knows, and that nobody has reset."""
-        return {env_id for env_id in self.lost if self._states[env_id] == EnvState.ERROR}
+    def reset_reported(self) -> None:
+        """Reset lost environments whose loss was reported to the caller, unless the caller has reset them."""
+        reported = {env_id for env_id in self.lost if self._states[env_id] == EnvState.ERROR}
+        if reported:
+            self.reset(reported)

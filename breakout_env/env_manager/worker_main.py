@@ -9,54 +9,46 @@ import select
 import signal
 import time
 import traceback
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
 import torch
-from ding.envs import BaseEnvTimestep
+from ding.envs import BaseEnv, BaseEnvTimestep
 from ding.utils import CloudPickleWrapper
 
 from ..utils import signals
-from .errors import EnvFailed, WorkerLost
+from .errors import EnvFailed
 from .options import EnvManagerOptions
 from .shared_buffers import SharedSteps, is_abnormal
 
 logger = logging.getLogger(__name__)
 # How long an idle worker sleeps before it checks that the manager's process still exists.
 CHECK_OWNER_MS = 1000
-# Waking a process that sleeps on an idle core takes some 0.1 ms on a virtual machine, much of an environment's step.
-# While commands follow each other closely a worker therefore polls for the next one for this long before it sleeps, and
-# yields its core at each poll to processes with work. If its last wait was longer, as when a network chooses the
-# actions, it sleeps at once.
+# Waking a process that sleeps takes some 0.1 ms on a virtual machine, much of an environment's step. While commands
+# follow each other closely, a worker polls for the next one for this long before it sleeps, and yields its core at each
+# poll. If its last wait was longer, as when a network chooses the actions, it sleeps at once.
 POLL_COMMANDS_S = 0.0003
 
 
 class ResetReply(NamedTuple):
-    """How the reset of one environment went: with an error, or with its first observation, which is either in shared
-    memory or in this reply.
-    """
+    """The reset of one environment: its error, or its first observation, in shared memory (``is_shared``) or here."""
 
     error: Exception | None = None
     is_shared: bool = False
-    obs: Any = None
+    obs: object = None
 
 
 class StepReply(NamedTuple):
-    """A step of one environment. Shared memory has all but the info of a timestep that fits there; ``timestep`` is None
-    then. ``next_episode`` says how the next episode began in the same call.
+    """A step of one environment. ``timestep`` is None if all but the info is in shared memory; where the step begins
+    the next episode, ``next_episode`` says how.
     """
 
-    info: Any
+    info: dict
     timestep: BaseEnvTimestep | None = None
     next_episode: ResetReply | None = None
-
-    @property
-    def only_info(self) -> bool:
-        """Whether the episode continues and shared memory has all but the info."""
-        return self.timestep is None and self.next_episode is None
 
 
 class EnvGroup:
@@ -64,66 +56,63 @@ class EnvGroup:
 
     def __init__(self, env_fns: dict[int, Callable], shared: SharedSteps, options: EnvManagerOptions) -> None:
         """``env_fns`` by index in the manager; ``shared``: where results go."""
-        self.first_env_id = min(env_fns)
-        self._env_fns = env_fns
-        self._shared = shared
-        self._options = options
-        self._envs: dict[int, Any] = {}
+        self.envs: dict[int, BaseEnv] = {}
+        self._env_fns, self._shared, self._options = env_fns, shared, options
         self._reset_kwargs: dict[int, dict] = {env_id: {} for env_id in env_fns}
         self._seeds: dict[int, tuple] = {}  # that environments have not taken yet
+
+    def carry_out(self, command: str, args: tuple) -> tuple[object, EnvFailed | None]:
+        """The result of a command, or its error."""
+        try:
+            return getattr(self, command)(*args), None
+        except EnvFailed as failed:
+            return None, failed
+        except Exception as error:  # a step that returned no timestep
+            return None, self.failed(error)
+
+    def failed(self, error: Exception) -> EnvFailed:
+        """An error of an unknown one of these environments."""
+        return EnvFailed(min(self._env_fns), _portable(error))
 
     def open(self) -> None:
         for env_id in self._env_fns:
             self._renew(env_id)
 
     def _renew(self, env_id: int) -> None:
-        if env_id in self._envs:
-            self._call(env_id, self._envs.pop(env_id).close)
-        self._envs[env_id] = self._call(env_id, self._env_fns[env_id])
+        if env_id in self.envs:
+            self._call(env_id, self.envs.pop(env_id).close)
+        self.envs[env_id] = self._call(env_id, self._env_fns[env_id])
 
-    def step(self, actions: dict[int, Any], last_episodes: Sequence[int], changed_only: bool) -> dict[int, StepReply]:
-        """Step some environments.
-
-        Arguments:
-            actions: An action by environment.
-            last_episodes: Those that must not begin another episode.
-            changed_only: Whether to leave out replies that have only the info.
-        """
+    def step(self, actions: dict[int, object], changed_only: bool) -> dict[int, StepReply]:
+        """Step some environments; ``changed_only`` leaves out replies that have only an info."""
         replies: dict[int, StepReply] = {}
         for env_id, action in actions.items():
             if type(action) is int:  # environments get what DI-engine's policies give
                 action = np.array([action])
-            reply = self._step(env_id, action, env_id in last_episodes)
-            if not (changed_only and reply.only_info):
+            reply = self._step(env_id, action)
+            if not (changed_only and reply.timestep is None):
                 replies[env_id] = reply
         return replies
 
-    def _step(self, env_id: int, action: Any, last_episode: bool) -> StepReply:
-        timestep = self._call(env_id, self._envs[env_id].step, action)
+    def _step(self, env_id: int, action: object) -> StepReply:
+        timestep = self._call(env_id, self.envs[env_id].step, action)
         info = timestep.info
         if is_abnormal(info):
             return StepReply(info, timestep)
-        begins_next = timestep.done and self._options.auto_reset and not last_episode
-        fits = (
-            type(timestep) is BaseEnvTimestep
-            and type(info) is dict
-            and self._shared.put_timestep(env_id, timestep, begins_next)
-        )
-        reply = StepReply(info) if fits else StepReply(info, timestep)
-        if not begins_next:
-            return reply
-        # in place, as in DI-engine, without the arguments that `reset` was given last
-        kwargs = {} if self._options.reset_inplace else self._reset_kwargs[env_id]
-        return reply._replace(next_episode=self._reset(env_id, kwargs))
+        if timestep.done and self._options.auto_reset:
+            # in place, as in DI-engine, without the arguments that `reset` was given last
+            kwargs = {} if self._options.reset_inplace else self._reset_kwargs[env_id]
+            return StepReply(info, timestep, self._reset(env_id, kwargs))
+        is_plain = type(timestep) is BaseEnvTimestep and type(info) is dict
+        if is_plain and self._shared.put_timestep(env_id, timestep):
+            return StepReply(info)
+        return StepReply(info, timestep)
 
     def reset(
         self, kwargs: dict[int, dict | None], seeds: dict[int, tuple], renewed: Collection[int]
     ) -> dict[int, ResetReply]:
-        """Seed and reset some environments.
-
-        Arguments:
-            kwargs, seeds: Arguments of ``reset`` for each; of ``seed`` for those that get a new one.
-            renewed: Those that are closed and made again before.
+        """Seed and reset some environments, with arguments of ``reset`` for each and of ``seed`` for some. ``renewed``
+        ones are closed and made again before.
         """
         replies: dict[int, ResetReply] = {}
         self._seeds.update(seeds)
@@ -137,32 +126,30 @@ class EnvGroup:
             if renews:
                 self._renew(env_id)
             if env_id in self._seeds:
-                self._call(env_id, self._envs[env_id].seed, *self._seeds[env_id])
+                self._call(env_id, self.envs[env_id].seed, *self._seeds[env_id])
                 del self._seeds[env_id]
-            obs = self._call(env_id, self._envs[env_id].reset, **kwargs)
+            obs = self._call(env_id, self.envs[env_id].reset, **kwargs)
         except EnvFailed as failed:  # a reply, as the other environments have been reset or stepped
             return ResetReply(failed.error)
         return ResetReply(is_shared=True) if self._shared.put_obs(env_id, obs) else ResetReply(obs=obs)
 
-    def apply(self, env_ids: Collection[int], function: Callable, *args: Any) -> dict[int, Any]:
-        wanted = {env_id: env for env_id, env in self._envs.items() if env_id in env_ids}
+    def apply(self, env_ids: Collection[int], function: Callable, *args: object) -> dict[int, object]:
+        wanted = {env_id: env for env_id, env in self.envs.items() if env_id in env_ids}
         return {env_id: self._call(env_id, function, env, *args) for env_id, env in wanted.items()}
 
     def close(self, send: Callable[[bytes], None]) -> None:
         """Close all environments, even if some raise, and tell the manager after each."""
-        for env_id in list(self._envs):
+        for env_id in list(self.envs):
             try:
-                self._envs.pop(env_id).close()
-            except Exception:  # close the others, too; the manager does not wait for a result
+                self.envs.pop(env_id).close()
+            except Exception:  # the manager does not wait for a result
                 logger.warning('closing environment %d failed', env_id, exc_info=True)
             with contextlib.suppress(OSError):  # the manager has ended
                 send(b'closed')
 
-    def _call(self, env_id: int, function: Callable, *args: Any, **kwargs: Any) -> Any:
+    def _call(self, env_id: int, function: Callable, *args: object, **kwargs: object) -> Any:
         try:
             result = function(*args, **kwargs)
-        except WorkerLost:  # an environment of an inline worker plays that
-            raise
         except Exception as error:  # the manager raises it in the user's process
             raise EnvFailed(env_id, _portable(error)) from error
         self._shared.note_call(env_id)
@@ -184,19 +171,14 @@ def _portable(error: Exception) -> Exception:
 
 def run_group(
     connection: Connection,
-    others: Any,
     owner_pid: int,
     ends_with_owner: bool,
     env_fns: CloudPickleWrapper,
     shared: SharedSteps,
     options: EnvManagerOptions,
 ) -> None:
-    """The main function of a worker process: carry out commands until ``end`` or the manager's process has ended.
-
-    Arguments:
-        others: The manager's end of ``connection``, which a fork inherits; closed here.
-        ends_with_owner: Whether the kernel kills this process with it, even a stopped one.
-        env_fns, shared, options: ``EnvGroup``'s arguments.
+    """The main function of a worker process: carry out commands until ``end`` or the manager's process has ended. With
+    ``ends_with_owner`` the kernel kills this process then, even a stopped one.
     """
     # Ctrl-C and a closed terminal signal the whole process group; the manager's process decides what follows.
     # The other handlers that a fork inherits are the trainer's.
@@ -205,46 +187,39 @@ def run_group(
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if ends_with_owner:
         signals.follow_parent(owner_pid)
-    if others is not None:
-        others.close()
     os.nice(options.nice)
     torch.set_num_threads(1)
     cv2.setNumThreads(0)  # 0, not 1: after a fork, 1 waits for OpenCV threads that only the parent has
     group = EnvGroup(env_fns.data, shared, options)
     poller = select.poll()
     poller.register(connection.fileno(), select.POLLIN)
-    last_wait_s = math.inf
+    waited_s = math.inf
     try:
-        while (waited_s := _wait_for_command(poller, owner_pid, last_wait_s)) is not None:
-            last_wait_s = waited_s
+        while True:
+            waited_s = _wait_for_command(poller, owner_pid, waited_s)
             number, command, args = pickle.loads(connection.recv_bytes())  # noqa: S301  # from the process that started this one
             if command == 'end':
                 return
-            connection.send_bytes(_reply(group, number, command, args))
+            reply = group.carry_out(command, args)
+            try:
+                message = pickle.dumps((number, *reply), pickle.HIGHEST_PROTOCOL)
+            except Exception as error:  # an attribute or info that cannot be pickled, such as a lock
+                message = pickle.dumps((number, None, group.failed(error)))
+            connection.send_bytes(message)
     except (EOFError, BrokenPipeError, ConnectionResetError):
         logger.debug('worker %d: its manager has ended', os.getpid())
     finally:
         group.close(connection.send_bytes)
 
 
-def _wait_for_command(poller: select.poll, owner_pid: int, last_wait_s: float) -> float | None:
-    """Wait until a command can be read. Returns how long that took, or None if the manager's process has ended."""
+def _wait_for_command(poller: select.poll, owner_pid: int, last_wait_s: float) -> float:
+    """Wait until a command can be read. Returns how long that took; EOFError if the manager's process has ended."""
     start = time.perf_counter()
     if last_wait_s < POLL_COMMANDS_S:
         while time.perf_counter() - start < POLL_COMMANDS_S and not poller.poll(0):
             os.sched_yield()
     while not poller.poll(CHECK_OWNER_MS):
-        # The pipe does not show it: workers forked later have copies of its other end.
+        # The pipe does not show it: workers have copies of its other end.
         if os.getppid() != owner_pid:
-            return None
+            raise EOFError
     return time.perf_counter() - start
-
-
-def _reply(group: EnvGroup, number: int, command: str, args: tuple) -> bytes:
-    """Carry out a command: its number, its result and its error, as the manager's process reads them."""
-    try:
-        return pickle.dumps((number, getattr(group, command)(*args), None), pickle.HIGHEST_PROTOCOL)
-    except EnvFailed as failed:
-        return pickle.dumps((number, None, failed))
-    except Exception as error:  # no timestep, or an attribute or info that can't be pickled, such as a lock
-        return pickle.dumps((number, None, EnvFailed(group.first_env_id, _portable(error))))

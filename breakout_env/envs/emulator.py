@@ -15,8 +15,8 @@ ROM_MD5 = 'f34f08e5eb96e500e851a80be3277a56'
 
 
 def checked_rom() -> str:
-    """The path of the ROM; a ValueError if it is damaged or missing. Upstream behaviour worked around (ale-py 0.12):
-    given any other file, ALE ends the whole process, by exit or by a segmentation fault.
+    """The path of the ROM; a ValueError if it is damaged or missing: given any other file, ALE (ale-py 0.12) ends the
+    process, by exit or by a segmentation fault.
     """
     path = roms.get_rom_path('breakout')
     try:
@@ -24,18 +24,15 @@ def checked_rom() -> str:
     except OSError as error:
         found = f'an error, {error}'
     if found != ROM_MD5:
-        raise ValueError(
-            f'{path} is not the ROM of Breakout: its MD5 is {found}; expected {ROM_MD5}, as ale-py ships it '
-            '(pip install --force-reinstall ale-py)'
-        )
+        expected = f'expected {ROM_MD5}, as ale-py ships it (pip install --force-reinstall ale-py)'
+        raise ValueError(f'{path} is not the ROM of Breakout: its MD5 is {found}; {expected}')
     return str(path)
 
 
 class Emulator:
-    """A running Breakout console. ``screen`` is the maximum of its last two frames in gray (:math:`(210, 160)`, uint8,
-    0 black to 255 white): it draws some sprites only in every other frame (Mnih et al. 2015, Methods). ``last_screen``
-    is the one before the last ``advance``. ``ale`` is ALE's own interface, for lives, the end of a game and its frames.
-    It exists from construction to ``close``.
+    """A running Breakout console. ``screen`` is the maximum of its last two frames in gray (:math:`(210, 160)`, uint8):
+    it draws some sprites only in every other frame (Mnih et al. 2015, Methods). ``last_screen`` is the one before the
+    last ``advance``. ``ale`` is ALE's interface, for lives, the end of a game and its frames.
 
     Examples:
         >>> emulator = Emulator(0, BreakoutOptions())
@@ -58,8 +55,8 @@ class Emulator:
         self._actions = self.ale.getLegalActionSet() if options.full_action_space else self.ale.getMinimalActionSet()
 
     def reload(self, seed: int) -> None:
-        """Seed ALE's random numbers, from 0 to 2**31 - 1. ALE takes a seed only while it loads a ROM, so this loads it
-        again, which takes some twenty times as long as ``reset_game``. Only sticky actions need it.
+        """Seed ALE's random numbers, from 0 to 2**31 - 1. ALE takes a seed only while it loads a ROM, which takes some
+        twenty times as long as ``reset_game``.
         """
         self.ale.setInt('random_seed', seed)
         self.ale.loadROM(checked_rom())
@@ -74,9 +71,8 @@ class Emulator:
                 ale.act(noop)
             ale.getScreenGrayscale(self.screen)
         else:
-            # To reset the console ALE plays some 60 frames, as many as a dozen steps. All games begin alike, so they
-            # can begin from a saved state; before the first ball a NOOP changes no picture. Not with sticky actions: a
-            # reset uses some of their random numbers.
+            # ALE plays some 60 frames to reset the console. All games begin alike, so they can begin from a saved
+            # state; before the first ball a NOOP changes no picture. With sticky actions a reset uses random numbers.
             if not states:
                 ale.reset_game()
                 states.append(ale.cloneState())
@@ -87,8 +83,8 @@ class Emulator:
             self.restore_state(states[noop_frames])
 
     def restore_state(self, state: ALEState) -> None:
-        """Continue from a state that ``ale.cloneState`` gave. The picture and the random numbers of sticky actions are
-        not part of it: the picture becomes that of a frame with NOOP from there.
+        """Continue from a state that ``ale.cloneState`` gave. It has no picture, so this shows the one of a frame with
+        NOOP from there; and no random numbers of sticky actions.
         """
         self.ale.restoreState(state)
         self.ale.act(self._actions[NOOP])  # draws it
@@ -115,12 +111,8 @@ class Emulator:
         return points
 
     def render(self, mode: str = 'rgb_array') -> np.ndarray:
-        """The console's picture in colour, a new array. ``ding.utils.render`` and DI-engine's evaluator call this.
-
-        Raises:
-            ValueError: If the mode is another.
-        Shapes:
-            image: :math:`(210, 160, 3)`, uint8, red, green, blue.
+        """The console's picture in colour, a new array of shape :math:`(210, 160, 3)`, uint8. A ValueError for any
+        mode but ``rgb_array``, the one that ``ding.utils.render`` and DI-engine's evaluator pass.
         """
         if mode != 'rgb_array':
             raise ValueError(f"render mode is {mode!r}; expected 'rgb_array', the only picture Breakout offers")

@@ -5,7 +5,7 @@ import os
 import weakref
 from collections.abc import Callable, Mapping
 from operator import methodcaller
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 import gym  # DI-engine checks spaces by the classes of gym, not of gymnasium
 import numpy as np
@@ -15,6 +15,7 @@ from easydict import EasyDict
 from typing_extensions import Self
 
 from ..compat.ding_worker_interrupts import leave_ctrl_c_to_manager
+from ..compat.gym_space_copies import copied_space
 from ..rendering.video import GameRecorder
 from ..rendering.window import GameWindow
 from ..utils.options import Between, checked, checked_seed, section, shown
@@ -33,10 +34,9 @@ _Resource = TypeVar('_Resource')
 @ENV_REGISTRY.register('breakout')
 class BreakoutEnv(BaseEnv):
     """Atari Breakout with DQN's preprocessing (Mnih et al. 2015): gray screens, max-pooled over the last two frames of
-    a step, resized by area interpolation and stacked. The constructor only checks its config. ``reset`` opens the
-    emulator or reuses the open one, ``close`` releases everything, and after that ``reset`` opens a new one.
-    ``observation_space``, ``action_space`` and ``reward_space`` are known before the first ``reset``. A copy, deep,
-    shallow or unpickled, is a closed environment with the same options, seed and replay folder.
+    a step, resized by area interpolation and stacked. The constructor only checks its config and makes the spaces;
+    ``reset`` opens the emulator or reuses the open one; ``close`` releases everything. A copy, deep, shallow or
+    unpickled, is a closed environment with the same options, seed and replay folder.
 
     Examples:
         >>> env = BreakoutEnv(dict(frame_skip=4, noop_max=30))
@@ -60,7 +60,7 @@ class BreakoutEnv(BaseEnv):
     _game: Game
     _NOT_COPIED = frozenset(['_resources', '_rngs', '_game', '_seed_is_new', '_np_random'])  # the last one is gym's
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+    def __new__(cls, *args: object, **kwargs: object) -> Self:
         env = super().__new__(cls)
         env._resources = Resources()
         leave_ctrl_c_to_manager()
@@ -68,12 +68,7 @@ class BreakoutEnv(BaseEnv):
         return env
 
     def __init__(self, cfg: Mapping = {}) -> None:
-        """
-        Arguments:
-            cfg: Options as in ``BreakoutOptions``, dict or EasyDict; ``{}`` for a collector's defaults.
-        Raises:
-            ValueError: If an option is unknown or its value is not allowed.
-        """
+        """``cfg``: ``BreakoutOptions``, dict or EasyDict. A ValueError names an option that is wrong."""
         self._options = options = BreakoutOptions.from_config(cfg)
         sizes = options.model_sizes
         low, high, dtype = (0, 255, np.uint8) if options.obs_dtype == 'uint8' else (0.0, 1.0, np.float32)
@@ -85,30 +80,27 @@ class BreakoutEnv(BaseEnv):
 
     @property
     def _env(self) -> Emulator:
-        """The open emulator, whose ``render`` is called by ``ding.utils.render`` and DI-engine's evaluator. Reading it
-        raises AttributeError before ``reset`` and after ``close``, as DI-engine's ``env_implementation_check`` expects.
+        """The open emulator, for ``ding.utils.render``; an AttributeError before ``reset`` and after ``close``, as
+        DI-engine's ``env_implementation_check`` expects.
         """
         return self._game.emulator
 
-    def __reduce__(self) -> tuple[Callable, tuple, dict[str, Any]]:
-        """What ``copy`` and ``pickle`` make a copy from."""
+    def __reduce__(self) -> tuple[Callable, tuple, dict[str, object]]:
         not_copied = self._NOT_COPIED.union(self._names_of_resources())
         state = {name: value for name, value in vars(self).items() if name not in not_copied}
         for name, value in state.items():
             if isinstance(value, gym.spaces.Space):
-                # Give the copy its own space: it would share the random generator, and gym's cannot be copied.
-                state[name] = copy.copy(value)
-                state[name]._np_random = None
+                state[name] = copied_space(value)
         return type(self).__new__, (type(self),), state
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
         if self._seed is not None:
             self.seed(self._seed)
 
     def reset(self) -> np.ndarray:
-        """Begin an episode. After a lost life (``episodic_life``) the same game continues after one no-op step; in all
-        other cases, and whenever ``seed`` was called in between, a new game starts.
+        """Begin an episode. After a lost life (``episodic_life``) the game continues after one no-op step, unless
+        ``seed`` was called in between; in all other cases a new game starts.
 
         Raises:
             HelperError: If ``render_mode='human'`` finds no display or no pygame.
@@ -183,24 +175,19 @@ class BreakoutEnv(BaseEnv):
         it over. ``close`` also deletes the attribute that holds it, and copies do not get it.
 
         Arguments:
-            resource: An open resource: an object, not a file descriptor. Keep it in an attribute, not in a list.
+            resource: An object, not a file descriptor. Keep it in an attribute, not in a list. It is returned.
             release: Called with the resource; its ``close`` by default. A failure is logged. It must not refer to the
                 environment, which could not be garbage collected then.
-        Returns:
-            The same.
         Raises:
-            ValueError: If the resource is a number or None, there is no ``release`` to call, or it is a method of this
-                environment.
+            ValueError: If the resource is a number or None, or ``release`` is not a function of the resource.
         """
         if resource is None or isinstance(resource, int):  # other attributes may have this value
             raise ValueError(f'the resource is {shown(resource)}; expected an object, such as os.fdopen returns')
         if release is None and callable(getattr(resource, 'close', None)):
             release = methodcaller('close')
         if not callable(release) or getattr(release, '__self__', None) is self:
-            raise ValueError(
-                f'the release of {shown(resource)} is {shown(release)}; expected a function of the resource, such as '
-                'Controller.disconnect, and not a method of the environment'
-            )
+            found = f'the release of {shown(resource)} is {shown(release)}'
+            raise ValueError(f'{found}; expected a function of the resource, not a method of the environment')
         self._resources.own(type(resource).__name__, resource, release)
         return resource
 
@@ -216,12 +203,12 @@ class BreakoutEnv(BaseEnv):
             action: Its index: an int, or an integer array or tensor with one element.
         Returns:
             ``obs``, a new array, ``reward``, ``done`` and ``info`` with ``lives`` and ``episode_frame_number``; when
-            done also ``eval_episode_return``, the points of this episode (one life or one game) regardless of clipping
-            and penalties, and ``TimeLimit.truncated``; at the end of a game also ``game_return``, the points of the
-            full game, unless it began late (``late_start_probability``).
+            done also ``eval_episode_return``, the points of this episode without clipping and penalties, and
+            ``TimeLimit.truncated``; at the end of a game also ``game_return``, the points of the full game, unless it
+            began late (``late_start_probability``).
         Raises:
             ValueError: If the action is not one of ``action_space``. The episode continues.
-            RuntimeError: If there is no running episode.
+            RuntimeError: If no episode is running.
         Shapes:
             obs: :math:`(F, S, S)`, F ``frame_stack``, S ``screen_size``.
             reward: :math:`(1, )`, float32.
@@ -242,10 +229,8 @@ class BreakoutEnv(BaseEnv):
         done = game_over or (life_lost and options.episodic_life)
         info: dict[str, object] = {'lives': game.lives, 'episode_frame_number': ale.getEpisodeFrameNumber()}
         if done:
-            points = game.episode_points
-            resources.enter(
-                State.GAME_OVER if game_over else State.LIFE_LOST, f'the episode ended with {points} points'
-            )
+            points, state = game.episode_points, State.GAME_OVER if game_over else State.LIFE_LOST
+            resources.enter(state, f'the episode ended with {points} points')
             info['eval_episode_return'] = np.float32(points)
             # a time limit that falls on the end of the life or the game truncates nothing
             ended = game.lives == 0 or (life_lost and options.episodic_life)
@@ -263,21 +248,17 @@ class BreakoutEnv(BaseEnv):
         observations, rewards and ends in every process. numpy's global state does not change.
 
         Arguments:
-            seed: 0 or more.
-            dynamic_seed: For DI-engine's contract; either value gives the same games. Each game differs from the one
-                before, in a sequence that the seed fixes. That is what DI-engine's evaluators expect of False; the very
-                same game at each reset would make a mean over games one over a single game.
-        Raises:
-            ValueError: If the seed is not a whole number of 0 or more.
+            seed: 0 or more; a ValueError for anything else.
+            dynamic_seed: For DI-engine's contract. Either value gives a sequence of different games that the seed
+                fixes: with the very same game at each reset, a mean over games would be one over a single game.
         """
         self._seed, self._seed_is_new = checked_seed(seed), True
         self.action_space.seed(self._seed)
 
     def close(self) -> None:
         """Release emulator, window, recorder and what ``own`` was given; complete a video that is being recorded. May
-        be called at any time: before the first ``reset``, twice, after an error. A release that fails does not prevent
-        the others. Takes less than 5 seconds, plus the time of a subclass's resources: a window or an encoder that does
-        not answer is killed, with a warning.
+        be called at any time, any number of times. A release that fails does not prevent the others. Takes less than 5
+        seconds, plus the time of a subclass's resources: a window or an encoder that hangs is killed, with a warning.
         """
         for name in self._names_of_resources():
             del self.__dict__[name]
@@ -304,22 +285,17 @@ class BreakoutEnv(BaseEnv):
     @classmethod
     def check_config(cls, cfg: EasyDict) -> None:
         """Check ``cfg.env`` of a merged config; a ValueError names what is wrong. Fills in sizes of the model."""
-        env_cfgs = dict(
-            collector=cls.create_collector_env_cfg(cfg['env']), evaluator=cls.create_evaluator_env_cfg(cfg['env'])
-        )
-        envs = {role: cls(first) for role, (first, *_) in env_cfgs.items()}  # opens nothing
-        fill_in_sizes(cfg['policy'], envs['collector'])
-        for role, env in envs.items():
-            check_pixels(cfg['policy'], role, env)
+        policy, env = cfg['policy'], cfg['env']
+        collector = cls(cls.create_collector_env_cfg(env)[0])  # opens nothing
+        evaluator = cls(cls.create_evaluator_env_cfg(env)[0])
+        fill_in_sizes(policy, collector)
+        check_pixels(policy, 'collector', collector)
+        check_pixels(policy, 'evaluator', evaluator)
 
     @staticmethod
     def create_collector_env_cfg(cfg: dict) -> list[dict]:
-        """One config for each of ``collector_env_num`` environments, with ``is_train=True``.
-
-        Arguments:
-            cfg: DI-engine's ``cfg.env``. It is not changed.
-        Raises:
-            ValueError: If an option is unknown or its value is not allowed.
+        """One config for each of ``collector_env_num`` environments, with ``is_train=True``, from DI-engine's
+        ``cfg.env``, which is not changed. A ValueError names an option that is wrong.
         """
         return _env_cfgs(cfg, 'collector')
 
@@ -329,12 +305,9 @@ class BreakoutEnv(BaseEnv):
         return _env_cfgs(cfg, 'evaluator')
 
     def _index_of(self, action: object) -> int:
-        """The action as an int, or an error that names the value found."""
-        array = whole_numbers(action)
-        if array.size != 1 or not 0 <= array.item() < self._action_count:
-            raise ValueError(
-                f'the action is {shown(action)}; expected one whole number from 0 to {self._action_count - 1}'
-            )
+        array, highest = whole_numbers(action), self._action_count - 1
+        if array.size != 1 or not 0 <= array.item() <= highest:
+            raise ValueError(f'the action is {shown(action)}; expected one whole number from 0 to {highest}')
         return array.item()
 
 

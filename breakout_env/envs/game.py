@@ -1,9 +1,9 @@
 """The rules by which an agent plays on an open emulator: how games begin, what a step does, what is counted."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
+from ale_py import ALEState
 
 from ..rendering.video import GameRecorder
 from ..utils.game_constants import FIRE, NOOP
@@ -32,7 +32,7 @@ class Game:
     def use(self, rng: np.random.Generator) -> None:
         """Draw all that is random from a generator; earlier games do not count any more."""
         self._rng = rng
-        self._late_states: dict[int, tuple[int, Any]] = {}  # points and emulator states, by score
+        self._late_states: dict[int, tuple[int, ALEState]] = {}  # points and emulator states, by score
 
     @property
     def is_over(self) -> bool:

@@ -3,7 +3,6 @@
 Importing ``breakout_env`` registers the id; ``gymnasium.make('breakout_env:breakout_env/Breakout-v0')`` does both.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -18,13 +17,11 @@ from gymnasium.vector.utils import batch_space
 from ..env_manager.manager import GroupEnvManager
 from ..env_manager.shared_buffers import is_abnormal
 from ..utils.game_constants import FRAMES_PER_SECOND, SCREEN_SHAPE
-from ..utils.options import Between, checked, checked_seed, section, shown
+from ..utils.options import Between, checked, checked_seed, shown
 from .env import ENV_COUNT, BreakoutEnv, whole_numbers
 from .options import BreakoutOptions
 
 ENV_ID = 'breakout_env/Breakout-v0'
-# What a vector environment needs of its env manager.
-_MANAGER_SETTINGS = dict(auto_reset=True, episode_num=math.inf)
 
 
 def register() -> None:
@@ -47,8 +44,8 @@ def _check_reset_options(options: Mapping | None) -> None:
 
 class GymnasiumBreakout(gymnasium.Env):
     """``BreakoutEnv`` with gymnasium's interface and spaces. The defaults suit training: an episode is a life, rewards
-    are clipped to their sign; ``info['game_return']`` has the points of a full game when it is over. ``is_train=False``
-    plays full games with raw rewards. ``render_mode='human'`` is gymnasium's own ``HumanRendering``.
+    are clipped to their sign, ``info['game_return']`` has the points of a full game. ``is_train=False`` plays full
+    games with raw rewards. ``render_mode='human'`` is gymnasium's own ``HumanRendering``.
 
     Examples:
         >>> env = gymnasium.make('breakout_env:breakout_env/Breakout-v0', frame_skip=4)
@@ -62,15 +59,8 @@ class GymnasiumBreakout(gymnasium.Env):
     # Without 'human': `check_env` opens each of them, and many machines have no display.
     metadata: dict[str, Any] = {'render_modes': ['rgb_array'], 'render_fps': 15}
 
-    def __init__(self, render_mode: str | None = None, **options: Any) -> None:
-        """
-        Arguments:
-            render_mode: None or ``rgb_array``, for ``render``.
-            options: ``BreakoutOptions``.
-        Raises:
-            UnknownArgument: If there is no such option.
-            ValueError: If the value of an option is not allowed.
-        """
+    def __init__(self, render_mode: str | None = None, **options: object) -> None:
+        """``render_mode``: None or ``rgb_array``; ``options``: ``BreakoutOptions``. A ValueError names a wrong one."""
         for name in options:
             if name not in BreakoutOptions.known_names():
                 # TorchRL's GymEnv passes `frameskip`, and drops an argument that an error of this wording names
@@ -84,15 +74,13 @@ class GymnasiumBreakout(gymnasium.Env):
         self.metadata = dict(self.metadata, render_fps=FRAMES_PER_SECOND / self._env._options.frame_skip)
 
     def get_action_meanings(self) -> list[str]:
-        """The joystick's name of each action, by ALE's words, as wrappers of other libraries ask for them."""
+        """ALE's names of the actions, as wrappers of other libraries ask for them."""
         if self._env._options.full_action_space:
             return list(ale_py.Action.__members__)
         return ['NOOP', 'FIRE', 'RIGHT', 'LEFT']
 
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
-        """As ``gymnasium.Env.reset``; with a seed, all later games follow from it. A ValueError for any options, or if
-        the seed is not allowed.
-        """
+        """As ``gymnasium.Env.reset``; all later games follow from a seed. A ValueError for options or a wrong seed."""
         _check_reset_options(options)
         if seed is not None:
             seed = checked_seed(seed)  # gymnasium takes Python's alone
@@ -100,7 +88,7 @@ class GymnasiumBreakout(gymnasium.Env):
         super().reset(seed=seed)
         return self._env.reset(), {}
 
-    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
+    def step(self, action: object) -> tuple[np.ndarray, float, bool, bool, dict]:
         """As ``gymnasium.Env.step``; ``info`` as ``BreakoutEnv.step`` returns it."""
         obs, reward, done, info = self._env.step(action)
         truncated = bool(info.get('TimeLimit.truncated', False))
@@ -137,10 +125,10 @@ class _LimitedEnv(BreakoutEnv):
 
 class GymnasiumBreakoutVector(VectorEnv):
     """Many games in a process for each core, by ``GroupEnvManager``. With ``AutoresetMode.SAME_STEP``, the default, the
-    step that ends an episode returns the first observation of the next one, and the last one as ``infos['final_obs']``,
-    its infos as ``infos['final_info']``. With ``NEXT_STEP`` it returns the last observation, and the next step ignores
-    the action and returns the first one; wrappers such as ``NormalizeReward`` need that. Games lost with a worker
-    process count as truncated, with ``abnormal`` in their infos.
+    step that ends an episode returns the first observation of the next one, and has the last one and its infos as
+    ``infos['final_obs']`` and ``infos['final_info']``. With ``NEXT_STEP``, which wrappers such as ``NormalizeReward``
+    need, the next step ignores the action and returns the first one. Games lost with a worker process count as
+    truncated, with ``abnormal`` in their infos.
 
     Examples:
         >>> envs = gymnasium.make_vec('breakout_env:breakout_env/Breakout-v0', num_envs=2, manager=dict(worker_num=1))
@@ -158,27 +146,21 @@ class GymnasiumBreakoutVector(VectorEnv):
         manager: Mapping | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.SAME_STEP,
         max_episode_steps: int | None = None,
-        **options: Any,
+        **options: object,
     ) -> None:
-        """
+        """Check all options; a ValueError names a wrong one.
+
         Arguments:
-            num_envs: How many games, from 1 to 4,096.
             manager: ``EnvManagerOptions``, such as ``worker_num``.
             autoreset_mode: ``SAME_STEP`` or ``NEXT_STEP``, or their values.
             max_episode_steps: Steps after which an episode is truncated; None for no limit.
             render_mode, options: As of ``GymnasiumBreakout``.
-        Raises:
-            ValueError: If an option is unknown or its value is not allowed.
         """
         num_envs = checked('option', 'num_envs', num_envs, ENV_COUNT)
         checked('option', 'render_mode', render_mode, Literal[None, 'rgb_array'])
         checked('option', 'max_episode_steps', max_episode_steps, Annotated[int, Between(1, 2**31)] | None)
         mode = getattr(autoreset_mode, 'value', autoreset_mode)
         mode = AutoresetMode(checked('option', 'autoreset_mode', mode, Literal['SameStep', 'NextStep']))
-        given = section('the section `manager`', manager)
-        for name, value in _MANAGER_SETTINGS.items():
-            if given.get(name, value) != value:
-                raise ValueError(f'env_manager option `{name}` is {shown(given[name])}; expected {value} in gymnasium')
         self.num_envs, self.render_mode = num_envs, render_mode
         cfg = dict(options, render_mode=render_mode)
         single = GymnasiumBreakout(render_mode, **options)
@@ -189,13 +171,15 @@ class GymnasiumBreakoutVector(VectorEnv):
         self.observation_space = batch_space(single.observation_space, num_envs)
         self.action_space = batch_space(single.action_space, num_envs)
         make = partial(BreakoutEnv, cfg) if max_episode_steps is None else partial(_LimitedEnv, cfg, max_episode_steps)
-        self._manager = GroupEnvManager([make] * num_envs, {**given, **_MANAGER_SETTINGS})
+        self._manager = GroupEnvManager([make] * num_envs, manager)
+        if not self._manager.takes_batches:
+            raise ValueError('gymnasium needs an env manager with auto_reset=True and without episode_num')
         # With ``NEXT_STEP``: first observations of the next episodes, which the next step returns.
         self._first_obs: dict[int, np.ndarray] = {}
 
     def reset(self, *, seed: int | Sequence[int] | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
-        """As ``VectorEnv.reset``: an int seeds game i with seed + i; a list has one seed per game. After an error in a
-        step or ``close`` it starts the processes again. A ValueError if a seed is not allowed; no game is reset then.
+        """As ``VectorEnv.reset``: an int seeds game i with seed + i; a list has one seed per game. After ``close`` or
+        an error in a step it starts the processes again. A ValueError for a wrong seed; no game is reset then.
         """
         _check_reset_options(options)
         if seed is not None:
@@ -208,32 +192,26 @@ class GymnasiumBreakoutVector(VectorEnv):
         else:
             self._manager.reset()
         self._first_obs.clear()
-        self._is_stepping = False  # True also after an interrupted step
         self._obs = self._manager.waiting_obs(range(self.num_envs))
         return self._obs.copy(), {}
 
     def _seeds_of(self, seed: Any) -> list[Any]:
-        """A seed for each game, or None to leave it as it is. Raises ValueError."""
+        """A seed for each game; None leaves it as it is."""
         if not np.iterable(seed) or isinstance(seed, (str, Mapping, set)):
             first = checked_seed(seed)
             return [first + i for i in range(self.num_envs)]
         seeds = list(seed)
         if len(seeds) != self.num_envs:
-            raise ValueError(
-                f'the seeds are {shown(seed)}; expected a whole number, or a list of {self.num_envs} (num_envs): a '
-                'whole number or None for each game'
-            )
+            expected = f'a whole number, or a list of {self.num_envs} (num_envs) whole numbers or None'
+            raise ValueError(f'the seeds are {shown(seed)}; expected {expected}')
         return [None if one is None else checked_seed(one) for one in seeds]
 
-    def step(self, actions: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict]:
+    def step(self, actions: object) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict]:
         """As ``VectorEnv.step``; a ValueError for wrong actions, before any game is stepped."""
         array = whole_numbers(actions)
         if not self.action_space.contains(array):
             raise ValueError(f'the actions are {shown(actions)}; expected one of {self.action_space}')
-        if self._manager.closed or self._is_stepping:
-            why = 'has no games' if self._manager.closed else 'was interrupted in a step'
-            raise gymnasium.error.ResetNeeded(f'the vector environment {why}; call reset first')
-        self._is_stepping = True
+        self._check_open()
         stepped = [i for i in range(self.num_envs) if i not in self._first_obs]
         obs, rewards = self._obs.copy(), np.zeros(self.num_envs)
         ended, truncated = np.zeros((2, self.num_envs), bool)
@@ -256,18 +234,21 @@ class GymnasiumBreakoutVector(VectorEnv):
                     else:
                         info = dict(final_obs=last, final_info=info)
                 infos = self._add_info(infos, info, i)
-        self._obs, self._is_stepping = obs, False
+        self._obs = obs
         return obs.copy(), rewards, ended & ~truncated, truncated, infos
 
     def render(self) -> tuple[np.ndarray, ...] | None:
         """The console's picture of each game with ``render_mode='rgb_array'``, else None."""
         if self.render_mode != 'rgb_array':
             return None
-        if self._manager.closed:
-            raise gymnasium.error.ResetNeeded('the vector environment plays no games; call reset first')
+        self._check_open()
         images, none = self._manager.ready_imgs, np.zeros((*SCREEN_SHAPE, 3), np.uint8)
         return tuple(images.get(i, none) for i in range(self.num_envs))  # black where a process has just died
 
-    def close_extras(self, **kwargs: Any) -> None:
+    def _check_open(self) -> None:
+        if self._manager.closed:
+            raise gymnasium.error.ResetNeeded('the vector environment plays no games; call reset first')
+
+    def close_extras(self, **kwargs: object) -> None:
         """End the processes."""
         self._manager.close()

@@ -7,29 +7,28 @@ from typing import Annotated, Any, Literal
 from ..utils.options import Between, Flag, Options, section, shown
 
 # Keys that DI-engine's pipelines put into ``cfg.env`` or read from it; a single environment does not use them.
-_COUNT_KEYS = frozenset(['n_evaluator_episode', 'collector_env_num', 'evaluator_env_num'])
-DI_ENGINE_KEYS = _COUNT_KEYS | {'type', 'import_names', 'manager', 'stop_value', 'cfg_type', 'replay_path'}
+DI_ENGINE_KEYS = frozenset(
+    ['type', 'import_names', 'manager', 'stop_value', 'cfg_type', 'replay_path', 'n_evaluator_episode']
+    + ['collector_env_num', 'evaluator_env_num']
+)
 # Keys of configs written for dizoo.atari: the name of the game, and some that dizoo does not read either.
 DIZOO_KEYS = frozenset(
     ['env_id', 'obs_plus_prev_action_reward', 'exp_name', 'collector_batch_size', 'evaluator_batch_size', 'episode_num']
 )
-# Options of training that do not change the game. Evaluation ignores them unless its own section sets them, so that a
-# config that shapes the reward still reports the game's own score.
+# Evaluation ignores these unless its own section sets them, so that a config that shapes the reward still reports the
+# game's score.
 TRAINING_ONLY = frozenset(['episodic_life', 'clip_reward', 'life_loss_penalty', 'late_start_probability'])
 # Evaluation plays full games for their own score, and presses FIRE for the agent after a lost life.
 EVALUATION_DEFAULTS = dict(
     episodic_life=False, clip_reward=False, life_loss_penalty=0.0, late_start_probability=0.0, fire_on_life_loss=True
 )
-# What this process has read, by content: a run's parts and all of its environments ask for the same two sections.
-_READ: dict[str, 'BreakoutOptions'] = {}
-# The names of the game in gymnasium, gym and EnvPool, without those that repeat an action for 2 to 4 frames at random.
+# The names of the game in gymnasium, gym and EnvPool, except the versions that repeat an action for 2 to 4 frames.
 _ENV_ID = re.compile(r'Breakout(?:NoFrameskip|Deterministic)-v[04]|(?:ALE/)?Breakout-v5')
 
 
 class BreakoutOptions(Options):
-    """The checked options of one environment: what ``cfg.env`` means for a collector (``is_train=True``) or an
-    evaluator (``is_train=False``). The defaults are for training and follow DQN practice (Mnih et al. 2015); the
-    defaults of evaluation are in ``EVALUATION_DEFAULTS``.
+    """The checked options of one environment, of a collector (``is_train=True``) or an evaluator. The defaults follow
+    DQN practice (Mnih et al. 2015); ``EVALUATION_DEFAULTS`` has the defaults of evaluation.
 
     Examples:
         >>> BreakoutOptions.from_config(dict(frame_skip=3, evaluator=dict(noop_max=0), is_train=False)).noop_max
@@ -85,21 +84,11 @@ class BreakoutOptions(Options):
 
     @classmethod
     def from_config(cls, cfg: Mapping) -> 'BreakoutOptions':
-        """Read and check ``cfg.env``. An option at the top holds for collectors and evaluators; the sections
-        ``collector`` and ``evaluator`` hold for one of them and override the top. Evaluation plays full games with raw
-        rewards unless ``evaluator`` itself says otherwise. Both sections are checked, whichever is used.
-
-        Raises:
-            ValueError: If an option is unknown or its value is not allowed; the message names the option.
+        """Read and check ``cfg.env``. An option at the top holds for both roles; the sections ``collector`` and
+        ``evaluator`` hold for one and override the top. Evaluation plays full games with raw rewards unless
+        ``evaluator`` itself says otherwise. Both sections are checked. A ValueError names a wrong option.
         """
         cfg = section('the config of BreakoutEnv', cfg)
-        content = f'{cls} {_content(cfg)}'  # a subclass has other options
-        if content not in _READ:
-            _READ[content] = cls._read_config(cfg)
-        return _READ[content]
-
-    @classmethod
-    def _read_config(cls, cfg: Mapping) -> 'BreakoutOptions':
         top = cls.read(cfg)
         sections = {name: cls._section_values(name, cfg.get(name)) for name in ('collector', 'evaluator')}
         if cfg.get('obs_plus_prev_action_reward', False) is not False:
@@ -136,13 +125,6 @@ class BreakoutOptions(Options):
             if name not in cls.model_fields or name == 'is_train':
                 raise cls.unknown(name, prefix=f'{role}.')
         return cls.of_section('env option', role, values).model_dump(include=set(values))
-
-
-def _content(value: object) -> str:
-    """A text that differs for any two values that options tell apart, such as True and 1."""
-    if isinstance(value, Mapping):
-        return repr([(name, _content(value[name])) for name in value])
-    return f'{type(value)} {value!r}'
 
 
 def _values_of(env_id: object) -> dict[str, object]:

@@ -3,8 +3,6 @@ to [0, 1] (float32) for one that does not. A wrong pair trains on wrong numbers,
 evaluator casts uint8 to float32.
 """
 
-from typing import Any
-
 import numpy as np
 import torch
 from ding.envs import BaseEnv
@@ -23,9 +21,7 @@ _SCALES = {'breakout_env': True, 'ding': False}
 
 
 def fill_in_sizes(policy: EasyDict, env: BaseEnv) -> None:
-    """Put the sizes that ``policy.model`` leaves out into it, if it is a model of DI-engine or this package. A
-    ValueError if a module in ``import_names`` cannot be imported.
-    """
+    """Put the sizes that ``policy.model`` leaves out into it, if it is a model of DI-engine or this package."""
     policy.model = EasyDict(section('policy.model', policy.get('model')))
     if _package(_model_class(policy)) in _SCALES:
         for name, size in _sizes(env).items():
@@ -34,12 +30,8 @@ def fill_in_sizes(policy: EasyDict, env: BaseEnv) -> None:
 
 
 def check_pixels(policy: EasyDict, role: str, env: BaseEnv) -> None:
-    """Check that the model and the replay buffer of a policy's config take the observations of an environment.
-
-    Arguments:
-        role: What the environment is for, as the error message calls it.
-    Raises:
-        ValueError: If they do not; the message says what does.
+    """Check that the model and the replay buffer of a policy's config take the observations of an environment, which
+    has this role; a ValueError says what does.
     """
     box, model_class = env.observation_space, _model_class(policy)
     if not _sizes(env):  # a subclass may return a dict, which no part of this package takes
@@ -60,7 +52,7 @@ def check_pixels(policy: EasyDict, role: str, env: BaseEnv) -> None:
             raise ValueError(f'{wrong}; expected {expected}, or to leave it out')
 
 
-def _model_class(policy: EasyDict) -> Any:
+def _model_class(policy: EasyDict) -> type | None:
     """The config's model, or else the policy, whose default model is of the same package; None for unknown names."""
     import_parts('policy.model.import_names', policy.model.get('import_names'))
     registry = MODEL_REGISTRY if 'type' in policy.model else POLICY_REGISTRY
@@ -68,11 +60,11 @@ def _model_class(policy: EasyDict) -> Any:
     return registry.get(name) if name in registry else None
 
 
-def _package(model_class: Any) -> str:
+def _package(model_class: type | None) -> str:
     return getattr(model_class, '__module__', '').split('.')[0]
 
 
-def _sizes(env: BaseEnv) -> dict[str, Any]:
+def _sizes(env: BaseEnv) -> dict[str, object]:
     """The sizes of ``policy.model`` that suit an environment; none if its observations are not arrays."""
     shape = getattr(env.observation_space, 'shape', None)
     return {} if shape is None else dict(obs_shape=list(shape), action_shape=getattr(env.action_space, 'n', None))
@@ -81,7 +73,5 @@ def _sizes(env: BaseEnv) -> dict[str, Any]:
 def check_default_dtype() -> None:
     """``ValueError`` unless networks are made with float32 weights, as scaled pixels are float32."""
     if (dtype := torch.get_default_dtype()) is not torch.float32:
-        raise ValueError(
-            f"PyTorch's default type is {dtype}, by torch.set_default_dtype in this program or its config; expected "
-            'torch.float32'
-        )
+        found = f"PyTorch's default type is {dtype}, by torch.set_default_dtype in this program or its config"
+        raise ValueError(f'{found}; expected torch.float32')

@@ -8,8 +8,7 @@ import numpy as np
 
 
 def resize_into(frame: np.ndarray, screen: np.ndarray) -> None:
-    """Resize a gray screen by area interpolation, as gymnasium's and Stable-Baselines3's wrappers do, without
-    allocating memory.
+    """Resize a gray screen by area interpolation, as gymnasium's and Stable-Baselines3's wrappers do.
 
     Shapes:
         frame: :math:`(h, S)`, uint8, C-contiguous: OpenCV writes elsewhere if it is not.
@@ -19,13 +18,9 @@ def resize_into(frame: np.ndarray, screen: np.ndarray) -> None:
 
 
 def push_frame(stack: np.ndarray, screen: np.ndarray, last_screen: np.ndarray) -> None:
-    """Drop the oldest frame of a stack and append a screen, resized. From one step to the next little moves but ball
-    and paddle: only the bands in which the screen has changed are resized again. The result is exactly that of
-    ``resize_into``.
+    """Drop the oldest frame of a stack and append a screen, resized exactly as by ``resize_into``. ``last_screen`` is
+    the one that the newest frame was made from: only the bands in which the screen has changed are resized again.
 
-    Arguments:
-        stack: The last frames, oldest first, changed in place.
-        last_screen: The one that the newest frame was made from.
     Shapes:
         stack: :math:`(F, S, S)`, uint8, C-contiguous.
         screen, last_screen: :math:`(210, 160)`, uint8, C-contiguous.
@@ -47,9 +42,7 @@ def push_frame(stack: np.ndarray, screen: np.ndarray, last_screen: np.ndarray) -
 
 
 def fill_stack(stack: np.ndarray, screen: np.ndarray) -> None:
-    """Start a stack: fill every place with the first screen, as gymnasium's ``FrameStackObservation`` does; shapes as
-    of ``push_frame``.
-    """
+    """Fill every place of a stack with the first screen, as gymnasium's ``FrameStackObservation`` does."""
     resize_into(stack[-1], screen)
     stack[:-1] = stack[-1]
 
@@ -59,8 +52,7 @@ def _independent_bands(screen_height: int, frame_height: int) -> int:
     """The largest number of horizontal bands that can be resized one by one with exactly the result of a whole resize.
 
     Each band must become whole rows of the frame. OpenCV computes the weights of a row from its position times the
-    scale as a float. Only where the scale is exact in binary (210 / 84 = 2.5) are the weights in a band the same as in
-    the whole screen; elsewhere there is one band.
+    scale. Only where the scale is exact in binary (210 / 84 = 2.5) are they the same in a band as in the whole screen.
     """
     common = math.gcd(screen_height, frame_height)
     denominator = frame_height // common  # of the scale, as a fraction in its lowest terms
@@ -68,13 +60,7 @@ def _independent_bands(screen_height: int, frame_height: int) -> int:
 
 
 def observe(stack: np.ndarray, dtype: str) -> np.ndarray:
-    """Copy the stack for the agent to keep.
-
-    Arguments:
-        dtype: ``uint8`` for pixels 0..255, ``float32`` for pixels scaled to [0, 1].
-    Shapes:
-        stack, obs: :math:`(F, S, S)`.
-    """
+    """Copy the stack for the agent to keep: ``uint8`` for pixels 0..255, ``float32`` for pixels scaled to [0, 1]."""
     if dtype == 'uint8':
         return stack.copy()
     return np.divide(stack, np.float32(255), dtype=np.float32)

@@ -24,13 +24,13 @@ class State(Enum):
 
 
 class Resources:
-    """Releases what one environment has open, from any state, and logs what happens to it. It does not refer to its
-    environment, so that the environment's garbage collection can close it.
+    """Releases what one environment has open, and logs what happens to it. It does not refer to its environment, so
+    that the environment's garbage collection can close it.
     """
 
     def __init__(self) -> None:
         self.state = State.CLOSED
-        self.owned: list[Any] = []
+        self.owned: list[object] = []
         self.numbers: dict[str, int] = {}  # in the log, by name
         self._env_number = next(_ENV_NUMBERS)
         self._releases = contextlib.ExitStack()
@@ -39,7 +39,7 @@ class Resources:
         self.log(', '.join(filter(None, [f'{self.state.value} -> {state.value}', event])))
         self.state = state
 
-    def own(self, name: str, resource: Any, release: Callable[[Any], object] = methodcaller('close')) -> None:
+    def own(self, name: str, resource: object, release: Callable[[Any], object] = methodcaller('close')) -> None:
         """Register a resource that was just opened, so that ``close`` releases it."""
         number = self.numbers[name] = next(_RESOURCE_NUMBERS)
         self.log(f'opened {name} {number}')
@@ -53,7 +53,7 @@ class Resources:
         self.owned.clear()
         self._releases.close()
 
-    def _release(self, opened_by: int, name: str, resource: Any, release: Callable[[Any], object]) -> None:
+    def _release(self, opened_by: int, name: str, resource: object, release: Callable[[Any], object]) -> None:
         """Release a resource; log a failure, so that the other resources are released, too."""
         if os.getpid() != opened_by:  # a forked child must not end what its parent uses
             return

@@ -1,8 +1,6 @@
-"""Games as video files that a browser plays, encoded by FFmpeg (the binary comes with imageio-ffmpeg) in a child
-process.
+"""Games as video files that a browser plays, encoded in a child process by FFmpeg, which imageio-ffmpeg brings.
 
-``VideoFile`` writes one file, which appears complete or not at all. ``GameRecorder`` writes one for each game beside a
-running training, where a video that fails must not cost the game.
+``VideoFile`` writes one file; ``GameRecorder`` writes one for each game, and a video that fails costs no game.
 """
 
 import contextlib
@@ -41,8 +39,7 @@ ENCODER_OPTIONS = {
 
 class VideoFile(contextlib.AbstractContextManager):
     """A video that is encoded while its pictures come in: H.264 for ``.mp4``, or ``.gif``. Until ``finish`` it is a
-    part file beside its final name; without ``finish`` the part file is removed. FFmpeg completes the part file when
-    this process is killed, as its input ends then.
+    part file beside its final name; ``close`` removes a part file. FFmpeg completes it when this process is killed.
 
     Examples:
         >>> import tempfile
@@ -66,14 +63,10 @@ class VideoFile(contextlib.AbstractContextManager):
         """Check the name. The first picture starts FFmpeg.
 
         Arguments:
-            path: The final name, ending with ``.mp4`` or ``.gif``.
-            pictures_per_second: Its playing speed.
-            max_seconds: Its maximal length; None for no limit, or 30 s for a GIF.
-            overwrite: Whether an existing file may be replaced.
+            path: The final name, ending with ``.mp4`` or ``.gif``; a ValueError for another ending.
+            max_seconds: The maximal length; None for no limit, or 30 s for a GIF.
+            overwrite: Whether an existing file may be replaced; else it is a FileExistsError.
             timeout_s: Seconds in which FFmpeg has to take a picture, or to complete the file.
-        Raises:
-            ValueError: If the name has another ending.
-            OSError: If the file exists already.
         """
         self.path = os.fspath(path)
         suffix = os.path.splitext(self.path)[1]
@@ -91,14 +84,8 @@ class VideoFile(contextlib.AbstractContextManager):
         self._encoder: HelperProcess | None = None
 
     def show(self, picture: np.ndarray) -> bool:
-        """Add a picture.
-
-        Returns:
-            False once the video has its maximal length.
-        Raises:
-            OSError: If it cannot be written.
-        Shapes:
-            picture: :math:`(H, W, 3)`, uint8, C-contiguous; all have the same size.
+        """Add a picture of shape :math:`(H, W, 3)`, uint8, C-contiguous. Returns False once the video has its maximal
+        length. An OSError says that it cannot be written.
         """
         try:
             if self._encoder is None:
@@ -121,12 +108,8 @@ class VideoFile(contextlib.AbstractContextManager):
         return HelperProcess('video encoder', command)
 
     def finish(self, path: str | None = None) -> bool:
-        """Complete the video and give it its final name, or the given one.
-
-        Returns:
-            False if it has no picture, or if a parent process writes it.
-        Raises:
-            OSError: If this failed; ``close`` removes the video.
+        """Complete the video and give it its final name, or the given one. Returns False if it has no picture, or if a
+        parent process writes it. An OSError says that this failed; ``close`` removes the video.
         """
         encoder, self._encoder = self._encoder, None
         try:
@@ -138,7 +121,7 @@ class VideoFile(contextlib.AbstractContextManager):
         return True
 
     def close(self) -> None:
-        """Remove an unfinished video. May be called at any time, any number of times."""
+        """Remove an unfinished video. May be called any number of times."""
         encoder, self._encoder = self._encoder, None
         if encoder is not None:
             with contextlib.suppress(HelperError):  # the video is removed, whether it is complete or not
@@ -153,13 +136,12 @@ class VideoFile(contextlib.AbstractContextManager):
 
 class GameRecorder:
     """Writes each game into a new file in a folder. The file is named ``*.part.mp4`` while it grows and gets the score
-    into its name at the end. A recording that fails (full disk, encoder stuck) is given up with a warning: the game
-    goes on.
+    into its name at the end. A recording that fails (full disk, stuck encoder) is given up with a warning.
     """
 
     def __init__(self, folder: str, name: str, frame_skip: int, timeout_s: float = RECORDER_TIMEOUT_S) -> None:
         """Make the folder, or check it: an OSError says that it can't be made or written to. The names of files begin
-        with ``name``; the first file appears with the first step of a game.
+        with ``name``.
         """
         try:
             os.makedirs(folder, exist_ok=True)
@@ -175,7 +157,7 @@ class GameRecorder:
         self._game_count = 0
 
     def begin(self, picture: np.ndarray) -> None:
-        """Begin a game. One that is abandoned before its first step, as when a manager resets twice, leaves no file."""
+        """Begin a game. One without a step, as when a manager resets twice, leaves no file."""
         self._first_picture = picture
 
     def write(self, picture: np.ndarray) -> None:
@@ -194,9 +176,7 @@ class GameRecorder:
             self._finish('given-up')
 
     def end(self, score: int | None = None) -> None:
-        """Complete the file of a game, with its score in the name; None for an unfinished game. May be called at any
-        time.
-        """
+        """Complete the file of a game, with its score in the name; None for an unfinished game."""
         self._first_picture = None
         self._finish('unfinished' if score is None else f'score{score}')
 

@@ -3,6 +3,7 @@
 import logging
 import os
 import sys
+from pathlib import Path
 
 import numpy as np
 
@@ -18,22 +19,17 @@ _GIVEN_UP = 'the window is given up, the game goes on without it: %s'
 
 
 class GameWindow:
-    """A window that shows the game at the speed people play it: it takes a picture only when the picture is due, and
-    ``show`` and ``present`` wait until then. A window that its user closes or that does not answer is given up:
-    ``show`` warns, for games that continue without it; ``present`` tells its caller.
+    """A window that shows the game at the speed people play it: ``show`` and ``present`` wait until a picture is due.
+    A window that its user closes or that does not answer is given up: ``show`` warns, ``present`` tells its caller.
     """
 
     def __init__(self, title: str, frame_skip: int, speed: float = 1.0) -> None:
-        """Open a window for pictures that are ``frame_skip`` emulator frames apart; a HelperError says that none could
-        be opened, for example because there is no display.
-        """
+        """Open a window for pictures ``frame_skip`` emulator frames apart. A HelperError says what is missing."""
         height, width = SCREEN_SHAPE
         # run as a file: as a module of the package it would import DI-engine and torch first
-        script = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'window_process.py')
-        pictures_per_second = FRAMES_PER_SECOND / frame_skip * speed
-        self._process: HelperProcess | None = HelperProcess(
-            'game window', [sys.executable, script, title, str(width), str(height), str(pictures_per_second)]
-        )
+        script = Path(__file__).with_name('window_process.py')
+        arguments = map(str, [script, title, width, height, FRAMES_PER_SECOND / frame_skip * speed])
+        self._process: HelperProcess | None = HelperProcess('game window', [sys.executable, *arguments])
         try:
             self._process.wait_ready(OPEN_TIMEOUT_S)
         except HelperError as e:
@@ -57,14 +53,8 @@ class GameWindow:
             logger.warning(_GIVEN_UP, e)
 
     def present(self, picture: np.ndarray) -> bool:
-        """Show a picture, for a caller that stops once nobody looks.
-
-        Returns:
-            False once the window has been closed, by its user or by ``close``.
-        Raises:
-            HelperError: If the window failed or did not answer. It is closed then.
-        Shapes:
-            picture: :math:`(210, 160, 3)`, uint8, C-contiguous.
+        """Show a picture of shape :math:`(210, 160, 3)`, uint8, C-contiguous. Returns False once the window has been
+        closed, by its user or by ``close``. A HelperError says that it failed or did not answer; it is closed then.
         """
         if self._process is None:
             return False
@@ -79,7 +69,7 @@ class GameWindow:
             return False
 
     def close(self) -> None:
-        """Close the window. May be called at any time, any number of times."""
+        """Close the window. May be called any number of times."""
         process, self._process = self._process, None
         if process is None:
             return

@@ -1,7 +1,5 @@
-"""The program behind ``window.GameWindow``: it shows the pictures from its standard input until that ends.
-
-Run as a file, it imports nothing of this package. It prints one line when the window is open, and ends when its user
-closes it or presses q.
+"""The program behind ``window.GameWindow``, which imports nothing of this package. It prints a line when the window is
+open, shows the pictures from its standard input until that ends, and ends when its user closes it or presses q.
 """
 
 import os

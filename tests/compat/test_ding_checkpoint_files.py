@@ -22,19 +22,19 @@ finite = partial(check_finite, 'weight')
 def learner(small_disk, monkeypatch):
     """One with DI-engine's hook, a small best checkpoint on a disk, and weights that are too large for it by now."""
     monkeypatch.chdir(small_disk)
-    state = dict(weights=torch.zeros(10))
-    hook = SaveCkptHook('save_ckpt', 20, position='after_iter', ext_args=EasyDict(freq=5))
-    found = SimpleNamespace(rank=0, instance_name='learner', exp_name='run', collector_envstep=40, info=print)
-    found.last_iter, found.policy = SimpleNamespace(val=10), SimpleNamespace(state_dict=lambda: dict(state))
-    found.ckpt_name, found._hooks = BEST, dict(before_run=[], after_iter=[hook])
-    hook(found)
-    state['weights'] = torch.zeros(10**7)
+    hooks = [SaveCkptHook('save_ckpt', 20, position='after_iter', ext_args=EasyDict(freq=5))]
+    names = dict(rank=0, instance_name='learner', exp_name='run', collector_envstep=40, info=print)
+    found = SimpleNamespace(**names, last_iter=SimpleNamespace(val=10), policy=SimpleNamespace())
+    vars(found).update(hooks=hooks, _hooks=dict(after_iter=hooks))
+    found.policy.state_dict = lambda: dict(weights=torch.zeros(10))
+    save(found, BEST)
+    found.policy.state_dict = lambda: dict(weights=torch.zeros(10**7))
     return found
 
 
 def save(learner, name):
     learner.ckpt_name = name
-    learner._hooks['after_iter'][0](learner)
+    learner.hooks[0](learner)
 
 
 def best():
@@ -48,7 +48,7 @@ def test_upstream_still_loses_the_best_checkpoint_to_a_full_disk(learner):
         best()
 
 
-def test_the_best_checkpoint_outlasts_a_full_disk_and_the_caller_learns_of_it(learner):
+def test_the_best_checkpoint_outlasts_a_full_disk_with_an_error(learner):
     keep_checkpoints_whole(learner, numbered_checkpoint, finite)
     with pytest.raises(OSError, match='No space left'):
         save(learner, BEST)

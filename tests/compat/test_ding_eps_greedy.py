@@ -1,4 +1,4 @@
-"""Each environment explores on its own; DI-engine's wrapper decides for all of a step at once."""
+"""DI-engine's wrapper decides for all environments of a step at once whether to explore."""
 
 import numpy as np
 import pytest
@@ -28,22 +28,18 @@ def shares(wrapper):
     return others.mean().item(), others.amax(dim=1).mean().item()
 
 
-def test_environments_explore_independently():
+def test_environments_explore_independently_which_upstream_still_prevents():
     actions, steps = shares(INDEPENDENT)
     other = 0.75 * EPS
     assert actions == pytest.approx(other, abs=0.01) and steps == pytest.approx(1 - (1 - other) ** ENVS, abs=0.04)
+    assert shares('eps_greedy_sample')[1] < 0.15, 'upstream draws for each environment now: remove the workaround'
 
 
-def test_di_engine_still_draws_once_for_all_environments():
-    """Else its own wrapper would do."""
-    assert shares('eps_greedy_sample')[1] < 0.15
-
-
-def test_lean_dqn_explores_so():
-    collects = policy(LeanDQNPolicy)
+def test_environments_explore_independently_with_lean_dqn():
+    collects = policy(LeanDQNPolicy).collect_mode
     obs = {i: torch.zeros(4, 84, 84, dtype=torch.uint8) for i in range(ENVS)}
     torch.manual_seed(0)
-    greedy = int(collects._forward_collect(obs, eps=0.0)[0]['action'])
-    steps = [collects._forward_collect(obs, eps=0.5).values() for _ in range(20)]
+    greedy = int(collects.forward(obs, eps=0.0)[0]['action'])
+    steps = [collects.forward(obs, eps=0.5).values() for _ in range(20)]
     counts = [sum(int(one['action']) != greedy for one in step) for step in steps]
     assert counts.count(0) < 6 and max(counts) < ENVS, 'of 20 steps some 10 would have no random action'

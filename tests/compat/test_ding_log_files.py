@@ -5,7 +5,7 @@ from ding.utils import build_logger
 from breakout_env.compat.ding_log_files import close_log_files
 
 
-def test_a_run_is_not_logged_into_the_files_of_the_run_before_it_as_upstream_still_does():
+def test_a_run_is_logged_into_its_own_files_only():
     def log(folder: str, text: str) -> None:
         build_logger(f'./{folder}/log/learner', 'learner', need_tb=False)[0].info(text)
 

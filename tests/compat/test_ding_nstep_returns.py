@@ -8,7 +8,7 @@ from breakout_env.compat.ding_nstep_returns import correct_value_gamma
 
 
 @pytest.mark.parametrize('length', [1, 2, 3, 5])
-def test_the_discount_is_that_of_the_rewards_in_a_return_which_upstream_still_gets_wrong(length):
+def test_discounts_fit_the_returns_which_upstream_still_gets_wrong(length):
     zero = torch.zeros(1)
     piece = [dict(obs=zero, next_obs=zero, reward=zero + 1, done=False) for _ in range(length)]
     samples = get_nstep_return_data(piece, 3, gamma=0.5)

@@ -9,7 +9,7 @@ from ding.utils import time_helper as upstream
 from breakout_env.compat.ding_timers import PlainTimer
 
 
-def test_nested_timers_measure_their_own_times_which_upstream_still_mixes_up(monkeypatch):
+def test_nested_timers_do_not_mix_up_times_as_upstream_still_does(monkeypatch):
     seconds = iter(range(100))
     monkeypatch.setattr('time.perf_counter', lambda: next(seconds))
     monkeypatch.setattr(upstream.time, 'time', lambda: next(seconds))

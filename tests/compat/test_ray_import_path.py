@@ -14,7 +14,6 @@ worker = pytest.importorskip('ray._private.worker')
 def test_upstream_still_adds_the_current_folder_to_the_path():
     added = inspect.getsource(worker.connect).partition('current_directory = os.path.abspath(os.path.curdir)')
     assert added[0].endswith('not job_config._runtime_env_has_working_dir():\n            '), 'look at the workaround'
-    assert job_on_this_path()._runtime_env_has_working_dir()
 
 
 def test_workers_get_the_path_of_this_process_in_its_order(monkeypatch):

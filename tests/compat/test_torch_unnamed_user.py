@@ -19,7 +19,7 @@ def completed(program: str) -> 'subprocess.CompletedProcess[str]':
     return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=300)
 
 
-def test_an_agent_is_read_without_a_name_where_upstream_still_asks_for_one():
+def test_an_agent_is_read_by_a_user_without_a_name():
     if subprocess.run([*UNNAMED, 'true'], capture_output=True).returncode:
         pytest.skip('this user can not take another user id')
     upstream = completed('import torch._dynamo')

@@ -1,7 +1,6 @@
 """Steps, resets, kills, closes and launches in any order leave every game as a copy of its environment plays it."""
 
 import numpy as np
-from ding.envs.env_manager.base_env_manager import EnvState
 from hypothesis import Phase
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -63,7 +62,7 @@ class AnySequence(RuleBasedStateMachine):
         assert list(timesteps)[: len(ids)] == ids
         for i, timestep in timesteps.items():
             if self.copies[i] is None:
-                assert timestep.info['abnormal'] and self.manager._env_states[i] == EnvState.ERROR
+                assert timestep.info['abnormal']
                 continue
             expected = self.copies[i].step(actions[i])
             self.ready[i] = expected.obs
@@ -110,7 +109,7 @@ class AnySequence(RuleBasedStateMachine):
             info = batch.infos.get(row, {}) if batch else dict(abnormal=i in self.killed)
             if info.get('abnormal'):
                 assert i in self.killed
-                env = worker_of(self.manager, i)._group._envs[i]  # to ask the manager would receive the next step
+                env = worker_of(self.manager, i).group.envs[i]  # to ask the manager would receive the next step
                 self.copies[i] = self.copy_of(env.seeds[-1][0])
                 self.ready[i] = self.copies[i].reset()
                 self.killed.discard(i)

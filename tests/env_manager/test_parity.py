@@ -3,7 +3,6 @@
 import copy
 import functools
 import itertools
-import os
 
 import gym
 import numpy as np
@@ -171,12 +170,6 @@ def test_neighbouring_environments_share_a_process(env_num, worker_num, groups):
         sizes = [len(list(group)) for _, group in itertools.groupby(manager.pid)]
         assert sorted(sizes) == groups and len(set(manager.pid)) == len(groups)
         assert set(manager.pid) == {child.pid for child in children()}
-
-
-def test_workers_leave_the_cores_to_the_learner_as_the_option_says():
-    with launched(nice=3) as manager:
-        expected = min(19, os.getpriority(os.PRIO_PROCESS, 0) + 3)
-        assert {os.getpriority(os.PRIO_PROCESS, pid) for pid in manager.pid} == {expected}
 
 
 def test_an_environment_that_is_not_ready_can_not_be_stepped():

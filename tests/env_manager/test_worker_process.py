@@ -6,18 +6,15 @@ import os
 import time
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import cv2
 import numpy as np
 import psutil
 import pytest
 
-from breakout_env.env_manager import workers
+from breakout_env.env_manager import pool
 from breakout_env.env_manager.errors import WorkerLost
-from breakout_env.env_manager.idle_timer import IdleTimer, Progress
 from breakout_env.env_manager.options import TimeLimit
-from breakout_env.env_manager.workers import PendingReplies, WorkerProcess
 from breakout_env.utils.busy_cores import waits_more_than_it_runs
 from helpers.managers import MAIN_PID, RAISE, RAISE_AWKWARD, GameEnv, PlantedError, build, kill_worker_of, launched
 from helpers.processes import wait_until
@@ -55,17 +52,6 @@ def test_a_step_that_returns_no_timestep_ends_the_manager_with_an_error(same_foo
     assert manager.closed and not children()
 
 
-def test_an_answer_of_a_worker_that_was_given_up_is_not_used():
-    with launched(worker_num=1) as manager:
-        (worker,) = manager._pool.workers
-        first, second = (worker.send('apply', [0], repr) for _ in range(2))
-        timer = IdleTimer(worker.progress, TimeLimit('connect_timeout', 60.0))
-        assert worker.receive(second, timer, timer.count) == {0: 'GameEnv()'}
-        worker.end()
-        with pytest.raises(WorkerLost):
-            worker.receive(first, timer, timer.count)
-
-
 def test_an_error_in_a_constructor_is_raised_by_launch(same_footprint):
     manager = build(env_class=FailingInWorkers)
     with pytest.raises(Exception, match='(?s)^environment . raised PlantedError: .*in __init__.*planted'):
@@ -82,80 +68,70 @@ def test_workers_start_in_a_program_that_has_used_opencvs_threads():
         assert len(manager.ready_obs) == 4
 
 
-class FakeWorker(WorkerProcess):
-    """A worker that never answers; ``course`` gives its progress after each slice of waiting."""
+class FakeWorker:
+    """A worker that never answers. ``calls`` has the number of returned calls at each look."""
 
-    def __init__(self, course):
-        self.pid, self.lost, self._replies, self.polls_ms = 1, False, {}, []
-        self._poller = SimpleNamespace(poll=self.polls_ms.append)
-        self._course = iter(course)
+    env_ids, pid = [0], 1
+
+    def __init__(self, calls=(), computes=False):
+        self.waited_s, self.calls, self.computes = 0.0, iter(calls), computes
 
     def send(self, *command):
         return 1
 
-    def progress(self):
-        return next(self._course)
+    def has_reply(self, number, wait_s):
+        self.waited_s += wait_s
+        return False
 
-    @property
-    def waited_s(self):
-        return sum(self.polls_ms) / 1000
+    def call_count(self):
+        return next(self.calls, 0)
 
-
-IDLE = Progress(calls=0, cpu_s=0.0, waits_for_core=False)
-LIMIT = TimeLimit('reset_timeout', 10.0)
+    def is_computing(self):
+        return self.computes
 
 
 def replies_of(workers):
-    pending = PendingReplies()
-    for worker in workers:
-        pending.ask(worker, LIMIT, 'step')
-    return pending.wait()
-
-
-def computing():
-    return (Progress(0, cpu_s, False) for cpu_s in itertools.count())
+    return pool.replies_to([pool.send(worker, TimeLimit('reset_timeout', 10.0), 'step') for worker in workers])
 
 
 @pytest.mark.parametrize(
-    'course, waits_s',
+    'worker, waits_s',
     [
-        (itertools.repeat(IDLE), 10),
-        # one second until the first look, then a tenth of each
-        (computing(), 91),
-        (itertools.repeat(IDLE._replace(waits_for_core=True)), 91),
+        (FakeWorker(), 10),
+        (FakeWorker(computes=True), 100),
         # four environments are reset, one every 9 seconds, then none
-        ((Progress(i // 9 if i < 36 else 4, 0.0, False) for i in itertools.count(1)), 46),
+        (FakeWorker(i // 9 if i < 36 else 4 for i in itertools.count(1)), 46),
     ],
-    ids=['it does nothing', 'it computes', 'it waits for a core', 'its environments answer'],
+    ids=['it does nothing', 'it computes', 'its environments answer'],
 )
-def test_a_worker_is_given_up_after_a_time_without_progress(course, waits_s):
-    worker = FakeWorker(course)
+def test_a_worker_is_given_up_after_a_time_without_progress(worker, waits_s):
     (reply,) = replies_of([worker])
     assert str(reply.error).endswith('did not answer within 10 s without progress (env.manager.reset_timeout)')
     assert worker.waited_s == pytest.approx(waits_s, abs=1)
 
 
 def test_workers_that_hang_at_once_are_waited_for_together():
-    workers_ = [FakeWorker(itertools.repeat(IDLE)) for _ in range(3)]
-    replies = replies_of(workers_)
-    assert all(type(reply.error) is WorkerLost for reply in replies)
-    assert [worker.waited_s for worker in workers_] == pytest.approx([10, 0, 0], abs=0.1)
+    workers = [FakeWorker() for _ in range(3)]
+    assert all(type(reply.error) is WorkerLost for reply in replies_of(workers))
+    assert [worker.waited_s for worker in workers] == pytest.approx([10, 0, 0], abs=0.1)
 
 
 def compute(env):
-    end_s = time.process_time() + 0.06
+    end_s = time.process_time() + 0.5
     while time.process_time() < end_s:
         pass
 
 
-def test_a_real_workers_progress_is_its_calls_and_its_cpu_time():
+def test_a_real_workers_progress_is_its_calls_and_its_computing():
     with launched(env_num=2, worker_num=1) as manager:
-        (worker,) = manager._pool.workers
-        before = worker.progress()
+        (worker,) = manager.pool.workers
+        before = worker.call_count()
         manager.step({0: 0, 1: 0})
-        assert worker.progress().calls == before.calls + 2
-        manager._pool.ask([worker], 'apply', [0], compute)
-        assert worker.progress().cpu_s >= before.cpu_s + 0.05
+        assert worker.call_count() == before + 2
+        assert wait_until(lambda: not worker.is_computing())
+        number = worker.send('apply', [0], compute)
+        assert wait_until(worker.is_computing)
+        assert worker.has_reply(number, 60.0)
 
 
 def test_each_environment_has_its_own_time_to_close(tmp_path):
@@ -190,15 +166,11 @@ def test_the_workers_of_a_manager_that_is_dropped_end(loses, same_footprint):
     assert wait_until(lambda: not children())
 
 
-@pytest.mark.parametrize('waited_ns, nice', [(10, 3), (1000, 0)])
-def test_workers_are_not_nice_where_other_programs_keep_the_cores(waited_ns, nice, tmp_path, monkeypatch):
+@pytest.mark.parametrize('counts, nice', [('100 10 7', 3), ('100 1000 7', 0), ('not counted', 3)])
+def test_workers_are_not_nice_where_other_programs_keep_the_cores(counts, nice, tmp_path, monkeypatch):
     schedstat = tmp_path / 'schedstat'
-    schedstat.write_text(f'100 {waited_ns} 7')
-    monkeypatch.setattr(workers, 'waits_more_than_it_runs', partial(waits_more_than_it_runs, str(schedstat)))
+    schedstat.write_text(counts)
+    monkeypatch.setattr(pool, 'waits_more_than_it_runs', partial(waits_more_than_it_runs, str(schedstat)))
     with launched(env_num=2, worker_num=1, nice=3) as manager:
         before = os.nice(0)
         assert psutil.Process(manager.pid[0]).nice() == before + nice
-
-
-def test_a_system_that_does_not_count_waiting_is_not_busy():
-    assert not waits_more_than_it_runs('/proc/self/none')

@@ -10,6 +10,7 @@ import time
 import pytest
 
 from breakout_env import BreakoutEnv
+from breakout_env.envs.emulator import Emulator
 from breakout_env.testing import lifecycle_checks
 from helpers.games import play
 
@@ -119,7 +120,7 @@ def test_an_error_in_open_resources_or_a_step_releases_everything(env, monkeypat
     assert len(RELEASED) == 1 and not hasattr(env, '_env') and not hasattr(env, 'controller')
     env.fails = False
     env.reset()
-    monkeypatch.setattr(env._env, 'advance', None)
+    monkeypatch.setattr(Emulator, 'advance', None)
     with pytest.raises(TypeError):
         env.step(0)
     assert len(RELEASED) == 2 and not hasattr(env, '_env')

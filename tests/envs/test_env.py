@@ -2,6 +2,7 @@
 
 import logging
 import re
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -18,7 +19,6 @@ from ding.utils import ENV_REGISTRY, render
 
 from breakout_env import BreakoutEnv
 from breakout_env.envs.emulator import Emulator
-from breakout_env.envs.options import BreakoutOptions
 from helpers.games import play
 
 FIRE, LEFT = 1, 3
@@ -99,17 +99,6 @@ def test_a_game_that_begins_late_in_an_earlier_one_does_not_count(make, monkeypa
         play_until_done(env, None)
 
 
-def test_a_restored_state_shows_its_own_picture():
-    emulator = Emulator(0, BreakoutOptions())
-    emulator.reset_game(1)
-    state, screen = emulator.ale.cloneState(), emulator.screen.copy()
-    emulator.advance(FIRE, 200)
-    assert (emulator.screen != screen).any()
-    emulator.restore_state(state)
-    np.testing.assert_array_equal(emulator.screen, screen)
-    emulator.close()
-
-
 def test_a_lost_life_costs_the_penalty_and_no_points(make):
     plain, penalised = (make(episodic_life=False, **cfg) for cfg in ({}, dict(life_loss_penalty=-1)))
     plain.reset(), penalised.reset()
@@ -174,12 +163,11 @@ def test_random_actions_are_uniform_and_follow_the_seed_alone(make):
 def test_random_action_probability_replaces_that_share_of_the_actions(make):
     env = make(random_action_probability=0.25, noop_max=0, episodic_life=False)
     env.reset()
-    played, advance = [], env._env.advance
-    env._env.advance = lambda action, frames: played.append(action) or advance(action, frames)
-    for _ in range(2000):
-        if env.step(0).done:
-            env.reset()
-    others = np.mean([action != 0 for action in played])
+    with mock.patch.object(Emulator, 'advance', autospec=True, side_effect=Emulator.advance) as advance:
+        for _ in range(2000):
+            if env.step(0).done:
+                env.reset()
+    others = np.mean([call.args[1] != 0 for call in advance.mock_calls])
     assert 0.14 < others < 0.25, others  # 0.25 times 3 of 4, and FIRE at each reset
 
 
@@ -204,7 +192,8 @@ def test_a_step_without_an_episode_is_refused_and_harmless(make):
     env.reset()
     assert env.step(0).info['lives'] == 4
     env.reset()  # in mid-episode: a new game
-    assert env.step(0).info == dict(lives=5, episode_frame_number=env._env.ale.getEpisodeFrameNumber())
+    info = env.step(0).info
+    assert info.keys() == {'lives', 'episode_frame_number'} and info['lives'] == 5
 
 
 def test_reset_never_returns_a_game_that_is_over(make):

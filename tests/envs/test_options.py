@@ -87,16 +87,3 @@ def test_the_env_ids_of_dizoo_mean_what_they_mean_there(env_id, sticky):
     assert (o.repeat_action_probability, o.frame_skip, o.obs_dtype) == (sticky, 3, 'float32')
     named = options(env_id=env_id, repeat_action_probability=0.1, collector=dict(frame_skip=2, obs_dtype='uint8'))
     assert (named.repeat_action_probability, named.frame_skip, named.obs_dtype) == (0.1, 2, 'uint8')
-
-
-def test_the_same_section_is_read_once_and_options_of_another_type_again(monkeypatch):
-    read, found = BreakoutOptions.read.__func__, []
-    monkeypatch.setattr(BreakoutOptions, 'read', classmethod(lambda cls, cfg: found.append(cfg) or read(cls, cfg)))
-    cfg = EasyDict(collector_env_num=2, evaluator_env_num=2, stop_value=[1], noop_max=7, collector=dict(frame_skip=1))
-    cfgs = BreakoutEnv.create_collector_env_cfg(cfg)
-    for one in cfgs:
-        BreakoutEnv(one)
-    assert len(found) == 1
-    for wrong, message in [(dict(noop_max=True), 'True .bool'), (dict(collector=dict(frame_skip='1')), "'1' .str")]:
-        with pytest.raises(ValueError, match=message):
-            BreakoutEnv({**cfgs[0], **wrong})

@@ -17,8 +17,8 @@ import treetensor.numpy as tnp
 from ding.envs import BaseEnv, BaseEnvTimestep, get_env_manager_cls
 from easydict import EasyDict
 
-from breakout_env.env_manager.errors import WorkerEnded, WorkerLost
-from breakout_env.env_manager.inline_worker import InlineWorker
+from breakout_env.env_manager.errors import InlineCrash
+from breakout_env.env_manager.workers import InlineWorker
 from helpers.processes import wait_until
 
 MAIN_PID = os.getpid()
@@ -105,8 +105,8 @@ class GameEnv(BaseEnv):
             raise PlantedError('planted')
         if action == RAISE_AWKWARD:
             raise AwkwardError('planted', 2)
-        if action in (KILL, HANG) and in_process:
-            raise WorkerEnded('the worker has ended') if action == KILL else WorkerLost('the worker hangs')
+        if action == KILL and in_process:
+            raise InlineCrash
         if action == KILL:
             os.kill(os.getpid(), signal.SIGKILL)
         if action == HANG:
@@ -172,7 +172,7 @@ def launched(manager_or_kind='breakout', *args, **kwargs):
 
 
 def worker_of(manager, env_id):
-    return next(worker for worker in manager._pool.workers if env_id in worker.env_ids)
+    return next(worker for worker in manager.pool.workers if env_id in worker.env_ids)
 
 
 def kill_worker_of(manager, env_id):

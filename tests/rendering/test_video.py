@@ -123,15 +123,3 @@ def test_an_unfinished_video_file_is_removed(suffix, tmp_path, same_footprint):
     with video.VideoFile(str(tmp_path / f'game{suffix}'), 15) as file:
         assert wait_until(lambda: file.show(PICTURE) and list(tmp_path.iterdir()), 60)
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize('method', ['finish', 'close'])
-def test_a_fork_of_the_program_leaves_a_video_file_to_its_parent(method, tmp_path, same_footprint):
-    with video.VideoFile(str(tmp_path / 'game.mp4'), 15) as file:
-        assert wait_until(lambda: file.show(PICTURE) and list(tmp_path.iterdir()), 60)
-        if not (pid := os.fork()):
-            getattr(file, method)()
-            os._exit(0)
-        assert os.waitpid(pid, 0)[1] == 0
-        file.finish()
-    assert [path.name for path in tmp_path.iterdir()] == ['game.mp4']
