@@ -30,7 +30,7 @@ from tabulate import tabulate
 
 from ..common import recording as play
 from ..common.cli import command
-from ..common.rounds import ContestantFailed, ContestantProcess, Result
+from ..common.rounds import ContestantFailed, Result, turn
 from .peers import CONTESTANTS, NOTHING, OURS
 
 PACKAGES = ['DI-engine', 'torch', 'numpy', 'zstandard', 'stable-baselines3', 'torchrl', 'python-snappy']
@@ -182,14 +182,11 @@ def main(recording: str, sizes: list[int], only: tuple, out: str | None) -> None
         by_size: dict[str, Any] = {}
         for size in sizes:
             if fits(smaller, size):
-                process = ContestantProcess(partial(Filling, name, size, recording))
                 try:
-                    smaller = process.measure()
+                    smaller = turn(partial(Filling, name, size, recording))
                 except ContestantFailed as failure:
                     click.echo(f'{name} at {size:,} is left out: {failure}', err=True)
                     break
-                finally:
-                    process.close()
             else:
                 keys = [key for key in smaller if key.endswith('bytes_per_transition')]
                 smaller = dict({key: smaller[key] for key in keys}, extrapolated=True)

@@ -153,7 +153,7 @@ class StableBaselines3(Contestant):
         )
 
     def prepare(self, items: list[tuple]) -> tuple:
-        obs, action, reward, next_obs, done, _ = (np.stack(column) for column in zip(*items))
+        obs, action, reward, next_obs, done = (np.stack(column) for column in zip(*items))
         return obs, next_obs, action, reward, done, [{}] * len(items)
 
     def add(self, items: tuple) -> None:

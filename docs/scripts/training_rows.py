@@ -1,4 +1,4 @@
-"""Tables and curves of the trainings in docs/results/recipes*.json, which benchmarks/recipes.py writes."""
+"""Tables of the trainings in docs/results/recipes*.json, which benchmarks/recipes.py writes."""
 
 import json
 from collections.abc import Sequence
@@ -8,9 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from blocks import ROOT, markdown
 from scipy.stats import trim_mean
-
-from breakout_env.run.log import RunLog
-from breakout_env.run.plotting import Curve
 
 RESULTS = ROOT / 'docs' / 'results' / 'recipes.json'
 ENV_STEPS_RESULTS = RESULTS.with_name('recipes_env_steps.json')
@@ -117,21 +114,3 @@ def expect(found: Sequence[dict[str, Any]], timed: Sequence[dict[str, Any]]) -> 
     for cpu, per_s in sorted(speeds.items()):
         columns[f'minutes, {cpu}'] = [f'{env_steps / np.mean(per_s) / 60:.0f}' for env_steps in at]
     return markdown([*columns], [list(cells) for cells in zip(*columns.values())], len(columns))
-
-
-def curves(found: Sequence[dict[str, Any]]) -> list[Curve]:
-    """The score while training of each variant, CPU and budget, which the schedules follow, for ``draw_curves``."""
-    groups: dict[str, list[RunLog]] = {}
-    for row in found:
-        minutes, env_steps = row.get('minutes'), row.get('budget_env_steps', 0) / 1e6
-        budget = f'{env_steps:g} million env steps' if minutes is None else f'{minutes:g} minutes'
-        groups.setdefault(f'{row["variant"]}, {row["cpu"]}, {budget}', []).append(_log(row))
-    return [Curve(name, tuple(logs)) for name, logs in sorted(groups.items())]
-
-
-def _log(row: dict[str, Any]) -> RunLog:
-    points = [
-        dict(kind='progress', env_step=env_step, run_s=3600 * hours, train_return=score)
-        for env_step, hours, score in row['curve']
-    ]
-    return RunLog(points)
