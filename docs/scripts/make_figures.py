@@ -1,9 +1,8 @@
-"""Draw the figures of the guides, from the measurements in docs/results.
+"""Draw the figures of the guides: a measurement in docs/results, and the processes of a training.
 
 python docs/scripts/make_figures.py
 """
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import training_rows
 from blocks import ROOT
-from make_tables import RESULTS, replay_total
 from matplotlib import style
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
@@ -20,25 +18,21 @@ from matplotlib.patches import Rectangle
 from breakout_env.run.plotting import COLORS, STYLE, save_figure
 
 FIGURES = ROOT / 'docs' / 'figures'
-# told apart without red or green, and in print
-OUR_COLOR, PEER_COLOR = COLORS[0], '#8c8c8c'
 
 
 @contextmanager
-def drawn(path: Path, width: float, height: float, **settings: Any) -> Iterator[Any]:
+def drawn(path: Path, width: float, height: float) -> Iterator[Any]:
     """Axes without a grid; the figure is saved at the end."""
-    with style.context(['default', STYLE, {'axes.grid': False, **settings}]):
+    with style.context(['default', STYLE, {'axes.grid': False}]):
         figure = Figure(figsize=(width, height), layout='constrained')
         yield figure.add_subplot()
     save_figure(figure, path)
 
 
-# ---------------------------------------------------------------------------------------------- measurements
-
 # The trainings by the clock on one kind of CPU: label, color, and how far above the end of its curve a label stands.
 LEARNING_CPU = 'AMD EPYC with bfloat16'
 LEARNING = {
-    'ppo': ('breakout_env PPO,\nmean of 3 seeds, min to max', OUR_COLOR, 0),
+    'ppo': ('breakout_env PPO,\nmean of 3 seeds, min to max', COLORS[0], 0),
     'SB3 PPO': ('Stable-Baselines3 PPO', COLORS[1], 18),
     'DI-engine dqn': ('DI-engine DQN', '#000000', 11),
 }
@@ -62,34 +56,6 @@ def draw_learning(path: Path) -> None:
         axes.set_ylim(0, None)
         axes.set_xlabel(f'minutes of training on two cores of an {LEARNING_CPU}', x=40 / 112)
         axes.set_ylabel('points a game, mean of the last 100')
-
-
-def draw_replay_memory(path: Path) -> None:
-    """Bars of bytes a transition, the smallest at the top."""
-    from benchmarks.replay.peers import NOTHING, OURS
-
-    measured = json.loads((RESULTS / 'bench_replay.json').read_text())
-    size = measured['sizes'][-1]
-    rows = {name: by_size[str(size)] for name, by_size in measured['results'].items() if name != NOTHING}
-    names = sorted(rows, key=lambda name: -replay_total(rows[name]))
-    with drawn(path, 9, 0.4 * len(names) + 1, **{'axes.spines.left': False}) as axes:
-        for y, name in enumerate(names):
-            total, extrapolated = replay_total(rows[name]), rows[name].get('extrapolated', False)
-            color = OUR_COLOR if name in OURS else PEER_COLOR
-            axes.barh(y, total, color=color, hatch='///' if extrapolated else None, edgecolor='white', linewidth=0)
-            on_disk = rows[name]['disk_bytes_per_transition'] > 0
-            remarks = ', on disk' * on_disk + ', extrapolated' * extrapolated
-            axes.text(total * 1.08, y, f'{total:,.0f} bytes, {total * size / 1e9:,.2f} GB{remarks}', va='center')
-        axes.set_yticks(range(len(names)), [f'breakout_env, {name}' if name in OURS else name for name in names])
-        axes.set_xscale('log')
-        axes.set_xlim(100, 2e7)
-        axes.set_xticks([10**power for power in range(2, 6)], [f'{10**power:,}' for power in range(2, 6)])
-        axes.set_xticks([], minor=True)
-        axes.set_xlabel(f'bytes a transition, and of all {size:,} transitions of random play')
-        axes.tick_params(axis='y', length=0)
-
-
-# ---------------------------------------------------------------------------------------------- architecture
 
 
 class Box(NamedTuple):
@@ -148,7 +114,6 @@ def draw_processes(path: Path) -> None:
 def main() -> None:
     """Draw them all."""
     draw_learning(FIGURES / 'learning.png')
-    draw_replay_memory(FIGURES / 'replay_memory.png')
     draw_processes(FIGURES / 'processes.png')
 
 

@@ -1,13 +1,12 @@
 """Tables of the trainings in docs/results/recipes*.json, which benchmarks/recipes.py writes."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from blocks import ROOT, markdown
-from scipy.stats import trim_mean
 
 RESULTS = ROOT / 'docs' / 'results' / 'recipes.json'
 ENV_STEPS_RESULTS = RESULTS.with_name('recipes_env_steps.json')
@@ -16,21 +15,10 @@ RESAMPLES = 10_000
 DEFAULT = 'ppo'
 
 
-class Statistics(NamedTuple):
-    """What the games of several seeds say about a recipe."""
-
-    mean: float
-    interquartile_mean: float
-    interval_95: tuple[float, float]
-    seeds_std: float
-    """Standard deviation of the seeds' means; 0 for one seed."""
-
-
-def statistics(games: Sequence[Sequence[float]]) -> Statistics:
-    """Mean, interquartile mean (Agarwal et al. 2021) and the 95% percentile bootstrap interval of the mean. A resample
-    draws seeds, and games of each of them (two stages, Davison & Hinkley 1997, section 3.8; ``scipy.stats.bootstrap``
-    has one): the interval is about another training as well as about other games. Of one seed it is about the games
-    alone.
+def interval_95(games: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """The 95% percentile bootstrap interval of the mean. A resample draws seeds, and games of each of them (two stages,
+    Davison & Hinkley 1997, section 3.8): the interval is about another training as well as about other games. Of one
+    seed it is about the games alone.
 
     Arguments:
         games: The scores of each seed, as many of each.
@@ -41,8 +29,7 @@ def statistics(games: Sequence[Sequence[float]]) -> Statistics:
     drawn = random.integers(seeds, size=(RESAMPLES, seeds, 1))
     means = scores[drawn, random.integers(count, size=(RESAMPLES, seeds, count))].mean(axis=(1, 2))
     low, high = np.percentile(means, [2.5, 97.5])
-    std = scores.mean(axis=1).std(ddof=1) if seeds > 1 else 0.0
-    return Statistics(float(scores.mean()), float(trim_mean(scores, 0.25, axis=None)), (low, high), float(std))
+    return float(low), float(high)
 
 
 def rows(results: Path = RESULTS) -> list[dict[str, Any]]:
@@ -63,36 +50,37 @@ def by_variant(found: Sequence[dict[str, Any]], budget: str = 'minutes') -> dict
     return groups
 
 
-def ranked(found: Sequence[dict[str, Any]], budget: str) -> list[tuple[float, str, str, list[dict], Statistics]]:
-    """Budget, name, CPU, seeds and statistics of each variant: the longest trainings first, and of those the best."""
+def ranked(found: Sequence[dict[str, Any]], budget: str, columns: Mapping[str, str]) -> list[list[str]]:
+    """Budget, name, CPU, seeds, the means of columns (formatted), score and its interval of each variant: the longest
+    trainings first, and of those the best.
+    """
     groups = by_variant(found, budget).items()
-    rows = [(*key, seeds, statistics([row['games'] for row in seeds])) for key, seeds in groups]
-    return sorted(rows, key=lambda row: (-row[0], -row[-1].mean))
+    lines = []
+    for key, seeds in sorted(groups, key=lambda group: (-group[0][0], -_mean(group[1], 'score'))):
+        asked, name, cpu = key
+        means = [format(_mean(seeds, column), style) for column, style in columns.items()]
+        low, high = interval_95([row['games'] for row in seeds])
+        score = [f'{_mean(seeds, "score"):.1f}', f'{low:.1f} to {high:.1f}']
+        lines.append([f'{asked:,.0f}', name, cpu, str(len(seeds)), *means, *score])
+    return lines
+
+
+def _mean(seeds: Sequence[dict[str, Any]], column: str) -> float:
+    return float(np.mean([row[column] for row in seeds]))
 
 
 def table(found: Sequence[dict[str, Any]]) -> str:
     """A row for each variant and time."""
-    lines = []
-    for minutes, name, cpu, seeds, of_games in ranked(found, 'minutes'):
-        speeds = [np.mean([row[key] for row in seeds]) for key in ('env_steps', 'env_steps_per_s', 'updates_per_s')]
-        scores = [f'{of_games.mean:.1f}', f'{of_games.interquartile_mean:.1f}']
-        scores.append('{:.1f} to {:.1f}'.format(*of_games.interval_95))
-        while_training = np.mean([row['train_score'] for row in seeds])
-        about = [f'{minutes:g}', name, cpu, str(len(seeds)), *(f'{speed:,.0f}' for speed in speeds)]
-        lines.append([*about, f'{while_training:.1f}', *scores, f'{of_games.seeds_std:.1f}' if len(seeds) > 1 else ''])
+    columns = dict(env_steps=',.0f', env_steps_per_s=',.0f', updates_per_s=',.0f', train_score='.1f')
     headers = ['minutes', 'variant', 'CPU', 'seeds', 'env steps', 'env steps/s', 'updates/s', 'while training', 'mean']
-    return markdown([*headers, 'interquartile mean', '95% interval', 'std of seeds'], lines, 9)
+    return markdown([*headers, '95% interval'], ranked(found, 'minutes', columns), 7)
 
 
 def after_env_steps(found: Sequence[dict[str, Any]]) -> str:
     """A row for each variant that trained for a number of env steps."""
-    lines = []
-    for env_steps, name, cpu, seeds, of_games in ranked(found, 'budget_env_steps'):
-        updates, while_training = (np.mean([row[key] for row in seeds]) for key in ('updates', 'train_score'))
-        about = [f'{env_steps:,}', name, cpu, str(len(seeds)), f'{updates:,.0f}', f'{while_training:.1f}']
-        lines.append([*about, f'{of_games.mean:.1f}', '{:.1f} to {:.1f}'.format(*of_games.interval_95)])
+    columns = dict(updates=',.0f', train_score='.1f')
     headers = ['env steps', 'variant', 'CPU', 'seeds', 'updates', 'while training', 'mean', '95% interval']
-    return markdown(headers, lines, 5)
+    return markdown(headers, ranked(found, 'budget_env_steps', columns), 5)
 
 
 def expect(found: Sequence[dict[str, Any]], timed: Sequence[dict[str, Any]]) -> str:
