@@ -22,7 +22,7 @@ import torch
 from breakout_env.agent.evaluation import evaluate
 
 from ..common.rounds import ROOT, measured_commit
-from ..common.trainings import GAMES, GAMES_SEED, Point, judged_run, last_of, run_python, training_row
+from ..common.trainings import GAMES, GAMES_SEED, Point, judged_run, last_of, training_row
 from . import cleanrl
 from .rl_games_ppo import RLGames
 from .speed import StableBaselines3
@@ -82,7 +82,7 @@ def train_stock(name: str, seed: int, minutes: float, out: Path) -> dict[str, An
     finally:
         process.terminate()
         process.wait()
-    return dict(changes=[config], **judged_run(folder / 'run', run_python))
+    return dict(changes=[config], **judged_run(folder / 'run'))
 
 
 def sb3(algorithm: str, seed: int, **options: Any) -> StableBaselines3:
