@@ -74,12 +74,12 @@ class Vector(Throughput):
 
 
 class OurEnv(Vector):
-    """One ``BreakoutEnv``, or another environment with DI-engine's interface."""
+    """One ``BreakoutEnv``, full games."""
 
     action_dtype = np.int64
 
-    def __init__(self, make: Any = BreakoutEnv, rules: Rules = FULL_GAMES) -> None:
-        super().__init__(make(rules.ours), 1)
+    def __init__(self) -> None:
+        super().__init__(BreakoutEnv(FULL_GAMES.ours), 1)
 
     def step(self) -> int:
         if self.env.step(self.random_actions()).done:
@@ -165,7 +165,6 @@ class EnvPool(Vector):
         screen = dict(frame_skip=4, img_height=84, img_width=84, stack_num=4, use_inter_area_resize=True)
         start = dict(noop_max=max(1, rules.noop_max), use_fire_reset=rules.training)  # noop_max=0 crashes it
         batch = dict(num_envs=env_num, batch_size=max(1, env_num // 2) if asynchronous else env_num)
-        self._asynchronous = asynchronous
         # the step after the end of an episode only resets, and its action is lost
         self._ended = np.zeros(env_num, bool)
         super().__init__(
@@ -173,24 +172,15 @@ class EnvPool(Vector):
         )
 
     def start(self) -> None:
-        if self._asynchronous:
-            self.env.async_reset()
-            self._ended[:] = True  # the resets are received first
-        else:
-            self.env.reset()
+        self.env.async_reset()
+        self._ended[:] = True  # the resets are received first
 
     def step(self) -> int:
-        row = self.random_actions()
-        if not self._asynchronous:
-            _, _, terminated, truncated, _ = self.env.step(row)
-            played = len(row) - int(self._ended.sum())
-            self._ended = terminated | truncated
-            return played
         _, _, terminated, truncated, info = self.env.recv()
         who = info['env_id']
         played = len(who) - int(self._ended[who].sum())
         self._ended[who] = terminated | truncated
-        self.env.send(row[who], who)
+        self.env.send(self.random_actions()[who], who)
         return played
 
 

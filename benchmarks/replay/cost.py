@@ -79,8 +79,6 @@ class Filling:
             done += len(batch)
             if done >= size:
                 break
-            if done % 8192 == 0 and psutil.virtual_memory().available < MARGIN_BYTES // 2:
-                raise MemoryError(f'{self._name} at {done:,} of {size:,} leaves too little memory to others')
         if done < size:
             raise ValueError(f'{self._recording} holds {done} transitions; expected {size}')
         del batch, prepared
@@ -135,11 +133,11 @@ def fits(smaller: dict[str, Any] | None, size: int) -> bool:
     """Whether there is memory and disk for a size, by what a smaller one took."""
     if smaller is None:
         return True
-    memory = in_memory(smaller) * size + MARGIN_BYTES < psutil.virtual_memory().available
-    free_bytes = shutil.disk_usage(tempfile.gettempdir()).free
-    disk = smaller['disk_bytes_per_transition'] * size + MARGIN_BYTES < free_bytes
-    # what is extrapolated once is extrapolated from then on
-    return memory and disk and not smaller.get('extrapolated', False)
+    if smaller.get('extrapolated', False):  # once, then from then on
+        return False
+    free = [psutil.virtual_memory().available, shutil.disk_usage(tempfile.gettempdir()).free]
+    needed = [in_memory(smaller) * size, smaller['disk_bytes_per_transition'] * size]
+    return all(need + MARGIN_BYTES < there for need, there in zip(needed, free))
 
 
 def table(results: dict[str, dict[str, Any]], sizes: list[int], style: str = 'simple') -> str:

@@ -111,11 +111,6 @@ def draw_processes(path: Path) -> None:
             axes.text((start[0] + end[0]) / 2, (start[1] + end[1]) / 2 + above, text, ha='center')
 
 
-def main() -> None:
-    """Draw them all."""
+if __name__ == '__main__':
     draw_learning(FIGURES / 'learning.png')
     draw_processes(FIGURES / 'processes.png')
-
-
-if __name__ == '__main__':
-    main()
