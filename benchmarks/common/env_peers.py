@@ -13,17 +13,12 @@ from typing import Any
 import ale_py
 import gymnasium
 import numpy as np
-import torch
-from ding.config import compile_config, read_config
 from ding.envs import create_env_manager
-from ding.policy import create_policy
 from ding.utils import ENV_MANAGER_REGISTRY
-from ding.worker import create_serial_collector
-from tensorboardX import SummaryWriter
 
 from breakout_env import BreakoutEnv
 
-from .rounds import ROOT, Throughput
+from .rounds import Throughput
 
 ACTIONS = 4
 GAME = 'BreakoutNoFrameskip-v4'  # without sticky actions
@@ -136,23 +131,6 @@ class Halves(Manager):
         self.env.recv()
         self.env.send(self.random_actions()[half], half)
         return len(half)
-
-
-class Acting(Manager):
-    """Halves in turns with a network that chooses the actions: the collector of configs/breakout_ppo_config.py."""
-
-    def start(self) -> None:
-        torch.set_num_threads(1)  # as `breakout train` on two cores
-        main, create = read_config(str(ROOT / 'configs' / 'breakout_ppo_config.py'))
-        main.env.collector_env_num = len(self._actions[0])
-        main.policy.collect.n_sample = 64 * len(self._actions[0])
-        cfg = compile_config(main, seed=0, auto=True, create_cfg=create, save_cfg=False)
-        policy = create_policy(cfg.policy, enable_field=['collect']).collect_mode
-        logs = dict(tb_logger=SummaryWriter('log'), exp_name='collection')
-        self._collector = create_serial_collector(cfg.policy.collect.collector, env=self.env, policy=policy, **logs)
-
-    def step(self) -> int:
-        return len(self._collector.collect()['obs'])
 
 
 class EnvPool(Vector):

@@ -78,14 +78,14 @@ class RecordedEnv:
     """An environment whose steps go into a recording, compressed in chunks.
 
     Arguments:
-        number: Of the environment in the recording.
+        number: Of the environment in the recording, and its seed.
         write: Called with the name of a chunk and its bytes.
     """
 
-    def __init__(self, player: str, seed: int, number: int, write: Callable[[str, bytes], None]) -> None:
+    def __init__(self, player: str, number: int, write: Callable[[str, bytes], None]) -> None:
         self._env = BreakoutEnv({})
-        self._env.seed(seed)
-        self._player = PLAYERS[player](self._env, seed)
+        self._env.seed(number)
+        self._player = PLAYERS[player](self._env, number)
         self._compressor = zstandard.ZstdCompressor(level=3)
         self._number, self._write = number, write
         self._records: list[tuple] = []
@@ -124,13 +124,13 @@ class RecordedEnv:
         self._chunks += 1
 
 
-def record(player: str, steps: int, out: str, seed: int = 0) -> dict[str, Any]:
+def record(player: str, steps: int, out: str) -> dict[str, Any]:
     """Let one of ``PLAYERS`` play so many env steps in all, and write a recording. Returns its games, their mean number
     of bricks and minutes.
     """
     start = time.monotonic()
     with zipfile.ZipFile(out, 'w', zipfile.ZIP_STORED) as archive:
-        envs = [RecordedEnv(player, seed * ENVS + i, i, archive.writestr) for i in range(ENVS)]
+        envs = [RecordedEnv(player, i, archive.writestr) for i in range(ENVS)]
         for _ in range(steps // ENVS):
             for env in envs:
                 env.step()
@@ -140,7 +140,6 @@ def record(player: str, steps: int, out: str, seed: int = 0) -> dict[str, Any]:
         summary = dict(
             player=player,
             steps=steps,
-            seed=seed,
             games=len(games),
             bricks_per_game=float(np.mean(games)) if games else 0.0,
             minutes=(time.monotonic() - start) / 60,
@@ -232,10 +231,9 @@ def steps(path: str) -> Iterator[list[tuple]]:
 @click.option('--player', type=click.Choice(sorted(PLAYERS)), default='random')
 @click.option('--steps', type=int, default=1_000_000, help='Env steps of all 8 environments together.')
 @click.option('--out', required=True, help='File to write.')
-@click.option('--seed', type=int, default=0)
-def main(player: str, steps: int, out: str, seed: int) -> None:
+def main(player: str, steps: int, out: str) -> None:
     """Record real play for the benchmarks of replay buffers."""
-    summary = record(player, steps, out, seed)
+    summary = record(player, steps, out)
     click.echo(
         f'{out}: {steps:,} env steps of the {player} player in {summary["minutes"]:.1f} min, {summary["games"]} games, '
         f'{summary["bricks_per_game"]:.1f} bricks a game'

@@ -25,7 +25,6 @@ CONTESTANTS: dict[str, Callable[[int], Any]] = {
     REFERENCE: partial(peers.Manager, 'subprocess', STOCK),
     'ours, breakout': partial(peers.Manager, 'breakout', {}),
     'ours, halves in turns': partial(peers.Halves, 'breakout', {}),
-    'ours, halves with a network': partial(peers.Acting, 'breakout', {}),
     'EnvPool, 2 threads': partial(peers.EnvPool, 2, False),
     'EnvPool, asynchronous, 2 threads': partial(peers.EnvPool, 2, True),
     'ale_py AtariVectorEnv, 2 threads': partial(peers.AtariVector, 2, False),

@@ -140,7 +140,7 @@ def fits(smaller: dict[str, Any] | None, size: int) -> bool:
     return all(need + MARGIN_BYTES < there for need, there in zip(needed, free))
 
 
-def table(results: dict[str, dict[str, Any]], sizes: list[int], style: str = 'simple') -> str:
+def table(results: dict[str, dict[str, Any]], sizes: list[int]) -> str:
     """The results of all sizes, by buffer; in bold those of this project."""
     rows = []
     for name, by_size in results.items():
@@ -150,7 +150,7 @@ def table(results: dict[str, dict[str, Any]], sizes: list[int], style: str = 'si
         batches = [by_size[str(size)].get('collated_ms') for size in sizes]
         rows.append(
             [
-                f'**{name}**' if style == 'github' and name in OURS else name,
+                f'**{name}**' if name in OURS else name,
                 f'{memory:,.0f}{f" + {disk:,.0f} on disk" if disk else ""}{mark}',
                 f'{(memory + disk) * sizes[-1] / 1e9:,.2f} GB',
                 *('' if quartiles is None else f'{quartiles[1]:.2f}' for quartiles in batches),
@@ -160,7 +160,7 @@ def table(results: dict[str, dict[str, Any]], sizes: list[int], style: str = 'si
     headers = ['buffer', f'bytes a transition at {sizes[-1]:,}', 'in total']
     headers += [*(f'ms a batch at {size:,}' for size in sizes), 'pushes/s']
     align = ('left', *['right'] * (len(headers) - 1))
-    return tabulate(rows, headers, tablefmt=style, disable_numparse=True, colalign=align)
+    return tabulate(rows, headers, tablefmt='github', disable_numparse=True, colalign=align)
 
 
 @command(

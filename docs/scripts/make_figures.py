@@ -40,7 +40,7 @@ LEARNING = {
 
 def draw_learning(path: Path) -> None:
     """Score while training against minutes."""
-    rows = [row for row in training_rows.rows() if row['cpu'] == LEARNING_CPU]
+    rows = [row for row in training_rows.timed() if row['cpu'] == LEARNING_CPU]
     with drawn(path, 7.6, 3.6) as axes:
         for name, (label, color, raised) in LEARNING.items():
             curves = [np.transpose(row['curve']) for row in rows if row['variant'] == name]

@@ -79,7 +79,7 @@ def replay() -> str:
 
     measured = load('bench_replay')
     where = f'{measured["cpu"]}, {measured["cores"]} cores, {measured["date"][:10]}.'
-    return f'{table(measured["results"], measured["sizes"], "github")}\n\n{where}'
+    return f'{table(measured["results"], measured["sizes"])}\n\n{where}'
 
 
 def million() -> str:
@@ -196,7 +196,7 @@ def comparison() -> str:
 
 def first_hour() -> str:
     """What to train first: a config, the command, what it scores after how long, and on which CPU."""
-    (by_ding,) = [row for row in training_rows.env_steps_rows() if row['variant'] == 'ppo_by_ding']
+    (by_ding,) = [row for row in training_rows.by_env_steps() if row['variant'] == 'ppo_by_ding']
     config, env_steps = 'configs/breakout_ppo_config.py', by_ding['budget_env_steps']
     ding = f'GOMP_SPINCOUNT=10000 ding -m serial -c {config} -s 0 --env-step {env_steps}'
     dqn = 'breakout train -c configs/breakout_dqn_cpu_config.py --hours 0.67'
@@ -212,7 +212,7 @@ def first_hour() -> str:
 
 def _trained(name: str, minutes: int) -> tuple[str, str]:
     """The score of a training by the clock, and its CPU."""
-    seeds = [row for row in training_rows.rows() if (row['variant'], row['minutes']) == (name, minutes)]
+    seeds = [row for row in training_rows.timed() if (row['variant'], row['minutes']) == (name, minutes)]
     return _score(seeds), seeds[0]['cpu']
 
 
@@ -272,12 +272,12 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
     'docs/lifecycle.md': {'dizoo': dizoo},
     'docs/memory.md': {'replay': replay, 'million': million},
     'docs/training.md': {
-        'expect': lambda: training_rows.expect(training_rows.env_steps_rows(), training_rows.rows()),
+        'expect': training_rows.expect,
         'scores': scores,
     },
     'docs/experiments.md': {
-        'recipes': lambda: training_rows.table(training_rows.rows()),
-        'after-env-steps': lambda: training_rows.after_env_steps(training_rows.env_steps_rows()),
+        'recipes': training_rows.table,
+        'after-env-steps': training_rows.after_env_steps,
         'gpu': on_gpu,
         'runs': runs_of_the_agent,
         'averages': averages,

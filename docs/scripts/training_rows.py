@@ -2,14 +2,12 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from blocks import ROOT, markdown
 
-RESULTS = ROOT / 'docs' / 'results' / 'recipes.json'
-ENV_STEPS_RESULTS = RESULTS.with_name('recipes_env_steps.json')
+RESULTS = ROOT / 'docs' / 'results'
 RESAMPLES = 10_000
 # What `breakout train` runs on a CPU.
 DEFAULT = 'ppo'
@@ -32,36 +30,29 @@ def interval_95(games: Sequence[Sequence[float]]) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def rows(results: Path = RESULTS) -> list[dict[str, Any]]:
+def timed() -> list[dict[str, Any]]:
     """All trainings of equal time, also those that lost."""
-    return json.loads(results.read_text())['rows']
+    return json.loads((RESULTS / 'recipes.json').read_text())['rows']
 
 
-def env_steps_rows() -> list[dict[str, Any]]:
+def by_env_steps() -> list[dict[str, Any]]:
     """All trainings that ended with their env steps."""
-    return rows(ENV_STEPS_RESULTS)
-
-
-def by_variant(found: Sequence[dict[str, Any]], budget: str = 'minutes') -> dict[tuple[float, str, str], list[dict]]:
-    """The seeds of each variant, by its budget (``minutes`` or ``budget_env_steps``), name and CPU."""
-    groups: dict[tuple[float, str, str], list[dict]] = {}
-    for row in found:
-        groups.setdefault((row[budget], row['variant'], row['cpu']), []).append(row)
-    return groups
+    return json.loads((RESULTS / 'recipes_env_steps.json').read_text())['rows']
 
 
 def ranked(found: Sequence[dict[str, Any]], budget: str, columns: Mapping[str, str]) -> list[list[str]]:
     """Budget, name, CPU, seeds, the means of columns (formatted), score and its interval of each variant: the longest
     trainings first, and of those the best.
     """
-    groups = by_variant(found, budget).items()
+    groups: dict[tuple[float, str, str], list[dict[str, Any]]] = {}
+    for row in found:
+        groups.setdefault((row[budget], row['variant'], row['cpu']), []).append(row)
     lines = []
-    for key, seeds in sorted(groups, key=lambda group: (-group[0][0], -_mean(group[1], 'score'))):
-        asked, name, cpu = key
+    for (asked, *about), seeds in sorted(groups.items(), key=lambda group: (-group[0][0], -_mean(group[1], 'score'))):
         means = [format(_mean(seeds, column), style) for column, style in columns.items()]
         low, high = interval_95([row['games'] for row in seeds])
         score = [f'{_mean(seeds, "score"):.1f}', f'{low:.1f} to {high:.1f}']
-        lines.append([f'{asked:,.0f}', name, cpu, str(len(seeds)), *means, *score])
+        lines.append([f'{asked:,.0f}', *about, str(len(seeds)), *means, *score])
     return lines
 
 
@@ -69,28 +60,28 @@ def _mean(seeds: Sequence[dict[str, Any]], column: str) -> float:
     return float(np.mean([row[column] for row in seeds]))
 
 
-def table(found: Sequence[dict[str, Any]]) -> str:
+def table() -> str:
     """A row for each variant and time."""
     columns = dict(env_steps=',.0f', env_steps_per_s=',.0f', updates_per_s=',.0f', train_score='.1f')
     headers = ['minutes', 'variant', 'CPU', 'seeds', 'env steps', 'env steps/s', 'updates/s', 'while training', 'mean']
-    return markdown([*headers, '95% interval'], ranked(found, 'minutes', columns), 7)
+    return markdown([*headers, '95% interval'], ranked(timed(), 'minutes', columns), 7)
 
 
-def after_env_steps(found: Sequence[dict[str, Any]]) -> str:
+def after_env_steps() -> str:
     """A row for each variant that trained for a number of env steps."""
     columns = dict(updates=',.0f', train_score='.1f')
     headers = ['env steps', 'variant', 'CPU', 'seeds', 'updates', 'while training', 'mean', '95% interval']
-    return markdown(headers, ranked(found, 'budget_env_steps', columns), 5)
+    return markdown(headers, ranked(by_env_steps(), 'budget_env_steps', columns), 5)
 
 
-def expect(found: Sequence[dict[str, Any]], timed: Sequence[dict[str, Any]]) -> str:
+def expect() -> str:
     """What the recipe scores after some env steps of each budget, as the mean of its seeds, and when on each CPU."""
     budgets: dict[float, list[np.ndarray]] = {}
-    for row in found:
+    for row in by_env_steps():
         if row['variant'] == DEFAULT:
             budgets.setdefault(row['budget_env_steps'], []).append(np.transpose(row['curve']))
     speeds: dict[str, list[float]] = {}
-    for row in timed:
+    for row in timed():
         if row['variant'] == DEFAULT:
             speeds.setdefault(row['cpu'], []).append(row['env_steps_per_s'])
     at = 1e6 * np.array([0.5, 1, 2, 3, 4, 5, 6, 8, 10])
