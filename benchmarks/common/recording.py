@@ -61,7 +61,7 @@ class BallPlayer(RandomPlayer):
     def action(self) -> int:
         if self._rng.random() < 0.1:
             return super().action()
-        ram = self._env._env._ale.getRAM()
+        ram = self._env._env.ale.getRAM()
         ball, ball_y, paddle = int(ram[BALL_X]), int(ram[BALL_Y]), int(ram[PADDLE_X])
         if ball_y == 0:
             # no ball; which part of the paddle the next one meets, so that it flies at different angles
