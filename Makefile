@@ -17,7 +17,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 train: $(VENV)/installed-window
 	$(BIN)/breakout train $(ARGS)
 
-# a folder of its own for each demo: DI-engine adds the time to the name of an experiment that exists
+# each demo gets a new folder: DI-engine adds the time to the name of an experiment that exists
 demo: export GOMP_SPINCOUNT = 10000
 demo: $(VENV)/installed-window
 	mkdir -p $(RUN_FOLDER)

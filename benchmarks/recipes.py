@@ -7,8 +7,7 @@
 This package trains by ``breakout train`` or ``ding -m serial``; then the averaged weights play 40 games of the protocol
 ``nature``. Other libraries (benchmarks/training/peers.py) train by name, too. The same command resumes a training that
 was stopped, from its last save, unless ``ding`` trains; time counts only while it trains. Trainings by the clock need a
-machine that does nothing else, one after the other; those by env steps may run beside each other, in folders of their
-own.
+machine that does nothing else, one after the other; those by env steps may run beside each other, in separate folders.
 
 docs/results/recipes.json has a row for each training by the clock, recipes_env_steps.json for each by env steps. Curves
 of this game coincide before 2 million env steps, so a short training chooses nothing.
@@ -57,7 +56,7 @@ VARIANTS: dict[str, Variant] = {
 
 
 def train(variant: Variant, run: Path, seed: int, budget: dict[str, float]) -> dict[str, Any]:
-    """Train one run of ours until its budget is used up, and let its averaged weights play; the row of what it made."""
+    """Train a run until its budget is used up, and let its averaged weights play; the row of the results."""
     by_clock = 'minutes' in budget
     if variant.by_ding:
         run /= read_config_file(str(ROOT / variant.config)).main.exp_name

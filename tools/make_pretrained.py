@@ -3,8 +3,8 @@
     python tools/make_pretrained.py experiments/breakout_ppo --name breakout_ppo --card
 
 Candidates are the means of the last 1, 8, 16 and 32 checkpoints of the run (``breakout average``). Each plays games of
-the selection's seed under protocol ``nature``; the best of them plays those that are reported, of another seed, under
-all protocols. What was played goes to docs/results/agents/NAME.json, the agent to
+the selection's seed under protocol ``nature``; the best of them plays the games of the report, of another seed,
+under all protocols. What was played goes to docs/results/agents/NAME.json, the agent to
 breakout_env/pretrained/NAME.safetensors; docs/scripts/make_tables.py writes the scores into the guides.
 """
 

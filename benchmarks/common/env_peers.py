@@ -1,4 +1,4 @@
-"""Environments as DI-engine's managers, ours and other libraries step them, each behind ``step``.
+"""Environments as the managers of DI-engine, of this package and of other libraries step them, behind ``step``.
 
 All play the same game: frame skip 4, maximum of the last two screens, 84x84 gray, four screens in an observation, no
 sticky actions. ``TRAINING`` has up to 30 no-ops at the start of a game, the loss of a life as the end of an episode,
@@ -60,7 +60,7 @@ class Vector(Throughput):
         return self._actions[self._row]
 
     def step(self) -> int:
-        """How many steps were played; what only resets is no step."""
+        """How many steps were played; resets do not count."""
         self.env.step(self.random_actions())
         return len(self._actions[0])
 

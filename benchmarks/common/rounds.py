@@ -1,6 +1,6 @@
-"""Interleaved rounds: contestants take turns, each in a process of its own, and their ratios are taken round by round.
+"""Interleaved rounds: contestants take turns, each in a separate process, and their ratios are taken round by round.
 
-A process of its own means that no contestant meets the threads, workers or settings of another. The order is new in
+So no contestant meets the threads, workers or settings of another. The order is new in
 each round, so that whatever else slows the computer down slows all of them; a ratio compares two turns of one round,
 and is steadier than the figures that it is made of.
 """
@@ -70,8 +70,8 @@ class Throughput(ABC):
 
 
 def turn(factory: Factory, **options: Any) -> dict[str, Any]:
-    """The figures of a contestant's ``measure``. The ``factory``, which must be picklable, makes it in a process of its
-    own, in an empty folder.
+    """The figures of a contestant's ``measure``. The ``factory``, which must be picklable, makes it in a new
+    process, in an empty folder.
 
     Raises:
         ContestantFailed: If the contestant raises, dies or does not end.

@@ -3,7 +3,7 @@
     python -m benchmarks.common.recording --player random --steps 1050000 --out random_1m.play
     python -m benchmarks.replay.cost --play random_1m.play --out docs/results/bench_replay.json
 
-Each buffer is filled with real play at three sizes, each in a process of its own. Bytes are the growth of the process's
+Each buffer is filled with real play at three sizes, each in a new process. Bytes are the growth of the process's
 resident memory from before the buffer is built until it is full, so nothing is left out; the row 'nothing' keeps
 nothing and shows the error of the measurement. Times are medians over single batches of 32 sampled from the full
 buffer, with 3-step returns; pushes are timed without what brings a transition into the form that a buffer takes. A
@@ -141,7 +141,7 @@ def fits(smaller: dict[str, Any] | None, size: int) -> bool:
 
 
 def table(results: dict[str, dict[str, Any]], sizes: list[int]) -> str:
-    """The results of all sizes, by buffer; in bold those of this project."""
+    """The results of all sizes, by buffer; this project's in bold."""
     rows = []
     for name, by_size in results.items():
         largest = by_size[str(sizes[-1])]

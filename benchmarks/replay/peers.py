@@ -34,7 +34,7 @@ class Contestant(ABC):
         return 0
 
     def prepare(self, items: list[Any]) -> Any:
-        """Bring what is fed into the form that its own environments would give it; this is not timed."""
+        """Convert items into the form that the library's environments give; this is not timed."""
         return items
 
     @abstractmethod

@@ -1,11 +1,11 @@
-"""How many env steps a second does a whole training make, learning included: DI-engine's, ours, other libraries'?
+"""How many env steps a second does a whole training make, learning included, in each library?
 
     python -m benchmarks.training.speed --out docs/results/bench_train.json
 
 All learn on the CPU, from batches of 32 with the network of Mnih et al. 2015, make 1 update to 4 env steps, explore
-with epsilon 0.1 and keep 100,000 transitions; nothing is evaluated or saved. DI-engine's DQN and ours are double DQN
+with epsilon 0.1 and keep 100,000 transitions; nothing is evaluated or saved. ``dqn`` and ``lean_dqn`` are double DQN
 with 3-step returns, which takes a forward pass more than the DQN of Stable-Baselines3. Each turn is a training from its
-beginning, in a process of its own: random play, a warm-up that is not counted, then env steps and updates between two
+beginning, in a separate process: random play, a warm-up that is not counted, then env steps and updates between two
 readings of the clock. The measured updates a step are in the table: where they differ, so does the work.
 """
 

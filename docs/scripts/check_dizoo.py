@@ -1,4 +1,4 @@
-"""Check the environments that come with DI-engine, and ours, with the lifecycle kit, into docs/results/lifecycle.json.
+"""Check DI-engine's environments and BreakoutEnv with the lifecycle kit, and write docs/results/lifecycle.json.
 
 pip install Box2D bsuite imageio pygame
 python docs/scripts/check_dizoo.py
@@ -51,7 +51,7 @@ def gymnasium_window() -> Any:
 
 
 def main() -> None:
-    """Check those that start."""
+    """Check the environments that start."""
     rows = []
     factories = {name: (lambda entry=entry: factory(*entry)) for name, entry in DIZOO.items()}
     factories[GYMNASIUM] = lambda: gymnasium_window

@@ -2,7 +2,7 @@
 
     python docs/scripts/make_tables.py
 
-Who measured what is in sources.py.
+sources.py says which program measured which result.
 """
 
 import json
@@ -140,7 +140,7 @@ def on_gpu() -> str:
 
 
 def agents() -> list[dict[str, Any]]:
-    """The shipped agents, that of fewer env steps first."""
+    """The shipped agents, the one with the fewest env steps first."""
     found = [json.loads(path.read_text()) for path in (RESULTS / 'agents').glob('*.json')]
     return sorted(found, key=lambda agent: agent['card']['env_steps'])
 

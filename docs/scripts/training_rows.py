@@ -31,7 +31,7 @@ def interval_95(games: Sequence[Sequence[float]]) -> tuple[float, float]:
 
 
 def timed() -> list[dict[str, Any]]:
-    """All trainings of equal time, also those that lost."""
+    """All trainings of equal time, also the losers."""
     return json.loads((RESULTS / 'recipes.json').read_text())['rows']
 
 
