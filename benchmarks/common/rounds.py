@@ -156,7 +156,7 @@ def section(
     """Print a table of one figure, from what ``interleaved`` returned, with ratios to the contestant ``reference``
     where it took part, and the medians of ``more`` figures. Returns the same, with each single turn, for JSON.
     """
-    rows, cells = [], []
+    rows = []
     for name, of_name in runs.items():
         values = [run[figure] for run in of_name]
         ratio = None
@@ -165,15 +165,12 @@ def section(
         row = dict(name=name, median=statistics.median(values), low=min(values), high=max(values), ratio=ratio)
         row.update({key: statistics.median(run[key] for run in of_name) for key in more})
         rows.append(dict(row, runs=of_name))
-        digits = 0 if row['median'] >= 100 else 1
-        cells.append([name, f'{row["median"]:,.{digits}f}', f'{row["low"]:,.{digits}f} to {row["high"]:,.{digits}f}'])
-        cells[-1] += ['' if ratio is None else f'{ratio:.2f}', *(f'{row[key]:.3f}' for key in more)]
+    columns = ['name', 'median', 'low', 'high', 'ratio', *more]
+    headers = [title, figure.replace('_', ' '), 'min', 'max', 'ratio', *(key.replace('_', ' ') for key in more)]
+    click.echo(tabulate([[row[key] for key in columns] for row in rows], headers, floatfmt=',.2f') + '\n')
     for name, failure in failures.items():
         rows.append(dict(name=name, failure=failure))
-        cells.append([name, failure if len(failure) < 40 else failure[:37] + '...'])
-    headers = [title, figure.replace('_', ' '), 'min to max', 'ratio', *(key.replace('_', ' ') for key in more)]
-    click.echo(tabulate(cells, headers, disable_numparse=True, colalign=('left', *['right'] * (len(headers) - 1))))
-    click.echo('' if reference not in runs else f'ratio: to {reference}\n')
+        click.echo(f'{name}: {failure}')
     return dict(title=title, figure=figure, reference=reference, rows=rows)
 
 

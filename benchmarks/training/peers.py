@@ -36,17 +36,15 @@ SCREENS: dict[str, Any] = dict(frame_stack=4, screen_size=84, full_action_space=
 class Recorder:
     """The curve of a training, by the scores of its last 100 full games, and whether its time is over."""
 
-    def __init__(
-        self, minutes: float, scores: Callable[[], Sequence[float]], clock: Callable[[], float] = time.perf_counter
-    ) -> None:
-        self._scores, self._clock, self._begin_s = scores, clock, clock()
+    def __init__(self, minutes: float, scores: Callable[[], Sequence[float]]) -> None:
+        self._scores, self._begin_s = scores, time.perf_counter()
         self._limit_s, self._due_s = minutes * 60, 0.0
         self.curve: list[Point] = []
         self.updates = 0
 
     def running(self, env_steps: int, updates: int) -> bool:
         """To be called all the time, with what was done so far."""
-        run_s = self._clock() - self._begin_s
+        run_s = time.perf_counter() - self._begin_s
         if run_s >= min(self._due_s, self._limit_s):
             self._due_s, self.updates, scores = run_s + POINT_EVERY_S, updates, self._scores()
             self.curve.append((env_steps, run_s / 3600, float(np.mean(scores)) if len(scores) else 0.0))
