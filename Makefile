@@ -12,12 +12,12 @@ RUN_FOLDER := experiments/demo-$(shell date +%Y%m%d-%H%M%S)
 # one thread each: the tests' networks are tiny, and two workers share the cores
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: train demo test test-process test-release lint bench gpu-check xvfb clean
+.PHONY: train demo test test-process test-release lint docs bench gpu-check xvfb clean
 
 train: $(VENV)/installed-window
 	$(BIN)/breakout train $(ARGS)
 
-# a folder of its own for each demo: DI-engine adds the time to the name of an experiment that exists
+# each demo gets a new folder: DI-engine adds the time to the name of an experiment that exists
 demo: export GOMP_SPINCOUNT = 10000
 demo: $(VENV)/installed-window
 	mkdir -p $(RUN_FOLDER)
@@ -45,6 +45,10 @@ lint: $(VENV)/installed-test
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
 	cd deploy && "$(ABSOLUTE_BIN)/shellcheck" slurm/*.sbatch && "$(ABSOLUTE_BIN)/hadolint" Dockerfile && "$(ABSOLUTE_BIN)/yamllint" kubernetes
 
+# the guides and the API reference as a site in docs/_build, without network
+docs: $(VENV)/installed-docs
+	$(BIN)/python -m sphinx -W --keep-going -q -c docs . docs/_build
+
 # make bench BENCH=replay.cost: the docstring of each file in benchmarks/ says what it measures and how long it takes
 BENCH ?= env.speed
 bench: $(VENV)/installed-bench
@@ -54,7 +58,7 @@ bench: $(VENV)/installed-bench
 gpu-check: $(VENV)/installed-test
 	$(PYTEST) tests/policy/test_gpu.py tests/policy/test_fake_gpu.py -v -rs $(ARGS)
 
-# window, test, release and bench are extras of setup.py
+# window, test, docs, release and bench are extras of setup.py
 $(VENV)/installed-%: setup.py constraints.txt | $(VENV)/bin/python
 	$(BIN)/python -m pip install -c constraints.txt -e '.[$*$(if $(filter bench release,$*),$(comma)test)]'
 	touch $@
@@ -75,4 +79,4 @@ xvfb:
 		|| echo 'Xvfb is missing and cannot be installed here (apt-get install xvfb): the window tests will be skipped'
 
 clean:
-	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .nox mutants
+	rm -rf $(VENV) build docs/_build *.egg-info .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .nox mutants

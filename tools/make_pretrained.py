@@ -2,9 +2,9 @@
 
     python tools/make_pretrained.py experiments/breakout_ppo --name breakout_ppo --card
 
-Candidates are the means of the last 1, 8, 16 and 32 checkpoints of the run within so many env steps (``breakout
-average``). Each plays games of the selection's seed under protocol ``nature``; the best of them plays those that are
-reported, of another seed, under all protocols. What was played goes to docs/results/agents/NAME.json, the agent to
+Candidates are the means of the last 1, 8, 16 and 32 checkpoints of the run (``breakout average``). Each plays games of
+the selection's seed under protocol ``nature``; the best of them plays the games of the report, of another seed,
+under all protocols. What was played goes to docs/results/agents/NAME.json, the agent to
 breakout_env/pretrained/NAME.safetensors; docs/scripts/make_tables.py writes the scores into the guides.
 """
 
@@ -52,14 +52,9 @@ CARD_FACTS = dict(
 CARD_FIGURES = ('mean', 'std', 'median', 'interval_95', 'episodes', 'distinct_games', 'seed')
 
 
-def env_step_of(checkpoint: Path) -> int:
-    """Env steps that the run had taken when a checkpoint was made."""
-    return int(torch.load(checkpoint, map_location='cpu', weights_only=True)['last_step'])
-
-
-def candidates(run: str, env_steps: int, folder: Path, card: Mapping[str, Any]) -> dict[int, list[Path]]:
-    """How many of the last checkpoints within a budget, and which; written to a folder as agents."""
-    paths = [path for path in checkpoints_of(run) if env_step_of(path) <= env_steps]
+def candidates(run: str, folder: Path, card: Mapping[str, Any]) -> dict[int, list[Path]]:
+    """How many of the last checkpoints, and which; written to a folder as agents."""
+    paths = checkpoints_of(run)
     found = {count: paths[-count:] for count in CANDIDATES if count <= len(paths)}
     for count, checkpoints in found.items():
         agent = str(folder / f'last_{count}.safetensors')
@@ -94,40 +89,33 @@ def card_as_markdown(card: Mapping[str, Any]) -> str:
 @click.argument('run', type=click.Path(exists=True, file_okay=False))
 @click.option('--name', required=True, help='Of the agent and its files.')
 @click.option('--config', default='configs/breakout_ppo_config.py', help='The config of the run.')
-@click.option('--env-steps', default=10**12, help='Take checkpoints within so many env steps; all by default.')
 @click.option('--temperature', type=float, help='As of `breakout average`.')
 @click.option('--note', help='What else there is to say of the training, for its card.')
 @click.option('--card/--no-card', default=False, help="Write CARD.md, the package's own card, from it.")
-def main(
-    run: str, name: str, config: str, env_steps: int, temperature: float | None, note: str | None, card: bool
-) -> None:
+def main(run: str, name: str, config: str, temperature: float | None, note: str | None, card: bool) -> None:
     """Choose, judge and write an agent of the run in the folder RUN."""
     torch.set_num_threads(1)
     log = RunLog.read(run)
     scratch = Path(run, 'candidates')
     scratch.mkdir(exist_ok=True)
     draws = {} if temperature is None else dict(temperature=temperature)
-    found = candidates(run, env_steps, scratch, draws)
-    if not found:
-        raise click.ClickException(f'{run} has no checkpoint of up to {env_steps:,} env steps')
+    found = candidates(run, scratch, draws)
     selection = []
     for count, checkpoints in found.items():
-        report = evaluate(
-            load_agent(str(scratch / f'last_{count}.safetensors')), 'nature', SELECTION_GAMES, SELECTION_SEED
-        )
+        agent = load_agent(str(scratch / f'last_{count}.safetensors'))
+        report = evaluate(agent, 'nature', SELECTION_GAMES, SELECTION_SEED)
         selection.append(dict(checkpoints=count, first=updates_of(checkpoints[0]), **report.summary()))
         click.echo(f'mean of the last {count}: {report.mean:.1f}')
     best = max(selection, key=lambda row: row['mean'])['checkpoints']
     chosen, newest = found[best], found[best][-1]
-    steps = env_step_of(newest)
-    at = log.progress['env_step'].searchsorted(steps)
+    steps = int(torch.load(newest, map_location='cpu', weights_only=True)['last_step'])
     facts: dict[str, Any] = dict(
         name=name,
         env_steps=steps,
         updates=updates_of(newest),
         checkpoints=f'mean of the last {best}, from {updates_of(chosen[0]):,} updates on',
         seed=log.starts[-1]['seed'],
-        hours=round(float(log.progress['hours'][min(at, len(log.progress['hours']) - 1)]), 2),
+        hours=round(float(log.progress['hours'][-1]), 2),
         commit=log.starts[-1]['commit'],
         config=config,
         **draws,

@@ -1,4 +1,4 @@
-"""Environments as DI-engine's managers, ours and other libraries step them, each behind ``step``.
+"""Environments as the managers of DI-engine, of this package and of other libraries step them, behind ``step``.
 
 All play the same game: frame skip 4, maximum of the last two screens, 84x84 gray, four screens in an observation, no
 sticky actions. ``TRAINING`` has up to 30 no-ops at the start of a game, the loss of a life as the end of an episode,
@@ -13,17 +13,12 @@ from typing import Any
 import ale_py
 import gymnasium
 import numpy as np
-import torch
-from ding.config import compile_config, read_config
 from ding.envs import create_env_manager
-from ding.policy import create_policy
 from ding.utils import ENV_MANAGER_REGISTRY
-from ding.worker import create_serial_collector
-from tensorboardX import SummaryWriter
 
 from breakout_env import BreakoutEnv
 
-from .rounds import ROOT, Throughput
+from .rounds import Throughput
 
 ACTIONS = 4
 GAME = 'BreakoutNoFrameskip-v4'  # without sticky actions
@@ -65,7 +60,7 @@ class Vector(Throughput):
         return self._actions[self._row]
 
     def step(self) -> int:
-        """How many steps were played; what only resets is no step."""
+        """How many steps were played; resets do not count."""
         self.env.step(self.random_actions())
         return len(self._actions[0])
 
@@ -74,12 +69,12 @@ class Vector(Throughput):
 
 
 class OurEnv(Vector):
-    """One ``BreakoutEnv``, or another environment with DI-engine's interface."""
+    """One ``BreakoutEnv``, full games."""
 
     action_dtype = np.int64
 
-    def __init__(self, make: Any = BreakoutEnv, rules: Rules = FULL_GAMES) -> None:
-        super().__init__(make(rules.ours), 1)
+    def __init__(self) -> None:
+        super().__init__(BreakoutEnv(FULL_GAMES.ours), 1)
 
     def step(self) -> int:
         if self.env.step(self.random_actions()).done:
@@ -138,23 +133,6 @@ class Halves(Manager):
         return len(half)
 
 
-class Acting(Manager):
-    """Halves in turns with a network that chooses the actions: the collector of configs/breakout_ppo_config.py."""
-
-    def start(self) -> None:
-        torch.set_num_threads(1)  # as `breakout train` on two cores
-        main, create = read_config(str(ROOT / 'configs' / 'breakout_ppo_config.py'))
-        main.env.collector_env_num = len(self._actions[0])
-        main.policy.collect.n_sample = 64 * len(self._actions[0])
-        cfg = compile_config(main, seed=0, auto=True, create_cfg=create, save_cfg=False)
-        policy = create_policy(cfg.policy, enable_field=['collect']).collect_mode
-        logs = dict(tb_logger=SummaryWriter('log'), exp_name='collection')
-        self._collector = create_serial_collector(cfg.policy.collect.collector, env=self.env, policy=policy, **logs)
-
-    def step(self) -> int:
-        return len(self._collector.collect()['obs'])
-
-
 class EnvPool(Vector):
     """EnvPool, all environments in a batch, or half of them while the other half plays on."""
 
@@ -165,7 +143,6 @@ class EnvPool(Vector):
         screen = dict(frame_skip=4, img_height=84, img_width=84, stack_num=4, use_inter_area_resize=True)
         start = dict(noop_max=max(1, rules.noop_max), use_fire_reset=rules.training)  # noop_max=0 crashes it
         batch = dict(num_envs=env_num, batch_size=max(1, env_num // 2) if asynchronous else env_num)
-        self._asynchronous = asynchronous
         # the step after the end of an episode only resets, and its action is lost
         self._ended = np.zeros(env_num, bool)
         super().__init__(
@@ -173,24 +150,15 @@ class EnvPool(Vector):
         )
 
     def start(self) -> None:
-        if self._asynchronous:
-            self.env.async_reset()
-            self._ended[:] = True  # the resets are received first
-        else:
-            self.env.reset()
+        self.env.async_reset()
+        self._ended[:] = True  # the resets are received first
 
     def step(self) -> int:
-        row = self.random_actions()
-        if not self._asynchronous:
-            _, _, terminated, truncated, _ = self.env.step(row)
-            played = len(row) - int(self._ended.sum())
-            self._ended = terminated | truncated
-            return played
         _, _, terminated, truncated, info = self.env.recv()
         who = info['env_id']
         played = len(who) - int(self._ended[who].sum())
         self._ended[who] = terminated | truncated
-        self.env.send(row[who], who)
+        self.env.send(self.random_actions()[who], who)
         return played
 
 

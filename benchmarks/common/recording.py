@@ -4,7 +4,7 @@
 
 plays 8 environments as the collector of configs/breakout_lean_dqn_config.py would, every step by the emulator, and
 keeps the newest screen of each observation. Nothing is repeated: that would flatter buffers that keep equal screens
-once.
+once. A million steps take about a quarter of an hour.
 
 ``transitions`` plays it back as what DI-engine's collector pushes: collections of 32 transitions, 4 steps of each
 environment, with 3-step returns made by DI-engine's own functions. It decodes into memory that it allocates once, so
@@ -12,10 +12,9 @@ that playing back leaves the memory of a process as it is.
 """
 
 import json
-import multiprocessing
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import click
@@ -31,7 +30,7 @@ from breakout_env.envs.preprocessing import observe
 ENVS = 8
 STEPS_PER_COLLECTION = 4  # n_sample=32 of 8 environments
 UPDATES_PER_COLLECTION = 8  # update_per_collect
-# of each step; a reset is a record of its own, the first of an episode
+# of each step; a reset is also a record, the first of an episode
 RECORD = np.dtype([('frame', 'u1', (84, 84)), ('action', 'u1'), ('reward', 'f4'), ('done', '?'), ('first', '?')])
 GAMMA = 0.99
 CHUNK = 512
@@ -50,20 +49,19 @@ class RandomPlayer:
         return int(self._rng.integers(4))
 
 
-class BallPlayer:
-    """Follows the ball, which it reads from the emulator's memory, with some random actions, a tenth by default, so
-    that no two games are the same.
+class BallPlayer(RandomPlayer):
+    """Follows the ball, which it reads from the emulator's memory. A tenth of its actions is random, so that no two
+    games are the same.
     """
 
-    def __init__(self, env: BreakoutEnv, seed: int, errors: float = 0.1) -> None:
-        self._env, self._errors = env, errors
-        self._rng = np.random.default_rng(seed)
-        self._aim = 0
+    def __init__(self, env: BreakoutEnv, seed: int) -> None:
+        super().__init__(env, seed)
+        self._env, self._aim = env, 0
 
     def action(self) -> int:
-        if self._rng.random() < self._errors:
-            return int(self._rng.integers(4))
-        ram = self._env._env._ale.getRAM()
+        if self._rng.random() < 0.1:
+            return super().action()
+        ram = self._env._env.ale.getRAM()
         ball, ball_y, paddle = int(ram[BALL_X]), int(ram[BALL_Y]), int(ram[PADDLE_X])
         if ball_y == 0:
             # no ball; which part of the paddle the next one meets, so that it flies at different angles
@@ -76,81 +74,74 @@ class BallPlayer:
 PLAYERS = dict(random=RandomPlayer, ball=BallPlayer)
 
 
-def _play(player: str, seeds: list[int], steps: int, out: Any) -> None:
-    """Play some environments in turns, and put what they return into a queue, compressed in chunks."""
-    compressor = zstandard.ZstdCompressor(level=3)
-    envs = [BreakoutEnv({}) for _ in seeds]
-    players = [PLAYERS[player](env, seed) for env, seed in zip(envs, seeds)]
-    chunks: list[list] = [[] for _ in seeds]
+class RecordedEnv:
+    """An environment whose steps go into a recording, compressed in chunks.
 
-    def put(i: int, *record: Any) -> None:
-        chunks[i].append(record)
-        if len(chunks[i]) == CHUNK:
-            flush(i)
+    Arguments:
+        number: Of the environment in the recording, and its seed.
+        write: Called with the name of a chunk and its bytes.
+    """
 
-    def flush(i: int) -> None:
-        if chunks[i]:
-            out.put((seeds[i], len(chunks[i]), compressor.compress(np.array(chunks[i], RECORD).tobytes())))
-            chunks[i].clear()
+    def __init__(self, player: str, number: int, write: Callable[[str, bytes], None]) -> None:
+        self._env = BreakoutEnv({})
+        self._env.seed(number)
+        self._player = PLAYERS[player](self._env, number)
+        self._compressor = zstandard.ZstdCompressor(level=3)
+        self._number, self._write = number, write
+        self._records: list[tuple] = []
+        self._chunks = 0
+        self._bricks = 0.0
+        self.games: list[float] = []  # bricks of each game, as rewards are clipped
+        self._reset()
 
-    def reset(i: int) -> None:
-        obs = envs[i].reset()
-        assert (obs == obs[-1]).all()
-        put(i, obs[-1], 0, 0.0, False, True)
+    def step(self) -> None:
+        action = self._player.action()
+        timestep = self._env.step(np.array(action))
+        self._record(timestep.obs, action, timestep.reward[0], timestep.done, False)
+        self._bricks += float(timestep.reward[0])
+        if 'game_return' in timestep.info:
+            self.games.append(self._bricks)
+            self._bricks = 0.0
+        if timestep.done:
+            self._reset()
 
-    for i, seed in enumerate(seeds):
-        envs[i].seed(seed)
-        reset(i)
-    score, scores = [0.0] * len(envs), []
-    for _ in range(steps // len(seeds)):
-        for i, env in enumerate(envs):
-            action = players[i].action()
-            timestep = env.step(np.array(action))
-            put(i, timestep.obs[-1], action, timestep.reward[0], timestep.done, False)
-            score[i] += float(timestep.reward[0])
-            if timestep.done:
-                if 'game_return' in timestep.info:
-                    scores.append(score[i])
-                    score[i] = 0.0
-                reset(i)
-    for i, env in enumerate(envs):
-        flush(i)
-        env.close()
-    out.put((None, scores, None))
+    def close(self) -> None:
+        self._flush()
+        self._env.close()
+
+    def _reset(self) -> None:
+        self._record(self._env.reset(), NOOP, 0.0, False, True)
+
+    def _record(self, obs: np.ndarray, *others: Any) -> None:
+        self._records.append((obs[-1], *others))
+        if len(self._records) == CHUNK:
+            self._flush()
+
+    def _flush(self) -> None:
+        data = self._compressor.compress(np.array(self._records, RECORD).tobytes())
+        self._write(f'{self._number}/{self._chunks}/{len(self._records)}', data)
+        self._records.clear()
+        self._chunks += 1
 
 
-def record(player: str, steps: int, out: str, seed: int = 0) -> dict[str, float]:
+def record(player: str, steps: int, out: str) -> dict[str, Any]:
     """Let one of ``PLAYERS`` play so many env steps in all, and write a recording. Returns its games, their mean number
-    of bricks (clipped rewards) and minutes.
+    of bricks and minutes.
     """
     start = time.monotonic()
-    context = multiprocessing.get_context('spawn')
-    queue = context.Queue(64)
-    seeds = [seed * ENVS + i for i in range(ENVS)]
-    halves = [seeds[0::2], seeds[1::2]]
-    processes = [context.Process(target=_play, args=(player, half, steps // 2, queue)) for half in halves]
-    for process in processes:
-        process.start()
-    bricks: list[float] = []
-    counts = dict.fromkeys(seeds, 0)
     with zipfile.ZipFile(out, 'w', zipfile.ZIP_STORED) as archive:
-        running = len(processes)
-        while running:
-            env_seed, what, data = queue.get()
-            if env_seed is None:
-                bricks += what
-                running -= 1
-                continue
-            archive.writestr(f'{seeds.index(env_seed)}/{counts[env_seed]}/{what}', data)
-            counts[env_seed] += 1
-        for process in processes:
-            process.join()
+        envs = [RecordedEnv(player, i, archive.writestr) for i in range(ENVS)]
+        for _ in range(steps // ENVS):
+            for env in envs:
+                env.step()
+        for env in envs:
+            env.close()
+        games = [bricks for env in envs for bricks in env.games]
         summary = dict(
             player=player,
             steps=steps,
-            seed=seed,
-            games=len(bricks),
-            bricks_per_game=float(np.mean(bricks)) if bricks else 0.0,
+            games=len(games),
+            bricks_per_game=float(np.mean(games)) if games else 0.0,
             minutes=(time.monotonic() - start) / 60,
         )
         archive.writestr('summary.json', json.dumps(summary))
@@ -179,61 +170,16 @@ def _env_steps(archive: zipfile.ZipFile, names: list[str], obs_dtype: str = 'uin
             yield int(record['action']), BaseEnvTimestep(observe(stack, obs_dtype), reward, bool(record['done']), {})
 
 
-def _envs_of(archive: zipfile.ZipFile, obs_dtype: str = 'uint8') -> list[Iterator[Any]]:
-    """The course of each environment of a recording."""
-    names: list[list[str]] = [[] for _ in range(ENVS)]
-    for name in archive.namelist():
-        if '/' in name:
-            names[int(name.split('/')[0])].append(name)
-    return [_env_steps(archive, sorted(of_env, key=lambda n: int(n.split('/')[1])), obs_dtype) for of_env in names]
-
-
-def transitions(path: str, nstep: int = 3, obs_dtype: str = 'uint8') -> Iterator[list[dict]]:
-    """A recording as lists of 32 transitions, which the collector of configs/breakout_lean_dqn_config.py pushes; with
-    the ``obs_dtype`` 'float32' screens are scaled to [0, 1].
+def _played(path: str, obs_dtype: str = 'uint8') -> Iterator[list[tuple]]:
+    """A recording step by step: of each environment stack, action, timestep and next stack, the first one of the next
+    episode beside ``done``, as a manager returns it that resets in place.
     """
     with zipfile.ZipFile(path) as archive:
-        envs = _envs_of(archive, obs_dtype)
-        obs = [next(env)[1] for env in envs]
-        pieces: list[list] = [[] for _ in envs]
-        collected: list[dict] = []
-        updates = 0
-        while True:
-            for i, env in enumerate(envs):
-                try:
-                    action, timestep = next(env)
-                except StopIteration:  # the recording is over
-                    return
-                # a manager that resets in place hands out the new episode's first stack beside ``done``
-                next_obs = next(env)[1] if timestep.done else timestep.obs
-                pieces[i].append(
-                    dict(
-                        obs=obs[i],
-                        next_obs=next_obs,
-                        action=np.array([action]),
-                        reward=timestep.reward,
-                        done=timestep.done,
-                        collect_iter=updates,
-                    )
-                )
-                obs[i] = next_obs
-                if timestep.done or len(pieces[i]) == STEPS_PER_COLLECTION:
-                    piece = to_tensor_transitions(pieces[i])
-                    collected += get_train_sample(get_nstep_return_data(piece, nstep, gamma=GAMMA), 1)
-                    pieces[i] = []
-            if len(collected) >= ENVS * STEPS_PER_COLLECTION:
-                # as the collector, drop what is beyond
-                yield collected[: ENVS * STEPS_PER_COLLECTION]
-                collected = []
-                updates += UPDATES_PER_COLLECTION
-
-
-def steps(path: str) -> Iterator[list[tuple]]:
-    """A recording step by step, for buffers that are fed so: of each environment stack, action, reward, next stack,
-    done and number.
-    """
-    with zipfile.ZipFile(path) as archive:
-        envs = _envs_of(archive)
+        names: list[list[str]] = [[] for _ in range(ENVS)]
+        for name in archive.namelist():  # an environment's chunks are in order
+            if '/' in name:
+                names[int(name.split('/')[0])].append(name)
+        envs = [_env_steps(archive, of_env, obs_dtype) for of_env in names]
         obs = [next(env)[1] for env in envs]
         while True:
             row = []
@@ -242,19 +188,52 @@ def steps(path: str) -> Iterator[list[tuple]]:
                     action, timestep = next(env)
                 except StopIteration:  # the recording is over
                     return
-                row.append((obs[i], np.array(action), timestep.reward[0], timestep.obs, np.array(timestep.done), i))
-                obs[i] = next(env)[1] if timestep.done else timestep.obs
+                next_obs = next(env)[1] if timestep.done else timestep.obs
+                row.append((obs[i], action, timestep, next_obs))
+                obs[i] = next_obs
             yield row
+
+
+def transitions(path: str, nstep: int = 3, obs_dtype: str = 'uint8') -> Iterator[list[dict]]:
+    """A recording as lists of 32 transitions, which the collector of configs/breakout_lean_dqn_config.py pushes; with
+    the ``obs_dtype`` 'float32' screens are scaled to [0, 1].
+    """
+    pieces: list[list] = [[] for _ in range(ENVS)]
+    collected: list[dict] = []
+    updates = 0
+    for row in _played(path, obs_dtype):
+        for piece, (obs, action, timestep, next_obs) in zip(pieces, row):
+            values = dict(action=np.array([action]), reward=timestep.reward, done=timestep.done, collect_iter=updates)
+            piece.append(dict(obs=obs, next_obs=next_obs, **values))
+            if timestep.done or len(piece) == STEPS_PER_COLLECTION:
+                tensors = to_tensor_transitions(piece)
+                collected += get_train_sample(get_nstep_return_data(tensors, nstep, gamma=GAMMA), 1)
+                piece.clear()
+        if len(collected) >= ENVS * STEPS_PER_COLLECTION:
+            # as the collector, drop what is beyond
+            yield collected[: ENVS * STEPS_PER_COLLECTION]
+            collected = []
+            updates += UPDATES_PER_COLLECTION
+
+
+def steps(path: str) -> Iterator[list[tuple]]:
+    """A recording step by step, for buffers that are fed so: of each environment stack, action, reward, the episode's
+    next stack and done.
+    """
+    for row in _played(path):
+        yield [
+            (obs, np.array(action), timestep.reward[0], timestep.obs, np.array(timestep.done))
+            for obs, action, timestep, _ in row
+        ]
 
 
 @click.command(context_settings=dict(show_default=True, help_option_names=['-h', '--help']))
 @click.option('--player', type=click.Choice(sorted(PLAYERS)), default='random')
 @click.option('--steps', type=int, default=1_000_000, help='Env steps of all 8 environments together.')
 @click.option('--out', required=True, help='File to write.')
-@click.option('--seed', type=int, default=0)
-def main(player: str, steps: int, out: str, seed: int) -> None:
+def main(player: str, steps: int, out: str) -> None:
     """Record real play for the benchmarks of replay buffers."""
-    summary = record(player, steps, out, seed)
+    summary = record(player, steps, out)
     click.echo(
         f'{out}: {steps:,} env steps of the {player} player in {summary["minutes"]:.1f} min, {summary["games"]} games, '
         f'{summary["bricks_per_game"]:.1f} bricks a game'

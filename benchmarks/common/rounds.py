@@ -1,6 +1,6 @@
-"""Interleaved rounds: contestants take turns, each in a process of its own, and their ratios are taken round by round.
+"""Interleaved rounds: contestants take turns, each in a separate process, and their ratios are taken round by round.
 
-A process of its own means that no contestant meets the threads, workers or settings of another. The order is new in
+So no contestant meets the threads, workers or settings of another. The order is new in
 each round, so that whatever else slows the computer down slows all of them; a ratio compares two turns of one round,
 and is steadier than the figures that it is made of.
 """
@@ -19,7 +19,7 @@ import tempfile
 import time
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
@@ -69,71 +69,49 @@ class Throughput(ABC):
         """Release what it holds; some hold nothing."""
 
 
-class ContestantProcess:
-    """A process for one contestant, in an empty folder of its own, where the ``factory``, which must be picklable,
-    makes it. What the contestant prints is not shown.
+def turn(factory: Factory, **options: Any) -> dict[str, Any]:
+    """The figures of a contestant's ``measure``. The ``factory``, which must be picklable, makes it in a new
+    process, in an empty folder.
+
+    Raises:
+        ContestantFailed: If the contestant raises, dies or does not end.
     """
-
-    def __init__(self, factory: Factory) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix='contestant-', ignore_cleanup_errors=True)
-        context = multiprocessing.get_context('spawn')
-        self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(factory, self._folder.name, theirs))
-        with _output_to(os.path.join(self._folder.name, 'output.txt')):  # from the first import on
-            self._process.start()
+    context = multiprocessing.get_context('spawn')
+    connection, theirs = context.Pipe(duplex=False)
+    with tempfile.TemporaryDirectory(prefix='contestant-', ignore_cleanup_errors=True) as folder:
+        process = context.Process(target=_take_turn, args=(factory, options, folder, theirs))
+        process.start()
         theirs.close()
-
-    def measure(self, **options: Any) -> dict[str, Any]:
-        """The contestant's ``measure``; ``ContestantFailed`` if it raises, dies or does not end."""
-        with contextlib.suppress(OSError):  # it has died; waiting for its answer finds that out
-            self._connection.send(options)
-        failure, figures = self._answer()
-        if failure:
-            raise ContestantFailed(failure)
-        return figures
-
-    def _answer(self) -> tuple[str | None, dict[str, Any]]:
-        deadline_s = time.monotonic() + TURN_LIMIT_S
-        while not self._connection.poll(0.2):
-            # its own workers may hold the other end open: only the end of the process is a sure sign
-            if not self._process.is_alive() and not self._connection.poll():
-                return f'died, exit code {self._process.exitcode}', {}
-            if time.monotonic() > deadline_s:
-                return f'did not end within {TURN_LIMIT_S} s', {}
         try:
-            return self._connection.recv()
-        except (EOFError, OSError):  # it died while it answered
-            self._process.join(5)
-            return f'died, exit code {self._process.exitcode}', {}
-
-    def close(self) -> None:
-        """End the process, and with it whatever the contestant has not closed itself."""
-        with contextlib.suppress(OSError):
-            self._connection.send(None)
-        self._process.join(30)
-        with contextlib.suppress(ProcessLookupError):  # nothing of its group is left, as it should be
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.join()
-        self._connection.close()
-        self._folder.cleanup()
+            failure, figures = _answer(process, connection)
+            process.join(30)
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # nothing of its group is left, as it should be
+                os.killpg(process.pid, signal.SIGKILL)
+            process.kill()
+            process.join()
+            connection.close()
+    if failure:
+        raise ContestantFailed(failure)
+    return figures
 
 
-@contextlib.contextmanager
-def _output_to(path: str) -> Iterator[None]:
-    """Processes that are started meanwhile print into a file."""
-    screen = [os.dup(1), os.dup(2)]
-    with open(path, 'wb') as output:
-        for descriptor in (1, 2):
-            os.dup2(output.fileno(), descriptor)
+def _answer(process: Any, connection: Any) -> tuple[str | None, dict[str, Any]]:
+    deadline_s = time.monotonic() + TURN_LIMIT_S
+    while not connection.poll(0.2):
+        # its own workers may hold the other end open: only the end of the process is a sure sign
+        if not process.is_alive() and not connection.poll():
+            return f'died, exit code {process.exitcode}', {}
+        if time.monotonic() > deadline_s:
+            return f'did not end within {TURN_LIMIT_S} s', {}
     try:
-        yield
-    finally:
-        for descriptor, mine in zip((1, 2), screen):
-            os.dup2(mine, descriptor)
-            os.close(mine)
+        return connection.recv()
+    except (EOFError, OSError):  # it died while it answered
+        process.join(5)
+        return f'died, exit code {process.exitcode}', {}
 
 
-def _serve(factory: Factory, folder: str, connection: Any) -> None:
+def _take_turn(factory: Factory, options: dict[str, Any], folder: str, connection: Any) -> None:
     """The program of a contestant's process."""
     os.setpgid(0, 0)  # so that all it starts can be ended with it
     # this process had to be spawned; libraries start theirs as they do elsewhere
@@ -142,8 +120,7 @@ def _serve(factory: Factory, folder: str, connection: Any) -> None:
     try:
         contestant = factory()
         try:
-            for options in iter(connection.recv, None):
-                connection.send((None, contestant.measure(**options)))
+            connection.send((None, contestant.measure(**options)))
         finally:
             contestant.close()
     except ModuleNotFoundError as error:  # peers are optional
@@ -153,37 +130,23 @@ def _serve(factory: Factory, folder: str, connection: Any) -> None:
         connection.send((' '.join(f'{type(error).__name__}: {error}'.split())[:300], {}))
 
 
-def interleaved(
-    factories: dict[str, Factory], repeats: int, keep: bool = False, **options: Any
-) -> tuple[Runs, dict[str, str]]:
+def interleaved(factories: dict[str, Factory], repeats: int, **options: Any) -> tuple[Runs, dict[str, str]]:
     """Let contestants take turns in so many rounds; ``options`` are what ``measure`` is called with.
 
-    Arguments:
-        keep: Whether a contestant keeps its process from round to round, for those that take long to prepare and are
-            idle between their turns; else each turn has a process of its own.
     Returns:
         The figures of each turn, of the contestants that took all of them; then why the others did not.
     """
     runs: Runs = {name: [] for name in factories}
     failures: dict[str, str] = {}
-    processes: dict[str, ContestantProcess] = {}
     order = list(factories)
     shuffle = random.Random(0).shuffle
-    try:
-        for _ in range(repeats):
-            for name in [name for name in order if name not in failures]:
-                if name not in processes:
-                    processes[name] = ContestantProcess(factories[name])
-                try:
-                    runs[name].append(processes[name].measure(**options))
-                except ContestantFailed as failure:
-                    failures[name] = str(failure)
-                if not keep or name in failures:
-                    processes.pop(name).close()
-            shuffle(order)
-    finally:
-        for process in processes.values():
-            process.close()
+    for _ in range(repeats):
+        for name in [name for name in order if name not in failures]:
+            try:
+                runs[name].append(turn(factories[name], **options))
+            except ContestantFailed as failure:
+                failures[name] = str(failure)
+        shuffle(order)
     return {name: of_name for name, of_name in runs.items() if name not in failures}, failures
 
 
@@ -193,7 +156,7 @@ def section(
     """Print a table of one figure, from what ``interleaved`` returned, with ratios to the contestant ``reference``
     where it took part, and the medians of ``more`` figures. Returns the same, with each single turn, for JSON.
     """
-    rows, cells = [], []
+    rows = []
     for name, of_name in runs.items():
         values = [run[figure] for run in of_name]
         ratio = None
@@ -202,15 +165,12 @@ def section(
         row = dict(name=name, median=statistics.median(values), low=min(values), high=max(values), ratio=ratio)
         row.update({key: statistics.median(run[key] for run in of_name) for key in more})
         rows.append(dict(row, runs=of_name))
-        digits = 0 if row['median'] >= 100 else 1
-        cells.append([name, f'{row["median"]:,.{digits}f}', f'{row["low"]:,.{digits}f} to {row["high"]:,.{digits}f}'])
-        cells[-1] += ['' if ratio is None else f'{ratio:.2f}', *(f'{row[key]:.3f}' for key in more)]
+    columns = ['name', 'median', 'low', 'high', 'ratio', *more]
+    headers = [title, figure.replace('_', ' '), 'min', 'max', 'ratio', *(key.replace('_', ' ') for key in more)]
+    click.echo(tabulate([[row[key] for key in columns] for row in rows], headers, floatfmt=',.2f') + '\n')
     for name, failure in failures.items():
         rows.append(dict(name=name, failure=failure))
-        cells.append([name, failure if len(failure) < 40 else failure[:37] + '...'])
-    headers = [title, figure.replace('_', ' '), 'min to max', 'ratio', *(key.replace('_', ' ') for key in more)]
-    click.echo(tabulate(cells, headers, disable_numparse=True, colalign=('left', *['right'] * (len(headers) - 1))))
-    click.echo('' if reference not in runs else f'ratio: to {reference}\n')
+        click.echo(f'{name}: {failure}')
     return dict(title=title, figure=figure, reference=reference, rows=rows)
 
 

@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,6 @@ import numpy as np
 from breakout_env.agent.weights_file import checkpoints_of
 from breakout_env.run.log import RunLog
 from breakout_env.run.paths import AVERAGED_AGENT, PROGRESS_LOG
-from breakout_env.run.stop_request import StopRequest
-from breakout_env.utils.atomic_file import write_bytes
 
 from .rounds import ROOT, machine
 
@@ -23,30 +21,14 @@ GAMES, GAMES_SEED = 40, 1000
 CURVE_POINTS = 100
 # env steps, hours, score while training: the mean of the last 100 full games, 0 before the first
 Point = tuple[float, float, float]
-# Runs Python with these arguments in a folder; raises click.ClickException if that fails.
-Program = Callable[[Sequence[Any], Path], None]
 
 
-class Rows:
-    """The file of results, a line for each training. It is written after each, so that it says what is done."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.rows = self._read()
-
-    def _read(self) -> list[dict[str, Any]]:
-        return json.loads(self._path.read_text())['rows'] if self._path.exists() else []
-
-    def find(self, **wanted: Any) -> dict[str, Any] | None:
-        """The row of a training that is done, by its variant, seed and budget."""
-        return next((row for row in self.rows if wanted.items() <= row.items()), None)
-
-    def add(self, row: dict[str, Any]) -> None:
-        """Append a row and write the file, which trainings beside this one have written since."""
-        self.rows = [*self._read(), row]
-        lines = ',\n'.join(json.dumps(each) for each in self.rows)
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(self._path, f'{{"rows": [\n{lines}\n]}}\n'.encode())
+def add_row(path: Path, row: dict[str, Any]) -> None:
+    """Append the row of a training to the file of results, a line for each."""
+    rows = json.loads(path.read_text())['rows'] if path.exists() else []
+    lines = ',\n'.join(json.dumps(each) for each in [*rows, row])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f'{{"rows": [\n{lines}\n]}}\n')
 
 
 def training_row(commit: str, updates: int, curve: Sequence[Point], games: Sequence[float]) -> dict[str, Any]:
@@ -76,15 +58,15 @@ def last_of(run: Path, column: str) -> float:
     return float(values[-1]) if len(values) else 0.0
 
 
-def judged_run(run: Path, execute: Program) -> dict[str, Any]:
+def judged_run(run: Path) -> dict[str, Any]:
     """The row of a run of this package: its averaged weights play, by the commands that users have."""
     checkpoints = checkpoints_of(run)
     agent, report = checkpoints[-1], run / 'games.json'
     if len(checkpoints) > 1:
         agent = run / AVERAGED_AGENT
-        execute(['-m', 'breakout_env', 'average', run, '--output', agent], run)
+        run_python(['-m', 'breakout_env', 'average', run, '--output', agent], run)
     asked = ['--protocol', 'nature', '--episodes', GAMES, '--seed', GAMES_SEED, '--json', report]
-    execute(['-m', 'breakout_env', 'eval', '--checkpoint', agent, *asked], run)
+    run_python(['-m', 'breakout_env', 'eval', '--checkpoint', agent, *asked], run)
     log = RunLog.read(run)
     curve = list(zip(*(np.nan_to_num(log.progress[name]) for name in ('env_step', 'hours', 'train_return'))))
     commits = ', '.join(dict.fromkeys(str(start.get('commit')) for start in log.starts))
@@ -93,12 +75,12 @@ def judged_run(run: Path, execute: Program) -> dict[str, Any]:
 
 
 def run_python(arguments: Sequence[Any], folder: Path) -> None:
-    """Run a Python program; a ClickException if it fails. Ctrl-C and SIGTERM end it gracefully, and then this one."""
-    words, started = [sys.executable, *map(str, arguments)], []  # type: ignore[var-annotated]
-    with StopRequest(then=lambda: [process.terminate() for process in started]) as stop:
-        started.append(subprocess.Popen(words, cwd=folder, env={**os.environ, 'PYTHONPATH': str(ROOT)}))
-        code = started[0].wait()
-    if stop.requested:
-        sys.exit(stop.exit_code)
-    if code:
-        raise click.ClickException(f'{" ".join(words[1:])} ended with exit code {code}; expected 0')
+    """Run a Python program; a ClickException if it fails. Ctrl-C in a terminal reaches both, and it may save first."""
+    words = [sys.executable, *map(str, arguments)]
+    process = subprocess.Popen(words, cwd=folder, env={**os.environ, 'PYTHONPATH': str(ROOT)})
+    try:
+        process.wait()
+    finally:
+        process.wait()
+    if process.returncode:
+        raise click.ClickException(f'{" ".join(words[1:])} ended with exit code {process.returncode}; expected 0')

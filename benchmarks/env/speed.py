@@ -86,7 +86,7 @@ def life_cycle(repeats: int) -> dict[str, Any]:
 def main(repeats: int, seconds: float, only: tuple, out: str | None) -> None:
     """Measure how many env steps a second BreakoutEnv and others play."""
     result = Result(out, PACKAGES, repeats=repeats, seconds=seconds)
-    runs, failures = interleaved(chosen(CONTESTANTS, only), repeats, keep=True, seconds=seconds)
+    runs, failures = interleaved(chosen(CONTESTANTS, only), repeats, seconds=seconds)
     result.add(section('one environment', runs, failures, 'steps_per_s', REFERENCE))
     result.add(life_cycle(repeats))
 

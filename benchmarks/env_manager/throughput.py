@@ -1,9 +1,9 @@
-"""How many env steps a second do env managers play: DI-engine's, ours, and the vectors of other libraries?
+"""How many env steps a second do the managers of DI-engine and this package play, and other libraries' vectors?
 
     python -m benchmarks.env_manager.throughput --out docs/results/bench_manager.json
 
 Actions are random and cost nothing. Resets are included in the time, not in the count of steps. All play under two
-rules, those of a training, where the loss of a life ends an episode, and full games (benchmarks/common/env_peers.py).
+rules: training, where the loss of a life ends an episode, and full games (benchmarks/common/env_peers.py).
 """
 
 import itertools
@@ -25,7 +25,6 @@ CONTESTANTS: dict[str, Callable[[int], Any]] = {
     REFERENCE: partial(peers.Manager, 'subprocess', STOCK),
     'ours, breakout': partial(peers.Manager, 'breakout', {}),
     'ours, halves in turns': partial(peers.Halves, 'breakout', {}),
-    'ours, halves with a network': partial(peers.Acting, 'breakout', {}),
     'EnvPool, 2 threads': partial(peers.EnvPool, 2, False),
     'EnvPool, asynchronous, 2 threads': partial(peers.EnvPool, 2, True),
     'ale_py AtariVectorEnv, 2 threads': partial(peers.AtariVector, 2, False),

@@ -3,7 +3,7 @@
     python -m benchmarks.common.recording --player random --steps 1050000 --out random_1m.play
     python -m benchmarks.replay.cost --play random_1m.play --out docs/results/bench_replay.json
 
-Each buffer is filled with real play at three sizes, each in a process of its own. Bytes are the growth of the process's
+Each buffer is filled with real play at three sizes, each in a new process. Bytes are the growth of the process's
 resident memory from before the buffer is built until it is full, so nothing is left out; the row 'nothing' keeps
 nothing and shows the error of the measurement. Times are medians over single batches of 32 sampled from the full
 buffer, with 3-step returns; pushes are timed without what brings a transition into the form that a buffer takes. A
@@ -30,7 +30,7 @@ from tabulate import tabulate
 
 from ..common import recording as play
 from ..common.cli import command
-from ..common.rounds import ContestantFailed, ContestantProcess, Result
+from ..common.rounds import ContestantFailed, Result, turn
 from .peers import CONTESTANTS, NOTHING, OURS
 
 PACKAGES = ['DI-engine', 'torch', 'numpy', 'zstandard', 'stable-baselines3', 'torchrl', 'python-snappy']
@@ -79,8 +79,6 @@ class Filling:
             done += len(batch)
             if done >= size:
                 break
-            if done % 8192 == 0 and psutil.virtual_memory().available < MARGIN_BYTES // 2:
-                raise MemoryError(f'{self._name} at {done:,} of {size:,} leaves too little memory to others')
         if done < size:
             raise ValueError(f'{self._recording} holds {done} transitions; expected {size}')
         del batch, prepared
@@ -135,15 +133,15 @@ def fits(smaller: dict[str, Any] | None, size: int) -> bool:
     """Whether there is memory and disk for a size, by what a smaller one took."""
     if smaller is None:
         return True
-    memory = in_memory(smaller) * size + MARGIN_BYTES < psutil.virtual_memory().available
-    free_bytes = shutil.disk_usage(tempfile.gettempdir()).free
-    disk = smaller['disk_bytes_per_transition'] * size + MARGIN_BYTES < free_bytes
-    # what is extrapolated once is extrapolated from then on
-    return memory and disk and not smaller.get('extrapolated', False)
+    if smaller.get('extrapolated', False):  # once, then from then on
+        return False
+    free = [psutil.virtual_memory().available, shutil.disk_usage(tempfile.gettempdir()).free]
+    needed = [in_memory(smaller) * size, smaller['disk_bytes_per_transition'] * size]
+    return all(need + MARGIN_BYTES < there for need, there in zip(needed, free))
 
 
-def table(results: dict[str, dict[str, Any]], sizes: list[int], style: str = 'simple') -> str:
-    """The results of all sizes, by buffer; in bold those of this project."""
+def table(results: dict[str, dict[str, Any]], sizes: list[int]) -> str:
+    """The results of all sizes, by buffer; this project's in bold."""
     rows = []
     for name, by_size in results.items():
         largest = by_size[str(sizes[-1])]
@@ -152,7 +150,7 @@ def table(results: dict[str, dict[str, Any]], sizes: list[int], style: str = 'si
         batches = [by_size[str(size)].get('collated_ms') for size in sizes]
         rows.append(
             [
-                f'**{name}**' if style == 'github' and name in OURS else name,
+                f'**{name}**' if name in OURS else name,
                 f'{memory:,.0f}{f" + {disk:,.0f} on disk" if disk else ""}{mark}',
                 f'{(memory + disk) * sizes[-1] / 1e9:,.2f} GB',
                 *('' if quartiles is None else f'{quartiles[1]:.2f}' for quartiles in batches),
@@ -162,7 +160,7 @@ def table(results: dict[str, dict[str, Any]], sizes: list[int], style: str = 'si
     headers = ['buffer', f'bytes a transition at {sizes[-1]:,}', 'in total']
     headers += [*(f'ms a batch at {size:,}' for size in sizes), 'pushes/s']
     align = ('left', *['right'] * (len(headers) - 1))
-    return tabulate(rows, headers, tablefmt=style, disable_numparse=True, colalign=align)
+    return tabulate(rows, headers, tablefmt='github', disable_numparse=True, colalign=align)
 
 
 @command(
@@ -182,14 +180,11 @@ def main(recording: str, sizes: list[int], only: tuple, out: str | None) -> None
         by_size: dict[str, Any] = {}
         for size in sizes:
             if fits(smaller, size):
-                process = ContestantProcess(partial(Filling, name, size, recording))
                 try:
-                    smaller = process.measure()
+                    smaller = turn(partial(Filling, name, size, recording))
                 except ContestantFailed as failure:
                     click.echo(f'{name} at {size:,} is left out: {failure}', err=True)
                     break
-                finally:
-                    process.close()
             else:
                 keys = [key for key in smaller if key.endswith('bytes_per_transition')]
                 smaller = dict({key: smaller[key] for key in keys}, extrapolated=True)

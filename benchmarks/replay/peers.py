@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 BATCH = 32
+COLUMNS = ('obs', 'next_obs', 'action', 'reward', 'done')
 
 
 class Contestant(ABC):
@@ -33,7 +34,7 @@ class Contestant(ABC):
         return 0
 
     def prepare(self, items: list[Any]) -> Any:
-        """Bring what is fed into the form that its own environments would give it; this is not timed."""
+        """Convert items into the form that the library's environments give; this is not timed."""
         return items
 
     @abstractmethod
@@ -59,7 +60,7 @@ class Nothing(Contestant):
 
 
 class InDIEngine(Contestant):
-    """DI-engine's serial buffers, ours among them, by their types."""
+    """DI-engine's serial buffers, with the one of this project among them, by their types."""
 
     type = 'advanced'
     options: dict[str, Any] = {}
@@ -73,10 +74,8 @@ class InDIEngine(Contestant):
 
         cfg = BUFFER_REGISTRY.get(self.type).default_config()
         cfg.update(replay_buffer_size=size, **self.options)
-        kwargs = dict(exp_name=folder)
-        if self.type != 'frame':
-            kwargs['tb_logger'] = SummaryWriter(os.path.join(folder, 'log'))
-        self.buffer = BUFFER_REGISTRY.build(self.type, cfg, **kwargs)
+        logs = dict(exp_name=folder, tb_logger=SummaryWriter(os.path.join(folder, 'log')))
+        self.buffer = BUFFER_REGISTRY.build(self.type, cfg, **logs)
 
     def add(self, items: list[dict]) -> None:
         self.buffer.push(items, 0)
@@ -85,7 +84,7 @@ class InDIEngine(Contestant):
         from ding.utils.data import default_collate
 
         batch = default_collate(self.buffer.sample(BATCH, 0))
-        return batch['obs'], batch['next_obs'], batch['action'], batch['reward'], batch['done']
+        return tuple(batch[key] for key in COLUMNS)
 
     def close(self) -> None:
         self.buffer.close()
@@ -98,13 +97,13 @@ class AdvancedFloat32(InDIEngine):
 
 
 class Frame(InDIEngine):
-    """Ours."""
+    """The buffer of this project."""
 
     type = 'frame'
 
     def collated(self) -> tuple[torch.Tensor, ...]:
         batch = self.buffer.sample(BATCH, 0).collated()
-        return batch['obs'], batch['next_obs'], batch['action'], batch['reward'], batch['done']
+        return tuple(batch[key] for key in COLUMNS)
 
     @property
     def disk_bytes(self) -> int:
@@ -112,7 +111,7 @@ class Frame(InDIEngine):
 
 
 class FramePrioritised(Frame):
-    """Ours, with priorities."""
+    """With priorities."""
 
     def __init__(self, size: int, folder: str) -> None:
         super().__init__(size, folder)
@@ -120,13 +119,13 @@ class FramePrioritised(Frame):
 
 
 class FrameRing(Frame):
-    """Ours, uncompressed in memory."""
+    """Uncompressed in memory."""
 
     options = dict(storage='ring')
 
 
 class FrameMemmap(Frame):
-    """Ours, uncompressed on the disk."""
+    """Uncompressed on the disk."""
 
     options = dict(storage='memmap')
 
@@ -135,7 +134,6 @@ class StableBaselines3(Contestant):
     """Stable-Baselines3's ``ReplayBuffer`` with ``optimize_memory_usage``; 1-step, as it has no n-step with that."""
 
     feed = 'steps'
-    device = 'cpu'  # of batches
 
     def __init__(self, size: int, folder: str) -> None:
         super().__init__(size, folder)
@@ -146,14 +144,14 @@ class StableBaselines3(Contestant):
             size,
             spaces.Box(0, 255, (4, 84, 84), np.uint8),
             spaces.Discrete(4),
-            device=self.device,
+            device='cpu',
             n_envs=8,
             optimize_memory_usage=True,
             handle_timeout_termination=False,
         )
 
     def prepare(self, items: list[tuple]) -> tuple:
-        obs, action, reward, next_obs, done, _ = (np.stack(column) for column in zip(*items))
+        obs, action, reward, next_obs, done = (np.stack(column) for column in zip(*items))
         return obs, next_obs, action, reward, done, [{}] * len(items)
 
     def add(self, items: tuple) -> None:
@@ -178,23 +176,19 @@ class DopamineElements(Contestant):
         self._next = 0
 
     def add(self, items: list[dict]) -> None:
-        compress = self._snappy.compress
         for t in items:
-            obs, next_obs = (compress(t[key].numpy().tobytes()) for key in ('obs', 'next_obs'))
-            self._elements[self._next] = (obs, t['action'].numpy(), t['reward'].numpy(), next_obs, t['done'])
+            obs, next_obs = (self._snappy.compress(t[key].numpy().tobytes()) for key in ('obs', 'next_obs'))
+            self._elements[self._next] = (obs, next_obs, t['action'].numpy(), t['reward'].numpy(), t['done'])
+            self._elements.pop(self._next - self.size, None)
             self._next += 1
-            if len(self._elements) > self.size:
-                del self._elements[self._next - 1 - self.size]
 
     def collated(self) -> tuple[torch.Tensor, ...]:
         first = self._next - len(self._elements)
         elements = [self._elements[first + random.randrange(len(self._elements))] for _ in range(BATCH)]
-        obs, action, reward, next_obs, done = zip(*elements)
-        stacks = []
-        for column in (obs, next_obs):
-            raw = [np.frombuffer(self._snappy.decompress(c), np.uint8).reshape(4, 84, 84) for c in column]
-            stacks.append(torch.from_numpy(np.stack(raw)))
-        return (*stacks, *(torch.from_numpy(np.stack(column)) for column in (action, reward)), torch.tensor(done))
+        obs, next_obs, *others = zip(*elements)
+        stacks = ([np.frombuffer(self._snappy.decompress(c), np.uint8) for c in column] for column in (obs, next_obs))
+        screens = (torch.from_numpy(np.stack(raw).reshape(-1, 4, 84, 84)) for raw in stacks)
+        return (*screens, *(torch.from_numpy(np.stack(column)) for column in others))
 
 
 class TorchRL(Contestant):
@@ -212,9 +206,7 @@ class TorchRL(Contestant):
     def prepare(self, items: list[dict]) -> Any:
         from tensordict import TensorDict
 
-        keys = ('obs', 'next_obs', 'action', 'reward')
-        columns = {key: torch.stack([t[key] for t in items]) for key in keys}
-        columns['done'] = torch.tensor([t['done'] for t in items])
+        columns = {key: torch.stack([torch.as_tensor(t[key]) for t in items]) for key in COLUMNS}
         return TensorDict(columns, batch_size=[len(items)])
 
     def add(self, items: Any) -> None:
@@ -222,7 +214,7 @@ class TorchRL(Contestant):
 
     def collated(self) -> tuple[torch.Tensor, ...]:
         batch = self.buffer.sample()
-        return tuple(batch[key] for key in ('obs', 'next_obs', 'action', 'reward', 'done'))
+        return tuple(batch[key] for key in COLUMNS)
 
     @property
     def disk_bytes(self) -> int:

@@ -1,7 +1,7 @@
 """DQN and PPO of other libraries as whole trainings with a limit of time, each with what its authors publish for Atari,
 on its own environments. benchmarks/recipes.py runs them.
 
-Stable-Baselines3's DQN and PPO have the settings of RL Zoo; those of CleanRL are in cleanrl.py, that of rl_games is in
+Stable-Baselines3's DQN and PPO have the settings of RL Zoo; that of CleanRL is in cleanrl.py, that of rl_games in
 rl_games_ppo.py; ``DI-engine dqn`` is its serial pipeline with its policy, ``subprocess`` manager and buffer
 (stock_config.py). In the end they play in our environments; PPO draws its actions, as in RL Zoo's own evaluation.
 """
@@ -22,7 +22,7 @@ import torch
 from breakout_env.agent.evaluation import evaluate
 
 from ..common.rounds import ROOT, measured_commit
-from ..common.trainings import GAMES, GAMES_SEED, Point, judged_run, last_of, run_python, training_row
+from ..common.trainings import GAMES, GAMES_SEED, Point, judged_run, last_of, training_row
 from . import cleanrl
 from .rl_games_ppo import RLGames
 from .speed import StableBaselines3
@@ -36,17 +36,15 @@ SCREENS: dict[str, Any] = dict(frame_stack=4, screen_size=84, full_action_space=
 class Recorder:
     """The curve of a training, by the scores of its last 100 full games, and whether its time is over."""
 
-    def __init__(
-        self, minutes: float, scores: Callable[[], Sequence[float]], clock: Callable[[], float] = time.perf_counter
-    ) -> None:
-        self._scores, self._clock, self._begin_s = scores, clock, clock()
+    def __init__(self, minutes: float, scores: Callable[[], Sequence[float]]) -> None:
+        self._scores, self._begin_s = scores, time.perf_counter()
         self._limit_s, self._due_s = minutes * 60, 0.0
         self.curve: list[Point] = []
         self.updates = 0
 
     def running(self, env_steps: int, updates: int) -> bool:
         """To be called all the time, with what was done so far."""
-        run_s = self._clock() - self._begin_s
+        run_s = time.perf_counter() - self._begin_s
         if run_s >= min(self._due_s, self._limit_s):
             self._due_s, self.updates, scores = run_s + POINT_EVERY_S, updates, self._scores()
             self.curve.append((env_steps, run_s / 3600, float(np.mean(scores)) if len(scores) else 0.0))
@@ -82,7 +80,7 @@ def train_stock(name: str, seed: int, minutes: float, out: Path) -> dict[str, An
     finally:
         process.terminate()
         process.wait()
-    return dict(changes=[config], **judged_run(folder / 'run', run_python))
+    return dict(changes=[config], **judged_run(folder / 'run'))
 
 
 def sb3(algorithm: str, seed: int, **options: Any) -> StableBaselines3:
@@ -101,16 +99,10 @@ def drawn(peer: cleanrl.PPO, obs: np.ndarray) -> np.ndarray:
     return peer.choose(torch.from_numpy(np.ascontiguousarray(obs)))[0].numpy()
 
 
-def best(peer: cleanrl.PQN, obs: np.ndarray) -> np.ndarray:
-    with torch.no_grad():
-        return peer.network(torch.from_numpy(np.ascontiguousarray(obs)) / 255.0).argmax(1).numpy()
-
-
 DQN = dict(learning_rate=1e-4, batch_size=32, buffer_size=100_000, target_update_interval=1000, train_freq=4)
 DQN.update(gradient_steps=1, exploration_fraction=0.1, exploration_final_eps=0.01)
 PPO = dict(n_steps=128, n_epochs=4, batch_size=256, vf_coef=0.5, ent_coef=0.01, learning_rate=2.5e-4, clip_range=0.1)
 ZOO = "RL Zoo's settings"
-PUBLISHED = ('its settings, in plain PyTorch on EnvPool',)
 # trained by name, seed, minutes and folder; each returns its row
 PEERS: dict[str, Callable[..., dict[str, Any]]] = {
     'SB3 DQN': partial(
@@ -119,8 +111,9 @@ PEERS: dict[str, Callable[..., dict[str, Any]]] = {
     'SB3 PPO': partial(
         train_peer, partial(sb3, 'PPO', env_num=8, random_steps=0, **PPO), partial(predict, True), (ZOO, '8 envs')
     ),
-    'CleanRL PPO': partial(train_peer, partial(cleanrl.PPO, ALL_STEPS), drawn, PUBLISHED),
-    'CleanRL PQN': partial(train_peer, partial(cleanrl.PQN, ALL_STEPS), best, PUBLISHED),
+    'CleanRL PPO': partial(
+        train_peer, partial(cleanrl.PPO, ALL_STEPS), drawn, ('its settings, in plain PyTorch on EnvPool',)
+    ),
     'rl_games PPO': partial(train_peer, RLGames, RLGames.act, ('its settings, on EnvPool',)),
     'DI-engine dqn': train_stock,
 }

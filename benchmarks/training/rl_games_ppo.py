@@ -1,6 +1,6 @@
 """PPO of rl_games 1.6.5 with its ``ppo_breakout_envpool.yaml``, as it is but for EnvPool's interface and the device.
 
-Its bound on psutil is below ours: ``pip install --no-deps rl-games==1.6.5 setproctitle watchdog``.
+It asks for an older psutil than this package: ``pip install --no-deps rl-games==1.6.5 setproctitle watchdog``.
 """
 
 import tempfile

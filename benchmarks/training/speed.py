@@ -1,14 +1,15 @@
-"""How many env steps a second does a whole training make, learning included: DI-engine's, ours, other libraries'?
+"""How many env steps a second does a whole training make, learning included, in each library?
 
     python -m benchmarks.training.speed --out docs/results/bench_train.json
 
 All learn on the CPU, from batches of 32 with the network of Mnih et al. 2015, make 1 update to 4 env steps, explore
-with epsilon 0.1 and keep 100,000 transitions; nothing is evaluated or saved. DI-engine's DQN and ours are double DQN
+with epsilon 0.1 and keep 100,000 transitions; nothing is evaluated or saved. ``dqn`` and ``lean_dqn`` are double DQN
 with 3-step returns, which takes a forward pass more than the DQN of Stable-Baselines3. Each turn is a training from its
-beginning, in a process of its own: random play, a warm-up that is not counted, then env steps and updates between two
+beginning, in a separate process: random play, a warm-up that is not counted, then env steps and updates between two
 readings of the clock. The measured updates a step are in the table: where they differ, so does the work.
 """
 
+import contextlib
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -17,9 +18,13 @@ from typing import Any
 
 import click
 import torch
+from ding.config import read_config
+from ding.entry import serial_pipeline
+from ding.worker.learner import LearnerHook, register_learner_hook
+from easydict import EasyDict
 
 from ..common.cli import CORES, chosen, command, rounds
-from ..common.rounds import Result, interleaved, section
+from ..common.rounds import ROOT, Result, interleaved, section
 
 REFERENCE = "DI-engine's serial pipeline"
 PACKAGES = ['DI-engine', 'torch', 'numpy', 'ale-py', 'gymnasium', 'stable-baselines3']
@@ -29,6 +34,7 @@ STEPS_PER_UPDATE = 4
 LEARNING_RATE = 1e-4
 EPSILON = 0.1  # all the time: how often a network is asked must not depend on how far a training has come
 ENVS = 8
+STOCK_MANAGER = dict(shared_memory=True, reset_inplace=True)
 # more than any turn takes
 ENDLESS_STEPS = 10**8
 # Whether a training continues, asked between two collections with the env steps and updates so far.
@@ -84,18 +90,51 @@ class Training(ABC):
         self.envs.close()
 
 
+class Ended(Exception):
+    """Leaves DI-engine's pipeline, which knows no limit of time."""
+
+
 class InDIEngine(Training):
-    """A serial pipeline of DI-engine's parts and ours."""
+    """DI-engine's serial pipeline with its parts, or with others by their registered types: configs/
+    breakout_lean_dqn_config.py without evaluations, with the network of Mnih et al. 2015.
+    """
 
-    def __init__(self, parts: dict[str, Any], overlap: bool, threads: int, random_steps: int) -> None:
-        from ..common import ding_pipeline
-
+    def __init__(self, policy: str, manager: str, buffer: str, threads: int, random_steps: int, **learn: Any) -> None:
         super().__init__(threads, random_steps)
-        sizes = dict(buffer_size=BUFFER_SIZE, batch_size=BATCH_SIZE, epsilon=EPSILON)
-        self.envs = ding_pipeline.Training(random_steps, overlap, **sizes, **parts)
+        main, create = read_config(str(ROOT / 'configs' / 'breakout_lean_dqn_config.py'))
+        main.env.update(n_evaluator_episode=1, evaluator_env_num=1)
+        main.env.evaluator.max_episode_frames = 400  # the pipeline begins with an evaluation
+        main.policy.update(cuda=False, random_collect_size=random_steps)
+        main.policy.model.dueling = False
+        main.policy.learn.update(batch_size=BATCH_SIZE, **learn)
+        main.policy.eval.evaluator.eval_freq = ENDLESS_STEPS
+        main.policy.other.eps.update(start=EPSILON, end=EPSILON)
+        main.policy.other.replay_buffer.replay_buffer_size = BUFFER_SIZE
+        ours = dict(import_names=['breakout_env'])
+        create.policy = dict(type=policy, **({} if policy == 'dqn' else ours))
+        create.env_manager = dict(type=manager, **(ours if manager == 'breakout' else STOCK_MANAGER))
+        create.replay_buffer = dict(type=buffer, **(ours if buffer == 'frame' else {}))
+        self._main, self._create = main, EasyDict(create)
 
     def run(self, running: Running) -> None:
-        self.envs.run(running)
+        each = self._main.policy.learn.update_per_collect
+
+        class Poll(LearnerHook):
+            """Asks after the updates for a collection."""
+
+            def __call__(self, engine: Any) -> None:
+                updates = engine.last_iter.val
+                if updates % each == 0 and not running(engine.collector_envstep, updates):
+                    raise Ended
+
+        register_learner_hook('poll', Poll)
+        poll = dict(type='poll', name='poll', position='after_iter')
+        self._main.policy.learn.learner = dict(hook=dict(poll=poll))  # no saving of the run
+        with contextlib.suppress(Ended):
+            serial_pipeline((self._main, self._create))
+
+    def close(self) -> None:
+        """The pipeline's parts end with the process."""
 
 
 class StableBaselines3(Training):
@@ -152,18 +191,16 @@ class StableBaselines3(Training):
         self.model.learn(self._all_steps, callback=Look())
 
 
-OURS = dict(policy='lean_dqn', manager='breakout', buffer='frame')
-BFLOAT16 = dict(OURS, learn=dict(autocast='bfloat16'))
+OURS = partial(InDIEngine, 'lean_dqn', 'breakout', 'frame')
 # train_freq is of all environments at once
 SB3_DQN: dict[str, Any] = dict(
     learning_rate=LEARNING_RATE, buffer_size=BUFFER_SIZE, batch_size=BATCH_SIZE, train_freq=4
 )
 SB3_DQN.update(target_update_interval=4000, exploration_fraction=1 / ENDLESS_STEPS, exploration_final_eps=EPSILON)
 CONTESTANTS: dict[str, Callable] = {
-    REFERENCE: partial(InDIEngine, dict(policy='dqn', manager='subprocess', buffer='advanced'), False),
-    'ours, serial': partial(InDIEngine, OURS, False),
-    'ours, serial, bfloat16': partial(InDIEngine, BFLOAT16, False),
-    'ours, overlapped': partial(InDIEngine, OURS, True),
+    REFERENCE: partial(InDIEngine, 'dqn', 'subprocess', 'advanced'),
+    'ours, serial': OURS,
+    'ours, serial, bfloat16': partial(OURS, autocast='bfloat16'),
     'Stable-Baselines3, 1 environment': partial(StableBaselines3, 1, gradient_steps=1, **SB3_DQN),
     'Stable-Baselines3, 8 environments': partial(
         StableBaselines3, ENVS, gradient_steps=4 * ENVS // STEPS_PER_UPDATE, **SB3_DQN

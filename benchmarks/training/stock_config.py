@@ -1,5 +1,5 @@
 """The trio that comes with DI-engine, ``dqn``, ``subprocess`` manager and ``advanced`` buffer, on ``BreakoutEnv``, with
-the network and settings of its own Atari examples (``dizoo/atari/config/serial/pong/pong_dqn_config.py``).
+the network and settings of its Atari examples (``dizoo/atari/config/serial/pong/pong_dqn_config.py``).
 """
 
 from easydict import EasyDict

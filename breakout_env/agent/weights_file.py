@@ -1,7 +1,7 @@
 """Weights in files, read as data: nothing in a file is run, whoever wrote it. Also averages them: a DQN's weights
 fluctuate from update to update, and its score with them, up and down by half. The mean over the last tens of thousands
 of updates fluctuates less (Polyak & Juditsky 1992; Izmailov et al. 2018), and on Breakout it usually plays better:
-docs/training.md has the figures.
+docs/experiments.md has the figures.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""Check the environments that come with DI-engine, and ours, with the lifecycle kit, into docs/results/lifecycle.json.
+"""Check DI-engine's environments and BreakoutEnv with the lifecycle kit, and write docs/results/lifecycle.json.
 
 pip install Box2D bsuite imageio pygame
 python docs/scripts/check_dizoo.py
@@ -6,7 +6,6 @@ python docs/scripts/check_dizoo.py
 
 import importlib
 import json
-import sys
 from collections.abc import Callable
 from datetime import datetime, timezone
 from importlib.metadata import version
@@ -52,25 +51,23 @@ def gymnasium_window() -> Any:
 
 
 def main() -> None:
-    """Check those that start; what is named on the command line alone, if anything is."""
-    results = RESULTS / 'lifecycle.json'
-    kept = {row['env']: row for row in json.loads(results.read_text())['rows']} if results.exists() else {}
+    """Check the environments that start."""
+    rows = []
     factories = {name: (lambda entry=entry: factory(*entry)) for name, entry in DIZOO.items()}
     factories[GYMNASIUM] = lambda: gymnasium_window
     factories['BreakoutEnv'] = lambda: importlib.import_module('breakout_env').BreakoutEnv
     about: Any = dict(date=datetime.now(timezone.utc).date().isoformat(), commit=git('rev-parse', '--short', 'HEAD'))
     about['versions'] = {name: version(name) for name in ('DI-engine', 'gym', 'gymnasium')}
-    for name in sys.argv[1:] or factories:
+    for name in sorted(factories, key=str.lower):
         try:
             report = check_lifecycle(factories[name](), time_limit_s=30.0)
         except Exception as error:
             print(f'{name}: {error}')
             continue
-        kept[name] = dict(env=name, findings=[finding._asdict() for finding in report])
+        rows.append(dict(env=name, findings=[finding._asdict() for finding in report]))
         print(f'{name}\n{report}', flush=True)
-        content = dict(about, rows=sorted(kept.values(), key=lambda row: row['env'].lower()))
-        text = json.dumps(content, indent=1).replace(f'{Path(gymnasium.__file__).parents[1]}/', '')
-        results.write_text(f'{text}\n')
+    text = json.dumps(dict(about, rows=rows), indent=1).replace(f'{Path(gymnasium.__file__).parents[1]}/', '')
+    (RESULTS / 'lifecycle.json').write_text(f'{text}\n')
 
 
 if __name__ == '__main__':

@@ -4,7 +4,6 @@ python docs/scripts/make_options.py
 """
 
 import re
-from pathlib import Path
 
 from blocks import ROOT, fill
 
@@ -58,11 +57,6 @@ def table(model: type[Options]) -> list[str]:
     return rows
 
 
-def main(guide: Path = GUIDE) -> None:
-    """Fill the guide's blocks."""
-    for name, text in blocks().items():
-        fill(guide, name, text)
-
-
 if __name__ == '__main__':
-    main()
+    for name, text in blocks().items():
+        fill(GUIDE, name, text)

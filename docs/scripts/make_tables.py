@@ -2,13 +2,12 @@
 
     python docs/scripts/make_tables.py
 
-Who measured what is in sources.py.
+sources.py says which program measured which result.
 """
 
 import json
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -80,7 +79,7 @@ def replay() -> str:
 
     measured = load('bench_replay')
     where = f'{measured["cpu"]}, {measured["cores"]} cores, {measured["date"][:10]}.'
-    return f'{table(measured["results"], measured["sizes"], "github")}\n\n{where}'
+    return f'{table(measured["results"], measured["sizes"])}\n\n{where}'
 
 
 def million() -> str:
@@ -141,7 +140,7 @@ def on_gpu() -> str:
 
 
 def agents() -> list[dict[str, Any]]:
-    """The shipped agents, that of fewer env steps first."""
+    """The shipped agents, the one with the fewest env steps first."""
     found = [json.loads(path.read_text()) for path in (RESULTS / 'agents').glob('*.json')]
     return sorted(found, key=lambda agent: agent['card']['env_steps'])
 
@@ -174,25 +173,20 @@ def averages() -> str:
 def comparison() -> str:
     """What this package gives beside others, for the README: a row is of one CPU, which it names."""
     env, games = _medians('bench_env'), _medians('bench_manager', 1)
-    judged = training_rows.by_variant(training_rows.rows())
-    trained = {name: _score(seeds) for (minutes, name, _), seeds in judged.items() if minutes == 40}
-    cpus = {name: cpu for minutes, name, cpu in judged if minutes == 40}
-    ((ppo_80, ppo_cpu),) = [
-        (seeds, cpu) for (minutes, name, cpu), seeds in judged.items() if name == 'ppo' and minutes == 80
-    ]
+    (ppo, ppo_cpu), (dqn, dqn_cpu) = _trained('ppo', 80), _trained('lean_dqn', 40)
+    sb3 = f'{_trained("SB3 DQN", 40)[0]}, SB3'
+    rl_games = f'{_trained("rl_games PPO", 40)[0]}, rl_games after 40 minutes'
     on = {name: load(f'bench_{name}')['cpu'] for name in ('env', 'manager')}
-    ours = 'ours, halves in turns'
     kinds = ('compressed', "DI-engine's advanced, uint8", 'snappy elements, as in Dopamine')
     compressed, advanced, snappy = (_gb(load('bench_replay')['results'][kind]) for kind in kinds)
-    sb3, rl_games = f'{trained["SB3 DQN"]}, SB3', f'{trained["rl_games PPO"]}, rl_games after 40 minutes'
     full = f"8 environments, each library's fastest mode{RULES[1]}: env steps/s"
     gpu = [agent['card'] for agent in agents() if 'gpu' in agent['card']['config']]
     on_gpu, minutes = [f'{card["scores"]["nature"]["mean"]:.0f} (1 seed)' for card in gpu], gpu[1]['hours'] * 60
     rows = [
-        ['DQN, score after 40 minutes', trained['lean_dqn'], '', sb3, cpus['lean_dqn']],
+        ['DQN, score after 40 minutes', dqn, '', sb3, dqn_cpu],
         ['one environment, env steps/s', env['BreakoutEnv'], 'does not run', _best_other(env), on['env']],
-        [full, games[ours], _stock(games), _best_other(games), on['manager']],
-        ['PPO, score after 80 minutes', _score(ppo_80), '', rl_games, ppo_cpu],
+        [full, games['ours, halves in turns'], _stock(games), _best_other(games), on['manager']],
+        ['PPO, score after 80 minutes', ppo, '', rl_games, ppo_cpu],
         ['memory of a million transitions of random play', compressed, advanced, f'{snappy}, as Dopamine', 'any'],
         ['PPO on a GPU and 16 CPU cores, score after 10 minutes', on_gpu[0], '', '', 'NVIDIA H100'],
         [f'the shipped agent, score after {minutes:.0f} minutes in four trainings', on_gpu[1], '', '', 'NVIDIA H100'],
@@ -202,21 +196,24 @@ def comparison() -> str:
 
 def first_hour() -> str:
     """What to train first: a config, the command, what it scores after how long, and on which CPU."""
-    by_clock = training_rows.by_variant(training_rows.rows())
-    by_env_steps = training_rows.by_variant(training_rows.env_steps_rows(), 'budget_env_steps')
-    (by_ding,) = [seeds for (_, name, _), seeds in by_env_steps.items() if name == 'ppo_by_ding']
-    config, env_steps = 'configs/breakout_ppo_config.py', by_ding[0]['budget_env_steps']
+    (by_ding,) = [row for row in training_rows.by_env_steps() if row['variant'] == 'ppo_by_ding']
+    config, env_steps = 'configs/breakout_ppo_config.py', by_ding['budget_env_steps']
     ding = f'GOMP_SPINCOUNT=10000 ding -m serial -c {config} -s 0 --env-step {env_steps}'
+    dqn = 'breakout train -c configs/breakout_dqn_cpu_config.py --hours 0.67'
     rows = []
-    for name, minutes, what, command in (
-        ('ppo', 80, 'PPO', 'breakout train --hours 1.33'),
-        ('lean_dqn', 40, 'DQN', 'breakout train -c configs/breakout_dqn_cpu_config.py --hours 0.67'),
+    for what, command, (score, cpu), minutes in (
+        ('PPO', 'breakout train --hours 1.33', _trained('ppo', 80), 80),
+        ('PPO', ding, (_score([by_ding]), by_ding['cpu']), 60 * by_ding['hours']),
+        ('DQN', dqn, _trained('lean_dqn', 40), 40),
     ):
-        ((seeds, cpu),) = [(seeds, cpu) for (m, n, cpu), seeds in by_clock.items() if (m, n) == (minutes, name)]
-        rows.append([what, f'`{command}`', f'{_score(seeds)} after {minutes} minutes', cpu])
-    minutes = f'{60 * np.mean([row["hours"] for row in by_ding]):.0f}'
-    rows.insert(1, ['PPO', f'`{ding}`', f'{_score(by_ding)} after {minutes} minutes', by_ding[0]['cpu']])
+        rows.append([what, f'`{command}`', f'{score} after {minutes:.0f} minutes', cpu])
     return markdown(['config', 'command', 'score in full games', 'on two cores of'], rows, 0)
+
+
+def _trained(name: str, minutes: int) -> tuple[str, str]:
+    """The score of a training by the clock, and its CPU."""
+    seeds = [row for row in training_rows.timed() if (row['variant'], row['minutes']) == (name, minutes)]
+    return _score(seeds), seeds[0]['cpu']
 
 
 def _score(seeds: list[dict[str, Any]]) -> str:
@@ -271,27 +268,24 @@ TABLES: dict[str, dict[str, Callable[[], str]]] = {
         'acting': lambda: benchmark('bench_acting_bfloat16', 'bench_acting', rules=RULES),
         'train': lambda: benchmark('bench_train_bfloat16', 'bench_train'),
     },
-    'docs/gpu.md': {'gpu': on_gpu},
     'docs/results/README.md': {'sources': sources.table},
     'docs/lifecycle.md': {'dizoo': dizoo},
     'docs/memory.md': {'replay': replay, 'million': million},
     'docs/training.md': {
-        'runs': runs_of_the_agent,
-        'expect': lambda: training_rows.expect(training_rows.env_steps_rows(), training_rows.rows()),
-        'recipes': lambda: training_rows.table(training_rows.rows()),
-        'after-env-steps': lambda: training_rows.after_env_steps(training_rows.env_steps_rows()),
-        'averages': averages,
+        'expect': training_rows.expect,
         'scores': scores,
+    },
+    'docs/experiments.md': {
+        'recipes': training_rows.table,
+        'after-env-steps': training_rows.after_env_steps,
+        'gpu': on_gpu,
+        'runs': runs_of_the_agent,
+        'averages': averages,
     },
 }
 
 
-def main() -> None:
-    """Fill the blocks of all guides."""
+if __name__ == '__main__':
     for guide, tables in TABLES.items():
         for name, make in tables.items():
-            fill(Path(ROOT, guide), name, make())
-
-
-if __name__ == '__main__':
-    main()
+            fill(ROOT / guide, name, make())

@@ -34,7 +34,7 @@ SOURCES = {
     'bench_train*.json': Source('python -m benchmarks.training.speed', _TRAINING),
     'lifecycle.json': Source('docs/scripts/check_dizoo.py', ('breakout_env/testing', 'breakout_env/envs')),
     'recipes*.json': Source('python -m benchmarks.recipes', _TRAINING),
-    'training/*': Source('breakout train; of the agent also a program of its own', _TRAINING),
+    'training/*': Source('breakout train; for the agent also another program', _TRAINING),
 }
 
 

@@ -1,39 +1,22 @@
-"""Tables and curves of the trainings in docs/results/recipes*.json, which benchmarks/recipes.py writes."""
+"""Tables of the trainings in docs/results/recipes*.json, which benchmarks/recipes.py writes."""
 
 import json
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from blocks import ROOT, markdown
-from scipy.stats import trim_mean
 
-from breakout_env.run.log import RunLog
-from breakout_env.run.plotting import Curve
-
-RESULTS = ROOT / 'docs' / 'results' / 'recipes.json'
-ENV_STEPS_RESULTS = RESULTS.with_name('recipes_env_steps.json')
+RESULTS = ROOT / 'docs' / 'results'
 RESAMPLES = 10_000
 # What `breakout train` runs on a CPU.
 DEFAULT = 'ppo'
 
 
-class Statistics(NamedTuple):
-    """What the games of several seeds say about a recipe."""
-
-    mean: float
-    interquartile_mean: float
-    interval_95: tuple[float, float]
-    seeds_std: float
-    """Standard deviation of the seeds' means; 0 for one seed."""
-
-
-def statistics(games: Sequence[Sequence[float]]) -> Statistics:
-    """Mean, interquartile mean (Agarwal et al. 2021) and the 95% percentile bootstrap interval of the mean. A resample
-    draws seeds, and games of each of them (two stages, Davison & Hinkley 1997, section 3.8; ``scipy.stats.bootstrap``
-    has one): the interval is about another training as well as about other games. Of one seed it is about the games
-    alone.
+def interval_95(games: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """The 95% percentile bootstrap interval of the mean. A resample draws seeds, and games of each of them (two stages,
+    Davison & Hinkley 1997, section 3.8): the interval is about another training as well as about other games. Of one
+    seed it is about the games alone.
 
     Arguments:
         games: The scores of each seed, as many of each.
@@ -44,68 +27,61 @@ def statistics(games: Sequence[Sequence[float]]) -> Statistics:
     drawn = random.integers(seeds, size=(RESAMPLES, seeds, 1))
     means = scores[drawn, random.integers(count, size=(RESAMPLES, seeds, count))].mean(axis=(1, 2))
     low, high = np.percentile(means, [2.5, 97.5])
-    std = scores.mean(axis=1).std(ddof=1) if seeds > 1 else 0.0
-    return Statistics(float(scores.mean()), float(trim_mean(scores, 0.25, axis=None)), (low, high), float(std))
+    return float(low), float(high)
 
 
-def rows(results: Path = RESULTS) -> list[dict[str, Any]]:
-    """All trainings of equal time, also those that lost."""
-    return json.loads(results.read_text())['rows']
+def timed() -> list[dict[str, Any]]:
+    """All trainings of equal time, also the losers."""
+    return json.loads((RESULTS / 'recipes.json').read_text())['rows']
 
 
-def env_steps_rows() -> list[dict[str, Any]]:
+def by_env_steps() -> list[dict[str, Any]]:
     """All trainings that ended with their env steps."""
-    return rows(ENV_STEPS_RESULTS)
+    return json.loads((RESULTS / 'recipes_env_steps.json').read_text())['rows']
 
 
-def by_variant(found: Sequence[dict[str, Any]], budget: str = 'minutes') -> dict[tuple[float, str, str], list[dict]]:
-    """The seeds of each variant, by its budget (``minutes`` or ``budget_env_steps``), name and CPU."""
-    groups: dict[tuple[float, str, str], list[dict]] = {}
+def ranked(found: Sequence[dict[str, Any]], budget: str, columns: Mapping[str, str]) -> list[list[str]]:
+    """Budget, name, CPU, seeds, the means of columns (formatted), score and its interval of each variant: the longest
+    trainings first, and of those the best.
+    """
+    groups: dict[tuple[float, str, str], list[dict[str, Any]]] = {}
     for row in found:
         groups.setdefault((row[budget], row['variant'], row['cpu']), []).append(row)
-    return groups
+    lines = []
+    for (asked, *about), seeds in sorted(groups.items(), key=lambda group: (-group[0][0], -_mean(group[1], 'score'))):
+        means = [format(_mean(seeds, column), style) for column, style in columns.items()]
+        low, high = interval_95([row['games'] for row in seeds])
+        score = [f'{_mean(seeds, "score"):.1f}', f'{low:.1f} to {high:.1f}']
+        lines.append([f'{asked:,.0f}', *about, str(len(seeds)), *means, *score])
+    return lines
 
 
-def ranked(found: Sequence[dict[str, Any]], budget: str) -> list[tuple[float, str, str, list[dict], Statistics]]:
-    """Budget, name, CPU, seeds and statistics of each variant: the longest trainings first, and of those the best."""
-    groups = by_variant(found, budget).items()
-    rows = [(*key, seeds, statistics([row['games'] for row in seeds])) for key, seeds in groups]
-    return sorted(rows, key=lambda row: (-row[0], -row[-1].mean))
+def _mean(seeds: Sequence[dict[str, Any]], column: str) -> float:
+    return float(np.mean([row[column] for row in seeds]))
 
 
-def table(found: Sequence[dict[str, Any]]) -> str:
+def table() -> str:
     """A row for each variant and time."""
-    lines = []
-    for minutes, name, cpu, seeds, of_games in ranked(found, 'minutes'):
-        speeds = [np.mean([row[key] for row in seeds]) for key in ('env_steps', 'env_steps_per_s', 'updates_per_s')]
-        scores = [f'{of_games.mean:.1f}', f'{of_games.interquartile_mean:.1f}']
-        scores.append('{:.1f} to {:.1f}'.format(*of_games.interval_95))
-        while_training = np.mean([row['train_score'] for row in seeds])
-        about = [f'{minutes:g}', name, cpu, str(len(seeds)), *(f'{speed:,.0f}' for speed in speeds)]
-        lines.append([*about, f'{while_training:.1f}', *scores, f'{of_games.seeds_std:.1f}' if len(seeds) > 1 else ''])
+    columns = dict(env_steps=',.0f', env_steps_per_s=',.0f', updates_per_s=',.0f', train_score='.1f')
     headers = ['minutes', 'variant', 'CPU', 'seeds', 'env steps', 'env steps/s', 'updates/s', 'while training', 'mean']
-    return markdown([*headers, 'interquartile mean', '95% interval', 'std of seeds'], lines, 9)
+    return markdown([*headers, '95% interval'], ranked(timed(), 'minutes', columns), 7)
 
 
-def after_env_steps(found: Sequence[dict[str, Any]]) -> str:
+def after_env_steps() -> str:
     """A row for each variant that trained for a number of env steps."""
-    lines = []
-    for env_steps, name, cpu, seeds, of_games in ranked(found, 'budget_env_steps'):
-        updates, while_training = (np.mean([row[key] for row in seeds]) for key in ('updates', 'train_score'))
-        about = [f'{env_steps:,}', name, cpu, str(len(seeds)), f'{updates:,.0f}', f'{while_training:.1f}']
-        lines.append([*about, f'{of_games.mean:.1f}', '{:.1f} to {:.1f}'.format(*of_games.interval_95)])
+    columns = dict(updates=',.0f', train_score='.1f')
     headers = ['env steps', 'variant', 'CPU', 'seeds', 'updates', 'while training', 'mean', '95% interval']
-    return markdown(headers, lines, 5)
+    return markdown(headers, ranked(by_env_steps(), 'budget_env_steps', columns), 5)
 
 
-def expect(found: Sequence[dict[str, Any]], timed: Sequence[dict[str, Any]]) -> str:
+def expect() -> str:
     """What the recipe scores after some env steps of each budget, as the mean of its seeds, and when on each CPU."""
     budgets: dict[float, list[np.ndarray]] = {}
-    for row in found:
+    for row in by_env_steps():
         if row['variant'] == DEFAULT:
             budgets.setdefault(row['budget_env_steps'], []).append(np.transpose(row['curve']))
     speeds: dict[str, list[float]] = {}
-    for row in timed:
+    for row in timed():
         if row['variant'] == DEFAULT:
             speeds.setdefault(row['cpu'], []).append(row['env_steps_per_s'])
     at = 1e6 * np.array([0.5, 1, 2, 3, 4, 5, 6, 8, 10])
@@ -117,21 +93,3 @@ def expect(found: Sequence[dict[str, Any]], timed: Sequence[dict[str, Any]]) -> 
     for cpu, per_s in sorted(speeds.items()):
         columns[f'minutes, {cpu}'] = [f'{env_steps / np.mean(per_s) / 60:.0f}' for env_steps in at]
     return markdown([*columns], [list(cells) for cells in zip(*columns.values())], len(columns))
-
-
-def curves(found: Sequence[dict[str, Any]]) -> list[Curve]:
-    """The score while training of each variant, CPU and budget, which the schedules follow, for ``draw_curves``."""
-    groups: dict[str, list[RunLog]] = {}
-    for row in found:
-        minutes, env_steps = row.get('minutes'), row.get('budget_env_steps', 0) / 1e6
-        budget = f'{env_steps:g} million env steps' if minutes is None else f'{minutes:g} minutes'
-        groups.setdefault(f'{row["variant"]}, {row["cpu"]}, {budget}', []).append(_log(row))
-    return [Curve(name, tuple(logs)) for name, logs in sorted(groups.items())]
-
-
-def _log(row: dict[str, Any]) -> RunLog:
-    points = [
-        dict(kind='progress', env_step=env_step, run_s=3600 * hours, train_return=score)
-        for env_step, hours, score in row['curve']
-    ]
-    return RunLog(points)

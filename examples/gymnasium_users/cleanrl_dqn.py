@@ -1,6 +1,6 @@
 """DQN as CleanRL writes it: one file that reads from top to bottom, on gymnasium's vector interface.
 
-``python cleanrl_dqn.py --help`` shows the options; the defaults are those of CleanRL's Atari DQN, with 8 games at a
+``python cleanrl_dqn.py --help`` shows the options; the defaults are from CleanRL's Atari DQN, with 8 games at a
 time and, thanks to the replay buffer ``frame``, a million transitions in 0.29 GB instead of 56 GB.
 """
 

@@ -1,7 +1,7 @@
 """Stable-Baselines3's PPO on this package's Breakout. First ``pip install 'stable-baselines3>=2.6'``, then ``python
 sb3_ppo.py``.
 
-The environment brings DQN's preprocessing, so no wrapper of Stable-Baselines3 is needed. The settings are those of RL
+The environment brings DQN's preprocessing, so no wrapper of Stable-Baselines3 is needed. The settings are from RL
 Baselines3 Zoo for Atari games, with 10 million env steps.
 """
 

@@ -12,6 +12,7 @@ import click
 import pytest
 
 import benchmarks
+import breakout_env
 from breakout_env.agent.agent import PRETRAINED, load_agent
 from breakout_env.cli import main as breakout
 from helpers.processes import ROOT
@@ -19,7 +20,7 @@ from tools.make_pretrained import card_as_markdown
 
 DOCUMENTS = sorted([*ROOT.glob('*.md'), *ROOT.glob('examples/*/*.md'), *ROOT.glob('docs/*.md')])
 READMES = [ROOT / 'README.md', ROOT / 'README.zh-CN.md']
-TOP_FOLDERS = 'benchmarks|breakout_env|configs|deploy|docs|entry|examples|tests|tools'
+TOP_FOLDERS = 'benchmarks|breakout_cli|breakout_env|configs|deploy|docs|entry|examples|tests|tools'
 SOURCES = sorted((ROOT / 'breakout_env').rglob('*.py'))
 every_document = pytest.mark.parametrize('path', DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 
@@ -120,6 +121,11 @@ def test_the_examples_in_the_docstrings_of_a_module_run(path):
 )
 def test_each_benchmark_can_be_imported(name):
     importlib.import_module(name)
+
+
+def test_the_api_reference_has_each_public_name():
+    shown = set(re.findall(r'autoclass:: breakout_env\.(\w+)', (ROOT / 'docs' / 'reference.rst').read_text()))
+    assert shown == {name for name in breakout_env.__all__ if not name.startswith('__')}
 
 
 def test_option_tables_are_those_of_the_models(scripts):

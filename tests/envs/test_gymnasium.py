@@ -182,7 +182,7 @@ def test_an_unknown_option_is_also_an_unexpected_argument(make, error):
 
 def test_the_guides_examples_run_as_printed_and_record_a_video(tmp_path):
     pytest.importorskip('moviepy')
-    guide = (ROOT / 'docs' / 'environment.md').read_text().partition('## Outside of DI-engine')[2]
+    guide = (ROOT / 'docs' / 'gymnasium.md').read_text()
     done = completed(['python', '-c', ''.join(re.findall(r'```python\n(.*?)```', guide, re.S))], tmp_path)
     assert done.returncode == 0 and (tmp_path / 'video' / 'rl-video-episode-0.mp4').stat().st_size > 1000, done.stderr
 
