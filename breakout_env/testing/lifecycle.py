@@ -1,24 +1,21 @@
 """Each check in a process of its own with a time limit, so that an environment that hangs or crashes is a finding."""
 
-import contextlib
-import faulthandler
-import multiprocessing
 import os
 import signal
-import sys
 import tempfile
 import time
 import unittest
 import warnings
 from collections.abc import Callable
-from multiprocessing import resource_tracker
+from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import psutil
 import torch
 
-from ..utils.signals import follow_parent
+from ..compat.multiprocessing_helpers import use_own_tracker
+from .check_process import CheckProcess
 from .checks import CHECKS, fix_for, managers, works
 from .probe import Outcome, Probe, described
 
@@ -120,22 +117,18 @@ def _as_test(check: str) -> Callable[..., None]:
 def _run(check: str, env_fn: Callable, sizes: tuple[int, int], limit_s: float, seen: dict) -> Finding:
     """One check; ``seen`` are the calls that failed in earlier ones, with the check that reported them."""
     with tempfile.TemporaryDirectory(prefix='check-', ignore_cleanup_errors=True) as folder:
-        ours, theirs = multiprocessing.Pipe()
-        arguments = check, env_fn, sizes, theirs, folder, os.getpid()
-        process = multiprocessing.get_context('fork').Process(target=_child, args=arguments)
-        with warnings.catch_warnings():
-            warnings.simplefilter('ignore', DeprecationWarning)  # of a fork in a process with threads
-            process.start()
-        theirs.close()
+        process = CheckProcess(partial(_work, check, env_fn, sizes, folder), f'{folder}/output')
         message: Any = ('the start of the check', 1)
         try:
             while not isinstance(message, Outcome):
                 call, patience = message
                 allowed_s = min(limit_s, _KNOWN_HANG_S) if (call, 'hangs') in seen else limit_s * patience
-                message = _message(process, ours, allowed_s, call, folder)
+                try:
+                    message = process.receive(allowed_s)
+                except (TimeoutError, EOFError):
+                    message = _without_an_answer(process, allowed_s, call, folder)
         finally:
-            _end(process)
-            ours.close()
+            process.end()
     call, failure = message.key or ('', '')
     for (earlier, earlier_failure), reported_by in seen.items() if message.key else ():
         # `close once more` fails as `close` does; a manager makes the same calls
@@ -152,37 +145,26 @@ def _run(check: str, env_fn: Callable, sizes: tuple[int, int], limit_s: float, s
     return Finding(check, message.state, found, fix)
 
 
-def _message(process: Any, connection: Any, allowed_s: float, call: str, folder: str) -> Any:
-    """The next message of a check's process; if it hangs or ends, an ``Outcome`` about its last call."""
-    deadline, alive = time.monotonic() + allowed_s, True
-    with contextlib.suppress(EOFError, ConnectionResetError):
-        while alive and time.monotonic() < deadline:
-            alive = process.is_alive()
-            if connection.poll(0.2 if alive else 0):
-                return connection.recv()
-    if process.is_alive():
+def _without_an_answer(process: CheckProcess, allowed_s: float, call: str, folder: str) -> Outcome:
+    """About the last call of a check that hangs or has ended its process."""
+    if process.exit_code() is None:
         os.kill(process.pid, signal.SIGUSR1)  # faulthandler writes where it is
         time.sleep(0.2)
-    happened = f'did not return in {allowed_s:g} s' if process.is_alive() else f'ended the process ({process.exitcode})'
+    code = process.exit_code()
+    happened = f'did not return in {allowed_s:g} s' if code is None else f'ended the process ({code})'
     _, dumped, stack = Path(folder, 'output').read_text(errors='replace').rpartition('(most recent call first):')
     lines = map(str.strip, stack.splitlines() if dumped else ())
     frames = [line for line in lines if line.startswith('File "') and str(Path(__file__).parent) not in line][:3]
     found = f'{call} {happened}' + (f'; it is in {", called by ".join(frames)}' if frames else '')
-    return Outcome(found, key=(call, 'hangs' if process.is_alive() else 'crashes'))
+    return Outcome(found, key=(call, 'hangs' if code is None else 'crashes'))
 
 
-def _child(check: str, env_fn: Callable, sizes: tuple[int, int], connection: Any, folder: str, parent: int) -> None:
-    os.setsid()
-    follow_parent(parent)  # one that is killed ends no check; its thread, whichever it is, waits for the end of this
-    sys.stdout = sys.stderr = log = open(f'{folder}/output', 'a', buffering=1)
-    os.dup2(log.fileno(), 1), os.dup2(log.fileno(), 2)
-    faulthandler.enable(log, all_threads=False)
-    faulthandler.register(signal.SIGUSR1, log, all_threads=False)
+def _work(check: str, env_fn: Callable, sizes: tuple[int, int], folder: str, connection: Connection) -> None:
+    """In its process: run a check, send each call that it makes, in the end its ``Outcome``."""
     tempfile.tempdir = os.environ['TMPDIR'] = f'{folder}/tmp'
     os.mkdir(tempfile.tempdir)
     torch.set_num_threads(1)  # as DI-engine's workers: OpenMP's threads do not live on in a fork
-    # a tracker of its own, which ends with this process
-    resource_tracker._resource_tracker._fd = resource_tracker._resource_tracker._pid = None  # type: ignore
+    use_own_tracker()
     probe = Probe(env_fn, sizes, announce=connection.send)
     try:
         outcome = Outcome(CHECKS[check][0](probe), 'pass')
@@ -195,16 +177,3 @@ def _child(check: str, env_fn: Callable, sizes: tuple[int, int], connection: Any
     connection.send(outcome)
     while True:
         signal.pause()  # the parent ends this process and all that it has started
-
-
-def _end(process: Any) -> None:
-    """Kill a check's process and all that it has started."""
-    doomed = [process]
-    with contextlib.suppress(psutil.Error):  # it has ended
-        doomed += psutil.Process(process.pid).children(recursive=True)
-    for one in doomed:
-        with contextlib.suppress(psutil.Error):
-            one.kill()
-    with contextlib.suppress(OSError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.join()

@@ -13,15 +13,16 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
-from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from ..compat.multiprocessing_helpers import helper_pids
+
 Footprint = dict[str, list[str]]  # by kind: names of what is held
 _SET_CHILD_SUBREAPER = 36  # of prctl: daemons that descendants start become children
-_CALLERS = [Path(__file__).parent, Path(__file__).parents[1] / 'cli']
+_CALLERS = [Path(__file__).parent, Path(__file__).parents[2] / 'breakout_cli']
 IN_ANOTHER_PROCESS = ' in another process'  # ends the names of calls there
 
 
@@ -242,12 +243,10 @@ def interrupted(env: Any, method: str, args: list[Any], at_line: int) -> int:
 def processes() -> dict[psutil.Process, str]:
     """Those below this one that have not ended, with a name for messages."""
     multiprocessing.active_children()  # joins those that have ended
-    # multiprocessing starts these for the whole life of a process
-    staying = (resource_tracker._resource_tracker._pid, forkserver._forkserver._forkserver_pid)  # type: ignore
     found = {}
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):  # it has just ended
-            if process.pid not in staying and process.status() != psutil.STATUS_ZOMBIE:
+            if process.pid not in helper_pids() and process.status() != psutil.STATUS_ZOMBIE:
                 found[process] = f'process {process.pid}: {" ".join(process.cmdline())[:80]}'
     return found
 

@@ -16,7 +16,6 @@ from functools import cache
 from operator import index
 from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
 
-import click
 import numpy as np
 from annotated_types import Ge, GroupedMetadata, Gt, Le
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, TypeAdapter, ValidationError
@@ -25,6 +24,10 @@ from typing_extensions import Self
 # Longest part of a value that an error message quotes.
 _SHOWN_CHARACTERS = 120
 DAY_S = 86_400.0
+
+
+class ConfigError(ValueError):
+    """A wrong option of a config or of the command line; a command ends with exit code 2."""
 
 
 class Expected(str):
@@ -189,32 +192,6 @@ def checked(owner: str, name: str, value: Any, type_: Any) -> Any:
         return _adapter(type_).validate_python(value)
     except ValidationError:
         raise ValueError(f'{owner} `{name}` is {shown(value)}; expected {describe(type_)}') from None
-
-
-class CommandLineType(click.ParamType):
-    """A click type with the bounds and the error message of an option's type.
-
-    Arguments:
-        type_: What it may be, such as ``Annotated[int, Between(0, 9)]``.
-    """
-
-    def __init__(self, type_: Any) -> None:
-        self._type = type_
-        self.name = 'integer' if get_args(type_)[0] is int else 'float'
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        """As click's."""
-        try:
-            return _adapter(self._type).validate_python(value, strict=False)
-        except ValidationError:
-            self.fail(f'{value!r} is not allowed; expected {describe(self._type)}', param, ctx)
-
-
-# numpy takes seeds of 32 bits, and each environment gets one of its own above it.
-SEED = CommandLineType(Annotated[int, Between(0, 2**31 - 1)])
-# Env steps, updates, games.
-COUNT = CommandLineType(Annotated[int, Between(1)])
-COLLECTORS = CommandLineType(Annotated[int, Between(1, 4096)] | Literal['auto'])
 
 
 def checked_seed(seed: Any) -> int:

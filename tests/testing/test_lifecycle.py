@@ -14,7 +14,7 @@ import unittest
 import pytest
 from click.testing import CliRunner
 
-from breakout_env.cli.check_env_command import command
+from breakout_cli.check_env import command
 from breakout_env.testing import check_lifecycle, checks, lifecycle_checks
 from examples.minimal_env import MinimalEnv
 from helpers.lifecycle_envs import (

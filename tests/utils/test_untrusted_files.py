@@ -18,10 +18,10 @@ import xxhash
 from ale_py import roms
 from click.testing import CliRunner
 
+from breakout_cli import main
 from breakout_env import BreakoutEnv
 from breakout_env.agent.agent import load_agent, save_agent
 from breakout_env.agent.weights_file import read_weights
-from breakout_env.cli import main
 from helpers.agents import SMALL_CONFIG, small_network, write_checkpoint
 from helpers.processes import ROOT
 from helpers.replay import Harm
