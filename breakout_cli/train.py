@@ -68,14 +68,7 @@ def _refuse_contradictions(ctx: click.Context) -> None:
     type=click.Path(exists=True, dir_okay=False),
     help="Config file, as for `ding -m serial -c`; by default the package's own for the device.",
 )
-@click.option(
-    '-s',
-    '--seed',
-    default=0,
-    show_default=True,
-    type=SEED,
-    help='Seed of everything random.',
-)
+@click.option('-s', '--seed', default=0, show_default=True, type=SEED, help='Seed of everything random.')
 @device_option('Where to learn; auto is the GPU if there is one.')
 @click.option(
     '--env-steps',
@@ -155,65 +148,42 @@ def command(
       breakout train --set policy.learn.learning_rate=0.0005
       breakout train --collectors auto --ray auto --auto-resume --exp-name RUN
     """
+    import torch
+    from ding.utils import POLICY_REGISTRY
+
+    from breakout_env.run.budget import DEFAULT_ENV_STEPS, Budget
     from breakout_env.run.config import read_config_file
     from breakout_env.run.folder import folder_below_here, run_to_resume
+    from breakout_env.run.recipes import RECIPES, RECIPES_ON_RAY, shipped
     from breakout_env.utils import output
     from breakout_env.utils.command_line import process_as_found
 
     output.ignore_lost_output()
     with process_as_found():
         device = device_of(device)
+        if config is None:
+            recipe = (RECIPES if collectors is None else RECIPES_ON_RAY)[device == 'cuda']
+            click.echo(f'The config for this machine: {recipe}')
+        file = read_config_file(config or str(shipped(recipe)))
         values = {'policy.cuda': device == 'cuda', **{change.key: change.value for change in changes}}
-        file = read_config_file(config or _recipe(device, collectors))
         if exp_name is None:
             values['exp_name'] = folder_below_here(values.get('exp_name', file.main.exp_name))
         else:
             values['exp_name'] = folder_below_here(exp_name, '--exp-name')
         run = values['exp_name'] if auto_resume else run_to_resume(resume, values['exp_name'])
-        if collectors is not None:
-            _set_threads(threads)
-            how: dict[str, Any] = dict(collectors=collectors, ray_address=ray_address)
-        else:
-            how = dict(overlap=_overlaps(file.create.policy.type) if overlap is None else overlap)
-            _set_threads(threads, shared=how['overlap'] and device == 'cpu')
-        budget = _budget(limits)
+        if overlap is None and collectors is None and len(os.sched_getaffinity(0)) > 1:
+            trained = dict(POLICY_REGISTRY).get(f'{file.create.policy.type}_command')
+            overlap = getattr(trained, 'overlaps', False)
+        if threads is None and overlap and device == 'cpu':  # the other half is the collector's
+            threads = max(1, torch.get_num_threads() // 2)
+        if threads is not None:
+            torch.set_num_threads(threads)
+        budget = Budget(**limits) if any(limits.values()) else Budget(env_steps=DEFAULT_ENV_STEPS)
+        how = dict(collectors=collectors, ray_address=ray_address) if collectors else dict(overlap=bool(overlap))
         folder = _train(file, seed, budget, run, changes=values, **how)
-    again = {} if auto_resume else dict(exp_name=None, resume=folder)
+    again: dict[str, Any] = {} if auto_resume else dict(exp_name=None, resume=folder)
     stop_value = values.get('env.stop_value', file.main.env.get('stop_value'))
     _say_what_is_next(ctx, folder, budget, stop_value, again)
-
-
-def _recipe(device: str, collectors: int | str | None) -> str:
-    """The config for this machine."""
-    from breakout_env.run.recipes import RECIPES, RECIPES_ON_RAY, shipped
-
-    recipe = (RECIPES if collectors is None else RECIPES_ON_RAY)[device == 'cuda']
-    click.echo(f'The config for this machine: {recipe}')
-    return str(shipped(recipe))
-
-
-def _overlaps(policy: str) -> bool:
-    """Whether collecting and learning overlap by default."""
-    from ding.utils import POLICY_REGISTRY
-
-    trained = dict(POLICY_REGISTRY).get(f'{policy}_command')
-    return getattr(trained, 'overlaps', False) and len(os.sched_getaffinity(0)) > 1
-
-
-def _set_threads(threads: int | None, shared: bool = False) -> None:
-    """Set PyTorch's threads; ``shared`` says that the collector needs half of the cores."""
-    import torch
-
-    if threads is None and shared:
-        threads = max(1, torch.get_num_threads() // 2)
-    if threads is not None:
-        torch.set_num_threads(threads)
-
-
-def _budget(limits: dict[str, Any]) -> 'Budget':
-    from breakout_env.run.budget import DEFAULT_ENV_STEPS, Budget
-
-    return Budget(**limits) if any(limits.values()) else Budget(env_steps=DEFAULT_ENV_STEPS)
 
 
 def _train(*run: Any, **how: Any) -> str:

@@ -1,5 +1,4 @@
-"""Declare options once: a pydantic model a section, from which checks, error messages, hints and docs/options.md
-follow.
+"""Options are declared once, in a pydantic model a section: checks, messages, hints and docs/options.md follow from it.
 
 An error message names the option, the value found and what is allowed::
 
@@ -35,7 +34,7 @@ class Expected(str):
 
 
 def _as_python(value: Any) -> Any:
-    """numpy's numbers count as Python's; an array or a tensor stays what it is and fails the check."""
+    """numpy's numbers count as Python's; an array or a tensor fails the check."""
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -84,11 +83,7 @@ def _check_path(value: str) -> str:
     return os.path.expanduser(value)  # which a shell does not do in `--exp-name=~/run`, nor anybody in a config
 
 
-PathText = Annotated[
-    str,
-    AfterValidator(_check_path),
-    Expected('a path in printable characters'),
-]
+PathText = Annotated[str, AfterValidator(_check_path), Expected('a path in printable characters')]
 
 
 class Options(BaseModel):
@@ -118,7 +113,7 @@ class Options(BaseModel):
     @classmethod
     def read(cls, cfg: Any) -> Self:
         """Check a section of a config, a dict or EasyDict, None for an empty one. Options that are not set have their
-        defaults; ``model_fields_set`` has the names of the others.
+        defaults.
 
         Raises:
             ValueError: If the section is no dict, an option is unknown, or a value is not allowed.
@@ -134,11 +129,13 @@ class Options(BaseModel):
         """As ``read``, of a section that also holds others' options, such as ``policy.learn`` those of DI-engine.
         ``owner`` and ``section_name`` begin the error messages.
         """
-        where = f'{section_name}.' if section_name else ''
         given = {name: values[name] for name in cls.model_fields if name in values}
-        for name, value in given.items():
-            checked(owner, where + name, value, cls.model_fields[name].rebuild_annotation())
-        return cls(**given)
+        try:
+            return cls(**given)
+        except ValidationError as error:
+            name = str(error.errors()[0]['loc'][0])
+            where = f'{section_name}.{name}' if section_name else name
+            raise _refusal(owner, where, given[name], cls.model_fields[name].rebuild_annotation()) from None
 
     @classmethod
     def known_names(cls) -> Collection[str]:
@@ -180,7 +177,7 @@ def _adapter(type_: Any) -> TypeAdapter:
 
 
 def checked(owner: str, name: str, value: Any, type_: Any) -> Any:
-    """Check a single value that is in no section of ours; returns it, numpy's numbers as Python's.
+    """Check a single value; returns it, numpy's numbers as Python's.
 
     Arguments:
         owner: How the error message begins, such as ``'env option'``.
@@ -191,7 +188,11 @@ def checked(owner: str, name: str, value: Any, type_: Any) -> Any:
     try:
         return _adapter(type_).validate_python(value)
     except ValidationError:
-        raise ValueError(f'{owner} `{name}` is {shown(value)}; expected {describe(type_)}') from None
+        raise _refusal(owner, name, value, type_) from None
+
+
+def _refusal(owner: str, name: str, value: Any, type_: Any) -> ValueError:
+    return ValueError(f'{owner} `{name}` is {shown(value)}; expected {describe(type_)}')
 
 
 def checked_seed(seed: Any) -> int:
