@@ -1,7 +1,7 @@
-"""Output may get lost; that never ends a program's work.
+"""Losing output never stops a program.
 
-Ctrl-C reaches every program of a pipeline, so ``tee`` may have ended before ours says that it stops. A stream may also
-be closed (``2>&-``: ``sys.stderr`` is None then), full, or of an encoding that cannot take the text.
+Ctrl-C reaches every program of a pipeline, so ``tee`` may have ended before this one says that it stops. A stream may
+also be closed (``2>&-``: ``sys.stderr`` is None then), full, or of an encoding that cannot take the text.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ import select
 import sys
 from typing import Any
 
-# What a reader that is merely slow gets before a program that stops goes on without it.
+# How long a program that stops waits for a slow reader.
 _SLOW_READER_S = 1.0
 _streams: 'list[_Output]' = []
 
@@ -32,12 +32,12 @@ class _Output(io.FileIO):
 
 
 def survive_lost_output() -> None:
-    """For the process of a command: from now on, no write to stdout or stderr raises an error."""
+    """Let no write of this process to stdout or stderr raise an error from now on."""
     for descriptor in (0, 1, 2):
         try:
             os.fstat(descriptor)
         except OSError:  # a checkpoint would be opened in its place, and get what libraries print
-            os.open(os.devnull, os.O_RDWR)  # the lowest that is free
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free descriptor
     for name, descriptor in (('stdout', 1), ('stderr', 2)):
         stream = getattr(sys, name)
         if stream is None:
@@ -69,10 +69,10 @@ def lost_output() -> OSError | None:
 
 
 def say(text: str) -> None:
-    """Print a line about a run, also in a signal handler and in programs that are not ours; it raises no error."""
+    """Print a line about a run; it raises no error."""
     try:
         print(text, flush=True)
-    except (RuntimeError, UnicodeError):  # the signal came during another print, or the encoding lacks a character
+    except UnicodeError:  # the encoding lacks a character
         with contextlib.suppress(OSError, ValueError):
             os.write(sys.stdout.fileno(), f'{text}\n'.encode('ascii', 'backslashreplace'))
     except (OSError, ValueError):
