@@ -2,15 +2,10 @@
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 import click
 
 from .program import Program
-
-if TYPE_CHECKING:
-    from .doctor_checks import Answer, Check
 
 COLOURS = dict(ok='green', warning='yellow', fails='red')
 
@@ -27,7 +22,7 @@ def command(as_json: bool) -> None:
       breakout doctor
       breakout doctor --json > doctor.json
     """
-    from .doctor_checks import CHECKS
+    from .doctor_checks import CHECKS, run_checks
 
     rows = []
     for row in run_checks(CHECKS):
@@ -40,23 +35,3 @@ def command(as_json: bool) -> None:
         click.echo('\n'.join(['How to fix it:', *fixes]))
     if any(row.state == 'fails' for row in rows):
         sys.exit(1)
-
-
-def run_checks(checks: Iterable['Check']) -> Iterator['Answer']:
-    """Run checks, one after the other; one that raises, crashes or hangs has failed."""
-    from breakout_env.testing.check_process import CheckProcess
-
-    from .doctor_checks import Answer
-
-    for check in checks:
-        process = CheckProcess(check.answer)
-        try:
-            answer = process.receive(check.timeout_s)
-        except TimeoutError:
-            answer = Answer('fails', f'did not end within {check.timeout_s:g} s and was ended', check.fix)
-        except EOFError:
-            answer = Answer('fails', 'crashed: its process ended without an answer', check.fix)
-        finally:
-            process.end()
-        is_optional = answer.state == 'fails' and not check.needed
-        yield answer._replace(name=check.name, state='warning' if is_optional else answer.state)

@@ -1,17 +1,12 @@
-"""The questions that ``breakout doctor`` asks: a small function each, which returns an answer, raises or hangs.
-
-Importing this module imports the package.
-"""
+"""The questions that ``breakout doctor`` asks, a function each. Importing this module imports the package."""
 
 import contextlib
-import importlib
 import importlib.metadata
-import importlib.util
 import os
 import platform
 import shlex
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -26,6 +21,7 @@ from packaging.requirements import Requirement
 import breakout_env
 from breakout_env.agent.play import missing_for_window, open_window
 from breakout_env.policy.learner import fastest_dtype
+from breakout_env.testing.check_process import CheckProcess
 from breakout_env.utils.command_line import shell_command
 from breakout_env.utils.game_constants import FIRE, SCREEN_SHAPE
 from breakout_env.utils.gpu import OLD_GPU_WHEEL, gpu_problem
@@ -34,10 +30,8 @@ from breakout_env.utils.memory_limits import control_groups, disk_room, memory_r
 OK, WARNING, FAILS = 'ok', 'warning', 'fails'
 DISTRIBUTION = 'ding-breakout'
 SHOWN = ('di-engine', 'torch', 'gymnasium', 'ale-py', 'numpy', 'opencv-python')
-# With a buffer of a million transitions: resident memory, and on disk checkpoints, logs and saves (docs/memory.md).
-TRAINING_BYTES, RUN_DISK_BYTES = 1.5e9, 2e9
-SHARED_MEMORY_BYTES = 64 * 2**20  # docker's default
-_TRAIN = shell_command('breakout', 'train')
+SHARED_MEMORY_FIX = 'docker run --shm-size=1g'
+REINSTALL = 'pip install --force-reinstall '
 
 
 class Answer(NamedTuple):
@@ -50,24 +44,38 @@ class Answer(NamedTuple):
 
 
 class Check(NamedTuple):
-    """A question about this machine. ``look`` answers it, and may raise, crash or hang; ``fix`` is for that. Unless
-    training needs what is checked, a failure is a warning.
+    """A question about this machine. ``look`` may raise, crash or hang; ``fix`` is for that. If training does not need
+    what is checked, a failure is a warning.
     """
 
     name: str
     look: Callable[[], Answer]
     needed: bool = True
-    timeout_s: float = 60.0  # a GPU's first use takes seconds, on a busy machine more
     fix: str = ''
 
-    def answer(self, connection: Connection) -> None:
-        """Send the answer."""
+
+def run_checks(checks: Iterable[Check], timeout_s: float = 60.0) -> Iterator[Answer]:
+    """Run checks, one after the other; one that raises, crashes or hangs has failed."""
+    for check in checks:
+        process = CheckProcess(partial(_look, check))
         try:
-            answer = self.look()
-        except Exception as error:  # whatever it is, that is what the check has found
-            text = ' '.join(str(error).split()) or 'without a message'
-            answer = Answer(FAILS, f'{type(error).__name__}: {text}'[:500], self.fix)
-        connection.send(answer)
+            answer = process.receive(timeout_s)
+        except TimeoutError:
+            answer = Answer(FAILS, f'did not end within {timeout_s:g} s and was ended', check.fix)
+        except EOFError:
+            answer = Answer(FAILS, 'crashed: its process ended without an answer', check.fix)
+        finally:
+            process.end()
+        is_optional = answer.state == FAILS and not check.needed
+        yield answer._replace(name=check.name, state=WARNING if is_optional else answer.state)
+
+
+def _look(check: Check, connection: Connection) -> None:
+    try:
+        answer = check.look()
+    except Exception as error:  # whatever it is, that is what the check has found
+        answer = Answer(FAILS, f'{type(error).__name__}: {" ".join(str(error).split())}'[:500], check.fix)
+    connection.send(answer)
 
 
 def requirements() -> Answer:
@@ -83,8 +91,8 @@ def requirements() -> Answer:
     if wrong:
         found = '; '.join(f'{one.name} is {versions[one.name.lower()]}; expected {one.specifier}' for one in wrong)
         return Answer(FAILS, found, f'pip install {shlex.join(map(str, wrong))}')
-    shown = ', '.join(f'{name} {versions[name]}' for name in SHOWN)
     here = f'breakout_env {breakout_env.__version__} in {Path(breakout_env.__file__).parent}'
+    shown = ', '.join(f'{name} {versions[name]}' for name in SHOWN)
     return Answer(OK, f'{here}, Python {platform.python_version()}, {shown}; all packages are within their bounds')
 
 
@@ -99,23 +107,18 @@ def _version(name: str) -> str:
 def cpu() -> Answer:
     """How many cores may this process use, and do they compute in bfloat16, as the guides' tables tell CPUs apart?"""
     usable = sorted(os.sched_getaffinity(0))
-    cores, quota = len(usable), cpu_quota()
-    if quota >= cores:
-        has_bfloat16 = fastest_dtype('auto', 'cpu') is torch.bfloat16
-        return Answer(OK, f'{cores} core{"s" * (cores > 1)} {"with" if has_bfloat16 else "without"} bfloat16')
-    whole = max(1, int(quota))
-    found = f'{cores} cores are visible, but the container or job gets the time of {quota:g}'
-    return Answer(WARNING, found, f'OMP_NUM_THREADS={whole} taskset -c {",".join(map(str, usable[:whole]))} {_TRAIN}')
-
-
-def cpu_quota() -> float:
-    """The cores whose time the control groups (docker, Kubernetes, Slurm) allow, although more are visible."""
-    quotas = [float('inf')]
-    for group in control_groups('cpu'):
+    quota = float(len(usable))
+    for group in control_groups('cpu'):  # docker, Kubernetes and Slurm may allow less time than there are cores
         with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
-            quota, period = map(int, (group / 'cpu.max').read_text().split())
-            quotas.append(quota / period)
-    return min(quotas)
+            time_us, period_us = map(int, (group / 'cpu.max').read_text().split())
+            quota = min(quota, time_us / period_us)
+    if quota < len(usable):
+        whole, train = max(1, int(quota)), shell_command('breakout', 'train')
+        found = f'{len(usable)} cores are visible, but the container or job gets the time of {quota:g}'
+        fix = f'OMP_NUM_THREADS={whole} taskset -c {",".join(map(str, usable[:whole]))} {train}'
+        return Answer(WARNING, found, fix)
+    bfloat16 = 'with' if fastest_dtype('auto', 'cpu') is torch.bfloat16 else 'without'
+    return Answer(OK, f'{len(usable)} cores {bfloat16} bfloat16')
 
 
 def gpu() -> Answer:
@@ -124,17 +127,13 @@ def gpu() -> Answer:
     if not torch.cuda.is_available():
         if not driver:
             return Answer(OK, 'none: training uses the CPU')
-        if (hidden := os.environ.get('CUDA_VISIBLE_DEVICES')) in ('', '-1', 'NoDevFiles'):
-            found = f'hidden from PyTorch: CUDA_VISIBLE_DEVICES is {hidden!r}'
-            return Answer(WARNING, found, 'unset CUDA_VISIBLE_DEVICES')
         found = f'NVIDIA driver {driver}, which this PyTorch ({torch.__version__}) cannot use'
-        return Answer(WARNING, found, 'https://pytorch.org/get-started/locally: one for the CUDA that nvidia-smi shows')
+        fix = 'unset CUDA_VISIBLE_DEVICES; https://pytorch.org/get-started/locally for the CUDA that nvidia-smi shows'
+        return Answer(WARNING, found, fix)
     if problem := gpu_problem():
         return Answer(WARNING, f'training uses the CPU: {problem}', OLD_GPU_WHEEL)
     torch.ones(1000, device='cuda').sum().item()  # raises where the GPU does not compute
-    free_bytes, total_bytes = torch.cuda.mem_get_info()
-    room = f'{free_bytes / 1e9:.1f} of {total_bytes / 1e9:.1f} GB free'
-    return Answer(OK, f'{torch.cuda.get_device_name()}, {room}, driver {driver}, CUDA {torch.version.cuda}')
+    return Answer(OK, f'{torch.cuda.get_device_name()}, driver {driver}, CUDA {torch.version.cuda}')
 
 
 def _nvidia_driver() -> str:
@@ -160,8 +159,8 @@ def worker() -> Answer:
         manager.seed(0)
         manager.launch()
         (timestep,) = manager.step({0: np.array([FIRE])}).values()
-        if timestep.info.get('abnormal'):
-            raise RuntimeError(f'the step came back as {timestep.info}')
+    if timestep.info.get('abnormal'):
+        return Answer(FAILS, f'the step came back as {timestep.info}')
     return Answer(OK, "a process of env manager 'breakout' was started, stepped and closed")
 
 
@@ -169,8 +168,8 @@ def memory() -> Answer:
     """How large may a replay buffer be?"""
     room = memory_room()
     found = f'{room.free_bytes / 1e9:.1f} GB free of {room.limit_bytes / 1e9:.1f} GB ({room.whose})'
-    if room.free_bytes < TRAINING_BYTES:
-        found += f'; training with a million transitions takes up to {TRAINING_BYTES / 1e9:.1f} GB'
+    if room.free_bytes < 1.5e9:
+        found += '; training with a million transitions takes up to 1.5 GB'
         return Answer(WARNING, found, 'docker run --memory=4g or sbatch --mem=4G; without a limit, end other programs')
     return Answer(OK, found)
 
@@ -181,19 +180,17 @@ def shared_memory(folder: str = '/dev/shm') -> Answer:
     found = f'{room.free / 2**20:,.0f} of {room.total / 2**20:,.0f} MiB free in {folder}'
     if room.free < 4 * 2**20:
         return Answer(FAILS, f'{found}, too little for the observations of a step', SHARED_MEMORY_FIX)
-    if room.total <= SHARED_MEMORY_BYTES:
+    if room.total <= 64 * 2**20:  # docker's default
         return Answer(WARNING, f'{found}: enough for 8 environments, not for hundreds', SHARED_MEMORY_FIX)
     return Answer(OK, found)
 
 
 def disk() -> Answer:
-    """Can runs be written to the current folder?"""
+    """Is there room for a run in the current folder?"""
     folder = os.getcwd()
-    if not os.access(folder, os.W_OK):
-        return Answer(FAILS, f'{folder} is not writable; runs are saved in the current folder', 'cd ~')
-    free_bytes = disk_room(folder).free_bytes
-    found = f'{free_bytes / 1e9:.1f} GB free in {folder}'
-    if free_bytes < RUN_DISK_BYTES:
+    free_gb = disk_room(folder).free_bytes / 1e9
+    found = f'{free_gb:.1f} GB free in {folder}'
+    if free_gb < 2:
         return Answer(WARNING, f'{found}; a run may take up to 2 GB', 'cd to a folder on a larger disk')
     return Answer(OK, found)
 
@@ -202,11 +199,10 @@ def window() -> Answer:
     """Can a game be watched in a window?"""
     missing = missing_for_window()
     if missing:
-        pygame = '' if importlib.util.find_spec('pygame') else '; for a window, pip install pygame'
-        return Answer(WARNING, missing, shell_command('breakout', 'record', '--out', 'game.mp4') + pygame)
+        pygame = 'pip install pygame, or ' if 'pygame' in missing else ''
+        return Answer(WARNING, missing, pygame + shell_command('breakout', 'record', '--out', 'game.mp4'))
     with contextlib.closing(open_window('breakout doctor')) as window:
-        if not window.present(np.zeros((*SCREEN_SHAPE, 3), np.uint8)):
-            raise RuntimeError('the window closed at once')
+        window.present(np.zeros((*SCREEN_SHAPE, 3), np.uint8))
     return Answer(OK, 'a window was opened and closed')
 
 
@@ -215,24 +211,15 @@ def ffmpeg() -> Answer:
     return Answer(OK, f'{imageio_ffmpeg.get_ffmpeg_version()} in {imageio_ffmpeg.get_ffmpeg_exe()}')
 
 
-def ding_config_writer() -> Answer:
-    """Can ``ding -m serial`` save its config? Its formatter, yapf 0.29, needs lib2to3, which Debian splits off."""
-    importlib.import_module('lib2to3.pgen2.tokenize')
-    return Answer(OK, 'lib2to3, which `ding -m serial` needs, is there')
-
-
-SHARED_MEMORY_FIX = 'docker run --shm-size=1g'
-_REINSTALL = 'pip install --force-reinstall '
 CHECKS = [
     Check('packages', requirements, fix='pip install . in the checkout, or its wheel'),
-    Check('ding', ding_config_writer, needed=False, fix=f'apt install python3-lib2to3, or `{_TRAIN}`'),
     Check('CPU', cpu, needed=False),
     Check('GPU', gpu, needed=False, fix='nvidia-smi, which shows whether the driver answers'),
-    Check('ROM', rom, fix=f"{_REINSTALL}--no-deps 'ale-py>=0.11'"),
+    Check('ROM', rom, fix=f"{REINSTALL}--no-deps 'ale-py>=0.11'"),
     Check('worker process', worker, fix='ulimit -u, which may be too low; docker run --init --ipc=host'),
     Check('memory', memory, needed=False),
     Check('shared memory', shared_memory, fix=SHARED_MEMORY_FIX),
     Check('disk', disk),
     Check('window', window, needed=False, fix='xvfb-run -a before the command'),
-    Check('FFmpeg', ffmpeg, needed=False, fix=f'unset IMAGEIO_FFMPEG_EXE; {_REINSTALL}imageio-ffmpeg'),
+    Check('FFmpeg', ffmpeg, needed=False, fix=f'unset IMAGEIO_FFMPEG_EXE; {REINSTALL}imageio-ffmpeg'),
 ]
