@@ -38,7 +38,7 @@ def test_unknown_command_is_an_error_with_the_known_ones():
     assert result.exit_code == 2 and "there is no command 'trian'; expected one of train, eval" in result.output
 
 
-def test_an_error_of_the_system_is_a_line_and_one_of_another_library_keeps_its_traceback():
+def test_an_error_of_the_system_is_a_line_and_others_keep_their_traceback():
     result = CliRunner().invoke(Program('read', callback=lambda: os.read(10**6, 1)))
     assert result.exit_code == 1 and result.output == 'Error: [Errno 9] Bad file descriptor\n'
     assert isinstance(CliRunner().invoke(Program('number', callback=lambda: int('x'))).exception, ValueError)
@@ -54,7 +54,7 @@ def test_an_error_of_the_system_is_a_line_and_one_of_another_library_keeps_its_t
         ('train --set x', ''),
     ],
 )
-def test_help_and_wrong_options_are_answered_without_importing_the_package(words, expected):
+def test_help_and_wrong_options_come_without_importing_the_package(words, expected):
     done = completed([sys.executable, '-X', 'importtime', BIN / 'breakout', *words.split()])
     assert re.fullmatch(expected, done.stdout, re.S) and bool(done.returncode) is not bool(expected)
     assert {'ding', 'torch', 'gym', 'breakout_env'}.isdisjoint(re.findall(r'\| +(\w+)$', done.stderr, re.M))
@@ -115,7 +115,7 @@ def test_ppo_collects_while_it_learns_on_half_the_threads(monkeypatch, tmp_path,
     assert used[-1] == 8, 'as before, for a program that calls the command'
 
 
-def test_the_end_of_a_run_names_the_commands_for_its_agents_without_trying_them(tmp_path, monkeypatch):
+def test_the_end_of_a_run_names_the_commands_for_its_agents(tmp_path, monkeypatch):
     monkeypatch.delenv('PYTHONPATH', raising=False)
     assert run_commands('no_run') == {}
     recurrent, foreign = config_of('pixel_drqn'), config_of('dqn', sizes=dict(obs_shape=4, action_shape=2))

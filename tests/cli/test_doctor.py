@@ -10,6 +10,7 @@ import subprocess
 
 import psutil
 import pytest
+import torch
 from click.testing import CliRunner
 
 from breakout_cli import doctor_checks, main
@@ -122,8 +123,7 @@ def test_too_little_of_this_machine_is_a_warning_with_its_fix(monkeypatch, tmp_p
 @pytest.mark.parametrize('has', [True, False])
 def test_doctor_says_to_which_column_of_the_guides_this_cpu_belongs(has, monkeypatch):
     monkeypatch.setattr(doctor_checks, 'control_groups', lambda controller: [])
-    monkeypatch.setattr(doctor_checks.torch.cpu, '_is_avx512_bf16_supported', lambda: has)
-    monkeypatch.setattr(doctor_checks.torch.cpu, '_is_amx_tile_supported', lambda: False)
+    monkeypatch.setattr(doctor_checks, 'fastest_dtype', lambda *where: torch.bfloat16 if has else torch.float32)
     assert doctor_checks.cpu().found.endswith('with bfloat16' if has else 'without bfloat16')
 
 

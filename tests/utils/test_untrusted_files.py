@@ -106,7 +106,7 @@ def outcome(content: bytes) -> str:
 
 
 @pytest.mark.parametrize('kind', WRITERS)
-def test_truncated_weights_are_refused_and_a_flipped_byte_is_refused_or_changes_a_value(kind):
+def test_truncated_weights_are_refused_a_flipped_byte_changes_a_value(kind):
     WRITERS[kind](Path('whole'))
     content, rng = Path('whole').read_bytes(), random.Random(0)
     lengths = {0, 1, 2, 7, 8, 9, 30, len(content) - 1, *rng.sample(range(len(content)), 40)}
