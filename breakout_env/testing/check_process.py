@@ -1,4 +1,4 @@
-"""A process for a check, so that one that hangs or crashes is a finding."""
+"""A process for a check, so that a check that hangs or crashes is a finding."""
 
 import contextlib
 import faulthandler
@@ -18,8 +18,8 @@ from ..utils.signals import follow_parent
 
 
 class CheckProcess:
-    """A fork of this process that runs a check, and is killed with all that it has started. It ends with this process,
-    too. It is not a ``multiprocessing.Process``: for these the interpreter waits when it exits, and a process that
+    """A fork of this process that runs a check. ``end`` kills it with all that it has started, and it dies with this
+    process. It is not a ``multiprocessing.Process``: the interpreter would wait for it at its exit, and a process that
     hangs in a driver does not even obey SIGKILL.
 
     Arguments:

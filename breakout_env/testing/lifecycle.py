@@ -1,4 +1,4 @@
-"""Each check in a process of its own with a time limit, so that an environment that hangs or crashes is a finding."""
+"""Runs each check in another process with a time limit, so that an environment that hangs or crashes is a finding."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ import torch
 from ..compat.multiprocessing_helpers import use_own_tracker
 from .check_process import CheckProcess
 from .checks import CHECKS, fix_for, managers, works
-from .probe import Outcome, Probe, described
+from .probe import CheckResult, Probe, described
 
 _CONFIG = (
     'If it needs a config, the factory passes it, such as `lambda: MyEnv(cfg)`; `breakout check-env` takes it by '
@@ -36,7 +36,7 @@ class Finding(NamedTuple):
 
 
 class Report(list[Finding]):
-    """The findings, in order; printed, a table. Where the environment does not work at all, that is the only one."""
+    """The findings, in order; it prints as a table. If the environment does not work at all, that is the only one."""
 
     @property
     def passed(self) -> bool:
@@ -89,7 +89,7 @@ def check_lifecycle(env_fn: Callable[[], Any], steps: int = 50, cycles: int = 5,
 
 def lifecycle_checks() -> list[Callable[..., None]]:
     """The checks as functions, for pytest's ``parametrize``. Each takes what ``check_lifecycle`` takes and raises an
-    AssertionError that says what it found. Where the environment does not work at all, only ``works`` does, and the
+    AssertionError that says what it found. If the environment does not work at all, only ``works`` fails, and the
     others are skipped.
     """
     return [_as_test(check) for check in CHECKS]
@@ -120,7 +120,7 @@ def _run(check: str, env_fn: Callable, sizes: tuple[int, int], limit_s: float, s
         process = CheckProcess(partial(_work, check, env_fn, sizes, folder), f'{folder}/output')
         message: Any = ('the start of the check', 1)
         try:
-            while not isinstance(message, Outcome):
+            while not isinstance(message, CheckResult):
                 call, patience = message
                 allowed_s = min(limit_s, _KNOWN_HANG_S) if (call, 'hangs') in seen else limit_s * patience
                 try:
@@ -145,8 +145,8 @@ def _run(check: str, env_fn: Callable, sizes: tuple[int, int], limit_s: float, s
     return Finding(check, message.state, found, fix)
 
 
-def _without_an_answer(process: CheckProcess, allowed_s: float, call: str, folder: str) -> Outcome:
-    """About the last call of a check that hangs or has ended its process."""
+def _without_an_answer(process: CheckProcess, allowed_s: float, call: str, folder: str) -> CheckResult:
+    """The result of a check that hangs or has ended its process: about its last call."""
     if process.exit_code() is None:
         os.kill(process.pid, signal.SIGUSR1)  # faulthandler writes where it is
         time.sleep(0.2)
@@ -156,22 +156,22 @@ def _without_an_answer(process: CheckProcess, allowed_s: float, call: str, folde
     lines = map(str.strip, stack.splitlines() if dumped else ())
     frames = [line for line in lines if line.startswith('File "') and str(Path(__file__).parent) not in line][:3]
     found = f'{call} {happened}' + (f'; it is in {", called by ".join(frames)}' if frames else '')
-    return Outcome(found, key=(call, 'hangs' if code is None else 'crashes'))
+    return CheckResult(found, key=(call, 'hangs' if code is None else 'crashes'))
 
 
 def _work(check: str, env_fn: Callable, sizes: tuple[int, int], folder: str, connection: Connection) -> None:
-    """In its process: run a check, send each call that it makes, in the end its ``Outcome``."""
+    """Run a check in its process; send the name of each call before it is made, and in the end the result."""
     tempfile.tempdir = os.environ['TMPDIR'] = f'{folder}/tmp'
     os.mkdir(tempfile.tempdir)
     torch.set_num_threads(1)  # as DI-engine's workers: OpenMP's threads do not live on in a fork
     use_own_tracker()
     probe = Probe(env_fn, sizes, announce=connection.send)
     try:
-        outcome = Outcome(CHECKS[check][0](probe), 'pass')
-    except Outcome as found:
+        outcome = CheckResult(CHECKS[check][0](probe), 'pass')
+    except CheckResult as found:
         outcome = found
     except BaseException as error:
-        outcome = Outcome(described(error)[1])
+        outcome = CheckResult(described(error)[1])
     for path in probe.shared_memory():
         os.unlink(path)
     connection.send(outcome)

@@ -25,7 +25,7 @@ def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
     link stays one.
 
     Raises:
-        OSError: If it cannot be written, as on a full disk; it names the file, whose old content is still there.
+        OSError: If it cannot be written, as on a full disk. The error names the file, which keeps its old content.
     """
     if os.path.exists(path) and not os.path.isfile(path):
         with open(path, 'wb') as file:
@@ -43,7 +43,7 @@ def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
             flush(file.fileno())
         os.replace(unfinished, path)
         flush_path(os.path.dirname(path))
-    except OSError as error:  # those of a write do not say of which file
+    except OSError as error:  # a failed write does not name its file
         error.filename = error.filename or path
         raise
     finally:

@@ -16,7 +16,7 @@ import torch
 
 @contextlib.contextmanager
 def only_warnings() -> Iterator[None]:
-    """Keep from the screen what loggers print besides warnings: DI-engine's workers also log into files."""
+    """Show only warnings of loggers on the screen: DI-engine's workers log into files, too."""
     root = logging.getLogger()
     before, level = {handler: handler.level for handler in root.handlers}, root.level
     logging.basicConfig()
@@ -34,9 +34,8 @@ def only_warnings() -> Iterator[None]:
 
 @contextlib.contextmanager
 def process_as_found() -> Iterator[None]:
-    """For what a program calls that continues afterwards, such as a notebook or a sweep: it finds the root logger, the
-    filters of warnings, the environment variables, PyTorch's number of threads and its default type as they were.
-    Meanwhile that is float32.
+    """Restore at the end the root logger, the filters of warnings, the environment variables, PyTorch's number of
+    threads and its default type, because the program may continue, as a notebook does. Meanwhile the type is float32.
     """
     environ, threads, dtype = dict(os.environ), torch.get_num_threads(), torch.get_default_dtype()
     try:
@@ -53,7 +52,7 @@ def process_as_found() -> Iterator[None]:
 
 def shell_command(program: str, *words: Any) -> str:
     """A command for people to paste into a shell. A program of this installation, such as ``'breakout'`` or ``'ding'``,
-    is called by its name where PATH has it, else by the path of the one beside this Python, as after ``make``.
+    is called by its name if PATH has it, else by its path beside this Python, as after ``make``.
     """
     found, beside = shutil.which(program), Path(sys.executable).with_name(program)
     path = os.path.relpath(beside)

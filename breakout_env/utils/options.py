@@ -126,8 +126,8 @@ class Options(BaseModel):
 
     @classmethod
     def of_section(cls, owner: str, section_name: str, values: Mapping) -> Self:
-        """As ``read``, of a section that also holds others' options, such as ``policy.learn`` those of DI-engine.
-        ``owner`` and ``section_name`` begin the error messages.
+        """As ``read``, for a section that other options share, as DI-engine's do in ``policy.learn``. ``owner`` and
+        ``section_name`` begin the error messages.
         """
         given = {name: values[name] for name in cls.model_fields if name in values}
         try:
@@ -207,7 +207,7 @@ def checked_seed(seed: Any) -> int:
 
 
 def section(owner: str, value: Any) -> dict[Any, Any]:
-    """A section of a config as a plain dict, empty for None; a ValueError, which names the owner, if it is no dict."""
+    """A section of a config as a plain dict, empty for None. Raises ValueError, which names the owner, otherwise."""
     if value is None:
         return {}
     if not isinstance(value, Mapping):
