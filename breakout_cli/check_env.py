@@ -50,10 +50,6 @@ def _factory(name: str, config: str | None) -> Callable[[], Any]:
     with _usage_error(f'{name} cannot be imported', 'expected PACKAGE.MODULE:CLASS'):
         module, _, attribute = name.partition(':')
         cls = getattr(importlib.import_module(module), attribute)
-    if not callable(cls):
-        raise click.UsageError(
-            f'{name} is of type {type(cls).__name__}; expected a class, or a function that makes one'
-        )
     with _usage_error(f'{config} is not a config', 'expected a .py file with main_config, which has env'):
         if config is not None:  # as `breakout train`: what it imports may be beside it
             sys.path.append(os.path.dirname(os.path.abspath(config)))
@@ -64,7 +60,7 @@ def _factory(name: str, config: str | None) -> Callable[[], Any]:
         if 'collector_env_num' in cfg and hasattr(cls, 'create_collector_env_cfg'):
             cfg = cls.create_collector_env_cfg(copy.deepcopy(cfg))[0]
     for arguments in [{'cfg': cfg}] if cfg else [{}, {'cfg': cfg}]:
-        with contextlib.suppress(TypeError, ValueError):  # ValueError: compiled code without a signature
+        with contextlib.suppress(TypeError, ValueError):  # nothing to call; compiled code without a signature
             inspect.signature(cls).bind(**arguments)
             return functools.partial(cls, **arguments)
     raise click.UsageError(
