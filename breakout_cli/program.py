@@ -6,6 +6,7 @@ import math
 import os
 import resource
 import signal
+import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
@@ -50,11 +51,18 @@ class Program(click.Command):
 
     Arguments:
         check: Refuses options that exclude each other, before the package is imported.
+        may_lose_output: Whether the command has done its work although nobody could read what it printed.
     """
 
-    def __init__(self, *args: Any, check: Callable[[click.Context], None] | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        check: Callable[[click.Context], None] | None = None,
+        may_lose_output: bool = False,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, **kwargs)
-        self._check = check
+        self._check, self._may_lose_output = check, may_lose_output
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run as the command of this process, which ends afterwards."""
@@ -72,7 +80,7 @@ class Program(click.Command):
         try:
             if isinstance(self, click.Group) or ctx.obj != _THIS_PROCESS:
                 return super().invoke(ctx)
-            with _as_this_process():
+            with self._as_this_process():
                 return super().invoke(ctx)
         except KeyboardInterrupt:
             _end_interrupted(ctx)
@@ -81,21 +89,21 @@ class Program(click.Command):
                 raise
             raise _in_a_line(ctx, error) from None
 
+    @contextlib.contextmanager
+    def _as_this_process(self) -> Iterator[None]:
+        from breakout_env.utils import output, signals
 
-@contextlib.contextmanager
-def _as_this_process() -> Iterator[None]:
-    from breakout_env.utils import output, signals
-
-    signals.exit_on_signals()
-    output.survive_lost_output()
-    os.environ.pop('MPLBACKEND', None)  # of a notebook, say; figures are files here, and ding asks for a backend
-    try:
-        yield
-        if error := output.lost_output():
-            raise click.ClickException(f'What was to be printed is lost: {error}')
-    finally:
-        # From here on nothing catches a KeyboardInterrupt.
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signals.exit_on_signals()
+        stdout = output.survive_lost_output()
+        os.environ.pop('MPLBACKEND', None)  # of a notebook, say; figures are files here, and ding asks for a backend
+        try:
+            yield
+            sys.stdout.flush()
+            if stdout is not None and stdout.error is not None and not self._may_lose_output:
+                raise click.ClickException(f'What was to be printed is lost: {stdout.error}')
+        finally:
+            # From here on nothing catches a KeyboardInterrupt.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _end_interrupted(ctx: click.Context) -> NoReturn:

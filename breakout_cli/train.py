@@ -61,7 +61,7 @@ def _refuse_contradictions(ctx: click.Context) -> None:
         ctx.fail(f'--exp-name is {given["exp_name"]}, beside --resume {given["resume"]}; expected one folder')
 
 
-@click.command('train', cls=Program, check=_refuse_contradictions, context_settings=CONTEXT)
+@click.command('train', cls=Program, check=_refuse_contradictions, may_lose_output=True, context_settings=CONTEXT)
 @click.option(
     '-c',
     '--config',
@@ -155,10 +155,8 @@ def command(
     from breakout_env.run.config import read_config_file
     from breakout_env.run.folder import folder_below_here, run_to_resume
     from breakout_env.run.recipes import RECIPES, RECIPES_ON_RAY, shipped
-    from breakout_env.utils import output
     from breakout_env.utils.command_line import process_as_found
 
-    output.ignore_lost_output()
     with process_as_found():
         device = device_of(device)
         if config is None:

@@ -13,10 +13,9 @@ from typing import Any
 
 # How long a program that stops waits for a slow reader.
 _SLOW_READER_S = 1.0
-_streams: 'list[_Output]' = []
 
 
-class _Output(io.FileIO):
+class Output(io.FileIO):
     """The file below stdout or stderr; what it cannot write is lost, and ``error`` says why."""
 
     error: OSError | None = None
@@ -31,19 +30,20 @@ class _Output(io.FileIO):
         return written
 
 
-def survive_lost_output() -> None:
-    """Let no write of this process to stdout or stderr raise an error from now on."""
+def survive_lost_output() -> Output | None:
+    """Let no write of this process to stdout or stderr raise an error from now on; returns the file below stdout."""
     for descriptor in (0, 1, 2):
         try:
             os.fstat(descriptor)
         except OSError:  # a checkpoint would be opened in its place, and get what libraries print
             os.open(os.devnull, os.O_RDWR)  # takes the lowest free descriptor
+    below_stdout = None
     for name, descriptor in (('stdout', 1), ('stderr', 2)):
         stream = getattr(sys, name)
         if stream is None:
             setattr(sys, name, open(os.devnull, 'w'))
         elif isinstance(stream, io.TextIOWrapper) and stream.fileno() == descriptor:
-            file = _Output(descriptor, 'w', closefd=False)
+            file = Output(descriptor, 'w', closefd=False)
             text = io.TextIOWrapper(
                 io.BufferedWriter(file),
                 stream.encoding,
@@ -53,19 +53,8 @@ def survive_lost_output() -> None:
             )
             setattr(sys, name, text)
             if descriptor == 1:
-                _streams.append(file)
-
-
-def ignore_lost_output() -> None:
-    """Forget lost output: a training exits with its own code."""
-    _streams.clear()
-
-
-def lost_output() -> OSError | None:
-    """Why something that was printed on stdout is lost; None if nothing is."""
-    with contextlib.suppress(AttributeError):
-        sys.stdout.flush()
-    return next((file.error for file in _streams if file.error is not None), None)
+                below_stdout = file
+    return below_stdout
 
 
 def say(text: str) -> None:
