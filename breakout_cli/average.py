@@ -5,7 +5,8 @@ from typing import Any
 
 import click
 
-from .program import COUNT, Number, Program
+from .common import COUNT, Number
+from .program import Program
 
 
 @click.command('average', cls=Program)

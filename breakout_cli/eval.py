@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .common import GAMES, device_option, refuse_two_agents, with_agent
-from .program import SEED, Program
+from .common import GAMES, SEED, device_option, refuse_two_agents, with_agent
+from .program import Program
 
 if TYPE_CHECKING:
     from breakout_env.agent.agent import Agent

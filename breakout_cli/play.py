@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .common import GAMES, refuse_two_agents, with_agent
-from .program import SEED, Number, Program
+from .common import GAMES, SEED, Number, refuse_two_agents, with_agent
+from .program import Program
 
 if TYPE_CHECKING:
     import numpy as np

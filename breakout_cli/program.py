@@ -1,8 +1,7 @@
-"""How all commands start and end: signals, lost output and errors; and numbers as options."""
+"""How all commands start and end: signals, lost output and errors."""
 
 import contextlib
 import errno
-import math
 import os
 import resource
 import signal
@@ -16,30 +15,6 @@ import click
 
 CONTEXT = dict(help_option_names=['-h', '--help'])
 _THIS_PROCESS = 'this process'
-
-
-class Number(click.ParamType):
-    """A number within bounds. Unlike click's ranges, it refuses NaN."""
-
-    def __init__(self, type_: type, low: float, high: float = math.inf, above: bool = False) -> None:
-        self.name = 'integer' if type_ is int else 'float'
-        self._type, self._low, self._high, self._above = type_, low, high, above
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """As click's."""
-        with contextlib.suppress(ValueError):
-            number = self._type(value)
-            if self._low <= number <= self._high and not (self._above and number == self._low):
-                return number
-        kind = 'a whole number' if self._type is int else 'a number'
-        begin = f'{kind} above' if self._above else f'{kind} from'
-        to = ', up to' if self._above else ' to'
-        end = '' if self._high == math.inf else f'{to} {self._high:,}'
-        self.fail(f'{value!r} is not allowed; expected {begin} {self._low:,}{end}', param, ctx)
-
-
-COUNT = Number(int, 1)  # env steps, updates, games
-SEED = Number(int, 0, 2**31 - 1)  # numpy takes 32 bits, and each environment gets its own seed above this one
 
 
 class Program(click.Command):

@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .common import refuse_two_agents, with_agent
+from .common import Number, refuse_two_agents, with_agent
 from .play import game_options, play_and_echo
-from .program import Number, Program
+from .program import Program
 
 if TYPE_CHECKING:
     from breakout_env.agent.agent import Agent

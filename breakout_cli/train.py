@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import click
 
-from .common import device_of, device_option
-from .program import CONTEXT, COUNT, SEED, Number, Program
+from .common import COUNT, SEED, Number, device_of, device_option
+from .program import CONTEXT, Program
 
 if TYPE_CHECKING:
     from breakout_env.run.budget import Budget
