@@ -1,7 +1,6 @@
 """``breakout average``: one agent out of a run's last checkpoints."""
 
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -48,7 +47,7 @@ def command(run: str, last: int | None, until: int | None, temperature: float | 
     paths = checkpoints_of(run, until)
     paths = last_eighth(paths) if last is None else paths[-last:]
     first, newest = updates_of(paths[0]), updates_of(paths[-1])
-    card: dict[str, Any] = dict(name=f'average_{newest}', updates=newest)
+    card: dict[str, str | float] = dict(name=f'average_{newest}', updates=newest)
     weights, network = average_weights(paths), network_of_run(paths[-1])
     if temperature is not None:
         if build_network(network, weights).output_name != 'logits':

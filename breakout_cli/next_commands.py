@@ -32,7 +32,7 @@ def run_commands(folder: str | Path, path: str | None = None) -> dict[str, str]:
     return commands
 
 
-def command_for(network: Mapping[str, Any], path: str | None, *words: Any) -> str:
+def command_for(network: Mapping[str, Any], path: str | None, *words: object) -> str:
     """A command that finds a network's module: in the folder ``path``, or else on PYTHONPATH, if not installed."""
     path = path or os.environ.get('PYTHONPATH')
     found_by = f'PYTHONPATH={quote(path)} ' if path and needs_path(network) else ''

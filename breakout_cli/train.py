@@ -179,7 +179,7 @@ def command(
         budget = Budget(**limits) if any(limits.values()) else Budget(env_steps=DEFAULT_ENV_STEPS)
         how = dict(collectors=collectors, ray_address=ray_address) if collectors else dict(overlap=bool(overlap))
         folder = _train(file, seed, budget, run, changes=values, **how)
-    again: dict[str, Any] = {} if auto_resume else dict(exp_name=None, resume=folder)
+    again: dict[str, object] = {} if auto_resume else dict(exp_name=None, resume=folder)
     stop_value = values.get('env.stop_value', file.main.env.get('stop_value'))
     _say_what_is_next(ctx, folder, budget, stop_value, again)
 
@@ -203,7 +203,7 @@ def _train(*run: Any, **how: Any) -> str:
 
 
 def _say_what_is_next(
-    ctx: click.Context, folder: str, budget: 'Budget', stop_value: float | None, again: dict[str, Any]
+    ctx: click.Context, folder: str, budget: 'Budget', stop_value: float | None, again: dict[str, object]
 ) -> None:
     """Print at the end of a run how to resume it, with ``again`` as the options that change, and what else to do."""
     from breakout_env.run.next_steps import larger_budget, larger_stop_value, next_steps
@@ -223,7 +223,7 @@ def _say_what_is_next(
     click.echo(next_steps(folder, {'resume': f'{program} {shlex.join(_command_line(ctx, **again))}'}, others))
 
 
-def _command_line(ctx: click.Context, **changes: Any) -> list[str]:
+def _command_line(ctx: click.Context, **changes: object) -> list[str]:
     """The options of this call as a user would type them, some of them changed (None leaves one out)."""
     words: list[str] = []
     for option in ctx.command.params:

@@ -8,13 +8,15 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import gym
 import numpy as np
 import psutil
+from ding.envs import BaseEnv
 from ding.envs.env.env_implementation_check import check_array_space
 from ding.utils import ENV_MANAGER_REGISTRY
 from easydict import EasyDict
 
-from .probe import IN_ANOTHER_PROCESS, CheckResult, Probe, interrupted, processes
+from .probe import IN_ANOTHER_PROCESS, CheckResult, Instance, Probe, interrupted, processes
 
 _MEMORY_ROUNDS, _LEVEL_BYTES = 10, 32 * 1024
 # in the output of a manager's processes: something was left behind
@@ -61,9 +63,9 @@ def works(probe: Probe) -> str:
 @_check()
 def lazy_constructor(probe: Probe) -> str:
     """Open in the first `reset`: each manager makes one more instance, to read the spaces, and may not close it."""
-    kept: list[Any] = []
+    kept: list[Instance] = []
     said = probe.expect_level('constructors', lambda: kept.append(probe.make()))
-    pending: list[Any] = [kept[0].env]
+    pending: list[object] = [kept[0].env]
     seen: set[int] = set()
     while pending and len(seen) < 2000:
         value = pending.pop()
@@ -170,7 +172,7 @@ def close_after_error(probe: Probe) -> str:
     action.
     """
 
-    def call(name: str, at_line: int, action: Any = None) -> int:
+    def call(name: str, at_line: int, action: object = None) -> int:
         env = probe.played(1) if name == 'step' else probe.make()
         args = [env.env, name, [env.action() if action is None else action] if name == 'step' else [], at_line]
         if at_line < 0:
@@ -251,7 +253,7 @@ def same_seed_same_episode(probe: Probe) -> str:
     probe.make().seed()
     actions = _actions(probe, probe.steps)
 
-    def episode(env: Any) -> list[Any]:
+    def episode(env: Instance) -> list[object]:
         env.seed()
         course = [_content(env.reset())]
         for action in actions:
@@ -337,15 +339,15 @@ def managers(probe: Probe) -> str:
     return f'episodes: {", ".join(episodes)}'
 
 
-def _actions(probe: Probe, count: int) -> list[Any]:
-    def some() -> list[Any]:
+def _actions(probe: Probe, count: int) -> list[object]:
+    def some() -> list[object]:
         with contextlib.closing(probe.played(count)) as env:
             return [env.action() for _ in range(count)]
 
     return probe.in_fork(some)
 
 
-def _missing_spaces(env: Any) -> str:
+def _missing_spaces(env: BaseEnv) -> str:
     missing = []
     for name in ('observation_space', 'action_space', 'reward_space'):
         with contextlib.suppress(Exception):  # as managers do, whatever is raised
@@ -355,7 +357,7 @@ def _missing_spaces(env: Any) -> str:
     return ', '.join(missing)
 
 
-def _content(value: Any) -> Any:
+def _content(value: object) -> object:
     """A copy that can be compared."""
     if isinstance(value, Mapping):
         return {key: _content(value[key]) for key in value}
@@ -365,7 +367,7 @@ def _content(value: Any) -> Any:
     return array.dtype.str, array.shape, pickle.dumps(value) if array.dtype == object else array.tobytes()
 
 
-def _expect_inside(value: Any, space: Any, name: str) -> None:
+def _expect_inside(value: object, space: gym.Space, name: str) -> None:
     try:
         check_array_space(value, space, name)
     except AttributeError:  # a space without bounds

@@ -17,7 +17,7 @@ import torch
 from ..compat.multiprocessing_helpers import use_own_tracker
 from .check_process import CheckProcess
 from .checks import CHECKS, fix_for, managers, works
-from .probe import CheckResult, Probe, described
+from .probe import CheckResult, MakeEnv, Probe, described
 
 _CONFIG = (
     'If it needs a config, the factory passes it, such as `lambda: MyEnv(cfg)`; `breakout check-env` takes it by '
@@ -55,7 +55,7 @@ class Report(list[Finding]):
         return '\n'.join([line for row in rows for line in row if line.strip()] + [summary])
 
 
-def check_lifecycle(env_fn: Callable[[], Any], steps: int = 50, cycles: int = 5, time_limit_s: float = 10.0) -> Report:
+def check_lifecycle(env_fn: MakeEnv, steps: int = 50, cycles: int = 5, time_limit_s: float = 10.0) -> Report:
     """Check how an environment is reset, reused and closed, and what it leaves behind. Each check runs in a fork of
     this process.
 
@@ -96,7 +96,7 @@ def lifecycle_checks() -> list[Callable[..., None]]:
 
 
 def _as_test(check: str) -> Callable[..., None]:
-    def test(env_fn: Callable[[], Any], steps: int = 50, cycles: int = 5, time_limit_s: float = 10.0) -> None:
+    def test(env_fn: MakeEnv, steps: int = 50, cycles: int = 5, time_limit_s: float = 10.0) -> None:
         arguments = env_fn, (steps, cycles), time_limit_s
         seen: dict[tuple[str, str], str] = {}
         finding = _run(check, *arguments, seen)

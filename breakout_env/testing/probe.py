@@ -14,12 +14,15 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import psutil
+from ding.envs import BaseEnv, BaseEnvTimestep
 
 from ..compat.multiprocessing_helpers import helper_pids
 
+MakeEnv = Callable[[], BaseEnv]
 Footprint = dict[str, list[str]]  # by kind: names of what is held
 _SET_CHILD_SUBREAPER = 36  # of prctl: daemons that descendants start become children
 _CALLERS = [Path(__file__).parent, Path(__file__).parents[2] / 'breakout_cli']
@@ -39,7 +42,7 @@ class Probe:
     caches, thread pools of libraries) does not count: a leak grows in both halves of the repetitions.
     """
 
-    def __init__(self, env_fn: Callable[[], Any], sizes: tuple[int, int], announce: Callable[[tuple], None]) -> None:
+    def __init__(self, env_fn: MakeEnv, sizes: tuple[int, int], announce: Callable[[tuple], None]) -> None:
         self.env_fn, (self.steps, self.cycles), self._announce = env_fn, sizes, announce
         self._where = ''
         self._shared_memory: set[str] = set()  # its folder is of all processes
@@ -89,7 +92,7 @@ class Probe:
         env.play(steps)
         return env
 
-    def expect_level(self, what: str, action: Callable[[], Any], holds: bool = False) -> str:
+    def expect_level(self, what: str, action: Callable[[], object], holds: bool = False) -> str:
         """Warm up once, then act ``cycles`` times. Fails if resources grow in both halves or, unless ``holds``, if a
         process or shared memory is left.
         """
@@ -168,7 +171,7 @@ class Instance:
         names = {'open': 'reset once more', 'closed': 'reset after close', 'broken': 'reset after close and an error'}
         return self._call(names.get(state, 'reset'), self.env.reset)
 
-    def step(self, action: Any = None) -> Any:
+    def step(self, action: object = None) -> BaseEnvTimestep:
         name = 'step after close' if self.state == 'closed' else 'step'
         timestep = self._call(name, self.env.step, self.action() if action is None else copy.deepcopy(action))
         if not isinstance(timestep, tuple) or len(timestep) != 4:
@@ -216,13 +219,13 @@ def described(error: BaseException) -> tuple[str, str]:
     return kind + place, f'{kind}: {" ".join(str(error).split())[-300:]}{place}'
 
 
-def interrupted(env: Any, method: str, args: list[Any], at_line: int) -> int:
+def interrupted(env: BaseEnv, method: str, args: list[object], at_line: int) -> int:
     """Call ``method`` with an error at its ``at_line``-th own line, ``close`` excluded; returns the lines executed."""
     members = [getattr(one, '__func__', one) for cls in type(env).__mro__ for one in vars(cls).values()]
     files = {one.__code__.co_filename for one in map(inspect.unwrap, members) if inspect.isfunction(one)}
     lines = 0
 
-    def trace(frame: Any, event: str, _: Any) -> Any:
+    def trace(frame: FrameType, event: str, _: object) -> Callable | None:
         nonlocal lines
         if frame.f_code.co_filename not in files:
             return None

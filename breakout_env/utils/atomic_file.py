@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 # The unfinished files of this process.
 being_written: set[str] = set()
@@ -52,8 +52,8 @@ def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
         being_written.discard(unfinished)
 
 
-def write_bytes(path: str | Path, content: Any) -> None:
-    """Write a small file, bytes or another object with the buffer protocol, by ``atomic_write``."""
+def write_bytes(path: str | Path, content: bytes | memoryview) -> None:
+    """Write a small file by ``atomic_write``."""
     with atomic_write(path) as file:
         file.write(content)
 

@@ -9,7 +9,6 @@ import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -50,7 +49,7 @@ def process_as_found() -> Iterator[None]:
         os.environ.update(environ)
 
 
-def shell_command(program: str, *words: Any) -> str:
+def shell_command(program: str, *words: object) -> str:
     """A command for people to paste into a shell. A program of this installation, such as ``'breakout'`` or ``'ding'``,
     is called by its name if PATH has it, else by its path beside this Python, as after ``make``.
     """

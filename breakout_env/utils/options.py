@@ -33,12 +33,12 @@ class Expected(str):
     """What an option may be, in words, for the types that their bounds do not describe."""
 
 
-def _as_python(value: Any) -> Any:
+def _as_python(value: object) -> object:
     """numpy's numbers count as Python's; an array or a tensor fails the check."""
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _whole(value: Any) -> Any:
+def _whole(value: object) -> object:
     """1e6 is what people write for a million."""
     value = _as_python(value)
     return int(value) if isinstance(value, float) and value.is_integer() else value
@@ -59,13 +59,13 @@ class Between(GroupedMetadata):
     above: bool = False
     from_float: bool = False
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[object]:
         yield BeforeValidator(_whole if self.from_float else _as_python)
         yield Gt(self.low) if self.above else Ge(self.low)
         if self.high < math.inf:
             yield Le(self.high)
 
-    def describe(self, type_: Any) -> str:
+    def describe(self, type_: object) -> str:
         """The bounds in words."""
         if type_ is int:
             return f'a whole number from {self.low:,}' + (f' to {self.high:,}' if self.high < math.inf else '')
@@ -111,7 +111,7 @@ class Options(BaseModel):
     _passed_over: ClassVar[Collection[str]] = frozenset()
 
     @classmethod
-    def read(cls, cfg: Any) -> Self:
+    def read(cls, cfg: object) -> Self:
         """Check a section of a config, a dict or EasyDict, None for an empty one. Options that are not set have their
         defaults.
 
@@ -143,14 +143,14 @@ class Options(BaseModel):
         return {*cls.model_fields, *cls._passed_over}
 
     @classmethod
-    def unknown(cls, name: Any, prefix: str = '') -> ValueError:
+    def unknown(cls, name: object, prefix: str = '') -> ValueError:
         """The error for a name that is not an option, with the nearest one that is; ``prefix`` says where it was."""
         hint = nearest(name, cls.known_names())
         shown_name = name if isinstance(name, str) and name.isprintable() else shortened(name)
         return ValueError(f'{cls._owner} `{prefix}{shown_name[:_SHOWN_CHARACTERS]}` is unknown; {hint}')
 
 
-def describe(type_: Any, metadata: Collection[Any] = ()) -> str:
+def describe(type_: object, metadata: Collection[object] = ()) -> str:
     """What an option of a type may be, in words: ``'None or a whole number from 1 to 60'``."""
     for words in metadata:
         if isinstance(words, Expected):
@@ -176,7 +176,7 @@ def _adapter(type_: Any) -> TypeAdapter:
     return TypeAdapter(type_, config=ConfigDict(strict=True))
 
 
-def checked(owner: str, name: str, value: Any, type_: Any) -> Any:
+def checked(owner: str, name: str, value: object, type_: object) -> Any:
     """Check a single value; returns it, numpy's numbers as Python's.
 
     Arguments:
@@ -191,7 +191,7 @@ def checked(owner: str, name: str, value: Any, type_: Any) -> Any:
         raise _refusal(owner, name, value, type_) from None
 
 
-def _refusal(owner: str, name: str, value: Any, type_: Any) -> ValueError:
+def _refusal(owner: str, name: str, value: object, type_: object) -> ValueError:
     return ValueError(f'{owner} `{name}` is {shown(value)}; expected {describe(type_)}')
 
 
@@ -206,7 +206,7 @@ def checked_seed(seed: Any) -> int:
     return number
 
 
-def section(owner: str, value: Any) -> dict[Any, Any]:
+def section(owner: str, value: object) -> dict[Any, Any]:
     """A section of a config as a plain dict, empty for None. Raises ValueError, which names the owner, otherwise."""
     if value is None:
         return {}
@@ -216,18 +216,18 @@ def section(owner: str, value: Any) -> dict[Any, Any]:
     return {name: value[name] for name in value}
 
 
-def nearest(name: Any, known: Collection[str]) -> str:
+def nearest(name: object, known: Collection[str]) -> str:
     """The hint for a name that is unknown: the nearest known one, or all of them."""
     near = difflib.get_close_matches(str(name)[:_SHOWN_CHARACTERS], sorted(known), n=1)
     return f'did you mean `{near[0]}`?' if near else f'expected one of {", ".join(sorted(known))}'
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """A value for an error message, with its type."""
     return f'{shortened(value)} ({type(value).__name__})'
 
 
-def shortened(value: Any) -> str:
+def shortened(value: object) -> str:
     """A value for an error message: cut off where it is long, control characters escaped for the terminal's sake."""
     text = repr(value)
     if len(text) > _SHOWN_CHARACTERS:

@@ -8,7 +8,7 @@ from typing import Any
 _parts: 'weakref.WeakValueDictionary[tuple[str, str], Any]' = weakref.WeakValueDictionary()
 
 
-def register(exp_name: str, role: str, part: Any) -> None:
+def register(exp_name: str, role: str, part: object) -> None:
     """Register a part of a run; the registry does not keep it alive."""
     _parts[exp_name, role] = part
 
