@@ -24,12 +24,15 @@ setup(
         'Topic :: Scientific/Engineering :: Artificial Intelligence',
     ],
     # configs and pipelines lie beside the package in a clone, for people, and inside it in a wheel, for the command
-    packages=find_packages(include=['breakout_env', 'breakout_env.*']) + ['breakout_env.configs', 'breakout_env.entry'],
-    py_modules=['breakout_command'],
+    packages=[
+        *find_packages(include=['breakout_cli', 'breakout_env', 'breakout_env.*']),
+        'breakout_env.configs',
+        'breakout_env.entry',
+    ],
     package_dir={'breakout_env.configs': 'configs', 'breakout_env.entry': 'entry'},
     # the file that runs as a program of its own is package code, too; py.typed tells type checkers to look inside
     package_data={'breakout_env': ['py.typed', 'pretrained/*']},
-    entry_points={'console_scripts': ['breakout=breakout_command:main']},
+    entry_points={'console_scripts': ['breakout=breakout_cli:main']},
     # ale-py ships the ROMs and needs 3.10 since 0.11; numpy<2, which DI-engine wants, has no wheels for 3.13.
     python_requires='>=3.10,<3.13',
     # the session `versions` of noxfile.py tries the lower bounds together, and the newest versions together

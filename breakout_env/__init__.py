@@ -5,10 +5,24 @@ models ``pixel_*``, the replay buffers ``frame``, ``torchrl`` and ``rollout``, t
 ``sample_with_ids`` and ``rollout``, the evaluator ``resumable``, the learner hooks ``resume`` and ``progress`` and the
 policies ``lean_dqn``, ``lean_ppo`` and ``r2d2_slices`` with DI-engine, so that ``import_names=['breakout_env']`` is all
 another project writes, and the id ``breakout_env/Breakout-v0`` with gymnasium. It starts no process, handles no signal
-and opens no emulator. It may set two environment variables: one where PyTorch has not been imported before, whose
-threads then spin briefly, which suits a machine that does other work, too (compat/openmp_spin_count.py), and
-``LOGNAME`` for a user id without a name (compat/torch_unnamed_user.py). A process that is forked later forgets the
-children that multiprocessing has listed for its parent (compat/multiprocessing_forks.py).
+and opens no emulator.
+
+What the import changes in the process:
+
+- ``GOMP_SPINCOUNT``, unless PyTorch has been imported (compat/openmp_spin_count.py), and ``LOGNAME``, for a user id
+  without a name (compat/torch_unnamed_user.py).
+- After a fork, the new process forgets its parent's children (compat/multiprocessing_forks.py), helper programs
+  (utils/child_process.py) and locks (run/folder.py).
+
+What modules keep for the process:
+
+- the parts of runs in progress (utils/run_registry.py), locked run folders (run/folder.py), unfinished files
+  (utils/atomic_file.py), helper programs (utils/child_process.py)
+- numbers of environments for the log (envs/resources.py) and of episodes (worker/nstep_collector.py)
+- caches: parsed options (envs/options.py), types of options (utils/options.py), resizing (envs/preprocessing.py)
+
+Reading a config appends its folder to ``sys.path`` (run/config.py). Whatever else changes DI-engine's objects or
+variables does so for one run or one ``with`` block (compat/).
 """
 
 from ._version import __version__

@@ -1,6 +1,6 @@
 """``python -m breakout_env``: the ``breakout`` command."""
 
-from breakout_command import main
+from breakout_cli import main
 
 if __name__ == '__main__':
     main(prog_name='breakout')

@@ -27,7 +27,6 @@ from easydict import EasyDict
 from tensorboardX import SummaryWriter
 from tqdm import tqdm
 
-from breakout_env.cli.train_command import command
 from breakout_env.cluster.collector_pool import CollectorPool
 from breakout_env.cluster.ray_session import CollectorCount, ray_session
 from breakout_env.cluster.remote_evaluator import RemoteEvaluator
@@ -160,7 +159,7 @@ def train(
         The experiment folder with ``ckpt``, ``log`` and the merged config.
     Raises:
         ClusterError: If the run cannot continue with this cluster.
-        click.UsageError: As ``merged_config``.
+        ConfigError: As ``merged_config``.
     """
     cfg = merged_config(config, seed, budget, resume, changes, on_ray=True)
     new_folder = NewFolder(cfg.exp_name, begun=resume is not None)
@@ -170,5 +169,7 @@ def train(
 
 
 if __name__ == '__main__':
+    from breakout_cli.train import command
+
     words = ['--collectors', 'auto', *sys.argv[1:]]
-    command(words, prog_name=shell_command('python', sys.argv[0]), obj={'on_ray': train})
+    command(words, prog_name=shell_command('python', sys.argv[0]))

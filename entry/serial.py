@@ -32,7 +32,6 @@ from ding.worker import (
 )
 from tensorboardX import SummaryWriter
 
-from breakout_env.cli.train_command import command
 from breakout_env.compat.ding_log_files import close_log_files
 from breakout_env.compat.ding_timers import use_plain_timers
 from breakout_env.run.budget import Budget
@@ -67,7 +66,7 @@ def train(
     Returns:
         The experiment folder with ``ckpt``, ``log`` and the merged config.
     Raises:
-        click.UsageError: As ``merged_config``.
+        ConfigError: As ``merged_config``.
     """
     cfg = merged_config(config, seed, budget, resume, changes)
     as_given = copy.deepcopy(cfg)  # the parts change theirs
@@ -170,4 +169,6 @@ def close(worker: Any) -> None:
 
 
 if __name__ == '__main__':
-    command(prog_name=shell_command('python', sys.argv[0]), obj={'serial': train})
+    from breakout_cli.train import command
+
+    command(prog_name=shell_command('python', sys.argv[0]))

@@ -7,8 +7,6 @@ import signal
 from collections.abc import Iterator
 from typing import Any, Literal
 
-import click
-
 from ..compat.ray_import_path import job_on_this_path
 from ..compat.ray_local_address import ray_on_loopback
 
@@ -17,7 +15,7 @@ EVALUATOR_CPUS = 1
 CollectorCount = int | Literal['auto']
 
 
-class ClusterError(click.ClickException):
+class ClusterError(RuntimeError):
     """The run cannot continue with this cluster; the message says what to change."""
 
 

@@ -86,7 +86,7 @@ class PixelModelOptions(Options):
         return self.rows or (0, height - 1), self.columns or (0, width - 1)
 
     @classmethod
-    def read(cls, cfg: Mapping | None) -> 'PixelModelOptions':
+    def read(cls, cfg: object) -> 'PixelModelOptions':
         """As the base's; also raises ValueError for ``rows`` and ``columns`` off the screen, or too few."""
         options = super().read(cfg)
         for name, size, (first, last) in zip(('rows', 'columns'), options.obs_shape[1:], options.window):

@@ -8,6 +8,7 @@ compiled option that it replaces. config_checks.py checks the result.
 
 import contextlib
 import copy
+import logging
 import os
 import pprint
 import re
@@ -16,7 +17,6 @@ import traceback
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import click
 import torch
 from ding.config import compile_config, read_config
 from ding.config import config as ding_config
@@ -28,12 +28,13 @@ from ..envs.pixel_check import check_default_dtype
 from ..utils.atomic_file import write_bytes
 from ..utils.gpu import gpu_problem
 from ..utils.imports import import_parts
-from ..utils.options import section, shortened, shown
+from ..utils.options import ConfigError, section, shortened, shown
 from .budget import Budget
 from .config_checks import EXAMPLE, check_config, unknown_names, value_at
 from .folder import folder_below_here, new_folder
 from .paths import MERGED_CONFIG
 
+_log = logging.getLogger(__name__)
 # DI-engine's own evaluator forgets the best score when a run is resumed.
 _DING_EVALUATOR = 'interaction'
 # What to give instead of an option that DI-engine replaces.
@@ -55,8 +56,8 @@ class ConfigFile(NamedTuple):
 
 
 def read_config_file(path: str) -> ConfigFile:
-    """Run a config file, as DI-engine's ``read_config``; a UsageError if it fails or does not declare a config. What it
-    names in ``import_names`` may be beside it, too.
+    """Run a config file, as DI-engine's ``read_config``; a ConfigError if it fails or does not declare a config.
+    What it names in ``import_names`` may be beside it, too.
     """
     folder = os.path.dirname(os.path.abspath(path))
     if folder not in sys.path:
@@ -70,7 +71,7 @@ def read_config_file(path: str) -> ConfigFile:
             raise
         frames = [each for each in traceback.extract_tb(error.__traceback__) if each.filename.endswith('.py')]
         lines = [each.lineno for each in frames if not os.path.exists(each.filename)]
-        raise click.UsageError(
+        raise ConfigError(
             f'{path} fails in line {lines[-1]}: {reason}'
             if lines
             else f'{path} is no config: {reason}; expected a .py file with main_config and create_config, {EXAMPLE}'
@@ -88,7 +89,7 @@ def read_config_file(path: str) -> ConfigFile:
             if isinstance(part, dict):
                 import_parts(f'create_config.{name}.import_names', part.get('import_names'))
     except ValueError as error:
-        raise click.UsageError(f'{path} is no config: {error}') from None
+        raise ConfigError(f'{path} is no config: {error}') from None
     main.setdefault('exp_name', 'default_experiment')  # as DI-engine calls it
     return ConfigFile(EasyDict(main), EasyDict(create), path)
 
@@ -109,30 +110,30 @@ def merged_config(
         config, seed, budget, resume, changes: As in ``train`` of ``entry/serial.py``.
         on_ray: Whether other processes collect.
     Raises:
-        click.UsageError: If the config is wrong, all env steps would go into random play, the budget is in games that
+        ConfigError: If the config is wrong, all env steps would go into random play, the budget is in games that
             the collector does not count, or a change names no option.
     """
     file = read_config_file(config) if isinstance(config, str) else config
     cfg = checked_config(file, seed, changes)
     collector = cfg.policy.collect.collector.type
     if on_ray and getattr(SERIAL_COLLECTOR_REGISTRY[collector], 'collects_rollouts', False):
-        raise click.UsageError(
+        raise ConfigError(
             f'{file.path}: create_config.collector.type is {collector!r}, which collects in one process with its '
             'learner; expected another one on Ray, such as nstep in breakout_dqn_cpu_config.py'
         )
     if 'update_per_collect' not in cfg.policy.learn:
-        raise click.UsageError(
+        raise ConfigError(
             f'{file.path}: the policy {file.create.policy.type!r} has no `update_per_collect`, as on-policy ones '
             'of DI-engine; expected `ding -m serial_onpolicy` for it, or another policy, such as lean_ppo'
         )
     if budget.episodes is not None and not (on_ray or hasattr(SERIAL_COLLECTOR_REGISTRY[collector], 'games')):
-        raise click.UsageError(
+        raise ConfigError(
             f'--episodes is {budget.episodes}, and the collector {collector!r} counts no full games; expected '
             'one whose class has `games`, such as `nstep`, in create_config.collector'
         )
     random_steps = cfg.policy.get('random_collect_size', 0)
     if budget.env_steps is not None and budget.env_steps <= random_steps:
-        raise click.UsageError(
+        raise ConfigError(
             f'--env-steps is {budget.env_steps}; expected more than the {random_steps} steps of random play that '
             f'policy.random_collect_size in {file.path} asks for before the first update'
         )
@@ -148,9 +149,7 @@ def merged_config(
     given = hooks['progress'].get('ext_args') or {}
     hooks['progress'].ext_args = EasyDict({'print_every_s': 10.0, **given, **limits})
     if not hasattr(BUFFER_REGISTRY[buffer := cfg.policy.other.replay_buffer.type], 'save_suffix'):
-        click.echo(
-            f'The buffer {buffer!r} is not saved with the run: a resumed run begins with an empty one.', err=True
-        )
+        _log.warning('The buffer %r is not saved with the run: a resumed run begins with an empty one.', buffer)
     if resume is None:
         cfg.exp_name = folder_below_here(cfg.exp_name)
     else:
@@ -186,7 +185,7 @@ def checked_config(config: str | ConfigFile, seed: int, changes: Mapping[str, An
     # what the same parts have if the file says nothing about the policy
     defaults = _compiled(file.path, EasyDict(exp_name=main.exp_name, env=main.env, policy={}), create, seed)
     for hint in unknown_names(main, defaults, value_at(main, 'policy.model.type')):
-        click.echo(f'{file.path}: {hint}', err=True)
+        _log.warning('%s: %s', file.path, hint)
     merged = _compiled(file.path, main, create, seed)
     if changes:
         for path, value in changes.items():
@@ -195,17 +194,17 @@ def checked_config(config: str | ConfigFile, seed: int, changes: Mapping[str, An
     try:
         check_config(merged)
     except ValueError as error:
-        raise click.UsageError(f'{file.path}: {error}') from None
+        raise ConfigError(f'{file.path}: {error}') from None
     learn = merged.policy.learn
     if learn.get('target_update_freq', 0) is None:
         learn.pop('target_update_freq')  # DI-engine asks only whether it is there
     elif learn.get('target_update_freq') and value_at(main, 'policy.learn.target_theta') is not None:
-        raise click.UsageError(
+        raise ConfigError(
             f'{file.path}: policy.learn.target_theta has no effect beside target_update_freq; expected '
             'policy.learn.target_update_freq=None'
         )
     if merged.policy.get('cuda') and torch.cuda.is_available() and (problem := gpu_problem()):
-        click.echo(f'Training uses the CPU: {problem}', err=True)
+        _log.warning('Training uses the CPU: %s', problem)
         merged.policy.cuda = False
     return merged
 
@@ -217,7 +216,7 @@ def _compiled(path: str, main: EasyDict, create: EasyDict, seed: int) -> EasyDic
     except (OSError, MemoryError):
         raise
     except Exception as error:
-        raise click.UsageError(
+        raise ConfigError(
             f'{path} cannot be merged with the defaults of DI-engine ({type(error).__name__}: '
             f'{shortened(str(error))}); expected parts that are registered, and their sections, {EXAMPLE}'
         ) from None
@@ -238,24 +237,24 @@ def _change(main: EasyDict, merged: EasyDict, path: str, value: Any) -> None:
     """Set an option, as ``'policy.learn.learning_rate'``; ``merged`` supplies the current value and the known names."""
     *sections, name = path.split('.')
     if path in _REPLACED:
-        raise click.UsageError(f'--set {path}={value} has no effect; expected {_REPLACED[path]}')
+        raise ConfigError(f'--set {path}={value} has no effect; expected {_REPLACED[path]}')
     if sections and not isinstance(merged.get(sections[0]), dict):
         known = ', '.join(key for key, value in merged.items() if isinstance(value, dict))
-        raise click.UsageError(f'{path}: there is no section {sections[0]} in the config; expected one of {known}')
+        raise ConfigError(f'{path}: there is no section {sections[0]} in the config; expected one of {known}')
     given: Any = {name: value}
     for part in reversed(sections):
         given = {part: given}
     for hint in unknown_names(given, merged, value_at(merged, 'policy.model.type')):
-        raise click.UsageError(hint)
+        raise ConfigError(hint)
     before = value_at(merged, path)
     is_a_hook = path.startswith('policy.learn.learner.hook.')  # None removes one
     if isinstance(before, dict) and not isinstance(value, dict) and not (value is None and is_a_hook):
-        raise click.UsageError(f'{path} is a section of the config; expected one of its options: {", ".join(before)}')
+        raise ConfigError(f'{path} is a section of the config; expected one of its options: {", ".join(before)}')
     if not _is_like(before, value) or any(hasattr(EasyDict, part) for part in path.split('.')):
-        raise click.UsageError(f'{path} is {shortened(value)}; expected a value like {before!r}, the one it replaces')
+        raise ConfigError(f'{path} is {shortened(value)}; expected a value like {before!r}, the one it replaces')
     for part in sections:
         if not isinstance(main.setdefault(part, EasyDict()), dict):
-            raise click.UsageError(f'{path}: {part} is no section of the config')
+            raise ConfigError(f'{path}: {part} is no section of the config')
         main = main[part]
     main[name] = value
 

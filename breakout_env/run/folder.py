@@ -13,9 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import click
-
-from ..utils.options import PathText, checked
+from ..utils.options import ConfigError, PathText, checked
 from .paths import LOCK, SAVE_LIST, saves_in
 
 _log = logging.getLogger(__name__)
@@ -113,15 +111,15 @@ def folder_below_here(name: Any, option: str = 'exp_name') -> str:
     elsewhere. Links are followed: `experiments` is often one, to a larger disk.
 
     Raises:
-        click.UsageError: If it is no such path.
+        ConfigError: If it is no such path.
     """
     name = _checked_name(name, option)
     relative = _below_here(name or os.curdir)
     if relative == os.curdir or relative.split(os.sep)[0] == os.pardir:
-        raise click.UsageError(f'{option} is {name!r}; expected a folder below the current one')
+        raise ConfigError(f'{option} is {name!r}; expected a folder below the current one')
     for folder in (Path(relative), *Path(relative).parents):
         if os.path.lexists(folder) and not folder.is_dir():
-            raise click.UsageError(f'{option} is {name!r}, and {folder} is no folder; expected another name')
+            raise ConfigError(f'{option} is {name!r}, and {folder} is no folder; expected another name')
     return relative
 
 
@@ -130,7 +128,7 @@ def _checked_name(name: Any, option: str) -> Any:
     try:
         return checked('option', option, name, PathText)
     except ValueError as error:
-        raise click.UsageError(str(error)) from None
+        raise ConfigError(str(error)) from None
 
 
 def _below_here(path: str) -> str:
@@ -147,18 +145,18 @@ def run_to_resume(resume: str | None, exp_name: str) -> str | None:
     it was not given.
 
     Raises:
-        click.UsageError: If there is no saved run, or its name is not printable.
+        ConfigError: If there is no saved run, or its name is not printable.
         DamagedFile: If a list of saves is damaged.
     """
     if resume == '':
         runs = saved_runs(exp_name)
         if not runs:
-            raise click.UsageError(f'--resume found no saved run in {exp_name}; expected {exp_name}/{SAVE_LIST}')
+            raise ConfigError(f'--resume found no saved run in {exp_name}; expected {exp_name}/{SAVE_LIST}')
         return str(max(runs, key=_saved_at))
     if resume is not None:
         resume = _checked_name(resume, '--resume')
     if resume is not None and not saves_in(resume):
-        raise click.UsageError(f'--resume {resume}: no saved run is there; expected {resume}/{SAVE_LIST}')
+        raise ConfigError(f'--resume {resume}: no saved run is there; expected {resume}/{SAVE_LIST}')
     return resume and _below_here(resume)
 
 

@@ -5,11 +5,11 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-import click
 from ding.worker import BaseLearner
 
+from ..compat.ding_command_line import is_command, options_of_ding
 from ..utils import output
-from ..utils.command_line import Program, listed_commands, shell_command
+from ..utils.command_line import listed_commands, shell_command
 from .budget import DEFAULT_ENV_STEPS, Budget
 from .log import RunLog
 from .paths import LOGS, newest_checkpoint, saves_in
@@ -65,8 +65,7 @@ def larger_stop_value(folder: str, stop_value: float | None) -> float | None:
 
 def say_next_steps(learner: BaseLearner) -> None:
     """At the end of a run of ``ding``, or of a config that runs as a program; ``breakout train`` says its own."""
-    context = click.get_current_context(silent=True)
-    if sys.exc_info()[1] is not None or (context is not None and isinstance(context.command, Program)):
+    if sys.exc_info()[1] is not None or (is_command() and not options_of_ding()):
         return
     others = {}
     if config := _started_with().get('config'):
@@ -109,8 +108,5 @@ def limits_of_ding() -> dict[str, int]:
 
 def _started_with() -> Mapping[str, Any]:
     """The options that `ding` was called with, by their names; of a config that runs as a program only ``config``."""
-    context = click.get_current_context(silent=True)
-    if context is not None and getattr(context.command.callback, '__module__', '') == 'ding.entry.cli':
-        return context.params
     main = sys.modules['__main__']
-    return dict(config=main.__file__) if hasattr(main, 'main_config') else {}
+    return options_of_ding() or (dict(config=main.__file__) if hasattr(main, 'main_config') else {})

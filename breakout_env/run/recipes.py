@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import click
-
 # by whether PyTorch can use a GPU here
 RECIPES = {False: 'configs/breakout_ppo_config.py', True: 'configs/breakout_ppo_gpu_config.py'}
 # with collectors on Ray: PPO collects in its learner's process
@@ -18,4 +16,4 @@ def shipped(relative: str) -> Path:
     for folder in (_PACKAGE, _PACKAGE.parent):
         if (folder / relative).is_file():
             return folder / relative
-    raise click.ClickException(f'{relative} is missing; expected it in {_PACKAGE}: the installation is incomplete')
+    raise FileNotFoundError(f'{relative} is missing; expected it in {_PACKAGE}: the installation is incomplete')

@@ -13,11 +13,11 @@ from typing import Annotated, Any
 from ding.worker.learner import BaseLearner, LearnerHook, register_learner_hook
 
 from ..compat.ding_checkpoint_files import keep_checkpoints_whole
+from ..compat.ding_command_line import is_command
 from ..compat.ding_first_evaluation import evaluate_first
 from ..compat.tensorboardx_disk_full import retry_writes
 from ..envs.pixel_check import check_default_dtype
 from ..policy.learner import check_finite
-from ..utils import signals
 from ..utils.options import Between, Options
 from .folder import hold, release
 from .paths import numbered_checkpoint
@@ -50,7 +50,7 @@ class ResumeHook(LearnerHook):
         self._options = ResumeOptions.read(ext_args)
         # From now on a signal stops a command in order: the env managers fork next, and a KeyboardInterrupt in a fork
         # is lost. Other programs may go on after a failed start: there, signals are handled from the run's beginning.
-        self._stop = StopRequest(only_free=True) if signals.is_command() else None
+        self._stop = StopRequest(only_free=True) if is_command() else None
 
     def __call__(self, engine: BaseLearner) -> None:
         cfg = engine.policy.get_attribute('cfg')

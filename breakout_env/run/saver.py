@@ -26,9 +26,10 @@ from ding.worker import BaseLearner
 
 from ..compat.ding_call_hook import CallHook
 from ..policy.learner import check_finite
-from ..utils import output, run_registry, signals
+from ..utils import output, run_registry
 from ..utils.atomic_file import DamagedFile, write_bytes
 from .folder import release
+from .forced_shutdown import let_ctrl_c_kill
 from .next_steps import resume_commands, say_next_steps
 from .paths import (
     SAVES,
@@ -310,7 +311,7 @@ class RunSaver:
             if commands := resume_commands(self._learner):
                 message += f', or {commands["resume"]}'
         output.say(message)
-        signals.let_ctrl_c_kill()
+        let_ctrl_c_kill()
         sys.exit(self._stop.exit_code)
 
 

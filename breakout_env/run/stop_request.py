@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from ..utils import output, signals
+from .forced_shutdown import force_shutdown
 
 # A second Ctrl-C within so many seconds is the same one: `timeout -s INT` sends it to the program and to its group.
 TWICE_S = 0.05
@@ -63,7 +64,7 @@ class StopRequest(contextlib.AbstractContextManager):
     def _on_signal(self, number: int) -> None:
         if self.requested:
             if number == signal.SIGINT and time.monotonic() - self._stopped_at_s > TWICE_S:
-                signals.force_shutdown(number)
+                force_shutdown(number)
             return
         self._number, self._stopped_at_s = number, time.monotonic()
         self._then()

@@ -1,4 +1,4 @@
-"""The checks, in order. Each returns what it saw or raises an ``Outcome``."""
+"""The checks, in order. Each returns what it saw or raises a ``CheckResult``."""
 
 import contextlib
 import ctypes
@@ -8,13 +8,15 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import gym
 import numpy as np
 import psutil
+from ding.envs import BaseEnv
 from ding.envs.env.env_implementation_check import check_array_space
 from ding.utils import ENV_MANAGER_REGISTRY
 from easydict import EasyDict
 
-from .probe import IN_ANOTHER_PROCESS, Outcome, Probe, interrupted, processes
+from .probe import IN_ANOTHER_PROCESS, CheckResult, Instance, Probe, interrupted, processes
 
 _MEMORY_ROUNDS, _LEVEL_BYTES = 10, 32 * 1024
 # in the output of a manager's processes: something was left behind
@@ -25,7 +27,7 @@ CHECKS: dict[str, tuple[Callable[[Probe], str], tuple[str, ...]]] = {}
 
 
 def _check(*calls: str) -> Callable:
-    """Register a check. Its docstring is the fix that is printed where it fails."""
+    """Register a check. Its docstring is the fix that is printed if it fails."""
 
     def register(function: Callable[[Probe], str]) -> Callable[[Probe], str]:
         CHECKS[function.__name__] = function, calls
@@ -35,7 +37,7 @@ def _check(*calls: str) -> Callable:
 
 
 def fix_for(check: str, call: str, failure: str) -> str:
-    """What to do: where a call failed, what the check that is about this call says, whichever check made it."""
+    """What to do: if a call failed, the fix of the check that is about this call, whichever check made it."""
     about = {begin: name for name, (_, calls) in CHECKS.items() for begin in calls if call.startswith(begin)}
     if call.endswith(IN_ANOTHER_PROCESS):
         check = managers.__name__
@@ -52,7 +54,8 @@ def works(probe: Probe) -> str:
     env = probe.make()
     missing = [name for name in ('seed', 'reset', 'step', 'close') if not callable(getattr(env.env, name, None))]
     if missing:
-        raise Outcome(f'it is a {type(env.env).__name__} without {", ".join(missing)}; expected a ding.envs.BaseEnv')
+        kind = type(env.env).__name__
+        raise CheckResult(f'it is a {kind} without {", ".join(missing)}; expected a ding.envs.BaseEnv')
     env.play()
     return 'it was made, reset and stepped'
 
@@ -60,15 +63,15 @@ def works(probe: Probe) -> str:
 @_check()
 def lazy_constructor(probe: Probe) -> str:
     """Open in the first `reset`: each manager makes one more instance, to read the spaces, and may not close it."""
-    kept: list[Any] = []
+    kept: list[Instance] = []
     said = probe.expect_level('constructors', lambda: kept.append(probe.make()))
-    pending: list[Any] = [kept[0].env]
+    pending: list[object] = [kept[0].env]
     seen: set[int] = set()
     while pending and len(seen) < 2000:
         value = pending.pop()
         # an emulator in a native library has no descriptor
         if type(type(value)).__module__ in ('nanobind', 'pybind11_builtins') and 'torch' not in type(value).__module__:
-            raise Outcome(f'the constructor made a {type(value).__name__} of {type(value).__module__}')
+            raise CheckResult(f'the constructor made a {type(value).__name__} of {type(value).__module__}')
         if id(value) not in seen and not isinstance(value, type):
             seen.add(id(value))
             with contextlib.suppress(Exception):  # an attribute may do anything
@@ -82,7 +85,7 @@ def spaces_before_reset(probe: Probe) -> str:
     """Set the three spaces in the constructor: a manager reads them before the first `reset`."""
     missing = _missing_spaces(probe.make().env)
     if missing:
-        raise Outcome(f'no {missing} before the first reset: each manager opens one more instance', 'warning')
+        raise CheckResult(f'no {missing} before the first reset: each manager opens one more instance', 'warning')
     return 'the three spaces are there'
 
 
@@ -92,8 +95,8 @@ def close_in_time(probe: Probe) -> str:
     env, begin = probe.played(), time.monotonic()
     try:
         env.close()
-    except Outcome as outcome:
-        raise Outcome(f'{outcome}: see close_twice', 'skipped') from None
+    except CheckResult as outcome:
+        raise CheckResult(f'{outcome}: see close_twice', 'skipped') from None
     took = time.monotonic() - begin
     env, stopped = probe.played(), processes()
     for process in stopped:
@@ -107,7 +110,7 @@ def close_in_time(probe: Probe) -> str:
         took = max(took, time.monotonic() - begin)
         psutil.wait_procs(stopped, timeout=2)
         if stopped.keys() & processes().keys():
-            raise Outcome(f'{call} left it running')
+            raise CheckResult(f'{call} left it running')
     return f'within {took:.2f} s, with {len(stopped)} processes that did not answer'
 
 
@@ -134,7 +137,7 @@ def close_half_built(probe: Probe) -> str:
     try:
         env = cls.__new__(cls)
     except TypeError as error:
-        raise Outcome(str(error), 'skipped') from None
+        raise CheckResult(str(error), 'skipped') from None
     probe.call('close of an instance without __init__', env.close)
     return 'raised nothing'
 
@@ -157,9 +160,9 @@ def step_after_close(probe: Probe) -> str:
     env.close()
     try:
         probe.call('step after close', env.env.step, action)
-    except Outcome as outcome:
+    except CheckResult as outcome:
         return str(outcome)
-    raise Outcome('step after close raised nothing')
+    raise CheckResult('step after close raised nothing')
 
 
 @_check('reset with an error', 'step with an error', 'close after an error', 'reset after close and an error')
@@ -169,7 +172,7 @@ def close_after_error(probe: Probe) -> str:
     action.
     """
 
-    def call(name: str, at_line: int, action: Any = None) -> int:
+    def call(name: str, at_line: int, action: object = None) -> int:
         env = probe.played(1) if name == 'step' else probe.make()
         args = [env.env, name, [env.action() if action is None else action] if name == 'step' else [], at_line]
         if at_line < 0:
@@ -177,7 +180,7 @@ def close_after_error(probe: Probe) -> str:
         env.state, raised = 'broken', 0
         try:
             probe.call(f'{name} with an error', interrupted, *args)
-        except Outcome:
+        except CheckResult:
             raised = 1
         probe.call(f'close after an error in {name}', env.env.close)
         env.play(1)
@@ -188,7 +191,7 @@ def close_after_error(probe: Probe) -> str:
     for name, most in (('step', 4), ('reset', 10)):
         last = call(name, -1) - 1
         if last < 0:
-            raise Outcome(f'no line of {name} can be traced', 'skipped')
+            raise CheckResult(f'no line of {name} can be traced', 'skipped')
         raised += sum(call(name, line) for line in {round(line) for line in np.linspace(0, last, most)})
     return f'closed and reset after {raised} errors'
 
@@ -231,7 +234,7 @@ def memory_level(probe: Probe) -> str:
         level += len(sizes) > 2 and sizes[-1] - sizes[-2] < _LEVEL_BYTES  # the first two fill caches
     grown = f'{(sizes[-1] - sizes[1]) / 2**20:.1f} MB more after {(len(sizes) - 2) * probe.cycles} resets'
     if level < 2:
-        raise Outcome(f'{grown}, more in each round')
+        raise CheckResult(f'{grown}, more in each round')
     return grown
 
 
@@ -250,7 +253,7 @@ def same_seed_same_episode(probe: Probe) -> str:
     probe.make().seed()
     actions = _actions(probe, probe.steps)
 
-    def episode(env: Any) -> list[Any]:
+    def episode(env: Instance) -> list[object]:
         env.seed()
         course = [_content(env.reset())]
         for action in actions:
@@ -267,7 +270,7 @@ def same_seed_same_episode(probe: Probe) -> str:
     for where, course in courses.items():
         if course != expected:
             at = next((index for index, pair in enumerate(zip(course, expected)) if pair[0] != pair[1]), len(course))
-            raise Outcome(f'with the same seed, {where} differs from step {at} on (0 is reset)')
+            raise CheckResult(f'with the same seed, {where} differs from step {at} on (0 is reset)')
     return f'{len(expected) - 1} steps are the same in {", ".join(courses)}'
 
 
@@ -277,7 +280,7 @@ def observations_owned(probe: Probe) -> str:
     returned = [(obs, _content(obs)) for obs, *_ in probe.make().timesteps(probe.steps)]
     changed = sum(_content(obs) != content for obs, content in returned)
     if changed:
-        raise Outcome(f'later steps changed {changed} of {len(returned)} observations that were returned')
+        raise CheckResult(f'later steps changed {changed} of {len(returned)} observations that were returned')
     return f'{len(returned)} observations stayed as they were'
 
 
@@ -287,7 +290,7 @@ def matches_spaces(probe: Probe) -> str:
     env = probe.played()
     missing = _missing_spaces(env.env)
     if missing:
-        raise Outcome(f'no {missing} after reset')
+        raise CheckResult(f'no {missing} after reset')
     for obs, reward, _, _ in env.timesteps(probe.steps):
         _expect_inside(obs, env.env.observation_space, 'observation')
         if reward is not None:
@@ -301,12 +304,12 @@ def info_at_the_end(probe: Probe) -> str:
     begin = time.monotonic()
     for _, _, done, info in probe.make().timesteps(20 * probe.steps):
         if done and 'eval_episode_return' not in info:
-            raise Outcome(f'the info at the end of an episode has only: {", ".join(map(str, info))[:200]}')
+            raise CheckResult(f'the info at the end of an episode has only: {", ".join(map(str, info))[:200]}')
         if done:
             return f'eval_episode_return is {np.asarray(info["eval_episode_return"]).item():g}'
         if time.monotonic() - begin > 10:
             break
-    raise Outcome(f'no episode ended in {20 * probe.steps} steps, or 10 s', 'skipped')
+    raise CheckResult(f'no episode ended in {20 * probe.steps} steps, or 10 s', 'skipped')
 
 
 @_check('launch of the', 'step of the', 'close of the')
@@ -332,19 +335,19 @@ def managers(probe: Probe) -> str:
         probe.expect_none_left(f'after close of the {name} manager')
         for line in open('/proc/self/fd/2', errors='replace'):
             if any(map(line.count, _COMPLAINTS)):
-                raise Outcome(f'with the {name} manager, the output has: {line[:200]}')
+                raise CheckResult(f'with the {name} manager, the output has: {line[:200]}')
     return f'episodes: {", ".join(episodes)}'
 
 
-def _actions(probe: Probe, count: int) -> list[Any]:
-    def some() -> list[Any]:
+def _actions(probe: Probe, count: int) -> list[object]:
+    def some() -> list[object]:
         with contextlib.closing(probe.played(count)) as env:
             return [env.action() for _ in range(count)]
 
     return probe.in_fork(some)
 
 
-def _missing_spaces(env: Any) -> str:
+def _missing_spaces(env: BaseEnv) -> str:
     missing = []
     for name in ('observation_space', 'action_space', 'reward_space'):
         with contextlib.suppress(Exception):  # as managers do, whatever is raised
@@ -354,7 +357,7 @@ def _missing_spaces(env: Any) -> str:
     return ', '.join(missing)
 
 
-def _content(value: Any) -> Any:
+def _content(value: object) -> object:
     """A copy that can be compared."""
     if isinstance(value, Mapping):
         return {key: _content(value[key]) for key in value}
@@ -364,11 +367,11 @@ def _content(value: Any) -> Any:
     return array.dtype.str, array.shape, pickle.dumps(value) if array.dtype == object else array.tobytes()
 
 
-def _expect_inside(value: Any, space: Any, name: str) -> None:
+def _expect_inside(value: object, space: gym.Space, name: str) -> None:
     try:
         check_array_space(value, space, name)
     except AttributeError:  # a space without bounds
         if not space.contains(value):
-            raise Outcome(f'the {name} {str(value)[:100]} is not in {space}') from None
+            raise CheckResult(f'the {name} {str(value)[:100]} is not in {space}') from None
     except (AssertionError, TypeError) as error:
-        raise Outcome(str(error)[:300]) from None
+        raise CheckResult(str(error)[:300]) from None

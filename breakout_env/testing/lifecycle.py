@@ -1,26 +1,23 @@
-"""Each check in a process of its own with a time limit, so that an environment that hangs or crashes is a finding."""
+"""Runs each check in another process with a time limit, so that an environment that hangs or crashes is a finding."""
 
-import contextlib
-import faulthandler
-import multiprocessing
 import os
 import signal
-import sys
 import tempfile
 import time
 import unittest
 import warnings
 from collections.abc import Callable
-from multiprocessing import resource_tracker
+from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import psutil
 import torch
 
-from ..utils.signals import follow_parent
+from ..compat.multiprocessing_helpers import use_own_tracker
+from .check_process import CheckProcess
 from .checks import CHECKS, fix_for, managers, works
-from .probe import Outcome, Probe, described
+from .probe import CheckResult, MakeEnv, Probe, described
 
 _CONFIG = (
     'If it needs a config, the factory passes it, such as `lambda: MyEnv(cfg)`; `breakout check-env` takes it by '
@@ -39,7 +36,7 @@ class Finding(NamedTuple):
 
 
 class Report(list[Finding]):
-    """The findings, in order; printed, a table. Where the environment does not work at all, that is the only one."""
+    """The findings, in order; it prints as a table. If the environment does not work at all, that is the only one."""
 
     @property
     def passed(self) -> bool:
@@ -58,7 +55,7 @@ class Report(list[Finding]):
         return '\n'.join([line for row in rows for line in row if line.strip()] + [summary])
 
 
-def check_lifecycle(env_fn: Callable[[], Any], steps: int = 50, cycles: int = 5, time_limit_s: float = 10.0) -> Report:
+def check_lifecycle(env_fn: MakeEnv, steps: int = 50, cycles: int = 5, time_limit_s: float = 10.0) -> Report:
     """Check how an environment is reset, reused and closed, and what it leaves behind. Each check runs in a fork of
     this process.
 
@@ -92,14 +89,14 @@ def check_lifecycle(env_fn: Callable[[], Any], steps: int = 50, cycles: int = 5,
 
 def lifecycle_checks() -> list[Callable[..., None]]:
     """The checks as functions, for pytest's ``parametrize``. Each takes what ``check_lifecycle`` takes and raises an
-    AssertionError that says what it found. Where the environment does not work at all, only ``works`` does, and the
+    AssertionError that says what it found. If the environment does not work at all, only ``works`` fails, and the
     others are skipped.
     """
     return [_as_test(check) for check in CHECKS]
 
 
 def _as_test(check: str) -> Callable[..., None]:
-    def test(env_fn: Callable[[], Any], steps: int = 50, cycles: int = 5, time_limit_s: float = 10.0) -> None:
+    def test(env_fn: MakeEnv, steps: int = 50, cycles: int = 5, time_limit_s: float = 10.0) -> None:
         arguments = env_fn, (steps, cycles), time_limit_s
         seen: dict[tuple[str, str], str] = {}
         finding = _run(check, *arguments, seen)
@@ -120,22 +117,18 @@ def _as_test(check: str) -> Callable[..., None]:
 def _run(check: str, env_fn: Callable, sizes: tuple[int, int], limit_s: float, seen: dict) -> Finding:
     """One check; ``seen`` are the calls that failed in earlier ones, with the check that reported them."""
     with tempfile.TemporaryDirectory(prefix='check-', ignore_cleanup_errors=True) as folder:
-        ours, theirs = multiprocessing.Pipe()
-        arguments = check, env_fn, sizes, theirs, folder, os.getpid()
-        process = multiprocessing.get_context('fork').Process(target=_child, args=arguments)
-        with warnings.catch_warnings():
-            warnings.simplefilter('ignore', DeprecationWarning)  # of a fork in a process with threads
-            process.start()
-        theirs.close()
+        process = CheckProcess(partial(_work, check, env_fn, sizes, folder), f'{folder}/output')
         message: Any = ('the start of the check', 1)
         try:
-            while not isinstance(message, Outcome):
+            while not isinstance(message, CheckResult):
                 call, patience = message
                 allowed_s = min(limit_s, _KNOWN_HANG_S) if (call, 'hangs') in seen else limit_s * patience
-                message = _message(process, ours, allowed_s, call, folder)
+                try:
+                    message = process.receive(allowed_s)
+                except (TimeoutError, EOFError):
+                    message = _without_an_answer(process, allowed_s, call, folder)
         finally:
-            _end(process)
-            ours.close()
+            process.end()
     call, failure = message.key or ('', '')
     for (earlier, earlier_failure), reported_by in seen.items() if message.key else ():
         # `close once more` fails as `close` does; a manager makes the same calls
@@ -152,59 +145,35 @@ def _run(check: str, env_fn: Callable, sizes: tuple[int, int], limit_s: float, s
     return Finding(check, message.state, found, fix)
 
 
-def _message(process: Any, connection: Any, allowed_s: float, call: str, folder: str) -> Any:
-    """The next message of a check's process; if it hangs or ends, an ``Outcome`` about its last call."""
-    deadline, alive = time.monotonic() + allowed_s, True
-    with contextlib.suppress(EOFError, ConnectionResetError):
-        while alive and time.monotonic() < deadline:
-            alive = process.is_alive()
-            if connection.poll(0.2 if alive else 0):
-                return connection.recv()
-    if process.is_alive():
+def _without_an_answer(process: CheckProcess, allowed_s: float, call: str, folder: str) -> CheckResult:
+    """The result of a check that hangs or has ended its process: about its last call."""
+    if process.exit_code() is None:
         os.kill(process.pid, signal.SIGUSR1)  # faulthandler writes where it is
         time.sleep(0.2)
-    happened = f'did not return in {allowed_s:g} s' if process.is_alive() else f'ended the process ({process.exitcode})'
+    code = process.exit_code()
+    happened = f'did not return in {allowed_s:g} s' if code is None else f'ended the process ({code})'
     _, dumped, stack = Path(folder, 'output').read_text(errors='replace').rpartition('(most recent call first):')
     lines = map(str.strip, stack.splitlines() if dumped else ())
     frames = [line for line in lines if line.startswith('File "') and str(Path(__file__).parent) not in line][:3]
     found = f'{call} {happened}' + (f'; it is in {", called by ".join(frames)}' if frames else '')
-    return Outcome(found, key=(call, 'hangs' if process.is_alive() else 'crashes'))
+    return CheckResult(found, key=(call, 'hangs' if code is None else 'crashes'))
 
 
-def _child(check: str, env_fn: Callable, sizes: tuple[int, int], connection: Any, folder: str, parent: int) -> None:
-    os.setsid()
-    follow_parent(parent)  # one that is killed ends no check; its thread, whichever it is, waits for the end of this
-    sys.stdout = sys.stderr = log = open(f'{folder}/output', 'a', buffering=1)
-    os.dup2(log.fileno(), 1), os.dup2(log.fileno(), 2)
-    faulthandler.enable(log, all_threads=False)
-    faulthandler.register(signal.SIGUSR1, log, all_threads=False)
+def _work(check: str, env_fn: Callable, sizes: tuple[int, int], folder: str, connection: Connection) -> None:
+    """Run a check in its process; send the name of each call before it is made, and in the end the result."""
     tempfile.tempdir = os.environ['TMPDIR'] = f'{folder}/tmp'
     os.mkdir(tempfile.tempdir)
     torch.set_num_threads(1)  # as DI-engine's workers: OpenMP's threads do not live on in a fork
-    # a tracker of its own, which ends with this process
-    resource_tracker._resource_tracker._fd = resource_tracker._resource_tracker._pid = None  # type: ignore
+    use_own_tracker()
     probe = Probe(env_fn, sizes, announce=connection.send)
     try:
-        outcome = Outcome(CHECKS[check][0](probe), 'pass')
-    except Outcome as found:
+        outcome = CheckResult(CHECKS[check][0](probe), 'pass')
+    except CheckResult as found:
         outcome = found
     except BaseException as error:
-        outcome = Outcome(described(error)[1])
+        outcome = CheckResult(described(error)[1])
     for path in probe.shared_memory():
         os.unlink(path)
     connection.send(outcome)
     while True:
         signal.pause()  # the parent ends this process and all that it has started
-
-
-def _end(process: Any) -> None:
-    """Kill a check's process and all that it has started."""
-    doomed = [process]
-    with contextlib.suppress(psutil.Error):  # it has ended
-        doomed += psutil.Process(process.pid).children(recursive=True)
-    for one in doomed:
-        with contextlib.suppress(psutil.Error):
-            one.kill()
-    with contextlib.suppress(OSError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.join()

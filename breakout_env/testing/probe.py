@@ -13,19 +13,23 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
-from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import psutil
+from ding.envs import BaseEnv, BaseEnvTimestep
 
+from ..compat.multiprocessing_helpers import helper_pids
+
+MakeEnv = Callable[[], BaseEnv]
 Footprint = dict[str, list[str]]  # by kind: names of what is held
 _SET_CHILD_SUBREAPER = 36  # of prctl: daemons that descendants start become children
-_CALLERS = [Path(__file__).parent, Path(__file__).parents[1] / 'cli']
+_CALLERS = [Path(__file__).parent, Path(__file__).parents[2] / 'breakout_cli']
 IN_ANOTHER_PROCESS = ' in another process'  # ends the names of calls there
 
 
-class Outcome(Exception):
+class CheckResult(Exception):
     """What a check found; ``key`` has the call that failed and how it failed, to report it once."""
 
     def __init__(self, found: str, state: str = 'fail', key: tuple[str, str] | None = None) -> None:
@@ -35,10 +39,10 @@ class Outcome(Exception):
 
 class Probe:
     """Makes instances and watches what grows. What an environment's modules keep for the whole process (imports,
-    caches, thread pools of libraries) is no leak: a leak grows in both halves of the repetitions.
+    caches, thread pools of libraries) does not count: a leak grows in both halves of the repetitions.
     """
 
-    def __init__(self, env_fn: Callable[[], Any], sizes: tuple[int, int], announce: Callable[[tuple], None]) -> None:
+    def __init__(self, env_fn: MakeEnv, sizes: tuple[int, int], announce: Callable[[tuple], None]) -> None:
         self.env_fn, (self.steps, self.cycles), self._announce = env_fn, sizes, announce
         self._where = ''
         self._shared_memory: set[str] = set()  # its folder is of all processes
@@ -48,18 +52,19 @@ class Probe:
         self._start = {kind: self._footprint()[kind] for kind in ('child processes', 'shared memory segments')}
 
     def call(self, name: str, function: Callable, *args: Any, patience: int = 1) -> Any:
-        """Call the environment, for at most ``patience`` time limits; what it raises becomes an ``Outcome``."""
+        """Call the environment, for at most ``patience`` time limits; what it raises becomes a ``CheckResult``."""
         name += self._where
         self._announce((name, patience))
         try:
             return function(*args)
         except BaseException as error:
-            # DI-engine's threads say only that there was one; those of process pools have no traceback
+            # DI-engine's threads raise an error without details from the real one; causes in process pools have no
+            # traceback
             while error.__cause__ is not None and error.__cause__.__traceback__ is not None:
                 error = error.__cause__
             kind, text = described(error)
             error.__traceback__ = None  # its frames would keep the environment alive
-        raise Outcome(f'{name} raised {text}', key=(name, kind))
+        raise CheckResult(f'{name} raised {text}', key=(name, kind))
 
     def in_fork(self, function: Callable[[], Any]) -> Any:
         """In another process, before this one has played: threads of native libraries do not live on in a fork."""
@@ -70,12 +75,12 @@ class Probe:
             try:
                 writer.send(function())
             except BaseException as error:
-                writer.send(error if isinstance(error, Outcome) else Outcome(described(error)[1]))
+                writer.send(error if isinstance(error, CheckResult) else CheckResult(described(error)[1]))
 
         multiprocessing.get_context('fork').Process(target=run).start()
         writer.close()
         value = self.call(f'an episode{IN_ANOTHER_PROCESS}', reader.recv, patience=3)
-        if isinstance(value, Outcome):
+        if isinstance(value, CheckResult):
             raise value
         return value
 
@@ -87,7 +92,7 @@ class Probe:
         env.play(steps)
         return env
 
-    def expect_level(self, what: str, action: Callable[[], Any], holds: bool = False) -> str:
+    def expect_level(self, what: str, action: Callable[[], object], holds: bool = False) -> str:
         """Warm up once, then act ``cycles`` times. Fails if resources grow in both halves or, unless ``holds``, if a
         process or shared memory is left.
         """
@@ -102,13 +107,13 @@ class Probe:
         after = self._settled(half)
         grown = {kind: before[kind] for kind in after if len(before[kind]) < len(half[kind]) < len(after[kind])}
         if grown:
-            raise Outcome(f'{_more(grown, after)} after {self.cycles} {what}')
+            raise CheckResult(f'{_more(grown, after)} after {self.cycles} {what}')
         return f'nothing more after {self.cycles} {what}'
 
     def expect_none_left(self, when: str) -> None:
         left = _more(self._start, self._settled(self._start))
         if left:
-            raise Outcome(f'{left} {when}')
+            raise CheckResult(f'{left} {when}')
 
     def shared_memory(self) -> list[str]:
         """Segments that were created since the beginning, and not only attached."""
@@ -133,7 +138,7 @@ class Probe:
         }
 
     def _settled(self, before: Footprint, timeout_s: float = 2.0) -> Footprint:
-        """The footprint, once it is no more than before; the last one where that takes longer."""
+        """The footprint, as soon as nothing has grown; after the timeout, as it is then."""
         deadline = time.monotonic() + timeout_s
         while _more(before, after := self._footprint()) and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -157,7 +162,7 @@ class Instance:
         self.env = probe.call('the constructor', probe.env_fn)
 
     def seed(self) -> None:
-        """As managers do, by position: those of on-policy pipelines, of other collectors, and of evaluators."""
+        """Seed as the managers of on-policy pipelines, of other collectors and of evaluators do: by position."""
         for arguments in (7,), (7, True), (7, False):
             self._call(f'seed({", ".join(map(str, arguments))})', self.env.seed, *arguments)
 
@@ -166,12 +171,12 @@ class Instance:
         names = {'open': 'reset once more', 'closed': 'reset after close', 'broken': 'reset after close and an error'}
         return self._call(names.get(state, 'reset'), self.env.reset)
 
-    def step(self, action: Any = None) -> Any:
+    def step(self, action: object = None) -> BaseEnvTimestep:
         name = 'step after close' if self.state == 'closed' else 'step'
         timestep = self._call(name, self.env.step, self.action() if action is None else copy.deepcopy(action))
         if not isinstance(timestep, tuple) or len(timestep) != 4:
             found = f'{name} returned {str(timestep)[:100]}; expected a BaseEnvTimestep of obs, reward, done and info'
-            raise Outcome(found, key=(name, 'returned'))
+            raise CheckResult(found, key=(name, 'returned'))
         return timestep
 
     def close(self) -> None:
@@ -214,13 +219,13 @@ def described(error: BaseException) -> tuple[str, str]:
     return kind + place, f'{kind}: {" ".join(str(error).split())[-300:]}{place}'
 
 
-def interrupted(env: Any, method: str, args: list[Any], at_line: int) -> int:
+def interrupted(env: BaseEnv, method: str, args: list[object], at_line: int) -> int:
     """Call ``method`` with an error at its ``at_line``-th own line, ``close`` excluded; returns the lines executed."""
     members = [getattr(one, '__func__', one) for cls in type(env).__mro__ for one in vars(cls).values()]
     files = {one.__code__.co_filename for one in map(inspect.unwrap, members) if inspect.isfunction(one)}
     lines = 0
 
-    def trace(frame: Any, event: str, _: Any) -> Any:
+    def trace(frame: FrameType, event: str, _: object) -> Callable | None:
         nonlocal lines
         if frame.f_code.co_filename not in files:
             return None
@@ -242,12 +247,10 @@ def interrupted(env: Any, method: str, args: list[Any], at_line: int) -> int:
 def processes() -> dict[psutil.Process, str]:
     """Those below this one that have not ended, with a name for messages."""
     multiprocessing.active_children()  # joins those that have ended
-    # multiprocessing starts these for the whole life of a process
-    staying = (resource_tracker._resource_tracker._pid, forkserver._forkserver._forkserver_pid)  # type: ignore
     found = {}
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):  # it has just ended
-            if process.pid not in staying and process.status() != psutil.STATUS_ZOMBIE:
+            if process.pid not in helper_pids() and process.status() != psutil.STATUS_ZOMBIE:
                 found[process] = f'process {process.pid}: {" ".join(process.cmdline())[:80]}'
     return found
 

@@ -1,1 +1,1 @@
-"""What knows nothing of Breakout or DI-engine's pipelines."""
+"""Helpers that do not depend on Breakout or DI-engine's pipelines."""

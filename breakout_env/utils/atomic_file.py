@@ -6,11 +6,11 @@ import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 # The unfinished files of this process.
 being_written: set[str] = set()
-# What shared folders of virtual machines, old network file systems and some FUSE ones answer where they cannot flush.
+# Some shared folders of virtual machines, network and FUSE file systems cannot flush; they answer with one of these.
 _CANNOT_FLUSH = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EISDIR)
 
 
@@ -20,12 +20,12 @@ class DamagedFile(ValueError):
 
 @contextlib.contextmanager
 def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
-    """A file that gets its name when the block ends, complete and on the disk; its folder is made. A reader thus sees
-    the old content or the new, whenever this process is killed; after a power cut, too, where the file system can
-    flush. A pipe or a device is written to, and a link stays one.
+    """A file that gets its name when the block ends, complete and on the disk; its folder is made. A reader sees the
+    old content or the new, whenever this process is killed or the power fails. A pipe or a device is written to, and a
+    link stays one.
 
     Raises:
-        OSError: If it cannot be written, as on a full disk; it names the file, whose old content is still there.
+        OSError: If it cannot be written, as on a full disk. The error names the file, which keeps its old content.
     """
     if os.path.exists(path) and not os.path.isfile(path):
         with open(path, 'wb') as file:
@@ -43,7 +43,7 @@ def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
             flush(file.fileno())
         os.replace(unfinished, path)
         flush_path(os.path.dirname(path))
-    except OSError as error:  # those of a write do not say of which file
+    except OSError as error:  # a failed write does not name its file
         error.filename = error.filename or path
         raise
     finally:
@@ -52,14 +52,14 @@ def atomic_write(path: str | Path) -> Iterator[BinaryIO]:
         being_written.discard(unfinished)
 
 
-def write_bytes(path: str | Path, content: Any) -> None:
-    """Write a small file, bytes or another object with the buffer protocol, by ``atomic_write``."""
+def write_bytes(path: str | Path, content: bytes | memoryview) -> None:
+    """Write a small file by ``atomic_write``."""
     with atomic_write(path) as file:
         file.write(content)
 
 
 def flush(descriptor: int) -> None:
-    """Flush a file or a folder to the disk, where its file system can; an OSError is one of the disk."""
+    """Flush a file or a folder to the disk, if its file system can."""
     try:
         os.fsync(descriptor)
     except OSError as error:
@@ -68,7 +68,7 @@ def flush(descriptor: int) -> None:
 
 
 def flush_path(path: str | Path) -> None:
-    """Flush a file, or a folder's entries, to the disk, so that it survives a power cut."""
+    """Flush a file, or a folder's entries, to the disk."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except OSError:  # some file systems open no folder, and some folders may be written to but not read

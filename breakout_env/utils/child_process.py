@@ -1,4 +1,4 @@
-"""A child process that is fed through its standard input and can never make its parent wait for long."""
+"""A helper program that reads its standard input and can never make its parent wait for long."""
 
 import os
 import select
@@ -18,9 +18,9 @@ class HelperTimeout(HelperError):
 
 
 class HelperProcess:
-    """Start a program, write to it, end it; each within a bounded time, whatever the program does. The program is
-    expected to finish its work and exit when its standard input ends, so it also does so when this process is killed.
-    It runs in a session of its own: Ctrl-C reaches this process alone, which then closes the program.
+    """Start a program, write to it, end it; each within a bounded time, whatever the program does. The program should
+    finish its work and exit when its standard input ends, so it also does so when this process is killed. It runs in
+    another session: Ctrl-C reaches this process alone, which then closes the program.
 
     Examples:
         >>> helper = HelperProcess('copy', ['cat'])
@@ -31,7 +31,7 @@ class HelperProcess:
     """
 
     def __init__(self, name: str, command: list[str]) -> None:
-        """Start a command, called ``name`` in messages; a HelperError says that it could not be started."""
+        """Start a command, called ``name`` in messages."""
         self._name = name
         self._closed = False
         self._messages = tempfile.TemporaryFile()  # a file, because an unread pipe would fill and block the program
@@ -52,14 +52,14 @@ class HelperProcess:
         _RUNNING.add(self)
 
     def wait_ready(self, timeout_s: float) -> None:
-        """Wait until the program prints anything on its standard output; a HelperError says that it did not."""
+        """Wait until the program prints anything on its standard output."""
         if not _is_ready(self._stdout, select.POLLIN, timeout_s):
             raise HelperError(f'the {self._name} did not answer within {timeout_s:g} s')
         if not os.read(self._stdout.fileno(), 64):
             raise HelperError(f'the {self._name} ended at once{self._last_message()}')
 
     def write(self, data: memoryview, timeout_s: float) -> None:
-        """Send bytes to the program; a HelperError says that it ended or did not read them in time."""
+        """Send bytes to the program."""
         stdin, rest = self._stdin.fileno(), memoryview(data).cast('B')
         deadline = time.monotonic() + timeout_s
         while rest:
@@ -73,8 +73,8 @@ class HelperProcess:
                 raise HelperError(f'the {self._name} has ended{self._last_message()}') from None
 
     def close(self, timeout_s: float) -> bool:
-        """End the program's input and wait for the program to finish; kill it where it does not. May be called
-        repeatedly; returns whether it was this call that ended the program.
+        """End the program's input and wait for the program to finish; kill it if it does not. May be called repeatedly;
+        returns whether it was this call that ended the program.
 
         Raises:
             HelperError: If the program had to be killed or reported a failure. It has ended then, too.
@@ -95,7 +95,7 @@ class HelperProcess:
             return True
         finally:
             if process.poll() is None:  # out of time, or the wait was interrupted
-                process.kill()  # SIGKILL, which a stopped process or one stuck in a system call obeys, too
+                process.kill()  # SIGKILL, which a stopped process obeys, too
                 process.wait()
             self._messages.close()
 
@@ -108,7 +108,7 @@ class HelperProcess:
         text = self._messages.read().decode(errors='replace').strip()
         return f': {text.splitlines()[-1]}' if text else ''
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
         """In a forked process: close the copies of the pipes, or the program would never see its input end."""
         if not self._closed:
             self._closed = True
@@ -124,12 +124,10 @@ def _is_ready(pipe: IO[bytes], event: int, timeout_s: float) -> bool:
     return bool(poller.poll(timeout_s * 1000))
 
 
-_RUNNING: 'weakref.WeakSet[HelperProcess]' = weakref.WeakSet()
-
-
 def _forget_all() -> None:
     for helper in list(_RUNNING):
-        helper._forget()
+        helper.forget()
 
 
+_RUNNING: 'weakref.WeakSet[HelperProcess]' = weakref.WeakSet()
 os.register_at_fork(after_in_child=_forget_all)

@@ -1,30 +1,21 @@
-"""How all programs of this project start and end: the ``breakout`` command and the pipelines of ``entry/``."""
+"""What commands leave behind in a process, and how other commands are named for people to paste."""
 
 import contextlib
-import errno
 import logging
 import os
-import resource
 import shlex
 import shutil
-import signal
 import sys
-import traceback
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
-import click
 import torch
-
-from . import output, signals
-from .child_process import HelperError
 
 
 @contextlib.contextmanager
 def only_warnings() -> Iterator[None]:
-    """Keep from the screen what loggers print besides warnings: DI-engine's workers also log into files."""
+    """Show only warnings of loggers on the screen: DI-engine's workers log into files, too."""
     root = logging.getLogger()
     before, level = {handler: handler.level for handler in root.handlers}, root.level
     logging.basicConfig()
@@ -42,9 +33,8 @@ def only_warnings() -> Iterator[None]:
 
 @contextlib.contextmanager
 def process_as_found() -> Iterator[None]:
-    """For what a program calls that continues afterwards, such as a notebook or a sweep: it finds the root logger, the
-    filters of warnings, the environment variables, PyTorch's number of threads and its default type as they were.
-    Meanwhile that is float32.
+    """Restore at the end the root logger, the filters of warnings, the environment variables, PyTorch's number of
+    threads and its default type, because the program may continue, as a notebook does. Meanwhile the type is float32.
     """
     environ, threads, dtype = dict(os.environ), torch.get_num_threads(), torch.get_default_dtype()
     try:
@@ -59,9 +49,9 @@ def process_as_found() -> Iterator[None]:
         os.environ.update(environ)
 
 
-def shell_command(program: str, *words: Any) -> str:
+def shell_command(program: str, *words: object) -> str:
     """A command for people to paste into a shell. A program of this installation, such as ``'breakout'`` or ``'ding'``,
-    is called by its name where PATH has it, else by the path of the one beside this Python, as after ``make``.
+    is called by its name if PATH has it, else by its path beside this Python, as after ``make``.
     """
     found, beside = shutil.which(program), Path(sys.executable).with_name(program)
     path = os.path.relpath(beside)
@@ -77,45 +67,3 @@ def shell_command(program: str, *words: Any) -> str:
 def listed_commands(commands: Mapping[str, str]) -> list[str]:
     """Lines with commands, each after what it is for."""
     return [f'  {what + ":":19}{text}' for what, text in commands.items()]
-
-
-class Program(click.Command):
-    """A click command with a graceful shutdown. SIGTERM and SIGHUP raise ``SystemExit``; after Ctrl-C it prints
-    'stopped' and exits with 130, as shells expect (click: 1). What its user can fix is shown as click does, in a line
-    with exit code 1: errors that this package or the system raises; others keep their traceback.
-
-    Calling the command installs the signal handlers; ``main``, for a program that continues afterwards, does not.
-    """
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run as the command of this process, which ends afterwards."""
-        signals.exit_on_signals()
-        output.survive_lost_output()
-        os.environ.pop('MPLBACKEND', None)  # of a notebook, say; figures are files here, and ding asks for a backend
-        try:
-            return self.main(*args, **kwargs)
-        except SystemExit as end:
-            if not end.code and (error := output.lost_output()):
-                sys.exit(f'What was to be printed is lost: {error}')
-            raise
-        finally:
-            # as signals.let_ctrl_c_kill, outside of the command's context
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """As click's."""
-        try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt:
-            from breakout_command import end_interrupted  # beside the package, for commands alone
-
-            end_interrupted(ctx)
-        except (ValueError, OSError, HelperError) as error:
-            raised_in = Path(traceback.extract_tb(error.__traceback__)[-1].filename).resolve()
-            is_ours = Path(__file__).resolve().parent.parent in raised_in.parents
-            if is_ours or getattr(error, 'errno', None) not in (None, errno.EPIPE):
-                limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
-                cut = f'; a file, or shared memory, may have {limit:,} bytes (ulimit -f)'
-                too_large = isinstance(error, OSError) and error.errno == errno.EFBIG and limit >= 0
-                raise click.ClickException(f'{error}{cut if too_large else ""}') from None
-            raise

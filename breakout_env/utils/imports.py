@@ -1,4 +1,4 @@
-"""Modules that a config names, and why one of them cannot be imported."""
+"""Imports the modules that a config names, and says why one of them cannot be imported."""
 
 import importlib
 import traceback

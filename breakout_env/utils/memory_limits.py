@@ -1,6 +1,4 @@
-"""How much memory this process may take, by the limits of the machine, the job and the shell; how much it takes with
-its workers; and a warning before it runs out.
-"""
+"""How much memory this process may take, how much it takes with its workers, and a warning before it runs out."""
 
 import logging
 import math
@@ -16,6 +14,7 @@ import psutil
 logger = logging.getLogger(__name__)
 # A warning comes when less than this share of the memory limit is left.
 _LOW_SHARE = 0.1
+_GROUPS, _MEMBERSHIP = '/sys/fs/cgroup', '/proc/self/cgroup'
 
 
 class Room(NamedTuple):
@@ -26,11 +25,10 @@ class Room(NamedTuple):
     whose: str
 
 
-def memory_room(root: str = '/sys/fs/cgroup', membership: str = '/proc/self/cgroup') -> Room:
-    """The tightest of the machine's memory, the limits of the control groups that this process is in (docker,
-    Kubernetes, Slurm and systemd set them; version 1 and 2), and those of the shell (``ulimit``; SGE and PBS set them).
-    A process in a container sees all memory of the host, and is killed at the container's limit. ``control_groups``
-    explains the arguments.
+def memory_room(root: str = _GROUPS, membership: str = _MEMBERSHIP) -> Room:
+    """The tightest of the machine's memory, the limits of control groups (docker, Kubernetes, Slurm and systemd set
+    them), and those of the shell (``ulimit``; SGE and PBS set them). A process in a container sees all memory of the
+    host, and is killed at the container's limit. ``control_groups`` explains the arguments.
     """
     memory = psutil.virtual_memory()
     room = Room(memory.available, memory.total, "the machine's memory")
@@ -43,8 +41,8 @@ def memory_room(root: str = '/sys/fs/cgroup', membership: str = '/proc/self/cgro
         used -= min(used, _reclaimable(folder))
         if limit - used < room.free_bytes:
             room = Room(max(0, limit - used), limit, 'the memory limit of its control group (container or job)')
-    used = psutil.Process().memory_info()
-    data = _limited(resource.RLIMIT_DATA, used.data, 'the limit of its data, ulimit -d')
+    data_bytes = psutil.Process().memory_info().data
+    data = _limited(resource.RLIMIT_DATA, data_bytes, 'the limit of its data, ulimit -d')
     return min(room, address_room(), data, key=lambda room: room.free_bytes)
 
 
@@ -60,28 +58,20 @@ def _limited(which: int, used_bytes: int, whose: str) -> Room:
     return Room(max(0, limit - used_bytes), limit, whose)
 
 
-def control_groups(
-    controller: str, root: str = '/sys/fs/cgroup', membership: str = '/proc/self/cgroup'
-) -> Iterator[Path]:
+def control_groups(controller: str, root: str = _GROUPS, membership: str = _MEMBERSHIP) -> Iterator[Path]:
     """The folders of the control groups of this process and of all groups above them, of version 1 and 2.
 
     Arguments:
         controller: What they control, such as ``'memory'``.
         root: Where control groups are mounted.
-        membership: The file that says in which groups this process is.
+        membership: The file that says in which groups this process is; a kernel without them has no such file.
     """
-    try:
-        lines = Path(membership).read_text().splitlines()
-    except OSError:  # a kernel without them
-        return
+    lines = Path(membership).read_text().splitlines() if os.path.exists(membership) else ()
     for line in lines:
         _, controllers, path = line.split(':', 2)
-        if controllers == '':
-            top = Path(root)
-        elif controller in controllers.split(','):
-            top = Path(root, controller)
-        else:
+        if controllers and controller not in controllers.split(','):
             continue
+        top = Path(root, controller) if controllers else Path(root)
         # in a container the path may be the host's, with the group itself mounted at the top
         group = top / path.lstrip('/')
         for folder in (group, *group.parents):
@@ -120,9 +110,8 @@ def disk_room(folder: str) -> Room:
 
 
 def memory_bytes() -> int:
-    """Memory of this process and its workers together, each shared page counted once (Linux's proportional set size):
-    what ending them would free. The kernel walks over all pages of a process for it, tens of milliseconds for a
-    gigabyte, so it is for a display, not for each reading.
+    """Memory of this process and its workers together, each shared page counted once (Linux's proportional set size).
+    The kernel walks over all pages of a process for it, tens of milliseconds for a gigabyte.
     """
     this, total = psutil.Process(), 0
     for process in (this, *this.children(recursive=True)):
@@ -134,9 +123,7 @@ def memory_bytes() -> int:
 
 
 class MemoryWatch:
-    """Warns before memory runs out: once when less than a tenth of the limit is left (the machine's, or the control
-    group's), and again whenever half of that is used up.
-    """
+    """Warns once when less than a tenth of the memory limit is left, and again whenever half of that is used up."""
 
     def __init__(self, warn: Callable[[str], None] = logger.warning, room: Callable[[], Room] = memory_room) -> None:
         self._warn, self._room = warn, room

@@ -1,5 +1,4 @@
-"""Declare options once: a pydantic model a section, from which checks, error messages, hints and docs/options.md
-follow.
+"""Options are declared once, in a pydantic model a section: checks, messages, hints and docs/options.md follow from it.
 
 An error message names the option, the value found and what is allowed::
 
@@ -16,7 +15,6 @@ from functools import cache
 from operator import index
 from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
 
-import click
 import numpy as np
 from annotated_types import Ge, GroupedMetadata, Gt, Le
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, TypeAdapter, ValidationError
@@ -27,16 +25,20 @@ _SHOWN_CHARACTERS = 120
 DAY_S = 86_400.0
 
 
+class ConfigError(ValueError):
+    """A wrong option of a config or of the command line; a command ends with exit code 2."""
+
+
 class Expected(str):
     """What an option may be, in words, for the types that their bounds do not describe."""
 
 
-def _as_python(value: Any) -> Any:
-    """numpy's numbers count as Python's; an array or a tensor stays what it is and fails the check."""
+def _as_python(value: object) -> object:
+    """numpy's numbers count as Python's; an array or a tensor fails the check."""
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _whole(value: Any) -> Any:
+def _whole(value: object) -> object:
     """1e6 is what people write for a million."""
     value = _as_python(value)
     return int(value) if isinstance(value, float) and value.is_integer() else value
@@ -57,13 +59,13 @@ class Between(GroupedMetadata):
     above: bool = False
     from_float: bool = False
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[object]:
         yield BeforeValidator(_whole if self.from_float else _as_python)
         yield Gt(self.low) if self.above else Ge(self.low)
         if self.high < math.inf:
             yield Le(self.high)
 
-    def describe(self, type_: Any) -> str:
+    def describe(self, type_: object) -> str:
         """The bounds in words."""
         if type_ is int:
             return f'a whole number from {self.low:,}' + (f' to {self.high:,}' if self.high < math.inf else '')
@@ -81,11 +83,7 @@ def _check_path(value: str) -> str:
     return os.path.expanduser(value)  # which a shell does not do in `--exp-name=~/run`, nor anybody in a config
 
 
-PathText = Annotated[
-    str,
-    AfterValidator(_check_path),
-    Expected('a path in printable characters'),
-]
+PathText = Annotated[str, AfterValidator(_check_path), Expected('a path in printable characters')]
 
 
 class Options(BaseModel):
@@ -113,9 +111,9 @@ class Options(BaseModel):
     _passed_over: ClassVar[Collection[str]] = frozenset()
 
     @classmethod
-    def read(cls, cfg: Any) -> Self:
+    def read(cls, cfg: object) -> Self:
         """Check a section of a config, a dict or EasyDict, None for an empty one. Options that are not set have their
-        defaults; ``model_fields_set`` has the names of the others.
+        defaults.
 
         Raises:
             ValueError: If the section is no dict, an option is unknown, or a value is not allowed.
@@ -128,14 +126,16 @@ class Options(BaseModel):
 
     @classmethod
     def of_section(cls, owner: str, section_name: str, values: Mapping) -> Self:
-        """As ``read``, of a section that also holds others' options, such as ``policy.learn`` those of DI-engine.
-        ``owner`` and ``section_name`` begin the error messages.
+        """As ``read``, for a section that other options share, as DI-engine's do in ``policy.learn``. ``owner`` and
+        ``section_name`` begin the error messages.
         """
-        where = f'{section_name}.' if section_name else ''
         given = {name: values[name] for name in cls.model_fields if name in values}
-        for name, value in given.items():
-            checked(owner, where + name, value, cls.model_fields[name].rebuild_annotation())
-        return cls(**given)
+        try:
+            return cls(**given)
+        except ValidationError as error:
+            name = str(error.errors()[0]['loc'][0])
+            where = f'{section_name}.{name}' if section_name else name
+            raise _refusal(owner, where, given[name], cls.model_fields[name].rebuild_annotation()) from None
 
     @classmethod
     def known_names(cls) -> Collection[str]:
@@ -143,14 +143,14 @@ class Options(BaseModel):
         return {*cls.model_fields, *cls._passed_over}
 
     @classmethod
-    def unknown(cls, name: Any, prefix: str = '') -> ValueError:
+    def unknown(cls, name: object, prefix: str = '') -> ValueError:
         """The error for a name that is not an option, with the nearest one that is; ``prefix`` says where it was."""
         hint = nearest(name, cls.known_names())
         shown_name = name if isinstance(name, str) and name.isprintable() else shortened(name)
         return ValueError(f'{cls._owner} `{prefix}{shown_name[:_SHOWN_CHARACTERS]}` is unknown; {hint}')
 
 
-def describe(type_: Any, metadata: Collection[Any] = ()) -> str:
+def describe(type_: object, metadata: Collection[object] = ()) -> str:
     """What an option of a type may be, in words: ``'None or a whole number from 1 to 60'``."""
     for words in metadata:
         if isinstance(words, Expected):
@@ -176,8 +176,8 @@ def _adapter(type_: Any) -> TypeAdapter:
     return TypeAdapter(type_, config=ConfigDict(strict=True))
 
 
-def checked(owner: str, name: str, value: Any, type_: Any) -> Any:
-    """Check a single value that is in no section of ours; returns it, numpy's numbers as Python's.
+def checked(owner: str, name: str, value: object, type_: object) -> Any:
+    """Check a single value; returns it, numpy's numbers as Python's.
 
     Arguments:
         owner: How the error message begins, such as ``'env option'``.
@@ -188,33 +188,11 @@ def checked(owner: str, name: str, value: Any, type_: Any) -> Any:
     try:
         return _adapter(type_).validate_python(value)
     except ValidationError:
-        raise ValueError(f'{owner} `{name}` is {shown(value)}; expected {describe(type_)}') from None
+        raise _refusal(owner, name, value, type_) from None
 
 
-class CommandLineType(click.ParamType):
-    """A click type with the bounds and the error message of an option's type.
-
-    Arguments:
-        type_: What it may be, such as ``Annotated[int, Between(0, 9)]``.
-    """
-
-    def __init__(self, type_: Any) -> None:
-        self._type = type_
-        self.name = 'integer' if get_args(type_)[0] is int else 'float'
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        """As click's."""
-        try:
-            return _adapter(self._type).validate_python(value, strict=False)
-        except ValidationError:
-            self.fail(f'{value!r} is not allowed; expected {describe(self._type)}', param, ctx)
-
-
-# numpy takes seeds of 32 bits, and each environment gets one of its own above it.
-SEED = CommandLineType(Annotated[int, Between(0, 2**31 - 1)])
-# Env steps, updates, games.
-COUNT = CommandLineType(Annotated[int, Between(1)])
-COLLECTORS = CommandLineType(Annotated[int, Between(1, 4096)] | Literal['auto'])
+def _refusal(owner: str, name: str, value: object, type_: object) -> ValueError:
+    return ValueError(f'{owner} `{name}` is {shown(value)}; expected {describe(type_)}')
 
 
 def checked_seed(seed: Any) -> int:
@@ -228,8 +206,8 @@ def checked_seed(seed: Any) -> int:
     return number
 
 
-def section(owner: str, value: Any) -> dict[Any, Any]:
-    """A section of a config as a plain dict, empty for None; a ValueError, which names the owner, if it is no dict."""
+def section(owner: str, value: object) -> dict[Any, Any]:
+    """A section of a config as a plain dict, empty for None. Raises ValueError, which names the owner, otherwise."""
     if value is None:
         return {}
     if not isinstance(value, Mapping):
@@ -238,18 +216,18 @@ def section(owner: str, value: Any) -> dict[Any, Any]:
     return {name: value[name] for name in value}
 
 
-def nearest(name: Any, known: Collection[str]) -> str:
+def nearest(name: object, known: Collection[str]) -> str:
     """The hint for a name that is unknown: the nearest known one, or all of them."""
     near = difflib.get_close_matches(str(name)[:_SHOWN_CHARACTERS], sorted(known), n=1)
     return f'did you mean `{near[0]}`?' if near else f'expected one of {", ".join(sorted(known))}'
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """A value for an error message, with its type."""
     return f'{shortened(value)} ({type(value).__name__})'
 
 
-def shortened(value: Any) -> str:
+def shortened(value: object) -> str:
     """A value for an error message: cut off where it is long, control characters escaped for the terminal's sake."""
     text = repr(value)
     if len(text) > _SHOWN_CHARACTERS:

@@ -1,7 +1,7 @@
-"""Output may get lost; that never ends a program's work.
+"""Losing output never stops a program.
 
-Ctrl-C reaches every program of a pipeline, so ``tee`` may have ended before ours says that it stops. A stream may also
-be closed (``2>&-``: ``sys.stderr`` is None then), full, or of an encoding that cannot take the text.
+Ctrl-C reaches every program of a pipeline, so ``tee`` may have ended before this one says that it stops. A stream may
+also be closed (``2>&-``: ``sys.stderr`` is None then), full, or of an encoding that cannot take the text.
 """
 
 import contextlib
@@ -11,12 +11,11 @@ import select
 import sys
 from typing import Any
 
-# What a reader that is merely slow gets before a program that stops goes on without it.
+# How long a program that stops waits for a slow reader.
 _SLOW_READER_S = 1.0
-_streams: 'list[_Output]' = []
 
 
-class _Output(io.FileIO):
+class Output(io.FileIO):
     """The file below stdout or stderr; what it cannot write is lost, and ``error`` says why."""
 
     error: OSError | None = None
@@ -31,19 +30,20 @@ class _Output(io.FileIO):
         return written
 
 
-def survive_lost_output() -> None:
-    """For the process of a command: from now on, no write to stdout or stderr raises an error."""
+def survive_lost_output() -> Output | None:
+    """Let no write of this process to stdout or stderr raise an error from now on; returns the file below stdout."""
     for descriptor in (0, 1, 2):
         try:
             os.fstat(descriptor)
         except OSError:  # a checkpoint would be opened in its place, and get what libraries print
-            os.open(os.devnull, os.O_RDWR)  # the lowest that is free
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free descriptor
+    below_stdout = None
     for name, descriptor in (('stdout', 1), ('stderr', 2)):
         stream = getattr(sys, name)
         if stream is None:
             setattr(sys, name, open(os.devnull, 'w'))
         elif isinstance(stream, io.TextIOWrapper) and stream.fileno() == descriptor:
-            file = _Output(descriptor, 'w', closefd=False)
+            file = Output(descriptor, 'w', closefd=False)
             text = io.TextIOWrapper(
                 io.BufferedWriter(file),
                 stream.encoding,
@@ -53,26 +53,15 @@ def survive_lost_output() -> None:
             )
             setattr(sys, name, text)
             if descriptor == 1:
-                _streams.append(file)
-
-
-def ignore_lost_output() -> None:
-    """Forget lost output: a training exits with its own code."""
-    _streams.clear()
-
-
-def lost_output() -> OSError | None:
-    """Why something that was printed on stdout is lost; None if nothing is."""
-    with contextlib.suppress(AttributeError):
-        sys.stdout.flush()
-    return next((file.error for file in _streams if file.error is not None), None)
+                below_stdout = file
+    return below_stdout
 
 
 def say(text: str) -> None:
-    """Print a line about a run, also in a signal handler and in programs that are not ours; it raises no error."""
+    """Print a line about a run; it raises no error."""
     try:
         print(text, flush=True)
-    except (RuntimeError, UnicodeError):  # the signal came during another print, or the encoding lacks a character
+    except UnicodeError:  # the encoding lacks a character
         with contextlib.suppress(OSError, ValueError):
             os.write(sys.stdout.fileno(), f'{text}\n'.encode('ascii', 'backslashreplace'))
     except (OSError, ValueError):

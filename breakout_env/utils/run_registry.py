@@ -1,20 +1,20 @@
-"""Parts of a run find each other here by the name of the experiment: buffer, collector and evaluator register, the
-learner hooks look them up. DI-engine 0.5.3 shows a hook the learner alone.
+"""Parts of a run find each other here by the name of the experiment, because DI-engine shows a learner hook only the
+learner: buffer, collector and evaluator register, the learner hooks look them up.
 """
 
 import weakref
 from typing import Any
 
-_parts: 'weakref.WeakValueDictionary[tuple, Any]' = weakref.WeakValueDictionary()
+_parts: 'weakref.WeakValueDictionary[tuple[str, str], Any]' = weakref.WeakValueDictionary()
 
 
-def register(exp_name: str, role: str, part: Any) -> None:
+def register(exp_name: str, role: str, part: object) -> None:
     """Register a part of a run; the registry does not keep it alive."""
     _parts[exp_name, role] = part
 
 
 def forget(exp_name: str) -> None:
-    """Forget a run that is over: the next one of this name, in the same process, must not find its parts."""
+    """Forget a run that is over, so that the next one of this name in this process does not find its parts."""
     for key in [key for key in _parts.keys() if key[0] == exp_name]:
         _parts.pop(key, None)
 
@@ -26,7 +26,7 @@ def look_up(exp_name: str, role: str) -> Any | None:
 
 def after_env_step(exp_name: str) -> None:
     """Renew the progress line, and end the run if a stop was requested: collectors and evaluators call this after each
-    step of their environments, as no update does meanwhile. What it raises is for the run's pipeline.
+    step of their environments. What it raises is for the run's pipeline.
     """
     progress = look_up(exp_name, 'progress')
     if progress is not None:

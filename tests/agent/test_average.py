@@ -12,10 +12,10 @@ import pytest
 import torch
 from click.testing import CliRunner
 
+from breakout_cli import main
 from breakout_env import PixelActorCritic, PixelDRQN
 from breakout_env.agent.agent import load_agent, save_agent
 from breakout_env.agent.weights_file import average_weights, checkpoints_of, last_eighth
-from breakout_env.cli import main
 from helpers.agents import SMALL, SMALL_CONFIG, config_of, observations, small_network, write_checkpoint
 from helpers.processes import ROOT
 

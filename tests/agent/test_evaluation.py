@@ -9,10 +9,10 @@ import scipy.stats
 import torch
 from click.testing import CliRunner
 
+from breakout_cli import main
 from breakout_env import BreakoutEnv, PixelActorCritic
 from breakout_env.agent.agent import load_agent, save_agent
 from breakout_env.agent.evaluation import BATCH_SIZE, Game, Report, evaluate
-from breakout_env.cli import main
 from helpers.agents import SMALL, SMALL_CONFIG, config_of, small_network
 from helpers.resources import children
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from breakout_cli import main
 from breakout_env import BreakoutEnv
 from breakout_env.agent.agent import save_agent
 from breakout_env.agent.play import play
-from breakout_env.cli import main
 from breakout_env.rendering.video import VideoFile
 from helpers.agents import config_of, small_network
 

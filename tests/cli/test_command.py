@@ -5,56 +5,65 @@ import re
 import sys
 import warnings
 
-import click
 import pytest
 import torch
 from click.testing import CliRunner
 from ding.utils import POLICY_REGISTRY
 
-from breakout_command import COMMANDS
-from breakout_command import main as front_door
-from breakout_env.cli import main
-from breakout_env.cli.common import run_commands
+from breakout_cli import eval, main, play
+from breakout_cli.next_commands import run_commands
+from breakout_cli.plot import PANELS, X_AXES
+from breakout_cli.program import Program
+from breakout_env.agent.evaluation import PROTOCOLS
+from breakout_env.agent.play import EPSILON
 from breakout_env.policy.lean_ppo import LeanPPOCommandModePolicy
-from breakout_env.utils.command_line import Program, shell_command
+from breakout_env.run import plotting
+from breakout_env.utils.command_line import shell_command
 from helpers.agents import config_of, write_checkpoint
 from helpers.processes import BIN, ROOT, completed
 
 POLICY_REGISTRY.register('their_ppo_command', type('TheirPPO', (LeanPPOCommandModePolicy,), {}))
 
 
-@pytest.mark.parametrize('name', [None, *COMMANDS])
+@pytest.mark.parametrize('name', [None, *main.commands])
 def test_help_has_examples_and_fits_into_80_columns(name):
-    command, words = (main, [name, '-h']) if name else (front_door, ['-h'])
-    result = CliRunner().invoke(command, words, terminal_width=80)
+    result = CliRunner().invoke(main, [name, '-h'] if name else ['-h'], terminal_width=80)
     assert result.exit_code == 0
     assert re.search(rf'Examples:\n +breakout {name or ""}', result.output), result.output
     assert not [line for line in result.output.splitlines() if len(line) > 80]
-    # what the front door says of each command is what the command says of itself
-    described = ' '.join(main.get_command(click.Context(main), name or 'train').help.split())
-    assert name is None or described.startswith(COMMANDS[name])
-
-
-def test_the_front_door_knows_all_commands():
-    assert sorted(COMMANDS) == main.list_commands(click.Context(main))
 
 
 def test_unknown_command_is_an_error_with_the_known_ones():
-    result = CliRunner().invoke(front_door, ['trian'])
+    result = CliRunner().invoke(main, ['trian'])
     assert result.exit_code == 2 and "there is no command 'trian'; expected one of train, eval" in result.output
 
 
-def test_an_error_of_the_system_is_a_line_and_one_of_another_library_keeps_its_traceback():
+def test_an_error_of_the_system_is_a_line_and_others_keep_their_traceback():
     result = CliRunner().invoke(Program('read', callback=lambda: os.read(10**6, 1)))
     assert result.exit_code == 1 and result.output == 'Error: [Errno 9] Bad file descriptor\n'
     assert isinstance(CliRunner().invoke(Program('number', callback=lambda: int('x'))).exception, ValueError)
 
 
-@pytest.mark.parametrize('option, expected', [('--version', r'breakout, version [\d.]+\n'), ('-h', r'Usage.*')])
-def test_installed_command_answers_at_once_as_it_imports_neither_torch_nor_di_engine(option, expected):
-    done = completed([sys.executable, '-X', 'importtime', BIN / 'breakout', option])
-    assert re.fullmatch(expected, done.stdout, re.S)
+@pytest.mark.parametrize(
+    'words, expected',
+    [
+        ('--version', r'breakout, version [\d.]+\n'),
+        ('-h', 'Usage.*'),
+        ('train -h', 'Usage.*'),
+        ('eval --protocol mine', ''),
+        ('train --set x', ''),
+    ],
+)
+def test_help_and_wrong_options_come_without_importing_the_package(words, expected):
+    done = completed([sys.executable, '-X', 'importtime', BIN / 'breakout', *words.split()])
+    assert re.fullmatch(expected, done.stdout, re.S) and bool(done.returncode) is not bool(expected)
     assert {'ding', 'torch', 'gym', 'breakout_env'}.isdisjoint(re.findall(r'\| +(\w+)$', done.stderr, re.M))
+
+
+def test_choices_and_defaults_are_those_of_the_package():
+    assert (PANELS, X_AXES) == (list(plotting.PANELS), list(plotting.X_AXES))
+    options = {option.name: option for command in (eval.command, play.command) for option in command.params}
+    assert list(options['protocol'].type.choices) == list(PROTOCOLS) and options['epsilon'].default == EPSILON
 
 
 def test_import_is_quiet_and_later_warnings_are_shown():
@@ -95,13 +104,18 @@ def test_ppo_collects_while_it_learns_on_half_the_threads(monkeypatch, tmp_path,
     name, path = config.replace('their_', ''), tmp_path / 'config.py'
     text = (ROOT / 'configs' / f'breakout_{name}_config.py').read_text()
     path.write_text(text.replace("type='lean_ppo'", "type='their_ppo'") if name != config else text)
-    pipeline = lambda *arguments: started.append((*arguments, used[-1])) or arguments[0].main.exp_name  # noqa: E731
-    CliRunner().invoke(main, ['train', '--device', 'cpu', '-c', str(path), *options], obj=dict(serial=pipeline))
-    assert started[0][4] is overlap and started[0][-1] == threads
+
+    def pipeline(file, *run, **how):
+        started.append((how['overlap'], used[-1]))
+        return file.main.exp_name
+
+    monkeypatch.setattr('runpy.run_path', lambda *args, **kwargs: dict(train=pipeline))
+    CliRunner().invoke(main, ['train', '--device', 'cpu', '-c', str(path), *options])
+    assert started == [(overlap, threads)]
     assert used[-1] == 8, 'as before, for a program that calls the command'
 
 
-def test_the_end_of_a_run_names_the_commands_for_its_agents_without_trying_them(tmp_path, monkeypatch):
+def test_the_end_of_a_run_names_the_commands_for_its_agents(tmp_path, monkeypatch):
     monkeypatch.delenv('PYTHONPATH', raising=False)
     assert run_commands('no_run') == {}
     recurrent, foreign = config_of('pixel_drqn'), config_of('dqn', sizes=dict(obs_shape=4, action_shape=2))

@@ -7,23 +7,22 @@ import os
 import re
 import signal
 import subprocess
-import sys
 
 import psutil
 import pytest
+import torch
 from click.testing import CliRunner
 
-from breakout_env.cli import doctor_checks, doctor_command, main
-from breakout_env.cli.common import device_of
-from breakout_env.cli.doctor_checks import Answer, Check
-from breakout_env.cli.doctor_command import run_checks
+from breakout_cli import doctor_checks, main
+from breakout_cli.common import device_of
+from breakout_cli.doctor_checks import Answer, Check, run_checks
 from breakout_env.run.config import checked_config
 from breakout_env.utils.memory_limits import Room
 from helpers.processes import ROOT, wait_until
 
 
-def only(look, **options):
-    (row,) = run_checks([Check('it', look, **options)])
+def only(look, timeout_s=60.0, **options):
+    (row,) = run_checks([Check('it', look, **options)], timeout_s)
     return row
 
 
@@ -45,7 +44,7 @@ def test_table_shows_each_finding_and_below_it_fixes_that_can_be_copied(monkeypa
     # the exit code is 1 if something fails that training needs
     for needed, code in ((True, 1), (False, 0)):
         fails = Check('it', lambda: Answer('fails', 'no'), needed=needed)
-        monkeypatch.setattr(doctor_command, 'CHECKS', [*checks, fails])
+        monkeypatch.setattr(doctor_checks, 'CHECKS', [*checks, fails])
         result = CliRunner().invoke(main, ['doctor'])
         assert result.exit_code == code and 'all [is] well' in result.stdout
         assert long in result.stdout  # in one line
@@ -58,7 +57,7 @@ def test_check_that_raises_or_crashes_has_failed(same_footprint):
     row = only(look, fix='do this')
     assert (row.state, row.found, row.fix) == ('fails', 'RuntimeError: planted in two lines', 'do this')
     row = only(lambda: os.kill(os.getpid(), signal.SIGSEGV))
-    assert row.state == 'fails' and 'without an answer' in row.found
+    assert row.state == 'fails' and 'crashed' in row.found
 
 
 def test_check_that_hangs_is_ended_with_its_children(same_footprint, tmp_path):
@@ -90,47 +89,30 @@ def test_packages_out_of_bounds_or_missing_come_with_their_pip_command(monkeypat
     assert 'opencv' not in finding.found  # the headless one provides the same modules
 
 
-def test_python_without_lib2to3_is_a_warning_for_ding_that_names_the_package(monkeypatch):
-    monkeypatch.setitem(sys.modules, 'lib2to3', None)
-    (ding,) = (check for check in doctor_checks.CHECKS if check.name == 'ding')
-    row = only(ding.look, needed=ding.needed, fix=ding.fix)
-    assert row.state == 'warning' and 'lib2to3' in row.found and 'apt install python3-lib2to3' in row.fix
-
-
-@pytest.mark.parametrize('has_display, has_pygame', [(False, True), (False, False), (True, False)])
-def test_a_window_needs_what_is_missing_and_nothing_else(has_display, has_pygame, monkeypatch):
-    for name in ('DISPLAY', 'WAYLAND_DISPLAY'):
-        monkeypatch.delenv(name, raising=False)
-    if has_display:
-        monkeypatch.setenv('DISPLAY', ':1')
-    monkeypatch.setattr(importlib.util, 'find_spec', lambda name: has_pygame or None)
+@pytest.mark.parametrize('display, pygame, fix', [(None, True, 'record'), (':1', False, 'pip install pygame')])
+def test_a_window_needs_a_display_and_pygame(display, pygame, fix, monkeypatch):
+    monkeypatch.setenv('DISPLAY', display or '')
+    monkeypatch.setenv('WAYLAND_DISPLAY', '')
+    monkeypatch.setattr(importlib.util, 'find_spec', lambda name: pygame or None)
     finding = doctor_checks.window()
-    assert finding.state == 'warning' and ('no display' in finding.found) is not has_display
-    assert 'breakout record' in finding.fix and ('pip install pygame' in finding.fix) is not has_pygame
+    assert finding.state == 'warning' and ('no display' in finding.found) is pygame
+    assert fix in finding.fix and 'breakout record' in finding.fix
 
 
-def test_small_shared_memory_is_a_warning_and_a_full_or_read_only_one_fails(small_disk):
+def test_small_shared_memory_is_a_warning_and_a_full_one_fails(small_disk):
     finding = doctor_checks.shared_memory(str(small_disk))
     assert finding.state == 'warning' and '--shm-size' in finding.fix
     (small_disk / 'full').write_bytes(b'x' * 22 * 2**20)
     assert doctor_checks.shared_memory(str(small_disk)).state == 'fails'
-    (small_disk / 'full').unlink()
-    subprocess.run(['mount', '-o', 'remount,ro', small_disk], check=True)
-    finding = doctor_checks.shared_memory(str(small_disk))
-    assert finding.state == 'fails' and 'remount,rw' in finding.fix
 
 
 def test_too_little_of_this_machine_is_a_warning_with_its_fix(monkeypatch, tmp_path):
     monkeypatch.setattr(doctor_checks.os, 'sched_getaffinity', lambda pid: {3, 5})
-    for files in ({'cpu.max': '150000 100000'}, {'cpu.cfs_quota_us': '150000', 'cpu.cfs_period_us': '100000'}):
-        group = tmp_path / str(len(files))
-        group.mkdir()
-        for name, text in files.items():
-            (group / name).write_text(text)
-        monkeypatch.setattr(doctor_checks, 'control_groups', lambda controller, group=group: [tmp_path, group])
-        finding = doctor_checks.cpu()
-        assert finding.state == 'warning' and 'the time of 1.5' in finding.found
-        assert re.fullmatch(r'OMP_NUM_THREADS=1 taskset -c 3 .*breakout train', finding.fix)
+    (tmp_path / 'cpu.max').write_text('150000 100000')
+    monkeypatch.setattr(doctor_checks, 'control_groups', lambda controller: [tmp_path / 'none', tmp_path])
+    finding = doctor_checks.cpu()
+    assert finding.state == 'warning' and 'the time of 1.5' in finding.found
+    assert re.fullmatch(r'OMP_NUM_THREADS=1 taskset -c 3 .*breakout train', finding.fix)
     little = Room(10**9, 2 * 10**9, 'a container')
     monkeypatch.setattr(doctor_checks, 'memory_room', lambda: little)
     monkeypatch.setattr(doctor_checks, 'disk_room', lambda folder: little)
@@ -141,8 +123,7 @@ def test_too_little_of_this_machine_is_a_warning_with_its_fix(monkeypatch, tmp_p
 @pytest.mark.parametrize('has', [True, False])
 def test_doctor_says_to_which_column_of_the_guides_this_cpu_belongs(has, monkeypatch):
     monkeypatch.setattr(doctor_checks, 'control_groups', lambda controller: [])
-    monkeypatch.setattr(doctor_checks.torch.cpu, '_is_avx512_bf16_supported', lambda: has)
-    monkeypatch.setattr(doctor_checks.torch.cpu, '_is_amx_tile_supported', lambda: False)
+    monkeypatch.setattr(doctor_checks, 'fastest_dtype', lambda *where: torch.bfloat16 if has else torch.float32)
     assert doctor_checks.cpu().found.endswith('with bfloat16' if has else 'without bfloat16')
 
 
@@ -155,9 +136,6 @@ def test_unusable_gpu_is_told_apart_from_none(monkeypatch, tmp_path):
     (tmp_path / 'nvidia-smi').chmod(0o755)
     finding = doctor_checks.gpu()
     assert finding.state == 'warning' and 'NVIDIA driver 550.54.15, which this PyTorch' in finding.found
-    monkeypatch.setenv('CUDA_VISIBLE_DEVICES', '')
-    finding = doctor_checks.gpu()
-    assert finding.state == 'warning' and finding.fix == 'unset CUDA_VISIBLE_DEVICES'
 
 
 WHEEL = ['sm_75', 'sm_80', 'sm_86', 'sm_90']

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from breakout_env.cli.train_command import command as train
+from breakout_cli.train import command as train
 from helpers.processes import BIN, ROOT, run
 
 DEPLOY = ROOT / 'deploy'
@@ -53,7 +53,7 @@ def test_the_job_on_kubernetes_resumes_its_run_with_ray_authentication(manifest)
 
 def test_the_image_is_built_from_the_files_that_dockerignore_admits():
     admitted = set(re.findall(r'^!(\S+)$', (ROOT / '.dockerignore').read_text(), re.M))
-    assert {'setup.py', 'constraints.txt', 'breakout_command.py', 'breakout_env', 'configs', 'entry'} <= admitted
+    assert {'setup.py', 'constraints.txt', 'breakout_cli', 'breakout_env', 'configs', 'entry'} <= admitted
     assert all((ROOT / name).exists() for name in admitted)
 
 

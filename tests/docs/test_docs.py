@@ -13,8 +13,8 @@ import pytest
 
 import benchmarks
 import breakout_env
+from breakout_cli import main as breakout
 from breakout_env.agent.agent import PRETRAINED, load_agent
-from breakout_env.cli import main as breakout
 from helpers.processes import ROOT
 from tools.make_pretrained import card_as_markdown
 

@@ -115,15 +115,15 @@ def test_an_own_network_and_an_own_environment_train_and_play(tmp_path):
 def test_the_wheel_alone_trains_by_its_own_recipe_and_records_a_game_of_its_own_agent(tmp_path):
     source, site = tmp_path / 'source', tmp_path / 'installed'
     source.mkdir()
-    for name in ('setup.py', 'README.md', 'breakout_command.py'):
+    for name in ('setup.py', 'README.md'):
         shutil.copy(ROOT / name, source)
-    for name in ('breakout_env', 'configs', 'entry'):
+    for name in ('breakout_cli', 'breakout_env', 'configs', 'entry'):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns('__pycache__'))
     run([sys.executable, '-m', 'pip', 'wheel', '-q', '--no-deps', '-w', tmp_path, source], tmp_path)
     with zipfile.ZipFile(next(tmp_path.glob('*.whl'))) as wheel:
         wheel.extractall(site)
     there = {path.name for path in site.iterdir() if not path.name.endswith('.dist-info')}
-    assert there == {'breakout_command.py', 'breakout_env'}
+    assert there == {'breakout_cli', 'breakout_env'}
     for folder in ('configs', 'entry'):
         ours = {path.name for path in (ROOT / folder).glob('*.py')}
         assert {path.name for path in (site / 'breakout_env' / folder).iterdir()} == ours

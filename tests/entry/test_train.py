@@ -112,7 +112,7 @@ HOST = """
 import logging, os, signal, sys, warnings
 import torch
 import breakout_env, entry.serial, entry.on_ray
-from breakout_env.cli import main
+from breakout_cli import main
 from breakout_env.run.budget import Budget
 
 def state():
@@ -150,7 +150,7 @@ def test_a_program_that_trains_finds_its_process_as_it_was(how, env_steps, tmp_p
     config = config_in(tmp_path / 'parts', 900, PROGRESS, BEGINS)
     path = dict(PYTHONPATH=str(ROOT), OMP_NUM_THREADS='2')
     output = run([sys.executable, '-c', HOST, config, how, env_steps], tmp_path, **path)
-    assert ('UsageError' in output) is (env_steps < 32), output
+    assert ('ConfigError' in output) is (env_steps < 32), output
 
 
 STOCK = (  # DI-engine's collector, evaluator and buffer

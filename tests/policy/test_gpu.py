@@ -143,7 +143,7 @@ def test_memory_is_level_over_2000_updates_and_released_afterwards():
 # Fills its share of the GPU in the 23rd update, for as long as the error is handled.
 FULL = """
 import sys, torch
-from breakout_env.cli import main
+from breakout_cli import main
 from breakout_env.policy.lean_dqn import LeanDQNPolicy as Policy
 
 learn, updates = Policy.learn_mode.forward, []

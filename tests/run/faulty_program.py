@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from breakout_env.cli import main
+from breakout_cli import main
 from breakout_env.env_manager import GroupEnvManager
 from breakout_env.envs.emulator import Emulator
 

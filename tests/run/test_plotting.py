@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from breakout_env.cli import main
+from breakout_cli import main
 from breakout_env.run.log import RunLog, RunLogWriter
 from breakout_env.run.plotting import COLORS, PANELS, Curve, draw_curves
 from breakout_env.utils.command_line import shell_command

@@ -7,10 +7,10 @@ import click
 import pytest
 import torch
 
+from breakout_cli.program import Program
 from breakout_env.run import stop_request
 from breakout_env.run.paths import saves_in
 from breakout_env.utils import run_registry, signals
-from breakout_env.utils.command_line import Program
 from helpers import serial_run
 from helpers.runs import N_SAMPLE, NAME, RANDOM, UPDATES, config_in, saved_transitions
 from helpers.serial_run import SerialRun, check_saves, interrupt

@@ -11,7 +11,7 @@ import pytest
 from breakout_env.utils import atomic_file
 
 
-def test_a_file_is_flushed_before_it_gets_its_name_and_its_folder_after_that(tmp_path, monkeypatch):
+def test_a_file_is_flushed_before_it_gets_its_name_its_folder_after(tmp_path, monkeypatch):
     """A power cut leaves the old file or the new one."""
     order = []
 

@@ -11,10 +11,12 @@ from helpers.processes import run
 MB = 1_000_000
 
 
-def cgroups(root, files):
-    for name, content in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(f'{content}\n')
+def room_in(folder, membership, files):
+    for name, content in {**files, '../membership': membership}.items():
+        path = folder / 'cgroup' / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f'{content}\n')
+    return memory_room(str(folder / 'cgroup'), str(folder / 'membership'))
 
 
 @pytest.mark.parametrize(
@@ -49,16 +51,12 @@ def cgroups(root, files):
     ],
 )
 def test_the_limit_of_a_container_or_job_is_found(tmp_path, membership, files, expected):
-    cgroups(tmp_path / 'cgroup', files)
-    (tmp_path / 'membership').write_text(membership + '\n')
-    room = memory_room(str(tmp_path / 'cgroup'), str(tmp_path / 'membership'))
+    room = room_in(tmp_path, membership, files)
     assert (room.free_bytes, room.limit_bytes) == expected and 'control group' in room.whose
 
 
 def test_without_a_limit_the_machines_memory_counts(tmp_path):
-    (tmp_path / 'membership').write_text('0::/box')
-    cgroups(tmp_path / 'cgroup', {'box/memory.max': 'max', 'box/memory.current': 5})
-    room = memory_room(str(tmp_path / 'cgroup'), str(tmp_path / 'membership'))
+    room = room_in(tmp_path, '0::/box', {'box/memory.max': 'max', 'box/memory.current': 5})
     assert 0 < room.free_bytes <= room.limit_bytes and room.whose == "the machine's memory"
 
 
@@ -85,7 +83,7 @@ def test_limits_of_the_shell_count(tmp_path, limit, storage):
     assert f'ulimit -{limit}' in output and (' 0.4' in output or ' 0.3' in output), output
 
 
-def test_a_warning_comes_once_below_a_tenth_of_the_limit_and_again_at_half_of_that():
+def test_a_warning_comes_below_a_tenth_of_the_limit_and_at_half_of_that():
     warned_at = []
 
     def look(free_mb: int) -> None:

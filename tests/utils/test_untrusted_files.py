@@ -17,10 +17,10 @@ import xxhash
 from ale_py import roms
 from click.testing import CliRunner
 
+from breakout_cli import main
 from breakout_env import BreakoutEnv
 from breakout_env.agent.agent import load_agent, save_agent
 from breakout_env.agent.weights_file import read_weights
-from breakout_env.cli import main
 from helpers.agents import SMALL_CONFIG, small_network, write_checkpoint
 from helpers.processes import ROOT
 from helpers.replay import Harm
@@ -95,7 +95,7 @@ def outcome(content: bytes) -> str:
 
 
 @pytest.mark.parametrize('kind', WRITERS)
-def test_truncated_weights_are_refused_and_a_flipped_byte_is_refused_or_changes_a_value(kind):
+def test_truncated_weights_are_refused_a_flipped_byte_changes_a_value(kind):
     WRITERS[kind](Path('whole'))
     content, rng = Path('whole').read_bytes(), random.Random(0)
     lengths = {0, 1, 2, 7, 8, 9, 30, len(content) - 1, *rng.sample(range(len(content)), 40)}

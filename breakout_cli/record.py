@@ -1,28 +1,28 @@
 """``breakout record``: an agent's games as a video."""
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..agent.agent import Agent
-from ..rendering.video import VideoFile
-from ..utils.game_constants import FRAMES_PER_SECOND
-from ..utils.options import DAY_S, Between, CommandLineType
-from .common import with_agent
-from .play_command import game_options, play_and_echo
+from .common import Number, refuse_two_agents, with_agent
+from .play import game_options, play_and_echo
+from .program import Program
+
+if TYPE_CHECKING:
+    from breakout_env.agent.agent import Agent
 
 
-@click.command()
+@click.command('record', cls=Program, check=refuse_two_agents)
 @with_agent
 @click.option('--out', 'path', metavar='FILE', required=True, help='The video, .mp4 or .gif.')
 @game_options
 @click.option(
     '--max-seconds',
-    type=CommandLineType(Annotated[float, Between(0, DAY_S, above=True)]),
+    type=Number(float, 0, 86_400, above=True),
     help='Where the video ends.  [default: no limit; a GIF: 30]',
 )
 @click.option('--force', is_flag=True, help='Replace an existing file.')
-def command(agent: Agent, path: str, force: bool, speed: float, max_seconds: float | None, **options: Any) -> None:
+def command(agent: 'Agent', path: str, force: bool, speed: float, max_seconds: float | None, **options: Any) -> None:
     """Record an agent's games in one video, which appears when it is complete.
 
     \b
@@ -31,6 +31,9 @@ def command(agent: Agent, path: str, force: bool, speed: float, max_seconds: flo
       breakout record --checkpoint RUN/ckpt/ckpt_best.pth.tar --out best.mp4
       breakout record --out game.gif --max-seconds 10
     """
+    from breakout_env.rendering.video import VideoFile
+    from breakout_env.utils.game_constants import FRAMES_PER_SECOND
+
     pictures_per_second = FRAMES_PER_SECOND / agent.frame_skip * speed
     with VideoFile(path, pictures_per_second, max_seconds, overwrite=force) as video:
         played = play_and_echo(agent, video.show, **options)

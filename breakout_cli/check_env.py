@@ -12,15 +12,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import click
-from ding.config import Config
-from ding.utils import deep_merge_dicts
-from easydict import EasyDict
 
-from ..testing import check_lifecycle
-from ..testing.probe import described
+from .program import Program
 
 
-@click.command()
+@click.command('check-env', cls=Program)
 @click.argument('env', metavar='PACKAGE.MODULE:CLASS')
 @click.option('--config', type=click.Path(exists=True, dir_okay=False), help='A config: its env is what CLASS gets.')
 @click.option('--json', 'as_json', is_flag=True, help='For programs: a list of checks, states, findings and fixes.')
@@ -36,21 +32,24 @@ def command(env: str, config: str | None, as_json: bool) -> None:
       breakout check-env breakout_env:BreakoutEnv
       breakout check-env my_project.envs:MyEnv --config my_config.py --json
     """
+    from breakout_env.testing import check_lifecycle
+
     report = check_lifecycle(_factory(env, config))
     click.echo(json.dumps([finding._asdict() for finding in report], indent=2) if as_json else str(report))
-    sys.exit(not report.passed)
+    if not report.passed:
+        sys.exit(1)
 
 
 def _factory(name: str, config: str | None) -> Callable[[], Any]:
     """A function that makes the environment, as a collector gets it."""
+    from ding.config import Config
+    from ding.utils import deep_merge_dicts
+    from easydict import EasyDict
+
     sys.path.insert(0, os.getcwd())
     with _usage_error(f'{name} cannot be imported', 'expected PACKAGE.MODULE:CLASS'):
         module, _, attribute = name.partition(':')
         cls = getattr(importlib.import_module(module), attribute)
-    if not callable(cls):
-        raise click.UsageError(
-            f'{name} is of type {type(cls).__name__}; expected a class, or a function that makes one'
-        )
     with _usage_error(f'{config} is not a config', 'expected a .py file with main_config, which has env'):
         if config is not None:  # as `breakout train`: what it imports may be beside it
             sys.path.append(os.path.dirname(os.path.abspath(config)))
@@ -61,7 +60,7 @@ def _factory(name: str, config: str | None) -> Callable[[], Any]:
         if 'collector_env_num' in cfg and hasattr(cls, 'create_collector_env_cfg'):
             cfg = cls.create_collector_env_cfg(copy.deepcopy(cfg))[0]
     for arguments in [{'cfg': cfg}] if cfg else [{}, {'cfg': cfg}]:
-        with contextlib.suppress(TypeError, ValueError):  # ValueError: compiled code without a signature
+        with contextlib.suppress(TypeError, ValueError):  # nothing to call; compiled code without a signature
             inspect.signature(cls).bind(**arguments)
             return functools.partial(cls, **arguments)
     raise click.UsageError(
@@ -73,6 +72,8 @@ def _factory(name: str, config: str | None) -> Callable[[], Any]:
 @contextlib.contextmanager
 def _usage_error(problem: str, expected: str) -> Iterator[None]:
     """Whatever a module or a config raises, as each is a program."""
+    from breakout_env.testing.probe import described
+
     try:
         yield
     except (Exception, SystemExit) as error:

@@ -2,28 +2,30 @@
 
 import contextlib
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import click
-import numpy as np
 
-from ..agent.agent import Agent
-from ..agent.play import EPSILON, WatchedGame, open_window, play
-from ..utils.options import SEED, Between, CommandLineType
-from .common import GAMES, with_agent
+from .common import GAMES, SEED, Number, refuse_two_agents, with_agent
+from .program import Program
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from breakout_env.agent.agent import Agent
+    from breakout_env.agent.play import WatchedGame
 
 
 def game_options(function: Callable) -> Callable:
     """The options of games that are watched or recorded."""
-    probability = CommandLineType(Annotated[float, Between(0, 1)])
-    speed = CommandLineType(Annotated[float, Between(0.1, 100)])
+    share, speed = Number(float, 0, 1), Number(float, 0.1, 100)
     for option in (
         click.option('--speed', type=speed, default=1.0, show_default=True, help="Relative to the console's."),
         click.option('--sticky', is_flag=True, help='Sticky actions: frames repeat the last one, probability 0.25.'),
         click.option(
             '--epsilon',
-            type=probability,
-            default=EPSILON,
+            type=share,
+            default=0.01,
             show_default=True,
             help="Share of the agent's actions that are random.",
         ),
@@ -34,10 +36,10 @@ def game_options(function: Callable) -> Callable:
     return function
 
 
-@click.command()
+@click.command('play', cls=Program, check=refuse_two_agents)
 @with_agent
 @game_options
-def command(agent: Agent, speed: float, **options: Any) -> None:
+def command(agent: 'Agent', speed: float, **options: Any) -> None:
     """Watch an agent play full games.
 
     In a window, which needs a display; q or Esc closes it. Without a display: breakout record.
@@ -48,13 +50,17 @@ def command(agent: Agent, speed: float, **options: Any) -> None:
       breakout play --checkpoint RUN/ckpt/ckpt_best.pth.tar --games 3
       breakout play --speed 2              twice as fast
     """
+    from breakout_env.agent.play import open_window
+
     with contextlib.closing(open_window(f'Breakout: {agent.name}', speed, agent.frame_skip)) as window:
         click.echo('Keys in the window: q or Esc closes it, which ends the games. Ctrl-C here does, too.')
         play_and_echo(agent, window.present, **options)
 
 
-def play_and_echo(agent: Agent, show: Callable[[np.ndarray], bool], **options: Any) -> list[WatchedGame]:
+def play_and_echo(agent: 'Agent', show: Callable[['np.ndarray'], bool], **options: Any) -> list['WatchedGame']:
     """Play games, and print how each went and the mean of those that were played to their end, if they are several."""
+    from breakout_env.agent.play import play
+
     played: list[WatchedGame] = []
     try:
         for game in play(agent, show, **options):

@@ -1,20 +1,14 @@
 """``breakout average``: one agent out of a run's last checkpoints."""
 
 from pathlib import Path
-from typing import Annotated, Any
 
 import click
 
-from ..agent.agent import save_agent
-from ..agent.network import build_network, network_of_run
-from ..agent.weights_file import average_weights, checkpoints_of, last_eighth
-from ..run.paths import AVERAGED_AGENT, updates_of
-from ..utils.command_line import listed_commands
-from ..utils.options import COUNT, Between, CommandLineType
-from .common import agent_commands
+from .common import COUNT, Number
+from .program import Program
 
 
-@click.command('average')
+@click.command('average', cls=Program)
 @click.argument('run', type=click.Path(exists=True, file_okay=False))
 @click.option(
     '--last', type=COUNT, help='How many of its last checkpoints; by default the last eighth of them, 2 to 16.'
@@ -22,11 +16,11 @@ from .common import agent_commands
 @click.option('--until', type=COUNT, help='Take only checkpoints of up to this many updates.')
 @click.option(
     '--temperature',
-    type=CommandLineType(Annotated[float, Between(0.01, 100.0)]),
+    type=Number(float, 0.01, 100),
     help='For PPO only: draw actions from its policy, the logits divided by this. By default the most probable ones.',
 )
 @click.option(
-    '-o', '--output', type=click.Path(dir_okay=False), help=f'The file to write; by default {AVERAGED_AGENT} in RUN.'
+    '-o', '--output', type=click.Path(dir_okay=False), help='The file to write; by default averaged.safetensors in RUN.'
 )
 def command(run: str, last: int | None, until: int | None, temperature: float | None, output: str | None) -> None:
     """Make one agent out of a run's last checkpoints.
@@ -41,11 +35,19 @@ def command(run: str, last: int | None, until: int | None, temperature: float | 
       breakout average RUN --last 1 -o last.safetensors      a checkpoint alone
       breakout average RUN --temperature 0.5   a PPO that draws its actions
     """
+    from breakout_env.agent.agent import save_agent
+    from breakout_env.agent.network import build_network, network_of_run
+    from breakout_env.agent.weights_file import average_weights, checkpoints_of, last_eighth
+    from breakout_env.run.paths import AVERAGED_AGENT, updates_of
+    from breakout_env.utils.command_line import listed_commands
+
+    from .next_commands import agent_commands
+
     output = output or str(Path(run, AVERAGED_AGENT))
     paths = checkpoints_of(run, until)
     paths = last_eighth(paths) if last is None else paths[-last:]
     first, newest = updates_of(paths[0]), updates_of(paths[-1])
-    card: dict[str, Any] = dict(name=f'average_{newest}', updates=newest)
+    card: dict[str, str | float] = dict(name=f'average_{newest}', updates=newest)
     weights, network = average_weights(paths), network_of_run(paths[-1])
     if temperature is not None:
         if build_network(network, weights).output_name != 'logits':

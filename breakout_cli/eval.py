@@ -4,25 +4,26 @@ import contextlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
-from tqdm import tqdm
 
-from ..agent.agent import Agent
-from ..agent.evaluation import FRAME_SKIP, PROTOCOLS, Game, Report, evaluate
-from ..utils.atomic_file import write_bytes
-from ..utils.options import SEED
-from .common import GAMES, device_option, with_agent
+from .common import GAMES, SEED, device_option, refuse_two_agents, with_agent
+from .program import Program
+
+if TYPE_CHECKING:
+    from breakout_env.agent.agent import Agent
+    from breakout_env.agent.evaluation import Game, Report
 
 
-@click.command('eval')
+@click.command('eval', cls=Program, check=refuse_two_agents)
 @with_agent
 @click.option('-n', '--episodes', default=100, show_default=True, type=GAMES, help='Full games to play.')
 @click.option(
     '--protocol',
     default='nature',
     show_default=True,
-    type=click.Choice(list(PROTOCOLS)),
+    type=click.Choice(['nature', 'sticky', 'greedy']),
     help='nature: no-op starts, 1 step in 100 random. sticky: sticky actions, 0.25. greedy: no-op starts only.',
 )
 @click.option(
@@ -34,7 +35,7 @@ from .common import GAMES, device_option, with_agent
 @click.option('--seed', default=0, show_default=True, type=SEED, help='Seed of the games.')
 @click.option('--json', 'json_path', type=click.Path(dir_okay=False), help='Write all results here, game by game.')
 @device_option('Where the network runs.')
-def command(agent: Agent, episodes: int, protocol: str, fire: bool, seed: int, json_path: str | None) -> None:
+def command(agent: 'Agent', episodes: int, protocol: str, fire: bool, seed: int, json_path: str | None) -> None:
     """Evaluate an agent over full games of Breakout.
 
     The same seed plays the same games, on as many cores as there are. Where hardly any two games differ, as under
@@ -46,11 +47,11 @@ def command(agent: Agent, episodes: int, protocol: str, fire: bool, seed: int, j
       breakout eval --checkpoint RUN/ckpt/ckpt_best.pth.tar -n 30
       breakout eval --pretrained --protocol sticky --no-fire --json sticky.json
     """
+    from breakout_env.agent.evaluation import evaluate
+    from breakout_env.utils.atomic_file import write_bytes
+
     with _progress(episodes) as on_step:
-        try:
-            report = evaluate(agent, protocol, episodes, seed, fire, on_step=on_step)
-        except RuntimeError as error:  # of its environments
-            raise click.ClickException(str(error)) from None
+        report = evaluate(agent, protocol, episodes, seed, fire, on_step=on_step)
     _show(report)
     if json_path is not None:
         write_bytes(Path(json_path), json.dumps(report.as_dict(), indent=2).encode())
@@ -58,12 +59,14 @@ def command(agent: Agent, episodes: int, protocol: str, fire: bool, seed: int, j
 
 
 @contextlib.contextmanager
-def _progress(episodes: int) -> Iterator[Callable[[int, Sequence[Game]], None]]:
+def _progress(episodes: int) -> Iterator[Callable[[int, Sequence['Game']], None]]:
     """A progress bar on a terminal, and a line for each tenth of the games elsewhere, both on stderr."""
+    from tqdm import tqdm
+
     shown = 0
     with tqdm(total=episodes, unit=' games', disable=None, leave=False, dynamic_ncols=True, miniters=0) as bar:
 
-        def on_step(steps: int, games: Sequence[Game]) -> None:
+        def on_step(steps: int, games: Sequence['Game']) -> None:
             nonlocal shown
             if len(games) > shown:
                 mean = sum(game.score for game in games) / len(games)
@@ -76,7 +79,9 @@ def _progress(episodes: int) -> Iterator[Callable[[int, Sequence[Game]], None]]:
         yield on_step
 
 
-def _show(report: Report) -> None:
+def _show(report: 'Report') -> None:
+    from breakout_env.agent.evaluation import FRAME_SKIP
+
     figures, interval = report.summary(), report.interval_95
     fire = 'pressed after a lost life' if report.env_options['fire_on_life_loss'] else 'left to the agent'
     frame_skip = report.env_options.get('frame_skip', FRAME_SKIP)

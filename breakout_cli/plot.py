@@ -4,20 +4,21 @@ from pathlib import Path
 
 import click
 
-from ..run.log import RunLog
-from ..run.plotting import PANELS, X_AXES, Curve, draw_curves, save_figure
-from ..utils.command_line import listed_commands
-from .common import run_commands
+from .program import Program
+
+# As in breakout_env/run/plotting.py.
+PANELS = 'score train_return loss q_value value epsilon entropy env_steps_per_s memory'.split()
+X_AXES = ['env_step', 'hours', 'updates']
 
 
-@click.command()
+@click.command('plot', cls=Program)
 @click.argument('runs', metavar='RUN...', nargs=-1, required=True)
 @click.option('--out', default='curves.png', show_default=True, help='Where to: .png, .svg and others.')
-@click.option('--x', default='env_step', show_default=True, type=click.Choice(list(X_AXES)), help='The x axis.')
+@click.option('--x', default='env_step', show_default=True, type=click.Choice(X_AXES), help='The x axis.')
 @click.option(
     '--what',
     multiple=True,
-    type=click.Choice(list(PANELS)),
+    type=click.Choice(PANELS),
     metavar='PANEL',
     help=f'One of {", ".join(PANELS)}; may be repeated.  [default: those that the runs have values of]',
 )
@@ -32,6 +33,12 @@ def command(runs: tuple[str, ...], out: str, x: str, what: tuple[str, ...]) -> N
       breakout plot experiments/dqn_seed* --x hours --out curves.svg
       breakout plot RUN OTHER --what score --what loss
     """
+    from breakout_env.run.log import RunLog
+    from breakout_env.run.plotting import Curve, draw_curves, save_figure
+    from breakout_env.utils.command_line import listed_commands
+
+    from .next_commands import run_commands
+
     figure = draw_curves([Curve(run, (RunLog.read(run),)) for run in runs], what, x)
     out = out if Path(out).suffix else f'{out}.png'  # as matplotlib would call it
     try:

@@ -1,0 +1,237 @@
+"""``breakout train``: train an agent, by this machine's recipe or a config."""
+
+import ast
+import importlib.util
+import os
+import runpy
+import shlex
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import click
+
+from .common import COUNT, SEED, Number, device_of, device_option
+from .program import CONTEXT, Program
+
+if TYPE_CHECKING:
+    from breakout_env.run.budget import Budget
+
+
+class CollectorCount(Number):
+    """How many collectors; ``'auto'`` for as many as the cluster has CPUs."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """As click's."""
+        return value if value == 'auto' else super().convert(value, param, ctx)
+
+
+class Change(NamedTuple):
+    """An option of the config and its new value; a value that is not a Python literal is a string."""
+
+    text: str
+    key: str
+    value: Any
+
+    @classmethod
+    def read(cls, text: str) -> 'Change':
+        """Parse ``key=value``."""
+        key, separator, value = text.partition('=')
+        if not separator or not all(part.isidentifier() for part in key.split('.')):
+            raise click.UsageError(f'--set is {text!r}; expected KEY=VALUE, such as policy.learn.learning_rate=0.00025')
+        try:
+            return cls(text, key, ast.literal_eval(value))
+        except (ValueError, SyntaxError):
+            return cls(text, key, value)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def _refuse_contradictions(ctx: click.Context) -> None:
+    given = ctx.params
+    if given['collectors'] is None:
+        if given['ray_address'] is not None:
+            ctx.fail(f'--ray is {given["ray_address"]}, without --collectors; expected a number of them, or auto')
+    elif importlib.util.find_spec('ray') is None:
+        ctx.fail("--collectors needs Ray; expected pip install 'ray>=2.54'")
+    elif given['overlap']:
+        ctx.fail('--overlap and --collectors exclude each other; expected one of them')
+    if given['auto_resume'] and given['resume'] is not None:
+        ctx.fail('--resume and --auto-resume exclude each other; expected one of them')
+    if given['resume'] and given['exp_name'] is not None:
+        ctx.fail(f'--exp-name is {given["exp_name"]}, beside --resume {given["resume"]}; expected one folder')
+
+
+@click.command('train', cls=Program, check=_refuse_contradictions, may_lose_output=True, context_settings=CONTEXT)
+@click.option(
+    '-c',
+    '--config',
+    type=click.Path(exists=True, dir_okay=False),
+    help="Config file, as for `ding -m serial -c`; by default the package's own for the device.",
+)
+@click.option('-s', '--seed', default=0, show_default=True, type=SEED, help='Seed of everything random.')
+@device_option('Where to learn; auto is the GPU if there is one.')
+@click.option(
+    '--env-steps',
+    '--env-step',  # as ding calls it
+    'env_steps',
+    type=COUNT,
+    help="End after this many env steps, 4 emulator frames each; more than the config's random_collect_size.",
+)
+@click.option('--updates', type=COUNT, help='End after this many updates.')
+@click.option('--episodes', type=COUNT, help='End after this many full games.')
+@click.option('--hours', type=Number(float, 0, 1_000_000, above=True), help='End after this many hours.')
+@click.option('--exp-name', metavar='FOLDER', help="Folder of the run, in place of the config's exp_name.")
+@click.option(
+    '--set',
+    'changes',
+    multiple=True,
+    type=Change.read,
+    metavar='KEY=VALUE',
+    help='Another value than the one in the config, such as policy.learn.learning_rate=0.00025; may be repeated.',
+)
+@click.option(
+    '--threads',
+    type=Number(int, 1, 1024),
+    help="PyTorch's threads; by default one a core, half of that if it overlaps.",
+)
+@click.option(
+    '--overlap/--serial',
+    default=None,
+    help='Collect while learning, or one after the other; by default the former for PPO on several cores.',
+)
+@click.option(
+    '--resume',
+    is_flag=False,
+    flag_value='',
+    metavar='[FOLDER]',
+    help='Resume the run in a folder; without a folder, the last saved one of this exp_name.',
+)
+@click.option(
+    '--auto-resume',
+    is_flag=True,
+    help='Resume the run in --exp-name, or begin it there: one command for job schedulers.',
+)
+@click.option(
+    '--collectors',
+    type=CollectorCount(int, 1, 4096),
+    metavar='NUMBER|auto',
+    help='Collect in this many processes on Ray; auto for as many as the cluster has CPUs.',
+)
+@click.option('--ray', 'ray_address', metavar='ADDRESS', help='Ray cluster to collect on; without it, this machine.')
+@click.pass_context
+def command(
+    ctx: click.Context,
+    seed: int,
+    config: str | None,
+    device: str,
+    exp_name: str | None,
+    changes: tuple[Change, ...],
+    threads: int | None,
+    overlap: bool | None,
+    resume: str | None,
+    auto_resume: bool,
+    collectors: int | Literal['auto'] | None,
+    ray_address: str | None,
+    **limits: Any,
+) -> None:
+    """Train an agent on Breakout.
+
+    That is by PPO, on Ray by DQN, or as a config says. Whichever of --env-steps, --updates, --episodes and --hours
+    comes first ends the run; the default is ten million env steps. The run is saved when it ends, also by Ctrl-C or
+    SIGTERM.
+
+    \b
+    Examples:
+      breakout train                          the recipe for this machine
+      breakout train --hours 48 --env-steps 20000000
+      breakout train --resume                 resume the last run
+      breakout train --set policy.learn.learning_rate=0.0005
+      breakout train --collectors auto --ray auto --auto-resume --exp-name RUN
+    """
+    import torch
+    from ding.utils import POLICY_REGISTRY
+
+    from breakout_env.run.budget import DEFAULT_ENV_STEPS, Budget
+    from breakout_env.run.config import read_config_file
+    from breakout_env.run.folder import folder_below_here, run_to_resume
+    from breakout_env.run.recipes import RECIPES, RECIPES_ON_RAY, shipped
+    from breakout_env.utils.command_line import process_as_found
+
+    with process_as_found():
+        device = device_of(device)
+        if config is None:
+            recipe = (RECIPES if collectors is None else RECIPES_ON_RAY)[device == 'cuda']
+            click.echo(f'The config for this machine: {recipe}')
+        file = read_config_file(config or str(shipped(recipe)))
+        values = {'policy.cuda': device == 'cuda', **{change.key: change.value for change in changes}}
+        if exp_name is None:
+            values['exp_name'] = folder_below_here(values.get('exp_name', file.main.exp_name))
+        else:
+            values['exp_name'] = folder_below_here(exp_name, '--exp-name')
+        run = values['exp_name'] if auto_resume else run_to_resume(resume, values['exp_name'])
+        if overlap is None and collectors is None and len(os.sched_getaffinity(0)) > 1:
+            trained = dict(POLICY_REGISTRY).get(f'{file.create.policy.type}_command')
+            overlap = getattr(trained, 'overlaps', False)
+        if threads is None and overlap and device == 'cpu':  # the other half is the collector's
+            threads = max(1, torch.get_num_threads() // 2)
+        if threads is not None:
+            torch.set_num_threads(threads)
+        budget = Budget(**limits) if any(limits.values()) else Budget(env_steps=DEFAULT_ENV_STEPS)
+        how = dict(collectors=collectors, ray_address=ray_address) if collectors else dict(overlap=bool(overlap))
+        folder = _train(file, seed, budget, run, changes=values, **how)
+    again: dict[str, object] = {} if auto_resume else dict(exp_name=None, resume=folder)
+    stop_value = values.get('env.stop_value', file.main.env.get('stop_value'))
+    _say_what_is_next(ctx, folder, budget, stop_value, again)
+
+
+def _train(*run: Any, **how: Any) -> str:
+    """Train by a pipeline of ``entry/``; returns the folder of the run."""
+    import torch
+
+    from breakout_env.run.recipes import shipped
+    from breakout_env.utils.command_line import shell_command
+
+    name = 'on_ray' if 'collectors' in how else 'serial'
+    try:
+        return runpy.run_path(str(shipped(f'entry/{name}.py')), run_name=name)['train'](*run, **how)
+    except (torch.OutOfMemoryError, MemoryError) as error:
+        raise click.ClickException(
+            f'{(str(error) or "The memory is full.").splitlines()[0]} If the run had learned, it was saved: resume it '
+            f'by {shell_command("breakout", "train", "--resume")}, with a smaller policy.learn.batch_size or replay '
+            'buffer'
+        ) from None
+
+
+def _say_what_is_next(
+    ctx: click.Context, folder: str, budget: 'Budget', stop_value: float | None, again: dict[str, object]
+) -> None:
+    """Print at the end of a run how to resume it, with ``again`` as the options that change, and what else to do."""
+    from breakout_env.run.next_steps import larger_budget, larger_stop_value, next_steps
+    from breakout_env.utils.command_line import shell_command
+
+    from .next_commands import run_commands
+
+    larger = vars(larger_budget(folder, budget))
+    again.update({name: limit for name, limit in larger.items() if limit != getattr(budget, name)})
+    stop_value = larger_stop_value(folder, stop_value)
+    if stop_value is not None:
+        again['changes'] = (*ctx.params['changes'], f'env.stop_value={stop_value:g}')
+    program = shell_command('breakout', ctx.info_name) if ctx.parent else ctx.command_path
+    config = ctx.params['config']
+    # the module of a network may be beside the config
+    others = run_commands(folder, config and (os.path.dirname(config) or os.curdir))
+    click.echo(next_steps(folder, {'resume': f'{program} {shlex.join(_command_line(ctx, **again))}'}, others))
+
+
+def _command_line(ctx: click.Context, **changes: object) -> list[str]:
+    """The options of this call as a user would type them, some of them changed (None leaves one out)."""
+    words: list[str] = []
+    for option in ctx.command.params:
+        value = {**ctx.params, **changes}[option.name or '']
+        if value is None or value == option.get_default(ctx):
+            continue
+        for each in value if option.multiple else (value,):
+            # a flag has no value, and --resume need not have one
+            name = option.secondary_opts[0] if each is False else option.opts[0]
+            words += [name] if isinstance(each, bool) or each == '' else [name, str(each)]
+    return words
