@@ -1,7 +1,7 @@
 """Trainings of DI-engine's parts and ours, with the options of configs/breakout_lean_dqn_config.py."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -87,30 +87,30 @@ class Training:
         self._learner.call_hook('before_run')
         random_collect(self._cfg.policy, self._playing, self._collector, self._envs, self._commander, self._buffer)
 
-        def next_collection() -> Callable[[], list[Any]] | None:
-            if not running(self._collector.envstep, self._learner.train_iter):
-                return None
-            settings = self._commander.step()
-            if self._overlap:
-                self._playing.collect_mode.load_state_dict(self._policy.collect_mode.state_dict())
-            return partial(self._collector.collect, train_iter=self._learner.train_iter, policy_kwargs=settings)
+        def collections() -> Iterator[Callable[[], list[Any]]]:
+            while running(self._collector.envstep, self._learner.train_iter):
+                settings = self._commander.step()
+                if self._overlap:
+                    self._playing.collect_mode.load_state_dict(self._policy.collect_mode.state_dict())
+                yield partial(self._collector.collect, train_iter=self._learner.train_iter, policy_kwargs=settings)
 
         def push(transitions: list[Any]) -> None:
             self._buffer.push(transitions, cur_collector_envstep=self._collector.envstep)
 
-        def learn() -> None:
+        def one_after_the_other() -> Iterator[None]:
+            for collect in collections():
+                yield push(collect())
+
+        if self._overlap:
+            from breakout_env.worker.overlap import overlapped
+
+            fragments = overlapped(collections(), push)
+        else:
+            fragments = one_after_the_other()
+        for _ in fragments:
             for _ in range(self._cfg.policy.learn.update_per_collect):
                 batch = self._buffer.sample(self._cfg.policy.learn.batch_size, self._learner.train_iter)
                 self._learner.train(batch, self._collector.envstep)
-
-        if self._overlap:
-            from breakout_env.worker.overlap import run_overlapped
-
-            run_overlapped(next_collection, push, learn)
-        else:
-            while (collect := next_collection()) is not None:
-                push(collect())
-                learn()
 
     def close(self) -> None:
         self._collector.close()

@@ -3,19 +3,20 @@
 import ast
 import importlib.util
 import os
-import runpy
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import click
 import torch
 from ding.utils import POLICY_REGISTRY
 
+from ..cluster.ray_source import train_on_ray
 from ..run.budget import DEFAULT_ENV_STEPS, Budget
 from ..run.config import read_config_file
 from ..run.folder import folder_below_here, run_to_resume
 from ..run.next_steps import larger_budget, larger_stop_value, next_steps
+from ..run.pipeline import train
 from ..run.recipes import RECIPES, RECIPES_ON_RAY, shipped
 from ..utils import output
 from ..utils.command_line import Program, process_as_found, shell_command
@@ -150,10 +151,9 @@ def command(
     run = values['exp_name'] if auto_resume else run_to_resume(resume, values['exp_name'])
     try:
         if collectors is not None:
-            how = collectors, ray_address, values
-            folder = _pipeline('on_ray')(file, seed, budget, run, *how)
+            folder = train_on_ray(file, seed, budget, run, collectors, ray_address, values)
         else:
-            folder = _pipeline('serial')(file, seed, budget, run, overlap, values)
+            folder = train(file, seed, budget, run, overlap, values)
     except (torch.OutOfMemoryError, MemoryError) as error:
         raise click.ClickException(
             f'{(str(error) or "The memory is full.").splitlines()[0]} If the run had learned, it was saved: resume it '
@@ -175,14 +175,6 @@ def _summarise(folder: str, resume_command: str, config: str | None) -> None:
     # the module of a network may be beside the config
     others = run_commands(folder, config and (os.path.dirname(config) or os.curdir))
     click.echo(next_steps(folder, {'resume': resume_command}, others))
-
-
-def _pipeline(name: str) -> Callable[..., str]:
-    """``train`` of a pipeline of ``entry/``, a script for users to read and to change rather than a module of the
-    package. A pipeline file run as a script, such as a changed copy, passes its own ``train`` in the context's ``obj``.
-    """
-    given = click.get_current_context().obj or {}
-    return given.get(name) or runpy.run_path(str(shipped(f'entry/{name}.py')), run_name=name)['train']
 
 
 def _overlaps(policy: Mapping) -> bool:

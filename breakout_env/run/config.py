@@ -106,7 +106,7 @@ def merged_config(
     ``save_config`` writes the config into it.
 
     Arguments:
-        config, seed, budget, resume, changes: As in ``train`` of ``entry/serial.py``.
+        config, seed, budget, resume, changes: As in ``train``.
         on_ray: Whether other processes collect.
     Raises:
         click.UsageError: If the config is wrong, all env steps would go into random play, the budget is in games that
