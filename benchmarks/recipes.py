@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import click
 
 from breakout_env.run.config import read_config_file
-from breakout_env.run.folder import hold, release
+from breakout_env.run.folder import lock_run_folder, unlock_run_folder
 
 from .common.rounds import ROOT, machine
 from .common.trainings import Rows, judged_run, last_of, run_python
@@ -132,11 +132,11 @@ def main(out: Path, results: Path | None, variant: str, seed: int, minutes: floa
     out.mkdir(parents=True, exist_ok=True)
     rows = Rows(results or (RESULTS if env_steps is None else ENV_STEPS_RESULTS))
     budget: dict[str, float] = dict(minutes=minutes) if env_steps is None else dict(budget_env_steps=env_steps)
-    hold(out)  # trainings beside each other would measure each other
+    lock_run_folder(out)  # trainings beside each other would measure each other
     try:
         row = measured(variant, seed, budget, out.resolve(), rows)
     finally:
-        release(out)
+        unlock_run_folder(out)
     click.echo(f'{variant}, seed {seed}: {row["score"]:.1f} points after {row["env_steps"]:,.0f} env steps')
 
 

@@ -48,7 +48,7 @@ class OnRay:
     def fragments(self, settings: Iterator[dict[str, Any]], push: Callable[[Fragment], None]) -> Generator[Fragment]:
         for of_collection in settings:
             self._prepare(of_collection)
-            self._learner.run_progress.look()
+            self._learner.run_progress.poll()
             if (collected := self.collector.next_fragment(_POLL_S)) is None:
                 self._look_for_collectors()
                 continue

@@ -86,19 +86,7 @@ def check_config(cfg: EasyDict) -> None:
         if (found := value_at(cfg, path)) is None:  # where DI-engine has a default, it is there
             raise ValueError(f'{path} is None; expected a dict of options, or none of it')
         section(path, found)
-    for path, type_ in RANGES.items():
-        parent, _, name = path.rpartition('.')
-        values = value_at(cfg, parent)
-        if isinstance(values, Mapping) and name in values:
-            checked('config option', path, values[name], type_)
-    if cfg.policy.collect.get('n_sample') is None and cfg.policy.collect.get('n_episode') is None:
-        raise ValueError('config option `policy.collect.n_sample` is None; expected a whole number from 1')
-    episodes, env_num = cfg.env.get('n_evaluator_episode'), cfg.env.get('evaluator_env_num')
-    if episodes is not None and env_num is not None and episodes < env_num:
-        raise ValueError(
-            f'config option `env.n_evaluator_episode` is {episodes}; expected at least env.evaluator_env_num '
-            f'({env_num}), as each environment plays one at least'
-        )
+    _check_ranges(cfg)
     for path in PARTS:
         import_parts(f'{path}.import_names', section(path, value_at(cfg, path)).get('import_names'))
     for path, registry in PARTS.items():
@@ -109,6 +97,22 @@ def check_config(cfg: EasyDict) -> None:
             _check_part(f'{HOOKS}.{name}', hook.get('type'), hook_mapping, hook.get('ext_args', {}))
         elif name in hook_mapping and hook is not None:
             raise ValueError(f'{HOOKS}.{name} is {shown(hook)}; expected a dict with its `type`, {EXAMPLE}')
+
+
+def _check_ranges(cfg: EasyDict) -> None:
+    for path, type_ in RANGES.items():
+        parent, _, name = path.rpartition('.')
+        values = value_at(cfg, parent)
+        if isinstance(values, Mapping) and name in values:
+            checked('config option', path, values[name], type_)
+    if cfg.policy.collect.get('n_sample') is None and cfg.policy.collect.get('n_episode') is None:
+        raise ValueError('config option `policy.collect.n_sample` is None; expected a whole number from 1')
+    episodes, env_num = cfg.env.get('n_evaluator_episode'), cfg.env.get('evaluator_env_num')
+    if None not in (episodes, env_num) and episodes < env_num:
+        raise ValueError(
+            f'config option `env.n_evaluator_episode` is {episodes}; expected at least env.evaluator_env_num '
+            f'({env_num}), as each environment plays one at least'
+        )
 
 
 def _check_part(path: str, type_: Any, registry: Any, of: Any) -> None:

@@ -2,7 +2,6 @@
 
 import contextlib
 import datetime
-import errno
 import fcntl
 import logging
 import os
@@ -19,10 +18,9 @@ from ..utils.options import PathText, checked
 from .paths import LOCK, SAVE_LIST, saves_in
 
 _log = logging.getLogger(__name__)
-_HELD_BY_ANOTHER = (errno.EAGAIN, errno.EACCES)  # EACCES from some network file systems
 # Descriptors of the lock files that this process holds, by their paths; one thread at a time changes them.
-_held: dict[Path, int] = {}
-_holding = threading.Lock()
+_locked: dict[Path, int] = {}
+_locking = threading.Lock()
 
 
 def new_folder(exp_name: str) -> str:
@@ -40,33 +38,32 @@ def new_folder(exp_name: str) -> str:
             folder = f'{exp_name}_{datetime.datetime.now():%y%m%d_%H%M%S}'
 
 
-def hold(folder: str | Path) -> None:
-    """Hold a folder for the runs of this process: another one would overwrite their checkpoints and saves. The
-    operating system releases it with the process, in whatever way that ends. Forked workers do not hold it: they close
-    their copy of the descriptor. On a file system without locks a warning says so, and nothing is held.
+def lock_run_folder(folder: str | Path) -> None:
+    """Lock a folder for the runs of this process: another one would overwrite their checkpoints and saves. The
+    operating system releases the lock with the process, in whatever way that ends. Forked workers do not hold it: they
+    close their copy of the descriptor. On a file system without locks a warning says so.
 
     Raises:
-        ValueError: If another process holds it; the error names the process.
+        ValueError: If another process holds the lock; the error names the process.
         OSError: If the lock's file cannot be made.
     """
     path = Path(folder, LOCK).resolve()
-    with _holding:
-        if path in _held:  # as in a notebook whose first run failed
+    with _locking:
+        if path in _locked:  # as in a notebook whose first run failed
             return
         path.parent.mkdir(parents=True, exist_ok=True)
         # not truncated before it is locked: it holds the id of the process that has locked it
-        descriptor = _held[path] = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        descriptor = _locked[path] = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
-            _lock(descriptor)
-        except OSError as error:
-            if error.errno in _HELD_BY_ANOTHER:
-                process = os.read(descriptor, 100).decode(errors='replace').strip() or 'another one'
-                os.close(_held.pop(path))
-                raise ValueError(
-                    f'process {process} trains in {folder} already; expected to resume a run that has stopped, or an '
-                    'exp_name of its own for each run'
-                ) from None
-            # ENOTSUP, ENOLCK, ENOSYS, EINVAL: file systems that have no locks do not agree on a word for it
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            process = os.read(descriptor, 100).decode(errors='replace').strip() or 'another one'
+            os.close(_locked.pop(path))
+            raise ValueError(
+                f'process {process} trains in {folder} already; expected to resume a run that has stopped, or another '
+                'exp_name for each run'
+            ) from None
+        except OSError as error:  # file systems that have no locks do not agree on a word for it
             reason = os.strerror(error.errno or 0)
             _log.warning(
                 'the file system of %s has no locks (%s): make sure that no other process trains there', folder, reason
@@ -76,36 +73,24 @@ def hold(folder: str | Path) -> None:
             os.write(descriptor, f'{os.getpid()} on {socket.gethostname()}'.encode())
 
 
-def _lock(descriptor: int) -> None:
-    """Lock a file. A lock of ``lockf`` goes with any descriptor of the file that the process closes, such as the one of
-    a copy for a backup; so it is only for file systems that do not have the other kind.
-    """
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno in _HELD_BY_ANOTHER:
-            raise
-        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-def release(folder: str | Path) -> None:
+def unlock_run_folder(folder: str | Path) -> None:
     """Let other processes train in a folder; may be called again."""
-    with _holding:
-        descriptor = _held.pop(Path(folder, LOCK).resolve(), None)
+    with _locking:
+        descriptor = _locked.pop(Path(folder, LOCK).resolve(), None)
         if descriptor is not None:
             os.close(descriptor)
 
 
-def _hold_nothing() -> None:
+def _close_locks() -> None:
     """In a forked process: a lock of ``flock`` lasts until the last copy of its descriptor is closed."""
-    global _holding
-    _holding = threading.Lock()  # another thread of the parent may have it
-    for descriptor in _held.values():
+    global _locking
+    _locking = threading.Lock()  # another thread of the parent may have it
+    for descriptor in _locked.values():
         os.close(descriptor)
-    _held.clear()
+    _locked.clear()
 
 
-os.register_at_fork(after_in_child=_hold_nothing)
+os.register_at_fork(after_in_child=_close_locks)
 
 
 def folder_below_here(name: Any, option: str = 'exp_name') -> str:

@@ -31,13 +31,11 @@ from ..utils.options import Between, Options
 from .log import POSITION, RunLogWriter
 from .next_steps import limits_of_ding, say_next_steps
 from .paths import PROGRESS_LOG
-from .progress_line import Display, duration, rate
+from .progress_line import Display
 
 logger = logging.getLogger(__name__)
 
 SHOW_EVERY_S = 0.5
-# When the speed is known well enough to say what the budget will take.
-FORECAST_AFTER_S = 120.0
 # Speeds are those of about the last minute: an evaluation shows in them, but does not make them jump.
 SPEED_OVER_S = 60.0
 MEMORY_EVERY_S, WATCH_EVERY_S = 30.0, 5.0
@@ -71,7 +69,7 @@ class ProgressOptions(Options):
 
 
 class ProgressHook(LearnerHook):
-    """Creates the ``RunProgress`` of a run before it starts, and lets it look after each update."""
+    """Creates the ``RunProgress`` of a run before it starts, and updates it after each update."""
 
     @classmethod
     def check_config(cls, ext_args: Any) -> None:
@@ -91,7 +89,7 @@ class ProgressHook(LearnerHook):
         if not engine.policy.get_attribute('cfg').cuda and (slow := spinning_warning(torch.get_num_threads())):
             progress.warn(slow)
         # before log_show, which empties the learner's buffer of values
-        engine.register_hook(CallHook('progress_look', 0, progress.after_update, position='after_iter'))
+        engine.register_hook(CallHook('progress_poll', 0, progress.after_update, position='after_iter'))
         engine.register_hook(CallHook('progress_budget', 0, progress.before_update, position='before_iter'))
         engine.register_hook(CallHook('progress_end', 0, progress.close, position='after_run'))
 
@@ -115,11 +113,10 @@ class RunProgress:
         self._shown_at_s = self._logged_at_s = self._measured_at_s = self._watched_at_s = -math.inf
         self._learned: Mapping[str, Any] = {}  # the values of the newest update
         self._marks: deque[tuple[float, int, int]] = deque()  # time, env step, updates
-        self._env_step = self._updates = self._updates_before = 0
+        self._env_step = self._updates = 0
         self._scores: dict[str, float] = {}
-        self._forecast_at_s: float | None = None
         self._has_begun = self._is_closed = False
-        self._looking = threading.Lock()
+        self._polling = threading.Lock()
         run_registry.register(learner.exp_name, 'progress', self)
 
     @property
@@ -137,28 +134,28 @@ class RunProgress:
         return min(1.0, max(shares)) if shares else None
 
     def after_update(self) -> None:
-        """Look after an update, when the learner's buffer of values is filled. Raises ``Diverged``."""
+        """Poll after an update, when the learner's buffer of values is filled. Raises ``Diverged``."""
         self._learned = dict(self._learner.log_buffer['scalar'])
         check_finite('the loss', self._learned.get('total_loss'))
-        self.look()
+        self.poll()
 
     def before_update(self) -> None:
         """Tell the policy how much of the budget is used, for what it anneals."""
         self._learner.policy.set_attribute('budget_used', self.budget_used)
 
-    def look(self) -> None:
-        """Update whatever is due; the parts of a run call it often, which costs a look at the clock."""
+    def poll(self) -> None:
+        """Update whatever is due; the parts of a run call it often, which costs a reading of the clock."""
         now_s = self._clock()
         if now_s - self._shown_at_s < SHOW_EVERY_S or self._is_closed:
             return
         # collector and learner may be two threads; the second one has nothing to add
-        if self._looking.acquire(blocking=False):
+        if self._polling.acquire(blocking=False):
             try:
-                self._look(now_s)
+                self._update(now_s)
             finally:
-                self._looking.release()
+                self._polling.release()
 
-    def _look(self, now_s: float) -> None:
+    def _update(self, now_s: float) -> None:
         self._shown_at_s = now_s
         self._count()
         if now_s - self._measured_at_s >= MEMORY_EVERY_S:
@@ -182,19 +179,13 @@ class RunProgress:
             self._log_row(row)
         random_play, evaluation = (getattr(self._part(role), 'activity', None) for role in ('collector', 'evaluator'))
         self._display.show(row, self._scores, left_s, now_s, random_play, evaluation)
-        if self._forecast_at_s is None and self._updates > self._updates_before:  # an evaluation may come first
-            self._forecast_at_s = now_s + FORECAST_AFTER_S
-        if now_s >= (self._forecast_at_s or math.inf):
-            self._forecast_at_s = math.inf
-            if self._display.is_on and (text := self._forecast(env_steps_per_s, updates_per_s, left_s)):
-                self._say(text)
 
     def _count(self) -> None:
         """Env steps and updates; the first row of this process says which run it is, and from where it continues."""
         self._env_step = max(getattr(self._part('collector'), 'envstep', 0), self._learner.collector_envstep)
         self._updates = self._learner.last_iter.val
         if not self._has_begun:
-            self._has_begun, self._updates_before = True, self._updates
+            self._has_begun = True
             self._write(
                 'run',
                 exp_name=self._learner.exp_name,
@@ -215,29 +206,13 @@ class RunProgress:
             return None, None
         return (self._env_step - env_step) / (now_s - then_s), (self._updates - updates) / (now_s - then_s)
 
-    def _forecast(self, speed: float | None, updates_per_s: float | None, left_s: float | None) -> str:
-        """What the budget will take at this speed; '' without a budget, or for one of full games, which grow longer."""
-        end = self._options.max_env_step or math.inf
-        if speed and left_s is not None:
-            end = min(end, int(self._env_step + left_s * speed))
-        if speed and updates_per_s and self._options.max_updates is not None:
-            end = min(end, int(self._env_step + (self._options.max_updates - self._updates) / updates_per_s * speed))
-        if not speed or not self._env_step < end < math.inf:
-            return ''
-        left = duration((end - self._env_step) / speed)
-        return f'{rate(speed)} env steps/s: the budget ends after {end:,} env steps, in {left}.'
-
     def _part(self, role: str) -> Any:
         return run_registry.look_up(self._learner.exp_name, role)
 
-    def _say(self, text: str) -> None:
-        """A message wherever the run is shown, and in the learner's log."""
-        self._learner.info(text)
-        self._display.say(text)
-
     def warn(self, text: str) -> None:
         """Show a warning, or log it where nothing is shown."""
-        self._say(text)
+        self._learner.info(text)
+        self._display.say(text)
         if not self._display.is_on:
             logger.warning(text)
 
@@ -292,7 +267,7 @@ class RunProgress:
         """Write the last row and draw the last line; may be called again."""
         if not self._is_closed:
             self._shown_at_s = self._logged_at_s = -math.inf
-            self.look()
+            self.poll()
             self._is_closed = True
             self._display.close()
             if self._part('saver') is None:  # which has a last save to write first

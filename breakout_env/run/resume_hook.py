@@ -19,7 +19,7 @@ from ..envs.pixel_check import check_default_dtype
 from ..policy.learner import check_finite
 from ..utils import signals
 from ..utils.options import Between, Options
-from .folder import hold, release
+from .folder import lock_run_folder, unlock_run_folder
 from .paths import numbered_checkpoint
 from .saver import RunSaver
 from .stop_request import StopRequest
@@ -64,13 +64,13 @@ class ResumeHook(LearnerHook):
         check_default_dtype()
         retry_writes(engine.tb_logger)
         keep_checkpoints_whole(engine, numbered_checkpoint, partial(check_finite, 'of the training,'))
-        hold(engine.exp_name)
+        lock_run_folder(engine.exp_name)
         engine.run_saver = saver = RunSaver(engine, self._options.save_every_s)
         if cfg.learn.get('resume_training', False):
             try:
                 saver.resume()
             except Exception:  # whatever it is, no run holds the folder now
-                release(engine.exp_name)
+                unlock_run_folder(engine.exp_name)
                 raise
             evaluate_first(engine)
         saver.start(self._stop or StopRequest(only_free=True))

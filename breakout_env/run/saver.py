@@ -28,7 +28,7 @@ from ..compat.ding_call_hook import CallHook
 from ..policy.learner import check_finite
 from ..utils import output, run_registry, signals
 from ..utils.atomic_file import DamagedFile, write_bytes
-from .folder import release
+from .folder import unlock_run_folder
 from .next_steps import resume_commands, say_next_steps
 from .paths import (
     SAVES,
@@ -79,8 +79,6 @@ class RunSaver:
         parts = {role: run_registry.look_up(self._learner.exp_name, role) for role in _PARTS_WITH_STATE}
         return {role: part for role, part in parts.items() if part is not None}
 
-    # ---------------------------------------------------------------- saving
-
     def save(self, iteration: int, wait: bool = False) -> BaseException | None:
         """Save the run as it is now, after so many updates, in the background or, with ``wait``, before this returns;
         whole or not at all. Before the first update there is nothing to save.
@@ -94,10 +92,8 @@ class RunSaver:
         buffer = self.buffer
         if wait and buffer is not None:
             buffer.wait_for_saving()
-        if iteration in (0, self._saved_iteration):
-            return None
         # Skip if a save of this iteration is running: a second one would replace the files that it is about to list.
-        if not wait and iteration == self._begun_iteration:
+        if iteration in (0, self._saved_iteration) or (iteration == self._begun_iteration and not wait):
             return None
         save = Save(
             iteration=iteration,
@@ -144,8 +140,6 @@ class RunSaver:
             self._learner.tb_logger.flush()  # else the curves have a gap if the run is killed later
         list_save(self._folder, save)
         self._saved_iteration = save['iteration']
-
-    # ---------------------------------------------------------------- resuming
 
     def resume(self) -> None:
         """Restore the newest save that is usable; without any, the run begins.
@@ -232,8 +226,6 @@ class RunSaver:
         learner.info(message)
         output.say(message)
 
-    # ---------------------------------------------------------------- from time to time, and at the end
-
     def start(self, stop: StopRequest) -> None:
         """Save from time to time, when the run ends, and when ``stop`` is requested; call it after ``resume``. From
         time to time is between collections, when their updates are done, so that a resumed run repeats nothing. A stop
@@ -259,18 +251,15 @@ class RunSaver:
         done = self._learner.last_iter.val + 1  # the learner counts this update after its hooks
         if done - self._collected_for >= self._cfg.learn.update_per_collect:
             self._collected_for = done
-            self._save_if_due(done)
+            every_s = self._save_every_s if self._begun_iteration >= 0 else min(FIRST_SAVE_S, self._save_every_s)
+            if time.monotonic() - self._saved_at_s >= every_s:
+                self.save(done)
             if self._stop.poll():
                 self._save_and_exit(done)
 
     def note_best_score(self, score: float) -> None:
         """Write the score of the best checkpoint; an OSError if the disk is full."""
         write_best_score(self._folder, score)
-
-    def _save_if_due(self, iteration: int) -> None:
-        every_s = self._save_every_s if self._begun_iteration >= 0 else min(FIRST_SAVE_S, self._save_every_s)
-        if time.monotonic() - self._saved_at_s >= every_s:
-            self.save(iteration)
 
     def _after_run(self) -> None:
         error, failed = sys.exc_info()[1], None
@@ -282,14 +271,12 @@ class RunSaver:
         finally:
             self._stop.close()
             run_registry.forget(self._learner.exp_name)
-            release(self._learner.exp_name)
+            unlock_run_folder(self._learner.exp_name)
         # the last two are of environments that the same signal ended
         if failed is not None and (error is None or isinstance(error, (Stopped, OSError, EOFError))):
             cause = f'{error}; besides, ' if str(error or '') else ''
             raise OSError(f'{cause}the last save of {self._learner.exp_name} failed ({failed}); the one before is kept')
         say_next_steps(self._learner)
-
-    # ---------------------------------------------------------------- stopping
 
     def raise_if_requested(self) -> None:
         """Save and raise ``SystemExit`` if a stop was requested: DI-engine's pipelines know no other way to end."""

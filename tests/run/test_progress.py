@@ -40,7 +40,7 @@ class ProgressRun:
 
     def look(self, now_s: float, env_step: int = 0, updates: int = 0) -> None:
         self.now_s, self.learner.collector_envstep, self.learner.last_iter.val = now_s, env_step, updates
-        self.progress.look()
+        self.progress.poll()
 
     def rows(self, kind: str = 'progress') -> list:
         lines = (self.folder / 'log' / 'progress.jsonl').read_text().splitlines()
@@ -230,16 +230,3 @@ def test_the_used_share_of_the_budget_is_that_of_the_limit_that_is_reached_first
     run_registry.register(str(tmp_path / 'games'), 'collector', collector)
     assert ProgressRun(tmp_path / 'games', max_games=20).progress.budget_used == 0.75
     assert ProgressRun(tmp_path / 'other').progress.budget_used is None
-
-
-@pytest.mark.parametrize('limit', [dict(max_env_step=3_600_000), dict(max_updates=7_200)])
-def test_after_two_minutes_of_learning_a_run_says_once_what_its_budget_takes(limit, tmp_path, capsys):
-    """An evaluation may come first."""
-    run = ProgressRun(tmp_path, **limit, print_every_s=1000.0)
-    for second in range(0, 300, 10):
-        run.look(second)
-    assert 'budget' not in capsys.readouterr().out
-    for second in range(300, 600, 10):
-        run.look(second, 500 * (second - 300), second - 300)
-    said = [line for line in capsys.readouterr().out.splitlines() if 'env steps/s' in line and 'budget' in line]
-    assert said == ['500 env steps/s: the budget ends after 3,600,000 env steps, in 1:57:50.']
